@@ -80,6 +80,22 @@ report_finished(const struct pack_plan *p, struct pack_summary *out, struct erro
     return o->fs->sync_directory(o->fs->context, o->directory, err);
 }
 
+static enum status check_kinds(const struct pack_options *o, struct error *err) {
+    for (size_t i = 0; i < o->source_count; i++) {
+        enum source_kind kind;
+        enum status s = source_kind_of(&kind, o->sources[i], err);
+        if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
+            return s;
+        }
+        if (o->part.count > 0 && strcmp(o->sources[i], "-") == 0) {
+            return error_set(err, STATUS_USAGE,
+                             "--part counts the rows of all sources first, which standard input "
+                             "does not allow");
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status check_options(const struct pack_options *o, struct error *err) {
     if (o->overwrite && (o->append || o->resume)) {
         return error_set(err, STATUS_USAGE, "--overwrite and --%s exclude each other",
@@ -122,7 +138,9 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     memset(out, 0, sizeof(*out));
     TRY(check_options(opt, err));
     out->keeps_dataset = opt->append;
-    enum status s = pack_plan_make(&plan, opt, err);
+    out->unchanged = true;
+    TRY(check_kinds(opt, err));
+    enum status s = pack_plan_make(&plan, opt, source_open, err);
     out->unchanged = s != STATUS_OK;
     if (s == STATUS_OK) {
         s = plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)

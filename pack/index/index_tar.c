@@ -530,6 +530,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     pthread_mutex_init(&r.mutex, NULL);
     pthread_cond_init(&r.done, NULL);
     pthread_cond_init(&r.room, NULL);
+    pack_budget_limit_malloc();
     pack_budget_init(&r.budget, opt->jobs);
     enum status s = run(&r, err);
     for (size_t i = 0; r.results && i < opt->source_count; i++) {

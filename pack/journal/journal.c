@@ -65,7 +65,8 @@ enum status pack_journal_head(struct byte_buffer *out,
     pack_settings_of(&settings, opt);
     json_writer_init(&w, 0);
     json_open_object(&w, NULL);
-    json_string(&w, "journal", opt->append ? "append" : "pack");
+    const char *kind = opt->source_count > 0 ? "pack" : PACK_JOURNAL_WRITE;
+    json_string(&w, "journal", opt->append ? "append" : kind);
     json_u64(&w, "version", PACK_JOURNAL_VERSION);
     json_string(&w, "created_by", opt->created_by);
     json_string(&w, "container", shard_container_name(opt->container));

@@ -19,6 +19,10 @@
 
 enum { PACK_JOURNAL_VERSION = 2, PACK_JOURNAL_MAX_BYTES = 512 << 20 };
 
+/* The kind of a journal that nothing resumes from: of a pack_writer. It tells which files in the
+ * directory are the writer's. */
+#define PACK_JOURNAL_WRITE "write"
+
 /* The JSON of the first line: everything that decides the bytes. Runs with equal heads give equal
  * bytes. With append, `old` and its first `generations` are the dataset that the append was begun
  * on. Returns OK, NOMEM or LIMIT. */
@@ -44,7 +48,7 @@ enum status pack_journal_parse(struct pack_plan *p,
 
 /* What kind of run a journal belongs to. */
 struct pack_journal_kind {
-    char name[16];        /* "pack", "append" or "merge" */
+    char name[16];        /* "pack", "write", "append" or "merge" */
     uint64_t generations; /* of the dataset before an append */
     bool tars;            /* its shards are .tar */
     char part[24];        /* "3/8"; empty: of no part */

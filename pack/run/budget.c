@@ -9,9 +9,12 @@
 /* malloc's: a block of this size is a mapping of its own; free bytes at the end of an arena. */
 enum { MAPPED_BYTES = 4 << 20, ARENA_FREE_BYTES = 8 << 20 };
 
-void pack_budget_init(struct pack_budget *b, uint32_t jobs) {
+void pack_budget_limit_malloc(void) {
     mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     mallopt(M_TRIM_THRESHOLD, ARENA_FREE_BYTES);
+}
+
+void pack_budget_init(struct pack_budget *b, uint32_t jobs) {
     memset(b, 0, sizeof(*b));
     b->rows_limit_bytes = PACK_ROWS_BYTES + (uint64_t)PACK_ROWS_JOB_BYTES * jobs;
     b->work_limit_bytes = PACK_WORK_BYTES + (uint64_t)PACK_WORK_JOB_BYTES * jobs;

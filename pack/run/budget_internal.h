@@ -19,8 +19,8 @@
  * waits for rows; so it is built and committed, and then the same holds for the one after it.
  *
  * Memory that is given back must leave the process, because another thread takes it next. So
- * pack_budget_init sets thresholds of malloc, for the whole process: a block of 4 MiB or more
- * returns to the system when it is freed, and an arena keeps at most 8 MiB free at its end. By
+ * pack_budget_limit_malloc sets thresholds of malloc, for the whole process: a block of 4 MiB or
+ * more returns to the system when it is freed, and an arena keeps at most 8 MiB free at its end. By
  * default glibc raises these to 32 and 64 MiB, and each thread's arena keeps what its last large
  * picture needed. Peak memory with 8 jobs, 96 pictures of 24 sizes from 1200 x 900 to 3040 x 2280,
  * resized to 1600: 255 to 269 MiB, without the thresholds 644 to 678 MiB (three runs each). The
@@ -53,6 +53,9 @@ struct pack_budget {
     uint64_t next_ticket, admitted; /* of requests for work */
     bool stopped;
 };
+
+/* For the whole process, so only a program that packs and ends may call it. */
+void pack_budget_limit_malloc(void);
 
 void pack_budget_init(struct pack_budget *b, uint32_t jobs);
 void pack_budget_fini(struct pack_budget *b);

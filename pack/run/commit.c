@@ -51,7 +51,7 @@ static enum status open_maps(struct pack_commit *c, struct error *err) {
     if (c->opt->dedup == PACK_DEDUP_EXACT) {
         TRY(pack_map_create(&c->pictures, err));
     }
-    if (c->opt->ids == PACK_IDS_KEY) {
+    if (c->opt->ids == PACK_IDS_KEY && c->opt->source_count > 0) {
         TRY(pack_map_create(&c->ids, err));
     }
     const struct manifest *m = &c->plan->manifest;
@@ -99,6 +99,7 @@ static enum status begin(struct pack_commit *c, struct error *err) {
     }
     c->begun = true;
     TRY(pack_directory_prepare(p, err));
+    c->prepared = true;
     TRY(pack_rejects_open(&c->rejects, c->opt->append, err));
     if (p->start == PACK_START_NEW) {
         TRY(pack_journal_begin(c->fs, c->opt->directory, &p->head, p, err));
@@ -392,7 +393,6 @@ static bool is_duplicate(struct pack_commit *c, struct pack_item *item) {
 
 static enum status add_sample(struct pack_commit *c, struct pack_item *item, struct error *err) {
     struct shard_record *record = &item->frame.record;
-    TRY(check_id(c, item, err));
     TRY(choose_key(c, item, err));
     if (c->writer && !takes(c, &item->frame)) {
         TRY(finish_shard(c, err));
@@ -435,11 +435,21 @@ static void move_on(struct pack_commit *c, const struct pack_item *item) {
     p->ignored = item->ignored;
 }
 
+/* Reports early that the finisher has failed. */
+static enum status check_finisher(struct pack_commit *c, struct error *err) {
+    bool failed = atomic_load_explicit(&c->finisher.failed, memory_order_relaxed);
+    return failed ? take_finished(c, err) : STATUS_OK;
+}
+
+enum status
+pack_commit_add_sample(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    TRY(check_finisher(c, err));
+    return add_sample(c, item, err);
+}
+
 enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struct error *err) {
     c->summary->rows++;
-    if (atomic_load_explicit(&c->finisher.failed, memory_order_relaxed)) {
-        TRY(take_finished(c, err));
-    }
+    TRY(check_finisher(c, err));
     TRY(pack_classes_publish(&c->plan->classes, &c->plan->manifest, item->class_count, err));
     enum status s = STATUS_OK;
     if (item->row.reason == REASON_NONE && item->status != STATUS_OK) {
@@ -451,7 +461,8 @@ enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struc
     if (item->row.reason != REASON_NONE || is_duplicate(c, item)) {
         s = add_reject(c, item, err);
     } else {
-        s = add_sample(c, item, err);
+        s = check_id(c, item, err);
+        s = s == STATUS_OK ? add_sample(c, item, err) : s;
     }
     move_on(c, item);
     return s;

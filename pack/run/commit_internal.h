@@ -22,7 +22,8 @@ struct pack_commit {
     struct pack_map *pictures; /* hash of a picture to its id; NULL: without dedup */
     struct pack_map *ids;      /* id to source and row; NULL: ids by row */
     struct pack_keys keys;
-    bool begun; /* the directory has been changed */
+    bool begun;    /* the directory has been changed */
+    bool prepared; /* what is replaced is gone: from now on this run writes files */
     struct pack_rejects rejects;
     struct pack_journal journal;
     struct pack_finisher finisher;
@@ -44,6 +45,11 @@ enum status pack_commit_open(struct pack_commit *c,
 /* Adds the next row in order. Returns OK; CORRUPT when there are too many bad rows or an id comes
  * twice; LIMIT, IO or NOMEM. */
 enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struct error *err);
+
+/* Adds a sample that is no row of a source: its key is new in the shard, its id in the dataset.
+ * Returns as pack_commit_add, and leaves sources and rejects alone. */
+enum status
+pack_commit_add_sample(struct pack_commit *c, struct pack_item *item, struct error *err);
 
 /* Finishes the shard and writes dataset.json. `partial`: not all rows were read; dataset.json
  * records it and the journal stays. */

@@ -201,8 +201,8 @@ static enum status prepare_append(struct pack_plan *p, struct error *err) {
     return remove_uncommitted(p, err);
 }
 
-static enum status
-make_directory(const struct file_system *fs, const char *directory, struct error *err) {
+enum status
+pack_directory_make(const struct file_system *fs, const char *directory, struct error *err) {
     char above[PATH_MAX_BYTES];
     char plain[PATH_MAX_BYTES];
     bool exists = false;
@@ -230,7 +230,7 @@ enum status pack_directory_make_locked(struct file **lock,
                                        const char *directory,
                                        struct error *err) {
     struct byte_buffer names = {0};
-    TRY(make_directory(fs, directory, err));
+    TRY(pack_directory_make(fs, directory, err));
     TRY(fs->lock_directory(fs->context, lock, directory, err));
     byte_buffer_init(&names, 0);
     enum status s = fs->list(fs->context, directory, &names, err);
@@ -240,6 +240,29 @@ enum status pack_directory_make_locked(struct file **lock,
     }
     byte_buffer_fini(&names);
     return s;
+}
+
+/* Whether the new dataset.json is in its place, even though that was not reported as done. */
+static enum status is_published(bool *out, const struct pack_plan *p, struct error *err) {
+    struct manifest now = {0};
+    TRY(manifest_read(&now, p->opt->fs, p->opt->directory, err));
+    *out = now.shard_count > p->old_shards;
+    manifest_fini(&now);
+    return STATUS_OK;
+}
+
+enum status pack_directory_undo(struct pack_plan *p, struct error *err) {
+    const struct pack_options *o = p->opt;
+    bool published = false;
+    if (o->append) {
+        TRY(is_published(&published, p, err));
+    }
+    if (published) {
+        return STATUS_OK;
+    }
+    TRY(pack_directory_list(&p->names, o->fs, o->directory, err));
+    return o->append ? prepare_append(p, err)
+                     : pack_directory_clear(o->fs, o->directory, &p->names, p->tars, err);
 }
 
 enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {

@@ -29,6 +29,10 @@ enum status pack_directory_list(struct byte_buffer *names,
                                 const char *directory,
                                 struct error *err);
 
+/* Makes a directory and those above it, durably, where they do not exist. */
+enum status
+pack_directory_make(const struct file_system *fs, const char *directory, struct error *err);
+
 /* Makes a directory that did not exist when the run looked, and locks it. Returns OK; EXISTS when
  * another run was faster; IO, NOTFOUND or NOMEM. */
 enum status pack_directory_make_locked(struct file **lock,
@@ -41,6 +45,10 @@ enum status pack_directory_check_sources(const struct pack_options *opt, struct 
 
 /* Makes the directory, or removes from it what is replaced and what was begun after the point. */
 enum status pack_directory_prepare(struct pack_plan *p, struct error *err);
+
+/* Removes what the run wrote; requires p->next_number as it was before, and p->tars of its own
+ * container. With append the dataset is as it was, or as it is now if it is complete. */
+enum status pack_directory_undo(struct pack_plan *p, struct error *err);
 
 /* Removes all of the packer's own files, dataset.json first. */
 enum status pack_directory_clear(const struct file_system *fs,

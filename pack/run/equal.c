@@ -85,7 +85,7 @@ static enum status read_source(struct pack_equal *e,
     struct source *s = NULL;
     struct source_options how;
     pack_plan_source_options(&how, p);
-    enum status status = source_open(&s, p->opt->sources[index], &how, NULL);
+    enum status status = p->open_source(&s, p->opt->sources[index], &how, NULL);
     enum status taken = STATUS_OK;
     while (status == STATUS_OK && taken == STATUS_OK) {
         status = pack_plan_must_stop(p) ? STATUS_INTERRUPTED : source_next(s, row, NULL);

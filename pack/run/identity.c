@@ -72,7 +72,7 @@ enum status pack_identity_scan(struct manifest_source *out,
     struct source_options how;
     pack_plan_source_options(&how, p);
     TRY(pack_identity_sample(out, p->opt->sources[index], err));
-    TRY(source_open(&s, p->opt->sources[index], &how, err));
+    TRY(p->open_source(&s, p->opt->sources[index], &how, err));
     enum status status = classes ? pack_classes_open_source(&p->classes, s, err) : STATUS_OK;
     while (status == STATUS_OK) {
         uint64_t skipped = 0;

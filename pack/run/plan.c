@@ -68,12 +68,22 @@ static bool is_partial(const struct manifest *m) {
 /* ---- refusals ---------------------------------------------------------------------------------
  */
 
+static enum status unfinished_writer(const struct pack_plan *p, struct error *err) {
+    return error_set(err, STATUS_EXISTS,
+                     "%s: holds shards that a program began to write and did not finish; "
+                     "--overwrite replaces them",
+                     p->opt->directory);
+}
+
 static enum status
 refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *err) {
     const char *directory = p->opt->directory;
     if (c->journal) {
         struct pack_journal_kind kind;
         TRY(pack_journal_kind(&kind, p->opt->fs, directory, err));
+        if (strcmp(kind.name, PACK_JOURNAL_WRITE) == 0) {
+            return unfinished_writer(p, err);
+        }
         return error_set(err, STATUS_EXISTS,
                          "%s: holds %s a run that did not end; %s resumes it, --overwrite replaces "
                          "it",
@@ -291,6 +301,9 @@ static enum status plan_resume(struct pack_plan *p,
     }
     struct pack_journal_kind kind;
     TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
+    if (strcmp(kind.name, PACK_JOURNAL_WRITE) == 0) {
+        return unfinished_writer(p, err);
+    }
     if (strcmp(kind.name, "pack") != 0) {
         return error_set(err, STATUS_MISMATCH, "%s: holds %s that did not end; %s resumes it",
                          o->directory, strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",
@@ -517,40 +530,27 @@ static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     }
     struct source_options how;
     pack_plan_source_options(&how, p);
-    TRY(source_open(&p->opened, p->opt->sources[p->point.source], &how, err));
+    TRY(p->open_source(&p->opened, p->opt->sources[p->point.source], &how, err));
     return skip_rows(p, err);
 }
 
-static enum status check_kinds(const struct pack_options *o, struct error *err) {
-    for (size_t i = 0; i < o->source_count; i++) {
-        enum source_kind kind;
-        enum status s = source_kind_of(&kind, o->sources[i], err);
-        if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
-            return s;
-        }
-        if (o->part.count > 0 && strcmp(o->sources[i], "-") == 0) {
-            return error_set(err, STATUS_USAGE,
-                             "--part counts the rows of all sources first, which standard input "
-                             "does not allow");
-        }
-    }
-    return STATUS_OK;
-}
-
-enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, struct error *err) {
+enum status pack_plan_make(struct pack_plan *p,
+                           const struct pack_options *opt,
+                           pack_open_source *open_source,
+                           struct error *err) {
     struct manifest old = {0};
     memset(p, 0, sizeof(*p));
     p->opt = opt;
+    p->open_source = open_source;
     p->end.source = opt->source_count;
     pack_classes_init(&p->classes);
     byte_buffer_init(&p->head, PACK_JOURNAL_MAX_BYTES);
     byte_buffer_init(&p->names, 0);
-    p->sources = calloc(opt->source_count, sizeof(*p->sources));
-    p->notes = calloc(opt->source_count, sizeof(*p->notes));
+    p->sources = calloc(opt->source_count + 1, sizeof(*p->sources)); /* a writer has none */
+    p->notes = calloc(opt->source_count + 1, sizeof(*p->notes));
     if (!p->sources || !p->notes) {
         return error_set(err, STATUS_NOMEM, "out of memory for rows");
     }
-    TRY(check_kinds(opt, err));
     TRY(check_limits(opt, &old, err));
     TRY(opt->fs->exists(opt->fs->context, opt->directory, &p->existed, err));
     if (p->existed) {

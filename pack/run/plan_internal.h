@@ -31,6 +31,13 @@ struct pack_point {
     uint64_t ignored; /* in the sources before this one */
 };
 
+/* source_open. A run without sources does without it, and so without the libraries that it needs.
+ */
+typedef enum status pack_open_source(struct source **out,
+                                     const char *path,
+                                     const struct source_options *opt,
+                                     struct error *err);
+
 enum pack_start {
     PACK_START_NEW,      /* from the first row */
     PACK_START_RESUME,   /* from where the journal ends */
@@ -39,6 +46,7 @@ enum pack_start {
 
 struct pack_plan {
     const struct pack_options *opt;
+    pack_open_source *open_source; /* NULL: the run has no sources */
     enum pack_start start;
     struct manifest manifest; /* with append the old dataset, then the shards of the journal */
     uint32_t old_shards;      /* shards of the old dataset */
@@ -67,7 +75,10 @@ struct pack_plan {
 /* Looks at the directory and decides; changes nothing. Counts the rows of a part, and skips rows
  * that were packed before, which must still be the same. Requires options that pack_run has
  * checked. Returns OK, or as pack_run. */
-enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, struct error *err);
+enum status pack_plan_make(struct pack_plan *p,
+                           const struct pack_options *opt,
+                           pack_open_source *open_source,
+                           struct error *err);
 void pack_plan_fini(struct pack_plan *p); /* after pack_plan_make, whatever it returned */
 
 /* Whether the run was interrupted or has failed. `plan` is a struct pack_plan. */

@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A copy of the first bytes of the published list becomes the temporary one. */
-static enum status copy_list(const struct file_system *fs,
-                             const char *from,
-                             const char *to,
-                             uint64_t size_bytes,
-                             struct error *err) {
+/* A copy of the first bytes of the published list becomes the temporary one. Not inlined: it needs
+ * room for two paths more. */
+static __attribute__((noinline)) enum status copy_list(const struct file_system *fs,
+                                                       const char *from,
+                                                       const char *to,
+                                                       uint64_t size_bytes,
+                                                       struct error *err) {
     struct file_draft draft;
     TRY(file_draft_open(&draft, fs, to, err));
     return file_draft_close(&draft, file_append(fs, draft.file, from, size_bytes, NULL, NULL, err),

@@ -504,6 +504,7 @@ enum status pack_ring_run(struct pack_commit *c, struct error *err) {
     pthread_cond_init(&r.room, NULL);
     pthread_cond_init(&r.work, NULL);
     pthread_cond_init(&r.built, NULL);
+    pack_budget_limit_malloc();
     pack_budget_init(&r.budget, r.opt->jobs);
     enum status s = open_ring(&r, err);
     if (s == STATUS_OK) {

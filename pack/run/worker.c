@@ -250,7 +250,7 @@ static void take_texts(struct pack_item *item) {
     }
 }
 
-static enum status run(struct pack_worker *w, struct pack_item *item, struct error *err) {
+enum status pack_worker_check(struct pack_worker *w, struct pack_item *item, struct error *err) {
     TRY(source_row_load(&item->row, err));
     if (w->opt->ids == PACK_IDS_KEY && !item->row.has_number) {
         source_row_reject(&item->row, REASON_KEY_NOT_NUMBER, "'%.80s'", item->row.key);
@@ -266,6 +266,14 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     }
     TRY(pack_keys_keep(&item->row, &w->json, err));
     take_texts(item);
+    return STATUS_OK;
+}
+
+static enum status run(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    TRY(pack_worker_check(w, item, err));
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
     item->sample.sample_id = item->id;
     pack_keys_choose(w->keys, item);
     item->sample.label = item->label;

@@ -1,0 +1,479 @@
+/*
+ * A run of the packer whose rows come from calls instead of sources: plan, commit and worker are
+ * those of pack_run, with options that name no source.
+ *
+ *     any thread        slot: fill the row, pack_worker_check        decode
+ *     with the mutex    id and key, frame, pack_commit_add_sample    compress, store
+ */
+#include "pack/writer/writer.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "pack/options_internal.h"
+#include "pack/run/commit_internal.h"
+#include "pack/run/directory_internal.h"
+#include "pack/run/worker_internal.h"
+#include "pack/source/source_internal.h"
+#include "pack/writer/id_set_internal.h"
+
+/* Threads whose pictures the budget admits together; more of them wait for each other. */
+enum { BUDGET_JOBS = 16 };
+
+/* What one thread needs to check a sample. */
+struct slot {
+    struct pack_worker *worker;
+    struct pack_item item;
+    struct slot *next; /* of the free ones */
+};
+
+struct pack_writer {
+    struct pack_options options;
+    char *directory;
+    struct pack_plan plan;
+    uint32_t first_number; /* of the writer's first shard */
+    uint64_t first_id;     /* with append: ids below are the dataset's */
+    struct pack_budget budget;
+
+    pthread_mutex_t mutex; /* guards everything below, and the plan */
+    struct pack_summary summary;
+    struct pack_commit commit;
+    struct slot *free_slots;
+    struct pack_id_set ids;
+    struct pack_map *keys; /* hashes of the keys that were given */
+    int32_t last_label;    /* the largest */
+    bool has_keys;         /* all samples so far have one, else none has */
+    bool has_classes, finished;
+    enum status failure; /* why the writer has ended; OK: it has not */
+    struct error why;
+};
+
+void pack_writer_options_default(struct pack_writer_options *opt) {
+    struct pack_options all;
+    pack_options_default(&all);
+    *opt = (struct pack_writer_options){
+        .fs = file_posix(),
+        .container = all.container,
+        .level = all.level,
+        .shard_samples = all.shard_samples,
+        .shard_size_bytes = all.shard_size_bytes,
+        .check = all.check,
+        .created_by = all.created_by,
+    };
+}
+
+/* ---- open and close ---------------------------------------------------------------------------
+ */
+
+/* The dataset that an append adds to was made with ids by row or by key, and stays so. */
+static enum status adopt_ids(struct pack_options *o, struct error *err) {
+    struct manifest m = {0};
+    TRY(manifest_read(&m, o->fs, o->directory, err));
+    const char *ids = pack_manifest_option(&m, "ids");
+    o->ids = ids && strcmp(ids, "key") == 0 ? PACK_IDS_KEY : PACK_IDS_ROW;
+    manifest_fini(&m);
+    return STATUS_OK;
+}
+
+static enum status refuse_content(const struct pack_options *o, struct error *err) {
+    struct byte_buffer names = {0};
+    byte_buffer_init(&names, 0);
+    enum status s = pack_directory_list(&names, o->fs, o->directory, err);
+    if (s == STATUS_OK && names.size_bytes > 0) {
+        s = error_set(
+            err, STATUS_EXISTS,
+            "%s: is not empty; `overwrite` replaces a dataset in it, `append` adds to one",
+            o->directory);
+    }
+    byte_buffer_fini(&names);
+    return s;
+}
+
+static enum status open_directory(struct pack_writer *w, struct error *err) {
+    struct pack_options *o = &w->options;
+    if (o->append) {
+        TRY(adopt_ids(o, err));
+    } else {
+        TRY(o->overwrite ? STATUS_OK : refuse_content(o, err));
+        TRY(pack_directory_make(o->fs, o->directory, err));
+    }
+    TRY(pack_plan_make(&w->plan, o, NULL, err));
+    w->first_number = w->plan.next_number;
+    const uint64_t id_space = w->plan.manifest.id_space;
+    w->first_id = w->plan.old_rows > id_space ? w->plan.old_rows : id_space;
+    if (w->first_id > 0) {
+        TRY(pack_id_set_add(&w->ids, 0, w->first_id, err));
+    }
+    return pack_commit_open(&w->commit, &w->plan, &w->summary, err);
+}
+
+enum status pack_writer_open(struct pack_writer **out,
+                             const char *directory,
+                             const struct pack_writer_options *opt,
+                             struct error *err) {
+    REQUIRE(out && directory && opt && opt->fs && opt->created_by);
+    REQUIRE(opt->shard_samples >= 1 && opt->shard_samples <= SHARD_MAX_SAMPLES);
+    REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
+    REQUIRE(opt->container == SHARD_CONTAINER_TAR_ZSTD || opt->container == SHARD_CONTAINER_TAR);
+    *out = NULL;
+    if (opt->append && opt->overwrite) {
+        return error_set(err, STATUS_USAGE, "append and overwrite exclude each other");
+    }
+    struct pack_writer *w = calloc(1, sizeof(*w));
+    if (!w || !(w->directory = strdup(directory))) {
+        free(w);
+        return error_set(err, STATUS_NOMEM, "out of memory for a writer");
+    }
+    struct pack_options *o = &w->options;
+    pack_options_default(o);
+    o->fs = opt->fs;
+    o->directory = w->directory;
+    o->container = opt->container;
+    o->level = opt->level;
+    o->shard_samples = opt->shard_samples;
+    o->shard_size_bytes = opt->shard_size_bytes;
+    o->check = opt->check;
+    o->overwrite = opt->overwrite;
+    o->append = opt->append;
+    o->created_by = opt->created_by;
+    w->last_label = SHARD_NO_LABEL;
+    pthread_mutex_init(&w->mutex, NULL);
+    pack_budget_init(&w->budget, BUDGET_JOBS);
+    enum status s = open_directory(w, err);
+    if (s != STATUS_OK) {
+        pack_writer_close(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+static void destroy_slot(struct slot *slot) {
+    if (slot) {
+        pack_worker_destroy(slot->worker);
+        pack_item_fini(&slot->item);
+        free(slot);
+    }
+}
+
+void pack_writer_close(struct pack_writer *w) {
+    if (!w) {
+        return;
+    }
+    bool undo = w->commit.prepared && !w->summary.is_dataset;
+    if (w->commit.plan) {
+        pack_commit_close(&w->commit);
+    }
+    if (undo) {
+        w->plan.next_number = w->first_number;
+        w->plan.tars = w->options.container == SHARD_CONTAINER_TAR;
+        pack_directory_undo(&w->plan, NULL);
+    }
+    if (w->plan.opt) {
+        pack_plan_fini(&w->plan);
+    }
+    while (w->free_slots) {
+        struct slot *slot = w->free_slots;
+        w->free_slots = slot->next;
+        destroy_slot(slot);
+    }
+    pack_id_set_fini(&w->ids);
+    pack_map_destroy(w->keys);
+    pack_budget_fini(&w->budget);
+    pthread_mutex_destroy(&w->mutex);
+    free(w->directory);
+    free(w);
+}
+
+/* ---- one sample: any thread -------------------------------------------------------------------
+ */
+
+static enum status take_slot(struct pack_writer *w, struct slot **out, struct error *err) {
+    pthread_mutex_lock(&w->mutex);
+    struct slot *slot = w->free_slots;
+    w->free_slots = slot ? slot->next : NULL;
+    pthread_mutex_unlock(&w->mutex);
+    *out = slot;
+    if (slot) {
+        return STATUS_OK;
+    }
+    slot = calloc(1, sizeof(*slot));
+    if (!slot) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a sample");
+    }
+    pack_item_init(&slot->item);
+    enum status s = pack_worker_create(&slot->worker, &w->options, &w->budget, NULL, NULL, err);
+    if (s != STATUS_OK) {
+        destroy_slot(slot);
+        return s;
+    }
+    *out = slot;
+    return STATUS_OK;
+}
+
+static void give_slot(struct pack_writer *w, struct slot *slot) {
+    pack_item_trim(&slot->item);
+    pthread_mutex_lock(&w->mutex);
+    slot->next = w->free_slots;
+    w->free_slots = slot;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static enum status check_values(const struct pack_writer_sample *in, struct error *err) {
+    if (!in->image || in->image_bytes == 0) {
+        return error_set(err, STATUS_INVALID, "the sample has no picture");
+    }
+    if (in->key && !shard_key_is_valid(in->key)) {
+        return error_set(err, STATUS_INVALID,
+                         "the key '%.100s' is not 1 to %d bytes of printable ASCII without space "
+                         ". / and \\",
+                         in->key, SHARD_MAX_KEY_BYTES);
+    }
+    if (in->label < SHARD_NO_LABEL || in->label >= MANIFEST_MAX_CLASSES) {
+        return error_set(err, STATUS_INVALID,
+                         "label %" PRId32 ": must be from 0 to %d, or %d: none", in->label,
+                         MANIFEST_MAX_CLASSES - 1, SHARD_NO_LABEL);
+    }
+    if (in->id != PACK_WRITER_NEXT_ID && in->id > SHARD_MAX_ID) {
+        return error_set(err, STATUS_LIMIT, "id %" PRIu64 ": the largest is %" PRIu64, in->id,
+                         SHARD_MAX_ID);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+take_json(struct source_row *row, const struct shard_text *json, struct error *err) {
+    size_t at = 0;
+    while (at < json->size_bytes && source_is_space(json->data[at])) {
+        at++;
+    }
+    if (json->size_bytes > 0 && (at == json->size_bytes || json->data[at] != '{')) {
+        return error_set(err, STATUS_CORRUPT, "the metadata is not a JSON object");
+    }
+    row->json_unchecked = json->size_bytes > 0;
+    return byte_buffer_append(&row->json, json->data, json->size_bytes, err);
+}
+
+static enum status
+fill_row(struct source_row *row, const struct pack_writer_sample *in, struct error *err) {
+    source_row_reset(row, 0);
+    TRY(byte_buffer_append(&row->image, in->image, in->image_bytes, err));
+    for (size_t i = 0; i < in->caption_count; i++) {
+        const struct shard_text *text = &in->captions[i];
+        TRY(source_row_add_caption(row, text->data, text->size_bytes, err));
+    }
+    return take_json(row, &in->json, err);
+}
+
+/* A rejected row is a refused sample. */
+static enum status judge(const struct source_row *row, struct error *err) {
+    enum status s = STATUS_CORRUPT;
+    switch (row->reason) {
+    case REASON_NONE:
+        if (row->json_problem[0] == '\0') {
+            return STATUS_OK;
+        }
+        return error_set(err, s, "the metadata is not valid JSON: %.200s", row->json_problem);
+    case REASON_IMAGE_UNSUPPORTED:
+        s = STATUS_UNSUPPORTED;
+        break;
+    case REASON_IMAGE_LIMIT:
+    case REASON_IMAGE_LARGE:
+    case REASON_CAPTION_LIMIT:
+        s = STATUS_LIMIT;
+        break;
+    default:
+        break;
+    }
+    return error_set(err, s, "%s: %.300s", source_reason_name(row->reason), row->detail);
+}
+
+static enum status
+check_sample(struct slot *slot, const struct pack_writer_sample *in, struct error *err) {
+    struct pack_item *item = &slot->item;
+    TRY(check_values(in, err));
+    TRY(fill_row(&item->row, in, err));
+    TRY(pack_worker_check(slot->worker, item, err));
+    return judge(&item->row, err);
+}
+
+/* ---- one sample: with the mutex ---------------------------------------------------------------
+ */
+
+static enum status choose_id(const struct pack_writer *w,
+                             struct pack_item *item,
+                             const struct pack_writer_sample *in,
+                             struct error *err) {
+    item->id = in->id != PACK_WRITER_NEXT_ID ? in->id : w->ids.end;
+    if (item->id > SHARD_MAX_ID) {
+        return error_set(err, STATUS_LIMIT, "no id is left after %" PRIu64, SHARD_MAX_ID);
+    }
+    if (item->id < w->first_id) {
+        return error_set(err, STATUS_EXISTS,
+                         "id %" PRIu64 ": ids of the dataset are below %" PRIu64
+                         ", new ones are not",
+                         item->id, w->first_id);
+    }
+    if (pack_id_set_has(&w->ids, item->id)) {
+        return error_set(err, STATUS_EXISTS, "id %" PRIu64 ": another sample has it", item->id);
+    }
+    return STATUS_OK;
+}
+
+static enum status choose_key(struct pack_writer *w,
+                              struct pack_item *item,
+                              const struct pack_writer_sample *in,
+                              struct error *err) {
+    if (w->summary.samples > 0 && (in->key != NULL) != w->has_keys) {
+        return error_set(err, STATUS_INVALID, "the sample has %s key, unlike those before it",
+                         in->key ? "a" : "no");
+    }
+    if (!in->key) {
+        source_row_set_number_key(&item->row, item->id);
+    } else {
+        if (!w->keys) {
+            TRY(pack_map_create(&w->keys, err));
+        }
+        if (pack_map_get(w->keys, hash64(in->key, strlen(in->key))) != PACK_MAP_NONE) {
+            return error_set(err, STATUS_EXISTS, "key '%s': another sample has it", in->key);
+        }
+        source_row_set_key(&item->row, in->key, strlen(in->key));
+    }
+    pack_keys_choose(&w->commit.keys, item);
+    return STATUS_OK;
+}
+
+static enum status
+store(struct pack_writer *w, struct pack_item *item, bool has_key, struct error *err) {
+    TRY(pack_id_set_add(&w->ids, item->id, item->id + 1, err));
+    w->has_keys = has_key;
+    if (has_key) {
+        TRY(pack_map_put(w->keys, hash64(item->key, strlen(item->key)), item->id, err));
+    }
+    TRY(pack_commit_add_sample(&w->commit, item, err));
+    w->last_label = item->label > w->last_label ? item->label : w->last_label;
+    return STATUS_OK;
+}
+
+/* Remembers the failure that ended the writer, and repeats it. */
+static enum status end(struct pack_writer *w, enum status s, const struct error *why) {
+    if (w->failure == STATUS_OK) {
+        w->failure = s;
+        w->why = *why;
+    }
+    return s;
+}
+
+static enum status check_alive(const struct pack_writer *w, struct error *err) {
+    if (w->failure != STATUS_OK) {
+        return error_set(err, w->failure, "%s", w->why.text);
+    }
+    if (w->finished) {
+        return error_set(err, STATUS_INVALID, "%s: the dataset is finished", w->directory);
+    }
+    return STATUS_OK;
+}
+
+static enum status commit_sample(struct pack_writer *w,
+                                 struct pack_item *item,
+                                 const struct pack_writer_sample *in,
+                                 struct error *err) {
+    TRY(check_alive(w, err));
+    TRY(choose_id(w, item, in, err));
+    TRY(choose_key(w, item, in, err));
+    item->label = in->label;
+    item->sample.sample_id = item->id;
+    item->sample.label = item->label;
+    TRY(shard_frame_build(w->commit.builder, &item->frame, &item->sample, err));
+    struct error why = {0};
+    enum status s = store(w, item, in->key != NULL, &why);
+    return s == STATUS_OK ? s : error_set(err, end(w, s, &why), "%s", why.text);
+}
+
+enum status pack_writer_add(struct pack_writer *w,
+                            uint64_t *id,
+                            const struct pack_writer_sample *sample,
+                            struct error *err) {
+    REQUIRE(w && id && sample && (sample->captions || sample->caption_count == 0));
+    struct slot *slot = NULL;
+    *id = 0;
+    TRY(take_slot(w, &slot, err));
+    enum status s = check_sample(slot, sample, err);
+    if (s == STATUS_OK) {
+        pthread_mutex_lock(&w->mutex);
+        s = commit_sample(w, &slot->item, sample, err);
+        pthread_mutex_unlock(&w->mutex);
+        *id = s == STATUS_OK ? slot->item.id : 0;
+    }
+    give_slot(w, slot);
+    return s;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+enum status pack_writer_set_classes(struct pack_writer *w,
+                                    const char *const *names,
+                                    size_t count,
+                                    struct error *err) {
+    REQUIRE(w && (names || count == 0));
+    TRY(check_alive(w, err));
+    if (w->has_classes || count < w->plan.manifest.class_count) {
+        return error_set(err, STATUS_INVALID,
+                         w->has_classes ? "classes are set already"
+                                        : "the dataset has more classes than are given");
+    }
+    w->has_classes = true;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t place = 0;
+        struct error why = {0};
+        enum status s = pack_classes_add(&w->plan.classes, names[i], &place, &why);
+        if (s == STATUS_OK && place != i) {
+            s = error_set(&why, STATUS_INVALID,
+                          "class %zu, '%.100s', is class %" PRIu64 " of the dataset", i, names[i],
+                          place);
+        }
+        if (s != STATUS_OK) { /* some of the names are in */
+            return error_set(err, end(w, s, &why), "%s", why.text);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Later packing into the directory counts rows, and gives ids after them. */
+static enum status add_source(struct pack_writer *w, struct error *err) {
+    const bool by_row = w->options.ids == PACK_IDS_ROW;
+    const uint64_t rows = by_row ? w->ids.end - w->plan.old_rows : w->summary.samples;
+    return manifest_add_source(&w->plan.manifest, PACK_WRITER_SOURCE, rows, err);
+}
+
+enum status pack_writer_finish(struct pack_writer *w, struct error *err) {
+    REQUIRE(w);
+    const size_t classes = pack_classes_count(&w->plan.classes);
+    TRY(check_alive(w, err));
+    if (w->summary.samples == 0) {
+        return error_set(err, STATUS_INVALID, "%s: no sample was added", w->directory);
+    }
+    if (classes > 0 && w->last_label >= (int64_t)classes) {
+        return error_set(err, STATUS_INVALID, "label %" PRId32 " is none of the %zu classes",
+                         w->last_label, classes);
+    }
+    struct error why = {0};
+    enum status s = add_source(w, &why);
+    if (s == STATUS_OK) {
+        s = pack_commit_finish(&w->commit, false, &why);
+    }
+    if (s != STATUS_OK) {
+        return error_set(err, end(w, s, &why), "%s", why.text);
+    }
+    w->finished = true;
+    return STATUS_OK;
+}
+
+const struct manifest *pack_writer_manifest(const struct pack_writer *w) {
+    return &w->plan.manifest;
+}
