@@ -1,6 +1,6 @@
 /*
- * ccstream.h: the C library libccstream: packed image-text datasets, their loader, and
- * tokenizers.
+ * ccstream.h: the C library libccstream: packed image-text datasets, their loader and
+ * writer, and tokenizers.
  *
  *     struct ccs_error err;
  *     struct ccs_loader_options opt;
@@ -26,14 +26,16 @@
  * Threading : a handle is used by one thread at a time, distinct handles by different threads at
  *             once, unless a type or function allows more. No function prints, exits, or installs
  *             signal handlers.
- * Fork      : the child may use datasets, readers and tokenizers. A loader and its batches stay
- * with the parent: in the child functions that can fail return FORKED, others do nothing. Ownership
- * : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that are passed
- * in are copied; results are borrowed as stated. Growth    : structs begin with struct_size. The
- * caller sets it, or the _init function where there is one, to the size of the struct. Later
- * versions append fields, never change one, and accept the structs of earlier versions; of structs
- * that they fill, only the fields that the caller has. Structs without it never change, nor do
- * numbers. Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
+ * Fork      : the child may use datasets, readers and tokenizers. A loader, its batches and a
+ *             writer stay with the parent: in the child, functions that can fail return FORKED,
+ *             others do nothing.
+ * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
+ *             are passed in are copied; results are borrowed as stated.
+ * Growth    : structs begin with struct_size. The caller sets it, or the _init function where there
+ *             is one, to the size of the struct. Later versions append fields, never change one,
+ *             and accept the structs of earlier versions; of structs that they fill, only the
+ *             fields that the caller has. Structs without it never change, nor do numbers.
+ * Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
  */
 #ifndef CCSTREAM_H
 #define CCSTREAM_H
@@ -363,6 +365,81 @@ struct ccs_loader_stats {
 CCS_API int32_t ccs_loader_get_stats(struct ccs_loader *l,
                                      struct ccs_loader_stats *out,
                                      struct ccs_error *err);
+
+/* ---- writer ------------------------------------------------------------------------------- */
+
+/* Makes a dataset from samples in memory, by the rules of ccpack: the same samples with the same
+ * ids and keys give its fingerprint, and in the same order its shards. The directory is a dataset
+ * from finish on; after close without finish, or a crash, a new writer with `overwrite` starts
+ * again. The child after a fork may not use it. */
+struct ccs_writer;
+
+struct ccs_writer_options {
+    uint64_t struct_size;
+    uint64_t shard_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
+    uint32_t shard_samples; /* of a shard at most, [1, 1048576]; 10000 */
+    int32_t level;          /* of zstd, [1, 19]; 3 */
+    bool check;             /* decode every picture; false: read its headers only; true */
+    bool overwrite;         /* replace a dataset, once a sample is accepted; other files stay */
+    bool append;            /* add to a dataset, with ids after its own; not with overwrite */
+    const char *container;  /* "tar.zst" or "tar"; "tar.zst" */
+};
+CCS_API void ccs_writer_options_init(struct ccs_writer_options *opt, uint64_t struct_size);
+
+/* Makes the directory where needed, and locks it until close. opt may be NULL: defaults. Returns
+ * CCS_OK; EXISTS (it is not empty, or another process writes to it); NOTFOUND or MISMATCH (append:
+ * there is no dataset, or one that is incomplete, resized, or in another container); USAGE, IO,
+ * CORRUPT, VERSION or LIMIT. */
+CCS_API int32_t ccs_writer_open(struct ccs_writer **out,
+                                const char *directory,
+                                const struct ccs_writer_options *opt,
+                                struct ccs_error *err);
+
+#define CCS_NEXT_ID UINT64_MAX
+
+struct ccs_new_sample {
+    uint64_t struct_size;
+    uint64_t id;       /* CCS_NEXT_ID: one more than the largest so far; CCS_NEXT_ID */
+    const char *key;   /* its name in the shard, 1 to 80 bytes of printable ASCII but space . / \;
+                          NULL: the id's digits. Of all samples of a writer, or of none; NULL */
+    const void *image; /* (image_size) a JPEG, PNG, WebP or GIF of at most 64 MiB */
+    size_t image_size;
+    const struct ccs_text *captions; /* (caption_count), at most 256 of together 256 KiB; stored
+                                        without white space around; empty ones are not stored */
+    uint32_t caption_count;
+    int32_t label;            /* class, -1: none; -1 */
+    struct ccs_text metadata; /* a JSON object of at most 4 MiB; size 0: none */
+};
+CCS_API void ccs_new_sample_init(struct ccs_new_sample *s, uint64_t struct_size);
+
+/* Adds one sample; everything is copied. Any number of threads may add at once: they decode
+ * together and store one after the other, in the order in which they get there; one thread alone
+ * gives the same shards each time. A sample that is refused (CORRUPT: picture, UTF-8 or JSON;
+ * UNSUPPORTED: kind of picture; EXISTS: the id or key is taken; LIMIT) leaves the writer as it was.
+ * A failure to store one, as IO, ends it: later calls repeat it. *id (may be NULL) receives the id.
+ */
+CCS_API int32_t ccs_writer_add(struct ccs_writer *w,
+                               const struct ccs_new_sample *sample,
+                               uint64_t *id,
+                               struct ccs_error *err);
+
+/* Names of the labels from 0 on, once; with append, those of the dataset first. Without it labels
+ * have no names. Returns CCS_OK, INVALID (a name comes twice, or is not the dataset's) or LIMIT. */
+CCS_API int32_t ccs_writer_set_classes(struct ccs_writer *w,
+                                       const char *const *names,
+                                       uint32_t count,
+                                       struct ccs_error *err);
+
+/* Publishes the dataset; what it then is goes to info, which may be NULL. Returns CCS_OK; INVALID
+ * (no sample, or a label beyond the classes), after which more may be added; or IO or LIMIT, which
+ * end the writer. */
+CCS_API int32_t ccs_writer_finish(struct ccs_writer *w,
+                                  struct ccs_dataset_info *info,
+                                  struct ccs_error *err);
+
+/* Without finish before it: removes the files that this writer wrote; with append the dataset is as
+ * it was. */
+CCS_API void ccs_writer_close(struct ccs_writer *w);
 
 /* ---- tokenizer ---------------------------------------------------------------------------- */
 
