@@ -1,5 +1,6 @@
 #include "bindings/c/border_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,9 @@ SAME(TIMEOUT);
 SAME(FORKED);
 _Static_assert((int)CCS_END == (int)STATUS_END && (int)CCS_OK == (int)STATUS_OK, "status");
 _Static_assert(sizeof(((struct error *)0)->text) <= CCS_ERROR_TEXT_BYTES, "texts fit");
+
+/* Of any version. More is memory that was never set. */
+enum { MAX_STRUCT_BYTES = 1 << 16 };
 
 const char *ccs_version(void) {
     return CCSTREAM_VERSION;
@@ -57,9 +61,10 @@ static uint64_t size_of(const void *theirs) {
 }
 
 static enum status check_size(const void *theirs, struct error *err) {
-    if (size_of(theirs) < sizeof(uint64_t)) {
+    const uint64_t size = size_of(theirs);
+    if (size < sizeof(uint64_t) || size > MAX_STRUCT_BYTES) {
         return error_set(err, STATUS_INVALID,
-                         "struct_size is not set: it must be the size of the struct");
+                         "struct_size is %" PRIu64 ", expected the size of the struct", size);
     }
     return STATUS_OK;
 }
@@ -71,7 +76,7 @@ static void copy(void *to, const void *from, size_t size) {
 }
 
 void border_init(void *out, uint64_t struct_size, const void *defaults, size_t size) {
-    if (out != NULL && struct_size >= sizeof(struct_size)) {
+    if (out != NULL && struct_size >= sizeof(struct_size) && struct_size <= MAX_STRUCT_BYTES) {
         memset(out, 0, (size_t)struct_size);
         memcpy(out, &struct_size, sizeof(struct_size));
         (void)border_give(out, defaults, size, NULL);

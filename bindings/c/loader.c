@@ -51,7 +51,8 @@ struct ccs_loader {
 
 static void *alloc_block(void *cookie, size_t size) {
     struct ccs_loader *l = cookie;
-    void *data = l->memory.alloc(l->memory.cookie, size);
+    /* Without rows too, batches have addresses of their own. */
+    void *data = l->memory.alloc(l->memory.cookie, size > 0 ? size : 64);
     pthread_mutex_lock(&l->lock);
     l->block_count += data != NULL;
     pthread_mutex_unlock(&l->lock);

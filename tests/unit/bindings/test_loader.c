@@ -348,7 +348,7 @@ TEST(another_thread_releases_while_this_one_takes) {
 static atomic_int blocks;
 
 static void *counted_alloc(void *cookie, size_t size) {
-    void *data = aligned_alloc(64, (size + 63) / 64 * 64);
+    void *data = size > 0 ? aligned_alloc(64, (size + 63) / 64 * 64) : NULL;
     assert_ptr_equal(cookie, &blocks);
     atomic_fetch_add(&blocks, data != NULL);
     return data;
@@ -388,6 +388,24 @@ static void *no_memory(void *cookie, size_t size) {
     (void)cookie;
     (void)size;
     return NULL;
+}
+
+/* Of so many ranks that this one gets no row. */
+TEST(a_batch_without_rows_is_a_batch) {
+    struct ccs_loader_options opt = options();
+    opt.batch = 2;
+    opt.world = 3;
+    opt.allocator = (struct ccs_allocator){counted_alloc, counted_release, &blocks};
+    struct ccs_loader *l = open_made(make_at("d", false), &opt);
+    const struct ccs_batch *held[] = {take(l), take(l)};
+    assert_int_equal(held[0]->count, 0);
+    assert_int_equal(held[1]->step, 1);
+    assert_ptr_not_equal(held[0]->images, held[1]->images);
+    ccs_loader_close(l);
+    assert_int_equal(blocks, 2);
+    ccs_batch_release(held[0]);
+    ccs_batch_release(held[1]);
+    assert_int_equal(blocks, 0);
 }
 
 /* ---- errors ------------------------------------------------------------------------------- */
@@ -442,7 +460,9 @@ TEST(wrong_options_are_refused) {
     refuse(dir, opt, CCS_ERROR_NOMEM, "out of memory");
     opt = options();
     opt.struct_size = 0;
-    refuse(dir, opt, CCS_ERROR_INVALID, "struct_size");
+    refuse(dir, opt, CCS_ERROR_INVALID, "struct_size is 0");
+    memset(&opt, 0xaa, sizeof(opt)); /* without ccs_loader_options_init */
+    refuse(dir, opt, CCS_ERROR_INVALID, "struct_size is 12297829382473034410");
     refuse(test_temp_path("none"), options(), CCS_ERROR_NOTFOUND, "none");
 }
 
@@ -587,7 +607,10 @@ TEST(options_of_other_versions_are_accepted_as_far_as_they_go) {
     wide.opt.image_size_px = BATCHES_SIDE;
     ccs_loader_close(open_made(dir, &wide.opt));
     wide.later = 1;
-    refuse(dir, wide.opt, CCS_ERROR_UNSUPPORTED, "this version, ");
+    struct ccs_error err;
+    struct ccs_loader *l = NULL;
+    library_check_error(ccs_loader_open(&l, dir, &wide.opt, &err), CCS_ERROR_UNSUPPORTED, &err,
+                        "this version, ");
     /* The fields after `rank` are those of later versions: their memory is not touched. */
     struct ccs_loader_options narrow;
     memset(&narrow, 0xaa, sizeof(narrow));
@@ -595,7 +618,7 @@ TEST(options_of_other_versions_are_accepted_as_far_as_they_go) {
     assert_int_equal(narrow.batch, 512);
     assert_int_equal(narrow.image_size_px, 0xaaaaaaaa);
     narrow.batch = BATCH;
-    struct ccs_loader *l = open_made(dir, &narrow);
+    l = open_made(dir, &narrow);
     const struct ccs_batch *b = take(l);
     assert_int_equal(b->side_px, 256);
     ccs_batch_release(b);
