@@ -12,6 +12,7 @@ fail() {
 "$TESTBIN/make_scenes" train 48 9 24 other.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 60
+"$BIN/ccpack" -q --part 1/2 -o part train.tar other.tar
 mkdir all
 tar -xf train.tar -C all
 mkdir -p folders/a
@@ -38,6 +39,7 @@ expect 64 '--batch' $train --data data $options --batch 1 --out x
 expect 64 "--precision .*f32, bf16.*'fp16'" $train --data data $options --precision fp16 --out x
 expect 64 'no captions to validate with' $train --data data --val captionless $options --out x
 expect 64 'captionless has no captions; --task simclr' $train --data captionless $options --out x
+expect 64 "part is part 1/2 of a dataset; 'ccpack merge'" $train --data data --data part $options --out x
 expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
 
 # Resuming with a wrong dataset or a damaged checkpoint. The tokenizer of the dataset is not read: the

@@ -170,6 +170,27 @@ static void say_start(const struct trainer *t,
     }
 }
 
+/* What a run may begin with. One that began continues with what it has. */
+static enum status
+check_source(const char *directory, bool captions, bool begins, struct error *err) {
+    struct manifest m;
+    TRY(manifest_read(&m, file_posix(), directory, err));
+    enum status s = STATUS_OK;
+    for (size_t i = 0; begins && i < m.option_count; i++) {
+        if (strcmp(m.options[i].name, "part") == 0) {
+            s = error_set(err, STATUS_USAGE,
+                          "%s is part %s of a dataset; 'ccpack merge' makes all parts one",
+                          directory, m.options[i].value);
+        }
+    }
+    if (s == STATUS_OK && captions && m.texts == 0) {
+        s = error_set(err, STATUS_USAGE,
+                      "%s has no captions; --task simclr trains on pictures alone", directory);
+    }
+    manifest_fini(&m);
+    return s;
+}
+
 /* What the trainer would find missing only after it has made the model. */
 static enum status
 check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err) {
@@ -183,16 +204,9 @@ check_inputs(const struct train_options *o, const struct trainer_options *t, str
                                  : STATUS_OK);
     }
     TRY(o->zeroshot != NULL ? path_check_dataset(o->zeroshot, err) : STATUS_OK);
-    for (uint32_t i = 0; i < t->source_count && t->task == TRAINER_PAIRS; i++) {
-        struct manifest m;
-        TRY(manifest_read(&m, file_posix(), t->sources[i].directory, err));
-        const uint64_t texts = m.texts;
-        manifest_fini(&m);
-        if (texts == 0) {
-            return error_set(err, STATUS_USAGE,
-                             "%s has no captions; --task simclr trains on pictures alone",
-                             t->sources[i].directory);
-        }
+    for (uint32_t i = 0; i < t->source_count; i++) {
+        TRY(check_source(t->sources[i].directory, t->task == TRAINER_PAIRS, o->resume == NULL,
+                         err));
     }
     return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
 }
