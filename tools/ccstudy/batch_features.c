@@ -63,7 +63,7 @@ static void draw_pair(struct batch_features *f, int64_t i, const struct maps *m,
             for (int k = 0; k < LATENT; k++) {
                 sum += m->view[side][d][k] * z[k];
             }
-            rows[side][d] = (float)(tanh(sum) + 0.5 * rng_normal(r));
+            rows[side][d] = (float)(tanh(sum) + rng_normal(r));
         }
     }
     f->owners[i] = (int32_t)i;

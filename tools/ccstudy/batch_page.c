@@ -222,6 +222,14 @@ static void draw_temperatures(struct html_page *p, const struct batch_result *r,
                                    .series_count = series_count});
 }
 
+/* Without a standard error where there is one seed. */
+static void draw_mean(struct html_page *p, const struct batch_mean *m) {
+    html_markup(p, "<td>%.2f", m->mean);
+    if (isfinite(m->error)) {
+        html_markup(p, " &plusmn; %.2f", m->error);
+    }
+}
+
 static void draw_numbers(struct html_page *p, const struct batch_result *r) {
     html_markup(p, "<h2>Numbers</h2><div class=\"scroll\"><table><caption>Recall on test pairs in "
                    "percent, means of both directions over seeds &plusmn; standard error; recall: "
@@ -234,16 +242,15 @@ static void draw_numbers(struct html_page *p, const struct batch_result *r) {
             if (row == NULL) {
                 continue;
             }
-            html_markup(p, "<tr><td>%s<td>%d<td>%d<td>%.2f &plusmn; %.2f", titles[m],
-                        (int)row->batch, (int)row->seeds, row->recall.mean, row->recall.error);
+            html_markup(p, "<tr><td>%s<td>%d<td>%d", titles[m], (int)row->batch, (int)row->seeds);
+            draw_mean(p, &row->recall);
             for (int k = 0; k < BATCH_RECALLS; k++) {
                 html_markup(p, "<td>%.2f", row->at[k].mean);
             }
             if (m == BATCH_CLIP || !isfinite(row->over_clip.mean)) {
                 html_markup(p, "<td>");
             } else {
-                html_markup(p, "<td>%+.2f &plusmn; %.2f", row->over_clip.mean,
-                            row->over_clip.error);
+                draw_mean(p, &row->over_clip);
             }
             html_markup(p, "<td>%g<td>%g", row->tuned->tau, row->tuned->rate);
             html_markup(p, m == BATCH_CLIP ? "<td></tr>" : "<td>%g</tr>", row->tuned->gamma);
