@@ -31,6 +31,7 @@ enum rng_purpose {
     RNG_AUGMENT_SECOND = 7, /* (seed, epoch, sample id): the second view */
     RNG_CHAIN = 16,         /* (seed, step, 2 * sample id + side): emc2's proposals */
     RNG_STUDY = 17,         /* (seed, size, repeat): ccstudy's experiments */
+    RNG_CACHE = 18,         /* (seed, step, 2 * sample id + side or view): negcache's negatives */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */

@@ -149,7 +149,7 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     lo.emc2_carry = LOSS_EMC2_SKIP; /* no samples of other batches are at hand */
     TRY(sample_state_create(&b->state, data_info->id_space, NULL, err));
     TRY(loss_create(&b->loss, &lo, b->state, data_info->sample_count, n, err));
-    if (loss_uses_self(b->loss)) {
+    if (loss_uses_self(b->loss) || loss_carries(b->loss)) {
         return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
     }
     TRY(place_loss(b, err));

@@ -91,9 +91,10 @@ static const struct cli_option rows[] = {
 
     {"task", 0, CLI_ENUM, FIELD(task), .default_text = "pair", .choices = task_choices,
      .metavar = "NAME", .group = "Model",
-     .help = "pair: images with captions; simclr: two views of every image, one image tower with a "
-             "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2; needs no "
-             "captions"},
+     .help =
+         "pair: images with captions; simclr: two views of every image, one image tower with a "
+         "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, negcache; "
+         "needs no captions"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
      .metavar = "NAME", .group = "Model",
      .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},

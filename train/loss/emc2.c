@@ -201,8 +201,7 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
                      2 * in->sample_ids[a] + (uint64_t)side);
             step_anchor(l, &w, &state, &chains.log_score[a], share, in, out);
             chains.ids[a] = state >= 0 ? in->sample_ids[state] : chains.ids[a];
-            const double log_others = side_log_mean(&s, a, tau, NULL) + log((double)(b - 1));
-            out->objective += 0.5 * log_add(0.0, log_others) / (double)b;
+            out->objective += 0.5 * side_info_nce(&s, a, tau) / (double)b;
         }
     }
 }
@@ -233,8 +232,7 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
                      2 * in->sample_ids[i] + (uint64_t)view);
             step_anchor(l, &w, &state, &chains.log_score[i], share, in, out);
             const struct loss_side row = loss_take_view(l, in, a);
-            const double log_others = side_log_mean(&row, 0, tau, NULL) + log((double)(n - 2));
-            out->objective += log_add(0.0, log_others) / (double)n;
+            out->objective += side_info_nce(&row, 0, tau) / (double)n;
         }
         chains.ids[i] = state >= 0 ? in->sample_ids[state % b] : chains.ids[i];
     }

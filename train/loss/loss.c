@@ -33,7 +33,7 @@ static enum status allocate(struct loss *l, struct error *err) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
         ok = ok && l->view_row[i] != NULL;
     }
-    if (l->row->carried != NULL) {
+    if (loss_carries(l)) {
         l->carried_ids = calloc(2 * b, sizeof *l->carried_ids);
         l->carried[0] = calloc(2 * b, sizeof *l->carried[0]);
         l->carried[1] = calloc(2 * b, sizeof *l->carried[1]);
@@ -285,8 +285,13 @@ int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id) {
     return place - l->places;
 }
 
+double loss_cache_refresh(const struct loss *l) {
+    return l->options.cache_refresh; /* 0 where the row does not read it */
+}
+
 bool loss_carries(const struct loss *l) {
-    return l->row->carried != NULL && l->options.emc2_carry == LOSS_EMC2_ENCODE;
+    return loss_cache_refresh(l) > 0.0 ||
+           (l->row->carried != NULL && l->options.emc2_carry == LOSS_EMC2_ENCODE);
 }
 
 /* The same of what is outside the batch. */
@@ -294,9 +299,7 @@ static void take_carried(const struct loss *l, const struct loss_input *in, int6
     for (int side = 0; side < SIDE_COUNT; side++) {
         for (int64_t i = 0; i < count; i++) {
             const int64_t from = side * in->batch_count + l->places[i];
-            if (side < loss_side_count(l)) {
-                l->carried_ids[side * count + i] = in->carried_ids[from];
-            }
+            l->carried_ids[side * count + i] = in->carried_ids[from];
             l->carried[0][side * count + i] = in->carried_similarity[from];
             l->carried[1][side * count + i] = 0.0f;
         }
@@ -377,20 +380,22 @@ enum status loss_carried(struct loss *l,
                          const uint64_t *sample_ids,
                          int64_t batch_count,
                          struct error *err) {
-    REQUIRE(l != NULL && out != NULL && sample_ids != NULL && loss_carries(l));
+    REQUIRE(l != NULL && out != NULL && sample_ids != NULL);
+    REQUIRE(loss_carries(l) && l->row->carried != NULL);
     REQUIRE(batch_count >= 2 && batch_count <= l->max_batch_count);
     for (int64_t i = 0; i < batch_count; i++) {
         REQUIRE(sample_ids[i] < sample_state_id_space(l->state));
     }
     const int64_t count = distinct_places(l, sample_ids, batch_count);
     TRY(sample_state_begin_batch(l->state, l->ids, count, err));
-    for (int side = 0; side < loss_side_count(l); side++) {
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const int kept = side < loss_side_count(l) ? side : SIDE_IMAGE; /* views share one */
         uint64_t *of_side = out + side * batch_count;
         for (int64_t i = 0; i < batch_count; i++) {
             of_side[i] = SAMPLE_STATE_NO_ID;
         }
         for (int64_t i = 0; i < count; i++) {
-            of_side[l->places[i]] = l->row->carried(l, side, i, count);
+            of_side[l->places[i]] = l->row->carried(l, kept, i, count);
         }
     }
     return sample_state_end_batch(l->state, err);
@@ -404,15 +409,15 @@ static enum status check_carried(const struct loss *l,
                                  int64_t count,
                                  struct error *err) {
     const int64_t b = in->batch_count;
-    const int sides = loss_side_count(l);
     if (!loss_carries(l)) {
         return STATUS_OK;
     }
-    for (int64_t i = 0; i < sides * count && in->carried_ids == NULL; i++) {
+    REQUIRE(in->carried_ids != NULL || l->row->carried != NULL);
+    for (int64_t i = 0; i < loss_side_count(l) * count && in->carried_ids == NULL; i++) {
         REQUIRE(l->row->carried(l, (int)(i / count), i % count, count) == SAMPLE_STATE_NO_ID);
     }
     for (int64_t i = 0; i < 2 * b && in->carried_ids != NULL; i++) {
-        const uint64_t id = in->carried_ids[sides == 1 ? i % b : i];
+        const uint64_t id = in->carried_ids[i];
         if (id != SAMPLE_STATE_NO_ID && !isfinite(in->carried_similarity[i])) {
             return error_set(
                 err, STATUS_CORRUPT,
@@ -587,6 +592,10 @@ void loss_step_anchors(struct loss *l, const struct loss_input *in, struct loss_
 }
 
 /* ---- one anchor ---- */
+
+double side_info_nce(const struct loss_side *s, int64_t anchor, double tau) {
+    return log_add(0.0, side_log_mean(s, anchor, tau, NULL) + log(side_contrasts(s)));
+}
 
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta) {
     const int64_t first = side_first(s, anchor);

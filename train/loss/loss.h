@@ -97,6 +97,7 @@ struct loss_options {
     double burn_in;
     uint64_t positives; /* m: consecutive rows that are one sample; 0 is 1 */
     enum loss_emc2_carry emc2_carry;
+    double cache_refresh;
     uint64_t seed; /* of what a loss draws */
 };
 
@@ -113,10 +114,10 @@ struct loss_input {
      * their ids differ (one of them was replaced), they do not count. An id that returns counts in
      * its first place only. */
     const uint64_t *sample_ids;
-    /* Samples outside the batch, of a loss that asks for them (loss_carried). carried_ids (sides,
-     * B): as loss_carried left them, or SAMPLE_STATE_NO_ID where the caller has no such sample.
-     * carried_similarity (2, B): that of each anchor with its sample, images then texts; with two
-     * views first views then second ones, both with the sample of carried_ids[i]. */
+    /* A further sample for each anchor, of a loss that asks for them: (2, B), images then texts, or
+     * first views then second ones. carried_ids: as loss_carried or feature_cache_draw left them,
+     * or SAMPLE_STATE_NO_ID where the caller has no such sample. carried_similarity: that of the
+     * anchor with its sample. */
     const uint64_t *carried_ids;
     const float *carried_similarity;
     int64_t batch_count;  /* B, a multiple of m, in [2, the maximum given at creation] */
@@ -146,7 +147,7 @@ struct loss_output {
     double objective; /* an estimate of the loss over the whole dataset, from the running sums:
                          sogclr GCL and nuclr NUCLR of train/eval/objective.h, isogclr and fastclip
                          as in their files; for losses without running sums the value itself, for
-                         emc2 that of the batch */
+                         emc2 and negcache that of the batch */
     double tau;       /* temperature in this step; individual: the mean over the batch */
     struct loss_batch_state batch;
 };
@@ -179,12 +180,16 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
 /* Rows of a batch that are one sample: m where the loss with these options has several positives; 1
  * otherwise. */
 uint32_t loss_positives(const struct loss_options *opt);
-/* Whether the loss ever asks for samples outside the batch (emc2, unless it skips them). */
+/* Whether the loss ever asks for further samples (emc2, unless it skips them; negcache). */
 bool loss_carries(const struct loss *l);
 
-/* Those that the step with these (batch_count) ids needs: out (sides, B), of pairs those of images
- * then those of texts, of two views B; SAMPLE_STATE_NO_ID where it needs none. Collective as
- * loss_step. Returns OK, INVALID or what comm returns. */
+/* Of a loss that needs a sample for every anchor, drawn from features of all samples
+ * (feature_cache.h): the share of them that every step encodes anew, in (0, 1]. Else 0. */
+double loss_cache_refresh(const struct loss *l);
+
+/* Of other losses that carry: the samples that the step with these (batch_count) ids needs, as in
+ * loss_input.carried_ids; SAMPLE_STATE_NO_ID where it needs none. Collective as loss_step. Returns
+ * OK, INVALID or what comm returns. */
 enum status loss_carried(struct loss *l,
                          uint64_t *out,
                          const uint64_t *sample_ids,

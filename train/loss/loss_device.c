@@ -56,7 +56,10 @@ bool loss_device_offered(const struct loss *l, const struct device *dev, struct 
 bool loss_has_kernels(const struct loss *l, struct error *why) {
     if (l->row->device == DEVICE_LOSS_NONE) {
         (void)error_set(why, STATUS_UNSUPPORTED,
-                        "the published code of loss %s (--parity reference) runs on the host alone",
+                        l->row->parity == LOSS_PARITY_REFERENCE
+                            ? "the published code of loss %s (--parity reference) runs on the host "
+                              "alone"
+                            : "loss %s runs on the host alone",
                         l->options.name);
         return false;
     }

@@ -204,6 +204,9 @@ void loss_adam(struct loss_learned *s, double gradient, double lr, double steps)
 /* log of the mean over contrasts c != anchor of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta);
 
+/* One anchor's InfoNCE loss: -log of the share of its own pair in the softmax over all. */
+double side_info_nce(const struct loss_side *s, int64_t anchor, double tau);
+
 /* A surrogate with constant weights, sum_c w_c Delta_c: adds the gradient of one anchor times
  * `share` and returns its value times share. log_norm: weight w_c = exp(exponent(c) - log_norm),
  * where exponent is Delta/tau less zeta/tau of the contrast (zeta may be NULL). */

@@ -13,6 +13,8 @@ static const char *const gradients[] = {"paper", "unbiased", NULL};
 static const char *const carries[] = {"encode", "skip", NULL};
 static const char *const xis[] = {"signed", "norm", "all", NULL};
 
+_Static_assert(LOSS_OPTION_COUNT <= 32, "loss_row.reads has 32 bits");
+
 #define NUMBER(field) .kind = LOSS_OPTION_NUMBER, .offset = offsetof(struct loss_options, field)
 #define WHOLE(field)  .kind = LOSS_OPTION_WHOLE, .offset = offsetof(struct loss_options, field)
 #define CHOICE(field, names)                                                                       \
@@ -116,6 +118,12 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                                  "step; one rank, --device cpu. skip: it is not recorded, so "
                                  "hard negatives weigh too little (of 64 samples with batch 8 and "
                                  "tau 0.07, 0.79 in the place of 2)"},
+    [LOSS_CACHE_REFRESH] = {"cache-refresh", NUMBER(cache_refresh), .min = 1e-6, .max = 1,
+                            .value = 0.01,
+                            .help = "share of all samples whose cached features every step makes "
+                                    "anew; so many more samples go through the towers per step, "
+                                    "all of them before the first one (Yau: 0.01024 with batch 32, "
+                                    "0.1 with 256); one rank, --device cpu"},
 };
 
 /* ---- fields by row ---- */

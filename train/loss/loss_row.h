@@ -46,6 +46,7 @@ enum loss_option {
     LOSS_BURN_IN,
     LOSS_POSITIVES,
     LOSS_EMC2_CARRY,
+    LOSS_CACHE_REFRESH,
     LOSS_OPTION_COUNT
 };
 
@@ -133,7 +134,7 @@ struct loss_row {
                        that of `value` */
     bool uses_self;
     /* The sample outside the batch that entry `place` of the window needs on this side, among the
-     * `count` distinct ids; SAMPLE_STATE_NO_ID: none. NULL: this loss never needs one. */
+     * `count` distinct ids; SAMPLE_STATE_NO_ID: none. NULL: this loss never asks so. */
     uint64_t (*carried)(const struct loss *l, int side, int64_t place, int64_t count);
     /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct; those of
      * a loss with several positives are not to be read. */

@@ -27,6 +27,8 @@
     X(nuclr_reference)                                                                             \
     X(emc2)                                                                                        \
     X(emc2_views)                                                                                  \
+    X(negcache)                                                                                    \
+    X(negcache_views)                                                                              \
     X(nuclr_frozen)                                                                                \
     X(nuclr_noxi)                                                                                  \
     X(simclr)                                                                                      \

@@ -477,6 +477,35 @@ enum status checkpoint_load_state(const struct checkpoint *c,
     return checkpoint_load_scalars(c, scalars, scalar_count, err);
 }
 
+static enum status load_cache(const struct checkpoint *c,
+                              const char *name,
+                              struct feature_cache *cache,
+                              struct error *err) {
+    const struct safetensors_info *found = safetensors_find(c->file, name);
+    if (cache == NULL || found == NULL) {
+        return STATUS_OK;
+    }
+    const struct feature_cache_options *o = feature_cache_shape(cache);
+    if (found->dtype != SAFETENSORS_F32 || found->dim_count != 2 ||
+        found->shape[0] != o->id_count || found->shape[1] != (uint64_t)o->dim) {
+        return error_set(err, STATUS_MISMATCH, "%s: tensor %s is not of %" PRIu64 " ids by %lld",
+                         c->path, name, o->id_count, (long long)o->dim);
+    }
+    TRY(safetensors_read(c->file, found, feature_cache_rows(cache), (size_t)found->size_bytes,
+                         err));
+    feature_cache_set_filled(cache);
+    return STATUS_OK;
+}
+
+enum status checkpoint_load_cache(const struct checkpoint *c,
+                                  struct feature_cache *image_cache,
+                                  struct feature_cache *text_cache,
+                                  struct error *err) {
+    REQUIRE(c != NULL);
+    TRY(load_cache(c, TENSOR_IMAGE_CACHE, image_cache, err));
+    return load_cache(c, TENSOR_TEXT_CACHE, text_cache, err);
+}
+
 enum status checkpoint_load_scalars(const struct checkpoint *c,
                                     const struct loss_scalar *scalars,
                                     int32_t scalar_count,

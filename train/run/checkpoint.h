@@ -22,6 +22,7 @@
 #include "train/loss/loss.h"
 #include "train/model/dual_encoder.h"
 #include "train/model/view_encoder.h"
+#include "train/state/feature_cache.h"
 #include "train/state/sample_state.h"
 
 /* What is written; a version 1 file is read as well: columns that it lacks keep their first values.
@@ -75,6 +76,7 @@ struct checkpoint_content {
     double tau; /* temperature of the loss */
     const struct params *params;
     const struct sample_state *state;
+    const struct feature_cache *image_cache, *text_cache; /* filled; NULL: none is saved */
     const struct loss_scalar *scalars;
     int32_t scalar_count;
     const void *tokenizer; /* its model's bytes; NULL: none */
@@ -127,6 +129,13 @@ enum status checkpoint_load_state(const struct checkpoint *c,
                                   struct sample_state *state,
                                   const struct loss_scalar *scalars,
                                   int32_t scalar_count,
+                                  struct error *err);
+
+/* Fills a cache of images or of texts, where the file has it; otherwise it stays as it is. Returns
+ * OK, IO, CORRUPT or MISMATCH. */
+enum status checkpoint_load_cache(const struct checkpoint *c,
+                                  struct feature_cache *image_cache,
+                                  struct feature_cache *text_cache,
                                   struct error *err);
 
 /* The scalars alone. Returns OK or CORRUPT. */

@@ -33,8 +33,10 @@
 #define KEY_TAU         "loss.tau"
 #define KEY_SCALAR      "loss.state."
 
-#define TENSOR_STATE     "state."
-#define TENSOR_TOKENIZER "tokenizer.model"
+#define TENSOR_STATE       "state."
+#define TENSOR_IMAGE_CACHE "cache.image"
+#define TENSOR_TEXT_CACHE  "cache.text"
+#define TENSOR_TOKENIZER   "tokenizer.model"
 
 enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
 

@@ -1,7 +1,7 @@
 /*
  * checkpoint_save: metadata, then tensors in a fixed order: the table's values, the optimiser's two
- * moments, the columns of the sample state, the tokenizer. Of several ranks the first writes; all
- * of them take part in passing the columns by, also after a write has failed.
+ * moments, the columns of the sample state, cached features, the tokenizer. Of several ranks the
+ * first writes; all of them take part in passing the columns by, also after a write has failed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,6 +118,29 @@ static enum status declare_params(struct safetensors_writer *w,
     return STATUS_OK;
 }
 
+/* Nothing where there is no cache. */
+static enum status declare_cache(struct safetensors_writer *w,
+                                 const char *name,
+                                 const struct feature_cache *cache,
+                                 struct error *err) {
+    if (cache == NULL) {
+        return STATUS_OK;
+    }
+    const struct feature_cache_options *o = feature_cache_shape(cache);
+    const uint64_t shape[2] = {o->id_count, (uint64_t)o->dim};
+    return safetensors_writer_declare(w, name, SAFETENSORS_F32, shape, 2, err);
+}
+
+static enum status
+write_cache(struct safetensors_writer *w, const struct feature_cache *cache, struct error *err) {
+    if (cache == NULL) {
+        return STATUS_OK;
+    }
+    const struct feature_cache_options *o = feature_cache_shape(cache);
+    return safetensors_writer_data(w, feature_cache_rows(cache),
+                                   (size_t)o->id_count * (size_t)o->dim * sizeof(float), err);
+}
+
 static enum status
 declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
     for (size_t i = 0; i < checkpoint_slot_count(c->params); i++) {
@@ -130,6 +153,8 @@ declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, st
         TRY(safetensors_writer_declare(w, name, checkpoint_column_dtype(c->state, i), &ids, 1,
                                        err));
     }
+    TRY(declare_cache(w, TENSOR_IMAGE_CACHE, c->image_cache, err));
+    TRY(declare_cache(w, TENSOR_TEXT_CACHE, c->text_cache, err));
     if (c->tokenizer != NULL) {
         const uint64_t size = c->tokenizer_size_bytes;
         TRY(safetensors_writer_declare(w, TENSOR_TOKENIZER, SAFETENSORS_U8, &size, 1, err));
@@ -210,6 +235,8 @@ static enum status pass_columns(struct safetensors_writer *w,
 
 static enum status
 end(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
+    TRY(write_cache(w, c->image_cache, err));
+    TRY(write_cache(w, c->text_cache, err));
     if (c->tokenizer != NULL) {
         TRY(safetensors_writer_data(w, c->tokenizer, c->tokenizer_size_bytes, err));
     }

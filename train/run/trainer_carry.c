@@ -1,20 +1,21 @@
 /*
- * trainer_carry: samples outside the batch, for a loss that needs them (emc2, whose chains stand on
- * samples of earlier batches). A step with them:
+ * trainer_carry: further samples that a loss needs: emc2 those of earlier batches on which its
+ * chains stand, negcache those that were drawn (trainer_cache.c). A step with them:
  *
  *   loss_carried -> ids -> loader_fetch -> forward -> C      before the batch's own forward
- *                                          S_c = X C^T       one number of each row is the loss's
+ *     or the draw                          S_c = X C^T       one number of each row is the loss's
  *                  loss -> G_c:            dX += G_c C, dC = G_c^T X
  *                                          backward(dC)      adds to the gradients of the batch
  *
  * They are un-augmented, as evaluation makes them, and encoded as a batch of its own with today's
  * parameters (`beside`): batch norm takes its statistics over them, and running statistics stay.
- * That batch always has N = B rows, or with two views the next even number: it is filled up with
- * samples of the step's own batch, which get no gradient, so that batch statistics are never those
- * of a few samples. Pairs have one list of texts and one of images in it, which do not belong
- * together.
+ * That batch always has N rows: B pairs; two views: as many as the loss may need, an even number.
+ * It is filled up with samples of the step's own batch, which get no gradient, so that batch
+ * statistics are never those of a few samples. Pairs have one list of texts and one of images in
+ * it, which do not belong together.
  *
- * A sample that cannot be read any more (removed, damaged) is not replaced: the chain begins anew.
+ * A sample that cannot be read any more (removed, damaged) is not replaced: a chain begins anew, an
+ * anchor has no negative in this step.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,13 +26,14 @@
 #include "loader/fetch.h"
 #include "train/run/trainer_internal.h"
 
-static int side_count(const struct trainer_options *o) {
+int trainer_carry_sides(const struct trainer_options *o) {
     return o->task == TRAINER_VIEWS ? 1 : 2;
 }
 
-static int64_t row_count(const struct trainer_options *o) {
+/* Both views of a sample share its chain; each draws a negative of its own. */
+static int64_t row_count(const struct trainer_options *o, const struct loss *l) {
     const int64_t b = o->batch_count;
-    return o->task == TRAINER_VIEWS ? b + b % 2 : b;
+    return o->task == TRAINER_PAIRS ? b : loss_cache_refresh(l) > 0.0 ? 2 * b : b + b % 2;
 }
 
 static int64_t anchor_count(const struct trainer_options *o) {
@@ -40,9 +42,9 @@ static int64_t anchor_count(const struct trainer_options *o) {
 
 /* ---- memory ---- */
 
-size_t trainer_carry_bytes(const struct trainer_options *o) {
-    const int64_t rows = row_count(o);
-    const int64_t embeddings = 2 * side_count(o) * rows * (int64_t)o->embed_dim;
+size_t trainer_carry_bytes(const struct trainer_options *o, const struct loss *l) {
+    const int64_t rows = row_count(o, l);
+    const int64_t embeddings = 2 * trainer_carry_sides(o) * rows * (int64_t)o->embed_dim;
     return (size_t)(embeddings + anchor_count(o) * rows) * sizeof(float);
 }
 
@@ -60,7 +62,7 @@ static enum status open_side(struct trainer *t, int side, struct error *err) {
                                           texts ? LOADER_CAPTIONS_DRAWN : LOADER_CAPTIONS_NONE};
     void *data[2] = {NULL};
     TRY(fetcher_open(&c->fetcher, t->loader, &how, err));
-    c->ids = calloc((size_t)rows, sizeof *c->ids);
+    c->ids = calloc(2 * (size_t)t->options.batch_count, sizeof *c->ids);
     if (c->ids == NULL) {
         return error_set(err, STATUS_NOMEM, "trainer: out of memory");
     }
@@ -80,13 +82,13 @@ enum status trainer_open_carry(struct trainer *t, struct error *err) {
         return STATUS_OK;
     }
     if (comm_world(t->comm) > 1 || t->dev->stream != NULL) {
-        return error_set(err, STATUS_USAGE,
-                         "--loss %s encodes samples of earlier batches again, which %s cannot do "
-                         "yet: add --emc2-carry skip",
-                         t->options.loss.name,
-                         comm_world(t->comm) > 1 ? "several ranks" : "--device cuda");
+        return error_set(
+            err, STATUS_USAGE, "--loss %s encodes further samples, which %s cannot do yet: %s",
+            t->options.loss.name, comm_world(t->comm) > 1 ? "several ranks" : "--device cuda",
+            loss_cache_refresh(t->loss) > 0.0 ? "use one rank and --device cpu"
+                                              : "add --emc2-carry skip");
     }
-    c->rows = row_count(&t->options);
+    c->rows = row_count(&t->options, t->loss);
     c->ids = calloc(2 * b, sizeof *c->ids);
     c->columns = calloc(2 * b, sizeof *c->columns);
     c->similarity = calloc(2 * b, sizeof *c->similarity);
@@ -99,16 +101,17 @@ enum status trainer_open_carry(struct trainer *t, struct error *err) {
     }
     TRY(t->dev->ops->alloc(t->dev, (size_t)(anchors * c->rows) * sizeof(float), &data, err));
     c->s = tensor_2d(data, DTYPE_F32, anchors, c->rows);
-    for (int side = 0; side < side_count(&t->options); side++) {
+    for (int side = 0; side < trainer_carry_sides(&t->options); side++) {
         TRY(open_side(t, side, err));
     }
-    return STATUS_OK;
+    return loss_cache_refresh(t->loss) > 0.0 ? trainer_open_cache(t, err) : STATUS_OK;
 }
 
 void trainer_close_carry(struct trainer *t) {
     struct trainer_carry *c = &t->carry;
     for (int side = 0; side < 2; side++) {
         fetcher_close(c->sides[side].fetcher);
+        feature_cache_destroy(c->sides[side].cache);
         free(c->sides[side].ids);
         if (t->dev != NULL) {
             t->dev->ops->free(t->dev, c->sides[side].x.data);
@@ -139,11 +142,12 @@ static int by_id(const void *a, const void *b) {
 static void list_ids(struct trainer *t, const struct step_flight *f, int side) {
     struct carried_contrasts *c = &t->carry.sides[side];
     const int64_t b = t->options.batch_count;
+    const int64_t anchors = anchor_count(&t->options);
     const uint64_t *wanted = t->carry.ids + side * b;
     int64_t *columns = t->carry.columns + side * b;
     int64_t all = 0;
     c->count = 0;
-    for (int64_t i = 0; i < b; i++) {
+    for (int64_t i = 0; i < anchors; i++) {
         if (wanted[i] != SAMPLE_STATE_NO_ID) {
             c->ids[all++] = wanted[i];
         }
@@ -154,7 +158,7 @@ static void list_ids(struct trainer *t, const struct step_flight *f, int side) {
             c->ids[c->count++] = c->ids[i];
         }
     }
-    for (int64_t i = 0; i < b; i++) {
+    for (int64_t i = 0; i < anchors; i++) {
         const uint64_t *at = bsearch(&wanted[i], c->ids, (size_t)c->count, sizeof *c->ids, by_id);
         columns[i] = at != NULL ? at - c->ids : -1;
     }
@@ -163,39 +167,51 @@ static void list_ids(struct trainer *t, const struct step_flight *f, int side) {
     }
 }
 
-/* The chains that stand on a sample that cannot be read begin anew. */
-static void forget(struct trainer *t, int side, uint64_t id, enum status why) {
-    const int64_t b = t->options.batch_count;
-    log_write(t->options.log, LOG_LEVEL_WARN,
-              "sample %" PRIu64 " cannot be read any more (%s): chains that stand on it begin anew",
-              id, status_text(why));
-    for (int64_t i = side * b; i < (side + 1) * b; i++) {
-        if (t->carry.ids[i] == id) {
-            t->carry.ids[i] = SAMPLE_STATE_NO_ID;
-        }
-    }
-}
-
-static enum status
-fetch_side(struct trainer *t, const struct step_flight *f, int side, struct error *err) {
+enum status trainer_carry_fetch(struct trainer *t,
+                                const struct step_flight *f,
+                                int side,
+                                carry_lost_function *lost,
+                                struct error *err) {
     struct carried_contrasts *c = &t->carry.sides[side];
-    for (;;) {
-        int64_t lost = 0;
+    const enum status *statuses = t->carry.statuses;
+    bool all = false;
+    for (int pass = 0; !all; pass++) {
         TRY(loader_fetch(c->fetcher, &c->batch, t->carry.statuses, c->ids, (uint32_t)t->carry.rows,
                          f->batch.epoch, err));
-        while (lost < t->carry.rows && t->carry.statuses[lost] == STATUS_OK) {
-            lost++;
+        all = true;
+        for (int64_t row = 0; row < t->carry.rows; row++) {
+            if (statuses[row] == STATUS_OK) {
+                continue;
+            }
+            if (pass > 0 || row >= c->count) {
+                return error_set(err, statuses[row],
+                                 "sample %" PRIu64 " of the batch cannot be read once more: %s",
+                                 c->ids[row], status_text(statuses[row]));
+            }
+            lost(t, side, row, statuses[row]);
+            c->ids[row] = f->ids[row % t->options.batch_count];
+            all = false;
         }
-        if (lost == t->carry.rows) {
-            return STATUS_OK;
+    }
+    return STATUS_OK;
+}
+
+/* Those that need a sample that cannot be read do without. */
+static void forget(struct trainer *t, int side, int64_t row, enum status why) {
+    const struct carried_contrasts *c = &t->carry.sides[side];
+    const int64_t first = side * (int64_t)t->options.batch_count;
+    log_write(t->options.log, LOG_LEVEL_WARN, "sample %" PRIu64 " cannot be read any more (%s): %s",
+              c->ids[row], status_text(why),
+              c->cache != NULL ? "no anchor has it as its negative"
+                               : "chains that stand on it begin anew");
+    for (int64_t i = first; i < first + anchor_count(&t->options); i++) {
+        if (t->carry.columns[i] == row) {
+            t->carry.ids[i] = SAMPLE_STATE_NO_ID;
+            t->carry.columns[i] = -1;
         }
-        if (lost >= c->count) {
-            return error_set(err, t->carry.statuses[lost],
-                             "sample %" PRIu64 " of the batch cannot be read once more: %s",
-                             c->ids[lost], status_text(t->carry.statuses[lost]));
-        }
-        forget(t, side, c->ids[lost], t->carry.statuses[lost]);
-        list_ids(t, f, side);
+    }
+    if (c->cache != NULL) {
+        feature_cache_put(c->cache, c->ids[row], NULL);
     }
 }
 
@@ -232,6 +248,15 @@ copy(struct trainer *t, const struct tensor *to, const struct tensor *from, stru
     return ops->add(t->dev, &(struct add){.out = *to, .in = *from, .alpha = 1.0f}, err);
 }
 
+enum status trainer_carry_encode(struct trainer *t, struct tensor x[2], struct error *err) {
+    if (t->views != NULL) {
+        const struct view_encoder_batch views = views_of(t);
+        return view_encoder_forward(t->views, &x[0], &views, err);
+    }
+    const struct dual_encoder_batch pairs = pairs_of(t);
+    return dual_encoder_forward(t->model, &x[1], &x[0], &pairs, true, err);
+}
+
 enum status
 trainer_carry_forward(struct trainer *t, const struct step_flight *f, struct error *err) {
     struct trainer_carry *c = &t->carry;
@@ -240,25 +265,21 @@ trainer_carry_forward(struct trainer *t, const struct step_flight *f, struct err
         return STATUS_OK;
     }
     c->any = false;
-    TRY(loss_carried(t->loss, c->ids, f->ids, t->options.batch_count, err));
-    for (int side = 0; side < side_count(&t->options); side++) {
+    if (c->sides[0].cache == NULL) {
+        TRY(loss_carried(t->loss, c->ids, f->ids, t->options.batch_count, err));
+    }
+    for (int side = 0; side < trainer_carry_sides(&t->options); side++) {
         list_ids(t, f, side);
         c->any = c->any || c->sides[side].count > 0;
     }
     if (!c->any) {
         return STATUS_OK;
     }
-    for (int side = 0; side < side_count(&t->options); side++) {
-        TRY(fetch_side(t, f, side, err));
+    for (int side = 0; side < trainer_carry_sides(&t->options); side++) {
+        TRY(trainer_carry_fetch(t, f, side, forget, err));
     }
-    if (t->views != NULL) {
-        const struct view_encoder_batch views = views_of(t);
-        TRY(view_encoder_forward(t->views, &x[0], &views, err));
-    } else {
-        const struct dual_encoder_batch pairs = pairs_of(t);
-        TRY(dual_encoder_forward(t->model, &x[1], &x[0], &pairs, true, err));
-    }
-    for (int side = 0; side < side_count(&t->options); side++) {
+    TRY(trainer_carry_encode(t, x, err));
+    for (int side = 0; side < trainer_carry_sides(&t->options); side++) {
         TRY(copy(t, &c->sides[side].x, &x[side], err));
     }
     return STATUS_OK;
@@ -279,7 +300,7 @@ enum status trainer_carry_scores(struct trainer *t,
     const struct ops *ops = t->dev->ops;
     struct trainer_carry *c = &t->carry;
     const int64_t b = t->options.batch_count;
-    for (int side = 0; c->any && side < side_count(&t->options); side++) {
+    for (int side = 0; c->any && side < trainer_carry_sides(&t->options); side++) {
         const struct matmul s = {.out = c->s,
                                  .a = *anchors_of(side, x, text),
                                  .b = c->sides[side].x,
@@ -288,7 +309,7 @@ enum status trainer_carry_scores(struct trainer *t,
         TRY(ops->matmul(t->dev, &s, err));
         TRY(ops->download(t->dev, c->matrix, c->s.data, tensor_size_bytes(&c->s), err));
         for (int64_t i = 0; i < c->s.shape[0]; i++) {
-            const int64_t column = c->columns[side * b + i % b];
+            const int64_t column = c->columns[side * b + i];
             c->similarity[side * b + i] = column >= 0 ? c->matrix[i * c->rows + column] : 0.0f;
         }
     }
@@ -302,11 +323,11 @@ enum status trainer_carry_gradients(struct trainer *t,
     const struct ops *ops = t->dev->ops;
     struct trainer_carry *c = &t->carry;
     const int64_t b = t->options.batch_count;
-    for (int side = 0; c->any && side < side_count(&t->options); side++) {
+    for (int side = 0; c->any && side < trainer_carry_sides(&t->options); side++) {
         const struct carried_contrasts *k = &c->sides[side];
         memset(c->matrix, 0, tensor_size_bytes(&c->s));
         for (int64_t i = 0; i < c->s.shape[0]; i++) {
-            const int64_t column = c->columns[side * b + i % b];
+            const int64_t column = c->columns[side * b + i];
             if (column >= 0) {
                 c->matrix[i * c->rows + column] = c->gradient[side * b + i];
             }

@@ -146,6 +146,7 @@ restore_state(struct trainer *t, const struct checkpoint *c, bool same, struct e
     const int32_t scalar_count = loss_scalars(t->loss, &scalars);
     if (same) {
         TRY(checkpoint_load_state(c, t->state, scalars, scalar_count, err));
+        TRY(checkpoint_load_cache(c, trainer_cache(t, true), trainer_cache(t, false), err));
     } else {
         TRY(checkpoint_load_scalars(c, scalars, scalar_count, err));
         TRY(trainer_remap_state(t, c, err));
@@ -240,6 +241,11 @@ publish(struct trainer *t, const struct sample_state_summary *summaries, struct 
     return run_dir_publish(file_posix(), t->options.run, t->step, t->options.keep_count, err);
 }
 
+static const struct feature_cache *filled_cache(const struct trainer *t, bool images) {
+    const struct feature_cache *cache = trainer_cache(t, images);
+    return cache != NULL && feature_cache_filled(cache) ? cache : NULL;
+}
+
 enum status trainer_save(struct trainer *t, struct error *err) {
     if (t->saved_step == t->step) {
         return STATUS_OK;
@@ -254,6 +260,8 @@ enum status trainer_save(struct trainer *t, struct error *err) {
                                          .tau = loss_temperature_now(t->loss),
                                          .params = trainer_params(t),
                                          .state = t->state};
+    content.image_cache = filled_cache(t, true);
+    content.text_cache = filled_cache(t, false);
     content.scalar_count = loss_scalars(t->loss, &content.scalars);
     if (t->views == NULL) {
         content.tokenizer =

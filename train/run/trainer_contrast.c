@@ -75,7 +75,7 @@ size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l,
     const size_t matrix = (size_t)(rows * rows) * sizeof(float);
     return embeddings + sizeof(struct step_values) +
            (on_device ? loss_device_planned_bytes(l, b) : matrix) +
-           (loss_carries(l) ? trainer_carry_bytes(o) : 0);
+           (loss_carries(l) ? trainer_carry_bytes(o, l) : 0);
 }
 
 enum status trainer_open_contrast(struct trainer *t, struct error *err) {

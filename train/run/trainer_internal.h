@@ -8,6 +8,7 @@
 #include "train/optim/schedule.h"
 #include "train/run/checkpoint.h"
 #include "train/run/trainer.h"
+#include "train/state/feature_cache.h"
 
 /* In the order of enum loss_device_matrix_kind. */
 enum pair_kind { PAIR_CROSS, PAIR_IMAGES, PAIR_TEXTS, PAIR_COUNT };
@@ -44,12 +45,12 @@ struct step_recording {
     struct recording *steps; /* NULL: the shape was met once */
 };
 
-/* Samples outside the batch, for a loss that asks for them (loss_carries): see trainer_carry.c. By
- * side of the loss: 0 images or views as anchors, 1 texts as anchors. */
+/* Further samples, for a loss that asks for them (loss_carries): see trainer_carry.c. By side of
+ * the loss: 0 images or views as anchors, 1 texts as anchors. */
 struct trainer_carry {
     bool any;                     /* the step in progress has some */
-    uint64_t *ids;                /* (sides, B) of loss_input */
-    int64_t *columns;             /* (sides, B) the row of that sample below */
+    uint64_t *ids;                /* (2, B) of loss_input */
+    int64_t *columns;             /* (2, B) the row of that sample below */
     float *similarity, *gradient; /* (2, B) of loss_input and loss_output */
     int64_t rows;                 /* N that are encoded, at all times */
     enum status *statuses;        /* (N) */
@@ -57,8 +58,9 @@ struct trainer_carry {
     struct tensor s;              /* the same on the device */
     struct carried_contrasts {
         struct fetcher *fetcher;
-        uint64_t *ids;             /* (N) distinct ones, then some of the batch */
-        int64_t count;             /* of those outside the batch */
+        struct feature_cache *cache; /* of what `batch` has; NULL: the loss draws from none */
+        uint64_t *ids;               /* (2 B) N of them: distinct ones, then some of the batch */
+        int64_t count;               /* of the former */
         struct loader_batch batch; /* their texts, where images are the anchors, or their images */
         struct tensor x, dx;       /* (N, E) */
     } sides[2];
@@ -236,8 +238,22 @@ enum status trainer_contrast_views(struct trainer *t,
  * (several ranks, or a device that cannot). Closed before loader and device. */
 enum status trainer_open_carry(struct trainer *t, struct error *err);
 void trainer_close_carry(struct trainer *t);
-size_t trainer_carry_bytes(const struct trainer_options *o); /* device memory, planned */
-/* In the order of a step. Before the batch's own forward: fetches and encodes. */
+/* Device memory, planned. */
+size_t trainer_carry_bytes(const struct trainer_options *o, const struct loss *l);
+/* 1 with two views, else 2. */
+int trainer_carry_sides(const struct trainer_options *o);
+/* Fetches the N samples of a side. `lost` is called for every row among the first c->count whose
+ * sample (c->ids[row]) cannot be read, before one of the batch takes its place. */
+typedef void carry_lost_function(struct trainer *t, int side, int64_t row, enum status why);
+enum status trainer_carry_fetch(struct trainer *t,
+                                const struct step_flight *f,
+                                int side,
+                                carry_lost_function *lost,
+                                struct error *err);
+/* What was fetched, through the towers: x[side] (N, E), until the next forward. */
+enum status trainer_carry_encode(struct trainer *t, struct tensor x[2], struct error *err);
+/* In the order of a step. Before the batch's own forward: fetches and encodes those of the loss, or
+ * those that were drawn. */
 enum status
 trainer_carry_forward(struct trainer *t, const struct step_flight *f, struct error *err);
 /* Before the loss: similarities of the anchors, x (R, E) and text, NULL with two views. */
@@ -253,6 +269,22 @@ enum status trainer_carry_gradients(struct trainer *t,
 /* After the batch's own backward: adds the gradients of parameters. */
 enum status
 trainer_carry_backward(struct trainer *t, const struct gradient_ready *ready, struct error *err);
+
+/* trainer_cache.c: features of all samples, for a loss that draws from them; within the memory of
+ * trainer_carry. Returns OK or NOMEM. */
+enum status trainer_open_cache(struct trainer *t, struct error *err);
+size_t trainer_cache_bytes(const struct trainer_options *o, uint64_t id_space_count);
+/* Of images, or of texts; NULL: none. */
+struct feature_cache *trainer_cache(const struct trainer *t, bool images);
+/* Before trainer_carry_forward: encodes those that are due; and draws, by the embeddings of the
+ * batch, x and text as above. */
+enum status
+trainer_cache_refresh(struct trainer *t, const struct step_flight *f, struct error *err);
+enum status trainer_cache_draw(struct trainer *t,
+                               const struct step_flight *f,
+                               const struct tensor *x,
+                               const struct tensor *text,
+                               struct error *err);
 
 /* The last step's similarities, (B, B) or (2B, 2B), to the host. */
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err);

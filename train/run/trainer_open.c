@@ -160,6 +160,8 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
         m->state_bytes =
             here ? sample_state_bytes(state) * (size_t)((id_space_count + world - 1) / world) : 0;
+        m->state_bytes +=
+            loss_cache_refresh(loss) > 0.0 ? trainer_cache_bytes(o, id_space_count) : 0;
         m->total_bytes += m->loss_bytes + m->state_bytes;
     }
     loss_destroy(loss);

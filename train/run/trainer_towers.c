@@ -24,6 +24,29 @@ static struct view_encoder_batch views_of(const struct step_flight *f) {
                                        .slot = f->slot};
 }
 
+/* What is drawn by the batch's own embeddings needs them before its forward: an earlier one, of the
+ * same numbers. */
+static enum status
+draw_of_pairs(struct trainer *t, const struct step_flight *f, struct error *err) {
+    struct dual_encoder_batch pairs = pairs_of(t, f);
+    struct tensor x;
+    struct tensor text;
+    pairs.beside = true;
+    TRY(trainer_cache_refresh(t, f, err));
+    TRY(dual_encoder_forward(t->model, &x, &text, &pairs, true, err));
+    return trainer_cache_draw(t, f, &x, &text, err);
+}
+
+static enum status
+draw_of_views(struct trainer *t, const struct step_flight *f, struct error *err) {
+    struct view_encoder_batch views = views_of(f);
+    struct tensor x;
+    views.beside = true;
+    TRY(trainer_cache_refresh(t, f, err));
+    TRY(view_encoder_forward(t->views, &x, &views, err));
+    return trainer_cache_draw(t, f, &x, NULL, err);
+}
+
 static enum status run_pairs(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct dual_encoder_batch pairs = pairs_of(t, f);
     const struct gradient_ready ready = {trainer_sum_range, t};
@@ -32,6 +55,7 @@ static enum status run_pairs(struct trainer *t, struct step_flight *f, struct er
     struct tensor x;
     struct tensor text;
     comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
+    TRY(t->carry.sides[0].cache != NULL ? draw_of_pairs(t, f, err) : STATUS_OK);
     TRY(trainer_carry_forward(t, f, err));
     TRY(dual_encoder_forward(t->model, &x, &text, &pairs, true, err));
     comm_at(t->comm, f->step, COMM_PHASE_LOSS);
@@ -51,6 +75,7 @@ static enum status run_views(struct trainer *t, struct step_flight *f, struct er
     struct tensor x;
     struct tensor dx;
     comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
+    TRY(t->carry.sides[0].cache != NULL ? draw_of_views(t, f, err) : STATUS_OK);
     TRY(trainer_carry_forward(t, f, err));
     TRY(view_encoder_forward(t->views, &x, &views, err));
     comm_at(t->comm, f->step, COMM_PHASE_LOSS);

@@ -482,6 +482,22 @@ class Case:
         scores = [self.chains[side][i][1] for i in self.ids]
         self.columns[side + ".chain_log_score"] = torch.tensor(scores)
 
+    # ---- negcache: a negative for every anchor, but every fourth
+
+    def with_negative(self, own):
+        """own: (2, b), the similarity of each anchor with its own pair."""
+        has = (torch.arange(2 * self.b) % 4 != 3).reshape(2, self.b)
+        value = ((self.carried - own) * has).sum() / self.tau / (2 * self.b)
+        value.backward()
+        return value
+
+    def negcache(self, s, xx, tt, epoch):
+        return self.with_negative(s.diagonal().expand(2, -1))
+
+    def views_negcache(self, s):
+        b = self.b
+        return self.with_negative(torch.stack([s[:b, b:].diagonal(), s[b:, :b].diagonal()]))
+
     def emc2(self, s, xx, tt, epoch):
         b, value = self.b, 0.0
         for index, (side, _, m) in enumerate(self.sides(s)):
@@ -722,6 +738,9 @@ def main():
                 cases.append(Case("emc2", b, tau, views=views, away=away))
         for b, tau in ((5, 0.3), (12, 0.07)):
             cases.append(Case("emc2", b, tau, views=views, away=True, emc2_carry="skip"))
+    for views in (False, True):
+        for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07)):
+            cases.append(Case("negcache", b, tau, views=views, away=True))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     for index, case in enumerate(cases):
         if index >= int(wanted) if wanted.isdigit() else case.name == wanted:

@@ -121,7 +121,7 @@ static double exact_gradient(struct problem *p) {
 
 /* The samples outside the batch that the loss needs, un-augmented: their similarities with rows. */
 struct carry {
-    uint64_t ids[B];
+    uint64_t ids[2 * B];
     float similarity[2 * B], gradient[2 * B];
 };
 
@@ -133,8 +133,8 @@ static void find_carried(struct carry *c,
     struct error err = {0};
     assert_ok(loss_carried(loss, c->ids, ids, B, &err), err);
     for (int i = 0; i < 2 * B; i++) {
-        if (c->ids[i % B] != SAMPLE_STATE_NO_ID) {
-            const int other = 2 * p->n + (int)c->ids[i % B];
+        if (c->ids[i] != SAMPLE_STATE_NO_ID) {
+            const int other = 2 * p->n + (int)c->ids[i];
             encode(p, other);
             c->similarity[i] = (float)product(p, row[i], other);
         }
@@ -146,10 +146,10 @@ static void add_carried(double gradient[DIM][IN],
                         const struct problem *p,
                         const int row[2 * B]) {
     for (int i = 0; i < 2 * B; i++) {
-        if (c->ids[i % B] == SAMPLE_STATE_NO_ID) {
+        if (c->ids[i] == SAMPLE_STATE_NO_ID) {
             continue;
         }
-        const int other = 2 * p->n + (int)c->ids[i % B];
+        const int other = 2 * p->n + (int)c->ids[i];
         double dz[2][DIM];
         for (int k = 0; k < DIM; k++) {
             dz[0][k] = (double)c->gradient[i] * p->z[other][k];

@@ -95,12 +95,19 @@ static void fixture_close(struct fixture *f) {
     sample_state_destroy(f->state);
 }
 
+/* Of a loss that draws them: some of the batch and some outside it. */
 static void carry(struct fixture *f) {
     struct error err = {0};
-    assert_ok(loss_carried(f->loss, f->carried_ids, f->ids, f->b, &err), err);
     for (int i = 0; i < 2 * f->b; i++) {
-        const uint64_t id = f->carried_ids[f->row->views ? i % f->b : i];
-        f->carried[i] = (float)((id * 37 + (uint64_t)i * 11) % 97) / 97.0f;
+        f->carried_ids[i] = (f->ids[i % f->b] + 5 * (1 + f->steps)) % ID_SPACE;
+    }
+    if (loss_cache_refresh(f->loss) == 0.0) {
+        assert_ok(loss_carried(f->loss, f->carried_ids, f->ids, f->b, &err), err);
+    }
+    for (int i = 0; i < 2 * f->b; i++) {
+        const uint64_t id = f->carried_ids[i];
+        const uint64_t anchor = 2 * f->ids[i % f->b] + (i < f->b ? 0 : 1);
+        f->carried[i] = (float)((id * 37 + anchor * 11) % 97) / 97.0f;
     }
 }
 
@@ -462,10 +469,12 @@ static bool change(struct fixture *f, enum loss_option option) {
     return false;
 }
 
-/* The trainer makes loss_input.zeta_lr_text and zeta_lr_image of these. */
+/* The trainer makes loss_input.zeta_lr_text and zeta_lr_image of these; or which features it
+ * encodes.
+ */
 static bool is_of_the_trainer(enum loss_option option) {
     return option == LOSS_ZETA_LR || option == LOSS_ZETA_LR_IMAGE_RATIO ||
-           option == LOSS_ZETA_FREEZE_EPOCHS;
+           option == LOSS_ZETA_FREEZE_EPOCHS || option == LOSS_CACHE_REFRESH;
 }
 
 static void check_options(struct fixture *f, const struct fixture *base) {

@@ -97,11 +97,12 @@ one_step(struct trace *t, uint64_t step, struct loss *l, const struct job *j, st
     float carried[2 * MAX_B];
     float carried_gradient[2 * MAX_B];
     const bool carries = loss_carries(l);
-    if (carries) {
-        TRY(loss_carried(l, carried_ids, ids, b, err));
-    }
     for (int64_t i = 0; i < 2 * b; i++) {
+        carried_ids[i] = (ids[i % b] + 1) % ID_SPACE;
         carried[i] = s[1][i];
+    }
+    if (carries && loss_cache_refresh(l) == 0.0) {
+        TRY(loss_carried(l, carried_ids, ids, b, err));
     }
     const struct loss_input in = {.similarity = s[0],
                                   .image_similarity = s[1],

@@ -1,0 +1,40 @@
+#!/bin/bash
+# negcache draws negatives from cached features of all samples: on pairs and on two views, resumed, without samples that
+# were removed, and where it cannot.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" train 40 3 24 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+common="--image-tower resnet10t --image-size 8 --stem small --lr 0.001 --seed 2 --threads 1 --loss negcache"
+pairs="$common --augment crop --text-tower tiny --max-tokens 12 --batch 8"
+views="$common --task simclr --embed-dim 16 --hidden-dim 16 --batch 7"
+
+for task in pairs views; do # 7 of 40 samples in every step, in parts of which the last is smaller
+    options=$pairs
+    [ $task = pairs ] || options=$views
+    # shellcheck disable=SC2086 # options
+    expect 0 "$BIN/ccstream-train" -q --data data $options --epochs 2 --cache-refresh 0.16 --micro-batch 3 \
+        --checkpoint-every 6 --keep 9 --out $task
+    grep -Eq 'nan|inf|null' $task/metrics.jsonl && fail "$task: metrics are not numbers"
+    resumes $task 6
+done
+grep -aq '"cache.text"' views/last && fail "two views keep features of texts"
+# shellcheck disable=SC2086
+expect 0 "$BIN/ccstream-train" -q --data data $pairs --epochs 2 --out less
+cmp -s pairs/last less/last && fail "--cache-refresh has no effect"
+
+# Other data than those of the checkpoint: all features are made anew, of the samples that are left.
+seq 0 15 >ids.txt
+interrupted less 5 removed
+expect 0 "$BIN/ccpack" remove data --ids ids.txt
+expect 0 "$BIN/ccstream-train" -q --resume removed
+grep -Eq 'nan|inf|null' removed/metrics.jsonl && fail "removed samples: metrics are not numbers"
+
+# What cannot hold the features says so.
+if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
+    . "$SRC/tests/support/mpirun.sh"
+    # shellcheck disable=SC2086
+    expect 64 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q --data data $pairs --out two
+    has err.txt 'several ranks cannot do yet: use one rank and --device cpu'
+fi
