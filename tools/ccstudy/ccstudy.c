@@ -12,6 +12,8 @@ static const struct cli_command commands[] = {
     {"chains", "the negatives that Markov chains sample, against the global softmax: EMC2",
      ccstudy_chains},
     {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},
+    {"gradient", "the exact gradient of the global loss while losses train: EMC2, figure 7",
+     ccstudy_gradient},
 };
 
 static const struct cli_suite suite = {

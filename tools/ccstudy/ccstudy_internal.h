@@ -8,6 +8,7 @@ int ccstudy_toy(int argc, char **argv);
 int ccstudy_chains(int argc, char **argv);
 int ccstudy_batch(int argc, char **argv);
 int ccstudy_zeta(int argc, char **argv);
+int ccstudy_gradient(int argc, char **argv);
 int ccstudy_margin(int argc, char **argv);
 
 #endif
