@@ -1,0 +1,528 @@
+"""PyTorch modules for ccstream's batches: pixels to floats on the device, and the global contrastive
+losses with their state by sample id. Needs torch, which the rest of ccstream does not.
+
+Sums of exponentials are taken in log space in float64 and state is kept in float32, as
+ccstream-train does it (train/loss/*.c have the formulas): tau = 0.005 neither overflows nor mutes
+easy samples. No module branches on the values of tensors, so torch.compile takes them whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+__all__ = ["NORMS", "LOSSES", "GlobalContrastiveLoss", "NormalizeOnDevice"]
+
+NORMS = {
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+}
+"""Means and deviations of the channels by name, as formats/base/image_norm.h has them."""
+
+
+class NormalizeOnDevice(nn.Module):
+    """(value / 255 - mean) / deviation of pictures that are already on the device.
+
+    norm: a name of NORMS, or (mean, deviation) of three numbers each. Input: uint8 (N, H, W, 3), as
+    batches have it. Output: `dtype` (N, 3, H, W) in channels-last memory: one multiply-add per
+    pixel, and no copy besides.
+    """
+
+    def __init__(self, norm="clip", dtype: torch.dtype = torch.float32):
+        super().__init__()
+        mean, deviation = NORMS[norm] if isinstance(norm, str) else norm
+        mean, deviation = (torch.tensor(x, dtype=torch.float64).view(3, 1, 1) for x in (mean, deviation))
+        self.dtype = dtype
+        self.register_buffer("scale", (1 / (255 * deviation)).float(), persistent=False)
+        self.register_buffer("offset", (-mean / deviation).float(), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.addcmul(self.offset, images.permute(0, 3, 1, 2), self.scale).to(self.dtype)
+
+
+# ---- losses: options ----
+
+
+class _Option(NamedTuple):
+    low: float = 0.0
+    high: float = 100.0
+    default: float | str | None = None  # in the place of None, where the loss has none of its own
+    choices: tuple[str, ...] = ()
+    zero: bool = True  # 0 is a value; otherwise it stands for None
+
+
+_OPTIONS = {
+    "tau": _Option(zero=False),
+    "temperature": _Option(default="constant", choices=("constant", "global", "individual")),
+    "tau_min": _Option(default=0.01, zero=False),
+    "tau_max": _Option(default=1.0, zero=False),
+    "tau_lr": _Option(default=0.0, zero=False),
+    "tau_momentum": _Option(1e-6, 1, 0.9),
+    "rho": _Option(0, 1000, 6.5, zero=False),
+    "gamma": _Option(0, 1, 0.8, zero=False),
+    "gamma_schedule": _Option(default="constant", choices=("constant", "cosine")),
+    "gamma_epochs": _Option(0, 1e6, 0),
+    "zeta0": _Option(-10, 10, -0.05),
+    "xi0": _Option(-10, 10, 0.0),
+    "xi": _Option(default="signed", choices=("signed", "norm", "all")),
+    "zeta_lr": _Option(default="auto"),
+    "zeta_lr_image_ratio": _Option(0, 1000, 0.1),
+    "zeta_momentum": _Option(1e-6, 1, 0.9),
+    "zeta_freeze_epochs": _Option(0, 1e6, 5),
+    "zeta_gradient": _Option(default="paper", choices=("paper", "unbiased")),
+}
+_TAU = ("tau", "temperature")
+_GAMMA = ("gamma", "gamma_schedule", "gamma_epochs")
+_LEARNED = ("tau_min", "tau_max", "tau_lr")
+_XI = ("xi0", "xi")
+_ZETA = ("zeta_lr", "zeta_lr_image_ratio", "zeta_momentum", "zeta_freeze_epochs", "zeta_gradient")
+
+
+class _Loss(NamedTuple):
+    reads: tuple[str, ...]
+    own: dict  # defaults that differ from _OPTIONS
+    reads_learned: tuple[str, ...] = ()  # read only while the temperature is learned
+    temperatures: tuple[str, ...] = ("constant",)
+    zeta: bool = False
+    fastclip: bool = False
+    times_tau: bool = False  # the loss is multiplied by tau
+    slow_tau: float = 0.0  # where tau is no more than this, it is learned at a third of its rate
+
+
+_GLOBAL = ("constant", "global")
+_FASTCLIP = {"tau": 0.07, "gamma": 0.2, "gamma_schedule": "cosine"}
+_NUCLR = _TAU + _GAMMA + ("zeta0",)
+
+LOSSES = {
+    "sogclr": _Loss(_TAU + _GAMMA, {"tau": 0.01}, _LEARNED + ("rho",), _GLOBAL),
+    "isogclr": _Loss(
+        _TAU + _GAMMA + ("tau_momentum", "rho"),
+        {"tau": 0.01, "temperature": "individual", "tau_min": 0.005, "tau_max": 0.05, "tau_lr": 1e-3, "rho": 8.0},
+        _LEARNED, ("individual",)),
+    "nuclr": _Loss(_NUCLR + _XI + _ZETA, {"tau": 0.01}, zeta=True),
+    "nuclr-frozen": _Loss(_NUCLR + _XI, {"tau": 0.01}, zeta=True),
+    "nuclr-noxi": _Loss(_NUCLR + _ZETA, {"tau": 0.01}, zeta=True),
+    "fastclip-v0": _Loss(_TAU + _GAMMA, {**_FASTCLIP, "temperature": "global"}, _LEARNED, _GLOBAL, fastclip=True),
+    "fastclip-v1": _Loss(_TAU + _GAMMA, _FASTCLIP, fastclip=True),
+    "fastclip-v2": _Loss(
+        _TAU + _GAMMA + ("rho",),
+        {**_FASTCLIP, "tau": 0.03, "temperature": "individual", "tau_lr": 0.0133, "rho": 7.0},
+        _LEARNED, ("individual",), fastclip=True),
+    "fastclip-v3": _Loss(
+        _TAU + _GAMMA + ("rho",), {**_FASTCLIP, "temperature": "global", "tau_lr": 2e-4},
+        _LEARNED, _GLOBAL, fastclip=True, times_tau=True, slow_tau=0.03),
+}
+"""The losses by name. `LOSSES[name].reads` and `.reads_learned` are the options that each reads."""
+
+
+def _complete(name: str, given: dict) -> dict:
+    """The value of every option that the loss reads. As on the command line of ccstream-train, 0 of
+    tau, tau_min, tau_max, tau_lr, rho and gamma stands for the loss's own."""
+    if name not in LOSSES:
+        raise ValueError(f"no loss {name!r}: expected one of {', '.join(LOSSES)}")
+    loss, out = LOSSES[name], {}
+    for key, option in _OPTIONS.items():
+        learned = out.get("temperature", "constant") != "constant"
+        if key not in loss.reads and not (learned and key in loss.reads_learned):
+            if given.get(key) is not None:
+                raise ValueError(f"loss {name} does not read {key} here")
+            continue
+        own = loss.own.get(key, option.default)
+        value = given.get(key)
+        value = own if value in (None, "own") or (value == 0 and not option.zero) else value
+        if option.choices:
+            allowed = loss.temperatures if key == "temperature" else option.choices
+            if value not in allowed:
+                raise ValueError(f"loss {name}: {key} is {value!r}: expected one of {', '.join(allowed)}")
+        elif value != "auto" or own != "auto":
+            value = float(value)
+            if not option.low <= value <= option.high:
+                raise ValueError(f"loss {name}: {key} {value:g} is not within {option.low:g} and {option.high:g}")
+        out[key] = value
+    unknown = [key for key in given if key not in _OPTIONS]
+    if unknown:
+        raise ValueError(f"loss {name} has no option {unknown[0]}: it reads {', '.join(loss.reads + loss.reads_learned)}")
+    if out["tau"] <= 0:
+        raise ValueError(f"loss {name}: tau must be greater than 0")
+    if out["temperature"] != "constant" and not 0 < out["tau_min"] <= out["tau"] <= out["tau_max"]:
+        raise ValueError(f"loss {name}: its temperature starts at {out['tau']:g}, outside its bounds "
+                         f"{out['tau_min']:g} and {out['tau_max']:g}")
+    return out
+
+
+# ---- losses: arithmetic ----
+
+
+class _Gather(torch.autograd.Function):
+    """The rows of all ranks. Every rank's gradient of the whole is summed: each needs its own part."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group, ctx.rows = group, len(rows)
+        out = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(out, rows.contiguous(), group=group)
+        return torch.cat(out)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        gradient = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient.narrow(0, dist.get_rank(ctx.group) * ctx.rows, ctx.rows), None
+
+
+def _half_cosine(fraction: Tensor) -> Tensor:
+    return 0.5 * (1 + torch.cos(math.pi * fraction.clamp(0, 1)))
+
+
+def _adam(m: Tensor, v: Tensor, gradient: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The new moments, and the step for a rate of 1 (betas 0.9 and 0.999, epsilon 1e-8)."""
+    m = 0.9 * m + 0.1 * gradient
+    v = 0.999 * v + 0.001 * gradient * gradient
+    return m, v, m / (1 - 0.9**steps) / (torch.sqrt(v / (1 - 0.999**steps)) + 1e-8)
+
+
+class _Side(nn.Module):
+    """What one side (images, or texts) keeps: columns by sample id, and its xi."""
+
+    def __init__(self, name: str, id_space: int, options: dict):
+        super().__init__()
+        loss = LOSSES[name]
+        self._column("log_u", id_space, math.nan)
+        if loss.zeta:
+            self._column("zeta", id_space, options["zeta0"])
+            self._column("zeta_momentum", id_space, math.nan)
+            self.register_buffer("xi", torch.tensor(_first_xi(options), dtype=torch.float64))
+        if options["temperature"] == "individual":
+            self._column("tau", id_space, options["tau"])
+            self._column("tau_gradient", id_space, 0.0)
+            if loss.fastclip:
+                self._column("tau_square", id_space, 0.0)
+
+    def _column(self, name: str, id_space: int, first: float) -> None:
+        self.register_buffer(name, torch.full((id_space,), first, dtype=torch.float32))
+
+
+def _size(options: dict, zeta):
+    """What zeta counts for in xi."""
+    return abs(zeta) if options.get("xi") == "norm" else zeta
+
+
+def _first_xi(options: dict) -> float:
+    return max(options.get("xi0", 0.0), _size(options, options["zeta0"]))
+
+
+class _Batch(NamedTuple):
+    """The ids of a step and which of them count: an id that returns counts in its first place only."""
+
+    ids: Tensor  # (B) int64, of all ranks
+    first: Tensor  # (B) the first place of each id
+    distinct: Tensor  # (B) whether a row is that place
+    count: Tensor  # distinct ids, float64
+    own: Tensor  # (b) places of this rank's rows
+    usable: Tensor  # at least two ids, and finite embeddings
+    visits: Tensor  # (B) steps that the samples took part in, this one included
+
+
+class _Anchors(NamedTuple):
+    """One side's anchors of this rank."""
+
+    delta: Tensor  # (b, B) float64, similarity less that of the anchor's own pair
+    exponent: Tensor  # (b, B) (delta - zeta) / tau
+    negative: Tensor  # (b, B) whether a contrast counts for the anchor
+    counts: Tensor  # (b) whether the anchor counts
+    tau: Tensor  # (b, 1) or ()
+    log_u: Tensor  # (b) after this step
+
+
+class GlobalContrastiveLoss(nn.Module):
+    """A global contrastive loss: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to -v3.
+
+    name: as --loss of ccstream-train. dataset_size: live samples n, len(dataset). id_space: greater
+    than every sample id (dataset.id_space); dataset_size if None. steps_per_epoch, epochs: of the
+    run; the schedules of gamma and zeta need them. options: those of ccstream-train with underscores
+    and its defaults and ranges: tau, temperature, tau_min, tau_max, tau_lr, tau_momentum, rho, gamma,
+    gamma_schedule, gamma_epochs, zeta0, xi0, xi, zeta_lr, zeta_lr_image_ratio, zeta_momentum,
+    zeta_freeze_epochs, zeta_gradient; `ccstream-train --help` describes them. ValueError for one that
+    the loss does not read or that is out of range.
+
+    loss(image, text, ids, lr=None) -> (): image and text (b, D), L2-normalised embeddings of pairs;
+    ids (b), their sample ids, of any integer type. lr: the model's in this step; needed where a
+    learned temperature has tau_lr 0 (fastclip-v0). Weights are constants in its gradient, so its
+    value is normally slightly negative and no test of convergence; `objective` is one, an estimate of
+    the loss over the whole dataset, and `tau` the (mean) temperature of the last step.
+
+    State is in buffers: `image` and `text` have the columns by sample id (log_u, zeta, ...), `visits`
+    and `step` count. A forward pass in training mode brings it up to date; eval() leaves it alone. So
+    does a batch whose embeddings are not finite: its value is NaN. An id that occurs twice in a batch
+    counts once, in its first place.
+
+    Distributed: with torch.distributed initialised (or `group`), each rank passes its own rows, as
+    many on every rank. Anchors are the rank's own, contrasts those of all ranks, as in open_clip's
+    local loss with gathered gradients: the mean over the ranks of value and gradient, which
+    DistributedDataParallel takes, is that of one process with all rows. State is the same on all.
+    """
+
+    image: _Side
+    text: _Side
+
+    def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None,
+                 steps_per_epoch: int | None = None, epochs: int | None = None,
+                 group: dist.ProcessGroup | None = None, **options):
+        super().__init__()
+        self.name = name
+        self.options = _complete(name, options)
+        self.dataset_size = int(dataset_size)
+        if self.dataset_size < 2:
+            raise ValueError(f"loss {name}: a dataset of fewer than two samples has no contrasts")
+        id_space = self.dataset_size if id_space is None else int(id_space)
+        self.steps_per_epoch, self.epochs, self.group = steps_per_epoch, epochs, group
+        self._moves_zeta = LOSSES[name].zeta and "zeta_lr" in self.options
+        if self._moves_zeta or self.options["gamma_schedule"] == "cosine":
+            if not steps_per_epoch or not epochs:
+                raise ValueError(f"loss {name}: steps_per_epoch and epochs are needed by its schedules")
+        self.image = _Side(name, id_space, self.options)
+        self.text = _Side(name, id_space, self.options)
+        self.register_buffer("visits", torch.zeros(id_space, dtype=torch.int64))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        if self.options["temperature"] == "global":
+            for scalar, first in (("log_scale", -math.log(self.options["tau"])), ("log_scale_m", 0.0),
+                                  ("log_scale_v", 0.0), ("learned_steps", 0.0)):
+                self.register_buffer(scalar, torch.tensor(first, dtype=torch.float64))
+        self.register_buffer("objective", torch.tensor(math.nan, dtype=torch.float64), persistent=False)
+        self.register_buffer("tau", torch.tensor(self.options["tau"], dtype=torch.float64), persistent=False)
+
+    def extra_repr(self) -> str:
+        return ", ".join([repr(self.name), f"{self.dataset_size}"] + [f"{k}={v}" for k, v in self.options.items()])
+
+    def forward(self, image: Tensor, text: Tensor, ids: Tensor, lr: float | Tensor | None = None) -> Tensor:
+        if image.shape != text.shape or image.dim() != 2 or ids.shape != image.shape[:1]:
+            raise ValueError(f"expected embeddings (b, D) of images and texts and ids (b), not "
+                             f"{tuple(image.shape)}, {tuple(text.shape)} and {tuple(ids.shape)}")
+        with torch.autocast(image.device.type, enabled=False):
+            image, text = image.float(), text.float()
+            images, texts = self._gather(image), self._gather(text)
+            batch = self._begin(images, texts, ids.to(image.device, torch.int64))
+            value, sums = 0.0, []
+            for side, anchors, contrasts in (("image", image, texts), ("text", text, images)):
+                similarity = anchors @ contrasts.T
+                gradient, logged = self._side_step(side, similarity.detach(), batch)
+                value = value + (gradient * similarity).sum()  # weights are constants: <G, S>
+                sums.append(logged)
+            self._end(batch, sums[0] + sums[1], lr)
+            return value
+
+    # ---- ranks ----
+
+    def _world(self) -> tuple[int, int]:
+        if not (dist.is_available() and dist.is_initialized()):
+            return 0, 1
+        return dist.get_rank(self.group), dist.get_world_size(self.group)
+
+    def _gather(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks; the gradient of each goes back to the rank that has it."""
+        return rows if self._world()[1] == 1 else _Gather.apply(rows, self.group)
+
+    def _sum(self, x: Tensor) -> Tensor:
+        if self._world()[1] > 1:
+            dist.all_reduce(x, group=self.group)
+        return x
+
+    # ---- the step ----
+
+    @torch.no_grad()
+    def _begin(self, images: Tensor, texts: Tensor, ids: Tensor) -> _Batch:
+        rank, _ = self._world()
+        rows = torch.arange(len(images), device=ids.device)
+        own = rows[rank * len(ids) : rank * len(ids) + len(ids)]
+        ids = self._gather(ids)
+        in_order, place = torch.sort(ids, stable=True)
+        first = place[torch.searchsorted(in_order, ids)]
+        distinct = first == rows
+        finite = torch.isfinite(images).all() & torch.isfinite(texts).all()
+        visits = self.visits[ids] + 1
+        self._store(self.visits, ids, visits, finite)
+        return _Batch(ids, first, distinct, distinct.sum().double(), own,
+                      finite & (distinct.sum() >= 2), visits)
+
+    def _side_step(self, name: str, similarity: Tensor, batch: _Batch) -> tuple[Tensor, Tensor]:
+        """The gradient (b, B) of similarity, float32, and what _end sums over ranks and sides: the
+        objective, the mean temperature, and the gradient of a global temperature."""
+        loss, side = LOSSES[self.name], getattr(self, name)
+        with torch.no_grad():
+            a = self._anchors(side, similarity, batch, getattr(self, "text" if name == "image" else "image"))
+            log_negatives = torch.log(batch.count - 1)
+            log_norm = a.log_u
+            if loss.zeta:
+                log_norm = torch.logaddexp(a.log_u, self._own_term(name, batch) - math.log(self.dataset_size - 1))
+            share = (0.5 if loss.fastclip else 1.0) * self._world()[1] / batch.count
+            scale = share / a.tau if loss.fastclip and not loss.times_tau else share
+            weight = torch.exp(a.exponent - (log_norm + log_negatives)[:, None])
+            weight = torch.where(a.negative & a.counts[:, None] & batch.usable, weight, 0.0)
+            gradient = scale * weight
+            gradient.scatter_add_(1, batch.own[:, None], -gradient.sum(1, keepdim=True))
+            mean = (weight * a.delta).sum(1) / a.tau.flatten()
+            counted = share / self._world()[1] * torch.where(a.counts, 1.0, 0.0)  # of each anchor, in means
+            logged = torch.stack([(counted * self._objective(a, name, batch)).sum(),
+                                  (counted * a.tau.flatten()).sum(),
+                                  (counted * (a.log_u - mean)).sum(),
+                                  (scale * weight * a.delta).sum() / self._world()[1]])
+            if self.training:
+                self._store_side(name, a, mean, batch)
+            return gradient.float(), logged
+
+    def _anchors(self, side: _Side, similarity: Tensor, batch: _Batch, other: _Side) -> _Anchors:
+        own_ids = batch.ids[batch.own]
+        tau = self._global_tau()
+        if self.options["temperature"] == "individual":
+            tau = side.tau[own_ids].double()[:, None]
+        delta = similarity.double()
+        delta = delta - delta.gather(1, batch.own[:, None])
+        zeta = other.zeta[batch.ids].double() if LOSSES[self.name].zeta else 0.0
+        exponent = (delta - zeta) / tau
+        places = torch.arange(len(batch.ids), device=delta.device)
+        negative = batch.distinct[None, :] & (places[None, :] != batch.own[:, None])
+        log_g = torch.logsumexp(exponent.masked_fill(~negative, -math.inf), 1) - torch.log(batch.count - 1)
+        return _Anchors(delta, exponent, negative, batch.distinct[batch.own], tau,
+                        self._running_mean(side.log_u[own_ids].double(), log_g))
+
+    def _running_mean(self, log_u: Tensor, log_g: Tensor) -> Tensor:
+        """u <- (1 - gamma) u + gamma g in log space; the first visit takes g as it is."""
+        gamma = self._gamma(log_g.device)
+        mean = torch.logaddexp(torch.log1p(-gamma) + log_u, torch.log(gamma) + log_g)
+        return torch.where(torch.isnan(log_u) | (gamma >= 1), log_g, mean)
+
+    def _own_term(self, anchors: str, batch: _Batch) -> Tensor:
+        """log of what the anchor's own pair adds to (n - 1) times its denominator: -xi / tau."""
+        contrasts = self.text if anchors == "image" else self.image
+        if self.name == "nuclr-noxi":
+            return -contrasts.zeta[batch.ids[batch.own]].double() / self.options["tau"]
+        return -contrasts.xi / self.options["tau"]
+
+    def _objective(self, a: _Anchors, name: str, batch: _Batch) -> Tensor:
+        """Of each anchor; see the files of the losses in train/loss."""
+        loss, tau, log_others = LOSSES[self.name], a.tau.flatten(), math.log(self.dataset_size - 1)
+        if loss.zeta:
+            contrasts = self.text if name == "image" else self.image
+            own = contrasts.zeta[batch.ids[batch.own]].double()
+            return tau * torch.logaddexp(log_others + a.log_u, -own / tau) + own
+        if loss.times_tau or self.options["temperature"] == "individual":
+            return tau * (a.log_u + self.options["rho"])
+        return (1.0 if loss.fastclip else tau) * (a.log_u + log_others)
+
+    # ---- state ----
+
+    def _store(self, column: Tensor, ids: Tensor, values: Tensor, condition: Tensor) -> None:
+        if self.training:
+            column[ids] = torch.where(condition, values.to(column.dtype), column[ids])
+
+    def _store_side(self, name: str, a: _Anchors, mean: Tensor, batch: _Batch) -> None:
+        side = getattr(self, name)
+        keep = [("log_u", a.log_u)]
+        if self.options["temperature"] == "individual":
+            keep += self._step_taus(side, a, mean, batch)
+        everyone = self._gather(torch.stack([values for _, values in keep], 1))[batch.first]
+        if self._moves_zeta:
+            self._step_zeta("text" if name == "image" else "image", a, batch)
+        for (column, _), values in zip(keep, everyone.unbind(1)):
+            self._store(getattr(side, column), batch.ids, values, batch.usable)
+
+    def _step_taus(self, side: _Side, a: _Anchors, mean: Tensor, batch: _Batch) -> list[tuple[str, Tensor]]:
+        """The temperatures of anchors along h = log u + rho - mean, and what is kept of h."""
+        o, ids = self.options, batch.ids[batch.own]
+        h = (a.log_u + o["rho"] - mean).clamp(-5, 5)
+        tau, m = side.tau[ids].double(), side.tau_gradient[ids].double()
+        kept = []
+        if LOSSES[self.name].fastclip:
+            m, v, step = _adam(m, side.tau_square[ids].double(), h, batch.visits[batch.own].double())
+            kept = [("tau_square", v)]
+        else:
+            m = step = (1 - o["tau_momentum"]) * m + o["tau_momentum"] * h
+        tau = (tau - o["tau_lr"] * step).clamp(o["tau_min"], o["tau_max"])
+        return kept + [("tau", tau), ("tau_gradient", m)]
+
+    def _step_zeta(self, contrasts: str, a: _Anchors, batch: _Batch) -> None:
+        """zeta of the contrasts along 1 - sum of p; xi follows. See train/loss/nuclr.c."""
+        o, n, side = self.options, self.dataset_size, getattr(self, contrasts)
+        zeta = side.zeta[batch.ids].double()
+        log_norm = torch.logaddexp(math.log(n - 1) + a.log_u, -zeta[batch.own] / o["tau"])
+        p = torch.exp(a.exponent - log_norm[:, None])
+        if o["zeta_gradient"] == "paper":
+            p = p * n / batch.count
+        else:
+            p = torch.where(a.negative, p * (n - 1) / (batch.count - 1), p)
+        q = 1 - self._sum(torch.where(a.counts[:, None], p, 0.0).sum(0))
+        z = side.zeta_momentum[batch.ids].double()
+        z = torch.where(torch.isnan(z), q, (1 - o["zeta_momentum"]) * z + o["zeta_momentum"] * q)
+        rate = self._zeta_rate(contrasts)
+        moves = batch.usable & (rate > 0)
+        zeta = (zeta - rate * z)[batch.first].float()
+        self._store(side.zeta_momentum, batch.ids, z[batch.first], moves)
+        self._store(side.zeta, batch.ids, zeta, moves)
+        if o.get("xi") == "all":
+            xi = side.zeta.max().double().clamp(min=_first_xi(o))
+        else:
+            xi = torch.maximum(side.xi, _size(o, zeta.double()).max())
+        side.xi.copy_(torch.where(moves, xi, side.xi))
+
+    @torch.no_grad()
+    def _end(self, batch: _Batch, sums: Tensor, lr: float | Tensor | None) -> None:
+        loss, o = LOSSES[self.name], self.options
+        objective, tau, tau_gradient, value = self._sum(sums).unbind()
+        self.objective.copy_(objective)
+        self.tau.copy_(tau if o["temperature"] == "individual" and loss.fastclip else
+                       tau / 2 if o["temperature"] == "individual" else self._global_tau())
+        if not self.training:
+            return
+        self.step.add_(1)
+        if o["temperature"] != "global":
+            return
+        rho = o.get("rho", 0.0) * (1 if loss.fastclip else 2)
+        gradient = -self._global_tau() * (tau_gradient + rho) if loss.times_tau or not loss.fastclip else value
+        self._learn_scale(gradient, lr, batch.usable)
+
+    def _learn_scale(self, gradient: Tensor, lr: float | Tensor | None, usable: Tensor) -> None:
+        """A step of Adam along the gradient of log(1 / tau)."""
+        o = self.options
+        rate = o["tau_lr"] if o["tau_lr"] > 0 else lr
+        if rate is None:
+            raise ValueError(f"loss {self.name}: its temperature is learned at the model's rate: pass lr, or set tau_lr")
+        steps = self.learned_steps + 1
+        m, v, step = _adam(self.log_scale_m, self.log_scale_v, gradient, steps)
+        slow = torch.where(self._global_tau() <= LOSSES[self.name].slow_tau, 1 / 3, 1.0)
+        scale = (self.log_scale - rate * slow * step).clamp(-math.log(o["tau_max"]), -math.log(o["tau_min"]))
+        for kept, new in ((self.log_scale, scale), (self.log_scale_m, m), (self.log_scale_v, v),
+                          (self.learned_steps, steps)):
+            kept.copy_(torch.where(usable, new, kept))
+
+    # ---- schedules ----
+
+    def _global_tau(self) -> Tensor:
+        if self.options["temperature"] == "global":
+            return torch.exp(-self.log_scale)
+        return torch.full((), self.options["tau"], dtype=torch.float64, device=self.step.device)
+
+    def _gamma(self, device: torch.device) -> Tensor:
+        last = torch.full((), self.options["gamma"], dtype=torch.float64, device=device)
+        if self.options["gamma_schedule"] == "constant":
+            return last
+        fall = self.options["gamma_epochs"] or max(self.epochs // 2, 1)
+        epoch = torch.div(self.step, self.steps_per_epoch, rounding_mode="floor").double()
+        return torch.where(epoch == 0, 1.0, last + (1 - last) * _half_cosine(epoch / fall))
+
+    def _zeta_rate(self, side: str) -> Tensor:
+        """0 in the frozen epochs, then half a cosine."""
+        o = self.options
+        frozen = o["zeta_freeze_epochs"] * self.steps_per_epoch
+        moving = max(self.epochs * self.steps_per_epoch - frozen, 0)
+        peak = o["zeta_lr"]
+        if peak == "auto":
+            peak = 5e-6 * (2723200 // 512 * 25) / max(moving, 1)
+        peak = peak * (o["zeta_lr_image_ratio"] if side == "image" else 1.0)
+        done = (self.step - frozen).double()
+        return torch.where(done >= 0, peak * _half_cosine(done / max(moving, 1)), 0.0) if moving else 0.0 * done

@@ -1,0 +1,319 @@
+"""ccstream.torch: every loss against tests/golden/losses/losses.txt (make_losses.py describes the
+lines), embeddings with repeated ids, two ranks against one, saved state, torch.compile, and pixels."""
+
+import math
+import os
+import socket
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as multiprocessing
+except ImportError:
+    print("skipped: torch is not installed")
+    sys.exit(77)
+
+import ccstream.torch as cct
+
+SOURCE = os.environ["SRC"]
+SAMPLES, STEPS, WHOLE = 1000, 3, 5
+MASK = (1 << 64) - 1
+torch.set_num_threads(1)
+
+
+class Draws:
+    """splitmix64, as make_losses.py draws."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def next(self):
+        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
+        z = self.state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return z ^ (z >> 31)
+
+    def matrix(self, b, extreme):
+        m = torch.tensor([((self.next() >> 51) % 8193 - 4096) / 4096 for _ in range(b * b)]).view(b, b)
+        if extreme:
+            m = torch.full((b, b), -1.0)
+            for i in range(b):
+                m[i, (i + 1) % b] = 0.75
+                m[i, i] = 1.0
+        return m
+
+    def signs(self, shape):
+        return torch.tensor([1.0 if self.next() >> 63 else -1.0 for _ in range(math.prod(shape))]).view(shape)
+
+
+class Golden(cct.GlobalContrastiveLoss):
+    """With the step sizes of zeta that the file names, and similarities in the place of embeddings."""
+
+    def __init__(self, name, b, zeta_lr, **options):
+        super().__init__(name, SAMPLES, steps_per_epoch=2, epochs=2, **options)
+        self.rate = zeta_lr
+        self.unit = torch.eye(b)
+
+    def _zeta_rate(self, side):
+        return torch.tensor(self.rate * (0.1 if side == "image" else 1.0), dtype=torch.float64)
+
+
+def golden_cases():
+    with open(os.path.join(SOURCE, "tests/golden/losses/losses.txt")) as file:
+        cases = []
+        for line in file:
+            words = line.split()
+            if words[0] == "case":
+                cases.append((dict(word.split("=", 1) for word in words[1:]), []))
+            else:
+                cases[-1][1].append(words)
+    return cases
+
+
+class GoldenTest(unittest.TestCase):
+    def near(self, what, got, want, at):
+        self.assertLessEqual(abs(got - want), at, f"{what} is {got!r}, not {want!r}")
+
+    def check_step(self, loss, matrix, ids, lines, draws, tolerance):
+        """Embeddings whose similarities are `matrix`: rows of it, and the unit matrix."""
+        image, text = matrix.clone().requires_grad_(True), loss.unit.clone().requires_grad_(True)
+        value = loss(image, text, ids, lr=1e-3)
+        value.backward()
+        what, want = lines.pop(0)
+        self.assertEqual(what, "value")
+        self.near("the value", value.item(), float(want), 1e-5 * max(1.0, abs(float(want))))
+        gradient = image.grad.double()  # dL/dS, as the texts are the unit matrix
+        # and that of the texts is S^T dL/dS
+        self.assertTrue(torch.allclose(text.grad.double(), gradient.T @ matrix.double(), rtol=1e-4,
+                                       atol=1e-5 * gradient.abs().max().item() * len(ids)))
+        what, norm, *projections = lines.pop(0)
+        allowed = tolerance * float(norm) + 1e-14 / loss.options["tau"]
+        self.near("the gradient's norm", gradient.norm().item(), float(norm), allowed)
+        for want in projections:
+            self.near("a projection", (draws.signs(gradient.shape) * gradient).sum().item(), float(want), 4 * allowed)
+        if len(ids) <= WHOLE:
+            elements = torch.tensor([float(x) for x in lines.pop(0)[1:]], dtype=torch.float64).view_as(gradient)
+            self.assertTrue(torch.allclose(gradient, elements, rtol=tolerance,
+                                           atol=1e-9 * elements.abs().max().item() + 1e-14 / loss.options["tau"]))
+
+    def check_state(self, loss, ids, lines, tolerance):
+        for kind, name, *numbers in lines:
+            want = torch.tensor([float(x) for x in numbers], dtype=torch.float64)
+            got = loss.get_buffer(name) if kind == "scalar" else loss.get_buffer(name)[ids]
+            self.assertTrue(torch.allclose(got.double(), want, rtol=tolerance, atol=tolerance),
+                            f"{name} is {got}, not {want}")
+
+    def test_losses_are_those_of_the_float64_reference(self):
+        seen = set()
+        for index, (keys, lines) in enumerate(golden_cases()):
+            name, b, extreme = keys.pop("loss"), int(keys.pop("b")), keys.pop("extreme", "0") == "1"
+            if name not in cct.LOSSES or keys.keys() & {"views", "parity", "positives"}:
+                continue
+            seen.add(name)
+            zeta_lr = float(keys.pop("zeta-lr", 0))
+            options = {k.replace("-", "_"): v if not v[0].isdigit() else float(v) for k, v in keys.items()}
+            loss = Golden(name, b, zeta_lr, **options)
+            ids = torch.tensor([5 + 3 * i for i in range(b)])
+            draws = Draws(index)
+            with self.subTest(loss=name, b=b, extreme=extreme, **options):
+                for k in range(STEPS):
+                    # 2^-22 / tau: what the last bit of f32 state does to an exponential
+                    tolerance = 1e-6 if k == 0 else 1e-6 + 2**-22 / options["tau"]
+                    matrix = draws.matrix(b, extreme and k != 1)
+                    draws.matrix(b, False), draws.matrix(b, False)  # of cyclip
+                    self.check_step(loss, matrix, ids, lines, draws, tolerance)
+                self.check_state(loss, ids, lines, tolerance)
+        self.assertEqual(seen, set(cct.LOSSES))
+
+
+def embeddings(seed, rows, width=8):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.nn.functional.normalize(torch.randn(2 * rows, width, generator=g))
+    return x[:rows].clone().requires_grad_(True), x[rows:].clone().requires_grad_(True)
+
+
+def make(name, **more):
+    options = dict(zeta_lr=1e-3, zeta_freeze_epochs=0) if name in ("nuclr", "nuclr-noxi") else {}
+    return cct.GlobalContrastiveLoss(name, 100, steps_per_epoch=3, epochs=2, **options, **more)
+
+
+def states_equal(test, a, b, rtol=0.0, atol=0.0):
+    for (name, x), y in zip(a.state_dict().items(), b.state_dict().values()):
+        test.assertTrue(torch.allclose(x.double(), y.double(), rtol=rtol, atol=atol, equal_nan=True), name)
+
+
+RANKED = ("nuclr", "isogclr", "fastclip-v2", "fastclip-v3")
+
+
+def ranked_batch(k):
+    return *embeddings(k, 6), torch.tensor([4, 9, 9, 30, 2, 4]) if k == 2 else 7 * torch.arange(6) + k
+
+
+def two_ranks(rank, port, directory):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    results = {}
+    for name in RANKED:
+        loss, out = make(name), []
+        for k in range(4):
+            part = slice(3 * rank, 3 * rank + 3)
+            image, text, ids = ranked_batch(k)
+            image, text = (x.detach()[part].clone().requires_grad_(True) for x in (image, text))
+            value = loss(image, text, ids[part], lr=1e-3)
+            value.backward()
+            value = value.detach()
+            dist.all_reduce(value)
+            out.append((value / 2, image.grad / 2, text.grad / 2))
+        results[name] = out, loss.state_dict(), loss.objective
+    torch.save(results, os.path.join(directory, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+class LossTest(unittest.TestCase):
+    def test_a_repeated_id_counts_in_its_first_place(self):
+        for name in cct.LOSSES:
+            with self.subTest(loss=name):
+                once, twice = make(name), make(name)
+                for k in range(2):
+                    image, text = embeddings(k, 5)
+                    ids = torch.tensor([3, 8, 1, 90, 4]) + k
+                    places = torch.tensor([0, 1, 2, 1, 3, 4, 0])
+                    a = once(image, text, ids, lr=1e-3)
+                    more = [x.detach()[places].clone() for x in (image, text)]
+                    for x in more:
+                        x[[3, 6]] = 0.5  # what comes again is another picture
+                        x.requires_grad_(True)
+                    b = twice(*more, ids[places], lr=1e-3)
+                    self.assertAlmostEqual(a.item(), b.item(), delta=1e-6 * max(1.0, abs(a.item())))
+                    a.backward(), b.backward()
+                    self.assertTrue((more[0].grad[[3, 6]] == 0).all())
+                    self.assertTrue(torch.allclose(image.grad, more[0].grad[[0, 1, 2, 4, 5]], atol=1e-6))
+                states_equal(self, once, twice, 1e-6, 1e-6)
+
+    def test_state_changes_only_for_the_samples_of_a_batch_and_only_in_training(self):
+        loss = make("nuclr")
+        before = {k: v.clone() for k, v in loss.state_dict().items()}
+        loss.eval()
+        loss(*embeddings(0, 4), torch.arange(4))
+        image, text = embeddings(0, 4)
+        loss.train()
+        value = loss(image * math.nan, text, torch.arange(4))
+        self.assertTrue(math.isnan(value.item()))
+        loss(image[:1], text[:1], torch.arange(1)).backward()  # no contrast: nothing but a visit
+        self.assertTrue((image.grad == 0).all())
+        for name in ("image.log_u", "text.zeta", "text.xi"):
+            self.assertTrue(torch.equal(before[name].nan_to_num(-1), loss.state_dict()[name].nan_to_num(-1)), name)
+        loss(image, text, torch.tensor([50, 51, 52, 53], dtype=torch.uint64))
+        changed = ~torch.isnan(loss.image.log_u)
+        self.assertEqual(changed.nonzero().flatten().tolist(), [50, 51, 52, 53])
+        self.assertEqual(loss.visits.nonzero().flatten().tolist(), [0, 50, 51, 52, 53])
+
+    def test_saved_state_continues_with_the_same_numbers(self):
+        for name in cct.LOSSES:
+            with self.subTest(loss=name):
+                a, b = make(name), make(name)
+                for k in range(6):
+                    if k == 2:
+                        b.load_state_dict(a.state_dict())
+                    values = [loss(*embeddings(k, 5), 3 * torch.arange(5) + k, lr=1e-3).item()
+                              for loss in ((a, b) if k >= 2 else (a,))]
+                    self.assertEqual(values[0], values[-1])
+                states_equal(self, a, b)
+                self.assertTrue(math.isfinite(a.objective))
+
+    def test_the_schedules_are_those_of_ccstream_train(self):
+        loss = cct.GlobalContrastiveLoss("nuclr", 100, steps_per_epoch=10, epochs=30, zeta_freeze_epochs=5)
+        peak = 5e-6 * (5318 * 25) / 250
+        for step, factor in ((0, 0.0), (49, 0.0), (50, 1.0), (175, 0.5)):
+            loss.step.fill_(step)
+            self.assertAlmostEqual(loss._zeta_rate("text").item(), peak * factor, places=15)
+            self.assertAlmostEqual(loss._zeta_rate("image").item(), peak * factor / 10, places=15)
+        loss = cct.GlobalContrastiveLoss("fastclip-v1", 100, steps_per_epoch=10, epochs=8)
+        for step, gamma in ((0, 1.0), (9, 1.0), (20, 0.6), (40, 0.2), (79, 0.2)):
+            loss.step.fill_(step)
+            self.assertAlmostEqual(loss._gamma(loss.step.device).item(), gamma, places=12)
+
+    def test_wrong_options_are_refused(self):
+        for message, name, options in (
+                ("no loss 'clip'", "clip", {}), ("does not read zeta0", "sogclr", {"zeta0": 0.1}),
+                ("does not read rho", "sogclr", {"rho": 3}), ("is not within", "nuclr", {"gamma": 2}),
+                ("expected one of", "nuclr", {"xi": "max"}), ("no option tua", "nuclr", {"tua": 1}),
+                ("outside its bounds", "isogclr", {"tau": 0.4})):
+            with self.assertRaisesRegex(ValueError, message):
+                cct.GlobalContrastiveLoss(name, 10, steps_per_epoch=1, epochs=1, **options)
+        with self.assertRaisesRegex(ValueError, "steps_per_epoch and epochs"):
+            cct.GlobalContrastiveLoss("nuclr", 10)
+        with self.assertRaisesRegex(ValueError, "pass lr"):
+            make("fastclip-v0")(*embeddings(0, 3), torch.arange(3))
+        with self.assertRaisesRegex(ValueError, "expected embeddings"):
+            make("sogclr")(*embeddings(0, 3), torch.arange(4))
+
+    def test_two_ranks_equal_one(self):
+        with tempfile.TemporaryDirectory() as directory, socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+            s.close()
+            multiprocessing.spawn(two_ranks, (port, directory), nprocs=2)
+            ranks = [torch.load(os.path.join(directory, f"{r}.pt")) for r in range(2)]
+        for name in RANKED:
+            with self.subTest(loss=name):
+                loss = make(name)
+                for k in range(4):
+                    image, text, ids = ranked_batch(k)
+                    value = loss(image, text, ids, lr=1e-3)
+                    value.backward()
+                    steps = [r[name][0][k] for r in ranks]
+                    self.assertTrue(torch.allclose(steps[0][0], value, rtol=1e-5, atol=1e-6))
+                    for part, whole in ((1, image.grad), (2, text.grad)):
+                        got = torch.cat([step[part] for step in steps])
+                        self.assertTrue(torch.allclose(got, whole, rtol=1e-5, atol=1e-6))
+                for _, state, objective in (r[name] for r in ranks):
+                    for key, want in loss.state_dict().items():
+                        self.assertTrue(torch.allclose(state[key], want, rtol=1e-5, atol=1e-6, equal_nan=True), key)
+                    self.assertAlmostEqual(objective.item(), loss.objective.item(), places=5)
+
+    @unittest.skipIf(os.environ.get("CCSTREAM_TEST_COMPILE") is None, "slow: set CCSTREAM_TEST_COMPILE=1")
+    def test_compiles_whole(self):
+        for name in cct.LOSSES:
+            with self.subTest(loss=name):
+                torch._dynamo.reset()
+                eager, loss = make(name), make(name)
+                compiled = torch.compile(loss, fullgraph=True)
+                for k in range(3):
+                    values = []
+                    for call in (eager, compiled):
+                        image, text = embeddings(k, 6)
+                        value = call(image, text, 7 * torch.arange(6) + k, lr=torch.tensor(1e-3))
+                        value.backward()
+                        values.append((value.item(), image.grad))
+                    self.assertAlmostEqual(values[0][0], values[1][0], places=5)
+                    self.assertTrue(torch.allclose(values[0][1], values[1][1], rtol=1e-5, atol=1e-6))
+                states_equal(self, eager, loss, 1e-6, 1e-6)
+
+
+class NormalizeTest(unittest.TestCase):
+    def test_pixels_are_normalised_into_channels_last(self):
+        x = torch.randint(0, 256, (3, 5, 4, 3), dtype=torch.uint8)
+        for norm, (mean, deviation) in cct.NORMS.items():
+            y = cct.NormalizeOnDevice(norm)(x)
+            want = (x.double() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+            self.assertEqual(y.shape, (3, 3, 5, 4))
+            self.assertTrue(y.is_contiguous(memory_format=torch.channels_last))
+            self.assertTrue(torch.allclose(y.double(), want.permute(0, 3, 1, 2), atol=1e-5))
+        self.assertEqual(cct.NormalizeOnDevice(dtype=torch.bfloat16)(x).dtype, torch.bfloat16)
+
+    def test_norms_are_those_of_the_header(self):
+        import re
+        with open(os.path.join(SOURCE, "formats/base/image_norm.h")) as file:
+            rows = re.findall(r'\{"(\w+)", \{([^}]*)\}, \{([^}]*)\}\}', file.read())
+        numbers = lambda text: tuple(float(x.strip().rstrip("f")) for x in text.split(","))
+        self.assertEqual({name: (numbers(m), numbers(d)) for name, m, d in rows}, cct.NORMS)
+
+
+if __name__ == "__main__":
+    unittest.main()
