@@ -43,6 +43,7 @@ check_tree() {
         lib("^(cuda|cublas|cudnn|nvrtc|nvtx)", "CUDA", "kernels/cuda")
         lib("^nccl", "NCCL", "kernels/cuda")
         lib("^mpi\\.h$", "MPI", "train/comm/mpi")
+        lib("^Python\\.h$", "Python", "bindings/python")
         lib("^ccstream\\.h$", "libccstream", "bindings")
         lib("^cmocka\\.h$", "cmocka", "tests")
 

@@ -1,0 +1,41 @@
+"""ccstream: packed image-text data with permanent sample ids, for training in Python.
+
+    ds = ccstream.Dataset("cc3m")
+    dl = ccstream.DataLoader(ds, batch_size=512, image_size=224)
+    for batch in dl:                                # one epoch
+        x = torch.from_dlpack(batch["image"])       # uint8 (B, 224, 224, 3), no copy
+
+ccpack makes datasets. Exceptions derive from ccstream.Error and from the builtin that fits
+(ValueError, FileNotFoundError, TimeoutError, ...); their text names file, row or byte and what to do.
+ccstream.torch has losses and normalisation for PyTorch.
+"""
+
+from ._ccstream import (
+    Array,
+    ClosedError,
+    CorruptError,
+    Error,
+    ExistsError,
+    ForkedError,
+    LimitError,
+    MismatchError,
+    NotFoundError,
+    OutOfMemoryError,
+    StoppedError,
+    StorageError,
+    TimeoutError,
+    UnsupportedError,
+    UsageError,
+    VersionError,
+    version,
+)
+from .dataset import Dataset, Sample
+from .loader import Batch, DataLoader
+
+__version__ = version()
+__all__ = [
+    "Array", "Batch", "ClosedError", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
+    "ForkedError", "LimitError", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
+    "StoppedError", "StorageError", "TimeoutError", "UnsupportedError", "UsageError", "VersionError",
+    "version",
+]

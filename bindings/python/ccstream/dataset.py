@@ -1,0 +1,117 @@
+"""Datasets and their samples."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy
+
+from . import _ccstream
+
+_FORMATS = {1: "jpeg", 2: "png", 3: "webp", 4: "gif"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample as it is stored."""
+
+    id: int
+    position: int
+    key: str  # its name in the shard
+    image: bytes  # compressed, as stored
+    captions: list[str]
+    metadata: Any  # from JSON; None: none
+    label: int  # class; -1: none
+    width: int  # pixels, upright; 0: unknown
+    height: int
+    format: str  # "jpeg", "png", "webp" or "gif"
+    image_hash: int  # XXH64 of the image
+
+
+class Dataset:
+    """A directory that ccpack or Writer made. Positions run from 0 to len(ds) - 1 in the order of ids.
+    An id never changes; positions do when the dataset grows or loses samples.
+
+    Any number of threads may use one dataset, and so may a child after fork. NotFoundError: there is
+    no such directory; CorruptError, VersionError: it is not readable, and why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = os.fspath(path)
+        self._handle = _ccstream.Dataset(self.path)
+        self._info = self._handle.info()
+
+    def __len__(self) -> int:
+        """Live samples."""
+        return self._info["samples"]
+
+    def __getitem__(self, position: int) -> Sample:
+        """The sample at a position, read and checked against its hash. IndexError beyond the end;
+        CorruptError, StorageError."""
+        s = self._handle.get(self._position(position))
+        s["metadata"] = json.loads(s["metadata"]) if s["metadata"] else None
+        s["format"] = _FORMATS.get(s["format"], "unknown")
+        return Sample(**s)
+
+    def by_id(self, id: int) -> Sample:
+        """The sample with an id. NotFoundError (a LookupError) if no live sample has it."""
+        return self[self._handle.find(id)]
+
+    def captions(self, position: int) -> list[str]:
+        """The captions of a sample, without its image, which is faster. Errors as ds[position]."""
+        return self._handle.captions(self._position(position))
+
+    @cached_property
+    def ids(self) -> numpy.ndarray:
+        """int64 (len(ds)): the id at every position, ascending."""
+        out = numpy.empty(len(self), numpy.int64)
+        self._handle.fill_ids(out)
+        return out
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits, of ids, images and captions, as ccdump info prints it."""
+        return f"{self._info['fingerprint']:016x}"
+
+    @property
+    def id_space(self) -> int:
+        """Greater than every sample id."""
+        return self._info["id_space"]
+
+    @property
+    def info(self) -> dict[str, int]:
+        """Counts: samples, captions, id_space, image_bytes, shards, classes; and whether there is a
+        tokenizer."""
+        return dict(self._info)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Names of the labels 0, 1, ...; empty if it has none."""
+        return [self._handle.class_name(label) for label in range(self._info["classes"])]
+
+    def close(self) -> None:
+        """Gives files and memory back. Later use raises ClosedError."""
+        self._handle.close()
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self):
+        return Dataset, (self.path,)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.path!r}, {len(self)} samples, fingerprint {self.fingerprint})"
+
+    def _position(self, position: int) -> int:
+        index = operator.index(position)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"position {index} of a dataset with {len(self)} samples")
+        return index % len(self)

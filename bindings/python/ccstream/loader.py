@@ -1,0 +1,191 @@
+"""The loader: batches in host memory, in an order that can be reproduced and resumed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from . import _ccstream
+from .dataset import Dataset
+
+_STATE = ("fingerprint", "seed", "epoch", "step", "filter", "order", "mix", "batch",
+          "source_fingerprints", "source_id_offsets")
+_LAUNCHERS = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+              ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+class Batch(dict[str, _ccstream.Array]):
+    """The arrays of a batch by name. Rows of one sample are at the same place in each:
+
+    image       uint8 (B, S, S, 3), RGB; image2 likewise, with views=2
+    tokens      int32 (B, T), padded at the end of each row; absent without tokenizer or captions
+    length      int32 (B), tokens before the padding; absent likewise
+    id          int64 (B), sample ids
+    caption_id  int64 (B), the caption's number among those of all samples by id; -1: none
+    label       int32 (B), classes; -1: none
+
+    numpy.asarray(array) and torch.from_dlpack(array) are views of the loader's memory, and may be
+    written to. The memory is used again when the batch, its arrays and all views are gone; up to
+    prefetch_factor + 1 batches may be alive.
+    """
+
+    __slots__ = ("epoch", "step", "replaced")
+    epoch: int
+    step: int  # of the epoch, from 0
+    replaced: int  # rows whose own sample is damaged and was replaced by another one
+
+
+class DataLoader:
+    """Batches of a dataset; one epoch for each `for`.
+
+    dataset: a Dataset, a path, or several of them, each path "DIR" or "DIR:WEIGHT" as --data of
+    ccstream-train. batch_size: rows of all ranks together, as --batch there; this process gets its
+    part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
+    (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise.
+    augment: "paper", "crop", "simclr", "eval-crop" or "eval-squash". order: "global" with shuffle,
+    "sequential" without, or "block:SIZE:WINDOW". tokenizer: bytes of a model; None: the dataset's.
+    num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch;
+    UnsupportedError if it has no CUDA. timeout: seconds to wait for a batch, then TimeoutError.
+    Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
+    on any number of threads and ranks.
+
+    It follows torchdata's StatefulDataLoader. state_dict() is the position after the last batch, the
+    same on every rank and valid for any number of ranks and threads; the next `for` after
+    load_state_dict(s) continues there. A `for` that was left begins the next epoch when repeated.
+
+    A loader is used by one thread at a time, and not by a child after fork (ForkedError).
+    """
+
+    def __init__(self, dataset: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
+                 batch_size: int = 512, image_size: int = 256, augment: str = "paper", shuffle: bool = True,
+                 seed: int = 0, rank: int | None = None, world_size: int | None = None, drop_last: bool = True,
+                 num_threads: int | None = None, prefetch_factor: int = 3, pin_memory: bool = False,
+                 timeout: float | None = 60.0, *, views: int = 1, positives: int = 1, order: str | None = None,
+                 filter: str | None = None, captions: bool = True, clean_captions: bool = True,
+                 verify_images: bool = True, max_tokens: int = 30, max_corrupt: int = 1000,
+                 tokenizer: bytes | None = None):
+        if (rank is None) != (world_size is None):
+            raise _ccstream.UsageError("rank and world_size go together: give both or neither")
+        if rank is None:
+            rank, world_size = _find_rank()
+        self.rank, self.world_size = rank, world_size
+        self.timeout = timeout
+        self._options = (_paths(dataset), batch_size, rank, world_size, image_size, augment, views, positives,
+                         order or ("global" if shuffle else "sequential"), filter, captions, drop_last,
+                         clean_captions, verify_images, seed, max_tokens, num_threads or 0, prefetch_factor,
+                         max_corrupt, tokenizer, _allocate_pinned() if pin_memory else None)
+        self._handle = _ccstream.Loader(*self._options)
+        self._info = self._handle.info()
+        self._iteration = 0  # how many times a `for` has begun
+        self._inside = False  # a `for` has begun and not reached the end of its epoch
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return self._info["steps"]
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._inside:
+            self.set_epoch(self.epoch + 1)
+        self._iteration += 1
+        iteration, epoch = self._iteration, self.epoch
+        while True:
+            if iteration != self._iteration:
+                raise _ccstream.UsageError("this `for` has ended: another one, or a change of position, came after it")
+            if self.epoch != epoch:
+                return
+            yield self._next(epoch)  # which no variable here keeps alive
+
+    def _next(self, epoch: int) -> Batch:
+        arrays, *numbers = self._handle.next(self.timeout)
+        self._inside = self.epoch == epoch
+        batch = Batch(arrays)
+        batch.epoch, batch.step, batch.replaced = numbers
+        return batch
+
+    @property
+    def epoch(self) -> int:
+        """Of the next batch."""
+        return self.state_dict()["epoch"]
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next `for` begins this epoch. Nothing changes if the position is already in it, as after
+        load_state_dict, unless a `for` was left there."""
+        state = self.state_dict()
+        if self._inside or state["epoch"] != epoch:
+            self._seek({**state, "epoch": epoch, "step": 0})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch: whole numbers and lists of them."""
+        state = self._handle.get_state()
+        if state["step"] >= len(self):
+            state.update(epoch=state["epoch"] + 1, step=0)
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues there. MismatchError: it belongs to another dataset, seed, order, filter or batch
+        size; the text names the difference, and nothing changes."""
+        missing = [name for name in _STATE if name not in state]
+        if missing:
+            raise _ccstream.UsageError(f"not a state of a DataLoader: it has no {missing[0]!r}")
+        self._seek(state)
+
+    def _seek(self, state: dict[str, Any]) -> None:
+        numbers = [state[name] for name in _STATE]
+        try:
+            self._handle.seek(*numbers)
+        except _ccstream.UsageError:  # a batch is alive, which outlives its loader
+            handle = _ccstream.Loader(*self._options)
+            handle.seek(*numbers)
+            self._handle.close()
+            self._handle = handle
+        self._iteration += 1
+        self._inside = False
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the beginning or the last change of position: samples, batches, read_bytes,
+        read_requests, replaced (rows), corrupt (samples), elapsed_seconds, stall_seconds (waiting for
+        batches after the first), first_batch_seconds."""
+        return self._handle.stats()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """samples (of an epoch), captions, id_space, fingerprint, steps, max_count (most rows of a
+        batch of this rank), vocabulary, threads, sources, engine ("io_uring" or "pread")."""
+        return dict(self._info)
+
+    def close(self) -> None:
+        """Stops the threads. Batches that are alive stay valid; later use raises ClosedError."""
+        self._handle.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _paths(dataset) -> tuple[bytes, ...]:
+    several = dataset if isinstance(dataset, (list, tuple)) else [dataset]
+    return tuple(os.fsencode(d.path if isinstance(d, Dataset) else d) for d in several)
+
+
+def _find_rank() -> tuple[int, int]:
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    for rank, size in _LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def _allocate_pinned():
+    try:
+        import torch
+    except ImportError:
+        raise _ccstream.UnsupportedError("pin_memory needs torch, which is not installed") from None
+    if not torch.cuda.is_available():
+        raise _ccstream.UnsupportedError("pin_memory needs CUDA, which torch does not find: leave it out")
+    return lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()

@@ -1,0 +1,65 @@
+/*
+ * ext_internal: what the files of the extension module ccstream._ccstream share. The module is a
+ * thin layer of types over libccstream; the package's Python files give them their public form.
+ *
+ * Threading : functions require the GIL, but for holder_release. Calls that read, decode or wait
+ *             give it up.
+ */
+#ifndef BINDINGS_PYTHON_EXT_EXT_INTERNAL_H
+#define BINDINGS_PYTHON_EXT_EXT_INTERNAL_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "bindings/c/ccstream.h"
+
+/* ---- errors ---- */
+
+/* Adds the exceptions, one for each status, to the module. */
+int ext_add_errors(PyObject *module);
+
+/* Raises the exception of the status, with the text of err (may be NULL). Returns NULL. */
+PyObject *ext_raise(int32_t status, const struct ccs_error *err);
+
+/* Raises ClosedError: "the WHAT is closed". Returns NULL. */
+PyObject *ext_raise_closed(const char *what);
+
+/* Raises UsageError with this text. Returns NULL. */
+PyObject *ext_raise_usage(const char *text);
+
+/* ---- values ---- */
+
+/* Converters for "O&": whole numbers that fit, ValueError otherwise. */
+int ext_u32(PyObject *value, void *out);
+int ext_u64(PyObject *value, void *out);
+
+/* Puts a new reference under a name and takes it over; value NULL: fails. Returns 0 or -1. */
+int ext_put(PyObject *dict, const char *name, PyObject *value);
+
+/* A list of str. Texts need not be UTF-8: bytes that are not become U+FFFD. */
+PyObject *ext_texts(const struct ccs_text *texts, uint32_t count);
+
+/* ---- batches ---- */
+
+struct holder;
+
+/* Takes over one held batch, with one reference. NULL with an exception. */
+struct holder *holder_create(const struct ccs_batch *batch);
+/* From any thread; the last release gives the batch back. */
+void holder_release(struct holder *h);
+
+/* A dict of the batch's arrays by name. */
+PyObject *ext_batch_arrays(struct holder *h);
+
+/* ---- types, each added to the module ---- */
+
+int ext_add_array(PyObject *module);
+int ext_add_dataset(PyObject *module);
+int ext_add_loader(PyObject *module);
+
+/* Makes the type and adds it under the last part of its name. Returns a new reference. */
+PyObject *ext_add_type(PyObject *module, PyType_Spec *spec);
+
+#endif

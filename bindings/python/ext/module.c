@@ -1,0 +1,97 @@
+/*
+ * ccstream._ccstream: the module, and conversions that its types share.
+ */
+#include "bindings/python/ext/ext_internal.h"
+
+PyObject *ext_add_type(PyObject *module, PyType_Spec *spec) {
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type != NULL && PyModule_AddObjectRef(module, strrchr(spec->name, '.') + 1, type) < 0) {
+        Py_CLEAR(type);
+    }
+    return type;
+}
+
+/* ---- values ---- */
+
+static int whole_number(PyObject *value, uint64_t *out, uint64_t max) {
+    PyObject *index = PyNumber_Index(value);
+    if (index == NULL) {
+        return 0;
+    }
+    *out = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+    } else if (*out <= max) {
+        return 1;
+    }
+    PyErr_Format(PyExc_ValueError, "%R is not within 0 and %llu", value, (unsigned long long)max);
+    return 0;
+}
+
+int ext_u32(PyObject *value, void *out) {
+    uint64_t number = 0;
+    if (!whole_number(value, &number, UINT32_MAX)) {
+        return 0;
+    }
+    *(uint32_t *)out = (uint32_t)number;
+    return 1;
+}
+
+int ext_u64(PyObject *value, void *out) {
+    return whole_number(value, out, UINT64_MAX);
+}
+
+int ext_put(PyObject *dict, const char *name, PyObject *value) {
+    const int status = value != NULL ? PyDict_SetItemString(dict, name, value) : -1;
+    Py_XDECREF(value);
+    return status;
+}
+
+PyObject *ext_texts(const struct ccs_text *texts, uint32_t count) {
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *text = PyUnicode_DecodeUTF8(texts[i].data, (Py_ssize_t)texts[i].size, "replace");
+        if (text == NULL || PyList_Append(list, text) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
+/* ---- module ---- */
+
+static PyObject *library_version(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    return PyUnicode_FromString(ccs_version());
+}
+
+static PyMethodDef functions[] = {
+    {"version", library_version, METH_NOARGS, "version()\n--\n\nThat of libccstream."},
+    {0},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "ccstream._ccstream",
+    .m_doc =
+        "Types over libccstream. Use the package ccstream, which gives them their public form.",
+    .m_size = -1, /* its exceptions and types are static: one interpreter */
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__ccstream(void);
+
+PyMODINIT_FUNC PyInit__ccstream(void) {
+    static int (*const parts[])(PyObject *) = {ext_add_errors, ext_add_array, ext_add_dataset,
+                                               ext_add_loader};
+    PyObject *module = PyModule_Create(&definition);
+    for (size_t i = 0; module != NULL && i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i](module) < 0) {
+            Py_CLEAR(module);
+        }
+    }
+    return module;
+}

@@ -1,0 +1,408 @@
+"""The package ccstream over the built library: batches against ccbench's digest, views without
+copies, positions, exceptions, threads, fork, signals, and the stub of the extension."""
+
+import ast
+import ctypes
+import gc
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+try:
+    import numpy
+except ImportError:
+    print("skipped: numpy is not installed")
+    sys.exit(77)
+
+import ccstream
+from ccstream import _ccstream
+
+BIN, TESTBIN = os.environ["BIN"], os.environ["TESTBIN"]
+SAMPLES, BATCH, SIZE = 60, 12, 16
+
+
+def setUpModule():
+    subprocess.run([os.path.join(TESTBIN, "make_pictures"), "d", str(SAMPLES)], check=True)
+    subprocess.run([os.path.join(TESTBIN, "make_pictures"), "damaged", "30", "12"], check=True)
+
+
+def loader(data="d", **options):
+    options = {"batch_size": BATCH, "image_size": SIZE, "num_threads": 2, **options}
+    return ccstream.DataLoader(data, **options)
+
+
+def as_numpy(batch):
+    return {name: numpy.array(array) for name, array in batch.items()}
+
+
+def ids(batches):
+    return [numpy.asarray(b["id"]).tolist() for b in batches]
+
+
+class DatasetTest(unittest.TestCase):
+    def test_samples_are_found_by_position_and_id(self):
+        with ccstream.Dataset("d") as ds:
+            self.assertEqual((len(ds), ds.ids.dtype, len(ds.ids)), (SAMPLES, numpy.int64, SAMPLES))
+            info = json.loads(subprocess.run([os.path.join(BIN, "ccdump"), "info", "--json", "d"], check=True,
+                                             capture_output=True).stdout)
+            self.assertEqual(ds.fingerprint, info["fingerprint"])
+            self.assertGreater(ds.id_space, ds.ids.max())
+            for position in (0, 7, -1):
+                s = ds[position]
+                self.assertEqual(s.id, ds.ids[position])
+                self.assertEqual(ds.by_id(s.id), s)
+                self.assertEqual(ds.captions(position), s.captions)
+                self.assertEqual(s.image[:2], b"\xff\xd8")
+                self.assertEqual(s.format, "jpeg")
+            self.assertEqual([s.id for s in ds], ds.ids.tolist())
+            self.assertEqual(pickle.loads(pickle.dumps(ds)).fingerprint, ds.fingerprint)
+            self.assertEqual(ds.info["samples"], SAMPLES)
+            self.assertEqual(len(ds.classes), ds.info["classes"])
+
+    def test_threads_read_one_dataset(self):
+        ds = ccstream.Dataset("d")
+        wrong = []
+
+        def read():
+            wrong.extend(i for i in range(SAMPLES) if ds[i].id != ds.ids[i])
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        self.assertEqual(wrong, [])
+
+    def test_errors_are_exceptions_with_the_reason(self):
+        ds = ccstream.Dataset("d")
+        for error, builtin, text, call in (
+                (ccstream.NotFoundError, FileNotFoundError, "absent", lambda: ccstream.Dataset("absent")),
+                (ccstream.NotFoundError, LookupError, "999", lambda: ds.by_id(999)),
+                (IndexError, LookupError, "position 60", lambda: ds[60]),
+                (ValueError, ValueError, "is not within", lambda: ds.by_id(-1)),
+                (TypeError, TypeError, "", lambda: ds["0"])):
+            with self.assertRaisesRegex(error, text) as caught:
+                call()
+            self.assertIsInstance(caught.exception, builtin)
+        ds.close()
+        ds.close()
+        for call in (lambda: ds[0], lambda: ds.captions(0), lambda: ds.by_id(0), lambda: ds.ids):
+            with self.assertRaisesRegex(ccstream.ClosedError, "the dataset is closed"):
+                call()
+        os.mkdir("empty")
+        with self.assertRaises(ccstream.Error):
+            ccstream.Dataset("empty")
+
+
+class LoaderTest(unittest.TestCase):
+    def test_three_epochs_are_those_of_ccbench(self):
+        xxhash = ctypes.CDLL("libxxhash.so.0")
+        xxhash.XXH64.restype = ctypes.c_uint64
+        for options, flags in (({"augment": "crop"}, []), ({"augment": "paper", "seed": 5, "views": 2},
+                                                         ["--augment", "paper", "--seed", "5", "--views", "2"])):
+            data = bytearray()
+            dl = loader(**options)
+            self.assertEqual(len(dl), SAMPLES // BATCH)
+            for epoch in range(3):
+                for step, b in enumerate(dl):
+                    self.assertEqual((b.epoch, b.step, b.replaced), (epoch, step, 0))
+                    names = [n for n in ("image", "image2", "tokens", "length", "label", "id", "caption_id") if n in b]
+                    arrays = [numpy.asarray(b[n]) for n in names]
+                    for row in range(len(b["id"])):
+                        for a in arrays:
+                            data += a[row].tobytes()
+            out = subprocess.run([os.path.join(BIN, "ccbench"), "loader", "d", "--json", "--digest", "--epochs", "3",
+                                  "--batch", str(BATCH), "--size", str(SIZE), "--threads", "1", *flags],
+                                 check=True, capture_output=True).stdout
+            digest = xxhash.XXH64(bytes(data), ctypes.c_size_t(len(data)), ctypes.c_uint64(0))
+            self.assertEqual(f"{digest:016x}", json.loads(out)["digest"])
+
+    def test_arrays_are_views_of_the_loaders_memory(self):
+        b = next(iter(loader()))
+        image = b["image"]
+        self.assertEqual((image.shape, image.dtype, len(image)), ((BATCH, SIZE, SIZE, 3), "uint8", BATCH))
+        views = [numpy.asarray(image), numpy.asarray(memoryview(image)), numpy.from_dlpack(image)]
+        for v in views:
+            self.assertEqual((v.shape, v.dtype), (image.shape, numpy.uint8))
+            self.assertEqual(v.ctypes.data, views[0].ctypes.data)
+        views[0][0, 0, 0, 0] ^= 255
+        self.assertEqual(views[2][0, 0, 0, 0], views[0][0, 0, 0, 0])
+        self.assertEqual([numpy.asarray(b[n]).dtype for n in ("tokens", "length", "id", "caption_id", "label")],
+                         [numpy.int32, numpy.int32, numpy.int64, numpy.int64, numpy.int32])
+        self.assertEqual(b["tokens"].shape, (BATCH, 30))
+
+    def test_dlpack_has_both_capsules_and_refuses_copies(self):
+        a = next(iter(loader()))["id"]
+        self.assertEqual(a.__dlpack_device__(), (1, 0))
+        self.assertIn('"dltensor"', repr(a.__dlpack__()))
+        self.assertIn('"dltensor"', repr(a.__dlpack__(max_version=(0, 8))))
+        self.assertIn('"dltensor_versioned"', repr(a.__dlpack__(max_version=(1, 2), dl_device=(1, 0), copy=False)))
+        for options in ({"stream": 1}, {"dl_device": (2, 0)}, {"copy": True}):
+            with self.assertRaises(BufferError):
+                a.__dlpack__(**options)
+        for options in ({"max_version": 1}, {"dl_device": "cpu"}):
+            with self.assertRaises(TypeError):
+                a.__dlpack__(**options)
+
+    def test_views_outlive_batch_and_loader(self):
+        want = [as_numpy(b) for b in loader()]
+        dl = loader(prefetch_factor=4)
+        views = []
+        for b in dl:
+            views.append([numpy.asarray(b["image"]), numpy.from_dlpack(b["id"]), memoryview(b["tokens"])])
+        del b
+        dl.close()
+        del dl
+        gc.collect()
+        for w, (image, ident, tokens) in zip(want, views):
+            self.assertTrue((w["image"] == image).all() and (w["id"] == ident).all() and (w["tokens"] == tokens).all())
+
+    def test_memory_returns_with_the_last_view(self):
+        dl = loader(prefetch_factor=1)
+        for _ in range(3):
+            for b in dl:
+                view = numpy.asarray(b["image"])
+                del b
+                view = view[2:4]
+                del view
+        kept = []
+        with self.assertRaisesRegex(ccstream.UsageError, "release"):
+            for b in dl:
+                kept.append(b["id"])
+
+    def test_a_callers_memory_is_used_and_given_back(self):
+        given = []
+
+        def allocate(size):
+            block = numpy.empty(size + 64, numpy.uint8)
+            block = block[-block.ctypes.data % 64:][:size]
+            given.append((block.ctypes.data, block.ctypes.data + size))
+            return block
+
+        dl = loader()
+        options = (*dl._options[:-1], allocate)
+        handle = _ccstream.Loader(*options)
+        arrays = handle.next(None)[0]
+        image = numpy.asarray(arrays["image"])
+        self.assertTrue(any(a <= image.ctypes.data < b for a, b in given))
+        self.assertTrue((image == numpy.asarray(next(iter(dl))["image"])).all())
+        before = sys.getrefcount(allocate)
+        handle.close()
+        self.assertEqual(image.sum(), image.copy().sum())
+        del arrays, image, options
+        self.assertLess(sys.getrefcount(allocate), before)
+        with self.assertRaises(ccstream.OutOfMemoryError):
+            _ccstream.Loader(*dl._options[:-1], lambda size: bytearray(1))
+
+    def test_runs_continue_on_other_threads_and_ranks(self):
+        straight = loader()
+        want = [ids(straight) for _ in range(3)]
+        first = loader(num_threads=1)
+        batches = iter(first)
+        [next(batches) for _ in range(2)]
+        state = json.loads(json.dumps(first.state_dict()))
+        ranks = [loader(num_threads=3, rank=r, world_size=2) for r in range(2)]
+        for dl in ranks:
+            dl.load_state_dict(state)
+        rest = [ids(dl) for dl in ranks]
+        self.assertEqual([sorted(a + b) for a, b in zip(*rest)], [sorted(x) for x in want[0][2:]])
+        for dl in ranks:
+            self.assertEqual(dl.epoch, 1)
+            batches = iter(dl)
+            next(batches)
+        self.assertEqual(ranks[0].state_dict(), ranks[1].state_dict())
+        again = loader()  # the second resume, of a resumed state
+        again.load_state_dict(ranks[1].state_dict())
+        again.set_epoch(1)  # where it is already
+        self.assertEqual([ids(again), ids(again)], [want[1][1:], want[2]])
+
+    def test_a_for_that_was_left_begins_the_next_epoch(self):
+        want = loader()
+        want = [ids(want) for _ in range(3)]
+        dl = loader()
+        for held in dl:
+            break
+        self.assertEqual(ids(dl), want[1])  # though a batch is alive
+        self.assertEqual(numpy.asarray(held["id"]).tolist(), want[0][0])
+        for _ in dl:
+            break
+        dl.set_epoch(0)
+        self.assertEqual(ids(dl), want[0])
+        old = iter(dl)
+        next(old)
+        next(iter(dl))
+        with self.assertRaisesRegex(ccstream.UsageError, "this `for` has ended"):
+            next(old)
+
+    def test_states_of_other_runs_are_refused(self):
+        dl = loader()
+        state = dl.state_dict()
+        for other in (loader(seed=1), loader(batch_size=10), loader("damaged"), loader(shuffle=False)):
+            with self.assertRaises(ccstream.MismatchError):
+                other.load_state_dict(state)
+            next(iter(other))
+        with self.assertRaisesRegex(ccstream.UsageError, "no 'epoch'"):
+            dl.load_state_dict({k: v for k, v in state.items() if k != "epoch"})
+
+    def test_ranks_come_from_the_launcher(self):
+        for names in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                      ("SLURM_PROCID", "SLURM_NTASKS")):
+            os.environ.update(zip(names, ("2", "3")))
+            try:
+                dl = loader()
+                self.assertEqual((dl.rank, dl.world_size, len(next(iter(dl))["id"])), (2, 3, BATCH // 3))
+            finally:
+                [os.environ.pop(name) for name in names]
+        self.assertEqual((loader().rank, loader().world_size), (0, 1))
+
+    def test_damaged_samples_are_replaced_and_counted(self):
+        dl = loader("damaged", batch_size=10)
+        self.assertEqual(sum(b.replaced for b in dl), 1)
+        self.assertEqual((dl.stats()["corrupt"], dl.stats()["batches"]), (1, 3))
+        with self.assertRaises(ccstream.CorruptError):
+            list(map(len, loader("damaged", batch_size=10, max_corrupt=0)))
+
+    def test_wrong_options_are_refused(self):
+        for error, options in ((ccstream.UsageError, {"augment": "sharpen"}), (ccstream.UsageError, {"order": "random"}),
+                               (ccstream.UsageError, {"image_size": 1}), (ValueError, {"batch_size": -1}),
+                               (ccstream.UsageError, {"batch_size": 0}), (ccstream.UsageError, {"batch_size": 61}),
+                               (ValueError, {"seed": 2**64}), (ccstream.UsageError, {"rank": 1}),
+                               (ccstream.UsageError, {"rank": 2, "world_size": 2}), (TypeError, {"batch_size": 1.5}),
+                               (ccstream.Error, {"tokenizer": b"no model"}), (ValueError, {"data": []}),
+                               (ccstream.NotFoundError, {"data": "absent"}), (TypeError, {"seeds": 1})):
+            with self.subTest(**options), self.assertRaises(error) as caught:
+                loader(**options)
+            self.assertTrue(str(caught.exception))
+        if "torch" not in sys.modules:
+            with self.assertRaises(ccstream.UnsupportedError):
+                loader(pin_memory=True)
+
+    def test_a_closed_loader_says_so(self):
+        dl = loader()
+        with dl:
+            next(iter(dl))
+        for call in (lambda: next(iter(dl)), dl.state_dict, dl.stats, lambda: dl.set_epoch(1)):
+            with self.assertRaisesRegex(ccstream.ClosedError, "the loader is closed"):
+                call()
+        dl.close()
+
+
+def slow_loader(**options):
+    """One whose first batch takes seconds."""
+    return loader(batch_size=SAMPLES, image_size=1024, num_threads=1, prefetch_factor=1, views=2, **options)
+
+
+class WaitTest(unittest.TestCase):
+    def test_a_wait_has_an_end(self):
+        for timeout in (0.0, 0.15):
+            dl = slow_loader(timeout=timeout)
+            begin = time.monotonic()
+            with self.assertRaises(TimeoutError) as caught:
+                next(iter(dl))
+            self.assertIsInstance(caught.exception, ccstream.TimeoutError)
+            self.assertGreater(time.monotonic() - begin, timeout - 0.01)
+        dl.timeout = None
+        self.assertEqual(len(next(iter(dl))["id"]), SAMPLES)
+
+    def test_a_signal_ends_a_wait(self):
+        class Stop(Exception):
+            pass
+
+        def stop(number, frame):
+            raise Stop
+
+        old = signal.signal(signal.SIGALRM, stop)
+        try:
+            dl = slow_loader()
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with self.assertRaises(Stop):
+                next(iter(dl))
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        self.assertEqual(len(next(iter(dl))["id"]), SAMPLES)
+
+    def test_one_thread_waits_and_others_may_close(self):
+        dl = slow_loader(timeout=None)
+        errors = []
+
+        def wait():
+            try:
+                next(iter(dl))
+            except ccstream.Error as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.1)
+        with self.assertRaisesRegex(ccstream.UsageError, "another thread"):
+            next(iter(dl))
+        self.assertEqual(dl.stats()["batches"], 0)
+        dl.close()
+        thread.join()
+        self.assertEqual([type(e) for e in errors], [ccstream.ClosedError])
+
+
+class ProcessTest(unittest.TestCase):
+    def test_a_child_after_fork_gets_an_error(self):
+        dl, ds = loader(), ccstream.Dataset("d")
+        batch = next(iter(dl))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                next(iter(dl))
+            except ccstream.ForkedError as error:
+                ok = "after the fork" in str(error) and ds[3].id == ds.ids[3] and len(loader()) == len(dl)
+                ok = ok and next(iter(loader()))["id"].shape == (BATCH,)
+                del batch
+                dl.close()
+                code = 0 if ok else 2
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(sum(1 for _ in dl), len(dl))
+
+    def test_threads_have_loaders_of_their_own(self):
+        got = []
+        threads = [threading.Thread(target=lambda: got.append(sum(1 for _ in loader()))) for _ in range(4)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        self.assertEqual(got, [SAMPLES // BATCH] * 4)
+
+    def test_the_end_of_the_process_with_everything_alive(self):
+        code = ("import ccstream, numpy\n"
+                f"dl = ccstream.DataLoader('d', {BATCH}, {SIZE})\n"
+                "it = iter(dl); b = next(it); v = numpy.from_dlpack(b['image']); c = b['id'].__dlpack__()\n")
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class StubTest(unittest.TestCase):
+    def test_the_stub_names_what_exists(self):
+        with open(os.path.join(os.path.dirname(_ccstream.__file__), "_ccstream.pyi")) as file:
+            tree = ast.parse(file.read())
+        stub = {}
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                stub[node.name] = None
+            elif isinstance(node, ast.ClassDef):
+                stub[node.name] = {getattr(n, "name", None) or n.target.id for n in node.body
+                                   if isinstance(n, (ast.FunctionDef, ast.AnnAssign))}
+                bases = [getattr(base, "id", None) or base.attr for base in node.bases]
+                if bases:
+                    self.assertEqual([c.__name__ for c in getattr(_ccstream, node.name).__bases__], bases)
+        self.assertEqual(set(stub), {n for n in dir(_ccstream) if not n.startswith("__")})
+        for name, members in stub.items():
+            if members is None or issubclass(getattr(_ccstream, name), Exception):
+                continue
+            special = {"__new__", "__buffer__", "__len__", "__dlpack__", "__dlpack_device__"}
+            self.assertEqual(members - special, {n for n in dir(getattr(_ccstream, name)) if not n.startswith("__")})
+
+    def test_everything_public_is_there_and_described(self):
+        for name in ccstream.__all__:
+            self.assertTrue(getattr(ccstream, name).__doc__, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
