@@ -32,7 +32,7 @@ struct slot {
 
 struct ccs_loader {
     pid_t process;
-    struct loader_options opt; /* as the inside loader has them */
+    struct loader_options opt; /* as the inside loader got them; the tokenizer was the caller's */
     struct log_sink sink;
     void (*log)(void *cookie, const char *line);
     void *log_cookie;
@@ -43,7 +43,7 @@ struct ccs_loader {
     struct loader *inside; /* NULL: closed. Changes only in open and close */
     uint32_t held_count;
     uint32_t block_count; /* of memory, not yet released by the inside loader */
-    bool silent;
+    bool closed;          /* nothing is logged any more */
     struct slot slots[MAX_SLOTS];
 };
 
@@ -83,9 +83,9 @@ static void write_log(void *cookie, enum log_level level, const char *text) {
     struct ccs_loader *l = cookie;
     (void)level;
     pthread_mutex_lock(&l->lock);
-    bool silent = l->silent;
+    bool closed = l->closed;
     pthread_mutex_unlock(&l->lock);
-    if (!silent) {
+    if (!closed) {
         l->log(l->log_cookie, text);
     }
 }
@@ -100,7 +100,7 @@ static void free_handle(struct ccs_loader *l) {
 /* Whether nothing refers to the handle any more. Requires the lock. Threads that hang in reads are
  * abandoned with the memory that they may still write to, and with the handle. */
 static bool is_over(const struct ccs_loader *l) {
-    return l->silent && l->held_count == 0 && l->block_count == 0;
+    return l->closed && l->held_count == 0 && l->block_count == 0;
 }
 
 static enum status
@@ -215,7 +215,7 @@ void ccs_loader_close(struct ccs_loader *l) {
     pthread_mutex_unlock(&l->lock);
     loader_close(inside);
     pthread_mutex_lock(&l->lock);
-    l->silent = true;
+    l->closed = true;
     bool over = is_over(l);
     pthread_mutex_unlock(&l->lock);
     if (over) {
@@ -288,6 +288,7 @@ void ccs_batch_release(const struct ccs_batch *b) {
         return;
     }
     struct ccs_loader *l = slot->owner;
+    const struct host_memory memory = l->memory; /* close may free the handle after the lock */
     void *orphan = NULL;
     bool over = false;
     pthread_mutex_lock(&l->lock);
@@ -302,7 +303,7 @@ void ccs_batch_release(const struct ccs_batch *b) {
     }
     pthread_mutex_unlock(&l->lock);
     if (orphan != NULL) {
-        l->memory.release(l->memory.cookie, orphan);
+        memory.release(memory.cookie, orphan);
     }
     if (over) {
         free_handle(l);

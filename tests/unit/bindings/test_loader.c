@@ -384,6 +384,32 @@ TEST(held_batches_outlive_the_loader) {
     assert_int_equal(blocks, 0);
 }
 
+static void *release_one(void *arg) {
+    ccs_batch_release(arg);
+    return NULL;
+}
+
+/* Whichever comes last frees the loader. */
+TEST(close_and_release_may_meet) {
+    enum { ROUNDS = 20 };
+    const char *dir = make_at("d", false);
+    struct ccs_loader_options opt = options();
+    opt.image_size_px = 8;
+    opt.allocator = (struct ccs_allocator){counted_alloc, counted_release, &blocks};
+    for (int i = 0; i < ROUNDS; i++) {
+        struct ccs_loader *l = open_made(dir, &opt);
+        pthread_t threads[2];
+        for (int k = 0; k < 2; k++) {
+            void *b = (void *)(uintptr_t)take(l);
+            assert_int_equal(pthread_create(&threads[k], NULL, release_one, b), 0);
+        }
+        ccs_loader_close(l);
+        pthread_join(threads[0], NULL);
+        pthread_join(threads[1], NULL);
+        assert_int_equal(blocks, 0);
+    }
+}
+
 static void *no_memory(void *cookie, size_t size) {
     (void)cookie;
     (void)size;
