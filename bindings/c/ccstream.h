@@ -1,6 +1,6 @@
 /*
  * ccstream.h: the C library libccstream: packed image-text datasets, their loader and
- * writer, and tokenizers.
+ * writer, tokenizers, and global contrastive losses with their state.
  *
  *     struct ccs_error err;
  *     struct ccs_loader_options opt;
@@ -26,9 +26,8 @@
  * Threading : a handle is used by one thread at a time, distinct handles by different threads at
  *             once, unless a type or function allows more. No function prints, exits, or installs
  *             signal handlers.
- * Fork      : the child may use datasets, readers and tokenizers. A loader, its batches and a
- *             writer stay with the parent: in the child, functions that can fail return FORKED,
- *             others do nothing.
+ * Fork      : the child may use all but loaders, their batches and writers, which stay with the
+ *             parent: in the child, functions that can fail return FORKED, others do nothing.
  * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
  *             are passed in are copied; results are borrowed as stated.
  * Growth    : structs begin with struct_size. The caller sets it, or the _init function where there
@@ -478,6 +477,156 @@ CCS_API int32_t ccs_tokenizer_encode(const struct ccs_tokenizer *t,
                                      uint32_t max_tokens,
                                      bool clean,
                                      struct ccs_error *err);
+
+/* ---- the numbers that a checkpoint keeps per sample ----------------------------------------- */
+
+/* Columns by sample id: zeta, log_u, visits and others; see formats/CHECKPOINT_FORMAT.md. */
+struct ccs_state;
+
+enum ccs_column_kind {
+    CCS_COLUMN_F32 = 0,   /* float; NaN: no step has written it yet */
+    CCS_COLUMN_COUNT = 1, /* uint64_t; 0: likewise */
+    CCS_COLUMN_ID = 2     /* uint64_t, a sample's id; UINT64_MAX: none */
+};
+
+struct ccs_column {
+    uint64_t struct_size; /* set by the caller */
+    const char *name;     /* "image.log_u", "visits"; borrowed from the state or loss */
+    uint64_t ids;         /* entries */
+    int32_t kind;         /* enum ccs_column_kind */
+    int32_t reserved;     /* 0 */
+};
+
+struct ccs_state_info {
+    uint64_t struct_size; /* set by the caller */
+    const char *loss;     /* its name; borrowed */
+    uint64_t step;        /* steps done */
+    uint64_t fingerprint; /* of the dataset */
+    uint64_t samples, id_space;
+};
+
+/* path: a checkpoint of ccstream-train, its run directory, or a file of ccs_loss_save. Returns
+ * CCS_OK, NOTFOUND, IO, CORRUPT, VERSION or LIMIT. */
+CCS_API int32_t ccs_state_open(struct ccs_state **out, const char *path, struct ccs_error *err);
+CCS_API void ccs_state_close(struct ccs_state *s);
+
+CCS_API int32_t ccs_state_get_info(const struct ccs_state *s,
+                                   struct ccs_state_info *info,
+                                   struct ccs_error *err);
+
+/* Column i, from 0. Returns CCS_OK, NOTFOUND (there are fewer) or CORRUPT. */
+CCS_API int32_t ccs_state_column(const struct ccs_state *s,
+                                 uint32_t i,
+                                 struct ccs_column *out,
+                                 struct ccs_error *err);
+
+/* Copies entries first to first + count - 1 of a column to values: floats or uint64_t by its kind.
+ * Reads the whole column and checks it. Returns CCS_OK, NOTFOUND (no such column, or beyond its
+ * end), CORRUPT or IO. */
+CCS_API int32_t ccs_state_read(const struct ccs_state *s,
+                               const char *column,
+                               void *values,
+                               uint64_t first,
+                               uint64_t count,
+                               struct ccs_error *err);
+
+/* ---- losses ------------------------------------------------------------------------------- */
+
+/* A contrastive loss over host arrays, with its state by sample id. */
+struct ccs_loss;
+
+/* name: as --loss of ccstream-train. views: two views of pictures instead of pairs. options:
+ * (option_count) texts as "tau=0.01", with the names, ranges and defaults of ccstream-train's, of
+ * those that the loss reads; gamma-epochs and beta-epochs have no default; in the place of zeta-lr,
+ * zeta-lr-image-ratio and zeta-freeze-epochs are the step sizes of each step. samples: live ones of
+ * the dataset, at least 2; id_space: greater than every id. max_batch: pairs of a step at most, [2,
+ * 32768]. Returns CCS_OK, USAGE (name or options), NOMEM, or UNSUPPORTED (a loss that encodes
+ * samples outside the batch). */
+CCS_API int32_t ccs_loss_open(struct ccs_loss **out,
+                              const char *name,
+                              bool views,
+                              const char *const *options,
+                              uint32_t option_count,
+                              uint64_t samples,
+                              uint64_t id_space,
+                              uint32_t max_batch,
+                              struct ccs_error *err);
+CCS_API void ccs_loss_close(struct ccs_loss *l);
+
+struct ccs_loss_input {
+    uint64_t struct_size; /* set by the caller */
+    /* (B, B) image i with text j, of L2-normalised embeddings; with two views (2B, 2B) of all views
+     * with all, rows 0 to B - 1 the first views. */
+    const float *similarity;
+    const float *image_similarity, *text_similarity; /* (B, B) each; of cyclip alone, else NULL */
+    const uint64_t *ids;                             /* (B), below the id space */
+    uint64_t step, epoch;                            /* from 0 */
+    double lr;                          /* of the model in this step: learned scalars follow it */
+    double zeta_lr_image, zeta_lr_text; /* nuclr: step sizes of zeta in this step; 0: frozen */
+    uint32_t batch; /* B, [2, max_batch]; with option positives a multiple of it */
+    uint32_t reserved;
+};
+
+struct ccs_loss_output {
+    uint64_t struct_size;                  /* set by the caller, and these three: */
+    float *gradient;                       /* as similarity; written */
+    float *image_gradient, *text_gradient; /* (B, B) each; of cyclip alone, else NULL; written */
+    double value;     /* what the gradient is the gradient of; weights count as constants */
+    double objective; /* an estimate of the loss over the whole dataset */
+    double tau;       /* the temperature of this step */
+};
+
+/* Value, gradient, and the state of the batch's samples brought up to date. Returns CCS_OK, or
+ * CORRUPT (a similarity is not finite; the state is as it was). */
+CCS_API int32_t ccs_loss_step(struct ccs_loss *l,
+                              const struct ccs_loss_input *in,
+                              struct ccs_loss_output *out,
+                              struct ccs_error *err);
+
+/* The state by sample id: columns as of ccs_state. Reading and writing return CCS_OK, NOTFOUND (no
+ * such column, or beyond its end), or INVALID (an id that is not below the id space). */
+CCS_API int32_t ccs_loss_column(const struct ccs_loss *l,
+                                uint32_t i,
+                                struct ccs_column *out,
+                                struct ccs_error *err);
+CCS_API int32_t ccs_loss_read(const struct ccs_loss *l,
+                              const char *column,
+                              void *values,
+                              uint64_t first,
+                              uint64_t count,
+                              struct ccs_error *err);
+CCS_API int32_t ccs_loss_write(struct ccs_loss *l,
+                               const char *column,
+                               const void *values,
+                               uint64_t first,
+                               uint64_t count,
+                               struct ccs_error *err);
+
+/* The rest of the state, such as "image.xi": see CHECKPOINT_FORMAT.md, loss.state.NAME. Name i,
+ * from 0; NULL: there are fewer. Get and set return CCS_OK or NOTFOUND; values are finite. */
+CCS_API const char *ccs_loss_scalar_name(const struct ccs_loss *l, uint32_t i);
+CCS_API int32_t ccs_loss_get_scalar(const struct ccs_loss *l,
+                                    const char *name,
+                                    double *value,
+                                    struct ccs_error *err);
+CCS_API int32_t ccs_loss_set_scalar(struct ccs_loss *l,
+                                    const char *name,
+                                    double value,
+                                    struct ccs_error *err);
+
+/* Writes the state as a checkpoint without a model, atomically: ccs_state_open, `ccdump state` and
+ * `ccdump popularity` read it. fingerprint: of the dataset; step: steps done. Returns CCS_OK or IO.
+ */
+CCS_API int32_t ccs_loss_save(const struct ccs_loss *l,
+                              const char *path,
+                              uint64_t fingerprint,
+                              uint64_t step,
+                              struct ccs_error *err);
+
+/* Reads what ccs_loss_save or ccstream-train wrote for the same loss; ids that it lacks keep their
+ * values. Returns as ccs_state_open, or MISMATCH (of another loss, or for more ids). After a
+ * failure other than these two the state is undefined until a load succeeds. */
+CCS_API int32_t ccs_loss_load(struct ccs_loss *l, const char *path, struct ccs_error *err);
 
 #ifdef __cplusplus
 }

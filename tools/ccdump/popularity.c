@@ -366,7 +366,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct report r = {.o = o, .tau = o->tau};
     ccdump_signals();
     TRY(path_check_checkpoint(a->items[0], err));
-    TRY(checkpoint_open(&c, file_posix(), a->items[0], err));
+    TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
     if (o->html != NULL) {
         const enum status made = file_make_parents(file_posix(), o->html, err);
         if (made != STATUS_OK) {

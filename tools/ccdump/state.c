@@ -13,7 +13,6 @@
 #include "train/run/checkpoint.h"
 #include "train/state/sample_state.h"
 
-#define STATE_PREFIX  "state."
 #define SCALAR_PREFIX "loss.state."
 
 enum { BINS = 16, BAR_COLUMNS = 40 };
@@ -65,28 +64,21 @@ static void count_bins(struct column *c, const void *values, enum sample_state_k
     }
 }
 
-static enum status read_column(struct column *c,
-                               const struct safetensors *file,
-                               const struct safetensors_info *info,
-                               const char *path,
+static enum status read_column(struct column *out,
+                               const struct checkpoint *c,
+                               const struct checkpoint_column *column,
                                struct error *err) {
-    *c = (struct column){.name = info->name + strlen(STATE_PREFIX), .ids = info->element_count};
-    if ((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
-        info->dim_count != 1) {
-        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is not a column of numbers", path,
-                         info->name);
-    }
-    const enum sample_state_kind kind = info->dtype == SAFETENSORS_F32   ? SAMPLE_STATE_F32
-                                        : strcmp(c->name, "visits") == 0 ? SAMPLE_STATE_COUNT
-                                                                         : SAMPLE_STATE_ID;
-    void *values = malloc((size_t)info->size_bytes + 1);
+    *out = (struct column){.name = column->name, .ids = column->ids};
+    const size_t entry_bytes = column->kind == SAMPLE_STATE_F32 ? sizeof(float) : sizeof(uint64_t);
+    void *values = malloc((size_t)column->ids * entry_bytes + 1);
     if (values == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " numbers", path, c->ids);
+        return error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " numbers",
+                         checkpoint_path(c), column->ids);
     }
-    const enum status s = safetensors_read(file, info, values, (size_t)info->size_bytes, err);
+    const enum status s = checkpoint_read_column(c, column, values, 0, column->ids, err);
     if (s == STATUS_OK) {
-        sample_state_summarise(&c->summary, values, kind, c->ids);
-        count_bins(c, values, kind);
+        sample_state_summarise(&out->summary, values, column->kind, out->ids);
+        count_bins(out, values, column->kind);
     }
     free(values);
     return s;
@@ -144,24 +136,22 @@ static void show_scalars(struct json_writer *w, const struct safetensors *file) 
     }
 }
 
-static enum status show_columns(struct json_writer *w,
-                                const struct safetensors *file,
-                                const char *path,
-                                struct error *err) {
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensors_info *info = safetensors_at(file, i);
+static enum status
+show_columns(struct json_writer *w, const struct checkpoint *checkpoint, struct error *err) {
+    struct checkpoint_column column;
+    for (uint32_t i = 0;; i++) {
+        const enum status s = checkpoint_column(checkpoint, i, &column, err);
         struct column c;
-        if (strncmp(info->name, STATE_PREFIX, strlen(STATE_PREFIX)) != 0) {
-            continue;
+        if (s != STATUS_OK) {
+            return s == STATUS_END ? STATUS_OK : s;
         }
-        TRY(read_column(&c, file, info, path, err));
+        TRY(read_column(&c, checkpoint, &column, err));
         if (w != NULL) {
             write_column(w, &c);
         } else {
             print_column(&c);
         }
     }
-    return STATUS_OK;
 }
 
 static enum status show(const struct checkpoint *c, bool json, struct error *err) {
@@ -181,7 +171,7 @@ static enum status show(const struct checkpoint *c, bool json, struct error *err
         show_scalars(&w, file);
         json_close_object(&w);
         json_open_object(&w, "columns");
-        s = show_columns(&w, file, path, err);
+        s = show_columns(&w, c, err);
         json_close_object(&w);
         if (s == STATUS_OK) {
             s = cli_end_json(&w, err);
@@ -192,7 +182,7 @@ static enum status show(const struct checkpoint *c, bool json, struct error *err
         printf("%s: step %" PRIu64 ", loss %s, dataset %016" PRIx64 "\n", path, p->step,
                checkpoint_loss_name(c), p->fingerprint);
         show_scalars(NULL, file);
-        s = show_columns(NULL, file, path, err);
+        s = show_columns(NULL, c, err);
     }
     safetensors_close(file);
     return s;
@@ -202,7 +192,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct checkpoint *c = NULL;
     ccdump_signals();
     TRY(path_check_checkpoint(a->items[0], err));
-    TRY(checkpoint_open(&c, file_posix(), a->items[0], err));
+    TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
     const enum status s = show(c, ((const struct options *)options)->json, err);
     checkpoint_close(c);
     return s;

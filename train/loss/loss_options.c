@@ -3,6 +3,7 @@
  * checks it.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "train/loss/loss_internal.h"
@@ -161,6 +162,50 @@ void loss_option_set(struct loss_options *o, const struct loss_option_row *row, 
         memcpy(field, &choice, sizeof choice);
         break;
     }
+}
+
+/* The value that a text stands for. */
+static bool parse_value(const struct loss_option_row *row, const char *text, double *out) {
+    if (row->kind == LOSS_OPTION_CHOICE) {
+        for (int i = 0; row->choices[i] != NULL; i++) {
+            if (strcmp(row->choices[i], text) == 0) {
+                *out = i;
+                return true;
+            }
+        }
+        return false;
+    }
+    if (row->automatic && strcmp(text, "auto") == 0) {
+        *out = LOSS_AUTO;
+        return true;
+    }
+    char *end = NULL;
+    const size_t digits = strspn(text, "0123456789");
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*out) &&
+           (row->kind != LOSS_OPTION_WHOLE || text[digits] == '\0');
+}
+
+enum status loss_option_parse(struct loss_options *opt,
+                              enum loss_option *which,
+                              const char *text,
+                              struct error *err) {
+    const size_t size = strcspn(text, "=");
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT && text[size] == '='; i++) {
+        const struct loss_option_row *row = &loss_option_rows[i];
+        double value = 0.0;
+        if (strlen(row->name) != size || strncmp(row->name, text, size) != 0) {
+            continue;
+        }
+        *which = (enum loss_option)i;
+        if (!parse_value(row, text + size + 1, &value)) {
+            return error_set(err, STATUS_USAGE, "loss option %s: '%.60s' is not a value of it",
+                             row->name, text + size + 1);
+        }
+        loss_option_set(opt, row, value);
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_USAGE, "'%.80s': not NAME=VALUE with an option of losses", text);
 }
 
 void loss_options_default(struct loss_options *opt) {

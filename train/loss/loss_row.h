@@ -74,6 +74,13 @@ extern const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT];
 double loss_option_value(const struct loss_options *o, const struct loss_option_row *row);
 void loss_option_set(struct loss_options *o, const struct loss_option_row *row, double value);
 
+/* Sets an option from text, "tau=0.01", "xi=norm" or "zeta-lr=auto": *which. Returns OK or USAGE
+ * (no such option, or not a value of its kind); loss_create checks ranges. */
+enum status loss_option_parse(struct loss_options *opt,
+                              enum loss_option *which,
+                              const char *text,
+                              struct error *err);
+
 /* A column of the sample state: one for each side, "image.NAME" and "text.NAME"; with two views the
  * first alone; with m positives one for each pair of a sample, the second being "image.NAME.2". */
 struct loss_column {

@@ -18,6 +18,7 @@
 struct checkpoint {
     char path[PATH_MAX_BYTES];
     struct safetensors *file;
+    bool has_model;
     struct model_config model;
     struct train_position position;
     const char *loss_name;
@@ -273,9 +274,11 @@ static enum status get_tau(struct checkpoint *c, struct error *err) {
 static enum status read_position(struct checkpoint *c, struct error *err) {
     struct train_position *p = &c->position;
     TRY(get_number(c, KEY_STEP, 0, UINT64_MAX, &p->step, err));
-    TRY(get_number(c, KEY_SEED, 0, UINT64_MAX, &p->seed, err));
-    TRY(get_number(c, KEY_EPOCH, 0, UINT64_MAX, &p->epoch, err));
-    TRY(get_number(c, KEY_BATCH, 0, UINT64_MAX, &p->batch, err));
+    if (c->has_model) {
+        TRY(get_number(c, KEY_SEED, 0, UINT64_MAX, &p->seed, err));
+        TRY(get_number(c, KEY_EPOCH, 0, UINT64_MAX, &p->epoch, err));
+        TRY(get_number(c, KEY_BATCH, 0, UINT64_MAX, &p->batch, err));
+    }
     TRY(get_number(c, KEY_SAMPLES, 0, UINT64_MAX, &p->samples_count, err));
     TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
     TRY(get_hash(c, KEY_FINGERPRINT, &p->fingerprint, err));
@@ -302,10 +305,10 @@ static enum status read_tokenizer(struct checkpoint *c, struct error *err) {
     return safetensors_read(c->file, info, c->tokenizer, c->tokenizer_size_bytes, err);
 }
 
-enum status checkpoint_open(struct checkpoint **out,
-                            const struct file_system *fs,
-                            const char *path,
-                            struct error *err) {
+enum status checkpoint_open_state(struct checkpoint **out,
+                                  const struct file_system *fs,
+                                  const char *path,
+                                  struct error *err) {
     REQUIRE(out != NULL && fs != NULL && path != NULL);
     *out = NULL;
     struct checkpoint *c = calloc(1, sizeof *c);
@@ -328,13 +331,31 @@ enum status checkpoint_open(struct checkpoint **out,
                       c->path, c->version, CHECKPOINT_VERSION);
         goto fail;
     }
-    TRY_OR_FAIL(s, read_model(c, err));
+    c->has_model = safetensors_metadata(c->file, KEY_LOSS) == NULL ||
+                   safetensors_metadata(c->file, KEY_IMAGE_TOWER) != NULL;
+    TRY_OR_FAIL(s, c->has_model ? read_model(c, err) : STATUS_OK);
     TRY_OR_FAIL(s, read_position(c, err));
     TRY_OR_FAIL(s, read_tokenizer(c, err));
     *out = c;
     return STATUS_OK;
 fail:
     checkpoint_close(c);
+    return s;
+}
+
+enum status checkpoint_open(struct checkpoint **out,
+                            const struct file_system *fs,
+                            const char *path,
+                            struct error *err) {
+    TRY(checkpoint_open_state(out, fs, path, err));
+    if ((*out)->has_model) {
+        return STATUS_OK;
+    }
+    const enum status s = error_set(
+        err, STATUS_MISMATCH, "%s: holds the state of a loss and no model; ccdump state shows it",
+        (*out)->path);
+    checkpoint_close(*out);
+    *out = NULL;
     return s;
 }
 
@@ -425,6 +446,69 @@ enum status checkpoint_load_params(const struct checkpoint *c,
     }
     free(host);
     return s;
+}
+
+/* ---- columns ---- */
+
+enum status checkpoint_column(const struct checkpoint *c,
+                              uint32_t index,
+                              struct checkpoint_column *out,
+                              struct error *err) {
+    REQUIRE(c != NULL && out != NULL);
+    const struct safetensors_info *info = NULL;
+    for (size_t i = 0; i < safetensors_count(c->file) && info == NULL; i++) {
+        const struct safetensors_info *one = safetensors_at(c->file, i);
+        const bool is_column = strncmp(one->name, TENSOR_STATE, strlen(TENSOR_STATE)) == 0;
+        info = is_column && index-- == 0 ? one : NULL;
+    }
+    if (info == NULL) {
+        return STATUS_END;
+    }
+    if ((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
+        info->dim_count != 1) {
+        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is not a column of numbers", c->path,
+                         info->name);
+    }
+    out->name = info->name + strlen(TENSOR_STATE);
+    out->ids = info->element_count;
+    out->kind = info->dtype == SAFETENSORS_F32     ? SAMPLE_STATE_F32
+                : strcmp(out->name, "visits") == 0 ? SAMPLE_STATE_COUNT
+                                                   : SAMPLE_STATE_ID;
+    return STATUS_OK;
+}
+
+struct range {
+    unsigned char *out;
+    uint64_t begin, end; /* bytes of the column that are wanted */
+    uint64_t at;
+};
+
+static void copy_range(void *cookie, const void *piece, size_t size_bytes) {
+    struct range *r = cookie;
+    const uint64_t from = r->at > r->begin ? r->at : r->begin;
+    const uint64_t to = r->at + size_bytes < r->end ? r->at + size_bytes : r->end;
+    if (from < to) {
+        memcpy(r->out + (from - r->begin), (const unsigned char *)piece + (from - r->at),
+               (size_t)(to - from));
+    }
+    r->at += size_bytes;
+}
+
+enum status checkpoint_read_column(const struct checkpoint *c,
+                                   const struct checkpoint_column *column,
+                                   void *values,
+                                   uint64_t first,
+                                   uint64_t count,
+                                   struct error *err) {
+    REQUIRE(c != NULL && column != NULL && (values != NULL || count == 0));
+    REQUIRE(first <= column->ids && count <= column->ids - first);
+    char name[CHECKPOINT_NAME_BYTES];
+    (void)snprintf(name, sizeof name, TENSOR_STATE "%s", column->name);
+    const struct safetensors_info *info = safetensors_find(c->file, name);
+    REQUIRE(info != NULL);
+    const uint64_t entry_bytes = safetensors_dtype_bytes(info->dtype);
+    struct range r = {values, first * entry_bytes, (first + count) * entry_bytes, 0};
+    return safetensors_read_pieces(c->file, info, copy_range, &r, err);
 }
 
 struct column_place {

@@ -69,6 +69,8 @@ enum status model_config_view_options(const struct model_config *c,
                                       struct view_encoder_options *out,
                                       struct error *err);
 
+/* model NULL: the state of a loss alone, without a model. Of the position only step, fingerprint,
+ * samples_count and id_space_count are then written; params and tokenizer are NULL. */
 struct checkpoint_content {
     const struct model_config *model;
     const struct train_position *position;
@@ -96,12 +98,18 @@ enum status checkpoint_save(const struct file_system *fs,
 
 struct checkpoint;
 
-/* `path`: a checkpoint file or a run directory. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION
- * or LIMIT. */
+/* `path`: a checkpoint file or a run directory. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION,
+ * LIMIT, or MISMATCH (it holds no model). */
 enum status checkpoint_open(struct checkpoint **out,
                             const struct file_system *fs,
                             const char *path,
                             struct error *err);
+/* The same for who needs the state alone: a file without a model is opened too. Then model and
+ * tokenizer are empty, and so is the place in the data. */
+enum status checkpoint_open_state(struct checkpoint **out,
+                                  const struct file_system *fs,
+                                  const char *path,
+                                  struct error *err);
 void checkpoint_close(struct checkpoint *c); /* accepts NULL */
 
 const char *checkpoint_path(const struct checkpoint *c); /* the file that was opened */
@@ -137,6 +145,29 @@ enum status checkpoint_load_cache(const struct checkpoint *c,
                                   struct feature_cache *image_cache,
                                   struct feature_cache *text_cache,
                                   struct error *err);
+
+/* A column as the file has it. */
+struct checkpoint_column {
+    const char *name; /* "image.log_u"; borrowed from the checkpoint */
+    enum sample_state_kind kind;
+    uint64_t ids; /* entries */
+};
+
+/* Column `index` of the file, from 0. Returns OK, END (there are fewer) or CORRUPT. */
+enum status checkpoint_column(const struct checkpoint *c,
+                              uint32_t index,
+                              struct checkpoint_column *out,
+                              struct error *err);
+
+/* Copies `count` entries from `first` on to values, f32 or u64 by the column's kind. Reads the
+ * whole column, whose hash is checked. Requires first + count <= column->ids. Returns OK, IO, NOMEM
+ * or CORRUPT. */
+enum status checkpoint_read_column(const struct checkpoint *c,
+                                   const struct checkpoint_column *column,
+                                   void *values,
+                                   uint64_t first,
+                                   uint64_t count,
+                                   struct error *err);
 
 /* The scalars alone. Returns OK or CORRUPT. */
 enum status checkpoint_load_scalars(const struct checkpoint *c,

@@ -62,10 +62,7 @@ put_text_model(struct safetensors_writer *w, const struct model_config *m, struc
 }
 
 static enum status
-put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
-    const struct model_config *m = c->model;
-    const struct train_position *p = c->position;
-    TRY(put_u64(w, KEY_VERSION, CHECKPOINT_VERSION, err));
+put_model(struct safetensors_writer *w, const struct model_config *m, struct error *err) {
     TRY(safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
     if (m->hidden_dim > 0) {
         TRY(put_u64(w, KEY_HIDDEN, (uint64_t)m->hidden_dim, err));
@@ -79,11 +76,21 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     }
     TRY(put_u64(w, KEY_IMAGE_SIZE, (uint64_t)m->image_size_px, err));
     TRY(put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err));
-    TRY(safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err));
+    return safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err);
+}
+
+static enum status
+put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
+    const struct train_position *p = c->position;
+    const bool has_model = c->model != NULL;
+    TRY(put_u64(w, KEY_VERSION, CHECKPOINT_VERSION, err));
+    TRY(has_model ? put_model(w, c->model, err) : STATUS_OK);
     TRY(put_u64(w, KEY_STEP, p->step, err));
-    TRY(put_u64(w, KEY_SEED, p->seed, err));
-    TRY(put_u64(w, KEY_EPOCH, p->epoch, err));
-    TRY(put_u64(w, KEY_BATCH, p->batch, err));
+    if (has_model) {
+        TRY(put_u64(w, KEY_SEED, p->seed, err));
+        TRY(put_u64(w, KEY_EPOCH, p->epoch, err));
+        TRY(put_u64(w, KEY_BATCH, p->batch, err));
+    }
     TRY(put_hash(w, KEY_FINGERPRINT, p->fingerprint, err));
     TRY(put_u64(w, KEY_SAMPLES, p->samples_count, err));
     TRY(put_u64(w, KEY_ID_SPACE, p->id_space_count, err));
@@ -143,7 +150,7 @@ write_cache(struct safetensors_writer *w, const struct feature_cache *cache, str
 
 static enum status
 declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
-    for (size_t i = 0; i < checkpoint_slot_count(c->params); i++) {
+    for (size_t i = 0; c->params != NULL && i < checkpoint_slot_count(c->params); i++) {
         TRY(declare_params(w, c->params, checkpoint_slots[i], err));
     }
     const uint64_t ids = sample_state_id_space(c->state);
@@ -202,7 +209,7 @@ static enum status begin(struct safetensors_writer **w,
     TRY(safetensors_writer_create(w, fs, path, err));
     TRY(put_metadata(*w, c, err));
     TRY(declare_all(*w, c, err));
-    return write_params(*w, c->params, err);
+    return c->params != NULL ? write_params(*w, c->params, err) : STATUS_OK;
 }
 
 /* w: NULL on ranks that write nothing. *written: the first failure of the writer, after which the
@@ -253,8 +260,9 @@ enum status checkpoint_save(const struct file_system *fs,
                             const struct checkpoint_content *content,
                             struct sample_state_summary *summaries,
                             struct error *err) {
-    REQUIRE(fs != NULL && path != NULL && content != NULL &&
-            params_dtype(content->params) == DTYPE_F32);
+    REQUIRE(fs != NULL && path != NULL && content != NULL);
+    REQUIRE((content->model == NULL) == (content->params == NULL));
+    REQUIRE(content->params == NULL || params_dtype(content->params) == DTYPE_F32);
     struct comm *comm = sample_state_comm(content->state);
     const bool writes = comm == NULL || comm_rank(comm) == 0;
     struct safetensors_writer *w = NULL;

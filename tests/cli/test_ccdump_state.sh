@@ -1,0 +1,23 @@
+#!/bin/bash
+# ccdump state and popularity on the state of a loss without a model, which programs write through
+# libccstream, and the refusals of what needs the model.
+. "$SRC/tests/support/expect.sh"
+state=$SRC/tests/golden/state/nuclr.safetensors
+dataset=$SRC/tests/golden/shard/v1/ok
+
+expect 0 "$BIN/ccdump" state "$state"
+has out.txt "step 4, loss nuclr, dataset ebdb9f8ea6029214"
+has out.txt "image.xi: 0.5"
+has out.txt "visits: 2 of 6 ids visited; least 1, mean 2, greatest 3"
+expect 0 "$BIN/ccdump" state "$state" --json
+has out.txt '"text.log_u":{"ids":6,"visited":2,"min":-1.5,"mean":0.25,"max":2,'
+expect 0 "$BIN/ccdump" popularity "$state" "$dataset" --json
+has out.txt '"id":5,"zeta":0.5,"popularity":148.413'
+
+for program in "ccstream-eval retrieval $state --data $dataset" "ccstream-export $state --out exported"; do
+    code=0
+    # shellcheck disable=SC2086
+    "$BIN"/$program >out.txt 2>err.txt || code=$?
+    [ "$code" != 0 ] || fail "not refused: $program"
+    has err.txt "holds the state of a loss and no model"
+done
