@@ -96,5 +96,3 @@ lines out.txt 19
 echo 'clip 8' >>whole.cells
 expect 65 "$BIN/ccstudy" batch --cells whole.cells
 has err.txt 'line 74'
-expect 66 "$BIN/ccstudy" batch --features nothing
-expect 64 "$BIN/ccstudy" batch --features nothing --pairs 1000

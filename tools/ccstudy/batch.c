@@ -283,11 +283,25 @@ static enum status run_study(struct study_batch *s, struct error *err) {
     return study_finish(&study, err);
 }
 
+/* Options that would have no effect. */
+static enum status
+check_together(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    static const char *const training[] = {"features", "pairs", "held-out", "epochs", "hidden",
+                                           "dim",      "lr",    "repeats",  "seed",   "quick"};
+    for (size_t i = 0; o->cells != NULL && i < CLI_COUNT(training); i++) {
+        if (cli_given(&program, a, training[i])) {
+            return error_set(err, STATUS_USAGE, "--cells trains nothing: --%s has no effect",
+                             training[i]);
+        }
+    }
+    return o->features != NULL && cli_given(&program, a, "pairs")
+               ? error_set(err, STATUS_USAGE, "--pairs has no effect: --features has its own")
+               : STATUS_OK;
+}
+
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct study_batch s = {.o = *(const struct options *)options, .grid = &full_grid};
-    if (s.o.features != NULL && (s.o.cells != NULL || cli_given(&program, a, "pairs"))) {
-        return error_set(err, STATUS_USAGE, "--features goes with neither --cells nor --pairs");
-    }
+    TRY(check_together(&s.o, a, err));
     if (s.o.shared.quick) {
         shrink(&s.o, a);
         s.grid = &quick_grid;

@@ -53,7 +53,7 @@ struct batch_cell {
     double gcl; /* NaN: not measured */
 };
 
-enum { BATCH_SETTINGS_BYTES = 256 };
+enum { BATCH_SETTINGS_BYTES = 384 };
 
 struct batch_cells {
     struct batch_cell *items;
