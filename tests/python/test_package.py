@@ -378,6 +378,83 @@ class ProcessTest(unittest.TestCase):
         subprocess.run([sys.executable, "-c", code], check=True)
 
 
+class TokenizerTest(unittest.TestCase):
+    def test_rows_are_those_of_the_loader(self):
+        ds = ccstream.Dataset("d")
+        t = ccstream.Tokenizer(ds)
+        b = next(iter(loader()))
+        captions = [c for id in numpy.asarray(b["id"]) for c in ds.by_id(id).captions or [""]]
+        tokens, lengths = t.encode(captions)
+        self.assertEqual((tokens.shape, tokens.dtype, lengths.dtype), ((len(captions), 30), numpy.int32, numpy.int32))
+        self.assertTrue((tokens < len(t)).all())
+        rows = {row.tobytes() for row in tokens}
+        self.assertTrue(all(row.tobytes() in rows for row in numpy.asarray(b["tokens"])))
+        for row, length in zip(tokens, lengths):
+            self.assertTrue((row[length:] == t.pad).all())
+        self.assertEqual([a.shape for a in t.encode([])], [(0, 30), (0,)])
+        with self.assertRaises(ccstream.UsageError):
+            t.encode(["a"], max_tokens=1)
+        for error, source in ((ccstream.CorruptError, b"no model"), (FileNotFoundError, "absent"), (TypeError, 3)):
+            with self.assertRaises(error):
+                ccstream.Tokenizer(source)
+        with self.assertRaises(TypeError):
+            ccstream._ccstream.Tokenizer("text")
+
+
+class WriterTest(unittest.TestCase):
+    def test_what_is_written_is_read(self):
+        source = ccstream.Dataset("d")
+        with ccstream.Writer("w", shard_samples=7) as w:
+            w.set_classes(["cat", "dog"])
+            for i, s in enumerate(source):
+                id = w.add(s.image, ["caf\u00e9", *s.captions], {"n": i, "t": "\u00e9"}, key=f"k{i}", label=i % 2)
+                self.assertEqual(id, i)
+            for error, text, call in (
+                    (ccstream.CorruptError, "", lambda: w.add(s.image[:99])), (ccstream.Error, "", lambda: w.add(b"")),
+                    (ccstream.ExistsError, "", lambda: w.add(s.image, id=3, key="k")),
+                    (ccstream.CorruptError, "not-utf8", lambda: w.add(s.image, ["\udcff"], key="k")),
+                    (TypeError, "list of texts", lambda: w.add(s.image, "one")),
+                    (ValueError, "is not within", lambda: w.add(s.image, id=-3)),
+                    (TypeError, "JSON", lambda: w.add(s.image, metadata={"a": b""}))):
+                with self.assertRaisesRegex(error, text):
+                    call()
+        ds = ccstream.Dataset("w")
+        self.assertEqual((len(ds), ds.classes, ds.info["shards"]), (SAMPLES, ["cat", "dog"], 9))
+        self.assertEqual([s.image for s in ds], [s.image for s in source])
+        self.assertEqual((ds[5].captions[0], ds[5].metadata, ds[5].key, ds[5].label),
+                         ("caf\u00e9", {"n": 5, "t": "\u00e9"}, "k5", 1))
+        with self.assertRaisesRegex(ccstream.ClosedError, "the writer is closed"):
+            w.add(s.image)
+        with self.assertRaises(ccstream.ExistsError):
+            ccstream.Writer("w")
+        with ccstream.Writer("w", append=True) as w:
+            self.assertEqual(w.add(s.image, key="new"), SAMPLES)
+        self.assertEqual(len(ccstream.Dataset("w")), SAMPLES + 1)
+
+    def test_an_exception_leaves_no_dataset(self):
+        image = ccstream.Dataset("d")[0].image
+        with self.assertRaises(KeyError), ccstream.Writer("failed") as w:
+            w.add(image)
+            raise KeyError
+        with self.assertRaises(ccstream.NotFoundError):
+            ccstream.Dataset("failed")
+        with self.assertRaises(ccstream.UsageError), ccstream.Writer("failed"):
+            pass  # no sample
+        with self.assertRaises(ccstream.UsageError):
+            ccstream.Writer("failed", container="zip")
+
+    def test_threads_add_at_once(self):
+        images = [s.image for s in ccstream.Dataset("d")]
+        with ccstream.Writer("threads") as w:
+            def add(part):
+                for i in range(part, SAMPLES, 4):
+                    w.add(images[i], [str(i)], id=i)
+            threads = [threading.Thread(target=add, args=(part,)) for part in range(4)]
+            [t.start() for t in threads], [t.join() for t in threads]
+        ds = ccstream.Dataset("threads")
+        self.assertEqual([(s.image, s.captions) for s in ds], [(x, [str(i)]) for i, x in enumerate(images)])
+
+
 class StubTest(unittest.TestCase):
     def test_the_stub_names_what_exists(self):
         with open(os.path.join(os.path.dirname(_ccstream.__file__), "_ccstream.pyi")) as file:

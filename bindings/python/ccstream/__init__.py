@@ -5,7 +5,7 @@
     for batch in dl:                                # one epoch
         x = torch.from_dlpack(batch["image"])       # uint8 (B, 224, 224, 3), no copy
 
-ccpack makes datasets. Exceptions derive from ccstream.Error and from the builtin that fits
+ccpack and Writer make datasets. Exceptions derive from ccstream.Error and from the builtin that fits
 (ValueError, FileNotFoundError, TimeoutError, ...); their text names file, row or byte and what to do.
 ccstream.torch has losses and normalisation for PyTorch.
 """
@@ -31,11 +31,13 @@ from ._ccstream import (
 )
 from .dataset import Dataset, Sample
 from .loader import Batch, DataLoader
+from .tokenizer import Tokenizer
+from .writer import Writer
 
 __version__ = version()
 __all__ = [
     "Array", "Batch", "ClosedError", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
     "ForkedError", "LimitError", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
-    "StoppedError", "StorageError", "TimeoutError", "UnsupportedError", "UsageError", "VersionError",
-    "version",
+    "StoppedError", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
+    "VersionError", "Writer", "version",
 ]

@@ -252,8 +252,17 @@ static PyType_Spec dataset_spec = {.name = "ccstream._ccstream.Dataset",
                                    .flags = Py_TPFLAGS_DEFAULT,
                                    .slots = dataset_slots};
 
+static PyObject *dataset_type;
+
 int ext_add_dataset(PyObject *module) {
-    PyObject *type = ext_add_type(module, &dataset_spec);
-    Py_XDECREF(type);
-    return type != NULL ? 0 : -1;
+    dataset_type = ext_add_type(module, &dataset_spec);
+    return dataset_type != NULL ? 0 : -1;
+}
+
+const struct ccs_dataset *ext_dataset(PyObject *object) {
+    if ((PyObject *)Py_TYPE(object) != dataset_type) {
+        PyErr_SetString(PyExc_TypeError, "expected a dataset or bytes");
+        return NULL;
+    }
+    return is_open(dataset_of(object)) ? dataset_of(object)->handle : NULL;
 }

@@ -41,6 +41,10 @@ int ext_put(PyObject *dict, const char *name, PyObject *value);
 /* A list of str. Texts need not be UTF-8: bytes that are not become U+FFFD. */
 PyObject *ext_texts(const struct ccs_text *texts, uint32_t count);
 
+/* The texts of a list of bytes, which own them; to be freed by PyMem_Free. NULL with an exception.
+ */
+struct ccs_text *ext_take_texts(PyObject *list);
+
 /* ---- batches ---- */
 
 struct holder;
@@ -58,6 +62,11 @@ PyObject *ext_batch_arrays(struct holder *h);
 int ext_add_array(PyObject *module);
 int ext_add_dataset(PyObject *module);
 int ext_add_loader(PyObject *module);
+int ext_add_tokenizer(PyObject *module);
+int ext_add_writer(PyObject *module);
+
+/* The handle of a Dataset; NULL with an exception for other objects, and where it is closed. */
+const struct ccs_dataset *ext_dataset(PyObject *object);
 
 /* Makes the type and adds it under the last part of its name. Returns a new reference. */
 PyObject *ext_add_type(PyObject *module, PyType_Spec *spec);

@@ -60,6 +60,24 @@ PyObject *ext_texts(const struct ccs_text *texts, uint32_t count) {
     return list;
 }
 
+struct ccs_text *ext_take_texts(PyObject *list) {
+    const Py_ssize_t count = PyList_Size(list);
+    struct ccs_text *texts = PyMem_Calloc((size_t)count + 1, sizeof *texts);
+    for (Py_ssize_t i = 0; texts != NULL && i < count; i++) {
+        char *data = NULL;
+        Py_ssize_t size = 0;
+        if (PyBytes_AsStringAndSize(PyList_GetItem(list, i), &data, &size) < 0) {
+            PyMem_Free(texts);
+            return NULL;
+        }
+        texts[i] = (struct ccs_text){data, (size_t)size};
+    }
+    if (texts == NULL) {
+        PyErr_NoMemory();
+    }
+    return texts;
+}
+
 /* ---- module ---- */
 
 static PyObject *library_version(PyObject *module, PyObject *unused) {
@@ -85,8 +103,8 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__ccstream(void);
 
 PyMODINIT_FUNC PyInit__ccstream(void) {
-    static int (*const parts[])(PyObject *) = {ext_add_errors, ext_add_array, ext_add_dataset,
-                                               ext_add_loader};
+    static int (*const parts[])(PyObject *) = {ext_add_errors, ext_add_array,     ext_add_dataset,
+                                               ext_add_loader, ext_add_tokenizer, ext_add_writer};
     PyObject *module = PyModule_Create(&definition);
     for (size_t i = 0; module != NULL && i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i](module) < 0) {
