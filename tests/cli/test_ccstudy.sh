@@ -28,17 +28,19 @@ lines out.txt 11
 echo >file
 expect 73 "$BIN/ccstudy" toy --quick -o file
 
-# ---- chains: those that encode have all of the mass and come near the exact gradient, those that skip do not
+# ---- chains: those that encode have all of the mass and come near the exact gradient, those that skip do not; the negative cache
 expect 0 "$BIN/ccstudy" chains --quick --json -o studies
 cmp out.txt studies/chains.json || fail "--json is not what the file has"
 mv out.txt first.txt
 sed 's/"skip".*//' first.txt | grep -o '{"views"[^}]*}' | tr -d '{}"' >encode.txt
-sed 's/"trace".*//;s/.*"skip"//' first.txt | grep -o '{"views"[^}]*}' | tr -d '{}"' >skip.txt
+sed 's/"negcache".*//;s/.*"skip"//' first.txt | grep -o '{"views"[^}]*}' | tr -d '{}"' >skip.txt
+sed 's/"trace".*//;s/.*"negcache"//' first.txt | grep -o '{"views"[^}]*}' | tr -d '{}"' >cache.txt
 lines encode.txt 4
 lines skip.txt 4
-tr ',' ' ' <encode.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
+lines cache.txt 4
+cat encode.txt cache.txt | tr ',' ' ' | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
     if (v["mass"] < 0.999999 || v["mass"] > 1.000001 || v["error"] > 0.2 || v["steps"] != 2000) { print; exit 1 } }' ||
-    fail "chains that encode"
+    fail "chains that encode, or the negative cache"
 tr ',' ' ' <skip.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
     if (v["mass"] > 0.9) { print; exit 1 } }' || fail "chains that skip"
 expect 0 "$BIN/ccstudy" chains --quick --json

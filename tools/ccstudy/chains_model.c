@@ -1,14 +1,16 @@
 /*
- * chains_model: batches through the loss emc2, whose gradients are added up by anchor and contrast
- * over the whole dataset, and the softmax that they should be.
+ * chains_model: batches through the loss emc2 or negcache, whose gradients are added up by anchor
+ * and contrast over the whole dataset, and the softmax that they should be.
  */
 #include "tools/ccstudy/chains_model.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/base/rng.h"
+#include "train/state/feature_cache.h"
 
 enum { DIM = 16, ADVANCE_STEPS = 100, THIN_VISITS = 40 };
 
@@ -22,10 +24,14 @@ struct chains {
     enum chains_side side;
     struct sample_state *state;
     struct loss *loss;
-    double *s;        /* (n, n) similarities of anchors with contrasts */
-    double *p;        /* (n, n) the softmax over other samples */
-    double *mean;     /* (n, n) sums of the gradient's weights, then their means */
-    uint64_t *visits; /* (n) */
+    struct device *dev;          /* of the cache */
+    struct feature_cache *cache; /* of contrasts; NULL: chains */
+    float *anchors;              /* (n, DIM), with a cache */
+    struct tensor drawing;       /* (B, DIM) of them */
+    double *s;                   /* (n, n) similarities of anchors with contrasts */
+    double *p;                   /* (n, n) the softmax over other samples */
+    double *mean;                /* (n, n) sums of the gradient's weights, then their means */
+    uint64_t *visits;            /* (n) */
     struct rng places;
     double bins[CHAINS_BINS];
     uint64_t *ids, *carried_ids;       /* (B), (2, B) */
@@ -75,6 +81,15 @@ static enum status make_similarities(struct chains *c, struct error *err) {
             c->s[i * n + j] = sum;
         }
     }
+    for (uint32_t i = 0; i < n && c->cache != NULL; i++) {
+        const double *contrast = columns || c->setting->views ? images[i] : texts[i];
+        float row[DIM];
+        for (int d = 0; d < DIM; d++) {
+            c->anchors[i * DIM + (uint32_t)d] = (float)(columns ? texts[i][d] : images[i][d]);
+            row[d] = (float)contrast[d];
+        }
+        feature_cache_put(c->cache, i, row);
+    }
     free(images);
     return STATUS_OK;
 }
@@ -99,7 +114,7 @@ static void make_softmax(struct chains *c) {
 static enum status hold_other_side(struct chains *c, struct error *err) {
     const uint32_t n = c->setting->n;
     const char *other = c->side == CHAINS_FIRST ? "text" : "image";
-    for (int k = 0; k < 2 && !c->setting->views; k++) {
+    for (int k = 0; k < 2 && !c->setting->views && c->cache == NULL; k++) {
         char name[SAMPLE_STATE_NAME_BYTES];
         const float score = overwhelming;
         const uint64_t id = n;
@@ -133,12 +148,28 @@ static void fill_batch(struct chains *c, uint64_t step) {
     }
 }
 
-/* The similarities with samples outside the batch. */
-static enum status fill_carried(struct chains *c, struct error *err) {
+/* Negatives from the cache, of this side alone. */
+static enum status draw_carried(struct chains *c, uint64_t step, struct error *err) {
     const struct chains_setting *o = c->setting;
-    TRY(loss_carried(c->loss, c->carried_ids, c->ids, o->batch, err));
+    const uint64_t first = c->side * (uint64_t)o->batch;
+    float *to = c->drawing.data;
     for (uint32_t r = 0; r < 2 * o->batch; r++) {
-        const uint64_t id = c->carried_ids[o->views ? r % o->batch : r];
+        c->carried_ids[r] = SAMPLE_STATE_NO_ID;
+    }
+    for (uint32_t i = 0; i < o->batch; i++) {
+        memcpy(to + i * DIM, c->anchors + c->ids[i] * DIM, DIM * sizeof *to);
+    }
+    return feature_cache_draw(c->cache, c->carried_ids + first, &c->drawing, c->ids, o->tau,
+                              o->seed, step, (int)c->side, err);
+}
+
+/* The similarities with samples outside the batch. */
+static enum status fill_carried(struct chains *c, uint64_t step, struct error *err) {
+    const struct chains_setting *o = c->setting;
+    TRY(c->cache != NULL ? draw_carried(c, step, err)
+                         : loss_carried(c->loss, c->carried_ids, c->ids, o->batch, err));
+    for (uint32_t r = 0; r < 2 * o->batch; r++) {
+        const uint64_t id = c->carried_ids[r];
         c->carried[r] = id >= o->n ? overwhelming : (float)c->s[c->ids[r % o->batch] * o->n + id];
     }
     return STATUS_OK;
@@ -158,11 +189,11 @@ static void add_weights(struct chains *c) {
             const float g = c->gradient[columns ? k * rows + a : a * rows + k];
             to[c->ids[k % b]] += unit * (double)g;
         }
-        const uint64_t carried = c->carried_ids[o->views ? i : c->side * b + i];
-        if (o->carry == LOSS_EMC2_ENCODE && carried < o->n) {
+        const uint64_t carried = c->carried_ids[c->side * b + i];
+        if (o->method != CHAINS_SKIP && carried < o->n) {
             to[carried] += unit * (double)c->carried_gradient[c->side * b + i];
         }
-        if (o->carry == LOSS_EMC2_ENCODE && !o->views) {
+        if (o->method == CHAINS_ENCODE && !o->views) {
             to[c->ids[i]] += 1.0; /* the other side's own pair, whose negatives are outside */
         }
         c->visits[c->ids[i]]++;
@@ -173,7 +204,7 @@ static enum status one_step(struct chains *c, uint64_t step, struct error *err) 
     const bool carries = loss_carries(c->loss);
     fill_batch(c, step);
     if (carries) {
-        TRY(fill_carried(c, err));
+        TRY(fill_carried(c, step, err));
     }
     const struct loss_input in = {.similarity = c->similarity,
                                   .carried_ids = carries ? c->carried_ids : NULL,
@@ -207,10 +238,11 @@ static void count_states(struct chains *c) {
     const struct chains_setting *o = c->setting;
     const bool texts = !o->views && c->side == CHAINS_SECOND;
     const int32_t column = sample_state_find(c->state, texts ? "text.chain_id" : "image.chain_id");
-    const uint64_t *chain = sample_state_column_u64(c->state, column);
+    const uint64_t *chain = column >= 0 ? sample_state_column_u64(c->state, column) : NULL;
     for (uint32_t i = 0; i < o->batch; i++) {
         if (c->visits[c->ids[i]] % THIN_VISITS == 0) {
-            count_state(c, c->ids[i], chain[c->ids[i]]);
+            count_state(c, c->ids[i],
+                        chain != NULL ? chain[c->ids[i]] : c->carried_ids[c->side * o->batch + i]);
         }
     }
 }
@@ -245,16 +277,31 @@ static struct chains_result compare(struct chains *c) {
 
 /* ---- life ---- */
 
+static enum status open_cache(struct chains *c, struct error *err) {
+    const struct chains_setting *o = c->setting;
+    const struct feature_cache_options how = {
+        .id_count = o->n, .dim = DIM, .share = 1.0, .max_anchors = o->batch};
+    void *data = NULL;
+    c->anchors = calloc((size_t)o->n * DIM, sizeof *c->anchors);
+    if (c->anchors == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %u samples", o->n);
+    }
+    TRY(device_open(&c->dev, "cpu", 1, err));
+    TRY(c->dev->ops->alloc(c->dev, (size_t)o->batch * DIM * sizeof(float), &data, err));
+    c->drawing = tensor_2d(data, DTYPE_F32, o->batch, DIM);
+    return feature_cache_create(&c->cache, c->dev, &how, err);
+}
+
 static enum status open(struct chains *c, struct error *err) {
     const struct chains_setting *o = c->setting;
     const size_t n = o->n;
     const size_t rows = row_count(o);
     struct loss_options options;
     loss_options_default(&options);
-    options.name = "emc2";
+    options.name = o->method == CHAINS_CACHE ? "negcache" : "emc2";
     options.views = o->views;
     options.tau = o->tau;
-    options.emc2_carry = o->carry;
+    options.emc2_carry = o->method == CHAINS_SKIP ? LOSS_EMC2_SKIP : LOSS_EMC2_ENCODE;
     options.seed = o->seed;
     c->s = calloc(n * n, sizeof *c->s);
     c->p = calloc(n * n, sizeof *c->p);
@@ -273,6 +320,7 @@ static enum status open(struct chains *c, struct error *err) {
     }
     TRY(sample_state_create(&c->state, n + 1, NULL, err));
     TRY(loss_create(&c->loss, &options, c->state, n, o->batch, err));
+    TRY(o->method == CHAINS_CACHE ? open_cache(c, err) : STATUS_OK);
     rng_init(&c->places, o->seed, RNG_STUDY, o->n, DRAW_PLACES);
     TRY(make_similarities(c, err));
     make_softmax(c);
@@ -282,6 +330,12 @@ static enum status open(struct chains *c, struct error *err) {
 static void fini(struct chains *c) {
     loss_destroy(c->loss);
     sample_state_destroy(c->state);
+    feature_cache_destroy(c->cache);
+    if (c->dev != NULL) {
+        c->dev->ops->free(c->dev, c->drawing.data);
+        device_close(c->dev);
+    }
+    free(c->anchors);
     free(c->s);
     free(c->p);
     free(c->mean);
