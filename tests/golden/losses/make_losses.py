@@ -4,6 +4,7 @@
     pip install torch numpy && python3 make_losses.py >losses.txt
     python3 make_losses.py NAME >>losses.txt     # a new loss, whose cases come last
     python3 make_losses.py 302 >>losses.txt      # cases from this number on, of any loss
+    python3 make_losses.py blocks >blocks.txt    # the block loss, of test_block.c
 
 An independent second implementation: plain exponentials (float64 holds exp(600)), gradients by
 autograd, state in float64. Similarities are drawn by splitmix64 as multiples of 2^-12, so that the
@@ -667,6 +668,39 @@ def run(index, case):
         print("scalar", name, number(value))
 
 
+def block_loss(s, size, negatives, hinge):
+    """Arora et al., eq. (12) with k negatives; s (N, N b)."""
+    n = s.shape[0]
+    means = s.reshape(n, n, size).mean(dim=2)
+    v = torch.stack([torch.stack([means[i, i] - means[i, (i + m) % n] for m in range(1, negatives + 1)]) for i in range(n)])
+    if hinge:
+        return torch.relu(1 + (-v).max(dim=1).values).mean()
+    return torch.log2(1 + torch.exp(-v).sum(dim=1)).mean()
+
+
+def blocks():
+    """Similarities of several sizes; pairs: the loss of blocks of 1, for each of the b points."""
+    index = 0
+    for kind in ("logistic", "hinge"):
+        for size in (1, 2, 5):
+            for n, negatives in ((3, 1), (6, 4), (6, 5)):
+                for pairs in (0, 1) if size > 1 else (0,):
+                    for scale in (1, 8):
+                        draws = Draws(index)
+                        index += 1
+                        s = torch.tensor([[scale * draws.similarity() for _ in range(n * size)] for _ in range(n)])
+                        s.requires_grad_(True)
+                        if pairs:
+                            each = [block_loss(s[:, l::size], 1, negatives, kind == "hinge") for l in range(size)]
+                            value = torch.stack(each).mean()
+                        else:
+                            value = block_loss(s, size, negatives, kind == "hinge")
+                        value.backward()
+                        print("case", kind, n, size, negatives, pairs, scale)
+                        print("value", number(value.item()))
+                        print("gradient", *("%.9g" % g for g in s.grad.flatten().tolist()))
+
+
 def own_options(name, b, tau, views=False):
     """What only some losses read, or must ignore."""
     if name in ("dcl", "hcl"):
@@ -742,6 +776,8 @@ def main():
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07)):
             cases.append(Case("negcache", b, tau, views=views, away=True))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
+    if wanted == "blocks":
+        return blocks()
     for index, case in enumerate(cases):
         if index >= int(wanted) if wanted.isdigit() else case.name == wanted:
             run(index, case)
