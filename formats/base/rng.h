@@ -32,6 +32,7 @@ enum rng_purpose {
     RNG_CHAIN = 16,         /* (seed, step, 2 * sample id + side): emc2's proposals */
     RNG_STUDY = 17,         /* (seed, size, repeat): ccstudy's experiments */
     RNG_CACHE = 18,         /* (seed, step, 2 * sample id + side or view): negcache's negatives */
+    RNG_SHOTS = 24,         /* (seed, draw, class): the samples of a classifier of few */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */

@@ -2,6 +2,7 @@
  * ccstream-eval linear, knn, mean: classifiers on the image features of a labelled training set,
  * evaluated on another set. Each has its own way to use the training set; they share the rest.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ struct options {
     const char *train;
     int layer;
     bool per_class;
-    uint64_t epochs, probe_batch, seed; /* linear */
+    uint64_t shots, draws;              /* mean */
+    uint64_t epochs, probe_batch, seed; /* linear; seed also of mean */
     double lr, weight_decay;
     uint64_t neighbours; /* knn */
     double temperature;
@@ -60,6 +62,7 @@ struct job {
     struct side train, test;
     int32_t class_count;
     struct classify_result results[2];
+    struct classify_result deviation; /* of the first result, over draws; all-zero: one result */
 };
 
 static enum status open_side(struct side *side,
@@ -82,6 +85,7 @@ static enum status open_side(struct side *side,
 static void job_close(struct job *j) {
     classify_result_fini(&j->results[0]);
     classify_result_fini(&j->results[1]);
+    classify_result_fini(&j->deviation);
     embeddings_fini(&j->train.e);
     embeddings_fini(&j->test.e);
     text_list_fini(&j->train.classes);
@@ -106,6 +110,26 @@ job_open(struct job *j, const struct options *o, const char *checkpoint, struct 
     return STATUS_OK;
 }
 
+static bool is_of_draws(const struct job *j) {
+    return j->deviation.class_top1 != NULL;
+}
+
+static void print_deviation(const struct job *j, const struct options *o) {
+    const struct classify_result *d = &j->deviation;
+    if (!is_of_draws(j)) {
+        return;
+    }
+    printf("means over %llu draws of %llu images a class", (unsigned long long)o->draws,
+           (unsigned long long)o->shots);
+    if (o->draws > 1) {
+        printf("; standard deviation: top-1 %.2f", d->top1);
+    }
+    if (!isnan(d->avg2)) {
+        printf(", AVG-2 %.2f", d->avg2);
+    }
+    printf("\n");
+}
+
 static enum status report(const struct job *j, const struct options *o, struct error *err) {
     const char *const *names = o->method->answers;
     const size_t count = names[1] != NULL ? 2 : 1;
@@ -114,6 +138,7 @@ static enum status report(const struct job *j, const struct options *o, struct e
         for (size_t i = 0; i < count; i++) {
             eval_print_classes(names[i], &j->results[i], &j->train.classes, o->per_class);
         }
+        print_deviation(j, o);
         return STATUS_OK;
     }
     cli_begin_json(&w);
@@ -125,6 +150,13 @@ static enum status report(const struct job *j, const struct options *o, struct e
         if (count > 1) {
             json_close_object(&w);
         }
+    }
+    if (is_of_draws(j)) {
+        json_u64(&w, "shots", o->shots);
+        json_u64(&w, "draws", o->draws);
+        json_open_object(&w, "deviation");
+        classify_write_json(&w, &j->deviation);
+        json_close_object(&w);
     }
     return cli_end_json(&w, err);
 }
@@ -148,26 +180,45 @@ static int method_main(const struct method *method, int argc, char **argv) {
 
 /* ---- mean ----------------------------------------------------------------------------------- */
 
+static const struct cli_option mean_rows[] = {
+    {"shots", 0, CLI_U64, FIELD(shots), .min = "0", .max = "1000000", .default_text = "0",
+     .metavar = "N",
+     .help = "means of N random images of every class, or all where it has no more; 0: of all"},
+    {"draws", 0, CLI_U64, FIELD(draws), .min = "1", .max = "10000", .default_text = "10",
+     .metavar = "N", .help = "with --shots: how often they are drawn"},
+    {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
+     .default_text = "0", .metavar = "N", .help = "with --shots: of the draws"},
+};
+
 static const struct cli_program mean_program = {
     .name = "ccstream-eval mean",
     .purpose = "classifies images by the mean features of each class",
     .usage = (const char *const[]){"CHECKPOINT --train DIR --data DIR [options]", NULL},
     .examples =
         (const char *const[]){"ccstream-eval mean runs/a --train cifar10 --data cifar10-test",
+                              "ccstream-eval mean runs/a --train cifar10 --data cifar10-test "
+                              "--shots 5 --json",
                               NULL},
     .notes =
         (const char *const[]){
             "The mean classifier of Arora et al. (ICML 2019): the class whose mean has the largest "
             "dot product, without bias or normalisation. AVG-k is the mean accuracy over all tasks "
             "of k classes, exactly.",
+            "--shots 5 is mu-5 of the paper: every number is the mean over --draws draws, and its "
+            "standard deviation over them follows (--json: deviation).",
             NULL},
+    CLI_OPTIONS(mean_rows),
     .shared = feature_tables,
     .min_arguments = 1,
     .max_arguments = 1,
 };
 
 static enum status classify_mean(struct job *j, const struct options *o, struct error *err) {
-    (void)o;
+    if (o->shots > 0) {
+        return classify_by_few(&j->results[0], &j->deviation, j->eval.dev, &j->test.set,
+                               &j->train.set, j->class_count, (int64_t)o->shots, o->draws, o->seed,
+                               err);
+    }
     float *means = calloc((size_t)j->class_count, (size_t)j->train.set.dim * sizeof *means);
     if (means == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");

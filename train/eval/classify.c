@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/rng.h"
 #include "train/eval/scores.h"
 
 void classify_result_fini(struct classify_result *r) {
@@ -275,17 +276,115 @@ enum status classify_by_neighbours(struct classify_result *out,
     return s;
 }
 
+/* ---- numbers of a result ---- */
+
+/* In the order of JSON. */
+static const struct measure {
+    const char *name;
+    size_t offset; /* of a double in struct classify_result */
+} measures[] = {
+    {"top1", offsetof(struct classify_result, top1)},
+    {"top5", offsetof(struct classify_result, top5)},
+    {"avg2", offsetof(struct classify_result, avg2)},
+    {"avg5", offsetof(struct classify_result, avg5)},
+    {"avg10", offsetof(struct classify_result, avg10)},
+    {"per_class", offsetof(struct classify_result, per_class)},
+};
+enum { MEASURES = sizeof measures / sizeof measures[0] };
+
 void classify_write_json(struct json_writer *w, const struct classify_result *r) {
-    const struct {
-        const char *name;
-        double value;
-    } rows[] = {{"top1", r->top1}, {"top5", r->top5},   {"avg2", r->avg2},
-                {"avg5", r->avg5}, {"avg10", r->avg10}, {"per_class", r->per_class}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!isnan(rows[i].value)) {
-            json_double(w, rows[i].name, rows[i].value);
+    for (size_t i = 0; i < MEASURES; i++) {
+        const double value = *(const double *)((const char *)r + measures[i].offset);
+        if (!isnan(value)) {
+            json_double(w, measures[i].name, value);
         }
     }
     json_u64(w, "images", r->images);
     json_i64(w, "classes", r->class_count);
+}
+
+/* ---- few rows of every class ---- */
+
+void classify_few_means(float *vectors,
+                        const struct classify_set *set,
+                        int32_t class_count,
+                        int64_t shots,
+                        uint64_t seed,
+                        uint64_t draw) {
+    const int64_t dim = set->dim;
+    for (int32_t c = 0; c < class_count; c++) {
+        float *mean = vectors + (int64_t)c * dim;
+        int64_t left = 0; /* rows of the class from here on, and those still to be chosen */
+        struct rng r;
+        rng_init(&r, seed, RNG_SHOTS, draw, (uint64_t)c);
+        memset(mean, 0, (size_t)dim * sizeof *mean);
+        for (int64_t i = 0; i < set->count; i++) {
+            left += set->labels[i] == c ? 1 : 0;
+        }
+        int64_t wanted = shots < left ? shots : left;
+        const float share = 1.0f / (float)wanted;
+        for (int64_t i = 0; wanted > 0; i++) {
+            if (set->labels[i] != c || rng_uniform(&r) * (double)left-- >= (double)wanted) {
+                continue;
+            }
+            wanted--;
+            for (int64_t d = 0; d < dim; d++) {
+                mean[d] += set->rows[i * dim + d] * share;
+            }
+        }
+    }
+}
+
+/* Number i of a result: the measures, then those of the classes. */
+static double *number_of(struct classify_result *r, size_t i) {
+    return i < MEASURES ? (double *)((char *)r + measures[i].offset) : &r->class_top1[i - MEASURES];
+}
+
+enum status classify_by_few(struct classify_result *mean,
+                            struct classify_result *deviation,
+                            struct device *dev,
+                            const struct classify_set *queries,
+                            const struct classify_set *train,
+                            int32_t class_count,
+                            int64_t shots,
+                            uint64_t draws,
+                            uint64_t seed,
+                            struct error *err) {
+    REQUIRE(shots >= 1 && draws >= 1 && train->dim == queries->dim);
+    const size_t numbers = MEASURES + (size_t)class_count;
+    float *vectors = calloc((size_t)class_count, (size_t)train->dim * sizeof *vectors);
+    memset(deviation, 0, sizeof *deviation);
+    enum status s = begin(mean, class_count, err);
+    if (s == STATUS_OK) {
+        s = begin(deviation, class_count, err);
+    }
+    if (s == STATUS_OK && vectors == NULL) {
+        s = error_set(err, STATUS_NOMEM, "no memory for the means of %d classes", (int)class_count);
+    }
+    for (uint64_t draw = 0; draw < draws && s == STATUS_OK; draw++) {
+        struct classify_result one = {0};
+        classify_few_means(vectors, train, class_count, shots, seed, draw);
+        s = classify_by_vectors(&one, dev, queries, vectors, NULL, class_count, err);
+        for (size_t i = 0; i < numbers && s == STATUS_OK; i++) {
+            const double x = *number_of(&one, i);
+            const double before = x - *number_of(mean, i);
+            *number_of(mean, i) += before / (double)(draw + 1);
+            *number_of(deviation, i) += before * (x - *number_of(mean, i));
+        }
+        for (int32_t c = 0; c < class_count && s == STATUS_OK; c++) {
+            mean->class_images[c] = deviation->class_images[c] = one.class_images[c];
+        }
+        mean->images = deviation->images = one.images;
+        classify_result_fini(&one);
+    }
+    for (size_t i = 0; i < numbers && s == STATUS_OK; i++) {
+        double *squares = number_of(deviation, i);
+        *squares = draws > 1 ? sqrt(*squares / (double)(draws - 1)) : (double)NAN;
+    }
+    free(vectors);
+    if (s != STATUS_OK) {
+        classify_result_fini(mean);
+        classify_result_fini(deviation);
+    }
+    return s;
 }

@@ -70,6 +70,29 @@ enum status classify_by_neighbours(struct classify_result *out,
 /* vectors (class_count, dim): the mean row of every class, zeros for a class without rows. */
 void classify_means(float *vectors, const struct classify_set *set, int32_t class_count);
 
+/* The same of `shots` rows of every class, drawn without replacement by (seed, draw, class); of all
+ * rows of a class that has no more. */
+void classify_few_means(float *vectors,
+                        const struct classify_set *set,
+                        int32_t class_count,
+                        int64_t shots,
+                        uint64_t seed,
+                        uint64_t draw);
+
+/* The classifier of those means over `draws` draws, at least 1 (Arora et al.: mu-5 with 5 shots):
+ * the mean of every number, and its sample standard deviation, NaN with one draw, as a result of
+ * the same form. Returns as classify_by_vectors. */
+enum status classify_by_few(struct classify_result *mean,
+                            struct classify_result *deviation,
+                            struct device *dev,
+                            const struct classify_set *queries,
+                            const struct classify_set *train,
+                            int32_t class_count,
+                            int64_t shots,
+                            uint64_t draws,
+                            uint64_t seed,
+                            struct error *err);
+
 /* Rows scaled to length 1 in place; rows of zeros stay. */
 void classify_normalize(float *rows, int64_t count, int64_t dim);
 

@@ -81,6 +81,46 @@ TEST(average_accuracy_is_that_over_all_tasks) {
     device_close(dev);
 }
 
+/* One row of each class decides: of class 0 either side is drawn, of class 1 the same. */
+TEST(few_rows_are_drawn_and_their_numbers_averaged) {
+    enum { DRAWS = 64 };
+    struct error err = {0};
+    struct device *dev = open_device();
+    const float train_rows[] = {1, -3, 9, 0.5f, 0.5f};
+    const int32_t train_labels[] = {0, 0, -1, 1, 1};
+    const struct classify_set train = {
+        .rows = train_rows, .labels = train_labels, .count = 5, .dim = 1};
+    const float row = 1.0f;
+    const int32_t label = 0;
+    const struct classify_set query = {.rows = &row, .labels = &label, .count = 1, .dim = 1};
+    float means[2];
+    int right = 0;
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        classify_few_means(means, &train, 2, 1, 3, draw);
+        assert_true((means[0] == 1.0f || means[0] == -3.0f) && means[1] == 0.5f);
+        right += means[0] == 1.0f;
+    }
+    assert_true(right > DRAWS / 4 && right < 3 * DRAWS / 4);
+    classify_few_means(means, &train, 2, 7, 3, 0); /* all rows of a class with fewer */
+    assert_true(means[0] == -1.0f && means[1] == 0.5f);
+
+    struct classify_result mean;
+    struct classify_result deviation;
+    assert_ok(classify_by_few(&mean, &deviation, dev, &query, &train, 2, 1, DRAWS, 3, &err), err);
+    const double p = (double)right / DRAWS;
+    const double sd = 100.0 * sqrt(p * (1.0 - p) * DRAWS / (DRAWS - 1.0));
+    assert_true(near(mean.top1, 100.0 * p) && near(mean.avg2, 100.0 * p) && isnan(mean.avg5));
+    assert_true(near(deviation.top1, sd) && near(deviation.class_top1[0], sd));
+    assert_true(mean.images == 1 && mean.class_images[0] == 1 && isnan(mean.class_top1[1]));
+    classify_result_fini(&mean);
+    classify_result_fini(&deviation);
+    assert_ok(classify_by_few(&mean, &deviation, dev, &query, &train, 2, 1, 1, 3, &err), err);
+    assert_true(isnan(deviation.top1));
+    classify_result_fini(&mean);
+    classify_result_fini(&deviation);
+    device_close(dev);
+}
+
 TEST(neighbours_vote) {
     struct error err = {0};
     struct device *dev = open_device();
