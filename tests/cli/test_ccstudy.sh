@@ -50,6 +50,31 @@ has err.txt 'not a multiple of --batch 8'
 [ "$(grep -o '<svg' studies/chains.html | wc -l)" = 2 ] || fail "figures of chains"
 hasnt studies/chains.html 'nan'
 
+# ---- blocks: the bound falls with their size in every row, and bounds the mean classifier; larger blocks classify better
+expect 0 "$BIN/ccstudy" blocks --quick --json -o studies
+cmp out.txt studies/blocks.json || fail "--json is not what the file has"
+tr '{' '\n' <out.txt | tr -d '}]"' >rows.txt
+awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1); name = v["method"] " " v["b"] }
+    "avg2" in v { avg2[name] = v["avg2"]; mean[name] = v["mean_loss"]; rows++ }
+    "size" in v { if (v["bound"] < mean[name] || (v["size"] > 1 && v["bound"] >= before)) { print; exit 1 }
+        before = v["bound"]; bounds++ }
+    END { exit !(rows == 8 && bounds == 32 && avg2["blocks 10"] > avg2["blocks 1"] && avg2["blocks 1"] == avg2["pairs 1"]) }' rows.txt ||
+    { cat rows.txt; fail "rows of blocks"; }
+[ "$(grep -o '<svg' studies/blocks.html | wc -l)" = 2 ] || fail "figures of blocks"
+hasnt studies/blocks.html 'nan'
+hasnt studies/blocks.html 'http'
+expect 0 "$BIN/ccstudy" blocks --quick --json --steps 3 -r 1
+mv out.txt first.txt
+hasnt first.txt '_sd'
+expect 0 "$BIN/ccstudy" blocks --quick --json --steps 3 -r 1
+cmp first.txt out.txt || fail "the same seed, other numbers"
+for other in "--seed 1" "--loss hinge" "--negatives 2" "--equal points" "--lr 0.01" "--blocks 20"; do
+    expect 0 "$BIN/ccstudy" blocks --quick --json --steps 3 -r 1 $other
+    cmp -s first.txt out.txt && fail "blocks $other: the same numbers"
+done
+expect 64 "$BIN/ccstudy" blocks --blocks 4
+has err.txt 'at most 3 others'
+
 # ---- zeta: learned popularity is the exact one where pairs are as drawn, and with the unbiased gradient
 expect 0 "$BIN/ccstudy" zeta --quick --json -o studies
 cmp out.txt studies/zeta.json || fail "--json is not what the file has"
