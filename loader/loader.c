@@ -151,8 +151,8 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     size_t size = views * images + tokens + 2 * lengths + 2 * ids;
     uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
     if (at == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a batch of %zu bytes: lower --batch",
-                         size);
+        return error_set(err, STATUS_NOMEM,
+                         "out of memory for a batch of %zu bytes: choose a smaller one", size);
     }
     b->block = at;
     memset(at + views * images, 0, size - views * images);

@@ -126,10 +126,11 @@ enum status sampler_init(struct sampler *s,
         return error_set(err, STATUS_USAGE, "there are no samples to load");
     }
     if (s->steps_per_epoch == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "the data has %llu sample%s, fewer than one batch of %llu: lower --batch",
-                         (unsigned long long)s->sample_count, s->sample_count == 1 ? "" : "s",
-                         (unsigned long long)(batch / s->positives));
+        return error_set(
+            err, STATUS_USAGE,
+            "the data has %llu sample%s, fewer than one batch of %llu: choose a smaller one",
+            (unsigned long long)s->sample_count, s->sample_count == 1 ? "" : "s",
+            (unsigned long long)(batch / s->positives));
     }
     if (opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total)) {
         return error_set(err, STATUS_LIMIT, "%llu epochs of %llu steps cannot be counted",
