@@ -74,7 +74,8 @@ static const struct cli_program program = {
             "0.9 as in EMC2's code, and 0.1. emc2-encode is --emc2-carry encode: a sample outside "
             "the batch is encoded un-augmented. emc2-view encodes the very view on which the chain "
             "stands, as the published code of this figure does, emc2-fresh one of the two views, "
-            "drawn in every step. emc2-skip is --emc2-carry skip. The paper's claim: EMC2's |grad "
+            "drawn in every step. emc2-skip is --emc2-carry skip. negcache: the negative cache, "
+            "0.1 of it encoded in every step. The paper's claim: EMC2's |grad "
             "L|^2 ends two orders of magnitude lower.",
             "Every method is run with every step size, and the run with the least scaled norm "
             "counts. Scaled: times the squared length of the parameters over that at the start. "
@@ -164,9 +165,9 @@ settle(struct gradient_study *g, const struct cli_arguments *a, struct error *er
                          "of at most 16",
                          (unsigned)o->size_px);
     }
-    if (o->samples % 2 != 0 || o->batch > o->samples) {
+    if (o->samples % 2 != 0 || 2 * o->batch > o->samples) {
         return error_set(err, STATUS_USAGE,
-                         "--samples %u must be an even number, and at least --batch %u",
+                         "--samples %u must be an even number, and at least twice --batch %u",
                          (unsigned)o->samples, (unsigned)o->batch);
     }
     if (o->resume && o->shared.out == NULL) {

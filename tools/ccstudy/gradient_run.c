@@ -16,7 +16,8 @@ static const double pi = 3.14159265358979323846;
 
 /* ---- life ---- */
 
-static enum status open_problem(struct gradient_problem *p, struct device *dev, struct error *err) {
+static enum status open_problem(struct gradient_problem *p, struct error *err) {
+    struct device *dev = p->dev;
     const uint32_t n = p->data->count;
     const size_t image_bytes = (size_t)p->data->size_px * p->data->size_px * 3;
     const uint32_t step_rows = gradient_estimator_max_rows(p->o.batch);
@@ -44,9 +45,9 @@ enum status gradient_problem_init(struct gradient_problem *p,
                                   struct device *dev,
                                   const struct gradient_problem_options *o,
                                   struct error *err) {
-    REQUIRE(data->count % 2 == 0 && o->batch >= 2 && o->batch <= data->count);
-    *p = (struct gradient_problem){.o = *o, .data = data};
-    const enum status s = open_problem(p, dev, err);
+    REQUIRE(data->count % 2 == 0 && o->batch >= 2 && 2 * o->batch <= data->count);
+    *p = (struct gradient_problem){.o = *o, .dev = dev, .data = data};
+    const enum status s = open_problem(p, err);
     if (s != STATUS_OK) {
         gradient_problem_fini(p);
     }
@@ -110,6 +111,18 @@ static enum status length_of(struct gradient_problem *p, double *out, struct err
 
 /* ---- the estimator where the model stays ---- */
 
+/* The embeddings of all rows are in p->x. */
+static enum status
+look_up(void *cookie, float *x, const uint32_t *rows, int32_t count, struct error *err) {
+    const struct gradient_problem *p = cookie;
+    const size_t dim = (size_t)gradient_net_dim(p->net);
+    (void)err;
+    for (int32_t i = 0; i < count; i++) {
+        memcpy(x + (size_t)i * dim, p->x + rows[i] * dim, dim * sizeof *x);
+    }
+    return STATUS_OK;
+}
+
 /* p->gradients[into] = mean over `steps` steps from `first`; x: the embeddings of all rows. */
 static enum status mean_gradient(struct gradient_problem *p,
                                  struct gradient_estimator *e,
@@ -123,6 +136,7 @@ static enum status mean_gradient(struct gradient_problem *p,
     double *sum = calloc(GRADIENT_KINDS * n * dim, sizeof *sum);
     float *x = calloc(2 * step_rows * dim, sizeof *x);
     enum status s;
+    const struct gradient_encoder table = {look_up, p};
     if (sum == NULL || x == NULL) {
         s = error_set(err, STATUS_NOMEM, "no memory for %u pictures", n);
         goto fail;
@@ -130,11 +144,9 @@ static enum status mean_gradient(struct gradient_problem *p,
     float *dx = x + step_rows * dim;
     for (uint64_t step = first; step < first + steps; step++) {
         int32_t rows = 0;
-        TRY_OR_FAIL(s, gradient_estimator_begin(e, p->rows, &rows, step, err));
-        for (int32_t i = 0; i < rows; i++) {
-            memcpy(x + (size_t)i * dim, p->x + p->rows[i] * dim, dim * sizeof *x);
-        }
-        TRY_OR_FAIL(s, gradient_estimator_end(e, dx, x, (int64_t)dim, err));
+        TRY_OR_FAIL(s, gradient_estimator_begin(e, p->rows, &rows, step, &table, err));
+        TRY_OR_FAIL(s, look_up(p, x, p->rows, rows, err));
+        TRY_OR_FAIL(s, gradient_estimator_end(e, dx, x, err));
         for (int32_t i = 0; i < rows; i++) {
             for (size_t d = 0; d < dim; d++) {
                 sum[p->rows[i] * dim + d] += (double)dx[(size_t)i * dim + d];
@@ -156,6 +168,7 @@ fail:
 enum status gradient_bias(double *out,
                           struct gradient_problem *p,
                           const struct gradient_method *method,
+                          enum gradient_objective objective,
                           uint64_t steps,
                           struct error *err) {
     const int32_t rows = (int32_t)(GRADIENT_KINDS * p->data->count);
@@ -163,14 +176,14 @@ enum status gradient_bias(double *out,
     const float *exact;
     double loss;
     enum status s;
-    TRY(gradient_estimator_create(&e, method, p->data->count, p->o.batch, p->o.tau, p->o.seed,
-                                  err));
+    TRY(gradient_estimator_create(&e, p->dev, method, p->data->count, p->o.batch,
+                                  gradient_net_dim(p->net), p->o.tau, p->o.seed, err));
     TRY_OR_FAIL(s, gradient_net_forward(p->net, p->x, p->data->pixels, rows, err));
     const uint64_t burn = steps / 4;
     TRY_OR_FAIL(s, burn > 0 ? mean_gradient(p, e, 1, 0, burn, err) : STATUS_OK);
     TRY_OR_FAIL(s, mean_gradient(p, e, 1, burn, steps, err));
     TRY_OR_FAIL(s, mean_gradient(p, e, 2, burn + steps, steps, err));
-    TRY_OR_FAIL(s, gradient_problem_exact(p, &loss, &exact, GRADIENT_GLOBAL, err));
+    TRY_OR_FAIL(s, gradient_problem_exact(p, &loss, &exact, objective, err));
     *out = 0.0;
     for (int64_t i = 0; i < gradient_net_parameter_count(p->net); i++) {
         *out += ((double)p->gradients[1][i] - (double)exact[i]) *
@@ -183,21 +196,29 @@ fail:
 
 /* ---- training ---- */
 
+/* With the model as it is. */
+static enum status
+encode(void *cookie, float *x, const uint32_t *rows, int32_t count, struct error *err) {
+    struct gradient_problem *p = cookie;
+    const size_t image_bytes = (size_t)p->data->size_px * p->data->size_px * 3;
+    for (int32_t i = 0; i < count; i++) {
+        memcpy(p->pixels + (size_t)i * image_bytes, p->data->pixels + rows[i] * image_bytes,
+               image_bytes);
+    }
+    return gradient_net_forward(p->net, x, p->pixels, count, err);
+}
+
 static enum status train_step(struct gradient_problem *p,
                               struct gradient_estimator *e,
                               const struct gradient_run *run,
                               uint64_t step,
                               struct error *err) {
-    const size_t image_bytes = (size_t)p->data->size_px * p->data->size_px * 3;
     const double share = 0.5 * (1.0 + cos(pi * (double)step / (double)run->steps));
+    const struct gradient_encoder encoder = {encode, p};
     int32_t rows = 0;
-    TRY(gradient_estimator_begin(e, p->rows, &rows, step, err));
-    for (int32_t i = 0; i < rows; i++) {
-        memcpy(p->pixels + (size_t)i * image_bytes, p->data->pixels + p->rows[i] * image_bytes,
-               image_bytes);
-    }
-    TRY(gradient_net_forward(p->net, p->x, p->pixels, rows, err));
-    TRY(gradient_estimator_end(e, p->dx, p->x, gradient_net_dim(p->net), err));
+    TRY(gradient_estimator_begin(e, p->rows, &rows, step, &encoder, err));
+    TRY(encode(p, p->x, p->rows, rows, err));
+    TRY(gradient_estimator_end(e, p->dx, p->x, err));
     TRY(gradient_net_backward(p->net, p->dx, p->pixels, rows, err));
     return gradient_net_step(p->net, run->lr * (run->decay ? share : 1.0), step, err);
 }
@@ -270,8 +291,9 @@ static enum status measure_end(struct gradient_curve *c,
         TRY(exact_norm2(p, &loss, &c->norm2[k], (enum gradient_objective)k, err));
     }
     c->bias2 = NAN;
-    return run->bias_steps > 0 ? gradient_bias(&c->bias2, p, run->method, run->bias_steps, err)
-                               : STATUS_OK;
+    return run->bias_steps > 0
+               ? gradient_bias(&c->bias2, p, run->method, GRADIENT_GLOBAL, run->bias_steps, err)
+               : STATUS_OK;
 }
 
 enum status gradient_run(struct gradient_curve *out,
@@ -289,8 +311,8 @@ enum status gradient_run(struct gradient_curve *out,
     }
     TRY(gradient_net_restart(p->net, err));
     TRY(length_of(p, &first_length, err));
-    TRY(gradient_estimator_create(&e, run->method, p->data->count, p->o.batch, p->o.tau, p->o.seed,
-                                  err));
+    TRY(gradient_estimator_create(&e, p->dev, run->method, p->data->count, p->o.batch,
+                                  gradient_net_dim(p->net), p->o.tau, p->o.seed, err));
     enum status s = train(out, p, e, run, first_length, progress, err);
     gradient_estimator_destroy(e);
     if (s == STATUS_OK) {

@@ -28,6 +28,7 @@ struct gradient_problem_options {
 
 struct gradient_problem {
     struct gradient_problem_options o;
+    struct device *dev;
     const struct gradient_data *data;
     struct gradient_net *net;
     struct gradient_exact *exact;
@@ -37,7 +38,8 @@ struct gradient_problem {
     float *gradients[3]; /* (P) */
 };
 
-/* Borrows data and dev. data->count even. Returns OK, NOMEM, USAGE or what the device returns; on
+/* Borrows data and dev. data->count even, at least
+ * twice the batch. Returns OK, NOMEM, USAGE or what the device returns; on
  * failure nothing leaks. */
 enum status gradient_problem_init(struct gradient_problem *p,
                                   const struct gradient_data *data,
@@ -93,12 +95,14 @@ enum status gradient_run(struct gradient_curve *out,
                          const struct gradient_progress *progress,
                          struct error *err);
 
-/* |mean of the estimator - exact gradient|^2 at the model as it is, over two halves of `steps`
- * steps each after a quarter as many: the product of their deviations, whose noise is independent.
+/* |mean of the estimator - exact gradient of the objective|^2 at the model as it is, over two
+ * halves of `steps` steps each after a quarter as many: the product of their deviations, whose
+ * noise is independent.
  */
 enum status gradient_bias(double *out,
                           struct gradient_problem *p,
                           const struct gradient_method *method,
+                          enum gradient_objective objective,
                           uint64_t steps,
                           struct error *err);
 

@@ -8,14 +8,34 @@
 /* P = 3 of 6 proposals, as in the paper's table 3. */
 #define BURN_IN 0.5
 
+/* rho of the negative cache there. */
+#define REFRESH 0.1
+
 const struct gradient_method gradient_methods[GRADIENT_METHODS] = {
-    {"simclr", "SimCLR", "simclr", GRADIENT_CARRY_NONE, 0.0, 0.0},
-    {"sogclr-0.9", "SogCLR, gamma 0.9", "sogclr", GRADIENT_CARRY_NONE, 0.9, 0.0},
-    {"sogclr-0.1", "SogCLR, gamma 0.1", "sogclr", GRADIENT_CARRY_NONE, 0.1, 0.0},
-    {"emc2-view", "EMC2, the chain's view", "emc2", GRADIENT_CARRY_VIEW, 0.0, BURN_IN},
-    {"emc2-fresh", "EMC2, a random view", "emc2", GRADIENT_CARRY_FRESH, 0.0, BURN_IN},
-    {"emc2-encode", "EMC2, un-augmented", "emc2", GRADIENT_CARRY_PLAIN, 0.0, BURN_IN},
-    {"emc2-skip", "EMC2, skip", "emc2", GRADIENT_CARRY_NONE, 0.0, BURN_IN},
+    {.key = "simclr", .name = "SimCLR", .loss = "simclr"},
+    {.key = "sogclr-0.9", .name = "SogCLR, gamma 0.9", .loss = "sogclr", .gamma = 0.9},
+    {.key = "sogclr-0.1", .name = "SogCLR, gamma 0.1", .loss = "sogclr", .gamma = 0.1},
+    {.key = "negcache",
+     .name = "negative cache",
+     .loss = "negcache",
+     .carry = GRADIENT_CARRY_PLAIN,
+     .refresh = REFRESH},
+    {.key = "emc2-view",
+     .name = "EMC2, the chain's view",
+     .loss = "emc2",
+     .carry = GRADIENT_CARRY_VIEW,
+     .burn_in = BURN_IN},
+    {.key = "emc2-fresh",
+     .name = "EMC2, a random view",
+     .loss = "emc2",
+     .carry = GRADIENT_CARRY_FRESH,
+     .burn_in = BURN_IN},
+    {.key = "emc2-encode",
+     .name = "EMC2, un-augmented",
+     .loss = "emc2",
+     .carry = GRADIENT_CARRY_PLAIN,
+     .burn_in = BURN_IN},
+    {.key = "emc2-skip", .name = "EMC2, skip", .loss = "emc2", .burn_in = BURN_IN},
 };
 
 static const char *const carry_names[] = {[GRADIENT_CARRY_NONE] = NULL,

@@ -11,7 +11,7 @@
 #include "tools/ccstudy/gradient_run.h"
 #include "tools/ccstudy/study.h"
 
-enum { GRADIENT_METHODS = 7, GRADIENT_MAX_RATES = 8 };
+enum { GRADIENT_METHODS = 8, GRADIENT_MAX_RATES = 8 };
 
 extern const struct gradient_method gradient_methods[GRADIENT_METHODS];
 

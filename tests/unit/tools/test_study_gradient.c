@@ -159,20 +159,20 @@ static void check_whole_batch(const char *loss, double gamma, enum gradient_obje
     float own[ROWS * DIM];
     float batch_x[ROWS * DIM];
     float batch_dx[ROWS * DIM];
-    uint32_t rows[ROWS];
+    uint32_t rows[4 * N];
     int32_t count = 0;
     double value = 0.0;
     draw_rows(x, 2);
     assert_ok(device_open(&dev, "cpu", 1, &err), err);
     assert_ok(gradient_exact_create(&exact, dev, N, DIM, tau, &err), err);
     assert_ok(gradient_exact_evaluate(exact, &value, own, x, objective, &err), err);
-    assert_ok(gradient_estimator_create(&e, &method, N, N, tau, 0, &err), err);
-    assert_ok(gradient_estimator_begin(e, rows, &count, 0, &err), err);
+    assert_ok(gradient_estimator_create(&e, dev, &method, N, N, DIM, tau, 0, &err), err);
+    assert_ok(gradient_estimator_begin(e, rows, &count, 0, NULL, &err), err);
     assert_int_equal(count, 2 * N);
     for (int i = 0; i < count; i++) {
         memcpy(batch_x + i * DIM, x + rows[i] * DIM, DIM * sizeof *x);
     }
-    assert_ok(gradient_estimator_end(e, batch_dx, batch_x, DIM, &err), err);
+    assert_ok(gradient_estimator_end(e, batch_dx, batch_x, &err), err);
     for (int i = 0; i < count * DIM; i++) {
         check_near((double)batch_dx[i], (double)own[rows[i / DIM] * DIM + (uint32_t)(i % DIM)],
                    1e-5);
@@ -215,18 +215,35 @@ TEST(curves_begin_and_end_at_the_exact_gradient) {
 
 /* The cause of the difference between --emc2-carry encode and the published figure. */
 TEST(chains_that_encode_their_view_have_the_least_bias) {
-    const struct gradient_method view = {"v", "", "emc2", GRADIENT_CARRY_VIEW, 0.0, 0.5};
-    const struct gradient_method plain = {"p", "", "emc2", GRADIENT_CARRY_PLAIN, 0.0, 0.5};
-    const struct gradient_method batch = {"s", "", "simclr", GRADIENT_CARRY_NONE, 0.0, 0.0};
+    const struct gradient_method view = {
+        .loss = "emc2", .carry = GRADIENT_CARRY_VIEW, .burn_in = 0.5};
+    const struct gradient_method plain = {
+        .loss = "emc2", .carry = GRADIENT_CARRY_PLAIN, .burn_in = 0.5};
+    const struct gradient_method batch = {.loss = "simclr"};
     struct error err = {0};
     struct setting s;
     double bias[3];
     open_setting(&s, 100, 4);
-    assert_ok(gradient_bias(&bias[0], &s.problem, &view, 4000, &err), err);
-    assert_ok(gradient_bias(&bias[1], &s.problem, &plain, 4000, &err), err);
-    assert_ok(gradient_bias(&bias[2], &s.problem, &batch, 4000, &err), err);
+    assert_ok(gradient_bias(&bias[0], &s.problem, &view, GRADIENT_GLOBAL, 4000, &err), err);
+    assert_ok(gradient_bias(&bias[1], &s.problem, &plain, GRADIENT_GLOBAL, 4000, &err), err);
+    assert_ok(gradient_bias(&bias[2], &s.problem, &batch, GRADIENT_GLOBAL, 4000, &err), err);
     printf("squared bias: view %.3g, un-augmented %.3g, simclr %.3g\n", bias[0], bias[1], bias[2]);
     assert_true(bias[0] < 0.2 * bias[1] && bias[0] < 0.2 * bias[2]);
+    close_setting(&s);
+}
+
+/* Its negatives are the un-augmented images. */
+TEST(the_negative_cache_is_unbiased_for_its_own_objective) {
+    const struct gradient_method cache = {
+        .loss = "negcache", .carry = GRADIENT_CARRY_PLAIN, .refresh = 0.1};
+    struct error err = {0};
+    struct setting s;
+    double bias[2];
+    open_setting(&s, 40, 4);
+    assert_ok(gradient_bias(&bias[0], &s.problem, &cache, GRADIENT_UNAUGMENTED, 3000, &err), err);
+    assert_ok(gradient_bias(&bias[1], &s.problem, &cache, GRADIENT_GLOBAL, 3000, &err), err);
+    printf("squared bias: %.3g, for the global loss %.3g\n", bias[0], bias[1]);
+    assert_true(bias[0] < 0.05 * bias[1]);
     close_setting(&s);
 }
 
