@@ -1,6 +1,7 @@
 #include "bindings/c/border_internal.h"
 
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,6 +53,19 @@ enum status border_check_process(pid_t owner, struct error *err) {
                      "it belongs to process %d, whose threads this child does not have: open "
                      "another one after the fork",
                      (int)owner);
+}
+
+struct border_numbers border_enter_numbers(void) {
+    struct border_numbers n = {.plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0)};
+    n.before = uselocale(n.plain);
+    return n;
+}
+
+void border_leave_numbers(struct border_numbers n) {
+    uselocale(n.before);
+    if (n.plain != (locale_t)0) {
+        freelocale(n.plain);
+    }
 }
 
 static uint64_t size_of(const void *theirs) {

@@ -15,6 +15,7 @@
 #ifndef BINDINGS_C_BORDER_INTERNAL_H
 #define BINDINGS_C_BORDER_INTERNAL_H
 
+#include <locale.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -36,6 +37,14 @@ int32_t border_result(struct ccs_error *err, enum status s, const struct error *
 /* For handles with threads: returns OK, or FORKED in a process that is not the one (`owner`) that
  * opened it. */
 enum status border_check_process(pid_t owner, struct error *err);
+
+/* Between the two, numbers in texts have a decimal point on this thread, whatever locale the
+ * program has set: for functions that read or write them. */
+struct border_numbers {
+    locale_t plain, before;
+};
+struct border_numbers border_enter_numbers(void);
+void border_leave_numbers(struct border_numbers n);
 
 /* The three ways of a struct that begins with uint64_t struct_size, between this version of it
  * (`size` bytes) and the caller's, which may be that of an earlier or a later version. */

@@ -61,7 +61,10 @@ static enum status take_options(struct loss_options *o,
     for (uint32_t i = 0; i < count; i++) {
         enum loss_option which = LOSS_OPTION_NONE;
         CHECK_ARGUMENT(options[i] != NULL, err, "an option is NULL");
-        TRY(loss_option_parse(o, &which, options[i], err));
+        const struct border_numbers n = border_enter_numbers();
+        const enum status s = loss_option_parse(o, &which, options[i], err);
+        border_leave_numbers(n);
+        TRY(s);
         given[which] = true;
     }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
@@ -403,7 +406,10 @@ int32_t ccs_loss_save(const struct ccs_loss *l,
                       uint64_t step,
                       struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, save(l, path, fingerprint, step, &e), &e);
+    const struct border_numbers n = border_enter_numbers();
+    const enum status s = save(l, path, fingerprint, step, &e);
+    border_leave_numbers(n);
+    return border_result(err, s, &e);
 }
 
 static enum status load(struct ccs_loss *l, const struct checkpoint *c, struct error *err) {
@@ -423,10 +429,12 @@ int32_t ccs_loss_load(struct ccs_loss *l, const char *path, struct ccs_error *er
     if (l == NULL || path == NULL) {
         return border_result(err, error_set(&e, s, "the loss or the path is NULL"), &e);
     }
+    const struct border_numbers n = border_enter_numbers();
     s = checkpoint_open_state(&c, file_posix(), path, &e);
     if (s == STATUS_OK) {
         s = load(l, c, &e);
     }
+    border_leave_numbers(n);
     checkpoint_close(c);
     return border_result(err, s, &e);
 }

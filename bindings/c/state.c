@@ -26,7 +26,9 @@ static enum status open_state(struct ccs_state **out, const char *path, struct e
     if (s == NULL) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
+    const struct border_numbers n = border_enter_numbers();
     const enum status status = checkpoint_open_state(&s->checkpoint, file_posix(), path, err);
+    border_leave_numbers(n);
     if (status != STATUS_OK) {
         free(s);
         return status;

@@ -1,4 +1,5 @@
 /* Losses through libccstream against the functions inside it, and their state in files. */
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,6 +324,22 @@ TEST(a_saved_state_is_the_golden_file) {
     byte_buffer_fini(&made);
     byte_buffer_fini(&kept);
     ccs_loss_close(l);
+}
+
+TEST(numbers_have_a_point_in_any_locale) {
+    const char *path = test_temp_path("a.safetensors");
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == NULL) {
+        test_skip("no locale de_DE.UTF-8");
+    }
+    struct ccs_loss *l = open_golden(); /* tau=0.1 */
+    assert_int_equal(ccs_loss_save(l, path, 1, 4, NULL), CCS_OK);
+    assert_int_equal(ccs_loss_load(l, path, NULL), CCS_OK);
+    ccs_loss_close(l);
+    assert_string_equal(localeconv()->decimal_point, ",");
+    setlocale(LC_NUMERIC, "C");
+    struct ccs_state *s = NULL;
+    assert_int_equal(ccs_state_open(&s, path, NULL), CCS_OK);
+    ccs_state_close(s);
 }
 
 TEST(the_state_in_a_file_is_read_by_column) {
