@@ -455,6 +455,41 @@ class WriterTest(unittest.TestCase):
         self.assertEqual([(s.image, s.captions) for s in ds], [(x, [str(i)]) for i, x in enumerate(images)])
 
 
+class LossTest(unittest.TestCase):
+    def test_a_loss_keeps_its_state_by_id(self):
+        loss = ccstream.Loss("nuclr", 50, id_space=60, max_batch=4, tau=0.1)
+        similarity = numpy.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.1], [0.0, 0.4, 0.7]])
+        out = loss.step(similarity, [7, 59, 3], zeta_lr_text=0.01)
+        self.assertEqual((out.gradient.shape, out.gradient.dtype), ((3, 3), numpy.float32))
+        self.assertAlmostEqual(abs(out.gradient.sum()), 0, places=6)
+        self.assertEqual(numpy.flatnonzero(loss["visits"]).tolist(), [3, 7, 59])
+        self.assertEqual(numpy.flatnonzero(~numpy.isnan(loss["text.log_u"])).tolist(), [3, 7, 59])
+        self.assertIn("text.zeta", loss)
+        loss.write("text.zeta", numpy.arange(60) / 60)
+        self.assertEqual(loss["text.zeta"][30], 0.5)
+        loss.set_scalar("text.xi", 2)
+        self.assertEqual(loss.scalars["text.xi"], 2.0)
+        loss.save("loss.safetensors", "00000000000000ff", 12)
+        state = ccstream.State("loss.safetensors")
+        self.assertEqual((state.loss, state.step, state.fingerprint, state.id_space), ("nuclr", 12, "00000000000000ff", 60))
+        self.assertEqual(sorted(state), sorted(loss))
+        self.assertTrue((state["text.zeta"] == loss["text.zeta"]).all())
+        other = ccstream.Loss("nuclr", 50, id_space=60)
+        other.load("loss.safetensors")
+        self.assertEqual((other["visits"].tolist(), other.scalars), (loss["visits"].tolist(), loss.scalars))
+        for error, call in ((ccstream.UsageError, lambda: ccstream.Loss("none", 9)),
+                            (ccstream.UsageError, lambda: ccstream.Loss("clip", 9, gamma=0.5)),
+                            (ccstream.UsageError, lambda: ccstream.Loss("nuclr", 1)),
+                            (ccstream.NotFoundError, lambda: state["text.tau"]),
+                            (ccstream.NotFoundError, lambda: ccstream.State("absent")),
+                            (ccstream.UsageError, lambda: loss.step(similarity[:2], [1, 2, 3])),
+                            (ccstream.UsageError, lambda: loss.step(similarity, [1, 2, 60])),
+                            (ccstream.CorruptError, lambda: loss.step(similarity * numpy.nan, [1, 2, 3])),
+                            (ccstream.MismatchError, lambda: ccstream.Loss("sogclr", 50, id_space=60).load("loss.safetensors"))):
+            with self.assertRaises(error):
+                call()
+
+
 class StubTest(unittest.TestCase):
     def test_the_stub_names_what_exists(self):
         with open(os.path.join(os.path.dirname(_ccstream.__file__), "_ccstream.pyi")) as file:

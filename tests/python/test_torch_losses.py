@@ -16,6 +16,7 @@ except ImportError:
     print("skipped: torch is not installed")
     sys.exit(77)
 
+import ccstream
 import ccstream.torch as cct
 
 SOURCE = os.environ["SRC"]
@@ -225,6 +226,47 @@ class LossTest(unittest.TestCase):
                     self.assertEqual(values[0], values[-1])
                 states_equal(self, a, b)
                 self.assertTrue(math.isfinite(a.objective))
+
+    def test_thirty_steps_are_those_of_the_library(self):
+        for name in cct.LOSSES:
+            with self.subTest(loss=name):
+                loss = cct.GlobalContrastiveLoss(name, 100, id_space=120, steps_per_epoch=6, epochs=5)
+                host = ccstream.Loss(name, 100, id_space=120, max_batch=20,
+                                     **{"gamma_epochs": 2} if name.startswith("fastclip") else {})
+                for k in range(30):
+                    image, text = embeddings(k, 20, 64)
+                    ids = torch.randperm(120, generator=torch.Generator().manual_seed(k))[:20]
+                    ids[7] = ids[3] if k % 5 == 0 else ids[7]
+                    rates = {}
+                    if name in ("nuclr", "nuclr-noxi"):
+                        rates = {f"zeta_lr_{s}": loss._zeta_rate(s).item() for s in ("image", "text")}
+                    value = loss(image, text, ids, lr=1e-3)
+                    value.backward()
+                    step = host.step((image @ text.T).detach().numpy(), ids.numpy(), step=k, epoch=k // 6, lr=1e-3, **rates)
+                    near = lambda a, b: self.assertLessEqual(abs(a - b), 1e-5 * max(1, abs(b)))
+                    near(value.item(), step.value), near(loss.objective.item(), step.objective)
+                    near(loss.tau.item(), step.tau)
+                    want = torch.from_numpy(step.gradient) @ text.detach()
+                    self.assertTrue(torch.allclose(image.grad, want, rtol=1e-5, atol=1e-5 * want.abs().max().item()))
+                for column in host:
+                    want = torch.from_numpy(host[column].astype("float64"))
+                    self.assertTrue(torch.allclose(loss.get_buffer(column).double(), want, rtol=1e-5, atol=1e-5,
+                                                   equal_nan=True), column)
+
+    def test_saved_files_have_the_columns_of_a_checkpoint(self):
+        for name in cct.LOSSES:
+            with self.subTest(loss=name), tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "state.safetensors")
+                loss, again = make(name), make(name)
+                for k in range(4):
+                    loss(*embeddings(k, 5), 3 * torch.arange(5) + k, lr=1e-3)
+                loss.save(path, "0123456789abcdef")
+                state = ccstream.State(path)
+                self.assertEqual((state.loss, state.step, state.fingerprint), (name, 4, "0123456789abcdef"))
+                self.assertTrue(torch.equal(torch.from_numpy(state["image.log_u"]).nan_to_num(9),
+                                            loss.image.log_u.nan_to_num(9)))
+                again.load(path)
+                states_equal(self, loss, again)
 
     def test_the_schedules_are_those_of_ccstream_train(self):
         loss = cct.GlobalContrastiveLoss("nuclr", 100, steps_per_epoch=10, epochs=30, zeta_freeze_epochs=5)

@@ -31,13 +31,14 @@ from ._ccstream import (
 )
 from .dataset import Dataset, Sample
 from .loader import Batch, DataLoader
+from .loss import Loss, LossStep, State
 from .tokenizer import Tokenizer
 from .writer import Writer
 
 __version__ = version()
 __all__ = [
     "Array", "Batch", "ClosedError", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
-    "ForkedError", "LimitError", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
-    "StoppedError", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
+    "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
+    "State", "StoppedError", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
     "VersionError", "Writer", "version",
 ]

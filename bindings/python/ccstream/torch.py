@@ -9,11 +9,14 @@ easy samples. No module branches on the values of tensors, so torch.compile take
 from __future__ import annotations
 
 import math
+import os
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from .loss import Loss, State
 
 __all__ = ["NORMS", "LOSSES", "GlobalContrastiveLoss", "NormalizeOnDevice"]
 
@@ -208,6 +211,11 @@ class _Side(nn.Module):
         self.register_buffer(name, torch.full((id_space,), first, dtype=torch.float32))
 
 
+def _scalar_buffer(name: str) -> str:
+    """The buffer of a scalar: "log_scale.m" is log_scale_m, "image.xi" is itself."""
+    return name.replace("log_scale.", "log_scale_")
+
+
 def _size(options: dict, zeta):
     """What zeta counts for in xi."""
     return abs(zeta) if options.get("xi") == "norm" else zeta
@@ -316,6 +324,40 @@ class GlobalContrastiveLoss(nn.Module):
                 sums.append(logged)
             self._end(batch, sums[0] + sums[1], lr)
             return value
+
+    # ---- files ----
+
+    def save(self, path: str | os.PathLike[str], fingerprint: str) -> None:
+        """The state as a checkpoint of ccstream without a model: ccstream.State, `ccdump state` and
+        `ccdump popularity` read it. fingerprint: of the dataset. One rank writes it; all have it."""
+        loss = self._host_loss()
+        for name, values in self._columns().items():
+            loss.write(name, values.cpu().numpy())
+        for name in loss.scalars:
+            loss.set_scalar(name, self.get_buffer(_scalar_buffer(name)).item())
+        loss.save(path, fingerprint, self.step.item())
+
+    @torch.no_grad()
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads what save or ccstream-train wrote. MismatchError: of another loss or more ids."""
+        loss = self._host_loss()
+        loss.load(path)
+        for name, values in self._columns().items():
+            values.copy_(torch.from_numpy(loss[name].astype("int64" if name == "visits" else "float32")))
+        for name, value in loss.scalars.items():
+            self.get_buffer(_scalar_buffer(name)).fill_(value)
+        self.step.fill_(State(path).step)
+
+    def _columns(self) -> dict[str, Tensor]:
+        return {name: b for name, b in self.named_buffers() if b.dim() == 1}
+
+    def _host_loss(self) -> Loss:
+        options = {k: v for k, v in self.options.items() if k not in _ZETA or k in ("zeta_momentum", "zeta_gradient")}
+        if self.options["gamma_schedule"] == "cosine":
+            options["gamma_epochs"] = self._gamma_epochs()
+        else:
+            options.pop("gamma_epochs")
+        return Loss(self.name, self.dataset_size, id_space=len(self.visits), max_batch=2, **options)
 
     # ---- ranks ----
 
@@ -511,9 +553,11 @@ class GlobalContrastiveLoss(nn.Module):
         last = torch.full((), self.options["gamma"], dtype=torch.float64, device=device)
         if self.options["gamma_schedule"] == "constant":
             return last
-        fall = self.options["gamma_epochs"] or max(self.epochs // 2, 1)
         epoch = torch.div(self.step, self.steps_per_epoch, rounding_mode="floor").double()
-        return torch.where(epoch == 0, 1.0, last + (1 - last) * _half_cosine(epoch / fall))
+        return torch.where(epoch == 0, 1.0, last + (1 - last) * _half_cosine(epoch / self._gamma_epochs()))
+
+    def _gamma_epochs(self) -> int:
+        return int(self.options["gamma_epochs"]) or max(self.epochs // 2, 1)
 
     def _zeta_rate(self, side: str) -> Tensor:
         """0 in the frozen epochs, then half a cosine."""

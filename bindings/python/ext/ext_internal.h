@@ -64,6 +64,7 @@ int ext_add_dataset(PyObject *module);
 int ext_add_loader(PyObject *module);
 int ext_add_tokenizer(PyObject *module);
 int ext_add_writer(PyObject *module);
+int ext_add_loss(PyObject *module);
 
 /* The handle of a Dataset; NULL with an exception for other objects, and where it is closed. */
 const struct ccs_dataset *ext_dataset(PyObject *object);

@@ -104,7 +104,8 @@ PyMODINIT_FUNC PyInit__ccstream(void);
 
 PyMODINIT_FUNC PyInit__ccstream(void) {
     static int (*const parts[])(PyObject *) = {ext_add_errors, ext_add_array,     ext_add_dataset,
-                                               ext_add_loader, ext_add_tokenizer, ext_add_writer};
+                                               ext_add_loader, ext_add_tokenizer, ext_add_writer,
+                                               ext_add_loss};
     PyObject *module = PyModule_Create(&definition);
     for (size_t i = 0; module != NULL && i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i](module) < 0) {

@@ -1,0 +1,113 @@
+"""Losses over host arrays, and the numbers per sample that checkpoints keep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy
+
+from . import _ccstream
+
+_KINDS = (numpy.float32, numpy.uint64, numpy.uint64)
+
+
+class _Columns(Mapping[str, numpy.ndarray]):
+    """Columns by name: float32 or uint64 (ids)."""
+
+    def _describe(self) -> dict[str, tuple[int, int]]:
+        return self._handle.columns()
+
+    def __getitem__(self, name: str) -> numpy.ndarray:
+        """A copy of a column. NotFoundError (a LookupError) if there is none."""
+        kind, ids = self._describe().get(name, (0, 0))
+        out = numpy.empty(ids, _KINDS[kind])
+        self._handle.read(name, out)
+        return out
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._describe()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._describe())
+
+    def __len__(self) -> int:
+        return len(self._describe())
+
+
+class State(_Columns):
+    """What a checkpoint keeps per sample, by the name of the column: state["text.zeta"] (id_space).
+
+    path: a checkpoint of ccstream-train, its run directory, or a file of Loss.save. float32 columns
+    have NaN, "visits" 0 for samples that no step has had; columns of ids have 2**64 - 1 for none.
+    NotFoundError, CorruptError, VersionError.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self._handle = _ccstream.State(os.fsencode(path))
+        info = self._handle.info()
+        self.loss: str = info["loss"]
+        self.step: int = info["step"]  # steps done
+        self.fingerprint = f"{info['fingerprint']:016x}"  # of the dataset, as Dataset.fingerprint
+        self.samples: int = info["samples"]
+        self.id_space: int = info["id_space"]
+
+
+class LossStep(NamedTuple):
+    """What a step of a Loss gives."""
+
+    gradient: numpy.ndarray  # float32, as similarity
+    value: float  # what the gradient is the gradient of; weights count as constants
+    objective: float  # an estimate of the loss over the whole dataset
+    tau: float  # the temperature of this step
+
+
+class Loss(_Columns):
+    """A contrastive loss of ccstream-train over host arrays, with its state by sample id, which
+    loss["image.log_u"] reads. On tensors, and with autograd, use ccstream.torch.GlobalContrastiveLoss.
+
+    name: as --loss. views: two views of pictures instead of pairs. dataset_size: live samples.
+    id_space: greater than every id; dataset_size if None. max_batch: pairs of a step at most.
+    options: those of ccstream-train that the loss reads, with underscores; gamma_epochs has no
+    default. UsageError, UnsupportedError (cyclip and losses that encode samples outside the batch).
+    One thread at a time.
+    """
+
+    def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None, max_batch: int = 4096,
+                 views: bool = False, **options: float | str):
+        texts = tuple(f"{key.replace('_', '-')}={value}".encode() for key, value in options.items())
+        self._handle = _ccstream.Loss(name, views, texts, dataset_size, id_space or dataset_size, max_batch)
+
+    def step(self, similarity: numpy.ndarray, ids: numpy.ndarray, *, step: int = 0, epoch: int = 0, lr: float = 0.0,
+             zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0) -> LossStep:
+        """similarity (B, B): image i with text j, of L2-normalised embeddings; with two views (2B, 2B)
+        of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
+        of zeta; 0: it stays. Brings the state up to date. CorruptError: a similarity is not finite."""
+        similarity = numpy.ascontiguousarray(similarity, numpy.float32)
+        gradient = numpy.empty_like(similarity)
+        numbers = self._handle.step(similarity, gradient, numpy.ascontiguousarray(ids).astype(numpy.uint64), step,
+                                    epoch, lr, zeta_lr_image, zeta_lr_text)
+        return LossStep(gradient, *numbers)
+
+    def write(self, name: str, values: numpy.ndarray) -> None:
+        """The first len(values) entries of a column."""
+        kind, _ = self._describe().get(name, (0, 0))
+        self._handle.write(name, numpy.ascontiguousarray(values, _KINDS[kind]))
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """State that is not per sample, such as "image.xi"."""
+        return self._handle.scalars()
+
+    def set_scalar(self, name: str, value: float) -> None:
+        self._handle.set_scalar(name, value)
+
+    def save(self, path: str | os.PathLike[str], fingerprint: str, step: int) -> None:
+        """A checkpoint without a model, atomically, which State, `ccdump state` and `ccdump
+        popularity` read. fingerprint: of the dataset; step: steps done. StorageError."""
+        self._handle.save(os.fsencode(path), int(fingerprint, 16), step)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads what save or ccstream-train wrote. MismatchError: of another loss or more ids."""
+        self._handle.load(os.fsencode(path))
