@@ -229,6 +229,12 @@ const char *pack_manifest_option(const struct manifest *m, const char *name) {
     return NULL;
 }
 
+int pack_manifest_level(const struct manifest *m) {
+    const char *text = pack_manifest_option(m, "zstd-level");
+    const long level = text ? strtol(text, NULL, 10) : SHARD_LEVEL_DEFAULT;
+    return level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX ? (int)level : SHARD_LEVEL_DEFAULT;
+}
+
 void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') {

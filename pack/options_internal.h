@@ -10,6 +10,8 @@
 
 #define PACK_SETTING_PART    "part"    /* an option in dataset.json: the dataset is a part */
 #define PACK_SETTING_PARTIAL "partial" /* likewise: the run ended before all rows were read */
+#define PACK_SETTING_SUBSET                                                                        \
+    "subset" /* likewise: "SAMPLES of FINGERPRINT": what was chosen of what */
 
 enum { PACK_MAX_SETTINGS = 32, PACK_SOURCE_NAME_BYTES = MANIFEST_MAX_TEXT_BYTES + 1 };
 
@@ -37,6 +39,8 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o);
 /* The value of an option; NULL when it is not there. */
 const char *pack_settings_value(const struct pack_settings *l, const char *name);
 const char *pack_manifest_option(const struct manifest *m, const char *name);
+/* The zstd level that the dataset was made with, or the default where it does not say. */
+int pack_manifest_level(const struct manifest *m);
 
 /* The name that dataset.json gives a source: the path without folders, or "stdin". */
 void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path);

@@ -21,7 +21,7 @@ extern "C" {
 
 enum {
     MANIFEST_VERSION = 1,
-    MANIFEST_VERSION_REMOVED = 2, /* of a dataset from which samples were removed */
+    MANIFEST_VERSION_REMOVED = 2, /* of a dataset that shrank */
     MANIFEST_MAX_BYTES = 256 << 20,
     MANIFEST_MAX_SHARDS = 250000,
     MANIFEST_MAX_SOURCES = 1 << 16,
@@ -88,6 +88,9 @@ struct manifest {
     size_t class_count;
     struct manifest_tokenizer tokenizer;
     struct manifest_removed removed;
+    /* Earlier generations may have had samples and shards that are not there any more. True as soon
+     * as there are removed samples. */
+    bool shrank;
     struct manifest_generation *generations; /* the last is the dataset as it is */
     size_t generation_count;
 };

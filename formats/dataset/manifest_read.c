@@ -172,14 +172,14 @@ static enum status parse_removed(const struct parse *p, const struct json_value 
         {"samples", get_u64(v, "samples", &r->samples) && r->samples <= count},
         {"texts", get_u64(v, "texts", &r->texts)},
         {"image_bytes", get_u64(v, "image_bytes", &r->image_bytes)},
-        {"ids", json_value_is_array(list) && count >= 1 && count <= MANIFEST_MAX_REMOVED},
+        {"ids", json_value_is_array(list) && count <= MANIFEST_MAX_REMOVED},
     };
     const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
     if (bad) {
         return error_set(p->err, STATUS_CORRUPT,
                          "%s: '%s' of the removed samples is missing or wrong", p->name, bad);
     }
-    r->ids = malloc(count * sizeof(*r->ids));
+    r->ids = malloc((count + 1) * sizeof(*r->ids));
     if (!r->ids) {
         return error_set(p->err, STATUS_NOMEM, "out of memory for the manifest");
     }
@@ -276,12 +276,12 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     TRY(parse_classes(p, json_value_get(root, "classes")));
     TRY(parse_tokenizer(p, json_value_get(root, "tokenizer")));
     const struct json_value *removed = json_value_get(root, "removed");
-    const bool shrinks = version == MANIFEST_VERSION_REMOVED;
-    if (shrinks) {
+    p->m->shrank = version == MANIFEST_VERSION_REMOVED;
+    if (p->m->shrank) {
         TRY(removed ? parse_removed(p, removed)
                     : error_set(p->err, STATUS_CORRUPT, "%s: lacks the removed samples", p->name));
     }
-    const struct parse last = {p->m, p->name, p->err, shrinks};
+    const struct parse last = {p->m, p->name, p->err, p->m->shrank};
     TRY(parse_generations(&last, json_value_get(root, "generations")));
     return check_sums(p, root);
 }

@@ -116,7 +116,8 @@ enum status manifest_write(const struct manifest *m,
     json_writer_init(&w, MANIFEST_MAX_BYTES);
     json_open_object(&w, NULL);
     json_string(&w, "format", MANIFEST_FORMAT);
-    json_u64(&w, "version", m->removed.count > 0 ? MANIFEST_VERSION_REMOVED : MANIFEST_VERSION);
+    const bool shrank = m->shrank || m->removed.count > 0;
+    json_u64(&w, "version", shrank ? MANIFEST_VERSION_REMOVED : MANIFEST_VERSION);
     json_string(&w, "created_by", m->created_by);
     json_string(&w, "container", shard_container_name(m->container));
     json_u64(&w, "samples", m->samples);
@@ -128,7 +129,7 @@ enum status manifest_write(const struct manifest *m,
     next_line(&w);
     write_generations(&w, m);
     next_line(&w);
-    if (m->removed.count > 0) {
+    if (shrank) {
         write_removed(&w, &m->removed);
         next_line(&w);
     }

@@ -18,10 +18,8 @@
 
 #include "formats/base/hash.h"
 #include "formats/dataset/dataset.h"
-#include "pack/journal/journal_internal.h"
 #include "pack/merge/merge_internal.h"
 #include "pack/options_internal.h"
-#include "pack/run/directory_internal.h"
 #include "pack/run/rejects_internal.h"
 
 void pack_merge_options_default(struct pack_merge_options *opt) {
@@ -35,7 +33,7 @@ static bool interrupted(const struct merge *m) {
     return m->opt->interrupted && m->opt->interrupted(m->opt->cookie);
 }
 
-/* ---- the directory ----------------------------------------------------------------------------
+/* ---- what is merged ---------------------------------------------------------------------------
  */
 
 /* A hash over the shards of a part. */
@@ -51,13 +49,9 @@ static uint64_t shards_hash(const struct manifest *m) {
 }
 
 /* Identifies the parts, so that only a merge of the same parts is resumed. */
-static enum status make_head(struct merge *m, struct error *err) {
-    struct json_writer *w = &m->head;
-    json_open_object(w, NULL);
-    json_string(w, "journal", "merge");
-    json_u64(w, "version", PACK_JOURNAL_VERSION);
-    json_string(w, "created_by", m->opt->created_by);
-    json_string(w, "container", shard_container_name(m->parts[0].manifest.container));
+static void make_head(struct merge *m) {
+    struct json_writer *w = &m->output.head;
+    pack_output_head(&m->output, m->opt->created_by);
     json_open_array(w, "parts");
     for (size_t i = 0; i < m->opt->part_count; i++) {
         const struct manifest *p = &m->parts[i].manifest;
@@ -68,95 +62,10 @@ static enum status make_head(struct merge *m, struct error *err) {
     }
     json_close_array(w);
     json_close_object(w);
-    return json_writer_status(w, err);
 }
 
-static enum status refuse(const struct merge *m, const char *what, struct error *err) {
-    return error_set(err, STATUS_EXISTS, "%s: %s; --overwrite replaces it", m->opt->directory,
-                     what);
-}
-
-/* Whether the directory holds the beginning of this merge. */
-static enum status look(struct merge *m, const struct pack_contents *c, struct error *err) {
-    const char *directory = m->opt->directory;
-    struct pack_journal_kind kind = {.name = ""};
-    bool equal = false;
-    if (c->journal) {
-        TRY(pack_journal_kind(&kind, m->fs, directory, err));
-        m->tars = m->tars || kind.tars;
-    }
-    if (strcmp(kind.name, "merge") == 0) {
-        TRY(pack_journal_has_head(&equal, m->fs, directory, &m->head.out, err));
-        if (!equal && !m->opt->overwrite) {
-            return refuse(m, "holds the beginning of a merge of other parts", err);
-        }
-    }
-    m->resumes = equal && !m->opt->overwrite;
-    m->finished = m->resumes && c->dataset;
-    return STATUS_OK;
-}
-
-/* Whether the dataset there is what this merge makes. */
-static enum status look_at_dataset(struct merge *m, struct error *err) {
-    struct manifest whole;
-    TRY(manifest_read(&whole, m->fs, m->opt->directory, err));
-    m->finished = merge_is_of_parts(m, &whole);
-    manifest_fini(&whole);
-    return STATUS_OK;
-}
-
-static enum status check_directory(struct merge *m, struct error *err) {
-    const struct pack_merge_options *o = m->opt;
-    struct pack_contents c;
-    TRY(m->fs->exists(m->fs->context, o->directory, &m->existed, err));
-    if (m->existed) {
-        TRY(m->fs->lock_directory(m->fs->context, &m->lock, o->directory, err));
-    }
-    TRY(pack_directory_list(&m->names, m->fs, o->directory, err));
-    pack_directory_look(&c, &m->names, false);
-    if (c.dataset && o->overwrite) {
-        struct manifest old;
-        struct error ignored;
-        if (manifest_read(&old, m->fs, o->directory, &ignored) == STATUS_OK) {
-            m->tars = old.container == SHARD_CONTAINER_TAR;
-            manifest_fini(&old);
-        }
-    }
-    m->has_journal = c.journal;
-    TRY(look(m, &c, err));
-    if (m->resumes) {
-        return STATUS_OK;
-    }
-    pack_directory_look(&c, &m->names, m->tars);
-    if (c.dataset && !c.journal && !o->overwrite) {
-        TRY(look_at_dataset(m, err));
-        if (m->finished) {
-            return STATUS_OK;
-        }
-    }
-    bool taken = c.dataset || c.journal || c.shards || c.rejects || c.foreign;
-    if (!o->overwrite && taken) {
-        return refuse(m, c.dataset ? "holds a dataset already" : "is not empty", err);
-    }
-    if (c.tar && m->parts[0].manifest.container == SHARD_CONTAINER_TAR) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s/%.80s: has the name of a shard, but is of no dataset that ccpack "
-                         "made; move it away, or merge into another directory",
-                         o->directory, c.tar);
-    }
-    return STATUS_OK;
-}
-
-static enum status prepare_directory(struct merge *m, struct error *err) {
-    const char *directory = m->opt->directory;
-    if (m->resumes) {
-        return STATUS_OK;
-    }
-    if (!m->existed) {
-        TRY(pack_directory_make_locked(&m->lock, m->fs, directory, err));
-    }
-    TRY(pack_directory_clear(m->fs, directory, &m->names, m->tars, err));
-    return pack_journal_begin(m->fs, directory, &m->head.out, NULL, err);
+static bool is_merged(const void *cookie, const struct manifest *there) {
+    return merge_is_of_parts(cookie, there);
 }
 
 /* ---- files ------------------------------------------------------------------------------------
@@ -336,26 +245,23 @@ static enum status write_manifest(struct merge *m, struct error *err) {
 
 static enum status run(struct merge *m, struct pack_summary *out, struct error *err) {
     TRY(merge_read_parts(m, err));
-    TRY(make_head(m, err));
-    TRY(check_directory(m, err));
-    if (m->finished) {
+    m->output.container = m->parts[0].manifest.container;
+    make_head(m);
+    TRY(pack_output_look(&m->output, is_merged, m, err));
+    if (m->output.finished) {
         TRY(manifest_read(&m->manifest, m->fs, m->opt->directory, err));
         out->was_finished = true;
     } else {
         TRY(hasher_create(&m->hasher, err));
         TRY(manifest_init(&m->manifest, m->parts[0].manifest.container, m->opt->created_by, err));
-        TRY(prepare_directory(m, err));
-        m->has_journal = true;
+        TRY(pack_output_begin(&m->output, err));
         out->has_journal = true;
         TRY(take_shards(m, err));
         TRY(take_rejects(m, err));
         TRY(describe(m, err));
         TRY(write_manifest(m, err));
     }
-    if (m->has_journal) {
-        TRY(pack_remove(m->fs, m->opt->directory, PACK_JOURNAL_NAME, err));
-        TRY(m->fs->sync_directory(m->fs->context, m->opt->directory, err));
-    }
+    TRY(pack_output_end(&m->output, err));
     out->has_journal = false;
     pack_summary_of(out, &m->manifest);
     return STATUS_OK;
@@ -372,15 +278,13 @@ pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struc
     }
     m->opt = opt;
     m->fs = opt->fs;
-    byte_buffer_init(&m->names, 0);
-    json_writer_init(&m->head, 0);
+    pack_output_init(&m->output, opt->fs, opt->directory, "merge");
+    m->output.overwrite = opt->overwrite;
     enum status s = run(m, out, err);
-    m->fs->close(m->lock);
+    pack_output_fini(&m->output);
     merge_free_parts(m);
     hasher_destroy(m->hasher);
     manifest_fini(&m->manifest);
-    byte_buffer_fini(&m->names);
-    json_writer_fini(&m->head);
     free(m);
     return s;
 }

@@ -4,9 +4,9 @@
 #ifndef PACK_MERGE_MERGE_INTERNAL_H
 #define PACK_MERGE_MERGE_INTERNAL_H
 
-#include "formats/base/json_writer.h"
 #include "formats/dataset/manifest.h"
 #include "pack/merge/merge.h"
+#include "pack/run/output_internal.h"
 
 struct merge_part {
     const char *directory;
@@ -22,14 +22,7 @@ struct merge {
     struct merge_part *parts; /* by number, once they are read */
     struct manifest manifest;
     struct pack_merge_progress done;
-    bool existed;             /* the directory, before the run */
-    struct file *lock;        /* of it; NULL: not there yet, or it cannot be locked */
-    struct byte_buffer names; /* in the directory */
-    bool tars;                /* shard-NNNNNN.tar there is the packer's */
-    bool has_journal;         /* the directory, of this merge or one that it replaces */
-    bool finished;            /* at most the journal has to be removed */
-    bool resumes;             /* a merge of these parts */
-    struct json_writer head;
+    struct pack_output output;
     struct hasher *hasher;     /* of the file that is copied */
     char from[PATH_MAX_BYTES]; /* and from where to where */
     char to[PATH_MAX_BYTES];

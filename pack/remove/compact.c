@@ -283,10 +283,7 @@ static enum status clean_up(struct compact *c, struct error *err) {
  */
 
 static void prepare(struct compact *c) {
-    const char *level = pack_manifest_option(&c->old, "zstd-level");
-    const long number = level ? strtol(level, NULL, 10) : SHARD_LEVEL_DEFAULT;
-    c->level =
-        number >= SHARD_LEVEL_MIN && number <= SHARD_LEVEL_MAX ? (int)number : SHARD_LEVEL_DEFAULT;
+    c->level = pack_manifest_level(&c->old);
     for (size_t i = 0; i < c->old.shard_count; i++) {
         size_t prefix_bytes = 0;
         uint32_t number_of = 0;

@@ -96,9 +96,6 @@ void ccdump_print_json(const char *text, size_t size_bytes, size_t indent, size_
  * part above 0. Ends with a line feed. */
 void ccdump_print_bar(double part, size_t width);
 
-/* Whether the text contains `wanted`; a-z equal A-Z. */
-bool ccdump_holds_text(const char *text, size_t size_bytes, const char *wanted);
-
 struct ccdump_list_how {
     bool json;
     bool keys;

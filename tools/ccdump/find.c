@@ -74,25 +74,6 @@ static const struct cli_program program = {
 
 /* ---- the conditions -------------------------------------------------------------------------- */
 
-static char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
-}
-
-/* Bytes above ASCII are compared as they are, so that UTF-8 stays whole. */
-bool ccdump_holds_text(const char *text, size_t size_bytes, const char *wanted) {
-    size_t wanted_bytes = strlen(wanted);
-    for (size_t at = 0; at + wanted_bytes <= size_bytes; at++) {
-        size_t i = 0;
-        while (i < wanted_bytes && lower(text[at + i]) == lower(wanted[i])) {
-            i++;
-        }
-        if (i == wanted_bytes) {
-            return true;
-        }
-    }
-    return false;
-}
-
 struct conditions {
     const struct options *options;
     bool by_hash;
@@ -128,7 +109,7 @@ static enum status fits_caption(bool *out,
     for (uint32_t k = 0; !*out && k < f->caption_count; k++) {
         struct shard_text text;
         TRY(ccdump_input_caption(in, &text, k, err));
-        *out = ccdump_holds_text(text.data, text.size_bytes, o->caption);
+        *out = cli_text_holds(text.data, text.size_bytes, o->caption);
     }
     return STATUS_OK;
 }

@@ -8,6 +8,7 @@ int main(int argc, char **argv) {
         {"merge", "joins parts into one dataset", ccpack_merge_main},
         {"index", "makes a dataset of tars in place, without copying them", ccpack_index_main},
         {"tokenizer", "adds a tokenizer to a dataset, learnt or imported", ccpack_tokenizer_main},
+        {"subset", "some samples as a dataset of their own", ccpack_subset_main},
         {"remove", "takes samples out of a dataset", ccpack_remove_main},
         {"compact", "takes the bytes of removed samples out of the shards", ccpack_compact_main},
     };

@@ -12,6 +12,7 @@
 #include "formats/base/file_io.h"
 #include "tools/ccdump/input.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/ccpack/id_list.h"
 #include "tools/cli/path_kind.h"
 
 struct remove_cli {
@@ -93,67 +94,8 @@ static const struct cli_program compact_program = {
     .max_arguments = 1,
 };
 
-/* ---- the list ---------------------------------------------------------------------------------
+/* ---- the ids ----------------------------------------------------------------------------------
  */
-
-struct list {
-    struct byte_buffer text; /* lines, each ended with a NUL */
-    const char **lines;      /* (count) */
-    size_t *numbers;         /* (count) of the lines in the file, from 1 */
-    size_t count;
-};
-
-static void list_fini(struct list *l) {
-    byte_buffer_fini(&l->text);
-    free(l->lines);
-    free(l->numbers);
-}
-
-/* Without white space at both ends of lines, empty lines and comments. */
-static enum status list_read(struct list *l, const char *path, struct error *err) {
-    size_t lines = 1;
-    size_t number = 0;
-    memset(l, 0, sizeof(*l));
-    TRY(file_read_all(file_posix(), &l->text, path, 1 << 30, err));
-    char *at = (char *)l->text.data;
-    char *end = at + l->text.size_bytes;
-    for (size_t i = 0; i < l->text.size_bytes; i++) {
-        lines += at[i] == '\n';
-    }
-    l->lines = malloc(lines * sizeof(*l->lines));
-    l->numbers = malloc(lines * sizeof(*l->numbers));
-    if (!l->lines || !l->numbers) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    while (at < end) {
-        char *stop = memchr(at, '\n', (size_t)(end - at));
-        char *next = stop ? stop + 1 : end;
-        stop = stop ? stop : end;
-        while (stop > at && strchr(" \t\r", stop[-1])) {
-            stop--;
-        }
-        *stop = '\0'; /* the file's text is followed by a NUL */
-        at += strspn(at, " \t");
-        number++;
-        if (*at != '\0' && *at != '#') {
-            l->lines[l->count] = at;
-            l->numbers[l->count++] = number;
-        }
-        at = next;
-    }
-    return l->count > 0 ? STATUS_OK : error_set(err, STATUS_CORRUPT, "%s: has no line", path);
-}
-
-static enum status
-parse_ids(uint64_t *out, const struct list *l, const char *path, struct error *err) {
-    for (size_t i = 0; i < l->count; i++) {
-        if (!cli_parse_u64(l->lines[i], CLI_UNIT_NONE, &out[i])) {
-            return error_set(err, STATUS_CORRUPT, "%s: line %zu: '%.60s' is no id", path,
-                             l->numbers[i], l->lines[i]);
-        }
-    }
-    return STATUS_OK;
-}
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -162,7 +104,7 @@ static int by_text(const void *a, const void *b) {
 /* The ids of all samples with one of the keys. *found: how many different keys they have. */
 static enum status find_keys(struct byte_buffer *ids,
                              size_t *found,
-                             const struct list *l,
+                             const struct id_list *l,
                              const char *directory,
                              struct cli_progress *progress,
                              struct error *err) {
@@ -211,15 +153,15 @@ static enum status find_ids(struct byte_buffer *ids,
                             const char *directory,
                             struct cli_progress *progress,
                             struct error *err) {
-    struct list l;
+    struct id_list l;
     size_t found = 0;
     const char *path = o->ids ? o->ids : o->keys;
-    enum status s = list_read(&l, path, err);
+    enum status s = id_list_read(&l, path, err);
     if (s == STATUS_OK && o->ids) {
         s = byte_buffer_reserve(ids, l.count * sizeof(uint64_t), err);
         if (s == STATUS_OK) {
             ids->size_bytes = l.count * sizeof(uint64_t);
-            s = parse_ids((uint64_t *)(void *)ids->data, &l, path, err);
+            s = id_list_parse((uint64_t *)(void *)ids->data, &l, path, err);
         }
     } else if (s == STATUS_OK) {
         s = find_keys(ids, &found, &l, directory, progress, err);
@@ -229,7 +171,7 @@ static enum status find_ids(struct byte_buffer *ids,
                           directory, l.count, path);
         }
     }
-    list_fini(&l);
+    id_list_fini(&l);
     return s;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tools/ccstream_eval/eval_common.h"
-#include "tools/ccstream_eval/npy.h"
+#include "tools/cli/npy.h"
 
 struct options {
     struct eval_options common;

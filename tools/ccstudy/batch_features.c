@@ -8,7 +8,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/rng.h"
-#include "tools/ccstream_eval/npy.h"
+#include "tools/cli/npy.h"
 #include "tools/ccstudy/batch_model.h"
 
 enum { LATENT = 12, CLUSTERS = 96, DRAWN_WIDTH = 64, MAX_PAIRS = 1 << 20 };

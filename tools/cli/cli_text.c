@@ -227,3 +227,21 @@ struct cli_screen cli_screen(void) {
     }
     return screen;
 }
+
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+bool cli_text_holds(const char *text, size_t size_bytes, const char *wanted) {
+    size_t wanted_bytes = strlen(wanted);
+    for (size_t at = 0; at + wanted_bytes <= size_bytes; at++) {
+        size_t i = 0;
+        while (i < wanted_bytes && lower(text[at + i]) == lower(wanted[i])) {
+            i++;
+        }
+        if (i == wanted_bytes) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -39,4 +39,7 @@ size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_c
  * for a line is broken after a bar if it has one ("a|b|c"), else anywhere. */
 void cli_text_wrap(FILE *out, const char *text, size_t size_bytes, size_t indent, size_t columns);
 
+/* Whether the text contains `wanted`; a-z equal A-Z, and other bytes are compared as they are. */
+bool cli_text_holds(const char *text, size_t size_bytes, const char *wanted);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "tests/support/test.h"
 #include "tools/ccdump/ccdump_internal.h"
+#include "tools/cli/cli_text.h"
 
 static struct error err;
 
@@ -75,9 +76,9 @@ TEST(texts_are_found_regardless_of_case) {
         {"redc", false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(ccdump_holds_text(text, strlen(text), cases[i].wanted), cases[i].found);
+        assert_int_equal(cli_text_holds(text, strlen(text), cases[i].wanted), cases[i].found);
     }
-    assert_false(ccdump_holds_text(text, 4, "red"));
-    assert_true(ccdump_holds_text("", 0, ""));
-    assert_false(ccdump_holds_text("", 0, "a"));
+    assert_false(cli_text_holds(text, 4, "red"));
+    assert_true(cli_text_holds("", 0, ""));
+    assert_false(cli_text_holds("", 0, "a"));
 }

@@ -6,7 +6,7 @@
 
 #include "formats/base/file_io.h"
 #include "tests/support/test.h"
-#include "tools/ccstream_eval/npy.h"
+#include "tools/cli/npy.h"
 #include "tools/ccstudy/batch_cells.h"
 #include "tools/ccstudy/batch_model.h"
 

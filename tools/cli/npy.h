@@ -5,8 +5,8 @@
  * Ownership : what is read belongs to the caller; everything else is borrowed for the call.
  * Untrusted : what is read.
  */
-#ifndef TOOLS_CCSTREAM_EVAL_NPY_H
-#define TOOLS_CCSTREAM_EVAL_NPY_H
+#ifndef TOOLS_CLI_NPY_H
+#define TOOLS_CLI_NPY_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +35,15 @@ enum status npy_read(const char *path,
                      uint64_t *rows,
                      uint64_t *columns,
                      struct error *err);
+
+/* The same of a file in memory, whose items begin at *data; `name` is for messages. */
+enum status npy_parse(const uint8_t **data,
+                      const char *name,
+                      const void *file,
+                      size_t size_bytes,
+                      const char *dtype,
+                      uint64_t *rows,
+                      uint64_t *columns,
+                      struct error *err);
 
 #endif

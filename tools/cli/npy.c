@@ -2,7 +2,7 @@
  * npy: "\x93NUMPY", version, u16 length of a Python literal, the literal, padding so that the data
  * begins at a multiple of 64, the data.
  */
-#include "tools/ccstream_eval/npy.h"
+#include "tools/cli/npy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,34 +67,35 @@ static bool parse_header(const char *text, const char *dtype, uint64_t *rows, ui
            (count == 3 || *columns > 0) && *columns <= NPY_MAX_BYTES && *rows > 0;
 }
 
-/* The data of a whole file. */
-static enum status find_data(const uint8_t **data,
-                             const struct byte_buffer *file,
-                             const char *path,
-                             const char *dtype,
-                             uint64_t *rows,
-                             uint64_t *columns,
-                             struct error *err) {
+enum status npy_parse(const uint8_t **data,
+                      const char *name,
+                      const void *file,
+                      size_t size_bytes,
+                      const char *dtype,
+                      uint64_t *rows,
+                      uint64_t *columns,
+                      struct error *err) {
+    REQUIRE(data && name && (file || size_bytes == 0) && strlen(dtype) == 3);
     char text[MAX_HEADER_BYTES + 1];
-    const uint8_t *p = file->data;
-    const size_t length = file->size_bytes >= PREFIX_BYTES ? p[8] + 256u * p[9] : 0;
+    const uint8_t *p = file;
+    const size_t length = size_bytes >= PREFIX_BYTES ? p[8] + 256u * p[9] : 0;
     if (length == 0 || memcmp(p, "\x93NUMPY\x01\x00", 8) != 0 || length >= sizeof text ||
-        PREFIX_BYTES + length > file->size_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: not a .npy file of version 1.0", path);
+        PREFIX_BYTES + length > size_bytes) {
+        return error_set(err, STATUS_CORRUPT, "%s: not a .npy file of version 1.0", name);
     }
     memcpy(text, p + PREFIX_BYTES, length);
     text[length] = '\0';
     if (!parse_header(text, dtype, rows, columns)) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: not an array of one or two dimensions of type %s in row-major order",
-                         path, dtype);
+                         name, dtype);
     }
     const uint64_t item = (uint64_t)(dtype[2] - '0');
     const uint64_t width = *columns > 0 ? *columns : 1;
-    const uint64_t left = file->size_bytes - PREFIX_BYTES - length;
+    const uint64_t left = size_bytes - PREFIX_BYTES - length;
     if (left / item / width != *rows || left % (item * width) != 0) {
         return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " bytes of data are not its shape",
-                         path, left);
+                         name, left);
     }
     *data = p + PREFIX_BYTES + length;
     return STATUS_OK;
@@ -111,7 +112,7 @@ enum status npy_read(const char *path,
     const uint8_t *data = NULL;
     *out = NULL;
     TRY(file_read_all(file_posix(), &file, path, NPY_MAX_BYTES, err));
-    enum status s = find_data(&data, &file, path, dtype, rows, columns, err);
+    enum status s = npy_parse(&data, path, file.data, file.size_bytes, dtype, rows, columns, err);
     if (s == STATUS_OK) {
         const size_t size_bytes = file.size_bytes - (size_t)(data - file.data);
         *out = malloc(size_bytes);

@@ -1,0 +1,52 @@
+#!/bin/bash
+# Curation: a run's own numbers choose the samples of a new dataset, on which it goes on.
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+train() {
+    "$BIN/ccstream-train" -q --threads 1 "$@"
+}
+train --data data --out run --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12 \
+    --batch 16 --epochs 2 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 0
+"$BIN/ccstream-eval" score run --data data -o scores.npy --threads 1 >/dev/null
+
+count() { # count OPTIONS...: how many samples would be taken
+    "$BIN/ccpack" subset data --dry-run --json "$@" | sed 's/.*"samples":\([0-9]*\),.*/\1/'
+}
+[ "$(count --where 'visits = 2' --state run)" = 96 ] || fail "not all samples were seen twice"
+[ "$(count --where 'text.zeta < 75%' --state run)" = 72 ] || fail "three quarters: $(count --where 'text.zeta < 75%' --state run)"
+[ "$(count --where 'score >= 50%' --score scores.npy)" = 48 ] || fail "half: $(count --where 'score >= 50%' --score scores.npy)"
+both=$(count --where 'text.zeta < 75% and score >= 50%' --state run --score scores.npy)
+[ "$both" -gt 16 ] && [ "$both" -lt 48 ] || fail "both conditions leave $both"
+
+# The ids of popularity's list are those of the condition.
+"$BIN/ccdump" popularity run data --top 24 --json | head -n 24 | sed 's/.*"id":\([0-9]*\),.*/\1/' | sort -n >most.txt
+"$BIN/ccpack" subset data --where 'text.zeta >= 75%' --state run -o popular -q
+"$BIN/ccdump" ls popular --json | sed 's/.*"id":\([0-9]*\),.*/\1/' | cmp - most.txt || fail "the most popular samples are others"
+
+# The run goes on with what was chosen, with the state of these samples.
+"$BIN/ccpack" subset data --where 'text.zeta < 75%' --state run -o rare -q
+"$BIN/ccdump" verify rare >/dev/null
+cp -r run longer
+train --resume longer --data rare --epochs 4
+"$BIN/ccdump" state longer --json >state.json
+grep -q '"visits":{"ids":96,"visited":96,"min":2,' state.json || fail "visits after more epochs: $(cat state.json)"
+[ "$("$BIN/ccpack" subset rare --where 'visits > 2' --state longer --dry-run --json | sed 's/.*"samples":\([0-9]*\),.*/\1/')" -ge 64 ] ||
+    fail "the chosen samples were not seen again"
+
+# A run on other data does not choose.
+"$TESTBIN/make_scenes" train 32 9 32 other.tar
+"$BIN/ccpack" -q -o other other.tar
+code=0
+"$BIN/ccpack" subset other --where 'visits = 2' --state run --dry-run 2>err.txt || code=$?
+[ "$code" -eq 65 ] && grep -q 'was not trained on this dataset' err.txt || fail "another dataset: $code $(cat err.txt)"
+code=0
+"$BIN/ccpack" subset data --where 'zeta < 0' --state run --dry-run 2>err.txt || code=$?
+[ "$code" -eq 64 ] && grep -q 'image.zeta' err.txt || fail "zeta of which side: $code $(cat err.txt)"

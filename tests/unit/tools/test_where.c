@@ -1,0 +1,189 @@
+/*
+ * The conditions of ccpack subset --where.
+ */
+#include "tools/ccpack/where.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/pack_case.h"
+#include "tests/support/test.h"
+
+static const struct ccdump_facts picture = {.id = 7,
+                                            .image_hash = 0xab,
+                                            .caption_count = 2,
+                                            .image_bytes = 1000,
+                                            .width_px = 300,
+                                            .height_px = 200,
+                                            .format = IMAGE_FORMAT_JPEG,
+                                            .label = 3,
+                                            .class_name = "red car"};
+static const struct ccdump_facts unknown = {.id = 8, .label = SHARD_NO_LABEL};
+
+static bool fits(const char *text, const struct ccdump_facts *f) {
+    struct error err = {0};
+    struct where *w = NULL;
+    bool good = false;
+    assert_ok(where_parse(&w, text, NULL, &err), err);
+    assert_ok(where_fits(&good, w, NULL, f, &err), err);
+    where_destroy(w);
+    return good;
+}
+
+TEST(comparisons_of_numbers) {
+    assert_true(fits("id = 7", &picture) && fits("id == 7", &picture) && !fits("id=8", &picture));
+    assert_true(fits("id != 8", &picture) && !fits("id != 7", &picture));
+    assert_true(fits("width > 299.5", &picture) && !fits("width > 300", &picture));
+    assert_true(fits("width >= 300", &picture) && fits("width<=3e2", &picture));
+    assert_true(fits("height < 201", &picture) && !fits("height < 200", &picture));
+    assert_true(fits("shorter = 200", &picture) && fits("longer = 300", &picture));
+    assert_true(fits("aspect = 1.5", &picture) && fits("captions = 2", &picture));
+    assert_true(fits("image_bytes = 1000", &picture) && fits("label = 3", &picture));
+    assert_true(fits("id > -1", &picture));
+}
+
+TEST(texts) {
+    assert_true(fits("format = jpeg", &picture) && fits("format != png", &picture));
+    assert_true(fits("class = 'red car'", &picture) && fits("class ~ \"red*\"", &picture));
+    assert_true(fits("class ~ *car", &picture) && !fits("class ~ car", &picture));
+    assert_true(fits("class != blue", &picture) && !fits("class != 'red car'", &picture));
+    assert_true(fits("hash = 00000000000000ab", &picture));
+    assert_true(fits("format = unknown", &unknown));
+}
+
+TEST(a_comparison_with_what_a_sample_lacks_is_false) {
+    assert_false(fits("width < 1", &unknown) || fits("width != 1", &unknown));
+    assert_false(fits("aspect >= 0", &unknown) || fits("label < 1", &unknown));
+    assert_false(fits("class != blue", &unknown));
+    assert_true(fits("not width > 0", &unknown));
+}
+
+TEST(and_binds_closer_than_or_and_not_closest) {
+    assert_true(fits("id = 7 or id = 1 and id = 2", &picture));
+    assert_false(fits("(id = 7 or id = 1) and id = 2", &picture));
+    assert_false(fits("not id = 7 or id = 1", &picture));
+    assert_true(fits("not (id = 1 or id = 2)", &picture));
+    assert_true(fits("not not id = 7", &picture));
+    assert_true(fits("id=7 and(width=300)and not(id=1)", &picture));
+}
+
+TEST(a_percentage_is_the_value_with_that_share_below) {
+    struct error err = {0};
+    struct where *w = NULL;
+    assert_ok(where_parse(&w, "id < 50% and width >= 0% or id > 100%", NULL, &err), err);
+    assert_true(where_has_ranks(w));
+    struct ccdump_facts f = picture;
+    for (f.id = 0; f.id < 10; f.id++) {
+        assert_ok(where_rank(w, &f, &err), err);
+    }
+    assert_ok(where_rank(w, &unknown, &err), err); /* has an id, 8, and no width */
+    where_rank_end(w);
+    int count = 0;
+    for (f.id = 0; f.id < 10; f.id++) {
+        bool good = false;
+        assert_ok(where_fits(&good, w, NULL, &f, &err), err);
+        count += good;
+        assert_true(good == (f.id < 5));
+    }
+    assert_int_equal(count, 5);
+    where_destroy(w);
+    assert_ok(where_parse(&w, "label > 10%", NULL, &err), err);
+    assert_ok(where_rank(w, &unknown, &err), err); /* nobody has a label */
+    where_rank_end(w);
+    bool good = true;
+    assert_ok(where_fits(&good, w, NULL, &picture, &err), err);
+    assert_false(good);
+    where_destroy(w);
+}
+
+TEST(captions_and_keys_are_read_from_the_dataset) {
+    struct error err = {0};
+    struct pack_summary sum;
+    const char *tar = pack_case_tar("a.tar", &(struct pack_case_tar){.rows = 4});
+    struct pack_options o = pack_case_options(NULL, test_temp_path("data"), &tar, 1);
+    assert_ok(pack_run(&o, &sum, &err), err);
+    struct ccdump_input *in = NULL;
+    assert_ok(ccdump_input_open(&in, o.directory, &err), err);
+    struct ccdump_facts f;
+    struct ccdump_content content;
+    struct shard_text caption;
+    assert_ok(ccdump_input_at(in, &f, 2, &err), err);
+    assert_ok(ccdump_input_caption(in, &caption, 0, &err), err);
+    char whole[300], start[8], key[100], key_start[8];
+    snprintf(whole, sizeof(whole), "%.*s", (int)caption.size_bytes, caption.data);
+    snprintf(start, sizeof(start), "%.3s", whole);
+    assert_ok(ccdump_input_read(in, &content, &err), err);
+    snprintf(key, sizeof(key), "%s", content.key);
+    snprintf(key_start, sizeof(key_start), "%.3s", key);
+    const struct {
+        const char *before, *value, *after;
+        bool good;
+    } cases[] = {{"caption ~ '", start, "'", true},
+                 {"caption = '", whole, "'", true},
+                 {"caption != '", whole, "'", false},
+                 {"caption ~ '", whole, " and more'", false},
+                 {"caption != '", whole, " and more'", true},
+                 {"id = 0 or caption = '", whole, "'", true},
+                 {"key = '", key, "'", true},
+                 {"key != '", key, "'", false},
+                 {"key ~ '", key_start, "*'", true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct where *w = NULL;
+        bool good = !cases[i].good;
+        char text[600];
+        snprintf(text, sizeof(text), "%s%s%s", cases[i].before, cases[i].value, cases[i].after);
+        assert_ok(where_parse(&w, text, NULL, &err), err);
+        assert_ok(where_fits(&good, w, in, &f, &err), err);
+        assert_true(good == cases[i].good);
+        where_destroy(w);
+    }
+    ccdump_input_close(in);
+}
+
+TEST(what_is_wrong_is_named_with_its_place) {
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"", "the condition ends where a name is expected"},
+        {"id", "ends where one of < <= > >= = != ~ is expected"},
+        {"id < ", "ends where a number"},
+        {"id < red", "character 6 of the condition, 'red': a number"},
+        {"id < 101%", "a percentage"},
+        {"id < nan", "a number"},
+        {"id ~ 5", "character 6 of the condition, '5': a comparison of numbers"},
+        {"format < jpeg", "= or != before a text"},
+        {"caption < dog", "one of = != ~ before a text"},
+        {"caption ~ 'dog", "a text"},
+        {"id = 1 id = 2", "character 8 of the condition, 'id = 2': 'and' or 'or' is expected"},
+        {"(id = 1", "ends where 'and', 'or' or ')' is expected"},
+        {"id = 1)", "character 7"},
+        {"zeta < 1", "'zeta' is no fact of a sample"},
+        {"'id' = 1", "a name is expected"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct error err = {0};
+        struct where *w = NULL;
+        assert_status(where_parse(&w, cases[i].text, NULL, &err), STATUS_USAGE, err);
+        if (!strstr(err.text, cases[i].message)) {
+            fail_msg("'%s': %s", cases[i].text, err.text);
+        }
+    }
+}
+
+TEST(a_condition_beyond_the_limits_is_refused) {
+    struct error err = {0};
+    struct where *w = NULL;
+    char text[WHERE_MAX_TEXT_BYTES + 2];
+    memset(text, '(', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_status(where_parse(&w, text, NULL, &err), STATUS_LIMIT, err);
+    text[1000] = '\0';
+    assert_status(where_parse(&w, text, NULL, &err), STATUS_LIMIT, err);
+    strcpy(text, "id=1");
+    for (int i = 0; i < WHERE_MAX_NODES; i++) {
+        strcat(text, " or id=1");
+    }
+    assert_status(where_parse(&w, text, NULL, &err), STATUS_LIMIT, err);
+}

@@ -1,0 +1,300 @@
+/*
+ * ccpack subset: some samples of a dataset as a dataset of their own, chosen by id or by condition.
+ */
+#include "pack/subset/subset.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ccdump/input.h"
+#include "tools/ccpack/ccpack_internal.h"
+#include "tools/ccpack/columns.h"
+#include "tools/ccpack/id_list.h"
+#include "tools/ccpack/where.h"
+#include "tools/cli/path_kind.h"
+
+struct subset_cli {
+    const char *out;
+    const char *ids;
+    const char *where;
+    const char *state;
+    const char *score;
+    uint64_t shard_samples, shard_size;
+    bool overwrite;
+    bool dry_run;
+    bool json;
+    bool quiet;
+};
+
+#define FIELD(name) CLI_FIELD(struct subset_cli, name)
+
+static const struct cli_option subset_rows[] = {
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR",
+     .help = "directory of the new dataset; not needed with --dry-run"},
+    {"ids", 0, CLI_STRING, FIELD(ids), .metavar = "FILE",
+     .help = "the ids to take, one on each line; empty lines and those that begin with # are "
+             "skipped",
+     .group = "Which samples"},
+    {"where", 'w', CLI_STRING, FIELD(where), .metavar = "EXPR",
+     .help = "the condition that samples fit, see below; with --ids, of those in FILE"},
+    {"state", 0, CLI_STRING, FIELD(state), .metavar = "RUN",
+     .help = "the run or checkpoint whose columns EXPR names"},
+    {"score", 0, CLI_STRING, FIELD(score), .metavar = "FILE",
+     .help = "what EXPR calls score: a file of 'ccstream-eval score', or any .npy of f4 or f8 with "
+             "an entry for every id"},
+    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be taken"},
+    {"shard-samples", 0, CLI_U64, FIELD(shard_samples), .min = "1", .max = "1048576",
+     .default_text = "10000", .metavar = "N", .help = "maximum number of samples of a shard",
+     .group = "Output"},
+    {"shard-size", 0, CLI_U64, FIELD(shard_size), .unit = CLI_UNIT_BYTES, .min = "64KiB",
+     .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
+     .help = "maximum size of a shard's pictures"},
+    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+     .help = "replace the dataset in DIR, and keep all other files there"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
+};
+
+static const struct cli_program subset_program = {
+    .name = "ccpack subset",
+    .purpose = "copies some samples of a dataset to a dataset of their own, under the same ids",
+    .usage = (const char *const[]){"DATASET --ids FILE|--where EXPR -o DIR [options]", NULL},
+    .examples =
+        (const char *const[]){
+            "ccpack subset cc3m --where 'shorter >= 256 and aspect < 2' -o cc3m-large",
+            "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
+            "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare", NULL},
+    .notes =
+        (const char *const[]){
+            "EXPR is made of comparisons NAME OP VALUE, with and, or, not and parentheses. OP is < "
+            "<= > >= = != or ~. VALUE is a number, N% (the value below which N percent of the "
+            "samples of DATASET are), or a text, in quotes unless it is one word.",
+            "NAME: " WHERE_FACTS ". With --state also the columns of the run ('ccdump state RUN' "
+            "lists them: image.zeta, text.log_u, visits), with --score score.",
+            "~: a caption contains the text, a-z as A-Z; class and key match a pattern with * ? "
+            "[]. key compares also with the original key in the metadata's member 'key', and "
+            "reads every sample that what stands before it has not decided.",
+            "A comparison with a number that a sample lacks is false: sides of unknown size, a "
+            "label, zeta of samples that no step has seen, the score of a sample without a "
+            "caption.",
+            "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
+            "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
+            "The ids of the other samples are never used again. Pictures keep their bytes.",
+            "dataset.json is written last. After an interruption or a kill the same command "
+            "resumes, and after it is complete it does nothing.",
+            NULL},
+    CLI_OPTIONS(subset_rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+struct choice {
+    const struct subset_cli *o;
+    struct ccdump_input *in;
+    struct columns *columns;
+    struct where *where;     /* NULL: every sample fits */
+    struct byte_buffer list; /* ids of --ids, ascending */
+    struct byte_buffer ids;  /* what was chosen, ascending */
+    uint64_t image_bytes;    /* of them */
+};
+
+static int by_id(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static enum status read_list(struct choice *c, struct error *err) {
+    struct id_list l;
+    enum status s = id_list_read(&l, c->o->ids, err);
+    if (s == STATUS_OK) {
+        s = byte_buffer_reserve(&c->list, l.count * sizeof(uint64_t), err);
+    }
+    if (s == STATUS_OK) {
+        c->list.size_bytes = l.count * sizeof(uint64_t);
+        s = id_list_parse((uint64_t *)(void *)c->list.data, &l, c->o->ids, err);
+        qsort(c->list.data, l.count, sizeof(uint64_t), by_id);
+    }
+    id_list_fini(&l);
+    return s;
+}
+
+/* Every id of the list must be one of the dataset's. */
+static enum status check_list(const struct choice *c, const char *directory, struct error *err) {
+    const uint64_t *ids = (const uint64_t *)(const void *)c->list.data;
+    for (size_t i = 0; i < c->list.size_bytes / sizeof(*ids); i++) {
+        struct ccdump_facts f;
+        enum status s = ccdump_input_find(c->in, &f, ids[i], err);
+        if (s == STATUS_NOTFOUND) {
+            return error_set(err, s, "%s: %s has no sample with id %" PRIu64, c->o->ids, directory,
+                             ids[i]);
+        }
+        TRY(s);
+    }
+    return ccdump_input_from(c->in, 0, err);
+}
+
+static enum status open_where(struct choice *c, struct error *err) {
+    const struct subset_cli *o = c->o;
+    if (o->state || o->score) {
+        TRY(columns_open(&c->columns, o->state, o->score, c->in->manifest, err));
+    }
+    enum status s = where_parse(&c->where, o->where, c->columns, err);
+    if (s == STATUS_USAGE && err) {
+        struct error why = *err;
+        return error_set(err, s, "--where: %s", why.text);
+    }
+    return s;
+}
+
+/* Calls `take` for every sample. */
+static enum status
+each_sample(struct choice *c,
+            struct cli_progress *progress,
+            enum status (*take)(struct choice *, const struct ccdump_facts *, struct error *),
+            struct error *err) {
+    struct ccdump_facts f;
+    enum status s = ccdump_input_from(c->in, 0, err);
+    while (s == STATUS_OK && (s = ccdump_input_next(c->in, &f, err)) == STATUS_OK) {
+        s = cli_interrupted()
+                ? error_set(err, STATUS_INTERRUPTED, "interrupted; nothing was written")
+                : take(c, &f, err);
+        cli_progress_update(progress, f.position + 1, c->in->sample_count, 0, NULL);
+    }
+    cli_progress_clear(progress);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+static enum status take_rank(struct choice *c, const struct ccdump_facts *f, struct error *err) {
+    return where_rank(c->where, f, err);
+}
+
+static enum status take_fitting(struct choice *c, const struct ccdump_facts *f, struct error *err) {
+    const size_t listed = c->list.size_bytes / sizeof(uint64_t);
+    bool good = !c->o->ids || bsearch(&f->id, c->list.data, listed, sizeof(uint64_t), by_id);
+    if (good && c->where) {
+        TRY(where_fits(&good, c->where, c->in, f, err));
+    }
+    if (good) {
+        c->image_bytes += f->image_bytes;
+        TRY(byte_buffer_append(&c->ids, &f->id, sizeof(f->id), err));
+    }
+    return STATUS_OK;
+}
+
+static enum status
+choose(struct choice *c, struct cli_progress *progress, const char *directory, struct error *err) {
+    const struct subset_cli *o = c->o;
+    TRY(ccdump_input_open(&c->in, directory, err));
+    if (o->ids) {
+        TRY(read_list(c, err));
+        TRY(check_list(c, directory, err));
+    }
+    if (o->where) {
+        TRY(open_where(c, err));
+    }
+    if (c->where && where_has_ranks(c->where)) {
+        TRY(each_sample(c, progress, take_rank, err));
+        where_rank_end(c->where);
+    }
+    TRY(each_sample(c, progress, take_fitting, err));
+    return c->ids.size_bytes > 0 ? STATUS_OK
+                                 : error_set(err, STATUS_NOTFOUND, "%s: no sample fits", directory);
+}
+
+static void choice_fini(struct choice *c) {
+    where_destroy(c->where);
+    columns_close(c->columns);
+    ccdump_input_close(c->in);
+    byte_buffer_fini(&c->list);
+    byte_buffer_fini(&c->ids);
+}
+
+/* ---- copying ----------------------------------------------------------------------------------
+ */
+
+static void show_samples(void *cookie, const struct pack_subset_progress *p) {
+    struct ccpack_run *r = cookie;
+    cli_progress_update(&r->progress, p->samples, p->total_samples, p->bytes, NULL);
+}
+
+static enum status report_choice(const struct choice *c, const char *directory, struct error *err) {
+    const uint64_t samples = c->ids.size_bytes / sizeof(uint64_t);
+    if (c->o->json) {
+        struct json_writer w;
+        cli_begin_json(&w);
+        json_u64(&w, "samples", samples);
+        json_u64(&w, "of", c->in->sample_count);
+        json_u64(&w, "image_bytes", c->image_bytes);
+        return cli_end_json(&w, err);
+    }
+    char n[CLI_TEXT_BYTES], of[CLI_TEXT_BYTES], bytes[CLI_TEXT_BYTES];
+    printf("%s: %s of %s would be taken, %s of pictures\n", directory, cli_format_count(n, samples),
+           cli_format_counted(of, c->in->sample_count, "sample"),
+           cli_format_bytes(bytes, c->image_bytes));
+    return STATUS_OK;
+}
+
+static enum status
+copy(const struct choice *c, struct ccpack_run *r, const char *directory, struct error *err) {
+    const struct subset_cli *o = c->o;
+    struct pack_subset_options opt;
+    struct pack_summary summary = {0};
+    pack_subset_options_default(&opt);
+    opt.source = directory;
+    opt.directory = o->out;
+    opt.ids = (const uint64_t *)(const void *)c->ids.data;
+    opt.id_count = c->ids.size_bytes / sizeof(uint64_t);
+    opt.shard_samples = (uint32_t)o->shard_samples;
+    opt.shard_size_bytes = o->shard_size;
+    opt.overwrite = o->overwrite;
+    opt.interrupted = cli_interrupted_callback;
+    opt.progress = show_samples;
+    opt.cookie = r;
+    enum status s = pack_subset(&opt, &summary, err);
+    s = ccpack_end(r, s, &summary, o->out, o->quiet, o->json, err);
+    if (summary.has_journal) {
+        const size_t end = strlen(err->text);
+        snprintf(err->text + end, sizeof(err->text) - end,
+                 "; %.100s is not a dataset yet, the same command resumes", o->out);
+    }
+    return s;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct subset_cli *o = options;
+    const char *directory = a->items[0];
+    struct ccpack_run r;
+    if (!o->ids && !o->where) {
+        return error_set(err, STATUS_USAGE, "--ids or --where must say which samples");
+    }
+    if ((o->state || o->score) && !o->where) {
+        return error_set(err, STATUS_USAGE, "--state and --score are for a condition of --where");
+    }
+    if (!o->out && !o->dry_run) {
+        return error_set(err, STATUS_USAGE, "-o DIR must name the new dataset");
+    }
+    TRY(path_check_dataset(directory, err));
+    if (o->out) {
+        TRY(path_check_out_folder(o->out, err));
+    }
+    ccpack_begin(&r, "samples", o->quiet);
+    struct choice c = {.o = o};
+    byte_buffer_init(&c.list, 0);
+    byte_buffer_init(&c.ids, 0);
+    enum status s = choose(&c, &r.progress, directory, err);
+    if (s == STATUS_OK) {
+        s = o->dry_run ? report_choice(&c, directory, err) : copy(&c, &r, directory, err);
+    }
+    choice_fini(&c);
+    return s;
+}
+
+int ccpack_subset_main(int argc, char **argv) {
+    struct subset_cli o;
+    return cli_main(&subset_program, &o, run, argc, argv);
+}

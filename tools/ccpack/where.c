@@ -1,0 +1,531 @@
+/*
+ * A recursive descent to nodes in one array; a node's operands stand before it.
+ */
+#include "tools/ccpack/where.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/bytes.h"
+#include "tools/cli/cli_text.h"
+
+enum { MAX_DEPTH = 64, MAX_WORD_BYTES = 512 };
+
+enum node_kind { NODE_OR, NODE_AND, NODE_NOT, NODE_NUMBER, NODE_TEXT };
+enum operator{ OP_LESS, OP_AT_MOST, OP_MORE, OP_AT_LEAST, OP_EQUAL, OP_OTHER, OP_LIKE, OP_COUNT };
+
+static const char *const operators[OP_COUNT] = {"<", "<=", ">", ">=", "=", "!=", "~"};
+
+/* ---- facts ------------------------------------------------------------------------------------
+ */
+
+static uint32_t shorter(const struct ccdump_facts *f) {
+    return f->width_px < f->height_px ? f->width_px : f->height_px;
+}
+
+static uint32_t longer(const struct ccdump_facts *f) {
+    return f->width_px < f->height_px ? f->height_px : f->width_px;
+}
+
+static double known(uint32_t value) {
+    return value > 0 ? (double)value : (double)NAN;
+}
+
+static double fact_id(const struct ccdump_facts *f) {
+    return (double)f->id;
+}
+static double fact_width(const struct ccdump_facts *f) {
+    return known(f->width_px);
+}
+static double fact_height(const struct ccdump_facts *f) {
+    return known(f->height_px);
+}
+static double fact_shorter(const struct ccdump_facts *f) {
+    return known(shorter(f));
+}
+static double fact_longer(const struct ccdump_facts *f) {
+    return known(longer(f));
+}
+static double fact_aspect(const struct ccdump_facts *f) {
+    return known(longer(f)) / known(shorter(f));
+}
+static double fact_captions(const struct ccdump_facts *f) {
+    return (double)f->caption_count;
+}
+static double fact_image_bytes(const struct ccdump_facts *f) {
+    return (double)f->image_bytes;
+}
+static double fact_label(const struct ccdump_facts *f) {
+    return f->label >= 0 ? (double)f->label : (double)NAN;
+}
+
+static const struct {
+    const char *name;
+    double (*value)(const struct ccdump_facts *f);
+} numbers[] = {
+    {"id", fact_id},           {"width", fact_width},       {"height", fact_height},
+    {"shorter", fact_shorter}, {"longer", fact_longer},     {"aspect", fact_aspect},
+    {"label", fact_label},     {"captions", fact_captions}, {"image_bytes", fact_image_bytes},
+};
+enum { NUMBER_COUNT = sizeof(numbers) / sizeof(numbers[0]) };
+
+enum text_fact { TEXT_FORMAT, TEXT_CLASS, TEXT_KEY, TEXT_CAPTION, TEXT_HASH, TEXT_COUNT };
+static const char *const texts[TEXT_COUNT] = {"format", "class", "key", "caption", "hash"};
+
+/* Indexed by enum image_format. */
+static const char *const formats[] = {"unknown", "jpeg", "png", "webp", "gif"};
+
+/* ---- the expression ---------------------------------------------------------------------------
+ */
+
+struct node {
+    enum node_kind kind;
+    int32_t left, right; /* of OR, AND and NOT (left alone): indices of nodes */
+    int32_t fact;        /* NUMBER: of `numbers`, then of columns; TEXT: enum text_fact */
+    enum operator op;
+    double number; /* to compare with; a percentage until where_rank_end */
+    bool ranked;
+    char *text; /* owned */
+};
+
+struct where {
+    struct columns *columns;
+    struct node nodes[WHERE_MAX_NODES];
+    int32_t count;                             /* the last one is the root */
+    struct byte_buffer ranks[WHERE_MAX_NODES]; /* of ranked nodes: doubles */
+};
+
+struct parser {
+    struct where *w;
+    const char *text;
+    const char *at;
+    int depth;
+    char word[MAX_WORD_BYTES]; /* the last one taken */
+    bool quoted;
+};
+
+void where_destroy(struct where *w) {
+    if (w) {
+        for (int32_t i = 0; i < w->count; i++) {
+            free(w->nodes[i].text);
+            byte_buffer_fini(&w->ranks[i]);
+        }
+        free(w);
+    }
+}
+
+static void skip_space(struct parser *p) {
+    while (*p->at == ' ' || *p->at == '\t' || *p->at == '\n') {
+        p->at++;
+    }
+}
+
+static enum status wrong(struct parser *p, const char *expected, struct error *err) {
+    skip_space(p);
+    if (*p->at == '\0') {
+        return error_set(err, STATUS_USAGE, "the condition ends where %s is expected", expected);
+    }
+    return error_set(err, STATUS_USAGE, "character %zu of the condition, '%.20s': %s is expected",
+                     (size_t)(p->at - p->text) + 1, p->at, expected);
+}
+
+static bool is_word_byte(char c) {
+    return isalnum((unsigned char)c) || strchr("_.+-*?[]%", c) || (unsigned char)c >= 0x80;
+}
+
+/* Takes a word or a text in quotes. False: there is none, or it is too long. */
+static bool take_word(struct parser *p) {
+    skip_space(p);
+    const char *begin = p->at;
+    const char *end;
+    const char quote = *p->at;
+    p->quoted = quote == '"' || quote == '\'';
+    if (p->quoted) {
+        end = strchr(++begin, quote);
+    } else {
+        for (end = begin; *end != '\0' && is_word_byte(*end);) {
+            end++;
+        }
+    }
+    if (!end || (!p->quoted && end == begin) || (size_t)(end - begin) >= sizeof(p->word)) {
+        return false;
+    }
+    memcpy(p->word, begin, (size_t)(end - begin));
+    p->word[end - begin] = '\0';
+    p->at = end + p->quoted;
+    return true;
+}
+
+/* Takes the word if it comes next. */
+static bool take_keyword(struct parser *p, const char *keyword) {
+    const char *before = p->at;
+    if (take_word(p) && !p->quoted && strcmp(p->word, keyword) == 0) {
+        return true;
+    }
+    p->at = before;
+    return false;
+}
+
+static bool take_operator(struct parser *p, enum operator* out) {
+    skip_space(p);
+    size_t longest = 0;
+    for (int i = 0; i < OP_COUNT; i++) {
+        const size_t size = strlen(operators[i]);
+        if (size > longest && strncmp(p->at, operators[i], size) == 0) {
+            *out = (enum operator)i;
+            longest = size;
+        }
+    }
+    p->at += longest;
+    p->at += longest == 1 && p->at[-1] == '=' && *p->at == '='; /* "==" as in programs */
+    return longest > 0;
+}
+
+static enum status
+add_node(struct parser *p, const struct node *n, int32_t *out, struct error *err) {
+    struct where *w = p->w;
+    if (w->count == WHERE_MAX_NODES) {
+        free(n->text);
+        return error_set(err, STATUS_LIMIT, "the condition has more than %d parts",
+                         WHERE_MAX_NODES);
+    }
+    *out = w->count;
+    byte_buffer_init(&w->ranks[w->count], 0);
+    w->nodes[w->count++] = *n;
+    return STATUS_OK;
+}
+
+static int find_name(const char *const *names, size_t stride, int count, const char *name) {
+    for (int i = 0; i < count; i++) {
+        const char *const *at = (const char *const *)((const char *)names + stride * (size_t)i);
+        if (strcmp(*at, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* A number, or a percentage. */
+static bool parse_number(struct node *n, const char *word) {
+    char *end = NULL;
+    n->number = strtod(word, &end);
+    n->ranked = end != word && strcmp(end, "%") == 0;
+    return end != word && (n->ranked || *end == '\0') && isfinite(n->number) &&
+           (!n->ranked || (n->number >= 0 && n->number <= 100));
+}
+
+static enum status parse_number_comparison(struct parser *p, struct node *n, struct error *err) {
+    if (n->op == OP_LIKE) {
+        return wrong(p, "a comparison of numbers, < <= > >= = or !=,", err);
+    }
+    const char *before = p->at;
+    if (!take_word(p) || p->quoted || !parse_number(n, p->word)) {
+        p->at = before;
+        return wrong(p, "a number, or a percentage such as 90%,", err);
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_text_comparison(struct parser *p, struct node *n, struct error *err) {
+    const bool like = n->fact == TEXT_CAPTION || n->fact == TEXT_KEY || n->fact == TEXT_CLASS;
+    if (n->op != OP_EQUAL && n->op != OP_OTHER && !(like && n->op == OP_LIKE)) {
+        return wrong(p, like ? "one of = != ~ before a text" : "= or != before a text", err);
+    }
+    if (!take_word(p)) {
+        return wrong(p, "a text, in quotes unless it is one word,", err);
+    }
+    n->text = strdup(p->word);
+    return n->text ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for the condition");
+}
+
+static enum status parse_comparison(struct parser *p, int32_t *out, struct error *err) {
+    struct node n = {.kind = NODE_NUMBER};
+    char name[MAX_WORD_BYTES];
+    const char *before = p->at;
+    if (!take_word(p) || p->quoted) {
+        p->at = before;
+        return wrong(p, "a name", err);
+    }
+    memcpy(name, p->word, sizeof(name));
+    n.fact = find_name(&numbers[0].name, sizeof(numbers[0]), NUMBER_COUNT, name);
+    const int text = find_name(texts, sizeof(texts[0]), TEXT_COUNT, name);
+    if (text >= 0) {
+        n.kind = NODE_TEXT;
+        n.fact = text;
+    } else if (n.fact < 0 && p->w->columns) {
+        int32_t column = 0;
+        TRY(columns_find(&column, p->w->columns, name, err));
+        n.fact = NUMBER_COUNT + column;
+    } else if (n.fact < 0) {
+        return error_set(err, STATUS_USAGE,
+                         "'%.40s' is no fact of a sample: they are the %s; columns of a run need "
+                         "--state RUN, and score --score FILE",
+                         name, WHERE_FACTS);
+    }
+    if (!take_operator(p, &n.op)) {
+        return wrong(p, "one of < <= > >= = != ~", err);
+    }
+    TRY(n.kind == NODE_TEXT ? parse_text_comparison(p, &n, err)
+                            : parse_number_comparison(p, &n, err));
+    return add_node(p, &n, out, err);
+}
+
+static enum status parse_or(struct parser *p, int32_t *out, struct error *err);
+
+static enum status parse_factor(struct parser *p, int32_t *out, struct error *err) {
+    enum status s;
+    if (++p->depth > MAX_DEPTH) {
+        return error_set(err, STATUS_LIMIT, "the condition is nested more than %d deep", MAX_DEPTH);
+    }
+    skip_space(p);
+    if (*p->at == '(') {
+        p->at++;
+        TRY(parse_or(p, out, err));
+        skip_space(p);
+        if (*p->at != ')') {
+            return wrong(p, "'and', 'or' or ')'", err);
+        }
+        p->at++;
+        s = STATUS_OK;
+    } else if (take_keyword(p, "not")) {
+        struct node n = {.kind = NODE_NOT};
+        TRY(parse_factor(p, &n.left, err));
+        s = add_node(p, &n, out, err);
+    } else {
+        s = parse_comparison(p, out, err);
+    }
+    p->depth--;
+    return s;
+}
+
+/* Operands of `kind`, each read by `operand`. */
+static enum status parse_chain(struct parser *p,
+                               int32_t *out,
+                               enum node_kind kind,
+                               const char *keyword,
+                               enum status (*operand)(struct parser *, int32_t *, struct error *),
+                               struct error *err) {
+    TRY(operand(p, out, err));
+    while (take_keyword(p, keyword)) {
+        struct node n = {.kind = kind, .left = *out};
+        TRY(operand(p, &n.right, err));
+        TRY(add_node(p, &n, out, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_and(struct parser *p, int32_t *out, struct error *err) {
+    return parse_chain(p, out, NODE_AND, "and", parse_factor, err);
+}
+
+static enum status parse_or(struct parser *p, int32_t *out, struct error *err) {
+    return parse_chain(p, out, NODE_OR, "or", parse_and, err);
+}
+
+enum status
+where_parse(struct where **out, const char *text, struct columns *columns, struct error *err) {
+    REQUIRE(out && text);
+    *out = NULL;
+    if (strlen(text) > WHERE_MAX_TEXT_BYTES) {
+        return error_set(err, STATUS_LIMIT, "the condition is longer than %d bytes",
+                         WHERE_MAX_TEXT_BYTES);
+    }
+    struct where *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the condition");
+    }
+    w->columns = columns;
+    struct parser p = {.w = w, .text = text, .at = text};
+    int32_t root = 0;
+    enum status s = parse_or(&p, &root, err);
+    skip_space(&p);
+    if (s == STATUS_OK && *p.at != '\0') {
+        s = wrong(&p, "'and' or 'or'", err);
+    }
+    if (s != STATUS_OK) {
+        where_destroy(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+/* ---- percentages ------------------------------------------------------------------------------
+ */
+
+static double value_of(const struct where *w, const struct node *n, const struct ccdump_facts *f) {
+    return n->fact < NUMBER_COUNT ? numbers[n->fact].value(f)
+                                  : columns_value(w->columns, n->fact - NUMBER_COUNT, f->id);
+}
+
+bool where_has_ranks(const struct where *w) {
+    bool any = false;
+    for (int32_t i = 0; i < w->count; i++) {
+        any = any || w->nodes[i].ranked;
+    }
+    return any;
+}
+
+enum status where_rank(struct where *w, const struct ccdump_facts *f, struct error *err) {
+    for (int32_t i = 0; i < w->count; i++) {
+        const struct node *n = &w->nodes[i];
+        const double value = n->ranked ? value_of(w, n, f) : (double)NAN;
+        if (!isnan(value)) {
+            TRY(byte_buffer_append(&w->ranks[i], &value, sizeof(value), err));
+        }
+    }
+    return STATUS_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* N% of n numbers is the one with floor(n N / 100) smaller ones in their order; 100% the last. */
+void where_rank_end(struct where *w) {
+    for (int32_t i = 0; i < w->count; i++) {
+        struct node *n = &w->nodes[i];
+        double *values = (double *)(void *)w->ranks[i].data;
+        const size_t count = w->ranks[i].size_bytes / sizeof(*values);
+        if (!n->ranked) {
+            continue;
+        }
+        n->ranked = false;
+        if (count == 0) {
+            n->number = (double)NAN; /* no sample has a number: the comparison is false for all */
+            continue;
+        }
+        qsort(values, count, sizeof(*values), by_value);
+        size_t at = (size_t)floor((double)count * n->number / 100);
+        n->number = values[at < count ? at : count - 1];
+        byte_buffer_fini(&w->ranks[i]);
+    }
+}
+
+/* ---- samples ----------------------------------------------------------------------------------
+ */
+
+static bool compare_numbers(enum operator op, double a, double b) {
+    if (isnan(a) || isnan(b)) {
+        return false;
+    }
+    switch (op) {
+    case OP_LESS:
+        return a < b;
+    case OP_AT_MOST:
+        return a <= b;
+    case OP_MORE:
+        return a > b;
+    case OP_AT_LEAST:
+        return a >= b;
+    case OP_EQUAL:
+        return a == b;
+    default:
+        return a != b;
+    }
+}
+
+/* text NULL: the sample has none. */
+static bool compare_texts(const struct node *n, const char *text) {
+    if (!text) {
+        return false;
+    }
+    const bool equal =
+        n->op == OP_LIKE ? fnmatch(n->text, text, 0) == 0 : strcmp(n->text, text) == 0;
+    return n->op == OP_OTHER ? !equal : equal;
+}
+
+/* Whether any caption is or contains the text; "!=": whether none is. */
+static enum status fits_caption(bool *out,
+                                const struct node *n,
+                                struct ccdump_input *in,
+                                uint32_t count,
+                                struct error *err) {
+    bool found = false;
+    for (uint32_t k = 0; !found && k < count; k++) {
+        struct shard_text t;
+        TRY(ccdump_input_caption(in, &t, k, err));
+        found = n->op == OP_LIKE
+                    ? cli_text_holds(t.data, t.size_bytes, n->text)
+                    : t.size_bytes == strlen(n->text) && memcmp(t.data, n->text, t.size_bytes) == 0;
+    }
+    *out = n->op == OP_OTHER ? !found : found;
+    return STATUS_OK;
+}
+
+/* The key in the shard, or the one that the sample had in its source. */
+static enum status
+fits_key(bool *out, const struct node *n, struct ccdump_input *in, struct error *err) {
+    struct ccdump_content content;
+    char original[CCDUMP_MAX_KEY_BYTES];
+    TRY(ccdump_input_read(in, &content, err));
+    struct node like = *n;
+    like.op = n->op == OP_LIKE ? OP_LIKE : OP_EQUAL;
+    bool found = compare_texts(&like, content.key) ||
+                 (ccdump_original_key(original, &content.json) && compare_texts(&like, original));
+    *out = n->op == OP_OTHER ? !found : found;
+    return STATUS_OK;
+}
+
+static enum status fits_text(bool *out,
+                             const struct node *n,
+                             struct ccdump_input *in,
+                             const struct ccdump_facts *f,
+                             struct error *err) {
+    char hash[17];
+    switch (n->fact) {
+    case TEXT_CAPTION:
+        return fits_caption(out, n, in, f->caption_count, err);
+    case TEXT_KEY:
+        return fits_key(out, n, in, err);
+    case TEXT_CLASS:
+        *out = compare_texts(n, f->class_name);
+        return STATUS_OK;
+    case TEXT_HASH:
+        snprintf(hash, sizeof(hash), "%016" PRIx64, f->image_hash);
+        *out = compare_texts(n, hash);
+        return STATUS_OK;
+    default:
+        *out = compare_texts(n, (size_t)f->format < sizeof(formats) / sizeof(formats[0])
+                                    ? formats[f->format]
+                                    : NULL);
+        return STATUS_OK;
+    }
+}
+
+static enum status fits(bool *out,
+                        const struct where *w,
+                        int32_t node,
+                        struct ccdump_input *in,
+                        const struct ccdump_facts *f,
+                        struct error *err) {
+    const struct node *n = &w->nodes[node];
+    switch (n->kind) {
+    case NODE_NUMBER:
+        *out = compare_numbers(n->op, value_of(w, n, f), n->number);
+        return STATUS_OK;
+    case NODE_TEXT:
+        return fits_text(out, n, in, f, err);
+    case NODE_NOT:
+        TRY(fits(out, w, n->left, in, f, err));
+        *out = !*out;
+        return STATUS_OK;
+    default:
+        TRY(fits(out, w, n->left, in, f, err));
+        return *out == (n->kind == NODE_AND) ? fits(out, w, n->right, in, f, err) : STATUS_OK;
+    }
+}
+
+enum status where_fits(bool *out,
+                       const struct where *w,
+                       struct ccdump_input *in,
+                       const struct ccdump_facts *f,
+                       struct error *err) {
+    return fits(out, w, w->count - 1, in, f, err);
+}

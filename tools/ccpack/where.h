@@ -1,0 +1,56 @@
+/*
+ * where: conditions on samples as a text, for example
+ *
+ *     shorter >= 256 and (image.zeta < 90% or caption ~ "red car") and not class = cat
+ *
+ *     expression : term { or term }            comparison : NAME OP VALUE
+ *     term       : factor { and factor }       OP         : < <= > >= = != ~
+ *     factor     : not factor | ( expression ) | comparison
+ *
+ * VALUE is a number; N%, the value below which N percent of the samples are; or a text, in quotes
+ * where it is not one word. A comparison with a number that a sample lacks (the size of an unknown
+ * picture, zeta of a sample that no step has seen) is false.
+ *
+ * Threading : single-owner.
+ * Ownership : an expression borrows its columns and owns the rest.
+ * Untrusted : the text.
+ */
+#ifndef TOOLS_CCPACK_WHERE_H
+#define TOOLS_CCPACK_WHERE_H
+
+#include "tools/ccdump/input.h"
+#include "tools/ccpack/columns.h"
+
+struct where; /* opaque */
+
+enum { WHERE_MAX_NODES = 256, WHERE_MAX_TEXT_BYTES = 4096 };
+
+/* The names that are no columns, for --help: two lines. */
+#define WHERE_FACTS                                                                                \
+    "numbers id, width, height, shorter, longer (sides in pixels), aspect (longer / shorter), "    \
+    "captions (their count), image_bytes and label; texts format, class, key, caption and hash"
+
+/* columns may be NULL: none. Returns OK, NOMEM, LIMIT (longer than above), USAGE (the message says
+ * at which character), or what columns_find returns. */
+enum status
+where_parse(struct where **out, const char *text, struct columns *columns, struct error *err);
+void where_destroy(struct where *w); /* accepts NULL */
+
+/* Whether any value is a percentage: then where_rank must come before where_fits. */
+bool where_has_ranks(const struct where *w);
+
+/* Takes the numbers of one sample for the percentages; after the last, where_rank_end. Returns OK
+ * or NOMEM. */
+enum status where_rank(struct where *w, const struct ccdump_facts *f, struct error *err);
+void where_rank_end(struct where *w);
+
+/* Whether the current sample of `in` fits. Facts and columns are tested where they stand; captions
+ * and keys are read only when what stands before them has not decided. Returns OK, IO, CORRUPT,
+ * LIMIT or NOMEM. */
+enum status where_fits(bool *out,
+                       const struct where *w,
+                       struct ccdump_input *in,
+                       const struct ccdump_facts *f,
+                       struct error *err);
+
+#endif
