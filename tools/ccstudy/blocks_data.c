@@ -116,7 +116,7 @@ enum status blocks_data_draw(struct blocks_data *out, uint64_t seed, struct erro
         s = take_part(&out->test, out, CLASSES * TEST_EACH, err);
     }
     if (s == STATUS_OK) {
-        rng_init(&r, seed, RNG_STUDY, CLASSES, 0);
+        rng_init(&r, seed, RNG_STUDY, 0, 0); /* steps of blocks_model have 1 and more */
         draw_rotation(rotation, &r);
         for (int i = 0; i < CLASSES * SIGNAL; i++) {
             means[i / SIGNAL][i % SIGNAL] = rng_normal(&r);
