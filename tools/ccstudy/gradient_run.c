@@ -156,6 +156,9 @@ static enum status mean_gradient(struct gradient_problem *p,
     for (size_t i = 0; i < GRADIENT_KINDS * n * dim; i++) {
         p->dx[i] = (float)(sum[i] / (double)steps);
     }
+    /* Every backward pass has a forward pass of its own: the encoder keeps one micro-batch. */
+    TRY_OR_FAIL(
+        s, gradient_net_forward(p->net, p->x, p->data->pixels, (int32_t)(GRADIENT_KINDS * n), err));
     TRY_OR_FAIL(s, gradient_net_backward(p->net, p->dx, p->data->pixels,
                                          (int32_t)(GRADIENT_KINDS * n), err));
     s = gradient_net_read(p->net, PARAM_GRAD, p->gradients[into], err);

@@ -102,9 +102,11 @@ struct setting {
     struct gradient_problem problem;
 };
 
-static void open_setting(struct setting *s, uint32_t n, uint32_t batch) {
+static void open_setting(struct setting *s, enum gradient_network network, uint32_t n) {
     struct error err = {0};
-    struct gradient_problem_options o = {.batch = batch, .tau = tau, .seed = 3};
+    struct gradient_problem_options o = {.batch = 4, .tau = tau, .seed = 3};
+    o.net.network = network;
+    o.net.norm = RESNET_NORM_NONE;
     optimizer_options_default(&o.net.optimizer);
     o.net.optimizer.kind = OPTIMIZER_SGDM;
     o.net.optimizer.momentum = 0.0;
@@ -129,14 +131,13 @@ static double squared(const float *v, int64_t count) {
 }
 
 /* A step of size h along the gradient lowers L by h |gradient|^2. */
-TEST(gradient_of_the_parameters_is_the_slope_of_the_loss) {
+static void check_slope(enum gradient_network network, uint32_t n, double h, double tolerance) {
     struct error err = {0};
     struct setting s;
     const float *gradient = NULL;
     double before = 0.0;
     double after = 0.0;
-    const double h = 0.002;
-    open_setting(&s, 40, 4);
+    open_setting(&s, network, n);
     const int64_t count = gradient_net_parameter_count(s.problem.net);
     assert_ok(gradient_problem_exact(&s.problem, &before, &gradient, GRADIENT_GLOBAL, &err), err);
     const double first = squared(gradient, count);
@@ -145,7 +146,26 @@ TEST(gradient_of_the_parameters_is_the_slope_of_the_loss) {
     const double last = squared(gradient, count);
     printf("slope %.6g, squared norms %.6g and %.6g\n", (before - after) / h, first, last);
     assert_true(first > 0.05);
-    check_near((before - after) / h / (0.5 * (first + last)), 1.0, 0.01);
+    check_near((before - after) / h / (0.5 * (first + last)), 1.0, tolerance);
+    close_setting(&s);
+}
+
+TEST(gradient_of_the_parameters_is_the_slope_of_the_loss) {
+    check_slope(GRADIENT_LINEAR, 40, 0.002, 0.01);
+    check_slope(GRADIENT_RESNET18, 20, 0.0005, 0.02);
+}
+
+/* 54 rows are two micro-batches of the encoder, the second smaller. */
+TEST(bias_of_a_resnet_is_measured_in_micro_batches) {
+    const struct gradient_method method = {.loss = "simclr"};
+    struct error err = {0};
+    struct setting s;
+    double once = 0.0;
+    double again = 0.0;
+    open_setting(&s, GRADIENT_RESNET18, 18);
+    assert_ok(gradient_bias(&once, &s.problem, &method, GRADIENT_GLOBAL, 40, &err), err);
+    assert_ok(gradient_bias(&again, &s.problem, &method, GRADIENT_GLOBAL, 40, &err), err);
+    assert_true(once > 0.0 && once == again);
     close_setting(&s);
 }
 
@@ -198,7 +218,7 @@ TEST(curves_begin_and_end_at_the_exact_gradient) {
     struct gradient_run run = {.method = &method, .lr = 0.01, .steps = 60, .points = 3};
     const float *gradient = NULL;
     double loss = 0.0;
-    open_setting(&s, 40, 4);
+    open_setting(&s, GRADIENT_LINEAR, 40);
     const int64_t count = gradient_net_parameter_count(s.problem.net);
     assert_ok(gradient_problem_exact(&s.problem, &loss, &gradient, GRADIENT_GLOBAL, &err), err);
     const double first = squared(gradient, count);
@@ -223,7 +243,7 @@ TEST(chains_that_encode_their_view_have_the_least_bias) {
     struct error err = {0};
     struct setting s;
     double bias[3];
-    open_setting(&s, 100, 4);
+    open_setting(&s, GRADIENT_LINEAR, 100);
     assert_ok(gradient_bias(&bias[0], &s.problem, &view, GRADIENT_GLOBAL, 4000, &err), err);
     assert_ok(gradient_bias(&bias[1], &s.problem, &plain, GRADIENT_GLOBAL, 4000, &err), err);
     assert_ok(gradient_bias(&bias[2], &s.problem, &batch, GRADIENT_GLOBAL, 4000, &err), err);
@@ -239,7 +259,7 @@ TEST(the_negative_cache_is_unbiased_for_its_own_objective) {
     struct error err = {0};
     struct setting s;
     double bias[2];
-    open_setting(&s, 40, 4);
+    open_setting(&s, GRADIENT_LINEAR, 40);
     assert_ok(gradient_bias(&bias[0], &s.problem, &cache, GRADIENT_UNAUGMENTED, 3000, &err), err);
     assert_ok(gradient_bias(&bias[1], &s.problem, &cache, GRADIENT_GLOBAL, 3000, &err), err);
     printf("squared bias: %.3g, for the global loss %.3g\n", bias[0], bias[1]);
