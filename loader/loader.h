@@ -153,6 +153,7 @@ struct loader_state {
     uint64_t filter; /* hash of the filter */
     uint64_t order;  /* order, block_count, block_window and positives in one number */
     uint64_t mix;    /* hash of the weights */
+    double pair_noise;
     /* For checks and their messages; 0: not stored. */
     uint32_t batch_count;
     uint32_t source_count;
@@ -178,6 +179,11 @@ struct loader_options {
      * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in
      * [1, LOADER_MAX_POSITIVES]; 1 */
     uint32_t positives;
+    /* Noisy pairs, as RINCE studies them: the probability, in [0, 1], that a sample has the
+     * captions of another live sample of its dataset. Drawn by (seed, sample id): which samples and
+     * whose captions stay the same in all epochs, and a higher rate only adds samples. A dataset of
+     * one live sample has no noise; of one that has grown, noisy samples have other captions; 0 */
+    double pair_noise;
     struct loader_filter filter; /* loader_filter_default() */
     bool drop_last;              /* omit a last batch of fewer than batch_count; true */
     uint64_t seed;               /* 0 */

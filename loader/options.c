@@ -58,6 +58,7 @@ enum status options_check(const struct loader_options *opt) {
     REQUIRE(opt->positives >= 1 && opt->positives <= LOADER_MAX_POSITIVES);
     REQUIRE(opt->batch_count % opt->positives == 0);
     REQUIRE(opt->positives == 1 || opt->views == 1);
+    REQUIRE(opt->pair_noise >= 0.0 && opt->pair_noise <= 1.0);
     REQUIRE(is_augment_kind(opt->augment));
     REQUIRE(opt->order <= LOADER_ORDER_BLOCK);
     REQUIRE(opt->block_count >= 1 && opt->block_count <= LOADER_MAX_BLOCK);

@@ -20,6 +20,7 @@
 struct sample_work {
     struct loader_options opt;
     struct augment_options augment;
+    const struct sources *sources;
     const struct tokenizer *tokenizer;
     struct image_decoder *decoder;
     struct caption_reader *captions[LOADER_MAX_SOURCES];
@@ -42,6 +43,7 @@ enum status sample_work_create(struct sample_work **out,
     }
     enum status s;
     w->opt = *opt;
+    w->sources = sources;
     w->tokenizer = tokenizer;
     augment_options_default(&w->augment, opt->augment);
     w->augment.size_px = (int32_t)opt->image_size_px;
@@ -182,6 +184,25 @@ static uint32_t draw_caption(struct rng *r, uint32_t count, uint32_t positive, u
     return k;
 }
 
+/* The sample whose captions `own` has: itself, or by pair_noise another one. */
+static enum status find_captions(const struct sample_work *w,
+                                 struct source_sample *out,
+                                 const struct source_sample *own,
+                                 struct error *err) {
+    const uint64_t live_count = sources_live_counts(w->sources)[own->source];
+    struct rng r;
+    *out = *own;
+    rng_init(&r, w->opt.seed, RNG_PAIR_NOISE, 0, own->sample.sample_id);
+    if (rng_uniform(&r) >= w->opt.pair_noise || live_count < 2) {
+        return STATUS_OK;
+    }
+    while (out->sample.sample_id == own->sample.sample_id) {
+        /* The bias of the remainder is below n / 2^64. */
+        TRY(sources_sample_at(w->sources, own->source, rng_u64(&r) % live_count, out, err));
+    }
+    return STATUS_OK;
+}
+
 enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
@@ -190,21 +211,22 @@ enum status sample_work_text(struct sample_work *w,
                              uint64_t epoch,
                              uint32_t positive,
                              struct error *err) {
-    const struct dataset_sample *sample = &source->sample;
     *out_text_id = LOADER_NO_TEXT;
     *out_length = 0;
     if (w->opt.captions == LOADER_CAPTIONS_NONE) {
         memset(out_row, 0, w->opt.max_tokens * sizeof(*out_row));
         return STATUS_OK;
     }
+    struct source_sample other;
+    TRY(find_captions(w, &other, source, err));
+    const struct dataset_sample *sample = &other.sample;
     struct shard_text text = {.data = "", .size_bytes = 0};
     if (sample->text_count > 0) {
         struct rng r;
-        rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, sample->sample_id);
+        rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, source->sample.sample_id);
         uint32_t k = draw_caption(&r, sample->text_count, positive, w->opt.positives);
         *out_text_id = sample->first_text_id + k;
-        if (use_cached(w, out_row, out_length, source->source,
-                       *out_text_id - source->text_offset)) {
+        if (use_cached(w, out_row, out_length, source->source, *out_text_id - other.text_offset)) {
             return STATUS_OK;
         }
         if (w->tokenizer != NULL) {

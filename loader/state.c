@@ -29,6 +29,7 @@ struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
         .filter = filter_hash(&p->opt.filter),
         .order = order_code(&p->opt),
         .mix = sources_mix_hash(p->sources),
+        .pair_noise = p->opt.pair_noise,
         .batch_count = p->opt.batch_count,
         .source_count = sources_count(p->sources),
     };
@@ -107,6 +108,11 @@ other_plan(const struct loader_state *state, const struct loader_state *own, str
     if (state->mix != own->mix) {
         return error_set(err, STATUS_MISMATCH,
                          "the saved position belongs to other weights of the datasets");
+    }
+    if (state->pair_noise != own->pair_noise) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position belongs to pairs with noise %g, the loader has %g",
+                         state->pair_noise, own->pair_noise);
     }
     if (state->order != own->order) {
         order_text(saved, sizeof(saved), state->order);

@@ -145,6 +145,11 @@ static const struct cli_option rows[] = {
     {"text-pool", 0, CLI_ENUM, FIELD(text_pool), .default_text = "first", .choices = pool_choices,
      .metavar = "KIND", .group = "Model",
      .help = "what stands for a caption: its first token, or the mean over its tokens"},
+    {"pair-noise", 0, CLI_DOUBLE, FIELD(pair_noise), .min = "0", .max = "1", .default_text = "0",
+     .metavar = "R", .group = "Model",
+     .help = "train on noisy pairs, as in RINCE: with this probability a sample has the "
+             "captions of another one of its dataset, the same in all epochs. --seed and the "
+             "sample's id decide; evaluation has no noise"},
     {"no-clean", 0, CLI_FLAG, FIELD(no_clean), .group = "Model",
      .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
@@ -414,6 +419,7 @@ enum status train_options_apply(struct trainer_options *t,
                                               .eps = o->adam_eps,
                                               .weight_decay = o->weight_decay,
                                               .clip_norm = o->clip_norm};
+    t->pair_noise = o->pair_noise;
     t->seed = o->seed;
     t->device = o->device;
     t->state = (enum trainer_state)o->state;
@@ -472,6 +478,7 @@ static const struct {
     {"preset", NULL, "a run's options are in RUN/config.json"},
     {"config", NULL, "a run's options are in RUN/config.json"},
     {"batch", NULL, "the place in the epoch is a number of batches"},
+    {"pair-noise", NULL, "the steps before met other pairs"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},
     {"init", NULL, "the run has weights of its own by now"},
     {"init-image", NULL, "the run has weights of its own by now"},

@@ -28,6 +28,7 @@ struct train_options {
     int text_pool, projection_bias, precision, captions, optimizer;
     double momentum, trust;
     bool no_clean;
+    double pair_noise;
     int augment, normalize;
 
     int loss_index; /* into loss_names */

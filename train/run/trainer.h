@@ -101,6 +101,7 @@ struct trainer_options {
                                `epochs` */
     bool warmup_plateau;    /* by stairs, see schedule_lr */
     struct optimizer_options optimizer;
+    double pair_noise; /* struct loader_options; not with TRAINER_VIEWS */
     uint64_t seed;
 
     const char *device;                   /* a name of device_open */

@@ -21,6 +21,7 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
                                  .epoch = p->epoch,
                                  .step = p->batch,
                                  .order = loader_state(t->loader).order, /* of the options */
+                                 .pair_noise = t->options.pair_noise,
                                  .mix = p->mix,
                                  .source_count = (uint32_t)p->source_count};
     for (uint32_t i = 0; i < place.source_count; i++) {

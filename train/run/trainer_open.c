@@ -108,6 +108,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                         : o->zeroshot != NULL    ? "--zeroshot"
                         : o->init_text != NULL   ? "--init-text"
                         : o->tokenizer != NULL   ? "--tokenizer"
+                        : o->pair_noise > 0.0    ? "--pair-noise"
                         : o->no_projection_bias  ? "--projection-bias off"
                                                  : NULL;
     return wrong == NULL
@@ -267,6 +268,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.image_size_px = o->image_size_px;
     lo.augment = o->augment;
     lo.seed = o->seed;
+    lo.pair_noise = o->pair_noise;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
     lo.positives = trainer_positives(o);

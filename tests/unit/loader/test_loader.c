@@ -303,6 +303,81 @@ TEST(rows_of_a_sample_have_crops_and_captions_of_their_own) {
     loader_close(l);
 }
 
+/* Whose caption each sample has in one epoch; LOADER_NO_SAMPLE where it has none. */
+static void find_owners(uint64_t owners[SAMPLES], struct loader *l) {
+    struct loader_batch b;
+    struct error err = {0};
+    assert_ok(loader_acquire(l, &b, &err), err);
+    assert_int_equal(b.count, SAMPLES);
+    for (uint32_t i = 0; i < b.count; i++) {
+        uint64_t *owner = &owners[b.sample_ids[i] / STEP];
+        *owner = LOADER_NO_SAMPLE;
+        for (uint64_t k = 0; k < SAMPLES && b.text_ids[i] != LOADER_NO_TEXT; k++) {
+            struct dataset_sample s;
+            assert_ok(dataset_sample_at(loader_dataset(l, 0), k, &s, &err), err);
+            if (b.text_ids[i] >= s.first_text_id &&
+                b.text_ids[i] - s.first_text_id < s.text_count) {
+                *owner = s.sample_id;
+            }
+        }
+    }
+    loader_release(l, &b);
+}
+
+TEST(noisy_pairs_are_the_same_in_every_epoch_on_any_ranks_and_threads) {
+    const char *dir = make_dataset_at("d", true);
+    uint64_t clean[SAMPLES];
+    uint64_t before[SAMPLES];
+    uint32_t noisy_count = 0;
+    for (int fifth = 0; fifth <= 5; fifth++) {
+        struct loader_options opt = batches_options(SAMPLES);
+        uint64_t whole[SAMPLES] = {0};
+        uint64_t divided[SAMPLES] = {0};
+        uint64_t owners[SAMPLES];
+        uint64_t again[SAMPLES];
+        opt.pair_noise = fifth / 5.0;
+        opt.epochs = 2;
+        struct loader *l = batches_open(dir, &opt);
+        find_owners(owners, l);
+        find_owners(again, l);
+        loader_close(l);
+        assert_memory_equal(again, owners, sizeof owners);
+        for (uint64_t i = 0; i < SAMPLES; i++) {
+            assert_true(fifth > 0 || owners[i] == i * STEP || owners[i] == LOADER_NO_SAMPLE);
+            assert_true(fifth < 5 || owners[i] != i * STEP);
+            clean[i] = fifth == 0 ? owners[i] : clean[i];
+            /* A higher rate keeps what a lower one has changed. */
+            assert_true(fifth == 0 || before[i] == clean[i] || owners[i] == before[i]);
+            noisy_count += owners[i] != clean[i];
+        }
+        memcpy(before, owners, sizeof before);
+        assert_int_equal(collect_epoch(whole, dir, opt, 1), SAMPLES);
+        opt.world = 3;
+        opt.threads = 1;
+        for (opt.rank = 0; opt.rank < 3; opt.rank++) {
+            (void)collect_epoch(divided, dir, opt, 1);
+        }
+        assert_memory_equal(divided, whole, sizeof whole);
+    }
+    /* Expected: 3 SAMPLES, less those that have no captions before and after. */
+    assert_true(noisy_count > 2 * SAMPLES && noisy_count < 4 * SAMPLES);
+}
+
+TEST(positions_of_other_noise_are_refused) {
+    const char *dir = make_dataset_at("d", true);
+    struct loader_options opt = batches_options(16);
+    struct error err = {0};
+    opt.pair_noise = 0.4;
+    struct loader *noisy = batches_open(dir, &opt);
+    const struct loader_state place = loader_state(noisy);
+    loader_close(noisy);
+    opt.pair_noise = 0.0;
+    struct loader *l = batches_open(dir, &opt);
+    assert_status(loader_seek(l, &place, &err), STATUS_MISMATCH, err);
+    assert_non_null(strstr(err.text, "pairs with noise 0.4, the loader has 0"));
+    loader_close(l);
+}
+
 TEST(without_a_tokenizer_tokens_are_zero) {
     const char *dir = make_dataset_at("d", false);
     struct loader_options opt = batches_options(50);

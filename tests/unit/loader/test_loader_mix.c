@@ -358,7 +358,8 @@ TEST(saved_position_of_another_run_is_refused_with_the_difference) {
     refuse(pair, 2, opt, &bad, "too far to count");
 
     /* A caller that stored the four numbers only. */
-    struct loader_state bare = {good.fingerprint, good.seed, 1, 2, 0, 0, 0, 0, 0, {{0, 0}}};
+    struct loader_state bare = {
+        .fingerprint = good.fingerprint, .seed = good.seed, .epoch = 1, .step = 2};
     opt.start = &bare;
     l = batches_open_mix(pair, 2, &opt);
     assert_int_equal(loader_state(l).epoch, 1);
