@@ -37,7 +37,8 @@ static void draw_claim(struct html_page *p, const struct gradient_study *g) {
         "the negative cache by two orders of magnitude.</p>"
         "<p>Measured here, %u pictures (%s), %llu steps of batches of %u, every method with its "
         "best step size: SimCLR ends at %.3g, EMC2 at %.3g if it encodes the view on which a chain "
-        "stands (%.1f times lower) and at %.3g if it encodes that sample un-augmented; SogCLR ends "
+        "stands (SimCLR's is %.1f times that) and at %.3g if it encodes that sample un-augmented; "
+        "SogCLR ends "
         "at %.3g with gamma 0.9, as in EMC2's code, and at %.3g with gamma 0.1.</p>",
         (unsigned)g->o.samples, g->o.data == NULL ? "generated" : "of a dataset",
         (unsigned long long)g->o.steps, (unsigned)g->o.batch, simclr, scaled(g, "emc2-view"),
@@ -100,8 +101,8 @@ static void draw_reason(struct html_page *p, const struct gradient_study *g) {
         g->o.shared.quick ? 2000 : 40000);
     html_markup(p,
                 "<li>SimCLR's is %.3g of its %.3g: the softmax of the batch is not that of all "
-                "samples.</li><li>EMC2 with the chain's view: %.3g of %.3g. The rest is noise, "
-                "because a few samples stand for the softmax. It falls with more and smaller "
+                "samples.</li><li>EMC2 with the chain's view: %.3g of %.3g. What is noise of it, "
+                "because a few samples stand for the softmax, falls with more and smaller "
                 "steps.</li>",
                 scaled_bias(g, "simclr"), scaled(g, "simclr"), scaled_bias(g, "emc2-view"),
                 scaled(g, "emc2-view"));
