@@ -224,6 +224,7 @@ own=$(cksum <out.images.npy)
 own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize cifar10)" = "$own" ] || fail "the checkpoint does not keep --normalize"
 [ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
+[ "$(embedded run-cifar --normalize none)" != "$own" ] || fail "--normalize none changes nothing"
 
 # Margins of two checkpoints: the accuracies are those of the linear probe.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json -t 1 -o studies >margin.json

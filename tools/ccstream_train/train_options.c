@@ -17,7 +17,7 @@ static const char *const task_choices[] = {"pair", "simclr", NULL};
 /* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
-static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
+static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", "none", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const switch_choices[] = {"on", "off", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
@@ -159,7 +159,8 @@ static const struct cli_option rows[] = {
              "colour jitter, grey, blur; auto: paper, with --task simclr simclr"},
     {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
      .metavar = "NAME", .group = "Model",
-     .help = "whose means and deviations pictures are brought to; the checkpoint keeps it"},
+     .help = "whose means and deviations pictures are brought to; none: pixels stay in [0, 1], as "
+             "in EMC2; the checkpoint keeps it"},
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
      .metavar = "N", .group = "Optimiser",
