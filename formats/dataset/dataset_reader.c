@@ -54,7 +54,8 @@ reader_of(struct dataset_reader *r, struct shard_reader **out, uint32_t shard, s
     }
     shard_reader_close(slot->reader);
     *slot = (struct open_shard){.shard = shard};
-    TRY(shard_reader_open(&slot->reader, r->dataset->fs, dataset_shard_path(r->dataset, shard), err));
+    TRY(shard_reader_open(&slot->reader, r->dataset->fs, dataset_shard_path(r->dataset, shard),
+                          err));
     slot->used = ++r->clock;
     *out = slot->reader;
     return STATUS_OK;

@@ -8,8 +8,8 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/rng.h"
-#include "tools/cli/npy.h"
 #include "tools/ccstudy/batch_model.h"
+#include "tools/cli/npy.h"
 
 enum { LATENT = 12, CLUSTERS = 96, DRAWN_WIDTH = 64, MAX_PAIRS = 1 << 20 };
 

@@ -6,9 +6,9 @@
 
 #include "formats/base/file_io.h"
 #include "tests/support/test.h"
-#include "tools/cli/npy.h"
 #include "tools/ccstudy/batch_cells.h"
 #include "tools/ccstudy/batch_model.h"
+#include "tools/cli/npy.h"
 
 /* ---- runs ---- */
 
