@@ -4,10 +4,10 @@
 #
 #   tests/bench/peers/run_peers.sh BIN WORK TAR...
 #
-# BIN contains ccpack and ccbench (a release build). WORK is a folder for the dataset, the unpacked JPEG
-# files, the Python environment and the results; existing ones are used again. Peers that pip cannot
-# install are named and omitted. By hand, on an otherwise idle machine.
-#   WORKERS=2 BATCH=128 SIZE=256 SECONDS_EACH=15 REPEATS=3 PEERS="torch webdataset dali ffcv"
+# BIN contains ccpack and ccbench (a release build), BIN/../python the Python package. WORK is a folder
+# for the dataset, the unpacked JPEG files, the Python environment and the results; existing ones are
+# used again. Peers that pip cannot install are named and omitted. By hand, on an otherwise idle machine.
+#   WORKERS=2 BATCH=128 SIZE=256 SECONDS_EACH=15 REPEATS=3 PEERS="python torch webdataset dali ffcv"
 set -eu
 [ $# -ge 3 ] || { sed -n '2,10p' "$0"; exit 64; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,7 +15,7 @@ bin=$1
 work=$2
 shift 2
 : "${WORKERS:=$(nproc)}" "${BATCH:=128}" "${SIZE:=256}" "${SECONDS_EACH:=15}" "${REPEATS:=3}"
-: "${PEERS:=torch webdataset dali ffcv}"
+: "${PEERS:=python torch webdataset dali ffcv}"
 mkdir -p "$work"
 python=$work/venv/bin/python
 
@@ -66,6 +66,9 @@ print(json.dumps({"peer": "ccstream", "version": r["engine"], "images": r["pairs
 }
 for i in $(seq "$REPEATS"); do
     ccstream
+    if has python && install torch torch torchvision pillow numpy; then
+        PYTHONPATH=$bin/../python run peer_ccstream.py "$work/data"
+    fi
     if has torch && install torch torch torchvision pillow numpy; then
         run peer_torch.py "$work/jpg" --decode pillow
         run peer_torch.py "$work/jpg" --decode torchvision
