@@ -11,6 +11,24 @@
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
 #include "formats/shard/shard_reader_internal.h"
+#include "formats/shard/shard_writer.h"
+
+struct shard_sample shard_sample_of(const struct sample_view *v) {
+    return (struct shard_sample){
+        .sample_id = v->record.sample_id,
+        .key = v->key,
+        .image = v->image,
+        .image_bytes = v->image_bytes,
+        .format = v->record.format,
+        .width_px = v->record.width_px,
+        .height_px = v->record.height_px,
+        .flags = v->record.flags,
+        .label = v->record.label,
+        .captions = v->captions,
+        .caption_count = v->caption_count,
+        .json = v->json,
+    };
+}
 
 enum status shard_sample_bad(const struct shard_reader *r,
                              const struct shard_record *record,

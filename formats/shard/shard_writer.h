@@ -63,6 +63,12 @@ struct shard_frame {
 
 void shard_frame_fini(struct shard_frame *f); /* accepts an all-zero one */
 
+struct sample_view; /* formats/shard/shard_reader.h */
+
+/* A sample that was read, to be written again with the same id and bytes. Borrows what the view
+ * borrows. */
+struct shard_sample shard_sample_of(const struct sample_view *v);
+
 /* The sample's tar members as every container holds them: `out` becomes headers, bodies and
  * padding, a multiple of 512 bytes, without the end of the archive. Returns OK, INVALID (the key),
  * CORRUPT (a text is not UTF-8), LIMIT or NOMEM. */

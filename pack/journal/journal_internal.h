@@ -19,7 +19,7 @@
 
 enum { PACK_JOURNAL_VERSION = 2, PACK_JOURNAL_MAX_BYTES = 512 << 20 };
 
-/* The kind of a journal that nothing resumes from: of a pack_writer. It tells which files in the
+/* The kind of a journal that nothing resumes from: of a pack_writer. It shows which files in the
  * directory are the writer's. */
 #define PACK_JOURNAL_WRITE "write"
 

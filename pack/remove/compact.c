@@ -60,20 +60,7 @@ static enum status copy_sample(struct compact *c,
                                struct error *err) {
     struct sample_view v;
     TRY(shard_reader_get(reader, i, &v, err));
-    const struct shard_sample sample = {
-        .sample_id = v.record.sample_id,
-        .key = v.key,
-        .image = v.image,
-        .image_bytes = v.image_bytes,
-        .format = v.record.format,
-        .width_px = v.record.width_px,
-        .height_px = v.record.height_px,
-        .flags = v.record.flags,
-        .label = v.record.label,
-        .captions = v.captions,
-        .caption_count = v.caption_count,
-        .json = v.json,
-    };
+    const struct shard_sample sample = shard_sample_of(&v);
     TRY(shard_frame_build(c->builder, &c->frame, &sample, err));
     return shard_writer_add(w, &c->frame, err);
 }

@@ -75,20 +75,7 @@ static enum status copy_sample(struct subset *x,
                                struct error *err) {
     struct sample_view v;
     TRY(dataset_reader_get(x->reader, sample, &v, err));
-    const struct shard_sample copy = {
-        .sample_id = v.record.sample_id,
-        .key = v.key,
-        .image = v.image,
-        .image_bytes = v.image_bytes,
-        .format = v.record.format,
-        .width_px = v.record.width_px,
-        .height_px = v.record.height_px,
-        .flags = v.record.flags,
-        .label = v.record.label,
-        .captions = v.captions,
-        .caption_count = v.caption_count,
-        .json = v.json,
-    };
+    const struct shard_sample copy = shard_sample_of(&v);
     TRY(shard_frame_build(x->builder, &x->frame, &copy, err));
     if (!shard_writer_fits(w, &x->frame)) {
         return error_set(err, STATUS_LIMIT,

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Curation: a run's own numbers choose the samples of a new dataset, on which it goes on.
+# Curation: a run's own numbers choose the samples of a new dataset, on which it continues.
 set -eu
 
 fail() {
@@ -31,7 +31,7 @@ both=$(count --where 'text.zeta < 75% and score >= 50%' --state run --score scor
 "$BIN/ccpack" subset data --where 'text.zeta >= 75%' --state run -o popular -q
 "$BIN/ccdump" ls popular --json | sed 's/.*"id":\([0-9]*\),.*/\1/' | cmp - most.txt || fail "the most popular samples are others"
 
-# The run goes on with what was chosen, with the state of these samples.
+# The run continues with what was chosen, with the state of these samples.
 "$BIN/ccpack" subset data --where 'text.zeta < 75%' --state run -o rare -q
 "$BIN/ccdump" verify rare >/dev/null
 cp -r run longer

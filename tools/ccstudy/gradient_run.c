@@ -236,13 +236,13 @@ static enum status train_to(struct gradient_problem *p,
                             double seconds,
                             struct error *err) {
     const int64_t begun = clock_now_ns();
-    uint64_t told = from;
+    uint64_t reported = from;
     for (uint64_t step = from; step < point->step; step++) {
         TRY(train_step(p, e, run, step, err));
         if (progress->advance != NULL &&
-            (step + 1 - told >= ADVANCE_STEPS || step + 1 == point->step)) {
-            TRY(progress->advance(progress->cookie, (double)(step + 1 - told), err));
-            told = step + 1;
+            (step + 1 - reported >= ADVANCE_STEPS || step + 1 == point->step)) {
+            TRY(progress->advance(progress->cookie, (double)(step + 1 - reported), err));
+            reported = step + 1;
         }
     }
     point->seconds = seconds + 1e-9 * (double)(clock_now_ns() - begun);

@@ -49,8 +49,8 @@ void feature_cache_put(struct feature_cache *c, uint64_t id, const float *featur
 /* For each of the anchors (R, dim), R <= max_anchors, the id of one sample: j with probability
  * proportional to exp(<anchor, feature of j> / tau) among all but own_ids[i] (R), by the Gumbel-max
  * trick; SAMPLE_STATE_NO_ID where there is none. A function of the features, the anchor and (seed,
- * step, own id, stream); stream, 0 or 1, tells anchors of one id apart: images and texts, or first
- * and second views. Returns OK, INVALID or what the device returns. */
+ * step, own id, stream); stream, 0 or 1, distinguishes anchors of one id: images and texts, or
+ * first and second views. Returns OK, INVALID or what the device returns. */
 enum status feature_cache_draw(struct feature_cache *c,
                                uint64_t *out,
                                const struct tensor *anchors,
