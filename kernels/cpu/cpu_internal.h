@@ -29,8 +29,9 @@ enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struc
 enum { PARALLEL_MIN_COUNT = 16384 };
 
 /* Compiled for wider vectors too; the best one is chosen when the program starts: before the thread
- * sanitizer has started, which the choice would call. */
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+ * sanitizer has started, which the choice would call. Other files do not find what clang 14 makes.
+ */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define CPU_CLONES
