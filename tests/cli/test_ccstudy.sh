@@ -123,3 +123,29 @@ lines out.txt 19
 echo 'clip 8' >>whole.cells
 expect 65 "$BIN/ccstudy" batch --cells whole.cells
 has err.txt 'line 74'
+
+# ---- noise: recall falls with the share of wrong pairs for every loss; the row of clip is what others are compared with
+expect 0 "$BIN/ccstudy" noise --quick --json -o studies
+cmp out.txt studies/noise.json || fail "--json is not what the file has"
+mv out.txt first.txt
+hasnt first.txt 'null'
+tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    "loss" in v { name = v["loss"] " " v["q"]; rows++
+        if (v["noise"] == 0) clean = v["recall"]
+        else if (v["recall"] > clean - 5 || v["recall"] > before || (v["lost"] - clean + v["recall"]) ^ 2 > 1e-12) { print; exit 1 }
+        if (v["loss"] == "clip") { clip[v["noise"]] = v["recall"] }
+        if ((v["over_clip"] - v["recall"] + clip[v["noise"]]) ^ 2 > 1e-12) { print; exit 1 }
+        before = v["recall"] }
+    END { if (rows != 15) exit 1 }' || fail "rows of noise: $(cat first.txt)"
+[ "$(grep -o '<svg' studies/noise.html | wc -l)" = 2 ] || fail "figures of noise"
+hasnt studies/noise.html 'nan'
+hasnt studies/noise.html 'http'
+expect 0 "$BIN/ccstudy" noise --quick --json
+cmp first.txt out.txt || fail "the same seed, other numbers"
+for other in "--seed 1" "--batch 64" "--lr 0.01" "--hidden 16" "--dim 32" "--epochs 3" "--held-out 100" "--pairs 700"; do
+    expect 0 "$BIN/ccstudy" noise --quick --json $other
+    sed 's/.*"rows"//' first.txt >first.rows
+    sed 's/.*"rows"//' out.txt | cmp -s - first.rows && fail "noise $other: the same numbers"
+done
+expect 0 "$BIN/ccstudy" noise --quick
+lines out.txt 16

@@ -146,7 +146,7 @@ run_cell(struct study_batch *s, const struct batch_cell *setting, struct error *
                                        .hidden = (int64_t)s->o.hidden,
                                        .dim = (int64_t)s->o.dim,
                                        .seed = s->o.shared.seed * 1000 + cell.seed};
-    TRY(batch_train(&cell, &s->features, &how, s->dev, advance, s, err));
+    TRY(batch_train_cell(&cell, &s->features, &how, s->dev, advance, s, err));
     TRY(batch_cells_add(&s->result.cells, &cell, err));
     return s->path[0] != '\0' ? batch_cells_write(&s->result.cells, s->path, err) : STATUS_OK;
 }

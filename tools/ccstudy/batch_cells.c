@@ -236,6 +236,14 @@ static struct batch_mean sum_mean(const struct sum *s) {
                                s->count > 1.0 ? sqrt(variance / (s->count - 1.0)) : (double)NAN};
 }
 
+struct batch_mean batch_mean_of(const double *values, size_t count) {
+    struct sum s = {0};
+    for (size_t i = 0; i < count; i++) {
+        sum_add(&s, values[i]);
+    }
+    return sum_mean(&s);
+}
+
 static void fill_row(struct batch_row *row,
                      const struct batch_cells *c,
                      enum batch_method method,

@@ -94,6 +94,7 @@ const struct batch_cell *batch_cells_fitted(const struct batch_cells *c,
 struct batch_mean {
     double mean, error;
 };
+struct batch_mean batch_mean_of(const double *values, size_t count);
 
 enum { BATCH_MAX_BATCHES = 16, BATCH_MAX_TAUS = 16 };
 

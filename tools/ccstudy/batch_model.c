@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/rng.h"
 #include "train/eval/objective.h"
 #include "train/eval/retrieval.h"
-#include "train/loss/loss.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/schedule.h"
 
@@ -42,6 +42,7 @@ struct head {
 struct model {
     const struct batch_features *f;
     const struct batch_training *how;
+    int64_t *text_image; /* (train_count): the image whose texts each training image has */
     struct device *dev;
     struct params *params;
     struct head heads[SIDES];
@@ -142,8 +143,9 @@ static void fill_batch(struct model *m,
     for (uint32_t i = 0; i < batch; i++) {
         const uint64_t id = permutation_at(order, place + i);
         const int64_t image = f->order[2 * f->held_out_count + (int64_t)id];
-        const int64_t first = f->first_text[image];
-        const uint64_t texts = (uint64_t)(f->first_text[image + 1] - first);
+        const int64_t owner = m->text_image[id];
+        const int64_t first = f->first_text[owner];
+        const uint64_t texts = (uint64_t)(f->first_text[owner + 1] - first);
         const int64_t text = first + (int64_t)((epoch + id) % texts);
         m->ids[i] = id;
         put_row(m->heads[0].at[0], f->images, image, i, f->image_width);
@@ -189,22 +191,22 @@ static enum status one_step(struct model *m,
 }
 
 static enum status run_epochs(struct model *m,
-                              const struct batch_cell *c,
+                              uint32_t batch,
                               const struct rates *r,
                               enum status (*advance)(void *, double, struct error *),
                               void *cookie,
                               struct error *err) {
-    const uint64_t per_epoch = (uint64_t)m->f->train_count / c->batch;
+    const uint64_t per_epoch = (uint64_t)m->f->train_count / batch;
     struct permutation order;
     for (uint64_t step = 0; step < r->model.total_steps; step++) {
         const uint64_t epoch = step / per_epoch;
         if (step % per_epoch == 0) {
             permutation_init(&order, (uint64_t)m->f->train_count, m->how->seed, epoch);
         }
-        fill_batch(m, &order, epoch, step % per_epoch * c->batch, c->batch);
-        TRY(one_step(m, r, step, epoch, c->batch, err));
+        fill_batch(m, &order, epoch, step % per_epoch * batch, batch);
+        TRY(one_step(m, r, step, epoch, batch, err));
         if ((step + 1) % ADVANCE_STEPS == 0 || step + 1 == r->model.total_steps) {
-            TRY(advance(cookie, (double)(step % ADVANCE_STEPS + 1) * c->batch, err));
+            TRY(advance(cookie, (double)(step % ADVANCE_STEPS + 1) * batch, err));
         }
     }
     return STATUS_OK;
@@ -336,13 +338,32 @@ static enum status head_add(struct model *m, struct head *h, int64_t width, stru
     return take(m, &h->dout, BATCH_LARGEST, m->how->dim, err);
 }
 
-static enum status open(struct model *m, const struct batch_cell *c, struct error *err) {
-    struct loss_options options;
+/* As the loader's: by (seed, id) alone. */
+static enum status draw_texts(struct model *m, double pair_noise, struct error *err) {
+    const uint64_t count = (uint64_t)m->f->train_count;
+    const int64_t *images = m->f->order + 2 * m->f->held_out_count;
+    m->text_image = calloc(count, sizeof *m->text_image);
+    if (m->text_image == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %llu pairs",
+                         (unsigned long long)count);
+    }
+    for (uint64_t id = 0; id < count; id++) {
+        uint64_t from = id;
+        struct rng r;
+        rng_init(&r, m->how->seed, RNG_PAIR_NOISE, 0, id);
+        if (rng_uniform(&r) < pair_noise) {
+            do {
+                from = rng_below(&r, (uint32_t)count);
+            } while (from == id);
+        }
+        m->text_image[id] = images[from];
+    }
+    return STATUS_OK;
+}
+
+static enum status open(struct model *m, const struct batch_setting *s, struct error *err) {
     void *values;
-    loss_options_default(&options);
-    options.name = methods[c->method].loss;
-    options.tau = c->tau;
-    options.gamma = c->gamma;
+    TRY(draw_texts(m, s->pair_noise, err));
     TRY(params_create(&m->params, err));
     TRY(params_set_prefix(m->params, "image.", err));
     TRY(head_add(m, &m->heads[0], m->f->image_width, err));
@@ -355,7 +376,7 @@ static enum status open(struct model *m, const struct batch_cell *c, struct erro
     TRY(m->dev->ops->alloc(m->dev, sizeof *m->values, &values, err));
     m->values = values;
     TRY(sample_state_create(&m->state, (uint64_t)m->f->train_count, NULL, err));
-    return loss_create(&m->loss, &options, m->state, (uint64_t)m->f->train_count, c->batch, err);
+    return loss_create(&m->loss, &s->loss, m->state, (uint64_t)m->f->train_count, s->batch, err);
 }
 
 static void fini(struct model *m) {
@@ -378,32 +399,56 @@ static void fini(struct model *m) {
     loss_destroy(m->loss);
     sample_state_destroy(m->state);
     params_destroy(m->params);
+    free(m->text_image);
 }
 
-enum status batch_train(struct batch_cell *cell,
+enum status batch_train(struct batch_outcome *out,
+                        const struct batch_setting *setting,
                         const struct batch_features *f,
                         const struct batch_training *how,
                         struct device *dev,
                         enum status (*advance)(void *cookie, double pairs, struct error *err),
                         void *cookie,
                         struct error *err) {
-    REQUIRE(cell->batch >= 2 && cell->batch <= BATCH_LARGEST && how->epochs >= 1);
+    REQUIRE(setting->batch >= 2 && setting->batch <= BATCH_LARGEST && how->epochs >= 1);
     struct model m = {.f = f, .how = how, .dev = dev};
-    const uint64_t steps = how->epochs * ((uint64_t)f->train_count / cell->batch);
-    struct rates r = {
-        .model = {.peak_lr = cell->rate, .warmup_steps = steps / WARMUP_PART, .total_steps = steps},
-        .zeta = methods[cell->method].zeta_lr,
-        .frozen_steps = steps / FREEZE_PART};
+    const uint64_t steps = how->epochs * ((uint64_t)f->train_count / setting->batch);
+    struct rates r = {.model = {.peak_lr = setting->rate,
+                                .warmup_steps = steps / WARMUP_PART,
+                                .total_steps = steps},
+                      .zeta = setting->zeta_lr,
+                      .frozen_steps = steps / FREEZE_PART};
     if (r.zeta == LOSS_AUTO) {
         r.zeta = schedule_zeta_auto_lr(r.frozen_steps, steps);
     }
     enum status s;
-    TRY_OR_FAIL(s, open(&m, cell, err));
-    TRY_OR_FAIL(s, run_epochs(&m, cell, &r, advance, cookie, err));
-    TRY_OR_FAIL(s, measure(&cell->test, &m, f->order, err));
-    TRY_OR_FAIL(s, measure(&cell->validation, &m, f->order + f->held_out_count, err));
-    s = measure_gcl(&cell->gcl, &m, cell->tau, err);
+    TRY_OR_FAIL(s, open(&m, setting, err));
+    TRY_OR_FAIL(s, run_epochs(&m, setting->batch, &r, advance, cookie, err));
+    TRY_OR_FAIL(s, measure(&out->test, &m, f->order, err));
+    TRY_OR_FAIL(s, measure(&out->validation, &m, f->order + f->held_out_count, err));
+    s = measure_gcl(&out->gcl, &m, setting->loss.tau, err);
 fail:
     fini(&m);
     return s;
+}
+
+enum status batch_train_cell(struct batch_cell *cell,
+                             const struct batch_features *f,
+                             const struct batch_training *how,
+                             struct device *dev,
+                             enum status (*advance)(void *cookie, double pairs, struct error *err),
+                             void *cookie,
+                             struct error *err) {
+    struct batch_outcome out = {0};
+    struct batch_setting setting = {
+        .zeta_lr = methods[cell->method].zeta_lr, .batch = cell->batch, .rate = cell->rate};
+    loss_options_default(&setting.loss);
+    setting.loss.name = methods[cell->method].loss;
+    setting.loss.tau = cell->tau;
+    setting.loss.gamma = cell->gamma;
+    TRY(batch_train(&out, &setting, f, how, dev, advance, cookie, err));
+    cell->validation = out.validation;
+    cell->test = out.test;
+    cell->gcl = out.gcl;
+    return STATUS_OK;
 }

@@ -16,6 +16,7 @@
 #include "formats/base/status.h"
 #include "kernels/ops.h"
 #include "tools/ccstudy/batch_cells.h"
+#include "train/loss/loss.h"
 
 enum {
     BATCH_LARGEST = 128, /* of the batches; training pairs are a multiple of it */
@@ -60,17 +61,41 @@ struct batch_training {
     uint64_t seed;
 };
 
-/* Trains heads in the cell's setting, with a caption of each image that changes from epoch to
- * epoch, and fills its recalls and gcl. AdamW with weight decay 0.02, cosine rate after 5 % of
- * warm-up; zeta is frozen for a sixth of the epochs. `advance` is called with the number of pairs
- * seen since its last call. Returns OK, NOMEM, CORRUPT (not finite), what the device returns, or
- * what `advance` returns. */
-enum status batch_train(struct batch_cell *cell,
+struct batch_setting {
+    struct loss_options loss;
+    double zeta_lr;    /* peak rate; LOSS_AUTO: as far as on CC3M; 0: the loss has no zeta */
+    uint32_t batch;    /* [2, BATCH_LARGEST] */
+    double rate;       /* peak learning rate */
+    double pair_noise; /* [0, 1]: share of training images with the texts of another one */
+};
+
+struct batch_outcome {
+    struct batch_recall validation, test;
+    double gcl; /* the global loss at loss.tau over the training pairs as they belong together */
+};
+
+/* Trains heads with a caption of each image that changes from epoch to epoch, and measures them.
+ * AdamW with weight decay 0.02, cosine rate after 5 % of warm-up; zeta is frozen for a sixth of the
+ * epochs. Which images are noisy, and whose texts they have, is drawn by (seed, training image), as
+ * by the loader: a higher share keeps the noise of a lower one. `advance` is called with the number
+ * of pairs seen since its last call. Returns OK, NOMEM, CORRUPT (not finite), what the device and
+ * loss_create return, or what `advance` returns. */
+enum status batch_train(struct batch_outcome *out,
+                        const struct batch_setting *setting,
                         const struct batch_features *f,
                         const struct batch_training *how,
                         struct device *dev,
                         enum status (*advance)(void *cookie, double pairs, struct error *err),
                         void *cookie,
                         struct error *err);
+
+/* The same in a cell's setting; fills its recalls and gcl. */
+enum status batch_train_cell(struct batch_cell *cell,
+                             const struct batch_features *f,
+                             const struct batch_training *how,
+                             struct device *dev,
+                             enum status (*advance)(void *cookie, double pairs, struct error *err),
+                             void *cookie,
+                             struct error *err);
 
 #endif

@@ -11,5 +11,6 @@ int ccstudy_zeta(int argc, char **argv);
 int ccstudy_gradient(int argc, char **argv);
 int ccstudy_margin(int argc, char **argv);
 int ccstudy_blocks(int argc, char **argv);
+int ccstudy_noise(int argc, char **argv);
 
 #endif

@@ -108,7 +108,7 @@ static const struct foreign command_owners[] = {
     {"merge index tokenizer subset remove compact", {"ccpack"}},
     {"retrieval zeroshot debias linear knn mean embed score objective", {"ccstream-eval"}},
     {"loader decode ops step", {"ccbench"}},
-    {"toy zeta margin chains gradient blocks batch", {"ccstudy"}},
+    {"toy zeta margin chains gradient blocks batch noise", {"ccstudy"}},
 };
 
 /* What other tools call commands. */

@@ -173,7 +173,7 @@ train(enum batch_method method, uint32_t batch, int64_t hidden, uint64_t seed) {
     assert_ok(batch_features_draw(&f, 512, 1, &err), err);
     assert_ok(batch_features_divide(&f, 100, 1, &err), err);
     assert_int_equal(f.train_count, 256);
-    assert_ok(batch_train(&cell, &f, &how, dev, nothing, &pairs, &err), err);
+    assert_ok(batch_train_cell(&cell, &f, &how, dev, nothing, &pairs, &err), err);
     assert_true(pairs == 6.0 * 256.0); /* whatever the batch */
     batch_features_fini(&f);
     device_close(dev);
@@ -206,4 +206,37 @@ TEST(a_seed_repeats_every_number) {
     const struct batch_cell c = train(BATCH_NUCLR_AUTO, 32, 0, 8);
     assert_memory_equal(&a.test, &b.test, sizeof a.test);
     assert_true(a.gcl == b.gcl && a.gcl != c.gcl);
+}
+
+/* ---- noise ---- */
+
+static double train_noisy(const char *name, double noise) {
+    struct error err = {0};
+    struct device *dev;
+    struct batch_features f;
+    double pairs = 0.0;
+    struct batch_outcome out = {0};
+    struct batch_setting setting = {.batch = 128, .rate = 0.01, .pair_noise = noise};
+    const struct batch_training how = {.epochs = 12, .dim = 32, .seed = 1};
+    loss_options_default(&setting.loss);
+    setting.loss.name = name;
+    setting.loss.tau = 0.2;
+    setting.loss.q = 0.5;
+    assert_ok(device_open(&dev, "cpu", 1, &err), err);
+    assert_ok(batch_features_draw(&f, 1100, 1, &err), err);
+    assert_ok(batch_features_divide(&f, 100, 1, &err), err);
+    assert_ok(batch_train(&out, &setting, &f, &how, dev, nothing, &pairs, &err), err);
+    batch_features_fini(&f);
+    device_close(dev);
+    printf("%s, noise %g: test %.2f\n", name, noise, batch_recall_mean(&out.test));
+    return batch_recall_mean(&out.test);
+}
+
+TEST(recall_falls_with_the_share_of_wrong_pairs_and_less_with_rince) {
+    const double clip[] = {train_noisy("clip", 0.0), train_noisy("clip", 0.4),
+                           train_noisy("clip", 1.0)};
+    const double rince = train_noisy("rince", 0.4);
+    assert_true(clip[0] > clip[1] + 5.0 && clip[1] > clip[2] + 5.0);
+    assert_true(clip[2] < 10.0); /* chance: 5 */
+    assert_true(rince > clip[1]);
 }
