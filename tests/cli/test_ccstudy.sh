@@ -18,6 +18,9 @@ cmp -s first.txt out.txt && fail "another seed, the same numbers"
 page=studies/new/toy.html
 [ "$(grep -o '<svg' $page | wc -l)" = 10 ] || fail "figures of toy"
 [ "$(grep -o 'role="img" aria-label="[^"]' $page | wc -l)" = 10 ] || fail "figures without words"
+for n in 25 50 100 200 400; do
+    [ "$(grep -o ">$n</text>" $page | wc -l)" = 4 ] || fail "n = $n is a point of four figures, and no label"
+done
 hasnt $page 'nan'
 hasnt $page 'http'
 

@@ -252,7 +252,7 @@ static void draw_numbers(struct html_page *p, const struct batch_result *r) {
             } else {
                 draw_mean(p, &row->over_clip);
             }
-            html_markup(p, "<td>%g<td>%g", row->tuned->tau, row->tuned->rate);
+            html_markup(p, "<td>%g<td>%.3g", row->tuned->tau, row->tuned->rate);
             html_markup(p, m == BATCH_CLIP ? "<td></tr>" : "<td>%g</tr>", row->tuned->gamma);
         }
     }

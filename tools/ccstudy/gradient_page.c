@@ -144,7 +144,7 @@ static void draw_numbers(struct html_page *p, const struct gradient_study *g) {
         }
         const struct gradient_point *end = gradient_end(c);
         html_markup(p,
-                    "<td>%g<td>%.4f<td>%.3g<td>%.3g<td>%.3g<td>%.2f<td>%.3g<td>%.3g<td>%.1f</tr>",
+                    "<td>%g<td>%.4f<td>%.3g<td>%.3g<td>%.3g<td>%.2f<td>%.3g<td>%.3g<td>%.2g</tr>",
                     c->lr, end->loss, c->norm2[GRADIENT_GLOBAL], gradient_scaled_norm2(c),
                     gradient_scaled_bias2(c), end->length, c->norm2[GRADIENT_WITH_OWN],
                     c->norm2[GRADIENT_UNAUGMENTED], end->seconds);

@@ -189,11 +189,13 @@ static void draw_published(struct html_page *p) {
 /* What each loss has at the largest share, and how much it lost. */
 static void draw_ends(struct html_page *p, const struct noise_result *r) {
     const size_t last = r->noise_count - 1;
-    html_markup(p, "<p>Measured here with a share of %g, recall and what was lost to noise: ",
+    html_markup(p,
+                "<p>Measured here with a share of %g, recall in percent and how much of it was "
+                "lost to noise: ",
                 r->rows[last].noise);
     for (size_t i = last; i < r->row_count; i += r->noise_count) {
         char name[32];
-        html_markup(p, "%s%s %.2f and %.2f", i > last ? "; " : "", name_of(name, &r->rows[i]),
+        html_markup(p, "%s%s: %.2f, %.2f lost", i > last ? "; " : "", name_of(name, &r->rows[i]),
                     mean_of(r, i, KIND_RECALL).mean, mean_of(r, i, KIND_LOST).mean);
     }
     html_markup(p, ".</p>");

@@ -78,7 +78,7 @@ static void tick_linear(struct axis *a) {
     }
 }
 
-/* Some room around the data, and ticks. */
+/* Some room around the data. */
 static void finish_axis(struct axis *a) {
     if (!(a->high > a->low)) { /* no point, or one */
         const double at = isfinite(a->low) ? a->low : 0.0;
@@ -88,7 +88,32 @@ static void finish_axis(struct axis *a) {
     const double margin = 0.04 * (a->high - a->low);
     a->low -= margin;
     a->high += margin;
+}
+
+static void tick(struct axis *a) {
     (a->is_log ? tick_log : tick_linear)(a);
+}
+
+/* Of a logarithmic axis with few points, which are apart, as those of a sweep: their values.
+ * Otherwise none. */
+static void tick_points(struct axis *a, const struct chart *c) {
+    static const double apart = 0.08; /* of the axis: room for a label */
+    for (size_t k = 0; k < c->series_count && a->is_log; k++) {
+        for (size_t i = 0; i < c->series[k].count; i++) {
+            const double value = c->series[k].x[i];
+            double nearest = HUGE_VAL;
+            for (int t = 0; t < a->tick_count && value > 0.0; t++) {
+                nearest = fmin(nearest, fabs(log10(a->ticks[t] / value)));
+            }
+            if (nearest > 1e-9 * (a->high - a->low)) {
+                if (nearest < apart * (a->high - a->low) || a->tick_count == MAX_TICKS) {
+                    a->tick_count = 0;
+                    return;
+                }
+                add_tick(a, value);
+            }
+        }
+    }
 }
 
 static void begin_figure(struct html_page *p, const char *title, int height) {
@@ -135,22 +160,24 @@ draw_ticks(struct html_page *p, const struct axis *x, const struct axis *y, bool
     }
 }
 
-/* Square, circle, triangle, diamond. */
+enum { MARK_KINDS = 6, MARK_CIRCLE = 1 };
+
+/* Square, circle, triangle, diamond, triangle upside down, hourglass. */
 static void draw_mark(struct html_page *p, double x, double y, size_t kind) {
-    if (kind % 4 == 1) {
+    if (kind % MARK_KINDS == MARK_CIRCLE) {
         html_markup(p, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\"", x, y);
         return;
     }
     static const struct {
         double x, y;
-    } corners[][4] = {{{-4, -4}, {4, -4}, {4, 4}, {-4, 4}},
-                      {{0, 0}, {0, 0}, {0, 0}, {0, 0}},
-                      {{0, -5.5}, {5, 4}, {-5, 4}, {0, -5.5}},
-                      {{0, -5.5}, {5.5, 0}, {0, 5.5}, {-5.5, 0}}};
+    } corners[][4] = {
+        {{-4, -4}, {4, -4}, {4, 4}, {-4, 4}},    {{0, 0}, {0, 0}, {0, 0}, {0, 0}},
+        {{0, -5.5}, {5, 4}, {-5, 4}, {0, -5.5}}, {{0, -5.5}, {5.5, 0}, {0, 5.5}, {-5.5, 0}},
+        {{0, 5.5}, {5, -4}, {-5, -4}, {0, 5.5}}, {{-5, -5}, {5, -5}, {-5, 5}, {5, 5}}};
     html_markup(p, "<path d=\"");
     for (int i = 0; i < 4; i++) {
-        html_markup(p, "%c%.1f %.1f", i == 0 ? 'M' : 'L', x + corners[kind % 4][i].x,
-                    y + corners[kind % 4][i].y);
+        html_markup(p, "%c%.1f %.1f", i == 0 ? 'M' : 'L', x + corners[kind % MARK_KINDS][i].x,
+                    y + corners[kind % MARK_KINDS][i].y);
     }
     html_markup(p, "Z\"");
 }
@@ -169,7 +196,7 @@ static void draw_point(struct html_page *p,
     } else {
         html_markup(p, ": %.6g at %.6g", s->y[i], s->x[i]);
     }
-    html_markup(p, "</title></%s>", k % 4 == 1 ? "circle" : "path");
+    html_markup(p, "</title></%s>", k % MARK_KINDS == MARK_CIRCLE ? "circle" : "path");
 }
 
 static void draw_error(struct html_page *p,
@@ -252,6 +279,11 @@ void chart_lines(struct html_page *p, const struct chart *c) {
     }
     finish_axis(&x);
     finish_axis(&y);
+    tick_points(&x, c);
+    if (x.tick_count == 0) {
+        tick(&x);
+    }
+    tick(&y);
     x.from = LEFT;
     x.to = WIDTH - RIGHT;
     y.from = top + HEIGHT - BOTTOM;
@@ -286,7 +318,8 @@ static void draw_cell(struct html_page *p, double x, double y, double w, double 
     int rgb[3];
     colour_of(share, rgb);
     html_markup(p,
-                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.2f\" "
+                "<rect shape-rendering=\"crispEdges\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" "
+                "height=\"%.2f\" "
                 "fill=\"#%02x%02x%02x\"/>",
                 x, y, w, h, (unsigned)rgb[0], (unsigned)rgb[1], (unsigned)rgb[2]);
 }
