@@ -227,7 +227,7 @@ own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize none)" != "$own" ] || fail "--normalize none changes nothing"
 
 # Margins of two checkpoints: the accuracies are those of the linear probe.
-"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json -t 1 -o studies >margin.json
+"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 -o studies >margin.json
 grep -q '"train_accuracy":[0-9]' margin.json || fail "margin: $(cat margin.json)"
 cmp margin.json studies/margin.json || fail "margin: --json is not what the file has"
 grep -q "\"checkpoint\":\"run\",\"accuracy\":$(sed -n 's/^{"top1":\([0-9.]*\),.*/\1/p' linear.json)," margin.json ||
@@ -236,8 +236,12 @@ grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"kv_margin":-?1,"kv_
 tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0-9.e-]*\).*/\1 \2/p' |
     awk '$1 > 0 && $2 > 0 { rows++ } END { exit rows != 2 }' || fail "margin: $(cat margin.json)"
 [ "$(grep -o '<svg' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
-# A classifier that learns longer fits better.
-"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json -t 1 --epochs 200 >longer.json
+# A classifier that learns longer fits better; one that does not fit learns twice as long, anew, while --steps allow it.
+"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 --epochs 256 >longer.json
+"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 100 -t 1 --steps 256 >doubled.json
+cmp longer.json doubled.json || fail "margin --fit: $(cat longer.json doubled.json)"
+"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 1 -t 1 >fits.json
+cmp margin.json fits.json || fail "margin --fit 1: $(cat margin.json fits.json)"
 trained() { grep -o '"train_accuracy":[0-9.]*' "$1" | head -n 1 | cut -d: -f2; }
 above "$(trained longer.json)" "$(trained margin.json)" || fail "margin --epochs: $(cat margin.json longer.json)"
 code=0

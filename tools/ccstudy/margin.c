@@ -23,7 +23,8 @@ struct options {
     struct eval_options eval; /* first: rows of ccstream-eval fill it */
     struct study_options shared;
     const char *train;
-    uint64_t epochs;
+    uint64_t epochs, steps;
+    double fit;
 };
 
 static const struct cli_option rows[] = {
@@ -31,7 +32,14 @@ static const struct cli_option rows[] = {
     {"train", 0, CLI_STRING, CLI_FIELD(struct options, train), .metavar = "DIR", .required = true,
      .help = "dataset with labels that the classifier learns from and margins are measured on"},
     {"epochs", 'e', CLI_U64, CLI_FIELD(struct options, epochs), .min = "1", .max = "100000",
-     .default_text = "32", .metavar = "N", .help = "epochs of the classifier over --train"},
+     .default_text = "32", .metavar = "N",
+     .help = "epochs of the classifier over --train; twice as many as long as it does not fit"},
+    {"fit", 0, CLI_DOUBLE, CLI_FIELD(struct options, fit), .min = "0", .max = "100",
+     .default_text = "90", .metavar = "PERCENT",
+     .help = "share of --train that a classifier that fits has right; 0: --epochs, fit or not"},
+    {"steps", 0, CLI_U64, CLI_FIELD(struct options, steps), .min = "1", .max = "10000000",
+     .default_text = "20000", .metavar = "N",
+     .help = "most steps of 512 images of a classifier that does not fit yet"},
     EVAL_TRANSFORM_ROW("crop"),
     STUDY_OPTIONS(struct options, shared),
 };
@@ -44,13 +52,17 @@ static const struct cli_program program = {
     .purpose = "k-variance normalised margins of checkpoints against their test accuracy",
     .usage =
         (const char *const[]){"CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]", NULL},
-    .examples = (const char *const[]){"ccstudy margin runs/a runs/b runs/c --train cifar10 --data "
+    .examples = (const char *const[]){"ccstream-train --data cifar10 --out runs/a --task simclr "
+                                      "--loss simclr --keep 100 && ccstudy margin "
+                                      "runs/a/checkpoints/*.safetensors --train cifar10 --data "
                                       "cifar10-test -o studies",
                                       NULL},
     .notes =
         (const char *const[]){
             "Of every checkpoint the linear probe of ccstream-eval is trained on the image tower's "
-            "output. A training image's margin rho is its class's score less the best wrong one, g "
+            "output, anew with twice the epochs until it has --fit percent of --train right or "
+            "would exceed --steps. A training image's margin rho is its class's score less the "
+            "best wrong one, g "
             "the norm of its gradient in the features. kV-margin: rho / E[Var Lip] over classes, "
             "Var the Wasserstein-1 distance between two disjoint halves of a class (by exact "
             "assignment), Lip its largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin and "
@@ -61,10 +73,10 @@ static const struct cli_program program = {
             "--data, over the checkpoints.",
             "Normalisation presupposes a classifier that fits: a negative median margin, as where "
             "less than half of --train is right, comes nearer to 0 the less concentrated classes "
-            "are. More --epochs help.",
-            "--json: rows of checkpoint, accuracy and train_accuracy in percent, margin, "
-            "gn_margin, kv_margin, "
-            "kv_gn_margin, variance and lipschitz (means over classes); rank_correlation of each "
+            "are. More --steps help.",
+            "--json: rows of checkpoint, accuracy and train_accuracy in percent, epochs of the "
+            "classifier, margin, gn_margin, kv_margin, kv_gn_margin, variance and lipschitz (means "
+            "over classes); rank_correlation of each "
             "margin, null where it does not differ.",
             NULL},
     CLI_OPTIONS(rows),
@@ -82,6 +94,7 @@ struct row {
     const char *checkpoint; /* the argument */
     double accuracy;        /* in percent, on --data */
     double train_accuracy;  /* on --train */
+    int32_t epochs;         /* of the classifier */
     struct margin_result margins;
 };
 
@@ -120,6 +133,51 @@ static enum status side_open(struct side *s,
     return STATUS_OK;
 }
 
+/* A classifier of `epochs` epochs, and its accuracy on the training images. */
+static enum status train_classifier(struct row *row,
+                                    float *weight,
+                                    float *bias,
+                                    struct eval *e,
+                                    const struct side *train,
+                                    int32_t class_count,
+                                    const struct options *o,
+                                    struct error *err) {
+    struct probe_options how;
+    struct classify_result result = {0};
+    probe_options_default(&how);
+    how.epochs = row->epochs;
+    how.seed = o->shared.seed;
+    how.should_stop = cli_interrupted_callback;
+    TRY(probe_train(weight, bias, NULL, e->dev, &train->set, class_count, &how, err));
+    TRY(classify_by_vectors(&result, e->dev, &train->set, weight, bias, class_count, err));
+    row->train_accuracy = result.top1;
+    classify_result_fini(&result);
+    return STATUS_OK;
+}
+
+/* The shortest classifier that fits, of --epochs times a power of two. Each is trained anew: its
+ * learning rate falls to 0 at its end. */
+static enum status fit_classifier(struct row *row,
+                                  float *weight,
+                                  float *bias,
+                                  struct eval *e,
+                                  const struct side *train,
+                                  int32_t class_count,
+                                  const struct options *o,
+                                  struct error *err) {
+    struct probe_options usual;
+    probe_options_default(&usual);
+    const uint64_t batch = (uint64_t)usual.batch_count;
+    const uint64_t steps_each = ((uint64_t)train->set.count + batch - 1) / batch;
+    row->epochs = (int32_t)o->epochs;
+    TRY(train_classifier(row, weight, bias, e, train, class_count, o, err));
+    while (row->train_accuracy < o->fit && 2 * (uint64_t)row->epochs * steps_each <= o->steps) {
+        row->epochs *= 2;
+        TRY(train_classifier(row, weight, bias, e, train, class_count, o, err));
+    }
+    return STATUS_OK;
+}
+
 /* Trains the classifier, and takes its margins and its accuracy. */
 static enum status judge(struct row *row,
                          struct eval *e,
@@ -128,7 +186,6 @@ static enum status judge(struct row *row,
                          int32_t class_count,
                          const struct options *o,
                          struct error *err) {
-    struct probe_options how;
     struct classify_result result = {0};
     float *weight = calloc((size_t)class_count, (size_t)train->set.dim * sizeof *weight);
     float *bias = calloc((size_t)class_count, sizeof *bias);
@@ -137,19 +194,11 @@ static enum status judge(struct row *row,
         s = error_set(err, STATUS_NOMEM, "no memory for %d classes", (int)class_count);
         goto fail;
     }
-    probe_options_default(&how);
-    how.epochs = (int32_t)o->epochs;
-    how.seed = o->shared.seed;
-    how.should_stop = cli_interrupted_callback;
     const struct margin_classifier f = {weight, bias, class_count};
-    TRY_OR_FAIL(s, probe_train(weight, bias, NULL, e->dev, &train->set, class_count, &how, err));
+    TRY_OR_FAIL(s, fit_classifier(row, weight, bias, e, train, class_count, o, err));
     TRY_OR_FAIL(s,
                 classify_by_vectors(&result, e->dev, &test->set, weight, bias, class_count, err));
     row->accuracy = result.top1;
-    classify_result_fini(&result);
-    TRY_OR_FAIL(s,
-                classify_by_vectors(&result, e->dev, &train->set, weight, bias, class_count, err));
-    row->train_accuracy = result.top1;
     s = margin_measure(&row->margins, &train->set, &f, o->shared.quick ? 1 : SUBSETS,
                        o->shared.seed, err);
 fail:
@@ -229,6 +278,7 @@ static void write_json(struct json_writer *w, const void *result) {
         json_string(w, "checkpoint", r->checkpoint);
         json_double(w, "accuracy", r->accuracy);
         json_double(w, "train_accuracy", r->train_accuracy);
+        json_i64(w, "epochs", r->epochs);
         for (int kind = 0; kind < MARGIN_KINDS; kind++) {
             json_double(w, keys[kind], r->margins.median[kind]);
         }
@@ -254,22 +304,22 @@ static size_t count_negative(const struct study_margin *m) {
 }
 
 static void print_table(const struct study_margin *m) {
-    printf("%-32s %9s %12s %12s %12s %12s\n", "checkpoint", "accuracy", names[0], names[1],
-           names[2], names[3]);
+    printf("%-40s %9s %9s %6s %12s %12s %12s %12s\n", "checkpoint", "accuracy", "train", "epochs",
+           names[0], names[1], names[2], names[3]);
     for (size_t i = 0; i < m->row_count; i++) {
         const struct row *r = &m->rows[i];
         const double *v = r->margins.median;
-        printf("%-32.80s %7.2f %% %12.5g %12.5g %12.5g %12.5g\n", r->checkpoint, r->accuracy, v[0],
-               v[1], v[2], v[3]);
+        printf("%-40.80s %7.2f %% %7.2f %% %6d %12.5g %12.5g %12.5g %12.5g\n", r->checkpoint,
+               r->accuracy, r->train_accuracy, (int)r->epochs, v[0], v[1], v[2], v[3]);
     }
     const double *c = m->rank_correlation;
     if (count_negative(m) > 0) {
         printf("the median margin is negative for %zu of %zu checkpoints: the classifier does not "
                "fit; "
-               "more --epochs help\n",
+               "more --steps help\n",
                count_negative(m), m->row_count);
     }
-    printf("%-42s %12.3f %12.3f %12.3f %12.3f\n", "rank correlation with accuracy", c[0], c[1],
+    printf("%-67s %12.3f %12.3f %12.3f %12.3f\n", "rank correlation with accuracy", c[0], c[1],
            c[2], c[3]);
 }
 
@@ -298,7 +348,7 @@ static void draw_margin(struct html_page *p, const struct study_margin *m, int k
 
 static void draw_table(struct html_page *p, const struct study_margin *m) {
     html_markup(p, "<h2>Numbers</h2><div class=\"scroll\"><table><tr><th>checkpoint<th>accuracy"
-                   "<th>on training images");
+                   "<th>on training images<th>epochs");
     for (int kind = 0; kind < MARGIN_KINDS; kind++) {
         html_markup(p, "<th>%s", names[kind]);
     }
@@ -307,7 +357,8 @@ static void draw_table(struct html_page *p, const struct study_margin *m) {
         const struct row *r = &m->rows[i];
         html_markup(p, "<tr><td>");
         html_text(p, r->checkpoint, strlen(r->checkpoint));
-        html_markup(p, "<td>%.2f %%<td>%.2f %%", r->accuracy, r->train_accuracy);
+        html_markup(p, "<td>%.2f %%<td>%.2f %%<td>%d", r->accuracy, r->train_accuracy,
+                    (int)r->epochs);
         for (int kind = 0; kind < MARGIN_KINDS; kind++) {
             html_markup(p, "<td>%.5g", r->margins.median[kind]);
         }
@@ -345,7 +396,7 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
         html_markup(p,
                     "<p>The median margin of %zu checkpoints is negative: their classifiers do "
                     "not fit the training images, and dividing by k-variance then favours "
-                    "classes that are less concentrated. More --epochs help.</p>",
+                    "classes that are less concentrated. More --steps help.</p>",
                     count_negative(m));
     }
     html_markup(p, "<div class=\"wide\">");
