@@ -143,12 +143,31 @@ tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i <
 [ "$(grep -o '<svg' studies/noise.html | wc -l)" = 2 ] || fail "figures of noise"
 hasnt studies/noise.html 'nan'
 hasnt studies/noise.html 'http'
-expect 0 "$BIN/ccstudy" noise --quick --json
+small="--quick --json --pairs 512 --held-out 128 --epochs 2"
+expect 0 "$BIN/ccstudy" noise $small
+mv out.txt first.txt
+expect 0 "$BIN/ccstudy" noise $small
 cmp first.txt out.txt || fail "the same seed, other numbers"
-for other in "--seed 1" "--batch 64" "--lr 0.01" "--hidden 16" "--dim 32" "--epochs 3" "--held-out 100" "--pairs 700"; do
-    expect 0 "$BIN/ccstudy" noise --quick --json $other
-    sed 's/.*"rows"//' first.txt >first.rows
+sed 's/.*"rows"//' first.txt >first.rows
+for other in "--seed 1" "--batch 64" "--lr 0.01" "--hidden 16" "--dim 32" "--epochs 3" "--held-out 120" "--pairs 640"; do
+    expect 0 "$BIN/ccstudy" noise $small $other
     sed 's/.*"rows"//' out.txt | cmp -s - first.rows && fail "noise $other: the same numbers"
 done
-expect 0 "$BIN/ccstudy" noise --quick
+expect 0 "$BIN/ccstudy" noise --quick --epochs 2
 lines out.txt 16
+
+# ---- margin: without checkpoints, of towers trained here; classifiers fit, and k-variance ranks better than the margin alone
+expect 0 "$BIN/ccstudy" margin --quick --json -o studies
+cmp out.txt studies/margin.json || fail "--json is not what the file has"
+tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    "train_accuracy" in v { rows++; if (v["train_accuracy"] < 90 || v["kv_margin"] <= 0) { print; exit 1 } }
+    "kv_gn_margin" in v && !("train_accuracy" in v) { ranked = v["kv_gn_margin"] > v["margin"] + 0.1 }
+    END { exit !(rows == 8 && ranked) }' || fail "margin of towers: $(cat out.txt)"
+[ "$(grep -o '<svg' studies/margin.html | wc -l)" = 4 ] || fail "figures of margin"
+hasnt studies/margin.html 'nan'
+expect 0 "$BIN/ccstudy" margin --quick --json --fit 0 --epochs 2
+mv out.txt first.txt
+expect 0 "$BIN/ccstudy" margin --quick --json --fit 0 --epochs 2 --seed 1
+cmp -s first.txt out.txt && fail "another seed, the same numbers"
+expect 0 "$BIN/ccstudy" margin --quick --json --fit 0 --epochs 2
+cmp first.txt out.txt || fail "the same seed, other numbers"

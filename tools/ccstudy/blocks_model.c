@@ -12,7 +12,13 @@
 #include "train/model/params.h"
 #include "train/optim/optimizer.h"
 
-enum { HIDDEN = 256, EMBED = 32, DRAWS = 10, MEASURED_BATCHES = 64, MEASURED_BLOCKS = 32 };
+enum {
+    HIDDEN = BLOCKS_HIDDEN,
+    EMBED = 32,
+    DRAWS = 10,
+    MEASURED_BATCHES = 64,
+    MEASURED_BLOCKS = 32
+};
 
 const int32_t BLOCKS_SIZE[BLOCKS_SIZES] = {1, 2, 5, BLOCKS_LARGEST};
 
@@ -245,18 +251,22 @@ train(struct model *m, const struct blocks_setting *setting, uint64_t step, stru
 
 /* ---- measures ---- */
 
-/* Embeddings of all points of a part: (count, EMBED). */
-static enum status
-embed(struct model *m, float *out, const struct blocks_part *part, struct error *err) {
+/* A layer of all points of a part, in rows of `layer`: its hidden units or the embeddings. */
+static enum status layer_of(struct model *m,
+                            float *out,
+                            const struct tensor *layer,
+                            const struct blocks_part *part,
+                            struct error *err) {
     for (int64_t from = 0; from < part->count; from += m->max_rows) {
         const int64_t left = part->count - from;
         const int64_t rows = left < m->max_rows ? left : m->max_rows;
         const struct tensor in = rows_of(&m->in, 0, rows);
-        const struct tensor z = rows_of(&m->z, 0, rows);
+        const struct tensor at = rows_of(layer, 0, rows);
         TRY(m->dev->ops->upload(m->dev, in.data, part->rows + from * m->data->dim,
                                 tensor_size_bytes(&in), err));
         TRY(forward(m, rows, err));
-        TRY(m->dev->ops->download(m->dev, out + from * EMBED, z.data, tensor_size_bytes(&z), err));
+        TRY(m->dev->ops->download(m->dev, out + from * layer->shape[1], at.data,
+                                  tensor_size_bytes(&at), err));
     }
     return STATUS_OK;
 }
@@ -336,10 +346,10 @@ measure(struct blocks_result *out, struct model *m, uint64_t seed, struct error 
                         ? STATUS_OK
                         : error_set(err, STATUS_NOMEM, "out of memory");
     if (s == STATUS_OK) {
-        s = embed(m, test, &d->test, err);
+        s = layer_of(m, test, &m->z, &d->test, err);
     }
     if (s == STATUS_OK) {
-        s = embed(m, learned, &d->train, err);
+        s = layer_of(m, learned, &m->z, &d->train, err);
     }
     if (s == STATUS_OK) {
         struct classify_set test_set = blocks_set(d, &d->test);
@@ -358,26 +368,52 @@ measure(struct blocks_result *out, struct model *m, uint64_t seed, struct error 
     return s;
 }
 
+static enum status train_all(struct model *m,
+                             const struct blocks_setting *setting,
+                             enum status (*advance)(void *, double, struct error *),
+                             void *cookie,
+                             struct error *err) {
+    const struct block_options *o = &setting->loss;
+    const int64_t n = o->blocks > MEASURED_BLOCKS ? o->blocks : MEASURED_BLOCKS;
+    TRY(model_open(m, n * (BLOCKS_LARGEST + 1), n * n * BLOCKS_LARGEST, setting->seed, err));
+    for (int64_t step = 0; step < setting->steps; step++) {
+        TRY(train(m, setting, (uint64_t)step, err));
+        if (advance != NULL) {
+            TRY(advance(cookie, (double)(o->blocks * (o->size + 1)), err));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status blocks_run(struct blocks_result *out,
                        const struct blocks_data *data,
                        const struct blocks_setting *setting,
                        enum status (*advance)(void *cookie, double points, struct error *err),
                        void *cookie,
                        struct error *err) {
-    const struct block_options *o = &setting->loss;
-    REQUIRE(o->size >= 1 && o->size <= BLOCKS_LARGEST);
-    const int64_t n = o->blocks > MEASURED_BLOCKS ? o->blocks : MEASURED_BLOCKS;
+    REQUIRE(setting->loss.size >= 1 && setting->loss.size <= BLOCKS_LARGEST);
     struct model m = {.data = data};
-    enum status s =
-        model_open(&m, n * (BLOCKS_LARGEST + 1), n * n * BLOCKS_LARGEST, setting->seed, err);
-    for (int64_t step = 0; step < setting->steps && s == STATUS_OK; step++) {
-        s = train(&m, setting, (uint64_t)step, err);
-        if (s == STATUS_OK && advance != NULL) {
-            s = advance(cookie, (double)(o->blocks * (o->size + 1)), err);
-        }
-    }
+    enum status s = train_all(&m, setting, advance, cookie, err);
     if (s == STATUS_OK) {
         s = measure(out, &m, setting->seed, err);
+    }
+    model_close(&m);
+    return s;
+}
+
+enum status blocks_hidden(float *train_rows,
+                          float *test_rows,
+                          const struct blocks_data *data,
+                          const struct blocks_setting *setting,
+                          struct error *err) {
+    REQUIRE(setting->loss.size >= 1 && setting->loss.size <= BLOCKS_LARGEST);
+    struct model m = {.data = data};
+    enum status s = train_all(&m, setting, NULL, NULL, err);
+    if (s == STATUS_OK) {
+        s = layer_of(&m, train_rows, &m.h, &data->train, err);
+    }
+    if (s == STATUS_OK) {
+        s = layer_of(&m, test_rows, &m.h, &data->test, err);
     }
     model_close(&m);
     return s;

@@ -22,7 +22,7 @@
 #include "train/loss/block.h"
 
 /* Sizes of blocks with which losses are measured. */
-enum { BLOCKS_SIZES = 4, BLOCKS_LARGEST = 10, BLOCKS_SHOTS = 5 };
+enum { BLOCKS_SIZES = 4, BLOCKS_LARGEST = 10, BLOCKS_SHOTS = 5, BLOCKS_HIDDEN = 256 };
 extern const int32_t BLOCKS_SIZE[BLOCKS_SIZES]; /* 1, 2, 5, 10 */
 
 struct blocks_setting {
@@ -48,5 +48,13 @@ enum status blocks_run(struct blocks_result *out,
                        enum status (*advance)(void *cookie, double points, struct error *err),
                        void *cookie,
                        struct error *err);
+
+/* Trains the same tower, and gives its hidden units of both parts: rows of BLOCKS_HIDDEN. Returns
+ * OK, NOMEM, CORRUPT or what the device returns. */
+enum status blocks_hidden(float *train_rows,
+                          float *test_rows,
+                          const struct blocks_data *data,
+                          const struct blocks_setting *setting,
+                          struct error *err);
 
 #endif

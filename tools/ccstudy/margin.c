@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstudy/blocks_model.h"
 #include "tools/ccstudy/ccstudy_internal.h"
 #include "tools/ccstudy/correlation.h"
 #include "tools/ccstudy/margin_model.h"
@@ -28,8 +29,9 @@ struct options {
 };
 
 static const struct cli_option rows[] = {
-    EVAL_DATA_ROW("dataset with labels that checkpoints are judged by"),
-    {"train", 0, CLI_STRING, CLI_FIELD(struct options, train), .metavar = "DIR", .required = true,
+    {"data", 'd', CLI_STRING, CLI_FIELD(struct options, eval.data), .metavar = "DIR",
+     .help = "dataset with labels that checkpoints are judged by"},
+    {"train", 0, CLI_STRING, CLI_FIELD(struct options, train), .metavar = "DIR",
      .help = "dataset with labels that the classifier learns from and margins are measured on"},
     {"epochs", 'e', CLI_U64, CLI_FIELD(struct options, epochs), .min = "1", .max = "100000",
      .default_text = "32", .metavar = "N",
@@ -50,9 +52,10 @@ static const struct cli_rows tables[] = {{eval_option_rows, EVAL_OPTION_COUNT - 
 static const struct cli_program program = {
     .name = "ccstudy margin",
     .purpose = "k-variance normalised margins of checkpoints against their test accuracy",
-    .usage =
-        (const char *const[]){"CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]", NULL},
-    .examples = (const char *const[]){"ccstream-train --data cifar10 --out runs/a --task simclr "
+    .usage = (const char *const[]){"CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]",
+                                   "[-o DIR] [options]", NULL},
+    .examples = (const char *const[]){"ccstudy margin -o studies",
+                                      "ccstream-train --data cifar10 --out runs/a --task simclr "
                                       "--loss simclr --keep 100 && ccstudy margin "
                                       "runs/a/checkpoints/*.safetensors --train cifar10 --data "
                                       "cifar10-test -o studies",
@@ -74,14 +77,19 @@ static const struct cli_program program = {
             "Normalisation presupposes a classifier that fits: a negative median margin, as where "
             "less than half of --train is right, comes nearer to 0 the less concentrated classes "
             "are. More --steps help.",
-            "--json: rows of checkpoint, accuracy and train_accuracy in percent, epochs of the "
+            "Without checkpoints: towers of ccstudy blocks, trained here on its mixture of 20 "
+            "Gaussians with blocks of 1, 2, 5 and 10 and for 25 to 1,600 steps, with --quick for "
+            "50 and 800; classifiers of their hidden units learn from its 1,000 training points "
+            "and are judged by 2,000 "
+            "others.",
+            "--json: train and data; rows of checkpoint, accuracy and train_accuracy in percent, "
+            "epochs of the "
             "classifier, margin, gn_margin, kv_margin, kv_gn_margin, variance and lipschitz (means "
             "over classes); rank_correlation of each "
             "margin, null where it does not differ.",
             NULL},
     CLI_OPTIONS(rows),
     .shared = tables,
-    .min_arguments = 2,
     .max_arguments = MAX_CHECKPOINTS,
 };
 
@@ -91,15 +99,16 @@ static const char *const names[MARGIN_KINDS] = {"margin", "GN-margin", "kV-margi
 /* ---- the experiment ---- */
 
 struct row {
-    const char *checkpoint; /* the argument */
-    double accuracy;        /* in percent, on --data */
-    double train_accuracy;  /* on --train */
-    int32_t epochs;         /* of the classifier */
+    char checkpoint[PATH_MAX_BYTES]; /* the argument, or what was trained here */
+    double accuracy;                 /* in percent, on --data */
+    double train_accuracy;           /* on --train */
+    int32_t epochs;                  /* of the classifier */
     struct margin_result margins;
 };
 
 struct study_margin {
     const char *train, *data;
+    bool towers; /* without checkpoints */
     struct row *rows;
     size_t row_count;
     double rank_correlation[MARGIN_KINDS];
@@ -137,8 +146,8 @@ static enum status side_open(struct side *s,
 static enum status train_classifier(struct row *row,
                                     float *weight,
                                     float *bias,
-                                    struct eval *e,
-                                    const struct side *train,
+                                    struct device *dev,
+                                    const struct classify_set *train,
                                     int32_t class_count,
                                     const struct options *o,
                                     struct error *err) {
@@ -148,8 +157,8 @@ static enum status train_classifier(struct row *row,
     how.epochs = row->epochs;
     how.seed = o->shared.seed;
     how.should_stop = cli_interrupted_callback;
-    TRY(probe_train(weight, bias, NULL, e->dev, &train->set, class_count, &how, err));
-    TRY(classify_by_vectors(&result, e->dev, &train->set, weight, bias, class_count, err));
+    TRY(probe_train(weight, bias, NULL, dev, train, class_count, &how, err));
+    TRY(classify_by_vectors(&result, dev, train, weight, bias, class_count, err));
     row->train_accuracy = result.top1;
     classify_result_fini(&result);
     return STATUS_OK;
@@ -160,34 +169,34 @@ static enum status train_classifier(struct row *row,
 static enum status fit_classifier(struct row *row,
                                   float *weight,
                                   float *bias,
-                                  struct eval *e,
-                                  const struct side *train,
+                                  struct device *dev,
+                                  const struct classify_set *train,
                                   int32_t class_count,
                                   const struct options *o,
                                   struct error *err) {
     struct probe_options usual;
     probe_options_default(&usual);
     const uint64_t batch = (uint64_t)usual.batch_count;
-    const uint64_t steps_each = ((uint64_t)train->set.count + batch - 1) / batch;
+    const uint64_t steps_each = ((uint64_t)train->count + batch - 1) / batch;
     row->epochs = (int32_t)o->epochs;
-    TRY(train_classifier(row, weight, bias, e, train, class_count, o, err));
+    TRY(train_classifier(row, weight, bias, dev, train, class_count, o, err));
     while (row->train_accuracy < o->fit && 2 * (uint64_t)row->epochs * steps_each <= o->steps) {
         row->epochs *= 2;
-        TRY(train_classifier(row, weight, bias, e, train, class_count, o, err));
+        TRY(train_classifier(row, weight, bias, dev, train, class_count, o, err));
     }
     return STATUS_OK;
 }
 
 /* Trains the classifier, and takes its margins and its accuracy. */
 static enum status judge(struct row *row,
-                         struct eval *e,
-                         const struct side *train,
-                         const struct side *test,
+                         struct device *dev,
+                         const struct classify_set *train,
+                         const struct classify_set *test,
                          int32_t class_count,
                          const struct options *o,
                          struct error *err) {
     struct classify_result result = {0};
-    float *weight = calloc((size_t)class_count, (size_t)train->set.dim * sizeof *weight);
+    float *weight = calloc((size_t)class_count, (size_t)train->dim * sizeof *weight);
     float *bias = calloc((size_t)class_count, sizeof *bias);
     enum status s;
     if (weight == NULL || bias == NULL) {
@@ -195,12 +204,11 @@ static enum status judge(struct row *row,
         goto fail;
     }
     const struct margin_classifier f = {weight, bias, class_count};
-    TRY_OR_FAIL(s, fit_classifier(row, weight, bias, e, train, class_count, o, err));
-    TRY_OR_FAIL(s,
-                classify_by_vectors(&result, e->dev, &test->set, weight, bias, class_count, err));
+    TRY_OR_FAIL(s, fit_classifier(row, weight, bias, dev, train, class_count, o, err));
+    TRY_OR_FAIL(s, classify_by_vectors(&result, dev, test, weight, bias, class_count, err));
     row->accuracy = result.top1;
-    s = margin_measure(&row->margins, &train->set, &f, o->shared.quick ? 1 : SUBSETS,
-                       o->shared.seed, err);
+    s = margin_measure(&row->margins, train, &f, o->shared.quick ? 1 : SUBSETS, o->shared.seed,
+                       err);
 fail:
     classify_result_fini(&result);
     free(weight);
@@ -225,13 +233,75 @@ static enum status measure(struct row *row, const struct options *o, struct erro
         goto fail;
     }
     eval_map_labels(test.e.labels, test.e.images_count, &test.classes, &train.classes);
-    s = judge(row, &e, &train, &test, class_count, o, err);
+    s = judge(row, e.dev, &train.set, &test.set, class_count, o, err);
 fail:
     side_fini(&train);
     side_fini(&test);
     eval_close(&e);
     return s;
 }
+
+/* ---- without checkpoints ---- */
+
+enum { TOWER_BLOCKS = 32, TOWER_NEGATIVES = 4 };
+static const double tower_lr = 0.0003; /* all as in ccstudy blocks */
+
+static const int64_t full_steps[] = {25, 50, 100, 200, 400, 800, 1600};
+static const int64_t quick_steps[] = {50, 800};
+
+static size_t tower_count(bool quick) {
+    return BLOCKS_SIZES * (quick ? CLI_COUNT(quick_steps) : CLI_COUNT(full_steps));
+}
+
+/* Trains tower `index`, which has weights and draws of its own, and judges its hidden units. */
+static enum status measure_tower(struct row *row,
+                                 const struct blocks_data *data,
+                                 size_t index,
+                                 struct device *dev,
+                                 const struct options *o,
+                                 struct error *err) {
+    const int64_t *steps = o->shared.quick ? quick_steps : full_steps;
+    const struct blocks_setting setting = {.loss = {.blocks = TOWER_BLOCKS,
+                                                    .size = BLOCKS_SIZE[index % BLOCKS_SIZES],
+                                                    .negatives = TOWER_NEGATIVES},
+                                           .steps = steps[index / BLOCKS_SIZES],
+                                           .lr = tower_lr,
+                                           .seed = o->shared.seed * MAX_CHECKPOINTS + index};
+    struct classify_set train = blocks_set(data, &data->train);
+    struct classify_set test = blocks_set(data, &data->test);
+    float *x = calloc((size_t)(train.count + test.count), BLOCKS_HIDDEN * sizeof *x);
+    if (x == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    (void)snprintf(row->checkpoint, sizeof row->checkpoint, "blocks of %d for %d steps",
+                   (int)setting.loss.size, (int)setting.steps);
+    train.dim = test.dim = BLOCKS_HIDDEN;
+    train.rows = x;
+    test.rows = x + train.count * BLOCKS_HIDDEN;
+    enum status s = blocks_hidden(x, x + train.count * BLOCKS_HIDDEN, data, &setting, err);
+    if (s == STATUS_OK) {
+        s = judge(row, dev, &train, &test, data->classes, o, err);
+    }
+    free(x);
+    return s;
+}
+
+struct drawn {
+    struct blocks_data data;
+    struct device *dev;
+};
+
+static enum status drawn_open(struct drawn *d, const struct options *o, struct error *err) {
+    TRY(blocks_data_draw(&d->data, o->shared.seed, err));
+    return device_open(&d->dev, "cpu", 1, err);
+}
+
+static void drawn_close(struct drawn *d) {
+    device_close(d->dev);
+    blocks_data_fini(&d->data);
+}
+
+/* ---- all ---- */
 
 static void correlate(struct study_margin *m) {
     double values[MAX_CHECKPOINTS];
@@ -252,15 +322,18 @@ static void correlate(struct study_margin *m) {
 
 static enum status run_all(struct study_margin *m, const struct options *o, struct error *err) {
     struct study_progress progress;
-    enum status s = STATUS_OK;
+    struct drawn drawn = {0};
+    enum status s = m->towers ? drawn_open(&drawn, o, err) : STATUS_OK;
     study_begin(&progress, (double)m->row_count, o->shared.quiet);
     for (size_t i = 0; s == STATUS_OK && i < m->row_count; i++) {
-        s = measure(&m->rows[i], o, err);
+        s = m->towers ? measure_tower(&m->rows[i], &drawn.data, i, drawn.dev, o, err)
+                      : measure(&m->rows[i], o, err);
         if (s == STATUS_OK) {
             s = study_advance(&progress, 1.0, err);
         }
     }
     study_end(&progress);
+    drawn_close(&drawn);
     correlate(m);
     return s;
 }
@@ -336,19 +409,20 @@ static void draw_margin(struct html_page *p, const struct study_margin *m, int k
     }
     (void)snprintf(title, sizeof title, "%s and accuracy: rank correlation %.3f", names[kind],
                    m->rank_correlation[kind]);
-    (void)snprintf(label, sizeof label, "%s, median over training images", names[kind]);
+    (void)snprintf(label, sizeof label, "%s, median over training data", names[kind]);
     const struct chart_series series = {
         .name = "a checkpoint", .x = x, .y = y, .count = m->row_count, .points = true};
     chart_lines(p, &(struct chart){.title = title,
                                    .x_label = label,
-                                   .y_label = "accuracy on other images, %",
+                                   .y_label = "test accuracy, %",
                                    .series = &series,
                                    .series_count = 1});
 }
 
 static void draw_table(struct html_page *p, const struct study_margin *m) {
-    html_markup(p, "<h2>Numbers</h2><div class=\"scroll\"><table><tr><th>checkpoint<th>accuracy"
-                   "<th>on training images<th>epochs");
+    html_markup(p,
+                "<h2>Numbers</h2><div class=\"scroll\"><table><tr><th>checkpoint<th>test accuracy"
+                "<th>on training data<th>epochs");
     for (int kind = 0; kind < MARGIN_KINDS; kind++) {
         html_markup(p, "<th>%s", names[kind]);
     }
@@ -409,6 +483,26 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
     return STATUS_OK;
 }
 
+/* Two checkpoints or more and both datasets, or nothing of a checkpoint. */
+static enum status
+check_together(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    static const char *const of_checkpoints[] = {"data",  "train",  "transform", "normalize",
+                                                 "batch", "device", "threads",   "loader-threads"};
+    for (size_t i = 0; a->count == 0 && i < CLI_COUNT(of_checkpoints); i++) {
+        if (cli_given(&program, a, of_checkpoints[i])) {
+            return error_set(err, STATUS_USAGE, "--%s has no effect without checkpoints",
+                             of_checkpoints[i]);
+        }
+    }
+    if (a->count == 1) {
+        return error_set(err, STATUS_USAGE, "too few arguments: ranks need two checkpoints");
+    }
+    if (a->count > 0 && (o->train == NULL || o->eval.data == NULL)) {
+        return error_set(err, STATUS_USAGE, "checkpoints need --train and --data");
+    }
+    return a->count > 0 ? path_check_dataset(o->train, err) : STATUS_OK;
+}
+
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct options o = *(const struct options *)options;
     struct study_margin m = {.train = o.train, .data = o.eval.data, .row_count = a->count};
@@ -421,14 +515,20 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
                                 .draw_page = draw_page};
     enum status s;
     o.eval.quiet = o.shared.quiet;
-    TRY(path_check_dataset(o.train, err));
+    TRY(check_together(&o, a, err));
     TRY(study_check(&study, err));
+    if (a->count == 0) {
+        m.towers = true;
+        m.train = "1,000 points of a mixture";
+        m.data = "2,000 others";
+        m.row_count = tower_count(o.shared.quick);
+    }
     m.rows = calloc(m.row_count, sizeof *m.rows);
     if (m.rows == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    for (size_t i = 0; i < m.row_count; i++) {
-        m.rows[i].checkpoint = a->items[i];
+    for (size_t i = 0; i < a->count; i++) {
+        (void)snprintf(m.rows[i].checkpoint, sizeof m.rows[i].checkpoint, "%s", a->items[i]);
     }
     s = run_all(&m, &o, err);
     if (s == STATUS_OK && !o.shared.json && !o.shared.quiet) {
