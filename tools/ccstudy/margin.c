@@ -410,8 +410,11 @@ static void draw_margin(struct html_page *p, const struct study_margin *m, int k
     (void)snprintf(title, sizeof title, "%s and accuracy: rank correlation %.3f", names[kind],
                    m->rank_correlation[kind]);
     (void)snprintf(label, sizeof label, "%s, median over training data", names[kind]);
-    const struct chart_series series = {
-        .name = "a checkpoint", .x = x, .y = y, .count = m->row_count, .points = true};
+    const struct chart_series series = {.name = m->towers ? "a tower" : "a checkpoint",
+                                        .x = x,
+                                        .y = y,
+                                        .count = m->row_count,
+                                        .points = true};
     chart_lines(p, &(struct chart){.title = title,
                                    .x_label = label,
                                    .y_label = "test accuracy, %",
@@ -451,10 +454,8 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
                    "models by how well they generalise, from training images alone. How "
                    "concentrated a class is, its k-variance, is the Wasserstein-1 distance between "
                    "two disjoint halves of its images.</p>");
-    html_markup(p,
-                "<p>Measured here: over %zu checkpoints, each with a linear classifier trained "
-                "on ",
-                m->row_count);
+    html_markup(p, "<p>Measured here: over %zu %s, each with a linear classifier trained on ",
+                m->row_count, m->towers ? "towers" : "checkpoints");
     html_text(p, m->train, strlen(m->train));
     html_markup(p, " and judged on ");
     html_text(p, m->data, strlen(m->data));
