@@ -26,6 +26,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/dataset/dataset_tokenizer.h"
+#include "loader/classes_internal.h"
 #include "loader/loader_internal.h"
 #include "loader/options_internal.h"
 #include "loader/pipeline_internal.h"
@@ -254,6 +255,10 @@ static enum status open_parts(struct loader *l,
     count_caches(l);
     TRY(sampler_init(&p->sampler, sources_live_counts(l->sources), sources_weights(l->sources),
                      source_count, &p->opt, err));
+    if (p->opt.order == LOADER_ORDER_CLASSES) {
+        TRY(classes_create(&l->classes, l->sources, p->opt.block_count, err));
+        TRY(sampler_use_classes(&p->sampler, l->classes, &p->opt, err));
+    }
     if (start != NULL) {
         TRY(state_to_step(p, &p->take_step, start, err));
     }
@@ -350,6 +355,7 @@ void loader_free(struct loader *l) {
     shard_files_destroy(p->files);
     file_posix()->close(p->quarantine);
     tokenizer_close(l->tokenizer);
+    classes_destroy(l->classes);
     sources_close(l->sources);
     free(l);
 }

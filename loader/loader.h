@@ -100,6 +100,13 @@ enum loader_order {
      * samples from at most block_window neighbourhoods of the dataset. Sorted data (by class, by
      * source) needs a larger window. */
     LOADER_ORDER_BLOCK,
+    /* block_count consecutive rows are different samples of one class. In every epoch the samples
+     * of each class are permuted and divided into whole blocks, and the blocks of all classes are
+     * permuted; what is left of a class, fewer than block_count samples, does not take part in that
+     * epoch. One dataset, every sample with a label, no class of fewer than block_count samples.
+     * Requires one positive, a multiple of block_count as batch_count, and max_corrupt_count 0: a
+     * damaged sample would be replaced by one of another class. 24 bytes a sample. */
+    LOADER_ORDER_CLASSES,
 };
 
 enum loader_captions {
@@ -171,9 +178,9 @@ struct loader_options {
     enum augment_kind augment; /* AUGMENT_TRAIN */
     enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
     enum loader_order order;       /* LOADER_ORDER_GLOBAL */
-    uint32_t block_count;          /* samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
-    uint32_t block_window;         /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
-    uint32_t views;                /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
+    uint32_t block_count;  /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
+    uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
+    uint32_t views;        /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
     /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
      * the captions l, l + m, ... of the sample (of fewer than m: caption l modulo their number). An
      * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in
@@ -261,9 +268,9 @@ struct loader_info {
 /* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.
  * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: the index is damaged and there is a
  * filter), VERSION, LIMIT, UNSUPPORTED (the requested engine or direct reads are not available),
- * USAGE (fewer live samples than a batch with drop_last) or MISMATCH (opt->start belongs to another
- * run, or the tokenizer is not the one that the manifest names; the message names the
- * difference). */
+ * USAGE (fewer live samples than a batch with drop_last, or what LOADER_ORDER_CLASSES refuses) or
+ * MISMATCH (opt->start belongs to another run, or the tokenizer is not the one that the manifest
+ * names; the message names the difference). */
 enum status loader_open(struct loader **out,
                         const char *dataset_dir,
                         const struct loader_options *opt,

@@ -19,6 +19,7 @@ struct loader_thread {
 struct loader {
     struct pipeline p;
     struct sources *sources;
+    struct classes *classes; /* LOADER_ORDER_CLASSES; else NULL */
     struct tokenizer *tokenizer;
     struct loader_thread *threads; /* (thread_count) readers, decoders, the quarantine thread */
     uint32_t thread_count;

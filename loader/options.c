@@ -60,8 +60,11 @@ enum status options_check(const struct loader_options *opt) {
     REQUIRE(opt->positives == 1 || opt->views == 1);
     REQUIRE(opt->pair_noise >= 0.0 && opt->pair_noise <= 1.0);
     REQUIRE(is_augment_kind(opt->augment));
-    REQUIRE(opt->order <= LOADER_ORDER_BLOCK);
+    REQUIRE(opt->order <= LOADER_ORDER_CLASSES);
     REQUIRE(opt->block_count >= 1 && opt->block_count <= LOADER_MAX_BLOCK);
+    REQUIRE(opt->order != LOADER_ORDER_CLASSES ||
+            (opt->positives == 1 && opt->batch_count % opt->block_count == 0 &&
+             opt->max_corrupt_count == 0));
     REQUIRE(opt->block_window >= 1 && opt->block_window <= LOADER_MAX_BLOCK_WINDOW);
     REQUIRE(opt->filter.max_aspect >= 0 && opt->filter.max_aspect <= LOADER_FILTER_MAX_ASPECT);
     REQUIRE(opt->host_memory.alloc != NULL && opt->host_memory.release != NULL);

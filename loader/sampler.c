@@ -23,6 +23,7 @@
 #include "loader/sampler.h"
 
 #include "formats/base/checked.h"
+#include "loader/classes_internal.h"
 
 /* Streams of RNG_ORDER; stream 0 is the permutation of a single source. */
 enum { STREAM_KIND_BITS = 56 };
@@ -31,6 +32,7 @@ enum { STREAM_KIND_BITS = 56 };
 #define STREAM_BLOCKS     (UINT64_C(3) << STREAM_KIND_BITS)
 #define STREAM_WINDOW     (UINT64_C(4) << STREAM_KIND_BITS) /* + window */
 #define STREAM_PHASE      (UINT64_C(5) << STREAM_KIND_BITS)
+#define STREAM_CLASS      (UINT64_C(6) << STREAM_KIND_BITS) /* + class */
 
 /* --- shares --- */
 
@@ -96,27 +98,9 @@ static enum status make_shares(struct sampler *s,
     return STATUS_OK;
 }
 
-enum status sampler_init(struct sampler *s,
-                         const uint64_t *live_counts,
-                         const double *weights,
-                         uint32_t source_count,
-                         const struct loader_options *opt,
-                         struct error *err) {
-    REQUIRE(source_count >= 1 && source_count <= LOADER_MAX_SOURCES);
-    uint64_t batch = opt->batch_count;
-    *s = (struct sampler){
-        .steps_total = UINT64_MAX,
-        .seed = opt->seed,
-        .batch_count = opt->batch_count,
-        .positives = opt->positives,
-        .rank = opt->rank,
-        .world = opt->world,
-        .order = opt->order,
-        .block_count = opt->block_count,
-        .block_window = opt->block_window,
-        .source_count = source_count,
-    };
-    TRY(make_shares(s, live_counts, weights, err));
+static enum status
+count_steps(struct sampler *s, const struct loader_options *opt, struct error *err) {
+    const uint64_t batch = opt->batch_count;
     const uint64_t rows = s->sample_count * s->positives;
     s->steps_per_epoch = rows / batch;
     if (!opt->drop_last && rows % batch != 0) {
@@ -137,6 +121,40 @@ enum status sampler_init(struct sampler *s,
                          (unsigned long long)opt->epochs, (unsigned long long)s->steps_per_epoch);
     }
     return STATUS_OK;
+}
+
+enum status sampler_init(struct sampler *s,
+                         const uint64_t *live_counts,
+                         const double *weights,
+                         uint32_t source_count,
+                         const struct loader_options *opt,
+                         struct error *err) {
+    REQUIRE(source_count >= 1 && source_count <= LOADER_MAX_SOURCES);
+    *s = (struct sampler){
+        .steps_total = UINT64_MAX,
+        .seed = opt->seed,
+        .batch_count = opt->batch_count,
+        .positives = opt->positives,
+        .rank = opt->rank,
+        .world = opt->world,
+        .order = opt->order,
+        .block_count = opt->block_count,
+        .block_window = opt->block_window,
+        .source_count = source_count,
+    };
+    TRY(make_shares(s, live_counts, weights, err));
+    return count_steps(s, opt, err);
+}
+
+enum status sampler_use_classes(struct sampler *s,
+                                const struct classes *classes,
+                                const struct loader_options *opt,
+                                struct error *err) {
+    REQUIRE(s->order == LOADER_ORDER_CLASSES && s->source_count == 1);
+    REQUIRE(classes->block_count == s->block_count);
+    s->classes = classes;
+    s->sample_count = classes->blocks[classes->class_count] * s->block_count;
+    return count_steps(s, opt, err);
 }
 
 /* --- batches --- */
@@ -167,6 +185,9 @@ sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_b
         uint64_t blocks = s->sample_count / s->block_count;
         permutation_init_stream(&out->order, blocks > 0 ? blocks : 1, s->seed, out->epoch,
                                 STREAM_BLOCKS);
+    } else if (s->order == LOADER_ORDER_CLASSES) {
+        permutation_init_stream(&out->order, s->sample_count / s->block_count, s->seed, out->epoch,
+                                STREAM_BLOCKS);
     }
     return STATUS_OK;
 }
@@ -187,9 +208,34 @@ block_number(const struct sampler *s, const struct sampler_batch *b, uint64_t pl
     return (block * s->block_count + at % s->block_count + b->phase) % s->sample_count;
 }
 
+/* The ordinal at a position of the epoch, in the order of classes. */
+static uint64_t
+class_ordinal(const struct sampler *s, const struct sampler_batch *b, uint64_t place) {
+    const struct classes *c = s->classes;
+    const uint64_t block = permutation_at(&b->order, place / s->block_count);
+    uint64_t low = 0; /* the last class with no more than `block` blocks before it */
+    uint64_t high = c->class_count;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (c->blocks[middle] <= block) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    struct permutation inside;
+    permutation_init_stream(&inside, c->starts[low + 1] - c->starts[low], s->seed, b->epoch,
+                            STREAM_CLASS + low);
+    const uint64_t at = (block - c->blocks[low]) * s->block_count + place % s->block_count;
+    return c->members[c->starts[low] + permutation_at(&inside, at)];
+}
+
 struct sampler_place
 sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index) {
     uint64_t number = (b->first + index) / s->positives;
+    if (s->order == LOADER_ORDER_CLASSES) {
+        return (struct sampler_place){0, class_ordinal(s, b, number)};
+    }
     if (s->order == LOADER_ORDER_GLOBAL) {
         number = permutation_at(&b->order, number);
     } else if (s->order == LOADER_ORDER_BLOCK) {

@@ -27,6 +27,8 @@ struct sampler_source {
     uint64_t first;       /* shares of the sources before it */
 };
 
+struct classes;
+
 struct sampler {
     uint64_t sample_count; /* of an epoch */
     uint64_t steps_per_epoch;
@@ -37,6 +39,7 @@ struct sampler {
     uint32_t rank, world;
     enum loader_order order;
     uint32_t block_count, block_window;
+    const struct classes *classes; /* CLASSES; borrowed */
     uint32_t source_count;
     struct sampler_source sources[LOADER_MAX_SOURCES];
 };
@@ -51,9 +54,17 @@ enum status sampler_init(struct sampler *s,
                          const struct loader_options *opt,
                          struct error *err);
 
+/* For LOADER_ORDER_CLASSES, after sampler_init with the same options: the samples of an epoch are
+ * those of all whole blocks. Returns as sampler_init. */
+enum status sampler_use_classes(struct sampler *s,
+                                const struct classes *classes,
+                                const struct loader_options *opt,
+                                struct error *err);
+
 /* This rank's part of one global batch. */
 struct sampler_batch {
-    struct permutation order; /* GLOBAL: of the samples of the epoch; BLOCK: of its whole blocks */
+    struct permutation order; /* GLOBAL: of the samples of the epoch; BLOCK and
+                                 CLASSES: of its whole blocks */
     uint64_t phase;           /* BLOCK: number of the first sample of the first block */
     uint64_t epoch;
     uint64_t step;

@@ -11,13 +11,14 @@
 #include "loader/pipeline_internal.h"
 #include "loader/state_internal.h"
 
-/* From the top: order (8 bits), positives less 1 (4), window (20), block (32); 0 for the global
- * order of single rows. */
+/* From the top: order (8 bits), positives less 1 (4), window (20, of blocks), block (32); 0 for the
+ * global order of single rows. */
 static uint64_t order_code(const struct loader_options *opt) {
     uint64_t code = (uint64_t)opt->order << 56 | (uint64_t)(opt->positives - 1) << 52;
     return opt->order == LOADER_ORDER_BLOCK
                ? code | (uint64_t)opt->block_window << 32 | opt->block_count
-               : code;
+           : opt->order == LOADER_ORDER_CLASSES ? code | opt->block_count
+                                                : code;
 }
 
 struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
@@ -80,6 +81,8 @@ static void order_text(char *out, size_t size, uint64_t code) {
     if (order == LOADER_ORDER_BLOCK) {
         used = snprintf(out, size, "blocks of %" PRIu32 " in windows of %u", (uint32_t)code,
                         (uint32_t)(code >> 32 & 0xFFFFF));
+    } else if (order == LOADER_ORDER_CLASSES) {
+        used = snprintf(out, size, "blocks of %" PRIu32 " of one class", (uint32_t)code);
     } else {
         used = snprintf(out, size, "%s",
                         order == LOADER_ORDER_GLOBAL ? "the global order" : "the sequential order");

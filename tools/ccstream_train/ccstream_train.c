@@ -137,7 +137,7 @@ static void say_start(const struct trainer *t,
     char memory[CLI_TEXT_BYTES];
     log_write(&l->log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
-              o->image_tower, o->task == 1 ? "projection head" : o->text_tower,
+              o->image_tower, o->task != 0 ? "projection head" : o->text_tower,
               cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
               cli_format_bytes(memory, sum.memory.total_bytes),
               cli_format_counted(samples, sum.samples_count, "sample"),

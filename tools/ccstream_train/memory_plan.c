@@ -129,7 +129,7 @@ static enum status with_sizes(const struct trainer_options *t,
     struct tokenizer *tokenizer = NULL;
     uint64_t ids;
     enum status s = count_ids(&ids, t, &manifest, err);
-    if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
+    if (s == STATUS_OK && t->task != TRAINER_PAIRS) {
         s = job(t, 0, ids, err);
     } else if (s == STATUS_OK) {
         s = open_tokenizer(&tokenizer, t, &manifest, err);

@@ -189,7 +189,7 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     const struct model_config m = *checkpoint_model(c);
     checkpoint_close(c);
 #define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
-    WORD("--task=%s", m.hidden_dim > 0 ? "simclr" : "pair");
+    WORD("--task=%s", m.raw ? "curl" : m.hidden_dim > 0 ? "simclr" : "pair");
     WORD("--image-tower=%s", m.image_tower);
     WORD("--stem=%s", m.small_stem ? "small" : "standard");
     WORD("--norm=%s", RESNET_NORM_NAMES[m.norm_layers]);

@@ -13,7 +13,9 @@
 
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
-static const char *const task_choices[] = {"pair", "simclr", NULL};
+static const char *const block_loss_choices[] =
+    {[BLOCK_LOGISTIC] = "logistic", [BLOCK_HINGE] = "hinge", NULL};
+static const char *const task_choices[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
@@ -94,7 +96,25 @@ static const struct cli_option rows[] = {
      .help =
          "pair: images with captions; simclr: two views of every image, one image tower with a "
          "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, negcache; "
-         "needs no captions"},
+         "needs no captions; curl (Arora 2019): blocks of images of one class, an anchor and "
+         "--block-size others, against other blocks: the block loss on inner products of "
+         "embeddings that are not normalised, in the place of --loss; the same tower and head; "
+         "a dataset with labels, one rank, --device cpu"},
+    {"block-loss", 0, CLI_ENUM, FIELD(block_loss), .default_text = "logistic",
+     .choices = block_loss_choices, .metavar = "NAME", .group = "Model",
+     .help = "--task curl: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
+             "negatives; v: the anchor's mean product with its own block less that with another"},
+    {"block-size", 0, CLI_U64, FIELD(block_size), .min = "1", .max = "64", .default_text = "2",
+     .metavar = "N", .group = "Model",
+     .help = "--task curl: similar images of every anchor (Arora: 2, 5, 10). --batch is a multiple "
+             "of N + 1, and even; no class may have fewer than N + 1 samples"},
+    {"block-negatives", 0, CLI_U64, FIELD(block_negatives), .min = "1", .max = "16383",
+     .default_text = "4", .metavar = "N", .group = "Model",
+     .help = "--task curl: other blocks of the batch that every anchor is compared with, of which "
+             "some may be of its own class (Arora: 4 on CIFAR-100)"},
+    {"block-pairs", 0, CLI_FLAG, FIELD(block_pairs), .group = "Model",
+     .help = "--task curl: the mean of the losses of single similar images (QT), instead of the "
+             "loss of their mean"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
      .metavar = "NAME", .group = "Model",
      .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
@@ -156,7 +176,7 @@ static const struct cli_option rows[] = {
      .metavar = "NAME", .group = "Model",
      .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
              "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
-             "colour jitter, grey, blur; auto: paper, with --task simclr simclr"},
+             "colour jitter, grey, blur; auto: paper, with --task simclr simclr, with curl crop"},
     {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
      .metavar = "NAME", .group = "Model",
      .help = "whose means and deviations pictures are brought to; none: pixels stay in [0, 1], as "
@@ -398,9 +418,15 @@ enum status train_options_apply(struct trainer_options *t,
     t->remap_state = o->remap_state.items;
     t->remap_count = (uint32_t)o->remap_state.count;
     t->go_on_unsaved = o->on_full_disk == 1;
-    t->task = o->task == 1 ? TRAINER_VIEWS : TRAINER_PAIRS;
+    static const enum trainer_task tasks[] = {TRAINER_PAIRS, TRAINER_VIEWS, TRAINER_BLOCKS};
+    static const enum augment_kind augments[] = {AUGMENT_PAPER, AUGMENT_SIMCLR, AUGMENT_TRAIN};
+    t->task = tasks[o->task];
+    t->blocks = (struct trainer_blocks_options){.kind = (enum block_kind)o->block_loss,
+                                                .size = (uint32_t)o->block_size,
+                                                .negatives = (uint32_t)o->block_negatives,
+                                                .pairs = o->block_pairs};
     t->hidden_dim = (uint32_t)o->hidden_dim;
-    t->augment = o->task == 1 ? AUGMENT_SIMCLR : AUGMENT_PAPER;
+    t->augment = augments[o->task];
     REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
     t->image_norm = (enum image_norm_kind)o->normalize;
     t->batch_count = (uint32_t)o->batch;
@@ -447,9 +473,16 @@ enum status train_options_apply(struct trainer_options *t,
 
 /* ---- options without effect ---- */
 
+static bool train_tasks_blocks(const struct train_options *o) {
+    return strcmp(task_choices[o->task], "curl") == 0;
+}
+
 bool train_options_loss_reads(const struct train_options *o, enum loss_option option) {
     struct loss_options loss = o->loss;
     const struct loss_row *row;
+    if (train_tasks_blocks(o)) {
+        return false;
+    }
     loss.name = loss_names()[o->loss_index];
     loss.views = o->task == 1;
     return loss_find_row(&row, &loss, NULL) != STATUS_OK || /* the trainer refuses it */
@@ -464,8 +497,19 @@ void train_options_name_unread(const struct cli_arguments *given,
         if (cli_given(train_program(), given, name) &&
             !train_options_loss_reads(o, (enum loss_option)i)) {
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect: loss %s does not read it here",
-                      name, loss_names()[o->loss_index]);
+                      name, train_tasks_blocks(o) ? "block" : loss_names()[o->loss_index]);
         }
+    }
+    static const char *const of_blocks[] = {"block-loss", "block-size", "block-negatives",
+                                            "block-pairs"};
+    for (size_t i = 0; i < CLI_COUNT(of_blocks) && !train_tasks_blocks(o); i++) {
+        if (cli_given(train_program(), given, of_blocks[i])) {
+            log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --task curl", of_blocks[i]);
+        }
+    }
+    if (train_tasks_blocks(o) && cli_given(train_program(), given, "loss")) {
+        log_write(log, LOG_LEVEL_WARN,
+                  "--loss has no effect: --task curl has the block loss, see --block-loss");
     }
 }
 

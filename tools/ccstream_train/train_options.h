@@ -23,6 +23,9 @@ struct train_options {
     bool init_state;
     int stem, norm;
     int task;
+    int block_loss;
+    uint64_t block_size, block_negatives;
+    bool block_pairs;
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;
     double dropout;
     int text_pool, projection_bias, precision, captions, optimizer;

@@ -159,6 +159,7 @@ static enum status describe(struct view_encoder **out,
                          (int)opt->embed_dim, (int)opt->hidden_dim);
     }
     REQUIRE(opt->moments == 1 || opt->moments == 2);
+    REQUIRE(!opt->raw || opt->dtype != DTYPE_BF16);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2) {
         return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch %d",
@@ -367,7 +368,8 @@ static enum status hidden_by_image(struct view_encoder *m, int32_t n, struct err
     return m->dev->ops->conv_gn(m->dev, &hidden, err);
 }
 
-/* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 */
+/* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 but with
+ * `raw` */
 static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int32_t n = p->count * p->view_count;
@@ -375,10 +377,18 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
     TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
     TRY(m->opt.image.norm_layers == RESNET_NORM_BATCH ? hidden_by_batch(m, n, p->pass, err)
                                                       : hidden_by_image(m, n, err));
-    const struct linear project = {.out = first_rows(m->z, n),
-                                   .in = as_rows(first_rows(m->hidden, n)),
-                                   .weight = params_tensor(m->params, m->weight),
-                                   .bias = params_tensor(m->params, m->bias)};
+    struct linear project = {.out = first_rows(m->z, n),
+                             .in = as_rows(first_rows(m->hidden, n)),
+                             .weight = params_tensor(m->params, m->weight),
+                             .bias = params_tensor(m->params, m->bias)};
+    for (int32_t v = 0; v < p->view_count && m->opt.raw; v++) {
+        project.out = view_rows(p, &m->out, v);
+        project.in = as_rows(rows_from(m->hidden, v * p->count, p->count));
+        TRY(ops->linear(m->dev, &project, err));
+    }
+    if (m->opt.raw) {
+        return STATUS_OK;
+    }
     TRY(ops->linear(m->dev, &project, err));
     for (int32_t v = 0; v < p->view_count; v++) {
         const struct l2_normalize normalize = {.out = view_rows(p, &m->out, v),
@@ -465,6 +475,20 @@ static enum status output_backward(struct view_encoder *m,
                                    struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int64_t n = 2 * p->count;
+    struct linear_bwd project = {.dweight = params_grad(m->params, m->weight),
+                                 .dbias = params_grad(m->params, m->bias),
+                                 .weight = params_tensor(m->params, m->weight),
+                                 .param_mode = mode};
+    for (int32_t v = 0; v < 2 && m->opt.raw; v++) {
+        project.din = as_rows(rows_from(m->dhidden, v * p->count, p->count));
+        project.dout = view_rows(p, dx, v);
+        project.in = as_rows(rows_from(m->hidden, v * p->count, p->count));
+        TRY(ops->linear_bwd(m->dev, &project, err));
+        project.param_mode = WRITE_ADD;
+    }
+    if (m->opt.raw) {
+        return STATUS_OK;
+    }
     for (int32_t v = 0; v < 2; v++) { /* over z, which is not needed any more */
         const struct l2_normalize_bwd normalize = {.din = rows_from(m->z, v * p->count, p->count),
                                                    .dout = view_rows(p, dx, v),
@@ -473,15 +497,10 @@ static enum status output_backward(struct view_encoder *m,
                                                        rows_from(m->norm, v * p->count, p->count)};
         TRY(ops->l2_normalize_bwd(m->dev, &normalize, err));
     }
-    return ops->linear_bwd(m->dev,
-                           &(struct linear_bwd){.din = as_rows(first_rows(m->dhidden, n)),
-                                                .dweight = params_grad(m->params, m->weight),
-                                                .dbias = params_grad(m->params, m->bias),
-                                                .dout = first_rows(m->z, n),
-                                                .in = as_rows(first_rows(m->hidden, n)),
-                                                .weight = params_tensor(m->params, m->weight),
-                                                .param_mode = mode},
-                           err);
+    project.din = as_rows(first_rows(m->dhidden, n));
+    project.dout = first_rows(m->z, n);
+    project.in = as_rows(first_rows(m->hidden, n));
+    return ops->linear_bwd(m->dev, &project, err);
 }
 
 /* m->dhidden -> the first n rows of m->dfeatures and the gradients of the hidden layer. */

@@ -39,6 +39,7 @@ struct view_encoder_options {
     struct resnet_options image; /* max_batch and training are taken from below */
     int32_t hidden_dim;          /* H, [1, 65536] */
     int32_t embed_dim;           /* E, [1, 65536] */
+    bool raw;                    /* X is the head's output as it is, not of length 1; not BF16 */
     int32_t max_batch;           /* images of one call at most: 2N for training */
     int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
                                     0: all of max_batch */
@@ -93,8 +94,9 @@ view_encoder_put(struct view_encoder *m, const struct view_encoder_batch *batch,
 /* As dual_encoder_shape. */
 uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot);
 
-/* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1: the
- * first views, then the second ones. Returns OK or what the device returns. */
+/* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1
+ * (unless options.raw): the first views, then the second ones. Returns OK or what the device
+ * returns. */
 enum status view_encoder_forward(struct view_encoder *m,
                                  struct tensor *x,
                                  const struct view_encoder_batch *batch,

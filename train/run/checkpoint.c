@@ -84,6 +84,7 @@ enum status model_config_view_options(const struct model_config *c,
                                       struct error *err) {
     REQUIRE(c != NULL && out != NULL);
     *out = (struct view_encoder_options){.hidden_dim = c->hidden_dim,
+                                         .raw = c->raw,
                                          .embed_dim = c->embed_dim,
                                          .max_batch = 1,
                                          .training = true,
@@ -213,6 +214,7 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     if (safetensors_metadata(c->file, KEY_HIDDEN) != NULL) {
         TRY(get_number(c, KEY_HIDDEN, 1, 65536, &n[2], err));
         m->hidden_dim = (int32_t)n[2];
+        m->raw = safetensors_metadata(c->file, KEY_RAW) != NULL;
     } else {
         TRY(read_text_model(c, err));
     }

@@ -34,6 +34,7 @@ struct model_config {
     char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset */
     char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
     int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
+    bool raw;           /* its embeddings are not of length 1 (blocks); with hidden_dim alone */
     bool small_stem;
     enum resnet_norm norm_layers;
     int32_t image_size_px;

@@ -11,6 +11,7 @@
 #define KEY_IMAGE_TOWER "model.image_tower"
 #define KEY_TEXT_TOWER  "model.text_tower"
 #define KEY_HIDDEN      "model.hidden_dim"
+#define KEY_RAW         "model.raw_embeddings"
 #define KEY_STEM        "model.stem"
 #define KEY_IMAGE_SIZE  "model.image_size"
 #define KEY_MAX_TOKENS  "model.max_tokens"

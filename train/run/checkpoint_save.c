@@ -66,6 +66,7 @@ put_model(struct safetensors_writer *w, const struct model_config *m, struct err
     TRY(safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
     if (m->hidden_dim > 0) {
         TRY(put_u64(w, KEY_HIDDEN, (uint64_t)m->hidden_dim, err));
+        TRY(m->raw ? put_u64(w, KEY_RAW, 1, err) : STATUS_OK);
     } else {
         TRY(put_text_model(w, m, err));
     }

@@ -24,6 +24,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .clean_captions = true,
                                     .augment = AUGMENT_PAPER,
                                     .batch_count = 512,
+                                    .blocks = {.size = 2, .negatives = 4},
                                     .epochs = 30,
                                     .lr = 2e-4,
                                     .min_lr = 1e-6,
@@ -66,6 +67,9 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
         return error_set(err, STATUS_NOMEM, "trainer: out of memory");
     }
     t->options = *opt;
+    if (opt->task == TRAINER_BLOCKS) {
+        t->options.loss.name = "block";
+    }
     t->saved_step = nothing_saved;
     enum status s;
     t->comm = opt->comm;
@@ -98,6 +102,7 @@ void trainer_destroy(struct trainer *t) {
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
     loss_destroy(t->loss);
+    trainer_close_blocks(t);
     sample_state_destroy(t->state);
     dual_encoder_destroy(t->model);
     view_encoder_destroy(t->views);

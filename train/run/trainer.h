@@ -23,14 +23,17 @@
 #include "train/comm/comm.h"
 #include "train/eval/classify.h"
 #include "train/eval/retrieval.h"
+#include "train/loss/block.h"
 #include "train/loss/loss.h"
 #include "train/model/dual_encoder.h"
 #include "train/optim/optimizer.h"
 #include "train/run/metrics.h"
 
 enum trainer_task {
-    TRAINER_PAIRS, /* images with captions */
-    TRAINER_VIEWS, /* two views of every image; captions, if any, are not read */
+    TRAINER_PAIRS,  /* images with captions */
+    TRAINER_VIEWS,  /* two views of every image; captions, if any, are not read */
+    TRAINER_BLOCKS, /* blocks of images of one class, with the block loss of CURL (loss/block.h) on
+                       inner products of embeddings that are not normalised */
 };
 
 /* Where the state of samples is kept, and with it what computes the loss: a device that has losses,
@@ -62,8 +65,15 @@ struct trainer_options {
     const char *const *remap_state;
     uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
 
-    struct loss_options loss; /* views follows `task`; gamma_epochs 0: half of the epochs,
-                                 beta_epochs 0: all of them */
+    struct trainer_blocks_options {
+        enum block_kind kind; /* BLOCK_LOGISTIC */
+        uint32_t size;        /* b: similar images of every anchor, [1, LOADER_MAX_BLOCK - 1]; 2 */
+        uint32_t negatives;   /* k: other blocks an anchor is compared with; 4 */
+        bool pairs;           /* QT; false */
+    } blocks; /* TRAINER_BLOCKS alone: batch_count images are batch_count / (b + 1) blocks, more
+                 than k, and an even number of images */
+    struct loss_options loss; /* not with TRAINER_BLOCKS; views follows `task`; gamma_epochs 0: half
+                                 of the epochs, beta_epochs 0: all of them */
 
     const char *image_tower, *text_tower; /* presets */
     const char *init; /* checkpoint or run whose model (towers, projections, tokenizer) a new run

@@ -78,7 +78,7 @@ enum status trainer_open_carry(struct trainer *t, struct error *err) {
     const size_t b = t->options.batch_count;
     const int64_t anchors = anchor_count(&t->options);
     void *data = NULL;
-    if (!loss_carries(t->loss)) {
+    if (t->loss == NULL || !loss_carries(t->loss)) {
         return STATUS_OK;
     }
     if (comm_world(t->comm) > 1 || t->dev->stream != NULL) {

@@ -143,8 +143,8 @@ static enum status seek(struct trainer *t, const struct train_position *p, struc
  * numbers. */
 static enum status
 restore_state(struct trainer *t, const struct checkpoint *c, bool same, struct error *err) {
-    const struct loss_scalar *scalars;
-    const int32_t scalar_count = loss_scalars(t->loss, &scalars);
+    const struct loss_scalar *scalars = NULL;
+    const int32_t scalar_count = t->loss != NULL ? loss_scalars(t->loss, &scalars) : 0;
     if (same) {
         TRY(checkpoint_load_state(c, t->state, scalars, scalar_count, err));
         TRY(checkpoint_load_cache(c, trainer_cache(t, true), trainer_cache(t, false), err));
@@ -258,12 +258,13 @@ enum status trainer_save(struct trainer *t, struct error *err) {
     struct checkpoint_content content = {.model = &t->config,
                                          .position = &position,
                                          .loss_name = t->options.loss.name,
-                                         .tau = loss_temperature_now(t->loss),
+                                         .tau =
+                                             t->loss != NULL ? loss_temperature_now(t->loss) : 1.0,
                                          .params = trainer_params(t),
                                          .state = t->state};
     content.image_cache = filled_cache(t, true);
     content.text_cache = filled_cache(t, false);
-    content.scalar_count = loss_scalars(t->loss, &content.scalars);
+    content.scalar_count = t->loss != NULL ? loss_scalars(t->loss, &content.scalars) : 0;
     if (t->views == NULL) {
         content.tokenizer =
             tokenizer_bytes(loader_tokenizer(t->loader), &content.tokenizer_size_bytes);

@@ -24,7 +24,7 @@ static enum status
 choose_place(const struct trainer *t, enum sample_state_place *out, struct error *err) {
     struct error why = {0};
     *out = SAMPLE_STATE_HOST;
-    if (t->options.state == TRAINER_STATE_HOST) {
+    if (t->loss == NULL || t->options.state == TRAINER_STATE_HOST) {
         return STATUS_OK;
     }
     const bool offered = loss_device_offered(t->loss, t->dev, &why);
@@ -50,7 +50,7 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
     const size_t size_bytes = (size_t)(rows * rows) * sizeof(float);
     TRY(t->dev->ops->alloc(t->dev, size_bytes, &data, err));
     t->s = tensor_2d(data, DTYPE_F32, rows, rows);
-    for (int i = 0; i < (loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
+    for (int i = 0; i < (t->loss != NULL && loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
         struct pair_matrix *p = &t->pairs[i];
         p->similarity = calloc((size_t)(rows * rows), sizeof *p->similarity);
         p->gradient = calloc((size_t)(rows * rows), sizeof *p->gradient);
@@ -65,7 +65,7 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
 
 size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device) {
     const int64_t b = o->batch_count;
-    const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
+    const int64_t rows = trainer_rows(o);
     const bool alone = trainer_local_count(o) == o->batch_count;
     const size_t row = o->embed_dim * sizeof(float);
     /* dx and dt, or dx; of several ranks the gathered ones too, and own_dx of two views */
@@ -75,7 +75,7 @@ size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l,
     const size_t matrix = (size_t)(rows * rows) * sizeof(float);
     return embeddings + sizeof(struct step_values) +
            (on_device ? loss_device_planned_bytes(l, b) : matrix) +
-           (loss_carries(l) ? trainer_carry_bytes(o, l) : 0);
+           (l != NULL && loss_carries(l) ? trainer_carry_bytes(o, l) : 0);
 }
 
 enum status trainer_open_contrast(struct trainer *t, struct error *err) {
@@ -83,7 +83,7 @@ enum status trainer_open_contrast(struct trainer *t, struct error *err) {
     enum sample_state_place place;
     TRY(choose_place(t, &place, err));
     if (place == SAMPLE_STATE_HOST) {
-        return open_host_matrices(t, t->options.task == TRAINER_VIEWS ? 2 * b : b, err);
+        return open_host_matrices(t, trainer_rows(&t->options), err);
     }
     return loss_device_create(&t->loss_device, t->loss, t->state, t->dev, place, b, t->values, err);
 }
@@ -143,6 +143,9 @@ static struct loss_input input_of(const struct trainer *t, const struct step_fli
 static enum status step_loss(struct trainer *t, struct step_flight *f, struct error *err) {
     if (t->loss_device != NULL) {
         return loss_device_step(t->loss_device, err);
+    }
+    if (t->loss == NULL) {
+        return trainer_step_blocks(t, f, err);
     }
     const struct loss_input in = input_of(t, f);
     struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,

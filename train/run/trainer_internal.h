@@ -85,9 +85,13 @@ struct trainer {
     struct dual_encoder *model; /* of pairs, or */
     struct view_encoder *views; /* of two views */
     struct sample_state *state;
-    struct loss *loss;
+    struct loss *loss;               /* NULL: the block loss, see `blocks` */
     struct loss_device *loss_device; /* NULL: the host computes the loss */
-    struct trainer_carry carry;      /* zeros where the loss does not carry */
+    struct trainer_blocks { /* the parts of S that the block loss reads; NULL: another loss */
+        float *similarity, *gradient; /* (N, N b) */
+        int32_t visits;               /* column of the state */
+    } blocks;
+    struct trainer_carry carry; /* zeros where the loss does not carry */
     struct metrics *metrics;
     struct schedule schedule;
 
@@ -233,6 +237,22 @@ enum status trainer_contrast_views(struct trainer *t,
                                    struct step_flight *f,
                                    const struct tensor *x,
                                    struct error *err);
+
+/* trainer_blocks.c: what the block loss excludes and requires; its memory and its column of the
+ * state. Returns OK, USAGE, UNSUPPORTED or NOMEM. */
+enum status trainer_check_blocks(const struct trainer_options *o, struct error *err);
+enum status trainer_open_blocks(struct trainer *t, struct error *err);
+void trainer_close_blocks(struct trainer *t);
+/* From t->pairs[PAIR_CROSS].similarity (B, B) of all images of the batch to its gradient. */
+enum status trainer_step_blocks(struct trainer *t, struct step_flight *f, struct error *err);
+/* One tower for all images: two views of them, or blocks. */
+static inline bool trainer_has_views(const struct trainer_options *o) {
+    return o->task != TRAINER_PAIRS;
+}
+/* Rows of embeddings of a batch, per side of the loss. */
+static inline int64_t trainer_rows(const struct trainer_options *o) {
+    return o->task == TRAINER_VIEWS ? 2 * (int64_t)o->batch_count : o->batch_count;
+}
 
 /* trainer_carry.c: memory; nothing where the loss does not carry. Returns OK, NOMEM or USAGE
  * (several ranks, or a device that cannot). Closed before loader and device. */

@@ -27,8 +27,9 @@ static enum status make_config(struct model_config *c,
                                .clean_captions = o->clean_captions,
                                .image_norm = o->image_norm,
                                .text_pool = o->text_pool};
-    if (o->task == TRAINER_VIEWS) {
+    if (trainer_has_views(o)) {
         *c = (struct model_config){.hidden_dim = (int32_t)o->hidden_dim,
+                                   .raw = o->task == TRAINER_BLOCKS,
                                    .small_stem = o->small_stem,
                                    .norm_layers = o->norm_layers,
                                    .image_size_px = (int32_t)o->image_size_px,
@@ -81,7 +82,7 @@ static enum status view_options(struct view_encoder_options *out,
                                 const struct trainer_options *o,
                                 struct error *err) {
     TRY(model_config_view_options(c, out, err));
-    out->max_batch = 2 * (int32_t)trainer_local_count(o);
+    out->max_batch = (o->task == TRAINER_VIEWS ? 2 : 1) * (int32_t)trainer_local_count(o);
     out->micro_batch = local_micro_batch(o);
     out->comm = running_ranks(o);
     out->dtype = o->dtype;
@@ -103,6 +104,9 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                          "--sync-bn is for --norm batch; --norm %s has no statistics of a batch",
                          RESNET_NORM_NAMES[o->norm_layers]);
     }
+    if (o->task == TRAINER_BLOCKS) {
+        TRY(trainer_check_blocks(o, err));
+    }
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
                         : o->zeroshot != NULL    ? "--zeroshot"
@@ -113,8 +117,8 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                                                  : NULL;
     return wrong == NULL
                ? STATUS_OK
-               : error_set(err, STATUS_USAGE,
-                           "%s is for images with captions, not for --task simclr%s", wrong,
+               : error_set(err, STATUS_USAGE, "%s is for images with captions, not for --task %s%s",
+                           wrong, o->task == TRAINER_VIEWS ? "simclr" : "curl",
                            o->val != NULL || o->zeroshot != NULL
                                ? "; judge a checkpoint by ccstream-eval knn, linear or mean"
                                : "");
@@ -122,7 +126,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
 
 uint32_t trainer_positives(const struct trainer_options *o) {
     struct loss_options loss = o->loss;
-    loss.views = o->task == TRAINER_VIEWS;
+    loss.views = trainer_has_views(o);
     return loss_positives(&loss);
 }
 
@@ -181,7 +185,7 @@ static enum status plan_model(struct dual_encoder_memory *out,
     TRY(trainer_check_batch(opt, err));
     TRY(check_positives(opt, err));
     TRY(make_config(&config, opt, vocab_count, err));
-    if (opt->task == TRAINER_VIEWS) {
+    if (trainer_has_views(opt)) {
         TRY(view_options(&views, &config, opt, err));
         views.slots = is_gpu(opt) ? TRAINER_FLIGHTS : 0;
         return view_encoder_plan(out, &views, err);
@@ -197,6 +201,12 @@ enum status trainer_plan(struct dual_encoder_memory *out,
                          uint64_t id_space_count,
                          struct error *err) {
     TRY(plan_model(out, opt, vocab_count, err));
+    if (opt->task == TRAINER_BLOCKS) { /* one column, visits */
+        out->loss_bytes = trainer_loss_bytes(opt, NULL, false);
+        out->state_bytes = sizeof(uint64_t) * id_space_count;
+        out->total_bytes += out->loss_bytes + out->state_bytes;
+        return STATUS_OK;
+    }
     return plan_contrast(out, opt, id_space_count, err);
 }
 
@@ -274,7 +284,14 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.positives = trainer_positives(o);
     if (o->task == TRAINER_VIEWS) {
         lo.views = 2;
+    }
+    if (trainer_has_views(o)) {
         lo.captions = LOADER_CAPTIONS_NONE;
+    }
+    if (o->task == TRAINER_BLOCKS) {
+        lo.order = LOADER_ORDER_CLASSES;
+        lo.block_count = o->blocks.size + 1;
+        lo.max_corrupt_count = 0;
     }
     lo.threads = o->loader_threads;
     lo.engine = o->engine;
@@ -346,7 +363,7 @@ static enum status create_model(struct trainer *t, struct error *err) {
     struct dual_encoder_options model;
     struct view_encoder_options views;
     TRY(make_config(&t->config, o, t->data.vocab_count, err));
-    if (o->task == TRAINER_VIEWS) {
+    if (trainer_has_views(o)) {
         TRY(view_options(&views, &t->config, o, err));
         views.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
         TRY(trainer_bn_group(t, &views.image.bn_group, err));
@@ -361,7 +378,7 @@ static enum status create_model(struct trainer *t, struct error *err) {
 enum status trainer_open_model(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const int64_t b = o->batch_count;
-    const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
+    const int64_t rows = trainer_rows(o);
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
     loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
@@ -373,7 +390,9 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     TRY(trainer_open_steps(t, err));
     TRY(first_values(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, t->comm, err));
-    TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
+    TRY(o->task == TRAINER_BLOCKS
+            ? trainer_open_blocks(t, err)
+            : loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
     TRY(open_values(t, err));
     TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
     if (o->task == TRAINER_PAIRS) {

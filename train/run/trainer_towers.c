@@ -17,7 +17,17 @@ static struct dual_encoder_batch pairs_of(const struct trainer *t, const struct 
                                        .slot = f->slot};
 }
 
-static struct view_encoder_batch views_of(const struct step_flight *f) {
+/* Of blocks, the first half of the images as first views, the rest as second ones: embeddings are
+ * in the order of the images. */
+static struct view_encoder_batch views_of(const struct trainer *t, const struct step_flight *f) {
+    if (t->options.task == TRAINER_BLOCKS) {
+        const size_t half = f->batch.count / 2;
+        const size_t image_bytes = (size_t)3 * t->options.image_size_px * t->options.image_size_px;
+        return (struct view_encoder_batch){.count = (int32_t)half,
+                                           .first = f->batch.images,
+                                           .second = f->batch.images + half * image_bytes,
+                                           .slot = f->slot};
+    }
     return (struct view_encoder_batch){.count = (int32_t)f->batch.count,
                                        .first = f->batch.images,
                                        .second = f->batch.images2,
@@ -39,7 +49,7 @@ draw_of_pairs(struct trainer *t, const struct step_flight *f, struct error *err)
 
 static enum status
 draw_of_views(struct trainer *t, const struct step_flight *f, struct error *err) {
-    struct view_encoder_batch views = views_of(f);
+    struct view_encoder_batch views = views_of(t, f);
     struct tensor x;
     views.beside = true;
     TRY(trainer_cache_refresh(t, f, err));
@@ -70,7 +80,7 @@ static enum status run_pairs(struct trainer *t, struct step_flight *f, struct er
 }
 
 static enum status run_views(struct trainer *t, struct step_flight *f, struct error *err) {
-    const struct view_encoder_batch views = views_of(f);
+    const struct view_encoder_batch views = views_of(t, f);
     const struct gradient_ready ready = {trainer_sum_range, t};
     struct tensor x;
     struct tensor dx;
@@ -94,7 +104,7 @@ enum status trainer_towers_run(struct trainer *t, struct step_flight *f, struct 
 
 enum status trainer_towers_put(struct trainer *t, const struct step_flight *f, struct error *err) {
     if (t->views != NULL) {
-        const struct view_encoder_batch views = views_of(f);
+        const struct view_encoder_batch views = views_of(t, f);
         return view_encoder_put(t->views, &views, err);
     }
     const struct dual_encoder_batch pairs = pairs_of(t, f);

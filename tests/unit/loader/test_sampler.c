@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/classes_internal.h"
 #include "tests/support/test.h"
 
 static struct loader_options options(uint32_t batch, uint32_t rank, uint32_t world) {
@@ -447,6 +448,39 @@ TEST(mix_is_spread_over_the_whole_epoch) {
     }
     assert_int_equal(total, 7000);
     assert_true(chi > 54 && chi < 158); /* 99 degrees of freedom, p = 0.0001 on either side */
+}
+
+/* Ten samples of class 0, seven of 1, three of 2; sample i is of class label[i]. */
+TEST(blocks_of_a_class_are_whole_and_new_in_every_epoch) {
+    enum { N = 20, BLOCK = 3, BLOCKS = 3 + 2 + 1, WORLD = 2 };
+    static const int label[N] = {1, 0, 0, 2, 1, 0, 1, 0, 0, 2, 1, 0, 1, 0, 0, 2, 1, 0, 1, 0};
+    uint64_t members[N] = {1, 2, 5, 7, 8, 11, 13, 14, 17, 19, 0, 4, 6, 10, 12, 16, 18, 3, 9, 15};
+    uint64_t starts[] = {0, 10, 17, 20};
+    uint64_t blocks[] = {0, 3, 5, 6};
+    const struct classes classes = {BLOCK, 3, members, starts, blocks};
+    struct loader_options opt = options(2 * BLOCK, 0, 1);
+    opt.order = LOADER_ORDER_CLASSES;
+    opt.block_count = BLOCK;
+    struct error err = {0};
+    struct sampler s;
+    assert_ok(init_one(&s, N, &opt, &err), err);
+    assert_ok(sampler_use_classes(&s, &classes, &opt, &err), err);
+    assert_int_equal(s.steps_per_epoch, BLOCKS / 2);
+    uint64_t order[2][BLOCKS * BLOCK];
+    for (uint64_t epoch = 0; epoch < 2; epoch++) {
+        bool met[N] = {false};
+        for (uint64_t k = 0; k < BLOCKS * BLOCK; k++) {
+            struct sampler_batch b;
+            const uint64_t step = epoch * s.steps_per_epoch + k / (2 * BLOCK);
+            assert_int_equal(sampler_batch_at(&s, step, &b), STATUS_OK);
+            const uint64_t at = position_at(&s, &b, (uint32_t)(k % (2 * BLOCK)));
+            assert_true(at < N && !met[at]);
+            met[at] = true;
+            order[epoch][k] = at;
+            assert_int_equal(label[at], label[order[epoch][k - k % BLOCK]]);
+        }
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
 }
 
 TEST(order_text_is_parsed) {

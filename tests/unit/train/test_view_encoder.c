@@ -152,11 +152,13 @@ static void check_tensor(struct fixture *f, int32_t index) {
     free(direction);
 }
 
-TEST(gradients_are_those_of_differences) {
+static void check_gradients(bool raw) {
     struct error err;
     struct fixture f;
     void *dx = NULL;
-    set_up(&f);
+    struct view_encoder_options o = options(COUNT, 0, DTYPE_F64);
+    o.raw = raw;
+    set_up_with(&f, &o);
     shake(&f);
     assert_ok(f.dev->ops->alloc(f.dev, sizeof f.weights, &dx, &err), err);
     assert_ok(f.dev->ops->upload(f.dev, dx, f.weights, sizeof f.weights, &err), err);
@@ -177,6 +179,43 @@ TEST(gradients_are_those_of_differences) {
     assert_true(params_info(f.params, params_find(f.params, "proj.1.weight")).count == HIDDEN);
     f.dev->ops->free(f.dev, dx);
     tear_down(&f);
+}
+
+TEST(gradients_are_those_of_differences) {
+    check_gradients(false);
+}
+
+TEST(gradients_of_raw_embeddings_are_those_of_differences) {
+    check_gradients(true);
+}
+
+/* Length is all that `raw` changes. */
+TEST(raw_embeddings_have_the_direction_of_the_others) {
+    struct error err;
+    double x[2][EMBEDDINGS];
+    for (int raw = 0; raw < 2; raw++) {
+        struct fixture f;
+        struct tensor t;
+        struct view_encoder_options o = options(COUNT, 0, DTYPE_F64);
+        o.raw = raw == 1;
+        set_up_with(&f, &o);
+        const struct view_encoder_batch batch = batch_of(&f, 0, COUNT);
+        assert_ok(view_encoder_forward(f.model, &t, &batch, &err), err);
+        assert_ok(f.dev->ops->download(f.dev, x[raw], t.data, sizeof x[raw], &err), err);
+        tear_down(&f);
+    }
+    bool longer = false;
+    for (int i = 0; i < EMBEDDINGS; i += EMBED) {
+        double squares = 0.0;
+        for (int k = 0; k < EMBED; k++) {
+            squares += x[1][i + k] * x[1][i + k];
+        }
+        for (int k = 0; k < EMBED; k++) {
+            assert_true(fabs(x[1][i + k] - sqrt(squares) * x[0][i + k]) < 1e-12);
+        }
+        longer = longer || fabs(squares - 1.0) > 0.01;
+    }
+    assert_true(longer);
 }
 
 TEST(views_follow_each_other) {

@@ -1,0 +1,67 @@
+#!/bin/bash
+# --task curl: blocks of similar images train, an interrupted run ends with the same bytes, the mean
+# classifier reads the embeddings, and what cannot work is refused.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" train 256 3 24 train.tar
+mkdir all
+tar -xf train.tar -C all
+for text in all/*.txt; do
+    class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
+    mkdir -p "folders/$class"
+    mv "${text%.txt}".[jp]*g "folders/$class/"
+done
+"$BIN/ccpack" -q -o train folders
+"$BIN/ccpack" -q -o pairs train.tar
+
+options="--task curl --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003
+    --block-size 3 --block-negatives 5"
+train() { # train NAME OPTION...
+    name=$1
+    shift
+    expect 0 "$BIN/ccstream-train" -q --data train $options --batch 32 --epochs 4 --checkpoint-every 9 --keep 9 "$@" --out "$name"
+}
+train whole --augment none
+resumes whole 9
+if grep -Eq 'nan|inf|null' <(grep -o '"loss":[^,]*' whole/metrics.jsonl); then
+    fail "metrics are not numbers"
+fi
+# The classes have multiples of 4 samples: every sample takes part in each epoch once.
+"$BIN/ccdump" state whole --json >state.json
+has state.json '"visits":{"ids":256,"visited":256,"min":4,"mean":4,"max":4,'
+
+# The loss falls, and differs by kind, size and pairs.
+first() { grep -m 1 -o '"loss":[^,]*' "$1/metrics.jsonl"; }
+train hinge --block-loss hinge --steps 1
+train paired --block-pairs --steps 1
+train single --block-size 1 --steps 1
+[ "$(for run in whole hinge paired single; do first $run; done | sort -u | wc -l)" -eq 4 ] || fail "losses are the same"
+losses() { grep -o '"loss":[^,]*' whole/metrics.jsonl | cut -d: -f2; }
+losses | awk '{ l[NR] = $1 } END { for (i = 1; i <= 8; i++) { first += l[i]; last += l[NR - i + 1] } exit !(last < 0.9 * first) }' ||
+    fail "the loss does not fall: $(losses)"
+
+# Embeddings are inner products: without a norm. The mean classifier uses them.
+"$BIN/ccstream-eval" mean whole --train train --data train --layer projection --json >mean.json
+grep -q '"top1":' mean.json || fail "mean: $(cat mean.json)"
+expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch 32 --threads 1 --epochs 1 --steps 1 --out from-init
+grep -q '"task":"curl"' from-init/config.json || fail "--init does not know the task"
+
+# What cannot work.
+refused() { # refused WORDS OPTION...
+    words=$1
+    shift
+    expect 64 "$BIN/ccstream-train" -q $options --batch 32 "$@" --out refused
+    grep -q -- "$words" err.txt || fail "not '$words': $(cat err.txt)"
+}
+refused 'has no label' --data pairs
+mkdir -p few/one few/two
+cp $(ls folders/plain/* | head -n 2) few/one/
+cp $(ls folders/striped/* | head -n 9) few/two/
+"$BIN/ccpack" -q -o few-packed few
+refused 'class 0 has 2 samples, fewer than a block of 4' --data few-packed --batch 8 --block-negatives 1
+refused 'not an even number of images in blocks of 4' --data train --batch 30
+refused 'too few for --block-negatives 8' --data train --block-negatives 8
+refused 'does not work with --micro-batch' --data train --micro-batch 8
+refused 'does not work with --precision bf16' --data train --precision bf16
+refused 'does not work with several datasets' --data train --data pairs
+refused 'not for --task curl' --data train --val pairs
