@@ -36,6 +36,12 @@ train hinge --block-loss hinge --steps 1
 train paired --block-pairs --steps 1
 train single --block-size 1 --steps 1
 [ "$(for run in whole hinge paired single; do first $run; done | sort -u | wc -l)" -eq 4 ] || fail "losses are the same"
+train micro --micro-batch 8 --steps 2
+train one --micro-batch 32 --augment none
+cmp one/last whole/last || fail "one micro-batch is not the batch"
+[ "$(grep -o '"loss":[^,]*' micro/metrics.jsonl | head -n 2)" != "$(grep -o '"loss":[^,]*' one/metrics.jsonl | head -n 2)" ] ||
+    fail "batch norm does not go by micro-batches"
+expect 0 "$BIN/ccstream-train" --data train $options --batch 32 --dry-run --out none
 losses() { grep -o '"loss":[^,]*' whole/metrics.jsonl | cut -d: -f2; }
 losses | awk '{ l[NR] = $1 } END { for (i = 1; i <= 8; i++) { first += l[i]; last += l[NR - i + 1] } exit !(last < 0.9 * first) }' ||
     fail "the loss does not fall: $(losses)"
@@ -61,7 +67,6 @@ cp $(ls folders/striped/* | head -n 9) few/two/
 refused 'class 0 has 2 samples, fewer than a block of 4' --data few-packed --batch 8 --block-negatives 1
 refused 'not an even number of images in blocks of 4' --data train --batch 30
 refused 'too few for --block-negatives 8' --data train --block-negatives 8
-refused 'does not work with --micro-batch' --data train --micro-batch 8
 refused 'does not work with --precision bf16' --data train --precision bf16
 refused 'does not work with several datasets' --data train --data pairs
 refused 'not for --task curl' --data train --val pairs

@@ -26,6 +26,13 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
+/* Whether such a batch is one of --task curl: see trainer_options.blocks. */
+static bool holds_blocks(const struct trainer_options *t, uint64_t batch) {
+    const uint64_t each = t->blocks.size + 1;
+    return t->task != TRAINER_BLOCKS ||
+           (batch % 2 == 0 && batch % each == 0 && batch / each > t->blocks.negatives);
+}
+
 /* The same model with a quarter to four times the batch, as far as that holds whole samples. */
 static enum status print_batches(FILE *out,
                                  const struct trainer_options *t,
@@ -45,7 +52,7 @@ static enum status print_batches(FILE *out,
         if (batch > LOSS_MAX_BATCH) {
             break;
         }
-        if (batch % positives != 0 || batch / positives < 2) {
+        if (batch % positives != 0 || batch / positives < 2 || !holds_blocks(t, batch)) {
             continue;
         }
         o.batch_count = (uint32_t)batch;

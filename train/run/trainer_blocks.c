@@ -36,7 +36,6 @@ enum status trainer_check_blocks(const struct trainer_options *o, struct error *
     REQUIRE(o->blocks.size >= 1 && o->blocks.size < LOADER_MAX_BLOCK && o->blocks.negatives >= 1);
     const char *wrong = trainer_local_count(o) != o->batch_count  ? "several ranks"
                         : o->dtype == DTYPE_BF16                  ? "--precision bf16"
-                        : o->micro_batch_count != 0               ? "--micro-batch"
                         : o->source_count > 1                     ? "several datasets"
                         : o->remap_count > 0                      ? "--remap-state"
                         : o->init_state                           ? "--init-state"
@@ -44,8 +43,8 @@ enum status trainer_check_blocks(const struct trainer_options *o, struct error *
                                                                   : NULL;
     if (wrong != NULL) {
         return error_set(err, STATUS_USAGE,
-                         "--task curl does not work with %s: it trains on one dataset, in whole "
-                         "batches, with one rank on a CPU in f32",
+                         "--task curl does not work with %s: it trains on one dataset, with "
+                         "one rank on a CPU in f32",
                          wrong);
     }
     return check_batch(o, err);

@@ -82,8 +82,12 @@ static enum status view_options(struct view_encoder_options *out,
                                 const struct trainer_options *o,
                                 struct error *err) {
     TRY(model_config_view_options(c, out, err));
-    out->max_batch = (o->task == TRAINER_VIEWS ? 2 : 1) * (int32_t)trainer_local_count(o);
+    out->max_batch = 2 * (int32_t)trainer_local_count(o);
     out->micro_batch = local_micro_batch(o);
+    if (o->task == TRAINER_BLOCKS) { /* images, which the model takes by two */
+        out->max_batch /= 2;
+        out->micro_batch = (out->micro_batch + 1) / 2;
+    }
     out->comm = running_ranks(o);
     out->dtype = o->dtype;
     out->moments = optimizer_moments(o->optimizer.kind);
