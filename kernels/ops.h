@@ -450,12 +450,15 @@ struct grad_scale {
  * the step of the values are rounded to f32 where they meet f32.
  *
  * AdamW (Loshchilov and Hutter): value *= 1 - lr weight_decay, then the Adam step; bias correction
- * is that of step + 1. */
+ * is that of step + 1. Coupled, it is Adam (Kingma and Ba) with L2, as PyTorch's Adam with
+ * weight_decay: g = grad_scale grad + weight_decay value, then the Adam step. Only CPU devices
+ * have it. */
 struct adamw {
     struct tensor value;
     struct tensor working; /* BF16, optional: receives the new value, rounded: bf16 calls read it */
     struct tensor grad, m, v;
     float beta1, beta2, eps, weight_decay;
+    bool coupled;
     const struct step_values *values; /* on the device */
 };
 

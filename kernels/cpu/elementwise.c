@@ -295,7 +295,7 @@ cpu_l2_normalize_bwd(struct device *dev, const struct l2_normalize_bwd *op, stru
 }
 
 struct adamw_factors {
-    float beta1, beta2, rest1, rest2, eps, grad_scale, keep, rate, root2;
+    float beta1, beta2, rest1, rest2, eps, grad_scale, l2, keep, rate, root2;
 };
 
 CPU_CLONES static void adamw_piece(float *restrict value,
@@ -306,7 +306,7 @@ CPU_CLONES static void adamw_piece(float *restrict value,
                                    const struct adamw_factors *f) {
     const struct adamw_factors k = *f;
     for (int64_t i = 0; i < count; i++) {
-        const float g = grad[i] * k.grad_scale;
+        const float g = grad[i] * k.grad_scale + k.l2 * value[i];
         m[i] = k.beta1 * m[i] + k.rest1 * g;
         v[i] = k.beta2 * v[i] + k.rest2 * g * g;
         value[i] = value[i] * k.keep - k.rate * m[i] / (sqrtf(v[i]) * k.root2 + k.eps);
@@ -324,15 +324,17 @@ enum status cpu_adamw(struct device *dev, const struct adamw *op, struct error *
     const double update = (double)(now->step + 1);
     const double correction1 = 1.0 - pow((double)op->beta1, update);
     const double correction2 = 1.0 - pow((double)op->beta2, update);
-    const struct adamw_factors f = {.beta1 = op->beta1,
-                                    .beta2 = op->beta2,
-                                    .rest1 = (float)(1.0 - (double)op->beta1),
-                                    .rest2 = (float)(1.0 - (double)op->beta2),
-                                    .eps = op->eps,
-                                    .grad_scale = (float)now->grad_scale,
-                                    .keep = (float)(1.0 - lr * (double)op->weight_decay),
-                                    .rate = (float)(lr / correction1),
-                                    .root2 = (float)(1.0 / sqrt(correction2))};
+    const struct adamw_factors f = {
+        .beta1 = op->beta1,
+        .beta2 = op->beta2,
+        .rest1 = (float)(1.0 - (double)op->beta1),
+        .rest2 = (float)(1.0 - (double)op->beta2),
+        .eps = op->eps,
+        .grad_scale = (float)now->grad_scale,
+        .l2 = op->coupled ? op->weight_decay : 0.0f,
+        .keep = op->coupled ? 1.0f : (float)(1.0 - lr * (double)op->weight_decay),
+        .rate = (float)(lr / correction1),
+        .root2 = (float)(1.0 / sqrt(correction2))};
     const int64_t count = tensor_count(&op->value);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static)

@@ -101,14 +101,16 @@ enum status ref_adamw(struct device *dev, const struct adamw *op, struct error *
     const double update = (double)(now->step + 1);
     const double correction1 = 1.0 - pow(b1, update);
     const double correction2 = 1.0 - pow(b2, update);
+    const double l2 = op->coupled ? (double)op->weight_decay : 0.0;
+    const double keep = op->coupled ? 1.0 : 1.0 - lr * (double)op->weight_decay;
     const int64_t count = now->sound != 0 ? tensor_count(&op->value) : 0;
     for (int64_t i = 0; i < count; i++) {
-        const double g = get(&op->grad, i) * scale;
+        const double g = get(&op->grad, i) * scale + l2 * get(&op->value, i);
         const double m_new = b1 * get(&op->m, i) + (1.0 - b1) * g;
         const double v_new = b2 * get(&op->v, i) + (1.0 - b2) * g * g;
         put(&op->m, i, m_new);
         put(&op->v, i, v_new);
-        const double decayed = get(&op->value, i) * (1.0 - lr * (double)op->weight_decay);
+        const double decayed = get(&op->value, i) * keep;
         const double step =
             lr * (m_new / correction1) / (sqrt(v_new / correction2) + (double)op->eps);
         put(&op->value, i, decayed - step);

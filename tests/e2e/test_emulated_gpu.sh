@@ -75,6 +75,8 @@ same views recorded-views
 # What the device has no kernel for is refused before any work.
 CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --optimizer lars --out lars
 has err.txt "--optimizer lars: device cuda has no kernel for it"
+CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --optimizer adam --out adam
+has err.txt "--optimizer adam: device cuda has no kernel for it"
 CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --norm none --out lars
 has err.txt "--norm none: device cuda has no kernel for it"
 [ ! -e lars ] || fail "a refused run left a directory"

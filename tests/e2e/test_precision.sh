@@ -1,5 +1,5 @@
 #!/bin/bash
-# bf16, SGD, LARS, mean pooling, padded captions: runs resume to the same bytes, and each option has its
+# bf16, SGD, LARS, Adam, mean pooling, padded captions: runs resume to the same bytes, and each option has its
 # effect.
 set -eu
 
@@ -42,6 +42,9 @@ run sgdm --optimizer sgdm --momentum 0.8 --lr 0.01
 run lars --optimizer lars --lr 1.2 --weight-decay 0.000001 --trust 0.01
 "$BIN/ccstream-train" -q $options --optimizer lars --lr 1.2 --weight-decay 0.000001 --out lars-trust
 other lars lars-trust
+run adam --optimizer adam --lr 0.001 --weight-decay 0.1
+"$BIN/ccstream-train" -q $options --lr 0.001 --weight-decay 0.1 --out adamw
+other adam adamw
 run mean --text-pool mean
 other f32 mean
 

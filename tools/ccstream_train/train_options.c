@@ -31,7 +31,7 @@ static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16};
 static const char *const captions_choices[] = {"packed", "padded", NULL};
 /* In the order of enum comm_ranks. */
 static const char *const ranks_choices[] = {"auto", "off", "mpi", NULL};
-static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars",
+static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars", "adam",
                                                 NULL}; /* as optimizer_kind */
 
 #define FIELD(name) CLI_FIELD(struct train_options, name)
@@ -203,7 +203,8 @@ static const struct cli_option rows[] = {
      .choices = optimizer_choices, .metavar = "NAME", .group = "Optimiser",
      .help = "adamw; sgdm: SGD with --momentum, where decay is part of the gradient; lars: sgdm, "
              "but each tensor of weights moves by --trust times its norm, for large batches "
-             "(EMC2 on ImageNet-100: --lr 1.2 --weight-decay 1e-6); not on cuda"},
+             "(EMC2 on ImageNet-100: --lr 1.2 --weight-decay 1e-6); adam: decay is part of the "
+             "gradient (L2), as PyTorch's Adam; lars and adam not on cuda"},
     {"momentum", 0, CLI_DOUBLE, FIELD(momentum), .min = "0", .max = "0.9999999",
      .default_text = "0.9", .metavar = "X", .group = "Optimiser", .help = "of sgdm and lars"},
     {"trust", 0, CLI_DOUBLE, FIELD(trust), .min = "0.000000001", .max = "1000",
@@ -224,14 +225,15 @@ static const struct cli_option rows[] = {
      .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
      .default_text = "0.02", .metavar = "X", .group = "Optimiser",
-     .help = "of AdamW decoupled; not for biases and other one-dimensional tensors (Wang: "
-             "0.02)"},
+     .help = "decoupled with adamw, part of the gradient with the others; not for biases and other "
+             "one-dimensional tensors (Wang: 0.02)"},
     {"beta1", 0, CLI_DOUBLE, FIELD(beta1), .min = "0", .max = "0.9999999", .default_text = "0.9",
-     .metavar = "X", .group = "Optimiser", .help = "AdamW"},
+     .metavar = "X", .group = "Optimiser", .help = "of adamw and adam"},
     {"beta2", 0, CLI_DOUBLE, FIELD(beta2), .min = "0", .max = "0.9999999", .default_text = "0.999",
-     .metavar = "X", .group = "Optimiser", .help = "AdamW"},
+     .metavar = "X", .group = "Optimiser", .help = "of adamw and adam"},
     {"adam-eps", 0, CLI_DOUBLE, FIELD(adam_eps), .min = "0", .max = "1",
-     .default_text = "0.00000001", .metavar = "X", .group = "Optimiser", .help = "AdamW"},
+     .default_text = "0.00000001", .metavar = "X", .group = "Optimiser",
+     .help = "of adamw and adam"},
     {"clip-norm", 0, CLI_DOUBLE, FIELD(clip_norm), .min = "0", .max = "1000000",
      .default_text = "0", .metavar = "X", .group = "Optimiser",
      .help = "scale gradients down to this global norm; 0: never"},

@@ -16,7 +16,7 @@ static const char *const norms[] = {"none", "group", NULL};
 static const enum resnet_norm norm_kinds[] = {RESNET_NORM_NONE, RESNET_NORM_GROUP};
 static const char *const optimizers[] = {"sgd", "adam", NULL};
 static const char *const schedules[] = {"cosine", "constant", NULL};
-enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };
+static const enum optimizer_kind optimizer_kinds[] = {OPTIMIZER_SGDM, OPTIMIZER_ADAM};
 enum { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 
 static const struct cli_option rows[] = {
@@ -217,7 +217,7 @@ static struct gradient_problem_options problem_options(const struct gradient_opt
                                          .tau = o->tau,
                                          .seed = o->shared.seed};
     optimizer_options_default(&p.net.optimizer);
-    p.net.optimizer.kind = o->optimizer == OPTIMIZER_SGD ? OPTIMIZER_SGDM : OPTIMIZER_ADAMW;
+    p.net.optimizer.kind = optimizer_kinds[o->optimizer];
     p.net.optimizer.momentum = 0.0;
     p.net.optimizer.weight_decay = 0.0;
     return p;

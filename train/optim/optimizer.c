@@ -37,7 +37,7 @@ static enum status step_range(struct params *p,
                               bool decayed,
                               struct error *err) {
     const float weight_decay = decayed ? (float)opt->weight_decay : 0.0f;
-    if (opt->kind != OPTIMIZER_ADAMW) {
+    if (optimizer_moments(opt->kind) == 1) {
         return dev->ops->sgdm(dev,
                               &(struct sgdm){.value = params_range(p, PARAM_VALUE, decayed),
                                              .working = params_working(p, decayed),
@@ -58,6 +58,7 @@ static enum status step_range(struct params *p,
                                            .beta2 = (float)opt->beta2,
                                            .eps = (float)opt->eps,
                                            .weight_decay = weight_decay,
+                                           .coupled = opt->kind == OPTIMIZER_ADAM,
                                            .values = values},
                            err);
 }
@@ -88,11 +89,13 @@ static enum status step_by_norms(struct params *p,
 
 enum status
 optimizer_check(const struct device *dev, const struct optimizer_options *opt, struct error *err) {
-    return opt->kind != OPTIMIZER_LARS || dev->ops->lars != NULL
-               ? STATUS_OK
-               : error_set(err, STATUS_UNSUPPORTED,
-                           "--optimizer lars: device %s has no kernel for it; use --device cpu",
-                           dev->ops->name);
+    const bool lars = opt->kind == OPTIMIZER_LARS && dev->ops->lars == NULL;
+    const bool adam = opt->kind == OPTIMIZER_ADAM && dev->stream != NULL;
+    return lars || adam
+               ? error_set(err, STATUS_UNSUPPORTED,
+                           "--optimizer %s: device %s has no kernel for it; use --device cpu",
+                           lars ? "lars" : "adam", dev->ops->name)
+               : STATUS_OK;
 }
 
 enum status optimizer_step(struct params *p,

@@ -1,6 +1,6 @@
 /*
- * optimizer: AdamW, SGD with momentum, or LARS over a parameter table, with decay for the tensors
- * that take it and an optional clip of the global gradient norm.
+ * optimizer: AdamW, Adam, SGD with momentum, or LARS over a parameter table, with decay for the
+ * tensors that take it and an optional clip of the global gradient norm.
  *
  * Threading : as the device.
  * Ownership : values, gradients and moments belong to the table; the step count is the caller's.
@@ -21,19 +21,21 @@ enum optimizer_kind {
      * of sgdm without decay: the exclusions of SimCLR (Chen et al., 2020, section 2.3), MoCo v3 and
      * EMC2. Devices that lack the operator are refused. */
     OPTIMIZER_LARS,
+    /* Two moments; decay is added to the gradient (L2), as in PyTorch's Adam. Refused on cuda. */
+    OPTIMIZER_ADAM,
 };
 
 /* Moments that a table needs (params_set_moments): 2 or 1. */
 static inline int32_t optimizer_moments(enum optimizer_kind kind) {
-    return kind == OPTIMIZER_ADAMW ? 2 : 1;
+    return kind == OPTIMIZER_ADAMW || kind == OPTIMIZER_ADAM ? 2 : 1;
 }
 
 struct optimizer_options {
     enum optimizer_kind kind;
     double momentum;     /* sgdm, lars: [0, 1); 0.9 */
     double trust;        /* lars: > 0; 0.001 (You et al. and EMC2) */
-    double beta1, beta2; /* adamw: [0, 1); 0.9, 0.999 */
-    double eps;          /* adamw: > 0; 1e-8 */
+    double beta1, beta2; /* adamw, adam: [0, 1); 0.9, 0.999 */
+    double eps;          /* adamw, adam: > 0; 1e-8 */
     double weight_decay; /* >= 0; 0.02; tensors with params_info.decay only */
     double clip_norm;    /* gradients are scaled down to this global norm; 0 = never */
 };

@@ -96,6 +96,9 @@ static __global__ void adamw(float *value,
 
 cudaError_t launch_adamw(const struct launch_on *on, const struct adamw *op) {
     const int64_t count = tensor_count(&op->value);
+    if (op->coupled) {
+        return cudaErrorInvalidValue; /* optimizer_check refuses it before */
+    }
     if (count == 0) {
         return cudaSuccess;
     }

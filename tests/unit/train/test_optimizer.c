@@ -1,6 +1,6 @@
 /*
- * LARS over a small table, against the published formula written again in float64: the trust ratio
- * of each tensor, momentum, decay, clipping, and the tensors that are excluded.
+ * LARS, AdamW and Adam over a small table, against the published formulas written again in float64:
+ * the trust ratio of each tensor, moments, decay, clipping, and the tensors that are excluded.
  */
 #include <math.h>
 #include <string.h>
@@ -67,18 +67,19 @@ static void read(const struct optimised *o, int t, enum param_slot slot, double 
     }
 }
 
-static void open_lars(struct optimised *o, const char *device, enum dtype dtype) {
+static void
+open_table(struct optimised *o, enum optimizer_kind kind, const char *device, enum dtype dtype) {
     struct error err = {0};
     assert_ok(device_open(&o->dev, device, 2, &err), err);
     assert_ok(params_create(&o->params, &err), err);
     optimizer_options_default(&o->how);
     assert_true(o->how.trust == 0.001 && o->how.momentum == 0.9);
-    o->how.kind = OPTIMIZER_LARS;
+    o->how.kind = kind;
     o->how.trust = 0.05;
     o->how.weight_decay = 0.3;
     o->how.clip_norm = 0.5;
-    assert_int_equal(optimizer_moments(o->how.kind), 1);
-    params_set_moments(o->params, 1);
+    assert_int_equal(optimizer_moments(kind), kind == OPTIMIZER_LARS ? 1 : 2);
+    params_set_moments(o->params, optimizer_moments(kind));
     for (int t = 0; t < TENSORS; t++) {
         struct param_spec spec = {
             .name = table[t].name, .ndim = table[t].ndim, .conv = table[t].conv};
@@ -98,7 +99,7 @@ static void open_lars(struct optimised *o, const char *device, enum dtype dtype)
     }
 }
 
-static void close_lars(struct optimised *o) {
+static void close_table(struct optimised *o) {
     params_destroy(o->params);
     device_close(o->dev);
 }
@@ -111,13 +112,13 @@ static double norm_of(const double *x, int64_t count) {
     return sqrt(squares);
 }
 
-/* One step of one tensor, by the formula. */
-static void reference_step(int t,
-                           double *w,
-                           double *m,
-                           const double *gradients,
-                           const struct optimizer_options *how,
-                           double lr) {
+/* One step of one tensor by the formula of LARS. */
+static void lars_step(int t,
+                      double *w,
+                      double *m,
+                      const double *gradients,
+                      const struct optimizer_options *how,
+                      double lr) {
     double g[MOST];
     for (int64_t i = 0; i < count_of(t); i++) {
         g[i] = gradients[i] + (table[t].adapts ? how->weight_decay * w[i] : 0.0);
@@ -131,19 +132,47 @@ static void reference_step(int t,
     }
 }
 
-static void against_the_formula(const char *device, enum dtype dtype, double tolerance) {
-    static double w[TENSORS][MOST], m[TENSORS][MOST], g[TENSORS][MOST];
+/* Step number `step`, from 0, of Adam (Kingma and Ba, algorithm 1), with decay as L2; or of AdamW
+ * (Loshchilov and Hutter, algorithm 2), which decays the weights themselves. */
+static void adam_step(int t,
+                      double *w,
+                      double *m,
+                      double *v,
+                      const double *gradients,
+                      const struct optimizer_options *how,
+                      double lr,
+                      int step) {
+    const double decay = table[t].adapts ? how->weight_decay : 0.0;
+    const double corrected1 = 1.0 - pow(how->beta1, step + 1);
+    const double corrected2 = 1.0 - pow(how->beta2, step + 1);
+    for (int64_t i = 0; i < count_of(t); i++) {
+        const bool l2 = how->kind == OPTIMIZER_ADAM;
+        const double g = gradients[i] + (l2 ? decay * w[i] : 0.0);
+        m[i] = how->beta1 * m[i] + (1.0 - how->beta1) * g;
+        v[i] = how->beta2 * v[i] + (1.0 - how->beta2) * g * g;
+        const double shrunk = l2 ? 0.0 : lr * decay * w[i];
+        w[i] -= shrunk + lr * (m[i] / corrected1) / (sqrt(v[i] / corrected2) + how->eps);
+    }
+}
+
+static void against_the_formula(enum optimizer_kind kind,
+                                const char *device,
+                                enum dtype dtype,
+                                double tolerance) {
+    static double w[TENSORS][MOST], m[TENSORS][MOST], v[TENSORS][MOST], g[TENSORS][MOST];
     struct optimised o;
     struct error err = {0};
-    open_lars(&o, device, dtype);
+    open_table(&o, kind, device, dtype);
     for (int t = 0; t < TENSORS; t++) {
         for (int64_t i = 0; i < count_of(t); i++) {
             w[t][i] = first_value(t, i);
             m[t][i] = 0.0;
+            v[t][i] = 0.0;
         }
     }
     for (int step = 0; step < STEPS; step++) {
-        struct step_values values = {.step = (uint64_t)step, .lr = 0.5 + 0.25 * step, .sound = 1};
+        const double lr = (0.5 + 0.25 * step) * (kind == OPTIMIZER_LARS ? 1.0 : 0.1);
+        struct step_values values = {.step = (uint64_t)step, .lr = lr, .sound = 1};
         double squares = 0.0;
         for (int t = 0; t < TENSORS; t++) {
             for (int64_t i = 0; i < count_of(t); i++) {
@@ -159,7 +188,11 @@ static void against_the_formula(const char *device, enum dtype dtype, double tol
             for (int64_t i = 0; i < count_of(t); i++) {
                 g[t][i] *= o.how.clip_norm / sqrt(squares);
             }
-            reference_step(t, w[t], m[t], g[t], &o.how, values.lr);
+            if (kind == OPTIMIZER_LARS) {
+                lars_step(t, w[t], m[t], g[t], &o.how, lr);
+            } else {
+                adam_step(t, w[t], m[t], v[t], g[t], &o.how, lr, step);
+            }
             read(&o, t, PARAM_VALUE, found);
             for (int64_t i = 0; i < count_of(t); i++) {
                 if (!(fabs(found[i] - w[t][i]) < tolerance)) {
@@ -169,17 +202,26 @@ static void against_the_formula(const char *device, enum dtype dtype, double tol
             }
         }
     }
-    close_lars(&o);
+    close_table(&o);
 }
 
 /* grad_scale, lr and the numbers of the options are rounded to f32 where they meet the op. */
 TEST(lars_in_doubles_is_the_published_formula) {
-    against_the_formula("cpu-ref", DTYPE_F64, 1e-6);
+    against_the_formula(OPTIMIZER_LARS, "cpu-ref", DTYPE_F64, 1e-6);
 }
 
 TEST(lars_in_floats_is_the_published_formula) {
-    against_the_formula("cpu-ref", DTYPE_F32, 1e-5);
-    against_the_formula("cpu", DTYPE_F32, 1e-5);
+    against_the_formula(OPTIMIZER_LARS, "cpu-ref", DTYPE_F32, 1e-5);
+    against_the_formula(OPTIMIZER_LARS, "cpu", DTYPE_F32, 1e-5);
+}
+
+TEST(adam_and_adamw_are_the_published_formulas) {
+    static const enum optimizer_kind kinds[] = {OPTIMIZER_ADAM, OPTIMIZER_ADAMW};
+    for (int k = 0; k < 2; k++) {
+        against_the_formula(kinds[k], "cpu-ref", DTYPE_F64, 1e-6);
+        against_the_formula(kinds[k], "cpu-ref", DTYPE_F32, 1e-5);
+        against_the_formula(kinds[k], "cpu", DTYPE_F32, 1e-5);
+    }
 }
 
 /* One step from a large weight: it moves by lr trust times its norm, whatever its gradient is. */
@@ -189,7 +231,7 @@ TEST(a_first_step_is_proportional_to_the_norm) {
         struct error err = {0};
         double before[MOST], after[MOST], g[MOST];
         struct step_values values = {.lr = 2.0, .sound = 1};
-        open_lars(&o, "cpu", DTYPE_F32);
+        open_table(&o, OPTIMIZER_LARS, "cpu", DTYPE_F32);
         o.how.clip_norm = 0.0;
         o.how.weight_decay = 0.0;
         for (int64_t i = 0; i < count_of(0); i++) {
@@ -204,7 +246,7 @@ TEST(a_first_step_is_proportional_to_the_norm) {
         }
         const double moved = norm_of(after, count_of(0)) / norm_of(before, count_of(0));
         assert_true(fabs(moved / (2.0 * 0.05) - 1.0) < 1e-4);
-        close_lars(&o);
+        close_table(&o);
     }
 }
 
@@ -212,7 +254,7 @@ TEST(working_copies_follow_lars) {
     struct optimised o;
     struct error err = {0};
     struct step_values values = {.lr = 1.0, .sound = 1};
-    open_lars(&o, "cpu-ref", DTYPE_BF16);
+    open_table(&o, OPTIMIZER_LARS, "cpu-ref", DTYPE_BF16);
     double g[MOST];
     for (int64_t i = 0; i < count_of(2); i++) {
         g[i] = gradient(2, i, 0);
@@ -230,5 +272,5 @@ TEST(working_copies_follow_lars) {
         assert_true(fabs((double)half - value[i]) <= 0x1p-8 * fabs(value[i]));
         assert_true(fabs(value[i] - first_value(2, i)) > 1e-4);
     }
-    close_lars(&o);
+    close_table(&o);
 }
