@@ -70,3 +70,5 @@ refused 'too few for --block-negatives 8' --data train --block-negatives 8
 refused 'does not work with --precision bf16' --data train --precision bf16
 refused 'does not work with several datasets' --data train --data pairs
 refused 'not for --task curl' --data train --val pairs
+refused 'does not work with --parity reference' --data train --parity reference
+refused 'does not work with --init-state' --data train --init whole --init-state
