@@ -239,12 +239,8 @@ static enum status take_over(struct study_batch *s, struct error *err) {
 
 static enum status train_all(struct study_batch *s, struct error *err) {
     const struct options *o = &s->o;
-    if (o->features != NULL) {
-        TRY(batch_features_read(&s->features, o->features, err));
-    } else {
-        TRY(batch_features_draw(&s->features, (int64_t)o->pairs, o->shared.seed, err));
-    }
-    TRY(batch_features_divide(&s->features, (int64_t)o->held_out, o->shared.seed, err));
+    TRY(batch_features_open(&s->features, o->features, (int64_t)o->pairs, (int64_t)o->held_out,
+                            o->shared.seed, err));
     describe(s);
     TRY(take_over(s, err));
     TRY(device_open(&s->dev, "cpu", 1, err));

@@ -273,3 +273,14 @@ enum status batch_features_divide(struct batch_features *f,
     standardise(f->texts, f->texts_count, f->text_width, f, f->first_text);
     return STATUS_OK;
 }
+
+enum status batch_features_open(struct batch_features *f,
+                                const char *prefix,
+                                int64_t count,
+                                int64_t held_out,
+                                uint64_t seed,
+                                struct error *err) {
+    TRY(prefix != NULL ? batch_features_read(f, prefix, err)
+                       : batch_features_draw(f, count, seed, err));
+    return batch_features_divide(f, held_out, seed, err);
+}

@@ -52,6 +52,15 @@ enum status batch_features_divide(struct batch_features *f,
                                   int64_t held_out_count,
                                   uint64_t seed,
                                   struct error *err);
+
+/* Reads `prefix`, or draws `count` pairs where it is NULL, and divides. Returns what these return.
+ */
+enum status batch_features_open(struct batch_features *f,
+                                const char *prefix,
+                                int64_t count,
+                                int64_t held_out,
+                                uint64_t seed,
+                                struct error *err);
 void batch_features_fini(struct batch_features *f); /* accepts an all-zero one */
 
 struct batch_training {

@@ -200,10 +200,8 @@ static void describe(struct study_noise *s) {
 
 static enum status train_all(struct study_noise *s, struct error *err) {
     const struct options *o = &s->o;
-    TRY(o->features != NULL
-            ? batch_features_read(&s->features, o->features, err)
-            : batch_features_draw(&s->features, (int64_t)o->pairs, o->shared.seed, err));
-    TRY(batch_features_divide(&s->features, (int64_t)o->held_out, o->shared.seed, err));
+    TRY(batch_features_open(&s->features, o->features, (int64_t)o->pairs, (int64_t)o->held_out,
+                            o->shared.seed, err));
     describe(s);
     TRY(device_open(&s->dev, "cpu", 1, err));
     const uint64_t steps = o->epochs * ((uint64_t)s->features.train_count / o->batch);
