@@ -19,7 +19,7 @@ while read -r header; do
             bad=1
         fi
     done
-done < <(find formats augment pack loader kernels train bindings tools -name '*.h' ! -name '*_internal.h' |
+done < <(find formats augment net pack loader kernels train bindings tools -name '*.h' ! -name '*_internal.h' |
     sort)
 echo "$count headers checked"
 exit "$bad"

@@ -13,19 +13,20 @@ check_tree() {
     # grep finds the lines, awk judges them: FILE:LINE:#include ...
     grep -rnE '^[[:space:]]*#[[:space:]]*include' \
         --include='*.c' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
-        formats augment pack loader kernels train bindings tools tests 2>/dev/null | awk '
+        formats augment net pack loader kernels train bindings tools tests 2>/dev/null | awk '
     BEGIN {
         # Project folders each folder may include (itself always).
         ours["formats/base"] = ""
         ours["formats"]      = "formats/base"
         ours["augment"]      = "formats/base"
-        ours["pack"]         = "formats formats/base augment"
-        ours["loader"]       = "formats formats/base augment"
+        ours["net"]          = "formats/base"
+        ours["pack"]         = "formats formats/base augment net"
+        ours["loader"]       = "formats formats/base augment net"
         ours["kernels"]      = "formats/base"
         ours["train"]        = "loader kernels formats formats/base"
-        ours["bindings"]     = "train loader kernels pack augment formats formats/base"
-        ours["tools"]        = "train loader kernels pack augment formats formats/base"
-        ours["tests"]        = "tools bindings train loader kernels pack augment formats formats/base"
+        ours["bindings"]     = "train loader kernels pack net augment formats formats/base"
+        ours["tools"]        = "train loader kernels pack net augment formats formats/base"
+        ours["tests"]        = "tools bindings train loader kernels pack net augment formats formats/base"
 
         # Libraries, by header, and the folders whose .c files may include each.
         lib("^xxhash\\.h$", "xxHash", "formats/base")
@@ -137,7 +138,7 @@ check_tree() {
         sub(/^[^"<]*["<]/, "", target)
         sub(/[">].*$/, "", target)
         seen++
-        if (target ~ /^(formats|augment|pack|loader|kernels|train|bindings|tools|tests)\//) {
+        if (target ~ /^(formats|augment|net|pack|loader|kernels|train|bindings|tools|tests)\//) {
             check_ours(target)
         } else if (text ~ /"/ && file !~ /^tests\//) {
             complain("include path is not from the root of the tree: \"" target "\"")
@@ -171,7 +172,7 @@ self_test() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/check-includes.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     cd "$work"
-    mkdir -p formats/base augment pack loader kernels/cpu kernels/cuda/conv train/comm/mpi bindings/c tools tests/unit
+    mkdir -p formats/base augment net pack loader kernels/cpu kernels/cuda/conv train/comm/mpi bindings/c tools tests/unit
     echo '#include "formats/base/status.h"' >pack/good.c
     echo '#include <oneapi/dnnl/dnnl.h>' >kernels/cpu/good.c
     echo '#include <cudnn.h>' >kernels/cuda/conv/good.c
@@ -192,6 +193,8 @@ self_test() {
     plant loader/planted.h '#include <liburing.h>'
     plant train/planted.c '#include "loader/ring_internal.h"'
     plant augment/planted.c '#include "resize.h"'
+    plant net/planted.c '#include "formats/shard/shard.h"'
+    plant train/planted.c '#include "net/retry.h"'
     plant bindings/c/planted.c '#include "tools/cli/cli.h"'
     plant loader/planted.c '#include "bindings/c/ccstream.h"'
     plant augment/planted.c '#  include <curl/curl.h>'
