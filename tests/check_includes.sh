@@ -38,6 +38,7 @@ check_tree() {
         lib("^gif_lib\\.h$", "giflib", "formats")
         lib("^sentencepiece", "SentencePiece", "formats")
         lib("^archive(_entry)?\\.h$", "libarchive", "pack")
+        lib("^curl/", "libcurl", "net")
         lib("^liburing", "liburing", "loader")
         lib("^omp\\.h$", "OpenMP", "kernels")
         lib("^(oneapi/dnnl/|dnnl)", "oneDNN", "kernels/cpu")
@@ -49,7 +50,7 @@ check_tree() {
         lib("^cmocka\\.h$", "cmocka", "tests")
 
         split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp " \
-              "signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn " \
+              "netdb search signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn " \
               "string tgmath threads time uchar wchar wctype dirent dlfcn fcntl fnmatch ftw " \
               "getopt glob langinfo libgen link poll pthread pwd regex sched semaphore spawn strings " \
               "sysexits termios ucontext unistd malloc endian byteswap cpuid immintrin arm_neon", names, " ")
@@ -121,7 +122,7 @@ check_tree() {
             }
             return
         }
-        if (target in libc || target ~ /^(sys|linux)\// || target ~ /intrin\.h$/) {
+        if (target in libc || target ~ /^(sys|linux|netinet|arpa)\// || target ~ /intrin\.h$/) {
             return
         }
         # The C++ library: in C++, and in what the .cu files compile against as C++.
@@ -189,6 +190,7 @@ self_test() {
     plant kernels/planted.c '#include <oneapi/dnnl/dnnl.h>'
     plant kernels/rows/planted.c '#include <cudnn.h>'
     plant pack/planted.c '#include <zstd.h>'
+    plant pack/planted.c '#include <curl/curl.h>'
     plant train/comm/planted.c '#include <mpi.h>'
     plant loader/planted.h '#include <liburing.h>'
     plant train/planted.c '#include "loader/ring_internal.h"'

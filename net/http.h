@@ -1,0 +1,160 @@
+/*
+ * http: many HTTP(S) GET requests at a time over pooled connections (libcurl's multi interface).
+ *
+ * libcurl is loaded at the first http_create, not linked: programs start without it, use the
+ * system's own copy (its certificates, its security updates), and a machine without it gets one
+ * message that names the package. 7.85 or newer.
+ *
+ * Redirects are followed here, not by libcurl, which would send authorization headers and If-Match
+ * along to another origin (scheme, host and port): they are dropped there, with the signature.
+ * Proxies are taken from the environment as curl does (https_proxy, http_proxy, no_proxy).
+ *
+ * Threading : a struct http has one owner thread, which makes every call but http_wake and runs all
+ *             callbacks. Distinct objects are independent.
+ * Ownership : requests are copied; what a callback receives is borrowed until it returns.
+ * Untrusted : every byte of a response, and every URL. Names of files never come from here.
+ * Memory    : for each request about 300 bytes, its URL and headers while it waits, and libcurl's
+ *             buffers (about 50 KiB, more with TLS or for ranges of 1 MiB) while it runs; bodies
+ * are handed on as they arrive.
+ */
+#ifndef NET_HTTP_H
+#define NET_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HTTP_MAX_CONNECTIONS   4096
+#define HTTP_MAX_URL_BYTES     8192
+#define HTTP_MAX_HEADERS_BYTES (256 * 1024) /* of one response; more is HTTP_PROTOCOL */
+#define HTTP_UNKNOWN           UINT64_MAX   /* a size or an offset that the server did not give */
+
+struct http; /* opaque */
+
+struct http_options {
+    uint32_t max_connections;          /* requests that run at a time, [1, 4096]; 64 */
+    uint32_t max_connections_per_host; /* [1, 4096]; 2 */
+    double
+        requests_per_second_per_host; /* token bucket of each host, one second deep; 0: no limit */
+    int64_t connect_timeout_ms;       /* name, TCP and TLS, [1, 86400000]; 10,000 */
+    int64_t first_byte_timeout_ms;    /* from the start of a request to its first header; 20,000 */
+    int64_t total_timeout_ms;         /* of one request with its redirects; 60,000 */
+    uint32_t max_redirects;           /* [0, 20]; 5 */
+    bool allow_private;     /* false: no connection to a private, loopback or link-local address;
+                               behind a proxy only addresses in the URL can be judged */
+    const char *ca_file;    /* certificates to trust, PEM; NULL: the system's. Borrowed */
+    const char *user_agent; /* "name/version (...)"; required; borrowed, like ca_file, until
+                               http_destroy */
+};
+
+/* Everything but user_agent. */
+void http_options_default(struct http_options *opt);
+
+/* Returns OK, INVALID, NOMEM, or UNSUPPORTED where libcurl is missing or too old. */
+enum status http_create(struct http **out, const struct http_options *opt, struct error *err);
+
+/* Cancels what is left: on_done is called for each with HTTP_CANCELLED. Accepts NULL. */
+void http_destroy(struct http *h);
+
+#define HTTP_OUTCOME_LIST(X)                                                                       \
+    X(OK, "ok")               /* status 2xx and the whole body */                                  \
+    X(STATUS, "status")       /* another status */                                                 \
+    X(DNS, "dns")             /* no address for the name */                                        \
+    X(CONNECT, "connect")     /* no connection */                                                  \
+    X(TLS, "tls")             /* no secure connection, or a certificate that is not trusted */     \
+    X(TIMEOUT, "timeout")     /* of the three */                                                   \
+    X(PARTIAL, "partial")     /* connection lost, or a body of another length than announced */    \
+    X(TOO_LARGE, "too_large") /* more than max_bytes */                                            \
+    X(REFUSED, "refused")     /* by us: scheme, private address, redirects */                      \
+    X(STOPPED, "stopped")     /* a callback returned false */                                      \
+    X(PROTOCOL, "protocol")   /* not HTTP, or HTTP that breaks its rules */                        \
+    X(CANCELLED, "cancelled") /* by http_destroy */
+
+enum http_outcome {
+#define X(name, text) HTTP_##name,
+    HTTP_OUTCOME_LIST(X)
+#undef X
+};
+
+const char *http_outcome_name(enum http_outcome o);
+
+/* Of the last response of a request, after redirects. */
+struct http_response {
+    int status;              /* 0: none arrived */
+    uint64_t content_length; /* of the body as sent; HTTP_UNKNOWN */
+    uint64_t range_first;    /* first byte of Content-Range; HTTP_UNKNOWN without one */
+    uint64_t range_total;    /* bytes of the whole object by Content-Range; HTTP_UNKNOWN */
+    int64_t retry_after_ms;  /* -1: none */
+    bool robots_noai; /* X-Robots-Tag holds noai, noimageai, noindex or none, for all or for us */
+    char etag[256];   /* with its quotes; "" without one, or where it is longer */
+    char content_type[128]; /* "" without one */
+    char address[64];       /* of the server or the proxy, as text */
+    const char *url;        /* after redirects */
+};
+
+struct http_result {
+    enum http_outcome outcome;
+    const struct http_response *response;
+    uint64_t body_bytes; /* handed to on_body */
+    int64_t
+        elapsed_us; /* from the first connection attempt to the end, without waiting in the queue */
+    int64_t first_byte_us;  /* to the first header; -1: none came */
+    char message[480];      /* for people: what happened, with the host; "" for OK */
+    const char *error_body; /* first 1,023 bytes of the body of a status that is not 2xx; "" */
+};
+
+/* AWS signature version 4 (also of S3-compatible servers). */
+struct http_signature {
+    const char *access_key, *secret_key;
+    const char *session_token; /* or NULL */
+    const char *region;        /* us-east-1 */
+    const char *service;       /* s3 */
+};
+
+struct http_request {
+    const char *url;      /* http:// or https:// */
+    const char *method;   /* NULL: GET; "PUT" for tokens of instance metadata, without a body */
+    uint64_t range_first; /* of the bytes asked for; HTTP_UNKNOWN: the last range_bytes ones */
+    uint64_t range_bytes; /* 0: the whole object */
+    const char *if_match; /* ETag: another one is status 412; NULL */
+    const char *const *headers; /* further "Name: value" lines; dropped at another origin */
+    size_t header_count;
+    const struct http_signature *signature; /* NULL: none */
+    uint64_t max_bytes;                     /* of the decoded body, > 0 */
+    bool compressed;                        /* offers gzip and deflate; not with a range */
+    void *cookie;                           /* of the callbacks */
+    /* Called once, before the body. false: stop. NULL: continue. */
+    bool (*on_head)(void *cookie, const struct http_response *response);
+    /* A piece of the body, after decompression. false: stop. NULL: the body is dropped. */
+    bool (*on_body)(void *cookie, const void *bytes, size_t size_bytes);
+    /* Called once, last. Required. May start further requests. */
+    void (*on_done)(void *cookie, const struct http_result *result);
+};
+
+/* Queues a request; it runs as soon as the limits of its host allow, in the order of arrival there.
+ * A range is answered with 206 and exactly its bytes, as far as the object has them; a server that
+ * ignores ranges is HTTP_PROTOCOL. Returns OK, NOMEM, or INVALID or LIMIT as url_init does for the
+ * URL: then on_done is not called. May be called from callbacks. */
+enum status http_start(struct http *h, const struct http_request *request, struct error *err);
+
+/* Requests that are queued or run. */
+uint32_t http_pending(const struct http *h);
+
+/* Does what is possible, then waits for more, at most timeout_ms, and does that; returns early when
+ * a request ended or http_wake was called. Returns OK, NOMEM or IO. */
+enum status http_run(struct http *h, int64_t timeout_ms, struct error *err);
+
+/* Ends the present or the next http_run early. Any thread. */
+void http_wake(struct http *h);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * http_internal: what the files of http share.
+ *
+ *   http_start -> hosts (queues and limits of each host) -> exchange (one request on the wire)
+ *                   ^                                          |
+ *                   +---------------- redirect ----------------+--> on_done
+ *
+ * Threading : as http.h says: all of it belongs to the owner thread.
+ */
+#ifndef NET_HTTP_INTERNAL_H
+#define NET_HTTP_INTERNAL_H
+
+#include <sys/socket.h>
+
+#include "net/curl_library_internal.h"
+#include "net/http.h"
+#include "net/url.h"
+
+#define HTTP_MAX_PROXIES 16
+
+/* A request from http_start to on_done. */
+struct transfer {
+    struct http_request request; /* its strings are copies */
+    struct http_signature signature;
+    char *url;    /* the present one: of the request or of its last redirect */
+    char *origin; /* of the request: further headers go only there */
+    uint32_t redirects;
+    int64_t busy_ns;       /* on the wire, of the exchanges before a redirect */
+    struct host *host;     /* where it is queued or counted as running */
+    struct transfer *next; /* in the queue of its host */
+};
+
+/* A transfer on the wire: reused from one to the next. */
+struct exchange {
+    struct http *http;
+    struct transfer *transfer;
+    CURL *easy;
+    struct curl_slist *headers;
+    struct exchange *previous, *next;  /* those that run, oldest first; or those that are free */
+    int64_t started_ns, first_byte_ns; /* first byte: 0 until it came */
+    size_t header_bytes;
+    uint64_t dropped_bytes; /* of a body that nobody gets */
+    uint64_t range_length;  /* bytes of the range that is sent; HTTP_UNKNOWN */
+    bool head_done, refused_address, stopped, too_large, bad_range, is_redirect;
+    char *location;
+    struct http_response response;
+    struct http_result result;
+    char curl_text[CURL_ERROR_SIZE];
+    char error_body[1024];
+};
+
+/* hosts: the queue, the connections and the token bucket of each host. */
+struct hosts {
+    uint32_t max_running; /* at each host */
+    double rate;          /* tokens per second; 0: no limit */
+    void *by_name;        /* tsearch(3) tree of struct host */
+    size_t host_count;
+    struct host *ready, *ready_last; /* hosts whose first request may run, oldest first */
+    struct host **sleeping; /* heap by wake_ns: out of tokens, or idle until it is forgotten */
+    size_t sleeping_count, sleeping_capacity;
+};
+
+void hosts_init(struct hosts *all, uint32_t max_running, double rate);
+void hosts_fini(struct hosts *all); /* requires that no transfer is queued or runs */
+/* Queues a transfer at the host of its present URL; returns OK or NOMEM. */
+enum status hosts_queue(struct hosts *all, struct transfer *t, const char *name, int64_t now_ns);
+/* The next transfer that may run, counted as running at its host; NULL: none now. */
+struct transfer *hosts_take(struct hosts *all, int64_t now_ns);
+void hosts_leave(struct hosts *all, struct transfer *t, int64_t now_ns); /* it runs no more */
+void hosts_lift_limits(struct hosts *all, int64_t now_ns); /* before the end: take them all */
+/* When hosts_take may find more; INT64_MAX: not before something else happens. */
+int64_t hosts_wake_ns(const struct hosts *all);
+
+/* Addresses that the proxies of the environment have. */
+struct proxies {
+    struct sockaddr_storage addresses[HTTP_MAX_PROXIES];
+    size_t count;
+};
+void proxies_init(struct proxies *p, const struct curl_library *curl);
+/* Whether a connection may be opened to an address although private ones are refused. */
+bool proxies_allow(const struct proxies *p, const struct sockaddr *address);
+
+struct http {
+    const struct curl_library *curl;
+    struct http_options options;
+    CURLM *multi;
+    struct hosts hosts;
+    struct proxies proxies;
+    struct exchange *running, *running_last, *free;
+    uint32_t running_count, pending_count;
+    char agent[64]; /* the user agent's name, lower case */
+};
+
+/* Starts a transfer on the wire. Where it cannot be, *ended has the result and the exchange is not
+ * added to the multi handle. */
+void exchange_begin(struct exchange *x, struct transfer *t, int64_t now_ns, bool *ended);
+/* Judges what came: fills result and response, or finds that a redirect is to be followed. code:
+ * libcurl's; timed_out: the first byte did not come in time. */
+void exchange_judge(struct exchange *x, CURLcode code, bool timed_out, int64_t now_ns);
+
+/* Parsers of header values, apart for the fuzzer. */
+/* "bytes FIRST-LAST/TOTAL"; TOTAL may be *. */
+bool http_parse_content_range(const char *text, uint64_t *first, uint64_t *last, uint64_t *total);
+/* Whether a value of X-Robots-Tag forbids `agent` (lower case) or everybody to use a picture. */
+bool http_robots_tag_forbids(const char *text, const char *agent);
+
+#endif

@@ -1,0 +1,124 @@
+#include "net/url.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#include "tests/support/test.h"
+
+static struct url read_url(const char *text, const char *base, bool exact) {
+    struct error err = {0};
+    struct url u;
+    const enum status s = url_init(&u, text, base, exact, &err);
+    if (s == STATUS_UNSUPPORTED) {
+        test_skip("%s", err.text);
+    }
+    assert_ok(s, err);
+    return u;
+}
+
+static void expect(const char *text, const char *base, const char *normal, const char *origin) {
+    struct url u = read_url(text, base, false);
+    assert_int_equal(strcasecmp(u.text, normal), 0); /* versions of libcurl write %c3 or %C3 */
+    assert_string_equal(u.origin, origin);
+    assert_null(strstr(u.text, "Example"));
+    assert_int_equal(u.path[0], '/');
+    url_fini(&u);
+}
+
+TEST(urls_are_normalised) {
+    expect("HTTP://Example.ORG", NULL, "http://example.org/", "http://example.org:80");
+    expect("https://example.org:443/a?b#c", NULL, "https://example.org:443/a?b",
+           "https://example.org:443");
+    expect("http://example.org/a b/\xc3\xa9?q=x y", NULL, "http://example.org/a%20b/%C3%A9?q=x+y",
+           "http://example.org:80");
+    expect("http://example.org/a/../b/./c", NULL, "http://example.org/b/c",
+           "http://example.org:80");
+    expect("http://[::1]:8080/x", NULL, "http://[::1]:8080/x", "http://[::1]:8080");
+}
+
+TEST(relative_urls_are_resolved) {
+    expect("../c", "http://h.org/a/b/d?x", "http://h.org/a/c", "http://h.org:80");
+    expect("/c", "http://h.org/a/b", "http://h.org/c", "http://h.org:80");
+    expect("//other.org/c", "https://h.org/a/b", "https://other.org/c", "https://other.org:443");
+    expect("?q", "http://h.org/a/b", "http://h.org/a/b?q", "http://h.org:80");
+}
+
+TEST(exact_paths_stay_as_they_are) {
+    struct url u = read_url("http://h.org/a/../b//%2e/c", NULL, true);
+    assert_string_equal(u.path, "/a/../b//%2e/c");
+    url_fini(&u);
+}
+
+TEST(addresses_are_private_or_public) {
+    static const struct {
+        const char *text;
+        bool is_private;
+    } cases[] = {
+        {"127.0.0.1", true},
+        {"10.1.2.3", true},
+        {"172.16.0.1", true},
+        {"172.32.0.1", false},
+        {"192.168.9.9", true},
+        {"169.254.169.254", true},
+        {"100.64.0.1", true},
+        {"100.128.0.1", false},
+        {"0.0.0.0", true},
+        {"224.0.0.1", true},
+        {"255.255.255.255", true},
+        {"8.8.8.8", false},
+        {"192.0.3.1", false},
+        {"198.20.0.1", false},
+        {"::1", true},
+        {"::", true},
+        {"fe80::1", true},
+        {"fd00::1", true},
+        {"ff02::1", true},
+        {"::ffff:10.0.0.1", true},
+        {"::ffff:8.8.8.8", false},
+        {"64:ff9b::7f00:1", true},
+        {"64:ff9b::808:808", false},
+        {"2002:7f00:1::1", true},
+        {"2002:808:808::1", false},
+        {"2001:db8::1", true},
+        {"2606:4700::1111", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint8_t address[16];
+        const bool v6 = strchr(cases[i].text, ':') != NULL;
+        assert_int_equal(inet_pton(v6 ? AF_INET6 : AF_INET, cases[i].text, address), 1);
+        assert_int_equal(v6 ? address_is_private_v6(address) : address_is_private_v4(address),
+                         cases[i].is_private);
+    }
+}
+
+TEST(hosts_written_as_addresses_are_judged) {
+    static const char *const private_ones[] = {"http://127.0.0.1/",   "http://localhost/",
+                                               "http://a.LOCALHOST/", "http://[::1]/",
+                                               "http://0x7f.0.0.1/",  "http://2130706433/"};
+    static const char *const public_ones[] = {"http://8.8.8.8/", "http://localhost.org/",
+                                              "http://[2606:4700::1111]/"};
+    for (size_t i = 0; i < sizeof private_ones / sizeof private_ones[0]; i++) {
+        struct url u = read_url(private_ones[i], NULL, false);
+        assert_true(url_host_is_private(&u));
+        url_fini(&u);
+    }
+    for (size_t i = 0; i < sizeof public_ones / sizeof public_ones[0]; i++) {
+        struct url u = read_url(public_ones[i], NULL, false);
+        assert_false(url_host_is_private(&u));
+        url_fini(&u);
+    }
+}
+
+TEST(long_urls_are_refused) {
+    static char text[2 * URL_MAX_BYTES];
+    struct error err = {0};
+    struct url u;
+    memset(text, 'x', sizeof text - 1);
+    memcpy(text, "http://h.org/", 13);
+    const enum status s = url_init(&u, text, NULL, false, &err);
+    if (s == STATUS_UNSUPPORTED) {
+        test_skip("%s", err.text);
+    }
+    assert_int_equal(s, STATUS_LIMIT);
+    url_fini(&u);
+}
