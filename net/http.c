@@ -122,7 +122,7 @@ enum status http_start(struct http *h, const struct http_request *request, struc
     REQUIRE(h != NULL && request != NULL && request->url != NULL && request->on_done != NULL);
     REQUIRE(request->max_bytes > 0 && !(request->compressed && request->range_bytes != 0));
     struct url url;
-    TRY(url_init(&url, request->url, NULL, request->signature != NULL, err));
+    TRY(url_init(&url, request->url, NULL, err));
     struct transfer *t = transfer_create(request, &url);
     enum status s = t != NULL ? hosts_queue(&h->hosts, t, url.host, clock_now_ns()) : STATUS_NOMEM;
     url_fini(&url);
@@ -178,7 +178,7 @@ static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
     const char *why = err.text;
     if (t->redirects >= h->options.max_redirects) {
         why = "too many redirects";
-    } else if (url_init(&url, x->location, t->url, false, &err) == STATUS_OK) {
+    } else if (url_init(&url, x->location, t->url, &err) == STATUS_OK) {
         char *text = url.text;
         url.text = NULL;
         hosts_leave(&h->hosts, t, now_ns);

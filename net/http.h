@@ -109,7 +109,9 @@ struct http_result {
     const char *error_body; /* first 1,023 bytes of the body of a status that is not 2xx; "" */
 };
 
-/* AWS signature version 4 (also of S3-compatible servers). */
+/* AWS signature version 4 (also of S3-compatible servers), by libcurl. The path of the URL must be
+ * percent-encoded throughout (all but unreserved characters and /) and have no dot segments; the
+ * request needs a header x-amz-content-sha256. */
 struct http_signature {
     const char *access_key, *secret_key;
     const char *session_token; /* or NULL */

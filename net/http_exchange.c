@@ -262,7 +262,6 @@ static bool set_up(struct exchange *x, const struct url *url) {
     CURL *easy = x->easy;
     bool ok = set_limits(x);
     SET(CURLOPT_URL, url->text);
-    SET(CURLOPT_PATH_AS_IS, 1L); /* url_init resolved what was to be resolved */
     SET(CURLOPT_PRIVATE, x);
     SET(CURLOPT_ERRORBUFFER, x->curl_text);
     SET(CURLOPT_HEADERFUNCTION, on_header);
@@ -316,7 +315,7 @@ void exchange_begin(struct exchange *x, struct transfer *t, int64_t now_ns, bool
         .response = &x->response, .first_byte_us = -1, .error_body = x->error_body};
     struct url url;
     struct error err = {0};
-    if (url_init(&url, t->url, NULL, t->request.signature != NULL, &err) != STATUS_OK) {
+    if (url_init(&url, t->url, NULL, &err) != STATUS_OK) {
         end_early(x, HTTP_PROTOCOL, err.text);
         return;
     }

@@ -18,8 +18,8 @@ static enum status refuse(struct error *err, const char *text, const char *why) 
 }
 
 static CURLUcode
-parse(const struct curl_library *curl, CURLU *u, const char *text, const char *base, bool exact) {
-    const unsigned flags = CURLU_URLENCODE | (exact ? (unsigned)CURLU_PATH_AS_IS : 0u);
+parse(const struct curl_library *curl, CURLU *u, const char *text, const char *base) {
+    const unsigned flags = CURLU_URLENCODE | CURLU_ALLOW_SPACE;
     if (base != NULL) {
         const CURLUcode code = curl->url_set(u, CURLUPART_URL, base, flags);
         if (code != CURLUE_OK) {
@@ -78,8 +78,7 @@ static enum status fill(struct url *out,
     return s;
 }
 
-enum status
-url_init(struct url *out, const char *text, const char *base, bool exact, struct error *err) {
+enum status url_init(struct url *out, const char *text, const char *base, struct error *err) {
     *out = (struct url){0};
     const struct curl_library *curl;
     TRY(curl_library_get(&curl, err));
@@ -91,7 +90,7 @@ url_init(struct url *out, const char *text, const char *base, bool exact, struct
     if (u == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for a URL");
     }
-    const CURLUcode code = parse(curl, u, text, base, exact);
+    const CURLUcode code = parse(curl, u, text, base);
     enum status s;
     if (code == CURLUE_OUT_OF_MEMORY) {
         s = error_set(err, STATUS_NOMEM, "no memory for a URL");

@@ -29,12 +29,10 @@ struct url {
     char origin[URL_ORIGIN_BYTES]; /* scheme://host:port */
 };
 
-/* Reads `text`; relative to `base` where that is not NULL. exact: the path stays byte for byte, as
- * a signed one has to (else dot segments are resolved). Returns OK, NOMEM, INVALID for what is not
- * an http(s) URL, LIMIT for one longer than URL_MAX_BYTES, or UNSUPPORTED without libcurl. After a
- * failure url_fini does nothing. */
-enum status
-url_init(struct url *out, const char *text, const char *base, bool exact, struct error *err);
+/* Reads `text`, relative to `base` where that is not NULL; dot segments of the path are resolved.
+ * Returns OK, NOMEM, INVALID for what is not an http(s) URL, LIMIT for one longer than
+ * URL_MAX_BYTES, or UNSUPPORTED without libcurl. After a failure url_fini does nothing. */
+enum status url_init(struct url *out, const char *text, const char *base, struct error *err);
 void url_fini(struct url *u);
 
 /* Whether an address of IPv4 (4 bytes, network order) or IPv6 (16 bytes) is anything but a public

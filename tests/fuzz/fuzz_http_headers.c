@@ -30,10 +30,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     (void)http_robots_tag_forbids(text, "ccstream");
     struct url u;
     struct url again;
-    if (url_init(&u, text, NULL, false, NULL) == STATUS_OK) {
+    if (url_init(&u, text, NULL, NULL) == STATUS_OK) {
         demand(u.path != NULL && u.path[0] == '/');
         demand(strncmp(u.text, "http://", 7) == 0 || strncmp(u.text, "https://", 8) == 0);
-        demand(url_init(&again, u.text, NULL, false, NULL) == STATUS_OK);
+        demand(url_init(&again, u.text, NULL, NULL) == STATUS_OK);
         demand(strcmp(u.origin, again.origin) == 0);
         url_fini(&again);
     }

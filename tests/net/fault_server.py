@@ -271,10 +271,11 @@ class Connection:
         self.received = self.received[end + 4:]
         if request.path == "/stats":
             stats = self.server.stats
-            self.send_body(request, 200, {"Content-Type": "application/json"}, stats.json())
-            if "reset" in request.query:
+            body = stats.json()
+            if "reset" in request.query: # before the answer: what is requested after it counts
                 with stats.lock:
                     stats.reset()
+            self.send_body(request, 200, {"Content-Type": "application/json"}, body)
             return not request.close
         nth = self.server.stats.begin(request)
         try:

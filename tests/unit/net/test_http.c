@@ -362,6 +362,7 @@ static struct got get_with_secrets(uint16_t *to, struct http_server *s, const ch
     assert_int_equal(g.outcome, HTTP_OK);
     struct got signed_one = {0};
     get(h, s, &signed_one, path, (struct http_request){.signature = &signature});
+    assert_string_equal(signed_one.message, "");
     assert_int_equal(signed_one.outcome, HTTP_OK);
     http_destroy(h);
     (void)strncat(g.body, signed_one.body, sizeof g.body - strlen(g.body) - 1);

@@ -5,10 +5,10 @@
 
 #include "tests/support/test.h"
 
-static struct url read_url(const char *text, const char *base, bool exact) {
+static struct url read_url(const char *text, const char *base) {
     struct error err = {0};
     struct url u;
-    const enum status s = url_init(&u, text, base, exact, &err);
+    const enum status s = url_init(&u, text, base, &err);
     if (s == STATUS_UNSUPPORTED) {
         test_skip("%s", err.text);
     }
@@ -17,7 +17,7 @@ static struct url read_url(const char *text, const char *base, bool exact) {
 }
 
 static void expect(const char *text, const char *base, const char *normal, const char *origin) {
-    struct url u = read_url(text, base, false);
+    struct url u = read_url(text, base);
     assert_int_equal(strcasecmp(u.text, normal), 0); /* versions of libcurl write %c3 or %C3 */
     assert_string_equal(u.origin, origin);
     assert_null(strstr(u.text, "Example"));
@@ -41,12 +41,6 @@ TEST(relative_urls_are_resolved) {
     expect("/c", "http://h.org/a/b", "http://h.org/c", "http://h.org:80");
     expect("//other.org/c", "https://h.org/a/b", "https://other.org/c", "https://other.org:443");
     expect("?q", "http://h.org/a/b", "http://h.org/a/b?q", "http://h.org:80");
-}
-
-TEST(exact_paths_stay_as_they_are) {
-    struct url u = read_url("http://h.org/a/../b//%2e/c", NULL, true);
-    assert_string_equal(u.path, "/a/../b//%2e/c");
-    url_fini(&u);
 }
 
 TEST(addresses_are_private_or_public) {
@@ -98,12 +92,12 @@ TEST(hosts_written_as_addresses_are_judged) {
     static const char *const public_ones[] = {"http://8.8.8.8/", "http://localhost.org/",
                                               "http://[2606:4700::1111]/"};
     for (size_t i = 0; i < sizeof private_ones / sizeof private_ones[0]; i++) {
-        struct url u = read_url(private_ones[i], NULL, false);
+        struct url u = read_url(private_ones[i], NULL);
         assert_true(url_host_is_private(&u));
         url_fini(&u);
     }
     for (size_t i = 0; i < sizeof public_ones / sizeof public_ones[0]; i++) {
-        struct url u = read_url(public_ones[i], NULL, false);
+        struct url u = read_url(public_ones[i], NULL);
         assert_false(url_host_is_private(&u));
         url_fini(&u);
     }
@@ -115,7 +109,7 @@ TEST(long_urls_are_refused) {
     struct url u;
     memset(text, 'x', sizeof text - 1);
     memcpy(text, "http://h.org/", 13);
-    const enum status s = url_init(&u, text, NULL, false, &err);
+    const enum status s = url_init(&u, text, NULL, &err);
     if (s == STATUS_UNSUPPORTED) {
         test_skip("%s", err.text);
     }
