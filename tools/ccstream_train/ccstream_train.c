@@ -18,6 +18,7 @@
 #include "kernels/ops.h"
 #include "tools/ccstream_train/live.h"
 #include "tools/ccstream_train/memory_plan.h"
+#include "tools/ccstream_train/presets.h"
 #include "tools/ccstream_train/run_config.h"
 #include "tools/ccstream_train/train_options.h"
 #include "tools/cli/cli.h"
@@ -529,7 +530,7 @@ static enum status collect_words(struct run_config_words *line,
     const char *const *words = (const char *const *)argv;
     struct cli_arguments args = {0};
     int preset_count;
-    const char *const *preset = train_options_preset(given, &preset_count);
+    const char *const *preset = train_preset_words(given->preset, &preset_count);
     TRY(run_config_add_words(line, 1, words, err));
     if (given->resume != NULL) {
         TRY(run_config_add_run(line, given->resume, err));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/ccstream_train/loss_help.h"
+#include "tools/ccstream_train/presets.h"
 #include "train/loss/loss_row.h"
 
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
@@ -18,7 +19,6 @@ static const char *const block_loss_choices[] =
 static const char *const task_choices[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
-static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", "none", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const switch_choices[] = {"on", "off", NULL};
@@ -52,10 +52,10 @@ static const struct cli_option rows[] = {
          "with other --data than those of --resume or --init-state: the dataset that the run was "
          "trained on, once for each of a mix, in its order; the state of samples is taken over by "
          "the hash of their images, and a resumed epoch begins anew"},
-    {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
+    {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = train_preset_names,
      .metavar = "NAME", .group = "Run",
-     .help = "settings that later options change, see below: the paper's of NUCLR on CC3M "
-             "or CC12M, or a small model that a CPU trains in minutes"},
+     .help = "settings that later options change, see below: those of a paper, or a small model "
+             "that a CPU trains in minutes"},
     {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE", .group = "Run",
      .help = "options from a file, as RUN/config.json holds them; the command line counts before "
              "it, it before --preset"},
@@ -346,14 +346,7 @@ static const struct cli_program fixed = {
             "one before, in the order given; --resume takes the same "
             "datasets and weights in that order. What ccpack --append adds to "
             "one of them joins with the epoch that --resume begins anew.",
-            "Presets. nuclr-cc3m: resnet50 at 256 px and distil with 30 tokens, "
-            "256 dimensions; batch 512, 30 epochs, AdamW at 2e-4 after a plateau "
-            "of 500 steps, cosine to 1e-6, decay 0.02; nuclr with tau 0.01, gamma "
-            "0.8, zeta from -0.05, frozen for 5 epochs, 5e-6 with a ratio of 0.1 "
-            "(Wang's appendix G and script). nuclr-cc12m: zeta from 0. Wang began "
-            "with towers trained before: --init-image, --init-text. cpu-demo: "
-            "resnet10t at 32 px and tiny with the mean over tokens, batch 64, 30 epochs, tau 0.05, "
-            "zeta's unbiased gradient: what tools/quickstart trains.",
+            TRAIN_PRESETS_OF_NUCLR, TRAIN_PRESETS_OF_EMC2,
             "Defaults of losses on pairs are those of Wang's comparison on CC3M, of "
             "fastclip Wei's on CC3M, with --task simclr each paper's own. --steps "
             "shorter than --epochs leaves every schedule as --epochs has it.",
@@ -629,36 +622,4 @@ enum status train_options_keep(struct train_options *kept,
         TRY(make_absolute(&kept->data.items[i], paths, err));
     }
     return STATUS_OK;
-}
-
-/* ---- presets ---- */
-
-/* What both settings of the paper share (Wang et al., ICLR 2025, appendix G; its CC3M script). */
-#define NUCLR_WORDS                                                                                \
-    "--task=pair", "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil",                \
-        "--image-size=256", "--stem=standard", "--max-tokens=30", "--embed-dim=256",               \
-        "--dropout=0.1", "--text-pool=first", "--augment=paper", "--normalize=clip",               \
-        "--batch=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",           \
-        "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
-        "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
-        "--xi0=0", "--xi=signed", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
-        "--zeta-momentum=0.9", "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
-
-const char *const *train_options_preset(const struct train_options *o, int *count) {
-    static const char *const none[] = {NULL};
-    static const char *const cc3m[] = {NUCLR_WORDS, "--zeta0=-0.05"};
-    static const char *const cc12m[] = {NUCLR_WORDS, "--zeta0=0"};
-    static const char *const demo[] = {"--loss=nuclr",      "--image-tower=resnet10t",
-                                       "--text-tower=tiny", "--text-pool=mean",
-                                       "--image-size=32",   "--batch=64",
-                                       "--epochs=30",       "--lr=1e-3",
-                                       "--tau=0.05",        "--zeta-gradient=unbiased",
-                                       "--augment=crop"};
-    static const struct {
-        const char *const *words;
-        int count;
-    } presets[] = {
-        {none, 0}, {cc3m, CLI_COUNT(cc3m)}, {cc12m, CLI_COUNT(cc12m)}, {demo, CLI_COUNT(demo)}};
-    *count = presets[o->preset].count;
-    return presets[o->preset].words;
 }

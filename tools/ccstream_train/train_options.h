@@ -70,9 +70,6 @@ enum status train_options_apply(struct trainer_options *out,
                                 const char *run,
                                 struct error *err);
 
-/* The words of the preset that o->preset names, for run_config_add_words; *count 0 for none. */
-const char *const *train_options_preset(const struct train_options *o, int *count);
-
 /* Whether the chosen loss reads the option. */
 bool train_options_loss_reads(const struct train_options *o, enum loss_option option);
 

@@ -2,11 +2,13 @@
  * The option table of ccstream-train against the modules it configures, and the presets against the
  * settings of the papers.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/image_norm.h"
 #include "tests/support/test.h"
+#include "tools/ccstream_train/presets.h"
 #include "tools/ccstream_train/run_config.h"
 #include "tools/ccstream_train/train_options.h"
 
@@ -55,7 +57,7 @@ static struct train_options preset(const char *name, char **text, struct run_con
         assert_non_null(choices[++given.preset]);
     }
     int count = 0;
-    const char *const *list = train_options_preset(&given, &count);
+    const char *const *list = train_preset_words(given.preset, &count);
     assert_ok(run_config_add_words(words, 1, program, &err), err);
     assert_ok(run_config_add_words(words, count, list, &err), err);
     assert_ok(cli_parse(train_program(), &o, &args, words->count, words->words, &err), err);
@@ -148,23 +150,111 @@ static const struct setting demo[] = {
     {"zeta-momentum", "0.9"},
 };
 
-static void
-assert_preset(const char *name, const struct setting *settings, size_t count, const char *zeta0) {
+/* What all rows of EMC2's table 3 share. */
+static const struct setting emc2[] = {
+    {"task", "simclr"},   {"loss", "emc2"},     {"parity", "algorithm"}, {"emc2-carry", "encode"},
+    {"burn-in", "0.5"},   {"norm", "none"},     {"normalize", "none"},   {"augment", "simclr"},
+    {"stem", "standard"}, {"warmup", "linear"}, {"min-lr", "0"},         {"clip-norm", "0"},
+};
+
+/* Model, batch and optimiser of its rows; warm-up: 10 epochs of 100,000 / 32, 100,000 / 256, 500 /
+ * 4 and 124,689 / 256 steps. */
+static const struct setting emc2_b32[] = {{"image-tower", "resnet18"},
+                                          {"image-size", "96"},
+                                          {"embed-dim", "512"},
+                                          {"hidden-dim", "512"},
+                                          {"batch", "32"},
+                                          {"optimizer", "adam"},
+                                          {"lr", "1e-4"},
+                                          {"beta1", "0.9"},
+                                          {"beta2", "0.999"},
+                                          {"weight-decay", "1e-4"},
+                                          {"epochs", "100"},
+                                          {"warmup-steps", "31250"},
+                                          {"cache-refresh", "0.01024"}};
+static const struct setting emc2_b256[] = {{"image-tower", "resnet18"},
+                                           {"image-size", "96"},
+                                           {"embed-dim", "512"},
+                                           {"hidden-dim", "512"},
+                                           {"batch", "256"},
+                                           {"optimizer", "adam"},
+                                           {"lr", "1e-3"},
+                                           {"beta1", "0.9"},
+                                           {"beta2", "0.999"},
+                                           {"weight-decay", "1e-4"},
+                                           {"epochs", "100"},
+                                           {"warmup-steps", "3900"},
+                                           {"cache-refresh", "0.1"},
+                                           {"tau", "0.2"}};
+static const struct setting emc2_subset[] = {{"image-tower", "resnet18"},
+                                             {"image-size", "96"},
+                                             {"embed-dim", "512"},
+                                             {"hidden-dim", "512"},
+                                             {"batch", "4"},
+                                             {"optimizer", "sgdm"},
+                                             {"lr", "1e-3"},
+                                             {"momentum", "0"},
+                                             {"weight-decay", "1e-4"},
+                                             {"epochs", "10"},
+                                             {"tau", "0.2"},
+                                             {"warmup-steps", "1250"},
+                                             {"cache-refresh", "0.1"}};
+static const struct setting emc2_imagenet[] = {{"image-tower", "resnet50"},
+                                               {"image-size", "224"},
+                                               {"embed-dim", "128"},
+                                               {"hidden-dim", "2048"},
+                                               {"batch", "256"},
+                                               {"optimizer", "lars"},
+                                               {"lr", "1.2"},
+                                               {"momentum", "0.9"},
+                                               {"trust", "0.001"},
+                                               {"weight-decay", "1e-6"},
+                                               {"epochs", "800"},
+                                               {"warmup-steps", "4870"}};
+
+static void assert_preset(const char *name,
+                          const struct setting *common,
+                          size_t common_count,
+                          const struct setting *own,
+                          size_t own_count) {
     char *text = NULL;
     struct run_config_words words = {0};
     preset(name, &text, &words);
-    for (size_t i = 0; i < count; i++) {
-        assert_setting(text, settings[i].name, settings[i].value);
+    for (size_t i = 0; i < common_count; i++) {
+        assert_setting(text, common[i].name, common[i].value);
     }
-    assert_setting(text, "zeta0", zeta0);
+    for (size_t i = 0; i < own_count; i++) {
+        assert_setting(text, own[i].name, own[i].value);
+    }
     run_config_words_fini(&words);
     free(text);
 }
 
+#define ASSERT_PRESET(name, common, own)                                                           \
+    assert_preset(name, common, CLI_COUNT(common), own, CLI_COUNT(own))
+
 TEST(presets_are_the_settings_of_the_papers) {
-    assert_preset("nuclr-cc3m", paper, CLI_COUNT(paper), "-0.05");
-    assert_preset("nuclr-cc12m", paper, CLI_COUNT(paper), "0");
-    assert_preset("cpu-demo", demo, CLI_COUNT(demo), "-0.05");
+    static const struct setting cc3m[] = {{"zeta0", "-0.05"}};
+    static const struct setting cc12m[] = {{"zeta0", "0"}};
+    ASSERT_PRESET("nuclr-cc3m", paper, cc3m);
+    ASSERT_PRESET("nuclr-cc12m", paper, cc12m);
+    ASSERT_PRESET("cpu-demo", demo, cc3m);
+    ASSERT_PRESET("emc2-stl10", emc2, emc2_b32);
+    ASSERT_PRESET("emc2-stl10-b256", emc2, emc2_b256);
+    ASSERT_PRESET("emc2-stl10-subset", emc2, emc2_subset);
+    ASSERT_PRESET("emc2-imagenet100", emc2, emc2_imagenet);
+}
+
+TEST(tau_of_presets_is_one_over_the_published_beta) {
+    static const char *const names[] = {"emc2-stl10", "emc2-imagenet100"};
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        char *text = NULL;
+        struct run_config_words words = {0};
+        const struct train_options o = preset(names[i], &text, &words);
+        assert_true(fabs(1.0 / o.loss.tau - 14.28) < 0.005);
+        run_config_words_fini(&words);
+        free(text);
+    }
 }
 
 TEST(presets_reach_the_trainer) {
