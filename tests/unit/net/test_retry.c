@@ -1,5 +1,6 @@
 /*
- * Waits between attempts: their range, their spread, and what a server asks for.
+ * Which failures are tried again; waits between attempts: their range, their spread, and what a
+ * server asks for.
  */
 #include "net/retry.h"
 
@@ -46,4 +47,19 @@ TEST(extreme_values_do_not_overflow) {
     assert_int_equal(retry_delay_ms(0, 100, 50, -1, 1), 100);
     assert_in_range(retry_delay_ms(UINT32_MAX, 1, INT64_MAX, -1, 1), 1, INT64_MAX);
     assert_int_equal(retry_delay_ms(9, 100, 10000, INT64_MAX, 1), INT64_MAX);
+}
+
+TEST(failures_that_may_pass_are_worth_another_attempt) {
+    static const int again[] = {408, 425, 429, 500, 502, 503, 504, 520, 599};
+    static const int final[] = {301, 304, 400, 401, 403, 404, 410, 412, 416, 451, 501, 505};
+    for (size_t i = 0; i < sizeof(again) / sizeof(again[0]); i++) {
+        assert_true(retry_worth(HTTP_STATUS, again[i]));
+    }
+    for (size_t i = 0; i < sizeof(final) / sizeof(final[0]); i++) {
+        assert_false(retry_worth(HTTP_STATUS, final[i]));
+    }
+    assert_true(retry_worth(HTTP_TIMEOUT, 0) && retry_worth(HTTP_DNS, 0));
+    assert_true(retry_worth(HTTP_PARTIAL, 200) && retry_worth(HTTP_CONNECT, 0));
+    assert_false(retry_worth(HTTP_OK, 200) || retry_worth(HTTP_STOPPED, 200));
+    assert_false(retry_worth(HTTP_TOO_LARGE, 200) || retry_worth(HTTP_REFUSED, 0));
 }
