@@ -159,6 +159,24 @@ enum status sampler_use_classes(struct sampler *s,
 
 /* --- batches --- */
 
+/* Order and phase of the epoch. */
+static void begin_epoch(const struct sampler *s, struct sampler_batch *b) {
+    if (s->order == LOADER_ORDER_GLOBAL) {
+        permutation_init_stream(&b->order, s->sample_count, s->seed, b->epoch,
+                                s->source_count > 1 ? STREAM_INTERLEAVE : 0);
+    } else if (s->order == LOADER_ORDER_BLOCK) {
+        struct rng r;
+        rng_init(&r, s->seed, RNG_ORDER, b->epoch, STREAM_PHASE);
+        b->phase = rng_u64(&r) % s->sample_count; /* biased by less than n / 2^64 */
+        uint64_t blocks = s->sample_count / s->block_count;
+        permutation_init_stream(&b->order, blocks > 0 ? blocks : 1, s->seed, b->epoch,
+                                STREAM_BLOCKS);
+    } else if (s->order == LOADER_ORDER_CLASSES) {
+        permutation_init_stream(&b->order, s->sample_count / s->block_count, s->seed, b->epoch,
+                                STREAM_BLOCKS);
+    }
+}
+
 enum status
 sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_batch *out) {
     if (global_step >= s->steps_total) {
@@ -175,21 +193,19 @@ sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_b
     uint64_t to = ((uint64_t)s->rank + 1) * whole / s->world;
     out->first = begin + from;
     out->count = (uint32_t)(to - from);
-    if (s->order == LOADER_ORDER_GLOBAL) {
-        permutation_init_stream(&out->order, s->sample_count, s->seed, out->epoch,
-                                s->source_count > 1 ? STREAM_INTERLEAVE : 0);
-    } else if (s->order == LOADER_ORDER_BLOCK) {
-        struct rng r;
-        rng_init(&r, s->seed, RNG_ORDER, out->epoch, STREAM_PHASE);
-        out->phase = rng_u64(&r) % s->sample_count; /* biased by less than n / 2^64 */
-        uint64_t blocks = s->sample_count / s->block_count;
-        permutation_init_stream(&out->order, blocks > 0 ? blocks : 1, s->seed, out->epoch,
-                                STREAM_BLOCKS);
-    } else if (s->order == LOADER_ORDER_CLASSES) {
-        permutation_init_stream(&out->order, s->sample_count / s->block_count, s->seed, out->epoch,
-                                STREAM_BLOCKS);
-    }
+    begin_epoch(s, out);
     return STATUS_OK;
+}
+
+/* The permutation of the places of one window; the last window has fewer. */
+static void begin_window(const struct sampler *s,
+                         const struct sampler_batch *b,
+                         uint64_t window,
+                         struct permutation *inside) {
+    uint64_t window_places = (uint64_t)s->block_count * s->block_window;
+    uint64_t left = s->sample_count - window * window_places;
+    permutation_init_stream(inside, left < window_places ? left : window_places, s->seed, b->epoch,
+                            STREAM_WINDOW + window);
 }
 
 /* The number at a position of the epoch, in block order. */
@@ -197,15 +213,27 @@ static uint64_t
 block_number(const struct sampler *s, const struct sampler_batch *b, uint64_t place) {
     uint64_t window_places = (uint64_t)s->block_count * s->block_window;
     uint64_t window = place / window_places;
-    uint64_t left = s->sample_count - window * window_places;
     uint64_t blocks = s->sample_count / s->block_count;
     struct permutation inside;
-    permutation_init_stream(&inside, left < window_places ? left : window_places, s->seed, b->epoch,
-                            STREAM_WINDOW + window);
+    begin_window(s, b, window, &inside);
     uint64_t at = permutation_at(&inside, place % window_places);
     uint64_t slot = window * s->block_window + at / s->block_count;
     uint64_t block = slot < blocks ? permutation_at(&b->order, slot) : slot;
     return (block * s->block_count + at % s->block_count + b->phase) % s->sample_count;
+}
+
+/* The inverse of block_number. */
+static uint64_t
+block_place(const struct sampler *s, const struct sampler_batch *b, uint64_t number) {
+    uint64_t from_phase = (number + s->sample_count - b->phase) % s->sample_count;
+    uint64_t blocks = s->sample_count / s->block_count;
+    uint64_t block = from_phase / s->block_count;
+    uint64_t slot = block < blocks ? permutation_inverse(&b->order, block) : block;
+    uint64_t window = slot / s->block_window;
+    struct permutation inside;
+    begin_window(s, b, window, &inside);
+    uint64_t at = slot % s->block_window * s->block_count + from_phase % s->block_count;
+    return window * s->block_count * s->block_window + permutation_inverse(&inside, at);
 }
 
 /* The ordinal at a position of the epoch, in the order of classes. */
@@ -256,6 +284,113 @@ sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_
         place.ordinal = permutation_at(&own, place.ordinal);
     }
     return place;
+}
+
+/* Index of `ordinal` in members[first..end), which ascend; `end` if it is not there. */
+static uint64_t
+find_member(const uint64_t *members, uint64_t first, uint64_t end, uint64_t ordinal) {
+    uint64_t low = first;
+    uint64_t high = end;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (members[middle] < ordinal) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < end && members[low] == ordinal ? low : end;
+}
+
+/* The inverse of class_ordinal. Returns OK, or NOTFOUND for one of the rest of its class. */
+static enum status class_place(const struct sampler *s,
+                               const struct sampler_batch *b,
+                               uint64_t ordinal,
+                               uint64_t *out) {
+    const struct classes *c = s->classes;
+    uint64_t class = 0;
+    uint64_t member = c->starts[1];
+    for (; class < c->class_count; class ++) {
+        member = find_member(c->members, c->starts[class], c->starts[class + 1], ordinal);
+        if (member < c->starts[class + 1]) {
+            break;
+        }
+    }
+    REQUIRE(class < c->class_count);
+    struct permutation inside;
+    permutation_init_stream(&inside, c->starts[class + 1] - c->starts[class], s->seed, b->epoch,
+                            STREAM_CLASS + class);
+    const uint64_t at = permutation_inverse(&inside, member - c->starts[class]);
+    const uint64_t block = c->blocks[class] + at / s->block_count;
+    if (block >= c->blocks[class + 1]) {
+        return STATUS_NOTFOUND;
+    }
+    *out = permutation_inverse(&b->order, block) * s->block_count + at % s->block_count;
+    return STATUS_OK;
+}
+
+/* The draw of its source, in the whole run, that gives the ordinal in this round. */
+static enum status
+draw_of(const struct sampler *s, struct sampler_place place, uint64_t round, uint64_t *out) {
+    const uint64_t live = s->sources[place.source].live_count;
+    uint64_t at = place.ordinal;
+    if (s->order == LOADER_ORDER_GLOBAL && s->source_count > 1) {
+        struct permutation own;
+        permutation_init_stream(&own, live, s->seed, round, STREAM_SOURCE + place.source);
+        at = permutation_inverse(&own, at);
+    }
+    return checked_mul_u64(round, live, out) && checked_add_u64(*out, at, out) ? STATUS_OK
+                                                                               : STATUS_END;
+}
+
+enum status sampler_find(const struct sampler *s,
+                         struct sampler_place place,
+                         uint64_t round,
+                         struct sampler_visit *out) {
+    REQUIRE(place.source < s->source_count);
+    REQUIRE(place.ordinal < s->sources[place.source].live_count);
+    struct sampler_batch b = {.epoch = round};
+    uint64_t position = 0;
+    if (s->order == LOADER_ORDER_CLASSES) {
+        begin_epoch(s, &b);
+        enum status found = class_place(s, &b, place.ordinal, &position);
+        position = found == STATUS_OK ? position : s->sample_count;
+    } else {
+        const struct sampler_source *d = &s->sources[place.source];
+        uint64_t draw = 0;
+        if (draw_of(s, place, round, &draw) != STATUS_OK) {
+            return STATUS_END;
+        }
+        b.epoch = draw / d->share_count;
+        begin_epoch(s, &b);
+        position = d->first + draw % d->share_count;
+        if (s->order == LOADER_ORDER_GLOBAL) {
+            position = permutation_inverse(&b.order, position);
+        } else if (s->order == LOADER_ORDER_BLOCK) {
+            position = block_place(s, &b, position);
+        }
+    }
+    const uint64_t row = position * s->positives;
+    const uint64_t step = row / s->batch_count;
+    uint64_t first_step = 0;
+    if (!checked_mul_u64(b.epoch, s->steps_per_epoch, &first_step) ||
+        first_step >= s->steps_total) {
+        return STATUS_END;
+    }
+    if (step >= s->steps_per_epoch || position >= s->sample_count) {
+        return STATUS_NOTFOUND;
+    }
+    *out = (struct sampler_visit){.epoch = b.epoch,
+                                  .step = step,
+                                  .global_step = first_step + step,
+                                  .row = (uint32_t)(row % s->batch_count)};
+    return out->global_step < s->steps_total ? STATUS_OK : STATUS_END;
+}
+
+uint32_t sampler_rank_of(uint32_t row, uint32_t count, uint32_t world) {
+    /* The least rank whose slice [r * count / world, (r + 1) * count / world) ends after the row.
+     */
+    return (uint32_t)((((uint64_t)row + 1) * world + count - 1) / count - 1);
 }
 
 uint64_t sampler_replacement(const struct sampler *s,

@@ -86,6 +86,28 @@ struct sampler_place {
 struct sampler_place
 sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index);
 
+/* Where a run delivers a sample: the first of its `positives` consecutive rows. */
+struct sampler_visit {
+    uint64_t epoch;
+    uint64_t step; /* of the epoch */
+    uint64_t global_step;
+    uint32_t row; /* of the global batch, of all ranks together */
+};
+
+/* The inverse of sampler_place_at: where round `round` delivers the sample at `place`. A round
+ * delivers every live sample of a source once, from round 0 on. It is an epoch, except in a mix
+ * whose weights make a source repeat samples or hold some back. Takes O(1), in CLASSES a binary
+ * search in each class. Rank and world have no effect. Returns OK; NOTFOUND (the sample is not
+ * delivered in this round: its place is in a last batch that is dropped, or it is among the rest of
+ * its class), or END (the round is after the end of the run). */
+enum status sampler_find(const struct sampler *s,
+                         struct sampler_place place,
+                         uint64_t round,
+                         struct sampler_visit *out);
+
+/* The rank of `world` that delivers a row of a global batch of `count` rows; row < count. */
+uint32_t sampler_rank_of(uint32_t row, uint32_t count, uint32_t world);
+
 /* The ordinal of the sample that replaces the damaged sample `key` of a source in `epoch`: the one
  * drawn in try number `attempt`, from 0. */
 uint64_t sampler_replacement(const struct sampler *s,

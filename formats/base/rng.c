@@ -106,17 +106,31 @@ void permutation_init_stream(struct permutation *p,
     }
 }
 
+static uint32_t round_value(const struct permutation *p, uint32_t half, uint32_t round) {
+    const uint32_t counter[4] = {half, round, 0, 0};
+    uint32_t mixed[4];
+    rng_block(mixed, p->key, counter);
+    return mixed[0] & (((uint32_t)1 << p->half_bits) - 1);
+}
+
 static uint64_t feistel(const struct permutation *p, uint64_t x) {
-    const uint32_t mask = ((uint32_t)1 << p->half_bits) - 1;
     uint32_t left = (uint32_t)(x >> p->half_bits);
-    uint32_t right = (uint32_t)x & mask;
+    uint32_t right = (uint32_t)(x & (((uint64_t)1 << p->half_bits) - 1));
     for (uint32_t round = 0; round < FEISTEL_ROUNDS; round++) {
-        const uint32_t counter[4] = {right, round, 0, 0};
-        uint32_t mixed[4];
-        rng_block(mixed, p->key, counter);
-        uint32_t next = left ^ (mixed[0] & mask);
+        uint32_t next = left ^ round_value(p, right, round);
         left = right;
         right = next;
+    }
+    return (uint64_t)left << p->half_bits | right;
+}
+
+static uint64_t feistel_inverse(const struct permutation *p, uint64_t x) {
+    uint32_t left = (uint32_t)(x >> p->half_bits);
+    uint32_t right = (uint32_t)(x & (((uint64_t)1 << p->half_bits) - 1));
+    for (uint32_t round = FEISTEL_ROUNDS; round-- > 0;) {
+        uint32_t before = right ^ round_value(p, left, round);
+        right = left;
+        left = before;
     }
     return (uint64_t)left << p->half_bits | right;
 }
@@ -126,6 +140,15 @@ uint64_t permutation_at(const struct permutation *p, uint64_t index) {
     uint64_t x = index;
     do {
         x = feistel(p, x);
+    } while (x >= p->n);
+    return x;
+}
+
+uint64_t permutation_inverse(const struct permutation *p, uint64_t value) {
+    assert(value < p->n);
+    uint64_t x = value;
+    do {
+        x = feistel_inverse(p, x);
     } while (x >= p->n);
     return x;
 }

@@ -67,6 +67,8 @@ void permutation_init_stream(struct permutation *p,
                              uint64_t epoch,
                              uint64_t stream);
 uint64_t permutation_at(const struct permutation *p, uint64_t index); /* index < n */
+/* The index at which permutation_at gives `value`; value < n. */
+uint64_t permutation_inverse(const struct permutation *p, uint64_t value);
 
 #ifdef __cplusplus
 }

@@ -20,17 +20,19 @@ int main(int argc, char **argv) {
         {"state", "what a checkpoint stores for every sample", ccdump_state},
         {"popularity", "the samples with the largest and smallest learned popularity",
          ccdump_popularity},
+        {"order", "which samples a step of training has", ccdump_order},
+        {"why", "one sample in a run: when it was seen, what was learned of it, what is near it",
+         ccdump_why},
     };
     static const char *const examples[] = {
         "ccdump info cc3m",
-        "ccdump ls cc3m --from 1000 --count 20",
         "ccdump show cc3m 12",
         "ccdump find cc3m --caption 'red car' --json",
         "ccdump stats 00000.tar",
         "ccdump verify cc3m --jobs 8",
         "ccdump cat cc3m | tar -t",
-        "ccdump extract cc3m -o pictures --count 100",
         "ccdump popularity runs/a cc3m --html popularity.html",
+        "ccdump why runs/a cc3m 12 --html 12.html",
         NULL,
     };
     static const struct cli_suite suite = {

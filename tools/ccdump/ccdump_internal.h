@@ -21,6 +21,8 @@ int ccdump_cat(int argc, char **argv);
 int ccdump_extract(int argc, char **argv);
 int ccdump_state(int argc, char **argv);
 int ccdump_popularity(int argc, char **argv);
+int ccdump_order(int argc, char **argv);
+int ccdump_why(int argc, char **argv);
 
 /* Ctrl-C sets the flag that cli_interrupted reads; a closed pipe on stdout still ends the program
  * without a message. */

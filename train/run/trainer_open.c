@@ -262,6 +262,17 @@ static enum status choose_tokenizer(const struct trainer *t,
     return STATUS_OK;
 }
 
+void trainer_order_options(const struct trainer_options *o, struct loader_options *out) {
+    out->batch_count = o->batch_count;
+    out->seed = o->seed;
+    out->positives = trainer_positives(o);
+    if (o->task == TRAINER_BLOCKS) {
+        out->order = LOADER_ORDER_CLASSES;
+        out->block_count = o->blocks.size + 1;
+        out->max_corrupt_count = 0;
+    }
+}
+
 enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct loader_options lo;
@@ -276,26 +287,19 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
                          RESNET_NORM_NAMES[o->norm_layers], t->dev->ops->name);
     }
     loader_options_default(&lo);
-    lo.batch_count = o->batch_count;
+    trainer_order_options(o, &lo);
     lo.rank = (uint32_t)comm_rank(t->comm);
     lo.world = (uint32_t)comm_world(t->comm);
     lo.image_size_px = o->image_size_px;
     lo.augment = o->augment;
-    lo.seed = o->seed;
     lo.pair_noise = o->pair_noise;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
-    lo.positives = trainer_positives(o);
     if (o->task == TRAINER_VIEWS) {
         lo.views = 2;
     }
     if (trainer_has_views(o)) {
         lo.captions = LOADER_CAPTIONS_NONE;
-    }
-    if (o->task == TRAINER_BLOCKS) {
-        lo.order = LOADER_ORDER_CLASSES;
-        lo.block_count = o->blocks.size + 1;
-        lo.max_corrupt_count = 0;
     }
     lo.threads = o->loader_threads;
     lo.engine = o->engine;

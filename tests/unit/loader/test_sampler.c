@@ -450,6 +450,41 @@ TEST(mix_is_spread_over_the_whole_epoch) {
     assert_true(chi > 54 && chi < 158); /* 99 degrees of freedom, p = 0.0001 on either side */
 }
 
+/* Every row of two epochs is where its sample is found, and no sample is found anywhere else.
+ * Returns how often a sample was not delivered in a round. */
+static uint64_t check_inverse(const struct sampler *s, const uint64_t *live) {
+    uint64_t found = 0;
+    uint64_t absent = 0;
+    uint64_t rows = 0;
+    for (uint64_t t = 0; t < s->steps_total; t++) {
+        struct sampler_batch b;
+        assert_int_equal(sampler_batch_at(s, t, &b), STATUS_OK);
+        rows += b.count / s->positives;
+    }
+    for (uint32_t d = 0; d < s->source_count; d++) {
+        for (uint64_t i = 0; i < live[d]; i++) {
+            const struct sampler_place place = {d, i};
+            enum status status = STATUS_OK;
+            for (uint64_t round = 0; status != STATUS_END; round++) {
+                struct sampler_visit v = {0};
+                struct sampler_batch b;
+                status = sampler_find(s, place, round, &v);
+                absent += status == STATUS_NOTFOUND;
+                if (status == STATUS_OK) {
+                    assert_int_equal(sampler_batch_at(s, v.global_step, &b), STATUS_OK);
+                    assert_int_equal(v.epoch, b.epoch);
+                    assert_int_equal(v.step, b.step);
+                    assert_int_equal(sampler_positive_at(s, &b, v.row), 0);
+                    assert_int_equal(place_key(sampler_place_at(s, &b, v.row)), place_key(place));
+                    found++;
+                }
+            }
+        }
+    }
+    assert_int_equal(found, rows);
+    return absent;
+}
+
 /* Ten samples of class 0, seven of 1, three of 2; sample i is of class label[i]. */
 TEST(blocks_of_a_class_are_whole_and_new_in_every_epoch) {
     enum { N = 20, BLOCK = 3, BLOCKS = 3 + 2 + 1, WORLD = 2 };
@@ -481,6 +516,38 @@ TEST(blocks_of_a_class_are_whole_and_new_in_every_epoch) {
         }
     }
     assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+
+    /* One of the ten of class 0 and one of the seven of class 1 is left over in each epoch. */
+    const uint64_t live = N;
+    assert_int_equal(check_inverse(&s, &live), (uint64_t)2 * 2);
+}
+
+TEST(sample_is_found_in_the_step_that_delivers_it_in_every_order) {
+    for (size_t k = 0; k < PLANS; k++) {
+        for (uint32_t positives = 1; positives <= 2; positives++) {
+            for (int drop = 0; drop < 2; drop++) {
+                struct loader_options opt = options(24, 0, 1);
+                struct sampler s;
+                opt.positives = positives;
+                opt.drop_last = drop == 1;
+                init_plan(&s, &plans[k], opt);
+                const uint64_t absent = check_inverse(&s, plans[k].live);
+                assert_true(drop == 1 ? absent > 0 : absent == 0);
+            }
+        }
+    }
+}
+
+TEST(rank_of_a_row_is_the_one_whose_slice_holds_it) {
+    for (uint32_t world = 1; world <= 9; world++) {
+        for (uint32_t count = 1; count <= 48; count += 7) {
+            for (uint32_t rank = 0; rank < world; rank++) {
+                for (uint32_t row = rank * count / world; row < (rank + 1) * count / world; row++) {
+                    assert_int_equal(sampler_rank_of(row, count, world), rank);
+                }
+            }
+        }
+    }
 }
 
 TEST(order_text_is_parsed) {

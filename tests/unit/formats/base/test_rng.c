@@ -116,6 +116,7 @@ static void check_bijective(uint64_t n, uint64_t seed, uint64_t epoch) {
     assert_non_null(seen);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t v = permutation_at(&p, i);
+        assert_true(permutation_inverse(&p, v) == i);
         assert_true(v < n && !seen[v]);
         seen[v] = 1;
     }

@@ -1,0 +1,89 @@
+/*
+ * order: opens the datasets and fills a sampler as loader.c does, for a world of one rank.
+ */
+#include "loader/order.h"
+
+#include <stdlib.h>
+
+#include "loader/classes_internal.h"
+#include "loader/options_internal.h"
+
+struct order {
+    struct sources *sources;
+    struct classes *classes; /* CLASSES only */
+    struct sampler sampler;
+};
+
+static enum status fill(struct order *o,
+                        const struct loader_source *list,
+                        uint32_t count,
+                        const struct loader_options *opt,
+                        struct error *err) {
+    TRY(sources_open(&o->sources, list, count, &opt->filter, err));
+    TRY(sampler_init(&o->sampler, sources_live_counts(o->sources), sources_weights(o->sources),
+                     count, opt, err));
+    if (opt->order == LOADER_ORDER_CLASSES) {
+        TRY(classes_create(&o->classes, o->sources, opt->block_count, err));
+        TRY(sampler_use_classes(&o->sampler, o->classes, opt, err));
+    }
+    return STATUS_OK;
+}
+
+enum status order_open(struct order **out,
+                       const struct loader_source *list,
+                       uint32_t count,
+                       const struct loader_options *opt,
+                       struct error *err) {
+    REQUIRE(out != NULL && list != NULL && opt != NULL && opt->world == 1);
+    *out = NULL;
+    TRY(options_check(opt));
+    struct order *o = calloc(1, sizeof(*o));
+    if (o == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the order of samples");
+    }
+    const enum status s = fill(o, list, count, opt, err);
+    if (s != STATUS_OK) {
+        order_close(o);
+        return s;
+    }
+    *out = o;
+    return STATUS_OK;
+}
+
+void order_close(struct order *o) {
+    if (o != NULL) {
+        classes_destroy(o->classes);
+        sources_close(o->sources);
+        free(o);
+    }
+}
+
+const struct sources *order_sources(const struct order *o) {
+    return o->sources;
+}
+
+uint64_t order_steps_per_epoch(const struct order *o) {
+    return o->sampler.steps_per_epoch;
+}
+
+enum status order_step(const struct order *o, uint64_t global_step, struct sampler_batch *out) {
+    return sampler_batch_at(&o->sampler, global_step, out);
+}
+
+enum status order_sample_at(const struct order *o,
+                            const struct sampler_batch *b,
+                            uint32_t index,
+                            struct source_sample *out,
+                            struct error *err) {
+    REQUIRE(index < b->count);
+    const struct sampler_place place = sampler_place_at(&o->sampler, b, index);
+    return sources_sample_at(o->sources, place.source, place.ordinal, out, err);
+}
+
+enum status order_find(const struct order *o,
+                       uint32_t source,
+                       uint64_t position,
+                       uint64_t round,
+                       struct sampler_visit *out) {
+    return sampler_find(&o->sampler, (struct sampler_place){source, position}, round, out);
+}

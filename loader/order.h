@@ -1,0 +1,56 @@
+/*
+ * order: which samples a step of a run has, and in which steps a sample is: the order of a loader
+ * with the same options, without reading pictures.
+ *
+ * Threading : immutable after order_open.
+ * Ownership : owns the datasets it opens.
+ * Untrusted : the datasets.
+ */
+#ifndef LOADER_ORDER_H
+#define LOADER_ORDER_H
+
+#include "loader/sampler.h"
+#include "loader/sources.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct order; /* opaque */
+
+/* Uses batch_count, positives, order, block_count, block_window, drop_last, seed, epochs and filter
+ * of `opt`. Returns OK, or what loader_open_mix returns for the datasets and the order. */
+enum status order_open(struct order **out,
+                       const struct loader_source *list,
+                       uint32_t count,
+                       const struct loader_options *opt,
+                       struct error *err);
+void order_close(struct order *o); /* accepts NULL */
+
+const struct sources *order_sources(const struct order *o); /* borrowed until close */
+uint64_t order_steps_per_epoch(const struct order *o);
+
+/* One step, all ranks together. Returns OK, or END when the run ends before it. */
+enum status order_step(const struct order *o, uint64_t global_step, struct sampler_batch *out);
+
+/* The sample of row `index` of a step, with ids as delivered; index < b->count. Returns as
+ * sources_sample_at. */
+enum status order_sample_at(const struct order *o,
+                            const struct sampler_batch *b,
+                            uint32_t index,
+                            struct source_sample *out,
+                            struct error *err);
+
+/* Where the sample at `position` of a dataset is delivered in a round; see sampler_find. For an
+ * order without a filter. Returns OK, NOTFOUND or END, or INVALID (no such position). */
+enum status order_find(const struct order *o,
+                       uint32_t source,
+                       uint64_t position,
+                       uint64_t round,
+                       struct sampler_visit *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,211 @@
+/*
+ * ccdump order: the samples of one step, of a run or of options on the command line.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_io.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/run_order.h"
+#include "tools/cli/cli_text.h"
+
+struct options {
+    uint64_t step, seed, batch, positives, world;
+    const char *order;
+    bool json;
+};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const struct cli_option rows[] = {
+    {"step", 's', CLI_U64, FIELD(step), .default_text = "0", .metavar = "T",
+     .help = "number of the step in the run, from 0"},
+    {"world", 0, CLI_U64, FIELD(world), .default_text = "1", .min = "1", .max = "65536",
+     .metavar = "W", .help = "also show which of W ranks has each row"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "JSON lines, one for each row"},
+    {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
+     .help = "seed of the order", .group = "Of a dataset; a run has its own"},
+    {"batch", 'b', CLI_U64, FIELD(batch), .default_text = "512", .min = "1", .max = "1048576",
+     .metavar = "N", .help = "rows of a step, all ranks together"},
+    {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "KIND",
+     .help = "global, sequential, block:SIZE or block:SIZE:WINDOW"},
+    {"positives", 0, CLI_U64, FIELD(positives), .default_text = "1", .min = "1", .max = "8",
+     .metavar = "M", .help = "consecutive rows that are one sample; divides --batch"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump order",
+    .purpose = "shows which samples a step of training has",
+    .usage = (const char *const[]){"RUN --step T [--world W] [--json]",
+                                   "DIR[:WEIGHT]... --step T [--seed N] [--batch N] [--order KIND]",
+                                   NULL},
+    CLI_OPTIONS(rows),
+    .min_arguments = 1,
+    .max_arguments = LOADER_MAX_SOURCES,
+    .examples =
+        (const char *const[]){"ccdump order runs/a --step 1000",
+                              "ccdump order cc3m --seed 1 --batch 512 --step 1000 --json", NULL},
+    .notes =
+        (const char *const[]){
+            "The order is computed from seed, batch and dataset, whether or not the run has come "
+            "to the step. Of a run, seed, batch, datasets and order are those that it recorded. A "
+            "damaged sample is replaced while it is loaded; the place is shown as it was drawn.",
+            NULL},
+};
+
+/* What is shown. */
+struct step {
+    const struct options *o;
+    const struct order *order;
+    struct sampler_batch batch;
+    uint32_t positives;
+    struct caption_reader *captions[LOADER_MAX_SOURCES];
+    struct json_writer line;
+};
+
+/* The first caption, for the eye. */
+static enum status first_caption(struct step *s,
+                                 const struct source_sample *x,
+                                 struct shard_text *out,
+                                 struct error *err) {
+    const struct sources *all = order_sources(s->order);
+    struct dataset_sample sample;
+    *out = (struct shard_text){"", 0};
+    if (x->sample.text_count == 0) {
+        return STATUS_OK;
+    }
+    if (s->captions[x->source] == NULL) {
+        TRY(caption_reader_create(&s->captions[x->source], sources_dataset(all, x->source), err));
+    }
+    TRY(dataset_sample_at(sources_dataset(all, x->source), x->position, &sample, err));
+    return caption_reader_get(s->captions[x->source], &sample, 0, out, err);
+}
+
+static enum status show_row(struct step *s, uint32_t row, struct error *err) {
+    const struct sources *all = order_sources(s->order);
+    const bool several = sources_count(all) > 1;
+    struct source_sample x;
+    struct shard_text caption;
+    TRY(order_sample_at(s->order, &s->batch, row, &x, err));
+    TRY(first_caption(s, &x, &caption, err));
+    const uint64_t id = x.sample.sample_id - sources_id_offset(all, x.source);
+    const uint32_t rank = sampler_rank_of(row, s->batch.count, (uint32_t)s->o->world);
+    const char *dir = sources_directory(all, x.source);
+    if (s->o->json) {
+        json_open_object(&s->line, NULL);
+        json_u64(&s->line, "row", row);
+        json_u64(&s->line, "rank", rank);
+        json_string(&s->line, "dataset", dir);
+        json_u64(&s->line, "id", id);
+        json_u64(&s->line, "run_id", x.sample.sample_id);
+        json_close_object(&s->line);
+        return cli_put_json(&s->line, err);
+    }
+    int used = printf("%7u", row);
+    if (s->o->world > 1) {
+        used += printf("  %5u", rank);
+    }
+    used += printf("  %10" PRIu64 "  ", id);
+    if (several) {
+        used += printf("%s  ", dir);
+    }
+    const size_t columns = cli_screen().columns;
+    cli_text_put(stdout, caption.data, caption.size_bytes,
+                 columns > (size_t)used + 24 ? columns - (size_t)used : 0);
+    putchar('\n');
+    return STATUS_OK;
+}
+
+static enum status show_step(struct step *s, struct error *err) {
+    const enum status found = order_step(s->order, s->o->step, &s->batch);
+    if (found != STATUS_OK) {
+        return error_set(err, STATUS_USAGE, "the run ends before step %" PRIu64, s->o->step);
+    }
+    if (!s->o->json) {
+        printf("step %" PRIu64 ": step %" PRIu64 " of %" PRIu64 " in epoch %" PRIu64
+               " (both counted from 0)\n%7s%s  %10s  %scaption\n",
+               s->o->step, s->batch.step, order_steps_per_epoch(s->order), s->batch.epoch, "row",
+               s->o->world > 1 ? "   rank" : "", "id",
+               sources_count(order_sources(s->order)) > 1 ? "dataset, " : "");
+    }
+    for (uint32_t row = 0; row < s->batch.count; row++) {
+        TRY(show_row(s, row, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status show(const struct options *o, const struct order *order, struct error *err) {
+    struct step s = {.o = o, .order = order};
+    json_writer_init(&s.line, 0);
+    const enum status status = show_step(&s, err);
+    json_writer_fini(&s.line);
+    for (uint32_t i = 0; i < sources_count(order_sources(order)); i++) {
+        caption_reader_destroy(s.captions[i]);
+    }
+    return status;
+}
+
+static enum status
+of_run(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    static const char *const own[] = {"seed", "batch", "order", "positives"};
+    for (size_t i = 0; i < CLI_COUNT(own); i++) {
+        if (cli_given(&program, a, own[i])) {
+            return error_set(err, STATUS_USAGE, "--%s: %s is a run, which has its own", own[i],
+                             a->items[0]);
+        }
+    }
+    struct run_order *r;
+    TRY(run_order_open(&r, a->items[0], NULL, err));
+    const enum status s = show(o, r->order, err);
+    run_order_close(r);
+    return s;
+}
+
+static enum status
+of_data(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    struct loader_options how;
+    loader_options_default(&how);
+    how.seed = o->seed;
+    how.batch_count = (uint32_t)o->batch;
+    how.positives = (uint32_t)o->positives;
+    TRY(loader_order_parse(&how, o->order, err));
+    if (o->batch % o->positives != 0) {
+        return error_set(err, STATUS_USAGE,
+                         "--batch %" PRIu64 " is not a multiple of --positives %" PRIu64, o->batch,
+                         o->positives);
+    }
+    struct data_list *data = calloc(1, sizeof *data);
+    struct order *order = NULL;
+    if (data == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the datasets");
+    }
+    enum status s = data_list_add(data, a->items, a->count, err);
+    if (s == STATUS_OK) {
+        s = order_open(&order, data->items, data->count, &how, err);
+    }
+    if (s == STATUS_OK) {
+        s = show(o, order, err);
+    }
+    order_close(order);
+    free(data);
+    return s;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    char config[PATH_MAX_BYTES];
+    bool is_run = false;
+    const struct file_system *fs = file_posix();
+    ccdump_signals();
+    TRY(path_join(config, sizeof config, a->items[0], "config.json", err));
+    if (a->count == 1) {
+        TRY(fs->exists(fs->context, config, &is_run, err));
+    }
+    return is_run ? of_run(options, a, err) : of_data(options, a, err);
+}
+
+int ccdump_order(int argc, char **argv) {
+    struct options o;
+    return cli_main(&program, &o, run, argc, argv);
+}

@@ -1,0 +1,387 @@
+/*
+ * ccdump why: one sample in a run. Its steps are computed by the inverse of the order, what the
+ * loss keeps of it is read from the checkpoint, and its neighbours are found by zeta and by the
+ * model.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_io.h"
+#include "tools/ccdump/run_order.h"
+#include "tools/ccdump/why_internal.h"
+#include "tools/ccstream_eval/eval_common.h"
+#include "tools/cli/path_kind.h"
+
+struct options {
+    uint64_t near, encode;
+    const char *html, *image;
+    bool json;
+};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const struct cli_option rows[] = {
+    {"near", 'n', CLI_U64, FIELD(near), .min = "0", .max = "100", .default_text = "5",
+     .metavar = "N", .help = "how many neighbours of each kind"},
+    {"encode", 0, CLI_U64, FIELD(encode), .min = "0", .max = "1000000000", .default_text = "5000",
+     .metavar = "N",
+     .help = "find neighbours by embedding in a dataset of up to N samples: all of it is encoded "
+             "by the run's model, on the CPU; 0: do not"},
+    {"image", 0, CLI_STRING, FIELD(image), .metavar = "FILE",
+     .help = "also write the picture's exact bytes to this file"},
+    {"html", 0, CLI_STRING, FIELD(html), .metavar = "FILE",
+     .help = "also write a page with the pictures, in one file"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump why",
+    .purpose = "shows one sample in a run: its steps, what was learned of it, what is near it",
+    .usage = (const char *const[]){"RUN DIR ID [options]", NULL},
+    CLI_OPTIONS(rows),
+    .min_arguments = 3,
+    .max_arguments = 3,
+    .examples = (const char *const[]){"ccdump why runs/a cc3m 12",
+                                      "ccdump why runs/a cc3m 12 --html 12.html", NULL},
+    .notes =
+        (const char *const[]){
+            "Steps count from 0 and are computed from the recorded options and the dataset; a "
+            "damaged sample was replaced in them by another one. With --pair-noise a sample may "
+            "have been trained with the captions of another.",
+            "Neighbours by embedding are the pictures and captions with the largest cosine "
+            "similarity to the picture.",
+            NULL},
+};
+
+/* ---- neighbours ------------------------------------------------------------------------------ */
+
+/* Keeps the `capacity` closest, the closest first; of equals the earlier stays before. */
+static void list_add(struct why_list *l, struct why_near x) {
+    size_t at = l->count;
+    while (at > 0 && l->items[at - 1].closeness < x.closeness) {
+        at--;
+    }
+    if (at == l->capacity) {
+        return;
+    }
+    l->count += l->count < l->capacity;
+    memmove(&l->items[at + 1], &l->items[at], (l->count - 1 - at) * sizeof l->items[0]);
+    l->items[at] = x;
+}
+
+static double dot(const float *a, const float *b, int64_t dim) {
+    double sum = 0;
+    for (int64_t i = 0; i < dim; i++) {
+        sum += (double)a[i] * (double)b[i];
+    }
+    return sum;
+}
+
+static void find_embedded(struct why *w, const struct embeddings *e) {
+    const float *own = NULL;
+    for (int64_t i = 0; i < e->images_count; i++) {
+        own = e->sample_ids[i] == w->id ? e->images + i * e->embed_dim : own;
+    }
+    if (own == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < e->images_count; i++) {
+        const double cosine = dot(own, e->images + i * e->embed_dim, e->embed_dim);
+        if (e->sample_ids[i] != w->id) {
+            list_add(&w->images, (struct why_near){e->sample_ids[i], 0, cosine, cosine});
+        }
+    }
+    for (int64_t t = 0; t < e->texts_count; t++) {
+        const double cosine = dot(own, e->texts + t * e->embed_dim, e->embed_dim);
+        uint32_t caption = 0;
+        while (t > caption && e->owner[t - 1 - caption] == e->owner[t]) {
+            caption++;
+        }
+        list_add(&w->texts, (struct why_near){e->sample_ids[e->owner[t]], caption, cosine, cosine});
+    }
+}
+
+/* Encodes the dataset with the run's model. Two views of pictures have no texts. */
+static enum status encode(struct why *w, struct error *err) {
+    const struct eval_options how = {
+        .data = w->dataset, .device = "cpu", .batch = 128, .transform = 1, .quiet = true};
+    struct eval e;
+    struct embeddings found;
+    TRY(eval_open_images(&e, w->run, &how, err));
+    struct embed_options embed = eval_transformed(&e, &how);
+    embed.texts = e.model != NULL && e.tokenizer != NULL;
+    const bool texts = embed.texts;
+    enum status s = embed_dataset(&found, &e.encoder, e.dev, w->dataset, &embed, err);
+    eval_close(&e);
+    TRY(s);
+    find_embedded(w, &found);
+    embeddings_fini(&found);
+    if (!texts) {
+        (void)snprintf(w->texts.none, sizeof w->texts.none, "the run's model has no texts");
+    }
+    return STATUS_OK;
+}
+
+static enum status find_by_embedding(struct why *w, const struct options *o, struct error *err) {
+    char why[WHY_REASON_BYTES] = "";
+    const uint64_t samples = w->input->manifest->samples;
+    if (o->near == 0 || o->encode == 0) {
+        (void)snprintf(why, sizeof why, "not asked for");
+    } else if (samples > o->encode) {
+        (void)snprintf(why, sizeof why,
+                       "not searched: %" PRIu64
+                       " samples would have to be encoded; --encode %" PRIu64 " does it",
+                       samples, samples);
+    } else if (checkpoint_model(w->checkpoint)->image_size_px == 0) {
+        (void)snprintf(why, sizeof why, "the checkpoint holds no model");
+    } else {
+        return encode(w, err);
+    }
+    memcpy(w->images.none, why, sizeof why);
+    memcpy(w->texts.none, why, sizeof why);
+    return STATUS_OK;
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+/* The samples whose zeta is nearest to that of this one; `first`: where the dataset's ids begin. */
+static enum status find_by_zeta(struct why *w,
+                                const void *values,
+                                enum sample_state_kind kind,
+                                uint64_t first,
+                                uint64_t count,
+                                double own,
+                                struct error *err) {
+    struct ccdump_facts f;
+    enum status s;
+    TRY(ccdump_input_from(w->input, 0, err));
+    while ((s = ccdump_input_next(w->input, &f, err)) == STATUS_OK) {
+        double value;
+        if (f.id != w->id && f.id < count &&
+            sample_state_entry(values, kind, first + f.id, &value)) {
+            list_add(&w->zeta, (struct why_near){f.id, 0, value, -fabs(value - own)});
+        }
+    }
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+static enum status read_column(struct why *w,
+                               const struct checkpoint_column *column,
+                               uint64_t first,
+                               uint64_t count,
+                               struct error *err) {
+    struct why_column *c = &w->columns[w->column_count++];
+    *c = (struct why_column){.name = column->name};
+    void *values = malloc((size_t)column->ids * sizeof(uint64_t) + 1);
+    if (values == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for %" PRIu64 " numbers", column->ids);
+    }
+    enum status s = checkpoint_read_column(w->checkpoint, column, values, 0, column->ids, err);
+    if (s == STATUS_OK && w->id < count) {
+        c->visited = sample_state_entry(values, column->kind, first + w->id, &c->value);
+    }
+    for (uint64_t i = first; s == STATUS_OK && i < first + count; i++) {
+        double value;
+        if (sample_state_entry(values, column->kind, i, &value)) {
+            c->count++;
+            c->below += c->visited && value < c->value;
+        }
+    }
+    const size_t length = strlen(c->name);
+    if (s == STATUS_OK && c->visited && w->zeta_name == NULL && length >= 5 &&
+        strcmp(c->name + length - 5, ".zeta") == 0 && strncmp(c->name, "text", 4) == 0) {
+        w->zeta_name = c->name;
+        s = find_by_zeta(w, values, column->kind, first, count, c->value, err);
+    }
+    free(values);
+    return s;
+}
+
+static enum status read_columns(struct why *w, uint64_t first, uint64_t count, struct error *err) {
+    struct checkpoint_column column;
+    enum status s = STATUS_OK;
+    for (uint32_t i = 0; s == STATUS_OK && i < WHY_MAX_COLUMNS; i++) {
+        s = checkpoint_column(w->checkpoint, i, &column, err);
+        if (s == STATUS_OK) {
+            const uint64_t rest = column.ids > first ? column.ids - first : 0;
+            s = read_column(w, &column, first, rest < count ? rest : count, err);
+        }
+    }
+    if (w->zeta_name == NULL) {
+        (void)snprintf(w->zeta.none, sizeof w->zeta.none, "loss %s keeps no zeta of this sample",
+                       checkpoint_loss_name(w->checkpoint));
+    }
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Every round up to the last step of the checkpoint, and some after it. */
+static enum status find_visits(struct why *w,
+                               const struct order *order,
+                               uint32_t source,
+                               uint64_t position,
+                               struct error *err) {
+    for (uint64_t round = 0; w->next_count < WHY_NEXT; round++) {
+        struct sampler_visit v;
+        const enum status s = order_find(order, source, position, round, &v);
+        if (s == STATUS_END) {
+            break;
+        }
+        if (s != STATUS_OK) {
+            continue; /* dropped with the rest of its epoch */
+        }
+        if (w->visit_count + w->next_count == WHY_MAX_VISITS) {
+            return error_set(err, STATUS_LIMIT, "the run is in more than %d epochs",
+                             WHY_MAX_VISITS);
+        }
+        w->visits[w->visit_count + w->next_count] = v;
+        w->visit_count += v.global_step < w->steps_done;
+        w->next_count += v.global_step >= w->steps_done;
+    }
+    return STATUS_OK;
+}
+
+static int by_step(const void *a, const void *b) {
+    const struct sampler_visit *x = a;
+    const struct sampler_visit *y = b;
+    return (x->global_step > y->global_step) - (x->global_step < y->global_step);
+}
+
+/* Ids in the run, and the steps. */
+static enum status place_sample(struct why *w, struct error *err) {
+    const struct train_position *p = checkpoint_position(w->checkpoint);
+    const struct manifest *m = w->input->manifest;
+    struct run_order *r;
+    struct dataset_sample sample;
+    TRY(run_order_open(&r, w->run, w->dataset, err));
+    const struct sources *all = order_sources(r->order);
+    uint32_t source = 0;
+    while (source < sources_count(all) &&
+           dataset_fingerprint(sources_dataset(all, source)) != m->fingerprint) {
+        source++;
+    }
+    enum status s = STATUS_OK;
+    if (source == sources_count(all)) {
+        s = error_set(err, STATUS_MISMATCH, "%s is none of the datasets that %s was trained on",
+                      w->dataset, w->run);
+    } else {
+        s = dataset_find(sources_dataset(all, source), w->id, &sample, err);
+    }
+    if (s == STATUS_OK && sources_fingerprint(all) != p->fingerprint) {
+        (void)snprintf(w->no_visits, sizeof w->no_visits,
+                       "not computed: the data has changed since the checkpoint, and with it the "
+                       "order; a resumed run would first have to go on with it");
+    } else if (s == STATUS_OK) {
+        w->steps_per_epoch = order_steps_per_epoch(r->order);
+        w->steps_done = p->epoch * w->steps_per_epoch + p->batch;
+        s = find_visits(w, r->order, source, sample.position, err);
+        qsort(w->visits, w->visit_count + w->next_count, sizeof *w->visits, by_step);
+    }
+    run_order_close(r);
+    return s;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Which of the checkpoint's ids are those of the dataset. */
+static enum status
+find_ids(const struct why *w, uint64_t *first, uint64_t *count, struct error *err) {
+    const struct train_position *p = checkpoint_position(w->checkpoint);
+    for (uint64_t i = 0; i < p->source_count; i++) {
+        if (manifest_has_been(w->input->manifest, p->sources[i].fingerprint)) {
+            const uint64_t end =
+                i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
+            *first = p->sources[i].id_offset;
+            *count = end - *first;
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_MISMATCH,
+                     "%s was not trained on %s, fingerprint %016" PRIx64
+                     "; ccdump info shows fingerprints",
+                     checkpoint_path(w->checkpoint), w->dataset, w->input->manifest->fingerprint);
+}
+
+static enum status write_image(const struct why *w, const char *path, struct error *err) {
+    struct ccdump_facts f;
+    struct ccdump_content content;
+    TRY(ccdump_input_find(w->input, &f, w->id, err));
+    TRY(ccdump_input_read(w->input, &content, err));
+    TRY(file_make_parents(file_posix(), path, err));
+    return file_write_atomic(file_posix(), path, content.image, f.image_bytes, err);
+}
+
+static enum status collect(struct why *w, const struct options *o, struct error *err) {
+    struct ccdump_facts f;
+    uint64_t first = 0;
+    uint64_t count = 0;
+    if (w->input->kind != CCDUMP_DATASET) {
+        return error_set(err, STATUS_USAGE, "%s is not a dataset; name one of the run", w->dataset);
+    }
+    TRY(ccdump_input_find(w->input, &f, w->id, err));
+    TRY(find_ids(w, &first, &count, err));
+    w->run_id = first + w->id;
+    TRY(place_sample(w, err));
+    TRY(read_columns(w, first, count, err));
+    TRY(find_by_embedding(w, o, err));
+    if (o->image != NULL) {
+        TRY(write_image(w, o->image, err));
+    }
+    if (o->html != NULL) {
+        TRY(file_make_parents(file_posix(), o->html, err));
+        TRY(why_write_page(w, o->html, err));
+    }
+    return o->json ? why_print_json(w, err) : why_print(w, err);
+}
+
+static enum status open_and_collect(struct why *w, const struct options *o, struct error *err) {
+    struct checkpoint *c = NULL;
+    enum status s = ccdump_input_open(&w->input, w->dataset, err);
+    if (s == STATUS_OK) {
+        s = checkpoint_open_state(&c, file_posix(), w->run, err);
+    }
+    if (s == STATUS_OK) {
+        w->checkpoint = c;
+        s = collect(w, o, err);
+    }
+    checkpoint_close(c);
+    ccdump_input_close(w->input);
+    return s;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
+    uint64_t id;
+    ccdump_signals();
+    if (!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id)) {
+        return error_set(err, STATUS_USAGE, "'%s' is not an id: ids are whole numbers",
+                         a->items[2]);
+    }
+    TRY(path_check_checkpoint(a->items[0], err));
+    TRY(path_check_dataset(a->items[1], err));
+    struct why *w = calloc(1, sizeof *w);
+    struct sampler_visit *visits = calloc(WHY_MAX_VISITS, sizeof *visits);
+    enum status s = STATUS_NOMEM;
+    if (w == NULL || visits == NULL) {
+        (void)error_set(err, s, "out of memory");
+    } else {
+        w->run = a->items[0];
+        w->dataset = a->items[1];
+        w->id = id;
+        w->visits = visits;
+        w->zeta.capacity = w->images.capacity = w->texts.capacity = (size_t)o->near;
+        s = open_and_collect(w, o, err);
+    }
+    free(visits);
+    free(w);
+    return s;
+}
+
+int ccdump_why(int argc, char **argv) {
+    struct options o;
+    return cli_main(&program, &o, run, argc, argv);
+}
