@@ -100,14 +100,17 @@ for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen n
     fastclip-v2 fastclip-v3; do
     against_one $loss 4 "2 3 4" --loss $loss
 done
-against_one emc2 4 "2 3 4" --loss emc2 --emc2-carry skip
+against_one emc2 4 "2 3 4" --loss emc2
+against_one "emc2 --emc2-carry skip" 4 "2 3 4" --loss emc2 --emc2-carry skip
+against_one negcache 4 "2 3 4" --loss negcache
 against_one "nuclr --xi all" 4 "2 3 4" --loss nuclr --xi all --zeta-freeze-epochs 0
 against_one "nuclr --micro-batch 6" 6 "8" --loss nuclr --zeta-freeze-epochs 0
-against_one "emc2 --micro-batch 6" 6 "8" --loss emc2 --emc2-carry skip
-for loss in simclr dcl hcl rince sogclr isogclr; do
+against_one "emc2 --micro-batch 6" 6 "8" --loss emc2
+for loss in simclr dcl hcl rince sogclr isogclr negcache; do
     against_one "two views, $loss" 4 "2 3 4" --task simclr --loss $loss
 done
-against_one "two views, emc2" 4 "2 3 4" --task simclr --loss emc2 --emc2-carry skip
+against_one "two views, emc2" 6 "2 3 4" --task simclr --loss emc2
+against_one "two views, emc2 --emc2-carry skip" 4 "2 3 4" --task simclr --loss emc2 --emc2-carry skip
 
 long="--micro-batch 6 --loss nuclr --zeta-freeze-epochs 0"
 rm -rf whole parts

@@ -28,10 +28,13 @@ expect 0 "$BIN/ccpack" remove data --ids ids.txt
 expect 0 "$BIN/ccstream-train" -q --resume removed
 grep -Eq 'nan|inf|null' removed/metrics.jsonl && fail "removed samples: metrics are not numbers"
 
-# What cannot hold the features says so.
+# Two ranks resume to the bytes of one: features, draws and the samples that were drawn.
 if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     . "$SRC/tests/support/mpirun.sh"
     # shellcheck disable=SC2086
-    expect 64 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q --data data $pairs --out two
-    has err.txt 'several ranks cannot do yet: use one rank and --device cpu'
+    expect 0 "$BIN/ccstream-train" -q --data data $pairs --micro-batch 2 --epochs 2 --cache-refresh 0.16 --steps 3 --out one
+    cp -r one two
+    expect 0 "$BIN/ccstream-train" -q --resume one
+    expect 0 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q --resume two
+    cmp one/last two/last || fail "two ranks end in other bytes than one"
 fi

@@ -116,7 +116,7 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                          .help = "a chain that stands on a sample outside the batch. encode: that "
                                  "sample is encoded again, un-augmented, and counts as a negative "
                                  "(Yau's Algorithm 1); up to a batch more through the towers per "
-                                 "step; one rank, --device cpu. skip: it is not recorded, so "
+                                 "step; not on cuda. skip: it is not recorded, so "
                                  "hard negatives weigh too little (of 64 samples with batch 8 and "
                                  "tau 0.07, 0.79 in the place of 2)"},
     [LOSS_CACHE_REFRESH] = {"cache-refresh", NUMBER(cache_refresh), .min = 1e-6, .max = 1,
@@ -124,7 +124,7 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                             .help = "share of all samples whose cached features every step makes "
                                     "anew; so many more samples go through the towers per step, "
                                     "all of them before the first one (Yau: 0.01024 with batch 32, "
-                                    "0.1 with 256); one rank, --device cpu"},
+                                    "0.1 with 256); not on cuda"},
 };
 
 /* ---- fields by row ---- */

@@ -17,10 +17,9 @@ int32_t gradients_block_count(int32_t part_count) {
     return k;
 }
 
-/* Both ranges of the table's gradients as one: the undecayed follow the decayed ones. */
-static struct tensor whole_sum(const struct gradients *g) {
-    struct tensor all = params_range(g->params, PARAM_GRAD, true);
-    all.shape[0] += params_range(g->params, PARAM_GRAD, false).shape[0];
+struct tensor gradients_whole(const struct params *p) {
+    struct tensor all = params_range(p, PARAM_GRAD, true);
+    all.shape[0] += params_range(p, PARAM_GRAD, false).shape[0]; /* they follow */
     return all;
 }
 
@@ -31,7 +30,7 @@ enum status gradients_init(struct gradients *g,
                            struct error *err) {
     REQUIRE(block_count >= 0 && block_count <= GRADIENTS_MAX_BLOCKS);
     *g = (struct gradients){.params = p, .dev = dev, .block_count = block_count};
-    const struct tensor all = whole_sum(g);
+    const struct tensor all = gradients_whole(g->params);
     for (int32_t i = 0; i < block_count; i++) {
         TRY(dev->ops->alloc(dev, tensor_size_bytes(&all), &g->blocks[i], err));
     }
@@ -100,7 +99,7 @@ enum write_mode gradients_part(struct gradients *g, int32_t part) {
 
 /* The next `count` elements of the sum are complete in the table but for the blocks. */
 static enum status finish(struct gradients *g, int64_t from, int64_t count, struct error *err) {
-    void *sum = whole_sum(g).data;
+    void *sum = gradients_whole(g->params).data;
     TRY(add_blocks(g, sum, level_of(g), from, count, err));
     if (g->ready == NULL) {
         return STATUS_OK;
@@ -133,7 +132,7 @@ enum status gradients_final(struct gradients *g, int32_t index, struct error *er
 
 enum status gradients_part_end(struct gradients *g, struct error *err) {
     const int64_t decayed = params_range(g->params, PARAM_GRAD, true).shape[0];
-    const int64_t all = whole_sum(g).shape[0];
+    const int64_t all = gradients_whole(g->params).shape[0];
     if (g->part == 0) {
         TRY(finish_decayed(g, decayed, err));
         return all > decayed ? finish(g, decayed, all - decayed, err) : STATUS_OK;

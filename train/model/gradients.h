@@ -69,6 +69,9 @@ struct gradients {
 /* k of part_count = q 2^k, q odd. */
 int32_t gradients_block_count(int32_t part_count);
 
+/* All gradients of a table as one tensor, 1-D. */
+struct tensor gradients_whole(const struct params *p);
+
 /* Takes `block_count` blocks from the device of a table after params_alloc. What was taken before a
  * failure is for gradients_fini. Returns OK, NOMEM or DEVICE. */
 enum status gradients_init(struct gradients *g,

@@ -6,8 +6,8 @@
  *   batch            -> forward      -> draw    -> ids of trainer_carry
  *
  * Of pairs there is a cache of texts, in which images are the anchors, and one of images; of two
- * views one of images. In a run that begins, or has other data than its checkpoint, all samples are
- * due at once.
+ * views one of images. Every rank has the whole cache, and draws for all anchors. In a run that
+ * begins, or has other data than its checkpoint, all samples are due at once.
  */
 #include <inttypes.h>
 
@@ -47,7 +47,7 @@ list_due(struct trainer *t, const struct step_flight *f, int side, uint64_t firs
 
 /* What cannot be read is not drawn until its turn comes again. Ids without a sample are usual. */
 static void report_lost(struct trainer *t, int side, int64_t row, enum status why) {
-    if (why != STATUS_NOTFOUND) {
+    if (why != STATUS_NOTFOUND && trainer_is_first(t)) {
         log_write(t->options.log, LOG_LEVEL_WARN,
                   "sample %" PRIu64 " cannot be read (%s): it is no negative",
                   t->carry.sides[side].ids[row], status_text(why));
@@ -55,11 +55,11 @@ static void report_lost(struct trainer *t, int side, int64_t row, enum status wh
 }
 
 /* Rows whose id is another one by now were lost. */
-static void put_due(struct trainer *t, int side, const struct tensor *x, uint64_t first) {
+static void put_due(struct trainer *t, int side, uint64_t first) {
     const struct carried_contrasts *c = &t->carry.sides[side];
     for (int64_t i = 0; i < c->count; i++) {
         const uint64_t id = (first + (uint64_t)i) % t->data.id_space;
-        const float *feature = (const float *)x->data + i * x->shape[1];
+        const float *feature = (const float *)c->x.data + i * c->x.shape[1];
         feature_cache_put(c->cache, id, c->ids[i] == id ? feature : NULL);
     }
 }
@@ -67,7 +67,6 @@ static void put_due(struct trainer *t, int side, const struct tensor *x, uint64_
 enum status
 trainer_cache_refresh(struct trainer *t, const struct step_flight *f, struct error *err) {
     const uint64_t rows = (uint64_t)t->carry.rows;
-    struct tensor x[2];
     uint64_t first;
     uint64_t count;
     feature_cache_due(t->carry.sides[0].cache, f->step, &first, &count);
@@ -76,9 +75,9 @@ trainer_cache_refresh(struct trainer *t, const struct step_flight *f, struct err
             list_due(t, f, side, first + done, count - done);
             TRY(trainer_carry_fetch(t, f, side, report_lost, err));
         }
-        TRY(trainer_carry_encode(t, x, err));
+        TRY(trainer_carry_encode(t, err));
         for (int side = 0; side < trainer_carry_sides(&t->options); side++) {
-            put_due(t, side, &x[side], first + done);
+            put_due(t, side, first + done);
         }
     }
     return STATUS_OK;

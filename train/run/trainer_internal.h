@@ -48,21 +48,24 @@ struct step_recording {
 /* Further samples, for a loss that asks for them (loss_carries): see trainer_carry.c. By side of
  * the loss: 0 images or views as anchors, 1 texts as anchors. */
 struct trainer_carry {
-    bool any;                     /* the step in progress has some */
-    uint64_t *ids;                /* (2, B) of loss_input */
-    int64_t *columns;             /* (2, B) the row of that sample below */
-    float *similarity, *gradient; /* (2, B) of loss_input and loss_output */
-    int64_t rows;                 /* N that are encoded, at all times */
-    enum status *statuses;        /* (N) */
-    float *matrix;                /* (R, N) host, R anchors of a side */
-    struct tensor s;              /* the same on the device */
+    bool any;                      /* the step in progress has some */
+    uint64_t *ids;                 /* (2, B) of loss_input */
+    int64_t *columns;              /* (2, B) the row of that sample below */
+    float *similarity, *gradient;  /* (2, B) of loss_input and loss_output */
+    int64_t rows;                  /* N that are encoded, at all times */
+    enum status *statuses;         /* (N) of each rank's rows in turn */
+    float *matrix;                 /* (R, N) host, R anchors of a side */
+    struct tensor s;               /* the same on the device */
+    struct tensor batch_gradients; /* of the parameters, from the batch alone */
     struct carried_contrasts {
         struct fetcher *fetcher;
         struct feature_cache *cache; /* of what `batch` has; NULL: the loss draws from none */
         uint64_t *ids;               /* (2 B) N of them: distinct ones, then some of the batch */
         int64_t count;               /* of the former */
+        uint64_t *own_ids;           /* (N / W) this rank's */
         struct loader_batch batch; /* their texts, where images are the anchors, or their images */
         struct tensor x, dx;       /* (N, E) */
+        struct tensor own_dx;      /* (N / W, E) of two views with several ranks */
     } sides[2];
 };
 
@@ -180,18 +183,24 @@ enum status trainer_gather_rows(struct trainer *t,
                                 const struct tensor *all,
                                 const struct tensor *own,
                                 struct error *err);
-/* The same of two views: all (2B, E), first views first. */
+/* The same of two views: first views come first in `all` and in own. */
 enum status trainer_gather_views(struct trainer *t,
                                  struct tensor *out,
+                                 const struct tensor *all,
                                  const struct tensor *own,
                                  struct error *err);
 /* *out: all ranks, where their batch norm shares its statistics; else NULL. Requires the device.
  * Returns OK or UNSUPPORTED. */
 enum status
 trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct error *err);
-/* This rank's rows of a matrix of the whole batch; of dx of two views. */
+/* This rank's rows of a matrix of all ranks; of two views, in the memory of `own`, or with one rank
+ * `whole` itself. */
 struct tensor trainer_own_rows(const struct trainer *t, const struct tensor *whole);
-enum status trainer_own_views(struct trainer *t, struct tensor *out, struct error *err);
+enum status trainer_own_views(struct trainer *t,
+                              struct tensor *out,
+                              const struct tensor *own,
+                              const struct tensor *whole,
+                              struct error *err);
 /* Of the cookie, a struct trainer: a callback of struct gradient_ready that begins to add a range
  * over all ranks; backward is followed by comm_device_finish. */
 enum status trainer_sum_range(void *cookie, const struct tensor *range, struct error *err);
@@ -254,24 +263,25 @@ static inline int64_t trainer_rows(const struct trainer_options *o) {
     return o->task == TRAINER_VIEWS ? 2 * (int64_t)o->batch_count : o->batch_count;
 }
 
-/* trainer_carry.c: memory; nothing where the loss does not carry. Returns OK, NOMEM or USAGE
- * (several ranks, or a device that cannot). Closed before loader and device. */
+/* trainer_carry.c: memory; nothing where the loss does not carry. Returns OK, NOMEM or USAGE (a
+ * device that cannot). Closed before loader and device. */
 enum status trainer_open_carry(struct trainer *t, struct error *err);
 void trainer_close_carry(struct trainer *t);
 /* Device memory, planned. */
 size_t trainer_carry_bytes(const struct trainer_options *o, const struct loss *l);
 /* 1 with two views, else 2. */
 int trainer_carry_sides(const struct trainer_options *o);
-/* Fetches the N samples of a side. `lost` is called for every row among the first c->count whose
- * sample (c->ids[row]) cannot be read, before one of the batch takes its place. */
+/* Fetches this rank's part of the N samples of a side. On every rank `lost` is called for every row
+ * among the first c->count whose sample (c->ids[row]) cannot be read, before one of the batch takes
+ * its place. */
 typedef void carry_lost_function(struct trainer *t, int side, int64_t row, enum status why);
 enum status trainer_carry_fetch(struct trainer *t,
                                 const struct step_flight *f,
                                 int side,
                                 carry_lost_function *lost,
                                 struct error *err);
-/* What was fetched, through the towers: x[side] (N, E), until the next forward. */
-enum status trainer_carry_encode(struct trainer *t, struct tensor x[2], struct error *err);
+/* What all ranks fetched, through the towers, to x of the sides. */
+enum status trainer_carry_encode(struct trainer *t, struct error *err);
 /* In the order of a step. Before the batch's own forward: fetches and encodes those of the loss, or
  * those that were drawn. */
 enum status
@@ -286,7 +296,7 @@ enum status trainer_carry_gradients(struct trainer *t,
                                     const struct tensor *x,
                                     const struct tensor *text,
                                     struct error *err);
-/* After the batch's own backward: adds the gradients of parameters. */
+/* After the batch's own backward, whose sums may be under way: adds the gradients of parameters. */
 enum status
 trainer_carry_backward(struct trainer *t, const struct gradient_ready *ready, struct error *err);
 

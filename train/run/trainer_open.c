@@ -171,7 +171,10 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
             here ? sample_state_bytes(state) * (size_t)((id_space_count + world - 1) / world) : 0;
         m->state_bytes +=
             loss_cache_refresh(loss) > 0.0 ? trainer_cache_bytes(o, id_space_count) : 0;
-        m->total_bytes += m->loss_bytes + m->state_bytes;
+        const size_t more_gradients =
+            loss_carries(loss) ? (size_t)m->parameter_count * sizeof(float) : 0;
+        m->gradients_bytes += more_gradients;
+        m->total_bytes += more_gradients + m->loss_bytes + m->state_bytes;
     }
     loss_destroy(loss);
     sample_state_destroy(state);

@@ -238,43 +238,48 @@ enum status trainer_gather_rows(struct trainer *t,
 
 enum status trainer_gather_views(struct trainer *t,
                                  struct tensor *out,
+                                 const struct tensor *all,
                                  const struct tensor *own,
                                  struct error *err) {
     const int64_t count = own->shape[0] / 2;
-    const int64_t whole = t->options.batch_count;
+    const int64_t whole = all->shape[0] / 2;
     struct tensor ignored;
     if (comm_world(t->comm) == 1) {
         *out = *own;
         return STATUS_OK;
     }
     for (int view = 0; view < 2; view++) {
-        const struct tensor all = rows_of(&t->x, view * whole, whole);
         const struct tensor rows = rows_of(own, view * count, count);
-        TRY(trainer_gather_rows(t, &ignored, &all, &rows, err));
+        const struct tensor of_all = rows_of(all, view * whole, whole);
+        TRY(trainer_gather_rows(t, &ignored, &of_all, &rows, err));
     }
-    *out = t->x;
+    *out = *all;
     return STATUS_OK;
 }
 
 struct tensor trainer_own_rows(const struct trainer *t, const struct tensor *whole) {
-    const int64_t count = trainer_local_count(&t->options);
+    const int64_t count = whole->shape[0] / comm_world(t->comm);
     return rows_of(whole, comm_rank(t->comm) * count, count);
 }
 
-enum status trainer_own_views(struct trainer *t, struct tensor *out, struct error *err) {
+enum status trainer_own_views(struct trainer *t,
+                              struct tensor *out,
+                              const struct tensor *own,
+                              const struct tensor *whole,
+                              struct error *err) {
     const struct ops *ops = t->dev->ops;
-    const int64_t count = trainer_local_count(&t->options);
-    *out = t->dx;
+    const int64_t half = whole->shape[0] / 2;
+    const int64_t count = half / comm_world(t->comm);
+    *out = *whole;
     if (comm_world(t->comm) == 1) {
         return STATUS_OK;
     }
-    *out = t->own_dx;
+    *out = *own;
     TRY(ops->fill(t->dev, &(struct fill){.out = *out}, err));
     for (int view = 0; view < 2; view++) {
-        const struct tensor whole =
-            rows_of(&t->dx, view * (int64_t)t->options.batch_count, t->options.batch_count);
+        const struct tensor of_view = rows_of(whole, view * half, half);
         const struct add rows = {.out = rows_of(out, view * count, count),
-                                 .in = trainer_own_rows(t, &whole),
+                                 .in = trainer_own_rows(t, &of_view),
                                  .alpha = 1.0f};
         TRY(ops->add(t->dev, &rows, err));
     }

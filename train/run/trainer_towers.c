@@ -44,6 +44,8 @@ draw_of_pairs(struct trainer *t, const struct step_flight *f, struct error *err)
     pairs.beside = true;
     TRY(trainer_cache_refresh(t, f, err));
     TRY(dual_encoder_forward(t->model, &x, &text, &pairs, true, err));
+    TRY(trainer_gather_rows(t, &x, &t->x, &x, err));
+    TRY(trainer_gather_rows(t, &text, &t->text, &text, err));
     return trainer_cache_draw(t, f, &x, &text, err);
 }
 
@@ -54,6 +56,7 @@ draw_of_views(struct trainer *t, const struct step_flight *f, struct error *err)
     views.beside = true;
     TRY(trainer_cache_refresh(t, f, err));
     TRY(view_encoder_forward(t->views, &x, &views, err));
+    TRY(trainer_gather_views(t, &x, &t->x, &x, err));
     return trainer_cache_draw(t, f, &x, NULL, err);
 }
 
@@ -73,8 +76,7 @@ static enum status run_pairs(struct trainer *t, struct step_flight *f, struct er
     TRY(trainer_gather_rows(t, &text, &t->text, &text, err));
     TRY(trainer_contrast_pairs(t, f, &x, &text, err));
     comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
-    TRY(dual_encoder_backward(t->model, &dx, &dt, &pairs, WRITE_SET, t->carry.any ? NULL : &ready,
-                              err));
+    TRY(dual_encoder_backward(t->model, &dx, &dt, &pairs, WRITE_SET, &ready, err));
     TRY(trainer_carry_backward(t, &ready, err));
     return comm_device_finish(t->comm, t->dev, err);
 }
@@ -89,11 +91,11 @@ static enum status run_views(struct trainer *t, struct step_flight *f, struct er
     TRY(trainer_carry_forward(t, f, err));
     TRY(view_encoder_forward(t->views, &x, &views, err));
     comm_at(t->comm, f->step, COMM_PHASE_LOSS);
-    TRY(trainer_gather_views(t, &x, &x, err));
+    TRY(trainer_gather_views(t, &x, &t->x, &x, err));
     TRY(trainer_contrast_views(t, f, &x, err));
     comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
-    TRY(trainer_own_views(t, &dx, err));
-    TRY(view_encoder_backward(t->views, &dx, &views, WRITE_SET, t->carry.any ? NULL : &ready, err));
+    TRY(trainer_own_views(t, &dx, &t->own_dx, &t->dx, err));
+    TRY(view_encoder_backward(t->views, &dx, &views, WRITE_SET, &ready, err));
     TRY(trainer_carry_backward(t, &ready, err));
     return comm_device_finish(t->comm, t->dev, err);
 }

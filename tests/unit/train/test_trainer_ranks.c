@@ -141,16 +141,16 @@ static void same_reports(const struct seen *a, const struct seen *b) {
     }
 }
 
-static void check_equal(const char *loss, enum trainer_task task) {
+static void check_equal(const char *loss, enum trainer_task task, int32_t most) {
     static struct run one, many;
     one = (struct run){.loss = loss, .task = task, .stops = -1};
     if (task == TRAINER_PAIRS) {
         one.val = test_temp_path("d");
     }
     char names[WORLD_MAX + 1][64];
-    for (int32_t world = 1; world <= WORLD_MAX; world *= WORLD_MAX) {
+    for (int32_t world = 1; world <= most; world *= most) {
         struct run *run = world == 1 ? &one : &many;
-        (void)snprintf(names[world], sizeof names[world], "%s-%d", loss, (int)world);
+        (void)snprintf(names[world], sizeof names[world], "%s-%d-%d", loss, (int)task, (int)world);
         many = one;
         train(run, world, names[world]);
         for (int32_t r = 0; r < world; r++) {
@@ -169,8 +169,20 @@ static void check_equal(const char *loss, enum trainer_task task) {
 
 TEST(ranks_give_the_bytes_of_one_process) {
     make_data();
-    check_equal("nuclr", TRAINER_PAIRS);
-    check_equal("sogclr", TRAINER_VIEWS);
+    check_equal("nuclr", TRAINER_PAIRS, WORLD_MAX);
+    check_equal("sogclr", TRAINER_VIEWS, WORLD_MAX);
+}
+
+/* Of two views emc2 encodes half as many: on two ranks those of a micro-batch. */
+TEST(ranks_that_encode_further_samples_give_the_bytes_of_one_process) {
+    make_data();
+    check_equal("emc2", TRAINER_PAIRS, WORLD_MAX);
+    check_equal("emc2", TRAINER_VIEWS, 2);
+}
+
+TEST(ranks_that_draw_from_cached_features_give_the_bytes_of_one_process) {
+    make_data();
+    check_equal("negcache", TRAINER_VIEWS, 2);
 }
 
 TEST(a_stop_of_one_rank_stops_all_and_other_ranks_resume) {
