@@ -56,7 +56,8 @@ Further paths:
   /stats           JSON of what was requested (see class Stats); ?reset: from now on anew
   /robots.txt      robots.HOST.txt of FOLDER, by the Host header, or else its robots.txt; --faults
                    does not apply, --robots-fault does
-  /latest/...      with --imds: an instance metadata service, version 2, over the files of FOLDER
+  /latest/...      with --imds: an instance metadata service, version 2, over the files of FOLDER;
+                   `index` is that of a path that ends with /
 """
 
 import argparse
@@ -397,6 +398,7 @@ class Connection:
         if self.server.options.imds and request.path.startswith("/latest/"):
             if not self.allow_imds(request):
                 return None
+            request.path += "index" if request.path.endswith("/") else ""
         if request.method not in ("GET", "HEAD"):
             return self.send_body(request, 405, {}, b"")
         return self.answer_file(request, fault, argument, nth)

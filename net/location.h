@@ -1,0 +1,69 @@
+/*
+ * location: where a remote folder lies, the URLs of the files in it, and what their requests carry.
+ *
+ *   https://HOST/PATH[?QUERY]   as it is; a file's name goes after PATH (QUERY: as a signature
+ * needs) s3://BUCKET[/PREFIX]        Amazon S3, or the server of an endpoint: MinIO, Ceph, R2, GCS
+ *   hf://datasets/OWNER/NAME[@REVISION][/PATH]    files of a dataset of the Hugging Face Hub
+ *
+ * S3: https://BUCKET.s3.REGION.amazonaws.com/KEY, or with an endpoint, or a bucket that is no label
+ * of a host name, ENDPOINT/BUCKET/KEY. Requests are signed if there are keys (aws_profile.h, or the
+ * instance's metadata service if that is allowed), and anonymous if there are none. Hub:
+ * HF_ENDPOINT takes the place of https://huggingface.co; the token is HF_TOKEN's, or that of the
+ * file HF_TOKEN_PATH, HF_HOME/token or ~/.cache/huggingface/token; without one requests are
+ * anonymous.
+ *
+ * Threading : one owner at a time; creating one reads the environment.
+ * Ownership : copies what it is given.
+ * Untrusted : names of files. What they contain is percent-encoded; none leads out of the folder.
+ */
+#ifndef NET_LOCATION_H
+#define NET_LOCATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "formats/base/status.h"
+#include "net/http.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct location_options { /* of s3:// only; zero-initialise for the defaults */
+    const char *endpoint; /* URL; NULL: of the profile or its environment, else Amazon's */
+    const char *profile;  /* NULL: AWS_PROFILE, or `default` */
+    bool
+        instance_metadata; /* asks the metadata service of the machine for keys if there are none */
+};
+
+struct location; /* opaque */
+
+/* Whether a path is one of these locations: it begins with http://, https://, s3:// or hf://. */
+bool location_is_remote(const char *path);
+
+/* opt NULL: the defaults. Returns OK, USAGE for a text or an endpoint that cannot be read, NOMEM,
+ * or a failure of aws_profile_find. */
+enum status location_create(struct location **out,
+                            const char *text,
+                            const struct location_options *opt,
+                            struct error *err);
+void location_destroy(struct location *l); /* accepts NULL */
+
+/* The URL of the file `name` of the folder; parts of a name are separated by /. Returns OK, INVALID
+ * for a name with an empty part, `.` or `..`, or LIMIT. */
+enum status location_url(const struct location *l,
+                         char url[HTTP_MAX_URL_BYTES],
+                         const char *name,
+                         struct error *err);
+
+/* Fills headers, header_count and signature of a request for a file of the folder; they are
+ * borrowed until the next call or location_destroy. Asks the metadata service, which may take
+ * seconds, if it is the source of the keys and they end within minutes. Returns OK, or a failure of
+ * that service while there are no keys that are still valid. */
+enum status location_authorize(struct location *l, struct http_request *request, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
