@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/ccstudy/batch_model.h"
+#include "tools/ccstudy/batch_options.h"
 #include "tools/ccstudy/ccstudy_internal.h"
 #include "tools/ccstudy/noise_page.h"
 #include "tools/ccstudy/study.h"
@@ -14,33 +14,14 @@
 
 struct options {
     struct study_options shared;
-    const char *features;
-    uint64_t pairs, held_out, epochs, hidden, dim, batch, repeats;
-    double rate;
+    struct batch_options heads;
+    uint64_t batch;
 };
 
 static const struct cli_option rows[] = {
-    {"features", 'f', CLI_STRING, CLI_FIELD(struct options, features), .metavar = "PREFIX",
-     .help = "PREFIX.images.npy, PREFIX.texts.npy and PREFIX.owners.npy, as ccstream-eval embed "
-             "--texts writes them; PREFIX.features.npy in place of the first where it exists. "
-             "Without: drawn pairs"},
-    {"pairs", 'n', CLI_U64, CLI_FIELD(struct options, pairs), .min = "512", .max = "1000000",
-     .default_text = "3072", .metavar = "N", .help = "drawn pairs"},
-    {"held-out", 0, CLI_U64, CLI_FIELD(struct options, held_out), .min = "10", .max = "100000",
-     .default_text = "500", .metavar = "N",
-     .help = "pairs that validate, and as many that test, all without noise; the others train"},
+    BATCH_OPTIONS(struct options, heads),
     {"batch", 'b', CLI_U64, CLI_FIELD(struct options, batch), .min = "8", .max = "128",
      .default_text = "128", .metavar = "N", .help = "pairs per step"},
-    {"epochs", 'e', CLI_U64, CLI_FIELD(struct options, epochs), .min = "2", .max = "10000",
-     .default_text = "30", .metavar = "N", .help = "of every run"},
-    {"hidden", 0, CLI_U64, CLI_FIELD(struct options, hidden), .max = "4096", .default_text = "0",
-     .metavar = "N", .help = "units of a hidden layer of the heads; 0: linear heads"},
-    {"dim", 0, CLI_U64, CLI_FIELD(struct options, dim), .min = "2", .max = "1024",
-     .default_text = "64", .metavar = "N", .help = "of the shared space"},
-    {"lr", 0, CLI_DOUBLE, CLI_FIELD(struct options, rate), .min = "1e-6", .max = "1",
-     .default_text = "0.004", .metavar = "RATE", .help = "learning rate of every run"},
-    {"repeats", 'r', CLI_U64, CLI_FIELD(struct options, repeats), .min = "2", .max = "32",
-     .default_text = "5", .metavar = "N", .help = "seeds of each tuned setting"},
     STUDY_OPTIONS(struct options, shared),
 };
 
@@ -114,12 +95,13 @@ static enum status train(struct batch_outcome *out,
                          double lambda,
                          uint64_t seed,
                          struct error *err) {
-    const struct batch_training how = {.epochs = s->o.epochs,
-                                       .hidden = (int64_t)s->o.hidden,
-                                       .dim = (int64_t)s->o.dim,
+    const struct batch_training how = {.epochs = s->o.heads.epochs,
+                                       .hidden = (int64_t)s->o.heads.hidden,
+                                       .dim = (int64_t)s->o.heads.dim,
                                        .seed = s->o.shared.seed * 1000 + seed};
-    struct batch_setting setting = {
-        .batch = (uint32_t)s->o.batch, .rate = s->o.rate, .pair_noise = row->noise};
+    struct batch_setting setting = {.batch = (uint32_t)s->o.batch,
+                                    .rate = batch_options_rate(&s->o.heads, (double)s->o.batch),
+                                    .pair_noise = row->noise};
     loss_options_default(&setting.loss);
     setting.loss.name = row->q > 0.0 ? "rince" : "clip";
     setting.loss.tau = tau;
@@ -175,7 +157,7 @@ static double count_runs(const struct study_noise *s) {
 static void lay_out(struct study_noise *s) {
     static const double qs[] = {0.0, 0.01, 0.1, 0.5, 1.0}; /* 0: clip */
     struct noise_result *r = &s->result;
-    r->seeds = (size_t)s->o.repeats;
+    r->seeds = (size_t)s->o.heads.repeats;
     r->noise_count = (size_t)s->grid->noises.count;
     for (size_t k = 0; k < CLI_COUNT(qs); k++) {
         for (size_t n = 0; n < r->noise_count; n++) {
@@ -193,18 +175,19 @@ static void describe(struct study_noise *s) {
                    " each for validation and test, batch %" PRIu64 ", %" PRIu64
                    " epochs, heads of %" PRId64 "+%" PRId64 " to %" PRIu64 " with %" PRIu64
                    " hidden units, learning rate %g, seed %" PRIu64,
-                   o->features != NULL ? "given features" : "drawn pairs", f->train_count,
-                   f->held_out_count, o->batch, o->epochs, f->image_width, f->text_width, o->dim,
-                   o->hidden, o->rate, o->shared.seed);
+                   o->heads.features != NULL ? "given features" : "drawn pairs", f->train_count,
+                   f->held_out_count, o->batch, o->heads.epochs, f->image_width, f->text_width,
+                   o->heads.dim, o->heads.hidden, batch_options_rate(&o->heads, (double)o->batch),
+                   o->shared.seed);
 }
 
 static enum status train_all(struct study_noise *s, struct error *err) {
     const struct options *o = &s->o;
-    TRY(batch_features_open(&s->features, o->features, (int64_t)o->pairs, (int64_t)o->held_out,
-                            o->shared.seed, err));
+    TRY(batch_features_open(&s->features, o->heads.features, (int64_t)o->heads.pairs,
+                            (int64_t)o->heads.held_out, o->shared.seed, err));
     describe(s);
     TRY(device_open(&s->dev, "cpu", 1, err));
-    const uint64_t steps = o->epochs * ((uint64_t)s->features.train_count / o->batch);
+    const uint64_t steps = o->heads.epochs * ((uint64_t)s->features.train_count / o->batch);
     study_begin(&s->progress, count_runs(s) * (double)(steps * o->batch), o->shared.quiet);
     enum status status = STATUS_OK;
     for (size_t i = 0; i < s->result.row_count && status == STATUS_OK; i++) {
@@ -215,13 +198,6 @@ static enum status train_all(struct study_noise *s, struct error *err) {
 }
 
 /* ---- life ---- */
-
-static void shrink(struct options *o, const struct cli_arguments *a) {
-    o->pairs = cli_given(&program, a, "pairs") ? o->pairs : 640;
-    o->held_out = cli_given(&program, a, "held-out") ? o->held_out : 128;
-    o->epochs = cli_given(&program, a, "epochs") ? o->epochs : 6;
-    o->repeats = cli_given(&program, a, "repeats") ? o->repeats : 2;
-}
 
 static enum status run_study(struct study_noise *s, struct error *err) {
     const struct study study = {.name = "noise",
@@ -246,14 +222,11 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     s->o = *(const struct options *)options;
     s->grid = s->o.shared.quick ? &quick_grid : &full_grid;
-    if (s->o.shared.quick) {
-        shrink(&s->o, a);
+    enum status status = batch_options_settle(&s->o.heads, s->o.shared.quick, &program, a, err);
+    if (status == STATUS_OK) {
+        lay_out(s);
+        status = run_study(s, err);
     }
-    lay_out(s);
-    const enum status status =
-        s->o.features != NULL && cli_given(&program, a, "pairs")
-            ? error_set(err, STATUS_USAGE, "--pairs has no effect: --features has its own")
-            : run_study(s, err);
     device_close(s->dev);
     batch_features_fini(&s->features);
     free(s);

@@ -17,7 +17,7 @@ static struct batch_mean mean_of(const struct noise_result *r, size_t i, enum ki
     const struct noise_row *row = &r->rows[i];
     const struct noise_row *clip = &r->rows[i % r->noise_count];
     const struct noise_row *clean = row - i % r->noise_count;
-    double values[NOISE_MAX_SEEDS];
+    double values[BATCH_MAX_SEEDS];
     for (size_t k = 0; k < r->seeds; k++) {
         const double recall = batch_recall_mean(&row->test[k]);
         values[k] = kind == KIND_RECALL      ? recall
@@ -28,7 +28,7 @@ static struct batch_mean mean_of(const struct noise_result *r, size_t i, enum ki
 }
 
 static struct batch_mean mean_at(const struct noise_result *r, size_t i, int at) {
-    double values[NOISE_MAX_SEEDS];
+    double values[BATCH_MAX_SEEDS];
     for (size_t k = 0; k < r->seeds; k++) {
         values[k] = r->rows[i].test[k].at[at];
     }

@@ -8,10 +8,10 @@
 #define TOOLS_CCSTUDY_NOISE_PAGE_H
 
 #include "formats/base/json_writer.h"
-#include "tools/ccstudy/batch_cells.h"
+#include "tools/ccstudy/batch_options.h"
 #include "tools/cli/html.h"
 
-enum { NOISE_MAX_NOISES = 6, NOISE_MAX_LOSSES = 5, NOISE_MAX_SEEDS = 32 };
+enum { NOISE_MAX_NOISES = 6, NOISE_MAX_LOSSES = 5 };
 
 /* A loss at a share of noisy pairs. */
 struct noise_row {
@@ -19,7 +19,7 @@ struct noise_row {
     double noise; /* [0, 1] */
     double tau, lambda;
     double validation; /* the recall that chose tau and lambda */
-    struct batch_recall test[NOISE_MAX_SEEDS];
+    struct batch_recall test[BATCH_MAX_SEEDS];
 };
 
 struct noise_result {
