@@ -24,6 +24,7 @@ void batch_features_fini(struct batch_features *f) {
     free(f->images);
     free(f->texts);
     free(f->owners);
+    free(f->labels);
     free(f->order);
     free(f->first_text);
     *f = (struct batch_features){0};
@@ -270,7 +271,9 @@ enum status batch_features_divide(struct batch_features *f,
         f->first_text[f->owners[t] + 1] = t + 1;
     }
     standardise(f->images, f->images_count, f->image_width, f, NULL);
-    standardise(f->texts, f->texts_count, f->text_width, f, f->first_text);
+    if (f->labels == NULL) {
+        standardise(f->texts, f->texts_count, f->text_width, f, f->first_text);
+    }
     return STATUS_OK;
 }
 
