@@ -20,7 +20,8 @@
 
 enum {
     BATCH_LARGEST = 128, /* of the batches; training pairs are a multiple of it */
-    BATCH_MAX_WIDTH = 2048
+    BATCH_MAX_WIDTH = 2048,
+    BATCH_MAX_CLASSES = 4096
 };
 
 struct batch_features {
@@ -54,6 +55,11 @@ enum status batch_features_read(struct batch_features *f, const char *prefix, st
  * NOMEM. */
 enum status
 batch_features_draw_labelled(struct batch_features *f, uint64_t seed, struct error *err);
+
+/* Reads PREFIX.images.npy, or PREFIX.features.npy as above, and PREFIX.labels.npy. Returns as
+ * batch_features_read. */
+enum status
+batch_features_read_labelled(struct batch_features *f, const char *prefix, struct error *err);
 
 /* Divides the pairs. Over those of training every column is then shifted to mean 0, and each of
  * images and texts scaled to mean square 1. Returns OK, NOMEM or USAGE (too few pairs). */

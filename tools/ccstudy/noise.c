@@ -27,7 +27,8 @@ static const struct cli_option rows[] = {
     {"noise", 0, CLI_ENUM, CLI_FIELD(struct options, noise), .choices = noises,
      .default_text = "pair", .metavar = "KIND",
      .help = "what is wrong in a share of the training data: pair, the texts of an image; label, "
-             "of drawn points, where two of one label are a pair"},
+             "of points, two of one label being a pair: drawn ones, or with --features those of "
+             "PREFIX.labels.npy in the place of texts and owners"},
     BATCH_OPTIONS(struct options, heads),
     {"batch", 'b', CLI_U64, CLI_FIELD(struct options, batch), .min = "8", .max = "128",
      .default_text = "128", .metavar = "N", .help = "pairs per step"},
@@ -54,8 +55,9 @@ static const struct cli_program program = {
             "another one in every epoch, through one head. A share of the training points, by "
             "(seed, point), has the label of another class, all of them as often; the thesis "
             "exchanges similar classes, half as often. The number is the accuracy, on test points, "
-            "of a linear classifier of the embeddings that learned right labels. Points: a mixture "
-            "of 20 classes in 6 of 64 dimensions, 150 of each. Files: noise-label.json and .html.",
+            "of a linear classifier of the embeddings that learned right labels. Drawn: a mixture "
+            "of 20 classes in 6 of 64 dimensions, 150 points of each. Files: noise-label.json and "
+            ".html.",
             "For each loss and share, the temperature (0.05 to 0.8) and rince's lambda (0.01, 0.1, "
             "0.4) are those whose mean of R@1, R@5 and R@10 on the validation pairs is highest, "
             "with one seed; --repeats other seeds of that setting, each with noise of its own, "
@@ -193,9 +195,9 @@ static void describe(struct study_noise *s) {
                    " each for validation and test, batch %" PRIu64 ", %" PRIu64
                    " epochs, heads of %" PRId64 "+%" PRId64 " to %" PRIu64 " with %" PRIu64
                    " hidden units, learning rate %g, seed %" PRIu64,
-                   o->noise == NOISE_LABEL     ? "drawn points with labels"
-                   : o->heads.features != NULL ? "given features"
-                                               : "drawn pairs",
+                   o->heads.features != NULL ? "given features"
+                   : o->noise == NOISE_LABEL ? "drawn points"
+                                             : "drawn pairs",
                    f->train_count, o->noise == NOISE_LABEL ? "points" : "pairs", f->held_out_count,
                    o->batch, o->heads.epochs, f->image_width, f->text_width, o->heads.dim,
                    o->heads.hidden, batch_options_rate(&o->heads, (double)o->batch),
@@ -208,7 +210,9 @@ static enum status open_features(struct study_noise *s, struct error *err) {
         return batch_features_open(&s->features, o->heads.features, (int64_t)o->heads.pairs,
                                    (int64_t)o->heads.held_out, o->shared.seed, err);
     }
-    TRY(batch_features_draw_labelled(&s->features, o->shared.seed, err));
+    TRY(o->heads.features != NULL
+            ? batch_features_read_labelled(&s->features, o->heads.features, err)
+            : batch_features_draw_labelled(&s->features, o->shared.seed, err));
     return batch_features_divide(&s->features, (int64_t)o->heads.held_out, o->shared.seed, err);
 }
 
@@ -247,19 +251,6 @@ static enum status run_study(struct study_noise *s, struct error *err) {
     return study_finish(&study, err);
 }
 
-/* Options that have no effect together. */
-static enum status
-check_together(const struct options *o, const struct cli_arguments *a, struct error *err) {
-    static const char *const of_pairs[] = {"features", "pairs"};
-    for (size_t i = 0; o->noise == NOISE_LABEL && i < CLI_COUNT(of_pairs); i++) {
-        if (cli_given(&program, a, of_pairs[i])) {
-            return error_set(err, STATUS_USAGE,
-                             "--noise label draws its points: --%s has no effect", of_pairs[i]);
-        }
-    }
-    return STATUS_OK;
-}
-
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct study_noise *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -267,10 +258,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     s->o = *(const struct options *)options;
     s->grid = s->o.shared.quick ? &quick_grid : &full_grid;
-    enum status status = check_together(&s->o, a, err);
-    if (status == STATUS_OK) {
-        status = batch_options_settle(&s->o.heads, s->o.shared.quick, &program, a, err);
-    }
+    enum status status =
+        s->o.noise == NOISE_LABEL && cli_given(&program, a, "pairs")
+            ? error_set(err, STATUS_USAGE, "--pairs has no effect with --noise label")
+            : batch_options_settle(&s->o.heads, s->o.shared.quick, &program, a, err);
     if (status == STATUS_OK) {
         lay_out(s);
         status = run_study(s, err);

@@ -294,6 +294,25 @@ TEST(partners_have_the_label_and_change_from_epoch_to_epoch) {
     batch_features_fini(&f);
 }
 
+TEST(labels_are_those_that_embed_writes) {
+    struct error err = {0};
+    struct batch_features f;
+    static const float images[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};
+    int32_t labels[4] = {2, 0, 2, 1};
+    const char *prefix = test_temp_path("l");
+    const char *path = test_temp_path("l.labels.npy");
+    assert_ok(npy_write(test_temp_path("l.images.npy"), "<f4", images, 4, 4, 2, &err), err);
+    assert_int_equal(batch_features_read_labelled(&f, prefix, &err), STATUS_NOTFOUND);
+    assert_ok(npy_write(path, "<i4", labels, 4, 4, 0, &err), err);
+    assert_ok(batch_features_read_labelled(&f, prefix, &err), err);
+    assert_true(f.classes == 3 && f.images_count == 4 && f.image_width == 2 && f.labels[3] == 1);
+    batch_features_fini(&f);
+    labels[1] = -1; /* no label */
+    assert_ok(npy_write(path, "<i4", labels, 4, 4, 0, &err), err);
+    assert_int_equal(batch_features_read_labelled(&f, prefix, &err), STATUS_CORRUPT);
+    assert_non_null(strstr(err.text, "a label of two to 4096 classes"));
+}
+
 static double train_labelled(double noise) {
     struct error err = {0};
     struct device *dev;
