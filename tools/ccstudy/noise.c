@@ -67,7 +67,9 @@ static const struct cli_program program = {
             "noise with the same seed) and lost (recall without noise less recall, with the same "
             "seed), each with its standard error as NAME_se; the tuned tau and lambda (rince), and "
             "validation, the recall that chose them. label: accuracy in the place of recall and "
-            "r1 to r10. --quick: 640 drawn pairs, shares 0, 0.4 and "
+            "r1 to r10. untrained: the same of heads as they are drawn, a mean over as many seeds; "
+            "noise counts where training gains over that. --quick: 640 drawn pairs, shares 0, 0.4 "
+            "and "
             "0.8, a small grid, 2 seeds.",
             NULL},
     CLI_OPTIONS(rows),
@@ -118,9 +120,10 @@ static enum status train(struct batch_outcome *out,
                                        .hidden = (int64_t)s->o.heads.hidden,
                                        .dim = (int64_t)s->o.heads.dim,
                                        .seed = s->o.shared.seed * 1000 + seed};
-    struct batch_setting setting = {.batch = (uint32_t)s->o.batch,
-                                    .rate = batch_options_rate(&s->o.heads, (double)s->o.batch),
-                                    .noise = row->noise};
+    struct batch_setting setting = {
+        .batch = (uint32_t)s->o.batch,
+        .rate = row->untrained ? 0.0 : batch_options_rate(&s->o.heads, (double)s->o.batch),
+        .noise = row->noise};
     loss_options_default(&setting.loss);
     setting.loss.name = row->q > 0.0 ? "rince" : "clip";
     setting.loss.tau = tau;
@@ -154,7 +157,9 @@ static enum status tune(struct study_noise *s, struct noise_row *row, struct err
 }
 
 static enum status run_row(struct study_noise *s, struct noise_row *row, struct error *err) {
-    TRY(tune(s, row, err));
+    if (!row->untrained) {
+        TRY(tune(s, row, err));
+    }
     for (size_t i = 0; i < s->result.seeds; i++) {
         struct batch_outcome out;
         TRY(train(&out, s, row, row->tau, row->lambda, i + 1, err));
@@ -165,7 +170,7 @@ static enum status run_row(struct study_noise *s, struct noise_row *row, struct 
 }
 
 static double count_runs(const struct study_noise *s) {
-    double runs = 0.0;
+    double runs = (double)s->result.seeds; /* untrained */
     for (size_t i = 0; i < s->result.row_count; i++) {
         runs += s->grid->taus.count * lambda_count(s->grid, &s->result.rows[i]) +
                 (double)s->result.seeds;
@@ -179,6 +184,7 @@ static void lay_out(struct study_noise *s) {
     r->labelled = s->o.noise == NOISE_LABEL;
     r->seeds = (size_t)s->o.heads.repeats;
     r->noise_count = (size_t)s->grid->noises.count;
+    r->untrained = (struct noise_row){.untrained = true, .tau = s->grid->taus.values[0]};
     for (size_t k = 0; k < CLI_COUNT(qs); k++) {
         for (size_t n = 0; n < r->noise_count; n++) {
             r->rows[r->row_count++] =
@@ -190,18 +196,21 @@ static void lay_out(struct study_noise *s) {
 static void describe(struct study_noise *s) {
     const struct options *o = &s->o;
     const struct batch_features *f = &s->features;
+    char widths[64];
+    (void)snprintf(widths, sizeof widths,
+                   f->labels != NULL ? "a head of %" PRId64 : "heads of %" PRId64 "+%" PRId64,
+                   f->image_width, f->text_width);
     (void)snprintf(s->result.settings, sizeof s->result.settings,
                    "%s, %" PRId64 " %s for training and %" PRId64
                    " each for validation and test, batch %" PRIu64 ", %" PRIu64
-                   " epochs, heads of %" PRId64 "+%" PRId64 " to %" PRIu64 " with %" PRIu64
+                   " epochs, %s to %" PRIu64 " with %" PRIu64
                    " hidden units, learning rate %g, seed %" PRIu64,
                    o->heads.features != NULL ? "given features"
                    : o->noise == NOISE_LABEL ? "drawn points"
                                              : "drawn pairs",
                    f->train_count, o->noise == NOISE_LABEL ? "points" : "pairs", f->held_out_count,
-                   o->batch, o->heads.epochs, f->image_width, f->text_width, o->heads.dim,
-                   o->heads.hidden, batch_options_rate(&o->heads, (double)o->batch),
-                   o->shared.seed);
+                   o->batch, o->heads.epochs, widths, o->heads.dim, o->heads.hidden,
+                   batch_options_rate(&o->heads, (double)o->batch), o->shared.seed);
 }
 
 static enum status open_features(struct study_noise *s, struct error *err) {
@@ -223,7 +232,7 @@ static enum status train_all(struct study_noise *s, struct error *err) {
     TRY(device_open(&s->dev, "cpu", 1, err));
     const uint64_t steps = o->heads.epochs * ((uint64_t)s->features.train_count / o->batch);
     study_begin(&s->progress, count_runs(s) * (double)(steps * o->batch), o->shared.quiet);
-    enum status status = STATUS_OK;
+    enum status status = run_row(s, &s->result.untrained, err);
     for (size_t i = 0; i < s->result.row_count && status == STATUS_OK; i++) {
         status = run_row(s, &s->result.rows[i], err);
     }

@@ -31,6 +31,10 @@ static struct batch_mean mean_of(const struct noise_result *r, size_t i, enum ki
     return batch_mean_of(values, r->seeds);
 }
 
+static struct batch_mean untrained_mean(const struct noise_result *r) {
+    return batch_mean_of(r->untrained.scores, r->seeds);
+}
+
 static struct batch_mean mean_at(const struct noise_result *r, size_t i, int at) {
     double values[BATCH_MAX_SEEDS];
     for (size_t k = 0; k < r->seeds; k++) {
@@ -57,6 +61,7 @@ void noise_write_json(struct json_writer *w, const void *result) {
     static const char *const keys[BATCH_RECALLS] = {"r1", "r5", "r10"};
     const struct noise_result *r = result;
     json_string(w, "settings", r->settings);
+    write_mean(w, "untrained", untrained_mean(r));
     json_open_array(w, "rows");
     for (size_t i = 0; i < r->row_count; i++) {
         const struct noise_row *row = &r->rows[i];
@@ -101,6 +106,8 @@ void noise_print_table(const struct noise_result *r) {
                row->tau);
         printf(row->q > 0.0 ? " %6g\n" : "\n", row->lambda);
     }
+    const struct batch_mean untrained = untrained_mean(r);
+    printf("%-15s %5s %7.2f +- %5.2f\n", "untrained", "", untrained.mean, untrained.error);
 }
 
 /* ---- the page ---- */
@@ -210,7 +217,9 @@ static void draw_ends(struct html_page *p, const struct noise_result *r) {
         html_markup(p, "%s%s: %.2f, %.2f lost", i > last ? "; " : "", name_of(name, &r->rows[i]),
                     mean_of(r, i, KIND_SCORE).mean, mean_of(r, i, KIND_LOST).mean);
     }
-    html_markup(p, ".</p>");
+    const struct batch_mean untrained = untrained_mean(r);
+    html_markup(p, ". Heads that are not trained: %.2f &plusmn; %.2f.</p>", untrained.mean,
+                untrained.error);
 }
 
 enum status

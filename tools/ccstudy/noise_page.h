@@ -15,8 +15,9 @@ enum { NOISE_MAX_NOISES = 6, NOISE_MAX_LOSSES = 5 };
 
 /* A loss at a share of wrong pairs or labels. */
 struct noise_row {
-    double q;     /* of rince; 0: clip */
-    double noise; /* [0, 1] */
+    bool untrained; /* heads as they are drawn */
+    double q;       /* of rince; 0: clip */
+    double noise;   /* [0, 1] */
     double tau, lambda;
     double validation;                         /* the score that chose tau and lambda */
     double scores[BATCH_MAX_SEEDS];            /* recall, or labelled the accuracy */
@@ -28,6 +29,7 @@ struct noise_result {
     /* Ordered by q, then by noise: the first noise_count are clip's; noises begin with 0. */
     struct noise_row rows[NOISE_MAX_LOSSES * NOISE_MAX_NOISES];
     size_t row_count, noise_count, seeds;
+    struct noise_row untrained;
     char settings[BATCH_SETTINGS_BYTES];
 };
 
