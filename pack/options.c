@@ -112,7 +112,7 @@ enum status pack_parse_part(struct pack_part *out, const char *text, struct erro
 
 bool pack_reason_is_choice(enum source_reason r) {
     return r == REASON_IMAGE_SMALL || r == REASON_IMAGE_LARGE || r == REASON_IMAGE_ASPECT ||
-           r == REASON_CAPTION_LONG || r == REASON_DUPLICATE;
+           r == REASON_CAPTION_LONG || r == REASON_DUPLICATE || r == REASON_FETCH_EXCLUDED;
 }
 
 /* ---- as a list --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pack/fetch/fetch_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
 #include "pack/run/ring_internal.h"
@@ -133,6 +134,8 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     REQUIRE(opt->quality >= 1 && opt->quality <= 100);
     REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
     REQUIRE(opt->container == SHARD_CONTAINER_TAR_ZSTD || opt->container == SHARD_CONTAINER_TAR);
+    REQUIRE(!opt->fetch || (opt->source_count == 1 && opt->ids == PACK_IDS_KEY &&
+                            opt->dedup == PACK_DEDUP_NONE && opt->part.count == 0));
     REQUIRE(opt->filter.max_pixels >= 1 && opt->filter.max_caption_bytes >= 1);
     struct pack_plan plan;
     memset(out, 0, sizeof(*out));
@@ -140,7 +143,7 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     out->keeps_dataset = opt->append;
     out->unchanged = true;
     TRY(check_kinds(opt, err));
-    enum status s = pack_plan_make(&plan, opt, source_open, err);
+    enum status s = pack_plan_make(&plan, opt, opt->fetch ? fetch_open_source : source_open, err);
     out->unchanged = s != STATUS_OK;
     if (s == STATUS_OK) {
         s = plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)

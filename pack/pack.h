@@ -111,6 +111,8 @@ struct pack_options {
     const struct file_system *fs; /* for everything written; file_posix(). Sources are always files
                                    * of the operating system. */
     const char *directory;        /* created if needed; its parent must exist */
+    struct fetch *fetch; /* not NULL: the one source is a list of URLs, whose pictures it fetches
+                          * (pack/fetch/fetch.h); with PACK_IDS_KEY, without dedup and part */
     const char *const *sources;
     size_t source_count;
     enum source_kind kind; /* SOURCE_AUTO */

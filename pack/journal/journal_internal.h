@@ -81,6 +81,12 @@ enum status pack_journal_wrap(struct byte_buffer *out,
                               size_t size_bytes,
                               struct error *err);
 
+/* Finds the JSON in a line without its line feed. False: the line is damaged. */
+bool pack_journal_unwrap(const uint8_t **json,
+                         size_t *json_bytes,
+                         const uint8_t *line,
+                         size_t size_bytes);
+
 struct pack_journal {
     const struct pack_plan *plan;
     struct file *file; /* NULL: not open */

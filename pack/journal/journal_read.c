@@ -30,9 +30,10 @@ static enum status damaged(const struct reading *r, const char *what) {
                      r->name, r->line, what);
 }
 
-/* Finds the JSON in a line of `size_bytes` without its line feed. False: the line is damaged. */
-static bool
-unwrap(const uint8_t **json, size_t *json_bytes, const uint8_t *line, size_t size_bytes) {
+bool pack_journal_unwrap(const uint8_t **json,
+                         size_t *json_bytes,
+                         const uint8_t *line,
+                         size_t size_bytes) {
     static const char front[] = "{\"xxh64\":\"";
     static const char middle[] = "\",\"line\":";
     char want[17];
@@ -337,7 +338,7 @@ enum status pack_journal_parse(struct pack_plan *p,
         size_t json_bytes = 0;
         size_t line_bytes = (end ? (size_t)(end - text) : size_bytes) - at;
         r.line++;
-        if (!end || !unwrap(&json, &json_bytes, text + at, line_bytes)) {
+        if (!end || !pack_journal_unwrap(&json, &json_bytes, text + at, line_bytes)) {
             torn_line = torn_line > 0 ? torn_line : r.line;
         } else if (torn_line > 0) {
             r.line = torn_line;
@@ -382,7 +383,7 @@ static enum status read_head(struct byte_buffer *text,
     TRY(read_text(text, path, fs, directory, err));
     const uint8_t *end = text->size_bytes > 0 ? memchr(text->data, '\n', text->size_bytes) : NULL;
     const struct reading r = {NULL, path, 1, err};
-    if (end && unwrap(json, json_bytes, text->data, (size_t)(end - text->data))) {
+    if (end && pack_journal_unwrap(json, json_bytes, text->data, (size_t)(end - text->data))) {
         return STATUS_OK;
     }
     enum status s = damaged(&r, "its head");

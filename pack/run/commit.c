@@ -11,6 +11,7 @@
 
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
+#include "pack/fetch/fetch_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
 #include "pack/run/identity_internal.h"
@@ -271,6 +272,9 @@ static enum status take_finished(struct pack_commit *c, struct error *err) {
     }
     TRY(s);
     c->pending_bytes = 0;
+    if (c->opt->fetch) {
+        fetch_committed(c->opt->fetch, c->handed_row);
+    }
     return count_shard(c, &shard, err);
 }
 
@@ -297,6 +301,7 @@ static enum status finish_shard(struct pack_commit *c, struct error *err) {
     TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
                            c->plan->sources, err));
     c->summary->has_journal = true; /* there may be a shard now, so the journal is needed */
+    c->handed_row = c->point.row;
     c->pending_bytes = shard_writer_data_bytes(c->writer);
     pack_finisher_give(&c->finisher, c->writer);
     c->writer = NULL;

@@ -28,6 +28,7 @@ struct pack_commit {
     struct pack_journal journal;
     struct pack_finisher finisher;
     uint64_t pending_bytes;    /* of the shard that the finisher has */
+    uint64_t handed_row;       /* the first row after it */
     uint64_t resumed_bytes;    /* of the shards of earlier processes */
     uint64_t finished_bytes;   /* of the shards that are finished */
     uint64_t finished_samples; /* likewise */

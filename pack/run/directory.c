@@ -95,6 +95,19 @@ enum status pack_directory_list(struct byte_buffer *names,
     return exists ? fs->list(fs->context, directory, names, err) : STATUS_OK;
 }
 
+void pack_directory_forget(struct byte_buffer *names, const char *name) {
+    char *list = (char *)names->data;
+    for (size_t at = 0; at < names->size_bytes;) {
+        const size_t n = strlen(list + at) + 1;
+        if (strcmp(list + at, name) != 0) {
+            at += n;
+            continue;
+        }
+        names->size_bytes -= n;
+        memmove(list + at, list + at + n, names->size_bytes - at);
+    }
+}
+
 /* Whether a source is a file that this run would remove or overwrite. */
 static bool is_own_file(const char *source, const char *directory) {
     char folder[PATH_MAX_BYTES];

@@ -29,6 +29,9 @@ enum status pack_directory_list(struct byte_buffer *names,
                                 const char *directory,
                                 struct error *err);
 
+/* Removes a name from the list. */
+void pack_directory_forget(struct byte_buffer *names, const char *name);
+
 /* Makes a directory and those above it, durably, where they do not exist. */
 enum status
 pack_directory_make(const struct file_system *fs, const char *directory, struct error *err);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pack/fetch/fetch.h"
 #include "pack/journal/journal_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
@@ -42,6 +43,7 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
         .image_column = o->image_column,
         .stop = pack_plan_must_stop,
         .stop_cookie = p,
+        .fetch = o->fetch,
     };
 }
 
@@ -557,6 +559,9 @@ enum status pack_plan_make(struct pack_plan *p,
         TRY(opt->fs->lock_directory(opt->fs->context, &p->lock, opt->directory, err));
     }
     TRY(pack_directory_list(&p->names, opt->fs, opt->directory, err));
+    if (opt->fetch) {
+        pack_directory_forget(&p->names, FETCH_DIRECTORY);
+    }
     enum status s = decide(p, &old, err);
     if (s == STATUS_OK && p->start != PACK_START_FINISHED) {
         s = prepare_reading(p, err);

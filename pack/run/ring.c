@@ -207,7 +207,7 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
     if (!s) {
         struct source_options how;
         pack_plan_source_options(&how, r->plan);
-        TRY(source_open(&s, r->opt->sources[index], &how, err));
+        TRY(r->plan->open_source(&s, r->opt->sources[index], &how, err));
     }
     r->live = is_live(r->opt->sources[index]);
     enum status status = read_rows(r, s, index, base, err);

@@ -121,8 +121,8 @@ static enum status judge_head(enum source_kind *out, struct source_head *h, stru
     }
     if (h->size_bytes >= 4 && memcmp(h->data, "PAR1", 4) == 0) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: a parquet file, usually a list of URLs and captions: download the "
-                         "pictures with img2dataset and pack its tars",
+                         "%s: a parquet file; if it is a list of URLs and captions, convert it to "
+                         "CSV, for example with pandas or DuckDB, for 'ccpack fetch'",
                          h->path);
     }
     if (image_format_of(h->data, h->size_bytes) != IMAGE_FORMAT_UNKNOWN) {

@@ -33,11 +33,13 @@ const char *source_reason_name(enum source_reason r) {
         [REASON_CAPTION_LIMIT] = "caption-limit",
         [REASON_ROW_BAD] = "row-bad",
         [REASON_KEY_NOT_NUMBER] = "key-not-number",
+        [REASON_FETCH_FAILED] = "fetch-failed",
         [REASON_IMAGE_SMALL] = "image-small",
         [REASON_IMAGE_LARGE] = "image-large",
         [REASON_IMAGE_ASPECT] = "image-aspect",
         [REASON_CAPTION_LONG] = "caption-long",
         [REASON_DUPLICATE] = "duplicate",
+        [REASON_FETCH_EXCLUDED] = "fetch-excluded",
     };
     return r >= REASON_NONE && r < REASON_COUNT ? names[r] : "unknown";
 }
@@ -206,6 +208,10 @@ void source_row_set_path(struct source_row *r,
     }
     memcpy(text, name, size_bytes);
     text[size_bytes] = '\0';
+    if (s->urls) {
+        strcpy(r->path, text);
+        return;
+    }
     if (path_join(r->path, sizeof(r->path), s->images, text, NULL) != STATUS_OK) {
         r->path[0] = '\0';
         source_row_reject(r, REASON_ROW_BAD, "its path is too long");

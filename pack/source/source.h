@@ -94,12 +94,14 @@ enum source_reason {
     REASON_CAPTION_LIMIT, /* too long, or too many */
     REASON_ROW_BAD,       /* malformed */
     REASON_KEY_NOT_NUMBER,
+    REASON_FETCH_FAILED, /* its picture could not be downloaded */
     /* The row is good, but the packer's options exclude it. */
     REASON_IMAGE_SMALL,
     REASON_IMAGE_LARGE,
     REASON_IMAGE_ASPECT,
     REASON_CAPTION_LONG,
-    REASON_DUPLICATE, /* its picture is in the dataset already */
+    REASON_DUPLICATE,      /* its picture is in the dataset already */
+    REASON_FETCH_EXCLUDED, /* robots.txt, X-Robots-Tag or the opt-out list forbids its download */
     REASON_COUNT,
 };
 
@@ -116,7 +118,8 @@ struct source_row {
     uint64_t number;
     int32_t class_index;       /* of source_class_name; -1: the source has no classes */
     struct byte_buffer image;  /* the picture; source_row_load fills it when `path` is set */
-    char path[PATH_MAX_BYTES]; /* of the picture's file, to be read; empty: none */
+    char path[PATH_MAX_BYTES]; /* of the picture's file, to be read; with source_options.urls the
+                                * picture's URL; empty: none */
     struct byte_buffer text;   /* the captions end to end */
     uint32_t caption_count;
     uint32_t caption_size_bytes[SOURCE_MAX_CAPTIONS];
@@ -148,6 +151,8 @@ void source_row_reject(struct source_row *r, enum source_reason reason, const ch
  * becomes the row's reason or json_problem. Returns OK or NOMEM. */
 enum status source_row_load(struct source_row *r, struct error *err);
 
+struct fetch;
+
 struct source_options {
     enum source_kind kind; /* SOURCE_AUTO: by content */
     const char *images;    /* folder that paths in tables and JSON files are relative to; NULL: the
@@ -166,11 +171,14 @@ struct source_options {
                                  * names */
     const char *image_column;   /* tsv, csv, json: the same for the picture's path */
     enum source_grouping grouping; /* tsv, csv */
+    bool urls; /* tsv, csv: the pictures are URLs, not files; a table of one column has no captions
+                */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,
      * so that a file can be hashed while it is read; source_skip must not be used then. NULL: off.
      */
     void (*bytes)(void *cookie, const void *data, size_t size_bytes);
     void *bytes_cookie;
+    struct fetch *fetch; /* for fetch_open_source; source_open does not use it */
 };
 
 struct source;

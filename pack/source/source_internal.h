@@ -35,6 +35,7 @@ enum {
     SOURCE_HAS_IMAGE_COLUMN = 8,
     SOURCE_HAS_DELIMITER = 16,
     SOURCE_HAS_GROUPING = 32,
+    SOURCE_HAS_URLS = 64,
 };
 
 /* A kind of source; the table of them is in source.c. */
@@ -78,6 +79,7 @@ struct source {
     char images[PATH_MAX_BYTES];         /* relative paths of pictures begin here: --images, or the
                                           * folder that contains `path`. The open function of a kind
                                           * of folder with a list of paths sets it to `path` */
+    bool urls;                           /* pictures are URLs, see struct source_options */
     uint64_t rows;                       /* read or skipped so far */
     uint64_t content;                    /* see source_content */
     uint64_t ignored;                    /* see source_ignored */

@@ -43,6 +43,11 @@ static enum status check_options(const char *path,
             return error_set(err, STATUS_USAGE, "--%s is empty", all[i].name);
         }
     }
+    if (opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV",
+                         path, source_kind_names[kind]);
+    }
     const char *const names[] = {opt->caption_column, opt->image_column};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (names[i] && strlen(names[i]) > SOURCE_MAX_NAME_BYTES) {
@@ -66,6 +71,7 @@ static enum status open_source(struct source *s,
                                const struct source_options *opt,
                                struct error *err) {
     TRY(path_join(s->path, sizeof(s->path), "", path, err));
+    s->urls = opt->urls;
     if (opt->images) {
         struct stat info;
         if (stat(opt->images, &info) != 0 || !S_ISDIR(info.st_mode)) {

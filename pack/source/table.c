@@ -15,7 +15,7 @@
 enum {
     LOOK_LINES = 100,
     TABLE_OPTIONS = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN |
-                    SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING,
+                    SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING | SOURCE_HAS_URLS,
 };
 
 enum status table_record(struct source_table *t,
@@ -37,16 +37,21 @@ enum status table_record(struct source_table *t,
     }
     struct table_cell cells[TABLE_MAX_COLUMNS];
     size_t count = table_split(t, cells);
-    if (count <= t->path_column || count <= t->caption_column || count > t->column_count ||
-        (count < t->column_count && !t->header)) {
+    const bool has_caption = t->caption_column != TABLE_NO_COLUMN;
+    if (count <= t->path_column || (has_caption && count <= t->caption_column) ||
+        count > t->column_count || (count < t->column_count && !t->header)) {
         source_row_reject(row, REASON_ROW_BAD, "line %" PRIu64 " has %zu column%s instead of %zu",
                           t->line, count, count == 1 ? "" : "s", t->column_count);
         return STATUS_OK;
     }
-    const struct table_cell *caption = &cells[t->caption_column];
     *path = table_path(&cells[t->path_column]);
     source_row_set_stem(row, path->data, path->size_bytes);
     source_row_set_path(row, s, path->data, path->size_bytes);
+    row->captions_optional = !has_caption;
+    if (!has_caption) {
+        return STATUS_OK;
+    }
+    const struct table_cell *caption = &cells[t->caption_column];
     return source_row_add_caption(row, caption->data, caption->size_bytes, err);
 }
 

@@ -9,6 +9,9 @@
  * Without names, the path column is the one in which most of the first 100 records end like a
  * picture's file; failing that, the one in which most of them name a file that exists. The caption
  * column is the other one of two.
+ *
+ * In a list of URLs the same holds with the names of URL_NAMES, and of cells that begin like a URL.
+ * A list of one column has no captions.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +21,13 @@
 
 #include "pack/source/table_internal.h"
 
-enum { LOOK_RECORDS = 100, NO_COLUMN = TABLE_MAX_COLUMNS };
+enum { LOOK_RECORDS = 100, NO_COLUMN = TABLE_NO_COLUMN };
 
 static const char *const PATH_NAMES[] = {"path",     "file",       "filename",   "file_name",
                                          "filepath", "file_path",  "image",      "image_path",
                                          "img",      "image_file", "image_name", NULL};
+static const char *const URL_NAMES[] = {"url", "urls", "image_url", "img_url", "imageurl",
+                                        "uri", "link", "image",     NULL};
 static const char *const CAPTION_NAMES[] = {"caption",  "captions",    "text",    "title",
                                             "sentence", "description", "comment", NULL};
 
@@ -30,10 +35,14 @@ static const char *const CAPTION_NAMES[] = {"caption",  "captions",    "text",  
 struct votes {
     size_t columns; /* of the first record */
     unsigned records;
-    unsigned named[TABLE_MAX_COLUMNS]; /* end like a picture's file */
-    unsigned there[TABLE_MAX_COLUMNS]; /* name a file that exists */
-    unsigned addresses;
+    unsigned named[TABLE_MAX_COLUMNS];     /* end like a picture's file */
+    unsigned there[TABLE_MAX_COLUMNS];     /* name a file that exists */
+    unsigned addresses[TABLE_MAX_COLUMNS]; /* are URLs */
 };
+
+static const char *const *path_names(bool urls) {
+    return urls ? URL_NAMES : PATH_NAMES;
+}
 
 static struct table_cell trimmed(const struct table_cell *c) {
     struct table_cell t = *c;
@@ -138,6 +147,11 @@ static enum status find_asked(const struct source_table *t,
                      option, names);
 }
 
+/* A list of nothing but URLs has no captions. */
+static bool lacks_captions(const struct source_table *t, size_t columns) {
+    return t->base.urls && columns == 1 && t->path_column == 0 && t->caption_column == NO_COLUMN;
+}
+
 static enum status same_column(const struct source_table *t, struct error *err) {
     return error_set(err, STATUS_USAGE,
                      "%s: column %zu cannot be both the caption and the picture's path",
@@ -153,7 +167,7 @@ static enum status by_names(struct source_table *t,
     size_t path, caption;
     TRY(find_asked(t, &path, cells, count, opt->image_column, err));
     TRY(find_asked(t, &caption, cells, count, opt->caption_column, err));
-    path = path < NO_COLUMN ? path : find_usual(cells, count, PATH_NAMES, caption);
+    path = path < NO_COLUMN ? path : find_usual(cells, count, path_names(t->base.urls), caption);
     caption = caption < NO_COLUMN ? caption : find_usual(cells, count, CAPTION_NAMES, path);
     if (count == 2 && path < NO_COLUMN && caption == NO_COLUMN) {
         caption = 1 - path;
@@ -163,7 +177,7 @@ static enum status by_names(struct source_table *t,
     }
     t->path_column = path;
     t->caption_column = caption;
-    if (path == NO_COLUMN || caption == NO_COLUMN) {
+    if (path == NO_COLUMN || (caption == NO_COLUMN && !lacks_captions(t, count))) {
         return STATUS_END;
     }
     return path == caption ? same_column(t, err) : STATUS_OK;
@@ -224,7 +238,7 @@ vote(const struct source_table *t, struct votes *v, const struct table_cell *cel
     for (size_t c = 0; c < count; c++) {
         struct table_cell path = table_path(&cells[c]);
         bool address = is_address(&path);
-        v->addresses += address;
+        v->addresses[c] += address;
         v->named[c] += !address && ends_like_picture(path.data, path.size_bytes);
         v->there[c] += !address && is_there(t, &path);
     }
@@ -247,14 +261,39 @@ static size_t winner(const unsigned *votes, size_t columns) {
 static enum status cannot_tell(const struct source_table *t, struct error *err) {
     const char other[] = {'\'', t->delimiter, '\'', '\0'};
     return error_set(err, STATUS_CORRUPT,
-                     "%s: cannot tell the captions from the paths: it must have two columns "
-                     "separated by %s, or a header line with 'caption' and 'path', or use "
-                     "--caption-column and --image-column (paths are relative to %.60s)",
-                     t->base.path,
+                     "%s: cannot tell the captions from the %s: it must have two columns "
+                     "separated by %s, or a header line with 'caption' and '%s', or use "
+                     "--caption-column and --image-column%s%.60s%s",
+                     t->base.path, t->base.urls ? "URLs" : "paths",
                      t->delimiter == ','    ? "a comma"
                      : t->delimiter == '\t' ? "a TAB"
                                             : other,
-                     t->base.images);
+                     t->base.urls ? "url" : "path", t->base.urls ? "" : " (paths are relative to ",
+                     t->base.urls ? "" : t->base.images, t->base.urls ? "" : ")");
+}
+
+/* The column whose cells look like what the table lists. Returns OK, or CORRUPT for URLs where
+ * files are expected, and the other way round. */
+static enum status
+elect_path(const struct source_table *t, size_t *out, const struct votes *v, struct error *err) {
+    const size_t urls = winner(v->addresses, v->columns);
+    const bool has_urls = urls < NO_COLUMN && v->addresses[urls] > 0;
+    if (t->base.urls) {
+        *out = has_urls ? urls : NO_COLUMN;
+        return has_urls ? STATUS_OK
+                        : error_set(err, STATUS_CORRUPT,
+                                    "%s: no column of its first lines holds URLs that begin with "
+                                    "http:// or https://; --image-column chooses one",
+                                    t->base.path);
+    }
+    *out = winner(v->named, v->columns);
+    *out = *out < NO_COLUMN ? *out : winner(v->there, v->columns);
+    if (has_urls && (*out == NO_COLUMN || v->named[*out] + v->there[*out] == 0)) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: holds URLs, not files: 'ccpack fetch' downloads and packs them",
+                         t->base.path);
+    }
+    return STATUS_OK;
 }
 
 static enum status by_votes(struct source_table *t,
@@ -268,23 +307,18 @@ static enum status by_votes(struct source_table *t,
     if (v->columns == 2 && caption < NO_COLUMN && path == NO_COLUMN) {
         path = 1 - caption;
     }
-    path = path < NO_COLUMN ? path : winner(v->named, v->columns);
-    path = path < NO_COLUMN ? path : winner(v->there, v->columns);
-    if (path == NO_COLUMN && v->addresses > 0) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: holds URLs, not files; download the pictures first, for example with "
-                         "img2dataset",
-                         t->base.path);
+    if (path == NO_COLUMN) {
+        TRY(elect_path(t, &path, v, err));
     }
     if (caption == NO_COLUMN && v->columns == 2 && path < NO_COLUMN) {
         caption = 1 - path;
     }
-    if (path == NO_COLUMN || caption == NO_COLUMN) {
-        return cannot_tell(t, err);
-    }
     t->path_column = path;
     t->caption_column = caption;
     t->column_count = v->columns;
+    if (path == NO_COLUMN || (caption == NO_COLUMN && !lacks_captions(t, v->columns))) {
+        return cannot_tell(t, err);
+    }
     return path == caption ? same_column(t, err) : STATUS_OK;
 }
 
@@ -300,7 +334,7 @@ static enum status names_do_not_tell(const struct source_table *t, struct error 
 static bool
 is_header(const struct table_cell *cells, size_t count, const struct source_options *opt) {
     return is_name(opt->image_column) || is_name(opt->caption_column) ||
-           find_usual(cells, count, PATH_NAMES, NO_COLUMN) < NO_COLUMN;
+           find_usual(cells, count, path_names(opt->urls), NO_COLUMN) < NO_COLUMN;
 }
 
 enum status

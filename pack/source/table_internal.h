@@ -7,7 +7,7 @@
 #include "pack/source/blocks_internal.h"
 #include "pack/source/source_internal.h"
 
-enum { TABLE_MAX_COLUMNS = 64 };
+enum { TABLE_MAX_COLUMNS = 64, TABLE_NO_COLUMN = TABLE_MAX_COLUMNS };
 
 struct source_table {
     struct source base;
@@ -21,9 +21,9 @@ struct source_table {
     bool unclosed;           /* a quote is not closed, see table_records.c; the text is one line */
     uint64_t search_end;     /* where the last search for a closing quote that failed has ended */
     size_t search_bytes;     /* the limit of searches before that place */
-    size_t path_column, caption_column;
-    bool header;         /* the first line is one */
-    size_t column_count; /* of every record; with a header at most so many */
+    size_t path_column, caption_column; /* caption_column TABLE_NO_COLUMN: there are no captions */
+    bool header;                        /* the first line is one */
+    size_t column_count;                /* of every record; with a header at most so many */
     enum source_grouping grouping;
     struct table_groups *groups; /* NULL: every record is a row */
 };

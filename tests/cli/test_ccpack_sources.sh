@@ -303,9 +303,9 @@ rm -rf bad
 
 # --- messages for unreadable input say what to do
 printf 'a dog\thttps://example.org/1.jpg\n' >urls.tsv
-expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.tsv
+expect 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.tsv
 printf 'caption,url\na dog,https://example.org/1.jpg\n' >urls.csv
-expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.csv
+expect 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.csv
 printf 'PAR1....' >some.parquet
 expect 65 "parquet" "$BIN/ccpack" -o refused some.parquet
 expect 65 "single picture" "$BIN/ccpack" -o refused "$1"

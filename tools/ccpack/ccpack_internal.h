@@ -11,12 +11,39 @@
 #include "tools/cli/cli.h"
 
 int ccpack_pack_main(int argc, char **argv);
+int ccpack_fetch_main(int argc, char **argv);
 int ccpack_merge_main(int argc, char **argv);
 int ccpack_index_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
 int ccpack_subset_main(int argc, char **argv);
 int ccpack_remove_main(int argc, char **argv);
 int ccpack_compact_main(int argc, char **argv);
+
+/* Options of every command that packs pictures. Their structs begin with it. */
+struct ccpack_shape {
+    uint64_t min_side;
+    double max_aspect;
+    uint64_t max_pixels;
+    uint64_t max_caption_bytes;
+    const char *resize;
+    uint64_t quality;
+    int container;
+    uint64_t zstd_level;
+    uint64_t shard_samples;
+    uint64_t shard_size;
+    uint64_t jobs;
+    bool json;
+    bool quiet;
+};
+
+extern const struct cli_rows ccpack_shape_rows[];
+
+/* Returns OK or USAGE. */
+enum status
+ccpack_take_shape(struct pack_options *out, const struct ccpack_shape *o, struct error *err);
+
+/* After a failure: what the directory holds now, and how to resume. */
+void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory);
 
 /* The threads for --jobs; 0: one for each core. */
 uint32_t ccpack_jobs(uint64_t asked);
@@ -36,6 +63,9 @@ enum status ccpack_write_cache(struct ccpack_cache_result *out,
                                bool clean,
                                bool quiet,
                                struct error *err);
+
+/* The members of a summary as JSON. */
+void ccpack_put_summary(struct json_writer *w, const struct pack_summary *s, double seconds);
 
 /* A command that packs, indexes or merges: signals, the line of progress, the time it takes. */
 struct ccpack_run {

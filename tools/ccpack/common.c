@@ -78,22 +78,26 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     }
 }
 
+void ccpack_put_summary(struct json_writer *w, const struct pack_summary *s, double seconds) {
+    json_u64(w, "samples", s->samples);
+    json_u64(w, "rejected", s->rejected);
+    json_u64(w, "texts", s->texts);
+    json_u64(w, "json_dropped", s->json_dropped);
+    json_u64(w, "notes", s->notes);
+    json_u64(w, "ignored", s->ignored);
+    json_u64(w, "shards", s->shards);
+    json_u64(w, "bytes", s->bytes);
+    json_hex64(w, "fingerprint", s->fingerprint);
+    json_u64(w, "resumed", s->resumed);
+    json_bool(w, "was_finished", s->was_finished);
+    json_double(w, "seconds", seconds);
+}
+
 static enum status
 print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
-    json_u64(&w, "samples", s->samples);
-    json_u64(&w, "rejected", s->rejected);
-    json_u64(&w, "texts", s->texts);
-    json_u64(&w, "json_dropped", s->json_dropped);
-    json_u64(&w, "notes", s->notes);
-    json_u64(&w, "ignored", s->ignored);
-    json_u64(&w, "shards", s->shards);
-    json_u64(&w, "bytes", s->bytes);
-    json_hex64(&w, "fingerprint", s->fingerprint);
-    json_u64(&w, "resumed", s->resumed);
-    json_bool(&w, "was_finished", s->was_finished);
-    json_double(&w, "seconds", seconds);
+    ccpack_put_summary(&w, s, seconds);
     return cli_end_json(&w, err);
 }
 
@@ -130,4 +134,35 @@ enum status ccpack_end(struct ccpack_run *r,
         print_summary(s, directory, seconds);
     }
     return status == STATUS_OK && json ? print_summary_json(s, seconds, err) : status;
+}
+
+void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory) {
+    char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
+    const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
+    if (s->unchanged) {
+        if (status == STATUS_INTERRUPTED) {
+            fprintf(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
+        }
+        return;
+    }
+    if (s->keeps_dataset) {
+        fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
+                s->has_journal ? "the same command with --resume continues after the last"
+                               : "none of the new rows is kept",
+                s->has_journal ? "new shard" : "");
+    } else if (s->is_dataset) {
+        fprintf(stderr,
+                "ccpack: %s is a valid dataset, but partial: %s, %s; the same command "
+                "with %s continues, --overwrite starts again\n",
+                directory, cli_format_counted(n, s->rows, "row"),
+                cli_format_counted(m, s->samples, "sample"), resume);
+    } else if (s->has_journal) {
+        fprintf(stderr,
+                "ccpack: %s holds %s with %s, and no dataset.json: it is no "
+                "dataset; the same command with %s continues, --overwrite starts again\n",
+                directory, cli_format_counted(n, s->shards, "finished shard"),
+                cli_format_counted(m, s->samples, "sample"), resume);
+    } else if (status == STATUS_INTERRUPTED) {
+        fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
+    }
 }

@@ -13,6 +13,7 @@
 #include "tools/cli/path_kind.h"
 
 struct pack_cli {
+    struct ccpack_shape shape; /* first: shared rows fill it */
     const char *out;
     bool overwrite;
     bool append;
@@ -31,26 +32,12 @@ struct pack_cli {
     int on_bad;
     const char *max_bad;
     bool no_check;
-    uint64_t min_side;
-    double max_aspect;
-    uint64_t max_pixels;
-    uint64_t max_caption_bytes;
     int dedup;
-    const char *resize;
-    uint64_t quality;
-    int container;
-    uint64_t zstd_level;
-    uint64_t shard_samples;
-    uint64_t shard_size;
-    uint64_t jobs;
-    bool json;
-    bool quiet;
 };
 
 static const char *const ids_names[] = {"row", "key", NULL};
 static const char *const on_bad_names[] = {"skip", "fail", NULL};
 static const char *const dedup_names[] = {"none", "exact", NULL};
-static const char *const container_names[] = {"tar.zst", "tar", NULL};
 
 #define FIELD(name) CLI_FIELD(struct pack_cli, name)
 
@@ -104,52 +91,20 @@ static const struct cli_option pack_rows[] = {
              "end; rows that the options below exclude do not count"},
     {"no-check", 0, CLI_FLAG, FIELD(no_check),
      .help = "read only the headers of pictures and do not decode them; not with --resize"},
-    {"min-side", 0, CLI_U64, FIELD(min_side), .min = "0", .max = "65535", .default_text = "0",
-     .metavar = "N", .help = "exclude pictures whose shorter side has fewer pixels"},
-    {"max-aspect", 0, CLI_DOUBLE, FIELD(max_aspect), .min = "0", .max = "65535",
-     .default_text = "0", .metavar = "X",
-     .help = "exclude pictures whose longer side is more than X times the shorter; 0: none"},
-    {"max-pixels", 0, CLI_U64, FIELD(max_pixels), .min = "1", .max = "134217728",
-     .default_text = "134217728", .metavar = "N", .help = "exclude pictures with more pixels"},
-    {"max-caption-bytes", 0, CLI_U64, FIELD(max_caption_bytes), .unit = CLI_UNIT_BYTES, .min = "1",
-     .max = "256KiB", .default_text = "256KiB", .metavar = "SIZE",
-     .help = "exclude rows with a longer caption"},
     {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
      .help = "exact: of pictures that would be stored as the same bytes, pack the first one only, "
              "with the captions of all; reads the sources twice, and needs 22 bytes of memory a "
              "sample"},
-    {"resize", 0, CLI_STRING, FIELD(resize), .default_text = "none", .metavar = "HOW",
-     .help = "short:N or long:N reduces that side to N pixels, exact:WxH both sides (16 to 8192); "
-             "no side is ever enlarged; all pictures become new JPEGs",
-     .group = "Pictures"},
-    {"quality", 0, CLI_U64, FIELD(quality), .min = "1", .max = "100", .default_text = "90",
-     .metavar = "N", .help = "quality of the JPEGs that --resize makes"},
-    {"container", 0, CLI_ENUM, FIELD(container), .choices = container_names,
-     .default_text = "tar.zst", .metavar = "KIND",
-     .help = "shards as zstd frames, or as plain tars for tools that cannot read zstd",
-     .group = "Shards"},
-    {"zstd-level", 0, CLI_U64, FIELD(zstd_level), .min = "1", .max = "19", .default_text = "3",
-     .metavar = "N", .help = "level for captions and JSON; pictures are not compressed again"},
-    {"shard-samples", 0, CLI_U64, FIELD(shard_samples), .min = "1", .max = "1048576",
-     .default_text = "10000", .metavar = "N", .help = "maximum number of samples of a shard"},
-    {"shard-size", 0, CLI_U64, FIELD(shard_size), .unit = CLI_UNIT_BYTES, .min = "64KiB",
-     .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
-     .help = "maximum size of a shard's samples"},
-    {"jobs", 'j', CLI_U64, FIELD(jobs), .min = "0", .max = "256", .default_text = "0",
-     .metavar = "N",
-     .help = "threads that check and compress; 0: one for each core; does not change the bytes",
-     .group = "Run"},
-    {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
-    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
 };
 
 static const struct cli_program pack_program = {
     .name = "ccpack",
     .purpose = "packs pictures with captions into a dataset of indexed shards",
-    .usage = (const char *const[]){"[options] -o DIR SOURCE...", "merge -o DIR PART...",
-                                   "index TAR...", "tokenizer DIR [--vocab-size N]",
-                                   "remove DIR --ids FILE", "compact DIR", NULL},
+    .usage = (const char *const[]){"[options] -o DIR SOURCE...", "fetch -o DIR LIST",
+                                   "merge -o DIR PART...", "index TAR...",
+                                   "tokenizer DIR [--vocab-size N]", "remove DIR --ids FILE",
+                                   "compact DIR", NULL},
     .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
                                       "ccpack --images pictures --resize short:256 -o val val.tsv",
                                       "zcat train.tar.gz | ccpack -o train -",
@@ -192,6 +147,7 @@ static const struct cli_program pack_program = {
             "parts, so that an array of some ids packs these parts. pack/README.md has recipes.",
             "pack/SOURCES.md and pack/RUNS.md have all rules.", NULL},
     CLI_OPTIONS(pack_rows),
+    .shared = ccpack_shape_rows,
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
@@ -225,7 +181,7 @@ static enum status find_part(struct pack_options *out,
     }
     TRY(part_directory(directory, o->out, &out->part, err));
     out->directory = directory;
-    if (!o->quiet) {
+    if (!o->shape.quiet) {
         fprintf(stderr, "ccpack: %s=%s: part %" PRIu32 " of %" PRIu32 ", in %s\n", variable,
                 getenv(variable), out->part.number, out->part.count, directory);
     }
@@ -252,17 +208,7 @@ static enum status to_options(struct pack_options *out,
     out->source_count = a->count;
     out->ids = (enum pack_ids)o->ids;
     out->check = !o->no_check;
-    out->filter.min_side_px = (uint32_t)o->min_side;
-    out->filter.max_aspect = o->max_aspect;
-    out->filter.max_pixels = o->max_pixels;
-    out->filter.max_caption_bytes = (uint32_t)o->max_caption_bytes;
     out->dedup = (enum pack_dedup)o->dedup;
-    out->quality = (int32_t)o->quality;
-    out->container = o->container == 1 ? SHARD_CONTAINER_TAR : SHARD_CONTAINER_TAR_ZSTD;
-    out->level = (int)o->zstd_level;
-    out->jobs = ccpack_jobs(o->jobs);
-    out->shard_samples = (uint32_t)o->shard_samples;
-    out->shard_size_bytes = o->shard_size;
     out->overwrite = o->overwrite;
     out->append = o->append;
     out->allow_repeat = o->allow_repeat;
@@ -270,40 +216,8 @@ static enum status to_options(struct pack_options *out,
     out->on_bad = (enum pack_on_bad)o->on_bad;
     out->interrupted = cli_interrupted_callback;
     out->progress = ccpack_show_progress;
-    TRY(pack_parse_resize(&out->resize, o->resize, err));
+    TRY(ccpack_take_shape(out, &o->shape, err));
     return pack_parse_max_bad(&out->max_bad, o->max_bad, err);
-}
-
-/* After a failure: what the directory holds now, and how to resume. */
-static void print_remains(const struct pack_summary *s, enum status status, const char *directory) {
-    char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
-    const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
-    if (s->unchanged) {
-        if (status == STATUS_INTERRUPTED) {
-            fprintf(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
-        }
-        return;
-    }
-    if (s->keeps_dataset) {
-        fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
-                s->has_journal ? "the same command with --resume continues after the last"
-                               : "none of the new rows is kept",
-                s->has_journal ? "new shard" : "");
-    } else if (s->is_dataset) {
-        fprintf(stderr,
-                "ccpack: %s is a valid dataset, but partial: %s, %s; the same command "
-                "with %s continues, --overwrite starts again\n",
-                directory, cli_format_counted(n, s->rows, "row"),
-                cli_format_counted(m, s->samples, "sample"), resume);
-    } else if (s->has_journal) {
-        fprintf(stderr,
-                "ccpack: %s holds %s with %s, and no dataset.json: it is no "
-                "dataset; the same command with %s continues, --overwrite starts again\n",
-                directory, cli_format_counted(n, s->shards, "finished shard"),
-                cli_format_counted(m, s->samples, "sample"), resume);
-    } else if (status == STATUS_INTERRUPTED) {
-        fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
-    }
 }
 
 /* With --ids key: training keeps state for every id up to the largest, whether a sample has it or
@@ -340,18 +254,18 @@ int ccpack_pack_main(int argc, char **argv) {
     char directory[PATH_MAX_BYTES];
     s = to_options(&opt, directory, &o, &a, &err);
     if (s == STATUS_OK) {
-        ccpack_begin(&r, "samples", o.quiet);
+        ccpack_begin(&r, "samples", o.shape.quiet);
         opt.cookie = &r;
         s = pack_run(&opt, &summary, &err);
-        s = ccpack_end(&r, s, &summary, opt.directory, o.quiet, o.json, &err);
+        s = ccpack_end(&r, s, &summary, opt.directory, o.shape.quiet, o.shape.json, &err);
     }
-    if (s == STATUS_OK && opt.ids == PACK_IDS_KEY && !o.quiet) {
+    if (s == STATUS_OK && opt.ids == PACK_IDS_KEY && !o.shape.quiet) {
         warn_of_sparse_ids(&summary);
     }
     cli_arguments_fini(&a);
     int code = cli_exit(&pack_program, s, &err);
     if (s != STATUS_OK) {
-        print_remains(&summary, s, opt.directory);
+        ccpack_print_remains(&summary, s, opt.directory);
     }
     return code;
 }

@@ -27,7 +27,7 @@ TEST(kinds_are_detected_by_content) {
         {"a| b\n", 5, STATUS_OK, SOURCE_CSV, ""},
         {"words\n", 6, STATUS_OK, SOURCE_TSV, ""},
         {"a\0b", 3, STATUS_CORRUPT, 0, "neither tar or zip"},
-        {"PAR1\0\0", 6, STATUS_CORRUPT, 0, "img2dataset"},
+        {"PAR1\0\0", 6, STATUS_CORRUPT, 0, "ccpack fetch"},
         {"\xFF\xD8\xFF\xE0", 4, STATUS_CORRUPT, 0, "a single picture"},
         {"\x89PNG\r\n\x1a\n", 8, STATUS_CORRUPT, 0, "a single picture"},
     };

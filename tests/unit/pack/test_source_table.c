@@ -376,8 +376,8 @@ TEST(columns_that_are_not_there_are_refused) {
     how = (struct source_options){0};
     expect_refused("a,b,c\nd,e,f\n", &how, STATUS_CORRUPT, "separated by a comma");
     expect_refused("a\tb\nd\te\n", &how, STATUS_CORRUPT, "separated by a TAB");
-    expect_refused("a dog\thttp://x/1.jpg\n", &how, STATUS_CORRUPT, "img2dataset");
-    expect_refused("caption,url\na,https://x/1.jpg\n", &how, STATUS_CORRUPT, "img2dataset");
+    expect_refused("a dog\thttp://x/1.jpg\n", &how, STATUS_CORRUPT, "ccpack fetch");
+    expect_refused("caption,url\na,https://x/1.jpg\n", &how, STATUS_CORRUPT, "ccpack fetch");
     expect_refused("1.jpg,2.jpg\n", &how, STATUS_CORRUPT, "cannot tell");
 }
 
@@ -484,7 +484,14 @@ TEST(real_tables) {
     struct error err = {0};
     const char *cc3m = test_data_path("formats/cc3m_validation_first5000.tsv");
     assert_status(source_open(&s, cc3m, &how, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "img2dataset"));
+    assert_non_null(strstr(err.text, "ccpack fetch"));
+    struct source_reading r;
+    how.urls = true;
+    source_reading_open(&r, cc3m, &how);
+    assert_string_equal(source_reading_next(&r), "author : a life in photography -- in pictures");
+    assert_int_equal(strncmp(r.row.path, "https://i.pinimg.com/", 21), 0);
+    source_reading_close(&r);
+    how.urls = false;
     const char *tsv = test_data_path("raw/captions.tsv");
     uint64_t rows = 0;
     assert_ok(source_open(&s, tsv, &how, &err), err);
@@ -492,7 +499,6 @@ TEST(real_tables) {
     assert_int_equal(rows, 190);
     source_close(s);
     const char *flickr = test_data_path("formats/flickr8k_token_fragment.txt");
-    struct source_reading r;
     source_reading_open(&r, flickr, NULL);
     assert_non_null(source_reading_next(&r));
     assert_int_equal(r.row.reason, REASON_NONE);
@@ -500,4 +506,60 @@ TEST(real_tables) {
     assert_non_null(strstr(r.row.path, ".jpg"));
     assert_int_equal(strcmp(r.row.path + strlen(r.row.path) - 4, ".jpg"), 0);
     source_reading_close(&r);
+}
+
+/* The rows of a list of URLs: "caption@url;...". */
+static const char *read_urls(const char *text, const struct source_options *how) {
+    static char all[4096];
+    struct source_options urls = how ? *how : (struct source_options){0};
+    struct source_row row;
+    struct source *s = NULL;
+    struct error err = {0};
+    const char *path = test_temp_path("list.txt");
+    size_t at = 0;
+    all[0] = '\0';
+    urls.urls = true;
+    test_write_file(path, text, strlen(text));
+    source_row_init(&row);
+    assert_ok(source_open(&s, path, &urls, &err), err);
+    while (source_next(s, &row, &err) == STATUS_OK) {
+        at += (size_t)snprintf(all + at, sizeof(all) - at, "%.*s@%s%s;", (int)row.text.size_bytes,
+                               row.text.size_bytes ? (const char *)row.text.data : "", row.path,
+                               row.reason ? source_reason_name(row.reason) : "");
+    }
+    source_close(s);
+    source_row_fini(&row);
+    return all;
+}
+
+TEST(columns_of_url_lists) {
+    const char *const rows = "a dog@http://a.b/1.jpg?x=1,2;a cat@HTTPS://c/d#0;";
+    /* CC3M, CC12M, img2dataset, and names in any order */
+    assert_string_equal(read_urls("a dog\thttp://a.b/1.jpg?x=1,2\na cat\tHTTPS://c/d#0\n", NULL),
+                        rows);
+    assert_string_equal(read_urls("http://a.b/1.jpg?x=1,2\ta dog\nHTTPS://c/d#0\ta cat\n", NULL),
+                        rows);
+    assert_string_equal(
+        read_urls("URL,TEXT\n\"http://a.b/1.jpg?x=1,2\",a dog\nHTTPS://c/d#0,a cat\n", NULL), rows);
+    assert_string_equal(read_urls("id\ttext\timage_url\n1\ta dog\thttp://a.b/1.jpg?x=1,2\n"
+                                  "2\ta cat\tHTTPS://c/d#0\n",
+                                  NULL),
+                        rows);
+    const struct source_options names = {.columns = "_,caption,url"};
+    assert_string_equal(
+        read_urls("1\ta dog\thttp://a.b/1.jpg?x=1,2\n2\ta cat\tHTTPS://c/d#0\n", &names), rows);
+    /* no captions */
+    assert_string_equal(read_urls("http://a/1\nhttp://a/2\n", NULL), "@http://a/1;@http://a/2;");
+    assert_string_equal(read_urls("url\nhttp://a/1\n", NULL), "@http://a/1;");
+}
+
+TEST(urls_and_files_are_not_confused) {
+    const struct source_options files = {.urls = false}, urls = {.urls = true};
+    expect_refused("a dog\thttp://a.b/1.jpg\n", &files, STATUS_CORRUPT, "ccpack fetch");
+    expect_refused("http://a.b/1.jpg\n", &files, STATUS_CORRUPT, "ccpack fetch");
+    expect_refused("a dog\t1.jpg\n", &urls, STATUS_CORRUPT, "http://");
+    expect_refused("url\twidth\talt\nhttp://a/1\t3\tx\n", &urls, STATUS_CORRUPT,
+                   "--caption-column");
+    expect_refused("[{\"image\": \"http://a/1\", \"caption\": \"x\"}]", &urls, STATUS_USAGE,
+                   "no list of URLs");
 }

@@ -1,0 +1,404 @@
+/*
+ * What stands around the fetch thread: which rows are selected, what the ledger knows of them, the
+ * spool.
+ *
+ * The ledger is a sequence of rounds: the first fetch of the list, then each retry, which begins
+ * with a line of its own. A retry selects rows by their last line before it, so a resumed retry
+ * selects the same ones.
+ */
+#include "pack/fetch/fetch.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "pack/fetch/fetch_internal.h"
+
+enum { FILES_BESIDE = 256 }; /* that are open beside two for each connection */
+
+void fetch_options_default(struct fetch_options *opt) {
+    *opt = (struct fetch_options){
+        .fs = file_posix(),
+        .connections = 256,
+        .connections_per_host = 2,
+        .requests_per_second_per_host = 5,
+        .connect_timeout_ms = 10000,
+        .first_byte_timeout_ms = 20000,
+        .total_timeout_ms = 60000,
+        .attempts = 3,
+        .max_redirects = 5,
+        .max_bytes = 20 << 20,
+        .robots = true,
+    };
+}
+
+/* ---- what --retry selects ------------------------------------------------------------------- */
+
+static bool matches_word(const struct ledger_line *l, const char *word, size_t size_bytes) {
+    const struct {
+        const char *word;
+        bool yes;
+    } groups[] = {
+        {"failed", l->state == LEDGER_FAILED},
+        {"excluded", l->state == LEDGER_EXCLUDED},
+        {"4xx", strncmp(l->reason, "http-4", 6) == 0},
+        {"5xx", strncmp(l->reason, "http-5", 6) == 0},
+    };
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+        if (strlen(groups[i].word) == size_bytes &&
+            strncmp(groups[i].word, word, size_bytes) == 0) {
+            return groups[i].yes;
+        }
+    }
+    return strlen(l->reason) == size_bytes && strncmp(l->reason, word, size_bytes) == 0;
+}
+
+static bool matches(const struct ledger_line *l, const char *retry) {
+    while (*retry != '\0') {
+        const size_t n = strcspn(retry, ",");
+        if (n > 0 && l->state != LEDGER_FETCHED && matches_word(l, retry, n)) {
+            return true;
+        }
+        retry += n + (retry[n] == ',');
+    }
+    return false;
+}
+
+/* Words that no line can have are mistakes. */
+static enum status check_retry(const char *retry, struct error *err) {
+    static const char *const words[] = {"failed",
+                                        "excluded",
+                                        "4xx",
+                                        "5xx",
+                                        "dns",
+                                        "connect",
+                                        "tls",
+                                        "timeout",
+                                        "partial",
+                                        "refused",
+                                        "protocol",
+                                        "too_large",
+                                        "empty",
+                                        "bad-url",
+                                        "not-an-image",
+                                        "robots",
+                                        "robots-unreachable",
+                                        "noai",
+                                        "opt-out"};
+    if (strlen(retry) >= sizeof(((struct ledger_entry *)NULL)->retry)) {
+        return error_set(err, STATUS_USAGE, "--retry: '%.40s...' is too long", retry);
+    }
+    for (const char *at = retry; *at != '\0' || at == retry;) {
+        const size_t n = strcspn(at, ",");
+        bool known = n == 8 && strncmp(at, "http-", 5) == 0 && isdigit((unsigned char)at[5]) &&
+                     isdigit((unsigned char)at[6]) && isdigit((unsigned char)at[7]);
+        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && !known; i++) {
+            known = strlen(words[i]) == n && strncmp(words[i], at, n) == 0;
+        }
+        if (!known) {
+            return error_set(
+                err, STATUS_USAGE,
+                "--retry: '%.*s' is none of failed, excluded, 4xx, 5xx, http-NNN, dns, "
+                "connect, tls, timeout, partial, refused, protocol, too_large, empty, "
+                "bad-url, not-an-image, robots, robots-unreachable, noai, opt-out",
+                (int)(n < 40 ? n : 40), at);
+        }
+        at += n + (at[n] == ',');
+        if (*at == '\0') {
+            break;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- the ledger ----------------------------------------------------------------------------- */
+
+static enum status set_bit(struct fetch *f, uint64_t row, bool on, struct error *err) {
+    const uint64_t at = row / 8;
+    if (at >= f->selected_bytes) {
+        if (!on) {
+            return STATUS_OK;
+        }
+        const uint64_t wanted = 2 * at + 4096;
+        uint8_t *grown = realloc(f->selected, wanted);
+        if (!grown) {
+            return error_set(err, STATUS_NOMEM, "out of memory for the rows to retry");
+        }
+        memset(grown + f->selected_bytes, 0, wanted - f->selected_bytes);
+        f->selected = grown;
+        f->selected_bytes = wanted;
+    }
+    const uint8_t bit = (uint8_t)(1u << row % 8);
+    const bool was = (f->selected[at] & bit) != 0;
+    f->selected[at] = (uint8_t)(on ? f->selected[at] | bit : f->selected[at] & ~bit);
+    f->stats.selected += (uint64_t)on - (uint64_t)was;
+    return STATUS_OK;
+}
+
+/* Finds where the last round begins, and whether it is the retry that is to be resumed. */
+static enum status see_rounds(void *cookie, const struct ledger_entry *entry, struct error *err) {
+    (void)err;
+    struct fetch *f = cookie;
+    if (entry->is_retry) {
+        const bool same =
+            f->opt->retry && f->opt->resume && strcmp(entry->retry, f->opt->retry) == 0;
+        f->round_bytes = same || !f->opt->retry ? entry->end_bytes : UINT64_MAX;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+see_for_selection(void *cookie, const struct ledger_entry *entry, struct error *err) {
+    struct fetch *f = cookie;
+    if (entry->is_retry || entry->end_bytes > f->round_bytes) {
+        return STATUS_OK;
+    }
+    return set_bit(f, entry->line.row, matches(&entry->line, f->opt->retry), err);
+}
+
+/* A retry selects rows by the rounds before it, and begins a round unless it is resumed. */
+static enum status select_rows(struct fetch *f, uint64_t good_bytes, struct error *err) {
+    const struct fetch_options *o = f->opt;
+    const bool begins = f->round_bytes == UINT64_MAX || f->round_bytes == 0;
+    if (good_bytes == 0) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "%.200s: there is no ledger of an earlier fetch whose failures could be "
+                         "tried again",
+                         o->directory);
+    }
+    if (begins) {
+        f->round_bytes = good_bytes;
+    }
+    TRY(set_bit(f, 0, true, err)); /* so that there is a selection, also of nothing */
+    TRY(set_bit(f, 0, false, err));
+    TRY(ledger_scan(o->fs, f->ledger_path, see_for_selection, f, &good_bytes, err));
+    TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, good_bytes, err));
+    return begins && f->stats.selected > 0 ? ledger_add_retry(f->ledger, o->retry, err) : STATUS_OK;
+}
+
+static enum status remove_all(const struct file_system *fs, const char *folder, struct error *err) {
+    struct byte_buffer names = {0};
+    bool exists = false;
+    TRY(fs->exists(fs->context, folder, &exists, err));
+    if (!exists) {
+        return STATUS_OK;
+    }
+    byte_buffer_init(&names, 0);
+    enum status s = fs->list(fs->context, folder, &names, err);
+    const char *name = (const char *)names.data;
+    for (size_t at = 0; s == STATUS_OK && at < names.size_bytes; at += strlen(name + at) + 1) {
+        char path[PATH_MAX_BYTES];
+        s = path_join(path, sizeof(path), folder, name + at, err);
+        s = s == STATUS_OK ? fs->remove(fs->context, path, err) : s;
+    }
+    byte_buffer_fini(&names);
+    return s;
+}
+
+/* Opens the ledger at the beginning of a run. Called once the directory is locked. */
+enum status fetch_open_ledger(struct fetch *f, struct error *err) {
+    const struct fetch_options *o = f->opt;
+    uint64_t good_bytes = 0;
+    char folder[PATH_MAX_BYTES];
+    TRY(path_join(folder, sizeof(folder), o->directory, FETCH_DIRECTORY, err));
+    TRY(o->fs->make_directory(o->fs->context, folder, err));
+    TRY(o->fs->make_directory(o->fs->context, f->spool, err));
+    f->round_bytes = 0;
+    if (o->overwrite || (!o->resume && !o->retry)) {
+        TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, 0, err));
+    } else {
+        TRY(ledger_scan(o->fs, f->ledger_path, see_rounds, f, &good_bytes, err));
+        if (o->retry) {
+            TRY(select_rows(f, good_bytes, err));
+        } else {
+            TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, good_bytes, err));
+        }
+    }
+    f->stats.opened = true;
+    return o->resume ? STATUS_OK : remove_all(o->fs, f->spool, err);
+}
+
+struct knowing {
+    struct fetch *f;
+    uint64_t rows; /* of the list, before the first that is fetched */
+};
+
+static enum status know(struct fetch *f, const struct ledger_line *line, struct error *err) {
+    if (!f->known) {
+        TRY(pack_map_create(&f->known, err));
+    }
+    if (f->known_count == f->known_capacity) {
+        const size_t capacity = f->known_capacity > 0 ? 2 * f->known_capacity : 256;
+        struct ledger_line *grown = realloc(f->known_lines, capacity * sizeof(*grown));
+        if (!grown) {
+            return error_set(err, STATUS_NOMEM, "out of memory for the ledger");
+        }
+        f->known_lines = grown;
+        f->known_capacity = capacity;
+    }
+    f->known_lines[f->known_count] = *line;
+    return pack_map_put(f->known, line->row, f->known_count++, err);
+}
+
+/* Rows of this round that are not packed yet are known; pictures of all others are packed. */
+static enum status see_known(void *cookie, const struct ledger_entry *entry, struct error *err) {
+    const struct knowing *k = cookie;
+    struct fetch *f = k->f;
+    const struct ledger_line *line = &entry->line;
+    if (entry->is_retry) {
+        return STATUS_OK;
+    }
+    const bool this_round = entry->end_bytes > f->round_bytes;
+    if (this_round && line->row >= k->rows) {
+        return f->opt->resume ? know(f, line, err) : STATUS_OK;
+    }
+    if (f->pictures && line->state == LEDGER_FETCHED &&
+        pack_map_get(f->pictures, line->hash) == PACK_MAP_NONE) {
+        return pack_map_put(f->pictures, line->hash, line->row, err);
+    }
+    return STATUS_OK;
+}
+
+enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err) {
+    uint64_t good_bytes = 0;
+    struct knowing k = {f, rows};
+    if (f->opt->dedup) {
+        TRY(pack_map_create(&f->pictures, err));
+    }
+    if (!f->opt->resume && !f->opt->retry) {
+        return STATUS_OK;
+    }
+    return ledger_scan(f->opt->fs, f->ledger_path, see_known, &k, &good_bytes, err);
+}
+
+/* ---- the spool ------------------------------------------------------------------------------ */
+
+enum status fetch_spool_path(const struct fetch *f,
+                             char path[PATH_MAX_BYTES],
+                             uint64_t sequence,
+                             struct error *err) {
+    char name[32];
+    snprintf(name, sizeof(name), "%012" PRIu64, sequence);
+    return path_join(path, PATH_MAX_BYTES, f->spool, name, err);
+}
+
+void fetch_committed(struct fetch *f, uint64_t sequence) {
+    const struct file_system *fs = f->opt->fs;
+    for (; f->removed < sequence; f->removed++) {
+        char path[PATH_MAX_BYTES];
+        bool exists = false;
+        if (fetch_spool_path(f, path, f->removed, NULL) == STATUS_OK &&
+            fs->exists(fs->context, path, &exists, NULL) == STATUS_OK && exists) {
+            (void)fs->remove(fs->context, path, NULL); /* fetch_finish removes what is left */
+        }
+    }
+}
+
+enum status fetch_finish(struct fetch *f, struct error *err) {
+    TRY(remove_all(f->opt->fs, f->spool, err));
+    return f->ledger ? ledger_sync(f->ledger, err) : STATUS_OK;
+}
+
+/* ---- the object ----------------------------------------------------------------------------- */
+
+static enum status check_list(const char *path, struct error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return error_set_errno(err, "%.300s", path);
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return error_set(err, STATUS_USAGE,
+                         "%.300s: the list must be a file, because it is read in two places", path);
+    }
+    return STATUS_OK;
+}
+
+/* A connection needs a socket and a file. */
+static enum status allow_files(uint32_t connections, struct error *err) {
+    struct rlimit limit;
+    const rlim_t wanted = 2 * (rlim_t)connections + FILES_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return STATUS_OK;
+    }
+    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted) {
+        return error_set(err, STATUS_LIMIT,
+                         "%" PRIu32 " connections need %llu open files and %llu are allowed "
+                         "(ulimit -Hn): choose fewer",
+                         connections, (unsigned long long)wanted,
+                         (unsigned long long)limit.rlim_max);
+    }
+    limit.rlim_cur = wanted;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0
+               ? STATUS_OK
+               : error_set_errno(err, "cannot allow %llu open files", (unsigned long long)wanted);
+}
+
+static enum status open_fetch(struct fetch *f, struct error *err) {
+    const struct fetch_options *o = f->opt;
+    struct url probe;
+    char folder[PATH_MAX_BYTES];
+    TRY(check_list(o->list, err));
+    TRY(o->retry ? check_retry(o->retry, err) : STATUS_OK);
+    TRY(allow_files(o->connections, err));
+    TRY(url_init(&probe, "http://localhost/", NULL, err)); /* is libcurl there? */
+    url_fini(&probe);
+    TRY(path_join(folder, sizeof(folder), o->directory, FETCH_DIRECTORY, err));
+    TRY(path_join(f->ledger_path, sizeof(f->ledger_path), folder, "ledger.jsonl", err));
+    TRY(path_join(f->spool, sizeof(f->spool), folder, "spool", err));
+    return o->opt_out ? opt_out_open(&f->opt_out, o->fs, o->opt_out, err) : STATUS_OK;
+}
+
+enum status fetch_create(struct fetch **out, const struct fetch_options *opt, struct error *err) {
+    REQUIRE(out && opt && opt->fs && opt->directory && opt->list && opt->user_agent);
+    REQUIRE(opt->attempts >= 1 && opt->attempts <= FETCH_MAX_ATTEMPTS && opt->max_bytes > 0);
+    REQUIRE(opt->max_bytes <= SOURCE_MAX_IMAGE_BYTES);
+    *out = NULL;
+    struct fetch *f = calloc(1, sizeof(*f));
+    if (!f) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a fetch");
+    }
+    f->opt = opt;
+    pthread_mutex_init(&f->mutex, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    const enum status s = open_fetch(f, err);
+    if (s != STATUS_OK) {
+        fetch_destroy(f);
+        return s;
+    }
+    *out = f;
+    return STATUS_OK;
+}
+
+void fetch_destroy(struct fetch *f) {
+    if (!f) {
+        return;
+    }
+    fetch_stop(f);
+    ledger_close(f->ledger);
+    opt_out_close(f->opt_out);
+    pack_map_destroy(f->known);
+    pack_map_destroy(f->pictures);
+    free(f->known_lines);
+    free(f->selected);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->mutex);
+    free(f);
+}
+
+static int compare_reasons(const void *a, const void *b) {
+    const struct fetch_reason *x = a;
+    const struct fetch_reason *y = b;
+    return x->count != y->count ? (x->count < y->count) - (x->count > y->count)
+                                : strcmp(x->name, y->name);
+}
+
+void fetch_stats(struct fetch *f, struct fetch_stats *out) {
+    pthread_mutex_lock(&f->mutex);
+    *out = f->stats;
+    pthread_mutex_unlock(&f->mutex);
+    qsort(out->reasons, out->reason_count, sizeof(out->reasons[0]), compare_reasons);
+}

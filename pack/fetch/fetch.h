@@ -1,0 +1,100 @@
+/*
+ * fetch: the pictures of a list of URLs, downloaded while they are packed.
+ *
+ *     table (ahead) ---> requests, many at a time ---> fetch/spool/N       fetch thread
+ *                                                 \--> fetch/ledger.jsonl
+ *     table ----------> row, waits for its picture --> workers, shards     pack_run
+ *
+ * A struct fetch goes into pack_options.fetch, with the list as the only source and PACK_IDS_KEY:
+ * the id of a sample is its row in the list. Rows are committed in the order of the list, so the
+ * dataset depends on what the servers answer, not on when. pack/FETCH.md has the rules and the
+ * files.
+ *
+ * Threading : one owner; pack_run uses it while it runs. fetch_stats may be called by any thread.
+ * Ownership : borrows its options, which must outlive it.
+ * Untrusted : the list, the ledger, everything that servers send.
+ * Memory    : about 32 MiB for the rows ahead, libcurl's buffers (about 100 KiB for each connection
+ *             with TLS), the rules of at most 65,536 hosts (usually below 1 KiB each); with
+ *             `dedup` 24 bytes a picture; with `retry` a bit for each row of the list.
+ */
+#ifndef PACK_FETCH_FETCH_H
+#define PACK_FETCH_FETCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/file_io.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FETCH_DIRECTORY "fetch" /* in the dataset's */
+
+enum {
+    FETCH_WINDOW_ROWS = 16384, /* rows that are fetched ahead of the first that is not */
+    FETCH_MAX_ATTEMPTS = 20,
+    FETCH_REASON_BYTES = 32,
+    FETCH_MAX_REASONS = 96,
+};
+
+struct fetch; /* opaque */
+
+struct fetch_options {
+    const struct file_system *fs;        /* file_posix() */
+    const char *directory;               /* of the dataset; created if needed */
+    const char *list;                    /* a TSV, a CSV, or a text with a URL in each line */
+    uint32_t connections;                /* at a time, [1, 4096]; 256 */
+    uint32_t connections_per_host;       /* 2 */
+    double requests_per_second_per_host; /* 5; 0: no limit */
+    int64_t connect_timeout_ms, first_byte_timeout_ms, total_timeout_ms; /* 10, 20, 60 s */
+    uint32_t attempts;      /* for each row of this run, [1, FETCH_MAX_ATTEMPTS]; 3 */
+    uint32_t max_redirects; /* 5 */
+    uint64_t max_bytes;     /* of a picture; 20 MiB */
+    bool robots;            /* robots.txt and X-Robots-Tag are obeyed; true */
+    bool allow_private;     /* also addresses that are not public; false */
+    const char *opt_out;    /* file of hosts, URLs and hashes that are not fetched; NULL */
+    const char *user_agent; /* "ccstream/0.1.0 (+...)"; required */
+    const char *ca_file;    /* PEM; NULL: the system's */
+    bool dedup;             /* of pictures with the same bytes only the first is packed */
+    const char *retry;      /* only rows that failed before for these reasons, see fetch_create;
+                             * NULL: all rows */
+    bool resume;            /* what the ledger records of this run is not fetched again */
+    bool overwrite;         /* an earlier ledger is removed */
+};
+
+void fetch_options_default(struct fetch_options *opt); /* all but directory, list, user_agent */
+
+/* `retry` is a list with commas: "failed" (all but excluded rows), "excluded" (by robots.txt,
+ * X-Robots-Tag or the opt-out list), "4xx", "5xx", or reasons of the ledger: "timeout", "dns",
+ * "http-429". Returns OK, NOTFOUND (the list, the opt-out file), USAGE (a retry that cannot be, a
+ * list that is no file), UNSUPPORTED (no libcurl), IO, LIMIT or NOMEM. */
+enum status fetch_create(struct fetch **out, const struct fetch_options *opt, struct error *err);
+void fetch_destroy(struct fetch *f); /* after pack_run; accepts NULL */
+
+/* After pack_run has returned OK: removes what is only needed to resume. Returns OK or IO. */
+enum status fetch_finish(struct fetch *f, struct error *err);
+
+struct fetch_stats {
+    uint64_t fetched, failed, excluded; /* rows, of this process */
+    uint64_t known;                     /* rows whose result the ledger had */
+    uint64_t attempts;                  /* requests for pictures */
+    uint64_t bytes;                     /* of bodies */
+    uint64_t hosts;                     /* with at least one request */
+    bool opened;                        /* the ledger was opened */
+    uint64_t selected;                  /* rows that `retry` chose, if it was */
+    uint32_t running;                   /* requests at this moment, queued ones included */
+    size_t reason_count;
+    struct fetch_reason {
+        char name[FETCH_REASON_BYTES];
+        uint64_t count;
+    } reasons[FETCH_MAX_REASONS]; /* of failed and excluded rows, most frequent first */
+};
+
+void fetch_stats(struct fetch *f, struct fetch_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,575 @@
+/*
+ * The fetch thread: reads the list ahead, asks robots.txt, requests pictures, spools them, and
+ * writes what became of each row to the ledger. Everything happens in callbacks of its struct http;
+ * only the ring of entries is shared with the source.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "formats/base/clock.h"
+#include "formats/image/image_codec.h"
+#include "net/retry.h"
+#include "pack/fetch/fetch_internal.h"
+
+enum {
+    WAIT_MS = 50,
+    ROWS_AT_A_TIME = 1024, /* read from the list between two looks at the network */
+    RETRY_BASE_MS = 500,
+    RETRY_MAX_MS = 30000,
+    LONGEST_RETRY_AFTER_MS = 60000, /* a server that asks for more is left to a later --retry */
+};
+
+/* ---- results -------------------------------------------------------------------------------- */
+
+/* The thread's first failure ends it. */
+static void fail(struct fetch *f, enum status s, const struct error *err) {
+    pthread_mutex_lock(&f->mutex);
+    if (f->status == STATUS_OK) {
+        f->status = s;
+        f->error = *err;
+    }
+    pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static void count_reason(struct fetch_stats *s, const char *name) {
+    size_t i = 0;
+    while (i < s->reason_count && strcmp(s->reasons[i].name, name) != 0) {
+        i++;
+    }
+    if (i == FETCH_MAX_REASONS) {
+        return;
+    }
+    if (i == s->reason_count) {
+        s->reasons[s->reason_count++] = (struct fetch_reason){.count = 0};
+        snprintf(s->reasons[i].name, sizeof(s->reasons[i].name), "%s", name);
+    }
+    s->reasons[i].count++;
+}
+
+/* The entry has its result. `is_known`: from the ledger. */
+static void end_entry(struct fetch_entry *e, bool is_known) {
+    struct fetch *f = e->fetch;
+    free(e->url);
+    e->url = NULL;
+    pthread_mutex_lock(&f->mutex);
+    if (!e->unusable) {
+        struct fetch_stats *s = &f->stats;
+        s->fetched += e->line.state == LEDGER_FETCHED;
+        s->failed += e->line.state == LEDGER_FAILED;
+        s->excluded += e->line.state == LEDGER_EXCLUDED;
+        s->known += is_known;
+        if (e->line.state != LEDGER_FETCHED) {
+            count_reason(s, e->line.reason);
+        }
+    }
+    atomic_store_explicit(&e->done, true, memory_order_relaxed); /* ordered by the mutex */
+    if (e->sequence == f->head) {
+        pthread_cond_signal(&f->changed);
+    }
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static void write_line(struct fetch_entry *e) {
+    struct error err = {0};
+    e->line.time_s = (uint64_t)time(NULL);
+    const enum status s = ledger_add(e->fetch->ledger, &e->line, &err);
+    if (s != STATUS_OK) {
+        fail(e->fetch, s, &err);
+    }
+    end_entry(e, false);
+}
+
+static void
+end_with(struct fetch_entry *e, enum ledger_state state, const char *reason, const char *detail) {
+    e->line.state = state;
+    snprintf(e->line.reason, sizeof(e->line.reason), "%s", reason);
+    snprintf(e->line.detail, sizeof(e->line.detail), "%.239s", detail);
+    write_line(e);
+}
+
+/* ---- a request ------------------------------------------------------------------------------ */
+
+static void begin_attempt(struct fetch_entry *e);
+
+static bool stop(struct fetch_entry *e, const char *reason) {
+    e->stopped = reason;
+    return false;
+}
+
+static bool on_head(void *cookie, const struct http_response *r) {
+    struct fetch_entry *e = cookie;
+    if (e->fetch->opt->robots && r->robots_noai) {
+        return stop(e, "noai");
+    }
+    return true;
+}
+
+static enum status open_spooled(struct fetch_entry *e, struct error *err) {
+    const struct file_system *fs = e->fetch->opt->fs;
+    char path[PATH_MAX_BYTES];
+    TRY(fetch_spool_path(e->fetch, path, e->sequence, err));
+    TRY(fs->open(fs->context, &e->file, path, FILE_REPLACE, err));
+    if (!e->hasher) {
+        TRY(hasher_create(&e->hasher, err));
+    }
+    hasher_reset(e->hasher);
+    return STATUS_OK;
+}
+
+static bool write_body(struct fetch_entry *e, const void *bytes, size_t size_bytes) {
+    const struct file_system *fs = e->fetch->opt->fs;
+    struct error err = {0};
+    e->status = e->file ? STATUS_OK : open_spooled(e, &err);
+    if (e->status == STATUS_OK) {
+        hasher_update(e->hasher, bytes, size_bytes);
+        e->status = fs->write(e->file, bytes, size_bytes, &err);
+    }
+    if (e->status != STATUS_OK) {
+        fail(e->fetch, e->status, &err);
+        return stop(e, "spool");
+    }
+    e->line.bytes += size_bytes;
+    return true;
+}
+
+/* A body that is no picture ends with its first bytes. */
+static bool on_body(void *cookie, const void *bytes, size_t size_bytes) {
+    struct fetch_entry *e = cookie;
+    if (e->first_count < FETCH_SNIFF_BYTES) {
+        const size_t room = FETCH_SNIFF_BYTES - e->first_count;
+        const size_t taken = size_bytes < room ? size_bytes : room;
+        memcpy(e->first_bytes + e->first_count, bytes, taken);
+        e->first_count += taken;
+        if (e->first_count == FETCH_SNIFF_BYTES &&
+            image_format_of(e->first_bytes, FETCH_SNIFF_BYTES) == IMAGE_FORMAT_UNKNOWN) {
+            return stop(e, "not-an-image");
+        }
+    }
+    return write_body(e, bytes, size_bytes);
+}
+
+static bool is_worth_retrying(const struct http_result *r) {
+    switch (r->outcome) {
+    case HTTP_DNS:
+    case HTTP_CONNECT:
+    case HTTP_TIMEOUT:
+    case HTTP_PARTIAL:
+        return true;
+    case HTTP_STATUS:
+        return r->response->status == 408 || r->response->status == 425 ||
+               r->response->status == 429 || r->response->status >= 500;
+    default:
+        return false;
+    }
+}
+
+/* Puts the entry among those that wait for another attempt. */
+static bool retry_later(struct fetch_entry *e, const struct http_result *r) {
+    struct fetch *f = e->fetch;
+    if (!is_worth_retrying(r) || e->line.attempts >= f->opt->attempts ||
+        r->response->retry_after_ms > LONGEST_RETRY_AFTER_MS) {
+        return false;
+    }
+    const int64_t delay_ms = retry_delay_ms(e->line.attempts, RETRY_BASE_MS, RETRY_MAX_MS,
+                                            r->response->retry_after_ms, e->line.row);
+    e->retry_ns = clock_now_ns() + delay_ms * 1000000;
+    e->next_waiting = f->waiting;
+    f->waiting = e;
+    return true;
+}
+
+/* Closes the spooled picture; keeps it only if it is whole. */
+static bool keep_spooled(struct fetch_entry *e, bool is_whole) {
+    const struct file_system *fs = e->fetch->opt->fs;
+    char path[PATH_MAX_BYTES];
+    if (!e->file) {
+        return false;
+    }
+    fs->close(e->file);
+    e->file = NULL;
+    if (!is_whole && fetch_spool_path(e->fetch, path, e->sequence, NULL) == STATUS_OK) {
+        (void)fs->remove(fs->context, path, NULL);
+    }
+    return is_whole;
+}
+
+static void end_stopped(struct fetch_entry *e) {
+    if (strcmp(e->stopped, "noai") == 0) {
+        end_with(e, LEDGER_EXCLUDED, "noai", "X-Robots-Tag forbids its use");
+    } else if (strcmp(e->stopped, "not-an-image") == 0) {
+        char detail[80];
+        snprintf(detail, sizeof(detail), "begins with '%.16s'", (const char *)e->first_bytes);
+        end_with(e, LEDGER_FAILED, "not-an-image", detail);
+    } else { /* the spool failed, and with it the run */
+        end_entry(e, false);
+    }
+}
+
+static void end_whole(struct fetch_entry *e) {
+    e->line.hash = hasher_value(e->hasher);
+    if (opt_out_has_picture(e->fetch->opt_out, e->line.hash)) {
+        char path[PATH_MAX_BYTES];
+        const struct file_system *fs = e->fetch->opt->fs;
+        if (fetch_spool_path(e->fetch, path, e->sequence, NULL) == STATUS_OK) {
+            (void)fs->remove(fs->context, path, NULL);
+        }
+        end_with(e, LEDGER_EXCLUDED, "opt-out", "the opt-out list has this picture");
+        return;
+    }
+    end_with(e, LEDGER_FETCHED, "", "");
+}
+
+static void on_done(void *cookie, const struct http_result *r) {
+    struct fetch_entry *e = cookie;
+    struct fetch *f = e->fetch;
+    const bool is_whole = keep_spooled(e, r->outcome == HTTP_OK);
+    e->line.http_status = (uint32_t)r->response->status;
+    e->line.elapsed_ms = (uint64_t)(r->elapsed_us / 1000);
+    snprintf(e->line.etag, sizeof(e->line.etag), "%s", r->response->etag);
+    pthread_mutex_lock(&f->mutex);
+    f->stats.bytes += r->body_bytes;
+    pthread_mutex_unlock(&f->mutex);
+    if (r->outcome == HTTP_CANCELLED) {
+        free(e->url);
+        e->url = NULL;
+    } else if (r->outcome == HTTP_OK && is_whole) {
+        end_whole(e);
+    } else if (r->outcome == HTTP_OK) {
+        end_with(e, LEDGER_FAILED, "empty", "the answer has no body");
+    } else if (r->outcome == HTTP_STOPPED) {
+        end_stopped(e);
+    } else if (!retry_later(e, r)) {
+        char reason[FETCH_REASON_BYTES];
+        snprintf(reason, sizeof(reason), "http-%d", r->response->status);
+        end_with(e, LEDGER_FAILED,
+                 r->outcome == HTTP_STATUS ? reason : http_outcome_name(r->outcome), r->message);
+    }
+}
+
+static void count_request(struct fetch *f, const struct url *u) {
+    const uint64_t host = hash64(u->host, strlen(u->host));
+    pthread_mutex_lock(&f->mutex);
+    f->stats.attempts++;
+    pthread_mutex_unlock(&f->mutex);
+    if (pack_map_get(f->hosts, host) == PACK_MAP_NONE &&
+        pack_map_put(f->hosts, host, 0, NULL) == STATUS_OK) {
+        pthread_mutex_lock(&f->mutex);
+        f->stats.hosts++;
+        pthread_mutex_unlock(&f->mutex);
+    }
+}
+
+static void request(struct fetch_entry *e, const struct url *u) {
+    struct fetch *f = e->fetch;
+    struct error err = {0};
+    e->line.attempts++;
+    e->line.bytes = 0;
+    e->first_count = 0;
+    e->stopped = NULL;
+    e->status = STATUS_OK;
+    const struct http_request r = {
+        .url = u->text,
+        .max_bytes = f->opt->max_bytes,
+        .compressed = true,
+        .cookie = e,
+        .on_head = on_head,
+        .on_body = on_body,
+        .on_done = on_done,
+    };
+    count_request(f, u);
+    const enum status s = http_start(f->http, &r, &err);
+    if (s == STATUS_NOMEM) {
+        fail(f, s, &err);
+    } else if (s != STATUS_OK) {
+        end_with(e, LEDGER_FAILED, "bad-url", err.text);
+    }
+}
+
+/* Asks robots.txt first, once for each row. */
+static void begin_allowed(struct fetch_entry *e, const struct url *u) {
+    struct fetch *f = e->fetch;
+    struct error err = {0};
+    enum sites_answer answer = SITES_ALLOWED;
+    if (f->opt->robots && !e->robots_asked) {
+        const enum status s = sites_ask(f->sites, &answer, u->origin, u->path, &e->waiter, &err);
+        if (s != STATUS_OK) {
+            fail(f, s, &err);
+            return;
+        }
+    }
+    switch (answer) {
+    case SITES_ALLOWED:
+        e->robots_asked = true;
+        request(e, u);
+        break;
+    case SITES_FORBIDDEN:
+        end_with(e, LEDGER_EXCLUDED, "robots", "the host's robots.txt forbids it");
+        break;
+    case SITES_UNREACHABLE:
+        end_with(e, LEDGER_FAILED, "robots-unreachable",
+                 "the host fails to answer for its robots.txt");
+        break;
+    case SITES_ASKED:
+        break;
+    }
+}
+
+static void begin_attempt(struct fetch_entry *e) {
+    struct url u;
+    struct error err = {0};
+    if (url_init(&u, e->url, NULL, &err) != STATUS_OK) {
+        end_with(e, LEDGER_FAILED, "bad-url", err.text);
+        return;
+    }
+    if (opt_out_has_url(e->fetch->opt_out, &u)) {
+        end_with(e, LEDGER_EXCLUDED, "opt-out", "the opt-out list has its host or URL");
+    } else {
+        begin_allowed(e, &u);
+    }
+    url_fini(&u);
+}
+
+static void on_site_ready(struct sites_waiter *w) {
+    begin_attempt((struct fetch_entry *)w);
+}
+
+/* ---- reading ahead -------------------------------------------------------------------------- */
+
+/* Whether the spooled picture is still what the ledger says. */
+static bool has_spooled(const struct fetch_entry *e) {
+    const struct file_system *fs = e->fetch->opt->fs;
+    struct byte_buffer picture = {0};
+    char path[PATH_MAX_BYTES];
+    bool exists = false;
+    if (fetch_spool_path(e->fetch, path, e->sequence, NULL) != STATUS_OK ||
+        fs->exists(fs->context, path, &exists, NULL) != STATUS_OK || !exists ||
+        file_read_all(fs, &picture, path, SOURCE_MAX_IMAGE_BYTES, NULL) != STATUS_OK) {
+        return false;
+    }
+    const bool same = picture.size_bytes == e->line.bytes &&
+                      hash64(picture.data, picture.size_bytes) == e->line.hash;
+    byte_buffer_fini(&picture);
+    return same;
+}
+
+/* Whether the ledger has the row's result, which is then the entry's. */
+static bool is_known(struct fetch_entry *e) {
+    const struct fetch *f = e->fetch;
+    const uint64_t at = f->known ? pack_map_get(f->known, e->line.row) : PACK_MAP_NONE;
+    if (at == PACK_MAP_NONE) {
+        return false;
+    }
+    const struct ledger_line empty = {.row = e->line.row};
+    e->line = f->known_lines[at];
+    if (e->line.state != LEDGER_FETCHED || has_spooled(e)) {
+        return true;
+    }
+    e->line = empty;
+    return false;
+}
+
+static void begin_entry(struct fetch *f, const struct source_row *row) {
+    struct fetch_entry *e = &f->entries[f->ahead_sequence % FETCH_WINDOW_ROWS];
+    struct hasher *hasher = e->hasher;
+    pthread_mutex_lock(&f->mutex); /* the source may be looking at `done` */
+    memset(e, 0, sizeof(*e));
+    pthread_mutex_unlock(&f->mutex);
+    e->hasher = hasher;
+    e->fetch = f;
+    e->sequence = f->ahead_sequence++;
+    e->line.row = row->row;
+    if (row->reason != REASON_NONE) {
+        e->unusable = true;
+        end_entry(e, false);
+        return;
+    }
+    if (is_known(e)) {
+        end_entry(e, true);
+        return;
+    }
+    e->url = strdup(row->path);
+    if (!e->url) {
+        struct error err = {0};
+        fail(f, error_set(&err, STATUS_NOMEM, "out of memory for a URL"), &err);
+        return;
+    }
+    begin_attempt(e);
+}
+
+static enum status read_ahead(struct fetch *f, struct error *err) {
+    pthread_mutex_lock(&f->mutex);
+    const uint64_t end = f->head + FETCH_WINDOW_ROWS;
+    pthread_mutex_unlock(&f->mutex);
+    for (int i = 0; i < ROWS_AT_A_TIME && f->ahead_sequence < end && !f->ahead_ended; i++) {
+        const enum status s = source_next(f->ahead, f->ahead_row, err);
+        if (s == STATUS_END) {
+            f->ahead_ended = true;
+            pthread_mutex_lock(&f->mutex);
+            pthread_cond_signal(&f->changed);
+            pthread_mutex_unlock(&f->mutex);
+        } else if (s != STATUS_OK) {
+            return s;
+        } else if (fetch_is_selected(f, f->ahead_row->row)) {
+            begin_entry(f, f->ahead_row);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Begins those attempts whose time has come. */
+static void begin_due(struct fetch *f) {
+    const int64_t now_ns = clock_now_ns();
+    struct fetch_entry *all = f->waiting;
+    f->waiting = NULL;
+    while (all) {
+        struct fetch_entry *e = all;
+        all = e->next_waiting;
+        if (e->retry_ns <= now_ns) {
+            begin_attempt(e);
+        } else {
+            e->next_waiting = f->waiting;
+            f->waiting = e;
+        }
+    }
+}
+
+static bool must_stop(struct fetch *f) {
+    pthread_mutex_lock(&f->mutex);
+    const bool must = f->stop || f->status != STATUS_OK;
+    f->stats.running = http_pending(f->http);
+    pthread_mutex_unlock(&f->mutex);
+    return must;
+}
+
+static void *fetch_main(void *cookie) {
+    struct fetch *f = cookie;
+    struct error err = {0};
+    while (!must_stop(f)) {
+        enum status s = read_ahead(f, &err);
+        if (s == STATUS_OK) {
+            begin_due(f);
+            s = http_run(f->http, WAIT_MS, &err);
+        }
+        if (s != STATUS_OK) {
+            fail(f, s, &err);
+        }
+    }
+    return NULL;
+}
+
+/* ---- for the source ------------------------------------------------------------------------- */
+
+static enum status create_http(struct fetch *f, struct error *err) {
+    const struct fetch_options *o = f->opt;
+    char agent[64];
+    struct http_options h;
+    http_options_default(&h);
+    h.max_connections = o->connections;
+    h.max_connections_per_host = o->connections_per_host;
+    h.requests_per_second_per_host = o->requests_per_second_per_host;
+    h.connect_timeout_ms = o->connect_timeout_ms;
+    h.first_byte_timeout_ms = o->first_byte_timeout_ms;
+    h.total_timeout_ms = o->total_timeout_ms;
+    h.max_redirects = o->max_redirects;
+    h.allow_private = o->allow_private;
+    h.ca_file = o->ca_file;
+    h.user_agent = o->user_agent;
+    TRY(http_create(&f->http, &h, err));
+    snprintf(agent, sizeof(agent), "%.*s", (int)strcspn(o->user_agent, "/ ("), o->user_agent);
+    return sites_create(&f->sites, f->http, agent, on_site_ready, err);
+}
+
+static enum status open_ahead(struct fetch *f, uint64_t rows, struct error *err) {
+    uint64_t skipped = 0;
+    TRY(fetch_open_list(&f->ahead, f, err));
+    f->ahead_row = malloc(sizeof(*f->ahead_row));
+    if (!f->ahead_row) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a row");
+    }
+    source_row_init(f->ahead_row);
+    const enum status s = source_skip(f->ahead, rows, &skipped, err);
+    f->ahead_ended = s == STATUS_END;
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+enum status fetch_start(struct fetch *f, uint64_t sequence, uint64_t rows, struct error *err) {
+    f->entries = calloc(FETCH_WINDOW_ROWS, sizeof(*f->entries));
+    if (!f->entries) {
+        return error_set(err, STATUS_NOMEM, "out of memory for rows");
+    }
+    f->ahead_sequence = f->first_sequence = f->head = sequence;
+    TRY(pack_map_create(&f->hosts, err));
+    TRY(create_http(f, err));
+    TRY(open_ahead(f, rows, err));
+    f->started = pthread_create(&f->thread, NULL, fetch_main, f) == 0;
+    return f->started ? STATUS_OK : error_set(err, STATUS_NOMEM, "cannot start a thread");
+}
+
+enum status fetch_take(struct fetch *f,
+                       struct ledger_line *line,
+                       bool *unusable,
+                       const struct source_options *how,
+                       struct error *err) {
+    struct fetch_entry *e = &f->entries[f->head % FETCH_WINDOW_ROWS];
+    enum status s = STATUS_OK;
+    pthread_mutex_lock(&f->mutex);
+    while (f->status == STATUS_OK && !atomic_load_explicit(&e->done, memory_order_relaxed)) {
+        if (how->stop && how->stop(how->stop_cookie)) {
+            s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+            break;
+        }
+        clock_wait_ms(&f->changed, &f->mutex, WAIT_MS);
+    }
+    if (s == STATUS_OK && f->status != STATUS_OK) {
+        s = f->status;
+        if (err) {
+            *err = f->error;
+        }
+    }
+    if (s == STATUS_OK) {
+        *line = e->line;
+        *unusable = e->unusable;
+        atomic_store_explicit(&e->done, false, memory_order_relaxed);
+        f->head++;
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return s;
+}
+
+void fetch_stop(struct fetch *f) {
+    if (f->started) {
+        pthread_mutex_lock(&f->mutex);
+        f->stop = true;
+        pthread_mutex_unlock(&f->mutex);
+        http_wake(f->http);
+        pthread_join(f->thread, NULL);
+        f->started = false;
+    }
+    http_destroy(f->http);
+    sites_destroy(f->sites);
+    f->http = NULL;
+    f->sites = NULL;
+    for (size_t i = 0; f->entries && i < FETCH_WINDOW_ROWS; i++) {
+        struct fetch_entry *e = &f->entries[i];
+        free(e->url);
+        if (e->file) {
+            f->opt->fs->close(e->file);
+        }
+        hasher_destroy(e->hasher);
+    }
+    free(f->entries);
+    f->entries = NULL;
+    source_close(f->ahead);
+    f->ahead = NULL;
+    if (f->ahead_row) {
+        source_row_fini(f->ahead_row);
+        free(f->ahead_row);
+        f->ahead_row = NULL;
+    }
+    pack_map_destroy(f->hosts);
+    f->hosts = NULL;
+}

@@ -1,0 +1,143 @@
+/*
+ * Entries are kept as hashes of their text, sorted: hosts and URLs of their normal forms, pictures
+ * as they are. That a URL has the hash of another is as unlikely as an error of the memory.
+ */
+#include "pack/fetch/opt_out_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/hash.h"
+
+enum { MAX_FILE_BYTES = 1 << 30, HASH_DIGITS = 16 };
+
+struct opt_out {
+    uint64_t *hashes; /* ascending */
+    size_t count, capacity;
+};
+
+static int compare(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool has(const struct opt_out *o, uint64_t hash) {
+    return o->count > 0 && bsearch(&hash, o->hashes, o->count, sizeof(hash), compare) != NULL;
+}
+
+static enum status add(struct opt_out *o, uint64_t hash, struct error *err) {
+    if (o->count == o->capacity) {
+        const size_t capacity = o->capacity > 0 ? 2 * o->capacity : 1024;
+        uint64_t *grown = realloc(o->hashes, capacity * sizeof(*grown));
+        if (!grown) {
+            return error_set(err, STATUS_NOMEM, "out of memory for the opt-out list");
+        }
+        o->hashes = grown;
+        o->capacity = capacity;
+    }
+    o->hashes[o->count++] = hash;
+    return STATUS_OK;
+}
+
+static bool is_hash(const char *text) {
+    return strlen(text) == HASH_DIGITS && strspn(text, "0123456789abcdefABCDEF") == HASH_DIGITS;
+}
+
+static enum status add_line(struct opt_out *o, const char *text, struct error *err) {
+    if (is_hash(text)) {
+        return add(o, strtoull(text, NULL, 16), err);
+    }
+    struct url u;
+    const bool is_url = strstr(text, "://") != NULL;
+    char host[URL_HOST_BYTES + 16];
+    if (!is_url && (strlen(text) >= URL_HOST_BYTES || strpbrk(text, "/@?# \t"))) {
+        return error_set(err, STATUS_CORRUPT, "'%.80s' is no host, URL or hash", text);
+    }
+    if (!is_url) {
+        strcpy(host, "http://");
+        strcat(host, text[0] == '.' ? text + 1 : text);
+    }
+    const enum status s = url_init(&u, is_url ? text : host, NULL, err);
+    if (s != STATUS_OK) {
+        return s == STATUS_INVALID || s == STATUS_LIMIT ? STATUS_CORRUPT : s;
+    }
+    const char *normal = is_url ? u.text : u.host;
+    const enum status added = add(o, hash64(normal, strlen(normal)), err);
+    url_fini(&u);
+    return added;
+}
+
+static enum status add_lines(struct opt_out *o, const char *path, char *text, struct error *err) {
+    size_t number = 0;
+    for (char *line = text; line;) {
+        char *end = strchr(line, '\n');
+        if (end) {
+            *end++ = '\0';
+        }
+        number++;
+        line += strspn(line, " \t");
+        line[strcspn(line, "\r")] = '\0';
+        for (size_t n = strlen(line); n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t'); n--) {
+            line[n - 1] = '\0';
+        }
+        struct error why = {0};
+        const enum status s =
+            line[0] != '\0' && line[0] != '#' ? add_line(o, line, &why) : STATUS_OK;
+        if (s != STATUS_OK) {
+            return error_set(err, s, "%.160s: line %zu: %.200s", path, number, why.text);
+        }
+        line = end;
+    }
+    return STATUS_OK;
+}
+
+enum status opt_out_open(struct opt_out **out,
+                         const struct file_system *fs,
+                         const char *path,
+                         struct error *err) {
+    struct byte_buffer text;
+    *out = NULL;
+    TRY(file_read_all(fs, &text, path, MAX_FILE_BYTES, err));
+    struct opt_out *o = calloc(1, sizeof(*o));
+    enum status s = o ? add_lines(o, path, (char *)text.data, err)
+                      : error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    byte_buffer_fini(&text);
+    if (s != STATUS_OK) {
+        opt_out_close(o);
+        return s;
+    }
+    if (o->count > 0) {
+        qsort(o->hashes, o->count, sizeof(*o->hashes), compare);
+    }
+    *out = o;
+    return STATUS_OK;
+}
+
+void opt_out_close(struct opt_out *o) {
+    if (o) {
+        free(o->hashes);
+        free(o);
+    }
+}
+
+bool opt_out_has_url(const struct opt_out *o, const struct url *u) {
+    if (!o) {
+        return false;
+    }
+    if (has(o, hash64(u->text, strlen(u->text)))) {
+        return true;
+    }
+    for (const char *host = u->host; host; host = strchr(host, '.')) {
+        host += host[0] == '.';
+        if (has(o, hash64(host, strlen(host)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool opt_out_has_picture(const struct opt_out *o, uint64_t hash) {
+    return o && has(o, hash);
+}

@@ -1,0 +1,102 @@
+#!/bin/bash
+# ccpack fetch against a server that goes wrong: every row is in a shard or in the ledger with its reason;
+# kills and resumes end with the same bytes; retries fill holes; robots.txt and opt-outs are obeyed.
+. "$SRC/tests/support/expect.sh"
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+
+"$TESTBIN/make_scenes" val 40 1 48 scenes.tar >/dev/null
+mkdir www && tar xf scenes.tar -C www
+printf 'User-agent: ccstream\nDisallow: /*row=7&x\n\nUser-agent: *\nDisallow: /\n' >www/robots.txt
+coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" www --seed 1; }
+read -r port <&"${SERVER[0]}"
+trap 'kill "$SERVER_PID" 2>/dev/null' EXIT
+python3 "$SRC/tests/net/fetch_list.py" www "$port" 300 0.3 >faults.txt
+fast="--allow-private --rate-per-host 0 --per-host 32 --attempts 1 --shard-samples 50 --resize short:32"
+
+# An undisturbed run.
+expect 0 "$BIN/ccpack" fetch --json -o whole $fast list.tsv
+has err.txt "rows rejected"
+bad=$(wc -l <faults.txt)
+[ "$(field out.txt fetched)" = $((300 - bad)) ] || fail "$(cat out.txt) with $bad bad rows"
+expect 0 "$BIN/ccdump" verify whole
+[ -z "$(ls whole/fetch/spool)" ] || fail "spooled pictures are left"
+lines whole/fetch/ledger.jsonl 300
+while read -r row reason; do
+    grep -q "\"row\":$row,\"state\":\"[a-z]*\",\"reason\":\"$reason\"" whole/fetch/ledger.jsonl ||
+        fail "row $row: not $reason but $(grep "\"row\":$row," whole/fetch/ledger.jsonl)"
+    has whole/rejects.jsonl "\"row\":$row,"
+done <faults.txt
+expect 0 "$BIN/ccdump" show whole --id 299
+has out.txt "caption 299"
+has out.txt "row=299"
+
+# Killed again and again, then resumed: the same bytes, and nothing that was done is requested again.
+python3 - "$port" <<'PYTHON'
+import sys, urllib.request
+urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/stats?reset").read()
+PYTHON
+for seconds in 0.05 0.1 0.15 0.2; do
+    timeout -s KILL "$seconds" "$BIN/ccpack" fetch -q -o killed --resume $fast -c 8 list.tsv || true
+done
+expect 0 "$BIN/ccpack" fetch -o killed --resume $fast -c 8 list.tsv
+for file in dataset.json rejects.jsonl shard-000000.tar.zst shard-000003.cci; do
+    cmp "whole/$file" "killed/$file" || fail "$file of a killed run differs"
+done
+python3 - "$port" <<'PYTHON' || fail "requests were repeated"
+import json, sys, urllib.request
+stats = json.load(urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/stats"))
+asked = {}
+for request in stats["last"]:
+    if "row=" in request["target"] and "fault" not in request["target"]:
+        asked[request["target"]] = asked.get(request["target"], 0) + 1
+again = sum(n - 1 for n in asked.values())
+print(again, "requests were repeated")
+sys.exit(again > 4 * 8)  # those that were running when it was killed
+PYTHON
+expect 0 "$BIN/ccpack" fetch -o killed --resume $fast list.tsv
+has err.txt "finished already"
+
+# A retry fills holes and changes no id.
+sed -e 's/&fault=[^&]*$//' list.tsv >cured.tsv
+grep -c 'http-404' faults.txt >count.txt
+expect 0 "$BIN/ccpack" fetch --json -o whole $fast --retry 4xx cured.tsv
+[ "$(field out.txt fetched)" = "$(cat count.txt)" ] || fail "$(cat out.txt): not all 404 were fetched"
+expect 0 "$BIN/ccdump" verify whole
+row=$(awk '$2 == "http-404" { print $1; exit }' faults.txt)
+expect 0 "$BIN/ccdump" show whole --id "$row"
+has out.txt "caption $row"
+expect 0 "$BIN/ccpack" fetch -o whole $fast --retry 4xx cured.tsv
+has err.txt "nothing to retry"
+timeout -s KILL 0.05 "$BIN/ccpack" fetch -q -o whole --resume $fast --retry failed cured.tsv || true
+expect 0 "$BIN/ccpack" fetch --json -o whole --resume $fast --retry failed cured.tsv
+expect 0 "$BIN/ccpack" fetch -o whole $fast --retry excluded,failed cured.tsv
+[ "$("$BIN/ccdump" info --json whole | sed 's/.*"samples":\([0-9]*\).*/\1/')" = 300 ] ||
+    fail "not all rows are there after retries"
+
+# Opt-outs by host, URL and hash; robots.txt; private addresses; a second picture with the same bytes.
+printf 'caption\turl\n' >small.tsv
+for row in 0 1 2 3 4 7; do
+    printf 'c %s\thttp://127.0.0.1:%s/%s?row=%s&x\n' "$row" "$port" "$(ls www | grep jpg | sed -n "$((row % 3 + 1))p")" "$row"
+done >>small.tsv
+printf 'c\thttp://localhost:%s/%s\n' "$port" "$(ls www | grep -m1 jpg)" >>small.tsv
+first=$(ls www | grep -m1 jpg)
+printf '# not these\nlocalhost\nhttp://127.0.0.1:%s/%s?row=0&x\n' "$port" "$first" >opt-out.txt
+expect 0 "$BIN/ccpack" fetch --json -o small --allow-private --rate-per-host 0 --opt-out opt-out.txt --dedup exact small.tsv
+has out.txt '"reasons":{"opt-out":2,"robots":1}'
+has err.txt "1 duplicate"
+hash=$(sed -n 's/.*"row":1,.*"xxh64":"\([0-9a-f]*\)".*/\1/p' small/fetch/ledger.jsonl)
+echo "$hash" >>opt-out.txt
+expect 0 "$BIN/ccpack" fetch --json -o small --overwrite --allow-private --no-robots --opt-out opt-out.txt small.tsv
+has out.txt '"reasons":{"opt-out":5}'
+expect 65 "$BIN/ccpack" fetch -o public small.tsv
+has err.txt "7 refused"
+
+# Mistakes.
+expect 65 "$BIN/ccpack" -o files small.tsv
+has err.txt "ccpack fetch"
+expect 64 "$BIN/ccpack" fetch -o whole --retry tomorrow list.tsv
+expect 66 "$BIN/ccpack" fetch -o new none.tsv
+expect 73 "$BIN/ccpack" fetch -o whole list.tsv
+echo 'not a host or url /' >wrong.txt
+expect 65 "$BIN/ccpack" fetch -o new --opt-out wrong.txt list.tsv
+has err.txt "line 1"

@@ -1,0 +1,341 @@
+/*
+ * ccpack fetch: a list of URLs with captions becomes a dataset.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/clock.h"
+#include "pack/fetch/fetch.h"
+#include "pack/pack.h"
+#include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/path_kind.h"
+
+struct fetch_cli {
+    struct ccpack_shape shape; /* first: shared rows fill it */
+    const char *out;
+    bool resume;
+    const char *retry;
+    bool overwrite;
+    const char *columns;
+    const char *delimiter;
+    const char *caption_column;
+    const char *image_column;
+    uint64_t connections;
+    uint64_t per_host;
+    double rate_per_host;
+    uint64_t connect_timeout;
+    uint64_t first_byte_timeout;
+    uint64_t timeout;
+    uint64_t attempts;
+    uint64_t max_redirects;
+    uint64_t max_size;
+    const char *contact;
+    bool no_robots;
+    const char *opt_out;
+    bool allow_private;
+    const char *ca_file;
+    int dedup;
+};
+
+static const char *const dedup_names[] = {"none", "exact", NULL};
+
+#define FIELD(name) CLI_FIELD(struct fetch_cli, name)
+
+static const struct cli_option fetch_rows[] = {
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR", .required = true,
+     .help = "directory of the dataset"},
+    {"resume", 0, CLI_FLAG, FIELD(resume),
+     .help = "continue an interrupted or killed run with these options and this list; nothing that "
+             "is done is requested again. Begin one in an empty DIR"},
+    {"retry", 0, CLI_STRING, FIELD(retry), .metavar = "REASON,...",
+     .help = "request rows again that failed before: failed (all of them), excluded, 4xx, 5xx, "
+             "http-429, timeout, dns, ...; those that succeed are added to the dataset under "
+             "their ids"},
+    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+     .help = "replace the dataset in DIR and its ledger"},
+    {"columns", 0, CLI_STRING, FIELD(columns), .metavar = "NAME,...",
+     .help = "names of the columns of a list without header line; '_' for an unused one",
+     .group = "List"},
+    {"delimiter", 0, CLI_STRING, FIELD(delimiter), .metavar = "CHAR",
+     .help = "character between the cells: ',', ';', '|', 'tab' or another one; without it, by "
+             "content"},
+    {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
+     .help = "column with the captions, by name or number from 1"},
+    {"url-column", 0, CLI_STRING, FIELD(image_column), .metavar = "NAME",
+     .help = "the same for the URLs"},
+    {"connections", 'c', CLI_U64, FIELD(connections), .min = "1", .max = "4096",
+     .default_text = "256", .metavar = "N", .help = "requests at a time, to all hosts together",
+     .group = "Network"},
+    {"per-host", 0, CLI_U64, FIELD(per_host), .min = "1", .max = "4096", .default_text = "2",
+     .metavar = "N", .help = "requests at a time to one host"},
+    {"rate-per-host", 0, CLI_DOUBLE, FIELD(rate_per_host), .min = "0", .max = "100000",
+     .default_text = "5", .metavar = "X", .help = "requests a second to one host; 0: no limit"},
+    {"connect-timeout", 0, CLI_U64, FIELD(connect_timeout), .unit = CLI_UNIT_MS, .min = "1ms",
+     .max = "1h", .default_text = "10s", .metavar = "TIME", .help = "to find a host and connect"},
+    {"first-byte-timeout", 0, CLI_U64, FIELD(first_byte_timeout), .unit = CLI_UNIT_MS, .min = "1ms",
+     .max = "1h", .default_text = "20s", .metavar = "TIME",
+     .help = "from the beginning of a request to its first byte"},
+    {"timeout", 0, CLI_U64, FIELD(timeout), .unit = CLI_UNIT_MS, .min = "1ms", .max = "1h",
+     .default_text = "60s", .metavar = "TIME", .help = "for a request with its redirects"},
+    {"attempts", 0, CLI_U64, FIELD(attempts), .min = "1", .max = "20", .default_text = "3",
+     .metavar = "N",
+     .help = "for a row whose failure may pass (timeout, dns, connect, partial, 408, 429, 5xx), "
+             "with longer and longer waits between them"},
+    {"max-redirects", 0, CLI_U64, FIELD(max_redirects), .min = "0", .max = "20",
+     .default_text = "5", .metavar = "N", .help = "of a request"},
+    {"max-size", 0, CLI_U64, FIELD(max_size), .unit = CLI_UNIT_BYTES, .min = "1KiB", .max = "64MiB",
+     .default_text = "20MiB", .metavar = "SIZE",
+     .help = "of a picture; a request ends when it exceeds this"},
+    {"contact", 0, CLI_STRING, FIELD(contact), .metavar = "TEXT",
+     .help = "mail address or URL at which owners of hosts reach you; part of the user agent",
+     .group = "Manners"},
+    {"no-robots", 0, CLI_FLAG, FIELD(no_robots),
+     .help = "ignore robots.txt and X-Robots-Tag (noai, noimageai, noindex). By default both are "
+             "obeyed, and rows that they exclude are recorded"},
+    {"opt-out", 0, CLI_STRING, FIELD(opt_out), .metavar = "FILE",
+     .help = "hosts (with all below them), URLs and hashes of pictures (as in the ledger), one a "
+             "line, that are not fetched"},
+    {"allow-private", 0, CLI_FLAG, FIELD(allow_private),
+     .help = "also connect to private, loopback and link-local addresses; a list from elsewhere "
+             "could then read servers of your own network"},
+    {"ca-file", 0, CLI_STRING, FIELD(ca_file), .metavar = "FILE",
+     .help = "certificates to trust, in PEM, instead of the system's"},
+    {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
+     .metavar = "HOW",
+     .help = "exact: of pictures that arrive as the same bytes, pack the first one only; needs 24 "
+             "bytes of memory a picture",
+     .group = "Limits"},
+};
+
+static const struct cli_program fetch_program = {
+    .name = "ccpack fetch",
+    .purpose = "downloads the pictures of a list of URLs and packs them",
+    .usage = (const char *const[]){"[options] -o DIR LIST", NULL},
+    .examples =
+        (const char *const[]){
+            "ccpack fetch -o cc3m --resize short:256 --contact me@example.org cc3m.tsv",
+            "ccpack fetch -o cc3m --resize short:256 --contact me@example.org --resume cc3m.tsv",
+            "ccpack fetch -o cc3m --resize short:256 --retry timeout,5xx cc3m.tsv", NULL},
+    .notes =
+        (const char *const[]){
+            "LIST is a TSV or CSV with a column of URLs and one of captions, as CC3M and CC12M "
+            "are, or a text with a URL a line, whose samples have no captions. Columns: with a "
+            "header line by names such as 'url' and 'caption'; without one the column whose cells "
+            "are URLs, and the other one of two.",
+            "The id of a sample is its row in LIST, from 0. A row that fails leaves a hole, which "
+            "--retry can fill; no id ever changes.",
+            "DIR/fetch/ledger.jsonl records what became of every row: state, reason, HTTP status, "
+            "attempts, time, ETag, hash. Rows that were fetched and could not be used are in "
+            "DIR/rejects.jsonl, like those that failed.",
+            "Ctrl-C and kills lose nothing: --resume continues, and requests only what the ledger "
+            "does not have. Until a shard is complete its pictures wait in DIR/fetch/spool.",
+            "Only http and https; certificates are verified; proxies are those of https_proxy, "
+            "http_proxy and no_proxy. Names of files never come from servers.",
+            "Memory: that of ccpack, plus 32 MiB for rows ahead and about 100 KiB for each "
+            "connection.",
+            "pack/FETCH.md has all rules.", NULL},
+    CLI_OPTIONS(fetch_rows),
+    .shared = ccpack_shape_rows,
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+enum { PROGRESS_NS = 100000000 };
+
+/* What the callbacks of the run share. */
+struct fetch_run {
+    struct ccpack_run base;
+    struct fetch *fetch;
+    const char *retry;
+};
+
+static void to_fetch_options(struct fetch_options *out,
+                             char agent[256],
+                             const struct fetch_cli *o,
+                             const char *list) {
+    fetch_options_default(out);
+    snprintf(agent, 256, "ccstream/%s (ccpack fetch%s%.160s)", CCSTREAM_VERSION,
+             o->contact ? "; " : "", o->contact ? o->contact : "");
+    out->directory = o->out;
+    out->list = list;
+    out->connections = (uint32_t)o->connections;
+    out->connections_per_host = (uint32_t)o->per_host;
+    out->requests_per_second_per_host = o->rate_per_host;
+    out->connect_timeout_ms = (int64_t)o->connect_timeout;
+    out->first_byte_timeout_ms = (int64_t)o->first_byte_timeout;
+    out->total_timeout_ms = (int64_t)o->timeout;
+    out->attempts = (uint32_t)o->attempts;
+    out->max_redirects = (uint32_t)o->max_redirects;
+    out->max_bytes = o->max_size;
+    out->robots = !o->no_robots;
+    out->allow_private = o->allow_private;
+    out->opt_out = o->opt_out;
+    out->user_agent = agent;
+    out->ca_file = o->ca_file;
+    out->dedup = o->dedup != 0;
+    out->retry = o->retry;
+    out->resume = o->resume;
+    out->overwrite = o->overwrite;
+}
+
+static void show_progress(void *cookie, const struct pack_progress *p) {
+    struct fetch_run *r = cookie;
+    struct cli_progress *progress = &r->base.progress;
+    struct fetch_stats s;
+    char extra[160], hosts[CLI_TEXT_BYTES], bytes[CLI_TEXT_BYTES];
+    if (!progress->active || clock_now_ns() - progress->drawn_ns < PROGRESS_NS) {
+        return;
+    }
+    fetch_stats(r->fetch, &s);
+    const uint64_t tried = s.fetched + s.failed + s.excluded;
+    const double seconds = (double)(clock_now_ns() - r->base.started_ns) / 1e9;
+    snprintf(extra, sizeof(extra), "%.0f %%  %.0f %% fetched  %s hosts  %s/s",
+             p->done > 0 ? 100 * p->done : 0.0,
+             tried > 0 ? 100.0 * (double)s.fetched / (double)tried : 0.0,
+             cli_format_count(hosts, s.hosts),
+             cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)s.bytes / seconds) : 0));
+    progress->begun = p->resumed;
+    cli_progress_update(progress, p->samples,
+                        p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0, p->bytes,
+                        extra);
+}
+
+static void print_reasons(const struct fetch_stats *s, const char *directory) {
+    char n[CLI_TEXT_BYTES], failed[CLI_TEXT_BYTES], excluded[CLI_TEXT_BYTES];
+    const uint64_t tried = s->fetched + s->failed + s->excluded;
+    fprintf(stderr, "fetched %s of %s (%.1f %%)", cli_format_count(n, s->fetched),
+            cli_format_counted(failed, tried, "row"),
+            tried > 0 ? 100.0 * (double)s->fetched / (double)tried : 0.0);
+    if (s->known > 0) {
+        fprintf(stderr, ", %s of them before", cli_format_count(n, s->known));
+    }
+    fprintf(stderr, ", with %s to %s", cli_format_counted(n, s->attempts, "request"),
+            cli_format_counted(failed, s->hosts, "host"));
+    if (s->failed + s->excluded > 0) {
+        fprintf(stderr, "; %s failed, %s excluded, see %s/" FETCH_DIRECTORY "/ledger.jsonl:",
+                cli_format_count(failed, s->failed), cli_format_count(excluded, s->excluded),
+                directory);
+        for (size_t i = 0; i < s->reason_count; i++) {
+            fprintf(stderr, "%s %s %s", i > 0 ? "," : "", cli_format_count(n, s->reasons[i].count),
+                    s->reasons[i].name);
+        }
+    }
+    fputc('\n', stderr);
+}
+
+static enum status print_json(const struct pack_summary *s,
+                              const struct fetch_stats *f,
+                              double seconds,
+                              struct error *err) {
+    struct json_writer w;
+    cli_begin_json(&w);
+    ccpack_put_summary(&w, s, seconds);
+    json_open_object(&w, "fetch");
+    json_u64(&w, "fetched", f->fetched);
+    json_u64(&w, "failed", f->failed);
+    json_u64(&w, "excluded", f->excluded);
+    json_u64(&w, "known", f->known);
+    json_u64(&w, "requests", f->attempts);
+    json_u64(&w, "bytes", f->bytes);
+    json_u64(&w, "hosts", f->hosts);
+    json_open_object(&w, "reasons");
+    for (size_t i = 0; i < f->reason_count; i++) {
+        json_u64(&w, f->reasons[i].name, f->reasons[i].count);
+    }
+    json_close_object(&w);
+    json_close_object(&w);
+    return cli_end_json(&w, err);
+}
+
+static enum status to_options(struct pack_options *out,
+                              const struct fetch_cli *o,
+                              const struct cli_arguments *a,
+                              struct error *err) {
+    pack_options_default(out);
+    TRY(path_check_source(a->items[0], err));
+    TRY(path_check_out_folder(o->out, err));
+    out->directory = o->out;
+    out->sources = a->items;
+    out->source_count = a->count;
+    out->columns = o->columns;
+    out->delimiter = o->delimiter;
+    out->caption_column = o->caption_column;
+    out->image_column = o->image_column;
+    out->ids = PACK_IDS_KEY;
+    out->resume = o->resume;
+    out->append = o->retry != NULL;
+    out->allow_repeat = out->append;
+    out->overwrite = o->overwrite;
+    out->max_bad = (struct pack_max_bad){.percent = 100};
+    out->interrupted = cli_interrupted_callback;
+    out->progress = show_progress;
+    if (o->retry && o->overwrite) {
+        return error_set(err, STATUS_USAGE, "--retry and --overwrite exclude each other");
+    }
+    return ccpack_take_shape(out, &o->shape, err);
+}
+
+/* The directory must exist, so that it is locked before the ledger is opened. *nothing: no row is
+ * to be tried again. */
+static enum status run(struct fetch_run *r,
+                       const struct pack_options *opt,
+                       struct pack_summary *summary,
+                       bool *nothing,
+                       struct error *err) {
+    struct fetch_stats stats;
+    TRY(opt->fs->make_directory(opt->fs->context, opt->directory, err));
+    const enum status s = pack_run(opt, summary, err);
+    fetch_stats(r->fetch, &stats);
+    *nothing = s != STATUS_OK && r->retry && stats.opened && stats.selected == 0;
+    return s == STATUS_OK || *nothing ? fetch_finish(r->fetch, err) : s;
+}
+
+int ccpack_fetch_main(int argc, char **argv) {
+    struct fetch_cli o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&fetch_program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&fetch_program, s, &err);
+    }
+    struct pack_options opt;
+    struct fetch_options fetch;
+    struct pack_summary summary = {0};
+    struct fetch_stats stats = {0};
+    struct fetch_run r = {.fetch = NULL, .retry = o.retry};
+    char agent[256];
+    s = to_options(&opt, &o, &a, &err);
+    if (s == STATUS_OK) {
+        to_fetch_options(&fetch, agent, &o, a.items[0]);
+        s = fetch_create(&r.fetch, &fetch, &err);
+    }
+    if (s == STATUS_OK) {
+        opt.fetch = r.fetch;
+        opt.cookie = &r;
+        ccpack_begin(&r.base, "samples", o.shape.quiet);
+        bool nothing = false;
+        s = run(&r, &opt, &summary, &nothing, &err);
+        fetch_stats(r.fetch, &stats);
+        const double seconds = (double)(clock_now_ns() - r.base.started_ns) / 1e9;
+        const bool quiet = o.shape.quiet || nothing;
+        s = ccpack_end(&r.base, s, &summary, opt.directory, quiet, false, &err);
+        if (nothing && !o.shape.quiet) {
+            fprintf(stderr, "%s: no row failed for these reasons: nothing to retry\n",
+                    opt.directory);
+        }
+        if (!o.shape.quiet && stats.fetched + stats.failed + stats.excluded > 0) {
+            print_reasons(&stats, opt.directory);
+        }
+        s = s == STATUS_OK && o.shape.json ? print_json(&summary, &stats, seconds, &err) : s;
+    }
+    cli_arguments_fini(&a);
+    int code = cli_exit(&fetch_program, s, &err);
+    if (s != STATUS_OK && r.fetch) {
+        ccpack_print_remains(&summary, s, opt.directory);
+    }
+    fetch_destroy(r.fetch);
+    return code;
+}
