@@ -83,7 +83,9 @@ static void on_error(j_common_ptr cinfo) {
         break;
     case JERR_BAD_PRECISION:
     case JERR_SOF_UNSUPPORTED:
+#if JPEG_LIB_VERSION < 70 /* Ubuntu's libjpeg has the interface of version 8, without this one */
     case JERR_ARITH_NOTIMPL:
+#endif
     case JERR_CONVERSION_NOTIMPL:
     case JERR_NOTIMPL:
         s = STATUS_UNSUPPORTED;

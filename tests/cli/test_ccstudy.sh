@@ -154,7 +154,28 @@ for other in "--seed 1" "--batch 64" "--lr 0.01" "--hidden 16" "--dim 32" "--epo
     sed 's/.*"rows"//' out.txt | cmp -s - first.rows && fail "noise $other: the same numbers"
 done
 expect 0 "$BIN/ccstudy" noise --quick --epochs 2
-lines out.txt 16
+lines out.txt 17
+
+# ---- noise of labels: accuracy falls with the share for every loss; files of its own
+labels="--noise label --quick --json --held-out 700"
+expect 0 "$BIN/ccstudy" noise $labels -o studies
+cmp out.txt studies/noise-label.json || fail "--json is not what the file has"
+mv out.txt first.txt
+hasnt first.txt 'null'
+hasnt first.txt '"recall"'
+tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' -v untrained="$(field first.txt untrained)" '
+    { delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    "loss" in v { rows++
+        if (v["noise"] == 0) clean = v["accuracy"]
+        if (v["noise"] == 0 && clean < untrained + 5) { print; exit 1 }
+        if (v["noise"] == 0.8 && v["accuracy"] > clean - 5) { print; exit 1 } }
+    END { if (rows != 15 || untrained < 5) exit 1 }' || fail "rows of noise: $(cat first.txt)"
+[ "$(grep -o '<svg' studies/noise-label.html | wc -l)" = 2 ] || fail "figures of noise"
+hasnt studies/noise-label.html 'nan'
+expect 0 "$BIN/ccstudy" noise $labels
+cmp first.txt out.txt || fail "the same seed, other numbers"
+expect 64 "$BIN/ccstudy" noise --noise label --pairs 600
+has err.txt '--pairs has no effect'
 
 # ---- margin: without checkpoints, of towers trained here; classifiers fit, and k-variance ranks better than the margin alone
 expect 0 "$BIN/ccstudy" margin --quick --json -o studies

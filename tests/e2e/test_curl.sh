@@ -26,6 +26,20 @@ resumes whole 9
 if grep -Eq 'nan|inf|null' <(grep -o '"loss":[^,]*' whole/metrics.jsonl); then
     fail "metrics are not numbers"
 fi
+# Killed at some moment after its first checkpoint, and resumed.
+"$BIN/ccstream-train" -q --data train $options --batch 32 --epochs 4 --augment none --checkpoint-every 1 --out killed 2>err.txt &
+pid=$!
+until [ -e killed/last ]; do
+    kill -0 $pid 2>/dev/null || fail "the run ends without a checkpoint: $(cat err.txt)"
+    sleep 0.01
+done
+kill -KILL $pid 2>/dev/null || true
+wait $pid 2>/dev/null || true
+expect 0 "$BIN/ccstream-train" -q --resume killed
+cmp whole/last killed/last || fail "a run that was killed and resumed ends in other bytes"
+steps_of() { grep '"loss":' "$1/metrics.jsonl" | sed 's/,"pairs_per_s":.*//'; }
+cmp <(steps_of whole) <(steps_of killed) || fail "a run that was killed has other metrics"
+
 # The classes have multiples of 4 samples: every sample takes part in each epoch once.
 "$BIN/ccdump" state whole --json >state.json
 has state.json '"visits":{"ids":256,"visited":256,"min":4,"mean":4,"max":4,'
@@ -52,6 +66,12 @@ grep -q '"top1":' mean.json || fail "mean: $(cat mean.json)"
 expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch 32 --threads 1 --epochs 1 --steps 1 --out from-init
 grep -q '"task":"curl"' from-init/config.json || fail "--init does not know the task"
 
+# Exported, they are named as what they are.
+expect 0 "$BIN/ccstream-export" -q whole --format safetensors -o exported
+has exported/config.json '"raw_embeddings":true'
+expect 69 "$BIN/ccstream-export" -q whole --format open_clip -o exported
+has err.txt 'trained on images alone'
+
 # What cannot work.
 refused() { # refused WORDS OPTION...
     words=$1
@@ -71,4 +91,12 @@ refused 'does not work with --precision bf16' --data train --precision bf16
 refused 'does not work with several datasets' --data train --data pairs
 refused 'not for --task curl' --data train --val pairs
 refused 'does not work with --parity reference' --data train --parity reference
+refused '--loss clip: --task curl trains with the block loss' --data train --loss clip
+expect 64 "$BIN/ccstream-train" -q --resume whole --data few-packed --remap-state train
+has err.txt 'does not work with --remap-state'
+if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
+    . "$SRC/tests/support/mpirun.sh"
+    expect 64 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q $options --batch 32 --data train --out refused
+    has err.txt 'does not work with several ranks'
+fi
 refused 'does not work with --init-state' --data train --init whole --init-state

@@ -124,3 +124,7 @@ grep -q '^total ' plan.txt || fail "no memory plan: $(cat plan.txt)"
 for line in " 16           16" " 64           16" "256           16"; do
     grep -q "^ *$line " plan.txt || fail "no line '$line': $(cat plan.txt)"
 done
+
+# Exported with the head, whose output is divided by its length.
+expect 0 "$BIN/ccstream-export" -q sogclr-whole --format safetensors -o exported
+has exported/config.json '"raw_embeddings":false'

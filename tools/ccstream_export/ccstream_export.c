@@ -51,7 +51,9 @@ static const struct cli_program program = {
             "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
             "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
             "and tokenizer_config.json, a SentencePiece model tokenizer.model. Optimiser and state "
-            "of samples are not exported.",
+            "of samples are not exported. safetensors of a run on images alone: where config.json "
+            "has raw_embeddings true, embeddings are what the head gives (--task curl); else they "
+            "are divided by their length.",
             NULL},
     .list_heading = "Formats",
     .list = format_list,

@@ -179,6 +179,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     json_i64(&w, "embed_dim", m->embed_dim);
     if (m->hidden_dim > 0) {
         json_i64(&w, "hidden_dim", m->hidden_dim);
+        json_bool(&w, "raw_embeddings", m->raw);
         return export_json(job, NULL, "config.json", &w, err);
     }
     json_string(&w, "text_tower", m->text_tower);
@@ -213,8 +214,8 @@ static enum status
 check_texts(const struct model_config *m, const char *format, struct error *err) {
     return m->hidden_dim == 0 ? STATUS_OK
                               : error_set(err, STATUS_UNSUPPORTED,
-                                          "%s: the run was trained on two views of images and has "
-                                          "no tower for captions; --format timm exports its tower",
+                                          "%s: the run was trained on images alone and has no "
+                                          "tower for captions; --format timm exports its tower",
                                           format);
 }
 

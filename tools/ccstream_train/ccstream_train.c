@@ -574,7 +574,9 @@ static enum status train_with(struct launch *l,
         s = train_options_check_resumed(typed, &recorded, &o, err);
     }
     if (s == STATUS_OK) {
-        train_options_name_unread(typed, &o, l->first ? &l->log : NULL);
+        s = train_options_check_read(typed, &o, l->first ? &l->log : NULL, err);
+    }
+    if (s == STATUS_OK) {
         s = given->resume != NULL ? resume(l, &o, &recorded, err) : start_new(l, &o, err);
     }
     cli_arguments_fini(&all);

@@ -484,9 +484,16 @@ bool train_options_loss_reads(const struct train_options *o, enum loss_option op
            loss_reads(row, &loss, option);
 }
 
-void train_options_name_unread(const struct cli_arguments *given,
-                               const struct train_options *o,
-                               const struct log_sink *log) {
+enum status train_options_check_read(const struct cli_arguments *given,
+                                     const struct train_options *o,
+                                     const struct log_sink *log,
+                                     struct error *err) {
+    if (train_tasks_blocks(o) && cli_given(train_program(), given, "loss")) {
+        return error_set(
+            err, STATUS_USAGE,
+            "--loss %s: --task curl trains with the block loss alone, see --block-loss",
+            loss_names()[o->loss_index]);
+    }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const char *name = loss_option_rows[i].name;
         if (cli_given(train_program(), given, name) &&
@@ -502,10 +509,7 @@ void train_options_name_unread(const struct cli_arguments *given,
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --task curl", of_blocks[i]);
         }
     }
-    if (train_tasks_blocks(o) && cli_given(train_program(), given, "loss")) {
-        log_write(log, LOG_LEVEL_WARN,
-                  "--loss has no effect: --task curl has the block loss, see --block-loss");
-    }
+    return STATUS_OK;
 }
 
 /* ---- resuming ---- */

@@ -73,10 +73,12 @@ enum status train_options_apply(struct trainer_options *out,
 /* Whether the chosen loss reads the option. */
 bool train_options_loss_reads(const struct train_options *o, enum loss_option option);
 
-/* Warns of options on the command line that the chosen loss does not read. */
-void train_options_name_unread(const struct cli_arguments *given,
-                               const struct train_options *o,
-                               const struct log_sink *log);
+/* Warns of options on the command line that the chosen loss does not read. Returns OK, or USAGE for
+ * a loss beside a task that has its own. */
+enum status train_options_check_read(const struct cli_arguments *given,
+                                     const struct train_options *o,
+                                     const struct log_sink *log,
+                                     struct error *err);
 
 /* Checks the options beside --resume: each may be changed by a resumed run, or has the value that
  * the run has (`recorded`). Returns OK or USAGE with the reason. */

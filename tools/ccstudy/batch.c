@@ -3,7 +3,6 @@
  * and NUCLR, each tuned for itself, on frozen features with trained heads.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "formats/base/file_io.h"
 #include "formats/base/hash.h"
 #include "tools/ccstudy/batch_cells.h"
-#include "tools/ccstudy/batch_model.h"
+#include "tools/ccstudy/batch_options.h"
 #include "tools/ccstudy/batch_page.h"
 #include "tools/ccstudy/ccstudy_internal.h"
 #include "tools/ccstudy/study.h"
@@ -19,34 +18,14 @@
 
 struct options {
     struct study_options shared;
-    const char *features, *cells;
-    uint64_t pairs, held_out, epochs, hidden, dim, repeats;
-    double rate;
+    struct batch_options heads;
+    const char *cells;
 };
 
 static const struct cli_option rows[] = {
-    {"features", 'f', CLI_STRING, CLI_FIELD(struct options, features), .metavar = "PREFIX",
-     .help = "PREFIX.images.npy, PREFIX.texts.npy and PREFIX.owners.npy, as ccstream-eval embed "
-             "--texts writes them; PREFIX.features.npy in place of the first where it exists. "
-             "Without: drawn pairs"},
+    BATCH_OPTIONS(struct options, heads),
     {"cells", 0, CLI_STRING, CLI_FIELD(struct options, cells), .metavar = "FILE",
      .help = "trains nothing: table and page of runs made elsewhere, a line for each (see below)"},
-    {"pairs", 'n', CLI_U64, CLI_FIELD(struct options, pairs), .min = "512", .max = "1000000",
-     .default_text = "3072", .metavar = "N", .help = "drawn pairs"},
-    {"held-out", 0, CLI_U64, CLI_FIELD(struct options, held_out), .min = "10", .max = "100000",
-     .default_text = "500", .metavar = "N",
-     .help = "pairs that validate, and as many that test; the others train"},
-    {"epochs", 'e', CLI_U64, CLI_FIELD(struct options, epochs), .min = "2", .max = "10000",
-     .default_text = "30", .metavar = "N", .help = "of every run, whatever its batch"},
-    {"hidden", 0, CLI_U64, CLI_FIELD(struct options, hidden), .max = "4096", .default_text = "0",
-     .metavar = "N", .help = "units of a hidden layer of the heads; 0: linear heads"},
-    {"dim", 0, CLI_U64, CLI_FIELD(struct options, dim), .min = "2", .max = "1024",
-     .default_text = "64", .metavar = "N", .help = "of the shared space"},
-    {"lr", 0, CLI_DOUBLE, CLI_FIELD(struct options, rate), .min = "1e-6", .max = "1",
-     .default_text = "0.004", .metavar = "RATE",
-     .help = "learning rate at batch 128; it goes with the root of the batch"},
-    {"repeats", 'r', CLI_U64, CLI_FIELD(struct options, repeats), .min = "2", .max = "100",
-     .default_text = "5", .metavar = "N", .help = "seeds of each tuned setting"},
     STUDY_OPTIONS(struct options, shared),
 };
 
@@ -137,14 +116,14 @@ static enum status advance(void *cookie, double pairs, struct error *err) {
 /* One run, unless it is done. */
 static enum status
 run_cell(struct study_batch *s, const struct batch_cell *setting, struct error *err) {
-    const double pairs = (double)(s->o.epochs * (uint64_t)s->features.train_count);
+    const double pairs = (double)(s->o.heads.epochs * (uint64_t)s->features.train_count);
     if (batch_cells_find(&s->result.cells, setting) != NULL) {
         return advance(s, pairs, err);
     }
     struct batch_cell cell = *setting;
-    const struct batch_training how = {.epochs = s->o.epochs,
-                                       .hidden = (int64_t)s->o.hidden,
-                                       .dim = (int64_t)s->o.dim,
+    const struct batch_training how = {.epochs = s->o.heads.epochs,
+                                       .hidden = (int64_t)s->o.heads.hidden,
+                                       .dim = (int64_t)s->o.heads.dim,
                                        .seed = s->o.shared.seed * 1000 + cell.seed};
     TRY(batch_train_cell(&cell, &s->features, &how, s->dev, advance, s, err));
     TRY(batch_cells_add(&s->result.cells, &cell, err));
@@ -170,10 +149,10 @@ static enum status run_grid(struct study_batch *s, struct error *err) {
         for (int m = 0; m < BATCH_METHODS; m++) {
             struct batch_cell cell = {.method = (enum batch_method)m,
                                       .batch = (uint32_t)batch,
-                                      .rate = s->o.rate * sqrt(batch / BATCH_LARGEST)};
+                                      .rate = batch_options_rate(&s->o.heads, batch)};
             TRY(tune(s, cell, err));
             cell = *batch_cells_tuned(&s->result.cells, cell.method, cell.batch, 0.0);
-            for (uint64_t seed = 1; seed <= s->o.repeats; seed++) {
+            for (uint64_t seed = 1; seed <= s->o.heads.repeats; seed++) {
                 cell.seed = (uint32_t)seed;
                 TRY(run_cell(s, &cell, err));
             }
@@ -186,7 +165,7 @@ static double count_runs(const struct study_batch *s) {
     const struct grid *g = s->grid;
     double runs = 0.0;
     for (int m = 0; m < BATCH_METHODS; m++) {
-        runs += g->taus.count * gammas_of(g, m)->count + (double)s->o.repeats;
+        runs += g->taus.count * gammas_of(g, m)->count + (double)s->o.heads.repeats;
     }
     return runs * g->batches.count;
 }
@@ -209,9 +188,10 @@ static void describe(struct study_batch *s) {
                    "+%" PRId64 " to %" PRIu64 " with %" PRIu64
                    " hidden units, learning rate %g sqrt(batch / 128), seed %" PRIu64
                    "%s, features %016" PRIx64,
-                   o->features != NULL ? "given features" : "drawn pairs", f->train_count,
-                   f->held_out_count, o->epochs, f->image_width, f->text_width, o->dim, o->hidden,
-                   o->rate, o->shared.seed, o->shared.quick ? ", quick" : "", hash_features(f));
+                   o->heads.features != NULL ? "given features" : "drawn pairs", f->train_count,
+                   f->held_out_count, o->heads.epochs, f->image_width, f->text_width, o->heads.dim,
+                   o->heads.hidden, o->heads.rate, o->shared.seed, o->shared.quick ? ", quick" : "",
+                   hash_features(f));
 }
 
 /* Takes over the runs of a folder, if it has any. */
@@ -239,23 +219,17 @@ static enum status take_over(struct study_batch *s, struct error *err) {
 
 static enum status train_all(struct study_batch *s, struct error *err) {
     const struct options *o = &s->o;
-    TRY(batch_features_open(&s->features, o->features, (int64_t)o->pairs, (int64_t)o->held_out,
-                            o->shared.seed, err));
+    TRY(batch_features_open(&s->features, o->heads.features, (int64_t)o->heads.pairs,
+                            (int64_t)o->heads.held_out, o->shared.seed, err));
     describe(s);
     TRY(take_over(s, err));
     TRY(device_open(&s->dev, "cpu", 1, err));
-    study_begin(&s->progress, count_runs(s) * (double)o->epochs * (double)s->features.train_count,
+    study_begin(&s->progress,
+                count_runs(s) * (double)o->heads.epochs * (double)s->features.train_count,
                 o->shared.quiet);
     const enum status status = run_grid(s, err);
     study_end(&s->progress);
     return status;
-}
-
-static void shrink(struct options *o, const struct cli_arguments *a) {
-    o->pairs = cli_given(&program, a, "pairs") ? o->pairs : 640;
-    o->held_out = cli_given(&program, a, "held-out") ? o->held_out : 128;
-    o->epochs = cli_given(&program, a, "epochs") ? o->epochs : 6;
-    o->repeats = cli_given(&program, a, "repeats") ? o->repeats : 2;
 }
 
 static enum status run_study(struct study_batch *s, struct error *err) {
@@ -290,16 +264,14 @@ check_together(const struct options *o, const struct cli_arguments *a, struct er
                              training[i]);
         }
     }
-    return o->features != NULL && cli_given(&program, a, "pairs")
-               ? error_set(err, STATUS_USAGE, "--pairs has no effect: --features has its own")
-               : STATUS_OK;
+    return STATUS_OK;
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct study_batch s = {.o = *(const struct options *)options, .grid = &full_grid};
     TRY(check_together(&s.o, a, err));
+    TRY(batch_options_settle(&s.o.heads, s.o.shared.quick, &program, a, err));
     if (s.o.shared.quick) {
-        shrink(&s.o, a);
         s.grid = &quick_grid;
     }
     const enum status status = run_study(&s, err);

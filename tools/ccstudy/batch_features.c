@@ -24,6 +24,7 @@ void batch_features_fini(struct batch_features *f) {
     free(f->images);
     free(f->texts);
     free(f->owners);
+    free(f->labels);
     free(f->order);
     free(f->first_text);
     *f = (struct batch_features){0};
@@ -165,11 +166,10 @@ check(const struct batch_features *f, int64_t owners_count, const char *prefix, 
     return STATUS_OK;
 }
 
-static enum status read_all(struct batch_features *f, const char *prefix, struct error *err) {
+/* The tower's output, or the embeddings. */
+static enum status read_images(struct batch_features *f, const char *prefix, struct error *err) {
     char path[PATH_MAX_BYTES];
-    bool towers = false; /* the tower's output beside the embeddings */
-    int64_t owners_count = 0;
-    int64_t none = 0;
+    bool towers = false;
     void *data = NULL;
     if (snprintf(path, sizeof path, "%s.features.npy", prefix) < (int)sizeof path) {
         TRY(file_posix()->exists(file_posix()->context, path, &towers, err));
@@ -177,6 +177,14 @@ static enum status read_all(struct batch_features *f, const char *prefix, struct
     TRY(read_one(&data, &f->images_count, &f->image_width, prefix, towers ? "features" : "images",
                  "<f4", err));
     f->images = data;
+    return STATUS_OK;
+}
+
+static enum status read_all(struct batch_features *f, const char *prefix, struct error *err) {
+    int64_t owners_count = 0;
+    int64_t none = 0;
+    void *data = NULL;
+    TRY(read_images(f, prefix, err));
     TRY(read_one(&data, &f->texts_count, &f->text_width, prefix, "texts", "<f4", err));
     f->texts = data;
     TRY(read_one(&data, &owners_count, &none, prefix, "owners", "<i4", err));
@@ -184,13 +192,48 @@ static enum status read_all(struct batch_features *f, const char *prefix, struct
     return check(f, owners_count, prefix, err);
 }
 
-enum status batch_features_read(struct batch_features *f, const char *prefix, struct error *err) {
+static enum status
+read_all_labelled(struct batch_features *f, const char *prefix, struct error *err) {
+    int64_t labels_count = 0;
+    int64_t none = 0;
+    void *data = NULL;
+    TRY(read_images(f, prefix, err));
+    TRY(read_one(&data, &labels_count, &none, prefix, "labels", "<i4", err));
+    f->labels = data;
+    bool sound = f->image_width >= 1 && labels_count == f->images_count &&
+                 finite_row(f->images, f->images_count * f->image_width);
+    for (int64_t i = 0; i < labels_count && sound; i++) {
+        sound = f->labels[i] >= 0 && f->labels[i] < BATCH_MAX_CLASSES;
+        f->classes = f->labels[i] >= f->classes ? f->labels[i] + 1 : f->classes;
+    }
+    return sound && f->classes >= 2
+               ? STATUS_OK
+               : error_set(err, STATUS_CORRUPT,
+                           "%s: finite features of images are needed, and for each a label of two "
+                           "to %d classes",
+                           prefix, (int)BATCH_MAX_CLASSES);
+}
+
+static enum status
+read_into(struct batch_features *f,
+          enum status (*read)(struct batch_features *f, const char *prefix, struct error *err),
+          const char *prefix,
+          struct error *err) {
     *f = (struct batch_features){0};
-    const enum status s = read_all(f, prefix, err);
+    const enum status s = read(f, prefix, err);
     if (s != STATUS_OK) {
         batch_features_fini(f);
     }
     return s;
+}
+
+enum status batch_features_read(struct batch_features *f, const char *prefix, struct error *err) {
+    return read_into(f, read_all, prefix, err);
+}
+
+enum status
+batch_features_read_labelled(struct batch_features *f, const char *prefix, struct error *err) {
+    return read_into(f, read_all_labelled, prefix, err);
 }
 
 /* ---- divided ---- */
@@ -270,7 +313,9 @@ enum status batch_features_divide(struct batch_features *f,
         f->first_text[f->owners[t] + 1] = t + 1;
     }
     standardise(f->images, f->images_count, f->image_width, f, NULL);
-    standardise(f->texts, f->texts_count, f->text_width, f, f->first_text);
+    if (f->labels == NULL) {
+        standardise(f->texts, f->texts_count, f->text_width, f, f->first_text);
+    }
     return STATUS_OK;
 }
 

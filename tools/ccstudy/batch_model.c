@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
+#include "tools/ccstudy/batch_labels.h"
 #include "train/eval/objective.h"
 #include "train/eval/retrieval.h"
 #include "train/optim/optimizer.h"
@@ -42,7 +43,8 @@ struct head {
 struct model {
     const struct batch_features *f;
     const struct batch_training *how;
-    int64_t *text_image; /* (train_count): the image whose texts each training image has */
+    int64_t *text_image; /* (train_count): the image whose texts each training image has; or */
+    struct batch_partners partners; /* of labelled images */
     struct device *dev;
     struct params *params;
     struct head heads[SIDES];
@@ -80,7 +82,12 @@ static enum status head_forward(struct model *m, struct head *h, int64_t rows, s
     return ops->l2_normalize(m->dev, &op, err);
 }
 
-static enum status head_backward(struct model *m, struct head *h, int64_t rows, struct error *err) {
+/* mode: of the gradients of its parameters. */
+static enum status head_backward(struct model *m,
+                                 struct head *h,
+                                 int64_t rows,
+                                 enum write_mode mode,
+                                 struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int64_t dim = h->width[h->layer_count];
     const struct l2_normalize_bwd norm = {.din = matrix(h->dat[h->layer_count], rows, dim),
@@ -95,6 +102,7 @@ static enum status head_backward(struct model *m, struct head *h, int64_t rows, 
                                 .dout = matrix(h->dat[k + 1], rows, h->width[k + 1]),
                                 .in = matrix(h->at[k], rows, h->width[k]),
                                 .weight = params_tensor(m->params, h->weight[k]),
+                                .param_mode = mode,
                                 .act = gelu ? ACTIVATION_GELU : ACTIVATION_NONE};
         if (k > 0) {
             op.din = matrix(h->dat[k], rows, h->width[k]);
@@ -142,13 +150,18 @@ static void fill_batch(struct model *m,
     const struct batch_features *f = m->f;
     for (uint32_t i = 0; i < batch; i++) {
         const uint64_t id = permutation_at(order, place + i);
-        const int64_t image = f->order[2 * f->held_out_count + (int64_t)id];
+        const int64_t *images = f->order + 2 * f->held_out_count;
+        m->ids[i] = id;
+        put_row(m->heads[0].at[0], f->images, images[id], i, f->image_width);
+        if (f->labels != NULL) {
+            const int64_t other = images[batch_partner(&m->partners, m->how->seed, epoch, id)];
+            put_row(m->heads[1].at[0], f->images, other, i, f->image_width);
+            continue;
+        }
         const int64_t owner = m->text_image[id];
         const int64_t first = f->first_text[owner];
         const uint64_t texts = (uint64_t)(f->first_text[owner + 1] - first);
         const int64_t text = first + (int64_t)((epoch + id) % texts);
-        m->ids[i] = id;
-        put_row(m->heads[0].at[0], f->images, image, i, f->image_width);
         put_row(m->heads[1].at[0], f->texts, text, i, f->text_width);
     }
 }
@@ -184,7 +197,8 @@ static enum status one_step(struct model *m,
     TRY(loss_step(m->loss, &in, &out, err));
     TRY(multiply(m, batch, true, err));
     for (int side = 0; side < SIDES; side++) {
-        TRY(head_backward(m, &m->heads[side], batch, err));
+        const bool again = side == 1 && m->f->labels != NULL; /* the head of the first side */
+        TRY(head_backward(m, &m->heads[side], batch, again ? WRITE_ADD : WRITE_SET, err));
     }
     *m->values = (struct step_values){.step = step, .lr = in.lr, .grad_scale = 1.0, .sound = 1};
     return optimizer_step(m->params, m->dev, m->values, &adamw, err);
@@ -293,6 +307,38 @@ fail:
     return s;
 }
 
+/* Labelled images: the accuracy of a classifier of their embeddings. */
+static enum status measure_labels(struct batch_outcome *out, struct model *m, struct error *err) {
+    const struct batch_features *f = m->f;
+    float *x = calloc((size_t)(f->images_count * m->how->dim), sizeof *x);
+    if (x == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %lld images",
+                         (long long)f->images_count);
+    }
+    enum status s = embed(x, m, 0, f->order, f->images_count, err);
+    if (s == STATUS_OK) {
+        s = batch_labels_probe(&out->validation_score, &out->test_score, f, x, m->how->dim, m->dev,
+                               m->how->seed, err);
+    }
+    free(x);
+    return s;
+}
+
+static enum status measure_all(struct batch_outcome *out,
+                               struct model *m,
+                               const struct batch_setting *setting,
+                               struct error *err) {
+    *out = (struct batch_outcome){0};
+    if (m->f->labels != NULL) {
+        return measure_labels(out, m, err);
+    }
+    TRY(measure(&out->test, m, m->f->order, err));
+    TRY(measure(&out->validation, m, m->f->order + m->f->held_out_count, err));
+    out->test_score = batch_recall_mean(&out->test);
+    out->validation_score = batch_recall_mean(&out->validation);
+    return measure_gcl(&out->gcl, m, setting->loss.tau, err);
+}
+
 /* ---- life ---- */
 
 static enum status
@@ -303,7 +349,13 @@ take(struct model *m, float **out, int64_t rows, int64_t columns, struct error *
     return STATUS_OK;
 }
 
-static enum status head_add(struct model *m, struct head *h, int64_t width, struct error *err) {
+/* shared: has the parameters of another head of these widths, which were added before; NULL: its
+ * own. */
+static enum status head_add(struct model *m,
+                            struct head *h,
+                            int64_t width,
+                            const struct head *shared,
+                            struct error *err) {
     int32_t n = 0;
     h->width[0] = width;
     if (m->how->hidden > 0) {
@@ -311,7 +363,11 @@ static enum status head_add(struct model *m, struct head *h, int64_t width, stru
     }
     h->width[++n] = m->how->dim;
     h->layer_count = n;
-    for (int32_t k = 0; k < n; k++) {
+    for (int32_t k = 0; k < n && shared != NULL; k++) {
+        h->weight[k] = shared->weight[k];
+        h->bias[k] = shared->bias[k];
+    }
+    for (int32_t k = 0; k < n && shared == NULL; k++) {
         const char *const names[MAX_LAYERS][2] = {{"0.weight", "0.bias"}, {"1.weight", "1.bias"}};
         const double scale = 1.0 / sqrt((double)h->width[k]);
         const struct param_spec weight = {.name = names[k][0],
@@ -339,7 +395,7 @@ static enum status head_add(struct model *m, struct head *h, int64_t width, stru
 }
 
 /* As the loader's: by (seed, id) alone. */
-static enum status draw_texts(struct model *m, double pair_noise, struct error *err) {
+static enum status draw_texts(struct model *m, double noise, struct error *err) {
     const uint64_t count = (uint64_t)m->f->train_count;
     const int64_t *images = m->f->order + 2 * m->f->held_out_count;
     m->text_image = calloc(count, sizeof *m->text_image);
@@ -351,7 +407,7 @@ static enum status draw_texts(struct model *m, double pair_noise, struct error *
         uint64_t from = id;
         struct rng r;
         rng_init(&r, m->how->seed, RNG_PAIR_NOISE, 0, id);
-        if (rng_uniform(&r) < pair_noise) {
+        if (rng_uniform(&r) < noise) {
             do {
                 from = rng_below(&r, (uint32_t)count);
             } while (from == id);
@@ -362,13 +418,16 @@ static enum status draw_texts(struct model *m, double pair_noise, struct error *
 }
 
 static enum status open(struct model *m, const struct batch_setting *s, struct error *err) {
+    const bool labelled = m->f->labels != NULL;
     void *values;
-    TRY(draw_texts(m, s->pair_noise, err));
+    TRY(labelled ? batch_partners_init(&m->partners, m->f, s->noise, m->how->seed, err)
+                 : draw_texts(m, s->noise, err));
     TRY(params_create(&m->params, err));
     TRY(params_set_prefix(m->params, "image.", err));
-    TRY(head_add(m, &m->heads[0], m->f->image_width, err));
+    TRY(head_add(m, &m->heads[0], m->f->image_width, NULL, err));
     TRY(params_set_prefix(m->params, "text.", err));
-    TRY(head_add(m, &m->heads[1], m->f->text_width, err));
+    TRY(labelled ? head_add(m, &m->heads[1], m->f->image_width, &m->heads[0], err)
+                 : head_add(m, &m->heads[1], m->f->text_width, NULL, err));
     TRY(params_alloc(m->params, m->dev, DTYPE_F32, true, err));
     TRY(params_init(m->params, m->how->seed, err));
     TRY(take(m, &m->similarity, BATCH_LARGEST, BATCH_LARGEST, err));
@@ -400,6 +459,7 @@ static void fini(struct model *m) {
     sample_state_destroy(m->state);
     params_destroy(m->params);
     free(m->text_image);
+    batch_partners_fini(&m->partners);
 }
 
 enum status batch_train(struct batch_outcome *out,
@@ -424,9 +484,7 @@ enum status batch_train(struct batch_outcome *out,
     enum status s;
     TRY_OR_FAIL(s, open(&m, setting, err));
     TRY_OR_FAIL(s, run_epochs(&m, setting->batch, &r, advance, cookie, err));
-    TRY_OR_FAIL(s, measure(&out->test, &m, f->order, err));
-    TRY_OR_FAIL(s, measure(&out->validation, &m, f->order + f->held_out_count, err));
-    s = measure_gcl(&out->gcl, &m, setting->loss.tau, err);
+    s = measure_all(out, &m, setting, err);
 fail:
     fini(&m);
     return s;

@@ -20,7 +20,8 @@
 
 enum {
     BATCH_LARGEST = 128, /* of the batches; training pairs are a multiple of it */
-    BATCH_MAX_WIDTH = 2048
+    BATCH_MAX_WIDTH = 2048,
+    BATCH_MAX_CLASSES = 4096
 };
 
 struct batch_features {
@@ -28,6 +29,10 @@ struct batch_features {
     float *texts;    /* (T, text_width) */
     int32_t *owners; /* (T), ascending: the image of each text; every image has one */
     int64_t images_count, texts_count, image_width, text_width;
+    /* Instead of texts: (I) of [0, classes). A pair is two images of one label, through one head;
+     * NULL: texts. */
+    int32_t *labels;
+    int32_t classes;
     /* How the images are divided, as rows of `images` in a drawn order: test, validation, then
      * training pairs, a multiple of BATCH_LARGEST. */
     int64_t *order;
@@ -45,6 +50,16 @@ batch_features_draw(struct batch_features *f, int64_t count, uint64_t seed, stru
  * PREFIX.texts.npy and PREFIX.owners.npy as `ccstream-eval embed --texts` writes them. Returns OK,
  * NOTFOUND, IO, NOMEM, LIMIT or CORRUPT. */
 enum status batch_features_read(struct batch_features *f, const char *prefix, struct error *err);
+
+/* Labelled images: the mixture of blocks_data_draw, 150 points of each of 20 classes. Returns OK or
+ * NOMEM. */
+enum status
+batch_features_draw_labelled(struct batch_features *f, uint64_t seed, struct error *err);
+
+/* Reads PREFIX.images.npy, or PREFIX.features.npy as above, and PREFIX.labels.npy. Returns as
+ * batch_features_read. */
+enum status
+batch_features_read_labelled(struct batch_features *f, const char *prefix, struct error *err);
 
 /* Divides the pairs. Over those of training every column is then shifted to mean 0, and each of
  * images and texts scaled to mean square 1. Returns OK, NOMEM or USAGE (too few pairs). */
@@ -72,15 +87,19 @@ struct batch_training {
 
 struct batch_setting {
     struct loss_options loss;
-    double zeta_lr;    /* peak rate; LOSS_AUTO: as far as on CC3M; 0: the loss has no zeta */
-    uint32_t batch;    /* [2, BATCH_LARGEST] */
-    double rate;       /* peak learning rate */
-    double pair_noise; /* [0, 1]: share of training images with the texts of another one */
+    double zeta_lr; /* peak rate; LOSS_AUTO: as far as on CC3M; 0: the loss has no zeta */
+    uint32_t batch; /* [2, BATCH_LARGEST] */
+    double rate;    /* peak learning rate */
+    double noise;   /* [0, 1]: share of training images with the texts of another one; labelled:
+                       with the label of another class */
 };
 
 struct batch_outcome {
     struct batch_recall validation, test;
     double gcl; /* the global loss at loss.tau over the training pairs as they belong together */
+    /* In percent: the mean recall; labelled, in the place of all that is above: the accuracy of a
+     * linear classifier of the embeddings, learned with right labels (batch_labels.h). */
+    double validation_score, test_score;
 };
 
 /* Trains heads with a caption of each image that changes from epoch to epoch, and measures them.

@@ -142,30 +142,8 @@ static enum status side_open(struct side *s,
     return STATUS_OK;
 }
 
-/* A classifier of `epochs` epochs, and its accuracy on the training images. */
-static enum status train_classifier(struct row *row,
-                                    float *weight,
-                                    float *bias,
-                                    struct device *dev,
-                                    const struct classify_set *train,
-                                    int32_t class_count,
-                                    const struct options *o,
-                                    struct error *err) {
-    struct probe_options how;
-    struct classify_result result = {0};
-    probe_options_default(&how);
-    how.epochs = row->epochs;
-    how.seed = o->shared.seed;
-    how.should_stop = cli_interrupted_callback;
-    TRY(probe_train(weight, bias, NULL, dev, train, class_count, &how, err));
-    TRY(classify_by_vectors(&result, dev, train, weight, bias, class_count, err));
-    row->train_accuracy = result.top1;
-    classify_result_fini(&result);
-    return STATUS_OK;
-}
-
-/* The shortest classifier that fits, of --epochs times a power of two. Each is trained anew: its
- * learning rate falls to 0 at its end. */
+/* The shortest classifier that fits the training images, of --epochs times a power of two. Each is
+ * trained anew: its learning rate falls to 0 at its end. */
 static enum status fit_classifier(struct row *row,
                                   float *weight,
                                   float *bias,
@@ -174,15 +152,23 @@ static enum status fit_classifier(struct row *row,
                                   int32_t class_count,
                                   const struct options *o,
                                   struct error *err) {
-    struct probe_options usual;
-    probe_options_default(&usual);
-    const uint64_t batch = (uint64_t)usual.batch_count;
+    struct probe_options how;
+    bool done = false;
+    probe_options_default(&how);
+    how.epochs = (int32_t)o->epochs;
+    how.seed = o->shared.seed;
+    how.should_stop = cli_interrupted_callback;
+    const uint64_t batch = (uint64_t)how.batch_count;
     const uint64_t steps_each = ((uint64_t)train->count + batch - 1) / batch;
-    row->epochs = (int32_t)o->epochs;
-    TRY(train_classifier(row, weight, bias, dev, train, class_count, o, err));
-    while (row->train_accuracy < o->fit && 2 * (uint64_t)row->epochs * steps_each <= o->steps) {
-        row->epochs *= 2;
-        TRY(train_classifier(row, weight, bias, dev, train, class_count, o, err));
+    while (!done) {
+        struct classify_result result = {0};
+        TRY(probe_train(weight, bias, NULL, dev, train, class_count, &how, err));
+        TRY(classify_by_vectors(&result, dev, train, weight, bias, class_count, err));
+        row->epochs = how.epochs;
+        row->train_accuracy = result.top1;
+        classify_result_fini(&result);
+        how.epochs *= 2;
+        done = row->train_accuracy >= o->fit || (uint64_t)how.epochs * steps_each > o->steps;
     }
     return STATUS_OK;
 }

@@ -1,12 +1,13 @@
 /*
  * ccstudy noise: whether RINCE is more robust than CLIP to pairs that do not belong together:
- * recall over the share of noisy pairs, each loss tuned for itself at each share.
+ * recall over the share of wrong pairs, or accuracy over the share of wrong labels that made the
+ * pairs, each loss tuned for itself at each share.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/ccstudy/batch_model.h"
+#include "tools/ccstudy/batch_options.h"
 #include "tools/ccstudy/ccstudy_internal.h"
 #include "tools/ccstudy/noise_page.h"
 #include "tools/ccstudy/study.h"
@@ -14,42 +15,33 @@
 
 struct options {
     struct study_options shared;
-    const char *features;
-    uint64_t pairs, held_out, epochs, hidden, dim, batch, repeats;
-    double rate;
+    struct batch_options heads;
+    uint64_t batch;
+    int noise;
 };
 
+enum { NOISE_PAIR, NOISE_LABEL };
+static const char *const noises[] = {[NOISE_PAIR] = "pair", [NOISE_LABEL] = "label", NULL};
+
 static const struct cli_option rows[] = {
-    {"features", 'f', CLI_STRING, CLI_FIELD(struct options, features), .metavar = "PREFIX",
-     .help = "PREFIX.images.npy, PREFIX.texts.npy and PREFIX.owners.npy, as ccstream-eval embed "
-             "--texts writes them; PREFIX.features.npy in place of the first where it exists. "
-             "Without: drawn pairs"},
-    {"pairs", 'n', CLI_U64, CLI_FIELD(struct options, pairs), .min = "512", .max = "1000000",
-     .default_text = "3072", .metavar = "N", .help = "drawn pairs"},
-    {"held-out", 0, CLI_U64, CLI_FIELD(struct options, held_out), .min = "10", .max = "100000",
-     .default_text = "500", .metavar = "N",
-     .help = "pairs that validate, and as many that test, all without noise; the others train"},
+    {"noise", 0, CLI_ENUM, CLI_FIELD(struct options, noise), .choices = noises,
+     .default_text = "pair", .metavar = "KIND",
+     .help = "what is wrong in a share of the training data: pair, the texts of an image; label, "
+             "of points, two of one label being a pair: drawn ones, or with --features those of "
+             "PREFIX.labels.npy in the place of texts and owners"},
+    BATCH_OPTIONS(struct options, heads),
     {"batch", 'b', CLI_U64, CLI_FIELD(struct options, batch), .min = "8", .max = "128",
      .default_text = "128", .metavar = "N", .help = "pairs per step"},
-    {"epochs", 'e', CLI_U64, CLI_FIELD(struct options, epochs), .min = "2", .max = "10000",
-     .default_text = "30", .metavar = "N", .help = "of every run"},
-    {"hidden", 0, CLI_U64, CLI_FIELD(struct options, hidden), .max = "4096", .default_text = "0",
-     .metavar = "N", .help = "units of a hidden layer of the heads; 0: linear heads"},
-    {"dim", 0, CLI_U64, CLI_FIELD(struct options, dim), .min = "2", .max = "1024",
-     .default_text = "64", .metavar = "N", .help = "of the shared space"},
-    {"lr", 0, CLI_DOUBLE, CLI_FIELD(struct options, rate), .min = "1e-6", .max = "1",
-     .default_text = "0.004", .metavar = "RATE", .help = "learning rate of every run"},
-    {"repeats", 'r', CLI_U64, CLI_FIELD(struct options, repeats), .min = "2", .max = "32",
-     .default_text = "5", .metavar = "N", .help = "seeds of each tuned setting"},
     STUDY_OPTIONS(struct options, shared),
 };
 
 static const struct cli_program program = {
     .name = "ccstudy noise",
-    .purpose = "recall over the share of wrong pairs: RINCE against CLIP",
+    .purpose = "recall or accuracy over the share of wrong pairs or labels: RINCE against CLIP",
     .usage = (const char *const[]){"[-o DIR] [options]", NULL},
     .examples =
         (const char *const[]){"ccstudy noise --quick -o studies",
+                              "ccstudy noise --noise label -o studies",
                               "ccstream-eval embed runs/a --data flickr --texts --features -o "
                               "flickr && ccstudy noise --features flickr -o studies",
                               NULL},
@@ -59,6 +51,13 @@ static const struct cli_program program = {
             "clip, and with rince at q 0.01, 0.1, 0.5 and 1. A share of the training images, 0 to "
             "0.8, has the texts of another image, as with ccstream-train --pair-noise. The claim: "
             "clip loses accuracy to such noise, and rince the less the larger q is.",
+            "--noise label, as in the thesis (section 5.3.1): a pair is two points of one label, "
+            "another one in every epoch, through one head. A share of the training points, by "
+            "(seed, point), has the label of another class, all of them as often; the thesis "
+            "exchanges similar classes, half as often. The number is the accuracy, on test points, "
+            "of a linear classifier of the embeddings that learned right labels. Drawn: a mixture "
+            "of 20 classes in 6 of 64 dimensions, 150 points of each. Files: noise-label.json and "
+            ".html.",
             "For each loss and share, the temperature (0.05 to 0.8) and rince's lambda (0.01, 0.1, "
             "0.4) are those whose mean of R@1, R@5 and R@10 on the validation pairs is highest, "
             "with one seed; --repeats other seeds of that setting, each with noise of its own, "
@@ -67,7 +66,10 @@ static const struct cli_program program = {
             "and R@10), r1, r5, r10, over_clip (the difference from clip's recall at the same "
             "noise with the same seed) and lost (recall without noise less recall, with the same "
             "seed), each with its standard error as NAME_se; the tuned tau and lambda (rince), and "
-            "validation, the recall that chose them. --quick: 640 drawn pairs, shares 0, 0.4 and "
+            "validation, the recall that chose them. label: accuracy in the place of recall and "
+            "r1 to r10. untrained: the same of heads as they are drawn, a mean over as many seeds; "
+            "noise counts where training gains over that. --quick: 640 drawn pairs, shares 0, 0.4 "
+            "and "
             "0.8, a small grid, 2 seeds.",
             NULL},
     CLI_OPTIONS(rows),
@@ -114,12 +116,14 @@ static enum status train(struct batch_outcome *out,
                          double lambda,
                          uint64_t seed,
                          struct error *err) {
-    const struct batch_training how = {.epochs = s->o.epochs,
-                                       .hidden = (int64_t)s->o.hidden,
-                                       .dim = (int64_t)s->o.dim,
+    const struct batch_training how = {.epochs = s->o.heads.epochs,
+                                       .hidden = (int64_t)s->o.heads.hidden,
+                                       .dim = (int64_t)s->o.heads.dim,
                                        .seed = s->o.shared.seed * 1000 + seed};
     struct batch_setting setting = {
-        .batch = (uint32_t)s->o.batch, .rate = s->o.rate, .pair_noise = row->noise};
+        .batch = (uint32_t)s->o.batch,
+        .rate = row->untrained ? 0.0 : batch_options_rate(&s->o.heads, (double)s->o.batch),
+        .noise = row->noise};
     loss_options_default(&setting.loss);
     setting.loss.name = row->q > 0.0 ? "rince" : "clip";
     setting.loss.tau = tau;
@@ -142,9 +146,8 @@ static enum status tune(struct study_noise *s, struct noise_row *row, struct err
         for (int l = 0; l < lambda_count(g, row); l++) {
             struct batch_outcome out;
             TRY(train(&out, s, row, g->taus.values[t], g->lambdas.values[l], 0, err));
-            const double recall = batch_recall_mean(&out.validation);
-            if (recall > row->validation) {
-                row->validation = recall;
+            if (out.validation_score > row->validation) {
+                row->validation = out.validation_score;
                 row->tau = g->taus.values[t];
                 row->lambda = g->lambdas.values[l];
             }
@@ -154,17 +157,20 @@ static enum status tune(struct study_noise *s, struct noise_row *row, struct err
 }
 
 static enum status run_row(struct study_noise *s, struct noise_row *row, struct error *err) {
-    TRY(tune(s, row, err));
+    if (!row->untrained) {
+        TRY(tune(s, row, err));
+    }
     for (size_t i = 0; i < s->result.seeds; i++) {
         struct batch_outcome out;
         TRY(train(&out, s, row, row->tau, row->lambda, i + 1, err));
+        row->scores[i] = out.test_score;
         row->test[i] = out.test;
     }
     return STATUS_OK;
 }
 
 static double count_runs(const struct study_noise *s) {
-    double runs = 0.0;
+    double runs = (double)s->result.seeds; /* untrained */
     for (size_t i = 0; i < s->result.row_count; i++) {
         runs += s->grid->taus.count * lambda_count(s->grid, &s->result.rows[i]) +
                 (double)s->result.seeds;
@@ -175,8 +181,10 @@ static double count_runs(const struct study_noise *s) {
 static void lay_out(struct study_noise *s) {
     static const double qs[] = {0.0, 0.01, 0.1, 0.5, 1.0}; /* 0: clip */
     struct noise_result *r = &s->result;
-    r->seeds = (size_t)s->o.repeats;
+    r->labelled = s->o.noise == NOISE_LABEL;
+    r->seeds = (size_t)s->o.heads.repeats;
     r->noise_count = (size_t)s->grid->noises.count;
+    r->untrained = (struct noise_row){.untrained = true, .tau = s->grid->taus.values[0]};
     for (size_t k = 0; k < CLI_COUNT(qs); k++) {
         for (size_t n = 0; n < r->noise_count; n++) {
             r->rows[r->row_count++] =
@@ -188,25 +196,43 @@ static void lay_out(struct study_noise *s) {
 static void describe(struct study_noise *s) {
     const struct options *o = &s->o;
     const struct batch_features *f = &s->features;
+    char widths[64];
+    (void)snprintf(widths, sizeof widths,
+                   f->labels != NULL ? "a head of %" PRId64 : "heads of %" PRId64 "+%" PRId64,
+                   f->image_width, f->text_width);
     (void)snprintf(s->result.settings, sizeof s->result.settings,
-                   "%s, %" PRId64 " pairs for training and %" PRId64
+                   "%s, %" PRId64 " %s for training and %" PRId64
                    " each for validation and test, batch %" PRIu64 ", %" PRIu64
-                   " epochs, heads of %" PRId64 "+%" PRId64 " to %" PRIu64 " with %" PRIu64
+                   " epochs, %s to %" PRIu64 " with %" PRIu64
                    " hidden units, learning rate %g, seed %" PRIu64,
-                   o->features != NULL ? "given features" : "drawn pairs", f->train_count,
-                   f->held_out_count, o->batch, o->epochs, f->image_width, f->text_width, o->dim,
-                   o->hidden, o->rate, o->shared.seed);
+                   o->heads.features != NULL ? "given features"
+                   : o->noise == NOISE_LABEL ? "drawn points"
+                                             : "drawn pairs",
+                   f->train_count, o->noise == NOISE_LABEL ? "points" : "pairs", f->held_out_count,
+                   o->batch, o->heads.epochs, widths, o->heads.dim, o->heads.hidden,
+                   batch_options_rate(&o->heads, (double)o->batch), o->shared.seed);
+}
+
+static enum status open_features(struct study_noise *s, struct error *err) {
+    const struct options *o = &s->o;
+    if (o->noise == NOISE_PAIR) {
+        return batch_features_open(&s->features, o->heads.features, (int64_t)o->heads.pairs,
+                                   (int64_t)o->heads.held_out, o->shared.seed, err);
+    }
+    TRY(o->heads.features != NULL
+            ? batch_features_read_labelled(&s->features, o->heads.features, err)
+            : batch_features_draw_labelled(&s->features, o->shared.seed, err));
+    return batch_features_divide(&s->features, (int64_t)o->heads.held_out, o->shared.seed, err);
 }
 
 static enum status train_all(struct study_noise *s, struct error *err) {
     const struct options *o = &s->o;
-    TRY(batch_features_open(&s->features, o->features, (int64_t)o->pairs, (int64_t)o->held_out,
-                            o->shared.seed, err));
+    TRY(open_features(s, err));
     describe(s);
     TRY(device_open(&s->dev, "cpu", 1, err));
-    const uint64_t steps = o->epochs * ((uint64_t)s->features.train_count / o->batch);
+    const uint64_t steps = o->heads.epochs * ((uint64_t)s->features.train_count / o->batch);
     study_begin(&s->progress, count_runs(s) * (double)(steps * o->batch), o->shared.quiet);
-    enum status status = STATUS_OK;
+    enum status status = run_row(s, &s->result.untrained, err);
     for (size_t i = 0; i < s->result.row_count && status == STATUS_OK; i++) {
         status = run_row(s, &s->result.rows[i], err);
     }
@@ -216,16 +242,11 @@ static enum status train_all(struct study_noise *s, struct error *err) {
 
 /* ---- life ---- */
 
-static void shrink(struct options *o, const struct cli_arguments *a) {
-    o->pairs = cli_given(&program, a, "pairs") ? o->pairs : 640;
-    o->held_out = cli_given(&program, a, "held-out") ? o->held_out : 128;
-    o->epochs = cli_given(&program, a, "epochs") ? o->epochs : 6;
-    o->repeats = cli_given(&program, a, "repeats") ? o->repeats : 2;
-}
-
 static enum status run_study(struct study_noise *s, struct error *err) {
-    const struct study study = {.name = "noise",
-                                .title = "Recall over the share of wrong pairs",
+    const struct study study = {.name = s->o.noise == NOISE_LABEL ? "noise-label" : "noise",
+                                .title = s->o.noise == NOISE_LABEL
+                                             ? "Accuracy over the share of wrong labels"
+                                             : "Recall over the share of wrong pairs",
                                 .options = &s->o,
                                 .shared = &s->o.shared,
                                 .result = &s->result,
@@ -246,14 +267,14 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     s->o = *(const struct options *)options;
     s->grid = s->o.shared.quick ? &quick_grid : &full_grid;
-    if (s->o.shared.quick) {
-        shrink(&s->o, a);
+    enum status status =
+        s->o.noise == NOISE_LABEL && cli_given(&program, a, "pairs")
+            ? error_set(err, STATUS_USAGE, "--pairs has no effect with --noise label")
+            : batch_options_settle(&s->o.heads, s->o.shared.quick, &program, a, err);
+    if (status == STATUS_OK) {
+        lay_out(s);
+        status = run_study(s, err);
     }
-    lay_out(s);
-    const enum status status =
-        s->o.features != NULL && cli_given(&program, a, "pairs")
-            ? error_set(err, STATUS_USAGE, "--pairs has no effect: --features has its own")
-            : run_study(s, err);
     device_close(s->dev);
     batch_features_fini(&s->features);
     free(s);

@@ -10,25 +10,33 @@
 
 /* ---- means ---- */
 
-enum kind { KIND_RECALL, KIND_OVER_CLIP, KIND_LOST };
+enum kind { KIND_SCORE, KIND_OVER_CLIP, KIND_LOST };
+
+static const char *score_name(const struct noise_result *r) {
+    return r->labelled ? "accuracy" : "recall";
+}
 
 /* Over the seeds of row i. Differences are of runs with the same seed. */
 static struct batch_mean mean_of(const struct noise_result *r, size_t i, enum kind kind) {
     const struct noise_row *row = &r->rows[i];
     const struct noise_row *clip = &r->rows[i % r->noise_count];
     const struct noise_row *clean = row - i % r->noise_count;
-    double values[NOISE_MAX_SEEDS];
+    double values[BATCH_MAX_SEEDS];
     for (size_t k = 0; k < r->seeds; k++) {
-        const double recall = batch_recall_mean(&row->test[k]);
-        values[k] = kind == KIND_RECALL      ? recall
-                    : kind == KIND_OVER_CLIP ? recall - batch_recall_mean(&clip->test[k])
-                                             : batch_recall_mean(&clean->test[k]) - recall;
+        const double score = row->scores[k];
+        values[k] = kind == KIND_SCORE       ? score
+                    : kind == KIND_OVER_CLIP ? score - clip->scores[k]
+                                             : clean->scores[k] - score;
     }
     return batch_mean_of(values, r->seeds);
 }
 
+static struct batch_mean untrained_mean(const struct noise_result *r) {
+    return batch_mean_of(r->untrained.scores, r->seeds);
+}
+
 static struct batch_mean mean_at(const struct noise_result *r, size_t i, int at) {
-    double values[NOISE_MAX_SEEDS];
+    double values[BATCH_MAX_SEEDS];
     for (size_t k = 0; k < r->seeds; k++) {
         values[k] = r->rows[i].test[k].at[at];
     }
@@ -53,6 +61,7 @@ void noise_write_json(struct json_writer *w, const void *result) {
     static const char *const keys[BATCH_RECALLS] = {"r1", "r5", "r10"};
     const struct noise_result *r = result;
     json_string(w, "settings", r->settings);
+    write_mean(w, "untrained", untrained_mean(r));
     json_open_array(w, "rows");
     for (size_t i = 0; i < r->row_count; i++) {
         const struct noise_row *row = &r->rows[i];
@@ -63,8 +72,8 @@ void noise_write_json(struct json_writer *w, const void *result) {
         }
         json_double(w, "noise", row->noise);
         json_u64(w, "seeds", r->seeds);
-        write_mean(w, "recall", mean_of(r, i, KIND_RECALL));
-        for (int k = 0; k < BATCH_RECALLS; k++) {
+        write_mean(w, score_name(r), mean_of(r, i, KIND_SCORE));
+        for (int k = 0; k < BATCH_RECALLS && !r->labelled; k++) {
             write_mean(w, keys[k], mean_at(r, i, k));
         }
         write_mean(w, "over_clip", mean_of(r, i, KIND_OVER_CLIP));
@@ -80,19 +89,25 @@ void noise_write_json(struct json_writer *w, const void *result) {
 }
 
 void noise_print_table(const struct noise_result *r) {
-    printf("%-15s %5s %16s %8s %8s %16s %16s %6s %6s\n", "loss", "noise", "recall", "R@1", "R@10",
-           "over clip", "lost to noise", "tau", "lambda");
+    printf("%-15s %5s %16s", "loss", "noise", score_name(r));
+    printf(r->labelled ? "" : " %8s %8s", "R@1", "R@10");
+    printf(" %16s %16s %6s %6s\n", "over clip", "lost to noise", "tau", "lambda");
     for (size_t i = 0; i < r->row_count; i++) {
         const struct noise_row *row = &r->rows[i];
-        const struct batch_mean recall = mean_of(r, i, KIND_RECALL);
+        const struct batch_mean score = mean_of(r, i, KIND_SCORE);
         const struct batch_mean over = mean_of(r, i, KIND_OVER_CLIP);
         const struct batch_mean lost = mean_of(r, i, KIND_LOST);
         char name[32];
-        printf("%-15s %5g %7.2f +- %5.2f %8.2f %8.2f %7.2f +- %5.2f %7.2f +- %5.2f %6g",
-               name_of(name, row), row->noise, recall.mean, recall.error, mean_at(r, i, 0).mean,
-               mean_at(r, i, 2).mean, over.mean, over.error, lost.mean, lost.error, row->tau);
+        printf("%-15s %5g %7.2f +- %5.2f", name_of(name, row), row->noise, score.mean, score.error);
+        if (!r->labelled) {
+            printf(" %8.2f %8.2f", mean_at(r, i, 0).mean, mean_at(r, i, 2).mean);
+        }
+        printf(" %7.2f +- %5.2f %7.2f +- %5.2f %6g", over.mean, over.error, lost.mean, lost.error,
+               row->tau);
         printf(row->q > 0.0 ? " %6g\n" : "\n", row->lambda);
     }
+    const struct batch_mean untrained = untrained_mean(r);
+    printf("%-15s %5s %7.2f +- %5.2f\n", "untrained", "", untrained.mean, untrained.error);
 }
 
 /* ---- the page ---- */
@@ -122,11 +137,13 @@ static void draw_lines(struct html_page *p,
                                           .error = error + first,
                                           .count = r->noise_count};
     }
-    chart_lines(p, &(struct chart){.title = title,
-                                   .x_label = "share of training pairs that are wrong",
-                                   .y_label = y_label,
-                                   .series = series,
-                                   .series_count = count});
+    chart_lines(p,
+                &(struct chart){.title = title,
+                                .x_label = r->labelled ? "share of training labels that are wrong"
+                                                       : "share of training pairs that are wrong",
+                                .y_label = y_label,
+                                .series = series,
+                                .series_count = count});
 }
 
 static void draw_mean(struct html_page *p, struct batch_mean m) {
@@ -135,18 +152,20 @@ static void draw_mean(struct html_page *p, struct batch_mean m) {
 
 static void draw_numbers(struct html_page *p, const struct noise_result *r) {
     html_markup(p,
-                "<h2>Numbers</h2><div class=\"scroll\"><table><caption>Recall on test pairs in "
-                "percent, means of both directions over %d seeds &plusmn; standard error; "
-                "recall: the mean of R@1, R@5 and R@10; over CLIP, lost to noise: of the same "
-                "seed</caption><tr><th>loss<th>noise<th>recall<th>R@1<th>R@5<th>R@10<th>over "
-                "CLIP<th>lost to noise<th>tau<th>lambda</tr>",
-                (int)r->seeds);
+                "<h2>Numbers</h2><div class=\"scroll\"><table><caption>%s over %d seeds &plusmn; "
+                "standard error; over CLIP, lost to noise: of the same "
+                "seed</caption><tr><th>loss<th>noise<th>%s<th>over CLIP<th>lost to "
+                "noise<th>tau<th>lambda</tr>",
+                r->labelled ? "Accuracy of a linear classifier on test points in percent, means"
+                            : "Recall on test pairs in percent, means of both directions and, as "
+                              "recall, of R@1, R@5 and R@10,",
+                (int)r->seeds, r->labelled ? "accuracy" : "recall<th>R@1<th>R@5<th>R@10");
     for (size_t i = 0; i < r->row_count; i++) {
         const struct noise_row *row = &r->rows[i];
         char name[32];
         html_markup(p, "<tr><td>%s<td>%g", name_of(name, row), row->noise);
-        draw_mean(p, mean_of(r, i, KIND_RECALL));
-        for (int k = 0; k < BATCH_RECALLS; k++) {
+        draw_mean(p, mean_of(r, i, KIND_SCORE));
+        for (int k = 0; k < BATCH_RECALLS && !r->labelled; k++) {
             html_markup(p, "<td>%.2f", mean_at(r, i, k).mean);
         }
         if (row->q > 0.0) {
@@ -190,15 +209,17 @@ static void draw_published(struct html_page *p) {
 static void draw_ends(struct html_page *p, const struct noise_result *r) {
     const size_t last = r->noise_count - 1;
     html_markup(p,
-                "<p>Measured here with a share of %g, recall in percent and how much of it was "
+                "<p>Measured here with a share of %g, %s in percent and how much of it was "
                 "lost to noise: ",
-                r->rows[last].noise);
+                r->rows[last].noise, score_name(r));
     for (size_t i = last; i < r->row_count; i += r->noise_count) {
         char name[32];
         html_markup(p, "%s%s: %.2f, %.2f lost", i > last ? "; " : "", name_of(name, &r->rows[i]),
-                    mean_of(r, i, KIND_RECALL).mean, mean_of(r, i, KIND_LOST).mean);
+                    mean_of(r, i, KIND_SCORE).mean, mean_of(r, i, KIND_LOST).mean);
     }
-    html_markup(p, ".</p>");
+    const struct batch_mean untrained = untrained_mean(r);
+    html_markup(p, ". Heads that are not trained: %.2f &plusmn; %.2f.</p>", untrained.mean,
+                untrained.error);
 }
 
 enum status
@@ -206,21 +227,30 @@ noise_draw_page(struct html_page *p, const void *result, const void *options, st
     const struct noise_result *r = result;
     (void)options;
     (void)err;
-    html_markup(p, "<p>The claim (Chuang et al., CVPR 2022; thesis, chapter 5): InfoNCE weighs "
-                   "pairs that do not match most and loses accuracy to wrong ones; RINCE, whose q "
-                   "leads from InfoNCE (q near 0) to a symmetric loss (q = 1), loses the less the "
-                   "larger q is.</p><p>Here a share of the training images has the texts of "
-                   "another image; validation and test pairs are right. Every loss has, at every "
-                   "share, its own temperature and lambda, tuned on validation pairs with one "
-                   "seed. The setting of all runs: ");
+    html_markup(p,
+                "<p>The claim (Chuang et al., CVPR 2022; thesis, chapter 5): InfoNCE weighs "
+                "pairs that do not match most and loses accuracy to wrong ones; RINCE, whose q "
+                "leads from InfoNCE (q near 0) to a symmetric loss (q = 1), loses the less the "
+                "larger q is.</p><p>%s Every loss has, at every share, its own temperature and "
+                "lambda, tuned on validation %s with one seed. The setting of all runs: ",
+                r->labelled ? "Here a share of the training points has the label of another class, "
+                              "and two points of one label are a pair; the classifier that judges "
+                              "the embeddings, and the points that it is tested on, have right "
+                              "labels."
+                            : "Here a share of the training images has the texts of another image; "
+                              "validation and test pairs are right.",
+                r->labelled ? "points" : "pairs");
     html_text(p, r->settings, strlen(r->settings));
     html_markup(p, ".</p>");
     draw_ends(p, r);
     html_markup(p, "<div class=\"wide\">");
-    draw_lines(p, r, KIND_RECALL, "Recall on test pairs over the share of wrong pairs",
-               "mean of R@1, R@5, R@10, %");
+    draw_lines(p, r, KIND_SCORE,
+               r->labelled ? "Accuracy on test points over the share of wrong labels"
+                           : "Recall on test pairs over the share of wrong pairs",
+               r->labelled ? "accuracy, %" : "mean of R@1, R@5, R@10, %");
     draw_lines(p, r, KIND_OVER_CLIP,
-               "How much more recall than CLIP with the same wrong pairs and seed",
+               r->labelled ? "How much more accuracy than CLIP with the same wrong labels and seed"
+                           : "How much more recall than CLIP with the same wrong pairs and seed",
                "difference, percentage points");
     html_markup(p, "</div>");
     draw_numbers(p, r);

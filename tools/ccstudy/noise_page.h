@@ -8,24 +8,28 @@
 #define TOOLS_CCSTUDY_NOISE_PAGE_H
 
 #include "formats/base/json_writer.h"
-#include "tools/ccstudy/batch_cells.h"
+#include "tools/ccstudy/batch_options.h"
 #include "tools/cli/html.h"
 
-enum { NOISE_MAX_NOISES = 6, NOISE_MAX_LOSSES = 5, NOISE_MAX_SEEDS = 32 };
+enum { NOISE_MAX_NOISES = 6, NOISE_MAX_LOSSES = 5 };
 
-/* A loss at a share of noisy pairs. */
+/* A loss at a share of wrong pairs or labels. */
 struct noise_row {
-    double q;     /* of rince; 0: clip */
-    double noise; /* [0, 1] */
+    bool untrained; /* heads as they are drawn */
+    double q;       /* of rince; 0: clip */
+    double noise;   /* [0, 1] */
     double tau, lambda;
-    double validation; /* the recall that chose tau and lambda */
-    struct batch_recall test[NOISE_MAX_SEEDS];
+    double validation;                         /* the score that chose tau and lambda */
+    double scores[BATCH_MAX_SEEDS];            /* recall, or labelled the accuracy */
+    struct batch_recall test[BATCH_MAX_SEEDS]; /* but labelled */
 };
 
 struct noise_result {
+    bool labelled; /* noise of labels, not of pairs */
     /* Ordered by q, then by noise: the first noise_count are clip's; noises begin with 0. */
     struct noise_row rows[NOISE_MAX_LOSSES * NOISE_MAX_NOISES];
     size_t row_count, noise_count, seeds;
+    struct noise_row untrained;
     char settings[BATCH_SETTINGS_BYTES];
 };
 

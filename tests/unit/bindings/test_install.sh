@@ -12,7 +12,9 @@ fi
 flags="-std=c11 -Wall -Wextra -pedantic -Werror"
 examples=$SRC/bindings/c/examples
 
-expect 0 "$CMAKE" --install "$(dirname "$BIN")" --prefix "$PWD/first" --component libccstream
+for component in libccstream libccstream-dev; do
+    expect 0 "$CMAKE" --install "$(dirname "$BIN")" --prefix "$PWD/first" --component $component
+done
 (cd first && find . -type f -o -type l) | sed 's|lib/[a-z0-9_]*-linux-[a-z]*/|lib/|; s|lib64/|lib/|' | sort >files.txt
 cat >expected.txt <<'END'
 ./include/ccstream.h

@@ -7,6 +7,7 @@
 #include "formats/base/file_io.h"
 #include "tests/support/test.h"
 #include "tools/ccstudy/batch_cells.h"
+#include "tools/ccstudy/batch_labels.h"
 #include "tools/ccstudy/batch_model.h"
 #include "tools/cli/npy.h"
 
@@ -216,7 +217,7 @@ static double train_noisy(const char *name, double noise) {
     struct batch_features f;
     double pairs = 0.0;
     struct batch_outcome out = {0};
-    struct batch_setting setting = {.batch = 128, .rate = 0.01, .pair_noise = noise};
+    struct batch_setting setting = {.batch = 128, .rate = 0.01, .noise = noise};
     const struct batch_training how = {.epochs = 12, .dim = 32, .seed = 1};
     loss_options_default(&setting.loss);
     setting.loss.name = name;
@@ -239,4 +240,104 @@ TEST(recall_falls_with_the_share_of_wrong_pairs_and_less_with_rince) {
     assert_true(clip[0] > clip[1] + 5.0 && clip[1] > clip[2] + 5.0);
     assert_true(clip[2] < 10.0); /* chance: 5 */
     assert_true(rince > clip[1]);
+}
+
+/* ---- wrong labels ---- */
+
+TEST(wrong_labels_go_by_seed_and_id_and_a_higher_share_keeps_those_of_a_lower) {
+    struct error err = {0};
+    struct batch_features f;
+    static const double shares[] = {0.0, 0.3, 0.6};
+    struct batch_partners p[3];
+    int64_t wrong[3] = {0};
+    assert_ok(batch_features_draw_labelled(&f, 1, &err), err);
+    assert_ok(batch_features_divide(&f, 500, 1, &err), err);
+    assert_int_equal(f.classes, 20);
+    for (int k = 0; k < 3; k++) {
+        assert_ok(batch_partners_init(&p[k], &f, shares[k], 7, &err), err);
+        for (int64_t id = 0; id < f.train_count; id++) {
+            const int32_t right = f.labels[f.order[1000 + id]];
+            assert_true(p[k].labels[id] >= 0 && p[k].labels[id] < 20);
+            wrong[k] += p[k].labels[id] != right ? 1 : 0;
+            if (k > 0 && p[k - 1].labels[id] != right) {
+                assert_int_equal(p[k].labels[id], p[k - 1].labels[id]);
+            }
+        }
+        /* four standard errors of a share of 1,920 points */
+        assert_true(fabs((double)wrong[k] / (double)f.train_count - shares[k]) < 0.045);
+    }
+    assert_int_equal(wrong[0], 0);
+    for (int k = 0; k < 3; k++) {
+        batch_partners_fini(&p[k]);
+    }
+    batch_features_fini(&f);
+}
+
+TEST(partners_have_the_label_and_change_from_epoch_to_epoch) {
+    struct error err = {0};
+    struct batch_features f;
+    struct batch_partners p;
+    uint64_t same = 0;
+    assert_ok(batch_features_draw_labelled(&f, 1, &err), err);
+    assert_ok(batch_features_divide(&f, 500, 1, &err), err);
+    assert_ok(batch_partners_init(&p, &f, 0.5, 1, &err), err);
+    for (uint64_t id = 0; id < (uint64_t)f.train_count; id++) {
+        const uint64_t a = batch_partner(&p, 1, 0, id);
+        const uint64_t b = batch_partner(&p, 1, 1, id);
+        assert_true(a != id && b != id);
+        assert_true(p.labels[a] == p.labels[id] && p.labels[b] == p.labels[id]);
+        assert_int_equal(batch_partner(&p, 1, 0, id), a);
+        same += a == b ? 1 : 0;
+    }
+    assert_true(same < (uint64_t)f.train_count / 20); /* of about 96 */
+    batch_partners_fini(&p);
+    batch_features_fini(&f);
+}
+
+TEST(labels_are_those_that_embed_writes) {
+    struct error err = {0};
+    struct batch_features f;
+    static const float images[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};
+    int32_t labels[4] = {2, 0, 2, 1};
+    const char *prefix = test_temp_path("l");
+    const char *path = test_temp_path("l.labels.npy");
+    assert_ok(npy_write(test_temp_path("l.images.npy"), "<f4", images, 4, 4, 2, &err), err);
+    assert_int_equal(batch_features_read_labelled(&f, prefix, &err), STATUS_NOTFOUND);
+    assert_ok(npy_write(path, "<i4", labels, 4, 4, 0, &err), err);
+    assert_ok(batch_features_read_labelled(&f, prefix, &err), err);
+    assert_true(f.classes == 3 && f.images_count == 4 && f.image_width == 2 && f.labels[3] == 1);
+    batch_features_fini(&f);
+    labels[1] = -1; /* no label */
+    assert_ok(npy_write(path, "<i4", labels, 4, 4, 0, &err), err);
+    assert_int_equal(batch_features_read_labelled(&f, prefix, &err), STATUS_CORRUPT);
+    assert_non_null(strstr(err.text, "a label of two to 4096 classes"));
+}
+
+static double train_labelled(double noise) {
+    struct error err = {0};
+    struct device *dev;
+    struct batch_features f;
+    double pairs = 0.0;
+    struct batch_outcome out = {0};
+    struct batch_setting setting = {.batch = 128, .rate = 0.004, .noise = noise};
+    const struct batch_training how = {.epochs = 6, .dim = 32, .seed = 1};
+    loss_options_default(&setting.loss);
+    setting.loss.name = "clip";
+    setting.loss.tau = 0.2;
+    assert_ok(device_open(&dev, "cpu", 1, &err), err);
+    assert_ok(batch_features_draw_labelled(&f, 1, &err), err);
+    assert_ok(batch_features_divide(&f, 500, 1, &err), err);
+    assert_ok(batch_train(&out, &setting, &f, &how, dev, nothing, &pairs, &err), err);
+    batch_features_fini(&f);
+    device_close(dev);
+    printf("label noise %g: validation %.2f, test %.2f\n", noise, out.validation_score,
+           out.test_score);
+    return out.test_score;
+}
+
+TEST(accuracy_with_right_labels_falls_with_the_share_of_wrong_ones) {
+    const double right = train_labelled(0.0);
+    const double half = train_labelled(0.5);
+    assert_true(right > 30.0 && half < right - 10.0); /* chance: 5 */
+    assert_true(train_labelled(0.95) < half); /* the right label is as rare as every wrong one */
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
+#include "kernels/device_stream.h"
 #include "tests/support/test.h"
 #include "train/run/trainer_internal.h"
 
@@ -88,4 +89,14 @@ TEST(logistic_step_is_the_loss_of_the_embeddings) {
 
 TEST(hinge_step_is_the_loss_of_the_embeddings) {
     check(BLOCK_HINGE);
+}
+
+TEST(a_device_with_a_stream_is_refused) {
+    struct error err = {0};
+    const struct ops ops = {.name = "streamed"};
+    const struct device_stream stream = {0};
+    struct device dev = {.ops = &ops, .stream = &stream};
+    struct trainer t = {.dev = &dev};
+    assert_int_equal(trainer_open_blocks(&t, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "not tested on device streamed; use --device cpu"));
 }

@@ -1,0 +1,50 @@
+# cmake --install BUILD, and the target `uninstall`. Everything is found from its own place, so that the prefix may be
+# moved; modules are in lib/ccstream, where formats/base/module_file.c looks for them beside bin.
+include(GNUInstallDirs)
+set(doc "${CMAKE_INSTALL_DATAROOTDIR}/doc/ccstream")
+
+# Man pages and completions are made by the programs that were built. DATE honours SOURCE_DATE_EPOCH.
+set(pages "${PROJECT_BINARY_DIR}/pages")
+string(TIMESTAMP date "%Y-%m-%d" UTC)
+set(programs ccpack ccdump ccstream-train ccstream-eval ccstream-export ccbench ccstudy)
+file(GLOB page_sources CONFIGURE_DEPENDS tools/cli/*.awk tools/cli/commands_of.sh)
+if(NOT CMAKE_CROSSCOMPILING)
+  add_custom_command(
+    OUTPUT "${pages}/complete"
+    COMMAND "${PROJECT_SOURCE_DIR}/tools/make-pages" "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" "${pages}"
+            "${PROJECT_VERSION}" "${date}"
+    COMMAND "${CMAKE_COMMAND}" -E touch "${pages}/complete"
+    DEPENDS ${programs} "${PROJECT_SOURCE_DIR}/tools/make-pages" ${page_sources}
+    COMMENT "Making man pages and completions"
+    VERBATIM)
+  add_custom_target(pages ALL DEPENDS "${pages}/complete")
+endif()
+
+install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT ccstream)
+foreach(kind IN ITEMS mpi cuda)
+  if(TARGET ccstream_${kind})
+    install(TARGETS ccstream_${kind} LIBRARY DESTINATION lib/ccstream COMPONENT ccstream-${kind})
+  endif()
+endforeach()
+
+# zsh of Debian reads site-functions in /usr/local, vendor-completions in /usr.
+set(zsh_folder site-functions)
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+  set(zsh_folder vendor-completions)
+endif()
+set(share "${CMAKE_INSTALL_DATAROOTDIR}")
+install(DIRECTORY "${pages}/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT ccstream)
+install(DIRECTORY "${pages}/bash/" DESTINATION "${share}/bash-completion/completions" COMPONENT ccstream)
+install(DIRECTORY "${pages}/zsh/" DESTINATION "${share}/zsh/${zsh_folder}" COMPONENT ccstream)
+install(DIRECTORY "${pages}/fish/" DESTINATION "${share}/fish/vendor_completions.d" COMPONENT ccstream)
+
+install(FILES README.md CHANGELOG.md LICENSE tools/OPTIONS.md formats/SHARD_FORMAT.md
+              formats/CHECKPOINT_FORMAT.md formats/TOKENS_FORMAT.md loader/ORDER.md
+        DESTINATION "${doc}" COMPONENT ccstream)
+install(DIRECTORY bindings/python/examples/ DESTINATION "${doc}/examples/python"
+        COMPONENT ccstream FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY bindings/c/examples/ DESTINATION "${doc}/examples/c" COMPONENT ccstream)
+
+add_custom_target(uninstall
+  COMMAND "${CMAKE_COMMAND}" -D "BUILD=${PROJECT_BINARY_DIR}" -P "${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake"
+  COMMENT "Removing what was installed" VERBATIM)
