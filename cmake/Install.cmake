@@ -41,6 +41,8 @@ install(DIRECTORY "${pages}/fish/" DESTINATION "${share}/fish/vendor_completions
 install(FILES README.md CHANGELOG.md LICENSE tools/OPTIONS.md formats/SHARD_FORMAT.md
               formats/CHECKPOINT_FORMAT.md formats/TOKENS_FORMAT.md loader/ORDER.md
         DESTINATION "${doc}" COMPONENT ccstream)
+install(DIRECTORY docs/ DESTINATION "${doc}/manual" COMPONENT ccstream
+        FILES_MATCHING PATTERN "*.md" PATTERN reference EXCLUDE)
 install(DIRECTORY bindings/python/examples/ DESTINATION "${doc}/examples/python"
         COMPONENT ccstream FILES_MATCHING PATTERN "*.py")
 install(DIRECTORY bindings/c/examples/ DESTINATION "${doc}/examples/c" COMPONENT ccstream)

@@ -45,7 +45,7 @@ if command -v mandoc >/dev/null; then
         mandoc -Tlint -W warning page.1 >lint.txt 2>&1 || fail "$page: $(cat lint.txt)"
     done
 fi
-for file in README.md CHANGELOG.md LICENSE SHARD_FORMAT.md examples/c/captions.c examples/python/train_nuclr.py; do
+for file in README.md CHANGELOG.md LICENSE SHARD_FORMAT.md manual/tutorial.md examples/c/captions.c examples/python/train_nuclr.py; do
     [ -s "$share/doc/ccstream/$file" ] || fail "no $file"
 done
 

@@ -48,7 +48,7 @@ done
 
 # The nearest by embedding are those of the embeddings, and the nearest by zeta differ least.
 "$BIN/ccstream-eval" embed -q whole --data a -o e >/dev/null
-python3 - why.json <<'PYTHON' || { code=$?; [ $code = 77 ] || fail "other neighbours than the embeddings"; }
+"$(for p in python3 /usr/bin/python3; do "$p" -c "import numpy" 2>/dev/null && echo "$p" && break; done || echo python3)" - why.json <<'PYTHON' || { code=$?; [ $code = 77 ] || fail "other neighbours than the embeddings"; }
 import json, sys
 try:
     import numpy

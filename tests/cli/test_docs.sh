@@ -1,0 +1,72 @@
+#!/bin/bash
+# The manual: its commands run, one page after the other in one folder, on rendered scenes in the place of the tutorial's
+# download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere.
+. "$SRC/tests/support/expect.sh"
+docs=$SRC/docs
+
+# What the tutorial's first commands leave: pairs, held-out pairs, and folders of classes.
+mkdir -p pairs held-out classes x
+"$TESTBIN/make_scenes" train 128 3 32 pairs/00000.tar
+"$TESTBIN/make_scenes" val 24 4 32 held-out/00000.tar
+tar -xf held-out/00000.tar -C x
+for text in x/*.txt; do
+    class=$(grep -oE 'square|circle|triangle|cross|star' "$text")
+    mkdir -p "classes/$class"
+    cp "${text%.txt}".[jp]*g "classes/$class/"
+done
+rm -r x
+mkdir few # 3 epochs: the pages' commands are for a person with minutes
+cat >few/ccstream-train <<SCRIPT
+#!/bin/sh
+case "\$*" in
+*--resume* | *--dry-run*) exec "$BIN/ccstream-train" "\$@" ;;
+*) exec "$BIN/ccstream-train" "\$@" --epochs 3 --zeta-freeze-epochs 1 ;;
+esac
+SCRIPT
+chmod +x few/ccstream-train
+export PATH="$PWD/few:$BIN:$PATH"
+for page in tutorial index coming-from runs formats troubleshooting python losses; do
+    bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
+    sed -i 's/--epochs 31/--epochs 7/' "$page.sh"
+    command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
+    bash -eux "$page.sh" >log.txt 2>&1 || fail "$page.md: $(tail -n 5 log.txt)"
+done
+[ -s found.html ] && [ -s why.html ] && [ -s popularity.html ] || fail "a page of the tutorial is missing"
+
+# A message of the table is in a source, as a string or in parts of one.
+find "$SRC"/{train,loader,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
+grep '^| `' "$docs/troubleshooting.md" | sed 's/^| `\([^`]*\)`.*/\1/' >messages.txt
+[ "$(wc -l <messages.txt)" -ge 8 ] || fail "few messages"
+while IFS= read -r message; do
+    has sources.txt "$message"
+done <messages.txt
+
+# Options in the columns that are ours.
+{
+    grep '^| `' "$docs/coming-from.md" | cut -d '|' -f 3
+    cat "$docs/losses.md"
+} | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u >options.txt
+while IFS= read -r option; do
+    has "$SRC/tools/OPTIONS.md" "$option"
+done <options.txt
+
+for page in "$docs"/*.md; do
+    grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//' | while IFS= read -r link; do
+        file=${link%%#*}
+        [ -e "$docs/${file:-$(basename "$page")}" ] || fail "$(basename "$page"): no $file"
+        case $link in
+        *'#'*) sed -n 's/^## //p' "$docs/${file:-$(basename "$page")}" | tr ' ' - | grep -qx -- "${link#*#}" || fail "$(basename "$page"): no heading $link" ;;
+        esac
+    done
+done
+
+# Python, where the package was built and some Python has NumPy: the first ids of its batch are those of ccdump order.
+package=$(dirname "$BIN")/python
+for python in python3 /usr/bin/python3; do
+    "$python" -c 'import numpy' 2>/dev/null && [ -e "$package/ccstream/_ccstream.abi3.so" ] || continue
+    sed -n '/^```python/,/^```$/p' "$docs/python.md" | sed '/^```/d' >page.py
+    expect 0 env PYTHONPATH="$package" "$python" page.py
+    sed 's/.*\[\(.*\)\]$/\1/; s/^ *//; s/ \+/ /g' out.txt >ids.txt
+    bash -eu python.sh | awk 'NR > 2 && NR < 6 { print $2 }' | paste -s -d ' ' | cmp - ids.txt || fail "other ids: $(cat out.txt)"
+    break
+done

@@ -1,0 +1,11 @@
+#!/bin/bash
+# Prints the commands of a page as one script: its blocks that begin with ```sh.
+#
+# Usage: tests/run_docs.sh PAGE [--without-data]
+#   --without-data    without the blocks ```sh data, which download
+#
+# A bare Debian with the packages, by hand: bash -eux <(tests/run_docs.sh docs/tutorial.md)
+set -eu
+awk -v without="${2:-}" '
+    /^```/ { inside = /^```sh/ && !(/ data$/ && without != ""); next }
+    inside' "$1"
