@@ -21,4 +21,4 @@ diff declared.txt mapped.txt || fail "declared in ccstream.h are not the functio
 readelf -d "$library" >dynamic.txt
 has dynamic.txt "soname: [libccstream.so.0]"
 ldd "$library" >needs.txt
-! grep -E 'dnnl|libgomp|mpi|cuda|nccl|not found' needs.txt || fail "the library needs them"
+! grep -E 'dnnl|libgomp|libmpi|libcu(da|blas|dnn)|nccl|not found' needs.txt || fail "the library needs them"
