@@ -166,10 +166,12 @@ static enum status collect(struct section_values *v,
 
 static enum status keep(char **field, struct span value, struct error *err) {
     if (*field == NULL && value.size_bytes > 0) {
-        *field = strndup(value.at, value.size_bytes);
+        *field = malloc(value.size_bytes + 1);
         if (*field == NULL) {
             return error_set(err, STATUS_NOMEM, "no memory for a profile of AWS");
         }
+        memcpy(*field, value.at, value.size_bytes);
+        (*field)[value.size_bytes] = '\0';
     }
     return STATUS_OK;
 }

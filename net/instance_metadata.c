@@ -73,10 +73,12 @@ enum status instance_metadata_parse(struct aws_profile *p,
                                     const char *text,
                                     size_t size_bytes,
                                     struct error *err) {
-    char *copy = strndup(text, size_bytes);
+    char *copy = malloc(size_bytes + 1);
     if (copy == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for the keys of this machine");
     }
+    memcpy(copy, text, size_bytes);
+    copy[size_bytes] = '\0';
     struct aws_profile keys = {.access_key = member(copy, "AccessKeyId"),
                                .secret_key = member(copy, "SecretAccessKey"),
                                .session_token = member(copy, "Token")};
