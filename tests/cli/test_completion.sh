@@ -7,6 +7,10 @@ command -v script >/dev/null || {
     echo "skipped: script, of util-linux, is not installed"
     exit 77
 }
+script -qec true /dev/null >script.txt 2>&1 || {
+    echo "skipped: $(tail -n 1 script.txt)"
+    exit 77
+}
 
 typed='ccdump fin\t--form\tpn\t --format=jp\t x\n'
 wanted='ran: find --format png --format=jpeg x'
