@@ -59,8 +59,9 @@ if(TARGET ccstream_cuda)
     "${about}\n.\nThis package has the module for NVIDIA GPUs. It needs NVIDIA's driver, cuBLAS and\ncuDNN, of which the program names what is missing.")
   set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_SHLIBDEPS OFF)
   set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_DEPENDS "ccstream (= ${PROJECT_VERSION}-1), libc6, libstdc++6")
-  set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_RECOMMENDS
-      "libcublas-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR}, libcudnn9-cuda-${CUDAToolkit_VERSION_MAJOR}")
+  get_property(cuda GLOBAL PROPERTY CCS_CUDA_VERSION) # names of NVIDIA's packages
+  string(REGEX REPLACE "^([0-9]+)\\.([0-9]+).*" "libcublas-\\1-\\2, libcudnn9-cuda-\\1" cuda "${cuda}")
+  set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_RECOMMENDS "${cuda}")
 endif()
 
 # Copyright and changelog as Debian's policy has them. The date honours SOURCE_DATE_EPOCH.
