@@ -274,7 +274,7 @@ static enum status place_sample(struct why *w, struct error *err) {
     if (s == STATUS_OK && sources_fingerprint(all) != p->fingerprint) {
         (void)snprintf(w->no_visits, sizeof w->no_visits,
                        "not computed: the data has changed since the checkpoint, and with it the "
-                       "order; a resumed run would first have to go on with it");
+                       "order");
     } else if (s == STATUS_OK) {
         w->steps_per_epoch = order_steps_per_epoch(r->order);
         w->steps_done = p->epoch * w->steps_per_epoch + p->batch;
