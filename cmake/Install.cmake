@@ -6,7 +6,7 @@ set(doc "${CMAKE_INSTALL_DATAROOTDIR}/doc/ccstream")
 # Man pages and completions are made by the programs that were built. DATE honours SOURCE_DATE_EPOCH.
 set(pages "${PROJECT_BINARY_DIR}/pages")
 string(TIMESTAMP date "%Y-%m-%d" UTC)
-set(programs ccpack ccdump ccstream-train ccstream-eval ccstream-export ccbench ccstudy)
+set(programs ccpack ccdump ccstream-train ccstream-eval ccstream-export ccstream-report ccbench ccstudy)
 file(GLOB page_sources CONFIGURE_DEPENDS tools/cli/*.awk tools/cli/commands_of.sh)
 if(NOT CMAKE_CROSSCOMPILING)
   add_custom_command(

@@ -145,6 +145,7 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     TRY(check_kinds(opt, err));
     enum status s = pack_plan_make(&plan, opt, opt->fetch ? fetch_open_source : source_open, err);
     out->unchanged = s != STATUS_OK;
+    plan.committed = opt->fetch ? fetch_committed : NULL;
     if (s == STATUS_OK) {
         s = plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)
                                               : pack_rows(&plan, out, err);

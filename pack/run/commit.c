@@ -11,7 +11,6 @@
 
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
-#include "pack/fetch/fetch_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
 #include "pack/run/identity_internal.h"
@@ -272,8 +271,8 @@ static enum status take_finished(struct pack_commit *c, struct error *err) {
     }
     TRY(s);
     c->pending_bytes = 0;
-    if (c->opt->fetch) {
-        fetch_committed(c->opt->fetch, c->handed_row);
+    if (c->plan->committed) {
+        c->plan->committed(c->opt->fetch, c->handed_row);
     }
     return count_shard(c, &shard, err);
 }

@@ -47,6 +47,8 @@ enum pack_start {
 struct pack_plan {
     const struct pack_options *opt;
     pack_open_source *open_source; /* NULL: the run has no sources */
+    /* Called when the rows before this one are in shards on the disk. NULL: not without a fetch. */
+    void (*committed)(struct fetch *f, uint64_t row);
     enum pack_start start;
     struct manifest manifest; /* with append the old dataset, then the shards of the journal */
     uint32_t old_shards;      /* shards of the old dataset */

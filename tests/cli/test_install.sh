@@ -14,7 +14,7 @@ expect 0 "$CMAKE" --install "$build" --prefix /opt/ccstream
 [ "$(ls stage)" = opt ] || fail "files outside of DESTDIR: $(ls stage)"
 cp -r stage/opt/ccstream "a folder"
 bin=$PWD/a\ folder/bin
-for program in ccpack ccdump ccstream-train ccstream-eval ccstream-export ccbench ccstudy; do
+for program in ccpack ccdump ccstream-train ccstream-eval ccstream-export ccstream-report ccbench ccstudy; do
     expect 0 env -i "$bin/$program" --version
     has out.txt "$program "
 done

@@ -16,6 +16,8 @@
 #include "formats/base/json_writer.h"
 #include "formats/dataset/manifest.h"
 #include "kernels/ops.h"
+#include "tools/ccstream_report/report_page.h"
+#include "tools/ccstream_train/launch_log.h"
 #include "tools/ccstream_train/live.h"
 #include "tools/ccstream_train/memory_plan.h"
 #include "tools/ccstream_train/presets.h"
@@ -28,6 +30,8 @@
 
 /* The ranks of this call. */
 struct launch {
+    int argc;
+    char **argv;
     struct comm *comm;
     struct log_sink log;  /* warnings; of other ranks than 0 after their number */
     bool first;           /* rank 0 */
@@ -307,7 +311,11 @@ static enum status open_run(struct trainer **out,
     if (s == STATUS_OK) {
         o->warmup_steps =
             t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->warmup_steps;
-        s = agree(l, l->first ? write_config(*out, t, o, err) : STATUS_OK, err);
+        s = l->first ? write_config(*out, t, o, err) : STATUS_OK;
+        if (s == STATUS_OK && l->first) {
+            s = launch_log_add(*out, t, l->argc, l->argv, err);
+        }
+        s = agree(l, s, err);
     }
     if (s != STATUS_OK) {
         trainer_destroy(*out);
@@ -385,6 +393,21 @@ static enum status check_start(const struct train_options *o,
                : STATUS_OK;
 }
 
+/* The page of the run, whatever its end was. It is no failure of the run if it cannot be written.
+ */
+static void write_report(const struct log_sink *log, const char *run) {
+    char path[PATH_MAX_BYTES];
+    struct run_log *r = NULL;
+    struct error err = {0};
+    enum status s = path_join(path, sizeof path, run, "report.html", &err);
+    s = s == STATUS_OK ? run_log_open(&r, run, &err) : s;
+    s = s == STATUS_OK ? report_page_write(path, &r, 1, &err) : s;
+    run_log_close(r);
+    if (s != STATUS_OK) {
+        log_write(log, LOG_LEVEL_WARN, "the report was not written: %s", err.text);
+    }
+}
+
 /* `recorded`: the options of the run that is resumed; NULL: a new run. */
 static enum status train_on(struct data_list *data,
                             struct launch *l,
@@ -447,6 +470,9 @@ static enum status train_on(struct data_list *data,
         l->failed_together = false;
     }
     trainer_destroy(trainer);
+    if (l->first) {
+        write_report(&l->log, run);
+    }
     return s;
 }
 
@@ -613,7 +639,7 @@ static int train_as_rank(const struct train_options *o,
                          char **argv) {
     char name[64];
     const struct log_sink plain = log_stderr(train_program()->name, LOG_LEVEL_WARN);
-    struct launch l = {.first = true};
+    struct launch l = {.argc = argc, .argv = argv, .first = true};
     struct comm_options how;
     struct error err = {0};
     int32_t rank;

@@ -21,7 +21,7 @@ enum {
 };
 
 /* Of the page's style, which has others in the dark. */
-static const char *const COLOURS[CHART_MAX_SERIES] = {"var(--c1)", "var(--c2)", "var(--c3)",
+static const char *const COLOURS[CHART_COLOURS] = {"var(--c1)", "var(--c2)", "var(--c3)",
                                                       "var(--c4)", "var(--c5)", "var(--c6)",
                                                       "var(--c7)", "var(--c8)"};
 
@@ -32,6 +32,10 @@ struct axis {
     int tick_count;
     double from, to; /* units of the figure */
 };
+
+static const char *colour_name(const struct chart_series *s, size_t k) {
+    return COLOURS[(s->colour > 0 ? s->colour - 1 : k) % CHART_COLOURS];
+}
 
 static bool usable(double value, bool is_log) {
     return isfinite(value) && (!is_log || value > 0.0);
@@ -123,10 +127,51 @@ static void begin_figure(struct html_page *p, const char *title, int height) {
     html_markup(p, "\" font-size=\"13\" fill=\"currentColor\">");
 }
 
-static void end_figure(struct html_page *p, const char *title) {
+static size_t row_count(const struct chart_series *s) {
+    return s->count < CHART_TABLE_ROWS ? s->count : CHART_TABLE_ROWS;
+}
+
+/* The point that row `row` shows: all of few, else spread evenly with the first and the last. */
+static size_t point_of(const struct chart_series *s, size_t row) {
+    return s->count <= CHART_TABLE_ROWS ? row : row * (s->count - 1) / (CHART_TABLE_ROWS - 1);
+}
+
+/* Two columns for each line: lines may have other points. */
+static void put_table(struct html_page *p, const struct chart *c) {
+    size_t rows = 0;
+    html_markup(p, "<details><summary>Numbers</summary><div class=\"scroll\"><table>\n<tr>");
+    for (size_t k = 0; k < c->series_count; k++) {
+        rows = row_count(&c->series[k]) > rows ? row_count(&c->series[k]) : rows;
+        html_markup(p, "<th>");
+        html_text(p, c->x_label, strlen(c->x_label));
+        html_markup(p, "</th><th>");
+        html_text(p, c->series[k].name, strlen(c->series[k].name));
+        html_markup(p, "</th>");
+    }
+    for (size_t row = 0; row < rows; row++) {
+        html_markup(p, "</tr>\n<tr>");
+        for (size_t k = 0; k < c->series_count; k++) {
+            const struct chart_series *s = &c->series[k];
+            if (row < row_count(s)) {
+                const size_t i = point_of(s, row);
+                html_markup(p, "<td>%.6g</td><td>%.6g</td>", s->x[i], s->y[i]);
+            } else {
+                html_markup(p, "<td></td><td></td>");
+            }
+        }
+    }
+    html_markup(p, "</tr>\n</table></div></details>");
+}
+
+/* table: whose numbers follow; NULL: none. */
+static void end_figure(struct html_page *p, const char *title, const struct chart *table) {
     html_markup(p, "</svg><figcaption>");
     html_text(p, title, strlen(title));
-    html_markup(p, "</figcaption></figure>\n");
+    html_markup(p, "</figcaption>");
+    if (table != NULL) {
+        put_table(p, table);
+    }
+    html_markup(p, "</figure>\n");
 }
 
 static void label_axes(struct html_page *p, const char *x, const char *y, double middle, int top) {
@@ -189,7 +234,7 @@ static void draw_point(struct html_page *p,
                        double y,
                        size_t k) {
     draw_mark(p, x, y, k);
-    html_markup(p, " fill=\"%s\"><title>", COLOURS[k]);
+    html_markup(p, " fill=\"%s\"><title>", colour_name(s, k));
     html_text(p, s->name, strlen(s->name));
     if (s->error != NULL) {
         html_markup(p, ": %.6g at %.6g, standard error %.2g", s->y[i], s->x[i], s->error[i]);
@@ -214,13 +259,60 @@ static void draw_error(struct html_page *p,
                 bottom);
 }
 
+static void draw_band(struct html_page *p,
+                      const struct chart_series *s,
+                      size_t k,
+                      const struct axis *x,
+                      const struct axis *y) {
+    bool begun = false;
+    html_markup(p, "<path fill=\"%s\" fill-opacity=\".18\" d=\"", colour_name(s, k));
+    for (size_t i = 0; i < s->count; i++) {
+        if (usable(s->x[i], x->is_log) && usable(s->high[i], y->is_log)) {
+            html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]),
+                        place(y, s->high[i]));
+            begun = true;
+        }
+    }
+    for (size_t i = s->count; i-- > 0 && begun;) {
+        if (usable(s->x[i], x->is_log) && usable(s->high[i], y->is_log)) {
+            const double low = usable(s->low[i], y->is_log) ? place(y, s->low[i]) : y->from;
+            html_markup(p, "L%.1f %.1f", place(x, s->x[i]), low);
+        }
+    }
+    html_markup(p, "\"/>");
+}
+
+/* What the script of chart_script reads: the numbers of every point of the path. */
+static void put_values(struct html_page *p,
+                       const struct chart_series *s,
+                       const struct axis *x,
+                       const struct axis *y) {
+    html_markup(p, " data-name=\"");
+    html_text(p, s->name, strlen(s->name));
+    html_markup(p, "\" data-values=\"");
+    for (size_t i = 0; i < s->count; i++) {
+        if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
+            html_markup(p, "%.6g,%.5g ", s->x[i], s->y[i]);
+        }
+    }
+    html_markup(p, "\"");
+}
+
 static void draw_series(struct html_page *p,
                         const struct chart_series *s,
                         size_t k,
                         const struct axis *x,
                         const struct axis *y) {
     bool begun = false;
-    html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"2\" d=\"", COLOURS[k]);
+    if (s->low != NULL) {
+        draw_band(p, s, k, x, y);
+    }
+    html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"2\"%s",
+                colour_name(s, k), s->dashed ? " stroke-dasharray=\"7 4\"" : "");
+    if (s->plain) {
+        put_values(p, s, x, y);
+    }
+    html_markup(p, " d=\"");
     for (size_t i = 0; i < s->count && !s->points; i++) {
         if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
             html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]), place(y, s->y[i]));
@@ -248,12 +340,13 @@ static void draw_legend(struct html_page *p, const struct chart *c) {
         if (!c->series[k].points) {
             html_markup(p,
                         "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
-                        "stroke-width=\"2\"/>",
-                        LEFT, LEFT + 32, y, y, COLOURS[k]);
+                        "stroke-width=\"2\"%s/>",
+                        LEFT, LEFT + 32, y, y, colour_name(&c->series[k], k),
+                        c->series[k].dashed ? " stroke-dasharray=\"7 4\"" : "");
         }
         if (!c->series[k].plain) {
             draw_mark(p, LEFT + 16, y, k);
-            html_markup(p, " fill=\"%s\"/>", COLOURS[k]);
+            html_markup(p, " fill=\"%s\"/>", colour_name(&c->series[k], k));
         }
         html_markup(p, "<text x=\"%d\" y=\"%.1f\">", LEFT + 40, y + 4.5);
         html_text(p, c->series[k].name, strlen(c->series[k].name));
@@ -261,8 +354,40 @@ static void draw_legend(struct html_page *p, const struct chart *c) {
     }
 }
 
+/* Moves a line to the nearest point of every path under the pointer, and names the values. */
+void chart_script(struct html_page *p) {
+    static const char script[] =
+        "<script>\n"
+        "for(const svg of document.querySelectorAll('.chart svg')){\n"
+        "const lines=[...svg.querySelectorAll('path[data-values]')].map(e=>({name:e.dataset.name,\n"
+        "at:e.getAttribute('d').slice(1).split('L').map(q=>+q.split(' ')[0]),\n"
+        "values:e.dataset.values.trim().split(' ').map(v=>v.split(','))}))\n"
+        ".filter(l=>l.values[0].length>1);\n"
+        "if(!lines.length)continue;\n"
+        "const cursor=document.createElementNS(svg.namespaceURI,'line');\n"
+        "cursor.setAttribute('class','cursor');svg.append(cursor);\n"
+        "const box=document.createElement('div');box.className='values';svg.after(box);\n"
+        "const h=svg.viewBox.baseVal.height,w=svg.viewBox.baseVal.width;\n"
+        "svg.addEventListener('pointermove',e=>{\n"
+        "const r=svg.getBoundingClientRect(),x=(e.clientX-r.left)*w/r.width;let best=null;\n"
+        "const near=lines.map(l=>l.at.reduce((n,v,i)=>Math.abs(v-x)<Math.abs(l.at[n]-x)?i:n,0));\n"
+        "lines.forEach((l,k)=>{const v=l.at[near[k]];\n"
+        "if(best===null||Math.abs(v-x)<Math.abs(best-x))best=v});\n"
+        "cursor.setAttribute('x1',best);cursor.setAttribute('x2',best);\n"
+        "cursor.setAttribute('y1',h-400+14);cursor.setAttribute('y2',h-52);\n"
+        "box.textContent=lines.map((l,k)=>l.name+': '+l.values[near[k]][1]+' at "
+        "'+l.values[near[k]][0])\n"
+        ".join('\\n');box.style.display='block';cursor.style.display='inline';\n"
+        "const left=e.clientX-r.left;box.style.left=(left<r.width/2?left+14:left-14-box.offsetWidth)"
+        "+'px';\n"
+        "box.style.top=(e.clientY-r.top+svg.offsetTop+14)+'px'});\n"
+        "svg.addEventListener('pointerleave',()=>{box.style.display=cursor.style.display='none'})}\n"
+        "</script>\n";
+    html_raw(p, script);
+}
+
 void chart_lines(struct html_page *p, const struct chart *c) {
-    const int top = LEGEND_LINE * (int)c->series_count;
+    const int top = c->no_legend ? 0 : LEGEND_LINE * (int)c->series_count;
     struct axis x = {.low = HUGE_VAL, .high = -HUGE_VAL, .is_log = c->log_x};
     struct axis y = {.low = HUGE_VAL, .high = -HUGE_VAL, .is_log = c->log_y};
     for (size_t k = 0; k < c->series_count; k++) {
@@ -274,6 +399,10 @@ void chart_lines(struct html_page *p, const struct chart *c) {
             widen(&y, s->y[i] + error);
             if (!c->log_y) {
                 widen(&y, s->y[i] - error);
+            }
+            if (s->low != NULL) {
+                widen(&y, s->low[i]);
+                widen(&y, s->high[i]);
             }
         }
     }
@@ -289,13 +418,15 @@ void chart_lines(struct html_page *p, const struct chart *c) {
     y.from = top + HEIGHT - BOTTOM;
     y.to = top + TOP;
     begin_figure(p, c->title, top + HEIGHT);
-    draw_legend(p, c);
+    if (!c->no_legend) {
+        draw_legend(p, c);
+    }
     draw_ticks(p, &x, &y, true);
     label_axes(p, c->x_label, c->y_label, (x.from + x.to) / 2, top);
     for (size_t k = 0; k < c->series_count; k++) {
         draw_series(p, &c->series[k], k, &x, &y);
     }
-    end_figure(p, c->title);
+    end_figure(p, c->title, c->table ? c : NULL);
 }
 
 /* ---- maps ---- */
@@ -350,5 +481,5 @@ void chart_map(struct html_page *p, const struct chart_map *m) {
     }
     html_markup(p, "<text x=\"%.1f\" y=\"%d\">%.3g</text><text x=\"%.1f\" y=\"%.1f\">%.3g</text>",
                 scale_x + 24.0, TOP + 12, m->high, scale_x + 24.0, TOP + height, m->low);
-    end_figure(p, m->title);
+    end_figure(p, m->title, NULL);
 }

@@ -1,7 +1,7 @@
 /*
  * chart: figures of an html page as SVG: lines with error bars over linear or logarithmic axes, and
  * a map of one number over a rectangle. They follow the page's colours, light and dark; every point
- * says its numbers when the pointer rests on it.
+ * says its numbers when the pointer rests on it, those of lines without marks by a script.
  *
  * Threading : as the page.
  * Ownership : everything is borrowed for the call.
@@ -14,7 +14,7 @@
 
 #include "tools/cli/html.h"
 
-enum { CHART_MAX_SERIES = 8 };
+enum { CHART_MAX_SERIES = 16, CHART_COLOURS = 8 };
 
 /* One line. Points that are not finite, or not above 0 on a logarithmic axis, are omitted. */
 struct chart_series {
@@ -22,8 +22,11 @@ struct chart_series {
     const double *x, *y; /* (count), x ascending */
     const double *error; /* (count): half the length of a bar around y; NULL: none */
     size_t count;
-    bool plain;  /* a line without marks, for many points */
-    bool points; /* marks without a line; x in any order */
+    const double *low, *high; /* (count): a band around the line; NULL: none */
+    size_t colour;            /* [0, CHART_COLOURS]; 0: by its place among the series */
+    bool plain;               /* a line without marks, for many points */
+    bool points;              /* marks without a line; x in any order */
+    bool dashed;
 };
 
 struct chart {
@@ -32,10 +35,17 @@ struct chart {
     bool log_x, log_y;
     const struct chart_series *series;
     size_t series_count; /* [1, CHART_MAX_SERIES] */
+    bool no_legend;      /* the page has one of its own */
+    bool table;          /* also the numbers of up to CHART_TABLE_ROWS points of each line */
 };
+enum { CHART_TABLE_ROWS = 32 };
 
 /* Appends a <figure> with the chart, its legend, and `title` as its caption. */
 void chart_lines(struct html_page *p, const struct chart *c);
+
+/* Appends, once after all charts, the script that shows the values of plain lines, which have no
+ * marks, next to the pointer. The page says the same without it. */
+void chart_script(struct html_page *p);
 
 /* Appends a <figure> with a map of values (rows, columns), the first row at the top, over
  * [x0, x1] x [y0, y1] (y1 at the top), with a scale. All values are finite. */

@@ -124,6 +124,7 @@ static const struct foreign foreign_commands[] = {
     {"pack create build convert make import", {"ccpack -o DIR"}},
     {"train fit", {"ccstream-train --data"}},
     {"export save", {"ccstream-export"}},
+    {"report plot", {"ccstream-report"}},
     {"eval evaluate recall", {"ccstream-eval retrieval"}},
     {"zero-shot classify", {"ccstream-eval zeroshot"}},
     {"vocab tokenize tokenise bpe sentencepiece", {"ccpack tokenizer"}},

@@ -43,7 +43,12 @@ static const char STYLE[] =
     "figure img{width:100%;height:9rem;object-fit:contain;display:block;margin:0 0 6px}"
     "figcaption{font-size:.85rem;overflow-wrap:anywhere}"
     ".scroll{overflow-x:auto}.chart svg{width:100%;height:auto;display:block}"
-    "@media(max-width:600px){.chart svg{font-size:18px}}"
+    ".chart{container-type:inline-size;position:relative}"
+    "@container(max-width:480px){.chart svg{font-size:19px}}"
+    ".chart .cursor{stroke:var(--soft);stroke-dasharray:3 3;display:none}"
+    ".chart .values{display:none;position:absolute;z-index:1;pointer-events:none;"
+    "white-space:pre;font-size:.8rem;padding:.3rem .5rem;border:1px solid var(--line);"
+    "border-radius:4px;background:var(--back)}"
     ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
     ".row img{width:100%;height:8rem;object-fit:contain}"
     "ol{margin:0;padding-left:1.5rem;overflow-wrap:anywhere}"
@@ -56,8 +61,8 @@ static void append(struct html_page *p, const void *data, size_t size_bytes) {
     }
 }
 
-static void append_text(struct html_page *p, const char *text) {
-    append(p, text, strlen(text));
+void html_raw(struct html_page *p, const char *markup) {
+    append(p, markup, strlen(markup));
 }
 
 void html_markup(struct html_page *p, const char *fmt, ...) {
@@ -78,7 +83,7 @@ void html_text(struct html_page *p, const char *text, size_t size_bytes) {
                               : c == '"' ? "&quot;"
                                          : NULL;
         if (escaped != NULL) {
-            append_text(p, escaped);
+            html_raw(p, escaped);
         } else if ((unsigned char)c >= ' ' || c == '\n' || c == '\t') {
             append(p, &c, 1);
         }
@@ -87,17 +92,18 @@ void html_text(struct html_page *p, const char *text, size_t size_bytes) {
 
 void html_init(struct html_page *p, const char *title) {
     memset(p, 0, sizeof *p);
+    p->image_px = HTML_IMAGE_PX;
     byte_buffer_init(&p->out, HTML_MAX_BYTES);
     p->status = image_decoder_create(&p->decoder, NULL, &p->error);
-    append_text(p,
+    html_raw(p,
                 "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
                 "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
     html_text(p, title, strlen(title));
-    append_text(p, "</title><style>");
-    append_text(p, STYLE);
-    append_text(p, "</style></head><body>\n<h1>");
+    html_raw(p, "</title><style>");
+    html_raw(p, STYLE);
+    html_raw(p, "</style></head><body>\n<h1>");
     html_text(p, title, strlen(title));
-    append_text(p, "</h1>\n");
+    html_raw(p, "</h1>\n");
 }
 
 void html_fini(struct html_page *p) {
@@ -131,7 +137,7 @@ static enum status make_small(struct html_page *p,
     struct image_box box;
     TRY(image_probe(&info, data, size_bytes, NULL, err));
     const int32_t longer = info.width_px > info.height_px ? info.width_px : info.height_px;
-    const int32_t most = longer < HTML_IMAGE_PX ? longer : HTML_IMAGE_PX;
+    const int32_t most = longer < p->image_px ? longer : p->image_px;
     const int32_t width = (int32_t)((int64_t)info.width_px * most / longer);
     const int32_t height = (int32_t)((int64_t)info.height_px * most / longer);
     const struct image_decode_options how = {.min_width_px = width > 0 ? width : 1,
@@ -164,21 +170,21 @@ void html_image(struct html_page *p, const void *data, size_t size_bytes, struct
     byte_buffer_init(&jpeg, 0);
     const enum status s = make_small(p, &jpeg, data, size_bytes, &err);
     if (s == STATUS_OK) {
-        append_text(p, "<img alt=\"");
+        html_raw(p, "<img alt=\"");
         html_text(p, alt.data, alt.size_bytes);
-        append_text(p, "\" src=\"data:image/jpeg;base64,");
+        html_raw(p, "\" src=\"data:image/jpeg;base64,");
         append_base64(p, jpeg.data, jpeg.size_bytes);
-        append_text(p, "\">");
+        html_raw(p, "\">");
     } else {
-        append_text(p, "<p class=\"number\">");
+        html_raw(p, "<p class=\"number\">");
         html_text(p, err.text, strlen(err.text));
-        append_text(p, "</p>");
+        html_raw(p, "</p>");
     }
     byte_buffer_fini(&jpeg);
 }
 
 enum status html_write(struct html_page *p, const char *path, struct error *err) {
-    append_text(p, "</body></html>\n");
+    html_raw(p, "</body></html>\n");
     if (p->status != STATUS_OK) {
         return error_set(err, p->status, "%s: %s", path, p->error.text);
     }

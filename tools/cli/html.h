@@ -20,6 +20,7 @@ enum { HTML_MAX_BYTES = 512 << 20, HTML_IMAGE_PX = 192 };
 struct html_page {
     struct byte_buffer out;
     struct image_decoder *decoder;
+    int32_t image_px;   /* longer side of pictures; HTML_IMAGE_PX */
     enum status status; /* of the first call that failed; later calls do nothing */
     struct error error;
 };
@@ -31,10 +32,13 @@ void html_fini(struct html_page *p);
 /* Appends markup with printf formats for numbers. Untrusted texts must go through html_text. */
 void html_markup(struct html_page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Appends markup of any length as it is. */
+void html_raw(struct html_page *p, const char *markup);
+
 /* Appends a text, escaped. */
 void html_text(struct html_page *p, const char *text, size_t size_bytes);
 
-/* Appends a picture as an <img> with a longer side of at most HTML_IMAGE_PX, or the reason why it
+/* Appends a picture as an <img> with a longer side of at most image_px, or the reason why it
  * does not decode. alt: what stands for it where it is not seen, its caption. */
 void html_image(struct html_page *p, const void *data, size_t size_bytes, struct shard_text alt);
 

@@ -5,6 +5,8 @@
  *   RUN/metrics.jsonl                   one JSON object per step, and one per evaluation
  *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done
  *   RUN/last                            relative symbolic link to the newest, replaced atomically
+ *   RUN/launches.jsonl                  one JSON object for each call of ccstream-train
+ *   RUN/report.html                     the page of the run (ccstream-report)
  *   RUN/nonfinite.json                  the step that met a number that is not finite
  *
  * Threading : functions on paths; one process writes to a run at a time.

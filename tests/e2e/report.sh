@@ -1,0 +1,94 @@
+#!/bin/bash
+# ccstream-report: the page of a run and of two runs has the numbers of metrics.jsonl, is well-formed, small and
+# refers to nothing outside; runs that were cut off, resumed or never began are no errors.
+. "$SRC/tests/support/expect.sh"
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+
+"$TESTBIN/make_scenes" train 60 1 32 train.tar >/dev/null
+"$TESTBIN/make_scenes" val 20 2 32 val.tar >/dev/null
+expect 0 "$BIN/ccpack" -q -o train train.tar
+expect 0 "$BIN/ccpack" -q -o val val.tar
+expect 0 "$BIN/ccpack" tokenizer train --vocab-size 120 --cache
+how="-q --preset cpu-demo --data train --val val --batch 20 --image-size 32 --epochs 3 --threads 1"
+for loss in nuclr sogclr; do
+    expect 0 "$BIN/ccstream-train" $how --loss "$loss" -o "runs/$loss"
+done
+[ -s runs/nuclr/report.html ] || fail "the end of a run wrote no report"
+rm runs/nuclr/report.html
+lines runs/nuclr/launches.jsonl 1
+has runs/nuclr/launches.jsonl '"command":['
+has runs/nuclr/launches.jsonl '"fingerprint":"'
+
+cat >check.py <<'PYTHON'
+import html.parser, json, os, sys
+
+class Page(html.parser.HTMLParser):
+    """Every tag that must be closed is; nothing is loaded from elsewhere."""
+    OPEN = {"meta", "img", "br", "th", "td", "dt", "dd", "tr", "path", "line", "circle", "rect", "polyline", "polygon", "li", "use"}
+    def __init__(self):
+        super().__init__()
+        self.stack, self.figures, self.text = [], 0, ""
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            assert name not in ("src", "href", "srcset") or value.startswith(("data:", "#")), (tag, name, value)
+        self.figures += tag == "figure"
+        if tag not in self.OPEN:
+            self.stack.append(tag)
+    def handle_endtag(self, tag):
+        if tag not in self.OPEN:
+            assert self.stack and self.stack[-1] == tag, (self.stack, tag)
+            self.stack.pop()
+    def handle_data(self, data):
+        self.text += data
+
+path, report, *runs = sys.argv[1:]
+text = open(path, encoding="utf-8").read()
+assert len(text) < 1 << 20, len(text)
+page = Page()
+page.feed(text)
+assert not page.stack, page.stack
+assert page.figures >= 8, page.figures
+assert "@import" not in text and "url(" not in text
+numbers = json.load(open(report, encoding="utf-8"))["runs"]
+assert len(numbers) == len(runs)
+for run, got in zip(runs, numbers):
+    steps, recalls = [], []
+    for line in open(os.path.join(run, "metrics.jsonl"), encoding="utf-8"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if "loss" in entry:
+            steps.append(entry)
+        if "retrieval" in entry:
+            recalls.append(entry["retrieval"])
+    last = steps[-1]
+    assert (got["step"], got["loss"], got["lr"], got["grad_norm"]) == (last["step"], last["loss"], last["lr"], last["grad_norm"])
+    assert got["mean_r1"] == recalls[-1]["mean_r1"]
+    assert got["entries"] == len({entry["step"] for entry in steps})
+    assert f"{last['loss']:.4f}" in page.text and os.path.basename(run) in page.text
+PYTHON
+expect 0 "$BIN/ccstream-report" runs/nuclr --json
+python3 check.py runs/nuclr/report.html out.txt runs/nuclr || fail "the page of one run"
+has runs/nuclr/report.html "text.zeta in the last checkpoint"
+has runs/nuclr/report.html "cpu-demo"
+expect 0 "$BIN/ccstream-report" runs/nuclr/ runs/sogclr -o two.html --json
+python3 check.py two.html out.txt runs/nuclr runs/sogclr || fail "the page of two runs"
+
+# The last line was cut off; steps occur again.
+cp -r runs/nuclr cut
+head -n 4 runs/nuclr/metrics.jsonl >>cut/metrics.jsonl
+tail -n +2 runs/nuclr/metrics.jsonl >>cut/metrics.jsonl
+printf '{"step":99,"loss":0.' >>cut/metrics.jsonl
+expect 0 "$BIN/ccstream-report" cut --json
+python3 check.py cut/report.html out.txt cut || fail "the page of a run that was cut off"
+has cut/report.html "1 line of metrics.jsonl"
+
+# A run that never began a step; no run; text that is markup.
+mkdir '<b>empty'
+cp runs/nuclr/config.json '<b>empty/'
+expect 0 "$BIN/ccstream-report" '<b>empty' -o empty.html
+has empty.html "&lt;b&gt;empty"
+hasnt empty.html "<b>empty"
+expect 66 "$BIN/ccstream-report" none
+expect 66 "$BIN/ccstream-report" train

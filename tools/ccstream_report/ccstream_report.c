@@ -1,0 +1,108 @@
+/*
+ * ccstream-report: a page about one or several runs of ccstream-train.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "tools/ccstream_report/report_page.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/path_kind.h"
+
+struct options {
+    const char *out;
+    bool json;
+};
+
+static const struct cli_option rows[] = {
+    {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
+     .help = "the page; without it, report.html in the first RUN"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
+     .help = "the last numbers of every run as JSON on stdout"},
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-report",
+    .purpose = "makes a page about one or several runs of ccstream-train",
+    .usage = (const char *const[]){"[-o FILE] RUN...", NULL},
+    .examples =
+        (const char *const[]){"ccstream-report -o report.html runs/a",
+                              "ccstream-report -o losses.html runs/nuclr runs/sogclr runs/clip",
+                              NULL},
+    .notes =
+        (const char *const[]){
+            "RUN is the directory of a run, finished, running or interrupted. Lines of several "
+            "runs are drawn over each other.",
+            "The page is one file without references to others: losses, recall, learning rates, "
+            "norm of the gradient, speed, waiting and memory over steps; what the run keeps for "
+            "every sample, with histograms of the last checkpoint; command, machine, datasets and "
+            "options. Every figure has its numbers below it.",
+            "Pictures: 'ccdump popularity --html' shows the samples with the largest and the "
+            "smallest learned popularity, 'ccstream-eval retrieval --html' what captions and "
+            "pictures find.",
+            NULL},
+    CLI_OPTIONS(rows),
+    .min_arguments = 1,
+    .max_arguments = REPORT_MAX_RUNS,
+};
+
+static void put_last(struct json_writer *w, const struct run_log *r, enum run_series which) {
+    const double v = run_log_last(&r->series[which]);
+    if (isfinite(v)) {
+        json_double(w, run_series_names[which], v);
+    }
+}
+
+static enum status
+print_json(const char *page, struct run_log *const *runs, size_t count, struct error *err) {
+    struct json_writer w;
+    cli_begin_json(&w);
+    json_string(&w, "page", page);
+    json_open_array(&w, "runs");
+    for (size_t i = 0; i < count; i++) {
+        const struct run_points *loss = &runs[i]->series[RUN_LOSS];
+        json_open_object(&w, NULL);
+        json_string(&w, "run", runs[i]->path);
+        json_u64(&w, "entries", loss->count);
+        json_u64(&w, "step", loss->count > 0 ? (uint64_t)loss->x[loss->count - 1] : 0);
+        for (int k = 0; k < RUN_SERIES_COUNT; k++) {
+            put_last(&w, runs[i], (enum run_series)k);
+        }
+        json_close_object(&w);
+    }
+    json_close_array(&w);
+    return cli_end_json(&w, err);
+}
+
+static enum status report(struct run_log **runs,
+                          const struct options *o,
+                          const struct cli_arguments *a,
+                          struct error *err) {
+    char path[PATH_MAX_BYTES];
+    for (size_t i = 0; i < a->count; i++) {
+        TRY(run_log_open(&runs[i], a->items[i], err));
+    }
+    if (o->out == NULL) {
+        TRY(path_join(path, sizeof path, a->items[0], "report.html", err));
+    }
+    const char *page = o->out != NULL ? o->out : path;
+    TRY(report_page_write(page, runs, a->count, err));
+    if (o->json) {
+        return print_json(page, runs, a->count, err);
+    }
+    printf("%s\n", page);
+    return STATUS_OK;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    struct run_log *runs[REPORT_MAX_RUNS] = {NULL};
+    const enum status s = report(runs, options, a, err);
+    for (size_t i = 0; i < REPORT_MAX_RUNS; i++) {
+        run_log_close(runs[i]);
+    }
+    return s;
+}
+
+int main(int argc, char **argv) {
+    struct options o;
+    return cli_main(&program, &o, run, argc, argv);
+}

@@ -1,0 +1,144 @@
+/*
+ * launch_log: one line of JSON, appended with one write.
+ */
+#include "tools/ccstream_train/launch_log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/json_writer.h"
+#include "formats/dataset/manifest.h"
+
+enum { MAX_LINE_BYTES = 8 << 20 };
+
+static void put_time(struct json_writer *w) {
+    const time_t now = time(NULL);
+    struct tm utc;
+    char text[32];
+    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    json_string(w, "time", text);
+}
+
+/* The name that /proc/cpuinfo has for the first processor; null without one. */
+static void put_cpu(struct json_writer *w) {
+    static const char key[] = "model name";
+    char line[256];
+    char *found = NULL;
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f != NULL && found == NULL && fgets(line, sizeof line, f) != NULL) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, sizeof key - 1) == 0 && colon != NULL) {
+            found = colon + 1 + strspn(colon + 1, " \t");
+            found[strcspn(found, "\n")] = '\0';
+        }
+    }
+    json_string(w, "cpu", found);
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+}
+
+static void put_machine(struct json_writer *w) {
+    struct utsname name;
+    char kernel[2 * sizeof name.sysname];
+    const bool known = uname(&name) == 0;
+    if (known) {
+        (void)snprintf(kernel, sizeof kernel, "%s %s", name.sysname, name.release);
+    }
+    json_string(w, "host", known ? name.nodename : NULL);
+    json_i64(w, "pid", getpid());
+    json_string(w, "kernel", known ? kernel : NULL);
+    put_cpu(w);
+    json_i64(w, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
+    json_i64(w, "memory_bytes", (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+}
+
+/* The facts of a dataset; its place alone where the manifest cannot be read. weight 0: none. */
+static void
+put_dataset(struct json_writer *w, const char *key, const char *directory, double weight) {
+    struct manifest m;
+    json_open_object(w, key);
+    json_string(w, "directory", directory);
+    if (manifest_read(&m, file_posix(), directory, NULL) == STATUS_OK) {
+        json_u64(w, "samples", m.samples);
+        json_u64(w, "captions", m.texts);
+        json_hex64(w, "fingerprint", m.fingerprint);
+        manifest_fini(&m);
+    }
+    if (weight > 0) {
+        json_double(w, "weight", weight);
+    }
+    json_close_object(w);
+}
+
+static void put_run(struct json_writer *w,
+                    const struct trainer *trainer,
+                    const struct trainer_options *t,
+                    const char *val) {
+    const struct trainer_summary sum = trainer_summary(trainer);
+    json_string(w, "device", sum.device);
+    json_string(w, "engine", sum.engine);
+    json_i64(w, "ranks", comm_world(t->comm));
+    json_u64(w, "step", sum.step);
+    json_u64(w, "total_steps", sum.total_steps);
+    json_u64(w, "steps_per_epoch", sum.steps_per_epoch);
+    json_u64(w, "batch", t->batch_count);
+    json_string(w, "loss", sum.loss);
+    json_i64(w, "parameters", sum.memory.parameter_count);
+    json_u64(w, "model_bytes", sum.memory.total_bytes);
+    json_open_array(w, "datasets");
+    for (uint32_t i = 0; i < t->source_count; i++) {
+        put_dataset(w, NULL, t->sources[i].directory, t->sources[i].weight);
+    }
+    json_close_array(w);
+    if (val != NULL) {
+        put_dataset(w, "val", val, 0);
+    } else {
+        json_null(w, "val");
+    }
+}
+
+static enum status append_line(const char *run, const struct json_writer *w, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    TRY(json_writer_status(w, err));
+    TRY(path_join(path, sizeof path, run, "launches.jsonl", err));
+    FILE *f = fopen(path, "ae");
+    const bool written =
+        f != NULL && fwrite(w->out.data, 1, w->out.size_bytes, f) == w->out.size_bytes;
+    if ((f != NULL && fclose(f) != 0) || !written) {
+        return error_set_errno(err, "cannot write %s", path);
+    }
+    return STATUS_OK;
+}
+
+enum status launch_log_add(const struct trainer *trainer,
+                           const struct trainer_options *t,
+                           int argc,
+                           char *const *argv,
+                           struct error *err) {
+    REQUIRE(trainer != NULL && t != NULL);
+    struct json_writer w;
+    json_writer_init(&w, MAX_LINE_BYTES);
+    json_open_object(&w, NULL);
+    put_time(&w);
+    json_string(&w, "run", t->run_id);
+    json_string(&w, "version", CCSTREAM_VERSION);
+    json_open_array(&w, "command");
+    for (int i = 0; i < argc; i++) {
+        json_string(&w, NULL, argv[i]);
+    }
+    json_close_array(&w);
+    char directory[PATH_MAX_BYTES];
+    json_string(&w, "directory", getcwd(directory, sizeof directory));
+    put_machine(&w);
+    put_run(&w, trainer, t, t->val);
+    json_close_object(&w);
+    json_newline(&w);
+    const enum status s = append_line(t->run, &w, err);
+    json_writer_fini(&w);
+    return s;
+}
