@@ -22,8 +22,8 @@ enum {
 
 /* Of the page's style, which has others in the dark. */
 static const char *const COLOURS[CHART_COLOURS] = {"var(--c1)", "var(--c2)", "var(--c3)",
-                                                      "var(--c4)", "var(--c5)", "var(--c6)",
-                                                      "var(--c7)", "var(--c8)"};
+                                                   "var(--c4)", "var(--c5)", "var(--c6)",
+                                                   "var(--c7)", "var(--c8)"};
 
 struct axis {
     double low, high; /* of log10 where it is logarithmic */
@@ -307,8 +307,8 @@ static void draw_series(struct html_page *p,
     if (s->low != NULL) {
         draw_band(p, s, k, x, y);
     }
-    html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"2\"%s",
-                colour_name(s, k), s->dashed ? " stroke-dasharray=\"7 4\"" : "");
+    html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"2\"%s", colour_name(s, k),
+                s->dashed ? " stroke-dasharray=\"7 4\"" : "");
     if (s->plain) {
         put_values(p, s, x, y);
     }
@@ -378,10 +378,12 @@ void chart_script(struct html_page *p) {
         "box.textContent=lines.map((l,k)=>l.name+': '+l.values[near[k]][1]+' at "
         "'+l.values[near[k]][0])\n"
         ".join('\\n');box.style.display='block';cursor.style.display='inline';\n"
-        "const left=e.clientX-r.left;box.style.left=(left<r.width/2?left+14:left-14-box.offsetWidth)"
+        "const "
+        "left=e.clientX-r.left;box.style.left=(left<r.width/2?left+14:left-14-box.offsetWidth)"
         "+'px';\n"
         "box.style.top=(e.clientY-r.top+svg.offsetTop+14)+'px'});\n"
-        "svg.addEventListener('pointerleave',()=>{box.style.display=cursor.style.display='none'})}\n"
+        "svg.addEventListener('pointerleave',()=>{box.style.display=cursor.style.display='none'})}"
+        "\n"
         "</script>\n";
     html_raw(p, script);
 }

@@ -95,8 +95,7 @@ void html_init(struct html_page *p, const char *title) {
     p->image_px = HTML_IMAGE_PX;
     byte_buffer_init(&p->out, HTML_MAX_BYTES);
     p->status = image_decoder_create(&p->decoder, NULL, &p->error);
-    html_raw(p,
-                "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    html_raw(p, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
                 "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
     html_text(p, title, strlen(title));
     html_raw(p, "</title><style>");

@@ -199,8 +199,8 @@ enum status trainer_plan(struct dual_encoder_memory *out,
 /* Rows of a batch that are one sample (loss_positives): they divide batch_count. */
 uint32_t trainer_positives(const struct trainer_options *o);
 
-/* Sets the options of the loader from which the order of samples follows; the others, and the number
- * of epochs, stay. */
+/* Sets the options of the loader from which the order of samples follows; the others, and the
+ * number of epochs, stay. */
 void trainer_order_options(const struct trainer_options *o, struct loader_options *out);
 
 void trainer_options_default(struct trainer_options *opt);
