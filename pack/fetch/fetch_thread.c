@@ -232,6 +232,7 @@ static void on_done(void *cookie, const struct http_result *r) {
     snprintf(e->line.etag, sizeof(e->line.etag), "%s", r->response->etag);
     pthread_mutex_lock(&f->mutex);
     f->stats.bytes += r->body_bytes;
+    f->stats.attempts += r->outcome != HTTP_CANCELLED;
     pthread_mutex_unlock(&f->mutex);
     if (r->outcome == HTTP_CANCELLED) {
         free(e->url);
@@ -250,11 +251,8 @@ static void on_done(void *cookie, const struct http_result *r) {
     }
 }
 
-static void count_request(struct fetch *f, const struct url *u) {
+static void count_host(struct fetch *f, const struct url *u) {
     const uint64_t host = hash64(u->host, strlen(u->host));
-    pthread_mutex_lock(&f->mutex);
-    f->stats.attempts++;
-    pthread_mutex_unlock(&f->mutex);
     if (pack_map_get(f->hosts, host) == PACK_MAP_NONE &&
         pack_map_put(f->hosts, host, 0, NULL) == STATUS_OK) {
         pthread_mutex_lock(&f->mutex);
@@ -280,7 +278,7 @@ static void request(struct fetch_entry *e, const struct url *u) {
         .on_body = on_body,
         .on_done = on_done,
     };
-    count_request(f, u);
+    count_host(f, u);
     const enum status s = http_start(f->http, &r, &err);
     if (s == STATUS_NOMEM) {
         fail(f, s, &err);

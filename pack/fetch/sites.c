@@ -21,9 +21,9 @@ struct site {
     struct sites *all;
     char origin[URL_ORIGIN_BYTES];
     enum { SITE_ASKED, SITE_KNOWN, SITE_UNREACHABLE } state;
-    struct robots *rules; /* NULL: everything is allowed */
-    struct sites_waiter *waiters;
-    char *text; /* of robots.txt, while it arrives */
+    struct robots *rules;                        /* NULL: everything is allowed */
+    struct sites_waiter *waiters, **waiters_end; /* in the order in which they came */
+    char *text;                                  /* of robots.txt, while it arrives */
     size_t text_bytes, text_capacity;
     bool no_memory;
     struct site *newer; /* in the order of their requests */
@@ -193,8 +193,9 @@ enum status sites_ask(struct sites *s,
         TRY(add_site(s, &site, origin, err));
     }
     if (site->state == SITE_ASKED) {
-        waiter->next = site->waiters;
-        site->waiters = waiter;
+        waiter->next = NULL;
+        *(site->waiters ? site->waiters_end : &site->waiters) = waiter;
+        site->waiters_end = &waiter->next;
         *out = SITES_ASKED;
     } else if (site->state == SITE_UNREACHABLE) {
         *out = SITES_UNREACHABLE;

@@ -192,7 +192,8 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
     return status == STATUS_END ? pack_plan_note(r->plan, index, source_note(s), err) : status;
 }
 
-/* Not a file or folder, such as standard input. */
+/* Not a file or folder, such as standard input: its rows are handed over one by one, because the
+ * next one may be long in coming. */
 static bool is_live(const char *path) {
     struct stat info;
     return strcmp(path, "-") == 0 || stat(path, &info) != 0 ||
@@ -209,7 +210,7 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
         pack_plan_source_options(&how, r->plan);
         TRY(r->plan->open_source(&s, r->opt->sources[index], &how, err));
     }
-    r->live = is_live(r->opt->sources[index]);
+    r->live = r->opt->fetch || is_live(r->opt->sources[index]);
     enum status status = read_rows(r, s, index, base, err);
     hand_over(r);
     *rows = source_rows_read(s);

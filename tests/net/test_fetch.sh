@@ -56,6 +56,20 @@ PYTHON
 expect 0 "$BIN/ccpack" fetch -o killed --resume $fast list.tsv
 has err.txt "finished already"
 
+# Ctrl-C leaves what there is as a partial dataset, which a resumed run completes.
+sed -e 's/&fault=[^&]*$//' -e 's/$/\&fault=latency:10/' list.tsv >slow.tsv
+"$BIN/ccpack" fetch -o stopped $fast -c 1 slow.tsv 2>err.txt &
+pid=$!
+until [ "$(cat stopped/fetch/ledger.jsonl 2>/dev/null | wc -l)" -gt 60 ]; do sleep 0.02; done
+kill -INT $pid
+code=0
+wait $pid || code=$?
+[ "$code" = 130 ] || fail "exit code $code after Ctrl-C"
+has err.txt "valid dataset, but partial"
+expect 0 "$BIN/ccdump" verify stopped
+expect 0 "$BIN/ccpack" fetch --json -o stopped --resume $fast slow.tsv
+[ "$(field out.txt samples)" = 300 ] && [ "$(field out.txt requests)" -le 240 ] || fail "$(cat out.txt)"
+
 # A retry fills holes and changes no id.
 sed -e 's/&fault=[^&]*$//' list.tsv >cured.tsv
 grep -c 'http-404' faults.txt >count.txt
