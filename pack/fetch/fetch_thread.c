@@ -152,25 +152,10 @@ static bool on_body(void *cookie, const void *bytes, size_t size_bytes) {
     return write_body(e, bytes, size_bytes);
 }
 
-static bool is_worth_retrying(const struct http_result *r) {
-    switch (r->outcome) {
-    case HTTP_DNS:
-    case HTTP_CONNECT:
-    case HTTP_TIMEOUT:
-    case HTTP_PARTIAL:
-        return true;
-    case HTTP_STATUS:
-        return r->response->status == 408 || r->response->status == 425 ||
-               r->response->status == 429 || r->response->status >= 500;
-    default:
-        return false;
-    }
-}
-
 /* Puts the entry among those that wait for another attempt. */
 static bool retry_later(struct fetch_entry *e, const struct http_result *r) {
     struct fetch *f = e->fetch;
-    if (!is_worth_retrying(r) || e->line.attempts >= f->opt->attempts ||
+    if (!retry_worth(r->outcome, r->response->status) || e->line.attempts >= f->opt->attempts ||
         r->response->retry_after_ms > LONGEST_RETRY_AFTER_MS) {
         return false;
     }

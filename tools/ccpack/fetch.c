@@ -82,8 +82,8 @@ static const struct cli_option fetch_rows[] = {
      .default_text = "60s", .metavar = "TIME", .help = "for a request with its redirects"},
     {"attempts", 0, CLI_U64, FIELD(attempts), .min = "1", .max = "20", .default_text = "3",
      .metavar = "N",
-     .help = "for a row whose failure may pass (timeout, dns, connect, partial, 408, 429, 5xx), "
-             "with longer and longer waits between them"},
+     .help = "for a row whose failure may pass (timeout, dns, connect, tls, partial, protocol, "
+             "408, 425, 429, 5xx), with longer and longer waits between them"},
     {"max-redirects", 0, CLI_U64, FIELD(max_redirects), .min = "0", .max = "20",
      .default_text = "5", .metavar = "N", .help = "of a request"},
     {"max-size", 0, CLI_U64, FIELD(max_size), .unit = CLI_UNIT_BYTES, .min = "1KiB", .max = "64MiB",
