@@ -3,6 +3,7 @@
 # download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere.
 . "$SRC/tests/support/expect.sh"
 docs=$SRC/docs
+[ -z "${CCS_SANITIZE:-}" ] || { echo "skipped: other tests run the same commands under sanitizers"; exit 77; }
 
 # What the tutorial's first commands leave: pairs, held-out pairs, and folders of classes.
 mkdir -p pairs held-out classes x
