@@ -79,8 +79,8 @@ static void *accept_all(void *argument) {
         demand(i < MAX_CONNECTIONS, "http_server: too many connections");
         struct connection *c = &s->connections[i];
         *c = (struct connection){.server = s, .socket = socket};
+        atomic_store(&s->accepted, i + 1); /* before the first answer, which a test may wait for */
         demand(pthread_create(&c->thread, NULL, serve, c) == 0, "http_server: thread");
-        atomic_store(&s->accepted, i + 1);
     }
 }
 
