@@ -15,6 +15,24 @@ bool decode_is_damage(enum status s) {
     return s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
 }
 
+/* What a server sent wrong once may arrive whole. */
+static enum status make_image(struct pipeline *p,
+                              struct sample_work *work,
+                              struct read_slot *slot,
+                              uint8_t *const views[AUGMENT_MAX_VIEWS],
+                              uint64_t epoch,
+                              uint32_t positive,
+                              struct error *err) {
+    const bool remote = shard_files_remote(p->files, slot->source.shard) != NULL;
+    enum status s = sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err);
+    for (int tries = 1; s == STATUS_CORRUPT && remote && tries < READ_TRIES; tries++) {
+        *err = (struct error){0};
+        TRY(reader_load(p, slot, err));
+        s = sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err);
+    }
+    return s;
+}
+
 enum status decode_sample(struct pipeline *p,
                           struct sample_work *work,
                           struct read_slot *slot,
@@ -32,7 +50,7 @@ enum status decode_sample(struct pipeline *p,
     }
     const uint32_t positive = sampler_positive_at(&p->sampler, &batch->batch, slot->index);
     if (p->opt.views > 0) {
-        TRY(sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err));
+        TRY(make_image(p, work, slot, views, epoch, positive, err));
     }
     batch->sample_ids[i] = slot->source.sample.sample_id;
     batch->labels[i] = slot->source.sample.label;

@@ -26,6 +26,12 @@ static bool read_number(const char *text, double *out) {
     return *end == '\0' && errno == 0;
 }
 
+/* The colon before a weight, or NULL. That of "http://host:8080" is before a port. */
+static const char *last_colon(const char *text) {
+    const char *scheme = strncmp(text, "http", 4) == 0 ? strstr(text, "://") : NULL;
+    return strrchr(scheme != NULL ? scheme + 3 + strcspn(scheme + 3, "/") : text, ':');
+}
+
 enum status loader_source_parse(struct loader_source *out,
                                 char *directory,
                                 size_t directory_size_bytes,
@@ -33,7 +39,7 @@ enum status loader_source_parse(struct loader_source *out,
                                 struct error *err) {
     REQUIRE(out != NULL && directory != NULL && text != NULL);
     *out = (struct loader_source){.directory = directory};
-    const char *colon = strrchr(text, ':');
+    const char *colon = last_colon(text);
     size_t length = strlen(text);
     if (colon != NULL && read_number(colon + 1, &out->weight)) {
         length = (size_t)(colon - text);

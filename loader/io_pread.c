@@ -46,8 +46,7 @@ static uint32_t pread_reap(struct read_engine *e, struct read_completion *out, u
     const struct read_request *r = &e->ring[e->first];
     /* The kernel limits one read to 2^31 bytes less a page; requests are far smaller. */
     ssize_t got = preadv(r->fd, r->parts, (int)r->part_count, (off_t)r->offset);
-    out->slot = r->slot;
-    out->result = got < 0 ? -errno : (int32_t)got;
+    *out = (struct read_completion){.slot = r->slot, .result = got < 0 ? -errno : (int32_t)got};
     e->first = (e->first + 1) % PREAD_MAX_DEPTH;
     e->count--;
     return 1;

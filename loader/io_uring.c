@@ -187,15 +187,15 @@ static uint32_t uring_reap(struct read_engine *e, struct read_completion *out, u
         if (r != 0) {
             break;
         }
-        out[n].slot = (uint32_t)io_uring_cqe_get_data64(cqe);
-        out[n].result = cqe->res;
+        out[n] = (struct read_completion){.slot = (uint32_t)io_uring_cqe_get_data64(cqe),
+                                          .result = cqe->res};
         io_uring_cqe_seen(&e->ring, cqe);
         e->sent_count--;
         n++;
     }
     while (n < max && e->broken_errno != 0 && e->unsent_count > 0) {
-        out[n].slot = e->unsent[--e->unsent_count];
-        out[n].result = -e->broken_errno;
+        out[n] = (struct read_completion){.slot = e->unsent[--e->unsent_count],
+                                          .result = -e->broken_errno};
         n++;
     }
     return n;

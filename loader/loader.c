@@ -53,8 +53,9 @@ static enum status open_tokenizer(struct loader *l, const char *dir, struct erro
         return tokenizer_open(&l->tokenizer, opt->tokenizer_model, opt->tokenizer_model_size_bytes,
                               err);
     }
-    return dataset_tokenizer_open(
-        &l->tokenizer, dir, dataset_manifest(sources_dataset(l->sources, 0)), file_posix(), err);
+    return dataset_tokenizer_open(&l->tokenizer, dir,
+                                  dataset_manifest(sources_dataset(l->sources, 0)),
+                                  file_system_of(dir), err);
 }
 
 /* Counts the token caches that fit and logs why another one is not used; each decoder opens them
@@ -76,6 +77,17 @@ static enum status choose_engine(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     enum loader_engine wanted = p->opt.engine;
     struct error why = {0};
+    for (uint32_t i = 0; i < sources_count(l->sources) && p->engine == NULL; i++) {
+        const char *directory = sources_directory(l->sources, i);
+        if (path_is_remote(directory) && wanted != LOADER_ENGINE_AUTO) {
+            return error_set(err, STATUS_USAGE, "%.300s: io_uring and pread read local files",
+                             directory);
+        }
+        if (path_is_remote(directory)) {
+            p->engine = read_engine_remote();
+            p->opt.read_depth = LOADER_MAX_READ_DEPTH; /* against the latency of a network */
+        }
+    }
     if (p->engine == NULL && wanted != LOADER_ENGINE_PREAD) {
         const struct read_engine_ops *ops = read_engine_uring();
         struct read_engine *probe = NULL;

@@ -116,12 +116,14 @@ enum loader_captions {
 
 /* One dataset of a mix. */
 struct loader_source {
-    const char *directory;
-    double weight; /* above 0, at most LOADER_MAX_WEIGHT; 0 in all sources: the number of live
-                      samples */
+    const char
+        *directory; /* or a location, once remote_start was called (loader/remote/remote.h) */
+    double weight;  /* above 0, at most LOADER_MAX_WEIGHT; 0 in all sources: the number of live
+                       samples */
 };
 
-/* Parses "DIR" or "DIR:WEIGHT": the text after the last colon is the weight if it is a number.
+/* Parses "DIR" or "DIR:WEIGHT": the text after the last colon is the weight if it is a number and
+ * not the port of a location.
  * Copies the directory to `directory`. Returns OK, or USAGE for an empty directory, a weight out of
  * range, or a text that does not fit. */
 enum status loader_source_parse(struct loader_source *out,

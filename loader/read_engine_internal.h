@@ -1,6 +1,6 @@
 /*
- * read_engine: two ways to read many pieces of many files: io_uring with a deep queue, and preadv.
- * One reading thread owns one engine.
+ * read_engine: three ways to read many pieces of many files: io_uring with a deep queue, preadv,
+ * and range requests to servers. One reading thread owns one engine.
  *
  * Threading : single-owner: the thread that created it, then the one that uses it, then the one
  *             that destroys it; never two at a time.
@@ -17,22 +17,27 @@
 
 #include "formats/base/status.h"
 
-struct read_engine; /* opaque, one definition per engine */
+struct read_engine;   /* opaque, one definition per engine */
+struct remote_object; /* loader/remote/remote_internal.h */
 
 enum { READ_MAX_PARTS = 31 };
 
 /* One read of consecutive bytes of a file into several pieces of memory. */
 struct read_request {
-    int fd;
+    int fd;        /* of a local file */
     uint32_t slot; /* returned in the completion */
     uint64_t offset;
-    const struct iovec *parts; /* (part_count) */
-    uint32_t part_count;       /* [1, READ_MAX_PARTS] */
+    const struct iovec *parts;    /* (part_count) */
+    uint32_t part_count;          /* [1, READ_MAX_PARTS] */
+    struct remote_object *remote; /* instead of fd: a file at a server, for read_engine_remote */
 };
 
 struct read_completion {
     uint32_t slot;
-    int32_t result; /* bytes read, 0 at the end of the file, or -errno */
+    int32_t result;              /* bytes read, 0 at the end of the file, or -errno */
+    uint32_t retried_count;      /* attempts that the engine repeated by itself */
+    const struct error *failure; /* not NULL: the read failed for good, and this says why; valid
+                                    until the next call of submit */
 };
 
 struct read_engine_ops {
@@ -55,5 +60,6 @@ struct read_engine_ops {
 
 const struct read_engine_ops *read_engine_uring(void);
 const struct read_engine_ops *read_engine_pread(void);
+const struct read_engine_ops *read_engine_remote(void); /* of any files, remote or not */
 
 #endif

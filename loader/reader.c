@@ -22,6 +22,7 @@
 
 #include "formats/base/clock.h"
 #include "loader/pipeline_internal.h"
+#include "loader/remote/remote_internal.h"
 
 enum {
     GROUP_MAX_SLOTS = (READ_MAX_PARTS + 1) / 2,
@@ -188,12 +189,23 @@ static enum status open_shard(struct pipeline *p, struct group *g, struct error 
     }
 }
 
+static enum status
+load_remote(struct pipeline *p, struct group *g, struct remote_object *remote, struct error *err) {
+    size_t got = 0;
+    TRY(remote_object_pread(remote, g->parts[0].iov_base, &got, g->need_bytes, g->offset, err));
+    return got == g->need_bytes ? STATUS_OK : short_file_error(err, p, g);
+}
+
 enum status reader_load(struct pipeline *p, struct read_slot *slot, struct error *err) {
     struct group g;
     uint32_t retried_count = 0;
     start_group(&g, p, (uint32_t)(slot - p->read_slots));
     TRY(open_shard(p, &g, err));
     enum status s = STATUS_AGAIN;
+    struct remote_object *remote = shard_files_remote(p->files, g.shard);
+    if (remote != NULL) {
+        s = load_remote(p, &g, remote, err);
+    }
     while (s == STATUS_AGAIN) {
         ssize_t got = preadv(g.fd, g.parts + g.part_first, (int)(g.part_count - g.part_first),
                              (off_t)g.offset);
@@ -209,6 +221,7 @@ static void submit(struct reader *r, uint32_t id) {
     const struct group *g = &r->groups[id];
     struct read_request request = {
         .fd = g->fd,
+        .remote = shard_files_remote(r->p->files, g->shard),
         .slot = id,
         .offset = g->offset,
         .parts = g->parts + g->part_first,
@@ -252,6 +265,12 @@ static enum status
 finish_read(struct reader *r, const struct read_completion *c, struct error *err) {
     struct group *g = &r->groups[c->slot];
     r->done.bytes += c->result > 0 ? (uint64_t)c->result : 0;
+    r->done.retried_count += c->retried_count;
+    if (c->failure != NULL) {
+        shard_files_release(r->p->files, g->shard);
+        *err = *c->failure;
+        return err->status;
+    }
     enum status s = take_result(r->p, g, c->result, &r->done.retried_count, err);
     if (s == STATUS_AGAIN) {
         submit(r, c->slot);

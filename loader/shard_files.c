@@ -13,11 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/base/file_io.h"
+#include "loader/remote/remote_internal.h"
+
 struct shard_row {
     int fd; /* -1: closed */
     uint32_t users;
     uint64_t last_use;
-    struct stat first; /* fixed after create */
+    struct stat first;            /* fixed after create */
+    struct remote_object *remote; /* fixed after create; NULL: a local file */
 };
 
 struct shard_files {
@@ -45,9 +49,24 @@ static enum status try_direct(const char *path, struct error *err) {
     return error_set_errno(err, "%s: cannot open this shard", path);
 }
 
+static enum status
+find_remote(struct shard_files *f, uint32_t shard, const char *path, struct error *err) {
+    f->rows[shard].remote = remote_object_find(path);
+    if (f->rows[shard].remote == NULL) {
+        return error_set(err, STATUS_NOTFOUND, "%s: cannot find this shard", path);
+    }
+    return !f->direct ? STATUS_OK
+                      : error_set(err, STATUS_UNSUPPORTED,
+                                  "%s: direct reads (O_DIRECT) are of local files", path);
+}
+
 static enum status stat_all(struct shard_files *f, struct error *err) {
     for (uint32_t i = 0; i < f->shard_count; i++) {
         const char *path = f->path_of(f->cookie, i);
+        if (path_is_remote(path)) {
+            TRY(find_remote(f, i, path, err));
+            continue;
+        }
         if (stat(path, &f->rows[i].first) != 0) {
             return error_set_errno(err, "%s: cannot find this shard", path);
         }
@@ -175,7 +194,7 @@ enum status shard_files_acquire(struct shard_files *f, int *fd, uint32_t shard, 
     REQUIRE(shard < f->shard_count);
     pthread_mutex_lock(&f->lock);
     struct shard_row *row = &f->rows[shard];
-    if (row->fd < 0) {
+    if (row->fd < 0 && row->remote == NULL) {
         s = open_row(f, shard, err);
     }
     if (s == STATUS_OK) {
@@ -193,10 +212,17 @@ void shard_files_release(struct shard_files *f, uint32_t shard) {
     pthread_mutex_unlock(&f->lock);
 }
 
+struct remote_object *shard_files_remote(const struct shard_files *f, uint32_t shard) {
+    return f->rows[shard].remote;
+}
+
 enum status shard_files_check(struct shard_files *f, uint32_t shard, struct error *err) {
     REQUIRE(shard < f->shard_count);
     struct stat now;
     const char *path = f->path_of(f->cookie, shard);
+    if (f->rows[shard].remote != NULL) {
+        return STATUS_OK;
+    }
     if (stat(path, &now) != 0) {
         return error_set(err, STATUS_CORRUPT, "%s: this shard was removed after loading began",
                          path);

@@ -1,7 +1,8 @@
 /*
  * shard_files: open file descriptors of the shards of a run, at most SHARD_FILES_MAX_OPEN at a
  * time, so that thousands of shards stay below the usual limit of a process. It records the size,
- * inode and time of each file when loading begins, to detect a shard that is replaced later.
+ * inode and time of each file when loading begins, to detect a shard that is replaced later. Remote
+ * shards have no descriptor; every answer of their server is checked instead.
  *
  * Threading : internally synchronised.
  * Ownership : a descriptor is borrowed from acquire until its release.
@@ -15,6 +16,7 @@
 #include "formats/base/status.h"
 
 struct shard_files;
+struct remote_object; /* loader/remote/remote_internal.h */
 
 enum { SHARD_FILES_MAX_OPEN = 512 };
 
@@ -32,6 +34,9 @@ void shard_files_destroy(struct shard_files *f); /* accepts NULL; nothing may be
  * or LIMIT when every descriptor is borrowed. */
 enum status shard_files_acquire(struct shard_files *f, int *fd, uint32_t shard, struct error *err);
 void shard_files_release(struct shard_files *f, uint32_t shard);
+
+/* The shard as a file at a server, which has no descriptor: acquire sets -1; else NULL. */
+struct remote_object *shard_files_remote(const struct shard_files *f, uint32_t shard);
 
 /* Checks that the file was not replaced or written to since loading began. Returns OK or CORRUPT.
  */

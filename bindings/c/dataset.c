@@ -48,7 +48,7 @@ void ccs_dataset_close(struct ccs_dataset *d) {
 }
 
 static enum status has_tokenizer(const struct ccs_dataset *d, bool *out, struct error *err) {
-    const struct file_system *fs = file_posix();
+    const struct file_system *fs = file_system_of(d->path);
     char path[PATH_MAX_BYTES];
     *out = dataset_manifest(d->dataset)->tokenizer.file != NULL;
     if (*out) {

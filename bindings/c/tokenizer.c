@@ -49,8 +49,8 @@ open_of_dataset(struct ccs_tokenizer **out, const struct ccs_dataset *d, struct 
     *out = NULL;
     CHECK_ARGUMENT(d != NULL, err, "the dataset is NULL");
     struct tokenizer *tokenizer = NULL;
-    TRY(dataset_tokenizer_open(&tokenizer, d->path, dataset_manifest(d->dataset), file_posix(),
-                               err));
+    TRY(dataset_tokenizer_open(&tokenizer, d->path, dataset_manifest(d->dataset),
+                               file_system_of(d->path), err));
     if (tokenizer == NULL) {
         return error_set(err, STATUS_NOTFOUND, "%s: has no tokenizer: ccpack tokenizer makes one",
                          d->path);

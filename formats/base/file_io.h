@@ -86,10 +86,20 @@ struct file_system {
                                   struct file **lock,
                                   const char *path,
                                   struct error *err);
+    /* A descriptor that can be mapped, borrowed until close, in which the file begins at *offset, a
+     * multiple of the page size; the file is replaced and never truncated. UNSUPPORTED if there is
+     * none. The function may be missing. */
+    enum status (*descriptor)(struct file *f, int *fd, uint64_t *offset, struct error *err);
 };
 
 /* The operating system's files. */
 const struct file_system *file_posix(void);
+
+/* The file system that a path belongs to: the one that was set for "SCHEME://...", or else
+ * file_posix(). Any thread. */
+const struct file_system *file_system_of(const char *path);
+void file_system_set_remote(const struct file_system *fs); /* NULL: none */
+bool path_is_remote(const char *path);                     /* has a scheme */
 
 /* Reads a whole file of at most max_bytes into `out` (initialised by this call; a NUL follows the
  * last byte and is not counted). Returns OK, IO, NOTFOUND, NOMEM or LIMIT. */

@@ -384,6 +384,14 @@ posix_lock_directory(void *context, struct file **lock, const char *path, struct
     return s;
 }
 
+static enum status posix_descriptor(struct file *f, int *fd, uint64_t *offset, struct error *err) {
+    (void)err;
+    REQUIRE(f && fd && offset);
+    *fd = f->fd;
+    *offset = 0;
+    return STATUS_OK;
+}
+
 const struct file_system *file_posix(void) {
     static const struct file_system posix = {
         .open = posix_open,
@@ -402,6 +410,7 @@ const struct file_system *file_posix(void) {
         .hard_link = posix_hard_link,
         .truncate = posix_truncate,
         .lock_directory = posix_lock_directory,
+        .descriptor = posix_descriptor,
     };
     return &posix;
 }

@@ -9,6 +9,7 @@
  */
 #include "formats/base/file_io.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,22 @@ enum status file_make_parents(const struct file_system *fs, const char *path, st
         }
     }
     return STATUS_OK;
+}
+
+static const struct file_system *_Atomic remote_files;
+
+bool path_is_remote(const char *path) {
+    const size_t scheme = strcspn(path, ":/");
+    return scheme > 0 && strncmp(path + scheme, "://", 3) == 0;
+}
+
+const struct file_system *file_system_of(const char *path) {
+    const struct file_system *remote = path_is_remote(path) ? atomic_load(&remote_files) : NULL;
+    return remote ? remote : file_posix();
+}
+
+void file_system_set_remote(const struct file_system *fs) {
+    atomic_store(&remote_files, fs);
 }
 
 enum status

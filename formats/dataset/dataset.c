@@ -14,7 +14,6 @@
  */
 #include "formats/dataset/dataset.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,29 +42,28 @@ static void unmap(struct mapping *m) {
 }
 
 /* Maps size_bytes > 0 at offset of a file that has at least that many. */
-static enum status map_posix(struct mapping *out,
-                             const char *path,
-                             uint64_t offset,
-                             size_t size_bytes,
-                             struct error *err) {
+static enum status map_file(struct mapping *out,
+                            const struct file_system *fs,
+                            struct file *f,
+                            const char *path,
+                            uint64_t offset,
+                            size_t size_bytes,
+                            struct error *err) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t first = 0;
+    int fd = -1;
+    TRY(fs->descriptor(f, &fd, &first, err));
+    offset += first;
     uint64_t before = offset % page;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return error_set_errno(err, "%s: cannot open for reading", path);
-    }
     out->base_bytes = size_bytes + (size_t)before;
     out->base = mmap(NULL, out->base_bytes, PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
-    enum status s = STATUS_OK;
     if (out->base == MAP_FAILED) {
-        s = error_set_errno(err, "%s: cannot map %zu bytes", path, size_bytes);
         memset(out, 0, sizeof(*out));
-    } else {
-        out->mapped = true;
-        out->bytes = (const uint8_t *)out->base + before;
+        return error_set_errno(err, "%s: cannot map %zu bytes", path, size_bytes);
     }
-    close(fd);
-    return s;
+    out->mapped = true;
+    out->bytes = (const uint8_t *)out->base + before;
+    return STATUS_OK;
 }
 
 static enum status map_read(struct mapping *out,
@@ -108,8 +106,8 @@ static enum status map_bytes(struct mapping *out,
         return error_set(err, STATUS_CORRUPT, "%s: has %" PRIu64 " bytes, no size of an index",
                          path, size_bytes);
     }
-    if (map && fs == file_posix() &&
-        map_posix(out, path, offset, (size_t)size_bytes, NULL) == STATUS_OK) {
+    if (map && fs->descriptor &&
+        map_file(out, fs, f, path, offset, (size_t)size_bytes, NULL) == STATUS_OK) {
         return STATUS_OK;
     }
     return map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
@@ -315,7 +313,7 @@ enum status dataset_open(struct dataset **out,
     if (!d) {
         return nomem(err);
     }
-    d->fs = fs ? fs : file_posix();
+    d->fs = fs ? fs : file_system_of(directory);
     enum status s = manifest_read(&d->manifest, d->fs, directory, err);
     if (s == STATUS_OK) {
         s = open_shards(d, directory, err);
@@ -495,7 +493,8 @@ enum status dataset_fingerprint_of(uint64_t *out,
                                    const struct file_system *fs,
                                    struct error *err) {
     REQUIRE(out && m && directory);
-    struct dataset d = {.fs = fs ? fs : file_posix(), .manifest = *m}; /* the caller's, borrowed */
+    struct dataset d = {.fs = fs ? fs : file_system_of(directory),
+                        .manifest = *m}; /* the caller's, borrowed */
     enum status s = open_shards(&d, directory, err);
     if (s == STATUS_OK) {
         s = dataset_compute_fingerprint(&d, out, err);

@@ -30,8 +30,8 @@ struct caption_reader; /* opaque */
 
 /* Maps the sidecar index of every shard, or the index inside the shard where there is no sidecar or
  * it is not the one the manifest names. Shards must be there with the right size. `fs` NULL:
- * file_posix(). Returns OK, NOTFOUND, IO, CORRUPT, EXISTS (an id in two
- * shards), VERSION, LIMIT or NOMEM. */
+ * file_system_of(directory). Returns OK, NOTFOUND, IO, CORRUPT, EXISTS (an id in two shards),
+ * VERSION, LIMIT or NOMEM. */
 enum status dataset_open(struct dataset **out,
                          const char *directory,
                          const struct file_system *fs,

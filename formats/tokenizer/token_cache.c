@@ -8,13 +8,10 @@
  */
 #include "formats/tokenizer/token_cache.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "formats/base/hash.h"
 #include "formats/tokenizer/token_cache_internal.h"
@@ -39,40 +36,36 @@ uint32_t token_cache_check(const void *count_and_ids, size_t size_bytes, uint64_
 /* ---- opening -----------------------------------------------------------------------------------
  */
 
-static enum status map_file(struct token_cache *c, struct error *err) {
-    struct stat st;
-    int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return error_set_errno(err, "%s: cannot open for reading", c->path);
+static enum status
+map_file(struct token_cache *c, const struct file_system *fs, struct file *f, struct error *err) {
+    int fd = -1;
+    uint64_t offset = 0;
+    TRY(fs->descriptor(f, &fd, &offset, err));
+    void *at = mmap(NULL, (size_t)c->size_bytes, PROT_READ, MAP_SHARED, fd, (off_t)offset);
+    if (at == MAP_FAILED) {
+        return error_set_errno(err, "%s: cannot map %" PRIu64 " bytes", c->path, c->size_bytes);
     }
-    enum status s = STATUS_OK;
-    if (fstat(fd, &st) != 0) {
-        s = error_set_errno(err, "%s: cannot tell its size", c->path);
-    } else if (!S_ISREG(st.st_mode) || st.st_size < TOKEN_CACHE_TRAILER_BYTES) {
-        s = error_set(err, STATUS_CORRUPT, "%s: is no token cache", c->path);
-    } else {
-        c->size_bytes = (uint64_t)st.st_size;
-        void *at = mmap(NULL, (size_t)c->size_bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (at == MAP_FAILED) {
-            s = error_set_errno(err, "%s: cannot map %" PRIu64 " bytes", c->path, c->size_bytes);
-        } else {
-            c->mapped = at;
-            c->bytes = at;
-        }
-    }
-    close(fd);
-    return s;
+    c->mapped = at;
+    c->bytes = at;
+    return STATUS_OK;
 }
 
 static enum status
-read_file(struct token_cache *c, const struct file_system *fs, struct error *err) {
-    TRY(file_read_all(fs, &c->read, c->path, (size_t)1 << 30, err));
-    c->bytes = c->read.data;
-    c->size_bytes = c->read.size_bytes;
-    if (c->size_bytes < TOKEN_CACHE_TRAILER_BYTES) {
-        return error_set(err, STATUS_CORRUPT, "%s: is no token cache", c->path);
+load_file(struct token_cache *c, const struct file_system *fs, struct error *err) {
+    struct file *f = NULL;
+    TRY(fs->open(fs->context, &f, c->path, FILE_READ, err));
+    enum status s = fs->size(f, &c->size_bytes, err);
+    if (s == STATUS_OK && c->size_bytes < TOKEN_CACHE_TRAILER_BYTES) {
+        s = error_set(err, STATUS_CORRUPT, "%s: is no token cache", c->path);
+    } else if (s == STATUS_OK && fs->descriptor) {
+        s = map_file(c, fs, f, err);
+    } else if (s == STATUS_OK) {
+        s = file_read_all(fs, &c->read, c->path, (size_t)1 << 30, err);
+        c->bytes = c->read.data;
+        c->size_bytes = c->read.size_bytes;
     }
-    return STATUS_OK;
+    fs->close(f);
+    return s;
 }
 
 static bool is_zero(const uint8_t *p, size_t size_bytes) {
@@ -136,8 +129,7 @@ enum status token_cache_open(struct token_cache **out,
         token_cache_close(c);
         return error_set(err, STATUS_NOMEM, "out of memory for the token cache");
     }
-    bool posix = !fs || fs == file_posix();
-    enum status s = posix ? map_file(c, err) : read_file(c, fs, err);
+    enum status s = load_file(c, fs ? fs : file_system_of(path), err);
     if (s == STATUS_OK) {
         s = parse_trailer(c, err);
     }

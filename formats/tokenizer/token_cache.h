@@ -40,8 +40,8 @@ struct token_cache_key {
 
 struct token_cache;
 
-/* `fs` NULL: file_posix(), whose files are mapped. Returns OK, NOTFOUND, CORRUPT, VERSION, LIMIT,
- * IO or NOMEM. */
+/* `fs` NULL: file_system_of(path). The file is mapped where `fs` can. Returns OK, NOTFOUND,
+ * CORRUPT, VERSION, LIMIT, IO or NOMEM. */
 enum status token_cache_open(struct token_cache **out,
                              const char *path,
                              const struct file_system *fs,

@@ -13,7 +13,7 @@ enum status bench_read_span(uint8_t **out,
                             const char *path,
                             const struct dataset_sample *sample,
                             struct error *err) {
-    const struct file_system *fs = file_posix();
+    const struct file_system *fs = file_system_of(path);
     struct file *f = NULL;
     size_t got = 0;
     *out = malloc(sample->image_span_bytes);

@@ -158,6 +158,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct cat c = {.options = o};
     TRY(check_options(o, err));
+    TRY(remote_choice_use(&o->choice.remote, err));
     TRY(ccdump_input_open(&c.input, a->items[0], err));
     if (o->out) { /* so that no half-written file stays */
         ccdump_signals();

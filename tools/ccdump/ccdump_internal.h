@@ -9,6 +9,7 @@
 
 #include "tools/ccdump/input.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/remote_choice.h"
 
 int ccdump_info(int argc, char **argv);
 int ccdump_ls(int argc, char **argv);
@@ -38,6 +39,7 @@ struct ccdump_choice {
     struct cli_list ids; /* each "7", "3-9", "100-", or several with commas */
     uint64_t from;
     uint64_t count; /* 0: no limit */
+    struct remote_choice remote;
 };
 
 /* Its rows, shared by their option tables. */

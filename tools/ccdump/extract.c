@@ -201,6 +201,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct extract x = {.options = options};
     enum status s;
     TRY(path_check_out_folder(x.options->out, err));
+    TRY(remote_choice_use(&x.options->choice.remote, err));
     TRY(ccdump_input_open(&x.input, a->items[0], err));
     ccdump_signals();
     TRY_OR_FAIL(s, file_make_parents(fs, x.options->out, err));

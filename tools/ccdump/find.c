@@ -192,6 +192,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         return error_set(err, STATUS_USAGE, "--hash requires 16 hexadecimal digits, not '%s'",
                          o->hash);
     }
+    TRY(remote_choice_use(&o->choice.remote, err));
     TRY(ccdump_input_open(&in, a->items[0], err));
     enum status s = find_samples(&c, in, &found, err);
     ccdump_input_close(in);

@@ -13,11 +13,13 @@
 
 struct options {
     bool json;
+    struct remote_choice remote;
 };
 
 static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
      .help = "one JSON object per argument and line"},
+    CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
@@ -191,7 +193,7 @@ static enum status report(const struct options *o,
 
 static enum status info_dataset(const struct options *o, const char *path, struct error *err) {
     struct manifest m;
-    TRY(manifest_read(&m, file_posix(), path, err));
+    TRY(manifest_read(&m, file_system_of(path), path, err));
     struct totals t = {
         .samples = m.samples,
         .id_space = m.id_space,
@@ -251,6 +253,7 @@ static enum status info_file(const struct options *o, const char *path, struct e
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
+    TRY(remote_choice_use(&o->remote, err));
     for (size_t i = 0; i < a->count; i++) {
         enum ccdump_kind kind = CCDUMP_TAR;
         TRY(ccdump_kind_of(&kind, a->items[i], err));

@@ -10,6 +10,7 @@
 
 #include "formats/json/json_reader.h"
 #include "formats/shard/shard_reader.h"
+#include "net/location.h"
 #include "pack/source/source.h"
 #include "tools/ccdump/input_internal.h"
 #include "tools/cli/path_kind.h"
@@ -25,7 +26,7 @@ static bool is_listed(const char *path) {
     struct manifest m;
     bool listed = false;
     if (path_directory(directory, sizeof(directory), path, NULL) != STATUS_OK ||
-        manifest_read(&m, file_posix(), directory, NULL) != STATUS_OK) {
+        manifest_read(&m, file_system_of(directory), directory, NULL) != STATUS_OK) {
         return false;
     }
     for (size_t i = 0; i < m.shard_count; i++) {
@@ -71,6 +72,10 @@ enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error
     bool shard = false;
     *out = CCDUMP_TAR;
     if (strcmp(path, "-") == 0) {
+        return STATUS_OK;
+    }
+    if (location_is_remote(path)) {
+        *out = CCDUMP_DATASET;
         return STATUS_OK;
     }
     TRY(path_check_local(path, err));

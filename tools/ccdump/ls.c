@@ -91,7 +91,7 @@ list_shard(const struct shard_summary *m, bool json, struct json_writer *w, stru
 
 static enum status read_summary(struct shard_summary *out, const char *path, struct error *err) {
     struct shard_reader *r = NULL;
-    TRY(shard_reader_open(&r, file_posix(), path, err));
+    TRY(shard_reader_open(&r, file_system_of(path), path, err));
     enum status s = shard_reader_summary(r, out, err);
     shard_reader_close(r);
     return s;
@@ -109,7 +109,7 @@ static enum status list_shards(const struct options *o, const char *path, struct
     if (kind == CCDUMP_SHARD) {
         TRY(read_summary(&one, path, err));
     } else {
-        TRY(manifest_read(&m, file_posix(), path, err));
+        TRY(manifest_read(&m, file_system_of(path), path, err));
     }
     json_writer_init(&w, 0);
     enum status s = kind == CCDUMP_SHARD ? list_shard(&one, o->json, &w, err) : STATUS_OK;
@@ -124,7 +124,7 @@ static enum status list_shards(const struct options *o, const char *path, struct
 static enum status list_removed(const struct options *o, const char *path, struct error *err) {
     struct manifest m;
     struct json_writer w;
-    TRY(manifest_read(&m, file_posix(), path, err));
+    TRY(manifest_read(&m, file_system_of(path), path, err));
     json_writer_init(&w, 0);
     enum status s = STATUS_OK;
     for (size_t i = 0; s == STATUS_OK && i < m.removed.count; i++) {
@@ -148,6 +148,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (o->shards && o->removed) {
         return error_set(err, STATUS_USAGE, "--shards and --removed exclude each other");
     }
+    TRY(remote_choice_use(&o->choice.remote, err));
     if (o->removed) {
         return list_removed(o, a->items[0], err);
     }

@@ -15,6 +15,7 @@ struct options {
     uint64_t step, seed, batch, positives, world;
     const char *order;
     bool json;
+    struct remote_choice remote;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -196,8 +197,10 @@ of_data(const struct options *o, const struct cli_arguments *a, struct error *er
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     char config[PATH_MAX_BYTES];
     bool is_run = false;
-    const struct file_system *fs = file_posix();
+    const struct options *o = options;
+    const struct file_system *fs = file_system_of(a->items[0]);
     ccdump_signals();
+    TRY(remote_choice_use(&o->remote, err));
     TRY(path_join(config, sizeof config, a->items[0], "config.json", err));
     if (a->count == 1) {
         TRY(fs->exists(fs->context, config, &is_run, err));

@@ -22,6 +22,7 @@ struct options {
     bool json;
     const char *image;
     int preview;
+    struct remote_choice remote;
 };
 
 static const char *const preview_names[] = {"auto", "always", "never", NULL};
@@ -40,6 +41,7 @@ static const struct cli_option rows[] = {
      .choices = preview_names, .metavar = "WHEN",
      .help =
          "draw the picture in coloured half blocks; auto: on a terminal, unless NO_COLOR is set"},
+    CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
@@ -246,6 +248,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     struct ccdump_input *in = NULL;
     struct ccdump_facts facts;
+    TRY(remote_choice_use(&o->remote, err));
     TRY(ccdump_input_open(&in, a->items[0], err));
     enum status s = choose(o, a, in, &facts, err);
     if (s == STATUS_OK) {

@@ -426,6 +426,7 @@ static void print_text(const struct stats *s) {
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct stats s = {.options = options};
+    TRY(remote_choice_use(&s.options->choice.remote, err));
     TRY(ccdump_input_open(&s.input, a->items[0], err));
     enum status status = count_all(&s, err);
     if (status == STATUS_OK && s.options->json) {

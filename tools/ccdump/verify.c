@@ -25,6 +25,7 @@ static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, CLI_FIELD(struct verify_options, json),
      .help = "one JSON object per fault, and one for the result"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct verify_options, quiet), .help = "no progress"},
+    CLI_REMOTE_ROWS(struct verify_options, remote),
 };
 
 static const struct cli_program program = {
@@ -225,7 +226,7 @@ static enum status
 check_tokenizer(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
     struct tokenizer *t = NULL;
     *damage = VERIFY_DAMAGE_TOKENIZER;
-    TRY(dataset_tokenizer_open(&t, path, m, file_posix(), why));
+    TRY(dataset_tokenizer_open(&t, path, m, file_system_of(path), why));
     tokenizer_close(t);
     return STATUS_OK;
 }
@@ -275,7 +276,7 @@ static enum status find_unlisted(const struct verify_options *o,
                                  const struct manifest *m,
                                  struct verify_result *r,
                                  struct error *err) {
-    const struct file_system *fs = file_posix();
+    const struct file_system *fs = file_system_of(path);
     struct byte_buffer names;
     const char *first = NULL;
     const char **listed = malloc((m->shard_count + 1) * sizeof(*listed));
@@ -320,7 +321,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
         check_whole, check_tokenizer, check_tokens};
     struct manifest m;
     struct error bad = {0};
-    enum status s = manifest_read(&m, file_posix(), path, &bad);
+    enum status s = manifest_read(&m, file_system_of(path), path, &bad);
     if (s != STATUS_OK) {
         return error_set(err, s, "%s%s", bad.text,
                          s == STATUS_CORRUPT ? "; 'ccdump repair' rebuilds it from the shards"
@@ -446,12 +447,14 @@ static enum status verify(const struct verify_options *o, const char *path, stru
 
 /* Checks every argument, also after one with faults. */
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct verify_options *o = options;
     enum status worst = STATUS_OK;
     ccdump_signals();
+    TRY(remote_choice_use(&o->remote, err));
     for (size_t i = 0; i < a->count && worst != STATUS_INTERRUPTED; i++) {
         struct error why = {0};
         const enum status s =
-            cli_interrupted() ? interrupted(a->items[i], &why) : verify(options, a->items[i], &why);
+            cli_interrupted() ? interrupted(a->items[i], &why) : verify(o, a->items[i], &why);
         if (s == STATUS_OK) {
             continue;
         }

@@ -16,12 +16,14 @@
 #include "formats/image/image_codec.h"
 #include "formats/shard/shard_reader.h"
 #include "formats/tokenizer/token_cache.h"
+#include "tools/cli/remote_choice.h"
 
 struct verify_options {
     uint64_t jobs; /* 0: one per processor */
     bool decode;
     bool json;
     bool quiet;
+    struct remote_choice remote;
 };
 
 struct verify_fault {

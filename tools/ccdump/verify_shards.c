@@ -193,7 +193,7 @@ static enum status verify_one(struct worker *w, struct error *err) {
                   expected ? expected->name : p->path, err));
     const char *slash = strrchr(w->path, '/');
     w->name = slash ? slash + 1 : w->path;
-    return shard_verify(file_posix(), w->path, &how, err);
+    return shard_verify(file_system_of(w->path), w->path, &how, err);
 }
 
 /* A damaged shard does not fit the manifest either; a whole one that does not fit it shows that the

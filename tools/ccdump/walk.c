@@ -16,6 +16,7 @@ static const struct cli_option choice_rows[] = {
      .help = "start at the first sample with this id or a larger one"},
     {"count", 'n', CLI_U64, FIELD(count), .default_text = "0", .metavar = "N",
      .help = "at most this many; 0: all"},
+    CLI_REMOTE_ROWS(struct ccdump_choice, remote),
 };
 
 const struct cli_rows ccdump_choice_rows[] = {CLI_ROWS(choice_rows), {NULL, 0}};

@@ -19,6 +19,7 @@ struct options {
     uint64_t near, encode;
     const char *html, *image;
     bool json;
+    struct remote_choice remote;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -35,6 +36,7 @@ static const struct cli_option rows[] = {
     {"html", 0, CLI_STRING, FIELD(html), .metavar = "FILE",
      .help = "also write a page with the pictures, in one file"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object"},
+    CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
@@ -361,6 +363,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         return error_set(err, STATUS_USAGE, "'%s' is not an id: ids are whole numbers",
                          a->items[2]);
     }
+    TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(path_check_dataset(a->items[1], err));
     struct why *w = calloc(1, sizeof *w);

@@ -238,6 +238,7 @@ run_remove(const void *options, const struct cli_arguments *a, struct error *err
     if (!o->ids == !o->keys) {
         return error_set(err, STATUS_USAGE, "one of --ids and --keys must name the list");
     }
+    TRY(path_check_local(directory, err));
     TRY(path_check_dataset(directory, err));
     ccpack_begin(&r, "samples", o->quiet);
     byte_buffer_init(&ids, 0);
@@ -272,6 +273,7 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     struct pack_remove_summary result;
     struct ccpack_run r;
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
+    TRY(path_check_local(a->items[0], err));
     TRY(path_check_dataset(a->items[0], err));
     ccpack_begin(&r, "shards", o->quiet);
     const struct pack_remove_options opt = {

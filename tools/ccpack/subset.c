@@ -278,6 +278,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (!o->out && !o->dry_run) {
         return error_set(err, STATUS_USAGE, "-o DIR must name the new dataset");
     }
+    TRY(path_check_local(directory, err));
     TRY(path_check_dataset(directory, err));
     if (o->out) {
         TRY(path_check_out_folder(o->out, err));

@@ -255,6 +255,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
                          "--tokenizer imports a tokenizer; --vocab-size, --model-type and "
                          "--no-clean are for learning one");
     }
+    TRY(path_check_local(directory, err));
     TRY(path_check_dataset(directory, err));
     /* A packing run may be about to replace what is read here. */
     TRY(fs->lock_directory(fs->context, &lock, directory, err));

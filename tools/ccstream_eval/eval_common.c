@@ -35,7 +35,12 @@ const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "only warnings and errors on stderr"},
 };
 
-const struct cli_rows eval_shared[] = {CLI_ROWS(eval_option_rows), {NULL, 0}};
+const struct cli_option eval_remote_rows[EVAL_REMOTE_COUNT] = {
+    CLI_REMOTE_ROWS(struct eval_options, remote)};
+
+const struct cli_rows eval_shared[] = {CLI_ROWS(eval_option_rows),
+                                       CLI_ROWS(eval_remote_rows),
+                                       {NULL, 0}};
 
 /* ---- opening ---- */
 
@@ -75,6 +80,7 @@ enum status eval_open_images(struct eval *e,
     enum status s;
     TRY(path_check_checkpoint(checkpoint, err));
     TRY(path_check_dataset(o->data, err));
+    TRY(remote_choice_use(&o->remote, err));
     TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
     TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));
     if (e->dev->note[0] != '\0') {

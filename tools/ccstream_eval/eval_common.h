@@ -10,6 +10,7 @@
 #include "formats/base/json_writer.h"
 #include "formats/base/log.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/remote_choice.h"
 #include "train/eval/classify.h"
 #include "train/eval/embed.h"
 #include "train/eval/prompts.h"
@@ -24,12 +25,14 @@ struct eval_options {
     int normalize; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
     int transform; /* of the subcommands that have --transform: index into eval_transform_choices */
     bool json, quiet;
+    struct remote_choice remote;
 };
 
 /* The rows of all of them but --data and --transform, shared by the option tables. */
 extern const struct cli_rows eval_shared[];
-extern const struct cli_option eval_option_rows[]; /* the same, for tables that share more */
-enum { EVAL_OPTION_COUNT = 7 };
+extern const struct cli_option eval_option_rows[]; /* the same in two, for tables that share */
+extern const struct cli_option eval_remote_rows[]; /* more or less */
+enum { EVAL_OPTION_COUNT = 7, EVAL_REMOTE_COUNT = 2 };
 
 #define EVAL_DATA_ROW(data_help)                                                                   \
     {                                                                                              \

@@ -49,6 +49,7 @@ static const struct cli_option feature_rows[] = {
 
 static const struct cli_rows feature_tables[] = {CLI_ROWS(feature_rows),
                                                  {eval_option_rows, EVAL_OPTION_COUNT},
+                                                 {eval_remote_rows, EVAL_REMOTE_COUNT},
                                                  {NULL, 0}};
 
 /* A labelled dataset encoded by the model. */

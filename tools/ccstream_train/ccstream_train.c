@@ -179,7 +179,7 @@ static void say_start(const struct trainer *t,
 static enum status
 check_source(const char *directory, bool captions, bool begins, struct error *err) {
     struct manifest m;
-    TRY(manifest_read(&m, file_posix(), directory, err));
+    TRY(manifest_read(&m, file_system_of(directory), directory, err));
     enum status s = STATUS_OK;
     for (size_t i = 0; begins && i < m.option_count; i++) {
         if (strcmp(m.options[i].name, "part") == 0) {
@@ -601,6 +601,9 @@ static enum status train_with(struct launch *l,
     }
     if (s == STATUS_OK) {
         s = train_options_check_read(typed, &o, l->first ? &l->log : NULL, err);
+    }
+    if (s == STATUS_OK) {
+        s = remote_choice_use(&o.remote, err);
     }
     if (s == STATUS_OK) {
         s = given->resume != NULL ? resume(l, &o, &recorded, err) : start_new(l, &o, err);

@@ -63,7 +63,7 @@ put_dataset(struct json_writer *w, const char *key, const char *directory, doubl
     struct manifest m;
     json_open_object(w, key);
     json_string(w, "directory", directory);
-    if (manifest_read(&m, file_posix(), directory, NULL) == STATUS_OK) {
+    if (manifest_read(&m, file_system_of(directory), directory, NULL) == STATUS_OK) {
         json_u64(w, "samples", m.samples);
         json_u64(w, "captions", m.texts);
         json_hex64(w, "fingerprint", m.fingerprint);

@@ -76,7 +76,8 @@ static enum status count_ids(uint64_t *out,
     *out = 0;
     for (uint32_t i = 0; i < t->source_count; i++) {
         struct manifest manifest;
-        TRY(manifest_read(&manifest, file_posix(), t->sources[i].directory, err));
+        TRY(manifest_read(&manifest, file_system_of(t->sources[i].directory),
+                          t->sources[i].directory, err));
         *out += manifest.id_space;
         if (i == 0) {
             *first = manifest;
@@ -117,7 +118,7 @@ static enum status open_tokenizer(struct tokenizer **out,
         byte_buffer_fini(&model);
         return s;
     }
-    TRY(dataset_tokenizer_open(out, data, manifest, file_posix(), err));
+    TRY(dataset_tokenizer_open(out, data, manifest, file_system_of(data), err));
     return *out != NULL ? STATUS_OK
                         : error_set(err, STATUS_USAGE,
                                     "%s has no tokenizer; make one with 'ccpack tokenizer %s', or "

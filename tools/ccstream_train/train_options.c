@@ -296,6 +296,7 @@ static const struct cli_option rows[] = {
     {"engine", 0, CLI_ENUM, FIELD(engine), .default_text = "auto", .choices = engine_choices,
      .metavar = "NAME", .group = "Machine",
      .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
+    CLI_REMOTE_ROWS(struct train_options, remote),
 };
 
 /* What a resumed run may change: what affects no number, the schedule that is ahead of it, and
@@ -315,6 +316,7 @@ static const char *const changeable[] = {
     "autotune",    "plan-cache",
     "dry-run",     "checkpoint-seconds",
     "ranks",       "rank-timeout",
+    "endpoint",    "instance-metadata",
 };
 
 static const struct cli_program fixed = {

@@ -9,6 +9,7 @@
 #include "tools/ccstream_train/run_config.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/data_list.h"
+#include "tools/cli/remote_choice.h"
 #include "train/loss/loss_row.h"
 #include "train/run/trainer.h"
 
@@ -57,6 +58,7 @@ struct train_options {
     int cuda_graph; /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;
     const char *plan_cache;
+    struct remote_choice remote;
 };
 
 /* The options as a table; those of losses are made from theirs. */

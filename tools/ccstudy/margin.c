@@ -47,7 +47,9 @@ static const struct cli_option rows[] = {
 };
 
 /* Those of ccstream-eval, but --json and --quiet, which stand last and every experiment has. */
-static const struct cli_rows tables[] = {{eval_option_rows, EVAL_OPTION_COUNT - 2}, {NULL, 0}};
+static const struct cli_rows tables[] = {{eval_option_rows, EVAL_OPTION_COUNT - 2},
+                                         {eval_remote_rows, EVAL_REMOTE_COUNT},
+                                         {NULL, 0}};
 
 static const struct cli_program program = {
     .name = "ccstudy margin",

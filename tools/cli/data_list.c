@@ -30,7 +30,6 @@ data_list_add(struct data_list *list, const char *const *texts, size_t count, st
         if (list->count == LOADER_MAX_SOURCES) {
             return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
         }
-        TRY(path_check_local(texts[i], err));
         TRY(loader_source_parse(&list->items[list->count], list->directories[list->count],
                                 PATH_MAX_BYTES, texts[i], err));
         TRY(check_dataset(list->directories[list->count], err));

@@ -11,7 +11,9 @@
 #include "formats/base/bytes.h"
 #include "formats/base/file_io.h"
 #include "formats/dataset/manifest.h"
+#include "net/location.h"
 #include "pack/pack.h"
+#include "tools/cli/remote_choice.h"
 
 enum kind {
     KIND_REMOTE,
@@ -149,7 +151,6 @@ static void find_kind(struct found *out, const char *path) {
 /* How a tar at an address reaches ccpack's standard input; NULL: no program for it is known. */
 static const char *downloader(const char *path) {
     return strncmp(path, "s3://", 5) == 0      ? "aws s3 cp"
-           : strncmp(path, "gs://", 5) == 0    ? "gsutil cat"
            : strncmp(path, "http://", 7) == 0  ? "curl -sL"
            : strncmp(path, "https://", 8) == 0 ? "curl -sL"
                                                : NULL;
@@ -161,6 +162,12 @@ static enum status explain_remote(const char *path, struct error *err) {
         return error_set(err, STATUS_NOTFOUND,
                          "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path,
                          path + 5);
+    }
+    if (strncmp(path, "gs://", 5) == 0) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "%.150s: name a dataset in Google's storage by its S3 interface: "
+                         "'s3://%.150s' with --endpoint https://storage.googleapis.com",
+                         path, path + 5);
     }
     if (program == NULL) {
         return error_set(err, STATUS_NOTFOUND,
@@ -192,7 +199,8 @@ enum status path_check_dataset(const char *path, struct error *err) {
     case KIND_DATASET:
         return STATUS_OK;
     case KIND_REMOTE:
-        return explain_remote(path, err);
+        return location_is_remote(path) ? remote_choice_use(&(struct remote_choice){0}, err)
+                                        : explain_remote(path, err);
     case KIND_MISSING:
         return error_set(err, STATUS_NOTFOUND, "%.200s: there is no such dataset%s%s%s%s", path,
                          hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",

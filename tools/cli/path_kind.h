@@ -10,7 +10,9 @@
 
 #include "formats/base/status.h"
 
-/* A folder with dataset.json. Returns OK, or NOTFOUND with a message that says what the path is. */
+/* A folder with dataset.json, or a location whose datasets can be opened: they become readable here
+ * if remote_choice_use was not called. Returns OK, or NOTFOUND with a message that says what the
+ * path is. */
 enum status path_check_dataset(const char *path, struct error *err);
 
 /* The same for a folder that ccstream-train made, or a checkpoint file in one. */
@@ -30,7 +32,8 @@ enum status path_check_inspectable(const char *path, struct error *err);
 /* A folder, or a name that is still free. Returns OK or EXISTS. */
 enum status path_check_out_folder(const char *path, struct error *err);
 
-/* An address such as s3://bucket/file, which no program opens. Returns OK or NOTFOUND. */
+/* Refuses an address such as s3://bucket/file where only local files are read or written. Returns
+ * OK or NOTFOUND. */
 enum status path_check_local(const char *path, struct error *err);
 
 #endif

@@ -9,7 +9,7 @@
 
 static enum status check_captions(const char *directory, struct error *err) {
     struct dataset *val = NULL;
-    TRY(dataset_open(&val, directory, file_posix(), err));
+    TRY(dataset_open(&val, directory, NULL, err));
     const uint64_t texts_count = dataset_text_count(val);
     dataset_close(val);
     return texts_count > 0

@@ -134,7 +134,7 @@ static enum status image_ids(uint64_t *old_ids,
     }
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < t->options.remap_count && s == STATUS_OK; i++) {
-        s = dataset_open(&opened[i], t->options.remap_state[i], file_posix(), err);
+        s = dataset_open(&opened[i], t->options.remap_state[i], NULL, err);
         if (s == STATUS_OK) {
             before[i] = (struct state_remap_data){opened[i], p->sources[i].id_offset};
             s = check_old_data(t, c, before, i, err);

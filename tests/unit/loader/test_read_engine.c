@@ -46,7 +46,7 @@ static void submit(const struct read_engine_ops *ops,
                    uint64_t offset) {
     static struct iovec parts[4];
     parts[slot] = (struct iovec){buffer, size};
-    struct read_request r = {fd, slot, offset, &parts[slot], 1};
+    struct read_request r = {fd, slot, offset, &parts[slot], 1, NULL};
     ops->submit(e, &r);
 }
 
@@ -80,7 +80,7 @@ static void check_reads(const struct read_engine_ops *ops) {
     }
     /* Neighbouring bytes into several pieces. */
     struct iovec three[3] = {{buffers[0], 10}, {buffers[1], SIZE}, {buffers[2], 20}};
-    struct read_request r = {fd, 3, 500, three, 3};
+    struct read_request r = {fd, 3, 500, three, 3, NULL};
     struct read_completion done;
     ops->submit(e, &r);
     assert_int_equal(ops->reap(e, &done, 1), 1);

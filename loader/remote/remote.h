@@ -1,0 +1,53 @@
+/*
+ * remote: datasets behind https://, s3:// and hf:// locations (net/location.h).
+ *
+ * Once remote_start was called, file_system_of("https://...") reads from there: dataset_open and
+ * everything else that opens a dataset takes such a location, and loaders read images by range
+ * requests through an engine of their own. Opening a dataset fetches its manifest, the index
+ * beside each shard, and the size and ETag of each shard; indexes are mapped from a temporary file.
+ *
+ * Threading : remote_start and remote_stop belong to the program: before other threads use datasets
+ *             and after. The files themselves may be used by any thread.
+ * Untrusted : every byte that a server sends: indexes and images are checked as those of local
+ *             datasets are, and names of local files never come from there.
+ * Replaced  : the ETag and size that a shard had at open go with every read. Another one is an
+ *             error that names the shard, never a mixture.
+ * Failures  : requests that may succeed later are repeated with back-off and jitter, where they
+ *             stopped, until REMOTE_MAX_TRIES of them, or REMOTE_MAX_SILENCE_MS, brought nothing.
+ */
+#ifndef LOADER_REMOTE_REMOTE_H
+#define LOADER_REMOTE_REMOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { REMOTE_MAX_TRIES = 10, REMOTE_MAX_SILENCE_MS = 45000 };
+
+struct remote_options {
+    const char *endpoint;       /* of s3:// locations; NULL: as location_options says */
+    bool instance_metadata;     /* may ask the machine's metadata service for keys; false */
+    const char *user_agent;     /* "ccstream" */
+    const struct log_sink *log; /* borrowed until remote_stop; NULL: silent */
+};
+
+void remote_options_default(struct remote_options *opt);
+
+/* Makes remote locations readable. libcurl is loaded when one is opened. Options are copied.
+ * Returns OK, EXISTS (was called before), USAGE or NOMEM. */
+enum status remote_start(const struct remote_options *opt, struct error *err);
+
+/* Nothing remote may be open. Does nothing without remote_start. */
+void remote_stop(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

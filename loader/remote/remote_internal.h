@@ -1,0 +1,113 @@
+/*
+ * remote_internal: what the files of loader/remote share.
+ *
+ *   file_system (remote_files.c)     read engine (io_remote.c)
+ *          |      \                        |
+ *          |       objects (objects.c: what is known of each file; local copies)
+ *          |                               |
+ *          '------> client (client.c: reads with retries, over one struct http)
+ *
+ * Threading : a client has one owner; objects are internally synchronised.
+ */
+#ifndef LOADER_REMOTE_REMOTE_INTERNAL_H
+#define LOADER_REMOTE_REMOTE_INTERNAL_H
+
+#include <stddef.h>
+
+#include "formats/base/file_io.h"
+#include "loader/remote/remote.h"
+#include "net/http.h"
+
+struct location; /* net/location.h */
+
+/* A folder of files; never freed before remote_stop. */
+struct remote_folder; /* opaque */
+
+/* A file at a server. */
+struct remote_object {
+    char *path; /* as the user and the manifest name it: s3://bucket/d/shard-000000.ccs */
+    char *url;
+    struct remote_folder *folder;
+    /* Fixed once the object is known. */
+    char etag[256]; /* "" without one */
+    uint64_t size_bytes;
+    /* Guarded by the lock of the table. */
+    bool known;   /* size and ETag were read */
+    bool missing; /* the server has no such file */
+    bool local;   /* there is a copy at local_offset of the temporary file */
+    uint64_t local_offset;
+    struct remote_object *next;
+};
+
+const struct remote_options *remote_options(void);
+
+/* --- client --- */
+
+struct remote_client; /* opaque */
+
+/* One read. Zero-initialise, then set the first fields; it must stay in place until done was
+ * called. */
+struct remote_read {
+    struct remote_object *object;
+    uint64_t offset;
+    uint64_t size_bytes; /* HTTP_UNKNOWN: to the end of the file, from offset 0 */
+    void *cookie;
+    /* The next bytes of the file. False: stop with the failure in *err. */
+    bool (*take)(void *cookie, const void *bytes, size_t size_bytes, struct error *err);
+    /* Called once, last, from remote_client_run or _destroy. May start further reads. */
+    void (*done)(void *cookie, enum status s, const struct error *err);
+
+    /* The client's. ETag and total size are those of the last answer. */
+    struct remote_client *client;
+    struct remote_read *next;
+    uint64_t got_bytes, got_before_bytes;
+    uint32_t tries; /* that brought no byte, in a row */
+    uint32_t retried_count;
+    int64_t last_byte_ns, retry_ns;
+    char etag[256];
+    uint64_t total_bytes; /* HTTP_UNKNOWN: the server did not say */
+    enum status stopped;  /* by take, or by an answer that does not fit */
+    struct error why;
+};
+
+/* Returns OK, NOMEM or UNSUPPORTED (no libcurl). */
+enum status
+remote_client_create(struct remote_client **out, uint32_t connections, struct error *err);
+/* Ends reads with INTERRUPTED. Accepts NULL. */
+void remote_client_destroy(struct remote_client *c);
+/* Cannot fail: failures are told to `done`. */
+void remote_client_start(struct remote_client *c, struct remote_read *r);
+/* Does what is possible, waiting up to timeout_ms for more. */
+void remote_client_run(struct remote_client *c, int64_t timeout_ms);
+uint32_t remote_client_pending(const struct remote_client *c);
+
+/* --- objects --- */
+
+/* Starts a request for the object: adds its URL, headers and signature. */
+enum status remote_object_start(const struct remote_object *o,
+                                struct http *h,
+                                struct http_request *request,
+                                struct error *err);
+
+/* The object of a path, after at most one request; of a manifest those of its dataset too. Returns
+ * OK, NOTFOUND, IO, USAGE, NOMEM, CORRUPT. */
+enum status remote_object_open(struct remote_object **out, const char *path, struct error *err);
+/* The object if it was opened already, else NULL. */
+struct remote_object *remote_object_find(const char *path);
+/* Reads without an engine. Returns OK (*got is smaller only at the end of the file), IO, CORRUPT,
+ * NOTFOUND or NOMEM. */
+enum status remote_object_pread(struct remote_object *o,
+                                void *out,
+                                size_t *got,
+                                size_t size_bytes,
+                                uint64_t offset,
+                                struct error *err);
+/* The local copy, after fetching it. */
+enum status
+remote_object_map(struct remote_object *o, int *fd, uint64_t *offset, struct error *err);
+
+const struct file_system *remote_files(void);
+/* Opens only what was opened before, without asking the server. */
+const struct file_system *remote_copies(void);
+
+#endif

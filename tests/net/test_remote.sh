@@ -1,0 +1,71 @@
+#!/bin/bash
+# Datasets at a server: every program that opens one takes its URL, and has the same samples and
+# batches as from the local folder, whatever the server does; a replaced shard is an error.
+. "$SRC/tests/support/expect.sh"
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+
+"$TESTBIN/make_scenes" train 400 1 48 scenes.tar >/dev/null
+expect 0 "$BIN/ccpack" -q -o www/pairs --shard-samples 100 scenes.tar
+expect 0 "$BIN/ccpack" tokenizer -q www/pairs --vocab-size 500
+
+serve() { # serve OPTION...: sets port and url
+    coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" www --seed 1 "$@"; }
+    read -r port <&"${SERVER[0]}"
+    url=http://127.0.0.1:$port/pairs
+}
+stop() {
+    kill "$SERVER_PID"
+    wait "$SERVER_PID" || true
+}
+trap 'kill "$SERVER_PID" 2>/dev/null' EXIT
+digest() { # digest DATA OPTION...
+    expect 0 "$BIN/ccbench" loader "$@" --size 32 --batch 32 --epochs 2 --digest --no-limit --json
+    field out.txt digest
+}
+
+# Every program, from a server without faults.
+serve
+for command in info "ls --keys" stats "ls --shards" "find --min-side 10" cat; do
+    expect 0 "$BIN/ccdump" $command www/pairs
+    sed "s|www/pairs|$url|g" out.txt >local.txt
+    expect 0 "$BIN/ccdump" $command "$url"
+    cmp out.txt local.txt || fail "ccdump $command differs"
+done
+expect 0 "$BIN/ccdump" verify --decode "$url"
+expect 0 "$BIN/ccdump" show "$url" 7 --image - --preview never >picture.jpg
+small="--image-tower resnet10t --image-size 32 --batch 8"
+expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --eval-every 0 -q
+expect 0 "$BIN/ccstream-train" --resume run --steps 3 --json -q
+has out.txt '"resumed_step":2,'
+expect 0 "$BIN/ccdump" why run "$url" 5 --encode 0
+local_digest=$(digest www/pairs)
+[ "$(digest "$url")" = "$local_digest" ] || fail "other batches"
+[ "$(digest "$url" --order block:32:2 --threads 1)" = "$(digest www/pairs --order block:32:2)" ] ||
+    fail "other batches in block order"
+[ "$(digest --data "$url:0.5" --data www/pairs:0.5)" = "$(digest --data www/pairs:0.5 --data ./www/pairs:0.5)" ] ||
+    fail "other batches of a mix"
+
+# What cannot work says why.
+expect 66 "$BIN/ccdump" info "http://127.0.0.1:$port/nothing"
+has err.txt "HTTP status 404"
+expect 74 "$BIN/ccdump" info http://127.0.0.1:1/pairs
+has err.txt "4 attempts"
+expect 66 "$BIN/ccpack" remove "$url" --ids which.txt
+has err.txt "only local files"
+expect 64 "$BIN/ccbench" loader "$url" --io uring
+has err.txt "read local files"
+
+# A shard that is replaced ends the run with its name.
+"$BIN/ccbench" loader "$url" --no-limit --size 32 --batch 16 --epochs 100 --consumer-ms 20 >out.txt 2>err.txt &
+pid=$!
+sleep 0.5
+touch www/pairs/shard-000002.tar.zst
+code=0
+wait $pid || code=$?
+[ "$code" = 65 ] || fail "exit code $code after a shard was replaced"
+has err.txt "shard-000002.tar.zst: was replaced at the server"
+stop
+
+# Half of the requests go wrong in every way that may pass.
+serve --faults reset=0.06,half=0.06,reset_body=0.06,503:0=0.06,429:0=0.04,empty=0.06,short_length=0.04,no_range=0.04,wrong_range=0.03,garbage=0.03,half_chunked=0.02,lying_range=0.02
+[ "$(digest "$url")" = "$local_digest" ] || fail "other batches with faults"

@@ -1,0 +1,41 @@
+/*
+ * remote_choice: the options of programs that open datasets at a server: CLI_REMOTE_ROWS in their
+ * tables, and remote_choice_use before they open one.
+ *
+ * Threading : the main thread.
+ */
+#ifndef TOOLS_CLI_REMOTE_CHOICE_H
+#define TOOLS_CLI_REMOTE_CHOICE_H
+
+#include <stdbool.h>
+
+#include "formats/base/status.h"
+#include "tools/cli/cli.h"
+
+struct remote_choice {
+    const char *endpoint;
+    bool instance_metadata;
+};
+
+/* For the member `field` of the options `type`. */
+#define CLI_REMOTE_ROWS(type, field)                                                               \
+    {"endpoint",                                                                                   \
+     0,                                                                                            \
+     CLI_STRING,                                                                                   \
+     CLI_FIELD(type, field.endpoint),                                                              \
+     .metavar = "URL",                                                                             \
+     .group = "Remote datasets",                                                                   \
+     .help = "server of s3:// locations: MinIO, Ceph, R2, https://storage.googleapis.com; else "   \
+             "that of AWS_ENDPOINT_URL_S3 or the profile, or Amazon's"},                           \
+    {                                                                                              \
+        "instance-metadata", 0, CLI_FLAG, CLI_FIELD(type, field.instance_metadata),                \
+            .group = "Remote datasets",                                                            \
+            .help = "where S3 keys are neither in the environment nor in the files of the AWS "    \
+                    "tools, ask the metadata service of this machine"                              \
+    }
+
+/* Makes https://, s3:// and hf:// locations readable. The first call in a program counts. Returns
+ * OK or NOMEM. */
+enum status remote_choice_use(const struct remote_choice *c, struct error *err);
+
+#endif
