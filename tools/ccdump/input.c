@@ -76,7 +76,7 @@ enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error
     }
     if (location_is_remote(path)) {
         *out = CCDUMP_DATASET;
-        return STATUS_OK;
+        return path_check_dataset(path, err);
     }
     TRY(path_check_local(path, err));
     if (stat(path, &info) != 0) {

@@ -179,6 +179,21 @@ static enum status explain_remote(const char *path, struct error *err) {
                      path, program, path, path[0] == 's' ? " -" : "");
 }
 
+static enum status check_location(const char *path, struct error *err) {
+    const char *program = downloader(path);
+    if (!location_is_remote(path)) {
+        return explain_remote(path, err);
+    }
+    if (names_tar(path) && program != NULL) {
+        return error_set(
+            err, STATUS_NOTFOUND,
+            "%.150s names a tar, and a dataset at a server is a folder: '%s %.150s%s | "
+            "ccdump info -' reads a tar",
+            path, program, path, path[0] == 's' ? " -" : "");
+    }
+    return remote_choice_use(&(struct remote_choice){0}, err);
+}
+
 /* Why a path may be missing that the shell usually expands; "" where it has no such character. */
 static const char *shell_hint(const char *path) {
     return path[0] == '~' ? "; the shell expands ~ only at the beginning of a word: --data ~/DIR"
@@ -199,8 +214,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
     case KIND_DATASET:
         return STATUS_OK;
     case KIND_REMOTE:
-        return location_is_remote(path) ? remote_choice_use(&(struct remote_choice){0}, err)
-                                        : explain_remote(path, err);
+        return check_location(path, err);
     case KIND_MISSING:
         return error_set(err, STATUS_NOTFOUND, "%.200s: there is no such dataset%s%s%s%s", path,
                          hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
