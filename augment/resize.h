@@ -26,6 +26,7 @@ extern "C" {
 enum resize_filter {
     RESIZE_BILINEAR = 1, /* triangle, support 1 */
     RESIZE_BICUBIC = 2,  /* Keys' cubic with a = -0.5, support 2 */
+    RESIZE_LANCZOS = 3,  /* sinc(x) * sinc(x / 3), support 3 */
 };
 
 /* Working memory. Zero-initialise (or resize_scratch_init), release with resize_scratch_fini. */

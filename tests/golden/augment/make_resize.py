@@ -4,7 +4,7 @@
     pip install pillow; tests/golden/augment/make_resize.py
 
 Each line of resize.txt: width height of the input, the box in it, width height of the result, filter
-(1 bilinear, 2 bicubic). resize.bin holds the results in the same order. Pixels outside the whole
+(1 bilinear, 2 bicubic, 3 Lanczos). resize.bin holds the results in the same order. Pixels outside the whole
 pixels that the box touches do not count, as after a crop.
 """
 import math
@@ -13,7 +13,7 @@ import os
 import PIL
 from PIL import Image
 
-FILTERS = {1: Image.Resampling.BILINEAR, 2: Image.Resampling.BICUBIC}
+FILTERS = {1: Image.Resampling.BILINEAR, 2: Image.Resampling.BICUBIC, 3: Image.Resampling.LANCZOS}
 CASES = [
     # in        box                          out       filter
     (64, 48, (0, 0, 64, 48), (32, 24)),

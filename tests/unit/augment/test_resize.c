@@ -80,7 +80,7 @@ TEST(agrees_with_pillow) {
         free(in.data);
         free(out.data);
     }
-    assert_int_equal(cases, 28);
+    assert_int_equal(cases, 42);
     assert_int_equal(at, pixel_bytes);
     printf("mean difference %.6f levels over %zu values\n", sum / (double)at, at);
     assert_true(sum / (double)at < 0.01);
@@ -125,7 +125,7 @@ static void check_job(struct rng *rng, struct resize_scratch *scratch) {
     int32_t h = 1 + (int32_t)rng_below(rng, rng_below(rng, 2) ? 12 : 200);
     int32_t ow = 1 + (int32_t)rng_below(rng, rng_below(rng, 2) ? 12 : 130);
     int32_t oh = 1 + (int32_t)rng_below(rng, 60);
-    enum resize_filter filter = rng_below(rng, 2) ? RESIZE_BICUBIC : RESIZE_BILINEAR;
+    enum resize_filter filter = (enum resize_filter)(RESIZE_BILINEAR + rng_below(rng, 3));
     struct image_box within = {0, 0, w, h};
     struct image_box box;
     box.width = 0.01 + rng_uniform(rng) * (w - 0.01);
@@ -164,7 +164,7 @@ TEST(flat_areas_keep_their_value) {
     struct image_box box = {3.25, 1.5, 290.1, 199.7};
     for (int value = 0; value < 256; value += 51) {
         memset(in.data, value, in.stride_bytes * 203);
-        for (int f = RESIZE_BILINEAR; f <= RESIZE_BICUBIC; f++) {
+        for (int f = RESIZE_BILINEAR; f <= RESIZE_LANCZOS; f++) {
             assert_int_equal(
                 resize_image(&out, &in, &box, NULL, (enum resize_filter)f, false, &scratch, NULL),
                 0);
