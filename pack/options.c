@@ -185,6 +185,9 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     if (o->dedup == PACK_DEDUP_EXACT) {
         add(l, "dedup", "exact", SETTING_STORED);
     }
+    if (o->phash) {
+        add(l, "phash", "yes", SETTING_STORED);
+    }
     const char *const texts[][2] = {{"split", o->split},
                                     {"columns", o->columns},
                                     {"delimiter", o->delimiter},

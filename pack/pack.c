@@ -120,6 +120,10 @@ static enum status check_options(const struct pack_options *o, struct error *err
             err, STATUS_USAGE,
             "--no-check and --resize exclude each other: resizing decodes every picture");
     }
+    if (!o->check && o->phash) {
+        return error_set(err, STATUS_USAGE,
+                         "--no-check and --phash exclude each other: a hash is made of the pixels");
+    }
     if (o->filter.max_aspect != 0 && o->filter.max_aspect < 1) {
         return error_set(err, STATUS_USAGE, "--max-aspect %g: must be at least 1",
                          o->filter.max_aspect);

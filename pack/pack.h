@@ -131,6 +131,8 @@ struct pack_options {
     enum pack_dedup dedup;     /* PACK_DEDUP_NONE; not with parts */
     struct pack_resize resize; /* PACK_RESIZE_NONE */
     int32_t quality;           /* of JPEGs made by a resize, [1, 100]; 90 */
+    bool phash;                /* stores a perceptual hash of every picture in its JSON, as "phash":
+                                * 16 hexadecimal digits (pack/SOURCES.md); only with check */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
     int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3. Level 9 saves
                     * 0.2 % of the bytes and takes 10 % more time */

@@ -5,6 +5,7 @@
 #include "pack/run/worker_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 #include "formats/image/image_codec.h"
 #include "pack/run/equal_internal.h"
 #include "pack/run/filter_internal.h"
+#include "pack/run/metadata_internal.h"
+#include "pack/run/phash_internal.h"
 
 /* Capacity that a worker keeps of its buffers after a large picture. */
 enum { KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
@@ -30,7 +33,7 @@ struct pack_worker {
     struct resize_scratch scratch;
     uint8_t *pixels; /* of the resized picture */
     size_t pixels_bytes;
-    struct json_writer json; /* of keys */
+    struct json_writer json; /* of members that are added */
 };
 
 enum status pack_worker_create(struct pack_worker **out,
@@ -126,6 +129,10 @@ static enum status make_jpeg(struct pack_worker *w,
         out = (struct image_view){w->pixels, width_px, height_px, stride_bytes};
         TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->scratch, err));
     }
+    if (w->opt->phash) {
+        const struct image_box whole = {0, 0, width_px, height_px};
+        TRY(pack_phash(&item->phash, &out, &whole, &w->scratch, err));
+    }
     item->resized.size_bytes = 0;
     TRY(image_encode_jpeg(&item->resized, &out, w->opt->quality, err));
     item->sample.image = item->resized.data;
@@ -147,17 +154,22 @@ static void take_bytes(struct pack_item *item, const struct image_info *info, ui
     item->sample.flags = flags;
 }
 
-static enum status resize(struct pack_worker *w,
-                          struct pack_item *item,
-                          const struct image_decode_options *how,
-                          int32_t width_px,
-                          int32_t height_px,
-                          struct error *err) {
+static enum status work_on(struct pack_worker *w,
+                           struct pack_item *item,
+                           const struct image_info *info,
+                           const struct image_decode_options *how,
+                           int32_t width_px,
+                           int32_t height_px,
+                           struct error *err) {
     const struct byte_buffer *image = &item->row.image;
     struct image_view view;
     struct image_box box;
     TRY(image_decode(w->decoder, &view, &box, image->data, image->size_bytes, how, err));
-    return make_jpeg(w, item, &view, &box, width_px, height_px, err);
+    if (w->opt->resize.kind != PACK_RESIZE_NONE) {
+        return make_jpeg(w, item, &view, &box, width_px, height_px, err);
+    }
+    take_bytes(item, info, 0);
+    return w->opt->phash ? pack_phash(&item->phash, &view, &box, &w->scratch, err) : STATUS_OK;
 }
 
 /* An upper bound on decoding and resizing: in addition to decoding a picture as wide as the new one
@@ -185,14 +197,16 @@ static enum status decode(struct pack_worker *w,
                           struct pack_item *item,
                           const struct image_info *info,
                           struct error *err) {
-    const struct byte_buffer *image = &item->row.image;
     int32_t width_px = info->width_px;
     int32_t height_px = info->height_px;
     bool resizes = w->opt->resize.kind != PACK_RESIZE_NONE;
-    struct image_decode_options how = {.check_only = !resizes};
+    struct image_decode_options how = {.check_only = !resizes && !w->opt->phash};
     if (pack_resize_size(&width_px, &height_px, &w->opt->resize)) {
         how.min_width_px = width_px;
         how.min_height_px = height_px;
+    } else if (!resizes) {
+        how.min_width_px = PHASH_MIN_SIDE_PX;
+        how.min_height_px = PHASH_MIN_SIDE_PX;
     }
     uint64_t bytes = image_decode_memory_bytes(info, &how);
     if (resizes) {
@@ -202,20 +216,14 @@ static enum status decode(struct pack_worker *w,
         return error_set(err, STATUS_LIMIT, "takes %" PRIu64 " MiB to %s, the limit is %d MiB",
                          bytes >> 20, resizes ? "resize" : "decode", PACK_IMAGE_MEMORY_BYTES >> 20);
     }
-    struct image_view none;
     bool gated = bytes > SMALL_BYTES;
     if (gated) {
         pack_budget_take_work(w->budget, bytes);
     }
-    enum status s =
-        resizes ? resize(w, item, &how, width_px, height_px, err)
-                : image_decode(w->decoder, &none, NULL, image->data, image->size_bytes, &how, err);
+    enum status s = work_on(w, item, info, &how, width_px, height_px, err);
     if (gated) {
         trim_worker(w);
         pack_budget_give_work(w->budget, bytes);
-    }
-    if (s == STATUS_OK && !resizes) {
-        take_bytes(item, info, 0);
     }
     return s;
 }
@@ -233,6 +241,12 @@ static enum status take_image(struct pack_worker *w, struct pack_item *item, str
         return STATUS_OK;
     }
     return decode(w, item, &info, err);
+}
+
+static enum status add_phash(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    char text[17];
+    snprintf(text, sizeof(text), "%016" PRIx64, item->phash);
+    return w->opt->phash ? pack_metadata_add(&item->row, "phash", text, &w->json, err) : STATUS_OK;
 }
 
 static void take_texts(struct pack_item *item) {
@@ -264,6 +278,7 @@ enum status pack_worker_check(struct pack_worker *w, struct pack_item *item, str
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;
     }
+    TRY(add_phash(w, item, err));
     TRY(pack_keys_keep(&item->row, &w->json, err));
     take_texts(item);
     return STATUS_OK;

@@ -11,7 +11,7 @@ coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" www --seed 1; }
 read -r port <&"${SERVER[0]}"
 trap 'kill "$SERVER_PID" 2>/dev/null' EXIT
 python3 "$SRC/tests/net/fetch_list.py" www "$port" 300 0.3 >faults.txt
-fast="--allow-private --rate-per-host 0 --per-host 32 --attempts 1 --shard-samples 50 --resize short:32"
+fast="--allow-private --rate-per-host 0 --per-host 32 --attempts 1 --shard-samples 50 --resize short:32 --phash"
 
 # An undisturbed run.
 expect 0 "$BIN/ccpack" fetch --json -o whole $fast list.tsv
@@ -29,6 +29,7 @@ done <faults.txt
 expect 0 "$BIN/ccdump" show whole --id 299
 has out.txt "caption 299"
 has out.txt "row=299"
+has out.txt "phash: "
 
 # Killed again and again, then resumed: the same bytes, and nothing that was done is requested again.
 python3 - "$port" <<'PYTHON'

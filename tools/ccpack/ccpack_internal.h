@@ -27,6 +27,7 @@ struct ccpack_shape {
     uint64_t max_caption_bytes;
     const char *resize;
     uint64_t quality;
+    bool phash;
     int container;
     uint64_t zstd_level;
     uint64_t shard_samples;

@@ -26,6 +26,9 @@ static const struct cli_option rows[] = {
      .group = "Pictures"},
     {"quality", 0, CLI_U64, SHAPE(quality), .min = "1", .max = "100", .default_text = "90",
      .metavar = "N", .help = "quality of the JPEGs that --resize makes"},
+    {"phash", 0, CLI_FLAG, SHAPE(phash),
+     .help = "store a perceptual hash of every picture in its metadata, as 'phash': 64 bits, which "
+             "differ in few where pictures look alike (the DCT hash of ImageHash)"},
     {"container", 0, CLI_ENUM, SHAPE(container), .choices = container_names,
      .default_text = "tar.zst", .metavar = "KIND",
      .help = "shards as zstd frames, or as plain tars for tools that cannot read zstd",
@@ -54,6 +57,7 @@ ccpack_take_shape(struct pack_options *out, const struct ccpack_shape *o, struct
     out->filter.max_pixels = o->max_pixels;
     out->filter.max_caption_bytes = (uint32_t)o->max_caption_bytes;
     out->quality = (int32_t)o->quality;
+    out->phash = o->phash;
     out->container = o->container == 1 ? SHARD_CONTAINER_TAR : SHARD_CONTAINER_TAR_ZSTD;
     out->level = (int)o->zstd_level;
     out->jobs = ccpack_jobs(o->jobs);
