@@ -84,6 +84,7 @@ struct fetch_stats {
     bool opened;                        /* the ledger was opened */
     uint64_t selected;                  /* rows that `retry` chose, if it was */
     uint32_t running;                   /* requests at this moment, queued ones included */
+    char failure[240]; /* what happened to the first row that failed; empty: none */
     size_t reason_count;
     struct fetch_reason {
         char name[FETCH_REASON_BYTES];

@@ -62,6 +62,9 @@ static void end_entry(struct fetch_entry *e, bool is_known) {
         s->failed += e->line.state == LEDGER_FAILED;
         s->excluded += e->line.state == LEDGER_EXCLUDED;
         s->known += is_known;
+        if (e->line.state == LEDGER_FAILED && s->failed == 1) {
+            memcpy(s->failure, e->line.detail, sizeof(s->failure));
+        }
         if (e->line.state != LEDGER_FETCHED) {
             count_reason(s, e->line.reason);
         }

@@ -126,7 +126,9 @@ static void on_done(void *cookie, const struct http_result *r) {
         take_rules(site);
     } else if (r->outcome == HTTP_STATUS) {
         site->state = status >= 500 || status == 429 ? SITE_UNREACHABLE : SITE_KNOWN;
-    }
+    } else if (r->outcome == HTTP_TIMEOUT || r->outcome == HTTP_PARTIAL) {
+        site->state = SITE_UNREACHABLE;
+    } /* without a connection the requests for pictures fail too, and say why */
     free(site->text);
     site->text = NULL;
     if (r->outcome == HTTP_CANCELLED) {

@@ -14,7 +14,7 @@
 enum sites_answer {
     SITES_ALLOWED,
     SITES_FORBIDDEN,
-    SITES_UNREACHABLE, /* robots.txt answers with an error of the server: nothing may be fetched */
+    SITES_UNREACHABLE, /* the server fails to answer for it: nothing may be fetched */
     SITES_ASKED,       /* the answer comes later, to `ready` */
 };
 

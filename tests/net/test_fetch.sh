@@ -115,3 +115,14 @@ expect 73 "$BIN/ccpack" fetch -o whole list.tsv
 echo 'not a host or url /' >wrong.txt
 expect 65 "$BIN/ccpack" fetch -o new --opt-out wrong.txt list.tsv
 has err.txt "line 1"
+expect 64 "$BIN/ccpack" fetch -o new list.tsv small.tsv
+has err.txt "join lists first"
+
+# A server that fails to answer for robots.txt is not asked for anything else.
+for fault in 503 reset; do
+    exec 3< <(exec python3 "$SRC/tests/net/fault_server.py" www --robots-fault $fault)
+    read -r other <&3
+    sed "s/:$port/:$other/" small.tsv >moved.tsv
+    expect 65 "$BIN/ccpack" fetch -o unreachable-$fault --allow-private moved.tsv
+    has err.txt "7 robots-unreachable"
+done

@@ -140,7 +140,7 @@ static const struct cli_program fetch_program = {
     CLI_OPTIONS(fetch_rows),
     .shared = ccpack_shape_rows,
     .min_arguments = 1,
-    .max_arguments = 1,
+    .max_arguments = CLI_MAX_ARGUMENTS, /* one, see to_options */
 };
 
 enum { PROGRESS_NS = 100000000 };
@@ -223,6 +223,9 @@ static void print_reasons(const struct fetch_stats *s, const char *directory) {
                     s->reasons[i].name);
         }
     }
+    if (s->failure[0] != '\0') {
+        fprintf(stderr, "\nthe first failure: %s", s->failure);
+    }
     fputc('\n', stderr);
 }
 
@@ -255,6 +258,12 @@ static enum status to_options(struct pack_options *out,
                               const struct cli_arguments *a,
                               struct error *err) {
     pack_options_default(out);
+    if (a->count > 1) {
+        return error_set(err, STATUS_USAGE,
+                         "'%.100s': one list at a time, whose rows are the ids; join lists first: "
+                         "cat %.100s %.100s > all.tsv (a header line only in the first)",
+                         a->items[1], a->items[0], a->items[1]);
+    }
     TRY(path_check_source(a->items[0], err));
     TRY(path_check_out_folder(o->out, err));
     out->directory = o->out;
