@@ -24,7 +24,7 @@ options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --
     --checkpoint-every 3"
 
 steps_of() { # a run's step lines without what depends on time
-    grep -v '"state":' "$1/metrics.jsonl" | sed 's/,"pairs_per_s":.*//'
+    grep -Ev '"(state|stages)":' "$1/metrics.jsonl" | sed 's/,"pairs_per_s":.*//'
 }
 
 from=$(date +%s%N)

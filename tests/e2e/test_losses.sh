@@ -23,7 +23,7 @@ run() { # run NAME OPTIONS...
     if grep -Eq 'nan|inf|null' "$name-whole/metrics.jsonl"; then
         fail "$name: metrics are not numbers"
     fi
-    grep -v '"state":' "$name-whole/metrics.jsonl" >"$name.steps"
+    grep -Ev '"(state|stages)":' "$name-whole/metrics.jsonl" >"$name.steps"
     [ "$(wc -l <"$name.steps")" -eq 8 ] || fail "$name: not one line of metrics a step"
     rm -rf "$name-whole-parts" "$name-whole/checkpoints/"step-[45].safetensors # 60 MB each
 }

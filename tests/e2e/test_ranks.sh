@@ -33,7 +33,7 @@ options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --
 
 # All but times, of one rank and of several; without the state of samples at a checkpoint of step 2.
 numbers() {
-    sed -e '/^{"step":2,"state"/d' -e 's/,"pairs_per_s":.*//' -e 's/,"peak_rss_bytes":.*//' -e 's/,"time":.*//' "$1/metrics.jsonl"
+    sed -e '/^{"step":2,"state"/d' -e '/"stages":/d' -e 's/,"pairs_per_s":.*//' -e 's/,"peak_rss_bytes":.*//' -e 's/,"time":.*//' "$1/metrics.jsonl"
 }
 
 # One rank; and 2, interrupted, resumed with 4: equal bytes and evaluations.

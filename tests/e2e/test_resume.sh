@@ -34,7 +34,7 @@ cmp whole/last parts/last || fail "a resumed run is not the uninterrupted one"
 
 # One metrics line per step, besides those of checkpoints; everything but times is equal.
 for run in whole parts; do
-    grep -v '"state":' "$run/metrics.jsonl" | sed 's/,"pairs_per_s":.*//' >"$run.metrics"
+    grep -Ev '"(state|stages)":' "$run/metrics.jsonl" | sed 's/,"pairs_per_s":.*//' >"$run.metrics"
 done
 cmp whole.metrics parts.metrics || fail "metrics differ"
 [ "$(wc -l <parts.metrics)" -eq 32 ] || fail "$(wc -l <parts.metrics) lines of metrics"

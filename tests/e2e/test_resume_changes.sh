@@ -67,7 +67,7 @@ back_to 6 faster
 expect 0 "$train" --resume faster --lr 0.01 --min-lr 0.01 --steps 7
 has err.txt 'learning rate from 0.01 down to 0.01 instead of from 0.001 down to 1e-06'
 "$train" -q --resume faster --steps 8
-tail -n 2 faster/metrics.jsonl | head -n 1 >step.txt
+grep '"loss":' faster/metrics.jsonl | tail -n 1 >step.txt
 has step.txt '"lr":0.01,'
 has step.txt '"step":8,'
 

@@ -12,12 +12,11 @@
 #include "formats/base/status.h"
 #include "tools/ccstream_eval/eval_common.h"
 #include "train/eval/embed.h"
+#include "train/eval/examples.h"
 #include "train/eval/retrieval.h"
 
-enum { EVAL_PAGE_FOUND = 6 };
-
 /* Writes `path`: for `examples` captions and as many pictures, spread evenly over the dataset, the
- * EVAL_PAGE_FOUND nearest of the other kind, with a mark and a word on the right ones. Examples
+ * EXAMPLES_FOUND nearest of the other kind, with a mark and a word on the right ones. Examples
  * whose right one is among them come first. Returns OK, IO, NOMEM, LIMIT, CORRUPT or a failure of
  * the device. */
 enum status eval_page_write(const char *path,

@@ -16,10 +16,8 @@
 #include <stdint.h>
 
 #include "formats/base/json_writer.h"
-#include "formats/base/log.h"
 #include "formats/base/status.h"
-#include "train/eval/embed.h"
-#include "train/model/dual_encoder.h"
+#include "kernels/ops.h"
 
 enum retrieval_metric { RETRIEVAL_R1, RETRIEVAL_R5, RETRIEVAL_R10, RETRIEVAL_METRIC_COUNT };
 
@@ -42,15 +40,6 @@ struct retrieval_result {
     double value[RETRIEVAL_DIRECTION_COUNT][RETRIEVAL_METRIC_COUNT]; /* recalls in percent */
     uint64_t images, texts;
 };
-
-/* Encodes every image (scaled to the model's size, aspect ratio not kept) and every caption of the
- * dataset. Returns OK, USAGE (no captions), INTERRUPTED, or what loader and device return. */
-enum status retrieval_evaluate(struct retrieval_result *out,
-                               struct dual_encoder *model,
-                               struct device *dev,
-                               const char *dataset_dir,
-                               const struct embed_options *opt,
-                               struct error *err);
 
 /* Ranks alone, on the host: image (I, E) and text (T, E) embeddings with rows of length 1;
  * owner (T): the image of each text. For tests and other uses of the same rule. */

@@ -15,7 +15,7 @@
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
 
-enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 16 };
+enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 17 };
 
 static const char step_prefix[] = "{\"step\":";
 static const char *const evaluation_names[METRICS_EVALUATIONS] =
@@ -202,14 +202,50 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     return write_line(m, err);
 }
 
+enum status
+metrics_stages(struct metrics *m, uint64_t step, const struct stage_report *r, struct error *err) {
+    const struct {
+        const char *name;
+        double value;
+    } members[] = {{"seconds", r->seconds},
+                   {"load_s", r->load_s},
+                   {"ranks_s", r->ranks_s},
+                   {"step_s", r->step_s},
+                   {"checkpoint_s", r->checkpoint_s},
+                   {"evaluation_s", r->evaluation_s},
+                   {"read_wait_fraction", r->read_wait_fraction},
+                   {"decode_wait_fraction", r->decode_wait_fraction},
+                   {"deliver_wait_fraction", r->deliver_wait_fraction}};
+    if (m == NULL) {
+        return STATUS_OK;
+    }
+    struct json_writer *w = begin_line(m, step);
+    json_open_object(w, "stages");
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        if (members[i].value >= 0.0) {
+            json_double(w, members[i].name, members[i].value);
+        }
+    }
+    json_close_object(w);
+    return write_line(m, err);
+}
+
 enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
+                              const struct examples *found,
+                              const struct embeddings *e,
                               struct error *err) {
     if (m == NULL) {
         return STATUS_OK;
     }
-    retrieval_write_json(begin_line(m, step), evaluation_names[METRICS_RETRIEVAL], r);
+    struct json_writer *w = begin_line(m, step);
+    retrieval_write_json(w, evaluation_names[METRICS_RETRIEVAL], r);
+    json_open_object(w, "examples");
+    for (int i = 0; i < 2; i++) {
+        examples_write_json(w, found[i].by_caption ? "t2i" : "i2t", &found[i], e);
+    }
+    json_close_object(w);
     return write_line(m, err);
 }
 
@@ -225,6 +261,22 @@ enum status metrics_zeroshot(struct metrics *m,
     classify_write_json(w, r);
     json_close_object(w);
     return write_line(m, err);
+}
+
+static void put_histogram(struct json_writer *w, const struct sample_state_summary *s) {
+    size_t used = SAMPLE_STATE_BINS;
+    while (used > 0 && s->bins[used - 1] == 0) {
+        used--;
+    }
+    json_open_object(w, "histogram");
+    json_double(w, "low", s->first * s->width);
+    json_double(w, "width", s->width);
+    json_open_array(w, "counts");
+    for (size_t i = 0; i < used; i++) {
+        json_u64(w, NULL, s->bins[i]);
+    }
+    json_close_array(w);
+    json_close_object(w);
 }
 
 enum status metrics_state(struct metrics *m,
@@ -244,6 +296,7 @@ enum status metrics_state(struct metrics *m,
         json_double(w, "min", s->min);
         json_double(w, "mean", s->mean);
         json_double(w, "max", s->max);
+        put_histogram(w, s);
         json_close_object(w);
     }
     json_close_object(w);

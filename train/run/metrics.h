@@ -1,6 +1,7 @@
 /*
  * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
- * one per evaluation, one per checkpoint that sums up the state of the samples. Every line begins
+ * one per evaluation, one per checkpoint that sums up the state of the samples, and one after
+ * checkpoint and evaluation about where the time went. Every line begins
  * with its step, so that a resumed run drops the lines after the checkpoint it starts from, and
  * ends with one line a step. Every line ends with the time at which it was written and the id of
  * the run: "time":"2026-11-22T18:41:56.123Z","run":"0123456789abcdef".
@@ -16,11 +17,26 @@
 
 #include "formats/base/status.h"
 #include "train/eval/classify.h"
+#include "train/eval/examples.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
 #include "train/state/sample_state.h"
 
 struct metrics;
+
+/* Where the time of this process went since the last such report, or since the run began; of
+ * several ranks, that of rank 0. What the first five leave of `seconds` is everything else. */
+struct stage_report {
+    double seconds;
+    double load_s;       /* waiting for batches of the loader */
+    double ranks_s;      /* waiting for other ranks, in steps */
+    double step_s;       /* steps, without both */
+    double checkpoint_s; /* writing checkpoints */
+    double evaluation_s; /* retrieval and zero-shot classification */
+    /* Shares of the time of the loader's threads that they waited for the stages next to theirs;
+     * below 0: none ran. A stage that hardly waits limits the others. */
+    double read_wait_fraction, decode_wait_fraction, deliver_wait_fraction;
+};
 
 struct step_report {
     uint64_t step;      /* steps done, from 1 */
@@ -63,9 +79,21 @@ bool metrics_has(const struct metrics *m, enum metrics_evaluation which);
  * "slowest_rank", "slowest_pairs_per_s", "wait_fraction" (see struct step_report). Returns OK or
  * IO. */
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);
+
+/* {"step":..,"stages":{"seconds":..,"load_s":..,"ranks_s":..,"step_s":..,"checkpoint_s":..,
+ *  "evaluation_s":..,"read_wait_fraction":..,"decode_wait_fraction":..,
+ *  "deliver_wait_fraction":..}}, the fractions only where threads of the loader ran. */
+enum status
+metrics_stages(struct metrics *m, uint64_t step, const struct stage_report *r, struct error *err);
+
+/* {"step":..,"retrieval":{..},"examples":{"t2i":[..],"i2t":[..]}}, see retrieval_write_json and
+ * examples_write_json. found: (2) captions with pictures, then pictures with captions, by the
+ * embeddings `e`. */
 enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
+                              const struct examples *found,
+                              const struct embeddings *e,
                               struct error *err);
 
 /* {"step":..,"zeroshot":{"top1":..,"top5":..,...}}, see classify_write_json. */
@@ -75,7 +103,9 @@ enum status metrics_zeroshot(struct metrics *m,
                              struct error *err);
 
 /* summaries: of every column of `state`.
- * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..},..},"peak_rss_bytes":..} */
+ * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..,
+ *  "histogram":{"low":..,"width":..,"counts":[..]}},..},"peak_rss_bytes":..}: bin i of a histogram
+ * begins at low + i width; without empty ones at the end. */
 enum status metrics_state(struct metrics *m,
                           uint64_t step,
                           const struct sample_state *state,

@@ -71,7 +71,11 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
         t->options.loss.name = "block";
     }
     t->saved_step = nothing_saved;
-    enum status s;
+    enum status s = STATUS_OK;
+    t->summaries = calloc(SAMPLE_STATE_MAX_COLUMNS, sizeof *t->summaries);
+    if (t->summaries == NULL) {
+        TRY_OR_FAIL(s, error_set(err, STATUS_NOMEM, "trainer: out of memory"));
+    }
     t->comm = opt->comm;
     if (t->comm == NULL) {
         TRY_OR_FAIL(s, comm_open_alone(&t->alone, err));
@@ -122,6 +126,7 @@ void trainer_destroy(struct trainer *t) {
         free(t->pairs[i].gradient);
     }
     free(t->notices);
+    free(t->summaries);
     comm_close(t->alone);
     free(t);
 }
@@ -173,8 +178,10 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {
 static enum status save_when_due(struct trainer *t, bool last, struct error *err) {
     struct error why = {0};
     comm_at(t->comm, t->step, COMM_PHASE_SAVE);
+    const int64_t begun_ns = clock_now_ns();
     const enum status s = trainer_save(t, &why);
     t->saved_ns = clock_now_ns();
+    t->stages.report.checkpoint_s += (double)(t->saved_ns - begun_ns) * 1e-9;
     if (s == STATUS_IO && t->options.go_on_unsaved && !last && !trainer_is_first(t)) {
         return STATUS_OK;
     }
@@ -212,14 +219,44 @@ static enum status evaluate_when_due(struct trainer *t,
         return STATUS_OK;
     }
     comm_at(t->comm, t->step, COMM_PHASE_EVALUATE);
+    const int64_t begun_ns = clock_now_ns();
     const enum status s = trainer_evaluate(t, result, owed, err);
+    t->stages.report.evaluation_s += (double)(clock_now_ns() - begun_ns) * 1e-9;
     return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
+}
+
+static double waiting(const struct loader_stage_stats *now, const struct loader_stage_stats *then) {
+    const double wait = (double)(now->wait_ns - then->wait_ns);
+    const double all = wait + (double)(now->busy_ns - then->busy_ns);
+    return all > 0.0 ? wait / all : -1.0;
+}
+
+static void begin_stages(struct trainer *t) {
+    t->stages.report = (struct stage_report){0};
+    t->stages.begun_ns = clock_now_ns();
+    loader_stats(t->loader, &t->stages.loader);
+}
+
+/* Where the time since the last of these lines went. */
+static enum status report_stages(struct trainer *t, struct error *err) {
+    const struct loader_stats *then = &t->stages.loader;
+    struct stage_report *r = &t->stages.report;
+    struct loader_stats now;
+    loader_stats(t->loader, &now);
+    r->seconds = (double)(clock_now_ns() - t->stages.begun_ns) * 1e-9;
+    r->read_wait_fraction = waiting(&now.read, &then->read);
+    r->decode_wait_fraction = waiting(&now.decode, &then->decode);
+    r->deliver_wait_fraction = waiting(&now.deliver, &then->deliver);
+    const enum status s = metrics_stages(t->metrics, t->step, r, err);
+    begin_stages(t);
+    return s;
 }
 
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err) {
     REQUIRE(t != NULL && result != NULL);
     const struct trainer_options *o = &t->options;
     *result = (struct retrieval_result){0};
+    begin_stages(t);
     if (t->resumed_step > 0 && t->saved_step == nothing_saved) { /* on other data */
         TRY(save_when_due(t, false, err));
     }
@@ -232,14 +269,23 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         const bool at_end = t->step == trainer_last_step(t);
         const bool periodic = o->checkpoint_steps > 0 && t->step % o->checkpoint_steps == 0;
         const bool stop = comm_world(t->comm) > 1 ? t->stop : trainer_stop_asked(t);
-        if (epoch_ended || periodic || at_end || stop || t->save) {
+        const bool saves = epoch_ended || periodic || at_end || stop || t->save;
+        if (saves) {
             TRY(trainer_drain(t, err));
             TRY(save_when_due(t, at_end || stop, err));
+        }
+        if (!stop) {
+            TRY(evaluate_when_due(t, result, false, err));
+        }
+        if (saves) {
+            TRY(trainer_agree(t, report_stages(t, err), err));
+        }
+        if (saves && o->on_saved != NULL) {
+            o->on_saved(o->cookie, t->step);
         }
         if (stop) {
             return stopped(t, err);
         }
-        TRY(evaluate_when_due(t, result, false, err));
     }
     return trainer_agree(t, metrics_sync(t->metrics, err), err);
 }

@@ -133,6 +133,8 @@ struct trainer_options {
     void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);
     void (*on_retrieval)(void *cookie, uint64_t step, const struct retrieval_result *r);
     void (*on_zeroshot)(void *cookie, uint64_t step, const struct classify_result *r);
+    /* After a checkpoint and the evaluation that follows it, if one does. */
+    void (*on_saved)(void *cookie, uint64_t step);
     bool (*should_stop)(void *cookie); /* asked between steps; may be NULL */
     void *cookie;
 };

@@ -235,9 +235,8 @@ static struct train_position position_of(const struct trainer *t) {
 }
 
 /* The line of metrics.jsonl about the state, and RUN/last: after the checkpoint is written. */
-static enum status
-publish(struct trainer *t, const struct sample_state_summary *summaries, struct error *err) {
-    TRY(metrics_state(t->metrics, t->step, t->state, summaries, err));
+static enum status publish(struct trainer *t, struct error *err) {
+    TRY(metrics_state(t->metrics, t->step, t->state, t->summaries, err));
     TRY(metrics_sync(t->metrics, err));
     return run_dir_publish(file_posix(), t->options.run, t->step, t->options.keep_count, err);
 }
@@ -270,17 +269,16 @@ enum status trainer_save(struct trainer *t, struct error *err) {
             tokenizer_bytes(loader_tokenizer(t->loader), &content.tokenizer_size_bytes);
     }
     char path[PATH_MAX_BYTES];
-    struct sample_state_summary summaries[SAMPLE_STATE_MAX_COLUMNS];
     const bool first = trainer_is_first(t);
     enum status s = run_dir_checkpoint_path(path, t->options.run, t->step, err);
     if (s == STATUS_OK && first) {
         s = run_dir_make_checkpoints(file_posix(), t->options.run, err);
     }
     TRY(trainer_agree(t, s, err));
-    s = checkpoint_save(file_posix(), path, &content, summaries, err);
+    s = checkpoint_save(file_posix(), path, &content, t->summaries, err);
     t->failed_together = s != STATUS_OK;
     TRY(s);
-    TRY(trainer_agree(t, first ? publish(t, summaries, err) : STATUS_OK, err));
+    TRY(trainer_agree(t, first ? publish(t, err) : STATUS_OK, err));
     t->saved_step = t->step;
     log_write(t->options.log, LOG_LEVEL_DEBUG, "saved %s", path);
     return STATUS_OK;

@@ -5,6 +5,7 @@
 
 #include "formats/dataset/dataset.h"
 #include "formats/tokenizer/tokenizer.h"
+#include "train/eval/examples.h"
 #include "train/eval/zeroshot.h"
 
 static enum status check_captions(const char *directory, struct error *err) {
@@ -55,16 +56,43 @@ static struct embed_options embed_options(struct trainer *t) {
     return how;
 }
 
+/* The line of metrics.jsonl, with examples for pages that show the run. */
+static enum status write_retrieval(struct trainer *t,
+                                   const struct retrieval_result *result,
+                                   const struct embeddings *e,
+                                   struct error *err) {
+    enum { EXAMPLES = 6 };
+    struct examples found[2] = {{0}, {0}};
+    enum status s = STATUS_OK;
+    if (t->metrics == NULL) {
+        return STATUS_OK;
+    }
+    TRY_OR_FAIL(s, examples_find(&found[0], t->dev, e, true, EXAMPLES, err));
+    TRY_OR_FAIL(s, examples_find(&found[1], t->dev, e, false, EXAMPLES, err));
+    s = metrics_retrieval(t->metrics, t->step, result, found, e, err);
+fail:
+    examples_fini(&found[0]);
+    examples_fini(&found[1]);
+    return s;
+}
+
 static enum status
 evaluate_retrieval(struct trainer *t, struct retrieval_result *result, struct error *err) {
     const struct trainer_options *o = &t->options;
-    const struct embed_options how = embed_options(t);
-    TRY(retrieval_evaluate(result, t->model, t->dev, o->val, &how, err));
-    TRY(metrics_retrieval(t->metrics, t->step, result, err));
-    if (o->on_retrieval != NULL) {
+    struct embed_options how = embed_options(t);
+    struct embeddings e;
+    how.texts = true;
+    TRY(embed_dataset(&e, &(struct embed_model){.pairs = t->model}, t->dev, o->val, &how, err));
+    enum status s = retrieval_ranks(result, t->dev, e.images, e.images_count, e.texts,
+                                    e.texts_count, e.owner, e.embed_dim, err);
+    if (s == STATUS_OK) {
+        s = write_retrieval(t, result, &e, err);
+    }
+    embeddings_fini(&e);
+    if (s == STATUS_OK && o->on_retrieval != NULL) {
         o->on_retrieval(o->cookie, t->step, result);
     }
-    return STATUS_OK;
+    return s;
 }
 
 /* As ccstream-eval zeroshot does without options. */

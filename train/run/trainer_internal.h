@@ -76,9 +76,15 @@ struct trainer {
     struct rank_notice *notices;      /* of the ranks, with the ids of their batches */
     struct batch_norm_group bn_group; /* see trainer_bn_group */
     bool failed_together;
-    bool stop, save;           /* of the step launched last */
-    double work_s, wait_s;     /* of this rank in its last step: its own, and for others */
-    int64_t saved_ns;          /* when the last save ended, or the run began */
+    bool stop, save;        /* of the step launched last */
+    double work_s, wait_s;  /* of this rank in its last step: its own, and for others */
+    int64_t saved_ns;       /* when the last save ended, or the run began */
+    struct trainer_stages { /* since the last report of stages */
+        int64_t begun_ns;
+        struct stage_report report; /* the seconds of each */
+        struct loader_stats loader; /* as it was then */
+    } stages;
+    struct sample_state_summary *summaries; /* (SAMPLE_STATE_MAX_COLUMNS) of the last checkpoint */
     struct checkpoint *source; /* RUN/last, or else `init`; only until trainer_create returns */
     bool resumes;              /* `source` is RUN/last */
     struct model_config config;

@@ -215,6 +215,9 @@ static enum status measure(struct trainer *t, struct step_flight *f, struct erro
     }
     t->wait_s = (double)(comm_counters(t->comm).wait_ns - f->rank_wait_ns) * 1e-9;
     t->work_s = elapsed_s > t->wait_s ? elapsed_s - t->wait_s : 0.0;
+    t->stages.report.load_s += waited_s;
+    t->stages.report.ranks_s += t->wait_s;
+    t->stages.report.step_s += t->work_s > waited_s ? t->work_s - waited_s : 0.0;
     f->report.stall_fraction = elapsed_s > 0.0 ? waited_s / elapsed_s : 0.0;
     f->report.pairs_per_s = elapsed_s > 0.0 ? (double)t->options.batch_count / elapsed_s : 0.0;
     return STATUS_OK;

@@ -10,6 +10,7 @@
 #include "train/state/sample_state.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -516,15 +517,63 @@ bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_
     return value != (kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID);
 }
 
+/* Bins of twice the width: two of the old ones each. */
+static void widen_bins(struct sample_state_summary *sum) {
+    const double first = floor(sum->first / 2.0);
+    uint64_t bins[SAMPLE_STATE_BINS] = {0};
+    for (size_t i = 0; i < SAMPLE_STATE_BINS; i++) {
+        bins[(size_t)(floor((sum->first + (double)i) / 2.0) - first)] += sum->bins[i];
+    }
+    memcpy(sum->bins, bins, sizeof bins);
+    sum->first = first;
+    sum->width *= 2.0;
+}
+
+/* Moves the bins up to make `shift` below, or widens them where the upper ones are taken. */
+static void extend_below(struct sample_state_summary *sum, double shift) {
+    size_t used = SAMPLE_STATE_BINS;
+    while (used > 0 && sum->bins[used - 1] == 0) {
+        used--;
+    }
+    if ((double)used + shift > SAMPLE_STATE_BINS) {
+        widen_bins(sum);
+        return;
+    }
+    memmove(sum->bins + (size_t)shift, sum->bins, used * sizeof *sum->bins);
+    memset(sum->bins, 0, (size_t)shift * sizeof *sum->bins);
+    sum->first -= shift;
+}
+
+static void add_to_bins(struct sample_state_summary *sum, double v, double least_width) {
+    if (!isfinite(v)) {
+        return;
+    }
+    if (sum->width == 0.0) {
+        sum->width = least_width;
+        sum->first = floor(v / sum->width);
+    }
+    double at;
+    while ((at = floor(v / sum->width) - sum->first) < 0.0 || at >= SAMPLE_STATE_BINS) {
+        if (at < 0.0) {
+            extend_below(sum, -at);
+        } else {
+            widen_bins(sum);
+        }
+    }
+    sum->bins[(size_t)at]++;
+}
+
 void sample_state_summarise(struct sample_state_summary *sum,
                             const void *values,
                             enum sample_state_kind kind,
                             uint64_t count) {
+    const double least_width = kind == SAMPLE_STATE_F32 ? ldexp(1.0, -40) : 1.0;
     for (uint64_t i = 0; i < count; i++) {
         double v;
         if (!sample_state_entry(values, kind, i, &v)) {
             continue;
         }
+        add_to_bins(sum, v, least_width);
         sum->min = sum->visited_count == 0 || v < sum->min ? v : sum->min;
         sum->max = sum->visited_count == 0 || v > sum->max ? v : sum->max;
         sum->sum += v;

@@ -177,10 +177,16 @@ void sample_state_put(struct sample_state *s,
                       const void *values,
                       uint64_t count);
 
+enum { SAMPLE_STATE_BINS = 48 };
 struct sample_state_summary {
     uint64_t visited_count; /* entries that do not hold the mark of their kind */
     double min, mean, max;  /* over them; 0 when there are none */
     double sum;
+    /* How the finite ones are distributed: bin i counts those in [(first + i) width,
+     * (first + i + 1) width), bin 0 has the least. width is the least power of two, and at least
+     * 2^-40 (of integers 1), for which the bins suffice: it does not depend on their order. */
+    uint64_t bins[SAMPLE_STATE_BINS];
+    double first, width; /* width 0: there are none */
 };
 
 /* Adds (count) more values, f32 or u64 by kind, as of a column or of a checkpoint's; *sum begins

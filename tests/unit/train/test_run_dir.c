@@ -128,6 +128,30 @@ static void assert_ends_with_time_and_run(const char *line) {
     }
 }
 
+TEST(stages_have_seconds_and_the_fractions_that_are_known) {
+    struct error err = {0};
+    struct metrics *m = NULL;
+    const struct stage_report r = {.seconds = 4.0,
+                                   .load_s = 0.5,
+                                   .step_s = 2.0,
+                                   .checkpoint_s = 0.25,
+                                   .evaluation_s = 1.0,
+                                   .read_wait_fraction = 0.75,
+                                   .decode_wait_fraction = 0.125,
+                                   .deliver_wait_fraction = -1.0};
+    assert_ok(metrics_open(&m, test_temp_dir(), NULL, 0, &err), err);
+    assert_ok(metrics_stages(m, 9, &r, &err), err);
+    metrics_close(m);
+    size_t size = 0;
+    char *text = (char *)test_read_file(test_temp_path("metrics.jsonl"), &size);
+    static const char wanted[] =
+        "{\"step\":9,\"stages\":{\"seconds\":4,\"load_s\":0.5,\"ranks_s\":0,\"step_s\":2,"
+        "\"checkpoint_s\":0.25,\"evaluation_s\":1,\"read_wait_fraction\":0.75,"
+        "\"decode_wait_fraction\":0.125},\"time\":";
+    assert_int_equal(strncmp(text, wanted, sizeof wanted - 1), 0);
+    free(text);
+}
+
 /* Of the batch's state only what the loss keeps; memory, time and the run's id in every line. */
 TEST(a_step_records_its_batch_and_memory) {
     struct error err = {0};

@@ -88,6 +88,47 @@ TEST(every_value_can_be_stored_and_unvisited_is_none_of_them) {
     sample_state_destroy(s);
 }
 
+static struct sample_state_summary summary_of(const float *values, uint64_t count) {
+    struct sample_state_summary s = {0};
+    sample_state_summarise(&s, values, SAMPLE_STATE_F32, count);
+    return s;
+}
+
+TEST(bins_do_not_depend_on_the_order) {
+    enum { COUNT = 200 };
+    float up[COUNT], down[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        up[i] = 0.37f * (float)(i - 50);
+        down[COUNT - 1 - i] = up[i];
+    }
+    const struct sample_state_summary a = summary_of(up, COUNT);
+    const struct sample_state_summary b = summary_of(down, COUNT);
+    /* From -18.5 to 55.13: 48 bins of 2 suffice, those of 1 do not. */
+    assert_true(a.width == 2.0 && a.first == -10.0);
+    assert_true(b.width == a.width && b.first == a.first);
+    assert_memory_equal(a.bins, b.bins, sizeof a.bins);
+    uint64_t bins[SAMPLE_STATE_BINS] = {0};
+    for (int i = 0; i < COUNT; i++) {
+        bins[(int)floor((double)up[i] / 2.0) + 10]++;
+    }
+    assert_memory_equal(a.bins, bins, sizeof bins);
+}
+
+TEST(bins_hold_one_value_and_what_is_finite) {
+    const float values[] = {-0.05f, -0.05f, INFINITY, -3.0e38f, 3.0e38f, 0.0f};
+    const struct sample_state_summary same = summary_of(values, 2);
+    assert_true(same.bins[0] == 2 && same.bins[1] == 0);
+    assert_true(same.first * same.width <= (double)values[0] &&
+                (double)values[0] < (same.first + 1.0) * same.width);
+    const struct sample_state_summary wide = summary_of(values + 2, 4);
+    uint64_t sum = 0;
+    for (int i = 0; i < SAMPLE_STATE_BINS; i++) {
+        sum += wide.bins[i];
+    }
+    assert_int_equal(sum, 3);
+    assert_int_equal(wide.visited_count, 4);
+}
+
 TEST(names_are_unique_and_columns_bounded) {
     struct error err = {0};
     struct sample_state *s = open_state(IDS);
