@@ -2,67 +2,47 @@
  * chart: one coordinate system of 640 x 400 units. A line of the figure keeps one hue of a palette
  * that the colour-blind can tell apart (Okabe and Ito, 2008) and its own mark.
  */
-#include "tools/cli/chart.h"
+#include "tools/cli/chart_internal.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    WIDTH = 640,
-    HEIGHT = 400,
-    LEFT = 94, /* labels of six characters at the size that narrow screens need */
-    RIGHT = 16,
-    TOP = 14,
-    BOTTOM = 52,
-    LEGEND_LINE = 22,
-    MAX_TICKS = 12,
-    SCALE_STEPS = 32,
-};
 
 /* Of the page's style, which has others in the dark. */
 static const char *const COLOURS[CHART_COLOURS] = {"var(--c1)", "var(--c2)", "var(--c3)",
                                                    "var(--c4)", "var(--c5)", "var(--c6)",
                                                    "var(--c7)", "var(--c8)"};
 
-struct axis {
-    double low, high; /* of log10 where it is logarithmic */
-    bool is_log;
-    double ticks[MAX_TICKS]; /* values */
-    int tick_count;
-    double from, to; /* units of the figure */
-};
-
 static const char *colour_name(const struct chart_series *s, size_t k) {
     return COLOURS[(s->colour > 0 ? s->colour - 1 : k) % CHART_COLOURS];
 }
 
-static bool usable(double value, bool is_log) {
+bool chart_usable(double value, bool is_log) {
     return isfinite(value) && (!is_log || value > 0.0);
 }
 
-static double place(const struct axis *a, double value) {
+double chart_place(const struct chart_axis *a, double value) {
     const double at = a->is_log ? log10(value) : value;
     return a->from + (a->to - a->from) * (at - a->low) / (a->high - a->low);
 }
 
-static void widen(struct axis *a, double value) {
-    if (usable(value, a->is_log)) {
+void chart_widen(struct chart_axis *a, double value) {
+    if (chart_usable(value, a->is_log)) {
         const double at = a->is_log ? log10(value) : value;
         a->low = fmin(a->low, at);
         a->high = fmax(a->high, at);
     }
 }
 
-static void add_tick(struct axis *a, double value) {
+static void add_tick(struct chart_axis *a, double value) {
     const double at = a->is_log ? log10(value) : value;
-    if (a->tick_count < MAX_TICKS && at >= a->low - 1e-9 && at <= a->high + 1e-9) {
+    if (a->tick_count < CHART_MAX_TICKS && at >= a->low - 1e-9 && at <= a->high + 1e-9) {
         a->ticks[a->tick_count++] = value;
     }
 }
 
 /* 1, 2 and 5 times powers of ten; only powers over more than three decades. */
-static void tick_log(struct axis *a) {
+static void tick_log(struct chart_axis *a) {
     const bool wide = a->high - a->low > 3.0;
     for (int decade = (int)floor(a->low); decade <= (int)ceil(a->high); decade++) {
         for (int step = 0; step < (wide ? 1 : 3); step++) {
@@ -72,7 +52,7 @@ static void tick_log(struct axis *a) {
     }
 }
 
-static void tick_linear(struct axis *a) {
+static void tick_linear(struct chart_axis *a) {
     const double raw = (a->high - a->low) / 5.0;
     const double unit = pow(10.0, floor(log10(raw)));
     const double step = raw / unit > 5.0 ? 10 * unit : raw / unit > 2.0 ? 5 * unit : 2 * unit;
@@ -83,7 +63,7 @@ static void tick_linear(struct axis *a) {
 }
 
 /* Some room around the data. */
-static void finish_axis(struct axis *a) {
+void chart_finish_axis(struct chart_axis *a) {
     if (!(a->high > a->low)) { /* no point, or one */
         const double at = isfinite(a->low) ? a->low : 0.0;
         a->low = at - 0.5;
@@ -94,13 +74,13 @@ static void finish_axis(struct axis *a) {
     a->high += margin;
 }
 
-static void tick(struct axis *a) {
+void chart_tick(struct chart_axis *a) {
     (a->is_log ? tick_log : tick_linear)(a);
 }
 
 /* Of a logarithmic axis with few points, which are apart, as those of a sweep: their values.
  * Otherwise none. */
-static void tick_points(struct axis *a, const struct chart *c) {
+static void tick_points(struct chart_axis *a, const struct chart *c) {
     static const double apart = 0.08; /* of the axis: room for a label */
     for (size_t k = 0; k < c->series_count && a->is_log; k++) {
         for (size_t i = 0; i < c->series[k].count; i++) {
@@ -110,7 +90,7 @@ static void tick_points(struct axis *a, const struct chart *c) {
                 nearest = fmin(nearest, fabs(log10(a->ticks[t] / value)));
             }
             if (nearest > 1e-9 * (a->high - a->low)) {
-                if (nearest < apart * (a->high - a->low) || a->tick_count == MAX_TICKS) {
+                if (nearest < apart * (a->high - a->low) || a->tick_count == CHART_MAX_TICKS) {
                     a->tick_count = 0;
                     return;
                 }
@@ -120,11 +100,16 @@ static void tick_points(struct axis *a, const struct chart *c) {
     }
 }
 
-static void begin_figure(struct html_page *p, const char *title, int height) {
-    html_markup(p, "<figure class=\"chart\"><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
-                WIDTH, height);
+void chart_begin(struct html_page *p, const char *title, int height) {
+    html_markup(p, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", CHART_WIDTH, height);
     html_text(p, title, strlen(title));
     html_markup(p, "\" font-size=\"13\" fill=\"currentColor\">");
+}
+
+void chart_open(struct html_page *p, const char *title) {
+    html_raw(p, "<figure class=\"chart\"><figcaption>");
+    html_text(p, title, strlen(title));
+    html_raw(p, "</figcaption>");
 }
 
 static size_t row_count(const struct chart_series *s) {
@@ -164,39 +149,37 @@ static void put_table(struct html_page *p, const struct chart *c) {
 }
 
 /* table: whose numbers follow; NULL: none. */
-static void end_figure(struct html_page *p, const char *title, const struct chart *table) {
-    html_markup(p, "</svg><figcaption>");
-    html_text(p, title, strlen(title));
-    html_markup(p, "</figcaption>");
+void chart_end(struct html_page *p, const struct chart *table) {
+    html_raw(p, "</svg>");
     if (table != NULL) {
         put_table(p, table);
     }
-    html_markup(p, "</figure>\n");
+    html_raw(p, "</figure>\n");
 }
 
-static void label_axes(struct html_page *p, const char *x, const char *y, double middle, int top) {
-    html_markup(p, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", middle, top + HEIGHT - 10);
+/* The y axis is named above it, which leaves room for long numbers on narrow screens. */
+void chart_label_axes(struct html_page *p, const char *x, const char *y, double middle) {
+    html_markup(p, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", middle, CHART_HEIGHT - 10);
     html_text(p, x, strlen(x));
-    html_markup(p,
-                "</text><text x=\"16\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 16 "
-                "%d)\">",
-                top + (TOP + HEIGHT - BOTTOM) / 2, top + (TOP + HEIGHT - BOTTOM) / 2);
+    html_markup(p, "</text><text x=\"4\" y=\"18\">");
     html_text(p, y, strlen(y));
     html_markup(p, "</text>");
 }
 
 /* lines: also across the figure. */
-static void
-draw_ticks(struct html_page *p, const struct axis *x, const struct axis *y, bool lines) {
+void chart_draw_ticks(struct html_page *p,
+                      const struct chart_axis *x,
+                      const struct chart_axis *y,
+                      bool lines) {
     for (int i = 0; i < x->tick_count; i++) {
-        const double at = place(x, x->ticks[i]);
+        const double at = chart_place(x, x->ticks[i]);
         html_markup(p,
                     "<path d=\"M%.1f %.1fV%.1f\" stroke=\"var(--line)\"/>"
                     "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>",
                     at, y->from + 4.0, lines ? y->to : y->from, at, y->from + 18.0, x->ticks[i]);
     }
     for (int i = 0; i < y->tick_count; i++) {
-        const double at = place(y, y->ticks[i]);
+        const double at = chart_place(y, y->ticks[i]);
         html_markup(p,
                     "<path d=\"M%.1f %.1fH%.1f\" stroke=\"var(--line)\"/>"
                     "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>",
@@ -247,51 +230,81 @@ static void draw_point(struct html_page *p,
 static void draw_error(struct html_page *p,
                        const struct chart_series *s,
                        size_t i,
-                       const struct axis *y,
+                       const struct chart_axis *y,
                        double x) {
     if (s->error == NULL || !(s->error[i] > 0.0)) {
         return;
     }
     const double above = s->y[i] + s->error[i];
     const double below = s->y[i] - s->error[i];
-    const double bottom = usable(below, y->is_log) ? fmin(place(y, below), y->from) : y->from;
-    html_markup(p, "<path d=\"M%.1f %.1fV%.1f\" stroke-width=\"1.5\"/>", x, place(y, above),
+    const double bottom =
+        chart_usable(below, y->is_log) ? fmin(chart_place(y, below), y->from) : y->from;
+    html_markup(p, "<path d=\"M%.1f %.1fV%.1f\" stroke-width=\"1.5\"/>", x, chart_place(y, above),
                 bottom);
 }
 
 static void draw_band(struct html_page *p,
                       const struct chart_series *s,
                       size_t k,
-                      const struct axis *x,
-                      const struct axis *y) {
+                      const struct chart_axis *x,
+                      const struct chart_axis *y) {
     bool begun = false;
     html_markup(p, "<path fill=\"%s\" fill-opacity=\".18\" d=\"", colour_name(s, k));
     for (size_t i = 0; i < s->count; i++) {
-        if (usable(s->x[i], x->is_log) && usable(s->high[i], y->is_log)) {
-            html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]),
-                        place(y, s->high[i]));
+        if (chart_usable(s->x[i], x->is_log) && chart_usable(s->high[i], y->is_log)) {
+            html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', chart_place(x, s->x[i]),
+                        chart_place(y, s->high[i]));
             begun = true;
         }
     }
     for (size_t i = s->count; i-- > 0 && begun;) {
-        if (usable(s->x[i], x->is_log) && usable(s->high[i], y->is_log)) {
-            const double low = usable(s->low[i], y->is_log) ? place(y, s->low[i]) : y->from;
-            html_markup(p, "L%.1f %.1f", place(x, s->x[i]), low);
+        if (chart_usable(s->x[i], x->is_log) && chart_usable(s->high[i], y->is_log)) {
+            const double low =
+                chart_usable(s->low[i], y->is_log) ? chart_place(y, s->low[i]) : y->from;
+            html_markup(p, "L%.1f %.1f", chart_place(x, s->x[i]), low);
         }
     }
     html_markup(p, "\"/>");
 }
 
+/* The height at which series k of a stacked figure begins. */
+static double stack_base(const struct chart *c, size_t k, size_t i) {
+    double sum = 0.0;
+    for (size_t below = 0; below < k && c->stacked; below++) {
+        sum += c->series[below].y[i];
+    }
+    return sum;
+}
+
+/* The area of series k down to the series below it, or to the axis. */
+static void draw_area(struct html_page *p,
+                      const struct chart *c,
+                      size_t k,
+                      const struct chart_axis *x,
+                      const struct chart_axis *y) {
+    const struct chart_series *s = &c->series[k];
+    html_markup(p, "<path fill=\"%s\" fill-opacity=\"%s\" d=\"", colour_name(s, k),
+                c->stacked ? ".8" : ".35");
+    for (size_t i = 0; i < s->count; i++) {
+        html_markup(p, "%c%.1f %.1f", i > 0 ? 'L' : 'M', chart_place(x, s->x[i]),
+                    chart_place(y, stack_base(c, k, i) + s->y[i]));
+    }
+    for (size_t i = s->count; i-- > 0;) {
+        html_markup(p, "L%.1f %.1f", chart_place(x, s->x[i]), chart_place(y, stack_base(c, k, i)));
+    }
+    html_raw(p, "\"/>");
+}
+
 /* What the script of chart_script reads: the numbers of every point of the path. */
 static void put_values(struct html_page *p,
                        const struct chart_series *s,
-                       const struct axis *x,
-                       const struct axis *y) {
+                       const struct chart_axis *x,
+                       const struct chart_axis *y) {
     html_markup(p, " data-name=\"");
     html_text(p, s->name, strlen(s->name));
     html_markup(p, "\" data-values=\"");
     for (size_t i = 0; i < s->count; i++) {
-        if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
+        if (chart_usable(s->x[i], x->is_log) && chart_usable(s->y[i], y->is_log)) {
             html_markup(p, "%.6g,%.5g ", s->x[i], s->y[i]);
         }
     }
@@ -299,66 +312,76 @@ static void put_values(struct html_page *p,
 }
 
 static void draw_series(struct html_page *p,
-                        const struct chart_series *s,
+                        const struct chart *c,
                         size_t k,
-                        const struct axis *x,
-                        const struct axis *y) {
+                        const struct chart_axis *x,
+                        const struct chart_axis *y) {
+    const struct chart_series *s = &c->series[k];
     bool begun = false;
     if (s->low != NULL) {
         draw_band(p, s, k, x, y);
     }
-    html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"2\"%s", colour_name(s, k),
-                s->dashed ? " stroke-dasharray=\"7 4\"" : "");
+    if (s->filled || c->stacked) {
+        draw_area(p, c, k, x, y);
+    }
+    html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"%s\"%s", colour_name(s, k),
+                c->stacked ? ".5" : "2", s->dashed ? " stroke-dasharray=\"7 4\"" : "");
     if (s->plain) {
         put_values(p, s, x, y);
     }
     html_markup(p, " d=\"");
     for (size_t i = 0; i < s->count && !s->points; i++) {
-        if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
-            html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]), place(y, s->y[i]));
+        if (chart_usable(s->x[i], x->is_log) && chart_usable(s->y[i], y->is_log)) {
+            html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', chart_place(x, s->x[i]),
+                        chart_place(y, stack_base(c, k, i) + s->y[i]));
             begun = true;
         }
     }
     html_markup(p, "\"/>");
     for (size_t i = 0; i < s->count && !s->plain; i++) {
-        if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
-            draw_error(p, s, i, y, place(x, s->x[i]));
+        if (chart_usable(s->x[i], x->is_log) && chart_usable(s->y[i], y->is_log)) {
+            draw_error(p, s, i, y, chart_place(x, s->x[i]));
         }
     }
     html_markup(p, "</g>");
     for (size_t i = 0; i < s->count && !s->plain; i++) {
-        if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
-            draw_point(p, s, i, place(x, s->x[i]), place(y, s->y[i]), k);
+        if (chart_usable(s->x[i], x->is_log) && chart_usable(s->y[i], y->is_log)) {
+            draw_point(p, s, i, chart_place(x, s->x[i]), chart_place(y, s->y[i]), k);
         }
     }
 }
 
-/* Above the figure, one line for each series. */
+/* Above the figure; it wraps as text does. */
 static void draw_legend(struct html_page *p, const struct chart *c) {
+    html_raw(p, "<div class=\"legend\">");
     for (size_t k = 0; k < c->series_count; k++) {
-        const double y = TOP + LEGEND_LINE * (double)k;
-        if (!c->series[k].points) {
+        const struct chart_series *s = &c->series[k];
+        html_markup(p, "<span><svg viewBox=\"0 0 32 14\" aria-hidden=\"true\">");
+        if (c->stacked) {
             html_markup(p,
-                        "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
-                        "stroke-width=\"2\"%s/>",
-                        LEFT, LEFT + 32, y, y, colour_name(&c->series[k], k),
-                        c->series[k].dashed ? " stroke-dasharray=\"7 4\"" : "");
+                        "<rect x=\"9\" width=\"14\" height=\"14\" rx=\"2\" fill=\"%s\" "
+                        "fill-opacity=\".8\"/>",
+                        colour_name(s, k));
+        } else if (!s->points) {
+            html_markup(p, "<path d=\"M0 7H32\" stroke=\"%s\" stroke-width=\"2\"%s/>",
+                        colour_name(s, k), s->dashed ? " stroke-dasharray=\"7 4\"" : "");
         }
-        if (!c->series[k].plain) {
-            draw_mark(p, LEFT + 16, y, k);
-            html_markup(p, " fill=\"%s\"/>", colour_name(&c->series[k], k));
+        if (!s->plain) {
+            draw_mark(p, 16, 7, k);
+            html_markup(p, " fill=\"%s\"/>", colour_name(s, k));
         }
-        html_markup(p, "<text x=\"%d\" y=\"%.1f\">", LEFT + 40, y + 4.5);
-        html_text(p, c->series[k].name, strlen(c->series[k].name));
-        html_markup(p, "</text>");
+        html_raw(p, "</svg>");
+        html_text(p, s->name, strlen(s->name));
+        html_raw(p, "</span>");
     }
+    html_raw(p, "</div>");
 }
 
 /* Moves a line to the nearest point of every path under the pointer, and names the values. */
 void chart_script(struct html_page *p) {
     static const char script[] =
         "<script>\n"
-        "for(const svg of document.querySelectorAll('.chart svg')){\n"
+        "for(const svg of document.querySelectorAll('.chart>svg')){\n"
         "const lines=[...svg.querySelectorAll('path[data-values]')].map(e=>({name:e.dataset.name,\n"
         "at:e.getAttribute('d').slice(1).split('L').map(q=>+q.split(' ')[0]),\n"
         "values:e.dataset.values.trim().split(' ').map(v=>v.split(','))}))\n"
@@ -374,7 +397,7 @@ void chart_script(struct html_page *p) {
         "lines.forEach((l,k)=>{const v=l.at[near[k]];\n"
         "if(best===null||Math.abs(v-x)<Math.abs(best-x))best=v});\n"
         "cursor.setAttribute('x1',best);cursor.setAttribute('x2',best);\n"
-        "cursor.setAttribute('y1',h-400+14);cursor.setAttribute('y2',h-52);\n"
+        "cursor.setAttribute('y1',30);cursor.setAttribute('y2',h-52);\n"
         "box.textContent=lines.map((l,k)=>l.name+': '+l.values[near[k]][1]+' at "
         "'+l.values[near[k]][0])\n"
         ".join('\\n');box.style.display='block';cursor.style.display='inline';\n"
@@ -388,100 +411,65 @@ void chart_script(struct html_page *p) {
     html_raw(p, script);
 }
 
+/* Whether areas stand on the axis, which then begins at 0. */
+static bool has_areas(const struct chart *c) {
+    bool any = c->stacked;
+    for (size_t k = 0; k < c->series_count; k++) {
+        any = any || c->series[k].filled;
+    }
+    return any;
+}
+
 void chart_lines(struct html_page *p, const struct chart *c) {
-    const int top = c->no_legend ? 0 : LEGEND_LINE * (int)c->series_count;
-    struct axis x = {.low = HUGE_VAL, .high = -HUGE_VAL, .is_log = c->log_x};
-    struct axis y = {.low = HUGE_VAL, .high = -HUGE_VAL, .is_log = c->log_y};
+    struct chart_axis x = {.low = HUGE_VAL, .high = -HUGE_VAL, .is_log = c->log_x};
+    struct chart_axis y = {.low = HUGE_VAL, .high = -HUGE_VAL, .is_log = c->log_y};
     for (size_t k = 0; k < c->series_count; k++) {
         const struct chart_series *s = &c->series[k];
         for (size_t i = 0; i < s->count; i++) {
             const double error = s->error != NULL ? s->error[i] : 0.0;
-            widen(&x, s->x[i]);
-            widen(&y, s->y[i]);
-            widen(&y, s->y[i] + error);
+            chart_widen(&x, s->x[i]);
+            chart_widen(&y, stack_base(c, k, i) + s->y[i]);
+            chart_widen(&y, s->y[i] + error);
             if (!c->log_y) {
-                widen(&y, s->y[i] - error);
+                chart_widen(&y, s->y[i] - error);
             }
             if (s->low != NULL) {
-                widen(&y, s->low[i]);
-                widen(&y, s->high[i]);
+                chart_widen(&y, s->low[i]);
+                chart_widen(&y, s->high[i]);
             }
         }
     }
-    finish_axis(&x);
-    finish_axis(&y);
+    const double low_x = x.low;
+    const double high_x = x.high;
+    const double high_y = y.high;
+    chart_finish_axis(&x);
+    chart_finish_axis(&y);
+    if (c->stacked) {
+        x.low = high_x > low_x ? low_x : x.low;
+        x.high = high_x > low_x ? high_x : x.high;
+        y.high = high_y;
+    }
+    if (has_areas(c)) {
+        y.low = 0.0;
+    }
     tick_points(&x, c);
     if (x.tick_count == 0) {
-        tick(&x);
+        chart_tick(&x);
     }
-    tick(&y);
-    x.from = LEFT;
-    x.to = WIDTH - RIGHT;
-    y.from = top + HEIGHT - BOTTOM;
-    y.to = top + TOP;
-    begin_figure(p, c->title, top + HEIGHT);
+    chart_tick(&y);
+    x.from = CHART_LEFT;
+    x.to = CHART_WIDTH - CHART_RIGHT;
+    y.from = CHART_HEIGHT - CHART_BOTTOM;
+    y.to = CHART_TOP;
+    chart_open(p, c->title);
     if (!c->no_legend) {
         draw_legend(p, c);
     }
-    draw_ticks(p, &x, &y, true);
-    label_axes(p, c->x_label, c->y_label, (x.from + x.to) / 2, top);
+    chart_begin(p, c->title, CHART_HEIGHT);
+    chart_draw_ticks(p, &x, &y, true);
+    chart_label_axes(p, c->x_label, c->y_label, (x.from + x.to) / 2);
     for (size_t k = 0; k < c->series_count; k++) {
-        draw_series(p, &c->series[k], k, &x, &y);
+        draw_series(p, c, k, &x, &y);
     }
-    end_figure(p, c->title, c->table ? c : NULL);
-}
-
-/* ---- maps ---- */
-
-/* From dark blue over green to yellow: brightness rises evenly, so it prints in grey. share in
- * [0, 1]. */
-static void colour_of(double share, int rgb[3]) {
-    static const double stops[][3] = {
-        {68, 1, 84}, {59, 82, 139}, {33, 145, 140}, {94, 201, 98}, {253, 231, 37}};
-    const double at = 4.0 * fmin(1.0, fmax(0.0, share));
-    const int first = at >= 4.0 ? 3 : (int)at;
-    for (int i = 0; i < 3; i++) {
-        const double mixed =
-            stops[first][i] + (at - first) * (stops[first + 1][i] - stops[first][i]);
-        rgb[i] = (int)(mixed + 0.5);
-    }
-}
-
-static void draw_cell(struct html_page *p, double x, double y, double w, double h, double share) {
-    int rgb[3];
-    colour_of(share, rgb);
-    html_markup(p,
-                "<rect shape-rendering=\"crispEdges\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" "
-                "height=\"%.2f\" "
-                "fill=\"#%02x%02x%02x\"/>",
-                x, y, w, h, (unsigned)rgb[0], (unsigned)rgb[1], (unsigned)rgb[2]);
-}
-
-void chart_map(struct html_page *p, const struct chart_map *m) {
-    const double height = HEIGHT - TOP - BOTTOM;
-    const double width = height * (m->x1 - m->x0) / (m->y1 - m->y0);
-    const double cell_w = width / (double)m->columns;
-    const double cell_h = height / (double)m->rows;
-    struct axis x = {.low = m->x0, .high = m->x1, .from = LEFT, .to = LEFT + width};
-    struct axis y = {.low = m->y0, .high = m->y1, .from = TOP + height, .to = TOP};
-    tick_linear(&x);
-    tick_linear(&y);
-    begin_figure(p, m->title, HEIGHT);
-    for (size_t r = 0; r < m->rows; r++) {
-        for (size_t c = 0; c < m->columns; c++) {
-            const double share = (m->values[r * m->columns + c] - m->low) / (m->high - m->low);
-            draw_cell(p, LEFT + cell_w * (double)c, TOP + cell_h * (double)r, cell_w + 0.3,
-                      cell_h + 0.3, share);
-        }
-    }
-    draw_ticks(p, &x, &y, false);
-    label_axes(p, m->x_label, m->y_label, (x.from + x.to) / 2, 0);
-    const double scale_x = LEFT + width + 24.0;
-    for (int i = 0; i < SCALE_STEPS; i++) {
-        draw_cell(p, scale_x, TOP + height * i / SCALE_STEPS, 18.0, height / SCALE_STEPS + 0.3,
-                  1.0 - (i + 0.5) / SCALE_STEPS);
-    }
-    html_markup(p, "<text x=\"%.1f\" y=\"%d\">%.3g</text><text x=\"%.1f\" y=\"%.1f\">%.3g</text>",
-                scale_x + 24.0, TOP + 12, m->high, scale_x + 24.0, TOP + height, m->low);
-    end_figure(p, m->title, NULL);
+    chart_end(p, c->table ? c : NULL);
 }

@@ -30,25 +30,34 @@ static const char STYLE[] =
     "dl{display:flex;flex-wrap:wrap;gap:.4rem 2rem;margin:0 0 1rem}"
     "dt{font-size:.8rem;color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}"
     "table{border-collapse:collapse;margin:0 0 1rem}caption{text-align:left;color:var(--soft)}"
-    "th,td{padding:.15rem .75rem .15rem "
+    "th{white-space:nowrap}th,td{padding:.15rem .75rem .15rem "
     "0;text-align:left}td{font-variant-numeric:tabular-nums;white-space:nowrap}"
     ".grid,.wide{display:grid;gap:.75rem;grid-template-columns:repeat(2,minmax(0,1fr))}"
     ".wide{grid-template-columns:minmax(0,1fr)}"
+    "@media(min-width:700px){.wide{grid-template-columns:repeat(2,minmax(0,1fr))}}"
     "@media(min-width:600px){.grid{grid-template-columns:repeat(3,minmax(0,1fr))}}"
-    "@media(min-width:1000px){.grid{grid-template-columns:repeat(6,minmax(0,1fr))}"
-    ".wide{grid-template-columns:repeat(2,minmax(0,1fr))}}"
+    "@media(min-width:1000px){.grid{grid-template-columns:repeat(6,minmax(0,1fr))}}"
     "figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:8px;"
     "background:var(--card)}"
-    "figure.right{border:2px solid var(--right);padding:7px}"
+    "figure.own{background:none}figure.right{border:2px solid var(--right);padding:7px}"
     "figure img{width:100%;height:9rem;object-fit:contain;display:block;margin:0 0 6px}"
     "figcaption{font-size:.85rem;overflow-wrap:anywhere}"
-    ".scroll{overflow-x:auto}.chart svg{width:100%;height:auto;display:block}"
+    ".scroll{overflow-x:auto}.chart>svg{width:100%;height:auto;display:block}"
+    ".legend{display:flex;flex-wrap:wrap;gap:.15rem 1rem;font-size:.85rem;margin:0 0 .3rem}"
+    ".legend svg{width:32px;height:14px;margin-right:.4rem;vertical-align:-2px}"
     ".chart{container-type:inline-size;position:relative}"
-    "@container(max-width:480px){.chart svg{font-size:19px}}"
+    "@container(max-width:480px){.chart>svg{font-size:19px}}"
     ".chart .cursor{stroke:var(--soft);stroke-dasharray:3 3;display:none}"
     ".chart .values{display:none;position:absolute;z-index:1;pointer-events:none;"
     "white-space:pre;font-size:.8rem;padding:.3rem .5rem;border:1px solid var(--line);"
     "border-radius:4px;background:var(--back)}"
+    ".chart figcaption{font-weight:600;margin:0 0 .3rem}"
+    "summary{cursor:pointer;font-size:.85rem;color:var(--soft)}"
+    ".tiles{gap:.75rem 2.25rem}.tiles dd{font-size:1.2rem;font-variant-numeric:tabular-nums}"
+    "@media print{body{max-width:none;padding:0;font-size:11pt}"
+    "figure,.row,tr,dl div{break-inside:avoid}h2,h3,figcaption{break-after:avoid}"
+    ".wide{grid-template-columns:repeat(2,minmax(0,1fr))}"
+    ".grid{grid-template-columns:repeat(6,minmax(0,1fr))}.chart details{display:none}}"
     ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
     ".row img{width:100%;height:8rem;object-fit:contain}"
     "ol{margin:0;padding-left:1.5rem;overflow-wrap:anywhere}"
@@ -93,6 +102,7 @@ void html_text(struct html_page *p, const char *text, size_t size_bytes) {
 void html_init(struct html_page *p, const char *title) {
     memset(p, 0, sizeof *p);
     p->image_px = HTML_IMAGE_PX;
+    p->images_until_bytes = HTML_MAX_BYTES;
     byte_buffer_init(&p->out, HTML_MAX_BYTES);
     p->status = image_decoder_create(&p->decoder, NULL, &p->error);
     html_raw(p, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
@@ -109,6 +119,13 @@ void html_fini(struct html_page *p) {
     byte_buffer_fini(&p->out);
     image_decoder_destroy(p->decoder);
     memset(p, 0, sizeof *p);
+}
+
+void html_note(struct html_page *p, const char *markup, const char *text) {
+    html_raw(p, "<p class=\"number\">");
+    html_raw(p, markup);
+    html_text(p, text, strlen(text));
+    html_raw(p, "</p>\n");
 }
 
 static void append_base64(struct html_page *p, const uint8_t *data, size_t size_bytes) {
@@ -166,6 +183,10 @@ void html_image(struct html_page *p, const void *data, size_t size_bytes, struct
     if (p->status != STATUS_OK) {
         return;
     }
+    if (p->out.size_bytes > p->images_until_bytes) {
+        html_note(p, "picture omitted", "");
+        return;
+    }
     byte_buffer_init(&jpeg, 0);
     const enum status s = make_small(p, &jpeg, data, size_bytes, &err);
     if (s == STATUS_OK) {
@@ -175,9 +196,7 @@ void html_image(struct html_page *p, const void *data, size_t size_bytes, struct
         append_base64(p, jpeg.data, jpeg.size_bytes);
         html_raw(p, "\">");
     } else {
-        html_raw(p, "<p class=\"number\">");
-        html_text(p, err.text, strlen(err.text));
-        html_raw(p, "</p>");
+        html_note(p, "", err.text);
     }
     byte_buffer_fini(&jpeg);
 }

@@ -20,8 +20,10 @@ enum { HTML_MAX_BYTES = 512 << 20, HTML_IMAGE_PX = 192 };
 struct html_page {
     struct byte_buffer out;
     struct image_decoder *decoder;
-    int32_t image_px;   /* longer side of pictures; HTML_IMAGE_PX */
-    enum status status; /* of the first call that failed; later calls do nothing */
+    int32_t image_px;          /* longer side of pictures; HTML_IMAGE_PX */
+    size_t images_until_bytes; /* a page that is larger shows captions in place of more pictures;
+                                  HTML_MAX_BYTES */
+    enum status status;        /* of the first call that failed; later calls do nothing */
     struct error error;
 };
 
@@ -37,6 +39,9 @@ void html_raw(struct html_page *p, const char *markup);
 
 /* Appends a text, escaped. */
 void html_text(struct html_page *p, const char *text, size_t size_bytes);
+
+/* Appends a paragraph in small print: markup, then a text. */
+void html_note(struct html_page *p, const char *markup, const char *text);
 
 /* Appends a picture as an <img> with a longer side of at most image_px, or the reason why it
  * does not decode. alt: what stands for it where it is not seen, its caption. */
