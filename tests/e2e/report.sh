@@ -9,11 +9,13 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 expect 0 "$BIN/ccpack" -q -o train train.tar
 expect 0 "$BIN/ccpack" -q -o val val.tar
 expect 0 "$BIN/ccpack" tokenizer train --vocab-size 120 --cache
-how="-q --preset cpu-demo --data train --val val --batch 20 --image-size 32 --epochs 3 --threads 1"
+how="-q --report --preset cpu-demo --data train --val val --batch 20 --image-size 32 --epochs 3 --threads 1"
 for loss in nuclr sogclr; do
     expect 0 "$BIN/ccstream-train" $how --loss "$loss" -o "runs/$loss"
 done
 [ -s runs/nuclr/report.html ] || fail "the end of a run wrote no report"
+expect 0 "$BIN/ccstream-train" $how --loss nuclr -o seen --steps 3 # one epoch, whose checkpoint --report shows
+has seen/report.html "What captions find"
 rm runs/nuclr/report.html
 lines runs/nuclr/launches.jsonl 1
 has runs/nuclr/launches.jsonl '"command":['
@@ -27,11 +29,14 @@ class Page(html.parser.HTMLParser):
     OPEN = {"meta", "img", "br", "th", "td", "dt", "dd", "tr", "path", "line", "circle", "rect", "polyline", "polygon", "li", "use"}
     def __init__(self):
         super().__init__()
-        self.stack, self.figures, self.text = [], 0, ""
+        self.stack, self.figures, self.text, self.pictures, self.names = [], 0, "", 0, []
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
             assert name not in ("src", "href", "srcset") or value.startswith(("data:", "#")), (tag, name, value)
         self.figures += tag == "figure"
+        self.pictures += tag == "img"
+        assert tag != "img" or dict(attributes).get("alt"), "a picture without a text for those who do not see it"
+        self.names += [value for name, value in attributes if name == "aria-label"]
         if tag not in self.OPEN:
             self.stack.append(tag)
     def handle_endtag(self, tag):
@@ -49,10 +54,11 @@ page.feed(text)
 assert not page.stack, page.stack
 assert page.figures >= 8, page.figures
 assert "@import" not in text and "url(" not in text
+assert all(page.names) and len(page.names) >= 8
 numbers = json.load(open(report, encoding="utf-8"))["runs"]
 assert len(numbers) == len(runs)
 for run, got in zip(runs, numbers):
-    steps, recalls = [], []
+    steps, recalls, stages, states, examples = [], [], [], [], []
     for line in open(os.path.join(run, "metrics.jsonl"), encoding="utf-8"):
         try:
             entry = json.loads(line)
@@ -62,7 +68,30 @@ for run, got in zip(runs, numbers):
             steps.append(entry)
         if "retrieval" in entry:
             recalls.append(entry["retrieval"])
+        for name, found in (("stages", stages), ("state", states), ("examples", examples)):
+            if name in entry:
+                found.append(entry[name])
     last = steps[-1]
+    for line in stages:
+        parts = [line[name] for name in ("load_s", "ranks_s", "step_s", "checkpoint_s", "evaluation_s")]
+        assert min(parts) >= 0 and sum(parts) <= 1.02 * line["seconds"] + 1e-3, line
+        assert line["step_s"] > 0 and line["checkpoint_s"] > 0 and line["evaluation_s"] > 0, line
+        assert 0 <= line["decode_wait_fraction"] <= 1, line
+    assert min(len(stages), len(states)) >= 3, (len(stages), len(states))
+    for state in states:
+        for name, column in state.items():
+            h = column["histogram"]
+            assert sum(h["counts"]) == column["visited"], (name, column)
+            top = h["low"] + h["width"] * len(h["counts"])
+            assert column["visited"] == 0 or h["low"] <= column["min"] <= column["max"] < top, (name, column)
+    for query in examples[-1]["t2i"] + examples[-1]["i2t"]:
+        ids = [found["id"] for found in query["found"]]
+        assert len(ids) == 6 and query["rank"] > 6 or query["id"] in ids or len(set(ids)) < len(ids), query
+    if len(runs) == 1:
+        for query in examples[-1]["t2i"]:
+            assert f"number {query['rank']}" in page.text, query
+        # 6 captions with 6 pictures each, 6 pictures; 6 samples at 2 ends of image and text.
+        assert page.pictures == 36 + 6 + 24, page.pictures
     assert (got["step"], got["loss"], got["lr"], got["grad_norm"]) == (last["step"], last["loss"], last["lr"], last["grad_norm"])
     assert got["mean_r1"] == recalls[-1]["mean_r1"]
     assert got["entries"] == len({entry["step"] for entry in steps})
@@ -70,7 +99,9 @@ for run, got in zip(runs, numbers):
 PYTHON
 expect 0 "$BIN/ccstream-report" runs/nuclr --json
 python3 check.py runs/nuclr/report.html out.txt runs/nuclr || fail "the page of one run"
-has runs/nuclr/report.html "text.zeta in the last checkpoint"
+has runs/nuclr/report.html "text.zeta of the samples that were seen, at checkpoints"
+has runs/nuclr/report.html "Where the time went, from checkpoint to checkpoint"
+has runs/nuclr/report.html "The least image."
 has runs/nuclr/report.html "cpu-demo"
 expect 0 "$BIN/ccstream-report" runs/nuclr/ runs/sogclr -o two.html --json
 python3 check.py two.html out.txt runs/nuclr runs/sogclr || fail "the page of two runs"
@@ -83,6 +114,13 @@ printf '{"step":99,"loss":0.' >>cut/metrics.jsonl
 expect 0 "$BIN/ccstream-report" cut --json
 python3 check.py cut/report.html out.txt cut || fail "the page of a run that was cut off"
 has cut/report.html "1 line of metrics.jsonl"
+
+# Without its datasets the page says what is missing.
+cp -r runs/nuclr moved
+sed -i "s|$PWD/train|/nowhere|; s|$PWD/val|/nowhere|" moved/config.json
+expect 0 "$BIN/ccstream-report" moved
+has moved/report.html "Examples of retrieval are missing: "
+has moved/report.html "The samples at both ends are missing: "
 
 # A run that never began a step; no run; text that is markup.
 mkdir '<b>empty'

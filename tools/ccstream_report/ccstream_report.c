@@ -33,12 +33,12 @@ static const struct cli_program program = {
             "RUN is the directory of a run, finished, running or interrupted. Lines of several "
             "runs are drawn over each other.",
             "The page is one file without references to others: losses, recall, learning rates, "
-            "norm of the gradient, speed, waiting and memory over steps; what the run keeps for "
-            "every sample, with histograms of the last checkpoint; command, machine, datasets and "
-            "options. Every figure has its numbers below it.",
-            "Pictures: 'ccdump popularity --html' shows the samples with the largest and the "
-            "smallest learned popularity, 'ccstream-eval retrieval --html' what captions and "
-            "pictures find.",
+            "norm of the gradient, speed and memory over steps; where the time went; what the run "
+            "keeps for every sample, with histograms; command, machine, datasets and options. Of "
+            "one run also what captions and pictures found at the last evaluation, and the samples "
+            "with the greatest and the least zeta or u. Figures have their numbers below them.",
+            "'ccstream-train --report' writes RUN/report.html at every checkpoint and evaluation.",
+            "More pictures: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
             NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 1,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILE_BYTES = 1 << 30, MAX_POINTS = 1 << 24 };
+enum { MAX_FILE_BYTES = 1 << 30, MAX_POINTS = 1 << 24, MAX_HISTOGRAMS = 1 << 18 };
 
 static const char *const series_objects[RUN_SERIES_COUNT] = {
 #define X(id, object, name) [RUN_##id] = (object),
@@ -97,6 +97,43 @@ add_member(struct run_points *p, const struct json_value *v, double step, struct
     return json_value_double(v, &value) ? add_point(p, step, value, err) : STATUS_OK;
 }
 
+/* A histogram of metrics.jsonl; one that does not make sense is omitted. */
+static enum status add_histogram(struct run_column *c,
+                                 const struct json_value *v,
+                                 double step,
+                                 double visited,
+                                 struct error *err) {
+    const struct json_value *counts = json_value_get(v, "counts");
+    struct run_histogram h = {.step = step, .count = json_value_count(counts)};
+    while (c->histogram_count > 0 && c->histograms[c->histogram_count - 1].step >= step) {
+        c->histogram_count--;
+    }
+    if (!json_value_double(json_value_get(v, "low"), &h.low) ||
+        !json_value_double(json_value_get(v, "width"), &h.width) || !(h.width > 0.0) ||
+        h.count == 0 || h.count > SAMPLE_STATE_BINS) {
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < h.count; i++) {
+        double n;
+        if (!json_value_double(json_value_at(counts, i), &n) || !(n >= 0.0)) {
+            return STATUS_OK;
+        }
+        h.shares[i] = 100.0 * n / visited;
+    }
+    if (c->histogram_count == c->histogram_capacity) {
+        const size_t capacity = c->histogram_capacity > 0 ? 2 * c->histogram_capacity : 16;
+        struct run_histogram *more =
+            capacity <= MAX_HISTOGRAMS ? realloc(c->histograms, capacity * sizeof *more) : NULL;
+        if (more == NULL) {
+            return error_set(err, STATUS_NOMEM, "out of memory for the histograms of a run");
+        }
+        c->histograms = more;
+        c->histogram_capacity = capacity;
+    }
+    c->histograms[c->histogram_count++] = h;
+    return STATUS_OK;
+}
+
 static enum status
 add_state(struct run_log *r, const struct json_value *state, double step, struct error *err) {
     void *position = NULL;
@@ -113,6 +150,7 @@ add_state(struct run_log *r, const struct json_value *state, double step, struct
             TRY(add_member(&c->min, json_value_get(v, "min"), step, err));
             TRY(add_member(&c->mean, json_value_get(v, "mean"), step, err));
             TRY(add_member(&c->max, json_value_get(v, "max"), step, err));
+            TRY(add_histogram(c, json_value_get(v, "histogram"), step, visited, err));
         }
     }
     return STATUS_OK;
@@ -131,6 +169,19 @@ add_numbers(struct run_log *r, const struct json_value *root, double step, struc
     return add_state(r, json_value_get(root, "state"), step, err);
 }
 
+/* Takes the document. */
+static void keep_examples(struct run_log *r, struct json_document *d) {
+    if (r->first_examples == NULL) {
+        r->first_examples = d;
+        r->last_examples = d;
+        return;
+    }
+    if (r->last_examples != r->first_examples) {
+        json_document_destroy(r->last_examples);
+    }
+    r->last_examples = d;
+}
+
 enum status run_log_add(struct run_log *r, const char *line, size_t size_bytes, struct error *err) {
     struct json_document *d = NULL;
     uint64_t step;
@@ -146,7 +197,11 @@ enum status run_log_add(struct run_log *r, const char *line, size_t size_bytes, 
         (void)snprintf(r->last_time, sizeof r->last_time, "%s", time);
     }
     const enum status s = add_numbers(r, root, (double)step, err);
-    json_document_destroy(d);
+    if (s == STATUS_OK && json_value_get(root, "examples") != NULL) {
+        keep_examples(r, d);
+    } else {
+        json_document_destroy(d);
+    }
     return s;
 }
 
@@ -261,6 +316,13 @@ void run_log_close(struct run_log *r) {
         return;
     }
     each_list(r, free_list, 0.0);
+    for (size_t i = 0; i < r->column_count; i++) {
+        free(r->columns[i].histograms);
+    }
+    if (r->last_examples != r->first_examples) {
+        json_document_destroy(r->last_examples);
+    }
+    json_document_destroy(r->first_examples);
     json_document_destroy(r->config);
     json_document_destroy(r->launch);
     byte_buffer_fini(&r->launches);

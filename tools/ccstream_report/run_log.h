@@ -38,6 +38,15 @@
     X(TEXT_LOG_U, "batch", "text.log_u")                                                           \
     X(IMAGE_ZETA, "batch", "image.zeta")                                                           \
     X(TEXT_ZETA, "batch", "text.zeta")                                                             \
+    X(STAGE_ALL, "stages", "seconds")                                                              \
+    X(STAGE_STEP, "stages", "step_s")                                                              \
+    X(STAGE_LOAD, "stages", "load_s")                                                              \
+    X(STAGE_RANKS, "stages", "ranks_s")                                                            \
+    X(STAGE_EVALUATION, "stages", "evaluation_s")                                                  \
+    X(STAGE_CHECKPOINT, "stages", "checkpoint_s")                                                  \
+    X(READ_WAIT, "stages", "read_wait_fraction")                                                   \
+    X(DECODE_WAIT, "stages", "decode_wait_fraction")                                               \
+    X(DELIVER_WAIT, "stages", "deliver_wait_fraction")                                             \
     X(MEAN_R1, "retrieval", "mean_r1")                                                             \
     X(MEAN_R5, "retrieval", "mean_r5")                                                             \
     X(MEAN_R10, "retrieval", "mean_r10")                                                           \
@@ -58,10 +67,20 @@ struct run_points {
     size_t count, capacity;
 };
 
+/* How a column was distributed at one checkpoint. */
+struct run_histogram {
+    double step;
+    double low, width;                /* bin i begins at low + i width */
+    size_t count;                     /* of bins */
+    double shares[SAMPLE_STATE_BINS]; /* of the entries that were visited, in percent */
+};
+
 /* One column of the state of samples, over checkpoints. */
 struct run_column {
     char name[SAMPLE_STATE_NAME_BYTES];
     struct run_points visited, min, mean, max;
+    struct run_histogram *histograms; /* (histogram_count) steps ascending */
+    size_t histogram_count, histogram_capacity;
 };
 
 struct run_log {
@@ -71,6 +90,8 @@ struct run_log {
     struct run_column columns[SAMPLE_STATE_MAX_COLUMNS];
     size_t column_count;
     size_t unread_lines;
+    /* The first and the last line with examples of retrieval; NULL: none. */
+    struct json_document *first_examples, *last_examples;
     struct json_document *config; /* RUN/config.json; NULL: none that can be read */
     struct json_document *launch; /* the last line of RUN/launches.jsonl; NULL: none */
     struct byte_buffer launches;  /* that file */

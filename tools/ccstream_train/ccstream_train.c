@@ -408,6 +408,12 @@ static void write_report(const struct log_sink *log, const char *run) {
     }
 }
 
+static void report_saved(void *cookie, uint64_t step) {
+    const struct live *live = cookie;
+    (void)step;
+    write_report(&live->log, live->run);
+}
+
 /* `recorded`: the options of the run that is resumed; NULL: a new run. */
 static enum status train_on(struct data_list *data,
                             struct launch *l,
@@ -416,7 +422,7 @@ static enum status train_on(struct data_list *data,
                             const char *run,
                             struct error *err) {
     struct train_options o = *given;
-    struct live live = {.quiet = o.quiet || !l->first, .started_ns = clock_now_ns()};
+    struct live live = {.run = run, .quiet = o.quiet || !l->first, .started_ns = clock_now_ns()};
     char id[RUN_CONFIG_ID_BYTES];
     live.logged_ns = live.started_ns;
     l->log.max_level = live.quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO;
@@ -435,6 +441,7 @@ static enum status train_on(struct data_list *data,
         t.on_step = live_step;
         t.on_retrieval = live_retrieval;
         t.on_zeroshot = live_zeroshot;
+        t.on_saved = o.report ? report_saved : NULL;
     }
     t.should_stop = cli_interrupted_callback;
     t.cookie = &live;

@@ -12,6 +12,7 @@
 struct live {
     struct cli_progress progress;
     struct log_sink log;
+    const char *run; /* its directory */
     bool quiet;
     int64_t started_ns, logged_ns;
     double mean_rate, mean_stall; /* of the last steps */

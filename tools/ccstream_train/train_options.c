@@ -88,6 +88,8 @@ static const struct cli_option rows[] = {
      .help = "print the memory plan and end"},
     {"json", 0, CLI_FLAG, FIELD(json), .group = "Run",
      .help = "a JSON summary on stdout at the end"},
+    {"report", 0, CLI_FLAG, FIELD(report), .group = "Run",
+     .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .group = "Run",
      .help = "no progress, only warnings and errors"},
 
@@ -317,6 +319,7 @@ static const char *const changeable[] = {
     "dry-run",     "checkpoint-seconds",
     "ranks",       "rank-timeout",
     "endpoint",    "instance-metadata",
+    "report",
 };
 
 static const struct cli_program fixed = {

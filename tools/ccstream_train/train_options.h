@@ -54,7 +54,7 @@ struct train_options {
     uint64_t checkpoint_seconds;
     int ranks; /* enum comm_ranks */
     uint64_t rank_timeout_seconds;
-    bool dry_run, json, quiet;
+    bool dry_run, json, report, quiet;
     int cuda_graph; /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;
     const char *plan_cache;
