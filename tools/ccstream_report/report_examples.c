@@ -47,7 +47,7 @@ static void put_rank(struct view *v, const struct json_value *query) {
         const struct json_value *old = json_value_at(v->first, i);
         if (number(old, "id") == number(query, "id") &&
             number(old, "caption") == number(query, "caption")) {
-            html_markup(v->html, ", at the first evaluation %" PRIu64, number(old, "rank"));
+            html_markup(v->html, ", at first %" PRIu64, number(old, "rank"));
         }
     }
     html_raw(v->html, "</span>");
@@ -81,7 +81,7 @@ static enum status show_caption(struct view *v, const struct json_value *query, 
     html_text(v->html, text.data, text.size_bytes);
     html_raw(v->html, "&rdquo;</h3>\n<div class=\"grid\">\n");
     put_figure(v, "own", &f, &content, text);
-    html_raw(v->html, "its own picture, ");
+    html_raw(v->html, "its own: ");
     put_rank(v, query);
     html_raw(v->html, "</figcaption></figure>\n");
     for (size_t i = 0; i < json_value_count(found) && i + 1 < EXAMPLES_FOUND; i++) {

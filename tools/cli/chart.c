@@ -397,7 +397,7 @@ void chart_script(struct html_page *p) {
         "lines.forEach((l,k)=>{const v=l.at[near[k]];\n"
         "if(best===null||Math.abs(v-x)<Math.abs(best-x))best=v});\n"
         "cursor.setAttribute('x1',best);cursor.setAttribute('x2',best);\n"
-        "cursor.setAttribute('y1',30);cursor.setAttribute('y2',h-52);\n"
+        "cursor.setAttribute('y1',40);cursor.setAttribute('y2',h-52);\n"
         "box.textContent=lines.map((l,k)=>l.name+': '+l.values[near[k]][1]+' at "
         "'+l.values[near[k]][0])\n"
         ".join('\\n');box.style.display='block';cursor.style.display='inline';\n"

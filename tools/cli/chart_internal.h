@@ -14,7 +14,7 @@ enum {
     CHART_HEIGHT = 400,
     CHART_LEFT = 80, /* labels of six characters at the size that narrow screens need */
     CHART_RIGHT = 16,
-    CHART_TOP = 30,
+    CHART_TOP = 40, /* below the name of the y axis */
     CHART_BOTTOM = 52,
     CHART_MAX_TICKS = 12,
 };

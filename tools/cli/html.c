@@ -55,7 +55,7 @@ static const char STYLE[] =
     "summary{cursor:pointer;font-size:.85rem;color:var(--soft)}"
     ".tiles{gap:.75rem 2.25rem}.tiles dd{font-size:1.2rem;font-variant-numeric:tabular-nums}"
     "@media print{body{max-width:none;padding:0;font-size:11pt}"
-    "figure,.row,tr,dl div{break-inside:avoid}h2,h3,figcaption{break-after:avoid}"
+    "figure,.row,.grid,tr,dl div{break-inside:avoid}figure img{height:5.5rem}h2,h3,figcaption{break-after:avoid}"
     ".wide{grid-template-columns:repeat(2,minmax(0,1fr))}"
     ".grid{grid-template-columns:repeat(6,minmax(0,1fr))}.chart details{display:none}}"
     ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
