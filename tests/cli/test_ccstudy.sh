@@ -16,7 +16,7 @@ cmp first.txt out.txt || fail "the same seed, other numbers"
 expect 0 "$BIN/ccstudy" toy --quick --json --seed 1
 cmp -s first.txt out.txt && fail "another seed, the same numbers"
 page=studies/new/toy.html
-[ "$(grep -o '<svg' $page | wc -l)" = 10 ] || fail "figures of toy"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' $page | wc -l)" = 10 ] || fail "figures of toy"
 [ "$(grep -o 'role="img" aria-label="[^"]' $page | wc -l)" = 10 ] || fail "figures without words"
 for n in 25 50 100 200 400; do
     [ "$(grep -o ">$n</text>" $page | wc -l)" = 4 ] || fail "n = $n is a point of four figures, and no label"
@@ -50,7 +50,7 @@ expect 0 "$BIN/ccstudy" chains --quick --json
 cmp first.txt out.txt || fail "the same seed, other numbers"
 expect 64 "$BIN/ccstudy" chains --samples 60
 has err.txt 'not a multiple of --batch 8'
-[ "$(grep -o '<svg' studies/chains.html | wc -l)" = 2 ] || fail "figures of chains"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/chains.html | wc -l)" = 2 ] || fail "figures of chains"
 hasnt studies/chains.html 'nan'
 
 # ---- blocks: the bound falls with their size in every row, and bounds the mean classifier; larger blocks classify better
@@ -63,7 +63,7 @@ awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1); name = v
         before = v["bound"]; bounds++ }
     END { exit !(rows == 8 && bounds == 32 && avg2["blocks 10"] > avg2["blocks 1"] && avg2["blocks 1"] == avg2["pairs 1"]) }' rows.txt ||
     { cat rows.txt; fail "rows of blocks"; }
-[ "$(grep -o '<svg' studies/blocks.html | wc -l)" = 2 ] || fail "figures of blocks"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/blocks.html | wc -l)" = 2 ] || fail "figures of blocks"
 hasnt studies/blocks.html 'nan'
 hasnt studies/blocks.html 'http'
 expect 0 "$BIN/ccstudy" blocks --quick --json --steps 3 -r 1
@@ -88,7 +88,7 @@ tr ',' ' ' <rows.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a
     drifts = v["problem"] == "fitted" && v["gradient"] == "paper"
     if (exact == drifts || v["xi_norm_text"] < 0.05 || v["xi_signed_text"] < v["xi_all_text"]) { print; exit 1 } }' || fail "rows of zeta"
 page=studies/zeta.html
-[ "$(grep -o '<svg' $page | wc -l)" = 8 ] || fail "figures of zeta"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' $page | wc -l)" = 8 ] || fail "figures of zeta"
 hasnt $page 'nan'
 hasnt $page 'http'
 expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3
@@ -108,7 +108,7 @@ mv out.txt first.txt
 [ "$(grep -o '"gcl":' first.txt | wc -l)" = 36 ] || fail "fits of batch"
 hasnt first.txt 'null'
 lines studies/batch.cells 73
-[ "$(grep -o '<svg' studies/batch.html | wc -l)" = 6 ] || fail "figures of batch"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/batch.html | wc -l)" = 6 ] || fail "figures of batch"
 hasnt studies/batch.html 'nan'
 hasnt studies/batch.html 'http'
 cp studies/batch.cells whole.cells
@@ -140,7 +140,7 @@ tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i <
         if ((v["over_clip"] - v["recall"] + clip[v["noise"]]) ^ 2 > 1e-12) { print; exit 1 }
         before = v["recall"] }
     END { if (rows != 15) exit 1 }' || fail "rows of noise: $(cat first.txt)"
-[ "$(grep -o '<svg' studies/noise.html | wc -l)" = 2 ] || fail "figures of noise"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/noise.html | wc -l)" = 2 ] || fail "figures of noise"
 hasnt studies/noise.html 'nan'
 hasnt studies/noise.html 'http'
 small="--quick --json --pairs 512 --held-out 128 --epochs 2"
@@ -170,7 +170,7 @@ tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' -v untrained="$(field first.
         if (v["noise"] == 0 && clean < untrained + 5) { print; exit 1 }
         if (v["noise"] == 0.8 && v["accuracy"] > clean - 5) { print; exit 1 } }
     END { if (rows != 15 || untrained < 5) exit 1 }' || fail "rows of noise: $(cat first.txt)"
-[ "$(grep -o '<svg' studies/noise-label.html | wc -l)" = 2 ] || fail "figures of noise"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/noise-label.html | wc -l)" = 2 ] || fail "figures of noise"
 hasnt studies/noise-label.html 'nan'
 expect 0 "$BIN/ccstudy" noise $labels
 cmp first.txt out.txt || fail "the same seed, other numbers"
@@ -184,7 +184,7 @@ tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < N
     "train_accuracy" in v { rows++; if (v["train_accuracy"] < 90 || v["kv_margin"] <= 0) { print; exit 1 } }
     "kv_gn_margin" in v && !("train_accuracy" in v) { ranked = v["kv_gn_margin"] > v["margin"] + 0.1 }
     END { exit !(rows == 8 && ranked) }' || fail "margin of towers: $(cat out.txt)"
-[ "$(grep -o '<svg' studies/margin.html | wc -l)" = 4 ] || fail "figures of margin"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/margin.html | wc -l)" = 4 ] || fail "figures of margin"
 hasnt studies/margin.html 'nan'
 expect 0 "$BIN/ccstudy" margin --quick --json --fit 0 --epochs 2
 mv out.txt first.txt

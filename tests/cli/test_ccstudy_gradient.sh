@@ -17,7 +17,7 @@ numbers out.txt | cmp -s - first.txt && fail "another seed, the same numbers"
 methods=$(sed 's/"grid".*//' first.txt | grep -o '"method"' | wc -l)
 [ "$(sed 's/.*"grid"//;s/"trace".*//' first.txt | grep -o '"method"' | wc -l)" = $((2 * methods)) ] || fail "runs of the grid"
 [ "$(sed 's/.*"trace"//' first.txt | grep -o '"method"' | wc -l)" = $((41 * methods)) ] || fail "points of the curves"
-[ "$(grep -o '<svg' studies/gradient.html | wc -l)" = 4 ] || fail "figures"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/gradient.html | wc -l)" = 4 ] || fail "figures"
 hasnt studies/gradient.html 'nan'
 hasnt studies/gradient.html 'http'
 

@@ -235,7 +235,7 @@ grep -q "\"checkpoint\":\"run\",\"accuracy\":$(sed -n 's/^{"top1":\([0-9.]*\),.*
 grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"kv_margin":-?1,"kv_gn_margin":-?1\}' margin.json || fail "margin: $(cat margin.json)"
 tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0-9.e-]*\).*/\1 \2/p' |
     awk '$1 > 0 && $2 > 0 { rows++ } END { exit rows != 2 }' || fail "margin: $(cat margin.json)"
-[ "$(grep -o '<svg' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
+[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
 # A classifier that learns longer fits better; one that does not fit learns twice as long, anew, while --steps allow it.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 --epochs 256 >longer.json
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 100 -t 1 --steps 256 >doubled.json
