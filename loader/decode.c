@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 #include "loader/pipeline_internal.h"
+#include "loader/remote/remote_internal.h"
 #include "loader/sample_work.h"
 
 enum { REPLACE_TRIES = 64 };
@@ -23,10 +24,12 @@ static enum status make_image(struct pipeline *p,
                               uint64_t epoch,
                               uint32_t positive,
                               struct error *err) {
-    const bool remote = shard_files_remote(p->files, slot->source.shard) != NULL;
+    struct remote_object *remote = shard_files_remote(p->files, slot->source.shard);
     enum status s = sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err);
-    for (int tries = 1; s == STATUS_CORRUPT && remote && tries < READ_TRIES; tries++) {
+    for (int tries = 1; s == STATUS_CORRUPT && remote != NULL && tries < READ_TRIES; tries++) {
         *err = (struct error){0};
+        remote_object_doubt(remote, slot->source.sample.image_offset,
+                            slot->source.sample.image_span_bytes);
         TRY(reader_load(p, slot, err));
         s = sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err);
     }

@@ -22,6 +22,7 @@
 
 #include "formats/base/clock.h"
 #include "loader/pipeline_internal.h"
+#include "loader/plan_internal.h"
 #include "loader/remote/remote_internal.h"
 
 enum {
@@ -52,6 +53,8 @@ struct reader {
     uint32_t free_count;
     uint8_t *junk; /* GROUP_MAX_GAP_BYTES */
     struct read_done done;
+    struct plan *plan; /* NULL: nothing is cached */
+    uint64_t claimed_count;
 };
 
 /* --- groups --- */
@@ -297,6 +300,10 @@ static enum status reader_round(struct reader *r, struct error *err) {
     r->done.requests_count = 0;
     r->done.retried_count = 0;
     TRY(start_reads(r, claimed, n, err));
+    r->claimed_count += n;
+    if (r->plan != NULL) {
+        plan_ahead(r->plan, r->claimed_count);
+    }
     if (r->free_count < r->depth) {
         struct read_completion completions[LOADER_MAX_READ_DEPTH];
         uint32_t got = p->engine->reap(r->engine, completions, LOADER_MAX_READ_DEPTH);
@@ -331,7 +338,12 @@ enum status reader_create(struct reader **out, struct pipeline *p, struct error 
         r->free_groups = calloc(r->depth, sizeof(*r->free_groups));
         r->junk = malloc(GROUP_MAX_GAP_BYTES);
     }
-    if (r == NULL || r->groups == NULL || r->free_groups == NULL || r->junk == NULL) {
+    const bool planned = remote_plan_limit(1) > 0 && p->engine == read_engine_remote();
+    if (r != NULL && planned) {
+        r->plan = malloc(sizeof *r->plan);
+    }
+    if (r == NULL || r->groups == NULL || r->free_groups == NULL || r->junk == NULL ||
+        (planned && r->plan == NULL)) {
         reader_destroy(r);
         return error_set(err, STATUS_NOMEM, "out of memory for a reading thread");
     }
@@ -343,6 +355,10 @@ enum status reader_start(struct reader *r, struct error *err) {
     r->free_count = r->depth;
     for (uint32_t i = 0; i < r->depth; i++) {
         r->free_groups[i] = i;
+    }
+    r->claimed_count = 0;
+    if (r->plan != NULL) {
+        plan_init(r->plan, r->p);
     }
     return r->p->engine->create(&r->engine, r->depth, err);
 }
@@ -358,6 +374,7 @@ void reader_destroy(struct reader *r) {
         free(r->groups);
         free(r->free_groups);
         free(r->junk);
+        free(r->plan);
         free(r);
     }
 }

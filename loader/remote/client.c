@@ -69,6 +69,10 @@ void remote_client_destroy(struct remote_client *c) {
     free(c);
 }
 
+void remote_client_wake(struct remote_client *c) {
+    http_wake(c->http);
+}
+
 uint32_t remote_client_pending(const struct remote_client *c) {
     return c->pending_count;
 }
@@ -80,6 +84,7 @@ static bool is_whole(const struct remote_read *r) {
 }
 
 static void replaced(struct remote_read *r, const char *what, const char *now, const char *before) {
+    remote_object_replaced(r->object);
     r->stopped = error_set(&r->why, STATUS_CORRUPT,
                            "%.300s: was replaced at the server after it was opened: its %s is "
                            "%.40s and was %.40s",
@@ -148,6 +153,7 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
     const bool missing = status == 401 || status == 403 || status == 404 || status == 410;
     enum status s = x->outcome == HTTP_STATUS && missing ? STATUS_NOTFOUND : STATUS_IO;
     if (x->outcome == HTTP_STATUS && status == 412) {
+        remote_object_replaced(r->object);
         return error_set(err, STATUS_CORRUPT,
                          "%.300s: was replaced at the server after it was opened (its ETag was %s)",
                          r->object->path, r->object->etag);
@@ -191,7 +197,8 @@ static void on_done(void *cookie, const struct http_result *x) {
     const bool again = x->outcome == HTTP_OK || x->outcome == HTTP_PROTOCOL ||
                        retry_worth(x->outcome, x->response->status);
     /* An address that never answered is more likely wrong than busy. */
-    const bool absent = !r->object->known && (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);
+    const bool absent = (!r->object->known || remote_object_is_offline(r->object)) &&
+                        (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);
     const bool patient = r->tries < (absent ? OPEN_MAX_TRIES : REMOTE_MAX_TRIES) &&
                          now_ns - r->last_byte_ns < (int64_t)REMOTE_MAX_SILENCE_MS * 1000000;
     if (x->outcome == HTTP_CANCELLED) {

@@ -1,29 +1,35 @@
 /*
- * io_remote: the reading engine of remote shards: each request is one range request, many are in
- * flight over pooled connections, and retries happen inside. Requests for local shards, which a mix
- * may have beside remote ones, are read at once.
+ * io_remote: the reading engine of remote shards. Without a cache each request is one range
+ * request, many are in flight over pooled connections, and retries happen inside. With a cache a
+ * request waits for the pieces that it lies in. Requests for local shards, which a mix may have
+ * beside remote ones, are read at once.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "loader/read_engine_internal.h"
+#include "loader/remote/extents_internal.h"
 #include "loader/remote/remote_internal.h"
 
 enum { REMOTE_MAX_DEPTH = 256, CONNECTIONS = 64, REAP_WAIT_MS = 100 };
 
 struct pending {
     struct read_engine *engine;
-    struct remote_read read;
+    struct remote_read read; /* of the cache: the fields of a request, and how much it has */
+    struct extent *extent;   /* with a cache: the piece that it waits for */
     struct read_request request;
     uint32_t part;     /* the one that is being filled */
     size_t part_bytes; /* that it has */
     struct pending *next_free;
+    struct pending *next_waiting;
 };
 
 struct read_engine {
-    struct remote_client *client;
-    struct pending *pending; /* (depth) */
+    struct remote_client *client; /* without a cache */
+    struct extents *extents;      /* with one */
+    struct pending *waiting;      /* for pieces */
+    struct pending *pending;      /* (depth) */
     struct pending *free;
     uint32_t depth;
     struct read_completion *ready; /* (depth) a ring */
@@ -37,6 +43,9 @@ static bool remote_destroy(struct read_engine *e, int64_t timeout_ms) {
     if (e != NULL) {
         e->stopping = true;
         remote_client_destroy(e->client);
+        for (struct pending *p = e->waiting; p != NULL; p = p->next_waiting) {
+            extents_put(e->extents, p->extent);
+        }
         free(e->pending);
         free(e->ready);
         free(e->failures);
@@ -61,10 +70,13 @@ static enum status remote_create(struct read_engine **out, uint32_t depth, struc
         e->pending[i].next_free = e->free;
         e->free = &e->pending[i];
     }
-    enum status s = remote_client_create(&e->client, CONNECTIONS, err);
-    if (s < STATUS_OK) {
-        remote_destroy(e, 0);
-        return s;
+    e->extents = remote_extents();
+    if (e->extents == NULL) {
+        enum status s = remote_client_create(&e->client, CONNECTIONS, err);
+        if (s < STATUS_OK) {
+            remote_destroy(e, 0);
+            return s;
+        }
     }
     *out = e;
     return STATUS_OK;
@@ -117,6 +129,88 @@ static void done(void *cookie, enum status s, const struct error *err) {
     e->free = p;
 }
 
+/* --- with a cache --- */
+
+/* The piece with the next byte of the request. */
+static bool next_extent(struct pending *p, struct error *err) {
+    p->extent =
+        extents_get(p->engine->extents, p->read.object, p->read.offset + p->read.got_bytes, false);
+    if (p->extent == NULL) {
+        (void)error_set(err, STATUS_NOMEM, "out of memory for a piece of a remote file");
+    }
+    return p->extent != NULL;
+}
+
+/* Copies what is there. Returns AGAIN while the rest has to be fetched, or how the request ended:
+ * then it has no piece any more. */
+static enum status fill(struct pending *p, struct error *err) {
+    struct remote_read *r = &p->read;
+    struct extents *x = p->engine->extents;
+    while (r->got_bytes < r->size_bytes) {
+        const struct iovec *part = &p->request.parts[p->part];
+        const size_t room = part->iov_len - p->part_bytes;
+        const uint64_t left = r->size_bytes - r->got_bytes;
+        const uint64_t offset = r->offset + r->got_bytes;
+        size_t got;
+        enum status s =
+            extent_read(x, p->extent, (uint8_t *)part->iov_base + p->part_bytes, &got,
+                        left < room ? (size_t)left : room, offset, &r->retried_count, err);
+        if (s != STATUS_OK) {
+            if (s != STATUS_AGAIN) {
+                extents_put(x, p->extent);
+            }
+            return s;
+        }
+        r->got_bytes += got;
+        p->part_bytes += got;
+        if (p->part_bytes == part->iov_len) {
+            p->part++;
+            p->part_bytes = 0;
+        }
+        if ((offset + got) % REMOTE_PIECE_BYTES == 0 && r->got_bytes < r->size_bytes) {
+            extents_put(x, p->extent);
+            if (!next_extent(p, err)) {
+                return STATUS_NOMEM;
+            }
+        }
+    }
+    extents_put(x, p->extent);
+    return STATUS_OK;
+}
+
+static void begin_cached(struct pending *p) {
+    struct read_engine *e = p->engine;
+    struct error err = {0};
+    enum status s = next_extent(p, &err) ? fill(p, &err) : STATUS_NOMEM;
+    if (s == STATUS_AGAIN) {
+        p->next_waiting = e->waiting;
+        e->waiting = p;
+    } else {
+        done(p, s, &err);
+    }
+}
+
+/* Whether a request ended. */
+static bool continue_waiting(struct read_engine *e) {
+    bool ended = false;
+    struct pending **at = &e->waiting;
+    while (*at != NULL) {
+        struct pending *p = *at;
+        struct error err = {0};
+        const enum status s = fill(p, &err);
+        if (s == STATUS_AGAIN) {
+            at = &p->next_waiting;
+            continue;
+        }
+        *at = p->next_waiting;
+        done(p, s, &err);
+        ended = true;
+    }
+    return ended;
+}
+
+/* --- the engine --- */
+
 static size_t size_of(const struct read_request *r) {
     size_t size = 0;
     for (uint32_t i = 0; i < r->part_count; i++) {
@@ -149,13 +243,25 @@ static void remote_submit(struct read_engine *e, const struct read_request *r) {
                                    .cookie = p,
                                    .take = take,
                                    .done = done}};
-    remote_client_start(e->client, &p->read);
+    if (e->extents != NULL) {
+        begin_cached(p);
+    } else {
+        remote_client_start(e->client, &p->read);
+    }
 }
 
 static uint32_t remote_reap(struct read_engine *e, struct read_completion *out, uint32_t max) {
     uint32_t n = 0;
-    /* Also when something is ready: answers that arrived are taken, and requests go out. */
-    remote_client_run(e->client, e->ready_count > 0 ? 0 : REAP_WAIT_MS);
+    if (e->extents == NULL) {
+        /* Also when something is ready: answers that arrived are taken, and requests go out. */
+        remote_client_run(e->client, e->ready_count > 0 ? 0 : REAP_WAIT_MS);
+    } else if (e->waiting != NULL) {
+        const uint64_t seen = extents_arrivals(e->extents);
+        if (!continue_waiting(e) && e->ready_count == 0) {
+            extents_wait(e->extents, seen, REAP_WAIT_MS);
+            (void)continue_waiting(e);
+        }
+    }
     while (n < max && e->ready_count > 0) {
         out[n++] = e->ready[e->ready_first];
         e->ready_first = (e->ready_first + 1) % e->depth;

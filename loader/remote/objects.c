@@ -7,21 +7,26 @@
  * manifest that changed since it was last opened makes a new generation: what is known of the other
  * files of its folder is dropped from the table, and stays valid for who still uses it.
  *
- * Copies lie one after the other, at whole pages, in one temporary file without a name, so that
- * thousands of indexes need one descriptor and nothing is left when the process is killed.
+ * With a cache, what became known of a file is true while the manifest has the same ETag, and a
+ * file that was read whole is there: opening the dataset again is one request, and none where the
+ * server cannot be reached. A shard that was replaced nevertheless is found by If-Match.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "formats/base/hash.h"
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
-#include "loader/remote/remote_internal.h"
+#include "loader/remote/cache_internal.h"
+#include "loader/remote/extents_internal.h"
+#include "loader/remote/heads_internal.h"
 #include "net/location.h"
 
 enum { BUCKETS = 1 << 12, CONNECTIONS = 32, RUN_MS = 100 };
@@ -31,31 +36,26 @@ struct remote_folder {
     struct location *location;
     pthread_mutex_t lock; /* of location */
     struct remote_folder *next;
-};
-
-struct idle_client {
-    struct remote_client *client;
-    struct idle_client *next;
+    /* Guarded by `opening`. */
+    char generation[HEAD_ETAG_BYTES]; /* ETag of its manifest; "": none was read */
+    atomic_bool offline;              /* the server could not be reached: the cache must do */
 };
 
 static struct {
     struct remote_options options;
     char *endpoint, *user_agent;
     bool started;
+    struct cache *cache; /* NULL: none */
 
-    pthread_mutex_t opening; /* one file or dataset is opened at a time; guards the next four */
+    pthread_mutex_t opening; /* one file or dataset is opened at a time; guards the next two */
     struct remote_client *client;
     struct remote_folder *folders;
-    int copies_fd; /* -1: none yet */
-    uint64_t copies_bytes;
 
     pthread_mutex_t lock; /* guards the rest, and the guarded fields of objects */
     struct remote_object *buckets[BUCKETS];
     struct remote_object *dropped;
-    struct idle_client *idle;
-} table = {.opening = PTHREAD_MUTEX_INITIALIZER,
-           .lock = PTHREAD_MUTEX_INITIALIZER,
-           .copies_fd = -1};
+    struct extents *extents; /* made when the first file is opened */
+} table = {.opening = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static enum status nomem(struct error *err) {
     return error_set(err, STATUS_NOMEM, "out of memory for remote files");
@@ -63,6 +63,17 @@ static enum status nomem(struct error *err) {
 
 const struct remote_options *remote_options(void) {
     return &table.options;
+}
+
+struct extents *remote_extents(void) {
+    pthread_mutex_lock(&table.lock);
+    struct extents *x = table.extents;
+    pthread_mutex_unlock(&table.lock);
+    return x;
+}
+
+static bool is_manifest(const char *path) {
+    return strcmp(strrchr(path, '/') + 1, MANIFEST_NAME) == 0;
 }
 
 /* --- folders and objects --- */
@@ -175,6 +186,87 @@ enum status remote_object_start(const struct remote_object *o,
     return s;
 }
 
+/* --- what the cache knows --- */
+
+static const char *generation_of(const struct remote_object *o) {
+    return is_manifest(o->path) ? "" : o->folder->generation;
+}
+
+static bool has_generation(const struct remote_object *o) {
+    return table.cache != NULL && (is_manifest(o->path) || o->folder->generation[0] != '\0');
+}
+
+static void remember(const struct remote_object *o) {
+    if (has_generation(o)) {
+        struct head head = {.size_bytes = o->size_bytes, .missing = o->missing};
+        (void)snprintf(head.generation, sizeof head.generation, "%s", generation_of(o));
+        (void)snprintf(head.etag, sizeof head.etag, "%s", o->etag);
+        heads_remember(table.cache, o->url, &head);
+    }
+}
+
+static bool recall(struct remote_object *o) {
+    struct head head;
+    if (!has_generation(o) || !heads_recall(table.cache, &head, o->url, generation_of(o))) {
+        return false;
+    }
+    pthread_mutex_lock(&table.lock);
+    (void)snprintf(o->etag, sizeof o->etag, "%s", head.etag);
+    o->size_bytes = head.size_bytes;
+    o->missing = head.missing;
+    o->known = !head.missing;
+    pthread_mutex_unlock(&table.lock);
+    return true;
+}
+
+static void remember_copy(const struct remote_object *o) {
+    if (table.cache == NULL || o->size_bytes == 0) {
+        return;
+    }
+    void *at = mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_SHARED, copies_descriptor(),
+                    (off_t)o->local_offset);
+    if (at != MAP_FAILED) {
+        cache_put(table.cache, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE, at,
+                  o->size_bytes);
+        (void)munmap(at, (size_t)o->size_bytes);
+    }
+}
+
+static bool recall_copy(struct remote_object *o) {
+    int fd = -1;
+    if (table.cache == NULL || !o->known ||
+        cache_get(table.cache, &fd, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE,
+                  o->size_bytes, true, NULL) != STATUS_OK) {
+        return false;
+    }
+    uint64_t offset = 0;
+    void *at = mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    const bool copied = at != MAP_FAILED &&
+                        copies_reserve(&offset, o->size_bytes, NULL) == STATUS_OK &&
+                        copies_write(offset, at, (size_t)o->size_bytes, NULL) == STATUS_OK;
+    if (at != MAP_FAILED) {
+        (void)munmap(at, (size_t)o->size_bytes);
+    }
+    close(fd);
+    if (copied) {
+        pthread_mutex_lock(&table.lock);
+        o->local = true;
+        o->local_offset = offset;
+        pthread_mutex_unlock(&table.lock);
+    }
+    return copied;
+}
+
+bool remote_object_is_offline(const struct remote_object *o) {
+    return o->folder->offline;
+}
+
+void remote_object_replaced(const struct remote_object *o) {
+    if (table.cache != NULL) {
+        heads_forget(table.cache, o->url);
+    }
+}
+
 /* --- reading about a file, or all of it --- */
 
 /* One of several reads of one call. */
@@ -186,42 +278,6 @@ struct fetch {
     enum status status;
     struct error why;
 };
-
-static enum status reserve_copy(uint64_t *offset, uint64_t size_bytes, struct error *err) {
-    if (table.copies_fd < 0) {
-        const char *folder = getenv("TMPDIR");
-        char path[PATH_MAX_BYTES];
-        TRY(path_join(path, sizeof path, folder != NULL && folder[0] != '\0' ? folder : "/tmp",
-                      "ccstream-remote-XXXXXX", err));
-        table.copies_fd = mkostemp(path, 02000000 /* O_CLOEXEC */);
-        if (table.copies_fd < 0 || unlink(path) != 0) {
-            return error_set_errno(err, "%s: cannot make a temporary file", path);
-        }
-    }
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    *offset = table.copies_bytes;
-    table.copies_bytes += (size_bytes + page - 1) / page * page;
-    return STATUS_OK;
-}
-
-static bool write_copy(uint64_t offset, const void *bytes, size_t size_bytes, struct error *err) {
-    const char *at = bytes;
-    while (size_bytes > 0) {
-        const ssize_t n = pwrite(table.copies_fd, at, size_bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            (void)error_set_errno(err, "cannot write a copy of a remote index to the folder of "
-                                       "temporary files (TMPDIR)");
-            return false;
-        }
-        at += n;
-        offset += (uint64_t)n;
-        size_bytes -= (size_t)n;
-    }
-    return true;
-}
 
 static bool take_copy(void *cookie, const void *bytes, size_t size_bytes, struct error *err) {
     struct fetch *f = cookie;
@@ -235,10 +291,10 @@ static bool take_copy(void *cookie, const void *bytes, size_t size_bytes, struct
         return false;
     }
     if (f->copy_offset == UINT64_MAX &&
-        reserve_copy(&f->copy_offset, total_bytes, err) != STATUS_OK) {
+        copies_reserve(&f->copy_offset, total_bytes, err) != STATUS_OK) {
         return false;
     }
-    if (!write_copy(f->copy_offset + f->taken_bytes, bytes, size_bytes, err)) {
+    if (copies_write(f->copy_offset + f->taken_bytes, bytes, size_bytes, err) != STATUS_OK) {
         return false;
     }
     f->taken_bytes += size_bytes;
@@ -258,6 +314,20 @@ static void learn(struct fetch *f) {
         o->local_offset = f->copy_offset;
     }
     pthread_mutex_unlock(&table.lock);
+    if (is_manifest(o->path)) {
+        (void)snprintf(o->folder->generation, sizeof o->folder->generation, "%s", o->etag);
+    }
+    remember(o);
+    if (f->whole) {
+        remember_copy(o);
+    }
+}
+
+static void learn_missing(struct remote_object *o) {
+    pthread_mutex_lock(&table.lock);
+    o->missing = true;
+    pthread_mutex_unlock(&table.lock);
+    remember(o);
 }
 
 static void fetch_done(void *cookie, enum status s, const struct error *err) {
@@ -322,10 +392,13 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
         struct remote_object *o = NULL;
         s = path_join(path, sizeof path, folder, m->shards[i].name, err);
         if (s == STATUS_OK && (s = object_of(&o, path, err)) == STATUS_OK) {
-            fetch_init(&fetches[count++], o, false);
+            if (!recall(o)) {
+                fetch_init(&fetches[count++], o, false);
+            }
             s = shard_index_name(index, sizeof index, path, err);
         }
-        if (s == STATUS_OK && (s = object_of(&o, index, err)) == STATUS_OK) {
+        if (s == STATUS_OK && (s = object_of(&o, index, err)) == STATUS_OK &&
+            !(recall(o) && (o->missing || recall_copy(o)))) {
             fetch_init(&fetches[count++], o, true);
         }
     }
@@ -339,24 +412,18 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
             s = f->status;
             *err = f->why;
         } else if (f->status == STATUS_NOTFOUND) {
-            pthread_mutex_lock(&table.lock);
-            f->read.object->missing = true;
-            pthread_mutex_unlock(&table.lock);
+            learn_missing(f->read.object);
         }
     }
     free(fetches);
     return s;
 }
 
-static bool is_manifest(const char *path) {
-    return strcmp(strrchr(path, '/') + 1, MANIFEST_NAME) == 0;
-}
-
 /* Whether the manifest that was read before is still the one at the server. */
 static enum status check_current(struct remote_object *o, bool *current, struct error *err) {
     struct error why = {0};
-    *current = false;
-    if (!o->local || o->etag[0] == '\0') {
+    *current = o->local && o->folder->offline;
+    if (*current || !o->local || o->etag[0] == '\0') {
         return STATUS_OK;
     }
     const enum status s = fetch_one(o, false, &why);
@@ -365,6 +432,23 @@ static enum status check_current(struct remote_object *o, bool *current, struct 
         *err = why;
     }
     return s == STATUS_CORRUPT ? STATUS_OK : s;
+}
+
+/* Reads the manifest; where the server cannot be reached, from the cache. */
+static enum status fetch_manifest(struct remote_object *o, struct error *err) {
+    struct error why = {0};
+    enum status s = fetch_one(o, true, &why);
+    if (s == STATUS_IO && recall(o) && recall_copy(o)) {
+        (void)snprintf(o->folder->generation, sizeof o->folder->generation, "%s", o->etag);
+        o->folder->offline = true;
+        log_write(table.options.log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+                  why.text);
+        return STATUS_OK;
+    }
+    if (s < STATUS_OK && err != NULL) {
+        *err = why;
+    }
+    return s;
 }
 
 static enum status open_manifest(struct remote_object **out, const char *path, struct error *err) {
@@ -378,7 +462,7 @@ static enum status open_manifest(struct remote_object **out, const char *path, s
     }
     drop_folder((*out)->folder);
     TRY(object_of(out, path, err));
-    TRY(fetch_one(*out, true, err));
+    TRY(fetch_manifest(*out, err));
     TRY(path_directory(folder, sizeof folder, path, err));
     if (manifest_read(&m, remote_copies(), folder, NULL) != STATUS_OK) {
         return STATUS_OK; /* who opens it reports that */
@@ -395,19 +479,39 @@ static enum status open_manifest(struct remote_object **out, const char *path, s
     return s;
 }
 
+static enum status open_file(struct remote_object **out, const char *path, struct error *err) {
+    TRY(object_of(out, path, err));
+    struct remote_object *o = *out;
+    if (!o->known && !o->missing && !recall(o)) {
+        const enum status s = fetch_one(o, false, err);
+        if (s == STATUS_NOTFOUND) {
+            learn_missing(o);
+        }
+        return s;
+    }
+    return o->known ? STATUS_OK
+                    : error_set(err, STATUS_NOTFOUND, "%.300s: there is no such file", path);
+}
+
+/* The thread that fetches pieces starts with the first file. */
+static enum status start_extents(struct error *err) {
+    struct extents *x = NULL;
+    if (table.cache == NULL || remote_extents() != NULL) {
+        return STATUS_OK;
+    }
+    TRY(extents_create(&x, table.cache, err));
+    pthread_mutex_lock(&table.lock);
+    table.extents = x;
+    pthread_mutex_unlock(&table.lock);
+    return STATUS_OK;
+}
+
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err) {
-    enum status s = STATUS_OK;
     *out = NULL;
     pthread_mutex_lock(&table.opening);
-    if (is_manifest(path)) {
-        s = open_manifest(out, path, err);
-    } else if ((s = object_of(out, path, err)) == STATUS_OK) {
-        if ((*out)->missing) {
-            s = error_set(err, STATUS_NOTFOUND, "%.300s: there is no such file", path);
-        } else if (!(*out)->known) {
-            s = fetch_one(*out, false, err);
-            (*out)->missing = s == STATUS_NOTFOUND;
-        }
+    enum status s = start_extents(err);
+    if (s == STATUS_OK) {
+        s = is_manifest(path) ? open_manifest(out, path, err) : open_file(out, path, err);
     }
     pthread_mutex_unlock(&table.opening);
     return s;
@@ -417,133 +521,28 @@ enum status
 remote_object_map(struct remote_object *o, int *fd, uint64_t *offset, struct error *err) {
     enum status s = STATUS_OK;
     pthread_mutex_lock(&table.opening);
-    if (!o->local) {
+    if (!o->local && !recall_copy(o)) {
         s = fetch_one(o, true, err);
     }
-    *fd = table.copies_fd;
+    *fd = copies_descriptor();
     *offset = o->local_offset;
     pthread_mutex_unlock(&table.opening);
     return s;
 }
 
-/* --- reads without an engine --- */
-
-struct single {
-    uint8_t *at;
-    bool done;
-    enum status status;
-    struct error *err;
-};
-
-static bool take_single(void *cookie, const void *bytes, size_t size_bytes, struct error *err) {
-    struct single *s = cookie;
-    (void)err;
-    memcpy(s->at, bytes, size_bytes);
-    s->at += size_bytes;
-    return true;
-}
-
-static void single_done(void *cookie, enum status status, const struct error *err) {
-    struct single *s = cookie;
-    s->done = true;
-    s->status = status;
-    if (status < STATUS_OK && s->err != NULL) {
-        *s->err = *err;
-    }
-}
-
-static enum status borrow_client(struct idle_client **out, struct error *err) {
-    pthread_mutex_lock(&table.lock);
-    struct idle_client *c = table.idle;
-    if (c != NULL) {
-        table.idle = c->next;
-    }
-    pthread_mutex_unlock(&table.lock);
-    if (c == NULL) {
-        c = calloc(1, sizeof(*c));
-        if (c == NULL) {
-            return nomem(err);
-        }
-        enum status s = remote_client_create(&c->client, 1, err);
-        if (s < STATUS_OK) {
-            free(c);
-            return s;
-        }
-    }
-    *out = c;
-    return STATUS_OK;
-}
-
-static bool is_local(const struct remote_object *o) {
+bool remote_object_copy(const struct remote_object *o, uint64_t *offset) {
     pthread_mutex_lock(&table.lock);
     const bool local = o->local;
+    *offset = o->local_offset;
     pthread_mutex_unlock(&table.lock);
     return local;
-}
-
-static enum status read_copy(const struct remote_object *o,
-                             void *out,
-                             size_t size_bytes,
-                             uint64_t offset,
-                             struct error *err) {
-    size_t got = 0;
-    while (got < size_bytes) {
-        const ssize_t n = pread(table.copies_fd, (uint8_t *)out + got, size_bytes - got,
-                                (off_t)(o->local_offset + offset + got));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return error_set_errno(err, "%.300s: cannot read its local copy", o->path);
-        }
-        got += (size_t)n;
-    }
-    return STATUS_OK;
-}
-
-enum status remote_object_pread(struct remote_object *o,
-                                void *out,
-                                size_t *got,
-                                size_t size_bytes,
-                                uint64_t offset,
-                                struct error *err) {
-    *got = 0;
-    if (offset >= o->size_bytes || size_bytes == 0) {
-        return STATUS_OK;
-    }
-    if (size_bytes > o->size_bytes - offset) {
-        size_bytes = (size_t)(o->size_bytes - offset);
-    }
-    if (is_local(o)) {
-        TRY(read_copy(o, out, size_bytes, offset, err));
-        *got = size_bytes;
-        return STATUS_OK;
-    }
-    struct idle_client *c = NULL;
-    struct single single = {.at = out, .err = err};
-    TRY(borrow_client(&c, err));
-    struct remote_read read = {.object = o,
-                               .offset = offset,
-                               .size_bytes = size_bytes,
-                               .cookie = &single,
-                               .take = take_single,
-                               .done = single_done};
-    remote_client_start(c->client, &read);
-    while (!single.done) {
-        remote_client_run(c->client, RUN_MS);
-    }
-    pthread_mutex_lock(&table.lock);
-    c->next = table.idle;
-    table.idle = c;
-    pthread_mutex_unlock(&table.lock);
-    *got = single.status == STATUS_OK ? size_bytes : 0;
-    return single.status;
 }
 
 /* --- life --- */
 
 void remote_options_default(struct remote_options *opt) {
-    *opt = (struct remote_options){.user_agent = "ccstream"};
+    *opt = (struct remote_options){.user_agent = "ccstream",
+                                   .cache_bytes = REMOTE_CACHE_DEFAULT_BYTES};
 }
 
 enum status remote_start(const struct remote_options *opt, struct error *err) {
@@ -551,7 +550,15 @@ enum status remote_start(const struct remote_options *opt, struct error *err) {
     if (table.started) {
         return error_set(err, STATUS_EXISTS, "remote locations are in use already");
     }
+    if (opt->cache != NULL && opt->cache_bytes < REMOTE_CACHE_MIN_BYTES) {
+        return error_set(err, STATUS_USAGE, "a cache has at least %" PRIu64 " MiB",
+                         REMOTE_CACHE_MIN_BYTES >> 20);
+    }
+    if (opt->cache != NULL) {
+        TRY(cache_open(&table.cache, opt->cache, opt->cache_bytes, opt->log, err));
+    }
     table.options = *opt;
+    table.options.cache = NULL; /* the caller's */
     table.user_agent = strdup(opt->user_agent);
     table.endpoint = opt->endpoint != NULL ? strdup(opt->endpoint) : NULL;
     if (table.user_agent == NULL || (opt->endpoint != NULL && table.endpoint == NULL)) {
@@ -575,6 +582,8 @@ static void free_list(struct remote_object *o) {
 
 void remote_stop(void) {
     file_system_set_remote(NULL);
+    extents_destroy(table.extents);
+    table.extents = NULL;
     for (size_t i = 0; i < BUCKETS; i++) {
         free_list(table.buckets[i]);
         table.buckets[i] = NULL;
@@ -583,12 +592,7 @@ void remote_stop(void) {
     table.dropped = NULL;
     remote_client_destroy(table.client);
     table.client = NULL;
-    while (table.idle != NULL) {
-        struct idle_client *c = table.idle;
-        table.idle = c->next;
-        remote_client_destroy(c->client);
-        free(c);
-    }
+    remote_pread_stop();
     while (table.folders != NULL) {
         struct remote_folder *f = table.folders;
         table.folders = f->next;
@@ -597,11 +601,9 @@ void remote_stop(void) {
         free(f->text);
         free(f);
     }
-    if (table.copies_fd >= 0) {
-        close(table.copies_fd);
-    }
-    table.copies_fd = -1;
-    table.copies_bytes = 0;
+    copies_close();
+    cache_close(table.cache);
+    table.cache = NULL;
     free(table.user_agent);
     free(table.endpoint);
     table.user_agent = NULL;

@@ -12,6 +12,9 @@
  *             datasets are, and names of local files never come from there.
  * Replaced  : the ETag and size that a shard had at open go with every read. Another one is an
  *             error that names the shard, never a mixture.
+ * Cache     : with one, files are read in pieces of 8 MiB that stay on the local disk
+ *             (cache_internal.h), shared by all processes that name the same folder. A run whose
+ *             pieces are all there goes on without the server.
  * Failures  : requests that may succeed later are repeated with back-off and jitter, where they
  *             stopped, until REMOTE_MAX_TRIES of them, or REMOTE_MAX_SILENCE_MS, brought nothing.
  */
@@ -30,9 +33,14 @@ extern "C" {
 
 enum { REMOTE_MAX_TRIES = 10, REMOTE_MAX_SILENCE_MS = 45000 };
 
+#define REMOTE_CACHE_MIN_BYTES     ((uint64_t)256 << 20)
+#define REMOTE_CACHE_DEFAULT_BYTES ((uint64_t)64 << 30)
+
 struct remote_options {
-    const char *endpoint;       /* of s3:// locations; NULL: as location_options says */
-    bool instance_metadata;     /* may ask the machine's metadata service for keys; false */
+    const char *endpoint;   /* of s3:// locations; NULL: as location_options says */
+    bool instance_metadata; /* may ask the machine's metadata service for keys; false */
+    const char *cache; /* folder for pieces of remote files, made where it is missing; NULL: none */
+    uint64_t cache_bytes;       /* its limit, at least REMOTE_CACHE_MIN_BYTES; 64 GiB */
     const char *user_agent;     /* "ccstream" */
     const struct log_sink *log; /* borrowed until remote_stop; NULL: silent */
 };
@@ -40,7 +48,8 @@ struct remote_options {
 void remote_options_default(struct remote_options *opt);
 
 /* Makes remote locations readable. libcurl is loaded when one is opened. Options are copied.
- * Returns OK, EXISTS (was called before), USAGE or NOMEM. */
+ * Returns OK, EXISTS (was called before), USAGE (cache_bytes), NOMEM, or a failure of making the
+ * cache. */
 enum status remote_start(const struct remote_options *opt, struct error *err);
 
 /* Nothing remote may be open. Does nothing without remote_start. */

@@ -1,13 +1,16 @@
 /*
  * remote_internal: what the files of loader/remote share.
  *
- *   file_system (remote_files.c)     read engine (io_remote.c)
- *          |      \                        |
- *          |       objects (objects.c: what is known of each file; local copies)
- *          |                               |
- *          '------> client (client.c: reads with retries, over one struct http)
+ *   file_system (remote_files.c)                       read engine (io_remote.c)
+ *        |          \                                        |
+ *   remote_pread.c   objects.c: what is known of each file    |
+ *        |            |         (copies.c, heads.c)           |
+ *        |            |                                       |
+ *        +--- with a cache: extents.c, over cache.c ----------+
+ *        |            |                                       |
+ *        '---> client.c: reads with retries, over one struct http
  *
- * Threading : a client has one owner; objects are internally synchronised.
+ * Threading : a client has one owner; everything else is internally synchronised.
  */
 #ifndef LOADER_REMOTE_REMOTE_INTERNAL_H
 #define LOADER_REMOTE_REMOTE_INTERNAL_H
@@ -18,7 +21,10 @@
 #include "loader/remote/remote.h"
 #include "net/http.h"
 
+struct extents;  /* extents_internal.h */
 struct location; /* net/location.h */
+
+enum { HEAD_ETAG_BYTES = 256, REMOTE_PIECE_BYTES = 8 << 20 };
 
 /* A folder of files; never freed before remote_stop. */
 struct remote_folder; /* opaque */
@@ -29,7 +35,7 @@ struct remote_object {
     char *url;
     struct remote_folder *folder;
     /* Fixed once the object is known. */
-    char etag[256]; /* "" without one */
+    char etag[HEAD_ETAG_BYTES]; /* "" without one */
     uint64_t size_bytes;
     /* Guarded by the lock of the table. */
     bool known;   /* size and ETag were read */
@@ -40,6 +46,8 @@ struct remote_object {
 };
 
 const struct remote_options *remote_options(void);
+/* NULL: there is no cache. */
+struct extents *remote_extents(void);
 
 /* --- client --- */
 
@@ -64,7 +72,7 @@ struct remote_read {
     uint32_t tries; /* that brought no byte, in a row */
     uint32_t retried_count;
     int64_t last_byte_ns, retry_ns;
-    char etag[256];
+    char etag[HEAD_ETAG_BYTES];
     uint64_t total_bytes; /* HTTP_UNKNOWN: the server did not say */
     enum status stopped;  /* by take, or by an answer that does not fit */
     struct error why;
@@ -79,6 +87,8 @@ void remote_client_destroy(struct remote_client *c);
 void remote_client_start(struct remote_client *c, struct remote_read *r);
 /* Does what is possible, waiting up to timeout_ms for more. */
 void remote_client_run(struct remote_client *c, int64_t timeout_ms);
+/* Ends the present or the next run early. Any thread. */
+void remote_client_wake(struct remote_client *c);
 uint32_t remote_client_pending(const struct remote_client *c);
 
 /* --- objects --- */
@@ -94,6 +104,12 @@ enum status remote_object_start(const struct remote_object *o,
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err);
 /* The object if it was opened already, else NULL. */
 struct remote_object *remote_object_find(const char *path);
+/* Whether there is a copy of it, and where. */
+bool remote_object_copy(const struct remote_object *o, uint64_t *offset);
+/* Whether its dataset was opened without the server. */
+bool remote_object_is_offline(const struct remote_object *o);
+/* The server has another version: what the cache knows of it is forgotten. Any thread. */
+void remote_object_replaced(const struct remote_object *o);
 /* Reads without an engine. Returns OK (*got is smaller only at the end of the file), IO, CORRUPT,
  * NOTFOUND or NOMEM. */
 enum status remote_object_pread(struct remote_object *o,
@@ -102,9 +118,27 @@ enum status remote_object_pread(struct remote_object *o,
                                 size_t size_bytes,
                                 uint64_t offset,
                                 struct error *err);
+/* Bytes that were read are not those of the dataset: they are fetched again next time. */
+void remote_object_doubt(struct remote_object *o, uint64_t offset, uint64_t size_bytes);
+/* Has the piece with this byte fetched into the cache. False: it is there, or there is no cache. */
+bool remote_object_plan(struct remote_object *o, uint64_t offset);
+/* How many pieces may be fetched before they are needed, at most max_count; 0 without a cache. */
+uint32_t remote_plan_limit(uint32_t max_count);
+void remote_pread_stop(void);
 /* The local copy, after fetching it. */
 enum status
 remote_object_map(struct remote_object *o, int *fd, uint64_t *offset, struct error *err);
+
+/* --- copies (copies.c); one owner at a time reserves and writes --- */
+
+enum status copies_reserve(uint64_t *offset, uint64_t size_bytes, struct error *err);
+enum status copies_write(uint64_t offset, const void *bytes, size_t size_bytes, struct error *err);
+enum status copies_read(uint64_t offset, void *out, size_t size_bytes, struct error *err);
+int copies_descriptor(void);
+void copies_close(void);
+
+/* pread of all the bytes; false: errno says why, or the file is shorter. */
+bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset);
 
 const struct file_system *remote_files(void);
 /* Opens only what was opened before, without asking the server. */

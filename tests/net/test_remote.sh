@@ -17,7 +17,7 @@ stop() {
     kill "$SERVER_PID"
     wait "$SERVER_PID" || true
 }
-trap 'kill "$SERVER_PID" 2>/dev/null' EXIT
+trap '[ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID"' EXIT
 digest() { # digest DATA OPTION...
     expect 0 "$BIN/ccbench" loader "$@" --size 32 --batch 32 --epochs 2 --digest --no-limit --json
     field out.txt digest
@@ -33,7 +33,7 @@ for command in info "ls --keys" stats "ls --shards" "find --min-side 10" cat; do
 done
 expect 0 "$BIN/ccdump" verify --decode "$url"
 expect 0 "$BIN/ccdump" show "$url" 7 --image - --preview never >picture.jpg
-small="--image-tower resnet10t --image-size 32 --batch 8"
+small="--task simclr --loss simclr --image-tower resnet10t --image-size 32 --batch 8"
 expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --eval-every 0 -q
 expect 0 "$BIN/ccstream-train" --resume run --steps 3 --json -q
 has out.txt '"resumed_step":2,'
@@ -69,3 +69,38 @@ stop
 # Half of the requests go wrong in every way that may pass.
 serve --faults reset=0.06,half=0.06,reset_body=0.06,503:0=0.06,429:0=0.04,empty=0.06,short_length=0.04,no_range=0.04,wrong_range=0.03,garbage=0.03,half_chunked=0.02,lying_range=0.02
 [ "$(digest "$url")" = "$local_digest" ] || fail "other batches with faults"
+stop
+
+# With a cache: the same batches; then again without a request for a shard; then without a server.
+requests() { # requests NAME: how many there were for paths that contain NAME
+    python3 - "$port" "$1" <<'PYTHON'
+import json, sys, urllib.request
+paths = json.load(urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/stats"))["paths"]
+print(sum(n for path, n in paths.items() if sys.argv[2] in path))
+PYTHON
+}
+cache="--cache cache --cache-size 256MiB"
+serve --port "$port" --faults reset=0.1,half=0.1,503:0=0.1,lying_range=0.05
+[ "$(digest "$url" $cache)" = "$local_digest" ] || fail "other batches with a cold cache"
+stop
+serve --port "$port"
+[ "$(digest "$url" $cache --order block:32:2)" = "$(digest www/pairs --order block:32:2)" ] ||
+    fail "other batches with a warm cache"
+[ "$(requests shard-)" = 0 ] && [ "$(requests dataset.json)" -gt 0 ] || fail "cached pieces were requested"
+for piece in cache/ccstream-cache-1/*/*-0; do
+    printf damage | dd of="$piece" bs=1 seek=20000 conv=notrunc status=none
+done
+[ "$(digest "$url" $cache)" = "$local_digest" ] || fail "other batches with a damaged cache"
+expect 0 "$BIN/ccdump" verify "$url" $cache
+for seconds in 0.02 0.05 0.1 0.2; do
+    timeout -s KILL "$seconds" "$BIN/ccbench" loader "$url" --size 32 --cache killed --epochs 9 --no-limit >out.txt || true
+done
+[ "$(digest "$url" --cache killed)" = "$local_digest" ] || fail "other batches after kills"
+stop
+[ "$(digest "$url" $cache)" = "$local_digest" ] || fail "other batches without a server"
+expect 0 "$BIN/ccdump" verify "$url" $cache
+has err.txt "going on with what the cache has"
+rm cache/ccstream-cache-1/*/*-0
+expect 74 "$BIN/ccbench" loader "$url" --no-limit $cache
+has err.txt "cannot be read"
+has err.txt "attempts"

@@ -34,6 +34,7 @@ static const struct cli_option rows[] = {
      .help = "global, sequential, block:SIZE or block:SIZE:WINDOW"},
     {"positives", 0, CLI_U64, FIELD(positives), .default_text = "1", .min = "1", .max = "8",
      .metavar = "M", .help = "consecutive rows that are one sample; divides --batch"},
+    CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {

@@ -319,6 +319,7 @@ static const char *const changeable[] = {
     "dry-run",     "checkpoint-seconds",
     "ranks",       "rank-timeout",
     "endpoint",    "instance-metadata",
+    "cache",       "cache-size",
     "report",
 };
 
@@ -621,9 +622,9 @@ enum status train_options_keep(struct train_options *kept,
     kept->steps = 0;
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
     kept->rank_timeout_seconds = 60;
-    const char **const single[] = {&kept->val,        &kept->zeroshot,  &kept->init,
-                                   &kept->init_image, &kept->init_text, &kept->tokenizer,
-                                   &kept->plan_cache};
+    const char **const single[] = {&kept->val,        &kept->zeroshot,    &kept->init,
+                                   &kept->init_image, &kept->init_text,   &kept->tokenizer,
+                                   &kept->plan_cache, &kept->remote.cache};
     for (size_t i = 0; i < CLI_COUNT(single); i++) {
         TRY(make_absolute(single[i], paths, err));
     }

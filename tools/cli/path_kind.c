@@ -191,7 +191,7 @@ static enum status check_location(const char *path, struct error *err) {
             "ccdump info -' reads a tar",
             path, program, path, path[0] == 's' ? " -" : "");
     }
-    return remote_choice_use(&(struct remote_choice){0}, err);
+    return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);
 }
 
 /* Why a path may be missing that the shell usually expands; "" where it has no such character. */

@@ -13,7 +13,8 @@
 #include "tools/cli/cli.h"
 
 struct remote_choice {
-    const char *endpoint;
+    const char *endpoint, *cache;
+    uint64_t cache_bytes;
     bool instance_metadata;
 };
 
@@ -27,6 +28,26 @@ struct remote_choice {
      .group = "Remote datasets",                                                                   \
      .help = "server of s3:// locations: MinIO, Ceph, R2, https://storage.googleapis.com; else "   \
              "that of AWS_ENDPOINT_URL_S3 or the profile, or Amazon's"},                           \
+        {"cache",                                                                                  \
+         0,                                                                                        \
+         CLI_STRING,                                                                               \
+         CLI_FIELD(type, field.cache),                                                             \
+         .metavar = "DIR",                                                                         \
+         .group = "Remote datasets",                                                               \
+         .help =                                                                                   \
+             "keep what is read on the local disk, in pieces of 8 MiB that all processes with "    \
+             "this folder share; --order block suits it"},                                         \
+        {"cache-size",                                                                             \
+         0,                                                                                        \
+         CLI_U64,                                                                                  \
+         CLI_FIELD(type, field.cache_bytes),                                                       \
+         .unit = CLI_UNIT_BYTES,                                                                   \
+         .min = "256MiB",                                                                          \
+         .max = "1024TiB",                                                                         \
+         .default_text = "64GiB",                                                                  \
+         .metavar = "SIZE",                                                                        \
+         .group = "Remote datasets",                                                               \
+         .help = "limit of --cache; what was not used for longest goes first"},                    \
     {                                                                                              \
         "instance-metadata", 0, CLI_FLAG, CLI_FIELD(type, field.instance_metadata),                \
             .group = "Remote datasets",                                                            \
@@ -34,8 +55,12 @@ struct remote_choice {
                     "tools, ask the metadata service of this machine"                              \
     }
 
+/* Of the defaults alone. */
+#define CLI_REMOTE_DEFAULTS                                                                        \
+    { .cache_bytes = (uint64_t)64 << 30 }
+
 /* Makes https://, s3:// and hf:// locations readable. The first call in a program counts. Returns
- * OK or NOMEM. */
+ * OK, NOMEM, or a failure of making the cache. */
 enum status remote_choice_use(const struct remote_choice *c, struct error *err);
 
 #endif

@@ -1,0 +1,430 @@
+#include "loader/remote/cache_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/hash.h"
+#include "net/http.h"
+
+enum {
+    KEY_DIGITS = 32,
+    NAME_BYTES = 96,     /* "KK/KEY-NUMBER", and ".PID-COUNT.tmp" */
+    STALE_SECONDS = 600, /* of a temporary file */
+    USE_SECONDS = 60,    /* uses less apart count as one */
+    WARN_SECONDS = 60,
+    FOLDER_COUNT = 256,
+    SLACK_SHARE = 32, /* of the limit: removed at once below it, and written between two scans */
+    HASH_STEP_BYTES = 1 << 18,
+};
+
+static const char magic[8] = {'c', 'c', 's', 'X', 'T', 'N', 'T', '1'};
+static const char hex_digits[] = "0123456789abcdef";
+
+struct cache {
+    uint64_t max_bytes;
+    const struct log_sink *log;
+    char *path;
+    int folder; /* DIR/ccstream-cache-1; its flock is for who removes */
+    pthread_mutex_t lock;
+    uint64_t used_bytes;    /* at the last scan, and what this process wrote since */
+    uint64_t written_bytes; /* since the last scan */
+    uint64_t put_count;     /* for temporary names */
+    time_t warned;
+};
+
+struct cache_key cache_key_of(const char *url, const char *etag, uint64_t size_bytes) {
+    char text[HTTP_MAX_URL_BYTES + 320];
+    const int size = snprintf(text, sizeof text, "0%.*s %s %" PRIu64, (int)strcspn(url, "?"), url,
+                              etag, size_bytes);
+    /* Two hashes of 64 bits: with the first character, and without it. */
+    return (struct cache_key){{hash64(text, (size_t)size), hash64(text + 1, (size_t)size - 1)}};
+}
+
+static void name_of(char out[NAME_BYTES], struct cache_key key, uint32_t number) {
+    char text[KEY_DIGITS + 1];
+    (void)snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, key.hash[0], key.hash[1]);
+    if (number == CACHE_WHOLE) {
+        (void)snprintf(out, NAME_BYTES, "%.2s/%s-whole", text, text);
+    } else {
+        (void)snprintf(out, NAME_BYTES, "%.2s/%s-%" PRIu32, text, text, number);
+    }
+}
+
+static void head_name_of(char out[NAME_BYTES], struct cache_key key) {
+    (void)snprintf(out, NAME_BYTES, "heads/%016" PRIx64 "%016" PRIx64, key.hash[0], key.hash[1]);
+}
+
+/* --- the trailer --- */
+
+static void make_trailer(uint8_t out[CACHE_TRAILER_BYTES], uint64_t size_bytes, uint64_t hash) {
+    memcpy(out, magic, sizeof magic);
+    store_u64(out + 8, size_bytes);
+    store_u64(out + 16, hash);
+    store_u64(out + 24, hash64(out, 24));
+}
+
+bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
+                         uint64_t piece_bytes,
+                         uint64_t *hash) {
+    *hash = load_u64(trailer + 16);
+    return memcmp(trailer, magic, sizeof magic) == 0 && load_u64(trailer + 8) == piece_bytes &&
+           load_u64(trailer + 24) == hash64(trailer, 24);
+}
+
+/* --- whole reads and writes --- */
+
+static bool read_at(int fd, void *out, size_t size_bytes, uint64_t offset) {
+    size_t got = 0;
+    while (got < size_bytes) {
+        const ssize_t n = pread(fd, (char *)out + got, size_bytes - got, (off_t)(offset + got));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        got += (size_t)n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *bytes, uint64_t size_bytes) {
+    uint64_t put = 0;
+    while (put < size_bytes) {
+        const ssize_t n = write(fd, (const char *)bytes + put, size_bytes - put);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return false;
+        }
+        put += (uint64_t)n;
+    }
+    return true;
+}
+
+/* --- what is there --- */
+
+struct piece {
+    char name[NAME_BYTES];
+    uint64_t size_bytes;
+    time_t used;
+    bool whole;
+};
+
+struct pieces {
+    struct piece *items;
+    size_t count, capacity;
+    uint64_t total_bytes;
+};
+
+/* Of the names that this cache gives, and of no others. */
+static bool is_piece(const char *name, bool *whole, bool *temporary) {
+    const size_t digits = strspn(name, hex_digits);
+    const char *number = name + digits + 1;
+    if (digits != KEY_DIGITS || name[digits] != '-') {
+        return false;
+    }
+    *whole = strncmp(number, "whole", 5) == 0;
+    const char *end = number + (*whole ? 5 : strspn(number, "0123456789"));
+    const size_t size = strlen(end);
+    *temporary = end[0] == '.' && size > 4 && strcmp(end + size - 4, ".tmp") == 0;
+    return end > number && (end[0] == '\0' || *temporary);
+}
+
+static void add_piece(struct pieces *p,
+                      const char *folder,
+                      const char *name,
+                      const struct stat *st,
+                      bool whole) {
+    if (p->count == p->capacity) {
+        const size_t capacity = p->capacity == 0 ? 1024 : 2 * p->capacity;
+        struct piece *items = realloc(p->items, capacity * sizeof *items);
+        if (items == NULL) {
+            return; /* not counted, and not removed */
+        }
+        p->items = items;
+        p->capacity = capacity;
+    }
+    struct piece *item = &p->items[p->count++];
+    *item = (struct piece){
+        .size_bytes = (uint64_t)st->st_size, .used = st->st_mtim.tv_sec, .whole = whole};
+    (void)snprintf(item->name, sizeof item->name, "%s/%.60s", folder, name);
+    p->total_bytes += item->size_bytes;
+}
+
+static void scan_folder(struct cache *c, struct pieces *p, const char *name, time_t now) {
+    const int fd = openat(c->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (d == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(d)) != NULL) {
+        struct stat st;
+        bool whole, temporary;
+        if (!is_piece(entry->d_name, &whole, &temporary) ||
+            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
+            continue;
+        }
+        if (!temporary) {
+            add_piece(p, name, entry->d_name, &st, whole);
+        } else if (now - st.st_mtim.tv_sec > STALE_SECONDS) {
+            (void)unlinkat(fd, entry->d_name, 0);
+        }
+    }
+    closedir(d);
+}
+
+static void scan(struct cache *c, struct pieces *p) {
+    const time_t now = time(NULL);
+    for (int i = 0; i < FOLDER_COUNT; i++) {
+        char name[3];
+        (void)snprintf(name, sizeof name, "%02x", i);
+        scan_folder(c, p, name, now);
+    }
+}
+
+static int by_use(const void *a, const void *b) {
+    const struct piece *x = a;
+    const struct piece *y = b;
+    return x->whole != y->whole ? (x->whole ? 1 : -1)
+           : x->used != y->used ? (x->used < y->used ? -1 : 1)
+                                : strcmp(x->name, y->name);
+}
+
+/* Requires the lock. Counts what is there, and makes room for more_bytes. */
+static void make_room(struct cache *c, uint64_t more_bytes) {
+    struct pieces p = {0};
+    scan(c, &p);
+    const uint64_t slack = c->max_bytes / SLACK_SHARE;
+    if (p.total_bytes + more_bytes > c->max_bytes && flock(c->folder, LOCK_EX | LOCK_NB) == 0) {
+        qsort(p.items, p.count, sizeof *p.items, by_use);
+        for (size_t i = 0; i < p.count && p.total_bytes + more_bytes + slack > c->max_bytes; i++) {
+            if (unlinkat(c->folder, p.items[i].name, 0) == 0 || errno == ENOENT) {
+                p.total_bytes -= p.items[i].size_bytes;
+            }
+        }
+        (void)flock(c->folder, LOCK_UN);
+    }
+    c->used_bytes = p.total_bytes;
+    c->written_bytes = 0;
+    free(p.items);
+}
+
+/* --- life --- */
+
+static enum status make_folders(const char *path, struct error *err) {
+    char inner[PATH_MAX_BYTES];
+    const struct file_system *fs = file_posix();
+    TRY(file_make_parents(fs, path, err));
+    TRY(fs->make_directory(fs->context, path, err));
+    for (int i = -1; i < FOLDER_COUNT; i++) {
+        char name[8] = "heads";
+        if (i >= 0) {
+            (void)snprintf(name, sizeof name, "%02x", i);
+        }
+        TRY(path_join(inner, sizeof inner, path, name, err));
+        if (mkdir(inner, 0777) != 0 && errno != EEXIST) {
+            return error_set_errno(err, "%s: cannot make this folder", inner);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cache_open(struct cache **out,
+                       const char *directory,
+                       uint64_t max_bytes,
+                       const struct log_sink *log,
+                       struct error *err) {
+    char path[PATH_MAX_BYTES];
+    *out = NULL;
+    TRY(path_join(path, sizeof path, directory, "ccstream-cache-1", err));
+    TRY(make_folders(path, err));
+    struct cache *c = calloc(1, sizeof *c);
+    if (c == NULL || (c->path = strdup(path)) == NULL) {
+        free(c);
+        return error_set(err, STATUS_NOMEM, "out of memory for the cache");
+    }
+    c->max_bytes = max_bytes;
+    c->log = log;
+    c->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->folder < 0) {
+        free(c->path);
+        free(c);
+        return error_set_errno(err, "%s: cannot open the cache", path);
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    make_room(c, 0);
+    *out = c;
+    return STATUS_OK;
+}
+
+void cache_close(struct cache *c) {
+    if (c != NULL) {
+        close(c->folder);
+        pthread_mutex_destroy(&c->lock);
+        free(c->path);
+        free(c);
+    }
+}
+
+/* --- reading --- */
+
+static bool has_hash(int fd, uint64_t size_bytes, uint64_t expected) {
+    struct hasher *h = NULL;
+    uint8_t *room = malloc(HASH_STEP_BYTES);
+    bool same = room != NULL && hasher_create(&h, NULL) == STATUS_OK;
+    for (uint64_t at = 0; same && at < size_bytes; at += HASH_STEP_BYTES) {
+        const uint64_t left = size_bytes - at;
+        const size_t step = left < HASH_STEP_BYTES ? (size_t)left : HASH_STEP_BYTES;
+        same = read_at(fd, room, step, at);
+        hasher_update(h, room, step);
+    }
+    same = same && hasher_value(h) == expected;
+    hasher_destroy(h);
+    free(room);
+    return same;
+}
+
+static bool is_intact(int fd, const struct stat *st, uint64_t size_bytes, bool verify) {
+    uint8_t trailer[CACHE_TRAILER_BYTES];
+    uint64_t hash;
+    return S_ISREG(st->st_mode) && (uint64_t)st->st_size == size_bytes + CACHE_TRAILER_BYTES &&
+           read_at(fd, trailer, sizeof trailer, size_bytes) &&
+           cache_trailer_parse(trailer, size_bytes, &hash) &&
+           (!verify || has_hash(fd, size_bytes, hash));
+}
+
+enum status cache_get(struct cache *c,
+                      int *fd,
+                      struct cache_key key,
+                      uint32_t number,
+                      uint64_t size_bytes,
+                      bool verify,
+                      struct error *err) {
+    char name[NAME_BYTES];
+    struct stat st;
+    name_of(name, key, number);
+    *fd = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*fd < 0) {
+        return error_set_errno(err, "%s/%s: cannot open this piece of the cache", c->path, name);
+    }
+    if (fstat(*fd, &st) == 0 && is_intact(*fd, &st, size_bytes, verify)) {
+        if (time(NULL) - st.st_mtim.tv_sec > USE_SECONDS) {
+            (void)futimens(*fd, NULL);
+        }
+        return STATUS_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    (void)unlinkat(c->folder, name, 0);
+    log_write(c->log, LOG_LEVEL_WARN, "%s/%s: is damaged, and fetched again", c->path, name);
+    return error_set(err, STATUS_NOTFOUND, "%s/%s: is damaged", c->path, name);
+}
+
+bool cache_has(struct cache *c, struct cache_key key, uint32_t number) {
+    char name[NAME_BYTES];
+    name_of(name, key, number);
+    return faccessat(c->folder, name, F_OK, 0) == 0;
+}
+
+enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cache_key key) {
+    char name[NAME_BYTES];
+    char path[PATH_MAX_BYTES];
+    head_name_of(name, key);
+    TRY(path_join(path, sizeof path, c->path, name, NULL));
+    return file_read_all(file_posix(), out, path, CACHE_HEAD_MAX_BYTES, NULL);
+}
+
+/* --- writing --- */
+
+static void warn(struct cache *c, const char *name) {
+    char why[128];
+    const char *text = strerror_r(errno, why, sizeof why);
+    const time_t now = time(NULL);
+    if (now - c->warned >= WARN_SECONDS) {
+        c->warned = now;
+        log_write(c->log, LOG_LEVEL_WARN, "%s/%s: cannot be written, going on without: %s", c->path,
+                  name, text);
+    }
+}
+
+/* Requires the lock. */
+static void write_file(struct cache *c,
+                       const char *name,
+                       const void *bytes,
+                       uint64_t size_bytes,
+                       const void *trailer,
+                       size_t trailer_bytes) {
+    char temporary[2 * NAME_BYTES];
+    (void)snprintf(temporary, sizeof temporary, "%s.%ld-%" PRIu64 ".tmp", name, (long)getpid(),
+                   c->put_count++);
+    const int fd = openat(c->folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        warn(c, name);
+        return;
+    }
+    bool whole = write_all(fd, bytes, size_bytes) && write_all(fd, trailer, trailer_bytes);
+    whole = close(fd) == 0 && whole;
+    if (!whole || renameat(c->folder, temporary, c->folder, name) != 0) {
+        warn(c, name);
+        (void)unlinkat(c->folder, temporary, 0);
+    }
+}
+
+void cache_put(struct cache *c,
+               struct cache_key key,
+               uint32_t number,
+               const void *bytes,
+               uint64_t size_bytes) {
+    char name[NAME_BYTES];
+    uint8_t trailer[CACHE_TRAILER_BYTES];
+    const uint64_t file_bytes = size_bytes + CACHE_TRAILER_BYTES;
+    name_of(name, key, number);
+    make_trailer(trailer, size_bytes, hash64(bytes, (size_t)size_bytes));
+    pthread_mutex_lock(&c->lock);
+    /* Other processes write too: the folder is counted again now and then. */
+    if (c->used_bytes + file_bytes > c->max_bytes ||
+        c->written_bytes > c->max_bytes / SLACK_SHARE) {
+        make_room(c, file_bytes);
+    }
+    c->used_bytes += file_bytes;
+    c->written_bytes += file_bytes;
+    write_file(c, name, bytes, size_bytes, trailer, sizeof trailer);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void cache_remove(struct cache *c, struct cache_key key, uint32_t number) {
+    char name[NAME_BYTES];
+    name_of(name, key, number);
+    (void)unlinkat(c->folder, name, 0);
+}
+
+void cache_put_head(struct cache *c, struct cache_key key, const void *text, size_t size_bytes) {
+    char name[NAME_BYTES];
+    head_name_of(name, key);
+    pthread_mutex_lock(&c->lock);
+    write_file(c, name, text, size_bytes, "", 0);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void cache_remove_head(struct cache *c, struct cache_key key) {
+    char name[NAME_BYTES];
+    head_name_of(name, key);
+    (void)unlinkat(c->folder, name, 0);
+}

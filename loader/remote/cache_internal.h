@@ -1,0 +1,88 @@
+/*
+ * cache: pieces of remote files in a folder of the local disk, shared by the processes of a
+ * machine.
+ *
+ *   DIR/ccstream-cache-1/KK/KEY-NUMBER   the piece, then a trailer of CACHE_TRAILER_BYTES
+ *                        KEY             32 hexadecimal digits: of URL (without query), ETag and
+ * size of the file KK              the first two of them NUMBER          of the extent; `whole` for
+ * a file that was read at open DIR/ccstream-cache-1/heads/KEY       what is known of a file without
+ * asking: a few lines of text
+ *
+ *   trailer  0  8 bytes  "ccsXTNT1"
+ *            8  u64      bytes of the piece before it
+ *           16  u64      XXH64 of them
+ *           24  u64      XXH64 of the trailer's first 24 bytes
+ *
+ * A file gets its name when it is complete, so what a killed process leaves is a temporary name,
+ * which is removed when it is ten minutes old. A piece that is not what it says is removed and
+ * fetched again. Nobody waits for a lock: two processes that fetch the same piece write the same
+ * bytes. The one that finds the folder above its limit removes the pieces that were not used for
+ * longest (time of the file; uses less than a minute apart count as one), files that were read at
+ * open last. What does not look like a piece is never touched.
+ *
+ * Threading : internally synchronised.
+ * Untrusted : the content of the folder.
+ */
+#ifndef LOADER_REMOTE_CACHE_INTERNAL_H
+#define LOADER_REMOTE_CACHE_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+
+enum { CACHE_TRAILER_BYTES = 32, CACHE_HEAD_MAX_BYTES = 16384 };
+
+#define CACHE_WHOLE UINT32_MAX /* the number of a piece that is a whole file */
+
+struct cache; /* opaque */
+
+struct cache_key {
+    uint64_t hash[2];
+};
+
+/* Of a version of a file; `etag` may be "". */
+struct cache_key cache_key_of(const char *url, const char *etag, uint64_t size_bytes);
+
+/* Makes the folder. Returns OK, NOMEM, LIMIT (its path is too long) or a failure of making it. */
+enum status cache_open(struct cache **out,
+                       const char *directory,
+                       uint64_t max_bytes,
+                       const struct log_sink *log,
+                       struct error *err);
+void cache_close(struct cache *c); /* accepts NULL */
+
+/* Opens a piece of size_bytes for reading: *fd is the caller's to close. With `verify` its hash is
+ * compared. Returns OK, NOTFOUND (also for a piece that was damaged, which is removed) or IO. */
+enum status cache_get(struct cache *c,
+                      int *fd,
+                      struct cache_key key,
+                      uint32_t number,
+                      uint64_t size_bytes,
+                      bool verify,
+                      struct error *err);
+/* Whether the piece is there, without opening it. */
+bool cache_has(struct cache *c, struct cache_key key, uint32_t number);
+/* Stores a piece. A failure (a full disk) is logged once a minute, and is none of the run. */
+void cache_put(struct cache *c,
+               struct cache_key key,
+               uint32_t number,
+               const void *bytes,
+               uint64_t size_bytes);
+void cache_remove(struct cache *c, struct cache_key key, uint32_t number);
+
+/* A text of up to CACHE_HEAD_MAX_BYTES about a file, by a key without version. Returns OK, NOTFOUND
+ * or NOMEM; `out` is initialised by the call. */
+enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cache_key key);
+void cache_put_head(struct cache *c, struct cache_key key, const void *text, size_t size_bytes);
+void cache_remove_head(struct cache *c, struct cache_key key);
+
+/* Whether the trailer is that of a piece of piece_bytes; *hash is then the hash of the piece. */
+bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
+                         uint64_t piece_bytes,
+                         uint64_t *hash);
+
+#endif
