@@ -1,4 +1,5 @@
 # ccbench ops: its keys, every op of the table, the convolutions of a network alone, and refusals.
+# not under sanitizers: it computes; the kernels and losses have unit tests
 set -eu
 . "$SRC/tests/support/expect.sh"
 ops() { # ops OPTION...

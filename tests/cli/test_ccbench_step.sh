@@ -1,4 +1,5 @@
 # ccbench step: its keys, its towers, steps fed by the loader, and refusals.
+# not under sanitizers: it computes; the kernels and losses have unit tests
 set -eu
 . "$SRC/tests/support/expect.sh"
 step() { # step OPTION...

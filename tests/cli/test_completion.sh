@@ -1,6 +1,7 @@
 #!/bin/bash
 # Tab in interactive shells, on a terminal of their own: a command, an option and its value, in the form `--option=value`
 # too. Every file is read by its shell.
+# not under sanitizers: tables alone, which the release build tests
 . "$SRC/tests/support/expect.sh"
 bash "$SRC/tools/make-pages" "$BIN" pages 0 2000-01-01
 command -v script >/dev/null || {

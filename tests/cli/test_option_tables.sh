@@ -1,5 +1,6 @@
 # Every program and subcommand: its option table is valid (a bad one ends every run with 70), --help is at
 # most 100 columns wide and shows an example, unknown options are named.
+# not under sanitizers: tables alone, which the release build tests
 set -eu
 fail() {
     echo "FAILED: $*"

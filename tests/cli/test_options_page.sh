@@ -1,5 +1,6 @@
 #!/bin/bash
 # tools/OPTIONS.md is what --help of the programs prints.
+# not under sanitizers: tables alone, which the release build tests
 set -eu
 
 "$SRC/tools/print-options" "$BIN" >options.md
