@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli/html_json.h"
+
 static void put(struct page *p, const char *before, const char *text, const char *after) {
     html_raw(&p->html, before);
     html_text(&p->html, text, strlen(text));
@@ -115,68 +117,20 @@ void report_draw_summary(struct page *p) {
     }
 }
 
-/* Any JSON value on one line. */
-static void put_value(struct page *p, const struct json_value *v) {
-    char text[64];
-    double number;
-    bool yes;
-    const char *string = json_value_string(v, NULL);
-    if (string != NULL) {
-        html_text(&p->html, string, strlen(string));
-    } else if (json_value_bool(v, &yes)) {
-        html_raw(&p->html, yes ? "yes" : "no");
-    } else if (json_value_double(v, &number)) {
-        (void)snprintf(text, sizeof text, "%.12g", number);
-        html_text(&p->html, text, strlen(text));
-    } else if (json_value_is_array(v)) {
-        for (size_t i = 0; i < json_value_count(v); i++) {
-            html_raw(&p->html, i > 0 ? " " : "");
-            put_value(p, json_value_at(v, i));
-        }
-    } else if (json_value_is_object(v)) {
-        void *position = NULL;
-        const char *name;
-        const struct json_value *member;
-        const char *comma = "";
-        while (json_value_next_member(v, &position, &name, &member)) {
-            html_raw(&p->html, comma);
-            html_text(&p->html, name, strlen(name));
-            html_raw(&p->html, " ");
-            put_value(p, member);
-            comma = ", ";
-        }
-    }
-}
-
-static void draw_facts(struct page *p, const struct json_value *object) {
-    void *position = NULL;
-    const char *name;
-    const struct json_value *v;
-    html_raw(&p->html, "<dl>\n");
-    while (json_value_next_member(object, &position, &name, &v)) {
-        html_raw(&p->html, "<div><dt>");
-        html_text(&p->html, name, strlen(name));
-        html_raw(&p->html, "<dd>");
-        put_value(p, v);
-        html_raw(&p->html, "</div>\n");
-    }
-    html_raw(&p->html, "</dl>\n");
-}
-
 void report_draw_run(struct page *p, const struct run_log *r) {
     html_raw(&p->html, "<h3>");
     html_text(&p->html, r->path, strlen(r->path));
     html_raw(&p->html, "</h3>\n");
     if (r->launch != NULL) {
         html_raw(&p->html, "<p>Command, machine and datasets of the last call:</p>\n");
-        draw_facts(p, json_document_root(r->launch));
+        html_json_facts(&p->html, json_document_root(r->launch));
     } else {
         html_raw(&p->html, "<p class=\"number\">Its command and machine were not recorded: there "
                            "is no launches.jsonl.</p>\n");
     }
     if (r->config != NULL) {
         html_raw(&p->html, "<details><summary>All options</summary>\n");
-        draw_facts(p, json_value_get(json_document_root(r->config), "options"));
+        html_json_facts(&p->html, json_value_get(json_document_root(r->config), "options"));
         html_raw(&p->html, "</details>\n");
     }
 }

@@ -53,6 +53,10 @@ static bool within(uint32_t code, const struct range *ranges, size_t count) {
     return false;
 }
 
+bool cli_is_control(uint32_t code) {
+    return within(code, controls, CLI_COUNT(controls));
+}
+
 size_t cli_character_columns(uint32_t code) {
     if (code < 0x300) {
         return 1;
@@ -98,7 +102,7 @@ static struct character take(const char *text, size_t size_bytes) {
         return (struct character){"\xEF\xBF\xBD", 3, 1, 1, false};
     }
     uint32_t code = code_of(text, n);
-    if (code == ' ' || within(code, controls, CLI_COUNT(controls))) {
+    if (code == ' ' || cli_is_control(code)) {
         return (struct character){" ", 1, n, 1, true};
     }
     return (struct character){text, n, n, cli_character_columns(code), false};

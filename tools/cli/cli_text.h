@@ -27,6 +27,9 @@ struct cli_screen cli_screen(void);
 /* Columns that a code point takes: 0 for combining marks, 2 for East Asian wide ones and emoji. */
 size_t cli_character_columns(uint32_t code);
 
+/* Whether a code point is a control character or changes the direction of writing. */
+bool cli_is_control(uint32_t code);
+
 /* Columns of the whole text. */
 size_t cli_text_columns(const char *text, size_t size_bytes);
 

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "augment/resize.h"
+#include "formats/base/utf8.h"
+#include "tools/cli/cli_text.h"
 
 enum { QUALITY = 80, MAX_MARKUP_BYTES = 1024 };
 
@@ -53,9 +55,18 @@ static const char STYLE[] =
     "border-radius:4px;background:var(--back)}"
     ".chart figcaption{font-weight:600;margin:0 0 .3rem}"
     "summary{cursor:pointer;font-size:.85rem;color:var(--soft)}"
+    "figure p.number{font-size:.85rem;margin:.1rem 0 .4rem}"
+    ".bars{width:100%;font-size:.85rem;margin:0}.bars th{font-weight:400;text-align:right}"
+    ".bars td{text-align:right;padding-left:.5rem}.bars .bar{width:100%;padding-left:0}"
+    ".bar div{background:var(--c1);height:.8rem;min-width:1px;border-radius:0 2px 2px 0;"
+    "print-color-adjust:exact;-webkit-print-color-adjust:exact}"
+    ".sample{display:grid;gap:1rem 1.5rem;margin:0 0 2rem}.sample img{max-width:100%;height:auto;"
+    "border-radius:6px}.sample ol{padding-left:1.2rem;margin:0 0 1rem}"
+    "@media(min-width:700px){.sample{grid-template-columns:20rem minmax(0,1fr)}}"
     ".tiles{gap:.75rem 2.25rem}.tiles dd{font-size:1.2rem;font-variant-numeric:tabular-nums}"
     "@media print{body{max-width:none;padding:0;font-size:11pt}"
-    "figure,.row,.grid,tr,dl div{break-inside:avoid}figure img{height:5.5rem}h2,h3,figcaption{break-after:avoid}"
+    "figure,.row,.grid,tr,dl div{break-inside:avoid}figure "
+    "img{height:5.5rem}h2,h3,figcaption{break-after:avoid}"
     ".wide{grid-template-columns:repeat(2,minmax(0,1fr))}"
     ".grid{grid-template-columns:repeat(6,minmax(0,1fr))}.chart details{display:none}}"
     ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
@@ -64,14 +75,14 @@ static const char STYLE[] =
     ".mark{font-weight:600}.right .mark{color:var(--right)}.wrong .mark{color:var(--wrong)}"
     ".number{color:var(--soft);font-variant-numeric:tabular-nums}";
 
-static void append(struct html_page *p, const void *data, size_t size_bytes) {
+void html_bytes(struct html_page *p, const void *data, size_t size_bytes) {
     if (p->status == STATUS_OK) {
         p->status = byte_buffer_append(&p->out, data, size_bytes, &p->error);
     }
 }
 
 void html_raw(struct html_page *p, const char *markup) {
-    append(p, markup, strlen(markup));
+    html_bytes(p, markup, strlen(markup));
 }
 
 void html_markup(struct html_page *p, const char *fmt, ...) {
@@ -80,23 +91,35 @@ void html_markup(struct html_page *p, const char *fmt, ...) {
     va_start(args, fmt);
     const int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    append(p, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+    html_bytes(p, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 void html_text(struct html_page *p, const char *text, size_t size_bytes) {
-    for (size_t i = 0; i < size_bytes; i++) {
-        const char c = text[i];
-        const char *escaped = c == '<'   ? "&lt;"
-                              : c == '>' ? "&gt;"
-                              : c == '&' ? "&amp;"
-                              : c == '"' ? "&quot;"
-                                         : NULL;
-        if (escaped != NULL) {
-            html_raw(p, escaped);
-        } else if ((unsigned char)c >= ' ' || c == '\n' || c == '\t') {
-            append(p, &c, 1);
-        }
+    for (size_t i = 0; i < size_bytes;) {
+        size_t n;
+        const uint32_t code = utf8_decode(text + i, size_bytes - i, &n);
+        const char *escaped = code == '<'                 ? "&lt;"
+                              : code == '>'               ? "&gt;"
+                              : code == '&'               ? "&amp;"
+                              : code == '"'               ? "&quot;"
+                              : code == UTF8_NO_CHARACTER ? "\xEF\xBF\xBD"
+                              : code == '\n'              ? "\n"
+                              : cli_is_control(code)      ? " "
+                                                          : NULL;
+        html_bytes(p, escaped != NULL ? escaped : text + i, escaped != NULL ? strlen(escaped) : n);
+        i += n;
     }
+}
+
+void html_excerpt(struct html_page *p, struct shard_text text, size_t most) {
+    size_t end = 0;
+    for (size_t i = 0; i < most && end < text.size_bytes; i++) {
+        size_t n;
+        (void)utf8_decode(text.data + end, text.size_bytes - end, &n);
+        end += n;
+    }
+    html_text(p, text.data, end);
+    html_raw(p, end < text.size_bytes ? "&hellip;" : "");
 }
 
 void html_init(struct html_page *p, const char *title) {
@@ -138,7 +161,7 @@ static void append_base64(struct html_page *p, const uint8_t *data, size_t size_
         const char four[4] = {digits[group >> 18], digits[group >> 12 & 63],
                               left > 1 ? digits[group >> 6 & 63] : '=',
                               left > 2 ? digits[group & 63] : '='};
-        append(p, four, sizeof four);
+        html_bytes(p, four, sizeof four);
     }
 }
 
@@ -191,7 +214,7 @@ void html_image(struct html_page *p, const void *data, size_t size_bytes, struct
     const enum status s = make_small(p, &jpeg, data, size_bytes, &err);
     if (s == STATUS_OK) {
         html_raw(p, "<img alt=\"");
-        html_text(p, alt.data, alt.size_bytes);
+        html_excerpt(p, alt, HTML_ALT_CHARACTERS);
         html_raw(p, "\" src=\"data:image/jpeg;base64,");
         append_base64(p, jpeg.data, jpeg.size_bytes);
         html_raw(p, "\">");

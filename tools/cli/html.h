@@ -15,7 +15,7 @@
 #include "formats/image/image_codec.h"
 #include "formats/shard/shard.h"
 
-enum { HTML_MAX_BYTES = 512 << 20, HTML_IMAGE_PX = 192 };
+enum { HTML_MAX_BYTES = 512 << 20, HTML_IMAGE_PX = 192, HTML_ALT_CHARACTERS = 300 };
 
 struct html_page {
     struct byte_buffer out;
@@ -34,11 +34,16 @@ void html_fini(struct html_page *p);
 /* Appends markup with printf formats for numbers. Untrusted texts must go through html_text. */
 void html_markup(struct html_page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Appends markup of any length as it is. */
+/* Append markup of any length as it is. */
 void html_raw(struct html_page *p, const char *markup);
+void html_bytes(struct html_page *p, const void *markup, size_t size_bytes);
 
-/* Appends a text, escaped. */
+/* Appends a text, escaped. Control characters become spaces, as do those that change the direction
+ * of writing; bytes that are not UTF-8 become U+FFFD. */
 void html_text(struct html_page *p, const char *text, size_t size_bytes);
+
+/* The same of at most `most` characters; an ellipsis stands for the rest. */
+void html_excerpt(struct html_page *p, struct shard_text text, size_t most);
 
 /* Appends a paragraph in small print: markup, then a text. */
 void html_note(struct html_page *p, const char *markup, const char *text);
