@@ -12,6 +12,7 @@
 #include "formats/image/image_codec.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/preview.h"
+#include "tools/ccdump/show_page.h"
 #include "tools/cli/cli_text.h"
 
 enum preview_when { PREVIEW_AUTO, PREVIEW_ALWAYS, PREVIEW_NEVER };
@@ -19,8 +20,9 @@ enum preview_when { PREVIEW_AUTO, PREVIEW_ALWAYS, PREVIEW_NEVER };
 struct options {
     uint64_t id;
     uint64_t position;
+    uint64_t count;
     bool json;
-    const char *image;
+    const char *image, *html;
     int preview;
     struct remote_choice remote;
 };
@@ -33,6 +35,11 @@ static const struct cli_option rows[] = {
     {"position", 0, CLI_U64, CLI_FIELD(struct options, position), .default_text = "0",
      .metavar = "N", .help = "the sample at this position in the order of ids"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
+    {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
+     .help = "write a page with picture, captions, metadata and facts, in one file"},
+    {"count", 0, CLI_U64, CLI_FIELD(struct options, count), .min = "1", .max = "100",
+     .default_text = "1", .metavar = "N",
+     .help = "with --html: so many samples, from the chosen one on"},
     {"image", 0, CLI_STRING, CLI_FIELD(struct options, image), .metavar = "FILE",
      .help =
          "write the picture's exact bytes to this file, or to standard output for '-'; with --json "
@@ -48,13 +55,15 @@ static const struct cli_program program = {
     .name = "ccdump show",
     .purpose = "shows one sample: picture, captions, metadata, facts",
     .usage =
-        (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]", NULL},
+        (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]",
+                              "DIR|SHARD|TAR [ID | --position N] --html FILE [--count N]", NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 2,
     .examples = (const char *const[]){"ccdump show cc3m 12",
                                       "ccdump show cc3m 12 --image - | djpeg | pnmtopng >12.png",
-                                      "ccdump show 00000.tar 3 --json", NULL},
+                                      "ccdump show 00000.tar 3 --json",
+                                      "ccdump show cc3m 12 --html samples.html --count 20", NULL},
 };
 
 /* ---- as text --------------------------------------------------------------------------------- */
@@ -232,27 +241,39 @@ static enum status show_sample(const struct options *o,
     return STATUS_OK;
 }
 
+/* Where results go. */
+static enum status
+check_outputs(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    if (o->html != NULL && (o->json || o->image != NULL)) {
+        return error_set(err, STATUS_USAGE, "--html excludes --json and --image");
+    }
+    if (o->html == NULL && cli_given(&program, a, "count")) {
+        return error_set(err, STATUS_USAGE, "--count needs --html");
+    }
+    if (o->image == NULL || strcmp(o->image, "-") != 0) {
+        return STATUS_OK;
+    }
+    if (o->json) {
+        return error_set(err, STATUS_USAGE, "--json and --image - both write to standard output");
+    }
+    return isatty(STDOUT_FILENO) == 1
+               ? error_set(err, STATUS_USAGE,
+                           "refusing to write a picture to a terminal: redirect it to a file or a "
+                           "pipe")
+               : STATUS_OK;
+}
+
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
-    if (o->image && strcmp(o->image, "-") == 0) {
-        if (o->json) {
-            return error_set(err, STATUS_USAGE,
-                             "--json and --image - both write to standard output");
-        }
-        if (isatty(STDOUT_FILENO) == 1) {
-            return error_set(
-                err, STATUS_USAGE,
-                "refusing to write a picture to a terminal: redirect it to a file or a "
-                "pipe");
-        }
-    }
     struct ccdump_input *in = NULL;
     struct ccdump_facts facts;
+    TRY(check_outputs(o, a, err));
     TRY(remote_choice_use(&o->remote, err));
     TRY(ccdump_input_open(&in, a->items[0], err));
     enum status s = choose(o, a, in, &facts, err);
     if (s == STATUS_OK) {
-        s = show_sample(o, in, &facts, err);
+        s = o->html != NULL ? show_page_write(o->html, in, &facts, o->count, err)
+                            : show_sample(o, in, &facts, err);
     }
     ccdump_input_close(in);
     return s;

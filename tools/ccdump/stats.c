@@ -8,35 +8,30 @@
 #include <string.h>
 
 #include "formats/base/utf8.h"
-#include "tools/ccdump/ccdump_internal.h"
-#include "tools/ccdump/tally.h"
+#include "tools/ccdump/stats_internal.h"
 #include "tools/cli/cli_text.h"
 
-struct options {
-    struct ccdump_choice choice;
-    uint64_t bins;
-    bool json;
-    bool quiet;
-};
-
 static const struct cli_option rows[] = {
-    {"bins", 0, CLI_U64, CLI_FIELD(struct options, bins), .min = "1", .max = "20",
+    {"bins", 0, CLI_U64, CLI_FIELD(struct stats_options, bins), .min = "1", .max = "20",
      .default_text = "12", .metavar = "N", .help = "about this many bins in each histogram"},
-    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
-    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct stats_options, json), .help = "one JSON object"},
+    {"html", 0, CLI_STRING, CLI_FIELD(struct stats_options, html), .metavar = "FILE",
+     .help = "also write a page with the histograms and a contact sheet, in one file"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct stats_options, quiet), .help = "no progress"},
 };
 
 static const struct cli_program program = {
     .name = "ccdump stats",
     .purpose = "describes a collection: histograms of picture sizes and captions; formats, "
                "duplicates, classes",
-    .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json]", NULL},
+    .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json] [--html FILE]", NULL},
     CLI_OPTIONS(rows),
     .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump stats cc3m",
-                                      "ccdump stats cc3m --json | jq .short_side.median", NULL},
+                                      "ccdump stats cc3m --json | jq .short_side.median",
+                                      "ccdump stats cc3m --html cc3m.html", NULL},
     .notes = (const char *const[]){
         "The first and the last bin also count outliers. Aspect is width divided by height. The "
         "histograms of sizes omit pictures of unknown size. In a plain tar every row with a "
@@ -44,24 +39,9 @@ static const struct cli_program program = {
         "counts, with or without a caption.",
         NULL}};
 
-/* What is counted; names are the keys of --json. */
-enum measure {
-    WIDTH,
-    HEIGHT,
-    SHORT_SIDE,
-    ASPECT, /* in thousandths */
-    IMAGE_BYTES,
-    CAPTIONS,
-    CAPTION_CHARACTERS,
-    CAPTION_WORDS,
-    MEASURE_COUNT,
-};
+enum { LABEL_WIDTH = 18, SHOWN_CLASSES = 20 };
 
-enum { ASPECT_SCALE = 1000, FORMAT_COUNT = 5, LABEL_WIDTH = 18, SHOWN_CLASSES = 20 };
-
-static const struct {
-    const char *name, *title;
-} measures[MEASURE_COUNT] = {
+const struct stats_measure_name stats_measures[STATS_MEASURES] = {
     [WIDTH] = {"width", "width, pixels"},
     [HEIGHT] = {"height", "height, pixels"},
     [SHORT_SIDE] = {"short_side", "shorter side, pixels"},
@@ -72,23 +52,8 @@ static const struct {
     [CAPTION_WORDS] = {"caption_words", "words per caption"},
 };
 
-struct stats {
-    const struct options *options;
-    struct ccdump_input *input;
-    struct tally tallies[MEASURE_COUNT];
-    struct tally labels; /* label + 1; 0: none */
-    uint64_t formats[FORMAT_COUNT];
-    uint64_t *hashes; /* (samples) of the pictures */
-    size_t hash_capacity;
-    uint64_t samples;     /* with a picture; only those are counted */
-    uint64_t pictureless; /* rows of a tar */
-    uint64_t problems;    /* rows of a tar that could not be packed, with a picture or without */
-    uint64_t size_unknown, reencoded, unchecked;
-    uint64_t duplicates, duplicate_groups, largest_group, largest_hash;
-};
-
-static double scale_of(enum measure m) {
-    return m == ASPECT ? ASPECT_SCALE : 1;
+static double scale_of(enum stats_measure m) {
+    return m == ASPECT ? STATS_ASPECT_SCALE : 1;
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -108,6 +73,10 @@ static enum status add_hash(struct stats *s, uint64_t hash, struct error *err) {
     return STATUS_OK;
 }
 
+uint64_t stats_aspect(const struct ccdump_facts *f) {
+    return ((uint64_t)f->width_px * STATS_ASPECT_SCALE + f->height_px / 2) / f->height_px;
+}
+
 static enum status add_size(struct stats *s, const struct ccdump_facts *f, struct error *err) {
     if (f->width_px == 0 || f->height_px == 0) {
         s->size_unknown++;
@@ -118,24 +87,30 @@ static enum status add_size(struct stats *s, const struct ccdump_facts *f, struc
     TRY(tally_add(&s->tallies[WIDTH], w, err));
     TRY(tally_add(&s->tallies[HEIGHT], h, err));
     TRY(tally_add(&s->tallies[SHORT_SIDE], w < h ? w : h, err));
-    return tally_add(&s->tallies[ASPECT], (w * ASPECT_SCALE + h / 2) / h, err);
+    return tally_add(&s->tallies[ASPECT], stats_aspect(f), err);
 }
 
 static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static enum status add_caption(struct stats *s, const struct shard_text *text, struct error *err) {
-    uint64_t characters = 0;
+uint64_t stats_words(const struct shard_text *text, uint64_t *characters) {
     uint64_t words = 0;
     bool inside = false;
-    for (size_t at = 0; at < text->size_bytes; characters++) {
+    *characters = 0;
+    for (size_t at = 0; at < text->size_bytes; (*characters)++) {
         bool space = is_space(text->data[at]);
         words += !space && !inside;
         inside = !space;
         size_t n = utf8_character(text->data + at, text->size_bytes - at);
         at += n > 0 ? n : 1;
     }
+    return words;
+}
+
+static enum status add_caption(struct stats *s, const struct shard_text *text, struct error *err) {
+    uint64_t characters;
+    const uint64_t words = stats_words(text, &characters);
     TRY(tally_add(&s->tallies[CAPTION_CHARACTERS], characters, err));
     return tally_add(&s->tallies[CAPTION_WORDS], words, err);
 }
@@ -152,7 +127,7 @@ static enum status add_sample(struct stats *s, const struct ccdump_facts *f, str
     TRY(tally_add(&s->tallies[IMAGE_BYTES], f->image_bytes, err));
     TRY(tally_add(&s->tallies[CAPTIONS], f->caption_count, err));
     TRY(tally_add(&s->labels, (uint64_t)((int64_t)f->label + 1), err));
-    s->formats[(int)f->format < FORMAT_COUNT ? f->format : IMAGE_FORMAT_UNKNOWN]++;
+    s->formats[(int)f->format < STATS_FORMATS ? f->format : IMAGE_FORMAT_UNKNOWN]++;
     s->reencoded += (f->flags & SHARD_FLAG_REENCODED) != 0;
     s->unchecked += (f->flags & SHARD_FLAG_UNCHECKED) != 0;
     for (uint32_t k = 0; k < f->caption_count; k++) {
@@ -169,6 +144,20 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* Among the largest groups, in their order. */
+static void keep_group(struct stats *s, uint64_t hash, uint64_t samples) {
+    size_t at = STATS_GROUPS;
+    while (at > 0 && s->groups[at - 1].samples < samples) {
+        at--;
+        if (at + 1 < STATS_GROUPS) {
+            s->groups[at + 1] = s->groups[at];
+        }
+    }
+    if (at < STATS_GROUPS) {
+        s->groups[at] = (struct stats_group){hash, samples};
+    }
+}
+
 /* A picture that occurs n times has n - 1 duplicates. */
 static void count_duplicates(struct stats *s) {
     if (s->samples > 1) {
@@ -181,9 +170,8 @@ static void count_duplicates(struct stats *s) {
         }
         s->duplicates += n - 1;
         s->duplicate_groups += n > 1;
-        if (n > 1 && n > s->largest_group) {
-            s->largest_group = n;
-            s->largest_hash = s->hashes[i];
+        if (n > 1) {
+            keep_group(s, s->hashes[i], n);
         }
         i += n;
     }
@@ -199,7 +187,7 @@ static enum status count_all(struct stats *s, struct error *err) {
     }
 fail:
     ccdump_walk_fini(&walk);
-    for (int i = 0; i < MEASURE_COUNT; i++) {
+    for (int i = 0; i < STATS_MEASURES; i++) {
         tally_sort(&s->tallies[i]);
     }
     tally_sort(&s->labels);
@@ -213,24 +201,24 @@ static const char *class_name(const struct stats *s, uint64_t label) {
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
 
-static void write_number(struct json_writer *w, const char *key, enum measure m, uint64_t v) {
+static void write_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v) {
     if (m == ASPECT) {
-        json_double(w, key, (double)v / ASPECT_SCALE);
+        json_double(w, key, (double)v / STATS_ASPECT_SCALE);
     } else {
         json_u64(w, key, v);
     }
 }
 
-static void write_measure(struct json_writer *w, const struct stats *s, enum measure m) {
+static void write_measure(struct json_writer *w, const struct stats *s, enum stats_measure m) {
     const struct tally *t = &s->tallies[m];
     struct tally_histogram h;
     tally_histogram(&h, t, s->options->bins);
-    json_open_object(w, measures[m].name);
+    json_open_object(w, stats_measures[m].name);
     json_u64(w, "count", t->count);
     if (t->count > 0) {
         write_number(w, "min", m, t->entries[0].value);
         json_double(w, "mean", t->sum / (double)t->count / scale_of(m));
-        write_number(w, "median", m, tally_median(t));
+        write_number(w, "median", m, tally_quantile(t, 0.5));
         write_number(w, "max", m, t->entries[t->used - 1].value);
     }
     json_open_array(w, "edges");
@@ -268,11 +256,11 @@ static enum status write_json(const struct stats *s, struct error *err) {
     json_u64(&w, "problems", s->problems);
     json_u64(&w, "pictureless", s->pictureless);
     json_u64(&w, "texts", s->tallies[CAPTION_WORDS].count);
-    for (int m = 0; m < MEASURE_COUNT; m++) {
-        write_measure(&w, s, (enum measure)m);
+    for (int m = 0; m < STATS_MEASURES; m++) {
+        write_measure(&w, s, (enum stats_measure)m);
     }
     json_open_object(&w, "formats");
-    for (int i = 0; i < FORMAT_COUNT; i++) {
+    for (int i = 0; i < STATS_FORMATS; i++) {
         if (s->formats[i] > 0) {
             json_u64(&w, image_format_name((enum image_format)i), s->formats[i]);
         }
@@ -284,9 +272,9 @@ static enum status write_json(const struct stats *s, struct error *err) {
     json_open_object(&w, "duplicates");
     json_u64(&w, "samples", s->duplicates);
     json_u64(&w, "groups", s->duplicate_groups);
-    json_u64(&w, "largest", s->largest_group);
-    if (s->largest_group > 0) {
-        json_hex64(&w, "largest_hash", s->largest_hash);
+    json_u64(&w, "largest", s->groups[0].samples);
+    if (s->groups[0].samples > 0) {
+        json_hex64(&w, "largest_hash", s->groups[0].hash);
     } else {
         json_null(&w, "largest_hash");
     }
@@ -304,53 +292,68 @@ static size_t bar_width(void) {
     return columns > BESIDE + NARROWEST ? columns - BESIDE : NARROWEST;
 }
 
-static const char *number_text(char out[CLI_TEXT_BYTES], enum measure m, uint64_t v) {
+const char *stats_number_text(char out[CLI_TEXT_BYTES], enum stats_measure m, uint64_t v) {
     if (m == ASPECT) {
-        snprintf(out, CLI_TEXT_BYTES, "%.2f", (double)v / ASPECT_SCALE);
+        snprintf(out, CLI_TEXT_BYTES, "%.2f", (double)v / STATS_ASPECT_SCALE);
         return out;
     }
     return cli_format_count(out, v);
 }
 
-static void print_bin(enum measure m, const struct tally_histogram *h, size_t i, uint64_t total) {
+void stats_bin_label(char out[STATS_LABEL_BYTES],
+                     enum stats_measure m,
+                     const struct tally_histogram *h,
+                     size_t i) {
     char from[CLI_TEXT_BYTES];
     char to[CLI_TEXT_BYTES];
+    /* For whole numbers the label ends with the last one in the bin; a bin of one number is named
+     * by it. */
+    const uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
+    stats_number_text(from, m, h->edges[i]);
+    stats_number_text(to, m, last);
+    if (last == h->edges[i]) {
+        snprintf(out, STATS_LABEL_BYTES, "%s", from);
+    } else {
+        snprintf(out, STATS_LABEL_BYTES, "%s - %s", from, to);
+    }
+}
+
+static void
+print_bin(enum stats_measure m, const struct tally_histogram *h, size_t i, uint64_t total) {
     char count[CLI_TEXT_BYTES];
-    char label[2 * CLI_TEXT_BYTES + 4];
+    char label[STATS_LABEL_BYTES];
     uint64_t most = 0;
     for (size_t k = 0; k < h->bin_count; k++) {
         most = h->counts[k] > most ? h->counts[k] : most;
     }
-    /* For whole numbers the label ends with the last one in the bin; a bin of one number is named
-     * by it. */
-    uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
-    number_text(from, m, h->edges[i]);
-    number_text(to, m, last);
-    if (last == h->edges[i]) {
-        snprintf(label, sizeof(label), "%s", from);
-    } else {
-        snprintf(label, sizeof(label), "%s - %s", from, to);
-    }
+    stats_bin_label(label, m, h, i);
     double share = (double)h->counts[i] / (double)total;
     printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(count, h->counts[i]),
            100 * share);
     ccdump_print_bar((double)h->counts[i] / (double)most, bar_width());
 }
 
-static void print_measure(const struct stats *s, enum measure m) {
-    const struct tally *t = &s->tallies[m];
-    struct tally_histogram h;
+void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t) {
     char a[CLI_TEXT_BYTES];
     char b[CLI_TEXT_BYTES];
     char c[CLI_TEXT_BYTES];
+    snprintf(out, STATS_LINE_BYTES, "least %s, mean %.*f, median %s, most %s",
+             stats_number_text(a, m, t->entries[0].value), m == ASPECT ? 2 : 1,
+             t->sum / (double)t->count / scale_of(m),
+             stats_number_text(b, m, tally_quantile(t, 0.5)),
+             stats_number_text(c, m, t->entries[t->used - 1].value));
+}
+
+static void print_measure(const struct stats *s, enum stats_measure m) {
+    const struct tally *t = &s->tallies[m];
+    struct tally_histogram h;
+    char line[STATS_LINE_BYTES];
     if (t->count == 0) {
         return;
     }
     tally_histogram(&h, t, s->options->bins);
-    printf("\n%s: least %s, mean %.*f, median %s, most %s\n", measures[m].title,
-           number_text(a, m, t->entries[0].value), m == ASPECT ? 2 : 1,
-           t->sum / (double)t->count / scale_of(m), number_text(b, m, tally_median(t)),
-           number_text(c, m, t->entries[t->used - 1].value));
+    stats_measure_line(line, m, t);
+    printf("\n%s: %s\n", stats_measures[m].title, line);
     for (size_t i = 0; i < h.bin_count; i++) {
         print_bin(m, &h, i, t->count);
     }
@@ -392,7 +395,7 @@ static void print_text(const struct stats *s) {
     char b[CLI_TEXT_BYTES];
     printf("%s, %s", cli_format_counted(a, s->samples, "sample"),
            cli_format_counted(b, s->tallies[CAPTION_WORDS].count, "caption"));
-    for (int i = 0; i < FORMAT_COUNT; i++) {
+    for (int i = 0; i < STATS_FORMATS; i++) {
         if (s->formats[i] > 0) {
             printf(", %s %s", cli_format_count(a, s->formats[i]),
                    image_format_name((enum image_format)i));
@@ -414,12 +417,12 @@ static void print_text(const struct stats *s) {
            s->duplicates == 1 ? "picture is a duplicate" : "pictures are duplicates");
     if (s->duplicates > 0) {
         printf(" of %s different ones; one occurs %s times (ccdump find --hash %016" PRIx64 ")",
-               cli_format_count(a, s->duplicate_groups), cli_format_count(b, s->largest_group),
-               s->largest_hash);
+               cli_format_count(a, s->duplicate_groups), cli_format_count(b, s->groups[0].samples),
+               s->groups[0].hash);
     }
     printf("\n");
-    for (int m = 0; m < MEASURE_COUNT; m++) {
-        print_measure(s, (enum measure)m);
+    for (int m = 0; m < STATS_MEASURES; m++) {
+        print_measure(s, (enum stats_measure)m);
     }
     print_labels(s);
 }
@@ -429,12 +432,15 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(remote_choice_use(&s.options->choice.remote, err));
     TRY(ccdump_input_open(&s.input, a->items[0], err));
     enum status status = count_all(&s, err);
+    if (status == STATUS_OK && s.options->html != NULL) {
+        status = stats_page_write(&s, err);
+    }
     if (status == STATUS_OK && s.options->json) {
         status = write_json(&s, err);
     } else if (status == STATUS_OK) {
         print_text(&s);
     }
-    for (int i = 0; i < MEASURE_COUNT; i++) {
+    for (int i = 0; i < STATS_MEASURES; i++) {
         tally_fini(&s.tallies[i]);
     }
     tally_fini(&s.labels);
@@ -444,6 +450,6 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
 }
 
 int ccdump_stats(int argc, char **argv) {
-    struct options o;
+    struct stats_options o;
     return cli_main(&program, &o, run, argc, argv);
 }

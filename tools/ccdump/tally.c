@@ -92,8 +92,8 @@ static uint64_t value_at(const struct tally *t, uint64_t rank) {
     return t->entries[t->used - 1].value;
 }
 
-uint64_t tally_median(const struct tally *t) {
-    return value_at(t, (t->count - 1) / 2);
+uint64_t tally_quantile(const struct tally *t, double share) {
+    return value_at(t, (uint64_t)(share * (double)(t->count - 1)));
 }
 
 /* The least of 1, 2, 5, 10, 20, ... that is at least `width`. */

@@ -37,8 +37,9 @@ void tally_fini(struct tally *t);
 /* After the last number: sorts entries[0 .. used) by value. */
 void tally_sort(struct tally *t);
 
-/* The lower median. Requires a sorted tally with count > 0. */
-uint64_t tally_median(const struct tally *t);
+/* The value at a share in [0, 1] of the sorted numbers: 0 the least, 1 the greatest, 0.5 the lower
+ * median. Requires a sorted tally with count > 0. */
+uint64_t tally_quantile(const struct tally *t, double share);
 
 enum { TALLY_MAX_BINS = 24 };
 

@@ -47,7 +47,7 @@ TEST(numbers_are_counted_exactly) {
         }
     }
     assert_int_equal(at, COUNT);
-    assert_true(tally_median(&t) == values[(COUNT - 1) / 2]);
+    assert_true(tally_quantile(&t, 0.5) == values[(COUNT - 1) / 2]);
     tally_fini(&t);
     free(values);
 }
@@ -72,7 +72,7 @@ TEST(few_numbers_have_a_bin_each) {
     assert_int_equal(h.bin_count, 5);
     assert_memory_equal(h.edges, edges, sizeof(edges));
     assert_memory_equal(h.counts, counts, sizeof(counts));
-    assert_int_equal(tally_median(&t), 1);
+    assert_int_equal(tally_quantile(&t, 0.5), 1);
     tally_fini(&t);
 }
 

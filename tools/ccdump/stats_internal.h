@@ -1,0 +1,80 @@
+/*
+ * stats_internal: what ccdump stats counts, for its text, its JSON and its page.
+ *
+ * Threading : single-owner.
+ */
+#ifndef TOOLS_CCDUMP_STATS_INTERNAL_H
+#define TOOLS_CCDUMP_STATS_INTERNAL_H
+
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/tally.h"
+
+struct stats_options {
+    struct ccdump_choice choice;
+    uint64_t bins;
+    const char *html;
+    bool json;
+    bool quiet;
+};
+
+enum stats_measure {
+    WIDTH,
+    HEIGHT,
+    SHORT_SIDE,
+    ASPECT, /* in thousandths */
+    IMAGE_BYTES,
+    CAPTIONS,
+    CAPTION_CHARACTERS,
+    CAPTION_WORDS,
+    STATS_MEASURES,
+};
+
+enum {
+    STATS_ASPECT_SCALE = 1000,
+    STATS_FORMATS = 5,
+    STATS_GROUPS = 6,
+    STATS_LABEL_BYTES = 2 * CLI_TEXT_BYTES + 4,
+    STATS_LINE_BYTES = 512,
+};
+
+struct stats_measure_name {
+    const char *name, *title; /* the key of --json; for people */
+};
+extern const struct stats_measure_name stats_measures[STATS_MEASURES];
+
+struct stats {
+    const struct stats_options *options;
+    struct ccdump_input *input;
+    struct tally tallies[STATS_MEASURES];
+    struct tally labels; /* label + 1; 0: none */
+    uint64_t formats[STATS_FORMATS];
+    uint64_t *hashes; /* (samples) of the pictures */
+    size_t hash_capacity;
+    uint64_t samples;     /* with a picture; only those are counted */
+    uint64_t pictureless; /* rows of a tar */
+    uint64_t problems;    /* rows of a tar that could not be packed, with a picture or without */
+    uint64_t size_unknown, reencoded, unchecked;
+    uint64_t duplicates, duplicate_groups;
+    struct stats_group {
+        uint64_t hash, samples;
+    } groups[STATS_GROUPS]; /* of equal pictures, the largest first; samples 0: no more */
+};
+
+/* Of a picture of known size, in thousandths. */
+uint64_t stats_aspect(const struct ccdump_facts *f);
+uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
+
+/* For people: a value; "200 - 249"; "least .., mean .., median .., most .." of a tally that is not
+ * empty. */
+const char *stats_number_text(char out[CLI_TEXT_BYTES], enum stats_measure m, uint64_t value);
+void stats_bin_label(char out[STATS_LABEL_BYTES],
+                     enum stats_measure m,
+                     const struct tally_histogram *h,
+                     size_t i);
+void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t);
+
+/* Writes options->html, of counted stats. Reads the collection once more, for its pictures: USAGE
+ * where it comes from a pipe. */
+enum status stats_page_write(struct stats *s, struct error *err);
+
+#endif
