@@ -26,13 +26,13 @@ esac
 SCRIPT
 chmod +x few/ccstream-train
 export PATH="$PWD/few:$BIN:$PATH"
-for page in tutorial index coming-from runs formats troubleshooting python losses; do
+for page in tutorial index coming-from runs pages formats troubleshooting python losses; do
     bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
     sed -i 's/--epochs 31/--epochs 7/' "$page.sh"
     command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
     bash -eux "$page.sh" >log.txt 2>&1 || fail "$page.md: $(tail -n 5 log.txt)"
 done
-[ -s found.html ] && [ -s why.html ] && [ -s popularity.html ] || fail "a page of the tutorial is missing"
+[ -s found.html ] && [ -s why.html ] && [ -s report.html ] && [ -s stats.html ] && [ -s samples.html ] && [ -s popularity.html ] || fail "a page of the tutorial is missing"
 
 # A message of the table is in a source, as a string or in parts of one.
 find "$SRC"/{train,loader,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
