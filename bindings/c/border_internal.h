@@ -38,6 +38,9 @@ int32_t border_result(struct ccs_error *err, enum status s, const struct error *
  * opened it. */
 enum status border_check_process(pid_t owner, struct error *err);
 
+/* Before a dataset is opened that may be remote: makes locations readable. Returns OK or NOMEM. */
+enum status border_open_remote(const char *path, struct error *err);
+
 /* Between the two, numbers in texts have a decimal point on this thread, whatever locale the
  * program has set: for functions that read or write them. */
 struct border_numbers {

@@ -26,15 +26,15 @@
  * Threading : a handle is used by one thread at a time, distinct handles by different threads at
  *             once, unless a type or function allows more. No function prints, exits, or installs
  *             signal handlers.
- * Fork      : the child may use all but loaders, their batches and writers, which stay with the
- *             parent: in the child, functions that can fail return FORKED, others do nothing.
- * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
- *             are passed in are copied; results are borrowed as stated.
- * Growth    : structs begin with struct_size. The caller sets it, or the _init function where there
- *             is one, to the size of the struct. Later versions append fields, never change one,
- *             and accept the structs of earlier versions; of structs that they fill, only the
- *             fields that the caller has. Structs without it never change, nor do numbers.
- * Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
+ * Fork      : the child may use all but loaders, their batches, writers and remote datasets, which
+ *             stay with the parent: in the child, functions that can fail return FORKED, others do
+ * nothing. Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and
+ * options that are passed in are copied; results are borrowed as stated. Growth    : structs begin
+ * with struct_size. The caller sets it, or the _init function where there is one, to the size of
+ * the struct. Later versions append fields, never change one, and accept the structs of earlier
+ * versions; of structs that they fill, only the fields that the caller has. Structs without it
+ * never change, nor do numbers. Texts     : UTF-8. Paths and names end with a NUL; other texts have
+ * a size.
  */
 #ifndef CCSTREAM_H
 #define CCSTREAM_H
@@ -94,11 +94,33 @@ struct ccs_text {
     size_t size;
 };
 
+/* ---- remote datasets ---------------------------------------------------------------------- */
+
+/* Every path of a dataset may be a location: https://HOST/PATH, s3://BUCKET/PREFIX,
+ * hf://datasets/OWNER/NAME. libcurl (7.85 or newer) is loaded when the first one is opened; S3 keys
+ * are those of the environment and the files of the AWS tools. Images are checked against their
+ * hashes, a shard that is replaced is an error, and requests that may succeed later are repeated. A
+ * child after a fork cannot read what is remote. */
+struct ccs_remote_options {
+    uint64_t struct_size;
+    const char
+        *endpoint;     /* URL of the S3 server; NULL: AWS_ENDPOINT_URL_S3, the profile's, Amazon */
+    const char *cache; /* folder for pieces of 8 MiB, shared by processes; NULL: none */
+    uint64_t cache_bytes;       /* its limit, at least 256 MiB; 0: 64 GiB */
+    uint32_t instance_metadata; /* 1: may ask the machine's metadata service for keys */
+    uint32_t reserved;          /* 0 */
+};
+
+/* Sets the options of the process, before the first remote dataset is opened; otherwise all are 0.
+ * Any thread. Returns CCS_OK, EXISTS (one was opened, or they were set before), USAGE or IO (the
+ * cache). */
+CCS_API int32_t ccs_remote_configure(const struct ccs_remote_options *opt, struct ccs_error *err);
+
 /* ---- dataset ------------------------------------------------------------------------------ */
 
-/* A directory that ccpack made. Positions run from 0 to samples - 1 in id order; an id never
- * changes, positions do when the dataset grows or loses samples. Any number of threads may use one
- * dataset at once, and so may the child after a fork. */
+/* A directory that ccpack made, or a location. Positions run from 0 to samples - 1 in id order; an
+ * id never changes, positions do when the dataset grows or loses samples. Any number of threads may
+ * use one dataset at once, and so may the child after a fork. */
 struct ccs_dataset;
 
 /* Returns CCS_OK, NOTFOUND, IO, CORRUPT, EXISTS (an id in two shards), VERSION or LIMIT. */

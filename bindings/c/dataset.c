@@ -26,6 +26,7 @@ static enum status open_dataset(struct ccs_dataset **out, const char *path, stru
         s = error_set(err, STATUS_NOMEM, "%s: out of memory", path);
         goto fail;
     }
+    TRY_OR_FAIL(s, border_open_remote(path, err));
     TRY_OR_FAIL(s, dataset_open(&d->dataset, path, NULL, err));
     *out = d;
     return STATUS_OK;

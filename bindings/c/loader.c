@@ -137,6 +137,9 @@ static enum status open_sources(struct ccs_loader **out,
                                 struct error *err) {
     struct ccs_loader *l = NULL;
     struct loader_info info;
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(border_open_remote(sources[i].directory, err));
+    }
     TRY(make_handle(&l, opt, err));
     enum status s = loader_open_mix(&l->inside, sources, count, &l->opt, err);
     if (s < STATUS_OK) {

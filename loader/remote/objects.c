@@ -45,6 +45,7 @@ static struct {
     struct remote_options options;
     char *endpoint, *user_agent;
     bool started;
+    pid_t process;       /* that started it */
     struct cache *cache; /* NULL: none */
 
     pthread_mutex_t opening; /* one file or dataset is opened at a time; guards the next two */
@@ -428,6 +429,12 @@ static enum status check_current(struct remote_object *o, bool *current, struct 
     }
     const enum status s = fetch_one(o, false, &why);
     *current = s == STATUS_OK;
+    if (s == STATUS_IO && table.cache != NULL) {
+        log_write(table.options.log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+                  why.text);
+        *current = true;
+        return STATUS_OK;
+    }
     if (s != STATUS_OK && s != STATUS_CORRUPT && err != NULL) { /* CORRUPT: it is another one */
         *err = why;
     }
@@ -506,8 +513,19 @@ static enum status start_extents(struct error *err) {
     return STATUS_OK;
 }
 
+enum status remote_check_process(struct error *err) {
+    return table.process == getpid()
+               ? STATUS_OK
+               : error_set(
+                     err, STATUS_FORKED,
+                     "remote files are read by process %ld, whose connections this child does "
+                     "not have: fork before the first of them is opened",
+                     (long)table.process);
+}
+
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err) {
     *out = NULL;
+    TRY(remote_check_process(err));
     pthread_mutex_lock(&table.opening);
     enum status s = start_extents(err);
     if (s == STATUS_OK) {
@@ -557,6 +575,7 @@ enum status remote_start(const struct remote_options *opt, struct error *err) {
     if (opt->cache != NULL) {
         TRY(cache_open(&table.cache, opt->cache, opt->cache_bytes, opt->log, err));
     }
+    table.process = getpid();
     table.options = *opt;
     table.options.cache = NULL; /* the caller's */
     table.user_agent = strdup(opt->user_agent);

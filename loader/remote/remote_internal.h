@@ -46,6 +46,8 @@ struct remote_object {
 };
 
 const struct remote_options *remote_options(void);
+/* OK, or FORKED in a child of the process that called remote_start. */
+enum status remote_check_process(struct error *err);
 /* NULL: there is no cache. */
 struct extents *remote_extents(void);
 

@@ -128,6 +128,7 @@ enum status remote_object_pread(struct remote_object *o,
                                 struct error *err) {
     uint64_t copy_offset;
     *got = 0;
+    TRY(remote_check_process(err));
     if (offset >= o->size_bytes || size_bytes == 0) {
         return STATUS_OK;
     }

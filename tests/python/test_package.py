@@ -45,6 +45,32 @@ def ids(batches):
     return [numpy.asarray(b["id"]).tolist() for b in batches]
 
 
+class RemoteTest(unittest.TestCase):
+    def test_a_remote_dataset_is_like_its_folder(self):
+        server = subprocess.Popen([sys.executable, os.path.join(os.environ["SRC"], "tests/net/fault_server.py"), "."],
+                                  stdout=subprocess.PIPE, text=True)
+        try:
+            url = f"http://127.0.0.1:{int(server.stdout.readline())}/d"
+            with self.assertRaisesRegex(ccstream.UsageError, "256 MiB"):
+                ccstream.configure_remote(cache="cache", cache_size=1)
+            ccstream.configure_remote(cache="cache")
+            with self.assertRaises(ccstream.ExistsError):
+                ccstream.configure_remote()
+            with ccstream.Dataset(url) as remote, ccstream.Dataset("d") as local:
+                self.assertEqual(remote.fingerprint, local.fingerprint)
+                self.assertEqual(remote[5], local[5])
+            with loader(url) as remote, loader("d") as local:
+                for a, b in zip(remote, local, strict=True):
+                    for name, array in as_numpy(a).items():
+                        numpy.testing.assert_array_equal(array, b[name])
+            with self.assertRaisesRegex(ccstream.NotFoundError, "404"):
+                ccstream.Dataset(url + "x")
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+
 class DatasetTest(unittest.TestCase):
     def test_samples_are_found_by_position_and_id(self):
         with ccstream.Dataset("d") as ds:

@@ -86,7 +86,24 @@ static PyObject *library_version(PyObject *module, PyObject *unused) {
     return PyUnicode_FromString(ccs_version());
 }
 
+static PyObject *configure_remote(PyObject *module, PyObject *args) {
+    struct ccs_remote_options opt = {.struct_size = sizeof opt};
+    struct ccs_error err;
+    unsigned long long cache_bytes = 0;
+    int instance_metadata = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "zzKp", &opt.endpoint, &opt.cache, &cache_bytes,
+                          &instance_metadata)) {
+        return NULL;
+    }
+    opt.cache_bytes = cache_bytes;
+    opt.instance_metadata = instance_metadata != 0;
+    const int32_t status = ccs_remote_configure(&opt, &err);
+    return status < 0 ? ext_raise(status, &err) : Py_NewRef(Py_None);
+}
+
 static PyMethodDef functions[] = {
+    {"configure_remote", configure_remote, METH_VARARGS, NULL},
     {"version", library_version, METH_NOARGS, "version()\n--\n\nThat of libccstream."},
     {0},
 };

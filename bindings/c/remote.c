@@ -1,0 +1,56 @@
+/*
+ * Remote datasets: options of the process, and the start with the first of them.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "bindings/c/border_internal.h"
+#include "formats/base/file_io.h"
+#include "loader/remote/remote.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool started; /* guarded by it */
+
+static enum status start(const struct ccs_remote_options *from, struct error *err) {
+    struct remote_options opt;
+    remote_options_default(&opt);
+    opt.endpoint = from->endpoint;
+    opt.cache = from->cache;
+    opt.cache_bytes = from->cache_bytes != 0 ? from->cache_bytes : REMOTE_CACHE_DEFAULT_BYTES;
+    opt.instance_metadata = from->instance_metadata != 0;
+    opt.user_agent = "libccstream/" CCSTREAM_VERSION;
+    TRY(remote_start(&opt, err));
+    started = true;
+    return STATUS_OK;
+}
+
+static enum status configure(const struct ccs_remote_options *opt, struct error *err) {
+    struct ccs_remote_options mine = {.struct_size = sizeof mine};
+    CHECK_ARGUMENT(opt != NULL, err, "opt is NULL");
+    TRY(border_take(&mine, sizeof mine, opt, err));
+    CHECK_ARGUMENT(mine.instance_metadata <= 1, err, "instance_metadata is 0 or 1");
+    pthread_mutex_lock(&lock);
+    const enum status s =
+        started ? error_set(err, STATUS_EXISTS,
+                            "a remote dataset was opened already, or options were set: set them "
+                            "once, before the first is opened")
+                : start(&mine, err);
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+int32_t ccs_remote_configure(const struct ccs_remote_options *opt, struct ccs_error *err) {
+    struct error e = {0};
+    return border_result(err, configure(opt, &e), &e);
+}
+
+enum status border_open_remote(const char *path, struct error *err) {
+    static const struct ccs_remote_options none = {.struct_size = sizeof none};
+    enum status s = STATUS_OK;
+    if (path_is_remote(path)) {
+        pthread_mutex_lock(&lock);
+        s = started ? STATUS_OK : start(&none, err);
+        pthread_mutex_unlock(&lock);
+    }
+    return s;
+}

@@ -1,0 +1,28 @@
+"""Options of datasets at a server."""
+
+from __future__ import annotations
+
+import os
+
+from . import _ccstream
+
+
+def configure_remote(*, endpoint: str | None = None, cache: str | os.PathLike[str] | None = None,
+                     cache_size: int = 64 << 30, instance_metadata: bool = False) -> None:
+    """Sets how this process reads datasets at https://HOST/PATH, s3://BUCKET/PREFIX and
+    hf://datasets/OWNER/NAME, which every path of a dataset may be. Call it once, before the first
+    of them is opened; without a call all are as here.
+
+    endpoint: URL of the S3 server (MinIO, Ceph, R2, https://storage.googleapis.com); None: that of
+        AWS_ENDPOINT_URL_S3, of the AWS profile, or Amazon.
+    cache: folder in which what is read stays, in pieces of 8 MiB that all processes of the machine
+        share; None: nothing stays. A run whose pieces are all there needs no server.
+    cache_size: its limit in bytes, at least 256 MiB; what was not used for longest goes first.
+    instance_metadata: where S3 keys are neither in the environment nor in the files of the AWS
+        tools, ask the metadata service of this machine.
+
+    ExistsError: a remote dataset was opened, or this was called, before; UsageError: cache_size;
+    StorageError: the cache cannot be made. A child after fork cannot read remote datasets
+    (ForkedError).
+    """
+    _ccstream.configure_remote(endpoint, None if cache is None else os.fspath(cache), cache_size, instance_metadata)
