@@ -183,6 +183,8 @@ struct loader_options {
     uint32_t block_count;  /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
     uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
     uint32_t views;        /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
+    bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
+                         that every epoch has the pixels of epoch 0; not so captions; false */
     /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
      * the captions l, l + m, ... of the sample (of fewer than m: caption l modulo their number). An
      * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in

@@ -110,8 +110,8 @@ static enum status make_views(struct sample_work *w,
     TRY(picture_size(&width_px, &height_px, sample, image, err));
     struct augment_params params[AUGMENT_MAX_VIEWS];
     for (uint32_t v = 0; v < w->opt.views; v++) {
-        augment_draw(&params[v], &w->augment, width_px, height_px, w->opt.seed, epoch,
-                     sample->sample_id, positive + v);
+        augment_draw(&params[v], &w->augment, width_px, height_px, w->opt.seed,
+                     w->opt.fixed_views ? 0 : epoch, sample->sample_id, positive + v);
     }
     struct augment_part part;
     augment_decode(&part, params, (int)w->opt.views);

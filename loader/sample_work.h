@@ -24,9 +24,9 @@ extern "C" {
 
 struct sample_work; /* opaque */
 
-/* Uses image_size_px, augment, views, positives, captions, pair_noise, seed, max_tokens,
- * clean_captions and verify_images of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID.
- */
+/* Uses image_size_px, augment, views, fixed_views, positives, captions, pair_noise, seed,
+ * max_tokens, clean_captions and verify_images of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM
+ * or INVALID. */
 enum status sample_work_create(struct sample_work **out,
                                const struct loader_options *opt,
                                const struct sources *sources,

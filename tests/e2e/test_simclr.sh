@@ -58,6 +58,15 @@ resumes micro 2
 if cmp -s micro/last sogclr-whole/last; then
     fail "micro-batches of 12 images end in the bytes of the whole batch"
 fi
+train fixed --loss sogclr --fixed-views on
+resumes fixed 2
+cmp fixed/last sogclr-whole/last || fail "fixed views are not those of the first epoch"
+expect 0 "$BIN/ccstream-train" -q --resume fixed --epochs 2
+cp -r sogclr-whole drawn
+expect 0 "$BIN/ccstream-train" -q --resume drawn --epochs 2
+! cmp -s fixed/last drawn/last || fail "--fixed-views changes nothing"
+expect 64 "$BIN/ccstream-train" -q --resume fixed --fixed-views off
+has err.txt '--fixed-views cannot be changed by --resume: the steps before met other views'
 train one --loss sogclr --micro-batch 64
 cmp one/last sogclr-whole/last || fail "one micro-batch is not the batch"
 code=0

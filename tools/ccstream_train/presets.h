@@ -31,8 +31,8 @@ const char *const *train_preset_words(int preset, int *count);
     "1/14.28, 1e-4. emc2-stl10-b256: batch 256, tau 0.2, 1e-3. emc2-imagenet100: resnet50 at 224 " \
     "px, hidden layer of 2048, 128 dimensions; batch 256, tau 1/14.28, 800 epochs, LARS at 1.2, "  \
     "decay 1e-6. emc2-stl10-subset: figure 7, 500 pictures, batch 4, SGD at 1e-3 without "         \
-    "momentum, of which 10 epochs are all warm-up; but views are drawn anew in every epoch: only " \
-    "'ccstudy gradient' has two fixed ones of each picture, and the exact gradient. Unlike the "   \
+    "momentum, of which 10 epochs are all warm-up, on two fixed views of each picture "            \
+    "(--fixed-views); 'ccstudy gradient' measures the exact gradient. Unlike the "                 \
     "published code, every blur has probability 0.5 instead of 1, ImageNet's colours change as "   \
     "STL's (0.8, not 0.4), and its head has one hidden layer fewer. The baselines: add --loss "    \
     "simclr, negcache (with the paper's refresh), or sogclr --gamma 0.9."

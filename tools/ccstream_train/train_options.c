@@ -179,6 +179,10 @@ static const struct cli_option rows[] = {
      .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
              "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
              "colour jitter, grey, blur; auto: paper, with --task simclr simclr, with curl crop"},
+    {"fixed-views", 0, CLI_ENUM, FIELD(fixed_views), .default_text = "off",
+     .choices = switch_choices, .metavar = "ON", .group = "Model",
+     .help = "on: the augmentation of a picture is drawn by --seed and its id alone, so that every "
+             "epoch has the same view of it, with --task simclr the same two (EMC2's figure 7)"},
     {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
      .metavar = "NAME", .group = "Model",
      .help = "whose means and deviations pictures are brought to; none: pixels stay in [0, 1], as "
@@ -447,6 +451,7 @@ enum status train_options_apply(struct trainer_options *t,
                                               .eps = o->adam_eps,
                                               .weight_decay = o->weight_decay,
                                               .clip_norm = o->clip_norm};
+    t->fixed_views = o->fixed_views == 0;
     t->pair_noise = o->pair_noise;
     t->seed = o->seed;
     t->device = o->device;
@@ -529,6 +534,7 @@ static const struct {
     {"config", NULL, "a run's options are in RUN/config.json"},
     {"batch", NULL, "the place in the epoch is a number of batches"},
     {"pair-noise", NULL, "the steps before met other pairs"},
+    {"fixed-views", NULL, "the steps before met other views"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},
     {"init", NULL, "the run has weights of its own by now"},
     {"init-image", NULL, "the run has weights of its own by now"},

@@ -33,7 +33,7 @@ struct train_options {
     double momentum, trust;
     bool no_clean;
     double pair_noise;
-    int augment, normalize;
+    int augment, normalize, fixed_views;
 
     int loss_index; /* into loss_names */
     struct loss_options loss;

@@ -97,6 +97,7 @@ struct trainer_options {
     enum dtype dtype;                /* DTYPE_F32, or DTYPE_BF16 where the device has it */
     bool padded_captions;            /* false: packed, the same numbers for less work */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
+    bool fixed_views;                /* struct loader_options; false */
 
     uint32_t batch_count;       /* global batch: a multiple of the ranks */
     uint32_t micro_batch_count; /* pairs the towers of a rank hold at a time; 0, or more than its

@@ -295,6 +295,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.world = (uint32_t)comm_world(t->comm);
     lo.image_size_px = o->image_size_px;
     lo.augment = o->augment;
+    lo.fixed_views = o->fixed_views;
     lo.pair_noise = o->pair_noise;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;

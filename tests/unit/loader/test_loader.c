@@ -254,6 +254,47 @@ TEST(sequential_order_delivers_every_sample_once) {
     loader_close(l);
 }
 
+/* Of two ranks, and of a loader that begins at a later epoch, as a resumed run does. */
+TEST(fixed_views_are_the_same_in_every_epoch) {
+    const char *dir = make_dataset_at("d", true);
+    struct loader_options opt = batches_options(20);
+    uint64_t expected[SAMPLES] = {0};
+    uint64_t drawn[SAMPLES] = {0};
+    opt.views = 2;
+    opt.captions = LOADER_CAPTIONS_NONE;
+    opt.epochs = 3;
+    assert_int_equal(collect_epoch(expected, dir, opt, 0), SAMPLES);
+    opt.fixed_views = true;
+    for (uint64_t epoch = 0; epoch < opt.epochs; epoch++) {
+        uint64_t got[SAMPLES] = {0};
+        for (opt.rank = 0, opt.world = 2; opt.rank < opt.world; opt.rank++) {
+            (void)collect_epoch(got, dir, opt, epoch);
+        }
+        assert_memory_equal(got, expected, sizeof got);
+    }
+    struct loader_batch b;
+    struct error err = {0};
+    const size_t image_bytes = (size_t)BATCHES_SIDE * BATCHES_SIDE * 3;
+    opt.rank = 0;
+    opt.world = 1;
+    struct loader *l = batches_open(dir, &opt);
+    struct loader_state last = loader_state(l);
+    last.epoch = 2;
+    assert_ok(loader_seek(l, &last, &err), err);
+    assert_ok(loader_acquire(l, &b, &err), err);
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < b.count; i++) {
+        assert_int_equal(batches_hash_sample(&b, &opt, i), expected[b.sample_ids[i] / STEP]);
+        same += memcmp(b.images + i * image_bytes, b.images2 + i * image_bytes, image_bytes) == 0;
+    }
+    assert_true(same < b.count / 4); /* narrow pictures are shown whole */
+    loader_release(l, &b);
+    loader_close(l);
+    opt.fixed_views = false;
+    (void)collect_epoch(drawn, dir, opt, 1);
+    assert_true(memcmp(drawn, expected, sizeof drawn) != 0);
+}
+
 /* Of samples with 0 to 3 captions, the second of two rows has the second one, if there is one, and
  * the first row one of the others. */
 TEST(rows_of_a_sample_have_crops_and_captions_of_their_own) {

@@ -196,6 +196,7 @@ static const struct setting emc2_subset[] = {{"image-tower", "resnet18"},
                                              {"momentum", "0"},
                                              {"weight-decay", "1e-4"},
                                              {"epochs", "10"},
+                                             {"fixed-views", "on"},
                                              {"tau", "0.2"},
                                              {"warmup-steps", "1250"},
                                              {"cache-refresh", "0.1"}};
