@@ -14,7 +14,16 @@ for loss in nuclr sogclr; do
     expect 0 "$BIN/ccstream-train" $how --loss "$loss" -o "runs/$loss"
 done
 [ -s runs/nuclr/report.html ] || fail "the end of a run wrote no report"
-expect 0 "$BIN/ccstream-train" $how --loss nuclr -o seen --steps 3 # one epoch, whose checkpoint --report shows
+
+# --report: the page is there before the end, which a killed run does not reach.
+"$BIN/ccstream-train" $how --epochs 1000 --loss nuclr -o seen &
+pid=$!
+for _ in $(seq 1000); do
+    [ -s seen/report.html ] && break
+    sleep 0.01
+done
+kill -KILL "$pid"
+wait "$pid" && fail "the run was not killed"
 has seen/report.html "What captions find"
 rm runs/nuclr/report.html
 lines runs/nuclr/launches.jsonl 1

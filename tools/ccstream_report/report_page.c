@@ -47,12 +47,13 @@ static void add_line(struct page *p,
     struct reduced *r = &p->lines[p->series_count];
     /* Many runs share the room that two have. */
     reduce(r, points, scale, p->run_count > 2 ? 2 * LINE_POINTS / p->run_count : LINE_POINTS);
+    const bool has_band = r->is_reduced && p->run_count <= 2; /* more would cover each other */
     p->series[p->series_count++] = (struct chart_series){
         .name = name,
         .x = r->x,
         .y = r->y,
-        .low = r->is_reduced ? r->low : NULL,
-        .high = r->is_reduced ? r->high : NULL,
+        .low = has_band ? r->low : NULL,
+        .high = has_band ? r->high : NULL,
         .count = r->count,
         .colour = colour,
         .plain = r->count > 40,

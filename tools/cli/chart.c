@@ -112,13 +112,16 @@ void chart_open(struct html_page *p, const char *title) {
     html_raw(p, "</figcaption>");
 }
 
-static size_t row_count(const struct chart_series *s) {
-    return s->count < CHART_TABLE_ROWS ? s->count : CHART_TABLE_ROWS;
+/* Rows of its table that a line has. */
+static size_t row_count(const struct chart *c, const struct chart_series *s) {
+    const size_t most = c->series_count > 4 ? CHART_TABLE_ROWS / 2 : CHART_TABLE_ROWS;
+    return s->count < most ? s->count : most;
 }
 
-/* The point that row `row` shows: all of few, else spread evenly with the first and the last. */
-static size_t point_of(const struct chart_series *s, size_t row) {
-    return s->count <= CHART_TABLE_ROWS ? row : row * (s->count - 1) / (CHART_TABLE_ROWS - 1);
+/* The point that row `row` of several shows: all of few, else spread evenly with the first and the
+ * last. */
+static size_t point_of(const struct chart_series *s, size_t row, size_t rows) {
+    return s->count <= rows ? row : row * (s->count - 1) / (rows - 1);
 }
 
 /* Two columns for each line: lines may have other points. */
@@ -126,7 +129,8 @@ static void put_table(struct html_page *p, const struct chart *c) {
     size_t rows = 0;
     html_markup(p, "<details><summary>Numbers</summary><div class=\"scroll\"><table>\n<tr>");
     for (size_t k = 0; k < c->series_count; k++) {
-        rows = row_count(&c->series[k]) > rows ? row_count(&c->series[k]) : rows;
+        const size_t own = row_count(c, &c->series[k]);
+        rows = own > rows ? own : rows;
         html_markup(p, "<th>");
         html_text(p, c->x_label, strlen(c->x_label));
         html_markup(p, "</th><th>");
@@ -137,8 +141,8 @@ static void put_table(struct html_page *p, const struct chart *c) {
         html_markup(p, "</tr>\n<tr>");
         for (size_t k = 0; k < c->series_count; k++) {
             const struct chart_series *s = &c->series[k];
-            if (row < row_count(s)) {
-                const size_t i = point_of(s, row);
+            if (row < row_count(c, s)) {
+                const size_t i = point_of(s, row, row_count(c, s));
                 html_markup(p, "<td>%.6g</td><td>%.6g</td>", s->x[i], s->y[i]);
             } else {
                 html_markup(p, "<td></td><td></td>");
@@ -404,7 +408,7 @@ void chart_script(struct html_page *p) {
         "const "
         "left=e.clientX-r.left;box.style.left=(left<r.width/2?left+14:left-14-box.offsetWidth)"
         "+'px';\n"
-        "box.style.top=(e.clientY-r.top+svg.offsetTop+14)+'px'});\n"
+        "box.style.top=(e.clientY-svg.parentNode.getBoundingClientRect().top+14)+'px'});\n"
         "svg.addEventListener('pointerleave',()=>{box.style.display=cursor.style.display='none'})}"
         "\n"
         "</script>\n";

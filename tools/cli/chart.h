@@ -40,7 +40,8 @@ struct chart {
     const struct chart_series *series;
     size_t series_count; /* [1, CHART_MAX_SERIES] */
     bool no_legend;      /* the page has one of its own */
-    bool table;          /* also the numbers of up to CHART_TABLE_ROWS points of each line */
+    bool table;          /* also the numbers of up to CHART_TABLE_ROWS points of each line; of more
+                            than four lines, half as many */
 };
 enum { CHART_TABLE_ROWS = 32, CHART_MAX_RIDGES = 10 };
 
