@@ -192,10 +192,10 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
     fetch_stats(r->fetch, &s);
     const uint64_t tried = s.fetched + s.failed + s.excluded;
     const double seconds = (double)(clock_now_ns() - r->base.started_ns) / 1e9;
-    snprintf(extra, sizeof(extra), "%.0f %%  %.0f %% fetched  %s hosts  %s/s",
+    snprintf(extra, sizeof(extra), "%.0f %%  %.0f %% fetched  %s  %s/s",
              p->done > 0 ? 100 * p->done : 0.0,
              tried > 0 ? 100.0 * (double)s.fetched / (double)tried : 0.0,
-             cli_format_count(hosts, s.hosts),
+             cli_format_counted(hosts, s.hosts, "host"),
              cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)s.bytes / seconds) : 0));
     progress->begun = p->resumed;
     cli_progress_update(progress, p->samples,
