@@ -161,6 +161,10 @@ static enum status check_step(const struct ccs_loss *l,
         CHECK_ARGUMENT(in->image_similarity != NULL && in->text_similarity != NULL &&
                            out->image_gradient != NULL && out->text_gradient != NULL,
                        err, "this loss requires similarities of images and of texts");
+    } else {
+        CHECK_ARGUMENT(in->image_similarity == NULL && in->text_similarity == NULL &&
+                           out->image_gradient == NULL && out->text_gradient == NULL,
+                       err, "this loss reads no similarities of images or of texts");
     }
     if (in->batch < 2 || in->batch > l->max_batch || in->batch % l->positives != 0) {
         return error_set(err, STATUS_INVALID,

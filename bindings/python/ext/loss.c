@@ -150,20 +150,33 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
     struct ccs_error err;
     Py_buffer similarity;
     Py_buffer gradient;
+    Py_buffer selves; /* images with images, then texts with texts; or empty, as their gradients */
+    Py_buffer self_gradients;
     Py_buffer ids;
     int32_t status = CCS_ERROR_INVALID;
-    if (!PyArg_ParseTuple(args, "y*w*y*O&O&ddd", &similarity, &gradient, &ids, ext_u64, &in.step,
-                          ext_u64, &in.epoch, &in.lr, &in.zeta_lr_image, &in.zeta_lr_text)) {
+    if (!PyArg_ParseTuple(args, "y*w*y*w*y*O&O&ddd", &similarity, &gradient, &selves,
+                          &self_gradients, &ids, ext_u64, &in.step, ext_u64, &in.epoch, &in.lr,
+                          &in.zeta_lr_image, &in.zeta_lr_text)) {
         return NULL;
     }
     in.batch = (uint32_t)(ids.len / 8);
     in.ids = ids.buf;
     in.similarity = similarity.buf;
     out.gradient = gradient.buf;
-    const uint64_t pairs = (uint64_t)in.batch * in.batch * 4;
+    const uint64_t entries = (uint64_t)in.batch * in.batch;
+    const uint64_t pairs = entries * sizeof(float);
     const uint64_t size = (uint64_t)similarity.len;
+    if (selves.len > 0) {
+        in.image_similarity = selves.buf;
+        in.text_similarity = in.image_similarity + entries;
+        out.image_gradient = self_gradients.buf;
+        out.text_gradient = out.image_gradient + entries;
+    }
     if (gradient.len != similarity.len || (size != pairs && size != 4 * pairs)) {
         ext_raise_usage("similarity and gradient must be (B, B), or (2B, 2B) with two views");
+    } else if (self_gradients.len != selves.len ||
+               (selves.len > 0 && (uint64_t)selves.len != 2 * pairs)) {
+        ext_raise_usage("image_similarity and text_similarity must be (B, B)");
     } else if (free_loss(self) != NULL) {
         l->busy = true;
         Py_BEGIN_ALLOW_THREADS status = ccs_loss_step(l->handle, &in, &out, &err);
@@ -174,6 +187,8 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
     }
     PyBuffer_Release(&similarity);
     PyBuffer_Release(&gradient);
+    PyBuffer_Release(&selves);
+    PyBuffer_Release(&self_gradients);
     PyBuffer_Release(&ids);
     return status < 0 ? NULL : Py_BuildValue("(ddd)", out.value, out.objective, out.tau);
 }

@@ -248,6 +248,13 @@ TEST(wrong_steps_are_refused) {
     in.batch = B + 1;
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
     in.batch = B;
+    in.text_similarity = b.text;
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
+    assert_non_null(strstr(err.text, "reads no similarities of images or of texts"));
+    in.text_similarity = NULL;
+    out.image_gradient = r.image;
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
+    out.image_gradient = NULL;
     b.ids[2] = IDS;
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
     assert_non_null(strstr(err.text, "id 20 is not below"));

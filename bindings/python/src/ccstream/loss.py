@@ -61,6 +61,8 @@ class LossStep(NamedTuple):
     value: float  # what the gradient is the gradient of; weights count as constants
     objective: float  # an estimate of the loss over the whole dataset
     tau: float  # the temperature of this step
+    image_gradient: numpy.ndarray | None = None  # float32 (B, B), of image_similarity; None without it
+    text_gradient: numpy.ndarray | None = None
 
 
 class Loss(_Columns):
@@ -70,7 +72,7 @@ class Loss(_Columns):
     name: as --loss. views: two views of pictures instead of pairs. dataset_size: live samples.
     id_space: greater than every id; dataset_size if None. max_batch: pairs of a step at most.
     options: those of ccstream-train that the loss reads, with underscores; gamma_epochs has no
-    default. UsageError, UnsupportedError (cyclip and losses that encode samples outside the batch).
+    default. UsageError, UnsupportedError (losses that encode samples outside the batch).
     One thread at a time.
     """
 
@@ -80,15 +82,26 @@ class Loss(_Columns):
         self._handle = _ccstream.Loss(name, views, texts, dataset_size, id_space or dataset_size, max_batch)
 
     def step(self, similarity: numpy.ndarray, ids: numpy.ndarray, *, step: int = 0, epoch: int = 0, lr: float = 0.0,
-             zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0) -> LossStep:
+             zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0, image_similarity: numpy.ndarray | None = None,
+             text_similarity: numpy.ndarray | None = None) -> LossStep:
         """similarity (B, B): image i with text j, of L2-normalised embeddings; with two views (2B, 2B)
         of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
-        of zeta; 0: it stays. Brings the state up to date. CorruptError: a similarity is not finite."""
+        of zeta; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
+        texts; for cyclip, and for it alone. Brings the state up to date. CorruptError: a similarity
+        is not finite; UsageError: a wrong shape, or an id outside the id space."""
+        if (image_similarity is None) != (text_similarity is None):
+            raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
         similarity = numpy.ascontiguousarray(similarity, numpy.float32)
         gradient = numpy.empty_like(similarity)
-        numbers = self._handle.step(similarity, gradient, numpy.ascontiguousarray(ids).astype(numpy.uint64), step,
-                                    epoch, lr, zeta_lr_image, zeta_lr_text)
-        return LossStep(gradient, *numbers)
+        selves = [] if image_similarity is None else [image_similarity, text_similarity]
+        if any(numpy.shape(own) != similarity.shape for own in selves):
+            raise _ccstream.UsageError("image_similarity and text_similarity must have the shape of similarity")
+        selves = numpy.array(selves, numpy.float32)
+        self_gradients = numpy.empty_like(selves)
+        numbers = self._handle.step(similarity, gradient, selves, self_gradients,
+                                    numpy.ascontiguousarray(ids).astype(numpy.uint64), step, epoch, lr,
+                                    zeta_lr_image, zeta_lr_text)
+        return LossStep(gradient, *numbers, *self_gradients)
 
     def write(self, name: str, values: numpy.ndarray) -> None:
         """The first len(values) entries of a column."""
