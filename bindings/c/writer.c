@@ -141,6 +141,11 @@ add(struct ccs_writer *w, const struct ccs_new_sample *sample, uint64_t *id, str
         return error_set(err, STATUS_LIMIT, "%" PRIu32 " captions: a sample has at most %d",
                          in.caption_count, SOURCE_MAX_CAPTIONS);
     }
+    if (in.metadata.size > SOURCE_MAX_JSON_BYTES) {
+        return error_set(err, STATUS_LIMIT,
+                         "metadata of %" PRIu64 " bytes: a sample has at most %d",
+                         (uint64_t)in.metadata.size, SOURCE_MAX_JSON_BYTES);
+    }
     for (uint32_t i = 0; i < in.caption_count; i++) {
         const struct ccs_text *text = &in.captions[i];
         CHECK_ARGUMENT(text->data != NULL || text->size == 0, err, "a caption is NULL");

@@ -4,6 +4,7 @@ copies, positions, exceptions, threads, fork, signals, and the stub of the exten
 import ast
 import ctypes
 import gc
+import importlib.util
 import json
 import os
 import pickle
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import unittest
+import warnings
 
 try:
     import numpy
@@ -302,9 +304,26 @@ class LoaderTest(unittest.TestCase):
             with self.subTest(**options), self.assertRaises(error) as caught:
                 loader(**options)
             self.assertTrue(str(caught.exception))
-        if "torch" not in sys.modules:
-            with self.assertRaises(ccstream.UnsupportedError):
-                loader(pin_memory=True)
+
+    @unittest.skipIf(importlib.util.find_spec("torch") is None, "torch is not installed")
+    def test_memory_is_pinned_where_torch_has_cuda_and_a_warning_says_where_not(self):
+        import torch
+        want = next(iter(loader()))["id"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            batch = next(iter(loader(pin_memory=True)))
+        self.assertEqual([w.filename for w in caught if "finds no CUDA" in str(w.message)],
+                         [] if torch.cuda.is_available() else [__file__])
+        self.assertEqual(torch.from_dlpack(batch["image"]).is_pinned(), torch.cuda.is_available())
+        self.assertEqual(numpy.asarray(batch["id"]).tolist(), numpy.asarray(want).tolist())
+
+    def test_pinned_memory_needs_torch(self):
+        code = ("import sys; sys.modules['torch'] = None  # which makes the import fail\n"
+                "import ccstream\n"
+                "try:\n    ccstream.DataLoader('d', 12, 16, pin_memory=True)\n"
+                "except ccstream.UnsupportedError as error:\n    print(error)\n")
+        out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(out, "pin_memory needs torch, which is not installed\n")
 
     def test_a_closed_loader_says_so(self):
         dl = loader()
@@ -349,6 +368,21 @@ class WaitTest(unittest.TestCase):
         finally:
             signal.signal(signal.SIGALRM, old)
         self.assertEqual(len(next(iter(dl))["id"]), SAMPLES)
+
+    def test_ctrl_c_ends_a_wait(self):
+        code = ("import ccstream, signal\n"
+                "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's '&' takes away\n"
+                f"dl = ccstream.DataLoader('d', {SAMPLES}, 1024, num_threads=1, prefetch_factor=1, views=2)\n"
+                "print('waits', flush=True)\n"
+                "try:\n    next(iter(dl))\n"
+                "except KeyboardInterrupt:\n"
+                "    print(dl.stats()['batches'], len(next(iter(dl))['id']))\n")
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+            self.assertEqual(child.stdout.readline(), "waits\n")
+            time.sleep(0.1)
+            child.send_signal(signal.SIGINT)
+            self.assertEqual(child.communicate()[0], f"0 {SAMPLES}\n")
+        self.assertEqual(child.returncode, 0)
 
     def test_one_thread_waits_and_others_may_close(self):
         dl = slow_loader(timeout=None)
@@ -404,6 +438,89 @@ class ProcessTest(unittest.TestCase):
         subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def rss_mib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class ErrorTest(unittest.TestCase):
+    def test_every_exception_has_a_cause(self):
+        loss = ccstream.Loss("nuclr", 9)
+        os.mkdir("newer")
+        with open("d/dataset.json") as file, open("newer/dataset.json", "w") as out:
+            out.write(file.read().replace('"version":1', '"version":9'))
+        image = ccstream.Dataset("d")[0].image
+        taken, closed = loader(), ccstream.Dataset("d")
+        closed.close()
+
+        def forked():  # in a child, which reports by its exit code
+            child = os.fork()
+            if child == 0:
+                try:
+                    next(iter(taken))
+                except ccstream.ForkedError:
+                    os._exit(7)
+                os._exit(1)
+            if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7:
+                raise ccstream.ForkedError
+
+        causes = {
+            "UsageError": lambda: loader(augment="sharpen"),
+            "OutOfMemoryError": lambda: _ccstream.Loader(*taken._options[:-1], lambda size: bytearray(1)),
+            "StorageError": lambda: loss.save("d/dataset.json/below", "0f", 1),
+            "CorruptError": lambda: ccstream.Tokenizer(b"no model"),
+            "VersionError": lambda: ccstream.Dataset("newer"),
+            "LimitError": lambda: ccstream.Writer("limits").add(image, ["one"] * 257),
+            "UnsupportedError": lambda: ccstream.Loss("emc2", 9),
+            "NotFoundError": lambda: ccstream.Dataset("absent"),
+            "ExistsError": lambda: ccstream.Writer("d"),
+            "MismatchError": lambda: loader(seed=1).load_state_dict(taken.state_dict()),
+            "TimeoutError": lambda: next(iter(slow_loader(timeout=0))),
+            "ForkedError": forked,
+            "ClosedError": lambda: closed[0],
+        }
+        kinds = {n for n in dir(ccstream) if n.endswith("Error") and n != "Error"}
+        self.assertEqual(set(causes), kinds)
+        for name, call in causes.items():
+            with self.subTest(name), self.assertRaises(getattr(ccstream, name)) as caught:
+                call()
+            self.assertIs(type(caught.exception), getattr(ccstream, name))
+
+
+class LeakTest(unittest.TestCase):
+    """The short form of bench.py --leaks."""
+
+    def held(self):
+        gc.collect()
+        return (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))), sys.getallocatedblocks(), rss_mib()
+
+    def check(self, use, blocks, mib):
+        use()
+        (kernel, objects, memory) = self.held()
+        use()
+        (kernel_after, objects_after, memory_after) = self.held()
+        self.assertEqual(kernel, kernel_after)  # files and threads
+        self.assertLess(objects_after - objects, blocks)
+        self.assertLess(memory_after - memory, mib)
+
+    def test_opens_and_closes_leave_nothing(self):
+        def use():  # 20 loaders, each with 4 MiB of slots, half of them left to the collector
+            for n in range(20):
+                dl = loader(image_size=160, batch_size=BATCH, num_threads=1)
+                numpy.asarray(next(iter(dl))["id"])
+                if n % 2:
+                    dl.close()
+        self.check(use, 100, 20)
+
+    def test_batches_leave_nothing(self):
+        with loader(batch_size=2) as dl:
+            def use():  # a view of 1,500 batches
+                for _ in range(50):
+                    for b in dl:
+                        numpy.from_dlpack(b["image"]), memoryview(b["id"])
+            self.check(use, 100, 2)
+
+
 class TokenizerTest(unittest.TestCase):
     def test_rows_are_those_of_the_loader(self):
         ds = ccstream.Dataset("d")
@@ -441,6 +558,8 @@ class WriterTest(unittest.TestCase):
                     (ccstream.CorruptError, "not-utf8", lambda: w.add(s.image, ["\udcff"], key="k")),
                     (TypeError, "list of texts", lambda: w.add(s.image, "one")),
                     (ValueError, "is not within", lambda: w.add(s.image, id=-3)),
+                    (ccstream.LimitError, "metadata of 5000009 bytes: a sample has at most 4194304",
+                     lambda: w.add(s.image, metadata={"a": 5000000 * "b"})),
                     (TypeError, "JSON", lambda: w.add(s.image, metadata={"a": b""}))):
                 with self.assertRaisesRegex(error, text):
                     call()
@@ -513,6 +632,44 @@ class LossTest(unittest.TestCase):
                             (ccstream.CorruptError, lambda: loss.step(similarity * numpy.nan, [1, 2, 3])),
                             (ccstream.MismatchError, lambda: ccstream.Loss("sogclr", 50, id_space=60).load("loss.safetensors"))):
             with self.assertRaises(error):
+                call()
+
+
+    def test_cyclip_is_that_of_float64(self):
+        rng = numpy.random.default_rng(0)
+        s = rng.uniform(-1, 1, (5, 5))
+        own = [(x + x.T) / 2 for x in rng.uniform(-1, 1, (2, 5, 5))]
+        s, *own = (x.astype(numpy.float32).astype(numpy.float64) for x in (s, *own))
+
+        def value(s, xx, tt, tau=0.2, cyclic=(0.25, 0.5)):  # Goel et al., NeurIPS 2022
+            def info_nce(z):
+                return (numpy.log(numpy.exp(z).sum(1)) - z.diagonal()).mean()
+            return ((info_nce(s / tau) + info_nce(s.T / tau)) / 2 + cyclic[0] / 5 * ((xx - tt)**2).sum()
+                    + cyclic[1] / 5 * ((s - s.T)**2).sum())
+
+        def slopes(which, h=1e-6):
+            out = numpy.empty((5, 5))
+            for at in numpy.ndindex(5, 5):
+                up, down = ([x.copy() for x in (s, *own)] for _ in range(2))
+                up[which][at] += h
+                down[which][at] -= h
+                out[at] = (value(*up) - value(*down)) / (2 * h)
+            return out
+
+        loss = ccstream.Loss("cyclip", 9, tau=0.2, temperature="constant", cyclic_self=0.25, cyclic_cross=0.5)
+        out = loss.step(s, range(5), image_similarity=own[0], text_similarity=own[1])
+        self.assertAlmostEqual(out.value, value(s, *own), places=5)
+        for which, got in enumerate((out.gradient, out.image_gradient, out.text_gradient)):
+            self.assertEqual(got.dtype, numpy.float32)
+            numpy.testing.assert_allclose(got, slopes(which), rtol=1e-5, atol=1e-6)
+        clip = ccstream.Loss("clip", 9)
+        self.assertIsNone(clip.step(s, range(5)).image_gradient)
+        for text, call in (
+                ("requires similarities of images", lambda: loss.step(s, range(5))),
+                ("go together", lambda: loss.step(s, range(5), image_similarity=s)),
+                ("shape of similarity", lambda: loss.step(s, range(5), image_similarity=s, text_similarity=s[:4])),
+                ("reads no similarities of images", lambda: clip.step(s, range(5), image_similarity=s, text_similarity=s))):
+            with self.assertRaisesRegex(ccstream.UsageError, text):
                 call()
 
 

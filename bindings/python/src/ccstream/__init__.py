@@ -21,7 +21,6 @@ from ._ccstream import (
     MismatchError,
     NotFoundError,
     OutOfMemoryError,
-    StoppedError,
     StorageError,
     TimeoutError,
     UnsupportedError,
@@ -40,6 +39,6 @@ __version__ = version()
 __all__ = [
     "Array", "Batch", "ClosedError", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
     "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
-    "State", "StoppedError", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
+    "State", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
     "VersionError", "Writer", "configure_remote", "version",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,8 +47,8 @@ class DataLoader:
     (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise.
     augment: "paper", "crop", "simclr", "eval-crop" or "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: bytes of a model; None: the dataset's.
-    num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch;
-    UnsupportedError if it has no CUDA. timeout: seconds to wait for a batch, then TimeoutError.
+    num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
+    (UnsupportedError without torch); where torch finds no CUDA, a warning and memory as usual. timeout: seconds to wait for a batch, then TimeoutError.
     Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
     on any number of threads and ranks.
 
@@ -187,5 +188,6 @@ def _allocate_pinned():
     except ImportError:
         raise _ccstream.UnsupportedError("pin_memory needs torch, which is not installed") from None
     if not torch.cuda.is_available():
-        raise _ccstream.UnsupportedError("pin_memory needs CUDA, which torch does not find: leave it out")
+        warnings.warn("pin_memory: torch finds no CUDA, so batches are in ordinary memory", stacklevel=3)
+        return None
     return lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
