@@ -26,13 +26,27 @@ esac
 SCRIPT
 chmod +x few/ccstream-train
 export PATH="$PWD/few:$BIN:$PATH"
-for page in tutorial index coming-from runs pages formats troubleshooting python losses; do
+fetching=
+if command -v python3 >/dev/null; then fetching=fetching; fi # its commands start a server
+for page in tutorial $fetching index coming-from runs pages formats troubleshooting python losses; do
     bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
     sed -i 's/--epochs 31/--epochs 7/' "$page.sh"
     command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
+    sed -i "1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$page.sh"
     bash -eux "$page.sh" >log.txt 2>&1 || fail "$page.md: $(tail -n 5 log.txt)"
 done
+if [ "$fetching" ]; then # all 24 rows in the end; one is excluded in the second dataset
+    expect 0 "$BIN/ccdump" info --json fetched
+    has out.txt '"samples":24'
+    expect 0 "$BIN/ccdump" info --json hashed
+    has out.txt '"samples":23'
+fi
 [ -s found.html ] && [ -s why.html ] && [ -s report.html ] && [ -s stats.html ] && [ -s samples.html ] && [ -s popularity.html ] || fail "a page of the tutorial is missing"
+
+# Reasons of the page about lists are those of the ledger and of rejects.jsonl.
+sed -n '/^| reason/,/^$/p' "$docs/fetching.md" | cut -d '|' -f 2 | grep -o '`[a-z_-]*`' | tr -d '`' | while IFS= read -r reason; do
+    cat "$SRC/pack/FETCH.md" "$SRC/pack/SOURCES.md" | grep -qF "\`$reason\`" || fail "fetching.md: no reason $reason"
+done
 
 # A message of the table is in a source, as a string or in parts of one.
 find "$SRC"/{train,loader,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
