@@ -78,7 +78,7 @@ static enum status show_caption(struct view *v, const struct json_value *query, 
     struct shard_text text;
     TRY(read_sample(v, query, &f, &content, &text, err));
     html_raw(v->html, "<h3>&ldquo;");
-    html_text(v->html, text.data, text.size_bytes);
+    html_excerpt(v->html, text, REPORT_CAPTION_CHARACTERS);
     html_raw(v->html, "&rdquo;</h3>\n<div class=\"grid\">\n");
     put_figure(v, "own", &f, &content, text);
     html_raw(v->html, "its own: ");
@@ -106,7 +106,7 @@ static enum status show_picture(struct view *v, const struct json_value *query, 
     html_raw(v->html, "<div class=\"row\"><div>");
     html_image(v->html, content.image, f.image_bytes, text);
     html_raw(v->html, "</div><div>its own: &ldquo;");
-    html_text(v->html, text.data, text.size_bytes);
+    html_excerpt(v->html, text, REPORT_CAPTION_CHARACTERS);
     html_raw(v->html, "&rdquo; ");
     put_rank(v, query);
     html_raw(v->html, "<ol>\n");
@@ -116,7 +116,7 @@ static enum status show_picture(struct view *v, const struct json_value *query, 
         TRY(read_sample(v, one, &f, &content, &text, err));
         html_markup(v->html, "<li class=\"%s\">", right ? "right" : "wrong");
         put_mark(v->html, right, one);
-        html_text(v->html, text.data, text.size_bytes);
+        html_excerpt(v->html, text, REPORT_CAPTION_CHARACTERS);
         html_raw(v->html, "</li>\n");
     }
     html_raw(v->html, "</ol></div></div>\n");

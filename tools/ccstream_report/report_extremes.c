@@ -23,7 +23,8 @@ struct pick {
 struct numbers {
     void *values;
     struct checkpoint_column column;
-    const uint64_t *visits; /* (column.ids) */
+    const uint64_t *visits; /* (visits_count) */
+    uint64_t visits_count;
 };
 
 struct view {
@@ -67,7 +68,8 @@ static size_t choose(struct pick out[CHOSEN], const struct numbers *n, double si
     size_t count = 0;
     for (uint64_t i = 0; i < n->column.ids; i++) {
         double value;
-        if (n->visits[i] == 0 || !sample_state_entry(n->values, n->column.kind, i, &value) ||
+        if (i >= n->visits_count || n->visits[i] == 0 ||
+            !sample_state_entry(n->values, n->column.kind, i, &value) ||
             (count == CHOSEN && sign * value <= sign * out[CHOSEN - 1].value)) {
             continue;
         }
@@ -111,7 +113,7 @@ static bool show_pick(struct view *v, const struct pick *pick) {
     html_image(v->html, content.image, f.image_bytes, caption);
     html_markup(v->html, "<figcaption><span class=\"number\">%.4g, id %" PRIu64 "</span><br>",
                 pick->value, id);
-    html_text(v->html, caption.data, caption.size_bytes);
+    html_excerpt(v->html, caption, REPORT_CAPTION_CHARACTERS);
     html_raw(v->html, "</figcaption></figure>\n");
     return true;
 }
@@ -141,13 +143,13 @@ static bool is_constant(const struct numbers *n) {
     return choose(high, n, 1.0) == 0 || choose(low, n, -1.0) == 0 || high[0].value == low[0].value;
 }
 
-/* zeta of one side where it has changed, else u, else nothing. */
+/* Both ends of one column, unless the file has none or all are equal. */
 static enum status show_column(struct view *v,
-                               const uint64_t *visits,
+                               const struct numbers *seen,
                                const char *name,
                                bool *shown,
                                struct error *err) {
-    struct numbers n = {.visits = visits};
+    struct numbers n = *seen;
     enum status s = read_column(&n.values, &n.column, v->checkpoint, name, err);
     if (s == STATUS_OK && !is_constant(&n)) {
         *shown = true;
@@ -158,7 +160,8 @@ static enum status show_column(struct view *v,
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-static enum status show_all(struct view *v, const uint64_t *visits, struct error *err) {
+/* seen: the visits alone. */
+static enum status show_all(struct view *v, const struct numbers *seen, struct error *err) {
     static const char *const names[2][2] = {{"text.zeta", "image.zeta"},
                                             {"text.log_u", "image.log_u"}};
     bool shown = false;
@@ -168,8 +171,11 @@ static enum status show_all(struct view *v, const uint64_t *visits, struct error
                       "sample than its own: the greater, the harder the sample.</p>\n");
     for (int i = 0; i < 2 && !shown; i++) {
         for (int side = 0; side < 2; side++) {
-            TRY(show_column(v, visits, names[i][side], &shown, err));
+            TRY(show_column(v, seen, names[i][side], &shown, err));
         }
+    }
+    if (!shown) {
+        html_note(v->html, "All of them have the same numbers so far.", "");
     }
     return STATUS_OK;
 }
@@ -188,8 +194,8 @@ static enum status open_and_show(struct view *v, const struct run_log *r, struct
         TRY(ccdump_input_open(&v->inputs[i], v->data->items[i].directory, err));
     }
     enum status s = read_column(&visits, &column, v->checkpoint, "visits", err);
-    if (s == STATUS_OK) {
-        s = show_all(v, visits, err);
+    if (s == STATUS_OK && column.kind == SAMPLE_STATE_COUNT) {
+        s = show_all(v, &(struct numbers){.visits = visits, .visits_count = column.ids}, err);
     }
     free(visits);
     return s == STATUS_END ? STATUS_OK : s;

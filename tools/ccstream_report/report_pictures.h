@@ -11,6 +11,8 @@
 #include "tools/ccstream_report/run_log.h"
 #include "tools/cli/html.h"
 
+enum { REPORT_CAPTION_CHARACTERS = 240 }; /* that are shown of a longer one */
+
 /* Nothing where the run was not evaluated on captions. */
 void report_examples(struct html_page *page, const struct run_log *r);
 

@@ -102,8 +102,10 @@ void report_draw_summary(struct page *p) {
         report_put_number(t.cells[i][8], median(&r->series[RUN_PAIRS_PER_S]), 0);
         report_put_number(t.cells[i][9], run_log_last(&r->series[RUN_PEAK_RSS]) / (1 << 30), 2);
         /* To the second; the dates of a log end with milliseconds and Z. */
-        (void)snprintf(t.cells[i][10], REPORT_CELL_BYTES, "%.10s %.8s UTC", r->last_time,
-                       strlen(r->last_time) > 11 ? r->last_time + 11 : "");
+        if (strlen(r->last_time) > 11) {
+            (void)snprintf(t.cells[i][10], REPORT_CELL_BYTES, "%.10s %.8s UTC", r->last_time,
+                           r->last_time + 11);
+        }
     }
     report_put_table(p, &t);
     for (size_t i = 0; i < p->run_count; i++) {
