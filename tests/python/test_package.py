@@ -5,6 +5,7 @@ import ast
 import ctypes
 import gc
 import importlib.util
+import inspect
 import json
 import os
 import pickle
@@ -693,6 +694,20 @@ class StubTest(unittest.TestCase):
                 continue
             special = {"__new__", "__buffer__", "__len__", "__dlpack__", "__dlpack_device__"}
             self.assertEqual(members - special, {n for n in dir(getattr(_ccstream, name)) if not n.startswith("__")})
+
+    def test_the_stub_has_the_signatures_of_methods(self):
+        with open(os.path.join(os.path.dirname(_ccstream.__file__), "_ccstream.pyi")) as file:
+            classes = [node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)]
+        checked = 0
+        for node in classes:
+            for method in (n for n in node.body if isinstance(n, ast.FunctionDef)):
+                runtime = getattr(getattr(_ccstream, node.name), method.name, None)
+                if getattr(runtime, "__text_signature__", None) and method.name not in ("__new__", "__len__"):
+                    args = method.args
+                    want = [a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+                    self.assertEqual(list(inspect.signature(runtime).parameters), want, f"{node.name}.{method.name}")
+                    checked += 1
+        self.assertGreater(checked, 20)
 
     def test_everything_public_is_there_and_described(self):
         for name in ccstream.__all__:

@@ -276,10 +276,10 @@ static PyObject *array_dlpack_device(PyObject *self, PyObject *unused) {
 
 static PyMethodDef array_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
-     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+     "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A DLPack capsule over the batch's memory, which stays valid as long as its consumer."},
     {"__dlpack_device__", array_dlpack_device, METH_NOARGS,
-     "__dlpack_device__()\n--\n\n(1, 0): host memory."},
+     "__dlpack_device__($self, /)\n--\n\n(1, 0): host memory."},
     {0},
 };
 

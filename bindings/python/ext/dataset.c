@@ -229,13 +229,14 @@ static PyObject *dataset_captions(PyObject *self, PyObject *position) {
 }
 
 static PyMethodDef dataset_methods[] = {
-    {"close", dataset_close, METH_NOARGS, "close()\n--\n\n"},
-    {"info", dataset_info, METH_NOARGS, "info()\n--\n\n"},
-    {"class_name", dataset_class_name, METH_O, "class_name(label, /)\n--\n\n"},
-    {"find", dataset_find, METH_O, "find(id, /)\n--\n\nThe position of an id."},
-    {"fill_ids", dataset_fill_ids, METH_O, "fill_ids(array, /)\n--\n\nThe first ids, in order."},
-    {"get", dataset_get, METH_O, "get(position, /)\n--\n\n"},
-    {"captions", dataset_captions, METH_O, "captions(position, /)\n--\n\n"},
+    {"close", dataset_close, METH_NOARGS, "close($self, /)\n--\n\n"},
+    {"info", dataset_info, METH_NOARGS, "info($self, /)\n--\n\n"},
+    {"class_name", dataset_class_name, METH_O, "class_name($self, label, /)\n--\n\n"},
+    {"find", dataset_find, METH_O, "find($self, id, /)\n--\n\nThe position of an id."},
+    {"fill_ids", dataset_fill_ids, METH_O,
+     "fill_ids($self, array, /)\n--\n\nThe first ids, in order."},
+    {"get", dataset_get, METH_O, "get($self, position, /)\n--\n\n"},
+    {"captions", dataset_captions, METH_O, "captions($self, position, /)\n--\n\n"},
     {0},
 };
 

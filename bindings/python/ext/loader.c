@@ -412,12 +412,12 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused) {
 }
 
 static PyMethodDef loader_methods[] = {
-    {"close", loader_close, METH_NOARGS, "close()\n--\n\n"},
-    {"next", loader_next, METH_O, "next(timeout, /)\n--\n\n(arrays, epoch, step, replaced)"},
-    {"get_state", loader_get_state, METH_NOARGS, "get_state()\n--\n\n"},
+    {"close", loader_close, METH_NOARGS, "close($self, /)\n--\n\n"},
+    {"next", loader_next, METH_O, "next($self, timeout, /)\n--\n\n(arrays, epoch, step, replaced)"},
+    {"get_state", loader_get_state, METH_NOARGS, "get_state($self, /)\n--\n\n"},
     {"seek", loader_seek, METH_VARARGS, NULL},
-    {"info", loader_info, METH_NOARGS, "info()\n--\n\n"},
-    {"stats", loader_stats, METH_NOARGS, "stats()\n--\n\n"},
+    {"info", loader_info, METH_NOARGS, "info($self, /)\n--\n\n"},
+    {"stats", loader_stats, METH_NOARGS, "stats($self, /)\n--\n\n"},
     {0},
 };
 

@@ -274,10 +274,10 @@ static PyObject *loss_load(PyObject *self, PyObject *args) {
 
 static PyMethodDef loss_methods[] = {
     {"step", loss_step, METH_VARARGS, NULL},
-    {"columns", loss_columns, METH_NOARGS, "columns()\n--\n\n"},
+    {"columns", loss_columns, METH_NOARGS, "columns($self, /)\n--\n\n"},
     {"read", loss_read, METH_VARARGS, NULL},
     {"write", loss_write, METH_VARARGS, NULL},
-    {"scalars", loss_scalars, METH_NOARGS, "scalars()\n--\n\n"},
+    {"scalars", loss_scalars, METH_NOARGS, "scalars($self, /)\n--\n\n"},
     {"set_scalar", loss_set_scalar, METH_VARARGS, NULL},
     {"save", loss_save, METH_VARARGS, NULL},
     {"load", loss_load, METH_VARARGS, NULL},
@@ -359,8 +359,8 @@ static PyObject *state_read(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef state_methods[] = {
-    {"info", state_info, METH_NOARGS, "info()\n--\n\n"},
-    {"columns", state_columns, METH_NOARGS, "columns()\n--\n\n"},
+    {"info", state_info, METH_NOARGS, "info($self, /)\n--\n\n"},
+    {"columns", state_columns, METH_NOARGS, "columns($self, /)\n--\n\n"},
     {"read", state_read, METH_VARARGS, NULL},
     {0},
 };

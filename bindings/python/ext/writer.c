@@ -158,9 +158,9 @@ static PyObject *writer_close(PyObject *self, PyObject *unused) {
 
 static PyMethodDef writer_methods[] = {
     {"add", writer_add, METH_VARARGS, NULL},
-    {"set_classes", writer_set_classes, METH_O, "set_classes(names, /)\n--\n\n"},
-    {"finish", writer_finish, METH_NOARGS, "finish()\n--\n\n"},
-    {"close", writer_close, METH_NOARGS, "close()\n--\n\n"},
+    {"set_classes", writer_set_classes, METH_O, "set_classes($self, names, /)\n--\n\n"},
+    {"finish", writer_finish, METH_NOARGS, "finish($self, /)\n--\n\n"},
+    {"close", writer_close, METH_NOARGS, "close($self, /)\n--\n\n"},
     {0},
 };
 

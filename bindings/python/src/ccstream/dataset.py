@@ -92,7 +92,7 @@ class Dataset:
     @cached_property
     def classes(self) -> list[str]:
         """Names of the labels 0, 1, ...; empty if it has none."""
-        return [self._handle.class_name(label) for label in range(self._info["classes"])]
+        return [self._handle.class_name(label) or "" for label in range(self._info["classes"])]
 
     def close(self) -> None:
         """Gives files and memory back. Later use raises ClosedError."""

@@ -67,10 +67,10 @@ class DataLoader:
                  filter: str | None = None, captions: bool = True, clean_captions: bool = True,
                  verify_images: bool = True, max_tokens: int = 30, max_corrupt: int = 1000,
                  tokenizer: bytes | None = None):
-        if (rank is None) != (world_size is None):
-            raise _ccstream.UsageError("rank and world_size go together: give both or neither")
-        if rank is None:
+        if rank is None and world_size is None:
             rank, world_size = _find_rank()
+        if rank is None or world_size is None:
+            raise _ccstream.UsageError("rank and world_size go together: give both or neither")
         self.rank, self.world_size = rank, world_size
         self.timeout = timeout
         self._options = (_paths(dataset), batch_size, rank, world_size, image_size, augment, views, positives,

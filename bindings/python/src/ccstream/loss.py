@@ -10,11 +10,13 @@ import numpy
 
 from . import _ccstream
 
-_KINDS = (numpy.float32, numpy.uint64, numpy.uint64)
+_KINDS: tuple[type, ...] = (numpy.float32, numpy.uint64, numpy.uint64)
 
 
 class _Columns(Mapping[str, numpy.ndarray]):
     """Columns by name: float32 or uint64 (ids)."""
+
+    _handle: _ccstream.Loss | _ccstream.State
 
     def _describe(self) -> dict[str, tuple[int, int]]:
         return self._handle.columns()
@@ -22,7 +24,7 @@ class _Columns(Mapping[str, numpy.ndarray]):
     def __getitem__(self, name: str) -> numpy.ndarray:
         """A copy of a column. NotFoundError (a LookupError) if there is none."""
         kind, ids = self._describe().get(name, (0, 0))
-        out = numpy.empty(ids, _KINDS[kind])
+        out: numpy.ndarray = numpy.empty(ids, _KINDS[kind])
         self._handle.read(name, out)
         return out
 
@@ -43,6 +45,8 @@ class State(_Columns):
     have NaN, "visits" 0 for samples that no step has had; columns of ids have 2**64 - 1 for none.
     NotFoundError, CorruptError, VersionError.
     """
+
+    _handle: _ccstream.State
 
     def __init__(self, path: str | os.PathLike[str]):
         self._handle = _ccstream.State(os.fsencode(path))
@@ -76,6 +80,8 @@ class Loss(_Columns):
     One thread at a time.
     """
 
+    _handle: _ccstream.Loss
+
     def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None, max_batch: int = 4096,
                  views: bool = False, **options: float | str):
         texts = tuple(f"{key.replace('_', '-')}={value}".encode() for key, value in options.items())
@@ -93,10 +99,10 @@ class Loss(_Columns):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
         similarity = numpy.ascontiguousarray(similarity, numpy.float32)
         gradient = numpy.empty_like(similarity)
-        selves = [] if image_similarity is None else [image_similarity, text_similarity]
-        if any(numpy.shape(own) != similarity.shape for own in selves):
+        own = [x for x in (image_similarity, text_similarity) if x is not None]
+        if any(numpy.shape(x) != similarity.shape for x in own):
             raise _ccstream.UsageError("image_similarity and text_similarity must have the shape of similarity")
-        selves = numpy.array(selves, numpy.float32)
+        selves = numpy.array(own, numpy.float32)
         self_gradients = numpy.empty_like(selves)
         numbers = self._handle.step(similarity, gradient, selves, self_gradients,
                                     numpy.ascontiguousarray(ids).astype(numpy.uint64), step, epoch, lr,

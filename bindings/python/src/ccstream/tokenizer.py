@@ -40,8 +40,8 @@ class Tokenizer:
         """tokens int32 (len(texts), max_tokens), each row padded at its end, and lengths int32
         (len(texts)), the tokens before the padding. clean: the paper's cleaning of captions, as
         clean_captions of DataLoader. UsageError: max_tokens is not 2 to 4096."""
-        texts = [text.encode("utf-8", "replace") for text in texts]
+        encoded = [text.encode("utf-8", "replace") for text in texts]
         tokens = numpy.empty((len(texts), max_tokens), numpy.int32)
         lengths = numpy.empty(len(texts), numpy.int32)
-        self._handle.encode(texts, tokens, lengths, max_tokens, clean)
+        self._handle.encode(encoded, tokens, lengths, max_tokens, clean)
         return tokens, lengths

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -130,7 +130,8 @@ def _complete(name: str, given: dict) -> dict:
     tau, tau_min, tau_max, tau_lr, rho and gamma stands for the loss's own."""
     if name not in LOSSES:
         raise ValueError(f"no loss {name!r}: expected one of {', '.join(LOSSES)}")
-    loss, out = LOSSES[name], {}
+    loss = LOSSES[name]
+    out: dict[str, Any] = {}
     for key, option in _OPTIONS.items():
         learned = out.get("temperature", "constant") != "constant"
         if key not in loss.reads and not (learned and key in loss.reads_learned):
@@ -138,7 +139,7 @@ def _complete(name: str, given: dict) -> dict:
                 raise ValueError(f"loss {name} does not read {key} here")
             continue
         own = loss.own.get(key, option.default)
-        value = given.get(key)
+        value: Any = given.get(key)
         value = own if value in (None, "own") or (value == 0 and not option.zero) else value
         if option.choices:
             allowed = loss.temperatures if key == "temperature" else option.choices
@@ -290,7 +291,7 @@ class GlobalContrastiveLoss(nn.Module):
         if self.dataset_size < 2:
             raise ValueError(f"loss {name}: a dataset of fewer than two samples has no contrasts")
         id_space = self.dataset_size if id_space is None else int(id_space)
-        self.steps_per_epoch, self.epochs, self.group = steps_per_epoch, epochs, group
+        self.steps_per_epoch, self.epochs, self.group = steps_per_epoch or 0, epochs or 0, group
         self._moves_zeta = LOSSES[name].zeta and "zeta_lr" in self.options
         if self._moves_zeta or self.options["gamma_schedule"] == "cosine":
             if not steps_per_epoch or not epochs:
