@@ -246,6 +246,11 @@ static const struct cli_option rows[] = {
     {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
      .default_text = "0", .metavar = "N", .group = "Optimiser",
      .help = "of first values, order, augmentation and dropout"},
+    {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "ORDER",
+     .group = "Optimiser",
+     .help =
+         "of the samples in an epoch: global, sequential, or block:SIZE[:WINDOW]: blocks of SIZE "
+         "samples, shuffled within 16 or WINDOW of them, for remote data and slow disks"},
 
     {"ranks", 0, CLI_ENUM, FIELD(ranks), .default_text = "auto", .choices = ranks_choices,
      .metavar = "HOW", .group = "Machine",
@@ -454,6 +459,12 @@ enum status train_options_apply(struct trainer_options *t,
     t->fixed_views = o->fixed_views == 0;
     t->pair_noise = o->pair_noise;
     t->seed = o->seed;
+    struct loader_options order;
+    loader_options_default(&order);
+    TRY(loader_order_parse(&order, o->order, err));
+    t->order = order.order;
+    t->order_block_count = order.block_count;
+    t->order_block_window = order.block_window;
     t->device = o->device;
     t->state = (enum trainer_state)o->state;
     t->record_steps = o->cuda_graph == 0;
@@ -535,6 +546,7 @@ static const struct {
     {"batch", NULL, "the place in the epoch is a number of batches"},
     {"pair-noise", NULL, "the steps before met other pairs"},
     {"fixed-views", NULL, "the steps before met other views"},
+    {"order", NULL, "the place in the epoch is one in this order"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},
     {"init", NULL, "the run has weights of its own by now"},
     {"init-image", NULL, "the run has weights of its own by now"},

@@ -45,6 +45,7 @@ struct train_options {
     uint64_t warmup_steps;
     double weight_decay, beta1, beta2, adam_eps, clip_norm;
     uint64_t seed;
+    const char *order;
 
     const char *device;
     int state;

@@ -114,6 +114,9 @@ struct trainer_options {
     struct optimizer_options optimizer;
     double pair_noise; /* struct loader_options; not with TRAINER_VIEWS */
     uint64_t seed;
+    /* As in struct loader_options; not with TRAINER_BLOCKS, which has an order of its own. */
+    enum loader_order order; /* GLOBAL */
+    uint32_t order_block_count, order_block_window;
 
     const char *device;                   /* a name of device_open */
     enum trainer_state state;             /* TRAINER_STATE_AUTO */

@@ -110,6 +110,9 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     }
     if (o->task == TRAINER_BLOCKS) {
         TRY(trainer_check_blocks(o, err));
+        if (o->order != LOADER_ORDER_GLOBAL) {
+            return error_set(err, STATUS_USAGE, "--task curl has an order of its own, by class");
+        }
     }
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
@@ -269,6 +272,9 @@ void trainer_order_options(const struct trainer_options *o, struct loader_option
     out->batch_count = o->batch_count;
     out->seed = o->seed;
     out->positives = trainer_positives(o);
+    out->order = o->order;
+    out->block_count = o->order_block_count;
+    out->block_window = o->order_block_window;
     if (o->task == TRAINER_BLOCKS) {
         out->order = LOADER_ORDER_CLASSES;
         out->block_count = o->blocks.size + 1;
