@@ -195,7 +195,7 @@ static void on_done(void *cookie, const struct http_result *x) {
     }
     r->tries++;
     const bool again = x->outcome == HTTP_OK || x->outcome == HTTP_PROTOCOL ||
-                       retry_worth(x->outcome, x->response->status);
+                       x->outcome == HTTP_TOO_LARGE || retry_worth(x->outcome, x->response->status);
     /* An address that never answered is more likely wrong than busy. */
     const bool absent = (!r->object->known || remote_object_is_offline(r->object)) &&
                         (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);

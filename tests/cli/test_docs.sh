@@ -26,9 +26,16 @@ esac
 SCRIPT
 chmod +x few/ccstream-train
 export PATH="$PWD/few:$BIN:$PATH"
+served=
 fetching=
-if command -v python3 >/dev/null; then fetching=fetching; fi # its commands start a server
-for page in tutorial $fetching index coming-from runs pages formats troubleshooting python losses; do
+if command -v python3 >/dev/null; then
+    fetching=fetching # its commands start a server
+    served=remote     # its nginx is not started, so here is another server
+    coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" . --port 8642; }
+    read -r <&"${SERVER[0]}"
+    trap '[ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID"' EXIT
+fi
+for page in tutorial $fetching index coming-from runs pages formats troubleshooting python losses $served; do
     bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
     sed -i 's/--epochs 31/--epochs 7/' "$page.sh"
     command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
