@@ -301,7 +301,8 @@ class LoaderTest(unittest.TestCase):
                                (ValueError, {"seed": 2**64}), (ccstream.UsageError, {"rank": 1}),
                                (ccstream.UsageError, {"rank": 2, "world_size": 2}), (TypeError, {"batch_size": 1.5}),
                                (ccstream.Error, {"tokenizer": b"no model"}), (ValueError, {"data": []}),
-                               (ccstream.NotFoundError, {"data": "absent"}), (TypeError, {"seeds": 1})):
+                               (ccstream.NotFoundError, {"data": "absent"}), (TypeError, {"seeds": 1}),
+                               (ccstream.UsageError, {"timeout": -1})):
             with self.subTest(**options), self.assertRaises(error) as caught:
                 loader(**options)
             self.assertTrue(str(caught.exception))
@@ -325,6 +326,24 @@ class LoaderTest(unittest.TestCase):
                 "except ccstream.UnsupportedError as error:\n    print(error)\n")
         out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
         self.assertEqual(out, "pin_memory needs torch, which is not installed\n")
+
+    def test_a_batch_names_what_it_lacks(self):
+        batch = next(iter(loader(captions=False)))
+        self.assertNotIn("tokens", batch)
+        for name, text in (("tokens", "ccpack tokenizer"), ("picture", "it has image, ")):
+            with self.assertRaisesRegex(KeyError, text):
+                batch[name]
+        self.assertEqual(repr(batch["id"]), f"Array(int64, ({BATCH},))")
+        self.assertEqual(repr(loader()), f"DataLoader({SAMPLES} samples, 5 batches of {BATCH}, rank 0 of 1)")
+
+    def test_a_tokenizer_is_a_path_or_bytes(self):
+        want = numpy.array(next(iter(loader()))["tokens"])
+        with open("d/tokenizer.model", "rb") as file:
+            model = file.read()
+        for tokenizer in ("d/tokenizer.model", model):
+            self.assertTrue((numpy.asarray(next(iter(loader(tokenizer=tokenizer)))["tokens"]) == want).all())
+        with self.assertRaises(FileNotFoundError):
+            loader(tokenizer="absent")
 
     def test_a_closed_loader_says_so(self):
         dl = loader()

@@ -274,6 +274,16 @@ static PyObject *array_dlpack_device(PyObject *self, PyObject *unused) {
     return Py_BuildValue("(ii)", DL_CPU, 0);
 }
 
+static PyObject *array_repr(PyObject *self) {
+    PyObject *dtype = array_dtype(self, NULL);
+    PyObject *shape = array_shape(self, NULL);
+    PyObject *text =
+        dtype != NULL && shape != NULL ? PyUnicode_FromFormat("Array(%U, %R)", dtype, shape) : NULL;
+    Py_XDECREF(dtype);
+    Py_XDECREF(shape);
+    return text;
+}
+
 static PyMethodDef array_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
      "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
@@ -293,6 +303,7 @@ static PyType_Slot array_slots[] = {
     {Py_tp_doc, "An array of a batch. numpy.asarray(a) and torch.from_dlpack(a) are views of the "
                 "loader's memory; the last view gives it back."},
     {Py_tp_dealloc, (void *)array_dealloc},
+    {Py_tp_repr, (void *)array_repr},
     {Py_tp_methods, array_methods},
     {Py_tp_getset, array_getset},
     {Py_sq_length, (void *)array_length},

@@ -28,14 +28,19 @@ class Batch(dict[str, _ccstream.Array]):
     label       int32 (B), classes; -1: none
 
     numpy.asarray(array) and torch.from_dlpack(array) are views of the loader's memory, and may be
-    written to. The memory is used again when the batch, its arrays and all views are gone; up to
-    prefetch_factor + 1 batches may be alive.
+    written to. The memory is used again when the batch, its arrays and all views are gone. The next
+    prefetch_factor batches may be taken while a batch is alive; copy what is kept longer.
     """
 
     __slots__ = ("epoch", "step", "replaced")
     epoch: int
     step: int  # of the epoch, from 0
     replaced: int  # rows whose own sample is damaged and was replaced by another one
+
+    def __missing__(self, name: str) -> _ccstream.Array:
+        why = (": the dataset has no tokenizer, which `ccpack tokenizer` makes and tokenizer=... passes, or no captions"
+               if name in ("tokens", "length") else f": it has {', '.join(self)}")
+        raise KeyError(f"no {name!r} in this batch{why}")
 
 
 class DataLoader:
@@ -46,7 +51,7 @@ class DataLoader:
     part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
     (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise.
     augment: "paper", "crop", "simclr", "eval-crop" or "eval-squash". order: "global" with shuffle,
-    "sequential" without, or "block:SIZE:WINDOW". tokenizer: bytes of a model; None: the dataset's.
+    "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
     (UnsupportedError without torch); where torch finds no CUDA, a warning and memory as usual. timeout: seconds to wait for a batch, then TimeoutError.
     Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
@@ -66,11 +71,16 @@ class DataLoader:
                  timeout: float | None = 60.0, *, views: int = 1, positives: int = 1, order: str | None = None,
                  filter: str | None = None, captions: bool = True, clean_captions: bool = True,
                  verify_images: bool = True, max_tokens: int = 30, max_corrupt: int = 1000,
-                 tokenizer: bytes | None = None):
+                 tokenizer: str | os.PathLike[str] | bytes | None = None):
         if rank is None and world_size is None:
             rank, world_size = _find_rank()
         if rank is None or world_size is None:
             raise _ccstream.UsageError("rank and world_size go together: give both or neither")
+        if timeout is not None and not timeout >= 0:
+            raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None to wait without end")
+        if tokenizer is not None and not isinstance(tokenizer, bytes):
+            with open(tokenizer, "rb") as file:
+                tokenizer = file.read()
         self.rank, self.world_size = rank, world_size
         self.timeout = timeout
         self._options = (_paths(dataset), batch_size, rank, world_size, image_size, augment, views, positives,
@@ -85,6 +95,10 @@ class DataLoader:
     def __len__(self) -> int:
         """Batches of an epoch."""
         return self._info["steps"]
+
+    def __repr__(self) -> str:
+        return (f"DataLoader({self._info['samples']} samples, {len(self)} batches of {self._options[1]}, "
+                f"rank {self.rank} of {self.world_size})")
 
     def __iter__(self) -> Iterator[Batch]:
         if self._inside:

@@ -38,8 +38,13 @@ class NormalizeOnDevice(nn.Module):
     pixel, and no copy besides.
     """
 
+    scale: Tensor
+    offset: Tensor
+
     def __init__(self, norm="clip", dtype: torch.dtype = torch.float32):
         super().__init__()
+        if isinstance(norm, str) and norm not in NORMS:
+            raise ValueError(f"no norm {norm!r}: expected one of {', '.join(NORMS)}")
         mean, deviation = NORMS[norm] if isinstance(norm, str) else norm
         mean, deviation = (torch.tensor(x, dtype=torch.float64).view(3, 1, 1) for x in (mean, deviation))
         self.dtype = dtype
@@ -195,6 +200,14 @@ def _adam(m: Tensor, v: Tensor, gradient: Tensor, steps: Tensor) -> tuple[Tensor
 class _Side(nn.Module):
     """What one side (images, or texts) keeps: columns by sample id, and its xi."""
 
+    log_u: Tensor
+    zeta: Tensor
+    zeta_momentum: Tensor
+    xi: Tensor
+    tau: Tensor
+    tau_gradient: Tensor
+    tau_square: Tensor
+
     def __init__(self, name: str, id_space: int, options: dict):
         super().__init__()
         loss = LOSSES[name]
@@ -233,7 +246,7 @@ class _Batch(NamedTuple):
     ids: Tensor  # (B) int64, of all ranks
     first: Tensor  # (B) the first place of each id
     distinct: Tensor  # (B) whether a row is that place
-    count: Tensor  # distinct ids, float64
+    distinct_count: Tensor  # () float64
     own: Tensor  # (b) places of this rank's rows
     usable: Tensor  # at least two ids, and finite embeddings
     visits: Tensor  # (B) steps that the samples took part in, this one included
@@ -280,6 +293,14 @@ class GlobalContrastiveLoss(nn.Module):
 
     image: _Side
     text: _Side
+    visits: Tensor
+    step: Tensor
+    objective: Tensor
+    tau: Tensor
+    log_scale: Tensor
+    log_scale_m: Tensor
+    log_scale_v: Tensor
+    learned_steps: Tensor
 
     def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None,
                  steps_per_epoch: int | None = None, epochs: int | None = None,
@@ -318,7 +339,7 @@ class GlobalContrastiveLoss(nn.Module):
             image, text = image.float(), text.float()
             images, texts = self._gather(image), self._gather(text)
             batch = self._begin(images, texts, ids.to(image.device, torch.int64))
-            value, sums = 0.0, []
+            value, sums = images.new_zeros(()), []
             for side, anchors, contrasts in (("image", image, texts), ("text", text, images)):
                 similarity = anchors @ contrasts.T
                 gradient, logged = self._side_step(side, similarity.detach(), batch)
@@ -337,7 +358,7 @@ class GlobalContrastiveLoss(nn.Module):
             loss.write(name, values.cpu().numpy())
         for name in loss.scalars:
             loss.set_scalar(name, self.get_buffer(_scalar_buffer(name)).item())
-        loss.save(path, fingerprint, self.step.item())
+        loss.save(path, fingerprint, int(self.step.item()))
 
     @torch.no_grad()
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -400,11 +421,11 @@ class GlobalContrastiveLoss(nn.Module):
         loss, side = LOSSES[self.name], getattr(self, name)
         with torch.no_grad():
             a = self._anchors(side, similarity, batch, getattr(self, "text" if name == "image" else "image"))
-            log_negatives = torch.log(batch.count - 1)
+            log_negatives = torch.log(batch.distinct_count - 1)
             log_norm = a.log_u
             if loss.zeta:
                 log_norm = torch.logaddexp(a.log_u, self._own_term(name, batch) - math.log(self.dataset_size - 1))
-            share = (0.5 if loss.fastclip else 1.0) * self._world()[1] / batch.count
+            share = (0.5 if loss.fastclip else 1.0) * self._world()[1] / batch.distinct_count
             scale = share / a.tau if loss.fastclip and not loss.times_tau else share
             weight = torch.exp(a.exponent - (log_norm + log_negatives)[:, None])
             weight = torch.where(a.negative & a.counts[:, None] & batch.usable, weight, 0.0)
@@ -431,7 +452,7 @@ class GlobalContrastiveLoss(nn.Module):
         exponent = (delta - zeta) / tau
         places = torch.arange(len(batch.ids), device=delta.device)
         negative = batch.distinct[None, :] & (places[None, :] != batch.own[:, None])
-        log_g = torch.logsumexp(exponent.masked_fill(~negative, -math.inf), 1) - torch.log(batch.count - 1)
+        log_g = torch.logsumexp(exponent.masked_fill(~negative, -math.inf), 1) - torch.log(batch.distinct_count - 1)
         return _Anchors(delta, exponent, negative, batch.distinct[batch.own], tau,
                         self._running_mean(side.log_u[own_ids].double(), log_g))
 
@@ -497,9 +518,9 @@ class GlobalContrastiveLoss(nn.Module):
         log_norm = torch.logaddexp(math.log(n - 1) + a.log_u, -zeta[batch.own] / o["tau"])
         p = torch.exp(a.exponent - log_norm[:, None])
         if o["zeta_gradient"] == "paper":
-            p = p * n / batch.count
+            p = p * n / batch.distinct_count
         else:
-            p = torch.where(a.negative, p * (n - 1) / (batch.count - 1), p)
+            p = torch.where(a.negative, p * (n - 1) / (batch.distinct_count - 1), p)
         q = 1 - self._sum(torch.where(a.counts[:, None], p, 0.0).sum(0))
         z = side.zeta_momentum[batch.ids].double()
         z = torch.where(torch.isnan(z), q, (1 - o["zeta_momentum"]) * z + o["zeta_momentum"] * q)
