@@ -355,6 +355,8 @@ class NormalizeTest(unittest.TestCase):
             rows = re.findall(r'\{"(\w+)", \{([^}]*)\}, \{([^}]*)\}\}', file.read())
         numbers = lambda text: tuple(float(x.strip().rstrip("f")) for x in text.split(","))
         self.assertEqual({name: (numbers(m), numbers(d)) for name, m, d in rows}, cct.NORMS)
+        with self.assertRaisesRegex(ValueError, "expected one of clip"):
+            cct.NormalizeOnDevice("none of them")
 
 
 if __name__ == "__main__":
