@@ -58,8 +58,9 @@ has err.txt "read local files"
 # A shard that is replaced ends the run with its name.
 "$BIN/ccbench" loader "$url" --no-limit --size 32 --batch 16 --epochs 100 --consumer-ms 20 >out.txt 2>err.txt &
 pid=$!
-sleep 0.5
-touch www/pairs/shard-000002.tar.zst
+while sleep 0.5 && kill -0 $pid 2>/dev/null; do # however late it opens the dataset
+    touch www/pairs/shard-000002.tar.zst
+done
 code=0
 wait $pid || code=$?
 [ "$code" = 65 ] || fail "exit code $code after a shard was replaced"

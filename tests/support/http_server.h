@@ -21,8 +21,9 @@ struct http_server *http_server_start(http_server_answer answer, void *cookie);
 void http_server_stop(struct http_server *s); /* ends all connections */
 
 uint16_t http_server_port(const struct http_server *s);
-uint32_t http_server_connections(struct http_server *s);  /* accepted so far */
 uint32_t http_server_most_at_once(struct http_server *s); /* requests that ran at the same time */
+/* Connections accepted so far: all that were made before one with an answer, and that one. */
+uint32_t http_server_connections(struct http_server *s);
 
 /* Sends all of a printf-style text. */
 void http_server_say(int socket, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
