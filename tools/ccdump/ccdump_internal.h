@@ -16,6 +16,7 @@ int ccdump_ls(int argc, char **argv);
 int ccdump_show(int argc, char **argv);
 int ccdump_find(int argc, char **argv);
 int ccdump_stats(int argc, char **argv);
+int ccdump_duplicates(int argc, char **argv);
 int ccdump_verify(int argc, char **argv);
 int ccdump_repair(int argc, char **argv);
 int ccdump_cat(int argc, char **argv);
@@ -91,6 +92,9 @@ enum status ccdump_write_sample(struct json_writer *w,
                                 const struct ccdump_facts *f,
                                 const struct ccdump_content *content,
                                 struct error *err);
+
+/* A hash as 16 hexadecimal digits. Returns whether it is one. */
+bool ccdump_parse_hash(const char *text, uint64_t *out);
 
 /* Readable JSON, a member per line; text that is not JSON is only wrapped. The cursor stands at
  * `indent`; ends with a line feed. columns 0: not wrapped. */

@@ -175,7 +175,7 @@ fail:
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-static bool parse_hash(const char *text, uint64_t *out) {
+bool ccdump_parse_hash(const char *text, uint64_t *out) {
     *out = 0;
     if (strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16) {
         return false;
@@ -188,7 +188,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct conditions c = {.options = o, .by_hash = o->hash != NULL};
     struct ccdump_input *in = NULL;
     uint64_t found = 0;
-    if (c.by_hash && !parse_hash(o->hash, &c.hash)) {
+    if (c.by_hash && !ccdump_parse_hash(o->hash, &c.hash)) {
         return error_set(err, STATUS_USAGE, "--hash requires 16 hexadecimal digits, not '%s'",
                          o->hash);
     }

@@ -28,7 +28,8 @@ static const struct cli_option rows[] = {
      .metavar = "N", .help = "quality of the JPEGs that --resize makes"},
     {"phash", 0, CLI_FLAG, SHAPE(phash),
      .help = "store a perceptual hash of every picture in its metadata, as 'phash': 64 bits, which "
-             "differ in few where pictures look alike (the DCT hash of ImageHash)"},
+             "differ in few where pictures look alike (the DCT hash of ImageHash); see ccdump "
+             "duplicates"},
     {"container", 0, CLI_ENUM, SHAPE(container), .choices = container_names,
      .default_text = "tar.zst", .metavar = "KIND",
      .help = "shards as zstd frames, or as plain tars for tools that cannot read zstd",
