@@ -521,7 +521,8 @@ class LeakTest(unittest.TestCase):
         (kernel_after, objects_after, memory_after) = self.held()
         self.assertEqual(kernel, kernel_after)  # files and threads
         self.assertLess(objects_after - objects, blocks)
-        self.assertLess(memory_after - memory, mib)
+        if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # which keeps what was freed
+            self.assertLess(memory_after - memory, mib)
 
     def test_opens_and_closes_leave_nothing(self):
         def use():  # 20 loaders, each with 4 MiB of slots, half of them left to the collector
