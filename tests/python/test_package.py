@@ -287,6 +287,18 @@ class LoaderTest(unittest.TestCase):
                 [os.environ.pop(name) for name in names]
         self.assertEqual((loader().rank, loader().world_size), (0, 1))
 
+    @unittest.skipIf(importlib.util.find_spec("torch") is None, "torch is not installed")
+    def test_ranks_of_torch_come_before_those_of_the_launcher(self):
+        import torch.distributed as dist
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        os.environ.update(RANK="2", WORLD_SIZE="3")
+        try:
+            dl = loader()
+            self.assertEqual((dl.rank, dl.world_size, len(next(iter(dl))["id"])), (0, 1, BATCH))
+        finally:
+            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+            dist.destroy_process_group()
+
     def test_damaged_samples_are_replaced_and_counted(self):
         dl = loader("damaged", batch_size=10)
         self.assertEqual(sum(b.replaced for b in dl), 1)
