@@ -53,7 +53,8 @@ class DataLoader:
     augment: "paper", "crop", "simclr", "eval-crop" or "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
-    (UnsupportedError without torch); where torch finds no CUDA, a warning and memory as usual. timeout: seconds to wait for a batch, then TimeoutError.
+    (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory.
+    timeout: seconds to wait for a batch, then TimeoutError; None waits without end.
     Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
     on any number of threads and ranks.
 
