@@ -21,6 +21,15 @@ enum file_fault {
     FILE_FAULT_READ, /* as ERROR, for calls that only read; nth counts those */
 };
 
+/* From one failing call to the next in a test that lets all fail in turn. The thread sanitizer
+ * watches locks and memory that threads share, which neighbouring calls use alike; other builds
+ * skip none. */
+#ifdef __SANITIZE_THREAD__
+enum { FILE_FAULT_STEP = 7 };
+#else
+enum { FILE_FAULT_STEP = 1 };
+#endif
+
 /* Wraps `inner` (borrowed). `fault` hits mutating call number `nth`, from 0: open for writing,
  * write, sync, rename, remove, make_directory, sync_directory, link, hard_link, truncate. With
  * FILE_FAULT_READ it hits call number `nth` of the others: open for reading, pread, size, exists,

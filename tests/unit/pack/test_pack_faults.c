@@ -142,7 +142,7 @@ static void run_all_faults(bool over_old) {
     uint64_t calls = run_with_fault(over_old, UINT64_MAX, FILE_FAULT_ERROR);
     assert_true(calls > 30);
     for (size_t k = 0; k < sizeof(faults) / sizeof(faults[0]); k++) {
-        for (uint64_t nth = 0; nth < calls; nth++) {
+        for (uint64_t nth = 0; nth < calls; nth += FILE_FAULT_STEP) {
             run_with_fault(over_old, nth, faults[k]);
         }
     }

@@ -432,7 +432,7 @@ static void write_with_all_faults(bool append) {
     const uint64_t calls = write_with_fault(append, UINT64_MAX, FILE_FAULT_ERROR);
     assert_true(calls > 30);
     for (size_t k = 0; k < sizeof(faults) / sizeof(faults[0]); k++) {
-        for (uint64_t nth = 0; nth < calls; nth++) {
+        for (uint64_t nth = 0; nth < calls; nth += FILE_FAULT_STEP) {
             write_with_fault(append, nth, faults[k]);
         }
     }
