@@ -66,18 +66,35 @@ done <messages.txt
 # Options in the columns that are ours.
 {
     grep '^| `' "$docs/coming-from.md" | cut -d '|' -f 3
-    cat "$docs/losses.md"
+    cat "$docs"/losses.md "$docs"/losses/*.md
 } | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u >options.txt
 while IFS= read -r option; do
     has "$SRC/tools/OPTIONS.md" "$option"
 done <options.txt
 
-for page in "$docs"/*.md; do
+# Defaults in the tables of losses are those of --help: an option's own, or that of the loss that has the page.
+tr -s ' \n' ' ' <"$SRC/tools/OPTIONS.md" >flat.txt
+sed -n 's/^| \(`--[^|]*\) | \([^|]*\) |.*/\1 | \2/p' "$docs"/losses/*.md | while IFS= read -r row; do
+    values=${row#*| }
+    for option in $(echo "${row%|*}" | grep -oE -- '--[a-z0-9-]+'); do
+        value=${values%%,*}
+        values=${values#*, }
+        grep -qE -- "$option $value[,;. ]|$option [A-Z]+ [^[]*(0: $value, or|\[[^]]*default $value\])" flat.txt ||
+            fail "docs/losses: $option has no default $value"
+    done
+done
+
+for loss in $("$BIN/ccstream-train" --help | sed -n '/^Losses:/,/^$/s/^  \([a-z][a-z0-9-]*\) .*/\1/p'); do
+    cat "$docs"/losses/*.md | grep -q -- "$loss" || fail "docs/losses: no page has $loss"
+done
+
+for page in "$docs"/*.md "$docs"/losses/*.md; do
+    folder=$(dirname "$page")
     grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//' | while IFS= read -r link; do
         file=${link%%#*}
-        [ -e "$docs/${file:-$(basename "$page")}" ] || fail "$(basename "$page"): no $file"
+        [ -e "$folder/${file:-$(basename "$page")}" ] || fail "$(basename "$page"): no $file"
         case $link in
-        *'#'*) sed -n 's/^## //p' "$docs/${file:-$(basename "$page")}" | tr ' ' - | grep -qx -- "${link#*#}" || fail "$(basename "$page"): no heading $link" ;;
+        *'#'*) sed -n 's/^## //p' "$folder/${file:-$(basename "$page")}" | tr ' ' - | grep -qx -- "${link#*#}" || fail "$(basename "$page"): no heading $link" ;;
         esac
     done
 done
