@@ -37,7 +37,7 @@ if command -v python3 >/dev/null; then
 fi
 for page in tutorial $fetching index coming-from runs pages formats troubleshooting python losses $served; do
     bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
-    sed -i 's/--epochs 31/--epochs 7/' "$page.sh"
+    sed -i 's/--epochs 31/--epochs 7/; s/--epochs 32/--epochs 8/' "$page.sh"
     command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
     sed -i "1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$page.sh"
     bash -eux "$page.sh" >log.txt 2>&1 || fail "$page.md: $(tail -n 5 log.txt)"

@@ -90,6 +90,9 @@ static const struct cli_option rows[] = {
      .help = "a JSON summary on stdout at the end"},
     {"report", 0, CLI_FLAG, FIELD(report), .group = "Run",
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
+    {"tensorboard", 0, CLI_STRING, FIELD(tensorboard), .metavar = "DIR", .group = "Run",
+     .help = "also write event files of TensorBoard to this folder: the numbers and histograms of "
+             "RUN/metrics.jsonl"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .group = "Run",
      .help = "no progress, only warnings and errors"},
 
@@ -329,7 +332,7 @@ static const char *const changeable[] = {
     "ranks",       "rank-timeout",
     "endpoint",    "instance-metadata",
     "cache",       "cache-size",
-    "report",
+    "report",      "tensorboard",
 };
 
 static const struct cli_program fixed = {
@@ -465,6 +468,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->order = order.order;
     t->order_block_count = order.block_count;
     t->order_block_window = order.block_window;
+    t->tensorboard = o->tensorboard;
     t->device = o->device;
     t->state = (enum trainer_state)o->state;
     t->record_steps = o->cuda_graph == 0;
@@ -640,9 +644,9 @@ enum status train_options_keep(struct train_options *kept,
     kept->steps = 0;
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
     kept->rank_timeout_seconds = 60;
-    const char **const single[] = {&kept->val,        &kept->zeroshot,    &kept->init,
-                                   &kept->init_image, &kept->init_text,   &kept->tokenizer,
-                                   &kept->plan_cache, &kept->remote.cache};
+    const char **const single[] = {&kept->val,         &kept->zeroshot,   &kept->init,
+                                   &kept->init_image,  &kept->init_text,  &kept->tokenizer,
+                                   &kept->tensorboard, &kept->plan_cache, &kept->remote.cache};
     for (size_t i = 0; i < CLI_COUNT(single); i++) {
         TRY(make_absolute(single[i], paths, err));
     }

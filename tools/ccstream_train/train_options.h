@@ -58,7 +58,7 @@ struct train_options {
     bool dry_run, json, report, quiet;
     int cuda_graph; /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;
-    const char *plan_cache;
+    const char *plan_cache, *tensorboard;
     struct remote_choice remote;
 };
 

@@ -14,6 +14,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
+#include "train/run/events.h"
 
 enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 17 };
 
@@ -23,6 +24,7 @@ static const char *const evaluation_names[METRICS_EVALUATIONS] =
 
 struct metrics {
     FILE *file;
+    struct events *events;         /* NULL: none */
     const char *id;                /* of the run; NULL: none */
     bool has[METRICS_EVALUATIONS]; /* of the step it was opened for */
     struct json_writer line;
@@ -80,6 +82,7 @@ truncate_after(const char *path, uint64_t step, bool has[METRICS_EVALUATIONS], s
 enum status metrics_open(struct metrics **out,
                          const char *run,
                          const char *id,
+                         const char *events,
                          uint64_t step,
                          struct error *err) {
     REQUIRE(out != NULL && run != NULL);
@@ -97,6 +100,9 @@ enum status metrics_open(struct metrics **out,
     if (m->file == NULL) {
         s = error_set_errno(err, "cannot open %s", m->path);
         goto fail;
+    }
+    if (events != NULL) {
+        TRY_OR_FAIL(s, events_open(&m->events, events, step, err));
     }
     *out = m;
     return STATUS_OK;
@@ -134,7 +140,9 @@ static enum status write_line(struct metrics *m, struct error *err) {
         fflush(m->file) != 0) {
         return error_set_errno(err, "cannot write %s", m->path);
     }
-    return STATUS_OK;
+    return m->events == NULL
+               ? STATUS_OK
+               : events_line(m->events, (const char *)w->out.data, w->out.size_bytes, err);
 }
 
 static struct json_writer *begin_line(struct metrics *m, uint64_t step) {
@@ -321,6 +329,7 @@ void metrics_close(struct metrics *m) {
     if (m->file != NULL) {
         (void)fclose(m->file);
     }
+    events_close(m->events);
     json_writer_fini(&m->line);
     free(m);
 }

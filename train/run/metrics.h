@@ -62,10 +62,12 @@ struct step_report {
 };
 
 /* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) is borrowed
- * until close. Returns OK, IO, NOMEM or LIMIT. */
+ * until close. `events`: a folder for an event file of TensorBoard with the same numbers
+ * (events.h); NULL: none. Returns OK, IO, NOMEM or LIMIT. */
 enum status metrics_open(struct metrics **out,
                          const char *run,
                          const char *id,
+                         const char *events,
                          uint64_t step,
                          struct error *err);
 

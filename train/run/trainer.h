@@ -55,10 +55,11 @@ struct trainer_options {
     /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
     const struct loader_source *sources;
     uint32_t source_count;
-    const char *val;      /* dataset for retrieval after epochs; NULL: none */
-    const char *zeroshot; /* dataset with labels for zero-shot classification, likewise */
-    const char *run;      /* directory, must exist; resumes from RUN/last if it exists */
-    const char *run_id;   /* in every line of metrics.jsonl; NULL: none */
+    const char *val;         /* dataset for retrieval after epochs; NULL: none */
+    const char *zeroshot;    /* dataset with labels for zero-shot classification, likewise */
+    const char *run;         /* directory, must exist; resumes from RUN/last if it exists */
+    const char *run_id;      /* in every line of metrics.jsonl; NULL: none */
+    const char *tensorboard; /* folder for an event file with the same numbers; NULL: none */
 
     /* (remap_count) the datasets that RUN/last (or `init`, with init_state) was trained on, in its
      * order, if this run has others: samples are found by the hashes of their images; NULL and 0 */

@@ -1,0 +1,25 @@
+#!/bin/bash
+# --tensorboard: event files have the numbers and histograms of metrics.jsonl, also of a run that was resumed from an
+# earlier step; a folder that cannot be made is an error.
+. "$SRC/tests/support/expect.sh"
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+
+"$TESTBIN/make_scenes" train 64 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer -q data --vocab-size 100
+expect 0 "$BIN/ccstream-train" -q --data data --val data --out run --tensorboard board/a --image-tower resnet10t --text-tower tiny \
+    --image-size 8 --stem small --max-tokens 12 --batch 16 --epochs 2 --zeta-freeze-epochs 1 --threads 1 --checkpoint-every 5 \
+    --keep 2 --seed 2
+expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a run/metrics.jsonl
+interrupted run 5 parts # as if killed after the checkpoint of step 5
+sleep 1 # names begin with the second
+expect 0 "$BIN/ccstream-train" -q --resume parts
+[ "$(ls board/a | wc -l)" = 2 ] || fail "files: $(ls board/a)"
+expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a parts/metrics.jsonl
+read -r events values <out.txt
+[ "$events" -ge 12 ] && [ "$values" -ge 150 ] || fail "$events events, $values values"
+echo x >file
+code=0
+"$BIN/ccstream-train" -q --data data --out other --tensorboard file/board --batch 16 2>err.txt || code=$?
+[ $code != 0 ] || fail "a folder in a file was accepted"
+has err.txt "file/board"
