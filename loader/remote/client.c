@@ -172,8 +172,10 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
                      place, r->retried_count + 1, r->retried_count == 0 ? "" : "s", why);
 }
 
-static bool is_complete(const struct remote_read *r) {
-    return is_whole(r) ? r->total_bytes == HTTP_UNKNOWN || r->got_bytes == r->total_bytes
+/* Also of an answer that ended badly after its last byte. */
+static bool is_complete(const struct remote_read *r, enum http_outcome outcome) {
+    return is_whole(r) ? (r->total_bytes == HTTP_UNKNOWN && outcome == HTTP_OK) ||
+                             (r->got_bytes > 0 && r->got_bytes == r->total_bytes)
                        : r->got_bytes == r->size_bytes;
 }
 
@@ -185,7 +187,7 @@ static void on_done(void *cookie, const struct http_result *x) {
         finish(r, r->stopped, &r->why);
         return;
     }
-    if (x->outcome == HTTP_OK && is_complete(r)) {
+    if (is_complete(r, x->outcome)) {
         finish(r, STATUS_OK, NULL);
         return;
     }
