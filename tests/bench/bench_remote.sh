@@ -5,7 +5,7 @@
 # warm, and what limits a cold one: `curl --parallel` of the same pieces of 8 MiB, as pairs per second. Of ROUNDS (3)
 # the median; batches of all are compared by their digest. Wants an idle machine, and twice the size of DIR in TMPDIR.
 # BIN names the folder of ccbench; MORE further options of the loader.
-set -eu
+set -eu -o pipefail
 dir=$(cd "$1" && pwd)
 rounds=${2:-3}
 bin=$(cd "${BIN:-build/release/bin}" && pwd)
@@ -16,6 +16,7 @@ trap 'kill "$(cat "$work/nginx.pid")"; rm -rf "$work"' EXIT
 mkdir "$work/root"
 ln -s "$dir" "$work/root/data"
 cat >"$work/nginx.conf" <<CONF
+$([ "$(id -u)" != 0 ] || echo "user root;")
 pid $work/nginx.pid; error_log $work/error.log; worker_processes 1;
 events {}
 http {
@@ -32,10 +33,10 @@ for shard in "$dir"/shard-*.tar*; do
     case $shard in *.cci) continue ;; esac
     size=$(stat -c %s "$shard")
     for ((at = 0; at < size; at += 8388608)); do
-        printf 'url = "%s/%s"\nrange = "%d-%d"\noutput = "%s/pieces/%s-%d"\nnext\n' "$url" "$(basename "$shard")" $at \
+        printf 'next\nurl = "%s/%s"\nrange = "%d-%d"\noutput = "%s/pieces/%s-%d"\n' "$url" "$(basename "$shard")" $at \
             $((at + 8388607)) "$work" "$(basename "$shard")" $at
     done
-done >"$work/pieces.txt"
+done | sed 1d >"$work/pieces.txt"
 
 loader() { # loader NAME DATA OPTION...
     name=$1
