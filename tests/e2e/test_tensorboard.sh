@@ -18,6 +18,23 @@ expect 0 "$BIN/ccstream-train" -q --resume parts
 expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a parts/metrics.jsonl
 read -r events values <out.txt
 [ "$events" -ge 12 ] && [ "$values" -ge 150 ] || fail "$events events, $values values"
+
+# The follower for Weights & Biases sends every step once, also of a run that was cut while it followed.
+cp -r parts followed
+head -n 8 parts/metrics.jsonl >followed/metrics.jsonl
+python3 "$SRC/tools/wandb-follow" followed --dry-run >sent.txt 2>err.txt &
+pid=$!
+until [ -s sent.txt ]; do sleep 0.05; done
+head -n 4 parts/metrics.jsonl >followed/metrics.jsonl
+sleep 3
+cp parts/metrics.jsonl followed/metrics.jsonl
+until [ "$(wc -l <sent.txt)" -ge 7 ]; do sleep 0.05; done
+kill $pid
+wait $pid || fail "$(cat err.txt)"
+[ "$(sed 's/{"step": \([0-9]*\),.*/\1/' sent.txt | paste -s -d ' ')" = "1 2 3 4 5 6 7 8" ] || fail "sent: $(cat sent.txt)"
+has sent.txt '"retrieval/mean_r1":'
+has sent.txt '"state/image.log_u/histogram": {"low":'
+
 echo x >file
 code=0
 "$BIN/ccstream-train" -q --data data --out other --tensorboard file/board --batch 16 2>err.txt || code=$?
