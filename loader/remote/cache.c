@@ -212,7 +212,8 @@ static void make_room(struct cache *c, uint64_t more_bytes) {
     struct pieces p = {0};
     scan(c, &p);
     const uint64_t slack = c->max_bytes / SLACK_SHARE;
-    if (p.total_bytes + more_bytes > c->max_bytes && flock(c->folder, LOCK_EX | LOCK_NB) == 0) {
+    if (p.count > 0 && p.total_bytes + more_bytes > c->max_bytes &&
+        flock(c->folder, LOCK_EX | LOCK_NB) == 0) {
         qsort(p.items, p.count, sizeof *p.items, by_use);
         for (size_t i = 0; i < p.count && p.total_bytes + more_bytes + slack > c->max_bytes; i++) {
             if (unlinkat(c->folder, p.items[i].name, 0) == 0 || errno == ENOENT) {
