@@ -109,7 +109,8 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     assert_int_equal(expected, 9);
     free(text);
     struct metrics *m = NULL;
-    assert_status(metrics_open(&m, test_temp_path("nowhere"), NULL, NULL, 0, &err), STATUS_NOTFOUND, err);
+    assert_status(metrics_open(&m, test_temp_path("nowhere"), NULL, NULL, 0, &err), STATUS_NOTFOUND,
+                  err);
 }
 
 /* ,"time":"2026-11-22T18:41:56.123Z","run":"00000000000000ff"} */
