@@ -15,7 +15,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/hash.h"
-#include "net/http.h"
+#include "loader/remote/remote_internal.h"
 
 enum {
     KEY_DIGITS = 32,
@@ -82,22 +82,7 @@ bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
            load_u64(trailer + 24) == hash64(trailer, 24);
 }
 
-/* --- whole reads and writes --- */
-
-static bool read_at(int fd, void *out, size_t size_bytes, uint64_t offset) {
-    size_t got = 0;
-    while (got < size_bytes) {
-        const ssize_t n = pread(fd, (char *)out + got, size_bytes - got, (off_t)(offset + got));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        got += (size_t)n;
-    }
-    return true;
-}
+/* --- whole writes --- */
 
 static bool write_all(int fd, const void *bytes, uint64_t size_bytes) {
     uint64_t put = 0;
@@ -293,7 +278,7 @@ static bool has_hash(int fd, uint64_t size_bytes, uint64_t expected) {
     for (uint64_t at = 0; same && at < size_bytes; at += HASH_STEP_BYTES) {
         const uint64_t left = size_bytes - at;
         const size_t step = left < HASH_STEP_BYTES ? (size_t)left : HASH_STEP_BYTES;
-        same = read_at(fd, room, step, at);
+        same = remote_read_fd(fd, room, step, at);
         hasher_update(h, room, step);
     }
     same = same && hasher_value(h) == expected;
@@ -306,7 +291,7 @@ static bool is_intact(int fd, const struct stat *st, uint64_t size_bytes, bool v
     uint8_t trailer[CACHE_TRAILER_BYTES];
     uint64_t hash;
     return S_ISREG(st->st_mode) && (uint64_t)st->st_size == size_bytes + CACHE_TRAILER_BYTES &&
-           read_at(fd, trailer, sizeof trailer, size_bytes) &&
+           remote_read_fd(fd, trailer, sizeof trailer, size_bytes) &&
            cache_trailer_parse(trailer, size_bytes, &hash) &&
            (!verify || has_hash(fd, size_bytes, hash));
 }

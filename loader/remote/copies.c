@@ -76,6 +76,7 @@ bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset) {
             continue;
         }
         if (n <= 0) {
+            errno = n == 0 ? EIO : errno;
             return false;
         }
         got += (uint64_t)n;

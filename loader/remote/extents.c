@@ -1,6 +1,5 @@
 #include "loader/remote/extents_internal.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,23 +339,6 @@ void extents_wait(struct extents *x, uint64_t seen, int64_t timeout_ms) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static enum status
-read_fd(const struct extent *e, void *out, size_t size_bytes, uint64_t offset, struct error *err) {
-    size_t got = 0;
-    while (got < size_bytes) {
-        const ssize_t n =
-            pread(e->fd, (uint8_t *)out + got, size_bytes - got, (off_t)(offset + got));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return error_set_errno(err, "%.300s: cannot read it from the cache", e->object->path);
-        }
-        got += (size_t)n;
-    }
-    return STATUS_OK;
-}
-
 enum status extent_read(struct extents *x,
                         struct extent *e,
                         void *out,
@@ -386,7 +368,9 @@ enum status extent_read(struct extents *x,
     const uint64_t left = e->size_bytes - at;
     size_bytes = size_bytes < left ? size_bytes : (size_t)left;
     if (e->fd >= 0) {
-        TRY(read_fd(e, out, size_bytes, at, err));
+        if (!remote_read_fd(e->fd, out, size_bytes, at)) {
+            return error_set_errno(err, "%.300s: cannot read it from the cache", e->object->path);
+        }
     } else {
         memcpy(out, e->bytes + at, size_bytes);
     }

@@ -139,7 +139,7 @@ enum status copies_read(uint64_t offset, void *out, size_t size_bytes, struct er
 int copies_descriptor(void);
 void copies_close(void);
 
-/* pread of all the bytes; false: errno says why, or the file is shorter. */
+/* pread of all the bytes; false: errno says why, EIO where the file is shorter. */
 bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset);
 
 const struct file_system *remote_files(void);
