@@ -26,15 +26,16 @@
  * Threading : a handle is used by one thread at a time, distinct handles by different threads at
  *             once, unless a type or function allows more. No function prints, exits, or installs
  *             signal handlers.
- * Fork      : the child may use all but loaders, their batches, writers and remote datasets, which
- *             stay with the parent: in the child, functions that can fail return FORKED, others do
- * nothing. Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and
- * options that are passed in are copied; results are borrowed as stated. Growth    : structs begin
- * with struct_size. The caller sets it, or the _init function where there is one, to the size of
- * the struct. Later versions append fields, never change one, and accept the structs of earlier
- * versions; of structs that they fill, only the fields that the caller has. Structs without it
- * never change, nor do numbers. Texts     : UTF-8. Paths and names end with a NUL; other texts have
- * a size.
+ * Fork      : the child may use all but loaders, their batches and writers, which stay with the
+ *             parent: in the child, functions that can fail return FORKED, others do nothing. A
+ *             child reads remote datasets over connections of its own.
+ * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
+ *             are passed in are copied; results are borrowed as stated.
+ * Growth    : structs begin with struct_size. The caller sets it, or the _init function where there
+ *             is one, to the size of the struct. Later versions append fields, never change one,
+ *             and accept the structs of earlier versions; of structs that they fill, only the
+ *             fields that the caller has. Structs without it never change, nor do numbers.
+ * Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
  */
 #ifndef CCSTREAM_H
 #define CCSTREAM_H
@@ -99,8 +100,8 @@ struct ccs_text {
 /* Every path of a dataset may be a location: https://HOST/PATH, s3://BUCKET/PREFIX,
  * hf://datasets/OWNER/NAME. libcurl (7.85 or newer) is loaded when the first one is opened; S3 keys
  * are those of the environment and the files of the AWS tools. Images are checked against their
- * hashes, a shard that is replaced is an error, and requests that may succeed later are repeated. A
- * child after a fork cannot read what is remote. */
+ * hashes, a shard that is replaced is an error, and requests that may succeed later are
+ * repeated. */
 struct ccs_remote_options {
     uint64_t struct_size;
     const char

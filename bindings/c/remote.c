@@ -2,6 +2,7 @@
  * Remote datasets: options of the process, and the start with the first of them.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "bindings/c/border_internal.h"
@@ -9,7 +10,7 @@
 #include "loader/remote/remote.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool started; /* guarded by it */
+static atomic_bool started; /* set under it */
 
 static enum status start(const struct ccs_remote_options *from, struct error *err) {
     struct remote_options opt;
@@ -47,7 +48,7 @@ int32_t ccs_remote_configure(const struct ccs_remote_options *opt, struct ccs_er
 enum status border_open_remote(const char *path, struct error *err) {
     static const struct ccs_remote_options none = {.struct_size = sizeof none};
     enum status s = STATUS_OK;
-    if (path_is_remote(path)) {
+    if (path_is_remote(path) && !started) { /* then no lock that a fork could leave taken */
         pthread_mutex_lock(&lock);
         s = started ? STATUS_OK : start(&none, err);
         pthread_mutex_unlock(&lock);

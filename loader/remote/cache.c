@@ -35,7 +35,7 @@ struct cache {
     uint64_t max_bytes;
     const struct log_sink *log;
     char *path;
-    int folder; /* DIR/ccstream-cache-1; its flock is for who removes */
+    int folder; /* DIR/ccstream-cache-1 */
     pthread_mutex_t lock;
     uint64_t used_bytes;    /* at the last scan, and what this process wrote since */
     uint64_t written_bytes; /* since the last scan */
@@ -192,20 +192,31 @@ static int by_use(const void *a, const void *b) {
                                 : strcmp(x->name, y->name);
 }
 
+/* Removes what was not used for longest, unless another process is removing. */
+static void evict(struct cache *c, struct pieces *p, uint64_t more_bytes) {
+    /* Opened for this: a descriptor that a child of fork has too would lock for both. */
+    const int fd = openat(c->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const uint64_t slack = c->max_bytes / SLACK_SHARE;
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        qsort(p->items, p->count, sizeof *p->items, by_use);
+        for (size_t i = 0; i < p->count && p->total_bytes + more_bytes + slack > c->max_bytes;
+             i++) {
+            if (unlinkat(c->folder, p->items[i].name, 0) == 0 || errno == ENOENT) {
+                p->total_bytes -= p->items[i].size_bytes;
+            }
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* Requires the lock. Counts what is there, and makes room for more_bytes. */
 static void make_room(struct cache *c, uint64_t more_bytes) {
     struct pieces p = {0};
     scan(c, &p);
-    const uint64_t slack = c->max_bytes / SLACK_SHARE;
-    if (p.count > 0 && p.total_bytes + more_bytes > c->max_bytes &&
-        flock(c->folder, LOCK_EX | LOCK_NB) == 0) {
-        qsort(p.items, p.count, sizeof *p.items, by_use);
-        for (size_t i = 0; i < p.count && p.total_bytes + more_bytes + slack > c->max_bytes; i++) {
-            if (unlinkat(c->folder, p.items[i].name, 0) == 0 || errno == ENOENT) {
-                p.total_bytes -= p.items[i].size_bytes;
-            }
-        }
-        (void)flock(c->folder, LOCK_UN);
+    if (p.count > 0 && p.total_bytes + more_bytes > c->max_bytes) {
+        evict(c, &p, more_bytes);
     }
     c->used_bytes = p.total_bytes;
     c->written_bytes = 0;
@@ -258,6 +269,12 @@ enum status cache_open(struct cache **out,
     make_room(c, 0);
     *out = c;
     return STATUS_OK;
+}
+
+void cache_after_fork(struct cache *c) {
+    if (c != NULL) {
+        pthread_mutex_init(&c->lock, NULL); /* a thread of the parent may have held it */
+    }
 }
 
 void cache_close(struct cache *c) {

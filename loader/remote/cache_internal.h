@@ -3,10 +3,10 @@
  * machine.
  *
  *   DIR/ccstream-cache-1/KK/KEY-NUMBER   the piece, then a trailer of CACHE_TRAILER_BYTES
- *                        KEY             32 hexadecimal digits: of URL (without query), ETag and
- * size of the file KK              the first two of them NUMBER          of the extent; `whole` for
- * a file that was read at open DIR/ccstream-cache-1/heads/KEY       what is known of a file without
- * asking: a few lines of text
+ *     KEY      32 hexadecimal digits: of URL (without query), ETag and size of the file
+ *     KK       the first two of them
+ *     NUMBER   of the extent; `whole` for a file that was read at open
+ *   DIR/ccstream-cache-1/heads/KEY       what is known of a file without asking: lines of text
  *
  *   trailer  0  8 bytes  "ccsXTNT1"
  *            8  u64      bytes of the piece before it
@@ -53,7 +53,8 @@ enum status cache_open(struct cache **out,
                        uint64_t max_bytes,
                        const struct log_sink *log,
                        struct error *err);
-void cache_close(struct cache *c); /* accepts NULL */
+void cache_after_fork(struct cache *c); /* in the child; accepts NULL */
+void cache_close(struct cache *c);      /* accepts NULL */
 
 /* Opens a piece of size_bytes for reading: *fd is the caller's to close. With `verify` its hash is
  * compared. Returns OK, NOTFOUND (also for a piece that was damaged, which is removed) or IO. */

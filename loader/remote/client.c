@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "formats/base/hash.h"
@@ -139,7 +140,7 @@ static bool on_body(void *cookie, const void *bytes, size_t size_bytes) {
 
 static void retry_later(struct remote_read *r, int64_t retry_after_ms) {
     const uint64_t seed = hash64(r->object->path, strlen(r->object->path)) ^ r->offset ^
-                          (uint64_t)(uintptr_t)r->client;
+                          (uint64_t)(uintptr_t)r->client ^ (uint64_t)getpid();
     const int64_t ms = retry_delay_ms(r->tries, RETRY_BASE_MS, RETRY_MAX_MS, retry_after_ms, seed);
     r->retry_ns = clock_now_ns() + ms * 1000000;
     r->next = r->client->waiting;

@@ -1,7 +1,7 @@
 /*
  * copies: remote files that were read whole, one after the other, at whole pages, in one temporary
  * file without a name: thousands of indexes need one descriptor, and nothing is left when the
- * process is killed.
+ * process is killed. A child of fork appends to a file of its own, and reads the parent's.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static struct {
     uint64_t size_bytes;
 } copies = {.fd = -1};
 
-enum status copies_reserve(uint64_t *offset, uint64_t size_bytes, struct error *err) {
+enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct error *err) {
     if (copies.fd < 0) {
         const char *folder = getenv("TMPDIR");
         char path[PATH_MAX_BYTES];
@@ -26,15 +26,19 @@ enum status copies_reserve(uint64_t *offset, uint64_t size_bytes, struct error *
         }
     }
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    *offset = copies.size_bytes;
+    *out = (struct copy){.fd = copies.fd, .offset = copies.size_bytes};
     copies.size_bytes += (size_bytes + page - 1) / page * page;
     return STATUS_OK;
 }
 
-enum status copies_write(uint64_t offset, const void *bytes, size_t size_bytes, struct error *err) {
+enum status copy_write(const struct copy *c,
+                       uint64_t offset,
+                       const void *bytes,
+                       size_t size_bytes,
+                       struct error *err) {
     const char *at = bytes;
     while (size_bytes > 0) {
-        const ssize_t n = pwrite(copies.fd, at, size_bytes, (off_t)offset);
+        const ssize_t n = pwrite(c->fd, at, size_bytes, (off_t)(c->offset + offset));
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -49,22 +53,23 @@ enum status copies_write(uint64_t offset, const void *bytes, size_t size_bytes, 
     return STATUS_OK;
 }
 
-enum status copies_read(uint64_t offset, void *out, size_t size_bytes, struct error *err) {
-    return remote_read_fd(copies.fd, out, size_bytes, offset)
+enum status
+copy_read(const struct copy *c, uint64_t offset, void *out, size_t size_bytes, struct error *err) {
+    return remote_read_fd(c->fd, out, size_bytes, c->offset + offset)
                ? STATUS_OK
                : error_set_errno(err, "cannot read a copy of a remote file");
 }
 
-int copies_descriptor(void) {
-    return copies.fd;
+void copies_after_fork(void) {
+    copies.fd = -1;
+    copies.size_bytes = 0;
 }
 
 void copies_close(void) {
     if (copies.fd >= 0) {
         close(copies.fd);
     }
-    copies.fd = -1;
-    copies.size_bytes = 0;
+    copies_after_fork();
 }
 
 bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset) {

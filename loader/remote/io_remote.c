@@ -70,13 +70,13 @@ static enum status remote_create(struct read_engine **out, uint32_t depth, struc
         e->pending[i].next_free = e->free;
         e->free = &e->pending[i];
     }
-    e->extents = remote_extents();
-    if (e->extents == NULL) {
-        enum status s = remote_client_create(&e->client, CONNECTIONS, err);
-        if (s < STATUS_OK) {
-            remote_destroy(e, 0);
-            return s;
-        }
+    enum status s = remote_extents(&e->extents, err);
+    if (s == STATUS_OK && e->extents == NULL) {
+        s = remote_client_create(&e->client, CONNECTIONS, err);
+    }
+    if (s < STATUS_OK) {
+        remote_destroy(e, 0);
+        return s;
     }
     *out = e;
     return STATUS_OK;

@@ -44,8 +44,7 @@ struct remote_folder {
 static struct {
     struct remote_options options;
     char *endpoint, *user_agent;
-    bool started;
-    pid_t process;       /* that started it */
+    bool started, survives_fork;
     struct cache *cache; /* NULL: none */
 
     pthread_mutex_t opening; /* one file or dataset is opened at a time; guards the next two */
@@ -55,7 +54,7 @@ static struct {
     pthread_mutex_t lock; /* guards the rest, and the guarded fields of objects */
     struct remote_object *buckets[BUCKETS];
     struct remote_object *dropped;
-    struct extents *extents; /* made when the first file is opened */
+    struct extents *extents; /* made when the first piece is needed */
 } table = {.opening = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static enum status nomem(struct error *err) {
@@ -66,11 +65,19 @@ const struct remote_options *remote_options(void) {
     return &table.options;
 }
 
-struct extents *remote_extents(void) {
+bool remote_has_cache(void) {
+    return table.cache != NULL;
+}
+
+enum status remote_extents(struct extents **out, struct error *err) {
+    enum status s = STATUS_OK;
     pthread_mutex_lock(&table.lock);
-    struct extents *x = table.extents;
+    if (table.cache != NULL && table.extents == NULL) {
+        s = extents_create(&table.extents, table.cache, err);
+    }
+    *out = table.extents;
     pthread_mutex_unlock(&table.lock);
-    return x;
+    return s;
 }
 
 static bool is_manifest(const char *path) {
@@ -145,6 +152,7 @@ static enum status object_of(struct remote_object **out, const char *path, struc
         return nomem(err);
     }
     o->folder = folder;
+    o->copy.fd = -1;
     pthread_mutex_lock(&table.lock);
     struct remote_object **bucket = bucket_of(path);
     o->next = *bucket;
@@ -224,8 +232,8 @@ static void remember_copy(const struct remote_object *o) {
     if (table.cache == NULL || o->size_bytes == 0) {
         return;
     }
-    void *at = mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_SHARED, copies_descriptor(),
-                    (off_t)o->local_offset);
+    void *at =
+        mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_SHARED, o->copy.fd, (off_t)o->copy.offset);
     if (at != MAP_FAILED) {
         cache_put(table.cache, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE, at,
                   o->size_bytes);
@@ -240,19 +248,18 @@ static bool recall_copy(struct remote_object *o) {
                   o->size_bytes, true, NULL) != STATUS_OK) {
         return false;
     }
-    uint64_t offset = 0;
+    struct copy copy;
     void *at = mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     const bool copied = at != MAP_FAILED &&
-                        copies_reserve(&offset, o->size_bytes, NULL) == STATUS_OK &&
-                        copies_write(offset, at, (size_t)o->size_bytes, NULL) == STATUS_OK;
+                        copies_reserve(&copy, o->size_bytes, NULL) == STATUS_OK &&
+                        copy_write(&copy, 0, at, (size_t)o->size_bytes, NULL) == STATUS_OK;
     if (at != MAP_FAILED) {
         (void)munmap(at, (size_t)o->size_bytes);
     }
     close(fd);
     if (copied) {
         pthread_mutex_lock(&table.lock);
-        o->local = true;
-        o->local_offset = offset;
+        o->copy = copy;
         pthread_mutex_unlock(&table.lock);
     }
     return copied;
@@ -274,7 +281,7 @@ void remote_object_replaced(const struct remote_object *o) {
 struct fetch {
     struct remote_read read;
     bool whole;
-    uint64_t copy_offset; /* of a whole one, once its size is known; UINT64_MAX before */
+    struct copy copy; /* of a whole one, once its size is known */
     uint64_t taken_bytes;
     enum status status;
     struct error why;
@@ -291,11 +298,10 @@ static bool take_copy(void *cookie, const void *bytes, size_t size_bytes, struct
                         f->read.object->path);
         return false;
     }
-    if (f->copy_offset == UINT64_MAX &&
-        copies_reserve(&f->copy_offset, total_bytes, err) != STATUS_OK) {
+    if (f->copy.fd < 0 && copies_reserve(&f->copy, total_bytes, err) != STATUS_OK) {
         return false;
     }
-    if (copies_write(f->copy_offset + f->taken_bytes, bytes, size_bytes, err) != STATUS_OK) {
+    if (copy_write(&f->copy, f->taken_bytes, bytes, size_bytes, err) != STATUS_OK) {
         return false;
     }
     f->taken_bytes += size_bytes;
@@ -311,8 +317,7 @@ static void learn(struct fetch *f) {
         o->known = true;
     }
     if (f->whole) {
-        o->local = true;
-        o->local_offset = f->copy_offset;
+        o->copy = f->copy;
     }
     pthread_mutex_unlock(&table.lock);
     if (is_manifest(o->path)) {
@@ -345,7 +350,7 @@ static void fetch_done(void *cookie, enum status s, const struct error *err) {
 }
 
 static void fetch_init(struct fetch *f, struct remote_object *o, bool whole) {
-    *f = (struct fetch){.whole = whole, .copy_offset = UINT64_MAX};
+    *f = (struct fetch){.whole = whole, .copy.fd = -1};
     f->read.object = o;
     f->read.size_bytes = whole ? HTTP_UNKNOWN : 1;
     f->read.cookie = f;
@@ -423,8 +428,9 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
 /* Whether the manifest that was read before is still the one at the server. */
 static enum status check_current(struct remote_object *o, bool *current, struct error *err) {
     struct error why = {0};
-    *current = o->local && o->folder->offline;
-    if (*current || !o->local || o->etag[0] == '\0') {
+    const bool local = o->copy.fd >= 0;
+    *current = local && o->folder->offline;
+    if (*current || !local || o->etag[0] == '\0') {
         return STATUS_OK;
     }
     const enum status s = fetch_one(o, false, &why);
@@ -500,60 +506,70 @@ static enum status open_file(struct remote_object **out, const char *path, struc
                     : error_set(err, STATUS_NOTFOUND, "%.300s: there is no such file", path);
 }
 
-/* The thread that fetches pieces starts with the first file. */
-static enum status start_extents(struct error *err) {
-    struct extents *x = NULL;
-    if (table.cache == NULL || remote_extents() != NULL) {
-        return STATUS_OK;
-    }
-    TRY(extents_create(&x, table.cache, err));
-    pthread_mutex_lock(&table.lock);
-    table.extents = x;
-    pthread_mutex_unlock(&table.lock);
-    return STATUS_OK;
-}
-
-enum status remote_check_process(struct error *err) {
-    return table.process == getpid()
-               ? STATUS_OK
-               : error_set(
-                     err, STATUS_FORKED,
-                     "remote files are read by process %ld, whose connections this child does "
-                     "not have: fork before the first of them is opened",
-                     (long)table.process);
-}
-
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err) {
     *out = NULL;
-    TRY(remote_check_process(err));
     pthread_mutex_lock(&table.opening);
-    enum status s = start_extents(err);
-    if (s == STATUS_OK) {
-        s = is_manifest(path) ? open_manifest(out, path, err) : open_file(out, path, err);
-    }
+    const enum status s =
+        is_manifest(path) ? open_manifest(out, path, err) : open_file(out, path, err);
     pthread_mutex_unlock(&table.opening);
     return s;
 }
 
-enum status
-remote_object_map(struct remote_object *o, int *fd, uint64_t *offset, struct error *err) {
+enum status remote_object_map(struct remote_object *o, struct copy *out, struct error *err) {
     enum status s = STATUS_OK;
     pthread_mutex_lock(&table.opening);
-    if (!o->local && !recall_copy(o)) {
+    if (o->copy.fd < 0 && !recall_copy(o)) {
         s = fetch_one(o, true, err);
     }
-    *fd = copies_descriptor();
-    *offset = o->local_offset;
+    *out = o->copy;
     pthread_mutex_unlock(&table.opening);
     return s;
 }
 
-bool remote_object_copy(const struct remote_object *o, uint64_t *offset) {
+struct copy remote_object_copy(const struct remote_object *o) {
     pthread_mutex_lock(&table.lock);
-    const bool local = o->local;
-    *offset = o->local_offset;
+    const struct copy copy = o->copy;
     pthread_mutex_unlock(&table.lock);
-    return local;
+    return copy;
+}
+
+/* --- fork --- */
+
+/* What these locks guard is whole in the child: a fork waits for a dataset that is being opened. */
+static void before_fork(void) {
+    pthread_mutex_lock(&table.opening);
+    for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
+        pthread_mutex_lock(&f->lock);
+    }
+    pthread_mutex_lock(&table.lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&table.lock);
+    for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
+        pthread_mutex_unlock(&f->lock);
+    }
+    pthread_mutex_unlock(&table.opening);
+}
+
+/* The parent's clients are left as they are: to free them would end TLS connections that the parent
+ * goes on to use. */
+static void after_fork_in_child(void) {
+    table.client = NULL;
+    table.extents = NULL;
+    remote_pread_after_fork();
+    copies_after_fork();
+    cache_after_fork(table.cache);
+    after_fork();
+}
+
+/* Once in the life of the process: what is registered stays. */
+static enum status survive_fork(struct error *err) {
+    if (!table.survives_fork && pthread_atfork(before_fork, after_fork, after_fork_in_child) != 0) {
+        return nomem(err);
+    }
+    table.survives_fork = true;
+    return STATUS_OK;
 }
 
 /* --- life --- */
@@ -572,10 +588,10 @@ enum status remote_start(const struct remote_options *opt, struct error *err) {
         return error_set(err, STATUS_USAGE, "a cache has at least %" PRIu64 " MiB",
                          REMOTE_CACHE_MIN_BYTES >> 20);
     }
+    TRY(survive_fork(err));
     if (opt->cache != NULL) {
         TRY(cache_open(&table.cache, opt->cache, opt->cache_bytes, opt->log, err));
     }
-    table.process = getpid();
     table.options = *opt;
     table.options.cache = NULL; /* the caller's */
     table.user_agent = strdup(opt->user_agent);

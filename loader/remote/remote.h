@@ -7,8 +7,9 @@
  * beside each shard, and the size and ETag of each shard; indexes are mapped from a temporary file.
  *
  * Threading : remote_start and remote_stop belong to the program: before other threads use datasets
- *             and after. The files themselves may be used by any thread, not by a child after fork:
- *             there they return FORKED.
+ *             and after. The files themselves may be used by any thread.
+ * Fork      : a child may use what the parent opened, over connections of its own. Loaders are
+ *             their process's, as all loaders.
  * Untrusted : every byte that a server sends: indexes and images are checked as those of local
  *             datasets are, and names of local files never come from there.
  * Replaced  : the ETag and size that a shard had at open go with every read. Another one is an

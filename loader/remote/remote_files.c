@@ -129,7 +129,11 @@ remote_lock_directory(void *context, struct file **lock, const char *path, struc
 
 static enum status remote_descriptor(struct file *f, int *fd, uint64_t *offset, struct error *err) {
     REQUIRE(f != NULL && fd != NULL && offset != NULL);
-    return remote_object_map(f->object, fd, offset, err);
+    struct copy copy;
+    TRY(remote_object_map(f->object, &copy, err));
+    *fd = copy.fd;
+    *offset = copy.offset;
+    return STATUS_OK;
 }
 
 #define READING                                                                                    \

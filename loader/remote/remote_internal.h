@@ -11,6 +11,8 @@
  *        '---> client.c: reads with retries, over one struct http
  *
  * Threading : a client has one owner; everything else is internally synchronised.
+ * Fork      : a child has the table of objects and their copies. Clients and the thread of the
+ *             extents stay with the parent; the child makes its own when it first needs them.
  */
 #ifndef LOADER_REMOTE_REMOTE_INTERNAL_H
 #define LOADER_REMOTE_REMOTE_INTERNAL_H
@@ -29,6 +31,12 @@ enum { HEAD_ETAG_BYTES = 256, REMOTE_PIECE_BYTES = 8 << 20 };
 /* A folder of files; never freed before remote_stop. */
 struct remote_folder; /* opaque */
 
+/* The bytes of a file that was read whole, in a temporary file. */
+struct copy {
+    int fd; /* -1: there is none */
+    uint64_t offset;
+};
+
 /* A file at a server. */
 struct remote_object {
     char *path; /* as the user and the manifest name it: s3://bucket/d/shard-000000.ccs */
@@ -40,16 +48,15 @@ struct remote_object {
     /* Guarded by the lock of the table. */
     bool known;   /* size and ETag were read */
     bool missing; /* the server has no such file */
-    bool local;   /* there is a copy at local_offset of the temporary file */
-    uint64_t local_offset;
+    struct copy copy;
     struct remote_object *next;
 };
 
 const struct remote_options *remote_options(void);
-/* OK, or FORKED in a child of the process that called remote_start. */
-enum status remote_check_process(struct error *err);
-/* NULL: there is no cache. */
-struct extents *remote_extents(void);
+bool remote_has_cache(void);
+/* The pieces of this process; the first call starts their thread. NULL: there is no cache. Returns
+ * OK, NOMEM or UNSUPPORTED (no libcurl). */
+enum status remote_extents(struct extents **out, struct error *err);
 
 /* --- client --- */
 
@@ -106,8 +113,8 @@ enum status remote_object_start(const struct remote_object *o,
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err);
 /* The object if it was opened already, else NULL. */
 struct remote_object *remote_object_find(const char *path);
-/* Whether there is a copy of it, and where. */
-bool remote_object_copy(const struct remote_object *o, uint64_t *offset);
+/* Its copy, if there is one. */
+struct copy remote_object_copy(const struct remote_object *o);
 /* Whether its dataset was opened without the server. */
 bool remote_object_is_offline(const struct remote_object *o);
 /* The server has another version: what the cache knows of it is forgotten. Any thread. */
@@ -126,17 +133,23 @@ void remote_object_doubt(struct remote_object *o, uint64_t offset, uint64_t size
 bool remote_object_plan(struct remote_object *o, uint64_t offset);
 /* How many pieces may be fetched before they are needed, at most max_count; 0 without a cache. */
 uint32_t remote_plan_limit(uint32_t max_count);
+void remote_pread_after_fork(void); /* in the child */
 void remote_pread_stop(void);
-/* The local copy, after fetching it. */
-enum status
-remote_object_map(struct remote_object *o, int *fd, uint64_t *offset, struct error *err);
+/* The copy, which is made where there is none. */
+enum status remote_object_map(struct remote_object *o, struct copy *out, struct error *err);
 
 /* --- copies (copies.c); one owner at a time reserves and writes --- */
 
-enum status copies_reserve(uint64_t *offset, uint64_t size_bytes, struct error *err);
-enum status copies_write(uint64_t offset, const void *bytes, size_t size_bytes, struct error *err);
-enum status copies_read(uint64_t offset, void *out, size_t size_bytes, struct error *err);
-int copies_descriptor(void);
+enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct error *err);
+/* Offsets are those within the copy. */
+enum status copy_write(const struct copy *c,
+                       uint64_t offset,
+                       const void *bytes,
+                       size_t size_bytes,
+                       struct error *err);
+enum status
+copy_read(const struct copy *c, uint64_t offset, void *out, size_t size_bytes, struct error *err);
+void copies_after_fork(void); /* in the child */
 void copies_close(void);
 
 /* pread of all the bytes; false: errno says why, EIO where the file is shorter. */

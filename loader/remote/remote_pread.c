@@ -126,38 +126,46 @@ enum status remote_object_pread(struct remote_object *o,
                                 size_t size_bytes,
                                 uint64_t offset,
                                 struct error *err) {
-    uint64_t copy_offset;
+    const struct copy copy = remote_object_copy(o);
+    struct extents *x = NULL;
     *got = 0;
-    TRY(remote_check_process(err));
     if (offset >= o->size_bytes || size_bytes == 0) {
         return STATUS_OK;
     }
     if (size_bytes > o->size_bytes - offset) {
         size_bytes = (size_t)(o->size_bytes - offset);
     }
-    TRY(remote_object_copy(o, &copy_offset)
-            ? copies_read(copy_offset + offset, out, size_bytes, err)
-        : remote_extents() != NULL ? read_pieces(remote_extents(), o, out, size_bytes, offset, err)
-                                   : request(o, out, size_bytes, offset, err));
+    if (copy.fd < 0) {
+        TRY(remote_extents(&x, err));
+    }
+    TRY(copy.fd >= 0 ? copy_read(&copy, offset, out, size_bytes, err)
+        : x != NULL  ? read_pieces(x, o, out, size_bytes, offset, err)
+                     : request(o, out, size_bytes, offset, err));
     *got = size_bytes;
     return STATUS_OK;
 }
 
 void remote_object_doubt(struct remote_object *o, uint64_t offset, uint64_t size_bytes) {
-    if (remote_extents() != NULL) {
-        extents_forget(remote_extents(), o, offset, size_bytes);
+    struct extents *x = NULL;
+    if (remote_extents(&x, NULL) == STATUS_OK && x != NULL) {
+        extents_forget(x, o, offset, size_bytes);
     }
 }
 
 bool remote_object_plan(struct remote_object *o, uint64_t offset) {
-    struct extents *x = remote_extents();
-    return x != NULL && extents_plan(x, o, offset);
+    struct extents *x = NULL;
+    return remote_extents(&x, NULL) == STATUS_OK && x != NULL && extents_plan(x, o, offset);
 }
 
 uint32_t remote_plan_limit(uint32_t max_count) {
     /* A quarter of the cache: what was used just now stays too. */
     const uint64_t share = remote_options()->cache_bytes / 4 / REMOTE_PIECE_BYTES;
-    return remote_extents() == NULL ? 0 : share < max_count ? (uint32_t)share : max_count;
+    return !remote_has_cache() ? 0 : share < max_count ? (uint32_t)share : max_count;
+}
+
+void remote_pread_after_fork(void) {
+    idle.first = NULL;
+    pthread_mutex_init(&idle.lock, NULL); /* a thread of the parent may have held it */
 }
 
 void remote_pread_stop(void) {

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import inspect
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -48,6 +49,11 @@ def ids(batches):
     return [numpy.asarray(b["id"]).tolist() for b in batches]
 
 
+def fingerprint_of(path):
+    with ccstream.Dataset(path) as ds:
+        return ds.fingerprint
+
+
 class RemoteTest(unittest.TestCase):
     def test_a_remote_dataset_is_like_its_folder(self):
         server = subprocess.Popen([sys.executable, os.path.join(os.environ["SRC"], "tests/net/fault_server.py"), "."],
@@ -62,6 +68,10 @@ class RemoteTest(unittest.TestCase):
             with ccstream.Dataset(url) as remote, ccstream.Dataset("d") as local:
                 self.assertEqual(remote.fingerprint, local.fingerprint)
                 self.assertEqual(remote[5], local[5])
+                with multiprocessing.get_context("fork").Pool(3) as workers:  # as torch's DataLoader has
+                    self.assertEqual(workers.map(remote.__getitem__, range(8, 38), 1), [local[i] for i in range(8, 38)])
+                    fingerprints = workers.map(fingerprint_of, [url] * 3)
+                self.assertEqual(fingerprints, [local.fingerprint] * 3)
             with loader(url) as remote, loader("d") as local:
                 for a, b in zip(remote, local, strict=True):
                     for name, array in as_numpy(a).items():

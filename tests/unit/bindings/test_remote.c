@@ -1,4 +1,5 @@
-/* Remote datasets through libccstream: samples and batches as from the folder, options once, forks.
+/*
+ * Remote datasets through libccstream: samples and batches as from the folder, options once, forks.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,15 +14,25 @@
 
 enum { BATCH = 20, SIDE = 16, WAIT_MS = 60000 };
 
-/* A dataset in the folder `d`, and where it is served. */
+/* Datasets in the folders d, e, f and g, each of other samples; returns where they are served. */
 static const char *serve(struct fault_server *s) {
     static char url[64];
     struct picture_dataset how;
     picture_dataset_default(&how);
-    picture_dataset_make(test_temp_path("d"), &how);
+    for (char name[] = "d"; name[0] <= 'g'; name[0]++) {
+        picture_dataset_make(test_temp_path("%s", name), &how);
+        how.samples -= 10;
+        how.id_step++;
+    }
     fault_server_start(s, test_temp_dir(), "--faults reset=0.1,half=0.1");
-    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/d", s->port);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", s->port);
     return url;
+}
+
+static const char *at(const char *url, const char *name) {
+    static char path[80];
+    (void)snprintf(path, sizeof path, "%s/%s", url, name);
+    return path;
 }
 
 static struct ccs_loader *open_loader(const char *path) {
@@ -54,26 +65,76 @@ static void check_batches(const char *url) {
     ccs_loader_close(remote);
 }
 
-static void check_sample(const char *url) {
-    struct ccs_dataset *d = NULL;
-    struct ccs_reader *r = NULL;
+struct opened {
+    struct ccs_dataset *dataset;
+    struct ccs_reader *reader;
+};
+
+/* Of these two the failure is printed, as an assertion would not end a child. */
+static bool open_samples(struct opened *o, const char *path) {
     struct ccs_error err;
-    const struct ccs_sample *s = NULL;
-    assert_int_equal(ccs_dataset_open(&d, url, &err), CCS_OK);
-    assert_int_equal(ccs_reader_open(&r, d, &err), CCS_OK);
-    assert_int_equal(ccs_reader_get(r, 3, &s, &err), CCS_OK);
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        struct ccs_dataset *other = NULL;
-        _exit(ccs_dataset_open(&other, url, &err) == CCS_ERROR_FORKED && other == NULL ? 0 : 1);
+    *o = (struct opened){0};
+    if (ccs_dataset_open(&o->dataset, path, &err) == CCS_OK &&
+        ccs_reader_open(&o->reader, o->dataset, &err) == CCS_OK) {
+        return true;
     }
-    int how = 0;
-    assert_int_equal(waitpid(child, &how, 0), child);
-    assert_int_equal(how, 0);
-    ccs_reader_close(r);
-    ccs_dataset_close(d);
+    (void)fprintf(stderr, "%s\n", err.text);
+    return false;
+}
+
+static void close_samples(struct opened o) {
+    ccs_reader_close(o.reader);
+    ccs_dataset_close(o.dataset);
+}
+
+static bool same_samples(struct opened a, struct opened b, uint64_t first, uint64_t end) {
+    for (uint64_t i = first; i < end; i++) {
+        const struct ccs_sample *x = NULL;
+        const struct ccs_sample *y = NULL;
+        struct ccs_error err = {.text = "other bytes"};
+        if (ccs_reader_get(a.reader, i, &x, &err) != CCS_OK ||
+            ccs_reader_get(b.reader, i, &y, &err) != CCS_OK || x->record->id != y->record->id ||
+            x->record->image_bytes != y->record->image_bytes ||
+            memcmp(x->image, y->image, (size_t)x->record->image_bytes) != 0) {
+            (void)fprintf(stderr, "sample %d: %s\n", (int)i, err.text);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A child reads on with what the parent opened, and opens another dataset and the same one. */
+static bool
+read_as_child(const char *url, const char *other, struct opened local, struct opened remote) {
+    struct opened a, b;
+    return same_samples(local, remote, 0, 20) && open_samples(&a, test_temp_path("%s", other)) &&
+           open_samples(&b, at(url, other)) && same_samples(a, b, 0, 30) &&
+           open_samples(&b, at(url, "d")) && same_samples(local, b, 10, 30);
+}
+
+static void check_samples(const char *url) {
+    static const char *const others[] = {"e", "f", "g"};
+    struct opened local, remote;
+    pid_t children[3];
+    assert_true(open_samples(&local, test_temp_path("d")));
+    assert_true(open_samples(&remote, at(url, "d")));
+    assert_true(same_samples(local, remote, 0, 4));
+    fflush(NULL);
+    for (int i = 0; i < 3; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            _exit(read_as_child(url, others[i], local, remote) ? 0 : 1);
+        }
+    }
+    assert_true(same_samples(local, remote, 0, 30));
+    for (int i = 0; i < 3; i++) {
+        int how = 0;
+        assert_int_equal(waitpid(children[i], &how, 0), children[i]);
+        assert_int_equal(how, 0);
+    }
+    close_samples(remote);
+    close_samples(local);
 }
 
 TEST(a_remote_dataset_is_like_its_folder) {
@@ -81,8 +142,8 @@ TEST(a_remote_dataset_is_like_its_folder) {
     struct ccs_remote_options opt = {.struct_size = sizeof opt};
     struct ccs_error err;
     const char *url = serve(&s);
-    check_batches(url);
-    check_sample(url);
+    check_batches(at(url, "d"));
+    check_samples(url);
     assert_int_equal(ccs_remote_configure(&opt, &err), CCS_ERROR_EXISTS);
     assert_non_null(strstr(err.text, "before the first"));
     fault_server_stop(&s);
@@ -102,8 +163,8 @@ TEST(options_are_set_once_and_checked) {
     opt.instance_metadata = 0;
     assert_int_equal(ccs_remote_configure(&opt, &err), CCS_OK);
     assert_int_equal(ccs_remote_configure(&opt, &err), CCS_ERROR_EXISTS);
-    check_batches(url);
-    check_sample(url);
+    check_batches(at(url, "d"));
+    check_samples(url);
     fault_server_stop(&s);
-    check_batches(url); /* from the cache */
+    check_batches(at(url, "d")); /* from the cache */
 }

@@ -22,7 +22,6 @@ def configure_remote(*, endpoint: str | None = None, cache: str | os.PathLike[st
         tools, ask the metadata service of this machine.
 
     ExistsError: a remote dataset was opened, or this was called, before; UsageError: cache_size;
-    StorageError: the cache cannot be made. A child after fork cannot read remote datasets
-    (ForkedError).
+    StorageError: the cache cannot be made.
     """
     _ccstream.configure_remote(endpoint, None if cache is None else os.fspath(cache), cache_size, instance_metadata)
