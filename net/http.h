@@ -71,7 +71,8 @@ void http_destroy(struct http *h);
     X(TIMEOUT, "timeout")     /* of the three */                                                   \
     X(PARTIAL, "partial")     /* connection lost, or a body of another length than announced */    \
     X(TOO_LARGE, "too_large") /* more than max_bytes */                                            \
-    X(REFUSED, "refused")     /* by us: scheme, private address, redirects */                      \
+    X(REFUSED, "refused")     /* by us: scheme, redirects */                                       \
+    X(PRIVATE, "private")     /* by us: an address that is not public */                           \
     X(STOPPED, "stopped")     /* a callback returned false */                                      \
     X(PROTOCOL, "protocol")   /* not HTTP, or HTTP that breaks its rules */                        \
     X(CANCELLED, "cancelled") /* by http_destroy */

@@ -321,7 +321,7 @@ void exchange_begin(struct exchange *x, struct transfer *t, int64_t now_ns, bool
         return;
     }
     if (!h->options.allow_private && url_host_is_private(&url)) {
-        end_early(x, HTTP_REFUSED, "a private address");
+        end_early(x, HTTP_PRIVATE, "a private address");
     } else if (x->easy == NULL && (x->easy = h->curl->easy_init()) == NULL) {
         end_early(x, HTTP_CONNECT, "out of memory");
     } else if (!set_up(x, &url) || h->curl->multi_add_handle(h->multi, x->easy) != CURLM_OK) {
@@ -396,7 +396,7 @@ static void judge_outcome(struct exchange *x, CURLcode code, bool timed_out) {
     } else if (x->head_done && !is_wanted(x)) {
         r->outcome = HTTP_STATUS;
     } else if (x->refused_address && code == CURLE_COULDNT_CONNECT) {
-        r->outcome = HTTP_REFUSED;
+        r->outcome = HTTP_PRIVATE;
         why = "its address is private";
     } else if (x->header_bytes > HTTP_MAX_HEADERS_BYTES) {
         r->outcome = HTTP_PROTOCOL;

@@ -35,6 +35,7 @@ bool retry_worth(enum http_outcome outcome, int status) {
     case HTTP_OK:
     case HTTP_TOO_LARGE:
     case HTTP_REFUSED:
+    case HTTP_PRIVATE:
     case HTTP_STOPPED:
     case HTTP_CANCELLED:
         break;

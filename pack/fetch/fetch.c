@@ -68,44 +68,33 @@ static bool matches(const struct ledger_line *l, const char *retry) {
     return false;
 }
 
+/* What --retry may name, besides http-NNN. */
+static const char retry_words[] =
+    "failed, excluded, 4xx, 5xx, dns, connect, tls, timeout, partial, refused, private, protocol, "
+    "too_large, empty, bad-url, not-an-image, robots, robots-unreachable, noai, opt-out";
+
+static bool is_retry_word(const char *word, size_t size) {
+    for (const char *at = retry_words; *at != '\0'; at += strspn(at, ", ")) {
+        const size_t n = strcspn(at, ",");
+        if (n == size && strncmp(at, word, n) == 0) {
+            return true;
+        }
+        at += n;
+    }
+    return size == 8 && strncmp(word, "http-", 5) == 0 && isdigit((unsigned char)word[5]) &&
+           isdigit((unsigned char)word[6]) && isdigit((unsigned char)word[7]);
+}
+
 /* Words that no line can have are mistakes. */
 static enum status check_retry(const char *retry, struct error *err) {
-    static const char *const words[] = {"failed",
-                                        "excluded",
-                                        "4xx",
-                                        "5xx",
-                                        "dns",
-                                        "connect",
-                                        "tls",
-                                        "timeout",
-                                        "partial",
-                                        "refused",
-                                        "protocol",
-                                        "too_large",
-                                        "empty",
-                                        "bad-url",
-                                        "not-an-image",
-                                        "robots",
-                                        "robots-unreachable",
-                                        "noai",
-                                        "opt-out"};
     if (strlen(retry) >= sizeof(((struct ledger_entry *)NULL)->retry)) {
         return error_set(err, STATUS_USAGE, "--retry: '%.40s...' is too long", retry);
     }
     for (const char *at = retry; *at != '\0' || at == retry;) {
         const size_t n = strcspn(at, ",");
-        bool known = n == 8 && strncmp(at, "http-", 5) == 0 && isdigit((unsigned char)at[5]) &&
-                     isdigit((unsigned char)at[6]) && isdigit((unsigned char)at[7]);
-        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && !known; i++) {
-            known = strlen(words[i]) == n && strncmp(words[i], at, n) == 0;
-        }
-        if (!known) {
-            return error_set(
-                err, STATUS_USAGE,
-                "--retry: '%.*s' is none of failed, excluded, 4xx, 5xx, http-NNN, dns, "
-                "connect, tls, timeout, partial, refused, protocol, too_large, empty, "
-                "bad-url, not-an-image, robots, robots-unreachable, noai, opt-out",
-                (int)(n < 40 ? n : 40), at);
+        if (!is_retry_word(at, n)) {
+            return error_set(err, STATUS_USAGE, "--retry: '%.*s' is none of http-NNN, %s",
+                             (int)(n < 40 ? n : 40), at, retry_words);
         }
         at += n + (at[n] == ',');
         if (*at == '\0') {

@@ -104,7 +104,10 @@ echo "$hash" >>opt-out.txt
 expect 0 "$BIN/ccpack" fetch --json -o small --overwrite --allow-private --no-robots --opt-out opt-out.txt small.tsv
 has out.txt '"reasons":{"opt-out":5}'
 expect 65 "$BIN/ccpack" fetch -o public small.tsv
-has err.txt "7 refused"
+has err.txt "7 private"
+[ "$(grep -c -- --allow-private err.txt)" = 1 ] || fail "one line does not name --allow-private"
+expect 0 "$BIN/ccpack" fetch -o public --overwrite --allow-private --no-robots small.tsv
+! grep -q private err.txt || fail "$(cat err.txt)"
 
 # Mistakes.
 expect 65 "$BIN/ccpack" -o files small.tsv

@@ -35,7 +35,7 @@ has proxy.txt "GET http://pictures.test/$(echo "$pictures" | tail -1)"
 # A private address in the list is refused, whoever would connect to it.
 list "http://127.0.0.1:$port"
 http_proxy=http://127.0.0.1:$proxy fetch 65 private
-has err.txt "12 refused"
+has err.txt "12 private"
 lines proxy.txt 12
 
 # Hosts in no_proxy are asked directly, others are not.
@@ -62,10 +62,10 @@ if [ -n "$port6" ] && [ "$port6" -gt 0 ] 2>/dev/null; then
     fetch 0 six --allow-private
     [ "$(field out.txt fetched) $(field out.txt excluded)" = "11 1" ] || fail "$(cat out.txt)"
     fetch 65 six-refused
-    has err.txt "12 refused"
+    has err.txt "12 private"
     list "http://[::ffff:127.0.0.1]:$port"
     fetch 65 mapped-refused
-    has err.txt "12 refused"
+    has err.txt "12 private"
 else
     echo "no IPv6 loopback: not tested over it"
 fi

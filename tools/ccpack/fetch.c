@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
+#include "net/http.h"
 #include "pack/fetch/fetch.h"
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
@@ -225,6 +226,13 @@ static void print_reasons(const struct fetch_stats *s, const char *directory) {
     }
     if (s->failure[0] != '\0') {
         fprintf(stderr, "\nthe first failure: %s", s->failure);
+    }
+    for (size_t i = 0; i < s->reason_count; i++) {
+        if (strcmp(s->reasons[i].name, http_outcome_name(HTTP_PRIVATE)) == 0) {
+            fprintf(stderr, "\nprivate: these addresses are of this machine or a private network; "
+                            "if the list names servers of your own, fetch them with "
+                            "--allow-private");
+        }
     }
     fputc('\n', stderr);
 }

@@ -405,7 +405,7 @@ TEST(private_addresses_are_refused_unless_allowed) {
         (void)snprintf(url, sizeof url, "http://%s:%u/object", hosts[i], http_server_port(s));
         start(h, &g, &(struct http_request){.url = url});
         run_all(h);
-        assert_int_equal(g.outcome, HTTP_REFUSED);
+        assert_int_equal(g.outcome, HTTP_PRIVATE);
     }
     http_destroy(h);
     struct got g = {0};
