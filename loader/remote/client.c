@@ -15,6 +15,7 @@
 #include "formats/base/hash.h"
 #include "loader/remote/remote_internal.h"
 #include "net/retry.h"
+#include "net/s3_error.h"
 
 enum { RETRY_BASE_MS = 50, RETRY_MAX_MS = 8000, TRY_MAX_MS = 60000, OPEN_MAX_TRIES = 4 };
 
@@ -148,6 +149,27 @@ static void retry_later(struct remote_read *r, int64_t retry_after_ms) {
     r->retried_count++;
 }
 
+/* The answer without the URL where an S3 server says more: its code and message, and what to do. */
+static void
+describe_answer(char *out, size_t size_bytes, const char *path, const struct http_result *x) {
+    struct s3_error e;
+    if (x->outcome == HTTP_STATUS && s3_error_parse(&e, x->error_body)) {
+        const char *advice = strncmp(path, "s3://", 5) == 0 ? s3_error_advice(e.code) : NULL;
+        const size_t length = strlen(e.message);
+        const bool stop = length > 0 && e.message[length - 1] == '.';
+        (void)snprintf(out, size_bytes, "HTTP status %d, %s%s%.*s%s%s", x->response->status, e.code,
+                       length > 0 ? ": " : "", (int)(length - stop), e.message,
+                       advice != NULL ? "; " : "", advice != NULL ? advice : "");
+        return;
+    }
+    const char *why = x->message[0] != '\0' ? x->message : http_outcome_name(x->outcome);
+    const size_t path_bytes = strlen(path);
+    if (strncmp(why, path, path_bytes) == 0 && strncmp(why + path_bytes, ": ", 2) == 0) {
+        why += path_bytes + 2;
+    }
+    (void)snprintf(out, size_bytes, "%.160s", why);
+}
+
 static enum status describe(struct remote_read *r, const struct http_result *x, struct error *err) {
     const int status = x->response->status;
     /* S3 says 403 of a file that is missing to who may not list the bucket. */
@@ -160,17 +182,14 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
                          r->object->path, r->object->etag);
     }
     char place[80] = "";
+    char why[400];
     if (!is_whole(r)) {
         (void)snprintf(place, sizeof place, " (%" PRIu64 " bytes at %" PRIu64 ")",
                        r->size_bytes - r->got_bytes, r->offset + r->got_bytes);
     }
-    const char *why = x->message[0] != '\0' ? x->message : http_outcome_name(x->outcome);
-    const size_t path_bytes = strlen(r->object->path);
-    if (strncmp(why, r->object->path, path_bytes) == 0 && strncmp(why + path_bytes, ": ", 2) == 0) {
-        why += path_bytes + 2;
-    }
-    return error_set(err, s, "%.220s: cannot be read%s, %u attempt%s: %.160s", r->object->path,
-                     place, r->retried_count + 1, r->retried_count == 0 ? "" : "s", why);
+    describe_answer(why, sizeof why, r->object->path, x);
+    return error_set(err, s, "%.220s: cannot be read%s, %u attempt%s: %s", r->object->path, place,
+                     r->retried_count + 1, r->retried_count == 0 ? "" : "s", why);
 }
 
 /* Also of an answer that ended badly after its last byte. */

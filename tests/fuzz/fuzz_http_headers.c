@@ -1,12 +1,13 @@
 /*
- * Random text as a URL and as the values of headers: what is accepted is within its limits, and a
- * URL in normal form stays what it is.
+ * Random text as a URL, as the values of headers and as the body of an S3 error: what is accepted
+ * is within its limits, and a URL in normal form stays what it is.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/http_internal.h"
+#include "net/s3_error.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
@@ -28,6 +29,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
         demand(first <= last && last < total);
     }
     (void)http_robots_tag_forbids(text, "ccstream");
+    struct s3_error e;
+    if (s3_error_parse(&e, text)) {
+        demand(e.code[0] != '\0' && strspn(e.code, "<>& \n") == 0);
+        for (const char *at = e.message; *at != '\0'; at++) {
+            demand(*at >= ' ' && *at <= '~');
+        }
+    }
     struct url u;
     struct url again;
     if (url_init(&u, text, NULL, NULL) == STATUS_OK) {

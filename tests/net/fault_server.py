@@ -36,6 +36,7 @@ Faults (argument, its default):
   no_range         ignores the range: 200 and the whole file
   wrong_byte       the middle byte of the body is another one
   400 ... 599      this status; argument: Retry-After, seconds or (date) an HTTP date (none)
+  s3_error:CODE    an error as S3 servers write it, with the status of the code (AccessDenied)
   redirect:URL     302 to URL
   redirect_loop    302 to itself
   redirect_chain:N 302, N times, then the file (3)
@@ -381,6 +382,12 @@ class Connection:
             raise Close
         elif fault.isdigit():
             return self.send_body(request, int(fault), self.retry_after(argument), b"fault\n")
+        elif fault == "s3_error":
+            code = argument or "AccessDenied"
+            status = {"NoSuchKey": 404, "NoSuchBucket": 404, "SlowDown": 503, "PermanentRedirect": 301}.get(code, 403)
+            return self.send_body(request, status, {"Content-Type": "application/xml"},
+                                  f"<?xml version='1.0'?>\n<Error><Code>{code}</Code>"
+                                  f"<Message>A message &amp; {code}.</Message></Error>".encode())
         elif fault.startswith("redirect"):
             location = self.redirect_target(request, fault, argument, nth)
             if location:

@@ -72,6 +72,22 @@ serve --faults reset=0.06,half=0.06,reset_body=0.06,503:0=0.06,429:0=0.04,empty=
 [ "$(digest "$url")" = "$local_digest" ] || fail "other batches with faults"
 stop
 
+# What an S3 server says of its refusal is shown, with what to do.
+unset AWS_PROFILE AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_SESSION_TOKEN
+export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret AWS_CONFIG_FILE=/dev/null
+while read -r reason status advice; do
+    serve --faults "s3_error:$reason=1"
+    expect 66 "$BIN/ccdump" info --endpoint "http://127.0.0.1:$port" s3://www/pairs
+    has err.txt "attempt: HTTP status $status, $reason: A message & $reason; $advice"
+    expect 66 "$BIN/ccdump" info "$url"
+    has err.txt "$reason: A message & $reason"
+    stop
+done <<'CODES'
+NoSuchKey 404 check the location
+AccessDenied 403 these keys
+SignatureDoesNotMatch 403 check AWS_SECRET_ACCESS_KEY
+CODES
+
 # With a cache: the same batches; then again without a request for a shard; then without a server.
 requests() { # requests NAME: how many there were for paths that contain NAME
     python3 - "$port" "$1" <<'PYTHON'

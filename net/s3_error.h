@@ -1,0 +1,35 @@
+/*
+ * s3_error: what a server of the S3 kind says of a request that failed.
+ *
+ *     <Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message>...</Error>
+ *
+ * Threading : pure functions.
+ * Untrusted : the body, which may be anything and may end anywhere.
+ */
+#ifndef NET_S3_ERROR_H
+#define NET_S3_ERROR_H
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { S3_ERROR_CODE_BYTES = 48, S3_ERROR_MESSAGE_BYTES = 128 };
+
+struct s3_error {
+    char code[S3_ERROR_CODE_BYTES];       /* letters, digits, '.', '_' and '-' */
+    char message[S3_ERROR_MESSAGE_BYTES]; /* printable ASCII; "" without one; cut where longer */
+};
+
+/* Whether the body is such an error, with a code. */
+bool s3_error_parse(struct s3_error *out, const char *body);
+
+/* What the user can do about a frequent code; NULL of others. */
+const char *s3_error_advice(const char *code);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
