@@ -418,6 +418,12 @@ enum status path_check_inspectable(const char *path, struct error *err) {
 
 enum status path_check_out_folder(const char *path, struct error *err) {
     struct stat st;
+    if (is_remote(path)) {
+        return error_set(err, STATUS_USAGE,
+                         "%.200s: only local folders are written; upload the folder afterwards: "
+                         "'aws s3 sync DIR s3://...' or 'rclone copy DIR REMOTE:...'",
+                         path);
+    }
     if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
         return error_set(err, STATUS_EXISTS, "%.200s is a file; --out requires a folder", path);
     }
