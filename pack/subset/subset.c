@@ -23,7 +23,7 @@
 
 struct subset {
     const struct pack_subset_options *opt;
-    const struct file_system *fs;
+    const struct file_system *fs, *source_fs;
     struct dataset *source;
     struct dataset_reader *reader;
     struct manifest manifest; /* the source's, until its shards are exchanged */
@@ -246,8 +246,8 @@ static enum status open_source(struct subset *x, struct error *err) {
         return error_set(err, STATUS_USAGE, "%s: a subset needs a directory of its own",
                          x->opt->directory);
     }
-    TRY(dataset_open(&x->source, x->opt->source, x->fs, err));
-    TRY(manifest_read(&x->manifest, x->fs, x->opt->source, err));
+    TRY(dataset_open(&x->source, x->opt->source, x->source_fs, err));
+    TRY(manifest_read(&x->manifest, x->source_fs, x->opt->source, err));
     if (pack_manifest_option(&x->manifest, PACK_SETTING_PART)) {
         return error_set(err, STATUS_MISMATCH,
                          "%s: is a part of a dataset: take subsets after 'ccpack merge'",
@@ -298,7 +298,7 @@ static enum status write_manifest(struct subset *x, struct error *err) {
 
 static enum status copy_tokenizer(struct subset *x, struct error *err) {
     struct tokenizer *t = NULL;
-    TRY(dataset_tokenizer_open(&t, x->opt->source, dataset_manifest(x->source), x->fs, err));
+    TRY(dataset_tokenizer_open(&t, x->opt->source, dataset_manifest(x->source), x->source_fs, err));
     enum status s = t ? dataset_tokenizer_store(t, x->opt->directory, x->fs, true, err) : STATUS_OK;
     tokenizer_close(t);
     return s;
@@ -343,6 +343,7 @@ pack_subset(const struct pack_subset_options *opt, struct pack_summary *out, str
     }
     x->opt = opt;
     x->fs = opt->fs;
+    x->source_fs = path_is_remote(opt->source) ? file_system_of(opt->source) : opt->fs;
     pack_output_init(&x->output, opt->fs, opt->directory, "subset");
     x->output.overwrite = opt->overwrite;
     enum status s = run(x, out, err);

@@ -28,7 +28,7 @@ struct pack_subset_progress {
 
 struct pack_subset_options {
     const struct file_system *fs; /* file_posix() */
-    const char *source;           /* a dataset's directory */
+    const char *source;           /* a dataset's directory, or a location that can be read */
     const char *directory;        /* created if needed; its parent must exist */
     const uint64_t *ids;          /* ascending, each once, all in the source */
     uint64_t id_count;            /* at least 1 */

@@ -45,6 +45,17 @@ local_digest=$(digest www/pairs)
 [ "$(digest --data "$url:0.5" --data www/pairs:0.5)" = "$(digest --data www/pairs:0.5 --data ./www/pairs:0.5)" ] ||
     fail "other batches of a mix"
 
+# A subset of a remote dataset is that of the folder, file by file.
+seq 3 7 399 >ids.txt
+expect 0 "$BIN/ccpack" subset www/pairs --ids ids.txt --where 'width >= 20' -o near --shard-samples 30
+expect 0 "$BIN/ccpack" subset "$url" --ids ids.txt --where 'width >= 20' -o far --shard-samples 30
+diff -r near far || fail "other files of a remote subset"
+expect 0 "$BIN/ccpack" subset "$url" --where 'key ~ "*7*"' -o far-keys --cache subset-cache
+expect 0 "$BIN/ccpack" subset www/pairs --where 'key ~ "*7*"' -o near-keys
+diff -r near-keys far-keys || fail "other files of a remote subset by key, through a cache"
+expect 64 "$BIN/ccpack" subset www/pairs --ids ids.txt -o s3://bucket/far
+has err.txt "aws s3 sync"
+
 # What cannot work says why.
 expect 66 "$BIN/ccdump" info "http://127.0.0.1:$port/nothing"
 has err.txt "HTTP status 404"

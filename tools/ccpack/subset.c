@@ -14,6 +14,7 @@
 #include "tools/ccpack/id_list.h"
 #include "tools/ccpack/where.h"
 #include "tools/cli/path_kind.h"
+#include "tools/cli/remote_choice.h"
 
 struct subset_cli {
     const char *out;
@@ -26,6 +27,7 @@ struct subset_cli {
     bool dry_run;
     bool json;
     bool quiet;
+    struct remote_choice remote;
 };
 
 #define FIELD(name) CLI_FIELD(struct subset_cli, name)
@@ -55,6 +57,7 @@ static const struct cli_option subset_rows[] = {
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
+    CLI_REMOTE_ROWS(struct subset_cli, remote),
 };
 
 static const struct cli_program subset_program = {
@@ -65,7 +68,8 @@ static const struct cli_program subset_program = {
         (const char *const[]){
             "ccpack subset cc3m --where 'shorter >= 256 and aspect < 2' -o cc3m-large",
             "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
-            "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare", NULL},
+            "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
+            "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen", NULL},
     .notes =
         (const char *const[]){
             "EXPR is made of comparisons NAME OP VALUE, with and, or, not and parentheses. OP is < "
@@ -82,6 +86,8 @@ static const struct cli_program subset_program = {
             "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
             "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
             "The ids of the other samples are never used again. Pictures keep their bytes.",
+            "DATASET may lie at a server, for EXPR and for copying; DIR may not. Pictures are read "
+            "one after the other: with --cache those that lie near each other come in one request.",
             "dataset.json is written last. After an interruption or a kill the same command "
             "resumes, and after it is complete it does nothing.",
             NULL},
@@ -278,7 +284,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (!o->out && !o->dry_run) {
         return error_set(err, STATUS_USAGE, "-o DIR must name the new dataset");
     }
-    TRY(path_check_local(directory, err));
+    TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_dataset(directory, err));
     if (o->out) {
         TRY(path_check_out_folder(o->out, err));
