@@ -100,6 +100,8 @@ class DatasetTest(unittest.TestCase):
                 self.assertEqual(s.image[:2], b"\xff\xd8")
                 self.assertEqual(s.format, "jpeg")
             self.assertEqual([s.id for s in ds], ds.ids.tolist())
+            self.assertEqual(ds[-3:], [ds[57], ds[58], ds[59]])
+            self.assertIn(f"image=<{len(ds[7].image)} bytes>, captions=[", repr(ds[7]))
             self.assertEqual(pickle.loads(pickle.dumps(ds)).fingerprint, ds.fingerprint)
             self.assertEqual(ds.info["samples"], SAMPLES)
             self.assertEqual(len(ds.classes), ds.info["classes"])
@@ -328,6 +330,9 @@ class LoaderTest(unittest.TestCase):
             with self.subTest(**options), self.assertRaises(error) as caught:
                 loader(**options)
             self.assertTrue(str(caught.exception))
+        for name, number in (("batch_size", -1), ("num_threads", -2), ("seed", 0.5)):
+            with self.assertRaisesRegex((ccstream.UsageError, TypeError), f"^{name} is {number}, expected"):
+                loader(**{name: number})
 
     @unittest.skipIf(importlib.util.find_spec("torch") is None, "torch is not installed")
     def test_memory_is_pinned_where_torch_has_cuda_and_a_warning_says_where_not(self):

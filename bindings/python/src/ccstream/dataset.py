@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import operator
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy
 
@@ -32,6 +32,11 @@ class Sample:
     format: str  # "jpeg", "png", "webp" or "gif"
     image_hash: int  # XXH64 of the image
 
+    def __repr__(self) -> str:  # without the image's bytes, which would fill the screen
+        shown = (f"{f.name}=<{len(self.image)} bytes>" if f.name == "image" else f"{f.name}={getattr(self, f.name)!r}"
+                 for f in fields(self))
+        return f"Sample({', '.join(shown)})"
+
 
 class Dataset:
     """A directory that ccpack or Writer made. Positions run from 0 to len(ds) - 1 in the order of ids.
@@ -50,9 +55,15 @@ class Dataset:
         """Live samples."""
         return self._info["samples"]
 
-    def __getitem__(self, position: int) -> Sample:
-        """The sample at a position, read and checked against its hash. IndexError beyond the end;
-        CorruptError, StorageError."""
+    @overload
+    def __getitem__(self, position: int) -> Sample: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Sample]: ...
+    def __getitem__(self, position):
+        """The sample at a position, read and checked against its hash; of a slice, a list of them.
+        IndexError beyond the end; CorruptError, StorageError."""
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
         s = self._handle.get(self._position(position))
         s["metadata"] = json.loads(s["metadata"]) if s["metadata"] else None
         s["format"] = _FORMATS.get(s["format"], "unknown")

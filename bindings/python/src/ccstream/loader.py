@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import warnings
@@ -77,6 +78,10 @@ class DataLoader:
             rank, world_size = _find_rank()
         if rank is None or world_size is None:
             raise _ccstream.UsageError("rank and world_size go together: give both or neither")
+        for name, number in (("batch_size", batch_size), ("image_size", image_size), ("seed", seed),
+                             ("num_threads", num_threads or 0), ("prefetch_factor", prefetch_factor), ("views", views),
+                             ("positives", positives), ("max_tokens", max_tokens), ("max_corrupt", max_corrupt)):
+            _check_count(name, number)
         if timeout is not None and not timeout >= 0:
             raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None to wait without end")
         if tokenizer is not None and not isinstance(tokenizer, bytes):
@@ -180,6 +185,15 @@ class DataLoader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _check_count(name: str, value: Any) -> None:
+    try:
+        wrong = operator.index(value) < 0
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected a whole number") from None
+    if wrong:
+        raise _ccstream.UsageError(f"{name} is {value}, expected 0 or more")
 
 
 def _paths(dataset) -> tuple[bytes, ...]:
