@@ -20,7 +20,7 @@ mkdir few # 3 epochs: the pages' commands are for a person with minutes
 cat >few/ccstream-train <<SCRIPT
 #!/bin/sh
 case "\$*" in
-*--resume* | *--dry-run*) exec "$BIN/ccstream-train" "\$@" ;;
+*--resume* | *--dry-run* | *--attach*) exec "$BIN/ccstream-train" "\$@" ;;
 *) exec "$BIN/ccstream-train" "\$@" --epochs 3 --zeta-freeze-epochs 1 ;;
 esac
 SCRIPT

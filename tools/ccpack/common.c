@@ -47,8 +47,8 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     }
     uint64_t own_samples = s->samples - s->resumed;
     uint64_t own_bytes = s->bytes - s->resumed_bytes;
-    fprintf(stderr, "%s, %s samples/s, %s/s\n", cli_format_seconds(time, seconds),
-            cli_format_rate(samples, seconds > 0 ? (double)own_samples / seconds : 0.0),
+    fprintf(stderr, "%s, %s, %s/s\n", cli_format_seconds(time, seconds),
+            cli_format_rate(samples, seconds > 0 ? (double)own_samples / seconds : 0.0, "samples"),
             cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
     if (s->resumed > 0) {
         fprintf(stderr, "%s packed before\n", cli_format_counted(samples, s->resumed, "sample"));

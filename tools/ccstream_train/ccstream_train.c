@@ -17,6 +17,7 @@
 #include "formats/dataset/manifest.h"
 #include "kernels/ops.h"
 #include "tools/ccstream_report/report_page.h"
+#include "tools/ccstream_train/attach.h"
 #include "tools/ccstream_train/launch_log.h"
 #include "tools/ccstream_train/live.h"
 #include "tools/ccstream_train/memory_plan.h"
@@ -37,6 +38,7 @@ struct launch {
     bool first;           /* rank 0 */
     bool failed_together; /* all ranks return the same failure */
     bool running;         /* a rank that fails alone ends the others */
+    int launches;         /* rank 0: RUN/launches.jsonl, held while it trains */
 };
 
 /* As comm_agree. A rank that fails between two of these calls makes the next one in main. */
@@ -297,6 +299,9 @@ static enum status open_run(struct trainer **out,
                             struct error *err) {
     bool made = false;
     enum status s = l->first && recorded == NULL ? make_run(t->run, &made, err) : STATUS_OK;
+    if (s == STATUS_OK && l->first) {
+        s = launch_log_open(&l->launches, t->run, err);
+    }
     TRY(agree(l, s, err));
     if (recorded == NULL && strcmp(t->device, "cpu") == 0) { /* a resumed run has no choice */
         s = memory_plan_check(t, err);
@@ -313,7 +318,7 @@ static enum status open_run(struct trainer **out,
             t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->warmup_steps;
         s = l->first ? write_config(*out, t, o, err) : STATUS_OK;
         if (s == STATUS_OK && l->first) {
-            s = launch_log_add(*out, t, l->argc, l->argv, err);
+            s = launch_log_add(l->launches, *out, t, l->argc, l->argv, err);
         }
         s = agree(l, s, err);
     }
@@ -321,6 +326,7 @@ static enum status open_run(struct trainer **out,
         trainer_destroy(*out);
         *out = NULL;
         if (made) {
+            launch_log_discard(t->run);
             (void)rmdir(t->run); /* only when nothing was put in it */
         }
     }
@@ -414,29 +420,52 @@ static void report_saved(void *cookie, uint64_t step) {
     write_report(&live->log, live->run);
 }
 
+/* Until the end of the run. */
+static enum status run_trainer(struct trainer *trainer,
+                               struct launch *l,
+                               const struct train_options *o,
+                               struct live *live,
+                               uint32_t sources_count,
+                               struct error *err) {
+    struct retrieval_result result = {0};
+    const struct trainer_summary sum = trainer_summary(trainer);
+    cli_signals_install();
+    live->on_cpu = strncmp(o->device, "cuda", 4) != 0 && strcmp(o->device, "auto") != 0;
+    live_begin(live, sum.step, sum.steps_per_epoch);
+    enum status s = trainer_run(trainer, &result, err);
+    live_end(live);
+    l->failed_together = trainer_failed_together(trainer);
+    if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
+        log_write(l->first ? &live->log : NULL, LOG_LEVEL_WARN, "%s", err->text);
+        s = STATUS_OK;
+    }
+    say_messages(l, live->steps);
+    if (s == STATUS_OK && o->json && l->first) {
+        s = print_json(trainer, l->comm, sources_count, live, live->run, &result, err);
+        l->failed_together = false;
+    }
+    return s;
+}
+
 /* `recorded`: the options of the run that is resumed; NULL: a new run. */
 static enum status train_on(struct data_list *data,
                             struct launch *l,
                             const struct train_options *given,
                             const struct train_options *recorded,
-                            const char *run,
+                            struct live *live,
                             struct error *err) {
     struct train_options o = *given;
-    struct live live = {.run = run, .quiet = o.quiet || !l->first, .started_ns = clock_now_ns()};
     char id[RUN_CONFIG_ID_BYTES];
-    live.logged_ns = live.started_ns;
-    l->log.max_level = live.quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO;
-    live.log = l->log;
     struct trainer_options t;
-    TRY(train_options_apply(&t, data, &o, run, err));
+    TRY(train_options_apply(&t, data, &o, live->run, err));
     set_rank(&t, l);
     if (o.dry_run) {
         return agree(l, l->first ? memory_plan_print(&t, err) : STATUS_OK, err);
     }
     TRY(agree(l, check_start(&o, &t, recorded == NULL, err), err));
-    run_config_id(id, run);
+    run_config_id(id, live->run);
     t.run_id = id;
-    t.log = &live.log;
+    t.log = &live->log;
     if (l->first) {
         t.on_step = live_step;
         t.on_retrieval = live_retrieval;
@@ -444,41 +473,23 @@ static enum status train_on(struct data_list *data,
         t.on_saved = o.report ? report_saved : NULL;
     }
     t.should_stop = cli_interrupted_callback;
-    t.cookie = &live;
+    t.cookie = live;
     if (recorded != NULL && o.epochs != recorded->epochs) {
         keep_derived(&o, &t, recorded);
     }
     struct trainer *trainer = NULL;
-    struct retrieval_result result = {0};
     TRY(open_run(&trainer, l, &t, &o, recorded, err));
     l->running = true;
-    say_start(trainer, &o, &live, run);
+    say_start(trainer, &o, live, live->run);
     say_ranks(l, &t);
-    say_sources(trainer, data->count, &live.log);
+    say_sources(trainer, data->count, &live->log);
     if (recorded != NULL) {
-        say_changes(trainer, &o, recorded, &live);
+        say_changes(trainer, &o, recorded, live);
     }
-    cli_signals_install();
-    cli_progress_init(&live.progress, "steps", live.quiet);
-    live.progress.begun = trainer_summary(trainer).step;
-    live.steps_per_epoch = trainer_summary(trainer).steps_per_epoch;
-    live.on_cpu = strncmp(o.device, "cuda", 4) != 0 && strcmp(o.device, "auto") != 0;
-    live.first_ns = clock_now_ns();
-    enum status s = trainer_run(trainer, &result, err);
-    cli_progress_clear(&live.progress);
-    l->failed_together = trainer_failed_together(trainer);
-    if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
-        log_write(l->first ? &live.log : NULL, LOG_LEVEL_WARN, "%s", err->text);
-        s = STATUS_OK;
-    }
-    say_messages(l, live.steps);
-    if (s == STATUS_OK && o.json && l->first) {
-        s = print_json(trainer, l->comm, data->count, &live, run, &result, err);
-        l->failed_together = false;
-    }
+    const enum status s = run_trainer(trainer, l, &o, live, data->count, err);
     trainer_destroy(trainer);
     if (l->first) {
-        write_report(&l->log, run);
+        write_report(&l->log, live->run);
     }
     return s;
 }
@@ -488,11 +499,17 @@ static enum status train(struct launch *l,
                          const struct train_options *recorded,
                          const char *run,
                          struct error *err) {
+    struct live live;
     struct data_list *data = calloc(1, sizeof *data);
     if (data == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    const enum status s = train_on(data, l, o, recorded, run, err);
+    l->log.max_level = o->quiet || !l->first ? LOG_LEVEL_WARN : LOG_LEVEL_INFO;
+    live_init(&live, (enum live_mode)o->progress, l->log, run);
+    l->log.max_level = live.log.max_level;
+    const enum status s = train_on(data, l, o, recorded, &live, err);
+    launch_log_close(l->launches);
+    live_fini(&live);
     free(data);
     return s;
 }
@@ -649,7 +666,7 @@ static int train_as_rank(const struct train_options *o,
                          char **argv) {
     char name[64];
     const struct log_sink plain = log_stderr(train_program()->name, LOG_LEVEL_WARN);
-    struct launch l = {.argc = argc, .argv = argv, .first = true};
+    struct launch l = {.argc = argc, .argv = argv, .first = true, .launches = -1};
     struct comm_options how;
     struct error err = {0};
     int32_t rank;
@@ -678,6 +695,36 @@ static int train_as_rank(const struct train_options *o,
     return end(&l, s, &err);
 }
 
+/* --attach: no rank of anything. */
+static int show(const struct train_options *o, const struct cli_arguments *typed) {
+    static const char *const together[] = {"attach", "progress", "quiet"};
+    struct log_sink log =
+        log_stderr(train_program()->name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    struct live live;
+    struct error err = {0};
+    const struct cli_option *row;
+    enum status s = STATUS_OK;
+    for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL && s == STATUS_OK; i++) {
+        bool fits = !typed->given[i];
+        for (size_t k = 0; k < CLI_COUNT(together); k++) {
+            fits |= strcmp(row->name, together[k]) == 0;
+        }
+        if (!fits) {
+            s = error_set(&err, STATUS_USAGE,
+                          "--%s has no use with --attach, which looks at a run that another "
+                          "process trains",
+                          row->name);
+        }
+    }
+    if (s == STATUS_OK) {
+        cli_signals_install();
+        live_init(&live, (enum live_mode)o->progress, log, o->attach);
+        s = attach(&live, &err);
+        live_fini(&live);
+    }
+    return cli_exit(train_program(), s, &err);
+}
+
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
     cli_signals_install_usr1(); /* a job's time may be up before its first step */
@@ -691,7 +738,9 @@ int main(int argc, char **argv) {
         return cli_exit(train_program(), s, &err);
     }
     int code;
-    if (s == STATUS_OK) {
+    if (s == STATUS_OK && o.attach != NULL) {
+        code = show(&o, &args);
+    } else if (s == STATUS_OK) {
         code = train_as_rank(&o, &args, argc, argv);
     } else {
         int32_t rank;

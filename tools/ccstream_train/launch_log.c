@@ -1,14 +1,17 @@
 /*
- * launch_log: one line of JSON, appended with one write.
+ * launch_log: lines of JSON, each appended with one write, and a lock on the open file description.
  */
 #include "tools/ccstream_train/launch_log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
 #include "formats/dataset/manifest.h"
@@ -102,25 +105,76 @@ static void put_run(struct json_writer *w,
     }
 }
 
-static enum status append_line(const char *run, const struct json_writer *w, struct error *err) {
-    char path[PATH_MAX_BYTES];
-    TRY(json_writer_status(w, err));
-    TRY(path_join(path, sizeof path, run, "launches.jsonl", err));
-    FILE *f = fopen(path, "ae");
-    const bool written =
-        f != NULL && fwrite(w->out.data, 1, w->out.size_bytes, f) == w->out.size_bytes;
-    if ((f != NULL && fclose(f) != 0) || !written) {
-        return error_set_errno(err, "cannot write %s", path);
+/* ---- the file and its lock ---- */
+
+static const struct flock whole_file = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+/* EXISTS: another process holds it. File systems without locks have none. */
+static enum status lock_run(int fd, const char *run, struct error *err) {
+    static const int64_t patience_ns = INT64_C(5) * 1000 * 1000 * 1000;
+    const int64_t begun_ns = clock_now_ns();
+    struct flock lock = whole_file;
+    while (fcntl(fd, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES)) {
+        if (clock_now_ns() - begun_ns > patience_ns) {
+            return error_set(err, STATUS_EXISTS,
+                             "%s is being trained by another process; --attach %s shows it", run,
+                             run);
+        }
+        (void)usleep(50000); /* a rank that is ending, perhaps */
     }
     return STATUS_OK;
 }
 
-enum status launch_log_add(const struct trainer *trainer,
+enum status launch_log_open(int *out, const char *run, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    *out = -1;
+    TRY(path_join(path, sizeof path, run, LAUNCH_LOG_NAME, err));
+    const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return error_set_errno(err, "cannot open %s", path);
+    }
+    const enum status s = lock_run(fd, run, err);
+    if (s != STATUS_OK) {
+        (void)close(fd);
+        return s;
+    }
+    *out = fd;
+    return STATUS_OK;
+}
+
+bool launch_log_is_held(const char *run) {
+    char path[PATH_MAX_BYTES];
+    struct flock lock = whole_file;
+    int fd = path_join(path, sizeof path, run, LAUNCH_LOG_NAME, NULL) == STATUS_OK
+                 ? open(path, O_RDONLY | O_CLOEXEC)
+                 : -1;
+    const bool held = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return held;
+}
+
+void launch_log_close(int fd) {
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+void launch_log_discard(const char *run) {
+    char path[PATH_MAX_BYTES];
+    if (path_join(path, sizeof path, run, LAUNCH_LOG_NAME, NULL) == STATUS_OK) {
+        (void)unlink(path);
+    }
+}
+
+enum status launch_log_add(int fd,
+                           const struct trainer *trainer,
                            const struct trainer_options *t,
                            int argc,
                            char *const *argv,
                            struct error *err) {
-    REQUIRE(trainer != NULL && t != NULL);
+    REQUIRE(fd >= 0 && trainer != NULL && t != NULL);
     struct json_writer w;
     json_writer_init(&w, MAX_LINE_BYTES);
     json_open_object(&w, NULL);
@@ -138,7 +192,10 @@ enum status launch_log_add(const struct trainer *trainer,
     put_run(&w, trainer, t, t->val);
     json_close_object(&w);
     json_newline(&w);
-    const enum status s = append_line(t->run, &w, err);
+    enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK && write(fd, w.out.data, w.out.size_bytes) != (ssize_t)w.out.size_bytes) {
+        s = error_set_errno(err, "cannot write %s/%s", t->run, LAUNCH_LOG_NAME);
+    }
     json_writer_fini(&w);
     return s;
 }

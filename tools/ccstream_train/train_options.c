@@ -13,6 +13,8 @@
 #include "train/loss/loss_row.h"
 
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
+/* In the order of enum live_mode. */
+static const char *const progress_choices[] = {"auto", "bar", "plain", "json", "none", NULL};
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const block_loss_choices[] =
     {[BLOCK_LOGISTIC] = "logistic", [BLOCK_HINGE] = "hinge", NULL};
@@ -93,8 +95,17 @@ static const struct cli_option rows[] = {
     {"tensorboard", 0, CLI_STRING, FIELD(tensorboard), .metavar = "DIR", .group = "Run",
      .help = "also write event files of TensorBoard to this folder: the numbers and histograms of "
              "RUN/metrics.jsonl"},
+    {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
+     .metavar = "KIND", .group = "Run",
+     .help = "on stderr: bar, one line that is redrawn; plain, a line every ten seconds; json, an "
+             "object every second, and no messages but warnings; none; auto: bar on a terminal, "
+             "else plain"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .group = "Run",
      .help = "no progress, only warnings and errors"},
+    {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "RUN", .group = "Run",
+     .help = "show the progress of a run that another process trains, on this host or through a "
+             "shared folder, until that ends; exit code 0 if it is finished then, 65 if it is not; "
+             "only with --progress and --quiet"},
 
     {"task", 0, CLI_ENUM, FIELD(task), .default_text = "pair", .choices = task_choices,
      .metavar = "NAME", .group = "Model",
@@ -333,14 +344,16 @@ static const char *const changeable[] = {
     "endpoint",    "instance-metadata",
     "cache",       "cache-size",
     "report",      "tensorboard",
+    "progress",
 };
 
 static const struct cli_program fixed = {
     .name = "ccstream-train",
     .purpose = "trains an image and a text tower with a global contrastive loss",
-    .usage = (const char *const[]){"--data DIR --out RUN [options]",
-                                   "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
-                                   "--resume RUN [options]", NULL},
+    .usage =
+        (const char *const[]){"--data DIR --out RUN [options]",
+                              "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
+                              "--resume RUN [options]", "--attach RUN [--progress KIND]", NULL},
     .examples = (const char *const[]){"ccstream-train --data cc3m --val coco-val --out runs/a "
                                       "--loss nuclr --batch 512 --epochs 30",
                                       "ccstream-train --data small --out runs/b --image-tower "
@@ -641,6 +654,8 @@ enum status train_options_keep(struct train_options *kept,
     kept->preset = 0;
     kept->json = false;
     kept->quiet = false;
+    kept->progress = 0;
+    kept->attach = NULL;
     kept->steps = 0;
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
     kept->rank_timeout_seconds = 60;

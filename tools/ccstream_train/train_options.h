@@ -56,7 +56,9 @@ struct train_options {
     int ranks; /* enum comm_ranks */
     uint64_t rank_timeout_seconds;
     bool dry_run, json, report, quiet;
-    int cuda_graph; /* index into on, off */
+    int progress;       /* enum live_mode */
+    const char *attach; /* a run to look at; NULL: none */
+    int cuda_graph;     /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;
     const char *plan_cache, *tensorboard;
     struct remote_choice remote;

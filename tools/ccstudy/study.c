@@ -67,12 +67,12 @@ enum status study_finish(const struct study *s, struct error *err) {
     return status;
 }
 
-/* The line shows percents: what is counted differs between experiments. */
-static const uint64_t parts = 100;
+/* The line shows no counts: what is counted differs between experiments. */
+static const uint64_t parts = 1000;
 
 void study_begin(struct study_progress *p, double total, bool quiet) {
     cli_signals_install();
-    cli_progress_init(&p->line, "%", quiet);
+    cli_progress_init(&p->line, NULL, quiet);
     p->done = 0.0;
     p->total = total;
 }

@@ -228,20 +228,25 @@ struct cli_suite {
  * set (whose own --help then has to name the subcommands). Returns the exit code. */
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 
-/* ---- progress, on stderr, only when it is a terminal ------------------------------------------
+/* ---- progress, on stderr ------------------------------------------------------------------------
  */
 
 struct cli_progress {
     bool active;
-    const char *what; /* plural noun: "samples" */
+    const char *what; /* plural noun: "samples"; NULL: neither counts nor rates are shown */
     uint64_t begun;   /* part of `done` that an earlier run did: not counted in the rate */
     int64_t started_ns, drawn_ns;
     size_t drawn_width;
 };
 
+/* Active on a terminal that can redraw a line, unless quiet. */
 void cli_progress_init(struct cli_progress *p, const char *what, bool quiet);
 
-/* Redraws the line at most ten times a second. total 0: not known, and no remaining time is shown.
+/* Redraws the line at most ten times a second, in ASCII and cut to the terminal's width:
+ *
+ *   [#######-------------]  37 %  370/1,000 samples  53/s  1.2 MiB/s  11.9s left  extra
+ *
+ * with a shorter bar or none where it is narrow. total 0: not known, no bar and no remaining time.
  * bytes 0: no byte rate is shown. `extra` may be NULL. */
 void cli_progress_update(struct cli_progress *p,
                          uint64_t done,
@@ -263,8 +268,8 @@ const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes);
 const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count);
 /* "3,318,333 samples", "1 sample": the noun is one that takes an s */
 const char *cli_format_counted(char out[CLI_TEXT_BYTES], uint64_t count, const char *noun);
-/* A rate with two digits at least, without its unit: "1250", "12", "3.4", "0.31", "0" */
-const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second);
+/* "1,250 pairs/s", "3.4 pairs/s", "18 pairs/min", "0.5 pairs/h"; without a noun ("") "12/s" */
+const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second, const char *noun);
 /* "1h02m", "3m20s", "12.5s" */
 const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 

@@ -1,9 +1,10 @@
 /*
  * Progress, readable numbers and signals. The progress line is redrawn in place with a carriage
- * return, and only on a terminal.
+ * return.
  */
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -13,11 +14,67 @@
 
 static const int64_t DRAW_EVERY_NS = 100 * 1000 * 1000;
 
+static bool draws_in_place(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) == 1 && (term == NULL || strcmp(term, "dumb") != 0);
+}
+
 void cli_progress_init(struct cli_progress *p, const char *what, bool quiet) {
     memset(p, 0, sizeof(*p));
-    p->active = !quiet && isatty(STDERR_FILENO) == 1;
+    p->active = !quiet && draws_in_place();
     p->what = what;
     p->started_ns = clock_now_ns();
+}
+
+/* "[#####-----]  50 %  " on a terminal with so many columns; "50 %  " on a narrow one; nothing
+ * where the total is not known. */
+static void draw_bar(char *out, size_t size, uint64_t done, uint64_t total, size_t columns) {
+    const int length = columns >= 119 ? 20 : columns >= 99 ? 10 : 0;
+    const double share = done < total ? (double)done / (double)total : 1;
+    const int full = (int)(share * length);
+    const int percent = (int)(100 * share);
+    if (total == 0) {
+        out[0] = '\0';
+    } else if (length == 0) {
+        snprintf(out, size, "%d %%  ", percent);
+    } else {
+        snprintf(out, size, "[%.*s%.*s] %3d %%  ", full, "####################", length - full,
+                 "--------------------", percent);
+    }
+}
+
+/* The line's text after the bar. */
+static void describe(char *out,
+                     size_t size,
+                     const struct cli_progress *p,
+                     uint64_t done,
+                     uint64_t total,
+                     uint64_t bytes,
+                     const char *extra) {
+    const double seconds = (double)(p->drawn_ns - p->started_ns) / 1e9;
+    const uint64_t own = done > p->begun ? done - p->begun : 0;
+    const double rate = seconds > 0 ? (double)own / seconds : 0;
+    char a[CLI_TEXT_BYTES];
+    char b[CLI_TEXT_BYTES];
+    char c[CLI_TEXT_BYTES];
+    int n = 0;
+    out[0] = '\0';
+    if (p->what != NULL) {
+        n = snprintf(out, size, "%s%s%s %s  %s", cli_format_count(a, done), total > 0 ? "/" : "",
+                     total > 0 ? cli_format_count(b, total) : "", p->what,
+                     cli_format_rate(c, rate, ""));
+    }
+    if (bytes > 0 && seconds > 0) {
+        n += snprintf(out + n, size - (size_t)n, "  %s/s",
+                      cli_format_bytes(a, (uint64_t)((double)bytes / seconds)));
+    }
+    if (total > done && rate > 0) {
+        n += snprintf(out + n, size - (size_t)n, "%s%s left", n > 0 ? "  " : "",
+                      cli_format_seconds(a, (double)(total - done) / rate));
+    }
+    if (extra != NULL && extra[0] != '\0') {
+        (void)snprintf(out + n, size - (size_t)n, "  %s", extra);
+    }
 }
 
 void cli_progress_update(struct cli_progress *p,
@@ -25,44 +82,26 @@ void cli_progress_update(struct cli_progress *p,
                          uint64_t total,
                          uint64_t bytes,
                          const char *extra) {
-    if (!p->active) {
-        return;
-    }
-    int64_t now = clock_now_ns();
-    if (p->drawn_ns != 0 && now - p->drawn_ns < DRAW_EVERY_NS) {
+    enum { MOST_COLUMNS = 256, COLUMNS = 120 };
+    const int64_t now = clock_now_ns();
+    if (!p->active || (p->drawn_ns != 0 && now - p->drawn_ns < DRAW_EVERY_NS)) {
         return;
     }
     p->drawn_ns = now;
-    double seconds = (double)(now - p->started_ns) / 1e9;
-    uint64_t own = done > p->begun ? done - p->begun : 0;
-    double rate = seconds > 0 ? (double)own / seconds : 0;
-    char a[CLI_TEXT_BYTES];
-    char b[CLI_TEXT_BYTES];
-    char line[256];
-    int n = snprintf(line, sizeof(line), "%s", cli_format_count(a, done));
-    if (total > 0) {
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "/%s", cli_format_count(b, total));
+    char text[MOST_COLUMNS];
+    char bar[64];
+    char line[sizeof bar + sizeof text];
+    struct winsize size = {0};
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    const size_t columns = (known ? size.ws_col : COLUMNS) - 1; /* a full line might wrap */
+    describe(text, sizeof text, p, done, total, bytes, extra);
+    draw_bar(bar, sizeof bar, done, total, columns);
+    (void)snprintf(line, sizeof line, "%s%s", bar, text);
+    if (columns < sizeof line) {
+        line[columns] = '\0'; /* a wrapped line could not be redrawn in place */
     }
-    n += snprintf(line + n, sizeof(line) - (size_t)n, " %s  %s/s", p->what,
-                  cli_format_rate(a, rate));
-    if (bytes > 0 && seconds > 0) {
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s/s",
-                      cli_format_bytes(a, (uint64_t)((double)bytes / seconds)));
-    }
-    if (total > done && rate > 0) {
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s left",
-                      cli_format_seconds(a, (double)(total - done) / rate));
-    }
-    if (extra != NULL && extra[0] != '\0') {
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s", extra);
-    }
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
-        size.ws_col < sizeof line) {
-        line[size.ws_col - 1] = '\0'; /* a wrapped line could not be redrawn in place */
-    }
-    size_t width = strlen(line);
-    size_t blank = p->drawn_width > width ? p->drawn_width - width : 0;
+    const size_t width = strlen(line);
+    const size_t blank = p->drawn_width > width ? p->drawn_width - width : 0;
     fprintf(stderr, "\r%s%*s", line, (int)blank, "");
     fflush(stderr);
     p->drawn_width = width;
@@ -108,8 +147,24 @@ const char *cli_format_counted(char out[CLI_TEXT_BYTES], uint64_t count, const c
     return out;
 }
 
-const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second) {
-    snprintf(out, CLI_TEXT_BYTES, per_second >= 9.95 ? "%.0f" : "%.2g", per_second);
+const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second, const char *noun) {
+    static const struct {
+        const char *name;
+        double seconds;
+    } spans[] = {{"s", 1}, {"min", 60}, {"h", 3600}};
+    size_t i = 0;
+    while (per_second > 0 && per_second * spans[i].seconds < 0.095 && i + 1 < CLI_COUNT(spans)) {
+        i++;
+    }
+    const double rate = per_second * spans[i].seconds;
+    char digits[CLI_TEXT_BYTES];
+    if (rate >= 9.95) {
+        (void)cli_format_count(digits, (uint64_t)(rate + 0.5));
+    } else {
+        snprintf(digits, sizeof digits, "%.2g", rate);
+    }
+    snprintf(out, CLI_TEXT_BYTES, "%.24s%s%s/%s", digits, noun[0] != '\0' ? " " : "", noun,
+             spans[i].name);
     return out;
 }
 

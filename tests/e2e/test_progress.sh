@@ -1,0 +1,84 @@
+#!/bin/bash
+# --progress in all its kinds, on a terminal and off it; --attach to runs that train, stop, finish and were killed; a run is
+# trained by one process at a time.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" train 64 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer -q data --vocab-size 100
+small=(--data data --val data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch 16 --threads 1
+    --seed 2)
+train() { # not in the background, where it would be the child of a shell
+    "$BIN/ccstream-train" "$@"
+}
+
+# --- off a terminal: plain lines, objects, messages alone, nothing
+train "${small[@]}" --epochs 2 --out plain 2>plain.txt || fail "$(cat plain.txt)"
+grep -q 'step 8/8  epoch 2  loss [0-9.]*  [0-9.,]* pairs/s  stall [0-9]* %  R@1 [0-9.]* %  grad ' plain.txt ||
+    fail "no line: $(cat plain.txt)"
+grep -q $'[\r\033]' plain.txt && fail "control characters: $(cat -v plain.txt)"
+train "${small[@]}" --epochs 2 --out json --progress json 2>json.txt || fail "$(cat json.txt)"
+grep -v '^{"step":[0-9]*,"total_steps":8,"epoch":[01],"global_loss":[0-9.e-]*,"pairs_per_s":[0-9.e+]*,.*}$' json.txt && fail "no object"
+tail -n 1 json.txt | grep -q '"step":8,.*"seconds_left":0' || fail "no last step: $(cat json.txt)"
+train "${small[@]}" --epochs 2 --out none --progress none 2>none.txt || fail "$(cat none.txt)"
+has none.txt 'step 8  image to text R@1'
+grep 'stall' none.txt && fail "progress in spite of none"
+train "${small[@]}" --epochs 2 --out quiet -q --progress bar 2>quiet.txt || fail "$(cat quiet.txt)"
+[ ! -s quiet.txt ] || fail "not quiet: $(cat quiet.txt)"
+
+# --- a bar: on a terminal, or where it is asked for; it is erased before messages and at the end
+train "${small[@]}" --epochs 2 --out bar --progress bar 2>bar.txt || fail "$(cat bar.txt)"
+tr '\r' '\n' <bar.txt | grep -q '^\[#*-*\] *[0-9]* %  [0-9]/8 steps  [0-9.]*/\(s\|min\)  ' || fail "no bar: $(cat -v bar.txt)"
+grep -q $'\r *\rccstream-train: step 8  image to text' bar.txt || fail "not erased: $(cat -v bar.txt)"
+if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may have no terminals to give
+    script -qec "stty cols 60; '$BIN/ccstream-train' ${small[*]} --epochs 2 --out shown" /dev/null >shown.txt || fail "$(cat shown.txt)"
+    tr '\r' '\n' <shown.txt | grep -q '^[0-9]* %  [0-9]/8 steps' || fail "no line: $(cat -v shown.txt)"
+    [ "$(tr '\r' '\n' <shown.txt | grep '/8 steps' | wc -L)" -lt 60 ] || fail "wider than the terminal: $(cat -v shown.txt)"
+    TERM=dumb script -qec "'$BIN/ccstream-train' ${small[*]} --epochs 2 --out dumb" /dev/null >dumb.txt || fail "$(cat dumb.txt)"
+    has dumb.txt 'step 8/8 '
+fi
+
+# --- another process looks at it: while it trains, until it stops on request
+"$BIN/ccstream-train" -q "${small[@]}" --epochs 10000 --out run &
+pid=$!
+until [ -s run/metrics.jsonl ]; do sleep 0.05; done
+code=0
+"$BIN/ccstream-train" -q --resume run 2>second.txt &
+second=$!
+"$BIN/ccstream-train" --attach run --progress json 2>attached.txt &
+watcher=$!
+until [ -s attached.txt ]; do sleep 0.05; done
+has attached.txt '"total_steps":40000,'
+{ # as a run does that is resumed from an earlier step
+    head -n 1 run/metrics.jsonl | sed 's/"global_loss":[0-9.]*/"global_loss":77/'
+} >new.jsonl
+mv new.jsonl run/metrics.jsonl
+until grep -q '"global_loss":77' attached.txt; do sleep 0.05; done
+wait $second || code=$?
+[ $code = 73 ] || fail "two processes on one run: $code, $(cat second.txt)"
+has second.txt 'run is being trained by another process; --attach run shows it'
+kill -TERM $pid
+wait $pid || fail "not stopped"
+code=0
+wait $watcher || code=$?
+[ $code = 65 ] || fail "of a stopped run: $code"
+has attached.txt 'no process trains run: it ended at step 1 of 40000; --resume run continues it'
+
+# --- killed; finished
+"$BIN/ccstream-train" -q --resume run &
+pid=$!
+until [ "$(wc -l <run/launches.jsonl)" = 2 ]; do sleep 0.05; done
+kill -9 $pid
+wait $pid 2>/dev/null && fail "not killed"
+expect 65 train --attach run
+has err.txt 'no process trains run: it ended at step'
+expect 0 train --attach plain --progress none
+has err.txt 'plain is finished after 8 steps'
+expect 0 train -q --attach plain
+[ ! -s err.txt ] || fail "not quiet: $(cat err.txt)"
+
+# --- what is no run, and options that look at nothing
+expect 66 train --attach data
+has err.txt 'data is no run of ccstream-train'
+expect 64 train --attach run --batch 8
+has err.txt '--batch has no use with --attach'
