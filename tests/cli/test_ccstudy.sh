@@ -76,6 +76,8 @@ for other in "--seed 1" "--loss hinge" "--negatives 2" "--equal points" "--lr 0.
     expect 0 "$BIN/ccstudy" blocks --quick --json --steps 3 -r 1 $other
     cmp -s first.txt out.txt && fail "blocks $other: the same numbers"
 done
+expect 64 "$BIN/ccstudy" blocks --captions
+has err.txt '--captions needs --data'
 expect 64 "$BIN/ccstudy" blocks --blocks 4
 has err.txt 'at most 3 others'
 

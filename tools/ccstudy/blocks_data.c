@@ -1,5 +1,6 @@
 /*
- * blocks_data: a mixture of Gaussians, or the pictures of a dataset through the loader.
+ * blocks_data: a mixture of Gaussians, or the pictures of a dataset through the loader; captions
+ * are in blocks_captions.c.
  */
 #include "tools/ccstudy/blocks_data.h"
 
@@ -10,15 +11,7 @@
 #include "formats/base/rng.h"
 #include "loader/loader.h"
 
-enum {
-    CLASSES = 20,
-    TRAIN_EACH = 50,
-    TEST_EACH = 100,
-    DIM = 64,
-    SIGNAL = 6,
-    TEST_SHARE = 4, /* of pictures: one in so many */
-    LOADER_BATCH = 64
-};
+enum { CLASSES = 20, TRAIN_EACH = 50, TEST_EACH = 100, DIM = 64, SIGNAL = 6, LOADER_BATCH = 64 };
 static const double noise = 2.0;
 
 struct classify_set blocks_set(const struct blocks_data *d, const struct blocks_part *part) {
@@ -130,16 +123,72 @@ enum status blocks_data_draw(struct blocks_data *out, uint64_t seed, struct erro
     return s;
 }
 
+/* ---- points of a dataset ---- */
+
+void blocks_points_fini(struct blocks_points *p) {
+    free(p->rows);
+    free(p->labels);
+    free(p->is_test);
+    memset(p, 0, sizeof *p);
+}
+
+/* The rows of every class in each part, in `first`; a class with too few is an error. */
+static enum status count_parts(struct blocks_data *out,
+                               const struct blocks_points *all,
+                               int64_t *sizes[2],
+                               int64_t least,
+                               struct error *err) {
+    for (int64_t i = 0; i < all->count; i++) {
+        sizes[all->is_test[i]][all->labels[i]]++;
+    }
+    for (int32_t c = 0; c < out->classes; c++) {
+        const int64_t fewest = sizes[0][c] < sizes[1][c] ? sizes[0][c] : sizes[1][c];
+        if (fewest < least) {
+            return error_set(err, STATUS_USAGE,
+                             "class %d has %lld points; blocks need about %lld of every class",
+                             (int)c, (long long)(sizes[0][c] + sizes[1][c]),
+                             (long long)(least * BLOCKS_TEST_SHARE));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status blocks_data_divide(struct blocks_data *out,
+                               const struct blocks_points *all,
+                               int64_t least,
+                               struct error *err) {
+    int64_t *counts = calloc(2 * (size_t)out->classes, sizeof *counts);
+    if (counts == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    int64_t *sizes[2] = {counts, counts + out->classes};
+    struct blocks_part *const parts[2] = {&out->train, &out->test};
+    enum status s = count_parts(out, all, sizes, least, err);
+    for (int p = 0; p < 2 && s == STATUS_OK; p++) {
+        int64_t count = 0;
+        for (int32_t c = 0; c < out->classes; c++) {
+            count += sizes[p][c];
+        }
+        s = take_part(parts[p], out, count, err);
+        for (int32_t c = 0; c < out->classes && s == STATUS_OK; c++) {
+            parts[p]->first[c + 1] = parts[p]->first[c] + sizes[p][c];
+            sizes[p][c] = parts[p]->first[c]; /* where the next row goes */
+        }
+    }
+    for (int64_t i = 0; i < all->count && s == STATUS_OK; i++) {
+        struct blocks_part *p = parts[all->is_test[i]];
+        const int64_t to = sizes[all->is_test[i]][all->labels[i]]++;
+        p->labels[to] = all->labels[i];
+        memcpy(p->rows + to * out->dim, all->rows + i * out->dim,
+               (size_t)out->dim * sizeof *p->rows);
+    }
+    free(counts);
+    return s;
+}
+
 /* ---- pictures ---- */
 
-/* All pictures in the order of the dataset. */
-struct pictures {
-    float *rows;
-    int32_t *labels; /* (count) */
-    int64_t count;
-};
-
-static enum status read_all(struct pictures *all,
+static enum status read_all(struct blocks_points *all,
                             int64_t dim,
                             struct loader *l,
                             const struct loader_info *info,
@@ -163,50 +212,20 @@ static enum status read_all(struct pictures *all,
     return STATUS_OK;
 }
 
-/* Sorts the pictures by class into the two parts. */
-static enum status
-divide(struct blocks_data *out, const struct pictures *all, int64_t least, struct error *err) {
-    int64_t test = 0;
-    int64_t *sizes = calloc((size_t)out->classes, sizeof *sizes);
-    enum status s = sizes != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory");
-    for (int64_t i = 0; i < all->count && s == STATUS_OK; i++) {
-        sizes[all->labels[i]]++;
+/* Every fourth picture of a class. */
+static enum status choose_tests(struct blocks_points *all, int32_t classes, struct error *err) {
+    int64_t *seen = calloc((size_t)classes, sizeof *seen);
+    all->is_test = calloc((size_t)all->count, sizeof *all->is_test);
+    const bool there = seen != NULL && all->is_test != NULL;
+    for (int64_t i = 0; i < all->count && there; i++) {
+        all->is_test[i] = ++seen[all->labels[i]] % BLOCKS_TEST_SHARE == 0;
     }
-    for (int32_t c = 0; c < out->classes && s == STATUS_OK; c++) {
-        test += sizes[c] / TEST_SHARE;
-        if (sizes[c] / TEST_SHARE < least) {
-            s = error_set(err, STATUS_USAGE,
-                          "class %d has %lld pictures; blocks need %lld of every class", (int)c,
-                          (long long)sizes[c], (long long)(least * TEST_SHARE));
-        }
-    }
-    if (s == STATUS_OK) {
-        s = take_part(&out->test, out, test, err);
-    }
-    if (s == STATUS_OK) {
-        s = take_part(&out->train, out, all->count - test, err);
-    }
-    for (int32_t c = 0; c < out->classes && s == STATUS_OK; c++) {
-        int64_t seen = 0;
-        out->train.first[c + 1] = out->train.first[c];
-        out->test.first[c + 1] = out->test.first[c];
-        for (int64_t i = 0; i < all->count; i++) {
-            if (all->labels[i] == c) {
-                seen++;
-                struct blocks_part *p = seen % TEST_SHARE == 0 ? &out->test : &out->train;
-                const int64_t to = p->first[c + 1]++;
-                p->labels[to] = c;
-                memcpy(p->rows + to * out->dim, all->rows + i * out->dim,
-                       (size_t)out->dim * sizeof *p->rows);
-            }
-        }
-    }
-    free(sizes);
-    return s;
+    free(seen);
+    return there ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory");
 }
 
 static enum status count_classes(struct blocks_data *out,
-                                 const struct pictures *all,
+                                 const struct blocks_points *all,
                                  const char *directory,
                                  struct error *err) {
     for (int64_t i = 0; i < all->count; i++) {
@@ -232,7 +251,7 @@ enum status blocks_data_read(struct blocks_data *out,
     struct loader_options o;
     struct loader_info info;
     struct loader *l = NULL;
-    struct pictures all = {0};
+    struct blocks_points all = {0};
     memset(out, 0, sizeof *out);
     out->dim = 3 * (int64_t)size_px * size_px;
     loader_options_default(&o);
@@ -257,10 +276,12 @@ enum status blocks_data_read(struct blocks_data *out,
         s = count_classes(out, &all, directory, err);
     }
     if (s == STATUS_OK) {
-        s = divide(out, &all, least, err);
+        s = choose_tests(&all, out->classes, err);
     }
-    free(all.rows);
-    free(all.labels);
+    if (s == STATUS_OK) {
+        s = blocks_data_divide(out, &all, least, err);
+    }
+    blocks_points_fini(&all);
     if (s != STATUS_OK) {
         blocks_data_fini(out);
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 #include "tools/ccstudy/blocks_model.h"
 
@@ -74,4 +75,62 @@ TEST(parts_are_sorted_by_class_and_hold_different_points) {
         assert_true(memcmp(d.train.rows + i * d.dim, d.test.rows, sizeof(float)) != 0);
     }
     blocks_data_fini(&d);
+}
+
+/* Its captions are "A tree in the city, view 1; number 20!" and the like: 75 of every fourth
+ * sample, 75 of the others. */
+TEST(captions_are_grouped_by_the_word_of_their_topic) {
+    /* The other words of two letters and more, in order; view and number are in all captions. */
+    enum {
+        AT,
+        CAR,
+        CUP,
+        DOG,
+        HOUSE,
+        IN,
+        MOUNTAIN,
+        NEAR,
+        NUMBER,
+        OLD,
+        ON,
+        RED,
+        THE,
+        TREE,
+        VIEW,
+        DIM
+    };
+    static const int32_t own[] = {
+        [0] = ON, [1] = NEAR, [2] = IN, [3] = AT}; /* of a topic's place */
+    struct error err = {0};
+    struct blocks_data d;
+    struct picture_dataset how;
+    picture_dataset_default(&how);
+    const char *dir = test_temp_path("d");
+    picture_dataset_make(dir, &how);
+    assert_ok(blocks_data_read_captions(&d, dir, "grass,lake,horse,city,night", 2, &err), err);
+    assert_int_equal(d.classes, 4); /* no caption has a horse */
+    assert_int_equal(d.dim, DIM);
+    assert_int_equal(d.train.count, 75);
+    assert_int_equal(d.test.count, 75);
+    for (int64_t i = 0; i < d.train.count; i++) {
+        const float *row = d.train.rows + i * DIM;
+        double squares = 0.0;
+        for (int k = 0; k < DIM; k++) {
+            squares += (double)row[k] * (double)row[k];
+        }
+        assert_true(fabs(squares - DIM) < 1e-4);
+        assert_true(row[NUMBER] == 0.0F && row[VIEW] == 0.0F);
+        for (int32_t c = 0; c < d.classes; c++) {
+            assert_int_equal(row[own[c]] > 0.0F, c == d.train.labels[i]);
+        }
+    }
+    blocks_data_fini(&d);
+    static const char *const wrong[][2] = {{"grass", "2 to 256 words"},
+                                           {"horse,grass", "1 of the --topics"},
+                                           {"city,in", "0 of the --topics"}}; /* always both */
+    for (int i = 0; i < 3; i++) {
+        err = (struct error){0};
+        assert_status(blocks_data_read_captions(&d, dir, wrong[i][0], 2, &err), STATUS_USAGE, err);
+        assert_non_null(strstr(err.text, wrong[i][1]));
+    }
 }
