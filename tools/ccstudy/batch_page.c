@@ -289,9 +289,13 @@ batch_draw_page(struct html_page *p, const void *result, const void *options, st
                    "from one batch to the next: what it gains on CLIP is not due to memory, but to "
                    "the own pair, which is no contrast.</p>");
     html_markup(p, "<p>Every loss and batch has its own temperature and gamma, tuned on validation "
-                   "pairs with one seed, and sees as many pairs. The setting of all runs: ");
-    html_text(p, r->cells.settings, strlen(r->cells.settings));
-    html_markup(p, ".</p>");
+                   "pairs with one seed, and sees as many pairs.");
+    if (r->cells.settings[0] != '\0') { /* empty of runs made elsewhere */
+        html_markup(p, " The setting of all runs: ");
+        html_text(p, r->cells.settings, strlen(r->cells.settings));
+        html_markup(p, ".");
+    }
+    html_markup(p, "</p>");
     if (r->table.batch_count > 0) {
         draw_ends(p, r);
     }
