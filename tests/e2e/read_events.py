@@ -4,7 +4,8 @@
     read_events.py DIR RUN/metrics.jsonl
 
 Every CRC must hold. What is left after the starts of sessions, which drop the steps from theirs on, must be the
-numbers and histograms of the lines, each once. Prints how many there are.
+numbers and histograms of the lines, each once, and a picture with a text for every evaluation that found examples. Prints how many
+events, numbers and histograms there are.
 """
 
 import glob
@@ -81,6 +82,23 @@ def value_of(data):
     return tag, number, histogram
 
 
+def is_picture(data):
+    """A JPEG, or the text beside it."""
+    value = dict(fields(data))
+    tag = value[1].decode()
+    if 4 in value:
+        image = dict(fields(value[4]))
+        assert tag == "examples/t2i" and image[3] == 3 and image[4][:2] == b"\xff\xd8" and image[4][-2:] == b"\xff\xd9"
+        assert image[1] % 102 == 0 and image[2] == 7 * 102, f"{image[2]} x {image[1]} pixels"
+    elif 8 in value:
+        tensor = dict(fields(value[8]))
+        assert tag == "examples/t2i/text" and value[9] == b"\x0a\x06\x0a\x04text" and tensor[1] == 7
+        assert tensor[8].decode().startswith("1. ") and "(own picture: number " in tensor[8].decode()
+    else:
+        return False
+    return True
+
+
 def expected_of(value, path, out):
     for key, member in value.items():
         tag = f"{path}/{key}" if path else key
@@ -102,7 +120,7 @@ def close(a, b):
 
 
 folder, metrics = sys.argv[1:]
-events = []
+events, pictures = [], []
 for path in sorted(glob.glob(f"{folder}/events.out.tfevents.*")):
     first = True
     for record in records(path):
@@ -113,10 +131,13 @@ for path in sorted(glob.glob(f"{folder}/events.out.tfevents.*")):
             elif field == 3:
                 assert first and value == b"brain.Event:2"
             elif field == 5:
-                values += [value_of(v) for f, v in fields(value) if f == 1]
+                all_values = [v for f, v in fields(value) if f == 1]
+                values += [value_of(v) for v in all_values if not is_picture(v)]
+                pictures += [step] * (len([v for v in all_values if is_picture(v)]) == 2)
             elif field == 7:
                 assert dict(fields(value)) == {1: 1}
                 events = [e for e in events if e[0] < step]
+                pictures = [p for p in pictures if p < step]
         first = False
         if values:
             events.append((step, values))
@@ -128,6 +149,8 @@ for line in lines:
     if found:
         expected.append((line["step"], found))
 assert len(events) == len(expected), f"{len(events)} events, {len(expected)} lines"
+found = [line["step"] for line in lines if line.get("examples")]
+assert pictures == found, f"pictures at {pictures}, examples at {found}"
 count = 0
 for (step, values), (expected_step, found) in zip(events, expected):
     assert step == expected_step

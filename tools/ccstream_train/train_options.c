@@ -94,7 +94,7 @@ static const struct cli_option rows[] = {
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
     {"tensorboard", 0, CLI_STRING, FIELD(tensorboard), .metavar = "DIR", .group = "Run",
      .help = "also write event files of TensorBoard to this folder: the numbers and histograms of "
-             "RUN/metrics.jsonl"},
+             "RUN/metrics.jsonl, and what captions of --val find as pictures"},
     {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
      .metavar = "KIND", .group = "Run",
      .help = "on stderr: bar, one line that is redrawn; plain, a line every ten seconds; json, an "

@@ -28,7 +28,7 @@ enum {
 struct events {
     FILE *file;
     char path[PATH_MAX_BYTES];
-    struct byte_buffer event, summary, value, histogram; /* messages, inner ones last */
+    struct byte_buffer event, summary, value, inner; /* messages, inner ones last */
 };
 
 /* --- TFRecord --- */
@@ -160,7 +160,7 @@ static double count_of(const struct bins *b, size_t i) {
 static enum status
 put_histogram(struct events *e, const char *tag, const struct bins *b, struct error *err) {
     double total[3] = {0}; /* number, sum, sum of squares */
-    struct byte_buffer *h = &e->histogram;
+    struct byte_buffer *h = &e->inner;
     reset(h);
     for (size_t i = 0; i < b->count; i++) {
         const double middle = b->low + ((double)i + 0.5) * b->width;
@@ -183,6 +183,43 @@ put_histogram(struct events *e, const char *tag, const struct bins *b, struct er
     }
     TRY(begin_value(e, tag, err));
     TRY(put_bytes(&e->value, 5, h->data, h->size_bytes, err));
+    return end_value(e, err);
+}
+
+static enum status
+put_number(struct byte_buffer *b, uint32_t field, uint64_t value, struct error *err) {
+    TRY(put_key(b, field, WIRE_VARINT, err));
+    return put_varint(b, value, err);
+}
+
+/* Summary.Image: 1 height, 2 width, 3 channels, 4 the file. */
+static enum status put_image(struct events *e, const struct events_picture *p, struct error *err) {
+    struct byte_buffer *b = &e->inner;
+    reset(b);
+    TRY(put_number(b, 1, p->height_px, err));
+    TRY(put_number(b, 2, p->width_px, err));
+    TRY(put_number(b, 3, 3, err));
+    TRY(put_bytes(b, 4, p->jpeg, p->jpeg_bytes, err));
+    TRY(begin_value(e, p->tag, err));
+    TRY(put_bytes(&e->value, 4, b->data, b->size_bytes, err));
+    return end_value(e, err);
+}
+
+/* A TensorProto of one string (1: DT_STRING, 2: no dimensions, 8: it), of the plugin "text". */
+static enum status put_text(struct events *e, const struct events_picture *p, struct error *err) {
+    enum { STRING = 7 };
+    static const char plugin[] = {
+        1 << 3 | WIRE_BYTES, 6, 1 << 3 | WIRE_BYTES, 4, 't', 'e', 'x', 't'};
+    struct byte_buffer *b = &e->inner;
+    char tag[MAX_TAG_BYTES];
+    (void)snprintf(tag, sizeof tag, "%s/text", p->tag);
+    reset(b);
+    TRY(put_number(b, 1, STRING, err));
+    TRY(put_bytes(b, 2, "", 0, err));
+    TRY(put_bytes(b, 8, p->text, p->text_bytes, err));
+    TRY(begin_value(e, tag, err));
+    TRY(put_bytes(&e->value, 8, b->data, b->size_bytes, err));
+    TRY(put_bytes(&e->value, 9, plugin, sizeof plugin, err));
     return end_value(e, err);
 }
 
@@ -243,6 +280,17 @@ enum status events_line(struct events *e, const char *line, size_t size_bytes, s
     return put_record(e, err);
 }
 
+enum status
+events_picture(struct events *e, uint64_t step, const struct events_picture *p, struct error *err) {
+    REQUIRE(e != NULL && p != NULL);
+    reset(&e->summary);
+    TRY(put_image(e, p, err));
+    TRY(put_text(e, p, err));
+    TRY(begin_event(e, step, err));
+    TRY(put_bytes(&e->event, 5, e->summary.data, e->summary.size_bytes, err));
+    return put_record(e, err);
+}
+
 /* --- life --- */
 
 static enum status create_file(struct events *e, const char *directory, struct error *err) {
@@ -287,7 +335,7 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
     byte_buffer_init(&e->event, MAX_EVENT_BYTES);
     byte_buffer_init(&e->summary, MAX_EVENT_BYTES);
     byte_buffer_init(&e->value, MAX_EVENT_BYTES);
-    byte_buffer_init(&e->histogram, MAX_EVENT_BYTES);
+    byte_buffer_init(&e->inner, MAX_EVENT_BYTES);
     enum status s = create_file(e, directory, err);
     if (s == STATUS_OK) {
         s = begin_file(e, step, err);
@@ -308,7 +356,7 @@ void events_close(struct events *e) {
         byte_buffer_fini(&e->event);
         byte_buffer_fini(&e->summary);
         byte_buffer_fini(&e->value);
-        byte_buffer_fini(&e->histogram);
+        byte_buffer_fini(&e->inner);
         free(e);
     }
 }

@@ -1,8 +1,7 @@
 /*
  * events: the lines of metrics.jsonl as an event file of TensorBoard: every number a scalar, named
- * by its path
- * ("retrieval/mean_r1"), every histogram a histogram. What a line does not have, an event file does
- * not have.
+ * by its path ("retrieval/mean_r1"), every histogram a histogram. Beside the lines it may have
+ * pictures.
  *
  *   file     events.out.tfevents.SECONDS.HOST.PID.N, of TFRecords
  *   record   u64 length, u32 masked CRC32C of it, the bytes, u32 masked CRC32C of them;
@@ -33,6 +32,19 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
 /* Writes the event of one line, which is whole JSON with a "step", and flushes it. Returns OK, IO,
  * NOMEM, or CORRUPT (no such line). */
 enum status events_line(struct events *e, const char *line, size_t size_bytes, struct error *err);
+
+/* An event with a JPEG and a text (Markdown) beside it, whose tag is the picture's and "/text".
+ * Returns OK, IO, NOMEM or LIMIT. */
+struct events_picture {
+    const char *tag;
+    const void *jpeg;
+    size_t jpeg_bytes;
+    uint32_t width_px, height_px;
+    const char *text;
+    size_t text_bytes;
+};
+enum status
+events_picture(struct events *e, uint64_t step, const struct events_picture *p, struct error *err);
 void events_close(struct events *e); /* accepts NULL */
 
 /* CRC-32C (Castagnoli, reflected 0x82F63B78), as TFRecord masks it: ((crc >> 15) | (crc << 17)) +

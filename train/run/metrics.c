@@ -14,7 +14,6 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
-#include "train/run/events.h"
 
 enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 17 };
 
@@ -255,6 +254,17 @@ enum status metrics_retrieval(struct metrics *m,
     }
     json_close_object(w);
     return write_line(m, err);
+}
+
+bool metrics_takes_pictures(const struct metrics *m) {
+    return m != NULL && m->events != NULL;
+}
+
+enum status metrics_picture(struct metrics *m,
+                            uint64_t step,
+                            const struct events_picture *p,
+                            struct error *err) {
+    return events_picture(m->events, step, p, err);
 }
 
 enum status metrics_zeroshot(struct metrics *m,

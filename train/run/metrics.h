@@ -20,6 +20,7 @@
 #include "train/eval/examples.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
+#include "train/run/events.h"
 #include "train/state/sample_state.h"
 
 struct metrics;
@@ -97,6 +98,13 @@ enum status metrics_retrieval(struct metrics *m,
                               const struct examples *found,
                               const struct embeddings *e,
                               struct error *err);
+
+/* Whether there is an event file; then a picture for it alone. Returns OK, IO, NOMEM or LIMIT. */
+bool metrics_takes_pictures(const struct metrics *m);
+enum status metrics_picture(struct metrics *m,
+                            uint64_t step,
+                            const struct events_picture *p,
+                            struct error *err);
 
 /* {"step":..,"zeroshot":{"top1":..,"top5":..,...}}, see classify_write_json. */
 enum status metrics_zeroshot(struct metrics *m,

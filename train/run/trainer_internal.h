@@ -4,9 +4,11 @@
 #ifndef TRAIN_RUN_TRAINER_INTERNAL_H
 #define TRAIN_RUN_TRAINER_INTERNAL_H
 
+#include "train/eval/examples.h"
 #include "train/loss/loss_device.h"
 #include "train/optim/schedule.h"
 #include "train/run/checkpoint.h"
+#include "train/run/metrics.h"
 #include "train/run/trainer.h"
 #include "train/state/feature_cache.h"
 
@@ -156,6 +158,12 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
 enum status trainer_check_val(const struct trainer *t, struct error *err);
 enum status
 trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, struct error *err);
+
+/* trainer_examples.c: captions with the pictures that they found, for TensorBoard. */
+enum status trainer_show_examples(struct trainer *t,
+                                  const struct examples *x,
+                                  const struct embeddings *e,
+                                  struct error *err);
 
 /* trainer_step.c: memory of steps, opened after the model; closed before loader and device. */
 enum status trainer_open_steps(struct trainer *t, struct error *err);
