@@ -51,7 +51,9 @@ static enum status open_maps(struct pack_commit *c, struct error *err) {
     if (c->opt->dedup == PACK_DEDUP_EXACT) {
         TRY(pack_map_create(&c->pictures, err));
     }
-    if (c->opt->ids == PACK_IDS_KEY && c->opt->source_count > 0) {
+    /* The ids of a list that is fetched ascend: only those of earlier runs could come again. */
+    const bool ascending = c->opt->fetch != NULL && !c->opt->append;
+    if (c->opt->ids == PACK_IDS_KEY && c->opt->source_count > 0 && !ascending) {
         TRY(pack_map_create(&c->ids, err));
     }
     const struct manifest *m = &c->plan->manifest;

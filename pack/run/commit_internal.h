@@ -20,7 +20,7 @@ struct pack_commit {
     struct shard_writer *writer; /* NULL between shards */
     struct shard_frame_builder *builder;
     struct pack_map *pictures; /* hash of a picture to its id; NULL: without dedup */
-    struct pack_map *ids;      /* id to source and row; NULL: ids by row */
+    struct pack_map *ids;      /* id to source and row; NULL: none can come twice */
     struct pack_keys keys;
     bool begun;    /* the directory has been changed */
     bool prepared; /* what is replaced is gone: from now on this run writes files */
