@@ -38,6 +38,9 @@ expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --eval-e
 expect 0 "$BIN/ccstream-train" --resume run --steps 3 --json -q
 has out.txt '"resumed_step":2,'
 expect 0 "$BIN/ccdump" why run "$url" 5 --encode 0
+expect 0 "$BIN/ccstream-eval" embed run --data "$url" --out far-vectors
+expect 0 "$BIN/ccstream-eval" embed run --data www/pairs --out near-vectors
+cmp far-vectors.images.npy near-vectors.images.npy || fail "other embeddings"
 local_digest=$(digest www/pairs)
 [ "$(digest "$url")" = "$local_digest" ] || fail "other batches"
 [ "$(digest "$url" --order block:32:2 --threads 1)" = "$(digest www/pairs --order block:32:2)" ] ||
@@ -130,5 +133,6 @@ expect 0 "$BIN/ccdump" verify "$url" $cache
 has err.txt "going on with what the cache has"
 rm cache/ccstream-cache-1/*/*-0
 expect 74 "$BIN/ccbench" loader "$url" --no-limit $cache
-has err.txt "cannot be read"
+has err.txt "cannot be read ("
+has err.txt ", which the cache does not have), "
 has err.txt "attempts"
