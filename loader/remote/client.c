@@ -186,7 +186,7 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
     if (!is_whole(r)) {
         (void)snprintf(place, sizeof place, " (%" PRIu64 " bytes at %" PRIu64 "%s)",
                        r->size_bytes - r->got_bytes, r->offset + r->got_bytes,
-                       remote_has_cache() ? ", which the cache does not have" : "");
+                       remote_cache() != NULL ? ", which the cache does not have" : "");
     }
     describe_answer(why, sizeof why, r->object->path, x);
     return error_set(err, s, "%.220s: cannot be read%s, %u attempt%s: %s", r->object->path, place,

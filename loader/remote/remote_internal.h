@@ -3,8 +3,8 @@
  *
  *   file_system (remote_files.c)                       read engine (io_remote.c)
  *        |          \                                        |
- *   remote_pread.c   objects.c: what is known of each file    |
- *        |            |         (copies.c, heads.c)           |
+ *   remote_pread.c   open.c: what becomes known of a file     |
+ *        |            |   (objects.c, copies.c, heads.c)      |
  *        |            |                                       |
  *        +--- with a cache: extents.c, over cache.c ----------+
  *        |            |                                       |
@@ -23,6 +23,7 @@
 #include "loader/remote/remote.h"
 #include "net/http.h"
 
+struct cache;    /* cache_internal.h */
 struct extents;  /* extents_internal.h */
 struct location; /* net/location.h */
 
@@ -53,7 +54,7 @@ struct remote_object {
 };
 
 const struct remote_options *remote_options(void);
-bool remote_has_cache(void);
+struct cache *remote_cache(void); /* NULL: there is none */
 /* The pieces of this process; the first call starts their thread. NULL: there is no cache. Returns
  * OK, NOMEM or UNSUPPORTED (no libcurl). */
 enum status remote_extents(struct extents **out, struct error *err);
@@ -137,6 +138,11 @@ void remote_pread_after_fork(void); /* in the child */
 void remote_pread_stop(void);
 /* The copy, which is made where there is none. */
 enum status remote_object_map(struct remote_object *o, struct copy *out, struct error *err);
+
+void open_before_fork(void);
+void open_after_fork(void); /* in the parent and in the child */
+void open_forget(void);     /* in the child: the parent's connections */
+void open_stop(void);
 
 /* --- copies (copies.c); one owner at a time reserves and writes --- */
 

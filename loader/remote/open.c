@@ -1,0 +1,375 @@
+/*
+ * open: what becomes known of the files at a server, and the copies of those that are read whole.
+ *
+ * Opening a file asks for its first byte: the answer has size and ETag, which are fixed from then
+ * on. Opening a manifest reads it whole, and then, in parallel, what dataset_open will ask for next:
+ * the index beside each shard, whole, and the first byte of each shard. A manifest that changed
+ * since it was last opened makes a new generation: what is known of the other files of its folder
+ * is dropped from the table, and stays valid for who still uses it.
+ *
+ * With a cache, what became known of a file is true while the manifest has the same ETag, and a
+ * file that was read whole is there: opening the dataset again is one request, and none where the
+ * server cannot be reached. A shard that was replaced nevertheless is found by If-Match.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "formats/dataset/manifest.h"
+#include "formats/shard/shard.h"
+#include "loader/remote/heads_internal.h"
+#include "loader/remote/objects_internal.h"
+
+enum { CONNECTIONS = 32, RUN_MS = 100 };
+
+static struct {
+    pthread_mutex_t lock; /* one file or dataset is opened at a time */
+    struct remote_client *client;
+} opening = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* --- what the cache knows --- */
+
+static bool is_manifest(const char *path) {
+    return strcmp(strrchr(path, '/') + 1, MANIFEST_NAME) == 0;
+}
+
+static const char *generation_of(const struct remote_object *o) {
+    return is_manifest(o->path) ? "" : o->folder->generation;
+}
+
+static bool has_generation(const struct remote_object *o) {
+    return remote_cache() != NULL && (is_manifest(o->path) || o->folder->generation[0] != '\0');
+}
+
+static void remember(const struct remote_object *o) {
+    if (has_generation(o)) {
+        struct head head = {.size_bytes = o->size_bytes, .missing = o->missing};
+        (void)snprintf(head.generation, sizeof head.generation, "%s", generation_of(o));
+        (void)snprintf(head.etag, sizeof head.etag, "%s", o->etag);
+        heads_remember(remote_cache(), o->url, &head);
+    }
+}
+
+static bool recall(struct remote_object *o) {
+    struct head head;
+    if (!has_generation(o) || !heads_recall(remote_cache(), &head, o->url, generation_of(o))) {
+        return false;
+    }
+    if (head.missing) {
+        objects_set_missing(o);
+    } else {
+        objects_set_known(o, head.etag, head.size_bytes);
+    }
+    return true;
+}
+
+static void remember_copy(const struct remote_object *o) {
+    if (remote_cache() == NULL || o->size_bytes == 0) {
+        return;
+    }
+    void *at =
+        mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_SHARED, o->copy.fd, (off_t)o->copy.offset);
+    if (at != MAP_FAILED) {
+        cache_put(remote_cache(), cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE, at,
+                  o->size_bytes);
+        (void)munmap(at, (size_t)o->size_bytes);
+    }
+}
+
+static bool recall_copy(struct remote_object *o) {
+    int fd = -1;
+    if (remote_cache() == NULL || !o->known ||
+        cache_get(remote_cache(), &fd, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE,
+                  o->size_bytes, true, NULL) != STATUS_OK) {
+        return false;
+    }
+    struct copy copy;
+    void *at = mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    const bool copied = at != MAP_FAILED &&
+                        copies_reserve(&copy, o->size_bytes, NULL) == STATUS_OK &&
+                        copy_write(&copy, 0, at, (size_t)o->size_bytes, NULL) == STATUS_OK;
+    if (at != MAP_FAILED) {
+        (void)munmap(at, (size_t)o->size_bytes);
+    }
+    close(fd);
+    if (copied) {
+        objects_set_copy(o, copy);
+    }
+    return copied;
+}
+
+bool remote_object_is_offline(const struct remote_object *o) {
+    return o->folder->offline;
+}
+
+void remote_object_replaced(const struct remote_object *o) {
+    if (remote_cache() != NULL) {
+        heads_forget(remote_cache(), o->url);
+    }
+}
+
+/* --- reading about a file, or all of it --- */
+
+/* One of several reads of one call. */
+struct fetch {
+    struct remote_read read;
+    bool whole;
+    struct copy copy; /* of a whole one, once its size is known */
+    uint64_t taken_bytes;
+    enum status status;
+    struct error why;
+};
+
+static bool take_copy(void *cookie, const void *bytes, size_t size_bytes, struct error *err) {
+    struct fetch *f = cookie;
+    const uint64_t total_bytes = f->read.total_bytes;
+    if (!f->whole) {
+        return true; /* only the answer's head matters */
+    }
+    if (total_bytes == HTTP_UNKNOWN || size_bytes > total_bytes - f->taken_bytes) {
+        (void)error_set(err, STATUS_IO, "%.300s: the server does not announce its size",
+                        f->read.object->path);
+        return false;
+    }
+    if (f->copy.fd < 0 && copies_reserve(&f->copy, total_bytes, err) != STATUS_OK) {
+        return false;
+    }
+    if (copy_write(&f->copy, f->taken_bytes, bytes, size_bytes, err) != STATUS_OK) {
+        return false;
+    }
+    f->taken_bytes += size_bytes;
+    return true;
+}
+
+static void learn(struct fetch *f) {
+    struct remote_object *o = f->read.object;
+    if (!o->known) {
+        objects_set_known(o, f->read.etag, f->read.total_bytes);
+    }
+    if (f->whole) {
+        objects_set_copy(o, f->copy);
+    }
+    if (is_manifest(o->path)) {
+        (void)snprintf(o->folder->generation, sizeof o->folder->generation, "%s", o->etag);
+    }
+    remember(o);
+    if (f->whole) {
+        remember_copy(o);
+    }
+}
+
+static void learn_missing(struct remote_object *o) {
+    objects_set_missing(o);
+    remember(o);
+}
+
+static void fetch_done(void *cookie, enum status s, const struct error *err) {
+    struct fetch *f = cookie;
+    f->status = s;
+    if (s == STATUS_OK && f->read.total_bytes == HTTP_UNKNOWN) {
+        f->status = error_set(&f->why, STATUS_IO, "%.300s: the server does not announce its size",
+                              f->read.object->path);
+    } else if (s == STATUS_OK) {
+        learn(f);
+    } else {
+        f->why = *err;
+    }
+}
+
+static void fetch_init(struct fetch *f, struct remote_object *o, bool whole) {
+    *f = (struct fetch){.whole = whole, .copy.fd = -1};
+    f->read.object = o;
+    f->read.size_bytes = whole ? HTTP_UNKNOWN : 1;
+    f->read.cookie = f;
+    f->read.take = take_copy;
+    f->read.done = fetch_done;
+}
+
+/* All at the same time; the failures are in the fetches. */
+static enum status fetch_all(struct fetch *fetches, size_t count, struct error *err) {
+    if (opening.client == NULL) {
+        TRY(remote_client_create(&opening.client, CONNECTIONS, err));
+    }
+    for (size_t i = 0; i < count; i++) {
+        remote_client_start(opening.client, &fetches[i].read);
+    }
+    while (remote_client_pending(opening.client) > 0) {
+        remote_client_run(opening.client, RUN_MS);
+    }
+    return STATUS_OK;
+}
+
+static enum status fetch_one(struct remote_object *o, bool whole, struct error *err) {
+    struct fetch f;
+    fetch_init(&f, o, whole);
+    TRY(fetch_all(&f, 1, err));
+    if (f.status != STATUS_OK && err != NULL) {
+        *err = f.why;
+    }
+    return f.status;
+}
+
+/* --- a dataset --- */
+
+/* Fetches what dataset_open reads: the indexes, and size and ETag of the shards. */
+static enum status fetch_shards(const struct manifest *m, const char *folder, struct error *err) {
+    enum status s = STATUS_OK;
+    size_t count = 0;
+    struct fetch *fetches = calloc(m->shard_count * 2 + 1, sizeof(*fetches));
+    if (fetches == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for remote files");
+    }
+    for (size_t i = 0; i < m->shard_count && s == STATUS_OK; i++) {
+        char path[PATH_MAX_BYTES];
+        char index[PATH_MAX_BYTES];
+        struct remote_object *o = NULL;
+        s = path_join(path, sizeof path, folder, m->shards[i].name, err);
+        if (s == STATUS_OK && (s = objects_get(&o, path, err)) == STATUS_OK) {
+            if (!recall(o)) {
+                fetch_init(&fetches[count++], o, false);
+            }
+            s = shard_index_name(index, sizeof index, path, err);
+        }
+        if (s == STATUS_OK && (s = objects_get(&o, index, err)) == STATUS_OK &&
+            !(recall(o) && (o->missing || recall_copy(o)))) {
+            fetch_init(&fetches[count++], o, true);
+        }
+    }
+    if (s == STATUS_OK) {
+        s = fetch_all(fetches, count, err);
+    }
+    /* A shard that is missing is an error now, an index that is missing is not. */
+    for (size_t i = 0; i < count && s == STATUS_OK; i++) {
+        const struct fetch *f = &fetches[i];
+        if (f->status < STATUS_OK && !(f->whole && f->status == STATUS_NOTFOUND)) {
+            s = f->status;
+            *err = f->why;
+        } else if (f->status == STATUS_NOTFOUND) {
+            learn_missing(f->read.object);
+        }
+    }
+    free(fetches);
+    return s;
+}
+
+/* Whether the manifest that was read before is still the one at the server. */
+static enum status check_current(struct remote_object *o, bool *current, struct error *err) {
+    struct error why = {0};
+    const bool local = o->copy.fd >= 0;
+    *current = local && o->folder->offline;
+    if (*current || !local || o->etag[0] == '\0') {
+        return STATUS_OK;
+    }
+    const enum status s = fetch_one(o, false, &why);
+    *current = s == STATUS_OK;
+    if (s == STATUS_IO && remote_cache() != NULL) {
+        log_write(remote_options()->log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+                  why.text);
+        *current = true;
+        return STATUS_OK;
+    }
+    if (s != STATUS_OK && s != STATUS_CORRUPT && err != NULL) { /* CORRUPT: it is another one */
+        *err = why;
+    }
+    return s == STATUS_CORRUPT ? STATUS_OK : s;
+}
+
+/* Reads the manifest; where the server cannot be reached, from the cache. */
+static enum status fetch_manifest(struct remote_object *o, struct error *err) {
+    struct error why = {0};
+    enum status s = fetch_one(o, true, &why);
+    if (s == STATUS_IO && recall(o) && recall_copy(o)) {
+        (void)snprintf(o->folder->generation, sizeof o->folder->generation, "%s", o->etag);
+        o->folder->offline = true;
+        log_write(remote_options()->log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+                  why.text);
+        return STATUS_OK;
+    }
+    if (s < STATUS_OK && err != NULL) {
+        *err = why;
+    }
+    return s;
+}
+
+static enum status open_manifest(struct remote_object **out, const char *path, struct error *err) {
+    struct manifest m;
+    char folder[PATH_MAX_BYTES];
+    bool current = false;
+    TRY(objects_get(out, path, err));
+    TRY(check_current(*out, &current, err));
+    if (current) {
+        return STATUS_OK;
+    }
+    objects_drop_folder((*out)->folder);
+    TRY(objects_get(out, path, err));
+    TRY(fetch_manifest(*out, err));
+    TRY(path_directory(folder, sizeof folder, path, err));
+    if (manifest_read(&m, remote_copies(), folder, NULL) != STATUS_OK) {
+        return STATUS_OK; /* who opens it reports that */
+    }
+    struct error why = {0};
+    enum status s = fetch_shards(&m, folder, &why);
+    manifest_fini(&m);
+    if (s < STATUS_OK && err != NULL) {
+        *err = why;
+    }
+    if (s < STATUS_OK) {
+        objects_drop_folder((*out)->folder);
+    }
+    return s;
+}
+
+static enum status open_file(struct remote_object **out, const char *path, struct error *err) {
+    TRY(objects_get(out, path, err));
+    struct remote_object *o = *out;
+    if (!o->known && !o->missing && !recall(o)) {
+        const enum status s = fetch_one(o, false, err);
+        if (s == STATUS_NOTFOUND) {
+            learn_missing(o);
+        }
+        return s;
+    }
+    return o->known ? STATUS_OK
+                    : error_set(err, STATUS_NOTFOUND, "%.300s: there is no such file", path);
+}
+
+enum status remote_object_open(struct remote_object **out, const char *path, struct error *err) {
+    *out = NULL;
+    pthread_mutex_lock(&opening.lock);
+    const enum status s =
+        is_manifest(path) ? open_manifest(out, path, err) : open_file(out, path, err);
+    pthread_mutex_unlock(&opening.lock);
+    return s;
+}
+
+enum status remote_object_map(struct remote_object *o, struct copy *out, struct error *err) {
+    enum status s = STATUS_OK;
+    pthread_mutex_lock(&opening.lock);
+    if (o->copy.fd < 0 && !recall_copy(o)) {
+        s = fetch_one(o, true, err);
+    }
+    *out = o->copy;
+    pthread_mutex_unlock(&opening.lock);
+    return s;
+}
+
+/* --- life --- */
+
+void open_before_fork(void) {
+    pthread_mutex_lock(&opening.lock);
+}
+
+void open_after_fork(void) {
+    pthread_mutex_unlock(&opening.lock);
+}
+
+void open_forget(void) {
+    opening.client = NULL;
+}
+
+void open_stop(void) {
+    remote_client_destroy(opening.client);
+    opening.client = NULL;
+}
