@@ -38,7 +38,10 @@ install(DIRECTORY "${pages}/bash/" DESTINATION "${share}/bash-completion/complet
 install(DIRECTORY "${pages}/zsh/" DESTINATION "${share}/zsh/${zsh_folder}" COMPONENT ccstream)
 install(DIRECTORY "${pages}/fish/" DESTINATION "${share}/fish/vendor_completions.d" COMPONENT ccstream)
 
-install(FILES README.md CHANGELOG.md LICENSE tools/OPTIONS.md formats/SHARD_FORMAT.md
+if(NOT CCS_PACKAGES) # which name it changelog.gz
+  install(FILES CHANGELOG.md DESTINATION "${doc}" COMPONENT ccstream)
+endif()
+install(FILES README.md LICENSE tools/OPTIONS.md formats/SHARD_FORMAT.md
               formats/CHECKPOINT_FORMAT.md formats/TOKENS_FORMAT.md loader/ORDER.md
         DESTINATION "${doc}" COMPONENT ccstream)
 install(DIRECTORY docs/ DESTINATION "${doc}/manual" COMPONENT ccstream

@@ -45,6 +45,9 @@ ccs_package(libccstream libccstream0 libs "packed image-text data and contrastiv
 ccs_package(libccstream-dev libccstream-dev libdevel "packed image-text data and contrastive losses, development files"
   "${about}\n.\nThis package has the header, and what CMake and pkg-config need.")
 set(CPACK_DEBIAN_LIBCCSTREAM-DEV_PACKAGE_DEPENDS "libccstream0 (= ${PROJECT_VERSION}-1)")
+# Both load libcurl when the first address is opened, so that dpkg-shlibdeps does not see it.
+set(CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS "libcurl4 | libcurl3-gnutls, ca-certificates")
+set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS "${CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS}")
 set(CPACK_DEBIAN_CCSTREAM_PACKAGE_SUGGESTS "libccstream-dev, ccstream-mpi, ccstream-cuda")
 set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/triggers;${PROJECT_BINARY_DIR}/debian/shlibs")
 if(TARGET ccstream_mpi)
@@ -56,7 +59,7 @@ endif()
 if(TARGET ccstream_cuda)
   list(APPEND CPACK_COMPONENTS_ALL ccstream-cuda)
   ccs_package(ccstream-cuda ccstream-cuda contrib/science "train image-text models with global contrastive losses, CUDA"
-    "${about}\n.\nThis package has the module for NVIDIA GPUs. It needs NVIDIA's driver, cuBLAS and\ncuDNN, of which the program names what is missing.")
+    "${about}\n.\nThis package has the module for NVIDIA GPUs. It needs NVIDIA's driver, cuBLAS\nand cuDNN, of which the program names what is missing.")
   set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_SHLIBDEPS OFF)
   set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_DEPENDS "ccstream (= ${PROJECT_VERSION}-1), libc6, libstdc++6")
   get_property(cuda GLOBAL PROPERTY CCS_CUDA_VERSION) # names of NVIDIA's packages
@@ -64,12 +67,15 @@ if(TARGET ccstream_cuda)
   set(CPACK_DEBIAN_CCSTREAM-CUDA_PACKAGE_RECOMMENDS "${cuda}")
 endif()
 
-# Copyright and changelog as Debian's policy has them. The date honours SOURCE_DATE_EPOCH.
+# Copyright and changelogs as Debian's policy has them. The date honours SOURCE_DATE_EPOCH.
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(WRITE "${PROJECT_BINARY_DIR}/debian/changelog.Debian"
-  "ccstream (${PROJECT_VERSION}-1) unstable; urgency=medium\n\n  * See CHANGELOG.md in /usr/share/doc/ccstream.\n\n"
+  "ccstream (${PROJECT_VERSION}-1) unstable; urgency=medium\n\n  * See changelog.gz in /usr/share/doc/ccstream.\n\n"
   " -- ${maintainer}  ${date}\n")
-execute_process(COMMAND gzip -9nfk "${PROJECT_BINARY_DIR}/debian/changelog.Debian" COMMAND_ERROR_IS_FATAL ANY)
+configure_file(CHANGELOG.md "${PROJECT_BINARY_DIR}/debian/changelog" COPYONLY)
+execute_process(COMMAND gzip -9nfk changelog changelog.Debian
+                WORKING_DIRECTORY "${PROJECT_BINARY_DIR}/debian" COMMAND_ERROR_IS_FATAL ANY)
+install(FILES "${PROJECT_BINARY_DIR}/debian/changelog.gz" DESTINATION "${doc}" COMPONENT ccstream)
 file(WRITE "${PROJECT_BINARY_DIR}/debian/copyright"
   "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: ccstream\n\n"
   "Files: *\nCopyright: 2025-2026 the authors of ccstream\nLicense: Apache-2.0\n On Debian systems, the text of the licence is in\n"
