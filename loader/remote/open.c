@@ -2,10 +2,10 @@
  * open: what becomes known of the files at a server, and the copies of those that are read whole.
  *
  * Opening a file asks for its first byte: the answer has size and ETag, which are fixed from then
- * on. Opening a manifest reads it whole, and then, in parallel, what dataset_open will ask for next:
- * the index beside each shard, whole, and the first byte of each shard. A manifest that changed
- * since it was last opened makes a new generation: what is known of the other files of its folder
- * is dropped from the table, and stays valid for who still uses it.
+ * on. Opening a manifest reads it whole, and then, in parallel, what dataset_open will ask for
+ * next: the index beside each shard, whole, and the first byte of each shard. A manifest that
+ * changed since it was last opened makes a new generation: what is known of the other files of its
+ * folder is dropped from the table, and stays valid for who still uses it.
  *
  * With a cache, what became known of a file is true while the manifest has the same ETag, and a
  * file that was read whole is there: opening the dataset again is one request, and none where the
