@@ -41,6 +41,19 @@ expect 0 "$BIN/ccdump" why run "$url" 5 --encode 0
 expect 0 "$BIN/ccstream-eval" embed run --data "$url" --out far-vectors
 expect 0 "$BIN/ccstream-eval" embed run --data www/pairs --out near-vectors
 cmp far-vectors.images.npy near-vectors.images.npy || fail "other embeddings"
+
+# A report shows samples from where its run read them, or from the endpoint that is named.
+mkdir www/bucket && cp -r www/pairs www/bucket/pairs
+expect 0 "$BIN/ccstream-train" --data s3://bucket/pairs --endpoint "http://127.0.0.1:$port" --out there ${small/--loss simclr/--loss sogclr} --steps 2 --eval-every 0 -q
+expect 0 "$BIN/ccstream-report" -o there.html there
+has there.html 'at both ends'
+hasnt there.html 'both ends are missing'
+sed -i "s|127.0.0.1:$port|127.0.0.1:1|" there/config.json
+expect 0 "$BIN/ccstream-report" -o named.html --endpoint "http://127.0.0.1:$port" there
+has named.html 'at both ends'
+hasnt named.html 'both ends are missing'
+rm -r www/bucket
+
 local_digest=$(digest www/pairs)
 [ "$(digest "$url")" = "$local_digest" ] || fail "other batches"
 [ "$(digest "$url" --order block:32:2 --threads 1)" = "$(digest www/pairs --order block:32:2)" ] ||

@@ -7,10 +7,12 @@
 #include "tools/ccstream_report/report_page.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/path_kind.h"
+#include "tools/cli/remote_choice.h"
 
 struct options {
     const char *out;
     bool json;
+    struct remote_choice remote;
 };
 
 static const struct cli_option rows[] = {
@@ -18,6 +20,7 @@ static const struct cli_option rows[] = {
      .help = "the page; without it, report.html in the first RUN"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
      .help = "the last numbers of every run as JSON on stdout"},
+    CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
@@ -38,6 +41,8 @@ static const struct cli_program program = {
             "one run also what captions and pictures found at the last evaluation, and the samples "
             "with the greatest and the least zeta or u. Figures have their numbers below them.",
             "'ccstream-train --report' writes RUN/report.html at every checkpoint and evaluation.",
+            "Pictures come from the datasets of the run. Where it had --endpoint or "
+            "--instance-metadata, so has the page, unless --endpoint is given.",
             "More pictures: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
             NULL},
     CLI_OPTIONS(rows),
@@ -73,6 +78,18 @@ print_json(const char *page, struct run_log *const *runs, size_t count, struct e
     return cli_end_json(&w, err);
 }
 
+/* A page of one run opens its datasets, which are reached as the run reached them. */
+static enum status
+use_remote(const struct run_log *r, struct remote_choice choice, struct error *err) {
+    bool asked = false;
+    if (choice.endpoint == NULL) {
+        choice.endpoint = json_value_string(run_log_option(r, "endpoint"), NULL);
+        (void)json_value_bool(run_log_option(r, "instance-metadata"), &asked);
+    }
+    choice.instance_metadata = choice.instance_metadata || asked;
+    return remote_choice_use(&choice, err);
+}
+
 static enum status report(struct run_log **runs,
                           const struct options *o,
                           const struct cli_arguments *a,
@@ -81,6 +98,7 @@ static enum status report(struct run_log **runs,
     for (size_t i = 0; i < a->count; i++) {
         TRY(run_log_open(&runs[i], a->items[i], err));
     }
+    TRY(use_remote(runs[0], o->remote, err));
     if (o->out == NULL) {
         TRY(path_join(path, sizeof path, a->items[0], "report.html", err));
     }
