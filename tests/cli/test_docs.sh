@@ -31,13 +31,14 @@ fetching=
 if command -v python3 >/dev/null; then
     fetching=fetching # its commands start a server
     served=remote     # its nginx is not started, so here is another server
-    coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" . --port 8642; }
-    read -r <&"${SERVER[0]}"
+    coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" .; }
+    read -r port <&"${SERVER[0]}"
     trap '[ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID"' EXIT
 fi
 for page in tutorial $fetching index coming-from runs pages formats troubleshooting python losses $served; do
     bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
     sed -i 's/--epochs 31/--epochs 7/; s/--epochs 32/--epochs 8/' "$page.sh"
+    sed -i "s/127\.0\.0\.1:8642/127.0.0.1:${port:-8642}/g" "$page.sh"
     command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
     sed -i "1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$page.sh"
     bash -eux "$page.sh" >log.txt 2>&1 || fail "$page.md: $(tail -n 5 log.txt)"
