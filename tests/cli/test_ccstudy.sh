@@ -78,6 +78,10 @@ for other in "--seed 1" "--loss hinge" "--negatives 2" "--equal points" "--lr 0.
 done
 expect 64 "$BIN/ccstudy" blocks --captions
 has err.txt '--captions needs --data'
+expect 64 "$BIN/ccstudy" blocks --topics dog,cat
+has err.txt '--topics needs --captions'
+expect 64 "$BIN/ccstudy" blocks --size 32
+has err.txt '--size is that of the pictures'
 expect 64 "$BIN/ccstudy" blocks --blocks 4
 has err.txt 'at most 3 others'
 

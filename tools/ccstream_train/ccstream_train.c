@@ -17,6 +17,7 @@
 #include "formats/dataset/manifest.h"
 #include "kernels/ops.h"
 #include "tools/ccstream_report/report_page.h"
+#include "tools/ccstream_train/announce.h"
 #include "tools/ccstream_train/attach.h"
 #include "tools/ccstream_train/launch_log.h"
 #include "tools/ccstream_train/live.h"
@@ -112,71 +113,6 @@ static enum status print_json(const struct trainer *t,
     return s;
 }
 
-/* A line for each dataset of a mix. */
-static void say_sources(const struct trainer *t, uint32_t count, const struct log_sink *log) {
-    double all = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct trainer_source s = trainer_source(t, i);
-        all += s.weight > 0 ? s.weight : (double)s.samples_count;
-    }
-    for (uint32_t i = 0; i < count && count > 1; i++) {
-        const struct trainer_source s = trainer_source(t, i);
-        char samples[CLI_TEXT_BYTES];
-        log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s, ids from %" PRIu64,
-                  100 * (s.weight > 0 ? s.weight : (double)s.samples_count) / all, s.directory,
-                  cli_format_counted(samples, s.samples_count, "sample"), s.id_offset);
-    }
-}
-
-/* A run whose epochs are all frozen: no step size of zeta is used. */
-static bool is_zeta_frozen(const struct train_options *o) {
-    return o->loss.zeta_freeze_epochs >= o->epochs;
-}
-
-static void say_start(const struct trainer *t,
-                      const struct train_options *o,
-                      const struct live *l,
-                      const char *run) {
-    const struct trainer_summary sum = trainer_summary(t);
-    char samples[CLI_TEXT_BYTES];
-    char steps[CLI_TEXT_BYTES];
-    char parameters[CLI_TEXT_BYTES];
-    char memory[CLI_TEXT_BYTES];
-    log_write(&l->log, LOG_LEVEL_INFO,
-              "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
-              o->image_tower, o->task != 0 ? "projection head" : o->text_tower,
-              cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
-              cli_format_bytes(memory, sum.memory.total_bytes),
-              cli_format_counted(samples, sum.samples_count, "sample"),
-              cli_format_counted(steps, sum.steps_per_epoch, "step"), sum.loss, sum.device,
-              sum.engine);
-    if (strcmp(sum.state, "host") != 0) {
-        log_write(&l->log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
-                  strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
-    }
-    if (train_options_loss_reads(o, LOSS_ZETA_LR) && is_zeta_frozen(o)) {
-        log_write(&l->log, LOG_LEVEL_INFO,
-                  "zeta: frozen in all epochs, --zeta-freeze-epochs is %" PRIu64,
-                  o->loss.zeta_freeze_epochs);
-    } else if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
-        log_write(&l->log, LOG_LEVEL_INFO,
-                  "zeta: peak step size %.4g%s, of images %.4g times that, frozen for %" PRIu64
-                  " epochs",
-                  sum.zeta_lr, o->loss.zeta_lr == LOSS_AUTO ? " (auto)" : "",
-                  o->loss.zeta_lr_image_ratio, o->loss.zeta_freeze_epochs);
-    }
-    if (sum.device_note[0] != '\0') {
-        log_write(&l->log, LOG_LEVEL_INFO, "%s", sum.device_note);
-    }
-    if (sum.resumed_step > 0) {
-        log_write(&l->log, LOG_LEVEL_INFO, "resuming %s at step %" PRIu64, run, sum.resumed_step);
-    }
-    if (sum.step >= sum.total_steps) {
-        log_write(&l->log, LOG_LEVEL_INFO, "%s is finished after %s", run,
-                  cli_format_counted(steps, sum.step, "step"));
-    }
-}
-
 /* What a run may begin with. One that began continues with what it has. */
 static enum status
 check_source(const char *directory, bool captions, bool begins, struct error *err) {
@@ -235,30 +171,6 @@ static void keep_derived(struct train_options *o,
     t->warmup_epochs = recorded->epochs;
 }
 
-static void say_changes(const struct trainer *t,
-                        const struct train_options *o,
-                        const struct train_options *recorded,
-                        const struct live *l) {
-    const struct trainer_summary sum = trainer_summary(t);
-    const uint64_t per_epoch = sum.steps_per_epoch;
-    if (o->epochs != recorded->epochs) {
-        log_write(&l->log, LOG_LEVEL_INFO,
-                  "--epochs %" PRIu64 " instead of %" PRIu64 ": the schedule ends at step %" PRIu64
-                  " instead of %" PRIu64,
-                  o->epochs, recorded->epochs, o->epochs * per_epoch, recorded->epochs * per_epoch);
-    }
-    if (o->lr != recorded->lr || o->min_lr != recorded->min_lr) {
-        log_write(&l->log, LOG_LEVEL_INFO,
-                  "learning rate from %g down to %g instead of from %g down to %g", o->lr,
-                  o->min_lr, recorded->lr, recorded->min_lr);
-    }
-    if ((o->epochs != recorded->epochs || o->lr != recorded->lr || o->min_lr != recorded->min_lr) &&
-        sum.step < o->epochs * per_epoch) {
-        log_write(&l->log, LOG_LEVEL_INFO, "learning rate of step %" PRIu64 ": %.3g", sum.step + 1,
-                  sum.next_lr);
-    }
-}
-
 /* *made: it was not there. */
 static enum status make_run(const char *run, bool *made, struct error *err) {
     const struct file_system *fs = file_posix();
@@ -279,7 +191,8 @@ static enum status write_config(const struct trainer *trainer,
     struct train_options kept;
     enum status s = train_options_keep(&kept, &paths, o, err);
     /* auto: a resumed run keeps the number, but one that was not used is not worth keeping. */
-    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) && !is_zeta_frozen(o)) {
+    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) &&
+        !train_options_zeta_is_frozen(o)) {
         kept.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
     }
     if (s == STATUS_OK) {
@@ -325,8 +238,10 @@ static enum status open_run(struct trainer **out,
     if (s != STATUS_OK) {
         trainer_destroy(*out);
         *out = NULL;
-        if (made) {
+        if (recorded == NULL && l->first) {
             launch_log_discard(t->run);
+        }
+        if (made) {
             (void)rmdir(t->run); /* only when nothing was put in it */
         }
     }
@@ -351,39 +266,6 @@ static void set_rank(struct trainer_options *t, const struct launch *l) {
     }
     t->threads = t->threads > 0 ? t->threads : default_threads(l->comm);
     t->loader_threads = t->loader_threads > 0 ? t->loader_threads : default_threads(l->comm);
-}
-
-static void say_ranks(const struct launch *l, const struct trainer_options *t) {
-    const int world = comm_world(l->comm);
-    const uint32_t count = t->batch_count / (uint32_t)world;
-    if (world == 1) {
-        return;
-    }
-    log_write(&l->log, LOG_LEVEL_INFO,
-              "%d ranks, %d on this host: each with %u of the %u pairs of a batch, %u compute "
-              "threads and %u decode threads",
-              world, (int)comm_local_world(l->comm), count, t->batch_count, t->threads,
-              t->loader_threads);
-    if (!t->sync_bn && (t->micro_batch_count == 0 || count % t->micro_batch_count != 0)) {
-        log_write(&l->log, LOG_LEVEL_INFO,
-                  "batch norm goes by micro-batches that one rank would not have; for the numbers "
-                  "of one rank, take a --micro-batch that divides %u%s",
-                  count, t->micro_batch_count == 0 ? ", or --sync-bn" : "");
-    }
-}
-
-/* What rank 0 sent to the others and waited for them, of `steps` steps. */
-static void say_messages(const struct launch *l, uint64_t steps) {
-    const struct comm_counters c = comm_counters(l->comm);
-    if (comm_world(l->comm) > 1 && steps > 0) {
-        char bytes[CLI_TEXT_BYTES];
-        char wait[CLI_TEXT_BYTES];
-        log_write(&l->log, LOG_LEVEL_INFO,
-                  "rank 0 of %d sent %.1f messages and %s per step, and waited %s in all",
-                  (int)comm_world(l->comm), (double)c.messages_count / (double)steps,
-                  cli_format_bytes(bytes, c.sent_bytes / steps),
-                  cli_format_seconds(wait, (double)c.wait_ns * 1e-9));
-    }
 }
 
 /* Before anything is written: what may differ from host to host. */
@@ -439,7 +321,7 @@ static enum status run_trainer(struct trainer *trainer,
         log_write(l->first ? &live->log : NULL, LOG_LEVEL_WARN, "%s", err->text);
         s = STATUS_OK;
     }
-    say_messages(l, live->steps);
+    announce_messages(&live->log, l->comm, live->steps);
     if (s == STATUS_OK && o->json && l->first) {
         s = print_json(trainer, l->comm, sources_count, live, live->run, &result, err);
         l->failed_together = false;
@@ -480,11 +362,11 @@ static enum status train_on(struct data_list *data,
     struct trainer *trainer = NULL;
     TRY(open_run(&trainer, l, &t, &o, recorded, err));
     l->running = true;
-    say_start(trainer, &o, live, live->run);
-    say_ranks(l, &t);
-    say_sources(trainer, data->count, &live->log);
+    announce_start(&live->log, trainer, &o, live->run);
+    announce_ranks(&live->log, &t);
+    announce_sources(&live->log, trainer, data->count);
     if (recorded != NULL) {
-        say_changes(trainer, &o, recorded, live);
+        announce_changes(&live->log, trainer, &o, recorded);
     }
     const enum status s = run_trainer(trainer, l, &o, live, data->count, err);
     trainer_destroy(trainer);

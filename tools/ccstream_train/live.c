@@ -88,7 +88,7 @@ static void describe(char *out, size_t size, const struct live *l, const struct 
 
 static void write_json(const struct live *l, const struct step_report *r, uint64_t total_steps) {
     const double s = (double)(clock_now_ns() - l->progress.started_ns) / 1e9;
-    const uint64_t own = r->step - l->progress.begun;
+    const uint64_t own = r->step > l->progress.begun ? r->step - l->progress.begun : 0;
     struct json_writer w;
     json_writer_init(&w, 0);
     json_open_object(&w, NULL);
@@ -98,7 +98,7 @@ static void write_json(const struct live *l, const struct step_report *r, uint64
     json_double(&w, "global_loss", r->global_loss);
     json_double(&w, "pairs_per_s", l->mean_rate);
     json_double(&w, "stall_fraction", l->mean_stall);
-    if (own > 0) {
+    if (own > 0 && r->step <= total_steps) { /* 0: not known to --attach */
         json_double(&w, "seconds_left", s / (double)own * (double)(total_steps - r->step));
     }
     if (l->recall >= 0) {

@@ -406,6 +406,10 @@ const struct cli_program *train_program(void) {
     return &program;
 }
 
+bool train_options_zeta_is_frozen(const struct train_options *o) {
+    return o->loss.zeta_freeze_epochs >= o->epochs;
+}
+
 /* ---- options of a run, from text ---- */
 
 enum status train_options_apply(struct trainer_options *t,

@@ -67,6 +67,9 @@ struct train_options {
 /* The options as a table; those of losses are made from theirs. */
 const struct cli_program *train_program(void);
 
+/* Whether all epochs are frozen: no step size of zeta is used. */
+bool train_options_zeta_is_frozen(const struct train_options *o);
+
 /* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which
  * must live as long as `out`. Returns OK or USAGE. */
 enum status train_options_apply(struct trainer_options *out,

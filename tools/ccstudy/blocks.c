@@ -463,7 +463,14 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
     return STATUS_OK;
 }
 
-static enum status check(const struct options *o, struct error *err) {
+static enum status
+check(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    if (!o->captions && cli_given(&program, a, "topics")) {
+        return error_set(err, STATUS_USAGE, "--topics needs --captions, which they group");
+    }
+    if ((o->captions || o->data == NULL) && cli_given(&program, a, "size")) {
+        return error_set(err, STATUS_USAGE, "--size is that of the pictures of --data DIR");
+    }
     if (o->captions && o->data == NULL) {
         return error_set(err, STATUS_USAGE, "--captions needs --data DIR, whose captions they are");
     }
@@ -495,7 +502,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (s->o.shared.quick && !cli_given(&program, a, "repeats")) {
         s->o.repeats = QUICK_REPEATS;
     }
-    enum status status = check(&s->o, err);
+    enum status status = check(&s->o, a, err);
     if (status == STATUS_OK) {
         status = study_check(&study, err);
     }

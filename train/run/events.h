@@ -33,8 +33,7 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
  * NOMEM, or CORRUPT (no such line). */
 enum status events_line(struct events *e, const char *line, size_t size_bytes, struct error *err);
 
-/* An event with a JPEG and a text (Markdown) beside it, whose tag is the picture's and "/text".
- * Returns OK, IO, NOMEM or LIMIT. */
+/* A JPEG and a text (Markdown) beside it, whose tag is the picture's and "/text". */
 struct events_picture {
     const char *tag;
     const void *jpeg;

@@ -1,0 +1,124 @@
+/*
+ * announce: lines about a run, each written with what only the trainer knows.
+ */
+#include "tools/ccstream_train/announce.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "tools/cli/cli.h"
+
+void announce_start(const struct log_sink *log,
+                    const struct trainer *t,
+                    const struct train_options *o,
+                    const char *run) {
+    const struct trainer_summary sum = trainer_summary(t);
+    char samples[CLI_TEXT_BYTES];
+    char steps[CLI_TEXT_BYTES];
+    char parameters[CLI_TEXT_BYTES];
+    char memory[CLI_TEXT_BYTES];
+    log_write(log, LOG_LEVEL_INFO,
+              "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
+              o->image_tower, o->task != 0 ? "projection head" : o->text_tower,
+              cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
+              cli_format_bytes(memory, sum.memory.total_bytes),
+              cli_format_counted(samples, sum.samples_count, "sample"),
+              cli_format_counted(steps, sum.steps_per_epoch, "step"), sum.loss, sum.device,
+              sum.engine);
+    if (strcmp(sum.state, "host") != 0) {
+        log_write(log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
+                  strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
+    }
+    if (train_options_loss_reads(o, LOSS_ZETA_LR) && train_options_zeta_is_frozen(o)) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "zeta: frozen in all epochs, --zeta-freeze-epochs is %" PRIu64,
+                  o->loss.zeta_freeze_epochs);
+    } else if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "zeta: peak step size %.4g%s, of images %.4g times that, frozen for %" PRIu64
+                  " epochs",
+                  sum.zeta_lr, o->loss.zeta_lr == LOSS_AUTO ? " (auto)" : "",
+                  o->loss.zeta_lr_image_ratio, o->loss.zeta_freeze_epochs);
+    }
+    if (sum.device_note[0] != '\0') {
+        log_write(log, LOG_LEVEL_INFO, "%s", sum.device_note);
+    }
+    if (sum.resumed_step > 0) {
+        log_write(log, LOG_LEVEL_INFO, "resuming %s at step %" PRIu64, run, sum.resumed_step);
+    }
+    if (sum.step >= sum.total_steps) {
+        log_write(log, LOG_LEVEL_INFO, "%s is finished after %s", run,
+                  cli_format_counted(steps, sum.step, "step"));
+    }
+}
+
+void announce_ranks(const struct log_sink *log, const struct trainer_options *t) {
+    const int world = comm_world(t->comm);
+    const uint32_t count = t->batch_count / (uint32_t)world;
+    if (world == 1) {
+        return;
+    }
+    log_write(log, LOG_LEVEL_INFO,
+              "%d ranks, %d on this host: each with %u of the %u pairs of a batch, %u compute "
+              "threads and %u decode threads",
+              world, (int)comm_local_world(t->comm), count, t->batch_count, t->threads,
+              t->loader_threads);
+    if (!t->sync_bn && (t->micro_batch_count == 0 || count % t->micro_batch_count != 0)) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "batch norm goes by micro-batches that one rank would not have; for the numbers "
+                  "of one rank, take a --micro-batch that divides %u%s",
+                  count, t->micro_batch_count == 0 ? ", or --sync-bn" : "");
+    }
+}
+
+void announce_sources(const struct log_sink *log, const struct trainer *t, uint32_t count) {
+    double all = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct trainer_source s = trainer_source(t, i);
+        all += s.weight > 0 ? s.weight : (double)s.samples_count;
+    }
+    for (uint32_t i = 0; i < count && count > 1; i++) {
+        const struct trainer_source s = trainer_source(t, i);
+        char samples[CLI_TEXT_BYTES];
+        log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s, ids from %" PRIu64,
+                  100 * (s.weight > 0 ? s.weight : (double)s.samples_count) / all, s.directory,
+                  cli_format_counted(samples, s.samples_count, "sample"), s.id_offset);
+    }
+}
+
+void announce_changes(const struct log_sink *log,
+                      const struct trainer *t,
+                      const struct train_options *o,
+                      const struct train_options *recorded) {
+    const struct trainer_summary sum = trainer_summary(t);
+    const uint64_t per_epoch = sum.steps_per_epoch;
+    if (o->epochs != recorded->epochs) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "--epochs %" PRIu64 " instead of %" PRIu64 ": the schedule ends at step %" PRIu64
+                  " instead of %" PRIu64,
+                  o->epochs, recorded->epochs, o->epochs * per_epoch, recorded->epochs * per_epoch);
+    }
+    if (o->lr != recorded->lr || o->min_lr != recorded->min_lr) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "learning rate from %g down to %g instead of from %g down to %g", o->lr,
+                  o->min_lr, recorded->lr, recorded->min_lr);
+    }
+    if ((o->epochs != recorded->epochs || o->lr != recorded->lr || o->min_lr != recorded->min_lr) &&
+        sum.step < o->epochs * per_epoch) {
+        log_write(log, LOG_LEVEL_INFO, "learning rate of step %" PRIu64 ": %.3g", sum.step + 1,
+                  sum.next_lr);
+    }
+}
+
+void announce_messages(const struct log_sink *log, const struct comm *comm, uint64_t steps) {
+    const struct comm_counters c = comm_counters(comm);
+    if (comm_world(comm) > 1 && steps > 0) {
+        char bytes[CLI_TEXT_BYTES];
+        char wait[CLI_TEXT_BYTES];
+        log_write(log, LOG_LEVEL_INFO,
+                  "rank 0 of %d sent %.1f messages and %s per step, and waited %s in all",
+                  (int)comm_world(comm), (double)c.messages_count / (double)steps,
+                  cli_format_bytes(bytes, c.sent_bytes / steps),
+                  cli_format_seconds(wait, (double)c.wait_ns * 1e-9));
+    }
+}
