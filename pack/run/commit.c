@@ -558,6 +558,12 @@ static enum status no_sample(struct pack_commit *c, struct error *err) {
                      hint(why, c->opt, s));
 }
 
+/* A fetch that packed nothing leaves its list, beside the ledger. */
+static enum status list_rejects(struct pack_commit *c, struct error *err) {
+    TRY(begin(c, err));
+    return pack_rejects_publish(&c->rejects, err);
+}
+
 enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error *err) {
     bool is_part = c->opt->part.count > 0;
     if (!partial) {
@@ -568,6 +574,7 @@ enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error
     }
     if (c->summary->samples == 0 && !is_part) {
         c->summary->has_journal = false;
+        TRY(c->opt->fetch && !c->opt->append && !partial ? list_rejects(c, err) : STATUS_OK);
         return no_sample(c, err);
     }
     TRY(begin(c, err));

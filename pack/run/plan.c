@@ -137,8 +137,10 @@ static enum status begin_new(struct pack_plan *p, struct error *err) {
 }
 
 static enum status plan_new(struct pack_plan *p, const struct pack_contents *c, struct error *err) {
-    bool empty = p->names.size_bytes == 0;
-    if (!p->opt->overwrite && !empty) {
+    /* A fetch that packed nothing left its list of rejects, which the next one replaces. */
+    const bool only_rejects =
+        p->opt->fetch && c->rejects && p->names.size_bytes == sizeof(PACK_REJECTS_NAME);
+    if (!p->opt->overwrite && p->names.size_bytes > 0 && !only_rejects) {
         return refuse(p, c, err);
     }
     TRY(check_tars(p, c, err));

@@ -50,7 +50,7 @@ Faults (argument, its default):
   html             200 with a page of HTML
   gzip             the body compressed, with Content-Encoding
   bad_gzip         the same, damaged in the middle
-  gzip_bomb:N      N zero bytes, compressed (268435456)
+  gzip_bomb:N      the first bytes of a JPEG and N zero bytes, compressed (268435456)
   noai:VALUE       X-Robots-Tag: VALUE (noai)
 
 Further paths:
@@ -83,6 +83,7 @@ PIECE_BYTES = 1 << 20
 HEAD_MAX_BYTES = 1 << 20
 IDLE_SECONDS = 60
 KEPT_REQUESTS = 10000
+JPEG_BEGIN = b"\xff\xd8\xff\xe0\0\x10JFIF\0"
 IMDS_TOKEN = "token-of-the-fault-server"
 
 TYPES = {
@@ -224,18 +225,20 @@ class Server:
         return os.path.join(self.root, name)
 
     def bomb(self, size):
-        """A gzip file of `size` zeros: one compressed piece, repeated."""
+        """A gzip file of JPEG_BEGIN and `size` zeros: one compressed piece, repeated."""
         with self.bomb_lock:
             if size not in self.bombs:
                 zeros = bytes(PIECE_BYTES)
                 packer = zlib.compressobj(9, zlib.DEFLATED, -15)
                 piece = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
                 count = max(1, size // PIECE_BYTES)
-                crc = 0
+                begin = len(JPEG_BEGIN)
+                stored = struct.pack("<BHH", 0, begin, begin ^ 0xFFFF) + JPEG_BEGIN
+                crc = zlib.crc32(JPEG_BEGIN)
                 for _ in range(count):
                     crc = zlib.crc32(zeros, crc)
-                self.bombs[size] = (b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + piece * count + b"\x03\0" +
-                                    struct.pack("<II", crc, count * PIECE_BYTES & 0xFFFFFFFF))
+                self.bombs[size] = (b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + stored + piece * count + b"\x03\0" +
+                                    struct.pack("<II", crc, begin + count * PIECE_BYTES & 0xFFFFFFFF))
             return self.bombs[size]
 
 

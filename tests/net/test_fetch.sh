@@ -109,14 +109,12 @@ has err.txt "7 private"
 expect 0 "$BIN/ccpack" fetch -o public --overwrite --allow-private --no-robots small.tsv
 ! grep -q private err.txt || fail "$(cat err.txt)"
 
-# --no-robots ignores X-Robots-Tag too; what is too small is rejected as elsewhere.
+# --no-robots ignores X-Robots-Tag too.
 printf 'c\thttp://127.0.0.1:%s/%s?row=0&fault=noai\nd\thttp://127.0.0.1:%s/%s?row=1\n' "$port" "$first" "$port" "$first" >tagged.tsv
 expect 0 "$BIN/ccpack" fetch --json -o tagged --allow-private tagged.tsv
 has out.txt '"reasons":{"noai":1}'
 expect 0 "$BIN/ccpack" fetch --json -o untagged --allow-private --no-robots tagged.tsv
 [ "$(field out.txt samples)" = 2 ] || fail "$(cat out.txt): --no-robots obeys X-Robots-Tag"
-expect 65 "$BIN/ccpack" fetch -o large --allow-private --no-robots --min-side 1000 tagged.tsv
-has err.txt "not one of 2 rows can be used"
 
 # Mistakes.
 expect 65 "$BIN/ccpack" -o files small.tsv
