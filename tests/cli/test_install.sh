@@ -42,7 +42,7 @@ has page.1 'a caption contains this text; a\-z equal A\-Z'
 if command -v mandoc >/dev/null; then
     for page in "$share"/man/man1/*.gz; do
         gzip -dc "$page" >page.1
-        mandoc -Tlint -W warning page.1 >lint.txt 2>&1 || fail "$page: $(cat lint.txt)"
+        mandoc -Tlint page.1 >lint.txt 2>&1 || fail "$page: $(cat lint.txt)"
     done
 fi
 for file in README.md CHANGELOG.md LICENSE SHARD_FORMAT.md manual/tutorial.md examples/c/captions.c examples/python/train_nuclr.py; do

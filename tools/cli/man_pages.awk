@@ -8,6 +8,19 @@ function text(s) {
 function put(line) {
     print line >file
 }
+function fill(s, words, count, i, line) { # lines of at most 80 bytes, which man(1) joins; \& is for one space after a sentence
+    count = split(s, words, / /)
+    line = words[1]
+    for (i = 2; i <= count; i++) {
+        if (length(text(line " " words[i])) > 78) {
+            put(text(line) (line ~ /[.?!)]$/ ? "\\&" : ""))
+            line = words[i]
+        } else {
+            line = line " " words[i]
+        }
+    }
+    put(text(line))
+}
 BEGIN {
     FS = "\t"
 }
@@ -22,7 +35,7 @@ $1 == "name" {
     section = ""
     put(".TH \"" toupper(page) "\" \"1\" \"" date "\" \"ccstream " version "\" \"ccstream\"")
     put(".SH NAME")
-    put(text(page) " \\- " text($3))
+    fill(page " - " $3)
     put(".SH SYNOPSIS")
     put(".nf")
     next
@@ -46,12 +59,12 @@ $1 == "section" {
 $1 == "option" || $1 == "entry" {
     put(".TP")
     put("\\fB" text($2) "\\fR")
-    put(text($3))
+    fill($3)
     next
 }
 $1 == "text" {
     put(notes[page]++ ? ".PP" : ".SH NOTES")
-    put(text($3))
+    fill($3)
     next
 }
 $1 == "example" {
