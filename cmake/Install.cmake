@@ -41,11 +41,18 @@ install(DIRECTORY "${pages}/fish/" DESTINATION "${share}/fish/vendor_completions
 if(NOT CCS_PACKAGES) # which name it changelog.gz
   install(FILES CHANGELOG.md DESTINATION "${doc}" COMPONENT ccstream)
 endif()
-install(FILES README.md LICENSE tools/OPTIONS.md formats/SHARD_FORMAT.md
-              formats/CHECKPOINT_FORMAT.md formats/TOKENS_FORMAT.md loader/ORDER.md
-        DESTINATION "${doc}" COMPONENT ccstream)
+install(FILES README.md LICENSE DESTINATION "${doc}" COMPONENT ccstream)
 install(DIRECTORY docs/ DESTINATION "${doc}/manual" COMPONENT ccstream
-        FILES_MATCHING PATTERN "*.md" PATTERN reference EXCLUDE)
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN reference EXCLUDE)
+# Links into the source tree there, files here.
+file(GLOB_RECURSE references CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/docs" docs/reference/*.md)
+list(REMOVE_ITEM references reference/changes.md)
+foreach(page IN LISTS references)
+  file(REAL_PATH "docs/${page}" source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  get_filename_component(folder "${page}" DIRECTORY)
+  get_filename_component(name "${page}" NAME)
+  install(FILES "${source}" DESTINATION "${doc}/manual/${folder}" RENAME "${name}" COMPONENT ccstream)
+endforeach()
 install(DIRECTORY bindings/python/examples/ DESTINATION "${doc}/examples/python"
         COMPONENT ccstream FILES_MATCHING PATTERN "*.py")
 install(DIRECTORY bindings/c/examples/ DESTINATION "${doc}/examples/c" COMPONENT ccstream)

@@ -45,9 +45,16 @@ if command -v mandoc >/dev/null; then
         mandoc -Tlint page.1 >lint.txt 2>&1 || fail "$page: $(cat lint.txt)"
     done
 fi
-for file in README.md CHANGELOG.md LICENSE SHARD_FORMAT.md manual/tutorial.md examples/c/captions.c examples/python/train_nuclr.py; do
+for file in README.md CHANGELOG.md LICENSE manual/tutorial.md manual/losses/nuclr.svg examples/c/captions.c examples/python/train_nuclr.py; do
     [ -s "$share/doc/ccstream/$file" ] || fail "no $file"
 done
+
+[ -z "$(find "$share/doc" -type l)" ] || fail "links into the source tree: $(find "$share/doc" -type l)"
+(cd "$share/doc/ccstream/manual" && grep -ohE '\]\((\.\./)?(reference|losses)/[^)#]+' *.md losses/*.md) | sed 's|^](||; s|^\.\./||' | sort -u >links.txt
+[ "$(wc -l <links.txt)" -ge 20 ] || fail "few links: $(cat links.txt)"
+while IFS= read -r link; do
+    [ -s "$share/doc/ccstream/manual/$link" ] || fail "the manual lacks $link"
+done <links.txt
 
 expect 0 "$CMAKE" --build "$build" --target uninstall
 [ -z "$(find stage -not -type d)" ] || fail "left: $(find stage -not -type d)"
