@@ -1,6 +1,7 @@
 #!/bin/bash
 # The manual: its commands run, one page after the other in one folder, on rendered scenes in the place of the tutorial's
-# download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere.
+# download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere,
+# and mkdocs renders it, where that is installed.
 # not under sanitizers: other tests run the same commands
 . "$SRC/tests/support/expect.sh"
 docs=$SRC/docs
@@ -89,13 +90,25 @@ for loss in $("$BIN/ccstream-train" --help | sed -n '/^Losses:/,/^$/s/^  \([a-z]
     cat "$docs"/losses/*.md | grep -q -- "$loss" || fail "docs/losses: no page has $loss"
 done
 
+# A block of commands is run (sh, python) or says that it is not (shell); another word than one would not be rendered.
+grep -n '^```' "$docs"/*.md "$docs"/losses/*.md | grep -vE ':```(sh|shell|python|)$' && fail "docs: a block of another kind"
 for page in "$docs"/*.md "$docs"/losses/*.md; do
+    awk '/^```/ { inside = !inside; if (inside && $0 == "```") exit 1 }' "$page" || fail "$page: a block without a kind"
+done
+find "$docs" -name '*.md' -printf '%P\n' | sort >pages.txt
+grep -oE '[A-Za-z0-9/-]+\.md$' "$SRC/mkdocs.yml" | sort | diff pages.txt - || fail "mkdocs.yml: other pages than docs"
+if mkdocs --version 2>/dev/null | grep -q 'version 1\.[6-9]'; then
+    expect 0 mkdocs build --strict -f "$SRC/mkdocs.yml" -d "$PWD/site"
+fi
+
+for page in "$docs"/*.md "$docs"/losses/*.md "$docs"/reference/*.md; do
     folder=$(dirname "$page")
     grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//' | while IFS= read -r link; do
         file=${link%%#*}
+        case $link in http*) continue ;; esac
         [ -e "$folder/${file:-$(basename "$page")}" ] || fail "$(basename "$page"): no $file"
         case $link in
-        *'#'*) sed -n 's/^## //p' "$folder/${file:-$(basename "$page")}" | tr ' ' - | grep -qx -- "${link#*#}" || fail "$(basename "$page"): no heading $link" ;;
+        *'#'*) sed -n 's/^## \(.*\)/\L\1/p' "$folder/${file:-$(basename "$page")}" | sed 's/[^a-z0-9 _-]//g' | tr ' ' - | grep -qx -- "${link#*#}" || fail "$(basename "$page"): no heading $link" ;;
         esac
     done
 done
