@@ -5,6 +5,8 @@
 #include "net/url.h"
 
 #include <arpa/inet.h>
+#include <locale.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,37 @@ parse(const struct curl_library *curl, CURLU *u, const char *text, const char *b
     return code;
 }
 
+static locale_t utf8;
+
+static void make_utf8(void) {
+    utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+}
+
+/* The host in ASCII: letters of other scripts as xn--... (IDNA), which libcurl does by the thread's
+ * locale, and ours is C. Where it cannot, the host stays as it is, and no connection will be made.
+ */
+static CURLUcode get_host(const struct curl_library *curl, CURLU *u, char **host) {
+    const CURLUcode code = curl->url_get(u, CURLUPART_HOST, host, 0);
+#ifdef CURLU_PUNYCODE /* libcurl 7.88 */
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *at = code == CURLUE_OK ? *host : "";
+    while (*at != '\0' && (uint8_t)*at < 128) {
+        at++;
+    }
+    (void)pthread_once(&once, make_utf8);
+    if (*at != '\0' && utf8 != (locale_t)0) {
+        char *ascii = NULL;
+        const locale_t old = uselocale(utf8);
+        if (curl->url_get(u, CURLUPART_HOST, &ascii, CURLU_PUNYCODE) == CURLUE_OK) {
+            curl->free(*host);
+            *host = ascii;
+        }
+        (void)uselocale(old);
+    }
+#endif
+    return code;
+}
+
 /* libcurl keeps the case of a host. */
 static CURLUcode lower_host(const struct curl_library *curl, CURLU *u, char *host) {
     for (char *c = host; *c != '\0'; c++) {
@@ -52,8 +85,7 @@ static enum status fill(struct url *out,
     char *whole = NULL;
     enum status s = STATUS_OK;
     if (curl->url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-        curl->url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
-        lower_host(curl, u, host) != CURLUE_OK ||
+        get_host(curl, u, &host) != CURLUE_OK || lower_host(curl, u, host) != CURLUE_OK ||
         curl->url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
         curl->url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK) {
         s = refuse(err, text, "it has no host");

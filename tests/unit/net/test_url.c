@@ -36,6 +36,14 @@ TEST(urls_are_normalised) {
     expect("http://[::1]:8080/x", NULL, "http://[::1]:8080/x", "http://[::1]:8080");
 }
 
+TEST(hosts_of_other_scripts_are_written_in_ascii) {
+    struct url u = read_url("http://M\xc3\xbcnchen.test:81/\xc3\xbc", NULL);
+    assert_string_equal(u.host, "xn--mnchen-3ya.test");
+    assert_string_equal(u.origin, "http://xn--mnchen-3ya.test:81");
+    assert_int_equal(strcasecmp(u.text, "http://xn--mnchen-3ya.test:81/%c3%bc"), 0);
+    url_fini(&u);
+}
+
 TEST(relative_urls_are_resolved) {
     expect("../c", "http://h.org/a/b/d?x", "http://h.org/a/c", "http://h.org:80");
     expect("/c", "http://h.org/a/b", "http://h.org/c", "http://h.org:80");
