@@ -38,10 +38,19 @@ const char *http_outcome_name(enum http_outcome o) {
 
 /* ---- transfers ------------------------------------------------------------------------------ */
 
-static void transfer_destroy(struct transfer *t) {
+void transfer_forget_addresses(struct transfer *t) {
+    free(t->addresses);
+    free(t->name_servers);
+    free(t->unresolved);
+    t->addresses = t->name_servers = t->unresolved = NULL;
+    t->is_unresolved = false;
+}
+
+void transfer_destroy(struct transfer *t) {
     if (t == NULL) {
         return;
     }
+    transfer_forget_addresses(t);
     for (size_t i = 0; t->request.headers != NULL && i < t->request.header_count; i++) {
         free((char *)(uintptr_t)t->request.headers[i]);
     }
@@ -92,7 +101,7 @@ static bool copy_headers(struct transfer *t, const struct http_request *request)
     return true;
 }
 
-static struct transfer *transfer_create(const struct http_request *request, const struct url *url) {
+struct transfer *transfer_create(const struct http_request *request, const struct url *url) {
     struct transfer *t = calloc(1, sizeof *t);
     if (t == NULL) {
         return NULL;
@@ -151,18 +160,19 @@ static void link_running(struct http *h, struct exchange *x) {
     x->previous = h->running_last;
     *(h->running_last != NULL ? &h->running_last->next : &h->running) = x;
     h->running_last = x;
-    h->running_count++;
 }
 
 /* Makes it ready for another transfer. */
 static void release_exchange(struct http *h, struct exchange *x) {
     *(x->previous != NULL ? &x->previous->next : &h->running) = x->next;
     *(x->next != NULL ? &x->next->previous : &h->running_last) = x->previous;
-    h->running_count--;
+    h->running_count -= !x->transfer->is_question;
     free(x->location);
     h->curl->slist_free_all(x->headers);
+    h->curl->slist_free_all(x->addresses);
     x->location = NULL;
     x->headers = NULL;
+    x->addresses = NULL;
     if (x->easy != NULL) {
         h->curl->easy_reset(x->easy);
     }
@@ -185,6 +195,7 @@ static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
         if (hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK) {
             free(t->url);
             t->url = text;
+            transfer_forget_addresses(t);
             t->redirects++;
             return true;
         }
@@ -208,7 +219,7 @@ static void finish(struct http *h, struct exchange *x, int64_t now_ns) {
     if (t->host != NULL) {
         hosts_leave(&h->hosts, t, now_ns);
     }
-    h->pending_count--;
+    h->pending_count -= !t->is_question;
     t->request.on_done(t->request.cookie, &x->result);
     release_exchange(h, x);
     transfer_destroy(t);
@@ -224,28 +235,54 @@ static void cancel(struct http *h, struct exchange *x, int64_t now_ns) {
 
 /* ---- loop ----------------------------------------------------------------------------------- */
 
+/* The next transfer for the wire; NULL: one was taken that waits for its name now. Returns false
+ * where there is none. */
+static bool take_next(struct http *h, struct transfer **out, int64_t now_ns) {
+    *out = http_names_take_question(&h->names);
+    if (*out != NULL) {
+        return true;
+    }
+    if (h->running_count == h->options.max_connections) {
+        return false;
+    }
+    struct transfer *t = http_names_take_ready(&h->names);
+    if (t == NULL) {
+        t = hosts_take(&h->hosts, now_ns);
+        *out = t != NULL && http_names_resolve(&h->names, t, now_ns) ? t : NULL;
+    } else {
+        *out = t;
+    }
+    return t != NULL;
+}
+
 static enum status start_ready(struct http *h, uint32_t *ended_count, struct error *err) {
-    while (h->running_count < h->options.max_connections) {
+    for (;;) {
         const int64_t now_ns = clock_now_ns();
         struct exchange *x = take_exchange(h);
         if (x == NULL) {
             return error_set(err, STATUS_NOMEM, "no memory for a connection");
         }
-        struct transfer *t = hosts_take(&h->hosts, now_ns);
+        struct transfer *t;
+        const bool taken = take_next(h, &t, now_ns);
         if (t == NULL) {
             x->next = h->free;
             h->free = x;
+        }
+        if (!taken) {
             return STATUS_OK;
+        }
+        if (t == NULL) {
+            continue;
         }
         bool ended;
         link_running(h, x);
+        h->running_count += !t->is_question;
         exchange_begin(x, t, now_ns, &ended);
         if (ended) {
             finish(h, x, now_ns);
             ++*ended_count;
         }
     }
-    return STATUS_OK;
 }
 
 static void end(struct http *h, struct exchange *x, CURLcode code, bool timed_out) {
@@ -374,6 +411,11 @@ enum status http_create(struct http **out, const struct http_options *opt, struc
         http_destroy(h);
         return error_set(err, STATUS_NOMEM, "no memory for connections");
     }
+    const enum status s = http_names_init(&h->names, h, opt->resolvers, err);
+    if (s != STATUS_OK) {
+        http_destroy(h);
+        return s;
+    }
     *out = h;
     return STATUS_OK;
 }
@@ -386,9 +428,11 @@ static void cancel_all(struct http *h) {
         (void)h->curl->multi_remove_handle(h->multi, x->easy);
         cancel(h, x, now_ns);
     }
+    http_names_cancel(&h->names);
     struct exchange none = {.http = h};
     struct transfer *t;
-    while ((t = hosts_take(&h->hosts, now_ns)) != NULL) {
+    while ((t = http_names_take_ready(&h->names)) != NULL ||
+           (t = hosts_take(&h->hosts, now_ns)) != NULL) {
         h->pending_count--;
         hosts_leave(&h->hosts, t, now_ns);
         none.response = (struct http_response){.url = t->url};
@@ -414,6 +458,7 @@ void http_destroy(struct http *h) {
         free(x);
         x = next;
     }
+    http_names_fini(&h->names);
     hosts_fini(&h->hosts);
     if (h->multi != NULL) {
         (void)h->curl->multi_cleanup(h->multi);

@@ -13,9 +13,13 @@
  *             callbacks. Distinct objects are independent.
  * Ownership : requests are copied; what a callback receives is borrowed until it returns.
  * Untrusted : every byte of a response, and every URL. Names of files never come from here.
+ * Names     : libcurl asks the system's resolver, or what `resolvers` names is asked: each host has
+ *             one of them by a hash of its name, and the others where that fails to answer within
+ *             five seconds. Addresses are kept for ten minutes.
  * Memory    : for each request about 300 bytes, its URL and headers while it waits, and libcurl's
  *             buffers (about 50 KiB, more with TLS or for ranges of 1 MiB) while it runs; bodies
- * are handed on as they arrive.
+ * are handed on as they arrive. With resolvers about 200 bytes for each of at most 65,536
+ * names.
  */
 #ifndef NET_HTTP_H
 #define NET_HTTP_H
@@ -33,7 +37,8 @@ extern "C" {
 #define HTTP_MAX_CONNECTIONS   4096
 #define HTTP_MAX_URL_BYTES     8192
 #define HTTP_MAX_HEADERS_BYTES (256 * 1024) /* of one response; more is HTTP_PROTOCOL */
-#define HTTP_UNKNOWN           UINT64_MAX   /* a size or an offset that the server did not give */
+#define HTTP_MAX_RESOLVERS     16
+#define HTTP_UNKNOWN           UINT64_MAX /* a size or an offset that the server did not give */
 
 struct http; /* opaque */
 
@@ -48,6 +53,9 @@ struct http_options {
     uint32_t max_redirects;           /* [0, 20]; 5 */
     bool allow_private;     /* false: no connection to a private, loopback or link-local address;
                                behind a proxy only addresses in the URL can be judged */
+    const char *resolvers;  /* who looks names up: URLs of DNS over HTTPS, or IP addresses of name
+                               servers where libcurl can ask them, with commas between; NULL: the
+                               system. Not behind a proxy of the environment */
     const char *ca_file;    /* certificates to trust, PEM; NULL: the system's. Borrowed */
     const char *user_agent; /* "name/version (...)"; required; borrowed, like ca_file, until
                                http_destroy */
@@ -56,7 +64,11 @@ struct http_options {
 /* Everything but user_agent. */
 void http_options_default(struct http_options *opt);
 
-/* Returns OK, INVALID, NOMEM, or UNSUPPORTED where libcurl is missing or too old. */
+/* Whether http_create takes such resolvers: OK, USAGE, UNSUPPORTED or NOMEM. */
+enum status http_check_resolvers(const char *list, struct error *err);
+
+/* Returns OK, INVALID, NOMEM, USAGE for resolvers that cannot be, or UNSUPPORTED where libcurl is
+ * missing, too old or cannot ask such resolvers. */
 enum status http_create(struct http **out, const struct http_options *opt, struct error *err);
 
 /* Cancels what is left: on_done is called for each with HTTP_CANCELLED. Accepts NULL. */

@@ -37,16 +37,31 @@ static void add_proxy(struct proxies *p, const struct curl_library *curl, const 
     curl->url_cleanup(u);
 }
 
-void proxies_init(struct proxies *p, const struct curl_library *curl) {
-    static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+static const char *const variables[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
                                         "ALL_PROXY"};
+enum { VARIABLE_COUNT = sizeof variables / sizeof variables[0] };
+
+static bool is_set(const char *variable) {
+    const char *text = getenv(variable);
+    return text != NULL && text[0] != '\0';
+}
+
+void proxies_init(struct proxies *p, const struct curl_library *curl) {
     *p = (struct proxies){0};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *text = getenv(names[i]);
-        if (text != NULL && text[0] != '\0') {
-            add_proxy(p, curl, text);
+    for (size_t i = 0; i < VARIABLE_COUNT; i++) {
+        if (is_set(variables[i])) {
+            add_proxy(p, curl, getenv(variables[i]));
         }
     }
+}
+
+const char *proxies_variable(void) {
+    for (size_t i = 0; i < VARIABLE_COUNT; i++) {
+        if (is_set(variables[i])) {
+            return variables[i];
+        }
+    }
+    return NULL;
 }
 
 static bool is_same(const struct sockaddr *a, const struct sockaddr *b) {

@@ -335,6 +335,7 @@ static enum status open_fetch(struct fetch *f, struct error *err) {
     TRY(allow_files(o->connections, err));
     TRY(url_init(&probe, "http://localhost/", NULL, err)); /* is libcurl there? */
     url_fini(&probe);
+    TRY(o->resolvers ? http_check_resolvers(o->resolvers, err) : STATUS_OK);
     TRY(path_join(folder, sizeof(folder), o->directory, FETCH_DIRECTORY, err));
     TRY(path_join(f->ledger_path, sizeof(f->ledger_path), folder, "ledger.jsonl", err));
     TRY(path_join(f->spool, sizeof(f->spool), folder, "spool", err));

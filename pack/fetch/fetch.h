@@ -55,6 +55,7 @@ struct fetch_options {
     bool allow_private;     /* also addresses that are not public; false */
     const char *opt_out;    /* file of hosts, URLs and hashes that are not fetched; NULL */
     const char *user_agent; /* "ccstream/0.1.0 (+...)"; required */
+    const char *resolvers;  /* who looks names up, as http_options has them; NULL: the system */
     const char *ca_file;    /* PEM; NULL: the system's */
     bool dedup;             /* of pictures with the same bytes only the first is packed */
     const char *retry;      /* only rows that failed before for these reasons, see fetch_create;
@@ -67,8 +68,9 @@ void fetch_options_default(struct fetch_options *opt); /* all but directory, lis
 
 /* `retry` is a list with commas: "failed" (all but excluded rows), "excluded" (by robots.txt,
  * X-Robots-Tag or the opt-out list), "4xx", "5xx", or reasons of the ledger: "timeout", "dns",
- * "http-429". Returns OK, NOTFOUND (the list, the opt-out file), USAGE (a retry that cannot be, a
- * list that is no file), UNSUPPORTED (no libcurl), IO, LIMIT or NOMEM. */
+ * "http-429". Returns OK, NOTFOUND (the list, the opt-out file), USAGE (a retry or resolvers that
+ * cannot be, a list that is no file), UNSUPPORTED (no libcurl, or one that cannot ask these
+ * resolvers), IO, LIMIT or NOMEM. */
 enum status fetch_create(struct fetch **out, const struct fetch_options *opt, struct error *err);
 void fetch_destroy(struct fetch *f); /* after pack_run; accepts NULL */
 

@@ -462,6 +462,7 @@ static enum status create_http(struct fetch *f, struct error *err) {
     h.total_timeout_ms = o->total_timeout_ms;
     h.max_redirects = o->max_redirects;
     h.allow_private = o->allow_private;
+    h.resolvers = o->resolvers;
     h.ca_file = o->ca_file;
     h.user_agent = o->user_agent;
     TRY(http_create(&f->http, &h, err));

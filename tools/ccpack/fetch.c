@@ -37,6 +37,7 @@ struct fetch_cli {
     bool no_robots;
     const char *opt_out;
     bool allow_private;
+    const char *resolver;
     const char *ca_file;
     int dedup;
 };
@@ -90,6 +91,10 @@ static const struct cli_option fetch_rows[] = {
     {"max-size", 0, CLI_U64, FIELD(max_size), .unit = CLI_UNIT_BYTES, .min = "1KiB", .max = "64MiB",
      .default_text = "20MiB", .metavar = "SIZE",
      .help = "of a picture; a request ends when it exceeds this"},
+    {"resolver", 0, CLI_STRING, FIELD(resolver), .metavar = "URL,...",
+     .help = "who looks names up instead of the system: servers of DNS over HTTPS, such as "
+             "https://dns.example/dns-query, which share the hosts; or IP addresses of name "
+             "servers, where libcurl has c-ares (Debian's does not)"},
     {"contact", 0, CLI_STRING, FIELD(contact), .metavar = "TEXT",
      .help = "mail address or URL at which owners of hosts reach you; part of the user agent",
      .group = "Manners"},
@@ -175,6 +180,7 @@ static void to_fetch_options(struct fetch_options *out,
     out->allow_private = o->allow_private;
     out->opt_out = o->opt_out;
     out->user_agent = agent;
+    out->resolvers = o->resolver;
     out->ca_file = o->ca_file;
     out->dedup = o->dedup != 0;
     out->retry = o->retry;
