@@ -73,7 +73,11 @@ while [ "$done" -lt "$kills" ]; do
     rm -rf killed
     while :; do
         code=0
-        timeout -s KILL "0.$((RANDOM % 9))$((RANDOM % 10))5" "$bin/ccpack" fetch -o killed --resume $fast $shape list.tsv 2>err.txt || code=$?
+        "$bin/ccpack" fetch -o killed --resume $fast $shape list.tsv 2>err.txt &
+        pid=$!
+        sleep "0.$((RANDOM % 9))$((RANDOM % 10))5"
+        kill -KILL $pid || true
+        wait $pid || code=$? # until it is gone, which timeout(1) does not wait for
         [ "$code" != 0 ] || break
         [ "$code" = 137 ] || { cat err.txt; echo "exit code $code"; exit 1; }
         done=$((done + 1))

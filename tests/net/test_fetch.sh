@@ -37,7 +37,11 @@ import sys, urllib.request
 urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/stats?reset").read()
 PYTHON
 for seconds in 0.05 0.1 0.15 0.2; do
-    timeout -s KILL "$seconds" "$BIN/ccpack" fetch -q -o killed --resume $fast -c 8 list.tsv || true
+    "$BIN/ccpack" fetch -q -o killed --resume $fast -c 8 list.tsv 2>killed.txt &
+    pid=$!
+    sleep "$seconds"
+    kill -KILL $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true # until it is gone: timeout(1) would not
 done
 expect 0 "$BIN/ccpack" fetch -o killed --resume $fast -c 8 list.tsv
 for file in dataset.json rejects.jsonl shard-000000.tar.zst shard-000003.cci; do
@@ -82,7 +86,11 @@ expect 0 "$BIN/ccdump" show whole --id "$row"
 has out.txt "caption $row"
 expect 0 "$BIN/ccpack" fetch -o whole $fast --retry 4xx cured.tsv
 has err.txt "nothing to retry"
-timeout -s KILL 0.05 "$BIN/ccpack" fetch -q -o whole --resume $fast --retry failed cured.tsv || true
+"$BIN/ccpack" fetch -q -o whole --resume $fast --retry failed cured.tsv 2>killed.txt &
+pid=$!
+sleep 0.05
+kill -KILL $pid 2>/dev/null || true
+wait $pid 2>/dev/null || true
 expect 0 "$BIN/ccpack" fetch --json -o whole --resume $fast --retry failed cured.tsv
 expect 0 "$BIN/ccpack" fetch -o whole $fast --retry excluded,failed cured.tsv
 [ "$("$BIN/ccdump" info --json whole | sed 's/.*"samples":\([0-9]*\).*/\1/')" = 300 ] ||
