@@ -6,9 +6,10 @@
  * The folders in SOURCE that hold a picture are the classes, in byte order of their names. The rows
  * are the pictures of each class. The entries of a folder are visited in byte order, a folder among
  * them with all that it contains. A file is a picture by the extension of its name or, without a
- * known one, by its content. Other files, hidden ones and those in SOURCE itself are counted as
- * ignored. Links to files are followed, and so is a link that is a class. Other links to folders
- * are not followed, so there are no loops.
+ * known one, by its content. NAME.txt beside NAME.jpg is its caption, which it need not have. Other
+ * files, hidden ones and those in SOURCE itself are counted as ignored. Links to files are
+ * followed, and so is a link that is a class. Other links to folders are not followed, so there are
+ * no loops.
  *
  * Loose pairs:
  *
@@ -240,6 +241,50 @@ static bool is_picture_inside(const char *path) {
     return got > 0 && image_format_of(head, (size_t)got) != IMAGE_FORMAT_UNKNOWN;
 }
 
+static bool has_extension(const char *name, const char *extension) {
+    const char *dot = strrchr(name, '.');
+    return dot && strcasecmp(dot, extension) == 0;
+}
+
+/* The bytes before a name's last dot. */
+static size_t stem_bytes(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot ? (size_t)(dot - name) : strlen(name);
+}
+
+/* The first name of the level from `from` on that has this stem and is a picture's (extension NULL)
+ * or has the extension; the number of names when there is none. */
+static size_t
+find_beside(const struct level *l, const char *name, size_t size_bytes, const char *extension) {
+    size_t low = 0;
+    size_t high = l->list.count;
+    while (low < high) { /* the first name that does not come before the stem */
+        size_t middle = low + (high - low) / 2;
+        if (strncmp(l->list.names[middle], name, size_bytes + 1) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (size_t i = low; i < l->list.count; i++) {
+        const char *other = l->list.names[i];
+        if (strncmp(other, name, size_bytes + 1) != 0) {
+            break;
+        }
+        if (stem_bytes(other) == size_bytes && other[-1] == KIND_FILE &&
+            (extension ? has_extension(other, extension) : source_is_image_name(other))) {
+            return i;
+        }
+    }
+    return l->list.count;
+}
+
+/* Whether the file is the caption of a picture beside it. */
+static bool is_caption(const struct level *l, const char *name) {
+    return has_extension(name, ".txt") &&
+           find_beside(l, name, stem_bytes(name), NULL) < l->list.count;
+}
+
 /* Takes one step of the walk; *found: f->path is a picture's. Requires that the walk has not ended.
  * Returns OK, IO, NOTFOUND, NOMEM or LIMIT. */
 static enum status next_entry(struct source_folders *f, bool *found, struct error *err) {
@@ -259,7 +304,7 @@ static enum status next_entry(struct source_folders *f, bool *found, struct erro
         return push(f, err);
     }
     *found = source_is_image_name(name) || is_picture_inside(f->path);
-    f->base.ignored += !*found;
+    f->base.ignored += !*found && !is_caption(l, name);
     return STATUS_OK;
 }
 
@@ -308,58 +353,8 @@ static enum status drop_empty_classes(struct source_folders *f, struct error *er
     return STATUS_OK;
 }
 
-static enum status folders_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source_folders *f = (struct source_folders *)s;
-    enum status status = next_picture(f, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    strcpy(row->path, f->path);
-    size_t class_index = f->class_next - 1;
-    return source_row_set_class(row, &f->json, f->path + f->root_bytes, class_index,
-                                f->classes.names[class_index], err);
-}
-
-/* ---- loose pairs ------------------------------------------------------------------------------
+/* ---- rows --------------------------------------------------------------------------------------
  */
-
-static bool has_extension(const char *name, const char *extension) {
-    const char *dot = strrchr(name, '.');
-    return dot && strcasecmp(dot, extension) == 0;
-}
-
-/* The bytes before a name's last dot. */
-static size_t stem_bytes(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return dot ? (size_t)(dot - name) : strlen(name);
-}
-
-/* The first name of the level from `from` on that has this stem and is a picture's (extension NULL)
- * or has the extension; the number of names when there is none. */
-static size_t
-find_beside(const struct level *l, const char *name, size_t size_bytes, const char *extension) {
-    size_t low = 0;
-    size_t high = l->list.count;
-    while (low < high) { /* the first name that does not come before the stem */
-        size_t middle = low + (high - low) / 2;
-        if (strncmp(l->list.names[middle], name, size_bytes + 1) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    for (size_t i = low; i < l->list.count; i++) {
-        const char *other = l->list.names[i];
-        if (strncmp(other, name, size_bytes + 1) != 0) {
-            break;
-        }
-        if (stem_bytes(other) == size_bytes && other[-1] == KIND_FILE &&
-            (extension ? has_extension(other, extension) : source_is_image_name(other))) {
-            return i;
-        }
-    }
-    return l->list.count;
-}
 
 /* Reads the file beside the current picture; its path is f->path then. Returns OK, NOTFOUND, LIMIT,
  * IO or NOMEM. */
@@ -377,6 +372,27 @@ static enum status read_beside(struct source_folders *f,
     return file_read_all(file_posix(), out, f->path, max_bytes, err);
 }
 
+/* Adds NAME.txt as the caption. */
+static enum status add_caption(struct source_folders *f,
+                               struct source_row *row,
+                               const char *name,
+                               bool required,
+                               struct error *err) {
+    const struct level *l = &f->levels[f->depth - 1];
+    struct byte_buffer text;
+    struct error why = {0};
+    enum status s = read_beside(f, &text, find_beside(l, name, stem_bytes(name), ".txt"),
+                                SOURCE_MAX_TEXT_BYTES, &why);
+    if (s == STATUS_OK) {
+        s = source_row_add_caption(row, (const char *)text.data, text.size_bytes, &why);
+    } else if (s != STATUS_NOMEM && (required || s != STATUS_NOTFOUND)) {
+        source_row_reject(row, s == STATUS_LIMIT ? REASON_CAPTION_LIMIT : REASON_CAPTION_MISSING,
+                          "%.200s", s == STATUS_NOTFOUND ? "no .txt beside it" : why.text);
+    }
+    byte_buffer_fini(&text);
+    return s == STATUS_NOMEM ? error_set(err, s, "%s", why.text) : STATUS_OK;
+}
+
 /* Adds NAME.txt as the caption and NAME.json. */
 static enum status
 add_texts(struct source_folders *f, struct source_row *row, const char *name, struct error *err) {
@@ -384,19 +400,9 @@ add_texts(struct source_folders *f, struct source_row *row, const char *name, st
     const size_t n = stem_bytes(name);
     struct byte_buffer text;
     struct error why = {0};
+    TRY(add_caption(f, row, name, true, err));
     enum status s =
-        read_beside(f, &text, find_beside(l, name, n, ".txt"), SOURCE_MAX_TEXT_BYTES, &why);
-    if (s == STATUS_OK) {
-        s = source_row_add_caption(row, (const char *)text.data, text.size_bytes, &why);
-    } else if (s != STATUS_NOMEM) {
-        source_row_reject(row, s == STATUS_LIMIT ? REASON_CAPTION_LIMIT : REASON_CAPTION_MISSING,
-                          "%.200s", s == STATUS_NOTFOUND ? "no .txt beside it" : why.text);
-    }
-    byte_buffer_fini(&text);
-    if (s == STATUS_NOMEM) {
-        return error_set(err, s, "%s", why.text);
-    }
-    s = read_beside(f, &text, find_beside(l, name, n, ".json"), SOURCE_MAX_JSON_BYTES, &why);
+        read_beside(f, &text, find_beside(l, name, n, ".json"), SOURCE_MAX_JSON_BYTES, &why);
     if (s == STATUS_OK) {
         s = byte_buffer_append(&row->json, text.data, text.size_bytes, &why);
         row->json_unchecked = true;
@@ -405,6 +411,20 @@ add_texts(struct source_folders *f, struct source_row *row, const char *name, st
     }
     byte_buffer_fini(&text);
     return s == STATUS_NOMEM ? error_set(err, s, "%s", why.text) : STATUS_OK;
+}
+
+static enum status folders_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_folders *f = (struct source_folders *)s;
+    enum status status = next_picture(f, err);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    const struct level *l = &f->levels[f->depth - 1];
+    const size_t class_index = f->class_next - 1;
+    strcpy(row->path, f->path);
+    TRY(source_row_set_class(row, &f->json, f->path + f->root_bytes, class_index,
+                             f->classes.names[class_index], err));
+    return add_caption(f, row, l->list.names[l->next - 1], false, err);
 }
 
 /* Fills a row with the file at f->path. Returns AGAIN if it is no row. */

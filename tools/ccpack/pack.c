@@ -120,7 +120,9 @@ static const struct cli_program pack_program = {
             "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
             "objects with 'image' and 'caption', a folder of pictures NAME.jpg with NAME.txt, an "
             "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
-            "CIFAR binary or their folder. A tar of class folders requires --from folders.",
+            "CIFAR binary or their folder. A tar of class folders requires --from folders, and so "
+            "do "
+            "class folders with captions, NAME.txt beside NAME.jpg.",
             "Columns of a table: with a header line, by names such as 'caption' and 'path'; "
             "without one, the path column is the one whose cells end like picture files, or else "
             "name files.",

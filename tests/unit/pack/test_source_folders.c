@@ -74,6 +74,43 @@ TEST(rows_are_pictures_in_the_order_of_their_names) {
     source_reading_close(&r);
 }
 
+static void expect_caption(struct source_reading *r, const char *key, const char *caption) {
+    assert_non_null(source_reading_next(r));
+    assert_string_equal(r->row.key, key);
+    assert_int_equal(r->row.class_index, 0);
+    assert_int_equal(r->row.reason, REASON_NONE);
+    assert_int_equal(r->row.caption_count, caption != NULL);
+    if (caption != NULL) {
+        assert_int_equal(r->row.caption_size_bytes[0], strlen(caption));
+        assert_memory_equal(r->row.text.data, caption, strlen(caption));
+    }
+}
+
+TEST(pictures_of_classes_may_have_captions) {
+    struct source_reading r;
+    make_file("set/dog/1.jpg", jpeg_head);
+    make_file("set/dog/1.txt", " a dog\n");
+    make_file("set/dog/2.jpg", jpeg_head);
+    make_file("set/dog/2.json", "{}");
+    make_file("set/dog/3.TXT", "another");
+    make_file("set/dog/3.png", jpeg_head);
+    make_file("set/dog/4.txt", "of no picture");
+    make_file("set/dog/5.jpg", jpeg_head);
+    make_file("set/dog/5.txt", "\xFF");
+    make_file("set/dog/more/1.jpg", jpeg_head);
+    struct source_options opt = {.kind = SOURCE_FOLDERS};
+    source_reading_open(&r, test_temp_path("set"), &opt);
+    expect_caption(&r, "dog/1", "a dog");
+    expect_caption(&r, "dog/2", NULL);
+    expect_caption(&r, "dog/3", "another");
+    assert_non_null(source_reading_next(&r));
+    assert_int_equal(r.row.reason, REASON_CAPTION_NOT_UTF8);
+    expect_caption(&r, "dog/more/1", NULL);
+    assert_null(source_reading_next(&r));
+    assert_int_equal(source_ignored(r.source), 2); /* 2.json and 4.txt */
+    source_reading_close(&r);
+}
+
 TEST(links_are_followed_without_loops) {
     struct source_reading r;
     make_file("set/a/1.jpg", jpeg_head);
