@@ -411,7 +411,7 @@ enum status loader_acquire(struct loader *l, struct loader_batch *out, struct er
 }
 
 void loader_release(struct loader *l, const struct loader_batch *batch) {
-    if (l != NULL && batch != NULL && batch->images != NULL) {
+    if (l != NULL && batch != NULL && batch->sample_ids != NULL) {
         pipeline_release(&l->p, batch->slot);
     }
 }

@@ -182,7 +182,8 @@ struct loader_options {
     enum loader_order order;       /* LOADER_ORDER_GLOBAL */
     uint32_t block_count;  /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
     uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
-    uint32_t views;        /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
+    uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are read
+                              and not decoded, batches have none; 1 */
     bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
                          that every epoch has the pixels of epoch 0; not so captions; false */
     /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
@@ -238,7 +239,7 @@ enum status loader_order_parse(struct loader_options *opt, const char *text, str
  * batches only where world does not divide batch_count or a last batch is kept, and can then be 0.
  */
 struct loader_batch {
-    const uint8_t *images;  /* (count, S, S, 3) RGB: the first view */
+    const uint8_t *images;  /* (count, S, S, 3) RGB: the first view; NULL without views */
     const uint8_t *images2; /* the second view; NULL with one view */
     const int32_t
         *tokens; /* (count, max_tokens), each row padded at its end; all 0 without tokenizer */

@@ -54,7 +54,7 @@ enum status options_check(const struct loader_options *opt) {
     REQUIRE(opt->prefetch_batches >= 1 && opt->prefetch_batches <= LOADER_MAX_PREFETCH);
     REQUIRE(opt->max_corrupt_count <= LOADER_MAX_CORRUPT_LIST);
     REQUIRE(opt->wait_timeout_ms >= 0 && opt->wait_timeout_ms <= LOADER_MAX_WAIT_MS);
-    REQUIRE(opt->views >= 1 && opt->views <= AUGMENT_MAX_VIEWS);
+    REQUIRE(opt->views <= AUGMENT_MAX_VIEWS);
     REQUIRE(opt->positives >= 1 && opt->positives <= LOADER_MAX_POSITIVES);
     REQUIRE(opt->batch_count % opt->positives == 0);
     REQUIRE(opt->positives == 1 || opt->views == 1);

@@ -306,6 +306,36 @@ TEST(two_views_are_drawn_independently) {
     loader_close(l);
 }
 
+TEST(without_views_batches_have_ids_and_captions_alone) {
+    struct loader_source pair[2];
+    make_pair(pair, 0, 0);
+    struct loader_options opt = batches_options(FIRST);
+    struct loader_batch b[2];
+    struct error err = {0};
+    struct loader *l[2];
+    for (uint32_t views = 0; views < 2; views++) {
+        opt.views = views;
+        l[views] = batches_open(pair[0].directory, &opt);
+    }
+    for (int i = 0; i < 8; i++) { /* more than there is room for: each is released */
+        for (int views = 0; views < 2; views++) {
+            assert_ok(loader_acquire(l[views], &b[views], &err), err);
+        }
+        assert_null(b[0].images);
+        assert_non_null(b[1].images);
+        assert_int_equal(b[0].count, b[1].count);
+        assert_memory_equal(b[0].sample_ids, b[1].sample_ids, b[0].count * sizeof(uint64_t));
+        assert_memory_equal(b[0].text_ids, b[1].text_ids, b[0].count * sizeof(uint64_t));
+        assert_memory_equal(b[0].tokens, b[1].tokens,
+                            b[0].count * opt.max_tokens * sizeof(int32_t));
+        for (int views = 0; views < 2; views++) {
+            loader_release(l[views], &b[views]);
+        }
+    }
+    loader_close(l[0]);
+    loader_close(l[1]);
+}
+
 /* --- places of other runs --- */
 
 static void refuse(const struct loader_source *pair,
