@@ -138,7 +138,7 @@ static enum status find_by_embedding(struct why *w, const struct options *o, str
                        " samples would have to be encoded; --encode %" PRIu64 " does it",
                        samples, samples);
     } else if (checkpoint_model(w->checkpoint)->image_size_px == 0) {
-        (void)snprintf(why, sizeof why, "the checkpoint holds no model");
+        (void)snprintf(why, sizeof why, "the checkpoint holds no model of pictures");
     } else {
         return encode(w, err);
     }

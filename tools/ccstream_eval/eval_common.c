@@ -69,10 +69,8 @@ static enum status open_model(struct eval *e, const struct eval_options *o, stru
     return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
 }
 
-enum status eval_open_images(struct eval *e,
-                             const char *checkpoint,
-                             const struct eval_options *o,
-                             struct error *err) {
+static enum status
+open_any(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
     memset(e, 0, sizeof *e);
     /* ccstudy opens checkpoints too. */
     e->log = log_stderr(program_invocation_short_name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
@@ -94,19 +92,50 @@ fail:
     return s;
 }
 
+/* Closes what was opened, and explains what the model lacks; NULL: nothing. */
+static enum status require(struct eval *e, const char *lacks, struct error *err) {
+    if (lacks == NULL) {
+        return STATUS_OK;
+    }
+    const enum status s =
+        error_set(err, STATUS_USAGE, "%s was trained on %s", checkpoint_path(e->checkpoint), lacks);
+    eval_close(e);
+    return s;
+}
+
+static const char *lacks_images(const struct eval *e) {
+    return e->model == NULL || !dual_encoder_get_options(e->model)->texts_alone
+               ? NULL
+               : "captions alone and has no tower for images; use mean, linear or knn with --layer "
+                 "captions";
+}
+
+static const char *lacks_texts(const struct eval *e) {
+    return e->model != NULL ? NULL
+                            : "images alone and has no tower for captions; use knn, linear, mean "
+                              "or embed";
+}
+
+enum status eval_open_images(struct eval *e,
+                             const char *checkpoint,
+                             const struct eval_options *o,
+                             struct error *err) {
+    TRY(open_any(e, checkpoint, o, err));
+    return require(e, lacks_images(e), err);
+}
+
+enum status eval_open_texts(struct eval *e,
+                            const char *checkpoint,
+                            const struct eval_options *o,
+                            struct error *err) {
+    TRY(open_any(e, checkpoint, o, err));
+    return require(e, lacks_texts(e), err);
+}
+
 enum status
 eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
-    TRY(eval_open_images(e, checkpoint, o, err));
-    if (e->model == NULL) {
-        const enum status s = error_set(
-            err, STATUS_USAGE,
-            "%s was trained on two views of images and has no tower for captions; use knn, linear, "
-            "mean or embed",
-            checkpoint_path(e->checkpoint));
-        eval_close(e);
-        return s;
-    }
-    return STATUS_OK;
+    TRY(eval_open_texts(e, checkpoint, o, err));
+    return require(e, lacks_images(e), err);
 }
 
 void eval_close(struct eval *e) {
@@ -198,12 +227,13 @@ static const char *class_name(const struct text_list *names, int32_t c, char out
 
 void eval_print_classes(const char *what,
                         const struct classify_result *r,
+                        const char *unit,
                         const struct text_list *names,
                         bool per_class) {
     char images[CLI_TEXT_BYTES];
     printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s, "
            "%d classes)\n",
-           what, r->top1, r->top5, r->per_class, cli_format_counted(images, r->images, "image"),
+           what, r->top1, r->top5, r->per_class, cli_format_counted(images, r->images, unit),
            (int)r->class_count);
     if (!isnan(r->avg2)) {
         printf("%-18s AVG-2 %6.2f %%", "", r->avg2);

@@ -61,12 +61,16 @@ struct eval {
 };
 
 /* Opens a checkpoint: a file, or a run directory. Also installs the signal handlers. eval_open
- * requires a model of images and captions (USAGE for others), eval_open_images accepts any. On
- * failure nothing is left open. */
+ * requires a model of images and captions, eval_open_images a tower for images and eval_open_texts
+ * one for captions (USAGE for others). On failure nothing is left open. */
 enum status eval_open_images(struct eval *e,
                              const char *checkpoint,
                              const struct eval_options *o,
                              struct error *err);
+enum status eval_open_texts(struct eval *e,
+                            const char *checkpoint,
+                            const struct eval_options *o,
+                            struct error *err);
 enum status
 eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err);
 void eval_close(struct eval *e); /* accepts an all-zero one */
@@ -100,6 +104,7 @@ int32_t eval_label_count(const int32_t *labels, int64_t count);
 /* Prints a classification: top-1 and top-5, and with per_class a line for each class. */
 void eval_print_classes(const char *what,
                         const struct classify_result *r,
+                        const char *unit, /* "image" or "caption": what was classified */
                         const struct text_list *names,
                         bool per_class);
 /* The same as members of the open JSON object, with the list "class_results". */

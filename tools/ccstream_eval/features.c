@@ -1,6 +1,7 @@
 /*
- * ccstream-eval linear, knn, mean: classifiers on the image features of a labelled training set,
- * evaluated on another set. Each has its own way to use the training set; they share the rest.
+ * ccstream-eval linear, knn, mean: classifiers on the features of images, or captions, of a
+ * labelled training set, evaluated on another set. Each has its own way to use the training set;
+ * they share the rest.
  */
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +35,8 @@ struct method {
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 
-static const char *const layer_choices[] = {"tower", "projection", NULL};
+enum layer { LAYER_TOWER, LAYER_PROJECTION, LAYER_CAPTIONS };
+static const char *const layer_choices[] = {"tower", "projection", "captions", NULL};
 static const struct cli_option feature_rows[] = {
     EVAL_DATA_ROW("dataset with labels to evaluate on"),
     {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR", .required = true,
@@ -42,7 +44,8 @@ static const struct cli_option feature_rows[] = {
     {"layer", 0, CLI_ENUM, FIELD(layer), .choices = layer_choices, .default_text = "tower",
      .metavar = "NAME",
      .help = "features: the output of the image tower, or the projection after it (of "
-             "length 1, but of a run with --task curl)"},
+             "length 1, but of a run with --task curl); captions: every caption, with the label of "
+             "its image, through text tower and projection"},
     EVAL_TRANSFORM_ROW("crop"),
     {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print a line for each class"},
 };
@@ -67,20 +70,44 @@ struct job {
     struct classify_result deviation; /* of the first result, over draws; all-zero: one result */
 };
 
+/* Every caption has the label of its image. */
+static enum status label_texts(struct embeddings *e, struct error *err) {
+    int32_t *labels = calloc((size_t)e->texts_count, sizeof *labels);
+    if (labels == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    for (int64_t i = 0; i < e->texts_count; i++) {
+        labels[i] = e->labels[e->owner[i]];
+    }
+    free(e->labels);
+    e->labels = labels;
+    return STATUS_OK;
+}
+
+/* The features of a side, (set.count, set.dim). */
+static float *rows_of(const struct side *side, const struct options *o) {
+    return o->layer == LAYER_TOWER        ? side->e.features
+           : o->layer == LAYER_PROJECTION ? side->e.images
+                                          : side->e.texts;
+}
+
 static enum status open_side(struct side *side,
                              struct job *j,
                              const struct options *o,
                              const char *dir,
                              struct error *err) {
     struct embed_options how = eval_transformed(&j->eval, &o->common);
-    how.features = o->layer == 0;
+    const bool captions = o->layer == LAYER_CAPTIONS;
+    how.features = o->layer == LAYER_TOWER;
+    how.texts = how.no_images = captions;
     TRY(zeroshot_classes(&side->classes, dir, err));
     TRY(embed_dataset(&side->e, &j->eval.encoder, j->eval.dev, dir, &how, err));
-    side->set =
-        (struct classify_set){.rows = o->layer == 0 ? side->e.features : side->e.images,
-                              .labels = side->e.labels,
-                              .count = side->e.images_count,
-                              .dim = o->layer == 0 ? side->e.feature_dim : side->e.embed_dim};
+    TRY(captions ? label_texts(&side->e, err) : STATUS_OK);
+    side->set = (struct classify_set){
+        .rows = rows_of(side, o),
+        .labels = side->e.labels,
+        .count = captions ? side->e.texts_count : side->e.images_count,
+        .dim = o->layer == LAYER_TOWER ? side->e.feature_dim : side->e.embed_dim};
     return STATUS_OK;
 }
 
@@ -98,18 +125,23 @@ static void job_close(struct job *j) {
 /* Encodes both sets, and gives the test labels the numbers of the training set. */
 static enum status
 job_open(struct job *j, const struct options *o, const char *checkpoint, struct error *err) {
-    TRY(eval_open_images(&j->eval, checkpoint, &o->common, err));
+    TRY((o->layer == LAYER_CAPTIONS ? eval_open_texts : eval_open_images)(&j->eval, checkpoint,
+                                                                          &o->common, err));
     TRY(path_check_dataset(o->train, err));
     TRY(open_side(&j->train, j, o, o->train, err));
     TRY(open_side(&j->test, j, o, o->common.data, err));
-    j->class_count = eval_label_count(j->train.e.labels, j->train.e.images_count);
+    j->class_count = eval_label_count(j->train.e.labels, j->train.set.count);
     if (j->class_count == 0) {
         return error_set(err, STATUS_USAGE,
                          "%s has no labels; ccpack gives them to class folders and CIFAR files",
                          o->train);
     }
-    eval_map_labels(j->test.e.labels, j->test.e.images_count, &j->test.classes, &j->train.classes);
+    eval_map_labels(j->test.e.labels, j->test.set.count, &j->test.classes, &j->train.classes);
     return STATUS_OK;
+}
+
+static const char *unit_of(const struct options *o) {
+    return o->layer == LAYER_CAPTIONS ? "caption" : "image";
 }
 
 static bool is_of_draws(const struct job *j) {
@@ -121,8 +153,8 @@ static void print_deviation(const struct job *j, const struct options *o) {
     if (!is_of_draws(j)) {
         return;
     }
-    printf("means over %llu draws of %llu images a class", (unsigned long long)o->draws,
-           (unsigned long long)o->shots);
+    printf("means over %llu draws of %llu %ss a class", (unsigned long long)o->draws,
+           (unsigned long long)o->shots, unit_of(o));
     if (o->draws > 1) {
         printf("; standard deviation: top-1 %.2f", d->top1);
     }
@@ -138,7 +170,8 @@ static enum status report(const struct job *j, const struct options *o, struct e
     struct json_writer w;
     if (!o->common.json) {
         for (size_t i = 0; i < count; i++) {
-            eval_print_classes(names[i], &j->results[i], &j->train.classes, o->per_class);
+            eval_print_classes(names[i], &j->results[i], unit_of(o), &j->train.classes,
+                               o->per_class);
         }
         print_deviation(j, o);
         return STATUS_OK;
@@ -200,6 +233,8 @@ static const struct cli_program mean_program = {
         (const char *const[]){"ccstream-eval mean runs/a --train cifar10 --data cifar10-test",
                               "ccstream-eval mean runs/a --train cifar10 --data cifar10-test "
                               "--shots 5 --json",
+                              "ccstream-eval mean runs/b --train topics --data topics-test "
+                              "--layer captions",
                               NULL},
     .notes =
         (const char *const[]){
@@ -349,10 +384,8 @@ static enum status classify_neighbours(struct job *j, const struct options *o, s
                                            offset, j->class_count, 1, 0.0, err);
     free(offset);
     TRY(s);
-    float *train = o->layer == 0 ? j->train.e.features : j->train.e.images;
-    float *test = o->layer == 0 ? j->test.e.features : j->test.e.images;
-    classify_normalize(train, j->train.set.count, j->train.set.dim);
-    classify_normalize(test, j->test.set.count, j->test.set.dim);
+    classify_normalize(rows_of(&j->train, o), j->train.set.count, j->train.set.dim);
+    classify_normalize(rows_of(&j->test, o), j->test.set.count, j->test.set.dim);
     return classify_by_neighbours(&j->results[1], j->eval.dev, &j->test.set, &j->train.set, NULL,
                                   j->class_count, (int32_t)o->neighbours, o->temperature, err);
 }

@@ -52,7 +52,7 @@ static enum status report(const struct options *o,
                           const struct text_list *names,
                           struct error *err) {
     if (!o->common.json) {
-        eval_print_classes("zero-shot", r, names, o->per_class);
+        eval_print_classes("zero-shot", r, "image", names, o->per_class);
         return STATUS_OK;
     }
     struct json_writer w;

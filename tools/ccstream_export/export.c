@@ -156,6 +156,10 @@ static void put_norm(struct json_writer *w, enum image_norm_kind kind) {
     json_close_array(w);
 }
 
+static bool has_images(const struct model_config *m) {
+    return m->image_tower[0] != '\0';
+}
+
 enum status export_safetensors(const struct export_job *job, struct error *err) {
     const struct model_config *m = checkpoint_model(job->checkpoint);
     struct tensor_list l;
@@ -171,15 +175,19 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     tensor_list_fini(&l);
     TRY(s);
     begin_json(&w);
-    json_string(&w, "image_tower", m->image_tower);
-    json_string(&w, "stem", m->small_stem ? "small" : "standard");
-    json_string(&w, "norm", RESNET_NORM_NAMES[m->norm_layers]);
-    json_i64(&w, "image_size", m->image_size_px);
-    put_norm(&w, m->image_norm);
+    if (has_images(m)) {
+        json_string(&w, "image_tower", m->image_tower);
+        json_string(&w, "stem", m->small_stem ? "small" : "standard");
+        json_string(&w, "norm", RESNET_NORM_NAMES[m->norm_layers]);
+        json_i64(&w, "image_size", m->image_size_px);
+        put_norm(&w, m->image_norm);
+    }
     json_i64(&w, "embed_dim", m->embed_dim);
+    if (m->hidden_dim > 0 || !has_images(m)) {
+        json_bool(&w, "raw_embeddings", m->raw);
+    }
     if (m->hidden_dim > 0) {
         json_i64(&w, "hidden_dim", m->hidden_dim);
-        json_bool(&w, "raw_embeddings", m->raw);
         return export_json(job, NULL, "config.json", &w, err);
     }
     json_string(&w, "text_tower", m->text_tower);
@@ -193,9 +201,19 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
 
 /* ---- timm ---- */
 
+static enum status
+check_images(const struct model_config *m, const char *format, struct error *err) {
+    return has_images(m) ? STATUS_OK
+                         : error_set(err, STATUS_UNSUPPORTED,
+                                     "%s: the run was trained on captions alone and has no tower "
+                                     "for images; --format safetensors exports its tower",
+                                     format);
+}
+
 /* Whether timm has the tower; the same weights with another stride would give other features. */
 static enum status
 check_tower(const struct model_config *m, const char *format, struct error *err) {
+    TRY(check_images(m, format, err));
     if (m->norm_layers != RESNET_NORM_BATCH) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: timm's %s has batch norm, this run was trained with --norm %s; "
@@ -417,6 +435,7 @@ enum status export_transformers(const struct export_job *job, struct error *err)
     const struct model_config *m = checkpoint_model(job->checkpoint);
     bool no_bias;
     TRY(check_texts(m, "transformers", err));
+    TRY(check_images(m, "transformers", err));
     TRY(export_text(job, err));
     TRY(say_tokenizer(job, err));
     if (m->norm_layers != RESNET_NORM_BATCH) {

@@ -17,9 +17,13 @@ void announce_start(const struct log_sink *log,
     char steps[CLI_TEXT_BYTES];
     char parameters[CLI_TEXT_BYTES];
     char memory[CLI_TEXT_BYTES];
+    const bool texts_alone = train_options_texts_alone(o);
     log_write(log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
-              o->image_tower, o->task != 0 ? "projection head" : o->text_tower,
+              texts_alone ? o->text_tower : o->image_tower,
+              texts_alone    ? "projection"
+              : o->task != 0 ? "projection head"
+                             : o->text_tower,
               cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
               cli_format_bytes(memory, sum.memory.total_bytes),
               cli_format_counted(samples, sum.samples_count, "sample"),

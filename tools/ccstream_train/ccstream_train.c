@@ -148,8 +148,8 @@ check_inputs(const struct train_options *o, const struct trainer_options *t, str
     }
     TRY(o->zeroshot != NULL ? path_check_dataset(o->zeroshot, err) : STATUS_OK);
     for (uint32_t i = 0; i < t->source_count; i++) {
-        TRY(check_source(t->sources[i].directory, t->task == TRAINER_PAIRS, o->resume == NULL,
-                         err));
+        TRY(check_source(t->sources[i].directory, t->task == TRAINER_PAIRS || t->blocks.captions,
+                         o->resume == NULL, err));
     }
     return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
 }

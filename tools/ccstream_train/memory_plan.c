@@ -29,8 +29,8 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
 /* Whether such a batch is one of --task curl: see trainer_options.blocks. */
 static bool holds_blocks(const struct trainer_options *t, uint64_t batch) {
     const uint64_t each = t->blocks.size + 1;
-    return t->task != TRAINER_BLOCKS ||
-           (batch % 2 == 0 && batch % each == 0 && batch / each > t->blocks.negatives);
+    return t->task != TRAINER_BLOCKS || ((t->blocks.captions || batch % 2 == 0) &&
+                                         batch % each == 0 && batch / each > t->blocks.negatives);
 }
 
 /* The same model with a quarter to four times the batch, as far as that holds whole samples. */
@@ -137,7 +137,7 @@ static enum status with_sizes(const struct trainer_options *t,
     struct tokenizer *tokenizer = NULL;
     uint64_t ids;
     enum status s = count_ids(&ids, t, &manifest, err);
-    if (s == STATUS_OK && t->task != TRAINER_PAIRS) {
+    if (s == STATUS_OK && t->task != TRAINER_PAIRS && !t->blocks.captions) {
         s = job(t, 0, ids, err);
     } else if (s == STATUS_OK) {
         s = open_tokenizer(&tokenizer, t, &manifest, err);

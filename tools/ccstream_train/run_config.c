@@ -180,7 +180,7 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
 enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
     REQUIRE(w != NULL && checkpoint != NULL);
-    enum { COUNT = 10, WORD_BYTES = 64 };
+    enum { COUNT = 11, WORD_BYTES = 64 };
     char text[COUNT][WORD_BYTES];
     const char *words[COUNT + 1];
     int count = 0;
@@ -190,12 +190,16 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     checkpoint_close(c);
 #define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
     WORD("--task=%s", m.raw ? "curl" : m.hidden_dim > 0 ? "simclr" : "pair");
-    WORD("--image-tower=%s", m.image_tower);
-    WORD("--stem=%s", m.small_stem ? "small" : "standard");
-    WORD("--norm=%s", RESNET_NORM_NAMES[m.norm_layers]);
-    WORD("--image-size=%d", (int)m.image_size_px);
     WORD("--embed-dim=%d", (int)m.embed_dim);
-    WORD("--normalize=%s", IMAGE_NORMS[m.image_norm].name);
+    if (m.image_tower[0] != '\0') {
+        WORD("--image-tower=%s", m.image_tower);
+        WORD("--stem=%s", m.small_stem ? "small" : "standard");
+        WORD("--norm=%s", RESNET_NORM_NAMES[m.norm_layers]);
+        WORD("--image-size=%d", (int)m.image_size_px);
+        WORD("--normalize=%s", IMAGE_NORMS[m.image_norm].name);
+    } else {
+        WORD("--block-of=captions");
+    }
     if (m.hidden_dim > 0) {
         WORD("--hidden-dim=%d", (int)m.hidden_dim);
     } else {

@@ -18,6 +18,7 @@ static const char *const progress_choices[] = {"auto", "bar", "plain", "json", "
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const block_loss_choices[] =
     {[BLOCK_LOGISTIC] = "logistic", [BLOCK_HINGE] = "hinge", NULL};
+static const char *const block_of_choices[] = {"images", "captions", NULL};
 static const char *const task_choices[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
@@ -112,10 +113,14 @@ static const struct cli_option rows[] = {
      .help =
          "pair: images with captions; simclr: two views of every image, one image tower with a "
          "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, negcache; "
-         "needs no captions; curl (Arora 2019): blocks of images of one class, an anchor and "
-         "--block-size others, against other blocks: the block loss on inner products of "
-         "embeddings that are not normalised, in the place of --loss; the same tower and head; "
-         "a dataset with labels, one rank, --device cpu"},
+         "needs no captions; curl (Arora 2019): blocks of images, or of captions (--block-of), of "
+         "one class, an anchor and --block-size others, against other blocks: the block loss on "
+         "inner products of embeddings that are not normalised, in the place of --loss; images "
+         "through the same tower and head; a dataset with labels, one rank, --device cpu"},
+    {"block-of", 0, CLI_ENUM, FIELD(block_of), .default_text = "images",
+     .choices = block_of_choices, .metavar = "KIND", .group = "Model",
+     .help = "--task curl: what is trained on. captions: the text tower and its projection alone, "
+             "on one caption of every sample, drawn anew in every epoch; pictures are not decoded"},
     {"block-loss", 0, CLI_ENUM, FIELD(block_loss), .default_text = "logistic",
      .choices = block_loss_choices, .metavar = "NAME", .group = "Model",
      .help = "--task curl: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
@@ -412,6 +417,14 @@ bool train_options_zeta_is_frozen(const struct train_options *o) {
 
 /* ---- options of a run, from text ---- */
 
+static bool train_tasks_blocks(const struct train_options *o) {
+    return strcmp(task_choices[o->task], "curl") == 0;
+}
+
+bool train_options_texts_alone(const struct train_options *o) {
+    return train_tasks_blocks(o) && strcmp(block_of_choices[o->block_of], "captions") == 0;
+}
+
 enum status train_options_apply(struct trainer_options *t,
                                 struct data_list *data,
                                 const struct train_options *o,
@@ -454,7 +467,8 @@ enum status train_options_apply(struct trainer_options *t,
     t->blocks = (struct trainer_blocks_options){.kind = (enum block_kind)o->block_loss,
                                                 .size = (uint32_t)o->block_size,
                                                 .negatives = (uint32_t)o->block_negatives,
-                                                .pairs = o->block_pairs};
+                                                .pairs = o->block_pairs,
+                                                .captions = train_options_texts_alone(o)};
     t->hidden_dim = (uint32_t)o->hidden_dim;
     t->augment = augments[o->task];
     REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
@@ -511,10 +525,6 @@ enum status train_options_apply(struct trainer_options *t,
 
 /* ---- options without effect ---- */
 
-static bool train_tasks_blocks(const struct train_options *o) {
-    return strcmp(task_choices[o->task], "curl") == 0;
-}
-
 bool train_options_loss_reads(const struct train_options *o, enum loss_option option) {
     struct loss_options loss = o->loss;
     const struct loss_row *row;
@@ -546,10 +556,19 @@ enum status train_options_check_read(const struct cli_arguments *given,
         }
     }
     static const char *const of_blocks[] = {"block-loss", "block-size", "block-negatives",
-                                            "block-pairs"};
+                                            "block-pairs", "block-of"};
     for (size_t i = 0; i < CLI_COUNT(of_blocks) && !train_tasks_blocks(o); i++) {
         if (cli_given(train_program(), given, of_blocks[i])) {
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --task curl", of_blocks[i]);
+        }
+    }
+    static const char *const of_images[] = {"image-tower", "image-size", "stem",
+                                            "norm",        "hidden-dim", "augment",
+                                            "fixed-views", "normalize",  "sync-bn"};
+    for (size_t i = 0; i < CLI_COUNT(of_images) && train_options_texts_alone(o); i++) {
+        if (cli_given(train_program(), given, of_images[i])) {
+            log_write(log, LOG_LEVEL_WARN, "--%s has no effect with --block-of captions",
+                      of_images[i]);
         }
     }
     return STATUS_OK;

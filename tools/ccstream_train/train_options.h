@@ -27,6 +27,7 @@ struct train_options {
     int block_loss;
     uint64_t block_size, block_negatives;
     bool block_pairs;
+    int block_of; /* index into images, captions */
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;
     double dropout;
     int text_pool, projection_bias, precision, captions, optimizer;
@@ -66,6 +67,9 @@ struct train_options {
 
 /* The options as a table; those of losses are made from theirs. */
 const struct cli_program *train_program(void);
+
+/* Blocks of captions: the text tower alone. */
+bool train_options_texts_alone(const struct train_options *o);
 
 /* Whether all epochs are frozen: no step size of zeta is used. */
 bool train_options_zeta_is_frozen(const struct train_options *o);

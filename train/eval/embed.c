@@ -73,6 +73,28 @@ static bool stop_asked(const struct embed_options *opt) {
     return opt->should_stop != NULL && opt->should_stop(opt->cookie);
 }
 
+/* To the rows from `first` on. */
+static enum status encode_batch(struct embeddings *e,
+                                const struct embed_model *model,
+                                struct device *dev,
+                                const struct loader_batch *batch,
+                                int64_t first,
+                                struct error *err) {
+    struct tensor image;
+    struct tensor features;
+    struct tensor *requested = e->features != NULL ? &features : NULL;
+    const int32_t count = (int32_t)batch->count;
+    TRY(model->views != NULL
+            ? view_encoder_encode(model->views, &image, requested, batch->images, count, err)
+            : dual_encoder_encode_images(model->pairs, &image, requested, batch->images, count,
+                                         err));
+    TRY(dev->ops->download(dev, e->images + first * e->embed_dim, image.data,
+                           tensor_size_bytes(&image), err));
+    return requested == NULL ? STATUS_OK
+                             : dev->ops->download(dev, e->features + first * e->feature_dim,
+                                                  features.data, tensor_size_bytes(&features), err);
+}
+
 static enum status encode_images(struct embeddings *e,
                                  const struct embed_model *model,
                                  struct device *dev,
@@ -89,20 +111,7 @@ static enum status encode_images(struct embeddings *e,
     for (uint64_t i = range->first; i < range->last; i++) {
         struct loader_batch batch;
         TRY(loader_acquire(loader, &batch, err));
-        struct tensor image;
-        struct tensor features;
-        struct tensor *requested = e->features != NULL ? &features : NULL;
-        const int32_t count = (int32_t)batch.count;
-        TRY(model->views != NULL
-                ? view_encoder_encode(model->views, &image, requested, batch.images, count, err)
-                : dual_encoder_encode_images(model->pairs, &image, requested, batch.images, count,
-                                             err));
-        TRY(dev->ops->download(dev, e->images + done * e->embed_dim, image.data,
-                               tensor_size_bytes(&image), err));
-        if (requested != NULL) {
-            TRY(dev->ops->download(dev, e->features + done * e->feature_dim, features.data,
-                                   tensor_size_bytes(&features), err));
-        }
+        TRY(e->images != NULL ? encode_batch(e, model, dev, &batch, done, err) : STATUS_OK);
         memcpy(e->sample_ids + done, batch.sample_ids, batch.count * sizeof *batch.sample_ids);
         memcpy(e->labels + done, batch.labels, batch.count * sizeof *batch.labels);
         done += batch.count;
@@ -169,6 +178,11 @@ gather_images(struct embeddings *e, const struct range *r, struct comm *comm, st
     return gather(comm, r, e->labels, sizeof *e->labels, err);
 }
 
+static bool encodes_images(const struct embed_model *model, const struct embed_options *opt) {
+    return !opt->no_images &&
+           (model->views != NULL || !dual_encoder_get_options(model->pairs)->texts_alone);
+}
+
 /* *size: images, and captions, that are encoded at a time. */
 static enum status open_loader(struct loader **out,
                                uint32_t *size,
@@ -188,6 +202,10 @@ static enum status open_loader(struct loader **out,
         o.image_size_px = (uint32_t)mo->image.image_px;
     }
     *size = o.batch_count;
+    if (!encodes_images(model, opt)) {
+        o.views = 0;
+        o.image_size_px = LOADER_MIN_IMAGE_SIDE_PX;
+    }
     o.augment = opt->augment;
     o.captions = LOADER_CAPTIONS_NONE;
     o.order = LOADER_ORDER_SEQUENTIAL;
@@ -200,16 +218,20 @@ static enum status open_loader(struct loader **out,
 }
 
 static enum status take_memory(struct embeddings *e,
+                               bool encodes_images,
                                const struct range *images,
                                const struct range *texts,
                                const struct embed_options *opt,
                                const char *dataset_dir,
                                struct error *err) {
     const size_t count = (size_t)images->rows;
-    e->images = calloc(count, (size_t)e->embed_dim * sizeof(float));
     e->sample_ids = calloc(count, sizeof *e->sample_ids);
     e->labels = calloc(count, sizeof *e->labels);
-    bool ok = e->images != NULL && e->sample_ids != NULL && e->labels != NULL;
+    bool ok = e->sample_ids != NULL && e->labels != NULL;
+    if (encodes_images) {
+        e->images = calloc(count, (size_t)e->embed_dim * sizeof(float));
+        ok = ok && e->images != NULL;
+    }
     if (opt->features) {
         e->features = calloc(count, (size_t)e->feature_dim * sizeof(float));
         ok = ok && e->features != NULL;
@@ -291,7 +313,7 @@ static enum status begin(struct job *j,
     j->images_count = (int64_t)info.sample_count;
     j->images = range_of(opt->comm, info.sample_count, size);
     j->texts = range_of(opt->comm, info.text_count, size);
-    TRY(take_memory(out, &j->images, &j->texts, opt, dataset_dir, err));
+    TRY(take_memory(out, encodes_images(model, opt), &j->images, &j->texts, opt, dataset_dir, err));
     return encode_images(out, model, dev, j->loader, &j->images, opt, err);
 }
 

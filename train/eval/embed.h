@@ -29,8 +29,10 @@ struct embed_options {
      * all of them return the same failure; borrowed, not NULL with a comm. */
     struct comm *comm;
     bool *failed_together;
-    bool features; /* of images also the tower's own output, not of a BF16 model; false */
-    bool texts;    /* all captions as well; needs the tokenizer; false */
+    bool features;  /* of images also the tower's own output, not of a BF16 model; false */
+    bool texts;     /* all captions as well; needs the tokenizer; false */
+    bool no_images; /* images are not encoded; always so of a model without a tower for them; false
+                     */
     enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
     const void *tokenizer;     /* model bytes */
     size_t tokenizer_size_bytes;
@@ -44,8 +46,9 @@ struct embed_options {
 void embed_options_default(struct embed_options *opt);
 
 struct embeddings {
-    float *images;        /* (I, E), rows of length 1; in the order of ids */
-    float *features;      /* (I, F) */
+    float *images;   /* (I, E), of length 1 unless the model's are raw; in the order of ids; NULL
+                        with no_images */
+    float *features; /* (I, F) */
     uint64_t *sample_ids; /* (I), ascending */
     int32_t *labels;      /* (I), -1 without */
     float *texts;         /* (T, E), in the order of text ids */

@@ -27,7 +27,8 @@ enum status dual_encoder_preset(struct dual_encoder_options *opt,
                                 struct error *err) {
     *opt = (struct dual_encoder_options){
         .embed_dim = 256, .max_batch = 1, .training = true, .dtype = DTYPE_F32, .moments = 2};
-    TRY(resnet_preset(&opt->image, image_tower, err));
+    opt->texts_alone = image_tower == NULL;
+    TRY(opt->texts_alone ? STATUS_OK : resnet_preset(&opt->image, image_tower, err));
     return transformer_preset(&opt->text, text_tower, err);
 }
 
@@ -68,7 +69,9 @@ static void place_head(struct dual_encoder *m, struct head *h, struct carve *kep
 
 /* The heads' part of `kept`, which also holds their scratch. */
 static void place_heads(struct dual_encoder *m, struct carve *kept) {
-    place_head(m, &m->image_head, kept);
+    if (!m->opt.texts_alone) {
+        place_head(m, &m->image_head, kept);
+    }
     place_head(m, &m->text_head, kept);
     m->z = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, m->opt.embed_dim));
 }
@@ -78,7 +81,9 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
     for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];
         const int64_t n = i == 0 ? m->opt.micro_batch : m->opt.max_batch;
-        s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
+        if (!m->opt.texts_alone) {
+            s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
+        }
         s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
         s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
         s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
@@ -92,8 +97,10 @@ struct tower_bytes {
 };
 
 static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
-    struct tower_bytes b;
-    resnet_memory(m->image, m->opt.dtype, &b.image_kept, &b.image_scratch);
+    struct tower_bytes b = {0};
+    if (!m->opt.texts_alone) {
+        resnet_memory(m->image, m->opt.dtype, &b.image_kept, &b.image_scratch);
+    }
     transformer_memory(m->text, m->opt.dtype, &b.text_kept, &b.text_scratch);
     return b;
 }
@@ -117,6 +124,21 @@ static void plan_memory(struct dual_encoder *m, bool host_memory) {
                        running_rows(m->opt.comm, part_count(m)));
 }
 
+static enum status add_parameters(struct dual_encoder *m, struct error *err) {
+    if (!m->opt.texts_alone) {
+        TRY(params_set_prefix(m->params, "image.", err));
+        TRY(resnet_create(&m->image, m->params, &m->opt.image, err));
+    }
+    TRY(params_set_prefix(m->params, "text.", err));
+    TRY(transformer_create(&m->text, m->params, &m->opt.text, err));
+    TRY(params_set_prefix(m->params, "", err));
+    if (!m->opt.texts_alone) {
+        TRY(add_head(m, &m->image_head, "image_proj.weight", "image_proj.bias",
+                     resnet_feature_count(m->image), err));
+    }
+    return add_head(m, &m->text_head, "text_proj.weight", "text_proj.bias", m->opt.text.dim, err);
+}
+
 /* Everything but device memory. */
 static enum status describe(struct dual_encoder **out,
                             const struct dual_encoder_options *opt,
@@ -128,6 +150,7 @@ static enum status describe(struct dual_encoder **out,
                          (int)opt->embed_dim);
     }
     REQUIRE(opt->moments == 1 || opt->moments == 2);
+    REQUIRE(!opt->raw || opt->dtype != DTYPE_BF16);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
         return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch %d",
@@ -146,15 +169,7 @@ static enum status describe(struct dual_encoder **out,
     m->opt.text.training = opt->training;
     TRY_OR_FAIL(s, params_create(&m->params, err));
     params_set_moments(m->params, opt->moments);
-    TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
-    TRY_OR_FAIL(s, resnet_create(&m->image, m->params, &m->opt.image, err));
-    TRY_OR_FAIL(s, params_set_prefix(m->params, "text.", err));
-    TRY_OR_FAIL(s, transformer_create(&m->text, m->params, &m->opt.text, err));
-    TRY_OR_FAIL(s, params_set_prefix(m->params, "", err));
-    TRY_OR_FAIL(s, add_head(m, &m->image_head, "image_proj.weight", "image_proj.bias",
-                            resnet_feature_count(m->image), err));
-    TRY_OR_FAIL(
-        s, add_head(m, &m->text_head, "text_proj.weight", "text_proj.bias", m->opt.text.dim, err));
+    TRY_OR_FAIL(s, add_parameters(m, err));
     plan_memory(m, host_memory);
     *out = m;
     return STATUS_OK;
@@ -179,7 +194,9 @@ static enum status take_memory(struct dual_encoder *m, struct device *dev, struc
                             m->sum_blocks, m->opt.comm, part_count(m), &m->memory, err));
     struct tower_bytes b = tower_bytes(m);
     uint8_t *at = m->blocks.kept;
-    resnet_attach(m->image, dev, m->opt.dtype, at, m->blocks.scratch);
+    if (!m->opt.texts_alone) {
+        resnet_attach(m->image, dev, m->opt.dtype, at, m->blocks.scratch);
+    }
     transformer_attach(m->text, dev, m->opt.dtype, at + b.image_kept, m->blocks.scratch);
     struct carve heads = {.base = at + b.image_kept + b.text_kept};
     struct carve input = {.base = m->blocks.input};

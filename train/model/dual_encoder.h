@@ -5,6 +5,10 @@
  *   images u8 (N, S, S, 3) -> resnet       -> (N, F) -> image_proj -> (N, E) -> / norm -> X (N, E)
  *   tokens    (N, T)       -> transformer  -> (N, D) -> text_proj  -> (N, E) -> / norm -> T (N, E)
  *
+ * A model of captions alone (texts_alone) has the second line only: no parameter of the first, and
+ * no images, X and dL/dX. With `raw` embeddings are z = what the projection gives, not divided by
+ * their length.
+ *
  * Names in the table and in checkpoints, in this order: "image." + timm's, "text." + Hugging
  * Face's, image_proj.weight, image_proj.bias, text_proj.weight, text_proj.bias. Projections start
  * uniform in +-1/sqrt(fan_in), weight and bias.
@@ -67,9 +71,13 @@ struct dual_encoder_options {
                           dual_encoder_put; 0 */
     bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
                               */
+    bool texts_alone;        /* no image tower: `image` is not read but for image_px, >= 1; false */
+    bool raw; /* embeddings as the projection gives them, not of length 1; not BF16; false
+               */
 };
 
-/* Fills *opt from two presets (see resnet_preset and transformer_preset): embed_dim 256, batch 1,
+/* Fills *opt from two presets (see resnet_preset and transformer_preset); image_tower NULL: of
+ * captions alone, with texts_alone set. The rest: embed_dim 256, batch 1,
  * training, F32, packed, two moments. To be set after: image.image_px, image.stem,
  * text.vocab_count, text.max_tokens, text.dropout, max_batch. Returns OK or USAGE. */
 enum status dual_encoder_preset(struct dual_encoder_options *opt,
@@ -109,7 +117,7 @@ void dual_encoder_destroy(struct dual_encoder *m); /* accepts NULL */
 
 struct params *dual_encoder_params(struct dual_encoder *m);
 const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m);
-int32_t dual_encoder_feature_count(const struct dual_encoder *m); /* F of images */
+int32_t dual_encoder_feature_count(const struct dual_encoder *m); /* F of images; 0 without them */
 struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m);
 
 /* A batch in host memory, as the loader delivers it. A device may read the arrays until the next
@@ -142,7 +150,8 @@ dual_encoder_put(struct dual_encoder *m, const struct dual_encoder_batch *batch,
 uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot);
 
 /* training: batch statistics, dropout, and what backward needs is kept; else running statistics
- * and no dropout. *image, *text (N, E) have rows of length 1. Returns OK, INVALID (a token or
+ * and no dropout. *image, *text (N, E) have rows of length 1 (unless options.raw); image is NULL
+ * with options.texts_alone. Returns OK, INVALID (a token or
  * length out of range, which one) or what the device returns. */
 enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct tensor *image,
@@ -168,9 +177,9 @@ enum status dual_encoder_encode_texts(struct dual_encoder *m,
                                       struct error *err);
 
 /* After a training forward with the same batch (its arrays still unchanged): gradients of all
- * parameters from dL/dX and dL/dT (N, E), set or added by mode. `ready`, which may be NULL,
- * receives them while backward still runs: those of the text tower during backward of the image
- * tower. */
+ * parameters from dL/dX (NULL with options.texts_alone) and dL/dT (N, E), set or added by mode.
+ * `ready`, which may be NULL, receives them while backward still runs: those of the text tower
+ * during backward of the image tower. */
 enum status dual_encoder_backward(struct dual_encoder *m,
                                   const struct tensor *dimage,
                                   const struct tensor *dtext,

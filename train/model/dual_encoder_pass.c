@@ -33,9 +33,9 @@ static struct part part_of(const struct dual_encoder *m,
     size_t at = (size_t)start;
     int32_t left = whole->count - start;
     p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
-    /* one side alone has no arrays of the other, and is never divided */
-    if (start > 0 && p.batch.images != NULL) {
-        p.batch.images += at * image_bytes(m);
+    /* one side alone in evaluation has no arrays of the other, and is never divided */
+    if (start > 0) {
+        p.batch.images += m->opt.texts_alone ? 0 : at * image_bytes(m);
         p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
         p.batch.lengths += at;
         p.batch.sample_ids += p.batch.sample_ids != NULL ? at : 0;
@@ -50,19 +50,20 @@ static struct tensor part_rows(const struct part *p, const struct tensor *whole)
 
 /* ---- heads ---- */
 
-/* h->features (N, F) -> the part's rows of h->out (N, E), of length 1 */
+/* h->features (N, F) -> the part's rows of h->out (N, E), of length 1 unless options.raw */
 static enum status
 head_forward(struct dual_encoder *m, struct head *h, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int64_t n = h->features.shape[0];
-    const struct linear project = {.out = first_rows(m->z, n), /* (N, E) */
+    const struct linear project = {.out = m->opt.raw ? part_rows(p, &h->out)
+                                                     : first_rows(m->z, n), /* (N, E) */
                                    .in = h->features,
                                    .weight = params_tensor(m->params, h->weight), /* (E, F) */
                                    .bias = params_tensor(m->params, h->bias)};    /* (E) */
     const struct l2_normalize normalize = {
         .out = part_rows(p, &h->out), .norm = first_rows(h->norm, n), .in = project.out};
     TRY(ops->linear(m->dev, &project, err));
-    return ops->l2_normalize(m->dev, &normalize, err);
+    return m->opt.raw ? STATUS_OK : ops->l2_normalize(m->dev, &normalize, err);
 }
 
 /* dout, of the whole batch -> *dfeatures (N, F) of the part, set */
@@ -84,11 +85,11 @@ static enum status head_backward(struct dual_encoder *m,
         .din = *dfeatures,
         .dweight = params_grad(m->params, h->weight),
         .dbias = m->opt.no_projection_bias ? (struct tensor){0} : params_grad(m->params, h->bias),
-        .dout = normalize.din,
+        .dout = m->opt.raw ? normalize.dout : normalize.din,
         .in = h->features,
         .weight = params_tensor(m->params, h->weight),
         .param_mode = mode};
-    TRY(ops->l2_normalize_bwd(m->dev, &normalize, err));
+    TRY(m->opt.raw ? STATUS_OK : ops->l2_normalize_bwd(m->dev, &normalize, err));
     return ops->linear_bwd(m->dev, &project, err);
 }
 
@@ -228,7 +229,7 @@ static enum status text_forward(struct dual_encoder *m, const struct part *p, st
 
 static enum status part_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
     TRY(text_forward(m, p, err));
-    return image_forward(m, p, err);
+    return m->opt.texts_alone ? STATUS_OK : image_forward(m, p, err);
 }
 
 enum status dual_encoder_put(struct dual_encoder *m,
@@ -240,7 +241,7 @@ enum status dual_encoder_put(struct dual_encoder *m,
     for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
         const struct part p = part_of(m, batch, start, RESNET_TRAINING);
         TRY(copy_captions(m, &p, err));
-        TRY(copy_images(m, &p, err));
+        TRY(m->opt.texts_alone ? STATUS_OK : copy_images(m, &p, err));
     }
     return STATUS_OK;
 }
@@ -276,7 +277,9 @@ enum status dual_encoder_forward(struct dual_encoder *m,
         TRY(part_forward(m, &p, err));
     }
     TRY(moves ? running_end(running, err) : STATUS_OK);
-    *image = first_rows(m->image_head.out, batch->count);
+    if (!m->opt.texts_alone) {
+        *image = first_rows(m->image_head.out, batch->count);
+    }
     *text = first_rows(m->text_head.out, batch->count);
     return STATUS_OK;
 }
@@ -287,7 +290,7 @@ enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        const uint8_t *images,
                                        int32_t count,
                                        struct error *err) {
-    REQUIRE(count >= 1 && count <= m->opt.micro_batch);
+    REQUIRE(count >= 1 && count <= m->opt.micro_batch && !m->opt.texts_alone);
     REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     struct dual_encoder_batch batch = {.count = count, .images = images};
     struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
@@ -325,6 +328,10 @@ static enum status part_backward(struct dual_encoder *m,
     struct tensor df_image, df_text;
     const struct transformer_batch captions = captions_of(m, p);
     TRY(head_backward(m, &m->text_head, &df_text, dtext, p, mode, err));
+    if (m->opt.texts_alone) {
+        TRY(gradients_final(sums, m->text_head.weight, err));
+        return transformer_backward(m->text, &df_text, &captions, mode, sums, err);
+    }
     TRY(head_backward(m, &m->image_head, &df_image, dimage, p, mode, err));
     TRY(gradients_final(sums, m->image_head.weight, err));
     TRY(transformer_backward(m->text, &df_text, &captions, mode, sums, err));
@@ -339,7 +346,8 @@ enum status dual_encoder_backward(struct dual_encoder *m,
                                   const struct gradient_ready *ready,
                                   struct error *err) {
     REQUIRE(m->opt.training && batch->count >= 1 && batch->count <= m->opt.max_batch);
-    REQUIRE(dimage->shape[0] == batch->count && dtext->shape[0] == batch->count);
+    REQUIRE((dimage == NULL) == m->opt.texts_alone && dtext->shape[0] == batch->count);
+    REQUIRE(dimage == NULL || dimage->shape[0] == batch->count);
     struct gradients *sums = &m->blocks.sums;
     const int32_t last = (batch->count - 1) / m->opt.micro_batch;
     gradients_begin(sums, last + 1, mode, ready);

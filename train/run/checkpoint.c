@@ -64,7 +64,9 @@ enum status model_config_options(const struct model_config *c,
                                  struct dual_encoder_options *out,
                                  struct error *err) {
     REQUIRE(c != NULL && out != NULL && c->hidden_dim == 0);
-    TRY(dual_encoder_preset(out, c->image_tower, c->text_tower, err));
+    TRY(dual_encoder_preset(out, c->image_tower[0] != '\0' ? c->image_tower : NULL, c->text_tower,
+                            err));
+    out->raw = c->raw;
     out->image.image_px = c->image_size_px;
     out->image.norm = c->image_norm;
     out->text.pool = c->text_pool;
@@ -203,29 +205,36 @@ static enum status read_text_model(struct checkpoint *c, struct error *err) {
     return get_pool(c, &m->text_pool, err);
 }
 
-static enum status read_model(struct checkpoint *c, struct error *err) {
+static enum status read_image_model(struct checkpoint *c, struct error *err) {
     struct model_config *m = &c->model;
     const char *stem;
-    uint64_t n[3];
+    uint64_t size_px;
     TRY(get_tower(c, KEY_IMAGE_TOWER, m->image_tower, err));
     TRY(get_text(c, KEY_STEM, &stem, err));
-    TRY(get_number(c, KEY_IMAGE_SIZE, 8, 2048, &n[0], err));
-    TRY(get_number(c, KEY_EMBED, 1, 65536, &n[1], err));
-    if (safetensors_metadata(c->file, KEY_HIDDEN) != NULL) {
-        TRY(get_number(c, KEY_HIDDEN, 1, 65536, &n[2], err));
-        m->hidden_dim = (int32_t)n[2];
-        m->raw = safetensors_metadata(c->file, KEY_RAW) != NULL;
-    } else {
-        TRY(read_text_model(c, err));
-    }
+    TRY(get_number(c, KEY_IMAGE_SIZE, 8, 2048, &size_px, err));
     if (strcmp(stem, "small") != 0 && strcmp(stem, "standard") != 0) {
         return missing(c, KEY_STEM, err);
     }
     m->small_stem = strcmp(stem, "small") == 0;
-    m->image_size_px = (int32_t)n[0];
-    m->embed_dim = (int32_t)n[1];
+    m->image_size_px = (int32_t)size_px;
     TRY(get_norm_layers(c, &m->norm_layers, err));
     return get_norm(c, &m->image_norm, err);
+}
+
+static enum status read_model(struct checkpoint *c, struct error *err) {
+    struct model_config *m = &c->model;
+    uint64_t n[2] = {0};
+    const bool texts_alone = safetensors_metadata(c->file, KEY_IMAGE_TOWER) == NULL;
+    TRY(texts_alone ? STATUS_OK : read_image_model(c, err));
+    TRY(get_number(c, KEY_EMBED, 1, 65536, &n[0], err));
+    m->embed_dim = (int32_t)n[0];
+    m->raw = safetensors_metadata(c->file, KEY_RAW) != NULL;
+    if (texts_alone || safetensors_metadata(c->file, KEY_HIDDEN) == NULL) {
+        return read_text_model(c, err);
+    }
+    TRY(get_number(c, KEY_HIDDEN, 1, 65536, &n[1], err));
+    m->hidden_dim = (int32_t)n[1];
+    return STATUS_OK;
 }
 
 /* 16 hexadecimal digits. */
@@ -334,7 +343,8 @@ enum status checkpoint_open_state(struct checkpoint **out,
         goto fail;
     }
     c->has_model = safetensors_metadata(c->file, KEY_LOSS) == NULL ||
-                   safetensors_metadata(c->file, KEY_IMAGE_TOWER) != NULL;
+                   safetensors_metadata(c->file, KEY_IMAGE_TOWER) != NULL ||
+                   safetensors_metadata(c->file, KEY_TEXT_TOWER) != NULL;
     TRY_OR_FAIL(s, c->has_model ? read_model(c, err) : STATUS_OK);
     TRY_OR_FAIL(s, read_position(c, err));
     TRY_OR_FAIL(s, read_tokenizer(c, err));

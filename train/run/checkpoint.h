@@ -31,13 +31,13 @@ enum { CHECKPOINT_VERSION = 2, CHECKPOINT_TOWER_BYTES = 32 };
 
 /* What the model is: enough to build it again. */
 struct model_config {
-    char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset */
+    char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset; "" with captions alone */
     char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
     int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
-    bool raw;           /* its embeddings are not of length 1 (blocks); with hidden_dim alone */
+    bool raw;           /* its embeddings are not of length 1 (blocks) */
     bool small_stem;
     enum resnet_norm norm_layers;
-    int32_t image_size_px;
+    int32_t image_size_px; /* 0 with captions alone */
     int32_t max_tokens;
     int32_t vocab_count;
     int32_t embed_dim;

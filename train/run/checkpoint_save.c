@@ -63,12 +63,14 @@ put_text_model(struct safetensors_writer *w, const struct model_config *m, struc
 
 static enum status
 put_model(struct safetensors_writer *w, const struct model_config *m, struct error *err) {
-    TRY(safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
-    if (m->hidden_dim > 0) {
-        TRY(put_u64(w, KEY_HIDDEN, (uint64_t)m->hidden_dim, err));
-        TRY(m->raw ? put_u64(w, KEY_RAW, 1, err) : STATUS_OK);
-    } else {
-        TRY(put_text_model(w, m, err));
+    const bool texts_alone = m->image_tower[0] == '\0';
+    TRY(texts_alone ? STATUS_OK
+                    : safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
+    TRY(m->hidden_dim > 0 ? put_u64(w, KEY_HIDDEN, (uint64_t)m->hidden_dim, err) : STATUS_OK);
+    TRY(m->raw ? put_u64(w, KEY_RAW, 1, err) : STATUS_OK);
+    TRY(m->hidden_dim > 0 ? STATUS_OK : put_text_model(w, m, err));
+    if (texts_alone) {
+        return put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err);
     }
     TRY(safetensors_writer_metadata(w, KEY_STEM, m->small_stem ? "small" : "standard", err));
     if (m->norm_layers != RESNET_NORM_BATCH) {

@@ -32,8 +32,8 @@
 enum trainer_task {
     TRAINER_PAIRS,  /* images with captions */
     TRAINER_VIEWS,  /* two views of every image; captions, if any, are not read */
-    TRAINER_BLOCKS, /* blocks of images of one class, with the block loss of CURL (loss/block.h) on
-                       inner products of embeddings that are not normalised */
+    TRAINER_BLOCKS, /* blocks of images, or of captions, of one class, with the block loss of CURL
+                       (loss/block.h) on inner products of embeddings that are not normalised */
 };
 
 /* Where the state of samples is kept, and with it what computes the loss: a device that has losses,
@@ -71,8 +71,9 @@ struct trainer_options {
         uint32_t size;        /* b: similar images of every anchor, [1, LOADER_MAX_BLOCK - 1]; 2 */
         uint32_t negatives;   /* k: other blocks an anchor is compared with; 4 */
         bool pairs;           /* QT; false */
-    } blocks; /* TRAINER_BLOCKS alone: batch_count images are batch_count / (b + 1) blocks, more
-                 than k, and an even number of images */
+        bool captions;        /* of the samples, through the text tower; false: their images */
+    } blocks; /* TRAINER_BLOCKS alone: batch_count samples are batch_count / (b + 1) blocks, more
+                 than k; of images an even number */
     struct loss_options loss; /* not with TRAINER_BLOCKS; views follows `task`; gamma_epochs 0: half
                                  of the epochs, beta_epochs 0: all of them */
 

@@ -1,7 +1,8 @@
 /*
- * trainer_blocks: --task curl. The loader delivers blocks of b + 1 images of one class, in a row:
+ * trainer_blocks: --task curl. The loader delivers blocks of b + 1 samples of one class, in a row,
+ * whose images or captions have embeddings X:
  *
- *   images   a_0 y_01 .. y_0b | a_1 y_11 .. y_1b | ...     N blocks, B = N (b + 1)
+ *   samples  a_0 y_01 .. y_0b | a_1 y_11 .. y_1b | ...     N blocks, B = N (b + 1)
  *
  * S = X X^T has all inner products; the block loss reads the rows of anchors and the columns of
  * points, (N, N b) of it, and the rest of the gradient is zero. Sample state has visits alone.
@@ -18,18 +19,20 @@ static int64_t block_count(const struct trainer_options *o) {
 
 static enum status check_batch(const struct trainer_options *o, struct error *err) {
     const struct trainer_blocks_options *b = &o->blocks;
-    if (o->batch_count % (b->size + 1) != 0 || o->batch_count % 2 != 0) {
+    if (o->batch_count % (b->size + 1) != 0 || (!b->captions && o->batch_count % 2 != 0)) {
         return error_set(err, STATUS_USAGE,
-                         "--batch %u is not an even number of images in blocks of %u (an anchor "
-                         "and --block-size %u)",
-                         o->batch_count, b->size + 1, b->size);
+                         "--batch %u is not %s in blocks of %u (an anchor and --block-size %u)",
+                         o->batch_count,
+                         b->captions ? "a number of captions" : "an even number of images",
+                         b->size + 1, b->size);
     }
     return block_count(o) > b->negatives
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
-                           "--batch %u has %u blocks of %u images, too few for --block-negatives "
+                           "--batch %u has %u blocks of %u %s, too few for --block-negatives "
                            "%u: it takes one more block than negatives",
-                           o->batch_count, (unsigned)block_count(o), b->size + 1, b->negatives);
+                           o->batch_count, (unsigned)block_count(o), b->size + 1,
+                           b->captions ? "captions" : "images", b->negatives);
 }
 
 enum status trainer_check_blocks(const struct trainer_options *o, struct error *err) {

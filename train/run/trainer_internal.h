@@ -248,7 +248,7 @@ enum status trainer_open_contrast(struct trainer *t, struct error *err);
  * loss. */
 size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device);
 
-/* From embeddings to their gradients: x and text (B, E) to dx and dt; two views: x (2B, E) to dx,
+/* From embeddings to their gradients: x and text (B, E) to dx and dt; one tower: x (rows, E) to dx,
  * where S = X X^T and dX = (G + G^T) X, because the loss treats every element of S as a variable.
  */
 enum status trainer_contrast_pairs(struct trainer *t,
@@ -266,11 +266,15 @@ enum status trainer_contrast_views(struct trainer *t,
 enum status trainer_check_blocks(const struct trainer_options *o, struct error *err);
 enum status trainer_open_blocks(struct trainer *t, struct error *err);
 void trainer_close_blocks(struct trainer *t);
-/* From t->pairs[PAIR_CROSS].similarity (B, B) of all images of the batch to its gradient. */
+/* From t->pairs[PAIR_CROSS].similarity (B, B) of all rows of the batch to its gradient. */
 enum status trainer_step_blocks(struct trainer *t, struct step_flight *f, struct error *err);
+/* The text tower alone: blocks of captions. */
+static inline bool trainer_has_texts_alone(const struct trainer_options *o) {
+    return o->task == TRAINER_BLOCKS && o->blocks.captions;
+}
 /* One tower for all images: two views of them, or blocks. */
 static inline bool trainer_has_views(const struct trainer_options *o) {
-    return o->task != TRAINER_PAIRS;
+    return o->task != TRAINER_PAIRS && !trainer_has_texts_alone(o);
 }
 /* Rows of embeddings of a batch, per side of the loss. */
 static inline int64_t trainer_rows(const struct trainer_options *o) {

@@ -27,6 +27,14 @@ static enum status make_config(struct model_config *c,
                                .clean_captions = o->clean_captions,
                                .image_norm = o->image_norm,
                                .text_pool = o->text_pool};
+    if (trainer_has_texts_alone(o)) {
+        *c = (struct model_config){.raw = true,
+                                   .max_tokens = (int32_t)o->max_tokens,
+                                   .vocab_count = (int32_t)vocab_count,
+                                   .embed_dim = (int32_t)o->embed_dim,
+                                   .clean_captions = o->clean_captions,
+                                   .text_pool = o->text_pool};
+    }
     if (trainer_has_views(o)) {
         *c = (struct model_config){.hidden_dim = (int32_t)o->hidden_dim,
                                    .raw = o->task == TRAINER_BLOCKS,
@@ -40,8 +48,10 @@ static enum status make_config(struct model_config *c,
         strlen(o->text_tower) >= sizeof c->text_tower) {
         return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
     }
-    memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
-    if (o->task == TRAINER_PAIRS) {
+    if (!trainer_has_texts_alone(o)) {
+        memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
+    }
+    if (!trainer_has_views(o)) {
         memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
     }
     return STATUS_OK;
@@ -114,21 +124,25 @@ static enum status check_task(const struct trainer_options *o, struct error *err
             return error_set(err, STATUS_USAGE, "--task curl has an order of its own, by class");
         }
     }
-    const char *wrong = o->task == TRAINER_PAIRS ? NULL
-                        : o->val != NULL         ? "--val"
-                        : o->zeroshot != NULL    ? "--zeroshot"
-                        : o->init_text != NULL   ? "--init-text"
-                        : o->tokenizer != NULL   ? "--tokenizer"
-                        : o->pair_noise > 0.0    ? "--pair-noise"
-                        : o->no_projection_bias  ? "--projection-bias off"
-                                                 : NULL;
+    if (trainer_has_texts_alone(o) && o->init_image != NULL) {
+        return error_set(err, STATUS_USAGE, "--init-image: --block-of captions has no image tower");
+    }
+    const bool texts = !trainer_has_views(o);
+    const char *wrong = o->task == TRAINER_PAIRS          ? NULL
+                        : o->val != NULL                  ? "--val"
+                        : o->zeroshot != NULL             ? "--zeroshot"
+                        : o->pair_noise > 0.0             ? "--pair-noise"
+                        : !texts && o->init_text != NULL  ? "--init-text"
+                        : !texts && o->tokenizer != NULL  ? "--tokenizer"
+                        : !texts && o->no_projection_bias ? "--projection-bias off"
+                                                          : NULL;
     return wrong == NULL
                ? STATUS_OK
                : error_set(err, STATUS_USAGE, "%s is for images with captions, not for --task %s%s",
                            wrong, o->task == TRAINER_VIEWS ? "simclr" : "curl",
-                           o->val != NULL || o->zeroshot != NULL
-                               ? "; judge a checkpoint by ccstream-eval knn, linear or mean"
-                               : "");
+                           o->val == NULL && o->zeroshot == NULL ? ""
+                           : texts ? "; judge a checkpoint by ccstream-eval mean --layer captions"
+                                   : "; judge a checkpoint by ccstream-eval knn, linear or mean");
 }
 
 uint32_t trainer_positives(const struct trainer_options *o) {
@@ -261,7 +275,7 @@ static enum status choose_tokenizer(const struct trainer *t,
                              "checkpoint holds its own",
                              checkpoint_path(t->source), o->tokenizer);
         }
-    } else if (o->task == TRAINER_PAIRS) {
+    } else if (!trainer_has_views(o)) {
         lo->tokenizer_model = stored;
         lo->tokenizer_model_size_bytes = size_bytes;
     }
@@ -311,6 +325,9 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     if (trainer_has_views(o)) {
         lo.captions = LOADER_CAPTIONS_NONE;
     }
+    if (trainer_has_texts_alone(o)) {
+        lo.views = 0;
+    }
     lo.threads = o->loader_threads;
     lo.engine = o->engine;
     lo.log = o->log;
@@ -326,7 +343,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     byte_buffer_fini(&file);
     TRY(s);
     loader_info(t->loader, &t->data);
-    if (o->task == TRAINER_PAIRS && t->data.vocab_count == 0) {
+    if (!trainer_has_views(o) && t->data.vocab_count == 0) {
         return error_set(err, STATUS_USAGE,
                          "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
                          "with --tokenizer",

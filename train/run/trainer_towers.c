@@ -1,6 +1,7 @@
 /*
- * trainer_towers: what differs between pairs (dual_encoder) and two views of every image
- * (view_encoder): how a batch is handed to the model, and its way through it.
+ * trainer_towers: what differs between pairs (dual_encoder), captions alone (likewise) and
+ * two views of every image (view_encoder): how a batch is handed to the model, and its way through
+ * it.
  */
 #include "train/comm/comm_device.h"
 #include "train/run/trainer_internal.h"
@@ -81,6 +82,19 @@ static enum status run_pairs(struct trainer *t, struct step_flight *f, struct er
     return comm_device_finish(t->comm, t->dev, err);
 }
 
+static enum status run_texts(struct trainer *t, struct step_flight *f, struct error *err) {
+    const struct dual_encoder_batch texts = pairs_of(t, f);
+    const struct gradient_ready ready = {trainer_sum_range, t};
+    struct tensor x;
+    comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
+    TRY(dual_encoder_forward(t->model, NULL, &x, &texts, true, err));
+    comm_at(t->comm, f->step, COMM_PHASE_LOSS);
+    TRY(trainer_contrast_views(t, f, &x, err));
+    comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
+    TRY(dual_encoder_backward(t->model, NULL, &t->dx, &texts, WRITE_SET, &ready, err));
+    return comm_device_finish(t->comm, t->dev, err);
+}
+
 static enum status run_views(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct view_encoder_batch views = views_of(t, f);
     const struct gradient_ready ready = {trainer_sum_range, t};
@@ -101,7 +115,9 @@ static enum status run_views(struct trainer *t, struct step_flight *f, struct er
 }
 
 enum status trainer_towers_run(struct trainer *t, struct step_flight *f, struct error *err) {
-    return t->views != NULL ? run_views(t, f, err) : run_pairs(t, f, err);
+    return t->views != NULL                       ? run_views(t, f, err)
+           : trainer_has_texts_alone(&t->options) ? run_texts(t, f, err)
+                                                  : run_pairs(t, f, err);
 }
 
 enum status trainer_towers_put(struct trainer *t, const struct step_flight *f, struct error *err) {

@@ -126,12 +126,19 @@ static void draw_loss(struct fixture *f) {
     }
 }
 
+/* The first side that the model has. */
+static int first_side(const struct fixture *f) {
+    return dual_encoder_get_options(f->model)->texts_alone ? 1 : 0;
+}
+
 static double loss(struct fixture *f) {
     struct error err;
     struct tensor out[2];
-    assert_ok(dual_encoder_forward(f->model, &out[0], &out[1], &f->batch, true, &err), err);
+    assert_ok(dual_encoder_forward(f->model, first_side(f) == 0 ? &out[0] : NULL, &out[1],
+                                   &f->batch, true, &err),
+              err);
     double sum = 0.0;
-    for (int side = 0; side < 2; side++) {
+    for (int side = first_side(f); side < 2; side++) {
         double host[BATCH * EMBED];
         assert_ok(f->dev->ops->download(f->dev, host, out[side].data, sizeof(host), &err), err);
         for (int i = 0; i < BATCH * EMBED; i++) {
@@ -148,7 +155,9 @@ static void backward(struct fixture *f, enum write_mode mode) {
         d[side] = tensor_2d(f->dweights[side], DTYPE_F64, BATCH, EMBED);
     }
     loss(f);
-    assert_ok(dual_encoder_backward(f->model, &d[0], &d[1], &f->batch, mode, NULL, &err), err);
+    assert_ok(dual_encoder_backward(f->model, first_side(f) == 0 ? &d[0] : NULL, &d[1], &f->batch,
+                                    mode, NULL, &err),
+              err);
 }
 
 /* One tensor along one random direction, with PyTorch's layout on both sides. */
@@ -249,6 +258,57 @@ TEST(gradients_of_one_text_block) {
     o.text.dropout = 0.2f;
     o.text.layers = 1;
     check_gradients(&o, "text");
+}
+
+TEST(gradients_of_text_alone_with_raw_embeddings) {
+    struct dual_encoder_options o = small_options("resnet18", "tiny");
+    o.texts_alone = true;
+    o.raw = true;
+    o.text.dropout = 0.2f;
+    check_gradients(&o, "text");
+    o.micro_batch = 1; /* parts of the batch, whose forward passes are repeated */
+    check_gradients(&o, "text");
+    o.texts_alone = false;
+    check_gradients(&o, "text_proj");
+    check_gradients(&o, "image_proj");
+}
+
+/* The same parameters by name, tokens and dropout: the text side of a model of both, before the
+ * norm; and images, which are not there, are not read. */
+TEST(text_alone_is_the_text_side_of_a_whole_model) {
+    struct dual_encoder_options o = small_options("resnet18", "tiny");
+    struct error err;
+    struct fixture whole, alone;
+    struct tensor image, text[2];
+    double embeddings[2][BATCH * EMBED];
+    o.text.dropout = 0.2f;
+    o.raw = true;
+    set_up(&whole, "cpu-ref", &o);
+    o.texts_alone = true;
+    set_up(&alone, "cpu-ref", &o);
+    alone.batch.images = NULL;
+    for (int32_t i = 0; i < params_count(alone.params); i++) {
+        const struct param_info info = params_info(alone.params, i);
+        const size_t size = (size_t)info.count * sizeof(double);
+        double *v = malloc(size);
+        assert_ok(params_read(alone.params, i, PARAM_VALUE, v, size, &err), err);
+        assert_ok(params_write(whole.params, params_find(whole.params, info.name), PARAM_VALUE, v,
+                               size, &err),
+                  err);
+        free(v);
+    }
+    assert_ok(dual_encoder_forward(whole.model, &image, &text[0], &whole.batch, true, &err), err);
+    assert_ok(dual_encoder_forward(alone.model, NULL, &text[1], &alone.batch, true, &err), err);
+    for (int k = 0; k < 2; k++) {
+        assert_ok(whole.dev->ops->download(whole.dev, embeddings[k], text[k].data,
+                                           sizeof embeddings[k], &err),
+                  err);
+    }
+    assert_memory_equal(embeddings[0], embeddings[1], sizeof embeddings[0]);
+    assert_true(dual_encoder_memory_used(alone.model).total_bytes <
+                dual_encoder_memory_used(whole.model).total_bytes);
+    tear_down(&whole);
+    tear_down(&alone);
 }
 
 TEST(gradients_of_mean_pooling) {
