@@ -432,6 +432,21 @@ static void draw_table(struct html_page *p, const struct study_margin *m) {
     html_markup(p, "</table></div>");
 }
 
+/* Features here are those of the last layer, so the rows are those of the deep one. */
+static void draw_thesis(struct html_page *p) {
+    html_markup(p,
+                "<h2>The thesis</h2><div class=\"scroll\"><table><caption>Table 8.1: conditional "
+                "mutual information between margin and generalisation over the networks of the "
+                "tasks of PGDL, percent; margins at the eighth layer or the last convolution"
+                "</caption><tr><th><th>CIFAR-10, VGG<th>SVHN, NiN<th>CINIC, FCN with norm<th>"
+                "CINIC, FCN<th>Flowers, NiN<th>Pets, NiN<th>Fashion, VGG<th>CIFAR-10, NiN</tr>"
+                "<tr><td>margin<td>13.59<td>16.32<td>2.03<td>2.99<td>0.33<td>1.24<td>0.45<td>5.45"
+                "</tr><tr><td>GN-margin<td>0.39<td>31.81<td>7.17<td>1.70<td>0.17<td>0.79<td>2.12"
+                "<td>1.16</tr><tr><td>kV-margin<td>30.42<td>26.75<td>6.05<td>15.19<td>0.78<td>1.76"
+                "<td>0.33<td>2.26</tr><tr><td>kV-GN-margin<td>40.92<td>45.61<td>6.54<td>15.80<td>"
+                "1.13<td>5.92<td>0.29<td>8.07</tr></table></div>");
+}
+
 static enum status
 draw_page(struct html_page *p, const void *result, const void *options, struct error *err) {
     const struct study_margin *m = result;
@@ -469,6 +484,7 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
     }
     html_markup(p, "</div>");
     draw_table(p, m);
+    draw_thesis(p);
     return STATUS_OK;
 }
 

@@ -218,8 +218,11 @@ static void draw_ends(struct html_page *p, const struct noise_result *r) {
                     mean_of(r, i, KIND_SCORE).mean, mean_of(r, i, KIND_LOST).mean);
     }
     const struct batch_mean untrained = untrained_mean(r);
-    html_markup(p, ". Heads that are not trained: %.2f &plusmn; %.2f.</p>", untrained.mean,
-                untrained.error);
+    html_markup(
+        p,
+        ". Heads that are not trained: %.2f &plusmn; %.2f. Bars in the figures are standard "
+        "errors over seeds.</p>",
+        untrained.mean, untrained.error);
 }
 
 enum status

@@ -347,17 +347,19 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
                                              "MLE: the exact partition function"};
     static const int terms[] = {ERROR_NUCLR, ERROR_GCL};
     static const char *const term_names[] = {"NUCLR", "GCL"};
-    html_markup(p,
-                "<p>The paper's claim (Wang et al., ICLR 2025, section 3.3): with every sample "
-                "counted equally (GCL) the distance between empirical and true risk stops falling "
-                "as the data grow; with the popularity that NUCLR finds it falls as if the "
-                "partition function were known.</p>"
-                "<p>Measured here: from n = %.0f to %.0f at tau = 0.2 the error of GCL goes from "
-                "%.3f to %.3f, that of NUCLR from %.3f to %.3f, that of MLE from %.3f to %.3f.</p>",
-                toy->cells[0][0].n, toy->cells[0][toy->size_count - 1].n,
-                toy->cells[0][0].mean[GCL], toy->cells[0][toy->size_count - 1].mean[GCL],
-                toy->cells[0][0].mean[NUCLR], toy->cells[0][toy->size_count - 1].mean[NUCLR],
-                toy->cells[0][0].mean[MLE], toy->cells[0][toy->size_count - 1].mean[MLE]);
+    html_markup(
+        p,
+        "<p>The paper's claim (Wang et al., ICLR 2025, section 3.3): with every sample "
+        "counted equally (GCL) the distance between empirical and true risk stops falling "
+        "as the data grow; with the popularity that NUCLR finds it falls as if the "
+        "partition function were known.</p>"
+        "<p>Measured here: from n = %.0f to %.0f at tau = 0.2 the error of GCL goes from "
+        "%.3f to %.3f, that of NUCLR from %.3f to %.3f, that of MLE from %.3f to %.3f. Bars "
+        "in the figures are standard errors over %d sets of pairs.</p>",
+        toy->cells[0][0].n, toy->cells[0][toy->size_count - 1].n, toy->cells[0][0].mean[GCL],
+        toy->cells[0][toy->size_count - 1].mean[GCL], toy->cells[0][0].mean[NUCLR],
+        toy->cells[0][toy->size_count - 1].mean[NUCLR], toy->cells[0][0].mean[MLE],
+        toy->cells[0][toy->size_count - 1].mean[MLE], (int)toy->repeats);
     for (int t = 0; t < TAU_COUNT; t++) {
         char title[160];
         html_markup(p, "<h2>tau = %g</h2><div class=\"wide\">", taus[t]);
