@@ -182,6 +182,7 @@ static void fetch_init(struct fetch *f, struct remote_object *o, bool whole) {
     *f = (struct fetch){.whole = whole, .copy.fd = -1};
     f->read.object = o;
     f->read.size_bytes = whole ? HTTP_UNKNOWN : 1;
+    f->read.dispensable = remote_cache() != NULL && is_manifest(o->path); /* which the cache has */
     f->read.cookie = f;
     f->read.take = take_copy;
     f->read.done = fetch_done;

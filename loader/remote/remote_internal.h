@@ -69,6 +69,7 @@ struct remote_read {
     struct remote_object *object;
     uint64_t offset;
     uint64_t size_bytes; /* HTTP_UNKNOWN: to the end of the file, from offset 0 */
+    bool dispensable;    /* a server that cannot be reached is given up early */
     void *cookie;
     /* The next bytes of the file. False: stop with the failure in *err. */
     bool (*take)(void *cookie, const void *bytes, size_t size_bytes, struct error *err);
