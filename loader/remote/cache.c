@@ -25,7 +25,8 @@ enum {
     WARN_SECONDS = 60,
     FOLDER_COUNT = 256,
     SLACK_SHARE = 32, /* of the limit: removed at once below it, and written between two scans */
-    HASH_STEP_BYTES = 1 << 18,
+    STEP_BYTES =
+        1 << 18, /* hashed and written at a time, while they are in the processor's cache */
 };
 
 static const char magic[8] = {'c', 'c', 's', 'X', 'T', 'N', 'T', '1'};
@@ -290,11 +291,11 @@ void cache_close(struct cache *c) {
 
 static bool has_hash(int fd, uint64_t size_bytes, uint64_t expected) {
     struct hasher *h = NULL;
-    uint8_t *room = malloc(HASH_STEP_BYTES);
+    uint8_t *room = malloc(STEP_BYTES);
     bool same = room != NULL && hasher_create(&h, NULL) == STATUS_OK;
-    for (uint64_t at = 0; same && at < size_bytes; at += HASH_STEP_BYTES) {
+    for (uint64_t at = 0; same && at < size_bytes; at += STEP_BYTES) {
         const uint64_t left = size_bytes - at;
-        const size_t step = left < HASH_STEP_BYTES ? (size_t)left : HASH_STEP_BYTES;
+        const size_t step = left < STEP_BYTES ? (size_t)left : STEP_BYTES;
         same = remote_read_fd(fd, room, step, at);
         hasher_update(h, room, step);
     }
@@ -356,38 +357,134 @@ enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cach
 
 /* --- writing --- */
 
+struct cache_file {
+    struct cache *cache;
+    char name[NAME_BYTES];
+    char temporary[2 * NAME_BYTES];
+    int fd;
+    bool failed;
+    struct hasher *hash;
+    uint64_t size_bytes;
+    size_t buffered_bytes;
+    uint8_t buffer[STEP_BYTES];
+};
+
 static void warn(struct cache *c, const char *name) {
     char why[128];
     const char *text = strerror_r(errno, why, sizeof why);
     const time_t now = time(NULL);
-    if (now - c->warned >= WARN_SECONDS) {
-        c->warned = now;
+    pthread_mutex_lock(&c->lock);
+    const bool due = now - c->warned >= WARN_SECONDS;
+    c->warned = due ? now : c->warned;
+    pthread_mutex_unlock(&c->lock);
+    if (due) {
         log_write(c->log, LOG_LEVEL_WARN, "%s/%s: cannot be written, going on without: %s", c->path,
                   name, text);
     }
 }
 
-/* Requires the lock. */
-static void write_file(struct cache *c,
-                       const char *name,
-                       const void *bytes,
-                       uint64_t size_bytes,
-                       const void *trailer,
-                       size_t trailer_bytes) {
-    char temporary[2 * NAME_BYTES];
-    (void)snprintf(temporary, sizeof temporary, "%s.%ld-%" PRIu64 ".tmp", name, (long)getpid(),
-                   c->put_count++);
-    const int fd = openat(c->folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+/* A new file that has its name later. */
+static int open_temporary(struct cache *c, char out[2 * NAME_BYTES], const char *name) {
+    pthread_mutex_lock(&c->lock);
+    const uint64_t count = c->put_count++;
+    pthread_mutex_unlock(&c->lock);
+    (void)snprintf(out, (size_t)2 * NAME_BYTES, "%s.%ld-%" PRIu64 ".tmp", name, (long)getpid(),
+                   count);
+    const int fd = openat(c->folder, out, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         warn(c, name);
-        return;
     }
-    bool whole = write_all(fd, bytes, size_bytes) && write_all(fd, trailer, trailer_bytes);
-    whole = close(fd) == 0 && whole;
-    if (!whole || renameat(c->folder, temporary, c->folder, name) != 0) {
-        warn(c, name);
-        (void)unlinkat(c->folder, temporary, 0);
+    return fd;
+}
+
+/* Other processes write too: the folder is counted again now and then. */
+static void count_in(struct cache *c, uint64_t file_bytes) {
+    pthread_mutex_lock(&c->lock);
+    if (c->used_bytes + file_bytes > c->max_bytes ||
+        c->written_bytes > c->max_bytes / SLACK_SHARE) {
+        make_room(c, file_bytes);
     }
+    c->used_bytes += file_bytes;
+    c->written_bytes += file_bytes;
+    pthread_mutex_unlock(&c->lock);
+}
+
+struct cache_file *
+cache_begin(struct cache *c, struct cache_key key, uint32_t number, uint64_t size_bytes) {
+    struct cache_file *f = malloc(sizeof *f);
+    if (f == NULL) {
+        return NULL;
+    }
+    f->cache = c;
+    f->failed = false;
+    f->size_bytes = f->buffered_bytes = 0;
+    name_of(f->name, key, number);
+    if (hasher_create(&f->hash, NULL) != STATUS_OK) {
+        free(f);
+        return NULL;
+    }
+    count_in(c, size_bytes + CACHE_TRAILER_BYTES);
+    f->fd = open_temporary(c, f->temporary, f->name);
+    if (f->fd < 0) {
+        hasher_destroy(f->hash);
+        free(f);
+        return NULL;
+    }
+    return f;
+}
+
+static bool put_out(struct cache_file *f, const void *bytes, size_t size_bytes) {
+    if (!f->failed && !write_all(f->fd, bytes, size_bytes)) {
+        f->failed = true;
+        warn(f->cache, f->name);
+    }
+    return !f->failed;
+}
+
+static bool empty_buffer(struct cache_file *f) {
+    const size_t size_bytes = f->buffered_bytes;
+    f->buffered_bytes = 0;
+    hasher_update(f->hash, f->buffer, size_bytes);
+    return put_out(f, f->buffer, size_bytes);
+}
+
+bool cache_append(struct cache_file *f, const void *bytes, size_t size_bytes) {
+    const uint8_t *at = bytes;
+    f->size_bytes += size_bytes;
+    while (size_bytes > 0) {
+        const size_t room = STEP_BYTES - f->buffered_bytes;
+        const size_t step = size_bytes < room ? size_bytes : room;
+        memcpy(f->buffer + f->buffered_bytes, at, step);
+        f->buffered_bytes += step;
+        at += step;
+        size_bytes -= step;
+        if (f->buffered_bytes == STEP_BYTES && !empty_buffer(f)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int cache_end(struct cache_file *f, bool complete) {
+    struct cache *c = f->cache;
+    uint8_t trailer[CACHE_TRAILER_BYTES];
+    if (complete && empty_buffer(f)) {
+        make_trailer(trailer, f->size_bytes, hasher_value(f->hash));
+        complete = put_out(f, trailer, sizeof trailer);
+        if (complete && renameat(c->folder, f->temporary, c->folder, f->name) != 0) {
+            f->failed = true;
+            warn(c, f->name);
+        }
+    }
+    int fd = f->fd;
+    if (!complete || f->failed) {
+        (void)unlinkat(c->folder, f->temporary, 0);
+        close(fd);
+        fd = -1;
+    }
+    hasher_destroy(f->hash);
+    free(f);
+    return fd;
 }
 
 void cache_put(struct cache *c,
@@ -395,21 +492,11 @@ void cache_put(struct cache *c,
                uint32_t number,
                const void *bytes,
                uint64_t size_bytes) {
-    char name[NAME_BYTES];
-    uint8_t trailer[CACHE_TRAILER_BYTES];
-    const uint64_t file_bytes = size_bytes + CACHE_TRAILER_BYTES;
-    name_of(name, key, number);
-    make_trailer(trailer, size_bytes, hash64(bytes, (size_t)size_bytes));
-    pthread_mutex_lock(&c->lock);
-    /* Other processes write too: the folder is counted again now and then. */
-    if (c->used_bytes + file_bytes > c->max_bytes ||
-        c->written_bytes > c->max_bytes / SLACK_SHARE) {
-        make_room(c, file_bytes);
+    struct cache_file *f = cache_begin(c, key, number, size_bytes);
+    const int fd = f != NULL ? cache_end(f, cache_append(f, bytes, (size_t)size_bytes)) : -1;
+    if (fd >= 0) {
+        close(fd);
     }
-    c->used_bytes += file_bytes;
-    c->written_bytes += file_bytes;
-    write_file(c, name, bytes, size_bytes, trailer, sizeof trailer);
-    pthread_mutex_unlock(&c->lock);
 }
 
 void cache_remove(struct cache *c, struct cache_key key, uint32_t number) {
@@ -420,10 +507,17 @@ void cache_remove(struct cache *c, struct cache_key key, uint32_t number) {
 
 void cache_put_head(struct cache *c, struct cache_key key, const void *text, size_t size_bytes) {
     char name[NAME_BYTES];
+    char temporary[2 * NAME_BYTES];
     head_name_of(name, key);
-    pthread_mutex_lock(&c->lock);
-    write_file(c, name, text, size_bytes, "", 0);
-    pthread_mutex_unlock(&c->lock);
+    const int fd = open_temporary(c, temporary, name);
+    if (fd < 0) {
+        return;
+    }
+    if (!write_all(fd, text, size_bytes) || renameat(c->folder, temporary, c->folder, name) != 0) {
+        warn(c, name);
+        (void)unlinkat(c->folder, temporary, 0);
+    }
+    close(fd);
 }
 
 void cache_remove_head(struct cache *c, struct cache_key key) {

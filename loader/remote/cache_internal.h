@@ -38,7 +38,8 @@ enum { CACHE_TRAILER_BYTES = 32, CACHE_HEAD_MAX_BYTES = 16384 };
 
 #define CACHE_WHOLE UINT32_MAX /* the number of a piece that is a whole file */
 
-struct cache; /* opaque */
+struct cache;      /* opaque */
+struct cache_file; /* opaque: a piece that is being written; has one owner */
 
 struct cache_key {
     uint64_t hash[2];
@@ -67,7 +68,16 @@ enum status cache_get(struct cache *c,
                       struct error *err);
 /* Whether the piece is there, without opening it. */
 bool cache_has(struct cache *c, struct cache_key key, uint32_t number);
-/* Stores a piece. A failure (a full disk) is logged once a minute, and is none of the run. */
+/* Stores a piece of size_bytes as its bytes come. That the disk does not take it (it is full) is
+ * logged once a minute, and is no failure of the run. NULL: it does not. */
+struct cache_file *
+cache_begin(struct cache *c, struct cache_key key, uint32_t number, uint64_t size_bytes);
+/* False: it does not. */
+bool cache_append(struct cache_file *f, const void *bytes, size_t size_bytes);
+/* Gives the piece its name, or removes it if it is not complete. Returns a descriptor to read it
+ * by, which is the caller's to close, or -1. */
+int cache_end(struct cache_file *f, bool complete);
+/* All three at once. */
 void cache_put(struct cache *c,
                struct cache_key key,
                uint32_t number,

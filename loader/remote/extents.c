@@ -39,11 +39,13 @@ struct extent {
     uint64_t order;   /* of wanted ones: first come, first served */
     int fd;           /* READY; -1: in memory */
     uint8_t *bytes;   /* FETCHING: the thread's; READY and in memory */
-    uint64_t got_bytes;
     uint32_t retried_count;
     struct error why; /* FAILED */
 
-    struct remote_read read; /* the thread's */
+    /* The thread's. */
+    struct cache_file *file; /* NULL: it is fetched into memory */
+    bool refused;            /* the disk did not take it */
+    struct remote_read read;
 };
 
 struct extents {
@@ -147,23 +149,23 @@ static void want(struct extents *x, struct extent *e) {
 
 /* --- the thread --- */
 
+static void fetch(struct extent *e, bool into_memory);
+
 static bool take(void *cookie, const void *bytes, size_t size_bytes, struct error *err) {
     struct extent *e = cookie;
-    (void)err;
-    memcpy(e->bytes + e->got_bytes, bytes, size_bytes);
-    e->got_bytes += size_bytes;
-    return true;
+    if (e->file == NULL) {
+        memcpy(e->bytes + e->read.got_bytes, bytes, size_bytes);
+        return true;
+    }
+    e->refused = !cache_append(e->file, bytes, size_bytes);
+    if (e->refused) {
+        (void)error_set(err, STATUS_IO, "the cache cannot be written");
+    }
+    return !e->refused;
 }
 
-static void done(void *cookie, enum status s, const struct error *err) {
-    struct extent *e = cookie;
+static void arrive(struct extent *e, int fd, enum status s, const struct error *err) {
     struct extents *x = e->owner;
-    int fd = -1;
-    if (s == STATUS_OK) {
-        const struct cache_key key = key_of(e->object);
-        cache_put(x->cache, key, e->number, e->bytes, e->size_bytes);
-        (void)cache_get(x->cache, &fd, key, e->number, e->size_bytes, false, NULL);
-    }
     pthread_mutex_lock(&x->lock);
     x->fetching_count--;
     e->retried_count = e->read.retried_count;
@@ -172,16 +174,47 @@ static void done(void *cookie, enum status s, const struct error *err) {
     if (s < STATUS_OK) {
         e->why = *err;
     }
-    if (s < STATUS_OK || fd >= 0) {
-        free(e->bytes);
-        e->bytes = NULL;
-    }
     if (e->users == 0) {
         rest(x, e);
     }
     x->arrivals++;
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
+}
+
+static void done(void *cookie, enum status s, const struct error *err) {
+    struct extent *e = cookie;
+    int fd = -1;
+    if (e->file != NULL) {
+        fd = cache_end(e->file, s == STATUS_OK);
+        e->file = NULL;
+        if (e->refused || (s == STATUS_OK && fd < 0)) {
+            fetch(e, true);
+            return;
+        }
+    }
+    arrive(e, fd, s, err);
+}
+
+static void fetch(struct extent *e, bool into_memory) {
+    struct extents *x = e->owner;
+    struct error err = {0};
+    e->read = (struct remote_read){.object = e->object,
+                                   .offset = (uint64_t)e->number * REMOTE_PIECE_BYTES,
+                                   .size_bytes = e->size_bytes,
+                                   .cookie = e,
+                                   .take = take,
+                                   .done = done};
+    e->refused = false;
+    if (!into_memory) {
+        e->file = cache_begin(x->cache, key_of(e->object), e->number, e->size_bytes);
+    }
+    if (e->file == NULL && (e->bytes = malloc(e->size_bytes)) == NULL) {
+        arrive(e, -1, error_set(&err, STATUS_NOMEM, "out of memory for a piece of a remote file"),
+               &err);
+        return;
+    }
+    remote_client_start(x->client, &e->read);
 }
 
 /* Requires the lock. */
@@ -199,23 +232,6 @@ static struct extent *next_wanted(struct extents *x) {
     return best;
 }
 
-static void fetch(struct extents *x, struct extent *e) {
-    struct error err = {0};
-    e->read = (struct remote_read){.object = e->object,
-                                   .offset = (uint64_t)e->number * REMOTE_PIECE_BYTES,
-                                   .size_bytes = e->size_bytes,
-                                   .cookie = e,
-                                   .take = take,
-                                   .done = done};
-    e->got_bytes = 0;
-    e->bytes = malloc(e->size_bytes);
-    if (e->bytes == NULL) {
-        done(e, error_set(&err, STATUS_NOMEM, "out of memory for a piece of a remote file"), &err);
-        return;
-    }
-    remote_client_start(x->client, &e->read);
-}
-
 static void *run(void *cookie) {
     struct extents *x = cookie;
     pthread_mutex_lock(&x->lock);
@@ -226,7 +242,7 @@ static void *run(void *cookie) {
             x->wanted_count--;
             x->fetching_count++;
             pthread_mutex_unlock(&x->lock);
-            fetch(x, e);
+            fetch(e, false);
             pthread_mutex_lock(&x->lock);
         }
         pthread_mutex_unlock(&x->lock);

@@ -140,6 +140,12 @@ for seconds in 0.02 0.05 0.1 0.2; do
     timeout -s KILL "$seconds" "$BIN/ccbench" loader "$url" --size 32 --cache killed --epochs 9 --no-limit >out.txt || true
 done
 [ "$(digest "$url" --cache killed)" = "$local_digest" ] || fail "other batches after kills"
+# A disk that takes no piece whole: they stay in memory while they are used, and nothing is left of them.
+full_digest=$(trap '' XFSZ; ulimit -f 64; digest "$url" --cache full --order block:32:2)
+has err.txt "cannot be written, going on without: File too large"
+[ "$full_digest" = "$(digest www/pairs --order block:32:2)" ] || fail "other batches with a full disk"
+left=$(find full -type f -name '*-[0-9]*')
+[ -z "$left" ] || fail "pieces in a cache that cannot be written: $left"
 stop
 [ "$(digest "$url" $cache)" = "$local_digest" ] || fail "other batches without a server"
 expect 0 "$BIN/ccdump" verify "$url" $cache
