@@ -25,17 +25,19 @@ if [ ! -e packed ]; then
 fi
 
 all="clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi fastclip-v0 fastclip-v1 fastclip-v2
-    fastclip-v3 emc2 negcache"
+    fastclip-v3 emc2 negcache clip-tau-0.01 clip-tau-0.2 clip-learned"
 for loss in ${LOSSES:-$all}; do
-    own=
+    own="--loss $loss"
     case $loss in
-    dcl | hcl) own="--tau-plus 0.01" ;; # of 1,424 captions
+    dcl | hcl) own="$own --tau-plus 0.01" ;; # of 1,424 captions
+    clip-tau-*) own="--loss clip --tau ${loss#clip-tau-}" ;; # cpu-demo has 0.05
+    clip-learned) own="--loss clip --temperature global" ;;
     esac
     if [ -e "$loss/config.json" ]; then
         "$bin/ccstream-train" -q --resume "$loss"
     else
         # shellcheck disable=SC2086 # several words
-        "$bin/ccstream-train" -q --preset cpu-demo --epochs 12 --threads 1 --loss "$loss" $own --data train \
+        "$bin/ccstream-train" -q --preset cpu-demo --epochs 12 --threads 1 $own --data train \
             --val val --out "$loss"
     fi
 done
@@ -76,6 +78,7 @@ figure() {
         echo "<svg y=\"$((22 * rows))\" width=\"640\" height=\"400\" ${chart%%</svg>*}</svg></svg>"
     } >"$figures/$name.svg"
 }
+figure clip clip clip-tau-0.01 clip-tau-0.2 clip-learned
 figure siglip clip siglip
 figure cyclip clip cyclip
 figure hcl clip dcl hcl
