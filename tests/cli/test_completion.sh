@@ -20,12 +20,12 @@ types() { # types BEFORE SHELL...: runs the lines BEFORE in the shell, then what
     shift
     { # the shell echoes "ready" when the lines were run: what is typed before may be lost
         printf '%s\necho re""ady\n' "$before"
-        for _ in $(seq 50); do
+        for _ in $(seq 300); do
             grep -q '^ready' terminal.txt 2>/dev/null && break
             sleep 0.1
         done
         printf "$typed"'exit\n'
-    } | TERM=dumb HOME=$PWD timeout 20 script -qfc "$*" /dev/null >terminal.txt
+    } | TERM=dumb HOME=$PWD timeout 60 script -qfc "$*" /dev/null >terminal.txt
     tr -d '\r' <terminal.txt >typed.txt
     rm terminal.txt
 }
