@@ -57,10 +57,13 @@ sed -n '/^| reason/,/^$/p' "$docs/fetching.md" | cut -d '|' -f 2 | grep -o '`[a-
     cat "$SRC/pack/FETCH.md" "$SRC/pack/SOURCES.md" | grep -qF "\`$reason\`" || fail "fetching.md: no reason $reason"
 done
 
-# A message of the table is in a source, as a string or in parts of one.
-find "$SRC"/{train,loader,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
-grep '^| `' "$docs/troubleshooting.md" | sed 's/^| `\([^`]*\)`.*/\1/' >messages.txt
-[ "$(wc -l <messages.txt)" -ge 8 ] || fail "few messages"
+# A message of the tables is in a source, as a string or in parts of one.
+find "$SRC"/{train,loader,net,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
+{
+    cat "$docs/troubleshooting.md"
+    sed -n '/^| you see/,$p' "$docs/remote.md"
+} | sed -n 's/^| `\([^`]*\)`.*/\1/p' | sed 's/ [0-9]*$//' >messages.txt
+[ "$(wc -l <messages.txt)" -ge 20 ] || fail "few messages"
 while IFS= read -r message; do
     has sources.txt "$message"
 done <messages.txt
