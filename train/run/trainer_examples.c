@@ -145,6 +145,17 @@ static enum status list(struct byte_buffer *text,
     return s;
 }
 
+/* No reason to end a run: said once, as the next evaluation is likely to fail the same way. */
+static void miss(struct trainer *t, const struct error *why) {
+    if (!t->missed_examples) {
+        t->missed_examples = true;
+        log_write(t->options.log, LOG_LEVEL_WARN,
+                  "the event files lack the picture of examples after step %" PRIu64
+                  ", and this is not said again: %s",
+                  t->step, why->text);
+    }
+}
+
 enum status trainer_show_examples(struct trainer *t,
                                   const struct examples *x,
                                   const struct embeddings *e,
@@ -152,11 +163,12 @@ enum status trainer_show_examples(struct trainer *t,
     struct sheet sheet = {0};
     struct byte_buffer jpeg;
     struct byte_buffer text;
+    struct error why = {0};
     byte_buffer_init(&jpeg, 1 << 26);
     byte_buffer_init(&text, MAX_TEXT_BYTES);
-    enum status s = draw(&jpeg, &sheet, t->options.val, x, e, err);
+    enum status s = draw(&jpeg, &sheet, t->options.val, x, e, &why);
     if (s == STATUS_OK) {
-        s = list(&text, t->options.val, x, e, err);
+        s = list(&text, t->options.val, x, e, &why);
     }
     if (s == STATUS_OK) {
         s = metrics_picture(t->metrics, t->step,
@@ -168,6 +180,9 @@ enum status trainer_show_examples(struct trainer *t,
                                                      .text = (const char *)text.data,
                                                      .text_bytes = text.size_bytes},
                             err);
+    } else {
+        miss(t, &why);
+        s = STATUS_OK;
     }
     byte_buffer_fini(&jpeg);
     byte_buffer_fini(&text);
