@@ -167,7 +167,10 @@ int32_t ccs_loader_open(struct ccs_loader **out,
                         const struct ccs_loader_options *opt,
                         struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_one(out, dataset, opt, &e), &e);
+    const struct border_numbers n = border_enter_numbers();
+    const enum status s = open_one(out, dataset, opt, &e);
+    border_leave_numbers(n);
+    return border_result(err, s, &e);
 }
 
 _Static_assert((int)CCS_MAX_SOURCES == (int)LOADER_MAX_SOURCES, "sources");
@@ -205,7 +208,10 @@ int32_t ccs_loader_open_mix(struct ccs_loader **out,
                             const struct ccs_loader_options *opt,
                             struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_mix(out, datasets, count, opt, &e), &e);
+    const struct border_numbers n = border_enter_numbers();
+    const enum status s = open_mix(out, datasets, count, opt, &e);
+    border_leave_numbers(n);
+    return border_result(err, s, &e);
 }
 
 void ccs_loader_close(struct ccs_loader *l) {

@@ -14,4 +14,8 @@ void library_check_error(int32_t got,
                          const struct ccs_error *err,
                          const char *text);
 
+/* From here on this process writes 0,5 for a half, as programs with a German user interface do. The
+ * locale is made in test_temp_dir(); skips the case where localedef is missing. */
+void library_use_decimal_comma(void);
+
 #endif

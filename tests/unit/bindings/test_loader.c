@@ -1,5 +1,6 @@
 /* The loader of libccstream against the loader inside it, and what only it has: waits of any
  * length, batches that outlive it and are released anywhere, structs of other versions, forks. */
+#include <locale.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -457,6 +458,24 @@ refuse(const char *dir, struct ccs_loader_options opt, int32_t expected, const c
         o_.field = value;                                                                          \
         refuse(dir, o_, CCS_ERROR_USAGE, has);                                                     \
     } while (0)
+
+TEST(filters_and_weights_have_a_point_in_any_locale) {
+    const char *dir = make_at("d", true);
+    make_at("e", true);
+    const char *mix[] = {test_temp_path("d:0.5"), test_temp_path("e:1.5")};
+    struct ccs_loader_options opt = options();
+    struct ccs_loader *l = NULL;
+    struct ccs_error err;
+    library_use_decimal_comma();
+    opt.filter = "max-aspect=2.5";
+    ccs_loader_close(open_made(dir, &opt));
+    opt.filter = NULL;
+    if (ccs_loader_open_mix(&l, mix, 2, &opt, &err) != CCS_OK) {
+        fail_msg("%s", err.text);
+    }
+    ccs_loader_close(l);
+    assert_string_equal(localeconv()->decimal_point, ",");
+}
 
 TEST(wrong_options_are_refused) {
     const char *dir = make_at("d", true);

@@ -9,6 +9,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/file_io.h"
 #include "formats/base/rng.h"
+#include "tests/support/library.h"
 #include "tests/support/test.h"
 #include "train/loss/loss_row.h"
 #include "train/run/checkpoint.h"
@@ -335,9 +336,7 @@ TEST(a_saved_state_is_the_golden_file) {
 
 TEST(numbers_have_a_point_in_any_locale) {
     const char *path = test_temp_path("a.safetensors");
-    if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == NULL) {
-        test_skip("no locale de_DE.UTF-8");
-    }
+    library_use_decimal_comma();
     struct ccs_loss *l = open_golden(); /* tau=0.1 */
     assert_int_equal(ccs_loss_save(l, path, 1, 4, NULL), CCS_OK);
     assert_int_equal(ccs_loss_load(l, path, NULL), CCS_OK);
