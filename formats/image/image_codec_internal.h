@@ -5,6 +5,7 @@
  *     image_codec_memory.c      what decoding takes
  *     image_codec_probe.c       headers of JPEG and PNG, EXIF
  *     image_codec_jpeg.c        libjpeg-turbo, reading
+ *     image_codec_jpeg_scan.c   codes of a JPEG, walked without decoding
  *     image_codec_encode.c      libjpeg-turbo, writing
  *     image_codec_png.c         libpng, reading
  *     image_codec_encode_png.c  libpng, writing

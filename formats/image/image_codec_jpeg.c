@@ -10,6 +10,8 @@
  *     relies on tables it does not bring must not depend on what was decoded before it, so they
  *     are set to a fixed state first: the standard Huffman tables (what libjpeg itself falls back
  *     to), and quantisation tables of zeros, which no legal picture has.
+ *   - A check without pixels walks the codes of ordinary pictures first (image_codec_jpeg_scan.c).
+ *     Only what is not beyond doubt there, and other kinds, are decoded, at 1/8.
  *   - A damaged picture is recognised by libjpeg's warnings about coded data; the first one ends
  *     the decode, unless a partial picture will do.
  */
@@ -23,13 +25,15 @@
 #include <jerror.h>
 
 #include "formats/image/image_codec_internal.h"
+#include "formats/image/image_codec_jpeg_scan_internal.h"
 
 enum {
     MARGIN_PX = 2,
     SKIP_MARGIN_PX = 2,
     ROWS_PER_CALL = 16,
-    MIN_SCANS = 64,     /* allowed for a picture of any size */
-    MAX_ODD_BYTES = 64, /* tolerated after coded data: some cameras pad; damage leaves more */
+    MIN_SCANS = 64,        /* allowed for a picture of any size */
+    MIN_SCAN_BYTES = 4096, /* less is decoded sooner than the tables are made */
+    MAX_ODD_BYTES = 64,    /* tolerated after coded data: some cameras pad; damage leaves more */
 };
 
 /* Scans times pixels that one picture may cost, beyond MIN_SCANS: bounds the time that a small file
@@ -49,6 +53,7 @@ struct jpeg_reader {
     struct error *err;
     enum status status;
     struct pixel_buffer cmyk;
+    struct jpeg_scan_tables *scan_tables; /* NULL until a check needs them */
     JHUFF_TBL dc_tables[2], ac_tables[2]; /* the standard ones */
 };
 
@@ -229,6 +234,7 @@ void jpeg_reader_destroy(struct jpeg_reader *r) {
         jpeg_destroy_decompress(&r->cinfo);
     }
     pixel_buffer_fini(&r->cmyk);
+    jpeg_scan_tables_destroy(r->scan_tables);
     free(r);
 }
 
@@ -350,7 +356,6 @@ static void seek_region(struct jpeg_reader *r, struct decode_job *job, JDIMENSIO
     unsigned by = decode_reduction(job, &raw);
     c->scale_num = 1;
     c->scale_denom = by;
-    job->codec_bytes = codec_bytes(c);
     jpeg_start_decompress(c);
 
     int32_t x0, x1, y0, y1;
@@ -376,6 +381,70 @@ static void seek_region(struct jpeg_reader *r, struct decode_job *job, JDIMENSIO
     *end = (JDIMENSION)y1;
 }
 
+static void copy_code(struct jpeg_scan_code *out, const JHUFF_TBL *t) {
+    memcpy(out->counts, t->bits, sizeof out->counts);
+    memcpy(out->symbols, t->huffval, sizeof out->symbols);
+    out->counts[0] = 0;
+}
+
+/* The codes that a component uses, and its blocks. Returns false where libjpeg must judge. */
+static bool add_component(struct jpeg_reader *r,
+                          struct jpeg_scan *scan,
+                          struct jpeg_scan_code codes[2][JPEG_SCAN_TABLES],
+                          const jpeg_component_info *comp) {
+    const struct jpeg_decompress_struct *c = &r->cinfo;
+    const int dc = comp->dc_tbl_no;
+    const int ac = comp->ac_tbl_no;
+    const int q = comp->quant_tbl_no;
+    const bool interleaved = c->num_components > 1;
+    const int count = interleaved ? comp->h_samp_factor * comp->v_samp_factor : 1;
+    if (dc < 0 || dc >= NUM_HUFF_TBLS || ac < 0 || ac >= NUM_HUFF_TBLS || q < 0 ||
+        q >= NUM_QUANT_TBLS || c->dc_huff_tbl_ptrs[dc] == NULL || c->ac_huff_tbl_ptrs[ac] == NULL ||
+        c->quant_tbl_ptrs[q] == NULL || c->quant_tbl_ptrs[q]->quantval[0] == 0 ||
+        c->max_h_samp_factor % comp->h_samp_factor != 0 ||
+        c->max_v_samp_factor % comp->v_samp_factor != 0 ||
+        scan->block_count + (size_t)count > JPEG_SCAN_MAX_BLOCKS) {
+        return false;
+    }
+    copy_code(&codes[0][dc], c->dc_huff_tbl_ptrs[dc]);
+    copy_code(&codes[1][ac], c->ac_huff_tbl_ptrs[ac]);
+    scan->dc[dc] = &codes[0][dc];
+    scan->ac[ac] = &codes[1][ac];
+    for (int i = 0; i < count; i++, scan->block_count++) {
+        scan->blocks[scan->block_count].dc = (uint8_t)dc;
+        scan->blocks[scan->block_count].ac = (uint8_t)ac;
+    }
+    return true;
+}
+
+/* Whether the picture, whose headers are read, is an ordinary one without damage. */
+static bool is_sound(struct jpeg_reader *r) {
+    const struct jpeg_decompress_struct *c = &r->cinfo;
+    struct jpeg_scan_code codes[2][JPEG_SCAN_TABLES];
+    struct jpeg_scan scan = {.data = c->src->next_input_byte,
+                             .size_bytes = c->src->bytes_in_buffer,
+                             .restart_interval = c->restart_interval};
+    if (scan.size_bytes < MIN_SCAN_BYTES || c->progressive_mode || c->arith_code ||
+        c->data_precision != 8 || c->comps_in_scan != c->num_components || c->Ss != 0 ||
+        c->Se != DCTSIZE2 - 1 || c->Ah != 0 || c->Al != 0 || c->unread_marker != 0) {
+        return false;
+    }
+    for (int i = 0; i < c->comps_in_scan; i++) {
+        if (!add_component(r, &scan, codes, c->cur_comp_info[i])) {
+            return false;
+        }
+    }
+    const bool interleaved = c->num_components > 1;
+    const uint32_t width_px = DCTSIZE * (interleaved ? (uint32_t)c->max_h_samp_factor : 1);
+    const uint32_t height_px = DCTSIZE * (interleaved ? (uint32_t)c->max_v_samp_factor : 1);
+    scan.unit_count = (uint64_t)((c->image_width + width_px - 1) / width_px) *
+                      ((c->image_height + height_px - 1) / height_px);
+    if (r->scan_tables == NULL) {
+        r->scan_tables = jpeg_scan_tables_create();
+    }
+    return r->scan_tables != NULL && jpeg_scan_is_sound(r->scan_tables, &scan);
+}
+
 static void decode(struct jpeg_reader *r, struct decode_job *job) {
     struct jpeg_decompress_struct *c = &r->cinfo;
     if (setjmp(r->jump) != 0) {
@@ -392,6 +461,12 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
     choose_colour(r);
     /* Only useful for pictures that lack their last scans, where it would blur across the crop. */
     c->do_block_smoothing = FALSE;
+    job->codec_bytes = codec_bytes(c);
+    if (job->opt->check_only && !r->accept_partial && is_sound(r)) {
+        check(r, decode_job_alloc(job, ((int32_t)c->image_width + 7) / 8, 1, r->err));
+        r->status = STATUS_OK;
+        return;
+    }
 
     JDIMENSION end;
     seek_region(r, job, &end);

@@ -364,6 +364,32 @@ TEST(a_check_keeps_no_pixels_and_finds_the_same_damage) {
     free(in.data);
 }
 
+TEST(a_check_of_a_large_picture_finds_the_same_damage) {
+    struct image_view in = make_picture(400, 300, 4);
+    struct byte_buffer jpeg = encode(&in, 95);
+    assert_true(jpeg.size_bytes > 16384); /* its codes are walked before it is decoded */
+    struct image_decoder *d = make_decoder();
+    struct image_decode_options check = {.check_only = true};
+    struct image_view v;
+    struct rng rng;
+    unsigned damaged = 0;
+    rng_init(&rng, test_seed(), RNG_INIT, 0, 0);
+    for (int i = 0; i < 600; i++) {
+        const size_t at = rng_below(&rng, (uint32_t)jpeg.size_bytes);
+        const uint8_t flipped = (uint8_t)(1u << rng_below(&rng, 8));
+        const size_t size = i % 3 == 0 ? at : jpeg.size_bytes;
+        jpeg.data[at] ^= flipped;
+        const enum status whole = image_decode(d, &v, NULL, jpeg.data, size, NULL, NULL);
+        assert_int_equal(image_decode(d, &v, NULL, jpeg.data, size, &check, NULL), whole);
+        damaged += whole != STATUS_OK;
+        jpeg.data[at] ^= flipped;
+    }
+    assert_true(damaged > 200 && damaged < 600);
+    image_decoder_destroy(d);
+    byte_buffer_fini(&jpeg);
+    free(in.data);
+}
+
 /* ---------------------------------------------------------------- independence of pictures */
 
 /* Removes all segments of one kind before the scan. */
