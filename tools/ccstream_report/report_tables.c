@@ -91,7 +91,8 @@ void report_draw_summary(struct page *p) {
         const struct run_log *r = p->runs[i];
         const struct run_points *loss = &r->series[RUN_LOSS];
         (void)snprintf(t.cells[i][0], REPORT_CELL_BYTES, "%s", r->name);
-        (void)snprintf(t.cells[i][1], REPORT_CELL_BYTES, "%s", option(r, "loss"));
+        (void)snprintf(t.cells[i][1], REPORT_CELL_BYTES, "%s",
+                       strcmp(option(r, "task"), "curl") == 0 ? "block" : option(r, "loss"));
         report_put_number(t.cells[i][2], loss->count > 0 ? loss->x[loss->count - 1] : (double)NAN,
                           0);
         report_put_number(t.cells[i][3], run_log_last(&r->series[RUN_EPOCH]), 0);

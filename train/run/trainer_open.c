@@ -11,6 +11,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "kernels/device_stream.h"
 #include "train/comm/comm_device.h"
+#include "train/loss/loss_row.h"
 #include "train/model/pretrained.h"
 #include "train/run/run_dir.h"
 
@@ -445,12 +446,22 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     return trainer_open_contrast(t, err);
 }
 
+static bool has_zeta(const struct trainer *t) {
+    const struct loss_row *row;
+    struct loss_options loss = t->options.loss;
+    loss.views = t->options.task == TRAINER_VIEWS;
+    return t->loss != NULL && loss_find_row(&row, &loss, NULL) == STATUS_OK &&
+           loss_reads(row, &loss, LOSS_ZETA_LR);
+}
+
 void trainer_make_schedule(struct trainer *t) {
     const struct trainer_options *o = &t->options;
     const uint64_t total = o->epochs * t->data.steps_per_epoch;
     const uint64_t tenth =
         (o->warmup_epochs > 0 ? o->warmup_epochs * t->data.steps_per_epoch : total) / 10;
-    if (o->loss.zeta_lr == LOSS_AUTO) {
+    if (!has_zeta(t)) {
+        t->options.loss.zeta_lr = 0.0;
+    } else if (o->loss.zeta_lr == LOSS_AUTO) {
         t->options.loss.zeta_lr =
             schedule_zeta_auto_lr(o->loss.zeta_freeze_epochs * t->data.steps_per_epoch, total);
     }
