@@ -27,9 +27,11 @@ enum { PATH_MAX_BYTES = 4096 };
 struct file; /* opaque, each file system has its own */
 
 enum file_open_mode {
-    FILE_READ,         /* must exist; a pipe or a device is refused at once */
-    FILE_CREATE,       /* write; must not exist */
-    FILE_REPLACE,      /* write; truncated when it exists */
+    FILE_READ,    /* must exist; a pipe or a device is refused at once */
+    FILE_CREATE,  /* write; must not exist */
+    FILE_REPLACE, /* write; truncated when it exists */
+    FILE_REUSE,   /* write from the start of a file that exists; until it is truncated to what was
+                   * written, what follows may be of its old content */
     FILE_APPEND_WRITE, /* write at the end; created when missing */
 };
 

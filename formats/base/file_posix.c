@@ -54,6 +54,9 @@ static enum status posix_open(void *context,
     case FILE_REPLACE:
         flags |= O_WRONLY | O_CREAT | O_TRUNC;
         break;
+    case FILE_REUSE:
+        flags |= O_WRONLY;
+        break;
     case FILE_APPEND_WRITE:
         flags |= O_WRONLY | O_CREAT | O_APPEND;
         break;
@@ -64,7 +67,7 @@ static enum status posix_open(void *context,
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     memcpy(f->path, path, path_size);
-    f->from_start = mode == FILE_CREATE || mode == FILE_REPLACE;
+    f->from_start = mode == FILE_CREATE || mode == FILE_REPLACE || mode == FILE_REUSE;
     do {
         f->fd = open(path, flags, 0666);
     } while (f->fd < 0 && errno == EINTR);

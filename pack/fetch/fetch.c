@@ -275,13 +275,26 @@ enum status fetch_spool_path(const struct fetch *f,
     return path_join(path, PATH_MAX_BYTES, f->spool, name, err);
 }
 
+/* Files are reused, because ext4 looks at every file that was removed within the last minutes when
+ * it makes a new one in the same place: a third of the time of a long run. */
+static bool keep_spare(struct fetch *f, uint64_t sequence) {
+    pthread_mutex_lock(&f->mutex);
+    const bool room = f->spare_count < FETCH_WINDOW_ROWS;
+    if (room) {
+        f->spares[f->spare_count++] = sequence;
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return room;
+}
+
 void fetch_committed(struct fetch *f, uint64_t sequence) {
     const struct file_system *fs = f->opt->fs;
     for (; f->removed < sequence; f->removed++) {
         char path[PATH_MAX_BYTES];
         bool exists = false;
         if (fetch_spool_path(f, path, f->removed, NULL) == STATUS_OK &&
-            fs->exists(fs->context, path, &exists, NULL) == STATUS_OK && exists) {
+            fs->exists(fs->context, path, &exists, NULL) == STATUS_OK && exists &&
+            !keep_spare(f, f->removed)) {
             (void)fs->remove(fs->context, path, NULL); /* fetch_finish removes what is left */
         }
     }

@@ -42,6 +42,7 @@ struct fetch_entry {
     struct hasher *hasher;
     uint8_t first_bytes[FETCH_SNIFF_BYTES];
     size_t first_count;
+    bool reuses_file;
     const char *stopped; /* the reason why we ended it; NULL: we did not */
     enum status status;  /* of writing the file */
 };
@@ -72,12 +73,14 @@ struct fetch {
     struct source_options source_options;
     uint64_t first_sequence;   /* where the thread began */
     struct pack_map *pictures; /* hash to row, of pictures that are packed; NULL: no dedup */
-    uint64_t removed;          /* spooled pictures below are removed */
+    uint64_t removed;          /* spooled pictures below are removed, or spare */
     bool started;
     pthread_t thread;
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
+    uint64_t spares[FETCH_WINDOW_ROWS]; /* rows whose spooled pictures are packed: files to reuse */
+    size_t spare_count;
     struct fetch_entry *entries; /* FETCH_WINDOW_ROWS; `done` ones are the source's */
     uint64_t head;
     bool stop;
@@ -127,7 +130,8 @@ enum status fetch_open_source(struct source **out,
                               const struct source_options *opt,
                               struct error *err);
 
-/* The rows before this one are in shards that are on the disk: their spooled pictures go. */
+/* The rows before this one are in shards that are on the disk: their spooled pictures go, or become
+ * the files of further ones. */
 void fetch_committed(struct fetch *f, uint64_t sequence);
 
 #endif

@@ -111,11 +111,24 @@ static bool on_head(void *cookie, const struct http_response *r) {
     return true;
 }
 
+/* Moves a file that is no longer needed to `path`. Returns whether there was one. */
+static bool take_spare(struct fetch *f, const char *path) {
+    const struct file_system *fs = f->opt->fs;
+    char spare[PATH_MAX_BYTES];
+    pthread_mutex_lock(&f->mutex);
+    const bool any = f->spare_count > 0;
+    const uint64_t sequence = any ? f->spares[--f->spare_count] : 0;
+    pthread_mutex_unlock(&f->mutex);
+    return any && fetch_spool_path(f, spare, sequence, NULL) == STATUS_OK &&
+           fs->rename(fs->context, spare, path, NULL) == STATUS_OK;
+}
+
 static enum status open_spooled(struct fetch_entry *e, struct error *err) {
     const struct file_system *fs = e->fetch->opt->fs;
     char path[PATH_MAX_BYTES];
     TRY(fetch_spool_path(e->fetch, path, e->sequence, err));
-    TRY(fs->open(fs->context, &e->file, path, FILE_REPLACE, err));
+    e->reuses_file = take_spare(e->fetch, path);
+    TRY(fs->open(fs->context, &e->file, path, e->reuses_file ? FILE_REUSE : FILE_REPLACE, err));
     if (!e->hasher) {
         TRY(hasher_create(&e->hasher, err));
     }
@@ -173,14 +186,23 @@ static bool retry_later(struct fetch_entry *e, const struct http_result *r) {
 /* Closes the spooled picture; keeps it only if it is whole. */
 static bool keep_spooled(struct fetch_entry *e, bool is_whole) {
     const struct file_system *fs = e->fetch->opt->fs;
+    struct error err = {0};
     char path[PATH_MAX_BYTES];
     if (!e->file) {
         return false;
     }
     fs->close(e->file);
     e->file = NULL;
-    if (!is_whole && fetch_spool_path(e->fetch, path, e->sequence, NULL) == STATUS_OK) {
+    if (fetch_spool_path(e->fetch, path, e->sequence, NULL) != STATUS_OK) {
+        return false;
+    }
+    if (!is_whole) {
         (void)fs->remove(fs->context, path, NULL);
+    } else if (e->reuses_file) { /* what the file had before may be longer */
+        const enum status s = fs->truncate(fs->context, path, e->line.bytes, &err);
+        if (s != STATUS_OK) {
+            fail(e->fetch, s, &err);
+        }
     }
     return is_whole;
 }

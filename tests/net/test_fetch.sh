@@ -75,6 +75,12 @@ expect 0 "$BIN/ccdump" verify stopped
 expect 0 "$BIN/ccpack" fetch --json -o stopped --resume $fast slow.tsv
 [ "$(field out.txt samples)" = 300 ] && [ "$(field out.txt requests)" -le 240 ] || fail "$(cat out.txt)"
 
+# Files of the spool are reused once their pictures are in a shard: one row at a time gives the same bytes.
+for connections in 32 1; do
+    expect 0 "$BIN/ccpack" fetch -o few-$connections $fast --resize none --shard-samples 5 -c $connections list.tsv
+done
+expect 0 diff -r -x fetch few-32 few-1
+
 # A retry fills holes and changes no id.
 sed -e 's/&fault=[^&]*$//' list.tsv >cured.tsv
 grep -c 'http-404' faults.txt >count.txt

@@ -191,7 +191,7 @@ static enum status open_locked(struct memory *m,
     if (is_directory(m, resolved)) {
         return error_set(err, STATUS_IO, "%s: is a directory, a file is needed", path);
     }
-    if (mode == FILE_READ && !name) {
+    if ((mode == FILE_READ || mode == FILE_REUSE) && !name) {
         return error_set(err, STATUS_NOTFOUND, "%s: no such file", path);
     }
     if (mode == FILE_CREATE && name) {
@@ -199,7 +199,7 @@ static enum status open_locked(struct memory *m,
     }
     if (name) {
         f->node = name->node;
-        if (mode == FILE_REPLACE) {
+        if (mode == FILE_REPLACE || mode == FILE_REUSE) {
             f->node->content.size_bytes = 0;
         }
     } else {

@@ -76,6 +76,15 @@ static void check_files(const struct file_system *fs, const char *dir) {
     fs->close(f);
     fs->close(NULL);
 
+    assert_ok(fs->open(ctx, &f, a, FILE_REUSE, &err), err);
+    assert_ok(fs->write(f, "re", 2, &err), err);
+    assert_ok(fs->write(f, "us", 2, &err), err);
+    fs->close(f);
+    assert_ok(fs->truncate(ctx, a, 4, &err), err);
+    EXPECT(fs, a, "reus");
+    assert_ok(fs->remove(ctx, a, &err), err);
+    assert_status(fs->open(ctx, &f, a, FILE_REUSE, &err), STATUS_NOTFOUND, err);
+
     assert_ok(fs->open(ctx, &f, a, FILE_REPLACE, &err), err);
     fs->close(f);
     EXPECT(fs, a, "");
