@@ -1,6 +1,6 @@
 #!/bin/bash
 # ccpack fetch beside img2dataset, one after the other on the same list: the pictures come from nginx on the
-# loopback interface and go into tars, as they are (where ccpack still decodes every one, and img2dataset none)
+# loopback interface and go into tars, as they are (where ccpack still checks every one, and img2dataset none)
 # or as new JPEGs of quality 95 whose shorter side is at most SIDE pixels.
 #
 #   tests/bench/peers/run_fetch.sh BIN WORK TAR...
@@ -8,10 +8,11 @@
 # BIN contains ccpack (a release build). WORK is a folder for the unpacked JPEG files and the Python environment;
 # existing ones are used again. Every 50th URL does not exist. Needs nginx. By hand, about three minutes on an
 # otherwise idle machine; processor seconds (user and system, of the program and its processes) can be compared
-# on a busy one, too. The last column leaves out what a list of one row takes, such as Python's imports.
+# on a busy one, too, best with WORK on a tmpfs: what ext4 takes for a new file depends on what was removed before.
+# The last column leaves out what a list of one row takes, such as Python's imports.
 #   WORKERS=2 ROWS=2000 SIDE=256 REPEATS=3
 set -eu
-[ $# -ge 3 ] || { sed -n '2,13p' "$0"; exit 64; }
+[ $# -ge 3 ] || { sed -n '2,14p' "$0"; exit 64; }
 command -v nginx >/dev/null || { echo "run_fetch: nginx is not installed: apt-get install nginx-light" >&2; exit 69; }
 bin=$(cd "$1" && pwd)
 mkdir -p "$2"
