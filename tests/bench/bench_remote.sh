@@ -2,9 +2,9 @@
 # The loader on a dataset at a server: bench_remote.sh DIR [ROUNDS]
 #
 # nginx on the loopback interface serves DIR. In turns: the local folder, single requests, a cold cache, the same cache
-# warm, and what limits a cold one: `curl --parallel` of the same pieces of 8 MiB, as pairs per second. Of ROUNDS (3)
-# the median; batches of all are compared by their digest. Wants an idle machine, and twice the size of DIR in TMPDIR.
-# BIN names the folder of ccbench; MORE further options of the loader.
+# warm, and what limits a cold one: `curl --parallel` of the same pieces of 8 MiB to files, as pairs per second, and the
+# local folder while that goes on beside it. Of ROUNDS (3) the median; batches of all are compared by their digest. Wants
+# an idle machine, and twice the size of DIR in TMPDIR. BIN names the folder of ccbench; MORE further options of the loader.
 set -eu -o pipefail
 dir=$(cd "$1" && pwd)
 rounds=${2:-3}
@@ -43,15 +43,20 @@ loader() { # loader NAME DATA OPTION...
     shift
     "$bin/ccbench" loader "$@" --order block:512:4 --batch 64 --digest --no-limit --json ${MORE:-} | sed "s/^/$name /"
 }
+pieces=(curl -sS --parallel --parallel-max 8 --config "$work/pieces.txt")
 for _ in $(seq "$rounds"); do
-    rm -rf "$work/cache" "$work/pieces"
-    mkdir "$work/pieces"
     loader local "$dir"
     loader requests "$url"
+    rm -rf "$work/cache"
     loader cold "$url" --cache "$work/cache" --cache-size 1TiB
     loader warm "$url" --cache "$work/cache" --cache-size 1TiB
+    rm -rf "$work/pieces" && mkdir "$work/pieces"
+    "${pieces[@]}" &
+    loader beside "$dir"
+    wait $!
+    rm -rf "$work/pieces" && mkdir "$work/pieces"
     begin=$(date +%s%N)
-    curl -sS --parallel --parallel-max 8 --config "$work/pieces.txt"
+    "${pieces[@]}"
     echo "curl $(($(date +%s%N) - begin))"
 done | python3 -c '
 import json, statistics, sys
