@@ -112,6 +112,10 @@ has runs/nuclr/report.html "text.zeta of the samples that were seen, at checkpoi
 has runs/nuclr/report.html "Where the time went, from checkpoint to checkpoint"
 has runs/nuclr/report.html "The least image."
 has runs/nuclr/report.html "cpu-demo"
+has runs/nuclr/report.html "<dt>step</dt><dd>9 of 9</dd>"
+has runs/nuclr/report.html "<dt>epoch</dt><dd>3 of 3</dd>"
+has runs/nuclr/report.html "<pre>$BIN/ccstream-train -q --report --preset cpu-demo"
+has runs/nuclr/report.html "<td>$(sed -n 's/.*"datasets":[^]]*"fingerprint":"\([^"]*\).*/\1/p' runs/nuclr/launches.jsonl)</td>"
 expect 0 "$BIN/ccstream-report" runs/nuclr/ runs/sogclr -o two.html --json
 python3 check.py two.html out.txt runs/nuclr runs/sogclr || fail "the page of two runs"
 
@@ -122,7 +126,21 @@ tail -n +2 runs/nuclr/metrics.jsonl >>cut/metrics.jsonl
 printf '{"step":99,"loss":0.' >>cut/metrics.jsonl
 expect 0 "$BIN/ccstream-report" cut --json
 python3 check.py cut/report.html out.txt cut || fail "the page of a run that was cut off"
-has cut/report.html "1 line of metrics.jsonl"
+has cut/report.html "1 line of metrics.jsonl of cut cannot be read: line $(wc -l <cut/metrics.jsonl | awk '{ print $1 + 1 }'), the last"
+hasnt cut/report.html "not finite"
+
+# Runs of one name in several directories, and of a long one, have their whole names; words of a command are quoted.
+mkdir other
+cp -r runs/nuclr other/nuclr
+cp -r runs/nuclr "other/$(printf '%0200d' 7)"
+sed -i 's/"-q"/"it'"'"'s <b>"/' other/nuclr/launches.jsonl
+echo '{"why":"the loss is not finite","step":4}' >other/nuclr/nonfinite.json
+expect 0 "$BIN/ccstream-report" runs/nuclr other/nuclr "other/$(printf '%0200d' 7)" -o names.html
+has names.html "<th>runs/nuclr</th>"
+has names.html "<th>other/nuclr</th>"
+has names.html "<th>$(printf '%0200d' 7)</th>"
+has names.html "'it'\\''s &lt;b&gt;'"
+has names.html "A number was not finite in step 4 of other/nuclr: the loss is not finite"
 
 # Without its datasets the page says what is missing.
 cp -r runs/nuclr moved

@@ -98,6 +98,7 @@ static enum status report(struct run_log **runs,
     for (size_t i = 0; i < a->count; i++) {
         TRY(run_log_open(&runs[i], a->items[i], err));
     }
+    run_log_name_apart(runs, a->count);
     TRY(use_remote(runs[0], o->remote, err));
     if (o->out == NULL) {
         TRY(path_join(path, sizeof path, a->items[0], "report.html", err));

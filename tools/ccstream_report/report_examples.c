@@ -77,7 +77,7 @@ static enum status show_caption(struct view *v, const struct json_value *query, 
     struct ccdump_content content;
     struct shard_text text;
     TRY(read_sample(v, query, &f, &content, &text, err));
-    html_raw(v->html, "<h3>&ldquo;");
+    html_raw(v->html, "<div class=\"together\"><h3>&ldquo;");
     html_excerpt(v->html, text, REPORT_CAPTION_CHARACTERS);
     html_raw(v->html, "&rdquo;</h3>\n<div class=\"grid\">\n");
     put_figure(v, "own", &f, &content, text);
@@ -92,7 +92,7 @@ static enum status show_caption(struct view *v, const struct json_value *query, 
         put_mark(v->html, right, one);
         html_raw(v->html, "</figcaption></figure>\n");
     }
-    html_raw(v->html, "</div>\n");
+    html_raw(v->html, "</div></div>\n");
     return STATUS_OK;
 }
 
@@ -128,7 +128,7 @@ static enum status show_side(struct view *v,
                              const char *title,
                              bool by_caption,
                              struct error *err) {
-    html_markup(v->html, "<h2>%s</h2>\n<div%s>\n", title, by_caption ? "" : " class=\"wide\"");
+    html_markup(v->html, "<h2>%s</h2>\n<div%s>\n", title, by_caption ? "" : " class=\"wide rows\"");
     for (size_t i = 0; i < json_value_count(queries); i++) {
         TRY((by_caption ? show_caption : show_picture)(v, json_value_at(queries, i), err));
     }

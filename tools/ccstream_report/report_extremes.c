@@ -122,13 +122,13 @@ static void show_end(struct view *v, const struct numbers *n, const char *word, 
     struct pick picks[CHOSEN];
     const size_t count = choose(picks, n, sign);
     size_t shown = 0;
-    html_markup(v->html, "<h3>The %s ", word);
+    html_markup(v->html, "<div class=\"together\"><h3>The %s ", word);
     html_text(v->html, n->column.name, strlen(n->column.name));
     html_raw(v->html, "</h3>\n<div class=\"grid\">\n");
     for (size_t i = 0; i < count && shown < SHOWN; i++) {
         shown += show_pick(v, &picks[i]) ? 1 : 0;
     }
-    html_raw(v->html, "</div>\n");
+    html_raw(v->html, "</div></div>\n");
     if (shown == 0) {
         html_note(v->html,
                   "These samples cannot be shown: the run's dataset is not there, or it is "

@@ -56,7 +56,7 @@ static void add_line(struct page *p,
         .high = has_band ? r->high : NULL,
         .count = r->count,
         .colour = colour,
-        .plain = r->count > 40,
+        .plain = r->count > (p->run_count > 1 ? 12 : 40),
         .dashed = dashed,
     };
 }
@@ -322,7 +322,8 @@ report_page_write(const char *path, struct run_log *const *runs, size_t count, s
         report_examples(&p.html, runs[0]);
         report_extremes(&p.html, runs[0]);
     }
-    html_raw(&p.html, "<h2>How the runs were made</h2>\n");
+    html_raw(&p.html,
+             count > 1 ? "<h2>How the runs were made</h2>\n" : "<h2>How the run was made</h2>\n");
     for (size_t i = 0; i < count; i++) {
         report_draw_run(&p, runs[i]);
     }

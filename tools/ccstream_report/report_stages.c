@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "tools/cli/cli.h"
+
 /* Of the time between lines of stages; the last is what the others leave. */
 static const struct {
     enum run_series which;
@@ -39,8 +41,8 @@ static double stage_share(const struct run_log *r, size_t k, size_t begin, size_
 
 /* Where the time of each run went, in all. */
 static void draw_totals(struct page *p) {
-    struct report_table t = {.caption = "In all: time in seconds, and percent of it",
-                             .heads = {"run", "time, s"},
+    struct report_table t = {.caption = "In all, and its shares in percent",
+                             .heads = {"run", "time"},
                              .columns = 2 + STAGE_COUNT};
     for (size_t k = 0; k < STAGE_COUNT; k++) {
         t.heads[2 + k] = stages[k].name;
@@ -48,11 +50,14 @@ static void draw_totals(struct page *p) {
     for (size_t i = 0; i < p->run_count; i++) {
         const struct run_log *r = p->runs[i];
         const size_t count = r->series[RUN_STAGE_ALL].count;
-        (void)snprintf(t.cells[i][0], sizeof t.cells[i][0], "%s", r->name);
         for (size_t k = 0; k < STAGE_COUNT && count > 0; k++) {
             report_put_number(t.cells[i][2 + k], stage_share(r, k, 0, count), 1);
         }
-        report_put_number(t.cells[i][1], sum_of(&r->series[RUN_STAGE_ALL], 0, count), 1);
+        if (count > 0) {
+            char text[CLI_TEXT_BYTES];
+            (void)snprintf(t.cells[i][1], sizeof t.cells[i][1], "%s",
+                           cli_format_seconds(text, sum_of(&r->series[RUN_STAGE_ALL], 0, count)));
+        }
     }
     report_put_table(p, &t);
 }

@@ -185,12 +185,14 @@ static void keep_examples(struct run_log *r, struct json_document *d) {
 enum status run_log_add(struct run_log *r, const char *line, size_t size_bytes, struct error *err) {
     struct json_document *d = NULL;
     uint64_t step;
+    r->lines++;
     if (json_document_parse(&d, "metrics.jsonl", line, size_bytes, NULL) != STATUS_OK ||
         !json_value_u64(json_value_get(json_document_root(d), "step"), &step)) {
         json_document_destroy(d);
-        r->unread_lines++;
+        r->first_unread = r->unread_lines++ == 0 ? r->lines : r->first_unread;
         return STATUS_OK;
     }
+    r->last_step = (double)step;
     const struct json_value *root = json_document_root(d);
     const char *time = json_value_string(json_value_get(root, "time"), NULL);
     if (time != NULL) {
@@ -237,11 +239,13 @@ static enum status read_metrics(struct run_log *r, struct error *err) {
     return s;
 }
 
-static enum status read_config(struct run_log *r, struct error *err) {
+/* NULL where there is none, or it does not parse: the page says what is missing. */
+static enum status
+read_document(struct json_document **out, const char *run, const char *name, struct error *err) {
     struct byte_buffer text;
-    TRY(read_file(&text, r->path, "config.json", err));
-    if (text.size_bytes > 0) { /* the page says where it is missing */
-        (void)json_document_parse(&r->config, "config.json", text.data, text.size_bytes, NULL);
+    TRY(read_file(&text, run, name, err));
+    if (text.size_bytes > 0) {
+        (void)json_document_parse(out, name, text.data, text.size_bytes, NULL);
     }
     byte_buffer_fini(&text);
     return STATUS_OK;
@@ -296,7 +300,9 @@ enum status run_log_open(struct run_log **out, const char *run, struct error *er
     }
     const char *slash = strrchr(r->path, '/');
     r->name = slash != NULL && slash[1] != '\0' ? slash + 1 : r->path;
-    TRY_OR_FAIL(s, read_config(r, err));
+    r->last_step = (double)NAN;
+    TRY_OR_FAIL(s, read_document(&r->config, r->path, "config.json", err));
+    TRY_OR_FAIL(s, read_document(&r->nonfinite, r->path, "nonfinite.json", err));
     TRY_OR_FAIL(s, read_launches(r, err));
     TRY_OR_FAIL(s, read_metrics(r, err));
     *out = r;
@@ -325,8 +331,39 @@ void run_log_close(struct run_log *r) {
     json_document_destroy(r->first_examples);
     json_document_destroy(r->config);
     json_document_destroy(r->launch);
+    json_document_destroy(r->nonfinite);
     byte_buffer_fini(&r->launches);
     free(r);
+}
+
+/* One more folder of the path, if it has one. */
+static void lengthen(struct run_log *r) {
+    const char *at = r->name;
+    while (at > r->path && at[-1] == '/') {
+        at--;
+    }
+    while (at > r->path && at[-1] != '/') {
+        at--;
+    }
+    r->name = at;
+}
+
+void run_log_name_apart(struct run_log *const *runs, size_t count) {
+    for (bool longer = true; longer;) {
+        uint32_t same = 0;
+        for (size_t i = 0; i < count; i++) {
+            for (size_t k = 0; k < count; k++) {
+                same |= i != k && strcmp(runs[i]->name, runs[k]->name) == 0 ? 1U << i : 0;
+            }
+        }
+        longer = false;
+        for (size_t i = 0; i < count; i++) {
+            if ((same >> i & 1) != 0 && runs[i]->name > runs[i]->path) {
+                lengthen(runs[i]);
+                longer = true;
+            }
+        }
+    }
 }
 
 const struct json_value *run_log_option(const struct run_log *r, const char *name) {

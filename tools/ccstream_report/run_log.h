@@ -86,16 +86,19 @@ struct run_column {
 struct run_log {
     char path[PATH_MAX_BYTES]; /* RUN as given */
     const char *name;          /* in legends: the end of the path */
+    double last_step;          /* of any line; NAN: none */
     struct run_points series[RUN_SERIES_COUNT];
     struct run_column columns[SAMPLE_STATE_MAX_COLUMNS];
     size_t column_count;
-    size_t unread_lines;
+    size_t lines, unread_lines, first_unread; /* of metrics.jsonl; those that do not parse; the
+                                                 first of them, from 1 */
     /* The first and the last line with examples of retrieval; NULL: none. */
     struct json_document *first_examples, *last_examples;
-    struct json_document *config; /* RUN/config.json; NULL: none that can be read */
-    struct json_document *launch; /* the last line of RUN/launches.jsonl; NULL: none */
-    struct byte_buffer launches;  /* that file */
-    char last_time[32];           /* of the last line; "": none */
+    struct json_document *config;    /* RUN/config.json; NULL: none that can be read */
+    struct json_document *launch;    /* the last line of RUN/launches.jsonl; NULL: none */
+    struct json_document *nonfinite; /* RUN/nonfinite.json; NULL: none */
+    struct byte_buffer launches;     /* that file */
+    char last_time[32];              /* of the last line; "": none */
 };
 
 extern const char *const run_series_names[RUN_SERIES_COUNT];
@@ -104,6 +107,10 @@ extern const char *const run_series_names[RUN_SERIES_COUNT];
  * error. Returns OK, NOTFOUND, IO, NOMEM or LIMIT. */
 enum status run_log_open(struct run_log **out, const char *run, struct error *err);
 void run_log_close(struct run_log *r); /* accepts NULL */
+
+/* Lengthens the names of runs that have the same, as those of a/run and b/run, to the left.
+ * count: at most 32. */
+void run_log_name_apart(struct run_log *const *runs, size_t count);
 
 /* Takes one line of metrics.jsonl, without its end, as open does with all of them. */
 enum status run_log_add(struct run_log *r, const char *line, size_t size_bytes, struct error *err);

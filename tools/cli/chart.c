@@ -36,7 +36,8 @@ void chart_widen(struct chart_axis *a, double value) {
 
 static void add_tick(struct chart_axis *a, double value) {
     const double at = a->is_log ? log10(value) : value;
-    if (a->tick_count < CHART_MAX_TICKS && at >= a->low - 1e-9 && at <= a->high + 1e-9) {
+    const double slack = 1e-6 * (a->high - a->low); /* sums that should be 100 are 99.9999999 */
+    if (a->tick_count < CHART_MAX_TICKS && at >= a->low - slack && at <= a->high + slack) {
         a->ticks[a->tick_count++] = value;
     }
 }
