@@ -71,6 +71,16 @@ static const char STYLE[] =
     "border-radius:6px}.sample ol{padding-left:1.2rem;margin:0 0 1rem}"
     "@media(min-width:700px){.sample{grid-template-columns:20rem minmax(0,1fr)}}"
     ".tiles{gap:.75rem 2.25rem}.tiles dd{font-size:1.2rem;font-variant-numeric:tabular-nums}"
+    ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
+    ".row img{width:100%;height:8rem;object-fit:contain}"
+    "ol{margin:0;padding-left:1.5rem;overflow-wrap:anywhere}"
+    "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 1rem;padding:.5rem .75rem;"
+    "border:1px solid var(--line);border-radius:6px;background:var(--card);font-size:.85rem}"
+    ".mark{font-weight:600}.right .mark{color:var(--right)}.wrong .mark{color:var(--wrong)}"
+    ".number{color:var(--soft);font-variant-numeric:tabular-nums}";
+
+/* A string of its own, as C11 promises no longer ones. */
+static const char PRINT_STYLE[] =
     "@media print{body{max-width:none;padding:0;font-size:11pt}"
     "figure,.row,.grid,tr,dl div{break-inside:avoid}figure "
     "img{height:5.5rem}h2,h3,figcaption{break-after:avoid}"
@@ -79,14 +89,7 @@ static const char STYLE[] =
     ".rows .row>:first-child{width:6rem;flex:none}"
     "details::details-content{content-visibility:visible;block-size:auto}"
     ".wide{grid-template-columns:repeat(2,minmax(0,1fr))}"
-    ".grid{grid-template-columns:repeat(6,minmax(0,1fr))}.chart details{display:none}}"
-    ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
-    ".row img{width:100%;height:8rem;object-fit:contain}"
-    "ol{margin:0;padding-left:1.5rem;overflow-wrap:anywhere}"
-    "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 1rem;padding:.5rem .75rem;"
-    "border:1px solid var(--line);border-radius:6px;background:var(--card);font-size:.85rem}"
-    ".mark{font-weight:600}.right .mark{color:var(--right)}.wrong .mark{color:var(--wrong)}"
-    ".number{color:var(--soft);font-variant-numeric:tabular-nums}";
+    ".grid{grid-template-columns:repeat(6,minmax(0,1fr))}.chart details{display:none}}";
 
 void html_bytes(struct html_page *p, const void *data, size_t size_bytes) {
     if (p->status == STATUS_OK) {
@@ -146,6 +149,7 @@ void html_init(struct html_page *p, const char *title) {
     html_text(p, title, strlen(title));
     html_raw(p, "</title><style>");
     html_raw(p, STYLE);
+    html_raw(p, PRINT_STYLE);
     html_raw(p, "</style></head><body>\n<h1>");
     html_text(p, title, strlen(title));
     html_raw(p, "</h1>\n");
