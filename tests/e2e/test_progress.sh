@@ -36,6 +36,9 @@ if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may h
     [ "$(tr '\r' '\n' <shown.txt | grep '/8 steps' | wc -L)" -lt 60 ] || fail "wider than the terminal: $(cat -v shown.txt)"
     TERM=dumb script -qec "'$BIN/ccstream-train' ${small[*]} --epochs 2 --out dumb" /dev/null >dumb.txt || fail "$(cat dumb.txt)"
     has dumb.txt 'step 8/8 '
+    script -qec "'$BIN/ccstream-eval' retrieval bar --data data --batch 16" /dev/null >eval.txt || fail "$(cat eval.txt)"
+    tr '\r' '\n' <eval.txt | grep -q '\] *0 %  0/64 images' || fail "no bar: $(cat -v eval.txt)"
+    tr '\r' '\n' <eval.txt | grep -q '\] *0 %  0/64 captions' || fail "no bar of captions: $(cat -v eval.txt)"
 fi
 
 # --- another process looks at it: while it trains, until it stops on request

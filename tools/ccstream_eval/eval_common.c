@@ -74,6 +74,7 @@ open_any(struct eval *e, const char *checkpoint, const struct eval_options *o, s
     memset(e, 0, sizeof *e);
     /* ccstudy opens checkpoints too. */
     e->log = log_stderr(program_invocation_short_name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    e->quiet = o->quiet;
     cli_signals_install();
     enum status s;
     TRY(path_check_checkpoint(checkpoint, err));
@@ -139,6 +140,7 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
 }
 
 void eval_close(struct eval *e) {
+    cli_progress_clear(&e->progress);
     view_encoder_destroy(e->encoder.views);
     dual_encoder_destroy(e->model);
     device_close(e->dev);
@@ -146,7 +148,19 @@ void eval_close(struct eval *e) {
     memset(e, 0, sizeof *e);
 }
 
-struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o) {
+static void show_progress(void *cookie, const char *what, uint64_t done, uint64_t total) {
+    struct eval *e = cookie;
+    if (e->progress.what != what) {
+        cli_progress_init(&e->progress, what, e->quiet);
+    }
+    cli_progress_update(&e->progress, done, total, 0, NULL);
+    if (done >= total) { /* a dataset that follows begins anew */
+        cli_progress_clear(&e->progress);
+        e->progress.what = NULL;
+    }
+}
+
+struct embed_options eval_embed_options(struct eval *e, const struct eval_options *o) {
     struct embed_options how;
     embed_options_default(&how);
     how.tokenizer = e->tokenizer;
@@ -155,10 +169,12 @@ struct embed_options eval_embed_options(const struct eval *e, const struct eval_
     how.threads = (uint32_t)o->loader_threads;
     how.log = &e->log;
     how.should_stop = cli_interrupted_callback;
+    how.progress = show_progress;
+    how.cookie = e;
     return how;
 }
 
-struct embed_options eval_transformed(const struct eval *e, const struct eval_options *o) {
+struct embed_options eval_transformed(struct eval *e, const struct eval_options *o) {
     struct embed_options how = eval_embed_options(e, o);
     how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
     return how;

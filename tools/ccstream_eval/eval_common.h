@@ -58,6 +58,8 @@ struct eval {
     struct embed_model encoder; /* the model, or the encoder of two views */
     const void *tokenizer;      /* of the checkpoint; NULL: it has none */
     size_t tokenizer_size_bytes;
+    struct cli_progress progress; /* of the dataset that is encoded */
+    bool quiet;
 };
 
 /* Opens a checkpoint: a file, or a run directory. Also installs the signal handlers. eval_open
@@ -76,9 +78,9 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
 void eval_close(struct eval *e); /* accepts an all-zero one */
 
 /* The options of embed_dataset that follow from the checkpoint and the command line; without
- * --transform that is the whole picture. */
-struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o);
-struct embed_options eval_transformed(const struct eval *e, const struct eval_options *o);
+ * --transform that is the whole picture. They borrow the eval, which shows the progress. */
+struct embed_options eval_embed_options(struct eval *e, const struct eval_options *o);
+struct embed_options eval_transformed(struct eval *e, const struct eval_options *o);
 
 /* A vector for each class by its prompts, allocated in *out. Returns OK, NOMEM or what
  * prompts_class_vectors returns. */

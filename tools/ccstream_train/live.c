@@ -20,13 +20,13 @@ void live_init(struct live *l, enum live_mode mode, struct log_sink out, const c
     *l = (struct live){.run = run, .recall = -1, .out = out};
     pthread_mutex_init(&l->terminal, NULL);
     const bool says_nothing = out.max_level < LOG_LEVEL_INFO;
-    cli_progress_init(&l->progress, "steps",
-                      says_nothing || (mode != LIVE_AUTO && mode != LIVE_BAR));
-    l->progress.active |= mode == LIVE_BAR && !says_nothing;
-    l->mode = says_nothing         ? LIVE_NONE
-              : mode != LIVE_AUTO  ? mode
-              : l->progress.active ? LIVE_BAR
-                                   : LIVE_PLAIN;
+    cli_progress_init(&l->progress, "steps", says_nothing);
+    l->progress.in_place |= mode == LIVE_BAR;
+    l->mode = says_nothing           ? LIVE_NONE
+              : mode != LIVE_AUTO    ? mode
+              : l->progress.in_place ? LIVE_BAR
+                                     : LIVE_PLAIN;
+    l->progress.active = l->mode == LIVE_BAR;
     l->log = (struct log_sink){.write = write_line,
                                .cookie = l,
                                .max_level = mode == LIVE_JSON && !says_nothing ? LOG_LEVEL_WARN

@@ -134,6 +134,7 @@ static enum status side_open(struct side *s,
                              const char *dir,
                              struct error *err) {
     struct embed_options how = eval_transformed(e, o);
+    how.progress = NULL; /* the study has its own */
     how.features = true;
     TRY(zeroshot_classes(&s->classes, dir, err));
     TRY(embed_dataset(&s->e, &e->encoder, e->dev, dir, &how, err));

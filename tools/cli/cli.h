@@ -233,16 +233,19 @@ int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 
 struct cli_progress {
     bool active;
+    bool in_place;    /* on a terminal: redrawn; else a line a minute, as logs can have it */
     const char *what; /* plural noun: "samples"; NULL: neither counts nor rates are shown */
     uint64_t begun;   /* part of `done` that an earlier run did: not counted in the rate */
     int64_t started_ns, drawn_ns;
     size_t drawn_width;
 };
 
-/* Active on a terminal that can redraw a line, unless quiet. */
+/* Active unless quiet. */
 void cli_progress_init(struct cli_progress *p, const char *what, bool quiet);
 
-/* Redraws the line at most ten times a second, in ASCII and cut to the terminal's width:
+/* Redraws the line at most ten times a second, in ASCII and cut to the terminal's width. Where
+ * stderr is no terminal, or one that cannot redraw, it writes a line without a bar once a minute,
+ * the first after a minute.
  *
  *   [#######-------------]  37 %  370/1,000 samples  53/s  1.2 MiB/s  11.9s left  extra
  *

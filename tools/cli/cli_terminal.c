@@ -1,6 +1,6 @@
 /*
- * Progress, readable numbers and signals. The progress line is redrawn in place with a carriage
- * return.
+ * Progress, readable numbers and signals. On a terminal the progress line is redrawn in place with
+ * a carriage return.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,6 +13,7 @@
 #include "tools/cli/cli.h"
 
 static const int64_t DRAW_EVERY_NS = 100 * 1000 * 1000;
+static const int64_t LINE_EVERY_NS = 60 * 1000 * 1000 * 1000LL;
 
 static bool draws_in_place(void) {
     const char *term = getenv("TERM");
@@ -21,13 +22,15 @@ static bool draws_in_place(void) {
 
 void cli_progress_init(struct cli_progress *p, const char *what, bool quiet) {
     memset(p, 0, sizeof(*p));
-    p->active = !quiet && draws_in_place();
+    p->active = !quiet;
+    p->in_place = draws_in_place();
     p->what = what;
     p->started_ns = clock_now_ns();
+    p->drawn_ns = p->in_place ? 0 : p->started_ns;
 }
 
-/* "[#####-----]  50 %  " on a terminal with so many columns; "50 %  " on a narrow one; nothing
- * where the total is not known. */
+/* "[#####-----]  50 %  " on a terminal with so many columns; "50 %  " on a narrow one or none;
+ * nothing where the total is not known. */
 static void draw_bar(char *out, size_t size, uint64_t done, uint64_t total, size_t columns) {
     const int length = columns >= 119 ? 20 : columns >= 99 ? 10 : 0;
     const double share = done < total ? (double)done / (double)total : 1;
@@ -84,7 +87,8 @@ void cli_progress_update(struct cli_progress *p,
                          const char *extra) {
     enum { MOST_COLUMNS = 256, COLUMNS = 120 };
     const int64_t now = clock_now_ns();
-    if (!p->active || (p->drawn_ns != 0 && now - p->drawn_ns < DRAW_EVERY_NS)) {
+    const int64_t every_ns = p->in_place ? DRAW_EVERY_NS : LINE_EVERY_NS;
+    if (!p->active || (p->drawn_ns != 0 && now - p->drawn_ns < every_ns)) {
         return;
     }
     p->drawn_ns = now;
@@ -95,6 +99,11 @@ void cli_progress_update(struct cli_progress *p,
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
     const size_t columns = (known ? size.ws_col : COLUMNS) - 1; /* a full line might wrap */
     describe(text, sizeof text, p, done, total, bytes, extra);
+    if (!p->in_place) {
+        draw_bar(bar, sizeof bar, done, total, 0);
+        fprintf(stderr, "%s%s\n", bar, text);
+        return;
+    }
     draw_bar(bar, sizeof bar, done, total, columns);
     (void)snprintf(line, sizeof line, "%s%s", bar, text);
     if (columns < sizeof line) {

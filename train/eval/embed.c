@@ -37,13 +37,15 @@ struct range {
     uint64_t first, count, last; /* [first, last); count: of every rank but the last ones */
     int64_t size;                /* rows of a group */
     int64_t rows;                /* of all ranges: at least those of all groups */
+    uint64_t rows_count;         /* of the dataset */
 };
 
 static struct range range_of(struct comm *comm, uint64_t rows_count, uint32_t size) {
     const uint64_t world = comm != NULL ? (uint64_t)comm_world(comm) : 1;
     const uint64_t rank = comm != NULL ? (uint64_t)comm_rank(comm) : 0;
     const uint64_t groups = (rows_count + size - 1) / size;
-    struct range r = {.count = (groups + world - 1) / world, .size = size};
+    struct range r = {
+        .count = (groups + world - 1) / world, .size = size, .rows_count = rows_count};
     r.first = rank * r.count < groups ? rank * r.count : groups;
     r.last = r.first + r.count < groups ? r.first + r.count : groups;
     r.rows = (int64_t)(world * r.count * size);
@@ -69,8 +71,18 @@ static enum status agree(const struct embed_options *opt, enum status own, struc
     return s;
 }
 
-static bool stop_asked(const struct embed_options *opt) {
-    return opt->should_stop != NULL && opt->should_stop(opt->cookie);
+/* Returns OK or INTERRUPTED. */
+static enum status report(const struct embed_options *opt,
+                          const char *what,
+                          int64_t done,
+                          const struct range *r,
+                          struct error *err) {
+    if (opt->progress != NULL) {
+        opt->progress(opt->cookie, what, (uint64_t)done, r->rows_count);
+    }
+    return opt->should_stop != NULL && opt->should_stop(opt->cookie)
+               ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
+               : STATUS_OK;
 }
 
 /* To the rows from `first` on. */
@@ -108,6 +120,7 @@ static enum status encode_images(struct embeddings *e,
         place.step = range->first;
         TRY(loader_seek(loader, &place, err));
     }
+    TRY(report(opt, "images", done, range, err));
     for (uint64_t i = range->first; i < range->last; i++) {
         struct loader_batch batch;
         TRY(loader_acquire(loader, &batch, err));
@@ -116,9 +129,7 @@ static enum status encode_images(struct embeddings *e,
         memcpy(e->labels + done, batch.labels, batch.count * sizeof *batch.labels);
         done += batch.count;
         loader_release(loader, &batch);
-        if (stop_asked(opt)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        TRY(report(opt, "images", done, range, err));
     }
     return STATUS_OK;
 }
@@ -137,6 +148,7 @@ static enum status encode_texts(struct embeddings *e,
                                 const struct embed_options *opt,
                                 struct error *err) {
     int64_t done = 0;
+    TRY(report(opt, "captions", done, range, err));
     for (uint64_t group = 0;; group++) { /* the captions of other ranks are read, not encoded */
         struct texts_batch batch;
         const enum status s = texts_next(texts, &batch, err);
@@ -162,9 +174,7 @@ static enum status encode_texts(struct embeddings *e,
             e->owner[done + i] = (int32_t)(found - e->sample_ids);
         }
         done += batch.count;
-        if (stop_asked(opt)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        TRY(report(opt, "captions", done, range, err));
     }
     e->texts_count = done;
     return STATUS_OK;

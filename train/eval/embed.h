@@ -40,6 +40,10 @@ struct embed_options {
     uint32_t threads; /* decode threads; 0: one per CPU */
     const struct log_sink *log;
     bool (*should_stop)(void *cookie); /* asked between batches; may be NULL */
+    /* At the beginning and after each batch, of images, then of captions. `what`: "images" or
+     * "captions"; done: those up to the batch's end in the order of ids, of the dataset's `total`.
+     * May be NULL. */
+    void (*progress)(void *cookie, const char *what, uint64_t done, uint64_t total);
     void *cookie;
 };
 
