@@ -77,8 +77,9 @@ static const struct cli_program program = {
             "drawn in every step. emc2-skip is --emc2-carry skip. negcache: the negative cache, "
             "0.1 of it encoded in every step. The paper's claim: EMC2's |grad "
             "L|^2 ends two orders of magnitude lower.",
-            "Every method is run with every step size, and the run with the least scaled norm "
-            "counts. Scaled: times the squared length of the parameters over that at the start. "
+            "Every method is run with every step size, and the run that ends with the least L "
+            "counts: the gradient is also 0 where all pictures have become one point. Scaled: "
+            "times the squared length of the parameters over that at the start. "
             "Embeddings are normalised, so L does not depend on that length, its gradient falls as "
             "1 / length, and large steps alone make |grad L|^2 small.",
             "bias2: with the model held as it is at the end, |mean of the estimator - grad L|^2, "
@@ -90,7 +91,7 @@ static const struct cli_program program = {
             "scaled_norm2, bias2, scaled_bias2, length, norm2_with_own (of InfoNCE over all views, "
             "which the published code measures) and norm2_unaugmented (of L with un-augmented "
             "negatives). grid: method, lr, "
-            "L, norm2, scaled_norm2 of every run. trace: method, step, seconds, L, norm2, "
+            "L, norm2, scaled_norm2, bias2 of every run. trace: method, step, seconds, L, norm2, "
             "scaled_norm2 of the best. null: not finite. settings: what the numbers depend on. "
             "--quick: 100 pictures, "
             "2,000 steps, two step sizes.",

@@ -48,8 +48,9 @@ static void draw_claim(struct html_page *p, const struct gradient_study *g) {
         p,
         "<p>All these are |&nabla;L|&sup2; times the squared length of the parameters over that at "
         "the start. Embeddings are normalised, so L does not depend on that length and its "
-        "gradient falls as 1 / length: large steps alone would make it small. Step sizes are "
-        "chosen by it.</p>");
+        "gradient falls as 1 / length: large steps alone would make it small. Of the step "
+        "sizes the one counts whose run ends with the least L, as the gradient is also 0 where all "
+        "pictures have become one point.</p>");
 }
 
 enum axis { BY_STEPS, BY_SECONDS };
@@ -153,7 +154,7 @@ static void draw_numbers(struct html_page *p, const struct gradient_study *g) {
                    "views, which the published code measures. Negatives un-augmented: of L with "
                    "the un-augmented pictures as negatives.</p>"
                    "<div class=\"scroll\"><table><caption>Scaled |&nabla;L|&sup2; of every "
-                   "run</caption><tr><th>method");
+                   "run, and L</caption><tr><th>method");
     for (size_t i = 0; i < g->rate_count; i++) {
         html_markup(p, "<th>step size %g", g->rates[i]);
     }
@@ -164,7 +165,7 @@ static void draw_numbers(struct html_page *p, const struct gradient_study *g) {
         }
         const double norm2 = gradient_scaled_norm2(&g->runs[i]);
         if (isfinite(norm2)) {
-            html_markup(p, "<td>%.3g", norm2);
+            html_markup(p, "<td>%.3g, L %.3f", norm2, gradient_end(&g->runs[i])->loss);
         } else {
             html_markup(p, "<td>diverged");
         }

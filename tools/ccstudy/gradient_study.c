@@ -47,8 +47,8 @@ const struct gradient_curve *gradient_best(const struct gradient_study *g, int m
     const struct gradient_curve *best = NULL;
     for (size_t i = 0; i < g->rate_count; i++) {
         const struct gradient_curve *c = &g->runs[(size_t)method * g->rate_count + i];
-        const double norm2 = gradient_scaled_norm2(c);
-        if (isfinite(norm2) && (best == NULL || norm2 < gradient_scaled_norm2(best))) {
+        if (isfinite(gradient_end(c)->loss) && isfinite(gradient_scaled_norm2(c)) &&
+            (best == NULL || gradient_end(c)->loss < gradient_end(best)->loss)) {
             best = c;
         }
     }
@@ -91,6 +91,7 @@ static void write_grid(struct json_writer *w, const struct gradient_study *g) {
         json_double(w, "L", gradient_end(c)->loss);
         json_double(w, "norm2", c->norm2[GRADIENT_GLOBAL]);
         json_double(w, "scaled_norm2", gradient_scaled_norm2(c));
+        json_double(w, "bias2", c->bias2);
         json_close_object(w);
     }
     json_close_array(w);

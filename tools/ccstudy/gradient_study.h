@@ -54,7 +54,8 @@ static inline double gradient_scaled_bias2(const struct gradient_curve *c) {
     return gradient_scaled(gradient_end(c), c->bias2);
 }
 
-/* The run of a method whose scaled norm is the least; NULL: all have diverged. */
+/* The run of a method that ends with the least L, as an encoder that maps all pictures to one point
+ * has no gradient either; NULL: all have diverged. */
 const struct gradient_curve *gradient_best(const struct gradient_study *g, int method);
 
 /* DIR/gradient.part.json: written after every run, read with --resume, removed at the end. Without

@@ -8,6 +8,7 @@
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
 #include "tools/ccstudy/gradient_run.h"
+#include "tools/ccstudy/gradient_study.h"
 #include "tools/ccstudy/gradient_whiten.h"
 
 enum { N = 6, DIM = 5, ROWS = 3 * N };
@@ -303,4 +304,24 @@ TEST(whitened_rows_have_covariance_one) {
             check_near(covariance[k][j], j == k ? 1.0 : 0.0, 1e-4);
         }
     }
+}
+
+static void end_run(struct gradient_curve *c, double loss, double norm2) {
+    c->point_count = 1;
+    c->points[0] = (struct gradient_point){.loss = loss, .norm2 = norm2, .length = 1.0};
+}
+
+TEST(the_run_that_counts_has_the_least_loss) {
+    struct gradient_study *g = calloc(1, sizeof *g);
+    assert_non_null(g);
+    g->rate_count = 3;
+    end_run(&g->runs[3], 5.8, 4.4);
+    end_run(&g->runs[4], log(998.0), 1e-6); /* all pictures are one point */
+    end_run(&g->runs[5], (double)NAN, (double)NAN);
+    assert_ptr_equal(gradient_best(g, 1), &g->runs[3]);
+    end_run(&g->runs[3], (double)NAN, (double)NAN);
+    assert_ptr_equal(gradient_best(g, 1), &g->runs[4]);
+    end_run(&g->runs[4], (double)INFINITY, 1.0);
+    assert_null(gradient_best(g, 1));
+    free(g);
 }
