@@ -94,7 +94,7 @@ static void print_visits(const struct why *w) {
 static void print_columns(const struct why *w) {
     char count[CLI_TEXT_BYTES];
     if (w->column_count > 0) {
-        printf("\n%-28s %12s  %s\n", "kept of it", "value", "smaller ones");
+        printf("\n%-28s %12s  %s\n", "what the loss keeps of it", "value", "smaller ones");
     }
     for (size_t i = 0; i < w->column_count; i++) {
         const struct why_column *c = &w->columns[i];
@@ -282,7 +282,7 @@ static void page_visits(struct html_page *p, const struct why *w) {
 }
 
 static void page_columns(struct html_page *p, const struct why *w) {
-    html_markup(p, "<div class=\"scroll\"><table><caption>Kept of it</caption>"
+    html_markup(p, "<div class=\"scroll\"><table><caption>What the loss keeps of it</caption>"
                    "<tr><th>column</th><th>value</th><th>smaller ones</th></tr>\n");
     for (size_t i = 0; i < w->column_count; i++) {
         const struct why_column *c = &w->columns[i];
@@ -316,7 +316,7 @@ static enum status make_page(struct html_page *p, const struct why *w, struct er
         const struct why_list *l = lists[i].list;
         html_markup(p, "<h2>%c%s</h2>\n<p>%s</p>\n<div class=\"grid\">\n", 'N', lists[i].title + 1,
                     l->none[0] != '\0' ? l->none
-                    : i == 0           ? "With zeta."
+                    : i == 0           ? "With the zeta of their caption (text.zeta)."
                                        : "With cosine similarity to the picture.");
         for (size_t k = 0; k < l->count; k++) {
             TRY(page_figure(p, w, &l->items[k], err));
