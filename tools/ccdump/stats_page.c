@@ -286,7 +286,7 @@ static void put_classes(struct page *p) {
     if (classes == 0) {
         return;
     }
-    (void)snprintf(line, sizeof line, "%zu%s", classes,
+    (void)snprintf(line, sizeof line, "%zu with samples%s", classes,
                    classes > CLASSES_SHOWN ? "; the first of them, --json has them all" : "");
     begin_bars(p, "classes", line);
     size_t shown = 0;
