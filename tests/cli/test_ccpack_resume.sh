@@ -192,7 +192,7 @@ if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may h
     wait
     tr '\r' '\n' <screen.txt | grep -q '^[0-9]* samples  [0-9]*/s  [0-9.]* [KMG]*iB/s' ||
         fail "no progress: $(tr '\r' '\n' <screen.txt | head -5)"
-    for ((i = 0; i < 40; i++)); do cat bad.tsv; done >long.tsv
+    for ((i = 0; i < 400; i++)); do cat bad.tsv; done >long.tsv # some seconds: the line is redrawn every 0.1 s
     script -qec "'$BIN/ccpack' -j 1 --resize short:40 -o shown --overwrite --images pictures long.tsv" \
         /dev/null >screen.txt || fail "on a terminal: $(cat screen.txt)"
     tr '\r' '\n' <screen.txt | grep -q '/s  .*s left  [0-9]* %  [0-9]* rejected' ||

@@ -598,7 +598,8 @@ def main():
     parser.add_argument("--imds", action="store_true", help="instance metadata under /latest/")
     options = parser.parse_args()
 
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    # Blocked before there are threads: one that waits for a connection would sleep through it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ctypes.CDLL(None).prctl(1, signal.SIGTERM) # PR_SET_PDEATHSIG
     threading.stack_size(256 << 10)
     server = Server(options)
@@ -608,10 +609,11 @@ def main():
     listeners = [(main_listener, other_port), (other, port)]
     for i in range(2, options.hosts + 1):
         listeners.append((listen(f"127.0.0.{i}", port), other_port))
-    for listener, its_other in listeners[1:]:
+    for listener, its_other in listeners:
         threading.Thread(target=accept_all, args=(server, listener, its_other), daemon=True).start()
     print(port, other_port, sep="\n", flush=True)
-    accept_all(server, *listeners[0])
+    signal.sigwait({signal.SIGTERM})
+    os._exit(0)
 
 
 if __name__ == "__main__":
