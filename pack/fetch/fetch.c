@@ -216,23 +216,6 @@ struct knowing {
     uint64_t rows; /* of the list, before the first that is fetched */
 };
 
-static enum status know(struct fetch *f, const struct ledger_line *line, struct error *err) {
-    if (!f->known) {
-        TRY(pack_map_create(&f->known, err));
-    }
-    if (f->known_count == f->known_capacity) {
-        const size_t capacity = f->known_capacity > 0 ? 2 * f->known_capacity : 256;
-        struct ledger_line *grown = realloc(f->known_lines, capacity * sizeof(*grown));
-        if (!grown) {
-            return error_set(err, STATUS_NOMEM, "out of memory for the ledger");
-        }
-        f->known_lines = grown;
-        f->known_capacity = capacity;
-    }
-    f->known_lines[f->known_count] = *line;
-    return pack_map_put(f->known, line->row, f->known_count++, err);
-}
-
 /* Rows of this round that are not packed yet are known; pictures of all others are packed. */
 static enum status see_known(void *cookie, const struct ledger_entry *entry, struct error *err) {
     const struct knowing *k = cookie;
@@ -243,7 +226,7 @@ static enum status see_known(void *cookie, const struct ledger_entry *entry, str
     }
     const bool this_round = entry->end_bytes > f->round_bytes;
     if (this_round && line->row >= k->rows) {
-        return f->opt->resume ? know(f, line, err) : STATUS_OK;
+        return f->known ? pack_map_put(f->known, line->row, entry->begin_bytes, err) : STATUS_OK;
     }
     if (f->pictures && line->state == LEDGER_FETCHED &&
         pack_map_get(f->pictures, line->hash) == PACK_MAP_NONE) {
@@ -257,6 +240,9 @@ enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err) 
     struct knowing k = {f, rows};
     if (f->opt->dedup) {
         TRY(pack_map_create(&f->pictures, err));
+    }
+    if (f->opt->resume) {
+        TRY(pack_map_create(&f->known, err));
     }
     if (!f->opt->resume && !f->opt->retry) {
         return STATUS_OK;
@@ -385,7 +371,6 @@ void fetch_destroy(struct fetch *f) {
     opt_out_close(f->opt_out);
     pack_map_destroy(f->known);
     pack_map_destroy(f->pictures);
-    free(f->known_lines);
     free(f->selected);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->mutex);

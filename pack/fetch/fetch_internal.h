@@ -65,9 +65,7 @@ struct fetch {
     uint64_t ahead_sequence;
     bool ahead_ended;
     struct fetch_entry *waiting; /* for another attempt, in no order */
-    struct pack_map *known;      /* row to its index in known_lines */
-    struct ledger_line *known_lines;
-    size_t known_count, known_capacity;
+    struct pack_map *known;      /* row to where its line begins in the ledger; NULL: none */
 
     /* The source's. */
     struct source_options source_options;

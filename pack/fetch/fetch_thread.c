@@ -372,8 +372,8 @@ static bool is_known(struct fetch_entry *e) {
         return false;
     }
     const struct ledger_line empty = {.row = e->line.row};
-    e->line = f->known_lines[at];
-    if (e->line.state != LEDGER_FETCHED || has_spooled(e)) {
+    if (ledger_line_at(f->ledger, &e->line, at) && e->line.row == empty.row &&
+        (e->line.state != LEDGER_FETCHED || has_spooled(e))) {
         return true;
     }
     e->line = empty;

@@ -1,6 +1,7 @@
 /*
  * Lines are those of the journal: a JSON object with its hash, so a torn one is recognised. They
- * are written when a row is finished, in the order of that; a resumed run reads them once.
+ * are written when a row is finished, in the order of that. A resumed run reads them all once, and
+ * those of rows that are not packed yet again when their turn comes.
  */
 #include "pack/fetch/ledger_internal.h"
 
@@ -95,6 +96,7 @@ static enum status take_lines(struct scan *s,
         const size_t line_bytes = (size_t)(end - data) - *used;
         struct error damage = {0};
         enum status status = ledger_parse(&s->entry, data + *used, line_bytes, &damage);
+        s->entry.begin_bytes = s->offset + *used;
         *used += line_bytes + 1;
         if (status == STATUS_CORRUPT) {
             continue;
@@ -166,6 +168,7 @@ ledger_scan(const struct file_system *fs,
 struct ledger {
     const struct file_system *fs;
     struct file *file;
+    struct file *reader; /* the same file */
     struct json_writer json;
     struct byte_buffer line;
 };
@@ -189,6 +192,7 @@ enum status ledger_open(struct ledger **out,
     json_writer_init(&l->json, 0);
     byte_buffer_init(&l->line, 0);
     enum status s = fs->open(fs->context, &l->file, path, FILE_APPEND_WRITE, err);
+    s = s == STATUS_OK ? fs->open(fs->context, &l->reader, path, FILE_READ, err) : s;
     if (s != STATUS_OK) {
         ledger_close(l);
         return s;
@@ -200,10 +204,28 @@ enum status ledger_open(struct ledger **out,
 void ledger_close(struct ledger *l) {
     if (l) {
         l->fs->close(l->file);
+        l->fs->close(l->reader);
         json_writer_fini(&l->json);
         byte_buffer_fini(&l->line);
         free(l);
     }
+}
+
+bool ledger_line_at(struct ledger *l, struct ledger_line *out, uint64_t begin_bytes) {
+    uint8_t text[MAX_LINE_BYTES];
+    struct ledger_entry entry;
+    struct error err = {0};
+    size_t got = 0;
+    if (l->fs->pread(l->reader, text, &got, sizeof(text), begin_bytes, &err) != STATUS_OK) {
+        return false;
+    }
+    const uint8_t *end = memchr(text, '\n', got);
+    if (!end || ledger_parse(&entry, text, (size_t)(end - text), &err) != STATUS_OK ||
+        entry.is_retry) {
+        return false;
+    }
+    *out = entry.line;
+    return true;
 }
 
 static enum status write_line(struct ledger *l, struct error *err) {

@@ -32,7 +32,7 @@ struct ledger_entry {
     bool is_retry;
     struct ledger_line line;
     char retry[256];
-    uint64_t end_bytes; /* where the line ends in the file */
+    uint64_t begin_bytes, end_bytes; /* of the line in the file */
 };
 
 /* Reads one line without its line feed. Returns OK, CORRUPT (damaged), VERSION or NOMEM. */
@@ -57,6 +57,9 @@ enum status ledger_open(struct ledger **out,
                         const char *path,
                         uint64_t good_bytes,
                         struct error *err);
+/* Reads the line that begins at begin_bytes again. False: it is no undamaged line of a row. */
+bool ledger_line_at(struct ledger *l, struct ledger_line *out, uint64_t begin_bytes);
+
 enum status ledger_add(struct ledger *l, const struct ledger_line *line, struct error *err);
 enum status ledger_add_retry(struct ledger *l, const char *retry, struct error *err);
 enum status ledger_sync(struct ledger *l, struct error *err);

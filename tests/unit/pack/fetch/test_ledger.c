@@ -5,7 +5,7 @@
 #include "tests/support/test.h"
 
 struct seen {
-    uint64_t rows[16];
+    uint64_t rows[16], begins[16];
     size_t count, retries;
     struct ledger_entry last;
 };
@@ -16,6 +16,7 @@ static enum status see(void *cookie, const struct ledger_entry *entry, struct er
     if (entry->is_retry) {
         s->retries++;
     } else {
+        s->begins[s->count] = entry->begin_bytes;
         s->rows[s->count++] = entry->line.row;
     }
     s->last = *entry;
@@ -77,6 +78,27 @@ TEST(lines_are_read_as_they_were_written) {
     assert_true(entry.is_retry);
     assert_string_equal(entry.retry, "failed,5xx");
     byte_buffer_fini(&text);
+    file_memory_destroy(fs);
+}
+
+TEST(a_line_is_read_again_where_it_begins) {
+    struct file_system *fs;
+    struct ledger *l;
+    struct ledger_line line;
+    struct error err = {0};
+    uint64_t good_bytes;
+    assert_ok(file_memory_create(&fs, &err), err);
+    write_ledger(fs);
+    const struct seen s = scan(fs, &good_bytes);
+    assert_ok(ledger_open(&l, fs, "ledger", good_bytes, &err), err);
+    assert_true(ledger_line_at(l, &line, s.begins[0]));
+    assert_memory_equal(&line, &fetched, sizeof(fetched));
+    assert_true(ledger_line_at(l, &line, s.begins[1]));
+    assert_memory_equal(&line, &failed, sizeof(failed));
+    assert_false(ledger_line_at(l, &line, s.begins[1] + 1));
+    assert_false(ledger_line_at(l, &line, s.last.begin_bytes)); /* the retry's */
+    assert_false(ledger_line_at(l, &line, good_bytes));
+    ledger_close(l);
     file_memory_destroy(fs);
 }
 
