@@ -408,7 +408,8 @@ static void begin_entry(struct fetch *f, const struct source_row *row) {
     begin_attempt(e);
 }
 
-static enum status read_ahead(struct fetch *f, struct error *err) {
+/* *more: there is room for further rows already. */
+static enum status read_ahead(struct fetch *f, bool *more, struct error *err) {
     pthread_mutex_lock(&f->mutex);
     const uint64_t end = f->head + FETCH_WINDOW_ROWS;
     pthread_mutex_unlock(&f->mutex);
@@ -425,6 +426,7 @@ static enum status read_ahead(struct fetch *f, struct error *err) {
             begin_entry(f, f->ahead_row);
         }
     }
+    *more = f->ahead_sequence < end && !f->ahead_ended;
     return STATUS_OK;
 }
 
@@ -457,10 +459,11 @@ static void *fetch_main(void *cookie) {
     struct fetch *f = cookie;
     struct error err = {0};
     while (!must_stop(f)) {
-        enum status s = read_ahead(f, &err);
+        bool more = false;
+        enum status s = read_ahead(f, &more, &err);
         if (s == STATUS_OK) {
             begin_due(f);
-            s = http_run(f->http, WAIT_MS, &err);
+            s = http_run(f->http, more ? 0 : WAIT_MS, &err);
         }
         if (s != STATUS_OK) {
             fail(f, s, &err);
