@@ -366,8 +366,12 @@ static enum status check_appendable(const struct pack_plan *p,
                                     struct error *err) {
     const char *directory = p->opt->directory;
     if (!c->dataset) {
-        return error_set(err, STATUS_NOTFOUND, "%s: holds no dataset to append to%s", directory,
-                         c->journal ? "; --resume alone continues the run that began one" : "");
+        const char *what =
+            p->opt->fetch ? "dataset whose holes --retry could fill" : "dataset to append to";
+        const char *help = c->journal      ? "; --resume alone continues the run that began one"
+                           : p->opt->fetch ? "; without --retry the whole list is fetched"
+                                           : "";
+        return error_set(err, STATUS_NOTFOUND, "%s: holds no %s%s", directory, what, help);
     }
     if (is_partial(old)) {
         return error_set(

@@ -108,6 +108,8 @@ cmp failed/rejects.jsonl first.jsonl
 fetch 65 failed
 has err.txt "with 2 requests"
 cmp failed/rejects.jsonl first.jsonl
+fetch 66 failed --retry failed
+has err.txt "no dataset whose holes --retry could fill; without --retry the whole list is fetched"
 cp "www/$first" www/none.jpg
 fetch 0 failed
 lines failed/rejects.jsonl 1
