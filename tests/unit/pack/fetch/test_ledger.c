@@ -102,6 +102,29 @@ TEST(a_line_is_read_again_where_it_begins) {
     file_memory_destroy(fs);
 }
 
+TEST(the_longest_line_is_read_again) {
+    struct file_system *fs;
+    struct ledger *l;
+    struct ledger_line longest = {INT64_MAX, LEDGER_FETCHED, .bytes = INT64_MAX, .hash = 1};
+    struct ledger_line line;
+    struct error err = {0};
+    uint64_t good_bytes;
+    longest.http_status = longest.attempts = UINT32_MAX;
+    longest.time_s = longest.elapsed_ms = INT64_MAX;
+    memset(longest.reason, 1, sizeof(longest.reason) - 1); /* JSON writes six bytes for each */
+    memset(longest.etag, 1, sizeof(longest.etag) - 1);
+    memset(longest.detail, 1, sizeof(longest.detail) - 1);
+    assert_ok(file_memory_create(&fs, &err), err);
+    assert_ok(ledger_open(&l, fs, "ledger", 0, &err), err);
+    assert_ok(ledger_add(l, &longest, &err), err);
+    assert_int_equal(scan(fs, &good_bytes).count, 1);
+    assert_true(good_bytes > 3000 && good_bytes < 4000);
+    assert_true(ledger_line_at(l, &line, 0));
+    assert_memory_equal(&line, &longest, sizeof(longest));
+    ledger_close(l);
+    file_memory_destroy(fs);
+}
+
 TEST(a_torn_end_is_cut_off_at_every_byte) {
     struct file_system *fs;
     struct byte_buffer whole;
