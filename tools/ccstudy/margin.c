@@ -56,12 +56,13 @@ static const struct cli_program program = {
     .purpose = "k-variance normalised margins of checkpoints against their test accuracy",
     .usage = (const char *const[]){"CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]",
                                    "[-o DIR] [options]", NULL},
-    .examples = (const char *const[]){"ccstudy margin -o studies",
-                                      "ccstream-train --data cifar10 --out runs/a --task simclr "
-                                      "--loss simclr --keep 100 && ccstudy margin "
-                                      "runs/a/checkpoints/*.safetensors --train cifar10 --data "
-                                      "cifar10-test -o studies",
-                                      NULL},
+    .examples =
+        (const char *const[]){"ccstudy margin -o studies",
+                              "ccstream-train --data cifar10 --out runs/a --preset cpu-demo --task "
+                              "simclr --loss simclr --keep 100 && ccstudy margin "
+                              "runs/a/checkpoints/*.safetensors --train cifar10 --data "
+                              "cifar10-test -o studies",
+                              NULL},
     .notes =
         (const char *const[]){
             "Of every checkpoint the linear probe of ccstream-eval is trained on the image tower's "
