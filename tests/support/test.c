@@ -24,10 +24,11 @@ enum {
 
 static struct {
     char temp_dir[PATH_SIZE_BYTES];
-    char path[PATH_SLOT_COUNT][PATH_SIZE_BYTES];
-    size_t path_next;
     bool skipped;
 } current;
+
+static char paths[PATH_SLOT_COUNT][PATH_SIZE_BYTES];
+static size_t next_slot;
 
 static struct test_case *first_case;
 static struct test_case *last_case;
@@ -42,7 +43,7 @@ void test_register(struct test_case *c) {
 }
 
 static char *next_path(void) {
-    return current.path[current.path_next++ % PATH_SLOT_COUNT];
+    return paths[next_slot++ % PATH_SLOT_COUNT];
 }
 
 static const char *join_path(const char *dir, const char *rel) {

@@ -195,7 +195,8 @@ static enum status read_all(struct blocks_points *all,
                             struct error *err) {
     all->rows = calloc((size_t)info->sample_count, (size_t)dim * sizeof *all->rows);
     all->labels = calloc((size_t)info->sample_count, sizeof *all->labels);
-    if (all->rows == NULL || all->labels == NULL) {
+    all->is_test = calloc((size_t)info->sample_count, sizeof *all->is_test);
+    if (all->rows == NULL || all->labels == NULL || all->is_test == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for %llu pictures",
                          (unsigned long long)info->sample_count);
     }
@@ -215,13 +216,14 @@ static enum status read_all(struct blocks_points *all,
 /* Every fourth picture of a class. */
 static enum status choose_tests(struct blocks_points *all, int32_t classes, struct error *err) {
     int64_t *seen = calloc((size_t)classes, sizeof *seen);
-    all->is_test = calloc((size_t)all->count, sizeof *all->is_test);
-    const bool there = seen != NULL && all->is_test != NULL;
-    for (int64_t i = 0; i < all->count && there; i++) {
+    if (seen == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    for (int64_t i = 0; i < all->count; i++) {
         all->is_test[i] = ++seen[all->labels[i]] % BLOCKS_TEST_SHARE == 0;
     }
     free(seen);
-    return there ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory");
+    return STATUS_OK;
 }
 
 static enum status count_classes(struct blocks_data *out,
