@@ -38,19 +38,10 @@ const char *http_outcome_name(enum http_outcome o) {
 
 /* ---- transfers ------------------------------------------------------------------------------ */
 
-void transfer_forget_addresses(struct transfer *t) {
-    free(t->addresses);
-    free(t->name_servers);
-    free(t->unresolved);
-    t->addresses = t->name_servers = t->unresolved = NULL;
-    t->is_unresolved = false;
-}
-
 void transfer_destroy(struct transfer *t) {
     if (t == NULL) {
         return;
     }
-    transfer_forget_addresses(t);
     for (size_t i = 0; t->request.headers != NULL && i < t->request.header_count; i++) {
         free((char *)(uintptr_t)t->request.headers[i]);
     }
@@ -166,13 +157,11 @@ static void link_running(struct http *h, struct exchange *x) {
 static void release_exchange(struct http *h, struct exchange *x) {
     *(x->previous != NULL ? &x->previous->next : &h->running) = x->next;
     *(x->next != NULL ? &x->next->previous : &h->running_last) = x->previous;
-    h->running_count -= !x->transfer->is_question;
+    h->running_count--;
     free(x->location);
     h->curl->slist_free_all(x->headers);
-    h->curl->slist_free_all(x->addresses);
     x->location = NULL;
     x->headers = NULL;
-    x->addresses = NULL;
     if (x->easy != NULL) {
         h->curl->easy_reset(x->easy);
     }
@@ -195,7 +184,6 @@ static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
         if (hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK) {
             free(t->url);
             t->url = text;
-            transfer_forget_addresses(t);
             t->redirects++;
             return true;
         }
@@ -216,10 +204,8 @@ static void finish(struct http *h, struct exchange *x, int64_t now_ns) {
         release_exchange(h, x);
         return;
     }
-    if (t->host != NULL) {
-        hosts_leave(&h->hosts, t, now_ns);
-    }
-    h->pending_count -= !t->is_question;
+    hosts_leave(&h->hosts, t, now_ns);
+    h->pending_count--;
     t->request.on_done(t->request.cookie, &x->result);
     release_exchange(h, x);
     transfer_destroy(t);
@@ -235,54 +221,29 @@ static void cancel(struct http *h, struct exchange *x, int64_t now_ns) {
 
 /* ---- loop ----------------------------------------------------------------------------------- */
 
-/* The next transfer for the wire; NULL: one was taken that waits for its name now. Returns false
- * where there is none. */
-static bool take_next(struct http *h, struct transfer **out, int64_t now_ns) {
-    *out = http_names_take_question(&h->names);
-    if (*out != NULL) {
-        return true;
-    }
-    if (h->running_count == h->options.max_connections) {
-        return false;
-    }
-    struct transfer *t = http_names_take_ready(&h->names);
-    if (t == NULL) {
-        t = hosts_take(&h->hosts, now_ns);
-        *out = t != NULL && http_names_resolve(&h->names, t, now_ns) ? t : NULL;
-    } else {
-        *out = t;
-    }
-    return t != NULL;
-}
-
 static enum status start_ready(struct http *h, uint32_t *ended_count, struct error *err) {
-    for (;;) {
+    while (h->running_count < h->options.max_connections) {
         const int64_t now_ns = clock_now_ns();
         struct exchange *x = take_exchange(h);
         if (x == NULL) {
             return error_set(err, STATUS_NOMEM, "no memory for a connection");
         }
-        struct transfer *t;
-        const bool taken = take_next(h, &t, now_ns);
+        struct transfer *t = hosts_take(&h->hosts, now_ns);
         if (t == NULL) {
             x->next = h->free;
             h->free = x;
-        }
-        if (!taken) {
-            return STATUS_OK;
-        }
-        if (t == NULL) {
-            continue;
+            break;
         }
         bool ended;
         link_running(h, x);
-        h->running_count += !t->is_question;
+        h->running_count++;
         exchange_begin(x, t, now_ns, &ended);
         if (ended) {
             finish(h, x, now_ns);
             ++*ended_count;
         }
     }
+    return STATUS_OK;
 }
 
 static void end(struct http *h, struct exchange *x, CURLcode code, bool timed_out) {
@@ -411,7 +372,7 @@ enum status http_create(struct http **out, const struct http_options *opt, struc
         http_destroy(h);
         return error_set(err, STATUS_NOMEM, "no memory for connections");
     }
-    const enum status s = http_names_init(&h->names, h, opt->resolvers, err);
+    const enum status s = resolvers_init(&h->resolvers, opt->resolvers, curl, err);
     if (s != STATUS_OK) {
         http_destroy(h);
         return s;
@@ -428,11 +389,9 @@ static void cancel_all(struct http *h) {
         (void)h->curl->multi_remove_handle(h->multi, x->easy);
         cancel(h, x, now_ns);
     }
-    http_names_cancel(&h->names);
     struct exchange none = {.http = h};
     struct transfer *t;
-    while ((t = http_names_take_ready(&h->names)) != NULL ||
-           (t = hosts_take(&h->hosts, now_ns)) != NULL) {
+    while ((t = hosts_take(&h->hosts, now_ns)) != NULL) {
         h->pending_count--;
         hosts_leave(&h->hosts, t, now_ns);
         none.response = (struct http_response){.url = t->url};
@@ -458,7 +417,7 @@ void http_destroy(struct http *h) {
         free(x);
         x = next;
     }
-    http_names_fini(&h->names);
+    resolvers_fini(&h->resolvers);
     hosts_fini(&h->hosts);
     if (h->multi != NULL) {
         (void)h->curl->multi_cleanup(h->multi);

@@ -13,13 +13,11 @@
  *             callbacks. Distinct objects are independent.
  * Ownership : requests are copied; what a callback receives is borrowed until it returns.
  * Untrusted : every byte of a response, and every URL. Names of files never come from here.
- * Names     : libcurl asks the system's resolver, or what `resolvers` names is asked: each host has
- *             one of them by a hash of its name, and the others where that fails to answer within
- *             five seconds. Addresses are kept for ten minutes.
+ * Names     : libcurl asks the system's resolver, or one of `resolvers`, chosen by a hash of the
+ *             host's name. It keeps addresses for ten minutes.
  * Memory    : for each request about 300 bytes, its URL and headers while it waits, and libcurl's
  *             buffers (about 50 KiB, more with TLS or for ranges of 1 MiB) while it runs; bodies
- * are handed on as they arrive. With resolvers about 200 bytes for each of at most 65,536
- * names.
+ *             are handed on as they arrive.
  */
 #ifndef NET_HTTP_H
 #define NET_HTTP_H
@@ -53,9 +51,9 @@ struct http_options {
     uint32_t max_redirects;           /* [0, 20]; 5 */
     bool allow_private;     /* false: no connection to a private, loopback or link-local address;
                                behind a proxy only addresses in the URL can be judged */
-    const char *resolvers;  /* who looks names up: URLs of DNS over HTTPS, or IP addresses of name
-                               servers where libcurl can ask them, with commas between; NULL: the
-                               system. Not behind a proxy of the environment */
+    const char *resolvers;  /* DNS servers, separated by commas: URLs of DNS over HTTPS (not with
+                               libcurl 8.5 to 8.8), or IP addresses if libcurl has c-ares; NULL:
+                               the system's. Not behind a proxy of the environment */
     const char *ca_file;    /* certificates to trust, PEM; NULL: the system's. Borrowed */
     const char *user_agent; /* "name/version (...)"; required; borrowed, like ca_file, until
                                http_destroy */
@@ -64,11 +62,11 @@ struct http_options {
 /* Everything but user_agent. */
 void http_options_default(struct http_options *opt);
 
-/* Whether http_create takes such resolvers: OK, USAGE, UNSUPPORTED or NOMEM. */
+/* Whether http_create accepts the resolvers: OK, USAGE, UNSUPPORTED or NOMEM. */
 enum status http_check_resolvers(const char *list, struct error *err);
 
-/* Returns OK, INVALID, NOMEM, USAGE for resolvers that cannot be, or UNSUPPORTED where libcurl is
- * missing, too old or cannot ask such resolvers. */
+/* Returns OK, INVALID, NOMEM, USAGE for an invalid list of resolvers, or UNSUPPORTED if libcurl
+ * is missing, too old or cannot ask them. */
 enum status http_create(struct http **out, const struct http_options *opt, struct error *err);
 
 /* Cancels what is left: on_done is called for each with HTTP_CANCELLED. Accepts NULL. */

@@ -17,7 +17,6 @@
 #define LARGE_RANGE_BYTES  (1 << 20)
 #define LARGE_BUFFER_BYTES (256L * 1024)
 #define MAX_RETRY_AFTER_S  86400
-#define QUESTION_MS        5000L
 
 #define GET(x, what, out) ((x)->http->curl->easy_getinfo((x)->easy, (what), (out)))
 
@@ -102,7 +101,7 @@ static bool read_head(struct exchange *x) {
     copy_header(x, r->content_type, sizeof r->content_type, "Content-Type");
     read_robots_tags(x);
     const char *location = header(x, "Location", 0, &count);
-    if (location != NULL && !x->transfer->is_question &&
+    if (location != NULL &&
         (status == 301 || status == 302 || status == 303 || status == 307 || status == 308)) {
         x->is_redirect = true;
         x->location = strdup(location);
@@ -169,8 +168,7 @@ static size_t on_body(char *bytes, size_t one, size_t size_bytes, void *cookie) 
 static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_sockaddr *address) {
     (void)purpose;
     struct exchange *x = cookie;
-    if (!x->http->options.allow_private && !x->transfer->is_question &&
-        !proxies_allow(&x->http->proxies, &address->addr)) {
+    if (!x->http->options.allow_private && !proxies_allow(&x->http->proxies, &address->addr)) {
         x->refused_address = true;
         return CURL_SOCKET_BAD;
     }
@@ -253,33 +251,9 @@ static bool set_limits(struct exchange *x) {
     SET(CURLOPT_DNS_CACHE_TIMEOUT, 600L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_USERAGENT, o->user_agent);
-    if (x->transfer->is_question) {
-        SET(CURLOPT_TIMEOUT_MS, QUESTION_MS);
-        SET(CURLOPT_PIPEWAIT, 1L); /* all over one connection, with HTTP/2 */
-    }
     if (o->ca_file != NULL) {
         SET(CURLOPT_CAINFO, o->ca_file);
     }
-    return ok;
-}
-
-/* Addresses of the URL's host that are known. libcurl looks for a host that ends with a dot with
- * that dot or without, by version. */
-static bool set_addresses(struct exchange *x) {
-    const struct curl_library *curl = x->http->curl;
-    CURL *easy = x->easy;
-    const char *pair = x->transfer->addresses;
-    const char *colon = strchr(pair, ':');
-    char other[URL_HOST_BYTES + 1024];
-    bool ok = true;
-    x->addresses = curl->slist_append(NULL, pair);
-    if (colon[-1] == '.') {
-        (void)snprintf(other, sizeof other, "%.*s%s", (int)(colon - 1 - pair), pair, colon);
-        struct curl_slist *longer = curl->slist_append(x->addresses, other);
-        ok = longer != NULL;
-    }
-    ok = ok && x->addresses != NULL;
-    SET(CURLOPT_RESOLVE, x->addresses);
     return ok;
 }
 
@@ -306,11 +280,9 @@ static bool set_up(struct exchange *x, const struct url *url) {
     if (t->request.range_bytes != 0) {
         ok = ok && set_range(x);
     }
-    if (t->addresses != NULL) {
-        ok = ok && set_addresses(x);
-    }
-    if (t->name_servers != NULL) {
-        SET(CURLOPT_DNS_SERVERS, t->name_servers);
+    const struct resolvers *r = &x->http->resolvers;
+    if (r->count > 0) {
+        SET(r->are_urls ? CURLOPT_DOH_URL : CURLOPT_DNS_SERVERS, resolvers_choose(r, url->host));
     }
     if (strcmp(url->origin, t->origin) == 0) {
         ok = ok && set_private_parts(x);
@@ -352,9 +324,7 @@ void exchange_begin(struct exchange *x, struct transfer *t, int64_t now_ns, bool
         end_early(x, HTTP_PROTOCOL, err.text);
         return;
     }
-    if (t->is_unresolved) {
-        end_early(x, HTTP_DNS, t->unresolved != NULL ? t->unresolved : "out of memory");
-    } else if (!h->options.allow_private && !t->is_question && url_host_is_private(&url)) {
+    if (!h->options.allow_private && url_host_is_private(&url)) {
         end_early(x, HTTP_PRIVATE, "a private address");
     } else if (x->easy == NULL && (x->easy = h->curl->easy_init()) == NULL) {
         end_early(x, HTTP_CONNECT, "out of memory");

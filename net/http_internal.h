@@ -1,9 +1,9 @@
 /*
  * http_internal: what the files of http share.
  *
- *   http_start -> hosts (queues and limits of each host) -> names -> exchange (one request on the
- * wire) ^                                               |
- *                   +------------------- redirect ------------------+--> on_done
+ *   http_start --> hosts (queues and limits of each host) --> exchange (one request on the wire)
+ *                    ^                                           |
+ *                    +---------------- redirect -----------------+--> on_done
  *
  * Threading : as http.h says: all of it belongs to the owner thread.
  */
@@ -27,12 +27,7 @@ struct transfer {
     uint32_t redirects;
     int64_t busy_ns;       /* on the wire, of the exchanges before a redirect */
     struct host *host;     /* where it is queued or counted as running */
-    struct transfer *next; /* in the queue of its host, or where it waits for its name */
-    bool is_question;      /* of names: not the user's, and to a server that the user chose */
-    char *addresses;       /* for libcurl: "+host:port:address,..."; NULL: it looks them up */
-    char *name_servers;    /* that libcurl asks; NULL: the system's */
-    bool is_unresolved;    /* the host has no address, for the reason `unresolved` (or no memory) */
-    char *unresolved;
+    struct transfer *next; /* in the queue of its host */
 };
 
 /* A transfer on the wire: reused from one to the next. */
@@ -40,7 +35,7 @@ struct exchange {
     struct http *http;
     struct transfer *transfer;
     CURL *easy;
-    struct curl_slist *headers, *addresses;
+    struct curl_slist *headers;
     struct exchange *previous, *next;  /* those that run, oldest first; or those that are free */
     int64_t started_ns, first_byte_ns; /* first byte: 0 until it came */
     size_t header_bytes;
@@ -87,37 +82,21 @@ bool proxies_allow(const struct proxies *p, const struct sockaddr *address);
 /* The variable of the environment that names a proxy, or NULL. */
 const char *proxies_variable(void);
 
-/* names: the addresses of hosts, by resolvers of the user's choice. */
-struct resolver {
-    char *text; /* URL up to the question, or IP address */
-    int64_t avoided_until_ns;
+/* resolvers: who resolves host names instead of the system. */
+struct resolvers {
+    char *texts[HTTP_MAX_RESOLVERS]; /* a URL each, or all IP addresses in different orders */
+    size_t count;                    /* 0: the system resolves names */
+    bool are_urls;
 };
-struct http_names {
-    struct http *http;
-    struct resolver resolvers[HTTP_MAX_RESOLVERS];
-    size_t resolver_count;        /* 0: libcurl looks names up */
-    bool asks_curl;               /* the resolvers are addresses, for libcurl */
-    void *by_host;                /* tsearch(3) tree of struct name */
-    struct name *oldest, *newest; /* that are known, by the time of their answer */
-    size_t known_count;
-    struct transfer *asking, *asking_last; /* questions that wait */
-    uint32_t running;                      /* questions on the wire */
-    struct transfer *ready, *ready_last;   /* whose lookup is over */
-};
-/* `list`: http_options.resolvers. After a failure http_names_fini is due as well. Returns OK,
- * USAGE, UNSUPPORTED or NOMEM. */
-enum status
-http_names_init(struct http_names *n, struct http *h, const char *list, struct error *err);
-void http_names_fini(
-    struct http_names *n); /* requires that no transfer waits and no question runs */
-/* Returns whether the transfer may go on the wire; if not, http_names_take_ready hands it out
- * later. */
-bool http_names_resolve(struct http_names *n, struct transfer *t, int64_t now_ns);
-/* The next question that may go on the wire, NULL: none now. */
-struct transfer *http_names_take_question(struct http_names *n);
-struct transfer *http_names_take_ready(struct http_names *n);
-void http_names_cancel(
-    struct http_names *n); /* ends questions that wait; those on the wire end by themselves */
+/* `list`: http_options.resolvers. After a failure resolvers_fini is due as well. Returns OK, USAGE,
+ * UNSUPPORTED or NOMEM. */
+enum status resolvers_init(struct resolvers *r,
+                           const char *list,
+                           const struct curl_library *curl,
+                           struct error *err);
+void resolvers_fini(struct resolvers *r);
+/* What libcurl asks about a host. Requires count > 0. */
+const char *resolvers_choose(const struct resolvers *r, const char *host);
 
 struct http {
     const struct curl_library *curl;
@@ -125,17 +104,15 @@ struct http {
     CURLM *multi;
     struct hosts hosts;
     struct proxies proxies;
-    struct http_names names;
+    struct resolvers resolvers;
     struct exchange *running, *running_last, *free;
-    uint32_t running_count, pending_count; /* without questions */
-    char agent[64];                        /* the user agent's name, lower case */
+    uint32_t running_count, pending_count;
+    char agent[64]; /* the user agent's name, lower case */
 };
 
 /* Copies a request. Returns NULL where there is no memory. */
 struct transfer *transfer_create(const struct http_request *request, const struct url *url);
 void transfer_destroy(struct transfer *t); /* accepts NULL */
-/* What is known of the present host's addresses no longer counts. */
-void transfer_forget_addresses(struct transfer *t);
 
 /* Starts a transfer on the wire. Where it cannot be, *ended has the result and the exchange is not
  * added to the multi handle. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""DNS over HTTPS (RFC 8484, GET) on the loopback interface, for tests.
+"""DNS over HTTPS (RFC 8484, POST) on the loopback interface, for tests.
 
     doh_server.py PEM NAMES LOG [--say HOW]
 
@@ -10,10 +10,9 @@ a line NAME TYPE for each question. HOW is what it says instead of an answer:
     nothing     closes the connection      silent      says nothing, and keeps it
     status      HTTP status 503            servfail    the code SERVFAIL
     text        a page of text             cut         half of the answer
-    question    the question               redirect    302 to itself
+    question    the question
 """
 import argparse
-import base64
 import ctypes
 import http.server
 import ipaddress
@@ -22,7 +21,6 @@ import ssl
 import struct
 import sys
 import threading
-import urllib.parse
 
 CODES = {"servfail": 2}
 
@@ -65,15 +63,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
-        if status == 302:
-            self.send_header("Location", self.path)
         self.end_headers()
         self.wfile.write(body)
 
-    def do_GET(self):
-        text = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["dns"][0]
-        assert "=" not in text and self.headers["Accept"] == "application/dns-message"
-        message = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    def do_POST(self):
+        assert self.headers["Content-Type"] == "application/dns-message"
+        message = self.rfile.read(int(self.headers["Content-Length"]))
         name, kind, _ = parse_question(message)
         print(name, {1: "A", 28: "AAAA"}[kind], file=self.log, flush=True)
         answer = make_answer(self.names, message, CODES.get(self.say))
@@ -89,8 +84,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, answer[:len(answer) // 2])
         elif self.say == "question":
             self.reply(200, message)
-        elif self.say == "redirect":
-            self.reply(302, b"")
         else:
             self.reply(200, answer)
 
@@ -115,7 +108,7 @@ def main():
     parser.add_argument("pem")
     parser.add_argument("names")
     parser.add_argument("log")
-    parser.add_argument("--say", choices=["nothing", "silent", "status", "servfail", "text", "cut", "question", "redirect"])
+    parser.add_argument("--say", choices=["nothing", "silent", "status", "servfail", "text", "cut", "question"])
     options = parser.parse_args()
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     with open(options.names, encoding="ascii") as lines:
