@@ -107,7 +107,7 @@ static const char *append_temperatures(char *text, const char *before, const str
     const struct loss_option_row *o = &loss_option_rows[LOSS_TEMPERATURE];
     const double value = loss_option_value(&row->own, o);
     const int own = (int)(value != 0.0 ? value : o->common);
-    const uint32_t others = row->temperatures & ~LOSS_BIT(own);
+    const uint64_t others = row->temperatures & ~LOSS_BIT(own);
     if (others == 0 && value == 0.0) {
         return before;
     }

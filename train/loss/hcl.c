@@ -113,7 +113,7 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
     return share * value;
 }
 
-enum { READS_BETA = LOSS_BIT(LOSS_BETA) | LOSS_BIT(LOSS_BETA_STAIRS) | LOSS_BIT(LOSS_BETA_EPOCHS) };
+#define READS_BETA (LOSS_BIT(LOSS_BETA) | LOSS_BIT(LOSS_BETA_STAIRS) | LOSS_BIT(LOSS_BETA_EPOCHS))
 
 const struct loss_row loss_dcl = {
     .name = "dcl",

@@ -3,6 +3,7 @@
  * checks it.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static const char *const gradients[] = {"paper", "unbiased", NULL};
 static const char *const carries[] = {"encode", "skip", NULL};
 static const char *const xis[] = {"signed", "norm", "all", NULL};
 
-_Static_assert(LOSS_OPTION_COUNT <= 32, "loss_row.reads has 32 bits");
+_Static_assert(LOSS_OPTION_COUNT <= 64, "loss_row.reads has 64 bits");
 
 #define NUMBER(field) .kind = LOSS_OPTION_NUMBER, .offset = offsetof(struct loss_options, field)
 #define WHOLE(field)  .kind = LOSS_OPTION_WHOLE, .offset = offsetof(struct loss_options, field)
@@ -186,6 +187,17 @@ static bool parse_value(const struct loss_option_row *row, const char *text, dou
            (row->kind != LOSS_OPTION_WHOLE || text[digits] == '\0');
 }
 
+static enum status
+bad_value(const struct loss_option_row *row, const char *text, struct error *err) {
+    char names[120] = "a number";
+    for (size_t i = 0, used = 0; row->choices != NULL && row->choices[i] != NULL; i++) {
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                 i == 0 ? "one of " : ", ", row->choices[i]);
+    }
+    return error_set(err, STATUS_USAGE, "loss option %s: '%.60s', expected %s", row->name, text,
+                     row->kind == LOSS_OPTION_WHOLE ? "a whole number" : names);
+}
+
 enum status loss_option_parse(struct loss_options *opt,
                               enum loss_option *which,
                               const char *text,
@@ -199,13 +211,14 @@ enum status loss_option_parse(struct loss_options *opt,
         }
         *which = (enum loss_option)i;
         if (!parse_value(row, text + size + 1, &value)) {
-            return error_set(err, STATUS_USAGE, "loss option %s: '%.60s' is not a value of it",
-                             row->name, text + size + 1);
+            return bad_value(row, text + size + 1, err);
         }
         loss_option_set(opt, row, value);
         return STATUS_OK;
     }
-    return error_set(err, STATUS_USAGE, "'%.80s': not NAME=VALUE with an option of losses", text);
+    return text[size] == '='
+               ? error_set(err, STATUS_USAGE, "losses have no option %.*s", (int)size, text)
+               : error_set(err, STATUS_USAGE, "loss option '%.80s': expected NAME=VALUE", text);
 }
 
 void loss_options_default(struct loss_options *opt) {
@@ -244,14 +257,14 @@ bool loss_reads(const struct loss_row *row,
 }
 
 /* Of a choice, the values that the row can have. */
-static uint32_t possible(const struct loss_row *row, const struct loss_option_row *o) {
+static uint64_t possible(const struct loss_row *row, const struct loss_option_row *o) {
     if (o == &loss_option_rows[LOSS_TEMPERATURE]) {
         return row->temperatures != 0 ? row->temperatures : LOSS_CONSTANT;
     }
     if (o == &loss_option_rows[LOSS_GAMMA_SCHEDULE] && row->parity == LOSS_PARITY_REFERENCE) {
         return LOSS_BIT(LOSS_GAMMA_CONSTANT); /* that of all published code */
     }
-    return UINT32_MAX;
+    return UINT64_MAX;
 }
 
 uint32_t loss_positives(const struct loss_options *opt) {

@@ -17,7 +17,7 @@
 #include "train/loss/loss_internal.h"
 
 /* gamma is constant in the published code. */
-enum { READS_GAMMA = LOSS_BIT(LOSS_GAMMA) | LOSS_BIT(LOSS_GAMMA_SCHEDULE) };
+#define READS_GAMMA (LOSS_BIT(LOSS_GAMMA) | LOSS_BIT(LOSS_GAMMA_SCHEDULE))
 
 static const double added_to_sum = 1e-10;
 static const double smallest_denominator = 1e-16;

@@ -98,7 +98,7 @@ struct loss_private_scalar {
 
 enum { LOSS_MAX_COLUMNS = 4, LOSS_MAX_SCALARS = 8 };
 
-#define LOSS_BIT(value) (1u << (value))
+#define LOSS_BIT(value) (UINT64_C(1) << (value))
 
 /* What rows put together for `reads` and `reads_learned`. */
 #define LOSS_READS_TAU (LOSS_BIT(LOSS_TAU) | LOSS_BIT(LOSS_TEMPERATURE))
@@ -123,9 +123,9 @@ struct loss_row {
     const char *what; /* one line */
 
     /* ---- options ---- */
-    uint32_t reads;          /* LOSS_BIT of enum loss_option */
-    uint32_t reads_learned;  /* those that it reads only while its temperature is learned */
-    uint32_t temperatures;   /* LOSS_BIT of enum loss_temperature: possible; 0: constant alone */
+    uint64_t reads;          /* LOSS_BIT of enum loss_option */
+    uint64_t reads_learned;  /* those that it reads only while its temperature is learned */
+    uint64_t temperatures;   /* LOSS_BIT of enum loss_temperature: possible; 0: constant alone */
     struct loss_options own; /* values in the place of 0 */
     /* Refuses values that do not go together; NULL: nothing to refuse. */
     enum status (*check)(const struct loss_options *o, struct error *err);

@@ -221,13 +221,11 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     }
 }
 
-enum {
-    READS = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_ZETA0) | LOSS_BIT(LOSS_POSITIVES),
-    READS_XI = LOSS_BIT(LOSS_XI0) | LOSS_BIT(LOSS_XI),
-    READS_RATES = LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) |
-                  LOSS_BIT(LOSS_ZETA_MOMENTUM) | LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS) |
-                  LOSS_BIT(LOSS_ZETA_GRADIENT),
-};
+#define READS    (LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_ZETA0) | LOSS_BIT(LOSS_POSITIVES))
+#define READS_XI (LOSS_BIT(LOSS_XI0) | LOSS_BIT(LOSS_XI))
+#define READS_RATES                                                                                \
+    (LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) | LOSS_BIT(LOSS_ZETA_MOMENTUM) |  \
+     LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS) | LOSS_BIT(LOSS_ZETA_GRADIENT))
 
 #define NUCLR_ROW                                                                                  \
     .paper = "Wang, ICLR 2025", .own = {.tau = 0.01}, .columns = nuclr_columns,                    \

@@ -504,7 +504,7 @@ TEST(options_have_an_effect_where_the_row_reads_them) {
     static struct fixture base;
     FOR_EACH_ROW(row) {
         for (int t = LOSS_TEMPERATURE_CONSTANT; t <= LOSS_TEMPERATURE_INDIVIDUAL; t++) {
-            const uint32_t possible = row->temperatures != 0 ? row->temperatures : LOSS_CONSTANT;
+            const uint64_t possible = row->temperatures != 0 ? row->temperatures : LOSS_CONSTANT;
             if ((possible & LOSS_BIT(t)) == 0) {
                 continue;
             }
