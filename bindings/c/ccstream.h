@@ -555,6 +555,26 @@ CCS_API int32_t ccs_state_read(const struct ccs_state *s,
 
 /* ---- losses ------------------------------------------------------------------------------- */
 
+/* An option that a loss reads, and its value. */
+struct ccs_loss_option {
+    uint64_t struct_size; /* set by the caller */
+    const char *name;     /* as in the options of ccs_loss_open: "tau-max" */
+    const char *choice;   /* "cosine", of an option with named values; "auto"; NULL: a number */
+    double value;         /* of a number */
+};
+
+/* Option i, from 0, that loss `name` reads if these options are given, and its value: given, or the
+ * loss's own. name, views and options: as of ccs_loss_open, and zeta-lr, zeta-lr-image-ratio and
+ * zeta-freeze-epochs too; gamma-epochs and beta-epochs are 0 unless given. Returns CCS_OK, NOTFOUND
+ * (there are fewer), or USAGE (name or options). */
+CCS_API int32_t ccs_loss_option(const char *name,
+                                bool views,
+                                const char *const *options,
+                                uint32_t option_count,
+                                uint32_t i,
+                                struct ccs_loss_option *out,
+                                struct ccs_error *err);
+
 /* A contrastive loss over host arrays, with its state by sample id. */
 struct ccs_loss;
 

@@ -24,39 +24,13 @@ struct ccs_loss {
 /* ---- options ----------------------------------------------------------------------------------
  */
 
-/* What the trainer derives from its own options has no default here. */
-static enum status check_option(const struct loss_row *row,
-                                const struct loss_options *o,
-                                enum loss_option which,
-                                bool given,
-                                struct error *err) {
-    const char *name = loss_option_rows[which].name;
-    const bool reads = loss_reads(row, o, which);
-    const bool by_step = which == LOSS_ZETA_LR || which == LOSS_ZETA_LR_IMAGE_RATIO ||
-                         which == LOSS_ZETA_FREEZE_EPOCHS;
-    const bool by_epochs = which == LOSS_GAMMA_EPOCHS || which == LOSS_BETA_EPOCHS;
-    if (given && !reads) {
-        return error_set(err, STATUS_USAGE, "loss %s does not read %s", row->name, name);
-    }
-    if (given && by_step) {
-        return error_set(
-            err, STATUS_USAGE,
-            "loss %s: in the place of %s are zeta_lr_image and zeta_lr_text of each step",
-            row->name, name);
-    }
-    if (reads && by_epochs && loss_option_value(o, &loss_option_rows[which]) == 0.0) {
-        return error_set(err, STATUS_USAGE, "loss %s: %s must be given, at least 1", row->name,
-                         name);
-    }
-    return STATUS_OK;
-}
-
+/* Finds the row and sets the given options, which it must read. */
 static enum status take_options(struct loss_options *o,
                                 const struct loss_row **row,
+                                bool given[LOSS_OPTION_COUNT],
                                 const char *const *options,
                                 uint32_t count,
                                 struct error *err) {
-    bool given[LOSS_OPTION_COUNT] = {false};
     TRY(loss_find_row(row, o, err));
     for (uint32_t i = 0; i < count; i++) {
         enum loss_option which = LOSS_OPTION_NONE;
@@ -68,9 +42,81 @@ static enum status take_options(struct loss_options *o,
         given[which] = true;
     }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
-        TRY(check_option(*row, o, (enum loss_option)i, given[i], err));
+        if (given[i] && !loss_reads(*row, o, (enum loss_option)i)) {
+            return error_set(err, STATUS_USAGE, "loss %s does not read %s", (*row)->name,
+                             loss_option_rows[i].name);
+        }
     }
     return STATUS_OK;
+}
+
+/* What the trainer derives from its own options has no default here. */
+static enum status check_option(const struct loss_row *row,
+                                const struct loss_options *o,
+                                enum loss_option which,
+                                bool given,
+                                struct error *err) {
+    const char *name = loss_option_rows[which].name;
+    const bool by_step = which == LOSS_ZETA_LR || which == LOSS_ZETA_LR_IMAGE_RATIO ||
+                         which == LOSS_ZETA_FREEZE_EPOCHS;
+    const bool by_epochs = which == LOSS_GAMMA_EPOCHS || which == LOSS_BETA_EPOCHS;
+    if (given && by_step) {
+        return error_set(
+            err, STATUS_USAGE,
+            "loss %s: in the place of %s are zeta_lr_image and zeta_lr_text of each step",
+            row->name, name);
+    }
+    if (loss_reads(row, o, which) && by_epochs &&
+        loss_option_value(o, &loss_option_rows[which]) == 0.0) {
+        return error_set(err, STATUS_USAGE, "loss %s: %s must be given, at least 1", row->name,
+                         name);
+    }
+    return STATUS_OK;
+}
+
+static enum status option_at(const char *name,
+                             bool views,
+                             const char *const *options,
+                             uint32_t count,
+                             uint32_t at,
+                             struct ccs_loss_option *out,
+                             struct error *err) {
+    const struct loss_row *row = NULL;
+    bool given[LOSS_OPTION_COUNT] = {false};
+    struct loss_options o;
+    CHECK_ARGUMENT(out != NULL && name != NULL && (options != NULL || count == 0), err,
+                   "out, name or options is NULL");
+    loss_options_default(&o);
+    o.name = name;
+    o.views = views;
+    TRY(take_options(&o, &row, given, options, count, err));
+    TRY(loss_complete_options(&o, row, err));
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
+        if (!loss_reads(row, &o, (enum loss_option)i) || at-- > 0) {
+            continue;
+        }
+        const struct loss_option_row *option = &loss_option_rows[i];
+        struct ccs_loss_option mine = {.name = option->name,
+                                       .value = loss_option_value(&o, option)};
+        if (option->choices != NULL) {
+            mine.choice = option->choices[(int)mine.value];
+        } else if (option->automatic && mine.value == LOSS_AUTO) {
+            mine.choice = "auto";
+        }
+        return border_give(out, &mine, sizeof(mine), err);
+    }
+    return error_set(err, STATUS_NOTFOUND, "loss %s reads fewer options", row->name);
+}
+
+int32_t ccs_loss_option(const char *name,
+                        bool views,
+                        const char *const *options,
+                        uint32_t option_count,
+                        uint32_t i,
+                        struct ccs_loss_option *out,
+                        struct ccs_error *err) {
+    struct error e = {0};
+    return border_result(err, option_at(name, views, options, option_count, i, out, &e), &e);
 }
 
 static enum status
@@ -112,6 +158,7 @@ int32_t ccs_loss_open(struct ccs_loss **out,
     struct ccs_loss *l = NULL;
     struct loss_options o;
     const struct loss_row *row = NULL;
+    bool given[LOSS_OPTION_COUNT] = {false};
     enum status s = STATUS_INVALID;
     if (out != NULL) {
         *out = NULL;
@@ -123,7 +170,10 @@ int32_t ccs_loss_open(struct ccs_loss **out,
     o.name = name;
     o.views = views;
     s = check_sizes(samples, id_space, max_batch, &e);
-    s = s == STATUS_OK ? take_options(&o, &row, options, option_count, &e) : s;
+    s = s == STATUS_OK ? take_options(&o, &row, given, options, option_count, &e) : s;
+    for (int i = LOSS_OPTION_NONE + 1; s == STATUS_OK && i < LOSS_OPTION_COUNT; i++) {
+        s = check_option(row, &o, (enum loss_option)i, given[i], &e);
+    }
     if (s == STATUS_OK && (l = calloc(1, sizeof(*l))) == NULL) {
         s = error_set(&e, STATUS_NOMEM, "out of memory for a loss");
     }

@@ -697,6 +697,18 @@ class WriterTest(unittest.TestCase):
 
 
 class LossTest(unittest.TestCase):
+    def test_options_of_a_loss_and_their_values(self):
+        options = ccstream.loss_options("nuclr", gamma=0.5, gamma_schedule="cosine", tau=None)
+        self.assertEqual((options["tau"], options["gamma"], options["xi"], options["zeta_lr"], options["gamma_epochs"]),
+                         (0.01, 0.5, "signed", "auto", 0.0))
+        self.assertNotIn("tau_plus", options)
+        self.assertEqual(ccstream.loss_options("fastclip-v3", gamma_epochs=5.0)["gamma_epochs"], 5.0)
+        for message, name, given in (("does not read gamma", "clip", {"gamma": 0.5}), ("no loss 'clop'", "clop", {}),
+                                     ("no option tua", "clip", {"tua": 1}), ("is not within", "nuclr", {"gamma": 2}),
+                                     ("expected one of signed, norm, all", "nuclr", {"xi": "max"})):
+            with self.assertRaisesRegex(ccstream.UsageError, message):
+                ccstream.loss_options(name, **given)
+
     def test_a_loss_keeps_its_state_by_id(self):
         loss = ccstream.Loss("nuclr", 50, id_space=60, max_batch=4, tau=0.1)
         similarity = numpy.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.1], [0.0, 0.4, 0.7]])

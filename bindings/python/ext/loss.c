@@ -102,9 +102,58 @@ static void loss_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
+enum { MAX_OPTIONS = 64 };
+
+/* The texts of a tuple of bytes, which owns them. Returns their count, or -1 with an exception. */
+static Py_ssize_t take_options(const char *options[MAX_OPTIONS], PyObject *given) {
+    const Py_ssize_t count = PyTuple_Size(given);
+    if (count > MAX_OPTIONS) {
+        (void)ext_raise_usage("too many options");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        options[i] = PyBytes_AsString(PyTuple_GetItem(given, i));
+        if (options[i] == NULL) {
+            return -1;
+        }
+    }
+    return count;
+}
+
+PyObject *ext_loss_options(PyObject *module, PyObject *args) {
+    const char *options[MAX_OPTIONS];
+    const char *name = NULL;
+    PyObject *given = NULL;
+    int views = 0;
+    int32_t status = CCS_OK;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "spO!", &name, &views, &PyTuple_Type, &given)) {
+        return NULL;
+    }
+    const Py_ssize_t count = take_options(options, given);
+    PyObject *out = count < 0 ? NULL : PyDict_New();
+    for (uint32_t i = 0; out != NULL; i++) {
+        struct ccs_loss_option o = {.struct_size = sizeof o};
+        struct ccs_error err;
+        status = ccs_loss_option(name, views, options, (uint32_t)count, i, &o, &err);
+        if (status == CCS_ERROR_NOTFOUND) {
+            break;
+        }
+        if (status < 0) {
+            Py_CLEAR(out);
+            return ext_raise(status, &err);
+        }
+        PyObject *value =
+            o.choice != NULL ? PyUnicode_FromString(o.choice) : PyFloat_FromDouble(o.value);
+        if (ext_put(out, o.name, value) < 0) {
+            Py_CLEAR(out);
+        }
+    }
+    return out;
+}
+
 static PyObject *loss_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs;
-    enum { MAX_OPTIONS = 64 };
     const char *options[MAX_OPTIONS];
     const char *name = NULL;
     PyObject *given = NULL;
@@ -118,17 +167,8 @@ static PyObject *loss_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                           &samples, ext_u64, &id_space, ext_u32, &max_batch)) {
         return NULL;
     }
-    const Py_ssize_t count = PyTuple_Size(given);
-    if (count > MAX_OPTIONS) {
-        return ext_raise_usage("too many options");
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        options[i] = PyBytes_AsString(PyTuple_GetItem(given, i));
-        if (options[i] == NULL) {
-            return NULL;
-        }
-    }
-    struct loss *l = PyObject_New(struct loss, type);
+    const Py_ssize_t count = take_options(options, given);
+    struct loss *l = count < 0 ? NULL : PyObject_New(struct loss, type);
     if (l == NULL) {
         return NULL;
     }

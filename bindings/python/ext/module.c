@@ -104,6 +104,7 @@ static PyObject *configure_remote(PyObject *module, PyObject *args) {
 
 static PyMethodDef functions[] = {
     {"configure_remote", configure_remote, METH_VARARGS, NULL},
+    {"loss_options", ext_loss_options, METH_VARARGS, NULL},
     {"version", library_version, METH_NOARGS, "version()\n--\n\nThat of libccstream."},
     {0},
 };

@@ -217,8 +217,8 @@ refused(const char *name, const char *option, uint32_t batch, int32_t status, co
 
 TEST(options_are_checked) {
     refused("none", NULL, B, CCS_ERROR_USAGE, "none");
-    refused("clip", "tau", B, CCS_ERROR_USAGE, "'tau': not NAME=VALUE");
-    refused("clip", "ta=1", B, CCS_ERROR_USAGE, "not NAME=VALUE");
+    refused("clip", "tau", B, CCS_ERROR_USAGE, "'tau': expected NAME=VALUE");
+    refused("clip", "ta=1", B, CCS_ERROR_USAGE, "no option ta");
     refused("clip", "tau=0.1x", B, CCS_ERROR_USAGE, "loss option tau: '0.1x'");
     refused("clip", "tau=nan", B, CCS_ERROR_USAGE, "'nan'");
     refused("clip", "tau=101", B, CCS_ERROR_USAGE, "101 is not within");
@@ -427,6 +427,42 @@ static void save_run(const char *path) {
     sample_state_destroy(own);
     dual_encoder_destroy(model);
     device_close(dev);
+}
+
+/* What loss_complete_options makes of the same texts, option by option. */
+TEST(options_are_those_that_the_row_reads) {
+    const char *const given[] = {"gamma=0.25", "gamma-schedule=cosine", "xi=norm"};
+    struct loss_options o;
+    const struct loss_row *row = NULL;
+    struct error err = {0};
+    struct ccs_loss_option got = {.struct_size = sizeof(got)};
+    struct ccs_error e;
+    uint32_t at = 0;
+    loss_options_default(&o);
+    o.name = "nuclr";
+    o.gamma = 0.25;
+    o.gamma_schedule = LOSS_GAMMA_COSINE;
+    o.xi = LOSS_XI_NORM;
+    assert_ok(loss_find_row(&row, &o, &err), err);
+    assert_ok(loss_complete_options(&o, row, &err), err);
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
+        const struct loss_option_row *option = &loss_option_rows[i];
+        if (!loss_reads(row, &o, (enum loss_option)i)) {
+            continue;
+        }
+        assert_int_equal(ccs_loss_option("nuclr", false, given, 3, at++, &got, &e), CCS_OK);
+        assert_string_equal(got.name, option->name);
+        assert_true(got.value == loss_option_value(&o, option));
+        assert_true((got.choice != NULL) == (option->choices != NULL || option->automatic));
+    }
+    assert_true(at > 10);
+    assert_int_equal(ccs_loss_option("nuclr", false, given, 3, at, &got, &e), CCS_ERROR_NOTFOUND);
+    const char *const wrong[] = {"xi=max"};
+    assert_int_equal(ccs_loss_option("nuclr", false, wrong, 1, 0, &got, &e), CCS_ERROR_USAGE);
+    assert_string_equal(e.text, "loss option xi: 'max', expected one of signed, norm, all");
+    assert_int_equal(ccs_loss_option("clip", false, given, 1, 0, &got, &e), CCS_ERROR_USAGE);
+    assert_string_equal(e.text, "loss clip does not read gamma");
+    assert_int_equal(ccs_loss_option("clip", false, NULL, 1, 0, &got, &e), CCS_ERROR_INVALID);
 }
 
 TEST(the_state_of_a_run_is_read_too) {

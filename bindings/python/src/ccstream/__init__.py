@@ -30,7 +30,7 @@ from ._ccstream import (
 )
 from .dataset import Dataset, Sample
 from .loader import Batch, DataLoader
-from .loss import Loss, LossStep, State
+from .loss import Loss, LossStep, State, loss_options
 from .remote import configure_remote
 from .tokenizer import Tokenizer
 from .writer import Writer
@@ -40,5 +40,5 @@ __all__ = [
     "Array", "Batch", "ClosedError", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
     "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
     "State", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
-    "VersionError", "Writer", "configure_remote", "version",
+    "VersionError", "Writer", "configure_remote", "loss_options", "version",
 ]

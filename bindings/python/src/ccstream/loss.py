@@ -69,6 +69,24 @@ class LossStep(NamedTuple):
     text_gradient: numpy.ndarray | None = None
 
 
+def _option_texts(options: Mapping[str, float | str | None]) -> tuple[bytes, ...]:
+    """tau_plus=0.1 as b"tau-plus=0.1"; 5.0 as 5, which whole numbers must be. None: not given."""
+    out = []
+    for key, value in options.items():
+        whole = isinstance(value, float) and value.is_integer()
+        if value is not None:
+            out.append(f"{key.replace('_', '-')}={int(value) if whole else value}".encode())
+    return tuple(out)
+
+
+def loss_options(name: str, *, views: bool = False, **options: float | str | None) -> dict[str, float | str]:
+    """The options that a loss reads if these are given, and the value of each: given, or the loss's
+    own. Names as of Loss; zeta_lr, zeta_lr_image_ratio and zeta_freeze_epochs, which ccstream-train
+    has, are among them; gamma_epochs and beta_epochs are 0 unless given. UsageError."""
+    values = _ccstream.loss_options(name, views, _option_texts(options))
+    return {key.replace("-", "_"): value for key, value in values.items()}
+
+
 class Loss(_Columns):
     """A contrastive loss of ccstream-train over host arrays, with its state by sample id, which
     loss["image.log_u"] reads. On tensors, and with autograd, use ccstream.torch.GlobalContrastiveLoss.
@@ -84,8 +102,7 @@ class Loss(_Columns):
 
     def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None, max_batch: int = 4096,
                  views: bool = False, **options: float | str):
-        texts = tuple(f"{key.replace('_', '-')}={value}".encode() for key, value in options.items())
-        self._handle = _ccstream.Loss(name, views, texts, dataset_size, id_space or dataset_size, max_batch)
+        self._handle = _ccstream.Loss(name, views, _option_texts(options), dataset_size, id_space or dataset_size, max_batch)
 
     def step(self, similarity: numpy.ndarray, ids: numpy.ndarray, *, step: int = 0, epoch: int = 0, lr: float = 0.0,
              zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0, image_similarity: numpy.ndarray | None = None,

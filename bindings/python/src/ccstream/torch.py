@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .loss import Loss, State
+from .loss import Loss, State, loss_options
 
 __all__ = ["NORMS", "LOSSES", "GlobalContrastiveLoss", "NormalizeOnDevice"]
 
@@ -55,114 +55,41 @@ class NormalizeOnDevice(nn.Module):
         return torch.addcmul(self.offset, images.permute(0, 3, 1, 2), self.scale).to(self.dtype)
 
 
-# ---- losses: options ----
+# ---- losses: which there are, and their options ----
 
 
-class _Option(NamedTuple):
-    low: float = 0.0
-    high: float = 100.0
-    default: float | str | None = None  # in the place of None, where the loss has none of its own
-    choices: tuple[str, ...] = ()
-    zero: bool = True  # 0 is a value; otherwise it stands for None
+class _Kind(NamedTuple):
+    """In what the arithmetic of a loss differs; its options are those of ccstream.loss_options."""
 
-
-_OPTIONS = {
-    "tau": _Option(zero=False),
-    "temperature": _Option(default="constant", choices=("constant", "global", "individual")),
-    "tau_min": _Option(default=0.01, zero=False),
-    "tau_max": _Option(default=1.0, zero=False),
-    "tau_lr": _Option(default=0.0, zero=False),
-    "tau_momentum": _Option(1e-6, 1, 0.9),
-    "rho": _Option(0, 1000, 6.5, zero=False),
-    "gamma": _Option(0, 1, 0.8, zero=False),
-    "gamma_schedule": _Option(default="constant", choices=("constant", "cosine")),
-    "gamma_epochs": _Option(0, 1e6, 0),
-    "zeta0": _Option(-10, 10, -0.05),
-    "xi0": _Option(-10, 10, 0.0),
-    "xi": _Option(default="signed", choices=("signed", "norm", "all")),
-    "zeta_lr": _Option(default="auto"),
-    "zeta_lr_image_ratio": _Option(0, 1000, 0.1),
-    "zeta_momentum": _Option(1e-6, 1, 0.9),
-    "zeta_freeze_epochs": _Option(0, 1e6, 5),
-    "zeta_gradient": _Option(default="paper", choices=("paper", "unbiased")),
-}
-_TAU = ("tau", "temperature")
-_GAMMA = ("gamma", "gamma_schedule", "gamma_epochs")
-_LEARNED = ("tau_min", "tau_max", "tau_lr")
-_XI = ("xi0", "xi")
-_ZETA = ("zeta_lr", "zeta_lr_image_ratio", "zeta_momentum", "zeta_freeze_epochs", "zeta_gradient")
-
-
-class _Loss(NamedTuple):
-    reads: tuple[str, ...]
-    own: dict  # defaults that differ from _OPTIONS
-    reads_learned: tuple[str, ...] = ()  # read only while the temperature is learned
-    temperatures: tuple[str, ...] = ("constant",)
     zeta: bool = False
     fastclip: bool = False
     times_tau: bool = False  # the loss is multiplied by tau
     slow_tau: float = 0.0  # where tau is no more than this, it is learned at a third of its rate
 
 
-_GLOBAL = ("constant", "global")
-_FASTCLIP = {"tau": 0.07, "gamma": 0.2, "gamma_schedule": "cosine"}
-_NUCLR = _TAU + _GAMMA + ("zeta0",)
-
 LOSSES = {
-    "sogclr": _Loss(_TAU + _GAMMA, {"tau": 0.01}, _LEARNED + ("rho",), _GLOBAL),
-    "isogclr": _Loss(
-        _TAU + _GAMMA + ("tau_momentum", "rho"),
-        {"tau": 0.01, "temperature": "individual", "tau_min": 0.005, "tau_max": 0.05, "tau_lr": 1e-3, "rho": 8.0},
-        _LEARNED, ("individual",)),
-    "nuclr": _Loss(_NUCLR + _XI + _ZETA, {"tau": 0.01}, zeta=True),
-    "nuclr-frozen": _Loss(_NUCLR + _XI, {"tau": 0.01}, zeta=True),
-    "nuclr-noxi": _Loss(_NUCLR + _ZETA, {"tau": 0.01}, zeta=True),
-    "fastclip-v0": _Loss(_TAU + _GAMMA, {**_FASTCLIP, "temperature": "global"}, _LEARNED, _GLOBAL, fastclip=True),
-    "fastclip-v1": _Loss(_TAU + _GAMMA, _FASTCLIP, fastclip=True),
-    "fastclip-v2": _Loss(
-        _TAU + _GAMMA + ("rho",),
-        {**_FASTCLIP, "tau": 0.03, "temperature": "individual", "tau_lr": 0.0133, "rho": 7.0},
-        _LEARNED, ("individual",), fastclip=True),
-    "fastclip-v3": _Loss(
-        _TAU + _GAMMA + ("rho",), {**_FASTCLIP, "temperature": "global", "tau_lr": 2e-4},
-        _LEARNED, _GLOBAL, fastclip=True, times_tau=True, slow_tau=0.03),
+    "sogclr": _Kind(),
+    "isogclr": _Kind(),
+    "nuclr": _Kind(zeta=True),
+    "nuclr-frozen": _Kind(zeta=True),
+    "nuclr-noxi": _Kind(zeta=True),
+    "fastclip-v0": _Kind(fastclip=True),
+    "fastclip-v1": _Kind(fastclip=True),
+    "fastclip-v2": _Kind(fastclip=True),
+    "fastclip-v3": _Kind(fastclip=True, times_tau=True, slow_tau=0.03),
 }
-"""The losses by name. `LOSSES[name].reads` and `.reads_learned` are the options that each reads."""
+"""The losses by name. ccstream.loss_options(name) has the options that each reads."""
+
+_OF_TRAINER = ("zeta_lr", "zeta_lr_image_ratio", "zeta_freeze_epochs")  # Loss takes step sizes instead
 
 
-def _complete(name: str, given: dict) -> dict:
-    """The value of every option that the loss reads. As on the command line of ccstream-train, 0 of
-    tau, tau_min, tau_max, tau_lr, rho and gamma stands for the loss's own."""
+def _complete(name: str, given: dict) -> dict[str, Any]:
+    """The value of every option that the loss reads."""
     if name not in LOSSES:
         raise ValueError(f"no loss {name!r}: expected one of {', '.join(LOSSES)}")
-    loss = LOSSES[name]
-    out: dict[str, Any] = {}
-    for key, option in _OPTIONS.items():
-        learned = out.get("temperature", "constant") != "constant"
-        if key not in loss.reads and not (learned and key in loss.reads_learned):
-            if given.get(key) is not None:
-                raise ValueError(f"loss {name} does not read {key} here")
-            continue
-        own = loss.own.get(key, option.default)
-        value: Any = given.get(key)
-        value = own if value in (None, "own") or (value == 0 and not option.zero) else value
-        if option.choices:
-            allowed = loss.temperatures if key == "temperature" else option.choices
-            if value not in allowed:
-                raise ValueError(f"loss {name}: {key} is {value!r}: expected one of {', '.join(allowed)}")
-        elif value != "auto" or own != "auto":
-            value = float(value)
-            if not option.low <= value <= option.high:
-                raise ValueError(f"loss {name}: {key} {value:g} is not within {option.low:g} and {option.high:g}")
-        out[key] = value
-    unknown = [key for key in given if key not in _OPTIONS]
-    if unknown:
-        raise ValueError(f"loss {name} has no option {unknown[0]}: it reads {', '.join(loss.reads + loss.reads_learned)}")
-    if out["tau"] <= 0:
-        raise ValueError(f"loss {name}: tau must be greater than 0")
-    if out["temperature"] != "constant" and not 0 < out["tau_min"] <= out["tau"] <= out["tau_max"]:
-        raise ValueError(f"loss {name}: its temperature starts at {out['tau']:g}, outside its bounds "
-                         f"{out['tau_min']:g} and {out['tau_max']:g}")
+    out = loss_options(name, **given)
+    if out.pop("positives", 1) != 1:
+        raise ValueError(f"loss {name}: several positives are in ccstream-train alone")
     return out
 
 
@@ -375,11 +302,9 @@ class GlobalContrastiveLoss(nn.Module):
         return {name: b for name, b in self.named_buffers() if b.dim() == 1}
 
     def _host_loss(self) -> Loss:
-        options = {k: v for k, v in self.options.items() if k not in _ZETA or k in ("zeta_momentum", "zeta_gradient")}
+        options = {k: v for k, v in self.options.items() if k not in _OF_TRAINER}
         if self.options["gamma_schedule"] == "cosine":
             options["gamma_epochs"] = self._gamma_epochs()
-        else:
-            options.pop("gamma_epochs")
         return Loss(self.name, self.dataset_size, id_space=len(self.visits), max_batch=2, **options)
 
     # ---- ranks ----
