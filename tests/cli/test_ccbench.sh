@@ -1,20 +1,6 @@
 # ccbench loader: its keys, a digest that depends only on the data and the seed, the ids it lists, and
 # refusals. ccbench decode: its keys and refusals.
-set -eu
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-expect() { # expect CODE COMMAND...
-    want=$1
-    shift
-    code=0
-    "$@" >out.txt 2>err.txt || code=$?
-    [ "$code" = "$want" ] || { cat out.txt err.txt; fail "exit code $code, not $want: $*"; }
-}
-has() { # has FILE TEXT
-    grep -qF -- "$2" "$1" || { cat "$1"; fail "no '$2' in $1"; }
-}
+. "$SRC/tests/support/cli.sh"
 loader() { # loader OPTION...
     expect 0 "$BIN/ccbench" loader --json --size 32 --batch 20 "$@"
 }

@@ -1,7 +1,7 @@
 # ccbench ops: its keys, every op of the table, the convolutions of a network alone, and refusals.
 # not under sanitizers: it computes; the kernels and losses have unit tests
 set -eu
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 ops() { # ops OPTION...
     expect 0 "$BIN/ccbench" ops --threads 1 --seconds 1ms "$@"
 }

@@ -1,7 +1,7 @@
 # ccbench step: its keys, its towers, steps fed by the loader, and refusals.
 # not under sanitizers: it computes; the kernels and losses have unit tests
 set -eu
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 step() { # step OPTION...
     expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch 4 \
         --tokens 8 --vocab 50 --steps 1 --threads 1 "$@"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # ccdump duplicates: groups of equal pictures, and of similar ones as comparing all pairs finds them.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 "$TESTBIN/make_scenes" val 120 1 32 a.tar >/dev/null
 "$TESTBIN/make_scenes" train 5 2 32 b.tar >/dev/null
 expect 0 "$BIN/ccpack" -q -o d --phash a.tar b.tar a.tar

@@ -1,6 +1,6 @@
 # ccdump cat and extract: exact bytes from datasets, shards and tars, under unique names inside the
 # folder.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_dataset" d 60 25
 

@@ -1,5 +1,5 @@
 # ccdump find: each condition against ccdump ls --json and grep.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_dataset" d 250 100
 "$BIN/ccdump" ls d --keys --json >all.txt

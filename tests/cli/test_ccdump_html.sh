@@ -1,6 +1,6 @@
 # ccdump stats --html and show --html: well-formed pages of one file, whose numbers are those of --json, and in which
 # captions, keys and metadata are text whatever they contain.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 cat >check.py <<'PYTHON'

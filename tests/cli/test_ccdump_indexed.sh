@@ -1,6 +1,6 @@
 # ccdump on tars that are indexed in place: with the index the samples are those of a dataset packed from
 # the same tars; without it, samples are rows.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" val 40 1 48 scenes.tar >scenes.txt
 mkdir x and && tar xf scenes.tar -C x

@@ -1,6 +1,6 @@
 # ccdump info, ls and show on a dataset, on one of its shards, and on a plain tar made of it: all show
 # the same samples.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 for container in tar.zst tar; do
 mkdir "$container" && cd "$container"

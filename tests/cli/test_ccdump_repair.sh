@@ -1,6 +1,6 @@
 # ccdump repair: every file that the shards prove gets its bytes back; what they do not prove is
 # refused with the reason, and nothing changes.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" val 60 1 48 scenes.tar >scenes.txt
 mkdir bad && tar xf scenes.tar -C bad

@@ -1,6 +1,6 @@
 # ccdump show as text: the picture in half blocks, captions and metadata wrapped to the terminal, and no
 # control sequences from the data. script(1) provides a terminal.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" val 4 1 48 four.tar >scenes.txt
 mkdir x && tar xf four.tar -C x

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ccdump state and popularity on the state of a loss without a model, which programs write through
 # libccstream, and the refusals of what needs the model.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 state=$SRC/tests/golden/state/nuclr.safetensors
 dataset=$SRC/tests/golden/shard/v1/ok
 

@@ -1,5 +1,5 @@
 # ccdump stats: the statistics of a collection with known numbers.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_dataset" d 250 100
 expect 0 "$BIN/ccdump" stats d --json

@@ -1,6 +1,6 @@
 # ccdump verify: finds and names damage in datasets, shards and plain tars, continues after it, and
 # prints the same for any number of threads.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 for container in tar.zst tar; do
 mkdir "$container" && cd "$container"

@@ -1,22 +1,7 @@
 #!/bin/bash
 # ccpack: equal bytes for any number of jobs, shards that standard tools read, every kind of source, the
 # message and exit code for each kind of bad input, interrupted and killed runs.
-set -u
-
-code=0
-fail() {
-    echo "FAIL: $*"
-    code=1
-}
-
-# expect CODE TEXT COMMAND...: exit code and a text in the message.
-expect() {
-    local want=$1 text=$2 got=0
-    shift 2
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
-    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
-}
+. "$SRC/tests/support/cli.sh"
 
 # pack WANTED-SAMPLES WANTED-TEXTS WANTED-REJECTS OPTION...: packs and compares the summary.
 pack() {
@@ -119,29 +104,29 @@ printf '%s\n' image-unreadable caption-empty caption-not-utf8 row-bad image-unsu
     cmp - reasons.txt || fail "other reasons: $(cat bad/rejects.jsonl)"
 grep -q '"source":"bad.tsv","row":5,' bad/rejects.jsonl || fail "source and row are not named"
 "$BIN/ccdump" show bad --id 11 >/dev/null || fail "the id of a bad row is used"
-expect 66 "5" "$BIN/ccdump" show bad --id 5
-expect 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
-expect 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
+expect_message 66 "5" "$BIN/ccdump" show bad --id 5
+expect_message 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
+expect_message 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
 mkdir no-pictures
-expect 65 "nothing was packed; no-pictures lacks 10 of 13 pictures, the first is no-pictures/.*jpg; --images names" \
+expect_message 65 "nothing was packed; no-pictures lacks 10 of 13 pictures, the first is no-pictures/.*jpg; --images names" \
     "$BIN/ccpack" -o none --images no-pictures --max-bad 100% bad.tsv
 [ ! -e none ] || fail "a run that packed nothing leaves $(ls none)"
-expect 65 "nothing was packed; no-pictures lacks 10 of 13 pictures" "$BIN/ccpack" -o none --images no-pictures bad.tsv
+expect_message 65 "nothing was packed; no-pictures lacks 10 of 13 pictures" "$BIN/ccpack" -o none --images no-pictures bad.tsv
 "$BIN/ccpack" -q -o none --max-bad 6 --images pictures bad.tsv || fail "the corrected command is refused"
 cp -r none none-before
-expect 65 "nothing was packed" "$BIN/ccpack" --overwrite -o none --images no-pictures bad.tsv
+expect_message 65 "nothing was packed" "$BIN/ccpack" --overwrite -o none --images no-pictures bad.tsv
 diff -r none none-before || fail "--overwrite by a run that packs nothing changes the dataset"
 "$BIN/ccdump" verify few >/dev/null || fail "what was written before the stop is not valid"
 
 # --- refusals, with names and exit codes
 cp -r plain kept
-expect 73 "overwrite" "$BIN/ccpack" -o plain all.tar
+expect_message 73 "overwrite" "$BIN/ccpack" -o plain all.tar
 diff -r plain kept || fail "a refused run changed the dataset"
-expect 64 "shard-000000" "$BIN/ccpack" --overwrite -o plain plain/shard-000000.tar.zst
+expect_message 64 "shard-000000" "$BIN/ccpack" --overwrite -o plain plain/shard-000000.tar.zst
 diff -r plain kept || fail "a dataset was replaced by a run that reads it"
 for name in tokenizer.model notes .hidden shard-000000.tar shard-000007.cci; do
     mkdir taken && echo "somebody's" >"taken/$name"
-    expect 73 "overwrite" "$BIN/ccpack" -o taken all.tar
+    expect_message 73 "overwrite" "$BIN/ccpack" -o taken all.tar
     [ "$(cat "taken/$name")" = "somebody's" ] || fail "a refused run changed $name"
     rm -r taken
 done
@@ -158,35 +143,34 @@ for name in $keep; do
 done
 rmdir mixed/folder || fail "--overwrite touched a folder"
 diff -r kept mixed || fail "--overwrite left something of the old dataset"
-expect 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
+expect_message 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
 mkdir alone && cp pictures/*.jpg alone/
-expect 65 "NAME.txt beside them" "$BIN/ccpack" -o refused alone
+expect_message 65 "NAME.txt beside them" "$BIN/ccpack" -o refused alone
 : >empty.tar
-expect 65 "empty.tar: the file is empty" "$BIN/ccpack" -o refused empty.tar
+expect_message 65 "empty.tar: the file is empty" "$BIN/ccpack" -o refused empty.tar
 head -c 3000 /dev/urandom | tr '\n' '\0' >noise.bin
-expect 65 "noise.bin" "$BIN/ccpack" -o refused noise.bin
+expect_message 65 "noise.bin" "$BIN/ccpack" -o refused noise.bin
 printf 'a text without columns\nand another\n' >text.tsv
-expect 65 "text.tsv: cannot tell" "$BIN/ccpack" -o refused text.tsv
+expect_message 65 "text.tsv: cannot tell" "$BIN/ccpack" -o refused text.tsv
 printf 'caption\thttps://example.org/1.jpg\n' >urls.tsv
-expect 65 "holds URLs" "$BIN/ccpack" -o refused urls.tsv
+expect_message 65 "holds URLs" "$BIN/ccpack" -o refused urls.tsv
 printf '{"images": [' >cut.json
-expect 65 "cut.json" "$BIN/ccpack" -o refused cut.json
+expect_message 65 "cut.json" "$BIN/ccpack" -o refused cut.json
 printf '{"a": 1}' >other.json
-expect 65 "annotations" "$BIN/ccpack" -o refused other.json
+expect_message 65 "annotations" "$BIN/ccpack" -o refused other.json
 printf '[]' >list.json
-expect 65 "list" "$BIN/ccpack" -o refused list.json
-expect 64 "resize" "$BIN/ccpack" -o refused --resize 32 all.tar
-expect 64 "max-bad" "$BIN/ccpack" -o refused --max-bad 200% all.tar
-expect 64 "out" "$BIN/ccpack" all.tar
+expect_message 65 "list" "$BIN/ccpack" -o refused list.json
+expect_message 64 "resize" "$BIN/ccpack" -o refused --resize 32 all.tar
+expect_message 64 "max-bad" "$BIN/ccpack" -o refused --max-bad 200% all.tar
+expect_message 64 "out" "$BIN/ccpack" all.tar
 [ ! -e refused ] || fail "a refused run made the directory"
-"$BIN/ccpack" -q --ids key -o twice --shard-samples 50 all.tar all.tar 2>err.txt
-[ $? -eq 65 ] || fail "a repeated id is accepted"
+expect 65 "$BIN/ccpack" -q --ids key -o twice --shard-samples 50 all.tar all.tar
 grep -q "row 0" err.txt || grep -q "in two shards" err.txt || fail "the id is not named: $(cat err.txt)"
-expect 65 "is repeated" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
+expect_message 65 "is repeated" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
 
 # --- a truncated tar: the rows before the end become a dataset
 head -c $(($(stat -c %s all.tar) / 2 + 100)) all.tar >half.tar
-expect 65 "half.tar: .* after row [0-9]" "$BIN/ccpack" -o half half.tar
+expect_message 65 "half.tar: .* after row [0-9]" "$BIN/ccpack" -o half half.tar
 "$BIN/ccdump" verify half >/dev/null || fail "no valid dataset before the break"
 
 # --- invalid JSON: the sample is packed without it, and the summary reports it
@@ -223,8 +207,8 @@ for signal in INT KILL; do
         sleep 0.1
     done
     kill -$signal $pid
-    wait $pid
-    got=$?
+    got=0
+    wait $pid || got=$?
     exec 3>&-
     if [ $signal = KILL ]; then
         [ ! -e stopped/rejects.jsonl ] || fail "KILL leaves an incomplete list under its final name"
@@ -241,12 +225,11 @@ for signal in INT KILL; do
         "$BIN/ccdump" verify stopped >/dev/null || fail "SIGINT leaves no valid dataset"
         grep -q '"partial"' stopped/dataset.json || fail "SIGINT: dataset.json has no partial"
         [ -e stopped/rejects.jsonl ] || fail "SIGINT leaves no rejects.jsonl"
-        expect 73 "a dataset already" "$BIN/ccpack" -o stopped all.tar
+        expect_message 73 "a dataset already" "$BIN/ccpack" -o stopped all.tar
     else
-        expect 73 "did not end" "$BIN/ccpack" -o stopped all.tar
+        expect_message 73 "did not end" "$BIN/ccpack" -o stopped all.tar
     fi
 done
 pack 60 60 0 --overwrite -o stopped all.tar
 [ -z "$(ls stopped | grep tmp)" ] || fail "--overwrite leaves temporaries of a killed run"
 
-exit $code

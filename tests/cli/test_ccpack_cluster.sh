@@ -1,7 +1,7 @@
 #!/bin/bash
 # The recipes of pack/README.md, run as they are written there: each gives the dataset of one process, although
 # part 2 ended early before. No Slurm is required: a program 'sbatch' runs the tasks of an array one after another.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 PATH=$PWD/bin:$BIN:$PATH
 top=$PWD
 unset "${!SLURM_@}" "${!PMI@}" "${!OMPI_@}" JOB_COMPLETION_INDEX

@@ -1,18 +1,12 @@
 #!/bin/bash
 # ccpack on real collections: every sample is packed; odd or broken files are counted and listed.
-set -u
+. "$SRC/tests/support/cli.sh"
 
 data=${CCSTREAM_TEST_DATA:-}
 if [ ! -e "$data/pairs/000000.tar" ]; then
     echo "skipped: CCSTREAM_TEST_DATA names no test data"
     exit 77
 fi
-code=0
-fail() {
-    echo "FAIL: $*"
-    code=1
-}
-
 # pack SAMPLES CAPTIONS REJECTS OPTION...: packs into ./out, verifies, compares the summary.
 pack() {
     local want="$1 $2 $3"
@@ -47,8 +41,7 @@ packed=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 [ $((listed + packed)) -eq "$rows" ] || fail "of $rows odd files $packed are packed, $listed listed"
 [ "$packed" -ge 50 ] && [ "$listed" -ge 15 ] || fail "odd files: $packed packed, $listed listed"
 # The same as a tar: five pictures share a stem, and none has a caption.
-"$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar" 2>err.txt
-[ $? -eq 65 ] || fail "a tar without captions: $(cat err.txt)"
+expect 65 "$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar"
 grep -q "not one of $rows rows can be used" err.txt || fail "not all of $rows members are rows: $(cat err.txt)"
 tail -n +2 "$data/hostile/manifest.tsv" | cut -f 1 | while read -r name; do
     cp "hostile/files/$name" "tarred-$name"
@@ -61,4 +54,3 @@ twin=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 [ "$twin" -eq "$packed" ] || fail "$twin pictures are packed from a tar, $packed from a table"
 "$BIN/ccdump" verify twin >/dev/null || fail "verify after odd files in a tar"
 "$BIN/ccdump" verify odd >/dev/null || fail "verify after odd files"
-exit $code

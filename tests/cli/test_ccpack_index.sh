@@ -1,6 +1,6 @@
 # ccpack index: tars of every form that tools write become a dataset in place, with the samples and the
 # fingerprint of packing them, and are not changed; refusals name the way out.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" val 24 1 48 scenes.tar >scenes.txt
 mkdir source && tar xf scenes.tar -C source

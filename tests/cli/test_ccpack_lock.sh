@@ -1,13 +1,7 @@
 #!/bin/bash
 # Two ccpack runs in one directory: the second is refused with any options; a killed run does not block
 # the next.
-set -u
-
-code=0
-fail() {
-    echo "FAIL: $*"
-    code=1
-}
+. "$SRC/tests/support/cli.sh"
 
 # refused COMMAND...: exit code 73, and the message names the process that holds the lock.
 refused() {
@@ -35,7 +29,7 @@ begin() { # begin DIR OPTION...
 
 end() { # end SIGNAL
     kill "-$1" $pid
-    wait $pid 2>/dev/null
+    wait $pid 2>/dev/null || true
     exec 3>&-
 }
 
@@ -102,4 +96,3 @@ if flock -n 4; then
 fi
 exec 4<&-
 "$BIN/ccpack" index -q tars/b.tar 2>err.txt || fail "index: $(cat err.txt)"
-exit $code

@@ -1,6 +1,6 @@
 #!/bin/bash
 # ccpack --phash on photographs: the hashes of ImageHash but for a few bits, resized or not.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 data=${CCSTREAM_TEST_DATA:-}
 [ -e "$data/raw/images.tar" ] || { echo "skipped: CCSTREAM_TEST_DATA names no test data"; exit 77; }
 tar xf "$data/raw/images.tar"

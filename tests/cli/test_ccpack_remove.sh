@@ -1,6 +1,6 @@
 # ccpack remove and compact: removed samples are gone from every program and then from the bytes; ids
 # stay and are not used again; a fingerprint proves it, that of packing rows without these samples.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" val 60 1 48 rows.tar >scenes.txt
 "$TESTBIN/make_scenes" val 20 2 48 more.tar >scenes.txt

@@ -1,22 +1,7 @@
 #!/bin/bash
 # ccpack --resume, --append and merge: after Ctrl-C and kill -9, on a growing dataset, with parts. The bytes
 # are always those of an undisturbed run.
-set -u
-
-code=0
-fail() {
-    echo "FAIL: $*"
-    code=1
-}
-
-# expect CODE TEXT COMMAND...: exit code and a text in the message.
-expect() {
-    local want=$1 text=$2 got=0
-    shift 2
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
-    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
-}
+. "$SRC/tests/support/cli.sh"
 
 field() { # field NAME: of the summary in out.json
     sed 's/.*"'"$1"'":"\{0,1\}\([0-9a-z]*\).*/\1/' out.json
@@ -49,16 +34,16 @@ for signal in INT KILL; do
         sleep 0.05
     done
     kill -$signal $pid
-    wait $pid 2>/dev/null
+    wait $pid 2>/dev/null || true
     exec 3>&-
     [ -e $signal/pack.journal ] || fail "$signal leaves no journal"
     if [ $signal = INT ]; then
         grep -q -- "the same command with --resume continues" err.txt || fail "no hint how to resume: $(cat err.txt)"
         "$BIN/ccdump" verify INT >/dev/null || fail "SIGINT leaves no valid dataset"
     fi
-    expect 65 "--shard-samples was 7, is 8" "$BIN/ccpack" --resume --shard-samples 8 -o $signal - <all.tar
-    expect 65 "source 1 was -, is a.tar" "$BIN/ccpack" --resume $how -o $signal a.tar
-    expect 65 "standard input: is not the source that was packed" "$BIN/ccpack" --resume $how -o $signal - <other.tar
+    expect_message 65 "--shard-samples was 7, is 8" "$BIN/ccpack" --resume --shard-samples 8 -o $signal - <all.tar
+    expect_message 65 "source 1 was -, is a.tar" "$BIN/ccpack" --resume $how -o $signal a.tar
+    expect_message 65 "standard input: is not the source that was packed" "$BIN/ccpack" --resume $how -o $signal - <other.tar
     run $how --resume -o $signal - <all.tar
     [ "$(field resumed)" -ge 21 ] || fail "$signal: resumed $(field resumed) samples"
     diff -r from-pipe $signal || fail "after $signal, --resume gives other bytes"
@@ -67,23 +52,23 @@ done
 # --- a run that would make too many shards ends early: the second tar is almost all hole
 cp a.tar vast.tar && truncate -s 100G vast.tar
 "$TESTBIN/make_scenes" val 120 4 16 many.tar >/dev/null
-expect 65 "the run would make about [0-9]* shards, and a dataset has at most 250000: choose a larger --shard-samples" \
+expect_message 65 "the run would make about [0-9]* shards, and a dataset has at most 250000: choose a larger --shard-samples" \
     "$BIN/ccpack" --shard-samples 1 -o vast many.tar vast.tar
 rm -rf vast vast.tar
 
 # --- --resume without a run, and of a finished run
 run $how --resume -o fresh a.tar b.tar
 diff -r good fresh || fail "--resume in an absent directory gives other bytes"
-expect 0 "finished already: 100 samples" "$BIN/ccpack" --resume $how -o fresh a.tar b.tar
+expect_message 0 "finished already: 100 samples" "$BIN/ccpack" --resume $how -o fresh a.tar b.tar
 run $how --resume -o fresh a.tar b.tar
 [ "$(field was_finished)" = true ] && [ "$(field fingerprint)" = "$print" ] || fail "$(cat out.json)"
 diff -r good fresh || fail "--resume on a finished dataset changes it"
-expect 65 "of 2 sources, not of these 1" "$BIN/ccpack" --resume $how -o fresh a.tar
-expect 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-level 5 -o fresh a.tar b.tar
-expect 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
+expect_message 65 "of 2 sources, not of these 1" "$BIN/ccpack" --resume $how -o fresh a.tar
+expect_message 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-level 5 -o fresh a.tar b.tar
+expect_message 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
 run $how -o one a.tar
-expect 65 "finished, and not of other/a.tar" "$BIN/ccpack" --resume $how -o one other/a.tar
-expect 65 "rows of this source already, from 'a.tar'; --allow-repeat" "$BIN/ccpack" --append $how -o one a.tar
+expect_message 65 "finished, and not of other/a.tar" "$BIN/ccpack" --resume $how -o one other/a.tar
+expect_message 65 "rows of this source already, from 'a.tar'; --allow-repeat" "$BIN/ccpack" --append $how -o one a.tar
 run --append --allow-repeat $how -o one a.tar
 [ "$(field samples)" = 60 ] || fail "--allow-repeat: $(cat out.json)"
 
@@ -98,10 +83,10 @@ done >rows.tsv
     tail -40 rows.tsv
 } >bad.tsv
 run $how --max-bad 2 -o bad-good --images pictures bad.tsv
-expect 65 "more than --max-bad 1" "$BIN/ccpack" $how --max-bad 1 -o bad --images pictures bad.tsv
+expect_message 65 "more than --max-bad 1" "$BIN/ccpack" $how --max-bad 1 -o bad --images pictures bad.tsv
 run $how --max-bad 2 --resume -o bad --images pictures bad.tsv
 diff -r bad-good bad || fail "after --max-bad, --resume gives other bytes"
-expect 65 "bad.tsv: row 20, key '[^']*': image-unreadable" \
+expect_message 65 "bad.tsv: row 20, key '[^']*': image-unreadable" \
     "$BIN/ccpack" $how --on-bad fail -o fails --images pictures bad.tsv
 run $how --max-bad 2 --resume -o fails --images pictures bad.tsv
 diff -r bad-good fails || fail "after --on-bad fail, --resume gives other bytes"
@@ -112,33 +97,33 @@ run $how --append -o grown b.tar
 [ "$(field fingerprint)" = "$print" ] || fail "appended: $(field fingerprint), in one run: $print"
 "$BIN/ccdump" verify grown >/dev/null || fail "an appended dataset does not verify"
 cp -r grown before
-expect 65 "--ids was row, is key" "$BIN/ccpack" --append --ids key -o grown b.tar
-expect 65 "--resize was none, is short:32" "$BIN/ccpack" --append --resize short:32 -o grown b.tar
-expect 66 "no dataset to append to" "$BIN/ccpack" --append -o nowhere b.tar
-expect 64 "part of the dataset that this run would append to" \
+expect_message 65 "--ids was row, is key" "$BIN/ccpack" --append --ids key -o grown b.tar
+expect_message 65 "--resize was none, is short:32" "$BIN/ccpack" --append --resize short:32 -o grown b.tar
+expect_message 66 "no dataset to append to" "$BIN/ccpack" --append -o nowhere b.tar
+expect_message 64 "part of the dataset that this run would append to" \
     "$BIN/ccpack" --append -o grown grown/shard-000000.tar.zst
 head -c $(($(stat -c %s b.tar) / 2)) b.tar >half.tar
-expect 65 "the dataset in grown is as it was; the same command with --resume" \
+expect_message 65 "the dataset in grown is as it was; the same command with --resume" \
     "$BIN/ccpack" --append $how -o grown half.tar
 "$BIN/ccdump" verify grown >/dev/null || fail "an append that failed leaves no valid dataset"
 cmp grown/dataset.json before/dataset.json || fail "an append that failed changed dataset.json"
 cp b.tar half.tar # mended; another size is another source
-expect 65 "half.tar was of [0-9]* bytes" "$BIN/ccpack" --append --resume $how -o grown half.tar
+expect_message 65 "half.tar was of [0-9]* bytes" "$BIN/ccpack" --append --resume $how -o grown half.tar
 run --append --allow-repeat $how -o grown half.tar
 "$BIN/ccdump" verify grown >/dev/null || fail "the third generation does not verify"
-expect 73 "append" "$BIN/ccpack" -o grown a.tar
+expect_message 73 "append" "$BIN/ccpack" -o grown a.tar
 
 # --- parts in any order
 for k in 1 2 3; do
     run $how --part $k/3 --resume -o part-$k a.tar b.tar
 done
-expect 65 "missing: part 2 of 3" "$BIN/ccpack" merge --json -o merged part-3 part-1
+expect_message 65 "missing: part 2 of 3" "$BIN/ccpack" merge --json -o merged part-3 part-1
 grep -q -e "--part K/3 --resume.*--array=2$" err.txt || fail "no hint how to pack part 2: $(cat err.txt)"
 [ "$(cat out.txt)" = '{"parts":3,"missing":[2],"unfinished":[],"repeated":[],"foreign":[]}' ] ||
     fail "merge --json with a missing part: $(cat out.txt)"
-expect 65 "not a part: good: is no part" "$BIN/ccpack" merge -o merged part-3 part-1 good
-expect 64 "is a part and cannot be the result" "$BIN/ccpack" merge --overwrite -o part-1 part-1
-expect 74 "File too large; merged is not a dataset yet, the same command resumes" \
+expect_message 65 "not a part: good: is no part" "$BIN/ccpack" merge -o merged part-3 part-1 good
+expect_message 64 "is a part and cannot be the result" "$BIN/ccpack" merge --overwrite -o part-1 part-1
+expect_message 74 "File too large; merged is not a dataset yet, the same command resumes" \
     bash -c 'trap "" XFSZ && ulimit -f 1 && "$BIN/ccpack" merge -o merged part-3 part-1 part-2' # as a full disk
 "$BIN/ccpack" merge -q --json -o merged part-3 part-1 part-2 >out.json 2>err.txt || fail "merge: $(cat err.txt)"
 [ "$(field fingerprint)" = "$print" ] || fail "merged: $(field fingerprint), in one run: $print"
@@ -146,37 +131,37 @@ expect 74 "File too large; merged is not a dataset yet, the same command resumes
 "$BIN/ccdump" verify merged >/dev/null || fail "a merged dataset does not verify"
 [ part-1/shard-000000.tar.zst -ef merged/shard-000000.tar.zst ] || fail "shards were copied"
 cmp good/rejects.jsonl merged/rejects.jsonl || fail "other rejects"
-expect 0 "merged: finished already: 100 samples" "$BIN/ccpack" merge -o merged part-3 part-1 part-2
-expect 73 "holds a dataset already" "$BIN/ccpack" merge -o good part-3 part-1 part-2
-expect 73 "part-1: holds a dataset already; --resume does nothing if it is this part" \
+expect_message 0 "merged: finished already: 100 samples" "$BIN/ccpack" merge -o merged part-3 part-1 part-2
+expect_message 73 "holds a dataset already" "$BIN/ccpack" merge -o good part-3 part-1 part-2
+expect_message 73 "part-1: holds a dataset already; --resume does nothing if it is this part" \
     "$BIN/ccpack" --part 1/3 -o part-1 a.tar b.tar
-expect 0 "100 samples" "$BIN/ccpack" merge --overwrite -o merged part-3 part-1 part-2
-expect 64 "K/N" "$BIN/ccpack" --part 4/3 -o refused a.tar
-expect 64 "standard input" "$BIN/ccpack" --part 1/3 -o refused -
-expect 64 "exclude each other" "$BIN/ccpack" --part 1/3 --dedup exact -o refused a.tar
-expect 64 "exclude each other" "$BIN/ccpack" --no-check --resize short:32 -o refused a.tar
-expect 64 "at least 1" "$BIN/ccpack" --max-aspect 0.5 -o refused a.tar
+expect_message 0 "100 samples" "$BIN/ccpack" merge --overwrite -o merged part-3 part-1 part-2
+expect_message 64 "K/N" "$BIN/ccpack" --part 4/3 -o refused a.tar
+expect_message 64 "standard input" "$BIN/ccpack" --part 1/3 -o refused -
+expect_message 64 "exclude each other" "$BIN/ccpack" --part 1/3 --dedup exact -o refused a.tar
+expect_message 64 "exclude each other" "$BIN/ccpack" --no-check --resize short:32 -o refused a.tar
+expect_message 64 "at least 1" "$BIN/ccpack" --max-aspect 0.5 -o refused a.tar
 [ ! -e refused ] || fail "a refused run made the directory"
 
 # --- the plain container, and tars that ccpack did not make
 run $how --container tar -o tars a.tar b.tar
 [ "$(field fingerprint)" = "$print" ] || fail "--container tar: $(field fingerprint)"
 tar tf tars/shard-000000.tar >/dev/null || fail "a shard in container tar is no tar"
-expect 65 "--container was tar, is tar.zst" "$BIN/ccpack" --append $how -o tars b.tar
+expect_message 65 "--container was tar, is tar.zst" "$BIN/ccpack" --append $how -o tars b.tar
 run $how --container tar --append --allow-repeat -o tars b.tar
 run $how --overwrite -o tars a.tar b.tar
 diff -r good tars || fail "--overwrite leaves something of container tar"
 mkdir theirs && cp a.tar theirs/shard-000000.tar
 "$BIN/ccpack" index -q theirs/shard-000000.tar >/dev/null 2>err.txt || fail "index: $(cat err.txt)"
-expect 65 "--container was tar-foreign" "$BIN/ccpack" --append -o theirs b.tar
-expect 73 "of no dataset that ccpack made" "$BIN/ccpack" --overwrite --container tar -o theirs b.tar
+expect_message 65 "--container was tar-foreign" "$BIN/ccpack" --append -o theirs b.tar
+expect_message 73 "of no dataset that ccpack made" "$BIN/ccpack" --overwrite --container tar -o theirs b.tar
 run --overwrite -o theirs b.tar
 cmp a.tar theirs/shard-000000.tar || fail "--overwrite removed a tar that ccpack did not make"
 
 # --- the summary counts what is omitted
 run --dedup exact --min-side 48 --max-bad 0 -o once a.tar a.tar
 [ "$(field samples)" = 60 ] && [ "$(field rejected)" = 60 ] || fail "--dedup: $(cat out.json)"
-expect 0 "60 rows rejected, see once/rejects.jsonl: 60 duplicate" \
+expect_message 0 "60 rows rejected, see once/rejects.jsonl: 60 duplicate" \
     "$BIN/ccpack" --dedup exact --max-bad 0 --overwrite -o once a.tar a.tar
 
 # --- on a terminal: rate, bytes, progress, remaining time
@@ -198,4 +183,3 @@ if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may h
     tr '\r' '\n' <screen.txt | grep -q '/s  .*s left  [0-9]* %  [0-9]* rejected' ||
         fail "no remaining time: $(tr '\r' '\n' <screen.txt | head -5)"
 fi
-exit $code

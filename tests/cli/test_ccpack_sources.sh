@@ -1,21 +1,9 @@
 #!/bin/bash
 # ccpack's sources: the same pictures and captions in every form give the same fingerprint; classes stay
 # with their samples; messages for unreadable input say what to do.
-set -u
-
-code=0
-fail() {
-    echo "FAIL: $*"
-    code=1
-}
-
-# expect CODE TEXT COMMAND...: exit code and a text in the message.
-expect() {
-    local want=$1 text=$2 got=0
-    shift 2
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
-    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
+. "$SRC/tests/support/cli.sh"
+refuses() {
+    expect_message "$@"
     [ ! -e refused ] || fail "a refused run made the directory: $*"
 }
 
@@ -70,7 +58,7 @@ same "a CSV with named columns"
 # --- tables: the delimiter, quotes, and records of one picture
 pack 40 0 --images pictures --from csv --delimiter ',' all.csv
 same "a CSV with its delimiter"
-expect 64 "one ASCII character" "$BIN/ccpack" -o refused --images pictures --delimiter ',,' all.csv
+refuses 64 "one ASCII character" "$BIN/ccpack" -o refused --images pictures --delimiter ',,' all.csv
 {
     printf 'image\tcaption\n'
     awk -F '\t' '{ printf "%s\t\"%s\"\n", $2, $1 }' all.tsv
@@ -81,7 +69,7 @@ same "a quoted TSV"
     echo "image,caption"
     echo "$(head -n 1 all.tsv | cut -f 2),A man, a dog"
 } >wide.csv
-expect 65 "can be used, .*has 3 columns instead of 2" \
+refuses 65 "can be used, .*has 3 columns instead of 2" \
     "$BIN/ccpack" -o bad --max-bad 100% --images pictures wide.csv
 rm -rf bad
 awk -F '\t' '{ for (i = 0; i < 3; i++) printf "%s#%d\t%s, seen %d times%s\n", $2, i, $1, i,
@@ -101,7 +89,7 @@ shuf --random-source=all.tar token.txt >shuffled.txt
 pack 40 5 --max-bad 5 --images pictures --group-captions all shuffled.txt
 grep -q '"texts":115,' out.json || fail "captions that are not adjacent are not joined"
 pack 115 5 --max-bad 5 --images pictures --group-captions never token.txt
-expect 64 "no --group-captions" "$BIN/ccpack" -o refused --group-captions all all.tar
+refuses 64 "no --group-captions" "$BIN/ccpack" -o refused --group-captions all all.tar
 
 awk -F '\t' 'BEGIN { printf "[" }
     { printf "%s{\"image\": \"%s\", \"caption\": \"%s\", \"image_id\": %d}", (NR > 1 ? ",\n" : ""), $2, $1, NR + 99 }
@@ -166,15 +154,15 @@ if command -v zstd >/dev/null; then
 fi
 gzip -c cut.tar >cut.tar.gz
 for source in cut.tar cut.tar.gz; do
-    expect 0 "warning: $source: the tar has no end mark after its 80 members: it may be truncated" \
+    refuses 0 "warning: $source: the tar has no end mark after its 80 members: it may be truncated" \
         "$BIN/ccpack" --overwrite -o form "$source"
 done
 { cat all.tar; echo what is this; } >tail.tar
-expect 0 "tail.tar: what follows the end of the tar, after its 80 members, is no tar" \
+refuses 0 "tail.tar: what follows the end of the tar, after its 80 members, is no tar" \
     "$BIN/ccpack" --overwrite -o form tail.tar
 
 mkdir indexed && cp joined.tar indexed/
-expect 0 "joined.tar: what follows the end mark after its 80 members was not read" \
+refuses 0 "joined.tar: what follows the end mark after its 80 members was not read" \
     "$BIN/ccpack" index indexed/joined.tar
 
 # --- sparse members, also those that end in a hole
@@ -243,7 +231,7 @@ done
 (cd json && tar cf ../json.tar --sort=name --format=ustar -- *)
 pack 40 0 --caption-column words json.tar
 same "captions in the JSON"
-expect 65 "can be used, .*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
+refuses 65 "can be used, .*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
 
 # --- classes, on disk and in a tar: label, name and JSON are packed
 mkdir -p set/cat/more set/dog set/bare set/.hidden
@@ -262,8 +250,8 @@ for how in "set" "--from folders set.tar"; do
     grep -c '"label":0,"class":"cat"' ls.txt | grep -qx 2 || fail "not two cats: $how: $(cat ls.txt)"
     "$BIN/ccdump" show form 2 --json | grep -q '"meta":{"class":"dog"}' || fail "no class in the JSON: $how"
 done
-expect 65 "are classes, --from folders" "$BIN/ccpack" -o taken-for-captions set.tar
-expect 64 "read twice" "$BIN/ccpack" --from folders -o refused - <set.tar
+refuses 65 "are classes, --from folders" "$BIN/ccpack" -o taken-for-captions set.tar
+refuses 64 "read twice" "$BIN/ccpack" --from folders -o refused - <set.tar
 
 # --- CIFAR: a file, and a folder of them
 for record in 1 2 3; do
@@ -291,34 +279,33 @@ done
 
 # --- a wrong or missing folder of pictures is named, with the first file that was looked for
 mkdir bare
-expect 66 "--images nowhere: there is no such folder" "$BIN/ccpack" -o refused --images nowhere all.tsv
+refuses 66 "--images nowhere: there is no such folder" "$BIN/ccpack" -o refused --images nowhere all.tsv
 rm -rf bad
-expect 65 "; bare lacks 40 of 40 pictures, the first is bare/.*jpg; --images names" "$BIN/ccpack" -o bad --images bare all.tsv
+refuses 65 "; bare lacks 40 of 40 pictures, the first is bare/.*jpg; --images names" "$BIN/ccpack" -o bad --images bare all.tsv
 rm -rf bad
-expect 65 "; the folder of the source lacks 40 of 40 pictures, the first is .*jpg; --images names" "$BIN/ccpack" -o bad all.tsv
+refuses 65 "; the folder of the source lacks 40 of 40 pictures, the first is .*jpg; --images names" "$BIN/ccpack" -o bad all.tsv
 rm -rf bad
 yes "$(head -n 1 all.tsv)" | head -n 5000 >many.tsv
-expect 65 "; bare lacks 1000 of 1000 pictures" "$BIN/ccpack" -o bad --group-captions never --images bare many.tsv
+refuses 65 "; bare lacks 1000 of 1000 pictures" "$BIN/ccpack" -o bad --group-captions never --images bare many.tsv
 rm -rf bad
 
 # --- messages for unreadable input say what to do
 printf 'a dog\thttps://example.org/1.jpg\n' >urls.tsv
-expect 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.tsv
+refuses 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.tsv
 printf 'caption,url\na dog,https://example.org/1.jpg\n' >urls.csv
-expect 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.csv
+refuses 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.csv
 printf 'PAR1....' >some.parquet
-expect 65 "parquet" "$BIN/ccpack" -o refused some.parquet
-expect 65 "single picture" "$BIN/ccpack" -o refused "$1"
-expect 65 "each class is a folder" "$BIN/ccpack" -o refused json
+refuses 65 "parquet" "$BIN/ccpack" -o refused some.parquet
+refuses 65 "single picture" "$BIN/ccpack" -o refused "$1"
+refuses 65 "each class is a folder" "$BIN/ccpack" -o refused json
 printf '[{"image_id": 1, "caption": "a result"}]' >results.json
-expect 65 "objects with 'image'" "$BIN/ccpack" -o refused results.json
+refuses 65 "objects with 'image'" "$BIN/ccpack" -o refused results.json
 head -c 3072 /dev/zero >short.bin
-expect 65 "neither tar or zip" "$BIN/ccpack" -o refused short.bin
-expect 65 "not a CIFAR binary" "$BIN/ccpack" -o refused --from cifar short.bin
-expect 64 "there are train,val" "$BIN/ccpack" -o refused --split test karpathy.json
-expect 64 "has no --split" "$BIN/ccpack" -o refused --split test all.tsv
-expect 64 "no column is named 'words'" "$BIN/ccpack" -o refused --caption-column words all.csv
+refuses 65 "neither tar or zip" "$BIN/ccpack" -o refused short.bin
+refuses 65 "not a CIFAR binary" "$BIN/ccpack" -o refused --from cifar short.bin
+refuses 64 "there are train,val" "$BIN/ccpack" -o refused --split test karpathy.json
+refuses 64 "has no --split" "$BIN/ccpack" -o refused --split test all.tsv
+refuses 64 "no column is named 'words'" "$BIN/ccpack" -o refused --caption-column words all.csv
 gzip -k all.csv
-expect 65 "read unpacked" "$BIN/ccpack" -o refused all.csv.gz
+refuses 65 "read unpacked" "$BIN/ccpack" -o refused all.csv.gz
 
-exit $code

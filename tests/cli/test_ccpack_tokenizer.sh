@@ -1,21 +1,6 @@
 #!/bin/bash
 # ccpack tokenizer: learning, importing, replacing; what is recorded, what is refused.
-set -u
-
-code=0
-fail() {
-    echo "FAIL: $*"
-    code=1
-}
-
-# expect CODE TEXT COMMAND...: exit code and a text in the message.
-expect() {
-    local want=$1 text=$2 got=0
-    shift 2
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
-    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
-}
+. "$SRC/tests/support/cli.sh"
 
 # recorded DIR KIND: the manifest records the file in DIR.
 recorded() {
@@ -51,8 +36,8 @@ cmp -s plain/tokenizer.model again/tokenizer.model && fail "bpe gives a unigram 
 
 # --- replacing requires --overwrite
 cp plain/tokenizer.model kept.model
-expect 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain
-expect 73 "has another tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --tokenizer again/tokenizer.model
+expect_message 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain
+expect_message 73 "has another tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --tokenizer again/tokenizer.model
 cmp plain/tokenizer.model kept.model || fail "a refused run changed the tokenizer"
 "$BIN/ccpack" tokenizer -q plain --tokenizer kept.model || fail "the same tokenizer again is refused"
 
@@ -66,14 +51,14 @@ recorded plain wordpiece
 recorded plain sentencepiece
 
 # --- refusals
-expect 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
-expect 66 "nothing.txt" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer nothing.txt
-expect 65 "neither a SentencePiece model nor a vocabulary" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer all.tar
+expect_message 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
+expect_message 66 "nothing.txt" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer nothing.txt
+expect_message 65 "neither a SentencePiece model nor a vocabulary" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer all.tar
 printf '[PAD]\n[UNK]\n[CLS]\n' >cut.txt
-expect 69 "no line '\[SEP\]'" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer cut.txt
-expect 64 "are for learning one" "$BIN/ccpack" tokenizer plain --tokenizer vocab.txt --vocab-size 50
-expect 64 "vocab-size" "$BIN/ccpack" tokenizer plain --vocab-size 3
-expect 65 "too few for the characters" "$BIN/ccpack" tokenizer plain --overwrite --vocab-size 16
+expect_message 69 "no line '\[SEP\]'" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer cut.txt
+expect_message 64 "are for learning one" "$BIN/ccpack" tokenizer plain --tokenizer vocab.txt --vocab-size 50
+expect_message 64 "vocab-size" "$BIN/ccpack" tokenizer plain --vocab-size 3
+expect_message 65 "too few for the characters" "$BIN/ccpack" tokenizer plain --overwrite --vocab-size 16
 cmp plain/tokenizer.model kept.model || fail "a failed run changed the tokenizer"
 recorded plain sentencepiece
 
@@ -86,10 +71,10 @@ cp plain/tokens.cct one.cct
 "$BIN/ccpack" tokenizer -q plain --cache && cmp one.cct plain/tokens.cct || fail "the same captions give another cache"
 "$BIN/ccpack" tokenizer -q plain --cache --no-clean || fail "--cache --no-clean"
 cmp -s one.cct plain/tokens.cct && fail "--no-clean makes the same cache"
-expect 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --cache --vocab-size 60
+expect_message 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --cache --vocab-size 60
 # a run that was killed after it had stored the tokenizer
 cp -r plain killed && rm killed/tokens.cct && head -c 100 plain/tokens.cct >killed/tokens.cct.tmp
-expect 73 "tokenizer" "$BIN/ccpack" tokenizer killed --cache --model-type bpe
+expect_message 73 "tokenizer" "$BIN/ccpack" tokenizer killed --cache --model-type bpe
 cmp killed/tokenizer.model plain/tokenizer.model || fail "a refused run changed the tokenizer"
 "$BIN/ccpack" tokenizer -q killed --vocab-size 100 --cache || fail "a killed run is not made again"
 cmp killed/tokenizer.model plain/tokenizer.model || fail "the same run gives another tokenizer"
@@ -99,7 +84,7 @@ cmp killed/tokenizer.model plain/tokenizer.model || fail "the same run gives ano
 [ ! -e plain/tokens.cct ] || fail "the cache of another tokenizer stays"
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model --cache || fail "--tokenizer --cache"
 cmp one.cct plain/tokens.cct || fail "the same tokenizer gives another cache"
-expect 64 "are for learning one" "$BIN/ccpack" tokenizer plain --tokenizer kept.model --no-clean
+expect_message 64 "are for learning one" "$BIN/ccpack" tokenizer plain --tokenizer kept.model --no-clean
 [ -z "$(ls plain | grep tmp)" ] || fail "temporaries are left"
 "$BIN/ccpack" -q --overwrite -o again all.tar && cp plain/tokens.cct again/ || exit 1
 "$BIN/ccpack" -q --overwrite -o again all.tar || exit 1
@@ -122,7 +107,6 @@ recorded grown sentencepiece
 
 # --- a file that differs from the record
 cp vocab.txt plain/tokenizer.model
-expect 65 "bring that one back" "$BIN/ccpack" tokenizer plain
+expect_message 65 "bring that one back" "$BIN/ccpack" tokenizer plain
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer vocab.txt || fail "a foreign file cannot be replaced"
 recorded plain wordpiece
-exit $code

@@ -1,6 +1,6 @@
 # ccstudy: every experiment prints its numbers, leaves them in a file, and draws a page about them.
 # not under sanitizers: it computes; the kernels and losses have unit tests
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 # ---- toy: small sets of pairs agree with what is known, and a seed repeats every number
 expect 0 "$BIN/ccstudy" toy --quick --json -o studies/new

@@ -1,7 +1,7 @@
 # ccstudy gradient: numbers repeat by their seed, an interrupted study ends with the numbers of an uninterrupted one,
 # and methods stand in the order that their biases demand.
 # not under sanitizers: it computes; the kernels and losses have unit tests
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 small="--samples 40 --steps 80 --lr 0.01 --lr 0.03"
 numbers() { # numbers FILE: without the times
     sed 's/"seconds":[^,}]*//g' "$1"

@@ -1,6 +1,6 @@
 # ccstudy toy whole: every cell agrees with an independent version in float64, within two standard errors of the difference.
 # not under sanitizers: it computes; the model has unit tests
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 expect 0 "$BIN/ccstudy" toy -q --json -o studies
 has out.txt '"risk":{"0.2":-0.0808944'

@@ -2,7 +2,7 @@
 # Tab in interactive shells, on a terminal of their own: a command, an option and its value, in the form `--option=value`
 # too. Every file is read by its shell.
 # not under sanitizers: tables alone, which the release build tests
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 bash "$SRC/tools/make-pages" "$BIN" pages 0 2000-01-01
 command -v script >/dev/null || {
     echo "skipped: script, of util-linux, is not installed"

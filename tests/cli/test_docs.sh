@@ -3,7 +3,7 @@
 # download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere,
 # and mkdocs renders it, where that is installed.
 # not under sanitizers: other tests run the same commands
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 docs=$SRC/docs
 
 # What the tutorial's first commands leave: pairs, held-out pairs, and folders of classes.

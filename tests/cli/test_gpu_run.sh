@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/gpu/run without a GPU: one line with the reason, exit code 77, no files; its refusals. On the emulated GPU: a
 # device that does not open, an operator that fails, and what compute-sanitizer is asked for.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 expect 0 "$SRC/tests/gpu/run" --help
 has out.txt "memcheck and synccheck"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # cmake --install below DESTDIR: programs, modules, pages and documents run and are found from where they were moved to;
 # the target uninstall leaves nothing.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 build=$(dirname "$BIN")
 : "${CMAKE:=cmake}"
 [ -e "$build/pages/complete" ] || {

@@ -1,12 +1,7 @@
 # Every program and subcommand: its option table is valid (a bad one ends every run with 70), --help is at
 # most 100 columns wide and shows an example, unknown options are named.
 # not under sanitizers: tables alone, which the release build tests
-set -eu
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-
+. "$SRC/tests/support/cli.sh"
 check() { # check PROGRAM [SUBCOMMAND]
     "$@" --help >help.txt 2>err.txt || { cat err.txt; fail "$* --help gave $?"; }
     [ ! -s err.txt ] || { cat err.txt; fail "$* --help writes to stderr"; }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What tools/release refuses, before it builds anything. tests/check_reproducible.sh makes releases, by hand.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v git >/dev/null || {
     echo "skipped: git is not installed"
     exit 77

@@ -1,6 +1,6 @@
 # Packs real collections and reads them back: ids, captions, metadata and the bytes of pictures equal the
 # source. Python's tarfile and json read both sides, so that no code of ours checks itself.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 data=${CCSTREAM_TEST_DATA:-}
 [ -e "$data/pairs/000000.tar" ] || { echo "skipped: CCSTREAM_TEST_DATA names no test data"; exit 77; }

@@ -1,9 +1,5 @@
 # Runs the commands of the worked example in formats/SHARD_FORMAT.md, which must print what the page shows.
-set -eu
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 command -v zstd >/dev/null || { echo "skipped: no zstd program"; exit 77; }
 
 work=$PWD

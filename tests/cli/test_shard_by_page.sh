@@ -1,7 +1,7 @@
 # The page formats/SHARD_FORMAT.md against the program: a reader that was written from the page alone
 # reads the golden datasets and what ccpack writes in every container, with pictures above 128 KiB
 # and captions too long for a compressed head, and sees the samples that ccdump sees.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 

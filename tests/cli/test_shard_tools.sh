@@ -1,6 +1,6 @@
 # Shards of every container and standard tools: zstd, tar, bsdtar and Python's tarfile see the same members
 # with the same bytes, at the offsets in the index.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
 
 "$TESTBIN/make_scenes" val 60 1 96 scenes.tar >scenes.txt

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ccstream-report: the page of a run and of two runs has the numbers of metrics.jsonl, is well-formed, small and
 # refers to nothing outside; runs that were cut off, resumed or never began are no errors.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 "$TESTBIN/make_scenes" train 60 1 32 train.tar >/dev/null

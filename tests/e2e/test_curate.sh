@@ -1,11 +1,6 @@
 #!/bin/bash
 # Curation: a run's own numbers choose the samples of a new dataset, on which it continues.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

@@ -1,7 +1,7 @@
 #!/bin/bash
 # --task curl: blocks of similar images train, an interrupted run ends with the same bytes, the mean
 # classifier reads the embeddings, and what cannot work is refused.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 256 3 24 train.tar
 mkdir all

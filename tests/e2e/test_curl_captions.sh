@@ -1,7 +1,7 @@
 #!/bin/bash
 # --task curl --block-of captions: blocks of captions of one class train the text tower alone, an interrupted run ends with the
 # same bytes, the mean classifier tells the classes of other captions apart, and what cannot work is refused.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 scenes() { # scenes NAME COUNT SEED: class folders by the pattern of the background, which captions name
     "$TESTBIN/make_scenes" "$1" "$2" "$3" 24 "$1.tar"

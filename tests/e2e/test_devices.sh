@@ -1,7 +1,7 @@
 #!/bin/bash
 # --device and --list-devices: refused names, the messages of auto, and cuda by name, which works or fails
 # with one line that explains why and never falls back. Passes with a GPU and without.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 24 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

@@ -1,7 +1,7 @@
 #!/bin/bash
 # emc2 encodes the samples outside the batch on which chains stand, also in micro-batches; what happens to those that
 # were removed, and where it cannot.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 48 3 24 train.tar
 "$BIN/ccpack" -q -o data train.tar

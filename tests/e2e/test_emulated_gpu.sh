@@ -3,7 +3,7 @@
 # everything done at once and as late as CUDA allows, the state on the device and in pinned memory,
 # interrupted and resumed: the same bytes. And what ccbench reports of such a step. More combinations:
 # emulated_gpu.sh.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 [ -n "${EMULATED:-}" ] || {
     echo "skipped: the emulated GPU is not built (no fibers under sanitizers)"

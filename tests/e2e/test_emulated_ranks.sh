@@ -3,7 +3,7 @@
 # step 1 has the loss and the state of one rank, later steps agree to within rounding; steps that
 # each rank records by the shapes of its own captions, as late as CUDA allows, give the bytes of
 # steps op by op; a lost rank ends the job although the others wait on the device for it.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 [ -n "${EMULATED:-}" ] || {
     echo "skipped: the emulated GPU is not built (no fibers under sanitizers)"

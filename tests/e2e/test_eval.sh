@@ -1,11 +1,6 @@
 #!/bin/bash
 # Every subcommand of ccstream-eval on a model that has learned a little.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 number() { # number KEY FILE: the first value of a key
     sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1

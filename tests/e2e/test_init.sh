@@ -1,11 +1,6 @@
 #!/bin/bash
 # Towers that start from the weights of a file.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 32 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

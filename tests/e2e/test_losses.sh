@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every loss trains and learns a little, and an interrupted run ends with the same bytes: of each that keeps a state,
 # numbers or a schedule of its own, and of clip.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Batches in micro-batches: losses with and without state train, a resumed run ends with the same bytes, and the
 # memory plan shrinks.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

@@ -1,12 +1,7 @@
 #!/bin/bash
 # Training on several datasets: exact resumption, state by offset ids, and refusal if a dataset, their order or
 # their weights differ.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 train="$BIN/ccstream-train"
 "$TESTBIN/make_scenes" train 96 3 32 a.tar
@@ -42,21 +37,13 @@ for key in '"dataset.count":"2"' '"dataset.1.id_offset":"96"' '"dataset.1.finger
     head -c 65536 whole/last | grep -aq -- "$key" || fail "the checkpoint lacks $key"
 done
 
-expect() {
-    local wanted=$1 pattern=$2
-    shift 2
-    local got=0
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$wanted" ] || fail "$*: exit code $got, expected $wanted: $(cat err.txt)"
-    grep -q -- "$pattern" err.txt || fail "$*: message lacks '$pattern': $(cat err.txt)"
-}
-expect 65 "other weights" "$train" --resume whole --data a:0.6 --data b:0.4
-expect 65 "other weights" "$train" --resume whole --data a --data b
-expect 65 "b: .*fingerprint" "$train" --resume whole --data b:0.3 --data a:0.7
-expect 65 "belongs to 2 datasets, the loader has 1" "$train" --resume whole --data a
-expect 64 "weight" "$train" $small --data a:0.7 --data b --out x
-expect 64 "a weight is above 0" "$train" $small --data a:0 --data b:1 --out x
-expect 64 "named twice" "$train" $small --data a:0.5 --data a:0.5 --out x
+expect_message 65 "other weights" "$train" --resume whole --data a:0.6 --data b:0.4
+expect_message 65 "other weights" "$train" --resume whole --data a --data b
+expect_message 65 "b: .*fingerprint" "$train" --resume whole --data b:0.3 --data a:0.7
+expect_message 65 "belongs to 2 datasets, the loader has 1" "$train" --resume whole --data a
+expect_message 64 "weight" "$train" $small --data a:0.7 --data b --out x
+expect_message 64 "a weight is above 0" "$train" $small --data a:0 --data b:1 --out x
+expect_message 64 "named twice" "$train" $small --data a:0.5 --data a:0.5 --out x
 [ ! -e x ] || fail "a refused run left a directory"
 
 # Without weights: by size, every sample once per epoch.
@@ -76,8 +63,8 @@ grep '"dataset":"b"' both.jsonl | head -n 64 | cmp - <(head -n 64 b.jsonl) || fa
 grep -q '"dataset":"a","id":95,' both.jsonl || fail "$(head -n 3 both.jsonl)"
 [ "$(grep -o '<figure>' page.html | wc -l)" -eq 320 ] || fail "page.html has not all figures"
 "$BIN/ccdump" popularity sized a b --top 2 | grep -q ' [ab] ' || fail "the table does not name the datasets"
-expect 65 "was not trained on c" "$BIN/ccdump" popularity sized a c
-expect 64 "named twice" "$BIN/ccdump" popularity sized a a
+expect_message 65 "was not trained on c" "$BIN/ccdump" popularity sized a c
+expect_message 64 "named twice" "$BIN/ccdump" popularity sized a a
 objective() {
     "$BIN/ccstream-eval" objective sized --threads 1 --json -q "$@"
 }
@@ -108,13 +95,13 @@ grep -q 'epoch 2 begins anew' log.txt || fail "$(cat log.txt)"
 "$train" -q --resume grows
 [ "$(visits grows)" = "224 224 1 2" ] || fail "visits after: $(visits grows)"
 cmp grows/config.json moved/config.json || fail "growing changed the configuration"
-expect 65 "other weights" "$train" --resume whole --data a:0.6 --data b:0.4
+expect_message 65 "other weights" "$train" --resume whole --data a:0.6 --data b:0.4
 "$train" -q --resume whole --data a:0.7 --data b:0.3 || fail "a weighted mix does not grow"
 
 # The same state by images: b alone, at another offset, with new samples.
-expect 64 "was trained on 2 datasets, --remap-state names 1" \
+expect_message 64 "was trained on 2 datasets, --remap-state names 1" \
     "$train" --resume moved --data b-before --data c --remap-state a-before
-expect 65 "those of a mix in its order" "$train" --resume moved --data b-before --data c \
+expect_message 65 "those of a mix in its order" "$train" --resume moved --data b-before --data c \
     --remap-state b-before --remap-state a-before
 cp a/tokenizer.model c/
 "$BIN/ccpack" tokenizer -q c --overwrite --tokenizer a/tokenizer.model
@@ -126,6 +113,6 @@ grep -q 'state of 64 samples taken over by image, 32 begin anew, 96 of a-before 
 
 # From one dataset to two.
 "$train" -q $small --data a-before --out single --steps 3
-expect 65 "belongs to 1 dataset.*--remap-state" "$train" --resume single --data a-before --data c
+expect_message 65 "belongs to 1 dataset.*--remap-state" "$train" --resume single --data a-before --data c
 "$train" -q --resume single --data a-before --data c --remap-state a-before --steps 5 || fail "one dataset does not become two"
 [ "$(visits single | cut -d' ' -f1)" = 128 ] || fail "visits: $(visits single)"

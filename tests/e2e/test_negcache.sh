@@ -1,7 +1,7 @@
 #!/bin/bash
 # negcache draws negatives from cached features of all samples: on pairs and on two views, resumed, without samples that
 # were removed, and where it cannot.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 40 3 24 train.tar
 "$BIN/ccpack" -q -o data train.tar

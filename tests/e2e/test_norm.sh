@@ -1,7 +1,7 @@
 #!/bin/bash
 # --norm group and none: runs resume to the same bytes, for pairs and two views; without statistics of a batch the
 # size of a micro-batch has no effect; evaluation, export, --init and --init-image know the norm.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 16 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training on noisy pairs: a resumed run ends with the same bytes, noise changes what is trained, and a run keeps its rate.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 32 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

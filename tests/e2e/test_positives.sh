@@ -1,7 +1,7 @@
 #!/bin/bash
 # Several pairs of every sample in a batch: an interrupted run ends with the same bytes, and what does not fit is
 # refused.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 32 3 32 one.tar
 mkdir all

@@ -1,12 +1,7 @@
 #!/bin/bash
 # bf16, SGD, LARS, Adam, mean pooling, padded captions: runs resume to the same bytes, and each option has its
 # effect.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 24 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

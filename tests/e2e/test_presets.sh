@@ -1,6 +1,6 @@
 #!/bin/bash
 # Every preset trains a step, on small data and a smaller model than the paper's; pictures without captions.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 32 3 24 train.tar
 "$BIN/ccpack" -q -o data train.tar

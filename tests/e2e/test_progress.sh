@@ -1,7 +1,7 @@
 #!/bin/bash
 # --progress in all its kinds, on a terminal and off it; --attach to runs that train, stop, finish and were killed; a run is
 # trained by one process at a time.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

@@ -1,11 +1,6 @@
 #!/bin/bash
 # tools/quickstart on pictures of one's own, with the programs of this build: what it shows and says at the end.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 96 3 32 scenes.tar
 bin=tree/build/release/bin

@@ -1,12 +1,7 @@
 #!/bin/bash
 # ccstream-train under mpirun: the bytes of one process, other numbers of ranks, runs that are stopped, lose a
 # rank and resume. Longer: ranks.sh, by hand.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 . "$SRC/tests/support/mpirun.sh"
 

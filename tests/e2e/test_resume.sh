@@ -1,11 +1,6 @@
 #!/bin/bash
 # Runs that were stopped, killed or never started resume as if they had not been interrupted.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 128 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
@@ -113,37 +108,28 @@ if grep -q "$id" whole/metrics.jsonl; then
     fail "two runs have the same id"
 fi
 
-# Runs that cannot be resumed are refused with the reason.
-expect() {
-    local wanted=$1 pattern=$2
-    shift 2
-    local got=0
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$wanted" ] || fail "$*: exit code $got, expected $wanted: $(cat err.txt)"
-    grep -q -- "$pattern" err.txt || fail "$*: message lacks '$pattern': $(cat err.txt)"
-}
 train="$BIN/ccstream-train"
-expect 66 "no run of ccstream-train" "$train" --resume data
-expect 73 "holds a run already" "$train" $options --out whole
-expect 64 "are needed" "$train" --data data
-expect 64 "no loss\|--loss" "$train" $options --out x --loss triplet
-expect 66 "nowhere" "$train" --data nowhere --out x
-expect 66 "nowhere" "$train" $options --val nowhere --out x
+expect_message 66 "no run of ccstream-train" "$train" --resume data
+expect_message 73 "holds a run already" "$train" $options --out whole
+expect_message 64 "are needed" "$train" --data data
+expect_message 64 "no loss\|--loss" "$train" $options --out x --loss triplet
+expect_message 66 "nowhere" "$train" --data nowhere --out x
+expect_message 66 "nowhere" "$train" $options --val nowhere --out x
 [ ! -e x ] || fail "a refused run left a directory"
 "$TESTBIN/make_scenes" train 64 4 32 other.tar
 "$BIN/ccpack" -q -o other other.tar
 cp data/tokenizer.model other/
-expect 65 "was trained on dataset" "$train" --resume whole --data other
-expect 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch 128
+expect_message 65 "was trained on dataset" "$train" --resume whole --data other
+expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch 128
 "$BIN/ccpack" -q -o plain other.tar
-expect 64 "has no tokenizer" "$train" $model --data plain --out y
+expect_message 64 "has no tokenizer" "$train" $model --data plain --out y
 rm data/tokenizer.model
-expect 66 "it is not there" "$train" $options --out y
+expect_message 66 "it is not there" "$train" $options --out y
 [ ! -e y ] || fail "a refused run left a directory"
 mkdir empty new
 cp whole/config.json new/
 touch new/metrics.jsonl
-expect 66 "not a run or checkpoint" "$BIN/ccstream-eval" retrieval empty --data data
-expect 66 "no checkpoint yet" "$BIN/ccstream-eval" retrieval new --data data
+expect_message 66 "not a run or checkpoint" "$BIN/ccstream-eval" retrieval empty --data data
+expect_message 66 "no checkpoint yet" "$BIN/ccstream-eval" retrieval new --data data
 head -c 5000 whole/last >junk.safetensors
-expect 65 "junk" "$BIN/ccstream-eval" retrieval junk.safetensors --data data
+expect_message 65 "junk" "$BIN/ccstream-eval" retrieval junk.safetensors --data data

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What a resumed run may change (its place, that of its data, the schedule that is ahead of it), and what is
 # refused with the reason.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 64 3 16 train.tar
 "$BIN/ccpack" -q -o data train.tar

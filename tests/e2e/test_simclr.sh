@@ -1,7 +1,7 @@
 #!/bin/bash
 # Two views of images: every loss trains on class folders without captions, an interrupted run ends
 # with the same bytes, and the features are evaluated.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 number() { # number KEY FILE: the first value of a key
     sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1

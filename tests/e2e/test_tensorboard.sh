@@ -1,7 +1,7 @@
 #!/bin/bash
 # --tensorboard: event files have the numbers and histograms of metrics.jsonl, also of a run that was resumed from an
 # earlier step; a folder that cannot be made is an error.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 "$TESTBIN/make_scenes" train 64 3 32 train.tar

@@ -1,11 +1,10 @@
 #!/bin/bash
 # Bad input is refused with a message before any work; failures during a run leave the last checkpoint
 # valid.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
+. "$SRC/tests/support/cli.sh"
+refuses() {
+    expect_message "$@"
+    [ ! -e x ] || fail "$*: left a directory"
 }
 
 "$TESTBIN/make_scenes" train 64 3 24 train.tar
@@ -23,24 +22,16 @@ towers="--image-tower resnet10t --text-tower tiny --image-size 8 --stem small --
 options="$towers --batch 16 --epochs 1 --lr 0.001 --tau 0.05 --threads 1"
 train="$BIN/ccstream-train -q"
 
-expect() { # expect CODE WORDS COMMAND...
-    local wanted=$1 words=$2 got=0
-    shift 2
-    "$@" >out.txt 2>err.txt || got=$?
-    [ "$got" -eq "$wanted" ] || fail "$*: exit code $got, not $wanted: $(cat err.txt)"
-    grep -q -- "$words" err.txt || fail "$*: message lacks '$words': $(cat err.txt)"
-    [ ! -e x ] || fail "$*: left a directory"
-}
-expect 66 nowhere $train --data nowhere $options --out x
-expect 64 'fewer than one batch of 128' $train --data data $towers --batch 128 --out x
-expect 64 '--loss' $train --data data $options --loss triplet --out x
-expect 64 '--tau' $train --data data $options --tau -1 --out x
-expect 64 '--batch' $train --data data $options --batch 1 --out x
-expect 64 "--precision .*f32, bf16.*'fp16'" $train --data data $options --precision fp16 --out x
-expect 64 'no captions to validate with' $train --data data --val captionless $options --out x
-expect 64 'captionless has no captions; --task simclr' $train --data captionless $options --out x
-expect 64 "part is part 1/2 of a dataset; 'ccpack merge'" $train --data data --data part $options --out x
-expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
+refuses 66 nowhere $train --data nowhere $options --out x
+refuses 64 'fewer than one batch of 128' $train --data data $towers --batch 128 --out x
+refuses 64 '--loss' $train --data data $options --loss triplet --out x
+refuses 64 '--tau' $train --data data $options --tau -1 --out x
+refuses 64 '--batch' $train --data data $options --batch 1 --out x
+refuses 64 "--precision .*f32, bf16.*'fp16'" $train --data data $options --precision fp16 --out x
+refuses 64 'no captions to validate with' $train --data data --val captionless $options --out x
+refuses 64 'captionless has no captions; --task simclr' $train --data captionless $options --out x
+refuses 64 "part is part 1/2 of a dataset; 'ccpack merge'" $train --data data --data part $options --out x
+refuses 64 'needs a run' $train --data data --remap-state captionless $options --out x
 
 # Resuming with a wrong dataset or a damaged checkpoint. The tokenizer of the dataset is not read: the
 # checkpoint holds the run's.
@@ -48,7 +39,7 @@ $train --data data $options --out run --steps 2
 cp run/last good.safetensors
 "$BIN/ccpack" -q -o other other.tar
 cp data/tokenizer.model other/
-expect 65 'was trained on dataset' $train --resume run --data other
+refuses 65 'was trained on dataset' $train --resume run --data other
 cp -r data renamed
 "$BIN/ccpack" tokenizer -q renamed --overwrite --vocab-size 38
 cp -r run same
@@ -59,16 +50,16 @@ cmp same/last other-tokenizer/last || fail "the tokenizer of the dataset matters
 newest=run/$(readlink run/last)
 size=$(stat -c %s "$newest")
 printf '\377' | dd of="$newest" bs=1 seek=$((size / 2)) conv=notrunc status=none
-expect 65 'run/last' $train --resume run
+refuses 65 'run/last' $train --resume run
 head -c $((size / 2)) good.safetensors >"$newest"
-expect 65 'run/last' $train --resume run
+refuses 65 'run/last' $train --resume run
 cp good.safetensors "$newest"
 
 # State transferred by image to another dataset: the first tar and more.
 "$BIN/ccpack" -q -o more other.tar train.tar
 cp data/tokenizer.model more/
 "$BIN/ccpack" tokenizer -q more --overwrite --tokenizer data/tokenizer.model
-expect 65 'takes the directory of the former' $train --resume run --data more --remap-state other
+refuses 65 'takes the directory of the former' $train --resume run --data more --remap-state other
 "$BIN/ccdump" state run --json >before.json
 "$BIN/ccstream-train" --resume run --data more --remap-state data --steps 3 2>log.txt || fail "$(cat log.txt)"
 grep -q 'state of 64 samples taken over by image, 48 begin anew, 0 of data are not there' log.txt || fail "$(cat log.txt)"

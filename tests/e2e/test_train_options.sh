@@ -1,11 +1,6 @@
 #!/bin/bash
 # Presets, configuration files, and a dataset that grows or shrinks between runs.
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 option() { # option NAME RUN: its value in RUN/config.json
     sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" "$2/config.json"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ccdump order and why: the samples of a step are those whose state the step wrote, of one dataset, of a mix and of
 # blocks of classes; a sample's steps are those in which order has it; neighbours; what is refused.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 96 3 24 a.tar
 "$TESTBIN/make_scenes" train 60 9 24 b.tar

@@ -1,12 +1,7 @@
 #!/bin/bash
 # A WordPiece vocabulary from packing to evaluation: stored, used in training, read from the checkpoint by
 # evaluation and by a resumed run.
-set -u
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
+. "$SRC/tests/support/cli.sh"
 
 vocab=$SRC/tests/golden/tokenizer/vocab.txt
 towers="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ccpack fetch against a server that goes wrong: every row is in a shard or in the ledger with its reason;
 # kills and resumes end with the same bytes; retries fill holes; robots.txt and opt-outs are obeyed.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 "$TESTBIN/make_scenes" val 40 1 48 scenes.tar >/dev/null

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ccpack fetch: --max-size while a body arrives, bombs, shapes that are not wanted; and what a run leaves in which
 # not one row became a sample.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 "$TESTBIN/make_scenes" val 12 1 96 scenes.tar >/dev/null

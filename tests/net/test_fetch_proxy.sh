@@ -1,6 +1,6 @@
 #!/bin/bash
 # ccpack fetch through the proxies of the environment, around them by no_proxy, and over IPv6.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 

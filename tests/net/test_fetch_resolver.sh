@@ -1,7 +1,7 @@
 #!/bin/bash
 # ccpack fetch --resolver: names that only a server of DNS over HTTPS knows, several servers, servers that go wrong,
 # addresses that are private.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 command -v openssl >which.txt || { echo "skipped: no openssl"; exit 77; }
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY

@@ -1,6 +1,6 @@
 #!/bin/bash
 # ccpack fetch over TLS: certificates are verified, also through a proxy, and over HTTP/2.
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 command -v openssl >which.txt || { echo "skipped: no openssl"; exit 77; }
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY

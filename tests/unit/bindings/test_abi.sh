@@ -2,7 +2,7 @@
 # What programs rely on is recorded in abi.txt and does not change; the header compiles alone in C11 and
 # C++17 without a warning.
 # Usage: test_abi.sh LIBRARY CC CXX
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 cc=$2
 cxx=$3
 c=$SRC/bindings/c

@@ -2,7 +2,7 @@
 # libccstream exports the functions that its header declares, under the versions of its map, and needs
 # none of the libraries of the towers, of ranks or of GPUs.
 # Usage: test_exports.sh LIBRARY
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 library=$1
 
 nm -D --defined-only --with-symbol-versions "$library" | awk '$2 == "T" { sub(/@@/, " ", $3); print $3 }' |

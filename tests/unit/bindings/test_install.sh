@@ -2,7 +2,7 @@
 # The installed libccstream is found by CMake and by pkg-config, also after its folder was moved, and the
 # examples built either way run.
 # Usage: test_install.sh LIBRARY CC CXX
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 cc=$2
 : "${CMAKE:=cmake}"
 if [ -n "${CCS_SANITIZE:-}" ]; then

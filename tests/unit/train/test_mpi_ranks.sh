@@ -2,7 +2,7 @@
 # Ranks that mpirun starts: the checks of a group over MPI, a rank that fails, and what is reported where
 # launcher, module and MPI do not fit together.
 set -eu
-. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/cli.sh"
 . "$SRC/tests/support/mpirun.sh"
 export CCSTREAM_MPI_MODULE=$BIN/libccstream_mpi.so
 ranks() { # ranks WORLD ARGUMENT...

@@ -1,4 +1,4 @@
-# For shell tests: . "$SRC/tests/support/expect.sh"
+# For shell tests: . "$SRC/tests/support/cli.sh"
 # The last command's output is in out.txt and err.txt.
 set -eu
 fail() {
@@ -11,6 +11,13 @@ expect() { # expect CODE COMMAND...
     code=0
     "$@" >out.txt 2>err.txt || code=$?
     [ "$code" = "$want" ] || { head -c 2000 out.txt err.txt; fail "exit code $code, not $want: $*"; }
+}
+expect_message() { # expect_message CODE PATTERN COMMAND...: with a message that matches PATTERN
+    want=$1
+    pattern=$2
+    shift 2
+    expect "$want" "$@"
+    grep -qe "$pattern" err.txt || { head -c 2000 err.txt; fail "no '$pattern' in the message of: $*"; }
 }
 has() { # has FILE TEXT
     grep -qF -- "$2" "$1" || { head -c 2000 "$1"; fail "no '$2' in $1"; }
