@@ -7,6 +7,7 @@
 # The rule runs from the bottom up: formats/base knows only libc; pack and loader do not see each
 # other; kernels knows tensors, not files; train sees no third-party header but MPI's, in train/comm/mpi.
 # A public header never includes a third-party one, and folder/x_internal.h is for its own folder and the tests.
+# Under tools, cli and inspect are the libraries of the programs, cli below inspect; no program includes another.
 set -eu
 
 check_tree() {
@@ -100,6 +101,7 @@ check_tree() {
         from = folder_of(file)
         to = folder_of(target)
         if (from == to) {
+            check_tools(part_of(file), part_of(target), target)
             return
         }
         if (!within(to, ours[from])) {
@@ -107,6 +109,18 @@ check_tree() {
         } else if (target ~ /_internal\.h$/ && from != "tests") {
             complain("\"" target "\" is internal to " to)
         }
+    }
+    # The folder below tools: a library, or a program.
+    function part_of(path,    parts) {
+        split(path, parts, "/")
+        return parts[1] == "tools" ? parts[2] : ""
+    }
+    function check_tools(from, to, target) {
+        if (from == "" || from == to || to == "cli" || (to == "inspect" && from != "cli")) {
+            return
+        }
+        complain((from == "cli" || from == "inspect" ? "tools/" from " may not include " : \
+                  "a program may not include another: ") "\"" target "\"")
     }
     function check_foreign(target,    i, ok) {
         for (i = 1; i <= lib_count; i++) {
@@ -173,13 +187,15 @@ self_test() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/check-includes.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     cd "$work"
-    mkdir -p formats/base augment net pack loader kernels/cpu kernels/cuda/conv train/comm/mpi bindings/c tools tests/unit
+    mkdir -p formats/base augment net pack loader kernels/cpu kernels/cuda/conv train/comm/mpi bindings/c tools/ccpack tools/inspect tests/unit
     echo '#include "formats/base/status.h"' >pack/good.c
     echo '#include <oneapi/dnnl/dnnl.h>' >kernels/cpu/good.c
     echo '#include <cudnn.h>' >kernels/cuda/conv/good.c
     echo '#include <mpi.h>' >train/comm/mpi/good.c
     echo '#include "pack/pack.h"' >bindings/c/good.c
     echo '#include "loader/x_internal.h"' >tests/unit/good.c
+    echo '#include "tools/cli/cli.h"' >tools/inspect/good.c
+    echo '#include "tools/inspect/x_internal.h"' >tools/ccpack/good.c
     check_tree >out.txt || { echo "self-test: a clean tree is refused"; cat out.txt; exit 1; }
     plant pack/planted.c '#include "loader/loader.h"'
     plant loader/planted.c '#include "kernels/ops.h"'
@@ -200,6 +216,11 @@ self_test() {
     plant bindings/c/planted.c '#include "tools/cli/cli.h"'
     plant loader/planted.c '#include "bindings/c/ccstream.h"'
     plant augment/planted.c '#  include <curl/curl.h>'
+    plant tools/cli/planted.c '#include "tools/inspect/input.h"'
+    plant tools/cli/planted.c '#include "tools/ccpack/where.h"'
+    plant tools/inspect/page/planted.c '#include "tools/ccdump/verify.h"'
+    plant tools/ccdump/planted.c '#include "tools/ccpack/where.h"'
+    plant tools/ccstudy/planted.c '#include "tools/ccstream_eval/eval_page.h"'
     echo "self-test passed"
 }
 

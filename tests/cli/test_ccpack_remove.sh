@@ -82,10 +82,10 @@ cmp d/dataset.json once.json
 cp -r d hurt
 sed -i 's/"ids":\[4,/"ids":[3,/' hurt/dataset.json
 expect 65 "$BIN/ccdump" verify hurt
-expect 65 "$BIN/ccdump" repair hurt
+expect 65 "$BIN/ccpack" repair hurt
 cp once.json hurt/dataset.json
 sed -i 's/"samples":56/"samples":57/' hurt/dataset.json
-expect 0 "$BIN/ccdump" repair hurt
+expect 0 "$BIN/ccpack" repair hurt
 cmp once.json hurt/dataset.json
 rm -r hurt
 
@@ -161,7 +161,7 @@ flock fewer.d sleep 5 &
 sleep 0.3
 expect 73 "$BIN/ccpack" remove fewer.d --ids one.txt
 has err.txt "is at work in it"
-expect 73 "$BIN/ccdump" repair fewer.d
+expect 73 "$BIN/ccpack" repair fewer.d
 kill $!
 mkdir tars && cp rows.tar tars/
 "$BIN/ccpack" index -q tars/rows.tar

@@ -62,6 +62,7 @@ for program in ccdump ccstream-eval ccbench ccpack ccstudy; do
             list { print $1 }
             $1 == program && $2 ~ /^[a-z]+$/ { print $2 }'); do
         command="$other $name"
+        [ "$command" != "ccdump repair" ] || continue # an alias
         "$other" "$name" >out.txt 2>err.txt </dev/null
         grep -qF "did you mean '$program $name'" err.txt || fail "it does not name $program"
     done

@@ -13,7 +13,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 static bool test(bool *good, const char *text) {
-    const struct ccdump_facts f = {.id = 3, .width_px = 5, .height_px = 4, .class_name = "a"};
+    const struct sample_facts f = {.id = 3, .width_px = 5, .height_px = 4, .class_name = "a"};
     struct where *w = NULL;
     if (where_parse(&w, text, NULL, NULL) != STATUS_OK) {
         return false;

@@ -12,7 +12,7 @@
 #include "tools/ccdump/names.h"
 
 struct options {
-    struct ccdump_choice choice;
+    struct sample_choice choice;
     bool image;
     bool caption;
     bool json_text;
@@ -39,7 +39,7 @@ static const struct cli_program program = {
     .usage = (const char *const[]){"DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
                                    "DIR|SHARD|TAR --id N --image|--caption|--json-text", NULL},
     CLI_OPTIONS(rows),
-    .shared = ccdump_choice_rows,
+    .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump cat cc3m | tar -tv | head",
@@ -53,7 +53,7 @@ static const struct cli_program program = {
 
 struct cat {
     const struct options *options;
-    struct ccdump_input *input;
+    struct input *input;
     struct file_draft out; /* file NULL: standard output */
     struct names names;
     struct byte_buffer tar;
@@ -67,8 +67,8 @@ put(const struct cat *c, const void *data, size_t size_bytes, struct error *err)
 }
 
 static enum status put_members(struct cat *c,
-                               const struct ccdump_facts *f,
-                               const struct ccdump_content *content,
+                               const struct sample_facts *f,
+                               const struct sample_content *content,
                                struct error *err) {
     char name[SHARD_MAX_KEY_BYTES + 1];
     if (f->image_bytes == 0) {
@@ -92,8 +92,8 @@ static enum status put_members(struct cat *c,
 }
 
 static enum status put_lines(struct cat *c,
-                             const struct ccdump_facts *f,
-                             const struct ccdump_content *content,
+                             const struct sample_facts *f,
+                             const struct sample_content *content,
                              struct error *err) {
     uint32_t count = c->options->caption ? f->caption_count : content->json.data ? 1 : 0;
     const struct shard_text *texts = c->options->caption ? content->captions : &content->json;
@@ -104,9 +104,9 @@ static enum status put_lines(struct cat *c,
     return STATUS_OK;
 }
 
-static enum status put_sample(struct cat *c, const struct ccdump_facts *f, struct error *err) {
-    struct ccdump_content content;
-    TRY(ccdump_input_read(c->input, &content, err));
+static enum status put_sample(struct cat *c, const struct sample_facts *f, struct error *err) {
+    struct sample_content content;
+    TRY(input_read(c->input, &content, err));
     if (c->options->image) {
         return put(c, content.image, f->image_bytes, err);
     }
@@ -119,11 +119,11 @@ static enum status put_sample(struct cat *c, const struct ccdump_facts *f, struc
 static enum status put_samples(struct cat *c, struct error *err) {
     static const char end[1024];
     const struct options *o = c->options;
-    struct ccdump_walk walk;
-    struct ccdump_facts facts;
+    struct sample_walk walk;
+    struct sample_facts facts;
     enum status s;
-    TRY(ccdump_walk_init(&walk, c->input, &o->choice, o->quiet || isatty(STDOUT_FILENO) == 1, err));
-    while ((s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+    TRY(sample_walk_init(&walk, c->input, &o->choice, o->quiet || isatty(STDOUT_FILENO) == 1, err));
+    while ((s = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {
         TRY_OR_FAIL(s, put_sample(c, &facts, err));
         walk.bytes += facts.image_bytes;
     }
@@ -132,7 +132,7 @@ static enum status put_samples(struct cat *c, struct error *err) {
         s = tar ? put(c, end, sizeof(end), err) : STATUS_OK;
     }
 fail:
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     return s;
 }
 
@@ -159,9 +159,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct cat c = {.options = o};
     TRY(check_options(o, err));
     TRY(remote_choice_use(&o->choice.remote, err));
-    TRY(ccdump_input_open(&c.input, a->items[0], err));
+    TRY(input_open(&c.input, a->items[0], err));
     if (o->out) { /* so that no half-written file stays */
-        ccdump_signals();
+        samples_signals();
     }
     enum status s;
     if (o->out && strcmp(o->out, "-") != 0) {
@@ -179,7 +179,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
 fail:
     names_fini(&c.names);
     byte_buffer_fini(&c.tar);
-    ccdump_input_close(c.input);
+    input_close(c.input);
     return s;
 }
 

@@ -2,9 +2,26 @@
  * ccdump: inspects datasets, shards, plain tars and checkpoints. Results go to stdout, as text or
  * as JSON.
  */
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "tools/ccdump/ccdump_internal.h"
+
+/* `ccdump repair`, an alias: becomes the ccpack that stands next to this program. */
+static int repair(char **argv) {
+    char path[PATH_MAX + sizeof("ccpack")] = "";
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    fputs("ccdump: 'ccdump repair' is now 'ccpack repair'\n", stderr);
+    if (n > 0) {
+        strcpy(strrchr(path, '/') + 1, "ccpack");
+        execv(path, argv);
+    }
+    fprintf(stderr, "ccdump: %s cannot be started\n", path);
+    return 69;
+}
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
@@ -16,7 +33,6 @@ int main(int argc, char **argv) {
         {"duplicates", "groups of samples whose pictures are equal or look alike",
          ccdump_duplicates},
         {"verify", "read and check everything", ccdump_verify},
-        {"repair", "rebuild manifest, sidecars and token cache from the shards", ccdump_repair},
         {"cat", "samples as a plain tar, or parts of samples", ccdump_cat},
         {"extract", "samples as files in a folder", ccdump_extract},
         {"state", "what a checkpoint stores for every sample", ccdump_state},
@@ -46,5 +62,8 @@ int main(int argc, char **argv) {
     /* So that "ccdump ls DIR | head" ends quietly, even if the parent process ignores the signal.
      */
     signal(SIGPIPE, SIG_DFL);
+    if (argc > 1 && strcmp(argv[1], "repair") == 0) {
+        return repair(argv);
+    }
     return cli_suite_main(&suite, argc, argv);
 }

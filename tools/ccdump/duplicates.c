@@ -15,7 +15,7 @@
 #include "tools/ccdump/ccdump_internal.h"
 
 struct options {
-    struct ccdump_choice choice;
+    struct sample_choice choice;
     int64_t phash_bits; /* -1: same bytes */
     bool json;
     bool quiet;
@@ -35,7 +35,7 @@ static const struct cli_program program = {
     .purpose = "lists groups of samples whose pictures are equal or look alike",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--phash BITS] [--json]", NULL},
     CLI_OPTIONS(rows),
-    .shared = ccdump_choice_rows,
+    .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples =
@@ -79,7 +79,7 @@ static bool read_phash(uint64_t *out, const struct shard_text *json) {
     }
     const char *text =
         json_value_string(json_value_get(json_document_root(document), "phash"), &size);
-    const bool has = text && ccdump_parse_hash(text, out);
+    const bool has = text && parse_hash(text, out);
     json_document_destroy(document);
     return has;
 }
@@ -98,25 +98,23 @@ static enum status add(struct duplicates *d, uint64_t hash, uint64_t id, struct 
     return STATUS_OK;
 }
 
-static enum status read_hashes(struct duplicates *d,
-                               const struct options *o,
-                               struct ccdump_input *in,
-                               struct error *err) {
-    struct ccdump_walk walk;
-    struct ccdump_facts facts;
-    struct ccdump_content content;
-    enum status s = ccdump_walk_init(&walk, in, &o->choice, o->quiet, err);
-    while (s == STATUS_OK && (s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+static enum status
+read_hashes(struct duplicates *d, const struct options *o, struct input *in, struct error *err) {
+    struct sample_walk walk;
+    struct sample_facts facts;
+    struct sample_content content;
+    enum status s = sample_walk_init(&walk, in, &o->choice, o->quiet, err);
+    while (s == STATUS_OK && (s = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {
         uint64_t hash = facts.image_hash;
         bool has = facts.image_bytes > 0;
         if (has && o->phash_bits >= 0) {
-            s = ccdump_input_read(in, &content, err);
+            s = input_read(in, &content, err);
             has = s == STATUS_OK && read_phash(&hash, &content.json);
         }
         d->without += !has;
         s = s == STATUS_OK && has ? add(d, hash, facts.id, err) : s;
     }
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     return s == STATUS_END ? STATUS_OK : s;
 }
 
@@ -282,11 +280,11 @@ static enum status put_groups(const struct duplicates *d,
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct duplicates d = {0};
-    struct ccdump_input *in = NULL;
+    struct input *in = NULL;
     TRY(remote_choice_use(&o->choice.remote, err));
-    TRY(ccdump_input_open(&in, a->items[0], err));
+    TRY(input_open(&in, a->items[0], err));
     enum status s = read_hashes(&d, o, in, err);
-    ccdump_input_close(in);
+    input_close(in);
     if (s == STATUS_OK && o->phash_bits >= 0 && d.count == 0) {
         s = error_set(err, STATUS_NOTFOUND,
                       "%s: no sample has a perceptual hash: pack with --phash", a->items[0]);

@@ -16,7 +16,7 @@
 #include "tools/cli/path_kind.h"
 
 struct options {
-    struct ccdump_choice choice;
+    struct sample_choice choice;
     const char *out;
     bool overwrite;
     bool json;
@@ -37,7 +37,7 @@ static const struct cli_program program = {
     .purpose = "writes samples as files KEY.jpg, KEY.txt, KEY.json into a folder",
     .usage = (const char *const[]){"DIR|SHARD|TAR -o DIR [--id N | --from ID --count N]", NULL},
     CLI_OPTIONS(rows),
-    .shared = ccdump_choice_rows,
+    .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump extract cc3m -o some --id 5,100-199",
@@ -51,7 +51,7 @@ static const struct cli_program program = {
 
 struct extract {
     const struct options *options;
-    struct ccdump_input *input;
+    struct input *input;
     struct names names;
     uint64_t samples, written, present, bytes;
 };
@@ -130,10 +130,10 @@ static enum status put_file(struct extract *x,
     return STATUS_OK;
 }
 
-static enum status put_sample(struct extract *x, const struct ccdump_facts *f, struct error *err) {
+static enum status put_sample(struct extract *x, const struct sample_facts *f, struct error *err) {
     char name[SHARD_MAX_KEY_BYTES + 1];
-    struct ccdump_content content;
-    TRY(ccdump_input_read(x->input, &content, err));
+    struct sample_content content;
+    TRY(input_read(x->input, &content, err));
     TRY(names_take(&x->names, name, content.key, f->id, err));
     for (uint32_t k = 0; k < f->caption_count; k++) {
         char extension[24] = "txt";
@@ -155,16 +155,16 @@ static enum status put_sample(struct extract *x, const struct ccdump_facts *f, s
 }
 
 static enum status put_samples(struct extract *x, struct error *err) {
-    struct ccdump_walk walk;
-    struct ccdump_facts facts;
+    struct sample_walk walk;
+    struct sample_facts facts;
     enum status s;
-    TRY(ccdump_walk_init(&walk, x->input, &x->options->choice, x->options->quiet, err));
-    while ((s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+    TRY(sample_walk_init(&walk, x->input, &x->options->choice, x->options->quiet, err));
+    while ((s = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {
         TRY_OR_FAIL(s, put_sample(x, &facts, err));
         walk.bytes = x->bytes;
     }
 fail:
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     if (s == STATUS_INTERRUPTED) {
         char text[CLI_TEXT_BYTES];
         return error_set(err, s, "interrupted after %s; run it again to resume",
@@ -202,15 +202,15 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     enum status s;
     TRY(path_check_out_folder(x.options->out, err));
     TRY(remote_choice_use(&x.options->choice.remote, err));
-    TRY(ccdump_input_open(&x.input, a->items[0], err));
-    ccdump_signals();
+    TRY(input_open(&x.input, a->items[0], err));
+    samples_signals();
     TRY_OR_FAIL(s, file_make_parents(fs, x.options->out, err));
     TRY_OR_FAIL(s, fs->make_directory(fs->context, x.options->out, err));
     TRY_OR_FAIL(s, put_samples(&x, err));
     s = report(&x, err);
 fail:
     names_fini(&x.names);
-    ccdump_input_close(x.input);
+    input_close(x.input);
     return s;
 }
 

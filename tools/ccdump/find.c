@@ -11,7 +11,7 @@
 #include "tools/cli/cli_text.h"
 
 struct options {
-    struct ccdump_choice choice;
+    struct sample_choice choice;
     const char *key;
     const char *caption;
     uint64_t min_side_px, max_side_px;
@@ -61,7 +61,7 @@ static const struct cli_program program = {
     .usage =
         (const char *const[]){"DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]", NULL},
     CLI_OPTIONS(rows),
-    .shared = ccdump_choice_rows,
+    .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump find cc3m --caption 'red car' --min-side 256",
@@ -80,7 +80,7 @@ struct conditions {
     uint64_t hash;
 };
 
-static bool fits_facts(const struct conditions *c, const struct ccdump_facts *f) {
+static bool fits_facts(const struct conditions *c, const struct sample_facts *f) {
     const struct options *o = c->options;
     uint32_t shorter = f->width_px < f->height_px ? f->width_px : f->height_px;
     uint32_t longer = f->width_px < f->height_px ? f->height_px : f->width_px;
@@ -102,13 +102,13 @@ static bool fits_facts(const struct conditions *c, const struct ccdump_facts *f)
 
 static enum status fits_caption(bool *out,
                                 const struct options *o,
-                                struct ccdump_input *in,
-                                const struct ccdump_facts *f,
+                                struct input *in,
+                                const struct sample_facts *f,
                                 struct error *err) {
     *out = !o->caption;
     for (uint32_t k = 0; !*out && k < f->caption_count; k++) {
         struct shard_text text;
-        TRY(ccdump_input_caption(in, &text, k, err));
+        TRY(input_caption(in, &text, k, err));
         *out = cli_text_holds(text.data, text.size_bytes, o->caption);
     }
     return STATUS_OK;
@@ -119,22 +119,22 @@ static bool is_key(const char *wanted, const char *key) {
 }
 
 static enum status
-fits_key(bool *out, const struct options *o, struct ccdump_input *in, struct error *err) {
-    struct ccdump_content content;
-    char original[CCDUMP_MAX_KEY_BYTES];
+fits_key(bool *out, const struct options *o, struct input *in, struct error *err) {
+    struct sample_content content;
+    char original[INPUT_MAX_KEY_BYTES];
     *out = !o->key;
     if (!*out) {
-        TRY(ccdump_input_read(in, &content, err));
+        TRY(input_read(in, &content, err));
         *out = is_key(o->key, content.key) ||
-               (ccdump_original_key(original, &content.json) && is_key(o->key, original));
+               (sample_original_key(original, &content.json) && is_key(o->key, original));
     }
     return STATUS_OK;
 }
 
 static enum status fits(bool *out,
                         const struct conditions *c,
-                        struct ccdump_input *in,
-                        const struct ccdump_facts *f,
+                        struct input *in,
+                        const struct sample_facts *f,
                         struct error *err) {
     *out = fits_facts(c, f);
     if (*out) {
@@ -145,37 +145,35 @@ static enum status fits(bool *out,
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-static enum status find_samples(const struct conditions *c,
-                                struct ccdump_input *in,
-                                uint64_t *found,
-                                struct error *err) {
+static enum status
+find_samples(const struct conditions *c, struct input *in, uint64_t *found, struct error *err) {
     const struct options *o = c->options;
-    struct ccdump_choice choice = o->choice;
-    struct ccdump_list_how how = {o->json, o->keys || o->key, cli_screen().columns};
-    struct ccdump_walk walk;
-    struct ccdump_facts facts;
+    struct sample_choice choice = o->choice;
+    struct sample_list_how how = {o->json, o->keys || o->key, cli_screen().columns};
+    struct sample_walk walk;
+    struct sample_facts facts;
     struct json_writer w;
     enum status s = STATUS_OK;
     uint64_t limit = choice.count > 0 ? choice.count : UINT64_MAX;
     choice.count = 0; /* --count limits what is found, not what is looked at */
-    TRY(ccdump_walk_init(&walk, in, &choice, o->quiet, err));
+    TRY(sample_walk_init(&walk, in, &choice, o->quiet, err));
     json_writer_init(&w, 0);
-    while (*found < limit && (s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+    while (*found < limit && (s = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {
         bool good = false;
         TRY_OR_FAIL(s, fits(&good, c, in, &facts, err));
         if (good) {
             cli_progress_clear(&walk.progress);
             (*found)++;
-            TRY_OR_FAIL(s, ccdump_list_sample(in, &facts, &how, &w, err));
+            TRY_OR_FAIL(s, sample_list(in, &facts, &how, &w, err));
         }
     }
 fail:
     json_writer_fini(&w);
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-bool ccdump_parse_hash(const char *text, uint64_t *out) {
+bool parse_hash(const char *text, uint64_t *out) {
     *out = 0;
     if (strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16) {
         return false;
@@ -186,16 +184,16 @@ bool ccdump_parse_hash(const char *text, uint64_t *out) {
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct conditions c = {.options = o, .by_hash = o->hash != NULL};
-    struct ccdump_input *in = NULL;
+    struct input *in = NULL;
     uint64_t found = 0;
-    if (c.by_hash && !ccdump_parse_hash(o->hash, &c.hash)) {
+    if (c.by_hash && !parse_hash(o->hash, &c.hash)) {
         return error_set(err, STATUS_USAGE, "--hash requires 16 hexadecimal digits, not '%s'",
                          o->hash);
     }
     TRY(remote_choice_use(&o->choice.remote, err));
-    TRY(ccdump_input_open(&in, a->items[0], err));
+    TRY(input_open(&in, a->items[0], err));
     enum status s = find_samples(&c, in, &found, err);
-    ccdump_input_close(in);
+    input_close(in);
     if (s == STATUS_OK && found == 0) {
         return error_set(err, STATUS_NOTFOUND, "%s: no sample fits", a->items[0]);
     }

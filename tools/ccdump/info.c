@@ -210,11 +210,10 @@ static enum status info_dataset(const struct options *o, const char *path, struc
 }
 
 /* Adds up all samples; the fingerprint is that of formats/SHARD_FORMAT.md, section 11. */
-static enum status
-add_up(struct totals *t, struct ccdump_input *in, struct hasher *h, struct error *err) {
-    struct ccdump_facts f;
+static enum status add_up(struct totals *t, struct input *in, struct hasher *h, struct error *err) {
+    struct sample_facts f;
     enum status s = STATUS_OK;
-    for (s = ccdump_input_next(in, &f, err); s == STATUS_OK; s = ccdump_input_next(in, &f, err)) {
+    for (s = input_next(in, &f, err); s == STATUS_OK; s = input_next(in, &f, err)) {
         uint8_t bytes[24];
         t->id_space = f.id + 1;
         if (f.problem) {
@@ -234,10 +233,10 @@ add_up(struct totals *t, struct ccdump_input *in, struct hasher *h, struct error
 }
 
 static enum status info_file(const struct options *o, const char *path, struct error *err) {
-    struct ccdump_input *in = NULL;
+    struct input *in = NULL;
     struct hasher *h = NULL;
     struct stat info;
-    TRY(ccdump_input_open(&in, path, err));
+    TRY(input_open(&in, path, err));
     struct totals t = {.shards = 1, .container = in->container};
     if (strcmp(path, "-") != 0 && stat(path, &info) == 0) {
         t.bytes = (uint64_t)info.st_size;
@@ -247,7 +246,7 @@ static enum status info_file(const struct options *o, const char *path, struct e
         s = add_up(&t, in, h, err);
     }
     hasher_destroy(h);
-    ccdump_input_close(in);
+    input_close(in);
     return s == STATUS_OK ? report(o, path, &t, NULL, err) : s;
 }
 
@@ -255,10 +254,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     TRY(remote_choice_use(&o->remote, err));
     for (size_t i = 0; i < a->count; i++) {
-        enum ccdump_kind kind = CCDUMP_TAR;
-        TRY(ccdump_kind_of(&kind, a->items[i], err));
-        TRY(kind == CCDUMP_DATASET ? info_dataset(o, a->items[i], err)
-                                   : info_file(o, a->items[i], err));
+        enum input_kind kind = INPUT_TAR;
+        TRY(input_kind_of(&kind, a->items[i], err));
+        TRY(kind == INPUT_DATASET ? info_dataset(o, a->items[i], err)
+                                  : info_file(o, a->items[i], err));
     }
     return STATUS_OK;
 }

@@ -9,7 +9,7 @@
 #include "tools/cli/cli_text.h"
 
 struct options {
-    struct ccdump_choice choice;
+    struct sample_choice choice;
     bool keys;
     bool shards;
     bool removed;
@@ -35,7 +35,7 @@ static const struct cli_program program = {
     .usage = (const char *const[]){"DIR|SHARD|TAR [--id N | --from ID --count N] [--keys] [--json]",
                                    "DIR|SHARD --shards [--json]", "DIR --removed [--json]", NULL},
     CLI_OPTIONS(rows),
-    .shared = ccdump_choice_rows,
+    .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump ls cc3m --from 1000 --count 20",
@@ -46,21 +46,20 @@ static const struct cli_program program = {
                                    NULL},
 };
 
-static enum status
-list_samples(const struct options *o, struct ccdump_input *in, struct error *err) {
-    struct ccdump_list_how how = {o->json, o->keys, cli_screen().columns};
-    struct ccdump_walk walk;
-    struct ccdump_facts facts;
+static enum status list_samples(const struct options *o, struct input *in, struct error *err) {
+    struct sample_list_how how = {o->json, o->keys, cli_screen().columns};
+    struct sample_walk walk;
+    struct sample_facts facts;
     struct json_writer w;
     enum status s;
-    TRY(ccdump_walk_init(&walk, in, &o->choice, true, err));
+    TRY(sample_walk_init(&walk, in, &o->choice, true, err));
     json_writer_init(&w, 0);
-    while ((s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
-        TRY_OR_FAIL(s, ccdump_list_sample(in, &facts, &how, &w, err));
+    while ((s = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {
+        TRY_OR_FAIL(s, sample_list(in, &facts, &how, &w, err));
     }
 fail:
     json_writer_fini(&w);
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     return s == STATUS_END ? STATUS_OK : s;
 }
 
@@ -98,21 +97,21 @@ static enum status read_summary(struct shard_summary *out, const char *path, str
 }
 
 static enum status list_shards(const struct options *o, const char *path, struct error *err) {
-    enum ccdump_kind kind = CCDUMP_TAR;
+    enum input_kind kind = INPUT_TAR;
     struct manifest m = {0};
     struct shard_summary one;
     struct json_writer w;
-    TRY(ccdump_kind_of(&kind, path, err));
-    if (kind == CCDUMP_TAR) {
+    TRY(input_kind_of(&kind, path, err));
+    if (kind == INPUT_TAR) {
         return error_set(err, STATUS_USAGE, "%s is a plain tar and has no shards", path);
     }
-    if (kind == CCDUMP_SHARD) {
+    if (kind == INPUT_SHARD) {
         TRY(read_summary(&one, path, err));
     } else {
         TRY(manifest_read(&m, file_system_of(path), path, err));
     }
     json_writer_init(&w, 0);
-    enum status s = kind == CCDUMP_SHARD ? list_shard(&one, o->json, &w, err) : STATUS_OK;
+    enum status s = kind == INPUT_SHARD ? list_shard(&one, o->json, &w, err) : STATUS_OK;
     for (size_t i = 0; s == STATUS_OK && i < m.shard_count; i++) {
         s = list_shard(&m.shards[i], o->json, &w, err);
     }
@@ -155,10 +154,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (o->shards) {
         return list_shards(o, a->items[0], err);
     }
-    struct ccdump_input *in = NULL;
-    TRY(ccdump_input_open(&in, a->items[0], err));
+    struct input *in = NULL;
+    TRY(input_open(&in, a->items[0], err));
     enum status s = list_samples(o, in, err);
-    ccdump_input_close(in);
+    input_close(in);
     return s;
 }
 

@@ -8,8 +8,8 @@
 
 #include "formats/base/file_io.h"
 #include "tools/ccdump/ccdump_internal.h"
-#include "tools/ccdump/run_order.h"
 #include "tools/cli/cli_text.h"
+#include "tools/inspect/run_order.h"
 
 struct options {
     uint64_t step, seed, batch, positives, world;
@@ -200,7 +200,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     bool is_run = false;
     const struct options *o = options;
     const struct file_system *fs = file_system_of(a->items[0]);
-    ccdump_signals();
+    samples_signals();
     TRY(remote_choice_use(&o->remote, err));
     TRY(path_join(config, sizeof config, a->items[0], "config.json", err));
     if (a->count == 1) {

@@ -80,7 +80,7 @@ static int by_zeta(const void *a, const void *b) {
 /* One of the datasets to rank. */
 struct source {
     const char *dir;
-    struct ccdump_input *input;
+    struct input *input;
     uint32_t index;     /* in the run's mix */
     uint64_t id_offset; /* where its ids begin in the state, */
     uint64_t id_count;  /* and how many there are; those added to the dataset later have none */
@@ -102,8 +102,8 @@ static enum status
 open_source(struct source *s, const struct checkpoint *c, const char *dir, struct error *err) {
     const struct train_position *p = checkpoint_position(c);
     s->dir = dir;
-    TRY(ccdump_input_open(&s->input, dir, err));
-    if (s->input->kind != CCDUMP_DATASET) {
+    TRY(input_open(&s->input, dir, err));
+    if (s->input->kind != INPUT_DATASET) {
         return error_set(err, STATUS_USAGE,
                          "%s is not a dataset; name one that the run was trained on", dir);
     }
@@ -159,8 +159,8 @@ static enum status add_samples(struct ranked *out,
     const struct source *s = &r->sources[source];
     const size_t most = *count + (size_t)s->input->manifest->samples;
     enum status status;
-    struct ccdump_facts f;
-    while ((status = ccdump_input_next(s->input, &f, err)) == STATUS_OK) {
+    struct sample_facts f;
+    while ((status = input_next(s->input, &f, err)) == STATUS_OK) {
         const uint64_t at = s->id_offset + f.id;
         if (*count < most && f.id < s->id_count && sample_state_visited(seen[at])) {
             out[(*count)++] = (struct ranked){f.id, source, zeta[at]};
@@ -230,13 +230,13 @@ static enum status rank_samples(struct ranked **out,
 /* ---- showing ---- */
 
 static enum status show_sample(struct report *r, const struct ranked *x, struct error *err) {
-    struct ccdump_facts f;
-    struct ccdump_content content;
+    struct sample_facts f;
+    struct sample_content content;
     const double popularity = exp((double)x->zeta / r->tau);
     const struct source *from = &r->sources[x->source];
     const bool several = r->source_count > 1;
-    TRY(ccdump_input_find(from->input, &f, x->id, err));
-    TRY(ccdump_input_read(from->input, &content, err));
+    TRY(input_find(from->input, &f, x->id, err));
+    TRY(input_read(from->input, &content, err));
     const struct shard_text none = {"", 0};
     const struct shard_text caption =
         f.caption_count > 0 ? content.captions[(r->o->pair - 1) % f.caption_count] : none;
@@ -364,7 +364,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct checkpoint *c = NULL;
     struct report r = {.o = o, .tau = o->tau};
-    ccdump_signals();
+    samples_signals();
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
     if (o->html != NULL) {
@@ -380,7 +380,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     html_fini(&r.page);
     json_writer_fini(&r.line);
     for (uint32_t i = 0; i < r.source_count; i++) {
-        ccdump_input_close(r.sources[i].input);
+        input_close(r.sources[i].input);
     }
     checkpoint_close(c);
     return s;

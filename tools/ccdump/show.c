@@ -70,7 +70,7 @@ static const struct cli_program program = {
 
 enum { INDENT = 11, PREVIEW_COLUMNS = 80, PREVIEW_LINES = 40, LINES_BESIDE = 12 };
 
-static void print_facts(const struct ccdump_facts *f, const char *key) {
+static void print_facts(const struct sample_facts *f, const char *key) {
     char bytes[CLI_TEXT_BYTES];
     printf("sample %" PRIu64 "  key ", f->id);
     cli_text_put(stdout, key, strlen(key), 0);
@@ -93,7 +93,7 @@ static void print_facts(const struct ccdump_facts *f, const char *key) {
 }
 
 static void
-print_texts(const struct ccdump_facts *f, const struct ccdump_content *content, size_t columns) {
+print_texts(const struct sample_facts *f, const struct sample_content *content, size_t columns) {
     for (uint32_t k = 0; k < f->caption_count; k++) {
         printf("  %-8s ", k == 0 ? "caption" : "");
         cli_text_wrap(stdout, content->captions[k].data, content->captions[k].size_bytes, INDENT,
@@ -101,7 +101,7 @@ print_texts(const struct ccdump_facts *f, const struct ccdump_content *content, 
     }
     if (content->json.data) {
         printf("  %-8s ", "meta");
-        ccdump_print_json(content->json.data, content->json.size_bytes, INDENT, columns);
+        meta_print(content->json.data, content->json.size_bytes, INDENT, columns);
     }
     printf("  %-8s %s at byte %" PRIu64 ", xxh64 %016" PRIx64 "\n", "stored", f->file, f->offset,
            f->image_hash);
@@ -115,8 +115,8 @@ struct preview {
 };
 
 static enum status draw(struct preview *p,
-                        const struct ccdump_facts *f,
-                        const struct ccdump_content *content,
+                        const struct sample_facts *f,
+                        const struct sample_content *content,
                         struct cli_screen screen,
                         enum preview_colours colours,
                         struct error *err) {
@@ -148,8 +148,8 @@ static enum status draw(struct preview *p,
 
 /* If the picture does not decode, prints why and lets the rest be shown. */
 static enum status print_preview(const struct options *o,
-                                 const struct ccdump_facts *f,
-                                 const struct ccdump_content *content,
+                                 const struct sample_facts *f,
+                                 const struct sample_content *content,
                                  struct error *err) {
     enum preview_colours colours = preview_colours_wanted();
     if (o->preview == PREVIEW_NEVER || f->image_bytes == 0 ||
@@ -180,8 +180,8 @@ static enum status print_preview(const struct options *o,
 
 static enum status choose(const struct options *o,
                           const struct cli_arguments *a,
-                          struct ccdump_input *in,
-                          struct ccdump_facts *out,
+                          struct input *in,
+                          struct sample_facts *out,
                           struct error *err) {
     bool by_position = cli_given(&program, a, "position");
     bool by_id = cli_given(&program, a, "id");
@@ -194,14 +194,14 @@ static enum status choose(const struct options *o,
                          a->items[1]);
     }
     if (by_id || a->count > 1) {
-        return ccdump_input_find(in, out, id, err);
+        return input_find(in, out, id, err);
     }
-    return ccdump_input_at(in, out, o->position, err);
+    return input_at(in, out, o->position, err);
 }
 
 static enum status write_image(const char *path,
-                               const struct ccdump_facts *f,
-                               const struct ccdump_content *content,
+                               const struct sample_facts *f,
+                               const struct sample_content *content,
                                struct error *err) {
     if (f->image_bytes == 0) {
         return error_set(err, STATUS_NOTFOUND, "sample %" PRIu64 " has no picture: %s", f->id,
@@ -215,18 +215,18 @@ static enum status write_image(const char *path,
 }
 
 static enum status show_sample(const struct options *o,
-                               struct ccdump_input *in,
-                               const struct ccdump_facts *f,
+                               struct input *in,
+                               const struct sample_facts *f,
                                struct error *err) {
-    struct ccdump_content content;
-    TRY(ccdump_input_read(in, &content, err));
+    struct sample_content content;
+    TRY(input_read(in, &content, err));
     if (o->image) {
         TRY(write_image(o->image, f, &content, err));
     }
     if (o->json) {
         struct json_writer w;
         json_writer_init(&w, 0);
-        enum status s = ccdump_write_sample(&w, in, f, &content, err);
+        enum status s = sample_write(&w, in, f, &content, err);
         if (s == STATUS_OK) {
             s = cli_put_json(&w, err);
         }
@@ -265,17 +265,17 @@ check_outputs(const struct options *o, const struct cli_arguments *a, struct err
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
-    struct ccdump_input *in = NULL;
-    struct ccdump_facts facts;
+    struct input *in = NULL;
+    struct sample_facts facts;
     TRY(check_outputs(o, a, err));
     TRY(remote_choice_use(&o->remote, err));
-    TRY(ccdump_input_open(&in, a->items[0], err));
+    TRY(input_open(&in, a->items[0], err));
     enum status s = choose(o, a, in, &facts, err);
     if (s == STATUS_OK) {
         s = o->html != NULL ? show_page_write(o->html, in, &facts, o->count, err)
                             : show_sample(o, in, &facts, err);
     }
-    ccdump_input_close(in);
+    input_close(in);
     return s;
 }
 

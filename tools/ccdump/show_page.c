@@ -22,7 +22,7 @@ static void put_fact(struct html_page *p, const char *name, const char *value) {
 }
 
 static void
-put_facts(struct html_page *p, const struct ccdump_facts *f, const struct ccdump_content *content) {
+put_facts(struct html_page *p, const struct sample_facts *f, const struct sample_content *content) {
     char text[160];
     char bytes[CLI_TEXT_BYTES];
     html_raw(p, "<dl>\n");
@@ -70,13 +70,11 @@ static void put_metadata(struct html_page *p, struct shard_text json) {
     html_raw(p, "</details>\n");
 }
 
-static enum status put_sample(struct html_page *p,
-                              struct ccdump_input *in,
-                              const struct ccdump_facts *f,
-                              struct error *err) {
-    struct ccdump_content content;
+static enum status
+put_sample(struct html_page *p, struct input *in, const struct sample_facts *f, struct error *err) {
+    struct sample_content content;
     const struct shard_text none = {"", 0};
-    TRY(ccdump_input_read(in, &content, err));
+    TRY(input_read(in, &content, err));
     html_markup(p, "<h2>Sample %" PRIu64 "</h2>\n<div class=\"sample\"><div>", f->id);
     if (f->image_bytes > 0) {
         html_image(p, content.image, f->image_bytes,
@@ -96,18 +94,18 @@ static enum status put_sample(struct html_page *p,
 }
 
 enum status show_page_write(const char *path,
-                            struct ccdump_input *in,
-                            const struct ccdump_facts *first,
+                            struct input *in,
+                            const struct sample_facts *first,
                             uint64_t count,
                             struct error *err) {
     struct html_page p;
-    struct ccdump_facts f = *first;
+    struct sample_facts f = *first;
     enum status s = STATUS_OK;
     html_init(&p, in->path);
     p.image_px = PICTURE_PX;
     p.images_until_bytes = PICTURES_UNTIL_BYTES;
     for (uint64_t i = 0; i < count && s == STATUS_OK; i++) {
-        s = i > 0 ? ccdump_input_next(in, &f, err) : STATUS_OK;
+        s = i > 0 ? input_next(in, &f, err) : STATUS_OK;
         if (s == STATUS_OK) {
             s = put_sample(&p, in, &f, err);
         }

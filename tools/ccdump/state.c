@@ -101,7 +101,7 @@ static void print_column(const struct column *c) {
     }
     for (int i = 0; i < BINS && c->summary.max > c->summary.min; i++) {
         printf("  %12.5g  %11s  ", edge(c, i), cli_format_count(visited, c->bins[i]));
-        ccdump_print_bar((double)c->bins[i] / (double)most, BAR_COLUMNS);
+        print_bar((double)c->bins[i] / (double)most, BAR_COLUMNS);
     }
 }
 
@@ -190,7 +190,7 @@ static enum status show(const struct checkpoint *c, bool json, struct error *err
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct checkpoint *c = NULL;
-    ccdump_signals();
+    samples_signals();
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
     const enum status s = show(c, ((const struct options *)options)->json, err);

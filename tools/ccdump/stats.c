@@ -26,7 +26,7 @@ static const struct cli_program program = {
                "duplicates, classes",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json] [--html FILE]", NULL},
     CLI_OPTIONS(rows),
-    .shared = ccdump_choice_rows,
+    .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump stats cc3m",
@@ -73,11 +73,11 @@ static enum status add_hash(struct stats *s, uint64_t hash, struct error *err) {
     return STATUS_OK;
 }
 
-uint64_t stats_aspect(const struct ccdump_facts *f) {
+uint64_t stats_aspect(const struct sample_facts *f) {
     return ((uint64_t)f->width_px * STATS_ASPECT_SCALE + f->height_px / 2) / f->height_px;
 }
 
-static enum status add_size(struct stats *s, const struct ccdump_facts *f, struct error *err) {
+static enum status add_size(struct stats *s, const struct sample_facts *f, struct error *err) {
     if (f->width_px == 0 || f->height_px == 0) {
         s->size_unknown++;
         return STATUS_OK;
@@ -115,7 +115,7 @@ static enum status add_caption(struct stats *s, const struct shard_text *text, s
     return tally_add(&s->tallies[CAPTION_WORDS], words, err);
 }
 
-static enum status add_sample(struct stats *s, const struct ccdump_facts *f, struct error *err) {
+static enum status add_sample(struct stats *s, const struct sample_facts *f, struct error *err) {
     s->problems += f->problem != NULL;
     if (f->image_bytes == 0) {
         s->pictureless++;
@@ -132,7 +132,7 @@ static enum status add_sample(struct stats *s, const struct ccdump_facts *f, str
     s->unchecked += (f->flags & SHARD_FLAG_UNCHECKED) != 0;
     for (uint32_t k = 0; k < f->caption_count; k++) {
         struct shard_text text;
-        TRY(ccdump_input_caption(s->input, &text, k, err));
+        TRY(input_caption(s->input, &text, k, err));
         TRY(add_caption(s, &text, err));
     }
     return STATUS_OK;
@@ -178,15 +178,15 @@ static void count_duplicates(struct stats *s) {
 }
 
 static enum status count_all(struct stats *s, struct error *err) {
-    struct ccdump_walk walk;
-    struct ccdump_facts facts;
+    struct sample_walk walk;
+    struct sample_facts facts;
     enum status status;
-    TRY(ccdump_walk_init(&walk, s->input, &s->options->choice, s->options->quiet, err));
-    while ((status = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+    TRY(sample_walk_init(&walk, s->input, &s->options->choice, s->options->quiet, err));
+    while ((status = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {
         TRY_OR_FAIL(status, add_sample(s, &facts, err));
     }
 fail:
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     for (int i = 0; i < STATS_MEASURES; i++) {
         tally_sort(&s->tallies[i]);
     }
@@ -196,7 +196,7 @@ fail:
 }
 
 static const char *class_name(const struct stats *s, uint64_t label) {
-    return ccdump_input_class_name(s->input, (int32_t)label);
+    return input_class_name(s->input, (int32_t)label);
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
@@ -330,7 +330,7 @@ print_bin(enum stats_measure m, const struct tally_histogram *h, size_t i, uint6
     double share = (double)h->counts[i] / (double)total;
     printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(count, h->counts[i]),
            100 * share);
-    ccdump_print_bar((double)h->counts[i] / (double)most, bar_width());
+    print_bar((double)h->counts[i] / (double)most, bar_width());
 }
 
 void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t) {
@@ -381,7 +381,7 @@ static void print_labels(const struct stats *s) {
             size_t used = name ? cli_text_put(stdout, name, strlen(name), LABEL_WIDTH - 7) : 0;
             printf("%*s  %11s %5.1f%%  ", (int)(LABEL_WIDTH - 7 - used), "",
                    cli_format_count(count, e->count), 100 * (double)e->count / (double)s->samples);
-            ccdump_print_bar((double)e->count / (double)most, bar_width());
+            print_bar((double)e->count / (double)most, bar_width());
             shown++;
         }
     }
@@ -430,7 +430,7 @@ static void print_text(const struct stats *s) {
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct stats s = {.options = options};
     TRY(remote_choice_use(&s.options->choice.remote, err));
-    TRY(ccdump_input_open(&s.input, a->items[0], err));
+    TRY(input_open(&s.input, a->items[0], err));
     enum status status = count_all(&s, err);
     if (status == STATUS_OK && s.options->html != NULL) {
         status = stats_page_write(&s, err);
@@ -445,7 +445,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     tally_fini(&s.labels);
     free(s.hashes);
-    ccdump_input_close(s.input);
+    input_close(s.input);
     return status;
 }
 

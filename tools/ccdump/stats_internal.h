@@ -10,7 +10,7 @@
 #include "tools/ccdump/tally.h"
 
 struct stats_options {
-    struct ccdump_choice choice;
+    struct sample_choice choice;
     uint64_t bins;
     const char *html;
     bool json;
@@ -44,7 +44,7 @@ extern const struct stats_measure_name stats_measures[STATS_MEASURES];
 
 struct stats {
     const struct stats_options *options;
-    struct ccdump_input *input;
+    struct input *input;
     struct tally tallies[STATS_MEASURES];
     struct tally labels; /* label + 1; 0: none */
     uint64_t formats[STATS_FORMATS];
@@ -61,7 +61,7 @@ struct stats {
 };
 
 /* Of a picture of known size, in thousandths. */
-uint64_t stats_aspect(const struct ccdump_facts *f);
+uint64_t stats_aspect(const struct sample_facts *f);
 uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 
 /* For people: a value; "200 - 249"; "least .., mean .., median .., most .." of a tally that is not

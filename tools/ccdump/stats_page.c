@@ -47,7 +47,7 @@ static void text(struct page *p, const char *s) {
 static enum status has_value(bool *out,
                              uint32_t *caption,
                              struct page *p,
-                             const struct ccdump_facts *f,
+                             const struct sample_facts *f,
                              enum stats_measure m,
                              uint64_t value,
                              struct error *err) {
@@ -58,7 +58,7 @@ static enum status has_value(bool *out,
     for (uint32_t k = 0; m == CAPTION_WORDS && k < f->caption_count && !*out; k++) {
         struct shard_text caption_text;
         uint64_t characters;
-        TRY(ccdump_input_caption(p->s->input, &caption_text, k, err));
+        TRY(input_caption(p->s->input, &caption_text, k, err));
         *out = stats_words(&caption_text, &characters) == value;
         *caption = k;
     }
@@ -68,14 +68,14 @@ static enum status has_value(bool *out,
 /* Makes the figure of the current sample, and takes it out of the page again. */
 static enum status make_figure(struct page *p,
                                struct wanted *w,
-                               const struct ccdump_facts *f,
+                               const struct sample_facts *f,
                                uint32_t caption,
                                struct error *err) {
-    struct ccdump_content content;
+    struct sample_content content;
     struct shard_text alt = {"", 0};
     struct byte_buffer *out = &p->html.out;
     const size_t from = out->size_bytes;
-    TRY(ccdump_input_read(p->s->input, &content, err));
+    TRY(input_read(p->s->input, &content, err));
     if (caption < f->caption_count) {
         alt = content.captions[caption];
     }
@@ -92,7 +92,7 @@ static enum status make_figure(struct page *p,
     return s;
 }
 
-static enum status look_at(struct page *p, const struct ccdump_facts *f, struct error *err) {
+static enum status look_at(struct page *p, const struct sample_facts *f, struct error *err) {
     for (size_t i = 0; i < SHEETS; i++) {
         for (size_t k = 0; k < QUANTILES; k++) {
             struct wanted *w = &p->quantiles[i][k];
@@ -118,8 +118,8 @@ static enum status look_at(struct page *p, const struct ccdump_facts *f, struct 
 /* Chooses values, then meets their samples. */
 static enum status find_pictures(struct page *p, struct error *err) {
     struct stats *s = p->s;
-    struct ccdump_walk walk = {0};
-    struct ccdump_facts f;
+    struct sample_walk walk = {0};
+    struct sample_facts f;
     char number[CLI_TEXT_BYTES];
     for (size_t i = 0; i < SHEETS; i++) {
         const struct tally *t = &s->tallies[sheets[i]];
@@ -141,15 +141,15 @@ static enum status find_pictures(struct page *p, struct error *err) {
                        cli_format_count(number, s->groups[k].samples));
     }
     enum status status;
-    TRY(ccdump_input_from(s->input, 0, err));
-    TRY(ccdump_walk_init(&walk, s->input, &s->options->choice, s->options->quiet, err));
-    while ((status = ccdump_walk_next(&walk, &f, err)) == STATUS_OK) {
+    TRY(input_from(s->input, 0, err));
+    TRY(sample_walk_init(&walk, s->input, &s->options->choice, s->options->quiet, err));
+    while ((status = sample_walk_next(&walk, &f, err)) == STATUS_OK) {
         if (f.image_bytes > 0) {
             TRY_OR_FAIL(status, look_at(p, &f, err));
         }
     }
 fail:
-    ccdump_walk_fini(&walk);
+    sample_walk_fini(&walk);
     return status == STATUS_END ? STATUS_OK : status;
 }
 
@@ -294,7 +294,7 @@ static void put_classes(struct page *p) {
         char number[CLI_TEXT_BYTES];
         const uint64_t label = t->entries[i].value - 1;
         if (t->entries[i].value > 0) {
-            const char *name = ccdump_input_class_name(p->s->input, (int32_t)label);
+            const char *name = input_class_name(p->s->input, (int32_t)label);
             (void)snprintf(number, sizeof number, "%" PRIu64, label);
             name = name != NULL ? name : number;
             put_bar(p, (struct shard_text){name, strlen(name)}, t->entries[i].count, most,

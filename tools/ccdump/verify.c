@@ -47,11 +47,6 @@ static const struct cli_program program = {
         "tokens.cct made with it against its checksum.",
         NULL}};
 
-/* A file that is missing or cannot be read is a fault of the dataset too. */
-bool verify_is_fault(enum status s) {
-    return s != STATUS_OK && s != STATUS_NOMEM && s != STATUS_INTERRUPTED && s != STATUS_INVALID;
-}
-
 enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_options *o,
                               const char *path,
@@ -121,7 +116,7 @@ static void advise(char *out, size_t out_bytes, const char *path, unsigned damag
     } ways[] = {
         {VERIFY_DAMAGE_SHARD, "copy the damaged shards back, or pack them again", "", ""},
         {VERIFY_DAMAGE_FOREIGN, "'ccpack index --overwrite' indexes the tars again", "", ""},
-        {VERIFY_DAMAGE_REBUILT, "'ccdump repair ", path, "' rebuilds what shards prove"},
+        {VERIFY_DAMAGE_REBUILT, "'ccpack repair ", path, "' rebuilds what shards prove"},
     };
     out[0] = '\0';
     for (size_t i = 0; i < CLI_COUNT(ways) && n < out_bytes; i++) {
@@ -243,26 +238,10 @@ check_tokens(const char *path, const struct manifest *m, unsigned *damage, struc
     const struct token_cache *c = dataset_token_cache(d, &cache_why);
     if (!c && cache_why.status != STATUS_NOTFOUND) {
         s = error_set(why, cache_why.status, "%s", cache_why.text);
-    } else if (c && verify_cache_is_of(c, m)) {
-        s = verify_cache_rows(c, why);
+    } else if (c && damage_cache_is_of(c, m)) {
+        s = damage_cache_rows(c, why);
     }
     dataset_close(d);
-    return s;
-}
-
-bool verify_cache_is_of(const struct token_cache *c, const struct manifest *m) {
-    const struct token_cache_key *key = token_cache_key(c);
-    return (!m->tokenizer.file || key->tokenizer_hash == m->tokenizer.hash) &&
-           key->fingerprint == m->fingerprint && key->text_count == m->texts;
-}
-
-enum status verify_cache_rows(const struct token_cache *c, struct error *why) {
-    enum status s = STATUS_OK;
-    for (uint64_t i = 0; i < token_cache_key(c)->text_count && s == STATUS_OK; i++) {
-        uint32_t count = 0;
-        s = cli_interrupted() ? interrupted(TOKEN_CACHE_NAME, why)
-                              : token_cache_get(c, NULL, &count, i, 0, why);
-    }
     return s;
 }
 
@@ -295,7 +274,7 @@ static enum status find_unlisted(const struct verify_options *o,
         const char *name = (const char *)names.data + at;
         at += strlen(name) + 1;
         if (bsearch(&name, listed, m->shard_count, sizeof(name), by_name) ||
-            !ccdump_is_shard_of(path, name)) {
+            !input_is_shard(path, name)) {
             continue;
         }
         r->unlisted++;
@@ -324,7 +303,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
     enum status s = manifest_read(&m, file_system_of(path), path, &bad);
     if (s != STATUS_OK) {
         return error_set(err, s, "%s%s", bad.text,
-                         s == STATUS_CORRUPT ? "; 'ccdump repair' rebuilds it from the shards"
+                         s == STATUS_CORRUPT ? "; 'ccpack repair' rebuilds it from the shards"
                                              : "");
     }
     struct verify_result r = {.has_fingerprint = true,
@@ -338,7 +317,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
         struct error why = {0};
         unsigned damage = 0;
         s = cli_interrupted() ? interrupted(path, &why) : checks[i](path, &m, &damage, &why);
-        if (verify_is_fault(s)) {
+        if (damage_is(s)) {
             r.faults++;
             r.damage |= damage;
             s = print_fault(o, path, &(struct verify_fault){SHARD_NO_SAMPLE, .text = why.text},
@@ -370,40 +349,40 @@ verify_shard(const struct verify_options *o, const char *path, struct error *err
  */
 
 static enum status check_row(struct image_decoder *d,
-                             struct ccdump_input *in,
-                             const struct ccdump_facts *f,
+                             struct input *in,
+                             const struct sample_facts *f,
                              struct error *why) {
-    struct ccdump_content content;
+    struct sample_content content;
     struct image_view view;
     struct image_decode_options check = {.check_only = true};
     if (f->problem) {
         return error_set(why, STATUS_CORRUPT, "%s", f->problem);
     }
-    TRY(ccdump_input_read(in, &content, why));
+    TRY(input_read(in, &content, why));
     return image_decode(d, &view, NULL, content.image, f->image_bytes, &check, why);
 }
 
 static enum status verify_rows(const struct verify_options *o,
                                const char *path,
-                               struct ccdump_input *in,
+                               struct input *in,
                                struct image_decoder *d,
                                struct verify_result *r,
                                struct error *err) {
     struct cli_progress progress;
-    struct ccdump_facts f;
+    struct sample_facts f;
     enum status s = STATUS_OK;
     cli_progress_init(&progress, "rows", o->quiet);
     while (s == STATUS_OK && !cli_interrupted()) {
         struct error why = {0};
         struct verify_fault fault = {.id = SHARD_NO_SAMPLE, .text = why.text};
-        s = ccdump_input_next(in, &f, &why);
+        s = input_next(in, &f, &why);
         bool damaged = s == STATUS_CORRUPT; /* the tar itself: nothing can be read after it */
         if (s == STATUS_OK) {
             fault = (struct verify_fault){f.id, f.offset, f.file, why.text};
             s = check_row(d, in, &f, &why);
             r->samples += s == STATUS_OK;
         }
-        if (verify_is_fault(s) && s != STATUS_END) {
+        if (damage_is(s) && s != STATUS_END) {
             cli_progress_clear(&progress);
             r->faults++;
             s = print_fault(o, path, &fault, err);
@@ -422,15 +401,15 @@ static enum status verify_rows(const struct verify_options *o,
 
 static enum status verify_tar(const struct verify_options *o, const char *path, struct error *err) {
     struct verify_result r = {.shards = 1, .bytes = file_bytes(path), .files_are = "tar"};
-    struct ccdump_input *in = NULL;
+    struct input *in = NULL;
     struct image_decoder *d = NULL;
-    TRY(ccdump_input_open(&in, path, err));
+    TRY(input_open(&in, path, err));
     enum status s = image_decoder_create(&d, NULL, err);
     if (s == STATUS_OK) {
         s = verify_rows(o, path, in, d, &r, err);
     }
     image_decoder_destroy(d);
-    ccdump_input_close(in);
+    input_close(in);
     return s == STATUS_OK ? report(o, path, &r, err) : s;
 }
 
@@ -438,18 +417,18 @@ static enum status verify_tar(const struct verify_options *o, const char *path, 
  */
 
 static enum status verify(const struct verify_options *o, const char *path, struct error *err) {
-    enum ccdump_kind kind = CCDUMP_TAR;
-    TRY(ccdump_kind_of(&kind, path, err));
-    return kind == CCDUMP_DATASET ? verify_dataset(o, path, err)
-           : kind == CCDUMP_SHARD ? verify_shard(o, path, err)
-                                  : verify_tar(o, path, err);
+    enum input_kind kind = INPUT_TAR;
+    TRY(input_kind_of(&kind, path, err));
+    return kind == INPUT_DATASET ? verify_dataset(o, path, err)
+           : kind == INPUT_SHARD ? verify_shard(o, path, err)
+                                 : verify_tar(o, path, err);
 }
 
 /* Checks every argument, also after one with faults. */
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct verify_options *o = options;
     enum status worst = STATUS_OK;
-    ccdump_signals();
+    samples_signals();
     TRY(remote_choice_use(&o->remote, err));
     for (size_t i = 0; i < a->count && worst != STATUS_INTERRUPTED; i++) {
         struct error why = {0};

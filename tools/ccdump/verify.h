@@ -15,8 +15,8 @@
 #include "formats/dataset/manifest.h"
 #include "formats/image/image_codec.h"
 #include "formats/shard/shard_reader.h"
-#include "formats/tokenizer/token_cache.h"
 #include "tools/cli/remote_choice.h"
+#include "tools/inspect/damage.h"
 
 struct verify_options {
     uint64_t jobs; /* 0: one per processor */
@@ -52,22 +52,12 @@ struct verify_result {
     const char *files_are; /* "shard", "tar" */
 };
 
-/* Whether the status means a fault of the data, and not of the check itself. */
-bool verify_is_fault(enum status s);
-
 /* Appends the fault as a line to print. Returns OK, NOMEM or LIMIT. */
 enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_options *o,
                               const char *path,
                               const struct verify_fault *f,
                               struct error *err);
-
-/* Whether the cache was made of this state of the dataset with its tokenizer; others are not used.
- */
-bool verify_cache_is_of(const struct token_cache *c, const struct manifest *m);
-
-/* Reads every row of a token cache. Returns OK, CORRUPT or INTERRUPTED. */
-enum status verify_cache_rows(const struct token_cache *c, struct error *why);
 
 /* Checks what a sample that was read says about itself: its label against the number of classes (0:
  * they have no names, and any label is right); with a decoder also that the picture decodes, and

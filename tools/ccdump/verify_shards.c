@@ -223,14 +223,14 @@ static void verify_next(struct worker *w) {
     w->parts = 0;
     enum status s = verify_one(w, &why);
     /* Faults inside the shard are reported already; a file that cannot be read is one itself. */
-    if (verify_is_fault(s) && w->faults == 0) {
+    if (damage_is(s) && w->faults == 0) {
         on_fault(w, SHARD_PART_SHARD, SHARD_NO_SAMPLE, 0, why.text);
     }
     pthread_mutex_lock(&p->lock);
     p->samples += w->samples;
     p->damage |= damage_of(p, w->parts);
     p->slots[w->shard].done = true;
-    if (s != STATUS_OK && !verify_is_fault(s)) {
+    if (s != STATUS_OK && !damage_is(s)) {
         fail(p, s, &why);
     }
     print_ready(p);

@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "tools/ccdump/run_order.h"
 #include "tools/ccdump/why_internal.h"
-#include "tools/ccstream_eval/eval_common.h"
 #include "tools/cli/path_kind.h"
+#include "tools/inspect/eval_common.h"
+#include "tools/inspect/run_order.h"
 
 struct options {
     uint64_t near, encode;
@@ -157,10 +157,10 @@ static enum status find_by_zeta(struct why *w,
                                 uint64_t count,
                                 double own,
                                 struct error *err) {
-    struct ccdump_facts f;
+    struct sample_facts f;
     enum status s;
-    TRY(ccdump_input_from(w->input, 0, err));
-    while ((s = ccdump_input_next(w->input, &f, err)) == STATUS_OK) {
+    TRY(input_from(w->input, 0, err));
+    while ((s = input_next(w->input, &f, err)) == STATUS_OK) {
         double value;
         if (f.id != w->id && f.id < count &&
             sample_state_entry(values, kind, first + f.id, &value)) {
@@ -309,22 +309,22 @@ find_ids(const struct why *w, uint64_t *first, uint64_t *count, struct error *er
 }
 
 static enum status write_image(const struct why *w, const char *path, struct error *err) {
-    struct ccdump_facts f;
-    struct ccdump_content content;
-    TRY(ccdump_input_find(w->input, &f, w->id, err));
-    TRY(ccdump_input_read(w->input, &content, err));
+    struct sample_facts f;
+    struct sample_content content;
+    TRY(input_find(w->input, &f, w->id, err));
+    TRY(input_read(w->input, &content, err));
     TRY(file_make_parents(file_posix(), path, err));
     return file_write_atomic(file_posix(), path, content.image, f.image_bytes, err);
 }
 
 static enum status collect(struct why *w, const struct options *o, struct error *err) {
-    struct ccdump_facts f;
+    struct sample_facts f;
     uint64_t first = 0;
     uint64_t count = 0;
-    if (w->input->kind != CCDUMP_DATASET) {
+    if (w->input->kind != INPUT_DATASET) {
         return error_set(err, STATUS_USAGE, "%s is not a dataset; name one of the run", w->dataset);
     }
-    TRY(ccdump_input_find(w->input, &f, w->id, err));
+    TRY(input_find(w->input, &f, w->id, err));
     TRY(find_ids(w, &first, &count, err));
     w->run_id = first + w->id;
     TRY(place_sample(w, err));
@@ -342,7 +342,7 @@ static enum status collect(struct why *w, const struct options *o, struct error 
 
 static enum status open_and_collect(struct why *w, const struct options *o, struct error *err) {
     struct checkpoint *c = NULL;
-    enum status s = ccdump_input_open(&w->input, w->dataset, err);
+    enum status s = input_open(&w->input, w->dataset, err);
     if (s == STATUS_OK) {
         s = checkpoint_open_state(&c, file_posix(), w->run, err);
     }
@@ -351,14 +351,14 @@ static enum status open_and_collect(struct why *w, const struct options *o, stru
         s = collect(w, o, err);
     }
     checkpoint_close(c);
-    ccdump_input_close(w->input);
+    input_close(w->input);
     return s;
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     uint64_t id;
-    ccdump_signals();
+    samples_signals();
     if (!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id)) {
         return error_set(err, STATUS_USAGE, "'%s' is not an id: ids are whole numbers",
                          a->items[2]);

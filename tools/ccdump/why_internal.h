@@ -45,7 +45,7 @@ struct why_list {
 
 struct why {
     const char *run, *dataset;
-    struct ccdump_input *input;
+    struct input *input;
     const struct checkpoint *checkpoint;
     uint64_t id;
     uint64_t run_id; /* as delivered: in a mix, after the ids of the datasets before it */

@@ -28,12 +28,12 @@ static void lists_of(struct shown_list out[LISTS], const struct why *w) {
 /* The neighbour's caption; of a picture its first, "" without one. Borrowed until the next. */
 static enum status read_caption(const struct why *w,
                                 const struct why_near *x,
-                                struct ccdump_facts *f,
+                                struct sample_facts *f,
                                 struct shard_text *out,
                                 struct error *err) {
     *out = (struct shard_text){"", 0};
-    TRY(ccdump_input_find(w->input, f, x->id, err));
-    return x->caption < f->caption_count ? ccdump_input_caption(w->input, out, x->caption, err)
+    TRY(input_find(w->input, f, x->id, err));
+    return x->caption < f->caption_count ? input_caption(w->input, out, x->caption, err)
                                          : STATUS_OK;
 }
 
@@ -45,11 +45,11 @@ static size_t first_shown(const struct why *w) {
 /* ---- as text --------------------------------------------------------------------------------- */
 
 static enum status print_sample(const struct why *w, struct error *err) {
-    struct ccdump_facts f;
-    struct ccdump_content content;
+    struct sample_facts f;
+    struct sample_content content;
     char bytes[CLI_TEXT_BYTES];
-    TRY(ccdump_input_find(w->input, &f, w->id, err));
-    TRY(ccdump_input_read(w->input, &content, err));
+    TRY(input_find(w->input, &f, w->id, err));
+    TRY(input_read(w->input, &content, err));
     printf("sample %" PRIu64 "  key ", f.id);
     cli_text_put(stdout, content.key, strlen(content.key), 0);
     if (w->run_id != f.id) {
@@ -118,7 +118,7 @@ static enum status print_list(const struct why *w, const struct shown_list *l, s
     }
     for (size_t i = 0; i < l->list->count; i++) {
         const struct why_near *x = &l->list->items[i];
-        struct ccdump_facts f;
+        struct sample_facts f;
         struct shard_text caption;
         TRY(read_caption(w, x, &f, &caption, err));
         const int used = printf("  %10.6f  %10" PRIu64 "  %s", x->value, x->id,
@@ -192,7 +192,7 @@ static enum status write_list(struct json_writer *j,
     }
     json_open_array(j, l->key);
     for (size_t i = 0; i < l->list->count; i++) {
-        struct ccdump_facts f;
+        struct sample_facts f;
         struct shard_text caption;
         TRY(read_caption(w, &l->list->items[i], &f, &caption, err));
         json_open_object(j, NULL);
@@ -206,12 +206,12 @@ static enum status write_list(struct json_writer *j,
 }
 
 static enum status write_json(struct json_writer *j, const struct why *w, struct error *err) {
-    struct ccdump_facts f;
-    struct ccdump_content content;
+    struct sample_facts f;
+    struct sample_content content;
     struct shown_list lists[LISTS];
     lists_of(lists, w);
-    TRY(ccdump_input_find(w->input, &f, w->id, err));
-    TRY(ccdump_input_read(w->input, &content, err));
+    TRY(input_find(w->input, &f, w->id, err));
+    TRY(input_read(w->input, &content, err));
     json_u64(j, "id", f.id);
     json_u64(j, "run_id", w->run_id);
     json_u64(j, "position", f.position);
@@ -246,10 +246,10 @@ enum status why_print_json(const struct why *w, struct error *err) {
 
 static enum status
 page_figure(struct html_page *p, const struct why *w, const struct why_near *x, struct error *err) {
-    struct ccdump_facts f;
-    struct ccdump_content content;
-    TRY(ccdump_input_find(w->input, &f, x->id, err));
-    TRY(ccdump_input_read(w->input, &content, err));
+    struct sample_facts f;
+    struct sample_content content;
+    TRY(input_find(w->input, &f, x->id, err));
+    TRY(input_read(w->input, &content, err));
     const struct shard_text caption =
         x->caption < f.caption_count ? content.captions[x->caption] : (struct shard_text){"", 0};
     html_markup(p, "<figure>");

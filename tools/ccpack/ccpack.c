@@ -11,6 +11,8 @@ int main(int argc, char **argv) {
         {"tokenizer", "adds a tokenizer to a dataset, learnt or imported", ccpack_tokenizer_main},
         {"subset", "some samples as a dataset of their own", ccpack_subset_main},
         {"remove", "takes samples out of a dataset", ccpack_remove_main},
+        {"repair", "rebuild manifest, sidecars and token cache from the shards",
+         ccpack_repair_main},
         {"compact", "takes the bytes of removed samples out of the shards", ccpack_compact_main},
     };
     static const struct cli_suite suite = {

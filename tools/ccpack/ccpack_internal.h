@@ -17,6 +17,7 @@ int ccpack_index_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
 int ccpack_subset_main(int argc, char **argv);
 int ccpack_remove_main(int argc, char **argv);
+int ccpack_repair_main(int argc, char **argv);
 int ccpack_compact_main(int argc, char **argv);
 
 /* Options of every command that packs pictures. Their structs begin with it. */

@@ -105,7 +105,7 @@ static const struct cli_program pack_program = {
                                    "merge -o DIR PART...", "index TAR...",
                                    "tokenizer DIR [--vocab-size N]",
                                    "subset DATASET --ids FILE|--where EXPR -o DIR",
-                                   "remove DIR --ids FILE", "compact DIR", NULL},
+                                   "remove DIR --ids FILE", "compact DIR", "repair DIR", NULL},
     .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
                                       "ccpack --images pictures --resize short:256 -o val val.tsv",
                                       "zcat train.tar.gz | ccpack -o train -",

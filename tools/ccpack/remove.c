@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "tools/ccdump/input.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/id_list.h"
 #include "tools/cli/path_kind.h"
+#include "tools/inspect/input.h"
 
 struct remove_cli {
     const char *ids;
@@ -108,28 +108,28 @@ static enum status find_keys(struct byte_buffer *ids,
                              const char *directory,
                              struct cli_progress *progress,
                              struct error *err) {
-    struct ccdump_input *in = NULL;
-    struct ccdump_facts f;
-    struct ccdump_content content;
-    char original[CCDUMP_MAX_KEY_BYTES];
+    struct input *in = NULL;
+    struct sample_facts f;
+    struct sample_content content;
+    char original[INPUT_MAX_KEY_BYTES];
     bool *seen = calloc(l->count, sizeof(*seen));
     if (!seen) {
         return error_set(err, STATUS_NOMEM, "out of memory for %zu keys", l->count);
     }
     qsort(l->lines, l->count, sizeof(*l->lines), by_text);
-    enum status s = ccdump_input_open(&in, directory, err);
-    while (s == STATUS_OK && (s = ccdump_input_next(in, &f, err)) == STATUS_OK) {
+    enum status s = input_open(&in, directory, err);
+    while (s == STATUS_OK && (s = input_next(in, &f, err)) == STATUS_OK) {
         if (cli_interrupted()) {
             s = error_set(err, STATUS_INTERRUPTED, "interrupted; nothing was removed");
             break;
         }
-        s = ccdump_input_read(in, &content, err);
+        s = input_read(in, &content, err);
         if (s != STATUS_OK) {
             break;
         }
         const char *key = content.key;
         const char **at = bsearch(&key, l->lines, l->count, sizeof(key), by_text);
-        if (!at && ccdump_original_key(original, &content.json)) {
+        if (!at && sample_original_key(original, &content.json)) {
             key = original;
             at = bsearch(&key, l->lines, l->count, sizeof(key), by_text);
         }
@@ -141,7 +141,7 @@ static enum status find_keys(struct byte_buffer *ids,
         cli_progress_update(progress, f.position + 1, in->sample_count, 0, NULL);
     }
     cli_progress_clear(progress);
-    ccdump_input_close(in);
+    input_close(in);
     free(seen);
     return s == STATUS_END ? STATUS_OK : s;
 }

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ccdump/input.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/columns.h"
 #include "tools/ccpack/id_list.h"
 #include "tools/ccpack/where.h"
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"
+#include "tools/inspect/input.h"
 
 struct subset_cli {
     const char *out;
@@ -101,7 +101,7 @@ static const struct cli_program subset_program = {
 
 struct choice {
     const struct subset_cli *o;
-    struct ccdump_input *in;
+    struct input *in;
     struct columns *columns;
     struct where *where;     /* NULL: every sample fits */
     struct byte_buffer list; /* ids of --ids, ascending */
@@ -133,15 +133,15 @@ static enum status read_list(struct choice *c, struct error *err) {
 static enum status check_list(const struct choice *c, const char *directory, struct error *err) {
     const uint64_t *ids = (const uint64_t *)(const void *)c->list.data;
     for (size_t i = 0; i < c->list.size_bytes / sizeof(*ids); i++) {
-        struct ccdump_facts f;
-        enum status s = ccdump_input_find(c->in, &f, ids[i], err);
+        struct sample_facts f;
+        enum status s = input_find(c->in, &f, ids[i], err);
         if (s == STATUS_NOTFOUND) {
             return error_set(err, s, "%s: %s has no sample with id %" PRIu64, c->o->ids, directory,
                              ids[i]);
         }
         TRY(s);
     }
-    return ccdump_input_from(c->in, 0, err);
+    return input_from(c->in, 0, err);
 }
 
 static enum status open_where(struct choice *c, struct error *err) {
@@ -161,11 +161,11 @@ static enum status open_where(struct choice *c, struct error *err) {
 static enum status
 each_sample(struct choice *c,
             struct cli_progress *progress,
-            enum status (*take)(struct choice *, const struct ccdump_facts *, struct error *),
+            enum status (*take)(struct choice *, const struct sample_facts *, struct error *),
             struct error *err) {
-    struct ccdump_facts f;
-    enum status s = ccdump_input_from(c->in, 0, err);
-    while (s == STATUS_OK && (s = ccdump_input_next(c->in, &f, err)) == STATUS_OK) {
+    struct sample_facts f;
+    enum status s = input_from(c->in, 0, err);
+    while (s == STATUS_OK && (s = input_next(c->in, &f, err)) == STATUS_OK) {
         s = cli_interrupted()
                 ? error_set(err, STATUS_INTERRUPTED, "interrupted; nothing was written")
                 : take(c, &f, err);
@@ -175,11 +175,11 @@ each_sample(struct choice *c,
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-static enum status take_rank(struct choice *c, const struct ccdump_facts *f, struct error *err) {
+static enum status take_rank(struct choice *c, const struct sample_facts *f, struct error *err) {
     return where_rank(c->where, f, err);
 }
 
-static enum status take_fitting(struct choice *c, const struct ccdump_facts *f, struct error *err) {
+static enum status take_fitting(struct choice *c, const struct sample_facts *f, struct error *err) {
     const size_t listed = c->list.size_bytes / sizeof(uint64_t);
     bool good = !c->o->ids || bsearch(&f->id, c->list.data, listed, sizeof(uint64_t), by_id);
     if (good && c->where) {
@@ -195,7 +195,7 @@ static enum status take_fitting(struct choice *c, const struct ccdump_facts *f, 
 static enum status
 choose(struct choice *c, struct cli_progress *progress, const char *directory, struct error *err) {
     const struct subset_cli *o = c->o;
-    TRY(ccdump_input_open(&c->in, directory, err));
+    TRY(input_open(&c->in, directory, err));
     if (o->ids) {
         TRY(read_list(c, err));
         TRY(check_list(c, directory, err));
@@ -215,7 +215,7 @@ choose(struct choice *c, struct cli_progress *progress, const char *directory, s
 static void choice_fini(struct choice *c) {
     where_destroy(c->where);
     columns_close(c->columns);
-    ccdump_input_close(c->in);
+    input_close(c->in);
     byte_buffer_fini(&c->list);
     byte_buffer_fini(&c->ids);
 }

@@ -24,11 +24,11 @@ static const char *const operators[OP_COUNT] = {"<", "<=", ">", ">=", "=", "!=",
 /* ---- facts ------------------------------------------------------------------------------------
  */
 
-static uint32_t shorter(const struct ccdump_facts *f) {
+static uint32_t shorter(const struct sample_facts *f) {
     return f->width_px < f->height_px ? f->width_px : f->height_px;
 }
 
-static uint32_t longer(const struct ccdump_facts *f) {
+static uint32_t longer(const struct sample_facts *f) {
     return f->width_px < f->height_px ? f->height_px : f->width_px;
 }
 
@@ -36,37 +36,37 @@ static double known(uint32_t value) {
     return value > 0 ? (double)value : (double)NAN;
 }
 
-static double fact_id(const struct ccdump_facts *f) {
+static double fact_id(const struct sample_facts *f) {
     return (double)f->id;
 }
-static double fact_width(const struct ccdump_facts *f) {
+static double fact_width(const struct sample_facts *f) {
     return known(f->width_px);
 }
-static double fact_height(const struct ccdump_facts *f) {
+static double fact_height(const struct sample_facts *f) {
     return known(f->height_px);
 }
-static double fact_shorter(const struct ccdump_facts *f) {
+static double fact_shorter(const struct sample_facts *f) {
     return known(shorter(f));
 }
-static double fact_longer(const struct ccdump_facts *f) {
+static double fact_longer(const struct sample_facts *f) {
     return known(longer(f));
 }
-static double fact_aspect(const struct ccdump_facts *f) {
+static double fact_aspect(const struct sample_facts *f) {
     return known(longer(f)) / known(shorter(f));
 }
-static double fact_captions(const struct ccdump_facts *f) {
+static double fact_captions(const struct sample_facts *f) {
     return (double)f->caption_count;
 }
-static double fact_image_bytes(const struct ccdump_facts *f) {
+static double fact_image_bytes(const struct sample_facts *f) {
     return (double)f->image_bytes;
 }
-static double fact_label(const struct ccdump_facts *f) {
+static double fact_label(const struct sample_facts *f) {
     return f->label >= 0 ? (double)f->label : (double)NAN;
 }
 
 static const struct {
     const char *name;
-    double (*value)(const struct ccdump_facts *f);
+    double (*value)(const struct sample_facts *f);
 } numbers[] = {
     {"id", fact_id},           {"width", fact_width},       {"height", fact_height},
     {"shorter", fact_shorter}, {"longer", fact_longer},     {"aspect", fact_aspect},
@@ -358,7 +358,7 @@ where_parse(struct where **out, const char *text, struct columns *columns, struc
 /* ---- percentages ------------------------------------------------------------------------------
  */
 
-static double value_of(const struct where *w, const struct node *n, const struct ccdump_facts *f) {
+static double value_of(const struct where *w, const struct node *n, const struct sample_facts *f) {
     return n->fact < NUMBER_COUNT ? numbers[n->fact].value(f)
                                   : columns_value(w->columns, n->fact - NUMBER_COUNT, f->id);
 }
@@ -371,7 +371,7 @@ bool where_has_ranks(const struct where *w) {
     return any;
 }
 
-enum status where_rank(struct where *w, const struct ccdump_facts *f, struct error *err) {
+enum status where_rank(struct where *w, const struct sample_facts *f, struct error *err) {
     for (int32_t i = 0; i < w->count; i++) {
         const struct node *n = &w->nodes[i];
         const double value = n->ranked ? value_of(w, n, f) : (double)NAN;
@@ -442,15 +442,12 @@ static bool compare_texts(const struct node *n, const char *text) {
 }
 
 /* Whether any caption is or contains the text; "!=": whether none is. */
-static enum status fits_caption(bool *out,
-                                const struct node *n,
-                                struct ccdump_input *in,
-                                uint32_t count,
-                                struct error *err) {
+static enum status
+fits_caption(bool *out, const struct node *n, struct input *in, uint32_t count, struct error *err) {
     bool found = false;
     for (uint32_t k = 0; !found && k < count; k++) {
         struct shard_text t;
-        TRY(ccdump_input_caption(in, &t, k, err));
+        TRY(input_caption(in, &t, k, err));
         found = n->op == OP_LIKE
                     ? cli_text_holds(t.data, t.size_bytes, n->text)
                     : t.size_bytes == strlen(n->text) && memcmp(t.data, n->text, t.size_bytes) == 0;
@@ -460,23 +457,22 @@ static enum status fits_caption(bool *out,
 }
 
 /* The key in the shard, or the one that the sample had in its source. */
-static enum status
-fits_key(bool *out, const struct node *n, struct ccdump_input *in, struct error *err) {
-    struct ccdump_content content;
-    char original[CCDUMP_MAX_KEY_BYTES];
-    TRY(ccdump_input_read(in, &content, err));
+static enum status fits_key(bool *out, const struct node *n, struct input *in, struct error *err) {
+    struct sample_content content;
+    char original[INPUT_MAX_KEY_BYTES];
+    TRY(input_read(in, &content, err));
     struct node like = *n;
     like.op = n->op == OP_LIKE ? OP_LIKE : OP_EQUAL;
     bool found = compare_texts(&like, content.key) ||
-                 (ccdump_original_key(original, &content.json) && compare_texts(&like, original));
+                 (sample_original_key(original, &content.json) && compare_texts(&like, original));
     *out = n->op == OP_OTHER ? !found : found;
     return STATUS_OK;
 }
 
 static enum status fits_text(bool *out,
                              const struct node *n,
-                             struct ccdump_input *in,
-                             const struct ccdump_facts *f,
+                             struct input *in,
+                             const struct sample_facts *f,
                              struct error *err) {
     char hash[17];
     switch (n->fact) {
@@ -502,8 +498,8 @@ static enum status fits_text(bool *out,
 static enum status fits(bool *out,
                         const struct where *w,
                         int32_t node,
-                        struct ccdump_input *in,
-                        const struct ccdump_facts *f,
+                        struct input *in,
+                        const struct sample_facts *f,
                         struct error *err) {
     const struct node *n = &w->nodes[node];
     switch (n->kind) {
@@ -524,8 +520,8 @@ static enum status fits(bool *out,
 
 enum status where_fits(bool *out,
                        const struct where *w,
-                       struct ccdump_input *in,
-                       const struct ccdump_facts *f,
+                       struct input *in,
+                       const struct sample_facts *f,
                        struct error *err) {
     return fits(out, w, w->count - 1, in, f, err);
 }

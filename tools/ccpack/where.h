@@ -18,8 +18,8 @@
 #ifndef TOOLS_CCPACK_WHERE_H
 #define TOOLS_CCPACK_WHERE_H
 
-#include "tools/ccdump/input.h"
 #include "tools/ccpack/columns.h"
+#include "tools/inspect/input.h"
 
 struct where; /* opaque */
 
@@ -41,7 +41,7 @@ bool where_has_ranks(const struct where *w);
 
 /* Takes the numbers of one sample for the percentages; after the last, where_rank_end. Returns OK
  * or NOMEM. */
-enum status where_rank(struct where *w, const struct ccdump_facts *f, struct error *err);
+enum status where_rank(struct where *w, const struct sample_facts *f, struct error *err);
 void where_rank_end(struct where *w);
 
 /* Whether the current sample of `in` fits. Facts and columns are tested where they stand; captions
@@ -49,8 +49,8 @@ void where_rank_end(struct where *w);
  * LIMIT or NOMEM. */
 enum status where_fits(bool *out,
                        const struct where *w,
-                       struct ccdump_input *in,
-                       const struct ccdump_facts *f,
+                       struct input *in,
+                       const struct sample_facts *f,
                        struct error *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "formats/dataset/dataset.h"
-#include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "train/eval/debias.h"
 #include "train/eval/max_skew.h"
 #include "train/eval/scores.h"

@@ -6,13 +6,13 @@
 
 #include <inttypes.h>
 
-#include "tools/ccdump/input.h"
 #include "tools/cli/html_run.h"
+#include "tools/inspect/input.h"
 #include "train/eval/examples.h"
 
 struct page {
     struct html_page html;
-    struct ccdump_input *input;
+    struct input *input;
     const struct embeddings *e;
 };
 
@@ -22,18 +22,18 @@ struct page {
 static enum status
 read_caption(struct page *p, struct shard_text *out, int64_t text, struct error *err) {
     const struct embeddings *e = p->e;
-    struct ccdump_facts f;
-    TRY(ccdump_input_find(p->input, &f, e->sample_ids[e->owner[text]], err));
-    return ccdump_input_caption(p->input, out, (uint32_t)examples_caption_of(e, text), err);
+    struct sample_facts f;
+    TRY(input_find(p->input, &f, e->sample_ids[e->owner[text]], err));
+    return input_caption(p->input, out, (uint32_t)examples_caption_of(e, text), err);
 }
 
 /* The picture; its first caption, "" without one, is borrowed until the next read. */
 static enum status
 show_picture(struct page *p, struct shard_text *caption, int64_t image, struct error *err) {
-    struct ccdump_facts f;
-    struct ccdump_content content;
-    TRY(ccdump_input_find(p->input, &f, p->e->sample_ids[image], err));
-    TRY(ccdump_input_read(p->input, &content, err));
+    struct sample_facts f;
+    struct sample_content content;
+    TRY(input_find(p->input, &f, p->e->sample_ids[image], err));
+    TRY(input_read(p->input, &content, err));
     *caption = f.caption_count > 0 ? content.captions[0] : (struct shard_text){"", 0};
     html_image(&p->html, content.image, f.image_bytes, *caption);
     return STATUS_OK;
@@ -126,7 +126,7 @@ static enum status show(struct page *p,
                         const struct examples *sides,
                         struct error *err) {
     double tau = 0.0;
-    TRY(ccdump_input_open(&p->input, dataset_dir, err));
+    TRY(input_open(&p->input, dataset_dir, err));
     (void)checkpoint_choose_tau(eval->checkpoint, &tau, NULL); /* 0: an old file without it */
     html_run_facts(&p->html, eval->checkpoint, tau, dataset_dir);
     html_run_retrieval(&p->html, "On this dataset", recalls);
@@ -159,7 +159,7 @@ enum status eval_page_write(const char *path,
 fail:
     examples_fini(&sides[0]);
     examples_fini(&sides[1]);
-    ccdump_input_close(p.input);
+    input_close(p.input);
     html_fini(&p.html);
     return s;
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
-#include "tools/ccstream_eval/eval_common.h"
+#include "tools/inspect/eval_common.h"
 #include "train/eval/embed.h"
 #include "train/eval/examples.h"
 #include "train/eval/retrieval.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "formats/dataset/dataset.h"
-#include "tools/ccstream_eval/eval_common.h"
 #include "tools/cli/path_kind.h"
+#include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "train/eval/objective.h"
 
 struct options {

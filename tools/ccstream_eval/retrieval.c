@@ -3,8 +3,8 @@
  */
 #include <stdio.h>
 
-#include "tools/ccstream_eval/eval_common.h"
 #include "tools/ccstream_eval/eval_page.h"
+#include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "train/eval/retrieval.h"
 
 struct options {

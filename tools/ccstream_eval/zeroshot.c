@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstream_eval/ccstream_eval_internal.h"
 
 struct options {
     struct eval_options common;

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tools/ccstream_report/report_page.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"
+#include "tools/inspect/report/report_page.h"
 
 struct options {
     const char *out;

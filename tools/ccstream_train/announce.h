@@ -7,7 +7,7 @@
 #define TOOLS_CCSTREAM_TRAIN_ANNOUNCE_H
 
 #include "formats/base/log.h"
-#include "tools/ccstream_train/train_options.h"
+#include "tools/inspect/train_options.h"
 #include "train/run/trainer.h"
 
 /* Model, data, loss, device and step size of zeta; where it resumes, or that it is finished. */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ccstream_eval/eval_common.h"
 #include "tools/ccstudy/blocks_model.h"
 #include "tools/ccstudy/ccstudy_internal.h"
 #include "tools/ccstudy/correlation.h"
@@ -16,6 +15,7 @@
 #include "tools/cli/chart.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/path_kind.h"
+#include "tools/inspect/eval_common.h"
 #include "train/eval/probe.h"
 
 enum { MAX_CHECKPOINTS = 256, SUBSETS = 4 };

@@ -104,9 +104,9 @@ static const struct foreign foreign_values[] = {
 
 /* Commands, and the program that has them. */
 static const struct foreign command_owners[] = {
-    {"info ls show find stats duplicates verify repair cat extract state popularity order why",
+    {"info ls show find stats duplicates verify cat extract state popularity order why",
      {"ccdump"}},
-    {"fetch merge index tokenizer subset remove compact", {"ccpack"}},
+    {"fetch merge index tokenizer subset remove repair compact", {"ccpack"}},
     {"retrieval zeroshot debias linear knn mean embed score objective", {"ccstream-eval"}},
     {"loader decode ops step", {"ccbench"}},
     {"toy zeta margin chains gradient blocks batch noise", {"ccstudy"}},

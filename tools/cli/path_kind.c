@@ -226,7 +226,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
                          path);
     case KIND_SHARDS:
         return error_set(err, STATUS_NOTFOUND,
-                         "%.200s has shards but no %s; 'ccdump repair %.100s' rebuilds it", path,
+                         "%.200s has shards but no %s; 'ccpack repair %.100s' rebuilds it", path,
                          MANIFEST_NAME, path);
     case KIND_DATASET_FILE:
         return error_set(err, STATUS_NOTFOUND,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "tools/ccstream_train/run_config.h"
+#include "tools/inspect/run_config.h"
 
 struct options {
     const char *data, *unset;

@@ -8,9 +8,9 @@
 
 #include "formats/base/image_norm.h"
 #include "tests/support/test.h"
-#include "tools/ccstream_train/presets.h"
-#include "tools/ccstream_train/run_config.h"
-#include "tools/ccstream_train/train_options.h"
+#include "tools/inspect/presets.h"
+#include "tools/inspect/run_config.h"
+#include "tools/inspect/train_options.h"
 
 static const struct cli_option *row(const char *name) {
     const struct cli_option *row;

@@ -11,7 +11,7 @@
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 
-static const struct ccdump_facts picture = {.id = 7,
+static const struct sample_facts picture = {.id = 7,
                                             .image_hash = 0xab,
                                             .caption_count = 2,
                                             .image_bytes = 1000,
@@ -20,9 +20,9 @@ static const struct ccdump_facts picture = {.id = 7,
                                             .format = IMAGE_FORMAT_JPEG,
                                             .label = 3,
                                             .class_name = "red car"};
-static const struct ccdump_facts unknown = {.id = 8, .label = SHARD_NO_LABEL};
+static const struct sample_facts unknown = {.id = 8, .label = SHARD_NO_LABEL};
 
-static bool fits(const char *text, const struct ccdump_facts *f) {
+static bool fits(const char *text, const struct sample_facts *f) {
     struct error err = {0};
     struct where *w = NULL;
     bool good = false;
@@ -74,7 +74,7 @@ TEST(a_percentage_is_the_value_with_that_share_below) {
     struct where *w = NULL;
     assert_ok(where_parse(&w, "id < 50% and width >= 0% or id > 100%", NULL, &err), err);
     assert_true(where_has_ranks(w));
-    struct ccdump_facts f = picture;
+    struct sample_facts f = picture;
     for (f.id = 0; f.id < 10; f.id++) {
         assert_ok(where_rank(w, &f, &err), err);
     }
@@ -104,17 +104,17 @@ TEST(captions_and_keys_are_read_from_the_dataset) {
     const char *tar = pack_case_tar("a.tar", &(struct pack_case_tar){.rows = 4});
     struct pack_options o = pack_case_options(NULL, test_temp_path("data"), &tar, 1);
     assert_ok(pack_run(&o, &sum, &err), err);
-    struct ccdump_input *in = NULL;
-    assert_ok(ccdump_input_open(&in, o.directory, &err), err);
-    struct ccdump_facts f;
-    struct ccdump_content content;
+    struct input *in = NULL;
+    assert_ok(input_open(&in, o.directory, &err), err);
+    struct sample_facts f;
+    struct sample_content content;
     struct shard_text caption;
-    assert_ok(ccdump_input_at(in, &f, 2, &err), err);
-    assert_ok(ccdump_input_caption(in, &caption, 0, &err), err);
+    assert_ok(input_at(in, &f, 2, &err), err);
+    assert_ok(input_caption(in, &caption, 0, &err), err);
     char whole[300], start[8], key[100], key_start[8];
     snprintf(whole, sizeof(whole), "%.*s", (int)caption.size_bytes, caption.data);
     snprintf(start, sizeof(start), "%.3s", whole);
-    assert_ok(ccdump_input_read(in, &content, &err), err);
+    assert_ok(input_read(in, &content, &err), err);
     snprintf(key, sizeof(key), "%s", content.key);
     snprintf(key_start, sizeof(key_start), "%.3s", key);
     const struct {
@@ -139,7 +139,7 @@ TEST(captions_and_keys_are_read_from_the_dataset) {
         assert_true(good == cases[i].good);
         where_destroy(w);
     }
-    ccdump_input_close(in);
+    input_close(in);
 }
 
 TEST(what_is_wrong_is_named_with_its_place) {

@@ -1,0 +1,293 @@
+/*
+ * eval_common: opening a checkpoint, labels, printing classifications.
+ */
+#include "tools/inspect/eval_common.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cli/path_kind.h"
+
+/* The names after own are in the order of IMAGE_NORMS. */
+static const char *const normalize_choices[] = {"own",      "clip", "imagenet", "cifar10",
+                                                "cifar100", "none", NULL};
+const char *const eval_transform_choices[] = {"crop", "squash", NULL};
+
+#define FIELD(name) CLI_FIELD(struct eval_options, name)
+
+const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
+    {"normalize", 0, CLI_ENUM, FIELD(normalize), .choices = normalize_choices,
+     .default_text = "own", .metavar = "NAME", .group = "Common options",
+     .help = "means and deviations for normalising pictures; own: those of the model's training; "
+             "the papers' zero-shot and probes use the dataset's or imagenet's"},
+    {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "32768", .default_text = "128",
+     .metavar = "N", .help = "images or captions encoded at a time; does not change the result"},
+    {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
+     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that "
+             "explains why; cpu-ref (plain loops, for checking only)"},
+    {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
+     .metavar = "N", .help = "compute threads; 0: all CPUs"},
+    {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N", .help = "decode threads; 0: one per CPU"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on stdout"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "only warnings and errors on stderr"},
+};
+
+const struct cli_option eval_remote_rows[EVAL_REMOTE_COUNT] = {
+    CLI_REMOTE_ROWS(struct eval_options, remote)};
+
+const struct cli_rows eval_shared[] = {CLI_ROWS(eval_option_rows),
+                                       CLI_ROWS(eval_remote_rows),
+                                       {NULL, 0}};
+
+/* ---- opening ---- */
+
+static enum status open_views(struct eval *e, const struct eval_options *o, struct error *err) {
+    struct view_encoder_options views;
+    TRY(model_config_view_options(checkpoint_model(e->checkpoint), &views, err));
+    views.max_batch = (int32_t)o->batch;
+    views.training = false;
+    TRY(view_encoder_create(&e->encoder.views, e->dev, &views, err));
+    return checkpoint_load_params(e->checkpoint, view_encoder_params(e->encoder.views), false, err);
+}
+
+static enum status open_model(struct eval *e, const struct eval_options *o, struct error *err) {
+    struct dual_encoder_options model;
+    if (checkpoint_model(e->checkpoint)->hidden_dim > 0) {
+        return open_views(e, o, err);
+    }
+    TRY(model_config_options(checkpoint_model(e->checkpoint), &model, err));
+    model.max_batch = (int32_t)o->batch;
+    model.training = false;
+    if (o->normalize > 0) {
+        model.image.norm = (enum image_norm_kind)(o->normalize - 1);
+    }
+    TRY(dual_encoder_create(&e->model, e->dev, &model, err));
+    e->encoder.pairs = e->model;
+    return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
+}
+
+static enum status
+open_any(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
+    memset(e, 0, sizeof *e);
+    /* ccstudy opens checkpoints too. */
+    e->log = log_stderr(program_invocation_short_name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    e->quiet = o->quiet;
+    cli_signals_install();
+    enum status s;
+    TRY(path_check_checkpoint(checkpoint, err));
+    TRY(path_check_dataset(o->data, err));
+    TRY(remote_choice_use(&o->remote, err));
+    TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
+    TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));
+    if (e->dev->note[0] != '\0') {
+        log_write(&e->log, LOG_LEVEL_INFO, "%s", e->dev->note);
+    }
+    TRY_OR_FAIL(s, open_model(e, o, err));
+    e->tokenizer = checkpoint_tokenizer(e->checkpoint, &e->tokenizer_size_bytes);
+    return STATUS_OK;
+fail:
+    eval_close(e);
+    return s;
+}
+
+/* Closes what was opened, and explains what the model lacks; NULL: nothing. */
+static enum status require(struct eval *e, const char *lacks, struct error *err) {
+    if (lacks == NULL) {
+        return STATUS_OK;
+    }
+    const enum status s =
+        error_set(err, STATUS_USAGE, "%s was trained on %s", checkpoint_path(e->checkpoint), lacks);
+    eval_close(e);
+    return s;
+}
+
+static const char *lacks_images(const struct eval *e) {
+    return e->model == NULL || !dual_encoder_get_options(e->model)->texts_alone
+               ? NULL
+               : "captions alone and has no tower for images; use mean, linear or knn with --layer "
+                 "captions";
+}
+
+static const char *lacks_texts(const struct eval *e) {
+    return e->model != NULL ? NULL
+                            : "images alone and has no tower for captions; use knn, linear, mean "
+                              "or embed";
+}
+
+enum status eval_open_images(struct eval *e,
+                             const char *checkpoint,
+                             const struct eval_options *o,
+                             struct error *err) {
+    TRY(open_any(e, checkpoint, o, err));
+    return require(e, lacks_images(e), err);
+}
+
+enum status eval_open_texts(struct eval *e,
+                            const char *checkpoint,
+                            const struct eval_options *o,
+                            struct error *err) {
+    TRY(open_any(e, checkpoint, o, err));
+    return require(e, lacks_texts(e), err);
+}
+
+enum status
+eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
+    TRY(eval_open_texts(e, checkpoint, o, err));
+    return require(e, lacks_images(e), err);
+}
+
+void eval_close(struct eval *e) {
+    cli_progress_clear(&e->progress);
+    view_encoder_destroy(e->encoder.views);
+    dual_encoder_destroy(e->model);
+    device_close(e->dev);
+    checkpoint_close(e->checkpoint);
+    memset(e, 0, sizeof *e);
+}
+
+static void show_progress(void *cookie, const char *what, uint64_t done, uint64_t total) {
+    struct eval *e = cookie;
+    if (e->progress.what != what) {
+        cli_progress_init(&e->progress, what, e->quiet);
+    }
+    cli_progress_update(&e->progress, done, total, 0, NULL);
+    if (done >= total) { /* a dataset that follows begins anew */
+        cli_progress_clear(&e->progress);
+        e->progress.what = NULL;
+    }
+}
+
+struct embed_options eval_embed_options(struct eval *e, const struct eval_options *o) {
+    struct embed_options how;
+    embed_options_default(&how);
+    how.tokenizer = e->tokenizer;
+    how.tokenizer_size_bytes = e->tokenizer_size_bytes;
+    how.clean_captions = checkpoint_model(e->checkpoint)->clean_captions;
+    how.threads = (uint32_t)o->loader_threads;
+    how.log = &e->log;
+    how.should_stop = cli_interrupted_callback;
+    how.progress = show_progress;
+    how.cookie = e;
+    return how;
+}
+
+struct embed_options eval_transformed(struct eval *e, const struct eval_options *o) {
+    struct embed_options how = eval_embed_options(e, o);
+    how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
+    return how;
+}
+
+/* ---- classes ---- */
+
+enum status eval_class_vectors(float **out,
+                               struct eval *e,
+                               const struct text_list *names,
+                               const struct text_list *templates,
+                               struct error *err) {
+    const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
+    *out = calloc(names->count, dim * sizeof **out);
+    if (*out == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
+    }
+    return prompts_class_vectors(*out, e->model, e->dev, e->tokenizer, e->tokenizer_size_bytes,
+                                 names, templates, err);
+}
+
+struct classify_set eval_image_set(const struct embeddings *e, const int32_t *labels) {
+    return (struct classify_set){
+        .rows = e->images, .labels = labels, .count = e->images_count, .dim = e->embed_dim};
+}
+
+void eval_map_labels(int32_t *labels,
+                     int64_t count,
+                     const struct text_list *from,
+                     const struct text_list *to) {
+    if (from->count == 0 || to->count == 0) {
+        return;
+    }
+    for (size_t c = 0; c < from->count; c++) {
+        int32_t target = -1;
+        for (size_t t = 0; t < to->count && target < 0; t++) {
+            target = strcmp(from->lines[c], to->lines[t]) == 0 ? (int32_t)t : -1;
+        }
+        if (target == (int32_t)c) {
+            continue;
+        }
+        for (int64_t i = 0; i < count; i++) { /* below -1: already renumbered */
+            labels[i] = labels[i] == (int32_t)c ? -2 - target : labels[i];
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        labels[i] = labels[i] < -1 ? -2 - labels[i] : labels[i];
+    }
+}
+
+int32_t eval_label_count(const int32_t *labels, int64_t count) {
+    int32_t largest = -1;
+    for (int64_t i = 0; i < count; i++) {
+        largest = labels[i] > largest ? labels[i] : largest;
+    }
+    return largest + 1;
+}
+
+static const char *class_name(const struct text_list *names, int32_t c, char out[24]) {
+    if ((size_t)c < names->count) {
+        return names->lines[c];
+    }
+    snprintf(out, 24, "%d", (int)c);
+    return out;
+}
+
+void eval_print_classes(const char *what,
+                        const struct classify_result *r,
+                        const char *unit,
+                        const struct text_list *names,
+                        bool per_class) {
+    char images[CLI_TEXT_BYTES];
+    printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s, "
+           "%d classes)\n",
+           what, r->top1, r->top5, r->per_class, cli_format_counted(images, r->images, unit),
+           (int)r->class_count);
+    if (!isnan(r->avg2)) {
+        printf("%-18s AVG-2 %6.2f %%", "", r->avg2);
+        if (!isnan(r->avg5)) {
+            printf("   AVG-5 %6.2f %%", r->avg5);
+        }
+        if (!isnan(r->avg10)) {
+            printf("   AVG-10 %6.2f %%", r->avg10);
+        }
+        printf("\n");
+    }
+    for (int32_t c = 0; per_class && c < r->class_count; c++) {
+        char number[24];
+        if (r->class_images[c] > 0) {
+            printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c, number), r->class_top1[c],
+                   (unsigned long long)r->class_images[c]);
+        }
+    }
+}
+
+void eval_write_classes(struct json_writer *w,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class) {
+    classify_write_json(w, r);
+    if (!per_class) {
+        return;
+    }
+    json_open_array(w, "class_results");
+    for (int32_t c = 0; c < r->class_count; c++) {
+        char number[24];
+        json_open_object(w, NULL);
+        json_string(w, "class", class_name(names, c, number));
+        json_u64(w, "images", r->class_images[c]);
+        if (r->class_images[c] > 0) {
+            json_double(w, "top1", r->class_top1[c]);
+        }
+        json_close_object(w);
+    }
+    json_close_array(w);
+}

@@ -1,0 +1,107 @@
+/*
+ * input: a dataset, a shard or a plain tar as one list of samples in ascending order of id.
+ *
+ *   dataset  a directory with dataset.json: reads the indexes, and the bytes of samples on demand
+ *   shard    one shard file by itself, without the manifest: reads its own index
+ *   tar      a plain WebDataset tar, also .gz and .zst, or "-": has no index and is read from front
+ *            to back; row numbers are the ids, and a row that cannot be packed has a problem
+ *
+ * next, find and at choose the current sample; caption and read give what belongs to it.
+ *
+ * Threading : single-owner.
+ * Ownership : the input owns everything it gives out; texts, pictures and facts are borrowed until
+ *             the next call that chooses a sample.
+ * Untrusted : every byte; limits are those of formats/shard/shard.h and pack/source/source.h.
+ */
+#ifndef TOOLS_INSPECT_INPUT_H
+#define TOOLS_INSPECT_INPUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/dataset/manifest.h"
+#include "formats/shard/shard.h"
+
+#define INPUT_UNKNOWN UINT64_MAX
+
+enum { INPUT_MAX_KEY_BYTES = 4096 };
+
+enum input_kind { INPUT_DATASET, INPUT_SHARD, INPUT_TAR };
+
+/* Read-only for users. */
+struct input {
+    enum input_kind kind;
+    const struct input_ops *ops;     /* of the kind */
+    const struct manifest *manifest; /* of a dataset; NULL for other kinds */
+    const char *container;           /* "tar.zst", ...; "webdataset" for a plain tar */
+    const char *path;                /* as given to open */
+    uint64_t sample_count;           /* INPUT_UNKNOWN for a tar that has not been read to its end */
+    uint64_t next_position;
+};
+
+/* What the index records about a sample; for a tar, what its bytes show. */
+struct sample_facts {
+    uint64_t position; /* among all samples, from 0 */
+    uint64_t id;
+    uint64_t first_text_id; /* INPUT_UNKNOWN in a tar; counted within the shard in a shard */
+    uint64_t offset; /* in `file`: of the picture; in a plain tar, of the row's first member */
+    uint64_t image_hash, caption_hash;
+    const char *file; /* name without folder */
+    uint32_t caption_count;
+    uint32_t image_bytes; /* 0: a row without a picture */
+    uint32_t width_px, height_px;
+    enum image_format format;
+    uint32_t flags;
+    int32_t label;
+    const char *class_name; /* NULL: not known */
+    const char *problem;    /* why a row of a tar cannot be packed; NULL: it can */
+};
+
+/* The parts of a sample that the index does not hold. */
+struct sample_content {
+    const char *key;
+    const struct shard_text *captions; /* (facts.caption_count) */
+    struct shard_text json;            /* data NULL: none */
+    const uint8_t *image;              /* (facts.image_bytes) */
+};
+
+/* What kind of thing is at `path`. Returns OK, NOTFOUND, IO, or CORRUPT (none of the kinds). */
+enum status input_kind_of(enum input_kind *out, const char *path, struct error *err);
+
+/* Whether the file `name` of a directory is a shard: by its end, or by the index beside it. False
+ * for what cannot be read. */
+bool input_is_shard(const char *directory, const char *name);
+
+/* Returns OK, or what input_kind_of and opening that kind return. On failure *out is NULL.
+ * `path` must stay until close. */
+enum status input_open(struct input **out, const char *path, struct error *err);
+void input_close(struct input *in); /* accepts NULL */
+
+/* NULL where the class has no name. */
+const char *input_class_name(const struct input *in, int32_t label);
+
+/* Makes next give the first sample with this id or a larger one. Returns OK, or a failure of
+ * reading. */
+enum status input_from(struct input *in, uint64_t id, struct error *err);
+
+/* The sample after the current one; the first sample at first. Returns OK; END after the last; IO,
+ * CORRUPT, NOMEM or LIMIT. */
+enum status input_next(struct input *in, struct sample_facts *out, struct error *err);
+
+/* The sample with this id, or at this position. Return OK, NOTFOUND, or as next. */
+enum status input_find(struct input *in, struct sample_facts *out, uint64_t id, struct error *err);
+enum status
+input_at(struct input *in, struct sample_facts *out, uint64_t position, struct error *err);
+
+/* Caption k of the current sample; does not read the picture where there is an index. Borrowed
+ * until the next caption. Requires k < facts.caption_count. Returns OK, CORRUPT, IO or NOMEM. */
+enum status input_caption(struct input *in, struct shard_text *out, uint32_t k, struct error *err);
+
+/* The whole current sample, checked against its hashes. Returns OK, IO, CORRUPT, LIMIT or NOMEM. */
+enum status input_read(struct input *in, struct sample_content *out, struct error *err);
+
+/* The key that the sample had in its source, where the shard could not hold it: "key" of its
+ * metadata. False if there is none, or the text is not JSON. */
+bool sample_original_key(char out[INPUT_MAX_KEY_BYTES], const struct shard_text *json);
+
+#endif

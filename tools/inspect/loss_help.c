@@ -1,0 +1,165 @@
+/*
+ * loss_help: text from the rows of losses: which losses read an option, and what is a loss's own.
+ */
+#include "tools/inspect/loss_help.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "train/loss/loss_row.h"
+
+enum { HELP_BYTES = 600, MAX_LOSSES = 64 };
+
+static void append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void append(char *text, const char *format, ...) {
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text + used, HELP_BYTES - used, format, args);
+    va_end(args);
+}
+
+/* "NAME, NAME: " of the losses that read the option in one of their forms; "" where all do. */
+static void append_readers(char *text, int option) {
+    const struct loss_row *const *rows = loss_rows();
+    const char *last = "";
+    bool all = true;
+    text[0] = '\0';
+    for (size_t i = 0; rows[i] != NULL; i++) {
+        const bool reads = loss_may_read(rows[i], (enum loss_option)option);
+        all = all && reads;
+        if (reads && strcmp(rows[i]->name, last) != 0) {
+            append(text, "%s%s", last[0] != '\0' ? ", " : "", rows[i]->name);
+            last = rows[i]->name;
+        }
+    }
+    if (all) {
+        text[0] = '\0';
+    } else {
+        append(text, ": ");
+    }
+}
+
+/* What 0 stands for, where it is no value of its own. */
+static void append_zero(char *text, const struct loss_option_row *row) {
+    bool own = false;
+    for (size_t i = 0; loss_rows()[i] != NULL && row->kind == LOSS_OPTION_NUMBER; i++) {
+        own = own || loss_option_value(&loss_rows()[i]->own, row) != 0.0;
+    }
+    if (own && row->common > 0.0) {
+        append(text, "; 0: %.10g, or the loss's own (see Losses)", row->common);
+    } else if (own) {
+        append(text, "; 0: the loss's own (see Losses)");
+    }
+}
+
+static void fill_option(struct cli_option *out, size_t offset, int option) {
+    static struct texts {
+        char help[HELP_BYTES], min[32], max[32], value[32], word[32];
+    } texts[LOSS_OPTION_COUNT];
+    const struct loss_option_row *row = &loss_option_rows[option];
+    struct texts *t = &texts[option];
+    append_readers(t->help, option);
+    append(t->help, "%s", row->help);
+    append_zero(t->help, row);
+    *out = (struct cli_option){.name = row->name,
+                               .offset = offset + row->offset,
+                               .metavar = "KIND",
+                               .group = "Loss",
+                               .help = t->help};
+    if (row->kind == LOSS_OPTION_CHOICE) {
+        out->type = CLI_ENUM;
+        out->size_bytes = sizeof(int);
+        out->choices = row->choices;
+        out->default_text = row->choices[(int)row->value];
+        return;
+    }
+    (void)snprintf(t->min, sizeof t->min, "%.10g", row->min);
+    (void)snprintf(t->max, sizeof t->max, "%.10g", row->max);
+    (void)snprintf(t->value, sizeof t->value, "%.10g", row->value);
+    out->type = row->kind == LOSS_OPTION_NUMBER ? CLI_DOUBLE : CLI_U64;
+    out->size_bytes = row->kind == LOSS_OPTION_NUMBER ? sizeof(double) : sizeof(uint64_t);
+    out->metavar = row->kind == LOSS_OPTION_NUMBER ? "X" : "N";
+    out->min = t->min;
+    out->max = t->max;
+    out->default_text = t->value;
+    if (row->automatic) {
+        (void)snprintf(t->word, sizeof t->word, "%.10g", LOSS_AUTO);
+        out->word = "auto";
+        out->word_value = t->word;
+        out->default_text = out->word;
+    }
+}
+
+const struct cli_option *loss_help_options(size_t offset, size_t *count) {
+    static struct cli_option rows[LOSS_OPTION_COUNT - 1];
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
+        fill_option(&rows[i - 1], offset, i);
+    }
+    *count = CLI_COUNT(rows);
+    return rows;
+}
+
+/* "--temperature global or constant", the row's own first; nothing where there is one alone. */
+static const char *append_temperatures(char *text, const char *before, const struct loss_row *row) {
+    const struct loss_option_row *o = &loss_option_rows[LOSS_TEMPERATURE];
+    const double value = loss_option_value(&row->own, o);
+    const int own = (int)(value != 0.0 ? value : o->common);
+    const uint64_t others = row->temperatures & ~LOSS_BIT(own);
+    if (others == 0 && value == 0.0) {
+        return before;
+    }
+    append(text, "%s--temperature %s", before, o->choices[own]);
+    for (int i = 0; o->choices[i] != NULL; i++) {
+        append(text, "%s%s", others & LOSS_BIT(i) ? " or " : "",
+               others & LOSS_BIT(i) ? o->choices[i] : "");
+    }
+    return ", ";
+}
+
+/* ": --tau 0.01, --gamma 0.2": what is the row's own, or where there is a base, what is other. */
+static void append_own(char *text, const struct loss_row *row, const struct loss_row *base) {
+    const char *before = ": ";
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
+        const struct loss_option_row *o = &loss_option_rows[i];
+        const double own = loss_option_value(&row->own, o);
+        const double others = base != NULL ? loss_option_value(&base->own, o) : 0.0;
+        const double value = own != 0.0 ? own : o->common;
+        if (i == LOSS_TEMPERATURE) {
+            before = base == NULL ? append_temperatures(text, before, row) : before;
+        } else if (loss_may_read(row, (enum loss_option)i) && own != others) {
+            append(text, "%s--%s ", before, o->name);
+            if (o->kind == LOSS_OPTION_CHOICE) {
+                append(text, "%s", o->choices[(int)value]);
+            } else {
+                append(text, "%.10g", value);
+            }
+            before = ", ";
+        }
+    }
+}
+
+const struct cli_entry *loss_help_losses(void) {
+    static char texts[MAX_LOSSES][HELP_BYTES];
+    static struct cli_entry entries[MAX_LOSSES + 1];
+    const struct loss_row *const *rows = loss_rows();
+    const struct loss_row *base = NULL;
+    int count = 0;
+    for (size_t i = 0; rows[i] != NULL && count < MAX_LOSSES; i++) {
+        const struct loss_row *row = rows[i];
+        if (base == NULL || strcmp(row->name, base->name) != 0) {
+            base = row;
+            entries[count] = (struct cli_entry){row->name, texts[count]};
+            (void)snprintf(texts[count], HELP_BYTES, "%s (%s)%s", row->what, row->paper,
+                           row->views ? "; only with --task simclr" : "");
+            append_own(texts[count], row, NULL);
+            count++;
+        } else {
+            append(texts[count - 1], "; %s", row->views ? "--task simclr" : "--parity reference");
+            append_own(texts[count - 1], row, base);
+        }
+    }
+    return entries;
+}

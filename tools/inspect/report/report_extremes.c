@@ -1,0 +1,236 @@
+/*
+ * report_extremes: the samples for which the last checkpoint keeps the greatest and the least zeta,
+ * or u where zeta has not changed yet.
+ */
+#include "tools/inspect/report/report_pictures.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cli/data_list.h"
+#include "tools/inspect/input.h"
+#include "train/run/checkpoint.h"
+
+enum { SHOWN = 6, CHOSEN = 24 }; /* CHOSEN: some samples may have been removed since */
+
+struct pick {
+    uint64_t at; /* index in the state */
+    double value;
+};
+
+/* One number of all samples. */
+struct numbers {
+    void *values;
+    struct checkpoint_column column;
+    const uint64_t *visits; /* (visits_count) */
+    uint64_t visits_count;
+};
+
+struct view {
+    struct html_page *html;
+    const struct checkpoint *checkpoint;
+    struct data_list *data;
+    struct input *inputs[LOADER_MAX_SOURCES];
+};
+
+static enum status find_column(struct checkpoint_column *out,
+                               const struct checkpoint *c,
+                               const char *name,
+                               struct error *err) {
+    enum status s = STATUS_OK;
+    for (uint32_t i = 0; s == STATUS_OK; i++) {
+        s = checkpoint_column(c, i, out, err);
+        if (s == STATUS_OK && strcmp(out->name, name) == 0) {
+            return STATUS_OK;
+        }
+    }
+    return s; /* END: it has none */
+}
+
+/* END: no such column. */
+static enum status read_column(void **out,
+                               struct checkpoint_column *column,
+                               const struct checkpoint *c,
+                               const char *name,
+                               struct error *err) {
+    const enum status s = find_column(column, c, name, err);
+    if (s != STATUS_OK) {
+        return s;
+    }
+    *out = malloc((size_t)column->ids * sizeof(uint64_t) + 1);
+    return *out != NULL ? checkpoint_read_column(c, column, *out, 0, column->ids, err)
+                        : error_set(err, STATUS_NOMEM, "out of memory for the state of samples");
+}
+
+/* The CHOSEN greatest (sign 1) or least (sign -1), the most extreme first. Returns how many. */
+static size_t choose(struct pick out[CHOSEN], const struct numbers *n, double sign) {
+    size_t count = 0;
+    for (uint64_t i = 0; i < n->column.ids; i++) {
+        double value;
+        if (i >= n->visits_count || n->visits[i] == 0 ||
+            !sample_state_entry(n->values, n->column.kind, i, &value) ||
+            (count == CHOSEN && sign * value <= sign * out[CHOSEN - 1].value)) {
+            continue;
+        }
+        size_t at = count < CHOSEN ? count++ : CHOSEN - 1;
+        for (; at > 0 && sign * out[at - 1].value < sign * value; at--) {
+            out[at] = out[at - 1];
+        }
+        out[at] = (struct pick){i, value};
+    }
+    return count;
+}
+
+/* The dataset of an index of the state, and its id there. NULL: the dataset is another by now. */
+static struct input *source_of(struct view *v, uint64_t at, uint64_t *id) {
+    const struct train_position *p = checkpoint_position(v->checkpoint);
+    uint32_t i = p->source_count > 0 ? p->source_count - 1 : 0;
+    while (i > 0 && p->sources[i].id_offset > at) {
+        i--;
+    }
+    struct input *in = i < v->data->count ? v->inputs[i] : NULL;
+    *id = at - p->sources[i].id_offset;
+    return in != NULL && in->manifest != NULL &&
+                   manifest_has_been(in->manifest, p->sources[i].fingerprint)
+               ? in
+               : NULL;
+}
+
+/* False: the sample is not there any more. */
+static bool show_pick(struct view *v, const struct pick *pick) {
+    struct sample_facts f;
+    struct sample_content content;
+    uint64_t id;
+    struct input *in = source_of(v, pick->at, &id);
+    if (in == NULL || input_find(in, &f, id, NULL) != STATUS_OK ||
+        input_read(in, &content, NULL) != STATUS_OK) {
+        return false;
+    }
+    const struct shard_text none = {"", 0};
+    const struct shard_text caption = f.caption_count > 0 ? content.captions[0] : none;
+    html_raw(v->html, "<figure>");
+    html_image(v->html, content.image, f.image_bytes, caption);
+    html_markup(v->html, "<figcaption><span class=\"number\">%.4g, id %" PRIu64 "</span><br>",
+                pick->value, id);
+    html_excerpt(v->html, caption, REPORT_CAPTION_CHARACTERS);
+    html_raw(v->html, "</figcaption></figure>\n");
+    return true;
+}
+
+static void show_end(struct view *v, const struct numbers *n, const char *word, double sign) {
+    struct pick picks[CHOSEN];
+    const size_t count = choose(picks, n, sign);
+    size_t shown = 0;
+    html_markup(v->html, "<div class=\"together\"><h3>The %s ", word);
+    html_text(v->html, n->column.name, strlen(n->column.name));
+    html_raw(v->html, "</h3>\n<div class=\"grid\">\n");
+    for (size_t i = 0; i < count && shown < SHOWN; i++) {
+        shown += show_pick(v, &picks[i]) ? 1 : 0;
+    }
+    html_raw(v->html, "</div></div>\n");
+    if (shown == 0) {
+        html_note(v->html,
+                  "These samples cannot be shown: the run's dataset is not there, or it is "
+                  "another one.",
+                  "");
+    }
+}
+
+static bool is_constant(const struct numbers *n) {
+    struct pick high[CHOSEN];
+    struct pick low[CHOSEN];
+    return choose(high, n, 1.0) == 0 || choose(low, n, -1.0) == 0 || high[0].value == low[0].value;
+}
+
+/* Both ends of one column, unless the file has none or all are equal. */
+static enum status show_column(struct view *v,
+                               const struct numbers *seen,
+                               const char *name,
+                               bool *shown,
+                               struct error *err) {
+    struct numbers n = *seen;
+    enum status s = read_column(&n.values, &n.column, v->checkpoint, name, err);
+    if (s == STATUS_OK && !is_constant(&n)) {
+        *shown = true;
+        show_end(v, &n, "greatest", 1.0);
+        show_end(v, &n, "least", -1.0);
+    }
+    free(n.values);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+/* seen: the visits alone. */
+static enum status show_all(struct view *v, const struct numbers *seen, struct error *err) {
+    static const char *const names[2][2] = {{"text.zeta", "image.zeta"},
+                                            {"text.log_u", "image.log_u"}};
+    bool shown = false;
+    html_raw(v->html, "<h2>Samples at both ends</h2>\n<p>By the last checkpoint, among those that "
+                      "were seen. zeta is the learned popularity of a caption or a picture (the "
+                      "more it fits, the greater); u estimates how much better others fit a "
+                      "sample than its own: the greater, the harder the sample.</p>\n");
+    for (int i = 0; i < 2 && !shown; i++) {
+        for (int side = 0; side < 2; side++) {
+            TRY(show_column(v, seen, names[i][side], &shown, err));
+        }
+    }
+    if (!shown) {
+        html_note(v->html, "All of them have the same numbers so far.", "");
+    }
+    return STATUS_OK;
+}
+
+static enum status open_and_show(struct view *v, const struct run_log *r, struct error *err) {
+    const struct json_value *data = run_log_option(r, "data");
+    struct checkpoint_column column;
+    void *visits = NULL;
+    for (size_t i = 0; i < json_value_count(data); i++) {
+        const char *text = json_value_string(json_value_at(data, i), NULL);
+        if (text != NULL) {
+            TRY(data_list_add(v->data, &text, 1, err));
+        }
+    }
+    for (uint32_t i = 0; i < v->data->count; i++) {
+        TRY(input_open(&v->inputs[i], v->data->items[i].directory, err));
+    }
+    enum status s = read_column(&visits, &column, v->checkpoint, "visits", err);
+    if (s == STATUS_OK && column.kind == SAMPLE_STATE_COUNT) {
+        s = show_all(v, &(struct numbers){.visits = visits, .visits_count = column.ids}, err);
+    }
+    free(visits);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+/* Whether the log has a column that could be shown: else nothing is opened. */
+static bool keeps_numbers(const struct run_log *r) {
+    bool any = false;
+    for (size_t i = 0; i < r->column_count; i++) {
+        any = any || strstr(r->columns[i].name, ".zeta") != NULL ||
+              strstr(r->columns[i].name, ".log_u") != NULL;
+    }
+    return any;
+}
+
+void report_extremes(struct html_page *page, const struct run_log *r) {
+    struct error err = {0};
+    struct checkpoint *c = NULL;
+    struct view v = {.html = page};
+    if (!keeps_numbers(r)) {
+        return;
+    }
+    v.data = calloc(1, sizeof *v.data);
+    enum status s = v.data != NULL ? checkpoint_open_state(&c, file_posix(), r->path, &err)
+                                   : error_set(&err, STATUS_NOMEM, "out of memory");
+    if (s == STATUS_OK) {
+        v.checkpoint = c;
+        s = open_and_show(&v, r, &err);
+    }
+    if (s != STATUS_OK) {
+        html_note(page, "The samples at both ends are missing: ", err.text);
+    }
+    for (uint32_t i = 0; v.data != NULL && i < v.data->count; i++) {
+        input_close(v.inputs[i]);
+    }
+    free(v.data);
+    checkpoint_close(c);
+}

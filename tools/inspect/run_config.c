@@ -1,0 +1,275 @@
+/*
+ * run_config: options to JSON through the option table, and back through the command line's parser,
+ * so that a stored option obeys the same rules as a typed one.
+ */
+#include "tools/inspect/run_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/file_io.h"
+#include "formats/json/json_reader.h"
+#include "train/run/checkpoint.h"
+
+enum { MAX_CONFIG_BYTES = 1 << 20, NUMBER_BYTES = 64 };
+
+void run_config_words_fini(struct run_config_words *w) {
+    for (int i = 0; i < w->count; i++) {
+        free(w->words[i]);
+    }
+    *w = (struct run_config_words){0};
+}
+
+/* Takes over the word. */
+static enum status add_word(struct run_config_words *w, char *word, struct error *err) {
+    if (w->count == RUN_CONFIG_MAX_WORDS) {
+        free(word);
+        return error_set(err, STATUS_USAGE, "more than %d options and words", RUN_CONFIG_MAX_WORDS);
+    }
+    w->words[w->count++] = word;
+    return STATUS_OK;
+}
+
+enum status run_config_add_words(struct run_config_words *w,
+                                 int count,
+                                 const char *const *words,
+                                 struct error *err) {
+    for (int i = 0; i < count; i++) {
+        char *copy = strdup(words[i]);
+        if (copy == NULL) {
+            return error_set(err, STATUS_NOMEM, "out of memory for options");
+        }
+        TRY(add_word(w, copy, err));
+    }
+    return STATUS_OK;
+}
+
+/* "--key=value", or "--key" for a flag; NULL for what was not set (null, false). */
+static enum status option_word(char **out,
+                               const char *path,
+                               const char *key,
+                               const struct json_value *value,
+                               struct error *err) {
+    char number[NUMBER_BYTES] = "";
+    const char *text = json_value_string(value, NULL);
+    bool flag = false;
+    uint64_t whole;
+    double real;
+    *out = NULL;
+    if (text == NULL) {
+        if (json_value_u64(value, &whole)) {
+            (void)snprintf(number, sizeof number, "%" PRIu64, whole);
+        } else if (json_value_double(value, &real)) {
+            (void)snprintf(number, sizeof number, "%.17g", real);
+        } else if (!json_value_bool(value, &flag) || !flag) {
+            return STATUS_OK;
+        }
+        text = number;
+    }
+    const size_t size = strlen(key) + strlen(text) + sizeof "--=";
+    *out = malloc(size);
+    if (*out == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    if (flag) {
+        (void)snprintf(*out, size, "--%s", key);
+    } else {
+        (void)snprintf(*out, size, "--%s=%s", key, text);
+    }
+    return STATUS_OK;
+}
+
+/* A repeated option is a list of its values. */
+static enum status add_option(struct run_config_words *w,
+                              const char *path,
+                              const char *key,
+                              const struct json_value *value,
+                              struct error *err) {
+    const bool list = json_value_is_array(value);
+    const size_t count = list ? json_value_count(value) : 1;
+    for (size_t i = 0; i < count; i++) {
+        char *word;
+        TRY(option_word(&word, path, key, list ? json_value_at(value, i) : value, err));
+        if (word != NULL) {
+            TRY(add_word(w, word, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+void run_config_drop(struct run_config_words *w, const char *option) {
+    const size_t length = strlen(option);
+    int kept = 0;
+    for (int i = 0; i < w->count; i++) {
+        char *word = w->words[i];
+        if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, option, length) == 0 &&
+            word[2 + length] == '=') {
+            free(word);
+        } else {
+            w->words[kept++] = word;
+        }
+    }
+    w->count = kept;
+}
+
+/* Options that older builds recorded and that have no effect any more. */
+static bool is_removed(const char *key) {
+    return strcmp(key, "own-convolutions") == 0 || strcmp(key, "loss-scale") == 0;
+}
+
+/* What an older build did where it had no option for it. */
+static enum status
+add_unrecorded(struct run_config_words *w, const struct json_value *options, struct error *err) {
+    static const char *const skip[] = {"--emc2-carry=skip"};
+    const char *loss = json_value_string(json_value_get(options, "loss"), NULL);
+    return loss != NULL && strcmp(loss, "emc2") == 0 &&
+                   json_value_get(options, "emc2-carry") == NULL
+               ? run_config_add_words(w, 1, skip, err)
+               : STATUS_OK;
+}
+
+static enum status add_options(struct run_config_words *w,
+                               const char *path,
+                               const struct json_value *options,
+                               struct error *err) {
+    void *position = NULL;
+    const char *key;
+    const struct json_value *value;
+    while (json_value_next_member(options, &position, &key, &value)) {
+        if (!is_removed(key)) {
+            TRY(add_option(w, path, key, value, err));
+        }
+    }
+    return add_unrecorded(w, options, err);
+}
+
+enum status run_config_add_file(struct run_config_words *w, const char *path, struct error *err) {
+    REQUIRE(w != NULL && path != NULL);
+    struct byte_buffer text;
+    struct json_document *document = NULL;
+    TRY(file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, err));
+    enum status s = json_document_parse(&document, path, text.data, text.size_bytes, err);
+    byte_buffer_fini(&text);
+    if (s == STATUS_OK) {
+        const struct json_value *options = json_value_get(json_document_root(document), "options");
+        s = json_value_is_object(options) && json_value_count(options) <= CLI_MAX_OPTIONS
+                ? add_options(w, path, options, err)
+                : error_set(err, STATUS_CORRUPT, "%s holds no object \"options\"", path);
+    }
+    json_document_destroy(document);
+    return s;
+}
+
+enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    bool there = false;
+    const struct file_system *fs = file_posix();
+    TRY(path_join(path, sizeof path, run, "config.json", err));
+    TRY(fs->exists(fs->context, path, &there, err));
+    if (!there) {
+        return error_set(err, STATUS_NOTFOUND, "%s is no run of ccstream-train: there is no %s",
+                         run, path);
+    }
+    return run_config_add_file(w, path, err);
+}
+
+enum status
+run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
+    REQUIRE(w != NULL && checkpoint != NULL);
+    enum { COUNT = 11, WORD_BYTES = 64 };
+    char text[COUNT][WORD_BYTES];
+    const char *words[COUNT + 1];
+    int count = 0;
+    struct checkpoint *c;
+    TRY(checkpoint_open(&c, file_posix(), checkpoint, err));
+    const struct model_config m = *checkpoint_model(c);
+    checkpoint_close(c);
+#define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
+    WORD("--task=%s", m.raw ? "curl" : m.hidden_dim > 0 ? "simclr" : "pair");
+    WORD("--embed-dim=%d", (int)m.embed_dim);
+    if (m.image_tower[0] != '\0') {
+        WORD("--image-tower=%s", m.image_tower);
+        WORD("--stem=%s", m.small_stem ? "small" : "standard");
+        WORD("--norm=%s", RESNET_NORM_NAMES[m.norm_layers]);
+        WORD("--image-size=%d", (int)m.image_size_px);
+        WORD("--normalize=%s", IMAGE_NORMS[m.image_norm].name);
+    } else {
+        WORD("--block-of=captions");
+    }
+    if (m.hidden_dim > 0) {
+        WORD("--hidden-dim=%d", (int)m.hidden_dim);
+    } else {
+        WORD("--text-tower=%s", m.text_tower);
+        WORD("--max-tokens=%d", (int)m.max_tokens);
+        WORD("--text-pool=%s", m.text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first");
+    }
+#undef WORD
+    for (int i = 0; i < count; i++) {
+        words[i] = text[i];
+    }
+    if (m.hidden_dim == 0 && !m.clean_captions) {
+        words[count++] = "--no-clean";
+    }
+    return run_config_add_words(w, count, words, err);
+}
+
+/* What /dev/urandom gives, or where that fails the time. */
+static void draw_id(char out[RUN_CONFIG_ID_BYTES]) {
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
+        number = (uint64_t)clock_now_ns();
+    }
+    (void)snprintf(out, RUN_CONFIG_ID_BYTES, "%016" PRIx64, number);
+}
+
+void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text = {0};
+    struct json_document *document = NULL;
+    const char *id = NULL;
+    if (path_join(path, sizeof path, run, "config.json", NULL) == STATUS_OK &&
+        file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, NULL) == STATUS_OK &&
+        json_document_parse(&document, path, text.data, text.size_bytes, NULL) == STATUS_OK) {
+        id = json_value_string(json_value_get(json_document_root(document), "run"), NULL);
+    }
+    if (id != NULL && strlen(id) == RUN_CONFIG_ID_BYTES - 1 &&
+        strspn(id, "0123456789abcdef") == RUN_CONFIG_ID_BYTES - 1) {
+        memcpy(out, id, RUN_CONFIG_ID_BYTES);
+    } else {
+        draw_id(out);
+    }
+    json_document_destroy(document);
+    byte_buffer_fini(&text);
+}
+
+static enum status append_text(struct byte_buffer *b, const char *text, struct error *err) {
+    return byte_buffer_append(b, text, strlen(text), err);
+}
+
+enum status run_config_write(const struct cli_program *program,
+                             const void *options,
+                             const char *id,
+                             const char *run,
+                             struct error *err) {
+    REQUIRE(program != NULL && options != NULL && id != NULL && run != NULL);
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text;
+    byte_buffer_init(&text, MAX_CONFIG_BYTES);
+    enum status s;
+    TRY_OR_FAIL(s, path_join(path, sizeof path, run, "config.json", err));
+    TRY_OR_FAIL(s, append_text(&text, "{\"program\":\"", err));
+    TRY_OR_FAIL(s, append_text(&text, program->name, err));
+    TRY_OR_FAIL(s, append_text(&text, "\",\"run\":\"", err));
+    TRY_OR_FAIL(s, append_text(&text, id, err));
+    TRY_OR_FAIL(s, append_text(&text, "\",\"options\":", err));
+    TRY_OR_FAIL(s, cli_config_json(program, options, &text, err));
+    TRY_OR_FAIL(s, append_text(&text, "}\n", err));
+    s = file_write_atomic(file_posix(), path, text.data, text.size_bytes, err);
+fail:
+    byte_buffer_fini(&text);
+    return s;
+}

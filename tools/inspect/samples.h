@@ -1,0 +1,109 @@
+/*
+ * samples: choosing samples of an input (--id --from --count), and printing one as JSON or as a
+ * line.
+ *
+ * Threading : single-owner.
+ * Ownership : a walk owns its ranges until fini, and borrows the input.
+ * Untrusted : the samples.
+ */
+#ifndef TOOLS_INSPECT_SAMPLES_H
+#define TOOLS_INSPECT_SAMPLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/json_writer.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/remote_choice.h"
+#include "tools/inspect/input.h"
+
+/* For commands that print lists: Ctrl-C sets the flag that cli_interrupted reads; a closed pipe on
+ * stdout ends the program without a message. */
+void samples_signals(void);
+
+/* ---- which samples -----------------------------------------------------------------------------
+ */
+
+enum { SAMPLE_MAX_RANGES = 1 << 16 };
+
+/* First member of the options of commands that let the user choose samples. */
+struct sample_choice {
+    struct cli_list ids; /* each "7", "3-9", "100-", or several with commas */
+    uint64_t from;
+    uint64_t count; /* 0: no limit */
+    struct remote_choice remote;
+};
+
+/* Its rows, shared by their option tables. */
+extern const struct cli_rows sample_choice_rows[];
+
+struct sample_range {
+    uint64_t first, last;
+    bool must_exist; /* a single id that the user named */
+};
+
+/* The chosen samples in the order of their ids, with a progress line. */
+struct sample_walk {
+    struct input *input;
+    struct sample_range *ranges; /* disjoint, ascending */
+    size_t range_count, range_at;
+    uint64_t left;
+    bool chosen;    /* by ids, not all samples */
+    bool inside;    /* the input is in ranges[range_at] */
+    uint64_t done;  /* samples that next gave */
+    uint64_t bytes; /* for the byte rate: the caller adds what it read; 0: not shown */
+    struct cli_progress progress;
+};
+
+/* Parses "7", "3-9", "100-", "1,5,7-9" to disjoint ascending ranges. Returns OK, USAGE or NOMEM;
+ * the caller frees *out. */
+enum status sample_ranges_parse(struct sample_range **out,
+                                size_t *count,
+                                const struct cli_list *texts,
+                                struct error *err);
+
+/* quiet: without the progress line. Returns OK, USAGE or NOMEM. */
+enum status sample_walk_init(struct sample_walk *w,
+                             struct input *in,
+                             const struct sample_choice *choice,
+                             bool quiet,
+                             struct error *err);
+void sample_walk_fini(struct sample_walk *w); /* accepts an all-zero one */
+
+/* The next chosen sample. Returns OK; END; NOTFOUND for a single id that does not exist;
+ * INTERRUPTED; or a failure of reading. */
+enum status sample_walk_next(struct sample_walk *w, struct sample_facts *out, struct error *err);
+
+/* ---- one sample --------------------------------------------------------------------------------
+ */
+
+/* The sample as a JSON object. `content` NULL: without key and meta. */
+enum status sample_write(struct json_writer *w,
+                         struct input *in,
+                         const struct sample_facts *f,
+                         const struct sample_content *content,
+                         struct error *err);
+
+/* Readable JSON, a member per line; text that is not JSON is only wrapped. The cursor stands at
+ * `indent`; ends with a line feed. columns 0: not wrapped. */
+void meta_print(const char *text, size_t size_bytes, size_t indent, size_t columns);
+
+/* A bar of `part` (0 to 1) of `width` columns, drawn to an eighth of a column; never empty for a
+ * part above 0. Ends with a line feed. */
+void print_bar(double part, size_t width);
+
+struct sample_list_how {
+    bool json;
+    bool keys;
+    size_t columns; /* lines are truncated to so many; 0: not */
+};
+
+/* The sample as a JSON object or as a readable line, with its key where `how` asks for it. A tar's
+ * keys cost nothing and are always shown. */
+enum status sample_list(struct input *in,
+                        const struct sample_facts *f,
+                        const struct sample_list_how *how,
+                        struct json_writer *w,
+                        struct error *err);
+
+#endif

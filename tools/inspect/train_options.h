@@ -1,0 +1,110 @@
+/*
+ * train_options: the options of ccstream-train, as one table and as the struct that it fills.
+ *
+ * Threading : single-owner. Ownership: strings point into argv or the table.
+ */
+#ifndef TOOLS_INSPECT_TRAIN_OPTIONS_H
+#define TOOLS_INSPECT_TRAIN_OPTIONS_H
+
+#include "tools/cli/cli.h"
+#include "tools/cli/data_list.h"
+#include "tools/cli/remote_choice.h"
+#include "tools/inspect/run_config.h"
+#include "train/loss/loss_row.h"
+#include "train/run/trainer.h"
+
+struct train_options {
+    struct cli_list data;
+    struct cli_list remap_state;
+    const char *val, *zeroshot, *out, *resume, *config;
+    int preset;
+    int on_full_disk;
+    const char *image_tower, *text_tower;
+    const char *init, *init_image, *init_text, *tokenizer;
+    bool init_state;
+    int stem, norm;
+    int task;
+    int block_loss;
+    uint64_t block_size, block_negatives;
+    bool block_pairs;
+    int block_of; /* index into images, captions */
+    uint64_t image_size, max_tokens, embed_dim, hidden_dim;
+    double dropout;
+    int text_pool, projection_bias, precision, captions, optimizer;
+    double momentum, trust;
+    bool no_clean;
+    double pair_noise;
+    int augment, normalize, fixed_views;
+
+    int loss_index; /* into loss_names */
+    struct loss_options loss;
+
+    uint64_t batch, micro_batch, epochs, steps;
+    bool sync_bn;
+    double lr, min_lr;
+    int warmup;
+    uint64_t warmup_steps;
+    double weight_decay, beta1, beta2, adam_eps, clip_norm;
+    uint64_t seed;
+    const char *order;
+
+    const char *device;
+    int state;
+    uint64_t threads, loader_threads;
+    int engine;
+    uint64_t checkpoint_every, keep, eval_every;
+    uint64_t checkpoint_seconds;
+    int ranks; /* enum comm_ranks */
+    uint64_t rank_timeout_seconds;
+    bool dry_run, json, report, quiet;
+    int progress;       /* enum live_mode */
+    const char *attach; /* a run to look at; NULL: none */
+    int cuda_graph;     /* index into on, off */
+    bool list_devices, any_kernels, tf32, autotune;
+    const char *plan_cache, *tensorboard;
+    struct remote_choice remote;
+};
+
+/* The options as a table; those of losses are made from theirs. */
+const struct cli_program *train_program(void);
+
+/* Blocks of captions: the text tower alone. */
+bool train_options_texts_alone(const struct train_options *o);
+
+/* Whether all epochs are frozen: no step size of zeta is used. */
+bool train_options_zeta_is_frozen(const struct train_options *o);
+
+/* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which
+ * must live as long as `out`. Returns OK or USAGE. */
+enum status train_options_apply(struct trainer_options *out,
+                                struct data_list *data,
+                                const struct train_options *o,
+                                const char *run,
+                                struct error *err);
+
+/* Whether the chosen loss reads the option. */
+bool train_options_loss_reads(const struct train_options *o, enum loss_option option);
+
+/* Warns of options on the command line that the chosen loss does not read. Returns OK, or USAGE for
+ * a loss beside a task that has its own. */
+enum status train_options_check_read(const struct cli_arguments *given,
+                                     const struct train_options *o,
+                                     const struct log_sink *log,
+                                     struct error *err);
+
+/* Checks the options beside --resume: each may be changed by a resumed run, or has the value that
+ * the run has (`recorded`). Returns OK or USAGE with the reason. */
+enum status train_options_check_resumed(const struct cli_arguments *given,
+                                        const struct train_options *recorded,
+                                        const struct train_options *o,
+                                        struct error *err);
+
+/* The options as RUN/config.json records them: without those that belong to one call only, and with
+ * absolute paths, which `paths` (all zero) owns until run_config_words_fini. Returns OK, NOMEM, IO
+ * or USAGE. */
+enum status train_options_keep(struct train_options *kept,
+                               struct run_config_words *paths,
+                               const struct train_options *o,
+                               struct error *err);
+
+#endif
