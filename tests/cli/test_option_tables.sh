@@ -43,4 +43,22 @@ for program in "$BIN"/cc*; do
     done
 done
 [ "$count" -gt 0 ] || fail "no programs in $BIN"
+
+# --help LOSS has the loss's own defaults; --help all has what --help omits.
+train=$BIN/ccstream-train
+"$train" --help >help.txt
+"$train" --help all >all.txt
+grep -q -- '--bias0' help.txt && fail "--help has the options of losses"
+grep -q -- '--help LOSS: .*; --help all' <(tr -s ' \n' ' ' <help.txt) || fail "--help does not name the others"
+for loss in $(sed -n '/^Losses:/,/^$/s/^  \([a-z][a-z0-9-]*\) .*/\1/p' help.txt); do
+    "$train" --help "$loss" >one.txt 2>err.txt && [ ! -s err.txt ] || fail "--help $loss"
+    grep -q "^ccstream-train --loss $loss" one.txt || fail "--help $loss does not name it"
+    [ -z "$(awk 'length($0) > 100' one.txt)" ] || fail "--help $loss has a line beyond 100 columns"
+    for option in $(grep -oE '^      --[a-z0-9-]+' one.txt); do
+        grep -q -- "$option " all.txt || fail "--help all lacks $option of $loss"
+    done
+done
+"$train" --help siglip | grep -q -- '--bias0 .*default -10' || fail "siglip: no --bias0"
+"$train" -h isogclr | grep -q -- '--tau-max .*default 0.05' || fail "isogclr: --tau-max is not its own"
+"$train" --help isogclr | grep -q -- '--bias0' && fail "isogclr does not read --bias0"
 echo "$count programs checked"

@@ -283,12 +283,31 @@ static enum status take_value(struct parser *ps, size_t i, const char *glued, st
     return set_value(row, cli_field(row, ps->options), text, err);
 }
 
+/* --help, and of a program with topics --help all and --help TOPIC. Returns END or USAGE. */
+static enum status help(const struct parser *ps, struct error *err) {
+    const struct cli_program *p = ps->program;
+    const char *name = ps->at + 1 < ps->argc ? ps->argv[ps->at + 1] : "-";
+    const struct cli_program *shown = p->brief != NULL ? p->brief : p;
+    if (p->topic != NULL && name[0] != '-') {
+        shown = strcmp(name, "all") == 0 ? p : p->topic(name);
+    }
+    if (shown != NULL) {
+        cli_print_help(shown, stdout);
+        return STATUS_END;
+    }
+    const char *meant = cli_meant_value(p->topics, name);
+    return meant != NULL
+               ? error_set(err, STATUS_USAGE, "no help on '%.60s'; did you mean '--help %s'?", name,
+                           meant)
+               : error_set(err, STATUS_USAGE,
+                           "no help on '%.60s'; expected 'all' or a name in --help", name);
+}
+
 static enum status long_option(struct parser *ps, const char *word, struct error *err) {
     const char *equals = strchr(word, '=');
     size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
     if (equals == NULL && strcmp(word, "help") == 0) {
-        cli_print_help(ps->program, stdout);
-        return STATUS_END;
+        return help(ps, err);
     }
     if (equals == NULL && strcmp(word, "version") == 0) {
         printf("%.*s %s (ccstream)\n", (int)strcspn(ps->program->name, " "), ps->program->name,
@@ -312,8 +331,7 @@ static enum status short_options(struct parser *ps, const char *word, struct err
         const size_t i = find_letter(ps->program, *word);
         const struct cli_option *row = cli_row(ps->program, i);
         if (row == NULL && *word == 'h') {
-            cli_print_help(ps->program, stdout);
-            return STATUS_END;
+            return help(ps, err);
         }
         if (row == NULL) {
             return cli_unknown_option(ps->program, "-", word, 1, err);

@@ -120,6 +120,13 @@ struct cli_program {
     size_t option_count;
     const struct cli_rows *shared;       /* more tables, until one without rows; NULL: none */
     size_t min_arguments, max_arguments; /* positional */
+    /* Of a program with many options: what --help prints, while --help all prints the whole table;
+     * and what --help TOPIC prints (NULL: there is no such topic). All NULL: --help is the whole.
+     */
+    const struct cli_program *brief;
+    const struct cli_program *(*topic)(const char *name);
+    const char *const *topics; /* NULL-ended */
+    const char *help_help;     /* of --help itself */
 };
 
 /* Row i of a program: its own rows come first, then the shared ones. NULL after the last. */

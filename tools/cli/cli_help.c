@@ -109,7 +109,8 @@ static void print_options(const struct cli_program *p, FILE *out) {
         taken = taken || row->letter == 'h';
     }
     fputs("\nAlways:\n", out);
-    print_row(out, taken ? "      --help" : "  -h, --help", "this text", column);
+    print_row(out, taken ? "      --help" : "  -h, --help",
+              p->help_help != NULL ? p->help_help : "this text", column);
     print_row(out, "      --version", "name and version", column);
 }
 
@@ -241,7 +242,8 @@ int cli_exit(const struct cli_program *p, enum status s, const struct error *err
     const char *text = err != NULL && err->text[0] != '\0' ? err->text : status_text(s);
     fprintf(stderr, "%s: %s\n", p->name, text);
     if (s == STATUS_USAGE) {
-        fprintf(stderr, "%s: '%s --help' lists every option\n", p->name, p->name);
+        fprintf(stderr, "%s: '%s --help%s' lists every option\n", p->name, p->name,
+                p->topic != NULL ? " all" : "");
     }
     return status_exit_code(s);
 }

@@ -1,6 +1,6 @@
 /*
- * loss_help: the options of losses and the list of losses for --help, made from the table of losses
- * (train/loss/loss_row.h).
+ * loss_help: the options of losses, the list of losses and one loss for --help, made from the table
+ * of losses (train/loss/loss_row.h).
  *
  * Threading : single-owner: each call fills the same static memory.
  */
@@ -13,7 +13,10 @@
  * options; *count of them. */
 const struct cli_option *loss_help_options(size_t offset, size_t *count);
 
-/* "NAME", "what it is (paper); its own defaults", NULL-ended. */
-const struct cli_entry *loss_help_losses(void);
+/* "NAME", "what it is (paper)", unless `brief` also its own defaults; NULL-ended. */
+const struct cli_entry *loss_help_losses(bool brief);
+
+/* A table with the options that a loss reads and their defaults in it; NULL: no such loss. */
+const struct cli_program *loss_help_topic(const char *name);
 
 #endif

@@ -394,7 +394,7 @@ static const struct cli_program fixed = {
 const struct cli_program *train_program(void) {
     static struct cli_option loss_rows[] = {
         {"loss", 'l', CLI_ENUM, FIELD(loss_index), .default_text = "nuclr", .metavar = "NAME",
-         .group = "Loss", .help = "see Losses below"},
+         .group = "Loss", .help = "see Losses below; --help NAME lists the options of a loss"},
         {"parity", 0, CLI_ENUM, FIELD(loss.parity), .default_text = "algorithm",
          .choices = parity_choices, .metavar = "KIND", .group = "Loss",
          .help = "the published algorithm, or for some losses what the published code computes "
@@ -407,7 +407,17 @@ const struct cli_program *train_program(void) {
     program = fixed;
     program.shared = shared;
     program.list_heading = "Losses";
-    program.list = loss_help_losses();
+    program.list = loss_help_losses(false);
+    program.topic = loss_help_topic;
+    program.topics = loss_names();
+    program.help_help = "this text; --help LOSS: the options of a loss and their defaults; --help "
+                        "all: every option";
+    static const struct cli_rows brief_rows[] = {CLI_ROWS(loss_rows), {NULL, 0}};
+    static struct cli_program brief;
+    brief = program;
+    brief.shared = brief_rows;
+    brief.list = loss_help_losses(true);
+    program.brief = &brief;
     return &program;
 }
 
