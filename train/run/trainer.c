@@ -102,10 +102,10 @@ void trainer_destroy(struct trainer *t) {
     if (t == NULL) {
         return;
     }
-    trainer_close_steps(t);
+    trainer_close_flights(t);
     checkpoint_close(t->source);
     metrics_close(t->metrics);
-    trainer_close_carry(t);
+    trainer_close_offbatch(t);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
     loss_destroy(t->loss);
@@ -113,13 +113,13 @@ void trainer_destroy(struct trainer *t) {
     sample_state_destroy(t->state);
     dual_encoder_destroy(t->model);
     view_encoder_destroy(t->views);
+    for (int side = 0; side < 2; side++) {
+        trainer_free_matrix(t, &t->dx[side]);
+        trainer_free_matrix(t, &t->x[side]);
+    }
+    trainer_free_matrix(t, &t->own_dx);
+    trainer_free_matrix(t, &t->s);
     if (t->dev != NULL) {
-        t->dev->ops->free(t->dev, t->s.data);
-        t->dev->ops->free(t->dev, t->dx.data);
-        t->dev->ops->free(t->dev, t->dt.data);
-        t->dev->ops->free(t->dev, t->x.data);
-        t->dev->ops->free(t->dev, t->text.data);
-        t->dev->ops->free(t->dev, t->own_dx.data);
         t->dev->ops->free(t->dev, t->values);
     }
     comm_device_close(t->comm, t->dev);

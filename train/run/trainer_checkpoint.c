@@ -183,9 +183,9 @@ static enum status restore_init(struct trainer *t, struct error *err) {
               ": taken %s%s%s; not taken: %s%smoments of the optimiser, place in "
               "the schedule",
               checkpoint_path(c), checkpoint_position(c)->step,
-              t->views != NULL                       ? "the tower and its head"
-              : trainer_has_texts_alone(&t->options) ? "the tower and its projection"
-                                                     : "both towers, both projections",
+              t->views != NULL                        ? "the tower and its head"
+              : trainer_task(&t->options)->sides == 1 ? "the tower and its projection"
+                                                      : "both towers, both projections",
               o->loss.tau == 0.0 ? ", the temperature" : "",
               o->init_state ? ", the state of samples" : "",
               o->loss.tau == 0.0 ? "" : "the temperature (--tau), ",

@@ -62,7 +62,7 @@ put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, stru
 }
 
 static enum status put_similarity(struct json_writer *w, struct trainer *t, struct error *err) {
-    const int64_t rows = t->dx.shape[0];
+    const int64_t rows = t->dx[0].shape[0];
     float *values = malloc((size_t)(rows * rows) * sizeof *values);
     if (values == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");

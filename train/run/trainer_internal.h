@@ -6,6 +6,7 @@
 
 #include "train/eval/examples.h"
 #include "train/loss/loss_device.h"
+#include "train/model/carve_internal.h"
 #include "train/optim/schedule.h"
 #include "train/run/checkpoint.h"
 #include "train/run/metrics.h"
@@ -47,11 +48,11 @@ struct step_recording {
     struct recording *steps; /* NULL: the shape was met once */
 };
 
-/* Further samples, for a loss that asks for them (loss_carries): see trainer_carry.c. By side of
- * the loss: 0 images or views as anchors, 1 texts as anchors. */
-struct trainer_carry {
+/* Samples beyond the batch, for a loss that asks for some (loss_carries): see trainer_offbatch.c.
+ * By side of the loss: 0 images or views as anchors, 1 texts as anchors. */
+struct trainer_offbatch {
     bool any;                      /* the step in progress has some */
-    uint64_t *ids;                 /* (2, B) of loss_input */
+    uint64_t *ids;                 /* (2, B) of loss_input; NULL: the loss asks for none */
     int64_t *columns;              /* (2, B) the row of that sample below */
     float *similarity, *gradient;  /* (2, B) of loss_input and loss_output */
     int64_t rows;                  /* N that are encoded, at all times */
@@ -59,7 +60,7 @@ struct trainer_carry {
     float *matrix;                 /* (R, N) host, R anchors of a side */
     struct tensor s;               /* the same on the device */
     struct tensor batch_gradients; /* of the parameters, from the batch alone */
-    struct carried_contrasts {
+    struct offbatch_side {
         struct fetcher *fetcher;
         struct feature_cache *cache; /* of what `batch` has; NULL: the loss draws from none */
         uint64_t *ids;               /* (2 B) N of them: distinct ones, then some of the batch */
@@ -69,6 +70,28 @@ struct trainer_carry {
         struct tensor x, dx;       /* (N, E) */
         struct tensor own_dx;      /* (N / W, E) of two views with several ranks */
     } sides[2];
+};
+
+/* What the batches of a task have, see trainer_task.c. */
+struct task_row {
+    const char *name; /* of --task */
+    uint32_t views;   /* of every image, that are loaded and encoded; 0: no image tower */
+    bool captions;    /* loaded, for a text tower */
+    bool head;        /* a projection head on the image tower (view_encoder); else dual_encoder */
+    bool raw;         /* embeddings are not of length 1 */
+    int sides;        /* 2: S = X T^T; 1: S = X X^T */
+    int64_t rows;     /* of X for every row of the batch */
+};
+
+/* Rows on their way through the towers. */
+struct tower_input {
+    uint32_t count;         /* images of `images`, or captions */
+    const uint8_t *images;  /* NULL: captions alone */
+    const uint8_t *images2; /* second views; NULL: none */
+    const int32_t *tokens, *lengths;
+    const uint64_t *dropout_keys;
+    int32_t slot; /* of trainer_put; 0: forward copies the arrays */
+    bool beside;  /* see dual_encoder_batch */
 };
 
 struct trainer {
@@ -102,7 +125,7 @@ struct trainer {
         float *similarity, *gradient; /* (N, N b) */
         int32_t visits;               /* column of the state */
     } blocks;
-    struct trainer_carry carry; /* zeros where the loss does not carry */
+    struct trainer_offbatch offbatch; /* zeros where the loss asks for none */
     struct metrics *metrics;
     struct schedule schedule;
 
@@ -111,11 +134,11 @@ struct trainer {
     struct pair_matrix {
         float *similarity, *gradient; /* (B, B) or (2B, 2B), host */
     } pairs[PAIR_COUNT];
-    struct tensor s;      /* one of them on the device */
-    struct tensor dx, dt; /* (B, E); with two views dx (2B, E) alone */
-    /* With several ranks: embeddings of the whole batch, of shapes as dx and dt; and with two views
-     * this rank's rows of dx. */
-    struct tensor x, text, own_dx;
+    struct tensor s;     /* one of them on the device */
+    struct tensor dx[2]; /* (R, E) by side: of images or views, or of captions alone; of texts */
+    /* With several ranks: embeddings of the whole batch, of shapes as dx; and with two views this
+     * rank's rows of dx. */
+    struct tensor x[2], own_dx;
     struct step_values *values; /* of the step in progress, on the device */
 
     struct step_flight flights[TRAINER_FLIGHTS]; /* only the first, if steps do not overlap */
@@ -167,19 +190,34 @@ enum status trainer_show_examples(struct trainer *t,
                                   const struct embeddings *e,
                                   struct error *err);
 
-/* trainer_step.c: memory of steps, opened after the model; closed before loader and device. */
-enum status trainer_open_steps(struct trainer *t, struct error *err);
-void trainer_close_steps(struct trainer *t);
-/* One more step; *epoch_ended: it was the epoch's last. If steps overlap, the step that is reported
- * is the one before. Returns OK, CORRUPT (a number is not finite) or the failure of a part. */
+/* trainer_task.c: the row of a run's task. */
+const struct task_row *trainer_task(const struct trainer_options *o);
+/* Copies to the slot in->slot; a number of the shape that is there (see dual_encoder_shape). */
+enum status trainer_put(struct trainer *t, const struct tower_input *in, struct error *err);
+uint64_t trainer_shape(const struct trainer *t, int32_t slot);
+/* This rank's embeddings, by side. */
+enum status trainer_forward(struct trainer *t,
+                            struct tensor x[2],
+                            const struct tower_input *in,
+                            struct error *err);
+/* From the gradients of all ranks' embeddings to those of parameters, summed over the ranks.
+ * own_dx: of trainer_own_rows. */
+enum status trainer_backward(struct trainer *t,
+                             const struct tensor dx[2],
+                             const struct tensor *own_dx,
+                             const struct tower_input *in,
+                             struct error *err);
+
+/* trainer_step.c: one more step; *epoch_ended: it was the epoch's last. If steps overlap, the step
+ * that is reported is the one before. Returns OK, CORRUPT (a number is not finite) or the failure
+ * of a part. */
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err);
 /* Waits for the step that is launched and reports it: before anything of the run is saved or
  * evaluated. */
 enum status trainer_drain(struct trainer *t, struct error *err);
 /* Where the loader continues after the last step that was launched. */
 struct loader_state trainer_place(const struct trainer *t);
-/* Sends f->sent and the sample ids to the device. */
-enum status trainer_send_values(struct trainer *t, const struct step_flight *f, struct error *err);
+struct tower_input trainer_input(const struct step_flight *f);
 /* Towers, loss and optimizer: a function of device memory if the device computes the loss. */
 enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err);
 
@@ -193,75 +231,70 @@ enum status trainer_open_ranks(struct trainer *t, struct error *err);
 enum status trainer_check_ranks(struct trainer *t, struct error *err);
 /* The ids of the batch whose part is acquired, from all ranks; their wishes and times. */
 enum status trainer_meet(struct trainer *t, struct step_flight *f, struct error *err);
-/* This rank's rows to `all` (rows of every rank in order); with one rank *out is own itself. */
+/* *x becomes the rows of every rank, in `all`. With one rank it stays; so with trainer_gather, of
+ * both sides. */
 enum status trainer_gather_rows(struct trainer *t,
-                                struct tensor *out,
+                                struct tensor *x,
                                 const struct tensor *all,
-                                const struct tensor *own,
                                 struct error *err);
-/* The same of two views: first views come first in `all` and in own. */
-enum status trainer_gather_views(struct trainer *t,
-                                 struct tensor *out,
-                                 const struct tensor *all,
-                                 const struct tensor *own,
-                                 struct error *err);
+enum status trainer_gather(struct trainer *t, struct tensor x[2], struct error *err);
+/* This rank's rows of a matrix of all ranks: of two views, copied to `memory`; otherwise, and with
+ * one rank, a view of `whole`. */
+enum status trainer_own_rows(struct trainer *t,
+                             struct tensor *out,
+                             const struct tensor *memory,
+                             const struct tensor *whole,
+                             struct error *err);
 /* *out: all ranks, where their batch norm shares its statistics; else NULL. Requires the device.
  * Returns OK or UNSUPPORTED. */
 enum status
 trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct error *err);
-/* This rank's rows of a matrix of all ranks; of two views, in the memory of `own`, or with one rank
- * `whole` itself. */
-struct tensor trainer_own_rows(const struct trainer *t, const struct tensor *whole);
-enum status trainer_own_views(struct trainer *t,
-                              struct tensor *out,
-                              const struct tensor *own,
-                              const struct tensor *whole,
-                              struct error *err);
 /* Of the cookie, a struct trainer: a callback of struct gradient_ready that begins to add a range
  * over all ranks; backward is followed by comm_device_finish. */
 enum status trainer_sum_range(void *cookie, const struct tensor *range, struct error *err);
 
-/* trainer_overlap.c: steps on a device with a stream. All but the first require one. */
+/* trainer_overlap.c: how steps run, at once on a CPU, queued on a device with a stream. Memory of
+ * flights, opened after the model; closed before loader and device. */
+enum status trainer_open_flights(struct trainer *t, struct error *err);
+void trainer_close_flights(struct trainer *t);
+/* Whether the device has a stream. */
 bool trainer_overlaps(const struct trainer *t);
-/* Waits for everything that the device was given, and frees recordings. */
-void trainer_overlap_close(struct trainer *t);
-/* Starts to copy the batch to its slot. */
-enum status trainer_overlap_put(struct trainer *t, const struct step_flight *f, struct error *err);
-/* Gives the device everything the step computes, op by op or recorded. */
-enum status trainer_overlap_run(struct trainer *t, struct step_flight *f, struct error *err);
-enum status trainer_overlap_wait(struct trainer *t, const struct step_flight *f, struct error *err);
-/* Of a finished step that follows another: the time for which the device had nothing to do between
- * the two, and all of the time from the end of the other to its own. */
-enum status trainer_overlap_times(struct trainer *t,
-                                  const struct step_flight *f,
-                                  double *idle_s,
-                                  double *elapsed_s,
-                                  struct error *err);
+/* Starts to copy the batch to its slot, if it has one. */
+enum status trainer_send_batch(struct trainer *t, const struct step_flight *f, struct error *err);
+/* Runs trainer_compute, from f->sent to f->received: at once, or op by op or recorded in a queue.
+ */
+enum status trainer_run_flight(struct trainer *t, struct step_flight *f, struct error *err);
+/* After it: the flight that is to be finished, if launched: the same one, or that of the step
+ * before. Then its place is free for the next step. */
+struct step_flight *trainer_next_flight(struct trainer *t);
+/* Waits for a launched step. */
+enum status trainer_await(struct trainer *t, const struct step_flight *f, struct error *err);
+/* For the dump, where the gradients on the device are those of a later step by now: computes those
+ * of `f` again. Its inputs are still in place, and parameters have not changed. */
+void trainer_compute_again(struct trainer *t, struct step_flight *f);
+/* If the device went from the step before straight to this one: the time for which it had nothing
+ * to do between the two, and all from the end of the other to its own. Else both stay. */
+enum status trainer_device_times(struct trainer *t,
+                                 const struct step_flight *f,
+                                 double *idle_s,
+                                 double *elapsed_s,
+                                 struct error *err);
+/* The most of the device's memory seen in use; called once for each step. */
+uint64_t trainer_device_bytes(struct trainer *t);
 
-/* trainer_towers.c: the batch to its slot on the device; a number of the shape that it has there
- * (see dual_encoder_shape); forward, loss and backward. */
-enum status trainer_towers_put(struct trainer *t, const struct step_flight *f, struct error *err);
-uint64_t trainer_towers_shape(const struct trainer *t, int32_t slot);
-enum status trainer_towers_run(struct trainer *t, struct step_flight *f, struct error *err);
-
-/* trainer_contrast.c: where loss and state are, and their memory there. */
-enum status trainer_open_contrast(struct trainer *t, struct error *err);
+/* trainer_loss.c: where loss and state are, and their memory there. */
+enum status trainer_open_loss(struct trainer *t, struct error *err);
 /* Device memory of it and of the gradients of embeddings, planned; on_device: that computes the
  * loss. */
 size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device);
-
-/* From embeddings to their gradients: x and text (B, E) to dx and dt; one tower: x (rows, E) to dx,
- * where S = X X^T and dX = (G + G^T) X, because the loss treats every element of S as a variable.
- */
-enum status trainer_contrast_pairs(struct trainer *t,
-                                   struct step_flight *f,
-                                   const struct tensor *x,
-                                   const struct tensor *text,
-                                   struct error *err);
-enum status trainer_contrast_views(struct trainer *t,
-                                   struct step_flight *f,
-                                   const struct tensor *x,
-                                   struct error *err);
+/* The matrix of similarities on the device, and that of gradients: the same one where the host
+ * computes the loss. There the first is handed to the host before it, and the second taken from the
+ * host after it. */
+const struct tensor *trainer_similarity(const struct trainer *t, enum pair_kind kind);
+enum status trainer_hand_similarity(struct trainer *t, enum pair_kind kind, struct error *err);
+enum status trainer_step_loss(struct trainer *t, struct step_flight *f, struct error *err);
+enum status trainer_take_gradient(struct trainer *t, enum pair_kind kind, struct error *err);
+const struct tensor *trainer_gradient(const struct trainer *t, enum pair_kind kind);
 
 /* trainer_blocks.c: what the block loss excludes and requires; its memory and its column of the
  * state. Returns OK, USAGE, UNSUPPORTED or NOMEM. */
@@ -270,71 +303,43 @@ enum status trainer_open_blocks(struct trainer *t, struct error *err);
 void trainer_close_blocks(struct trainer *t);
 /* From t->pairs[PAIR_CROSS].similarity (B, B) of all rows of the batch to its gradient. */
 enum status trainer_step_blocks(struct trainer *t, struct step_flight *f, struct error *err);
-/* The text tower alone: blocks of captions. */
-static inline bool trainer_has_texts_alone(const struct trainer_options *o) {
-    return o->task == TRAINER_BLOCKS && o->blocks.captions;
-}
-/* One tower for all images: two views of them, or blocks. */
-static inline bool trainer_has_views(const struct trainer_options *o) {
-    return o->task != TRAINER_PAIRS && !trainer_has_texts_alone(o);
-}
+
 /* Rows of embeddings of a batch, per side of the loss. */
 static inline int64_t trainer_rows(const struct trainer_options *o) {
-    return o->task == TRAINER_VIEWS ? 2 * (int64_t)o->batch_count : o->batch_count;
+    return trainer_task(o)->rows * (int64_t)o->batch_count;
 }
 
-/* trainer_carry.c: memory; nothing where the loss does not carry. Returns OK, NOMEM or USAGE (a
- * device that cannot). Closed before loader and device. */
-enum status trainer_open_carry(struct trainer *t, struct error *err);
-void trainer_close_carry(struct trainer *t);
-/* Device memory, planned. */
-size_t trainer_carry_bytes(const struct trainer_options *o, const struct loss *l);
-/* 1 with two views, else 2. */
-int trainer_carry_sides(const struct trainer_options *o);
-/* Fetches this rank's part of the N samples of a side. On every rank `lost` is called for every row
- * among the first c->count whose sample (c->ids[row]) cannot be read, before one of the batch takes
- * its place. */
-typedef void carry_lost_function(struct trainer *t, int side, int64_t row, enum status why);
-enum status trainer_carry_fetch(struct trainer *t,
-                                const struct step_flight *f,
-                                int side,
-                                carry_lost_function *lost,
-                                struct error *err);
-/* What all ranks fetched, through the towers, to x of the sides. */
-enum status trainer_carry_encode(struct trainer *t, struct error *err);
-/* In the order of a step. Before the batch's own forward: fetches and encodes those of the loss, or
- * those that were drawn. */
-enum status
-trainer_carry_forward(struct trainer *t, const struct step_flight *f, struct error *err);
-/* Before the loss: similarities of the anchors, x (R, E) and text, NULL with two views. */
-enum status trainer_carry_scores(struct trainer *t,
-                                 const struct tensor *x,
-                                 const struct tensor *text,
-                                 struct error *err);
-/* After it: adds to the anchors' gradients, and keeps those of the samples. */
-enum status trainer_carry_gradients(struct trainer *t,
-                                    const struct tensor *x,
-                                    const struct tensor *text,
-                                    struct error *err);
-/* After the batch's own backward, whose sums may be under way: adds the gradients of parameters. */
-enum status
-trainer_carry_backward(struct trainer *t, const struct gradient_ready *ready, struct error *err);
-
-/* trainer_cache.c: features of all samples, for a loss that draws from them; within the memory of
- * trainer_carry. Returns OK or NOMEM. */
-enum status trainer_open_cache(struct trainer *t, struct error *err);
+/* trainer_offbatch.c: memory; nothing where the loss asks for no such samples. Returns OK, NOMEM or
+ * USAGE (a device that cannot). Closed before loader and device. */
+enum status trainer_open_offbatch(struct trainer *t, struct error *err);
+void trainer_close_offbatch(struct trainer *t);
+/* Device memory, planned; of caches apart. */
+size_t trainer_offbatch_bytes(const struct trainer_options *o, const struct loss *l);
 size_t trainer_cache_bytes(const struct trainer_options *o, uint64_t id_space_count);
-/* Of images, or of texts; NULL: none. */
+/* Features of images, or of texts; NULL: none. */
 struct feature_cache *trainer_cache(const struct trainer *t, bool images);
-/* Before trainer_carry_forward: encodes those that are due; and draws, by the embeddings of the
- * batch, x and text as above. */
+/* In the order of a step, each nothing where it has no such samples. Before the forward of the
+ * batch, `in`: draws, fetches and encodes them. */
+enum status trainer_offbatch_forward(struct trainer *t,
+                                     const struct step_flight *f,
+                                     const struct tower_input *in,
+                                     struct error *err);
+/* Before the loss: their similarities with the anchors x. */
 enum status
-trainer_cache_refresh(struct trainer *t, const struct step_flight *f, struct error *err);
-enum status trainer_cache_draw(struct trainer *t,
-                               const struct step_flight *f,
-                               const struct tensor *x,
-                               const struct tensor *text,
-                               struct error *err);
+trainer_offbatch_similarities(struct trainer *t, const struct tensor x[2], struct error *err);
+/* After it: adds to the anchors' gradients, and keeps those of the samples. */
+enum status
+trainer_offbatch_gradients(struct trainer *t, const struct tensor x[2], struct error *err);
+/* After the batch's own backward: adds the gradients of parameters. */
+enum status trainer_offbatch_backward(struct trainer *t, struct error *err);
+
+/* trainer_open.c: f32 on the device; freed where there is one. */
+enum status trainer_alloc_matrix(struct trainer *t,
+                                 struct tensor *out,
+                                 int64_t rows,
+                                 int64_t columns,
+                                 struct error *err);
+void trainer_free_matrix(struct trainer *t, struct tensor *m);
 
 /* The last step's similarities, (B, B) or (2B, 2B), to the host. */
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err);

@@ -19,40 +19,31 @@ static enum status make_config(struct model_config *c,
                                const struct trainer_options *o,
                                uint32_t vocab_count,
                                struct error *err) {
-    *c = (struct model_config){.small_stem = o->small_stem,
-                               .norm_layers = o->norm_layers,
-                               .image_size_px = (int32_t)o->image_size_px,
-                               .max_tokens = (int32_t)o->max_tokens,
-                               .vocab_count = (int32_t)vocab_count,
-                               .embed_dim = (int32_t)o->embed_dim,
-                               .clean_captions = o->clean_captions,
-                               .image_norm = o->image_norm,
-                               .text_pool = o->text_pool};
-    if (trainer_has_texts_alone(o)) {
-        *c = (struct model_config){.raw = true,
-                                   .max_tokens = (int32_t)o->max_tokens,
-                                   .vocab_count = (int32_t)vocab_count,
-                                   .embed_dim = (int32_t)o->embed_dim,
-                                   .clean_captions = o->clean_captions,
-                                   .text_pool = o->text_pool};
+    const struct task_row *task = trainer_task(o);
+    *c = (struct model_config){.embed_dim = (int32_t)o->embed_dim, .raw = task->raw};
+    if (task->head) {
+        c->hidden_dim = (int32_t)o->hidden_dim;
     }
-    if (trainer_has_views(o)) {
-        *c = (struct model_config){.hidden_dim = (int32_t)o->hidden_dim,
-                                   .raw = o->task == TRAINER_BLOCKS,
-                                   .small_stem = o->small_stem,
-                                   .norm_layers = o->norm_layers,
-                                   .image_size_px = (int32_t)o->image_size_px,
-                                   .embed_dim = (int32_t)o->embed_dim,
-                                   .image_norm = o->image_norm};
+    if (task->views > 0) {
+        c->small_stem = o->small_stem;
+        c->norm_layers = o->norm_layers;
+        c->image_size_px = (int32_t)o->image_size_px;
+        c->image_norm = o->image_norm;
+    }
+    if (task->captions) {
+        c->max_tokens = (int32_t)o->max_tokens;
+        c->vocab_count = (int32_t)vocab_count;
+        c->clean_captions = o->clean_captions;
+        c->text_pool = o->text_pool;
     }
     if (strlen(o->image_tower) >= sizeof c->image_tower ||
         strlen(o->text_tower) >= sizeof c->text_tower) {
         return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
     }
-    if (!trainer_has_texts_alone(o)) {
+    if (task->views > 0) {
         memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
     }
-    if (!trainer_has_views(o)) {
+    if (task->captions) {
         memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
     }
     return STATUS_OK;
@@ -107,6 +98,7 @@ static enum status view_options(struct view_encoder_options *out,
 
 /* What only pairs have, and what excludes each other. */
 static enum status check_task(const struct trainer_options *o, struct error *err) {
+    const struct task_row *task = trainer_task(o);
     if (o->init != NULL && (o->init_image != NULL || o->init_text != NULL)) {
         return error_set(err, STATUS_USAGE, "--init takes the whole model; omit --init-%s",
                          o->init_image != NULL ? "image" : "text");
@@ -125,10 +117,10 @@ static enum status check_task(const struct trainer_options *o, struct error *err
             return error_set(err, STATUS_USAGE, "--task curl has an order of its own, by class");
         }
     }
-    if (trainer_has_texts_alone(o) && o->init_image != NULL) {
+    if (task->views == 0 && o->init_image != NULL) {
         return error_set(err, STATUS_USAGE, "--init-image: --block-of captions has no image tower");
     }
-    const bool texts = !trainer_has_views(o);
+    const bool texts = task->captions;
     const char *wrong = o->task == TRAINER_PAIRS          ? NULL
                         : o->val != NULL                  ? "--val"
                         : o->zeroshot != NULL             ? "--zeroshot"
@@ -140,7 +132,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     return wrong == NULL
                ? STATUS_OK
                : error_set(err, STATUS_USAGE, "%s is for images with captions, not for --task %s%s",
-                           wrong, o->task == TRAINER_VIEWS ? "simclr" : "curl",
+                           wrong, task->name,
                            o->val == NULL && o->zeroshot == NULL ? ""
                            : texts ? "; judge a checkpoint by ccstream-eval mean --layer captions"
                                    : "; judge a checkpoint by ccstream-eval knn, linear or mean");
@@ -148,7 +140,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
 
 uint32_t trainer_positives(const struct trainer_options *o) {
     struct loss_options loss = o->loss;
-    loss.views = trainer_has_views(o);
+    loss.views = trainer_task(o)->head;
     return loss_positives(&loss);
 }
 
@@ -210,7 +202,7 @@ static enum status plan_model(struct dual_encoder_memory *out,
     TRY(trainer_check_batch(opt, err));
     TRY(check_positives(opt, err));
     TRY(make_config(&config, opt, vocab_count, err));
-    if (trainer_has_views(opt)) {
+    if (trainer_task(opt)->head) {
         TRY(view_options(&views, &config, opt, err));
         views.slots = is_gpu(opt) ? TRAINER_FLIGHTS : 0;
         return view_encoder_plan(out, &views, err);
@@ -276,7 +268,7 @@ static enum status choose_tokenizer(const struct trainer *t,
                              "checkpoint holds its own",
                              checkpoint_path(t->source), o->tokenizer);
         }
-    } else if (!trainer_has_views(o)) {
+    } else if (trainer_task(o)->captions) {
         lo->tokenizer_model = stored;
         lo->tokenizer_model_size_bytes = size_bytes;
     }
@@ -299,6 +291,7 @@ void trainer_order_options(const struct trainer_options *o, struct loader_option
 
 enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
+    const struct task_row *task = trainer_task(o);
     struct loader_options lo;
     TRY(check_task(o, err));
     TRY(trainer_check_batch(o, err));
@@ -320,14 +313,9 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.pair_noise = o->pair_noise;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
-    if (o->task == TRAINER_VIEWS) {
-        lo.views = 2;
-    }
-    if (trainer_has_views(o)) {
+    lo.views = task->views;
+    if (!task->captions) {
         lo.captions = LOADER_CAPTIONS_NONE;
-    }
-    if (trainer_has_texts_alone(o)) {
-        lo.views = 0;
     }
     lo.threads = o->loader_threads;
     lo.engine = o->engine;
@@ -344,7 +332,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     byte_buffer_fini(&file);
     TRY(s);
     loader_info(t->loader, &t->data);
-    if (!trainer_has_views(o) && t->data.vocab_count == 0) {
+    if (task->captions && t->data.vocab_count == 0) {
         return error_set(err, STATUS_USAGE,
                          "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
                          "with --tokenizer",
@@ -353,15 +341,21 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     return STATUS_OK;
 }
 
-static enum status alloc_matrix(struct trainer *t,
-                                struct tensor *out,
-                                int64_t rows,
-                                int64_t columns,
-                                struct error *err) {
+enum status trainer_alloc_matrix(struct trainer *t,
+                                 struct tensor *out,
+                                 int64_t rows,
+                                 int64_t columns,
+                                 struct error *err) {
     void *data = NULL;
     TRY(t->dev->ops->alloc(t->dev, (size_t)(rows * columns) * sizeof(float), &data, err));
     *out = tensor_2d(data, DTYPE_F32, rows, columns);
     return STATUS_OK;
+}
+
+void trainer_free_matrix(struct trainer *t, struct tensor *m) {
+    if (t->dev != NULL) {
+        t->dev->ops->free(t->dev, m->data);
+    }
 }
 
 static enum status open_values(struct trainer *t, struct error *err) {
@@ -399,7 +393,7 @@ static enum status create_model(struct trainer *t, struct error *err) {
     struct dual_encoder_options model;
     struct view_encoder_options views;
     TRY(make_config(&t->config, o, t->data.vocab_count, err));
-    if (trainer_has_views(o)) {
+    if (trainer_task(o)->head) {
         TRY(view_options(&views, &t->config, o, err));
         views.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
         TRY(trainer_bn_group(t, &views.image.bn_group, err));
@@ -411,10 +405,25 @@ static enum status create_model(struct trainer *t, struct error *err) {
     return dual_encoder_create(&t->model, t->dev, &model, err);
 }
 
+/* The gradients of embeddings by side; with several ranks the gathered embeddings too. */
+static enum status open_embeddings(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const struct task_row *task = trainer_task(o);
+    const int64_t rows = trainer_rows(o);
+    const bool alone = comm_world(t->comm) == 1;
+    for (int side = 0; side < task->sides; side++) {
+        TRY(trainer_alloc_matrix(t, &t->dx[side], rows, o->embed_dim, err));
+        TRY(alone ? STATUS_OK : trainer_alloc_matrix(t, &t->x[side], rows, o->embed_dim, err));
+    }
+    return alone || task->rows == 1
+               ? STATUS_OK
+               : trainer_alloc_matrix(t, &t->own_dx, task->rows * trainer_local_count(o),
+                                      o->embed_dim, err);
+}
+
 enum status trainer_open_model(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const int64_t b = o->batch_count;
-    const int64_t rows = trainer_rows(o);
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
     loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
@@ -423,27 +432,17 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
         TRY(checkpoint_choose_tau(t->source, &loss.tau, err));
     }
     TRY(create_model(t, err));
-    TRY(trainer_open_steps(t, err));
+    TRY(trainer_open_flights(t, err));
     TRY(first_values(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, t->comm, err));
     TRY(o->task == TRAINER_BLOCKS
             ? trainer_open_blocks(t, err)
             : loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
     TRY(open_values(t, err));
-    TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
-    if (o->task == TRAINER_PAIRS) {
-        TRY(alloc_matrix(t, &t->dt, rows, o->embed_dim, err));
-    }
-    if (comm_world(t->comm) > 1) {
-        TRY(alloc_matrix(t, &t->x, rows, o->embed_dim, err));
-        TRY(o->task == TRAINER_VIEWS
-                ? alloc_matrix(t, &t->own_dx, 2 * (int64_t)trainer_local_count(o), o->embed_dim,
-                               err)
-                : alloc_matrix(t, &t->text, rows, o->embed_dim, err));
-    }
+    TRY(open_embeddings(t, err));
     TRY(trainer_open_ranks(t, err));
-    TRY(trainer_open_carry(t, err));
-    return trainer_open_contrast(t, err);
+    TRY(trainer_open_offbatch(t, err));
+    return trainer_open_loss(t, err);
 }
 
 static bool has_zeta(const struct trainer *t) {

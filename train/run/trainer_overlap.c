@@ -1,6 +1,6 @@
 /*
- * trainer_overlap: what a step does on a device that computes while the host continues
- * (device.stream).
+ * trainer_overlap: how a step is run. On a CPU one after the other, at once; what follows is about
+ * a device that computes while the host continues (device.stream).
  *
  *   copies     | batch n+1 ------>|                | batch n+2 ------>|
  *   compute    | step n ---------------->| step n+1 ---------------->|
@@ -22,6 +22,7 @@
 #include "train/run/trainer_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "kernels/device_stream.h"
 
@@ -40,7 +41,35 @@ bool trainer_overlaps(const struct trainer *t) {
     return t->dev->stream != NULL;
 }
 
-void trainer_overlap_close(struct trainer *t) {
+/* ---- memory ---- */
+
+enum status trainer_open_flights(struct trainer *t, struct error *err) {
+    const size_t ids_count = comm_world(t->comm) > 1 ? t->options.batch_count : 0;
+    const size_t keys_count =
+        trainer_positives(&t->options) > 1 ? trainer_local_count(&t->options) : 0;
+    const size_t size_bytes =
+        2 * sizeof(struct step_values) + (ids_count + keys_count) * sizeof(uint64_t);
+    for (int i = 0; i < TRAINER_FLIGHTS; i++) {
+        struct step_flight *f = &t->flights[i];
+        void *data;
+        f->slot = trainer_overlaps(t) ? i + 1 : 0;
+        if (trainer_overlaps(t)) {
+            TRY(t->dev->stream->alloc_host(t->dev, size_bytes, &data, err));
+        } else if ((data = calloc(1, size_bytes)) == NULL) {
+            return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+        }
+        f->sent = data;
+        f->received = f->sent + 1;
+        uint64_t *rows = (uint64_t *)(f->sent + 2);
+        f->gathered_ids = ids_count > 0 ? rows : NULL;
+        f->dropout_keys = keys_count > 0 ? rows + ids_count : NULL;
+    }
+    t->records = trainer_overlaps(t) && t->options.record_steps;
+    return STATUS_OK;
+}
+
+/* Waits for everything that the device was given, and frees recordings. */
+static void close_stream(struct trainer *t) {
     struct error ignored = {0};
     (void)t->dev->ops->sync(t->dev, &ignored);
     const struct device_counters c = t->dev->stream->counters(t->dev);
@@ -59,6 +88,27 @@ void trainer_overlap_close(struct trainer *t) {
     for (int i = 0; i < TRAINER_RECORDINGS; i++) {
         t->dev->stream->record_free(t->dev, t->recordings[i].steps);
         t->recordings[i] = (struct step_recording){0};
+    }
+}
+
+void trainer_close_flights(struct trainer *t) {
+    if (t->dev == NULL) {
+        return;
+    }
+    if (trainer_overlaps(t)) {
+        close_stream(t);
+    }
+    for (int i = 0; i < TRAINER_FLIGHTS; i++) {
+        struct step_flight *f = &t->flights[i];
+        if (f->held) {
+            loader_release(t->loader, &f->batch);
+        }
+        if (trainer_overlaps(t)) {
+            t->dev->stream->free_host(t->dev, f->sent);
+        } else {
+            free(f->sent);
+        }
+        *f = (struct step_flight){0};
     }
 }
 
@@ -108,7 +158,7 @@ record(struct trainer *t, struct step_recording *r, struct step_flight *f, struc
 static enum status compute(struct trainer *t, struct step_flight *f, struct error *err) {
     if (t->records) {
         bool met;
-        struct step_recording *r = recording_of(t, trainer_towers_shape(t, f->slot), &met);
+        struct step_recording *r = recording_of(t, trainer_shape(t, f->slot), &met);
         if (met && r->steps == NULL) {
             TRY(record(t, r, f, err));
         }
@@ -121,17 +171,35 @@ static enum status compute(struct trainer *t, struct step_flight *f, struct erro
 
 /* ---- the parts of a step ---- */
 
-enum status trainer_overlap_put(struct trainer *t, const struct step_flight *f, struct error *err) {
-    TRY(trainer_towers_put(t, f, err));
+enum status trainer_send_batch(struct trainer *t, const struct step_flight *f, struct error *err) {
+    if (!trainer_overlaps(t)) {
+        return STATUS_OK;
+    }
+    const struct tower_input in = trainer_input(f);
+    TRY(trainer_put(t, &in, err));
     return t->dev->stream->mark(t->dev, QUEUE_COPY, copied_mark(f), err);
 }
 
-enum status trainer_overlap_run(struct trainer *t, struct step_flight *f, struct error *err) {
+/* f->sent and the sample ids, to the device. */
+static enum status send_values(struct trainer *t, const struct step_flight *f, struct error *err) {
+    if (t->loss_device != NULL) {
+        TRY(loss_device_put_ids(t->loss_device, f->ids, err));
+    }
+    return t->dev->ops->upload(t->dev, t->values, f->sent, STEP_VALUES_SET_BYTES, err);
+}
+
+static enum status run_now(struct trainer *t, struct step_flight *f, struct error *err) {
+    TRY(send_values(t, f, err));
+    TRY(trainer_compute(t, f, err));
+    return t->dev->ops->download(t->dev, f->received, t->values, sizeof *f->received, err);
+}
+
+static enum status run_queued(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct device_stream *stream = t->dev->stream;
     const uint64_t launches_before = stream->launches(t->dev);
     TRY(stream->follow(t->dev, QUEUE_COMPUTE, copied_mark(f), err));
     TRY(stream->mark(t->dev, QUEUE_COMPUTE, mark_of(MARK_BEGUN, f->step), err));
-    TRY(trainer_send_values(t, f, err));
+    TRY(send_values(t, f, err));
     TRY(compute(t, f, err));
     TRY(stream->copy_out(t->dev, f->received, t->values, sizeof *f->received, err));
     TRY(stream->mark(t->dev, QUEUE_COMPUTE, mark_of(MARK_DONE, f->step), err));
@@ -139,18 +207,54 @@ enum status trainer_overlap_run(struct trainer *t, struct step_flight *f, struct
     return STATUS_OK;
 }
 
-enum status
-trainer_overlap_wait(struct trainer *t, const struct step_flight *f, struct error *err) {
-    return t->dev->stream->wait(t->dev, mark_of(MARK_DONE, f->step), err);
+enum status trainer_run_flight(struct trainer *t, struct step_flight *f, struct error *err) {
+    f->follows = t->flights[1 - t->flight].launched;
+    TRY((trainer_overlaps(t) ? run_queued : run_now)(t, f, err));
+    f->launched = true;
+    return STATUS_OK;
 }
 
-enum status trainer_overlap_times(struct trainer *t,
-                                  const struct step_flight *f,
-                                  double *idle_s,
-                                  double *elapsed_s,
-                                  struct error *err) {
+struct step_flight *trainer_next_flight(struct trainer *t) {
+    t->flight = trainer_overlaps(t) ? 1 - t->flight : t->flight;
+    return &t->flights[t->flight];
+}
+
+enum status trainer_await(struct trainer *t, const struct step_flight *f, struct error *err) {
+    return trainer_overlaps(t) ? t->dev->stream->wait(t->dev, mark_of(MARK_DONE, f->step), err)
+                               : STATUS_OK;
+}
+
+void trainer_compute_again(struct trainer *t, struct step_flight *f) {
+    struct error ignored = {0};
+    const struct step_report report = f->report;
+    if (trainer_overlaps(t) && t->dev->ops->sync(t->dev, &ignored) == STATUS_OK &&
+        send_values(t, f, &ignored) == STATUS_OK) {
+        (void)trainer_compute(t, f, &ignored);
+    }
+    f->report = report;
+}
+
+enum status trainer_device_times(struct trainer *t,
+                                 const struct step_flight *f,
+                                 double *idle_s,
+                                 double *elapsed_s,
+                                 struct error *err) {
+    if (!f->follows) {
+        return STATUS_OK;
+    }
     const struct device_stream *stream = t->dev->stream;
     const int32_t before = mark_of(MARK_DONE, f->step - 1);
     TRY(stream->seconds(t->dev, idle_s, before, mark_of(MARK_BEGUN, f->step), err));
     return stream->seconds(t->dev, elapsed_s, before, mark_of(MARK_DONE, f->step), err);
+}
+
+/* Asking the driver costs tens of microseconds, and memory grows in the first steps: looks at those
+ * and at one of every 64 after them. */
+uint64_t trainer_device_bytes(struct trainer *t) {
+    if (trainer_overlaps(t) && (t->reported_steps < 8 || t->reported_steps % 64 == 0)) {
+        const uint64_t now = t->dev->stream->counters(t->dev).memory_bytes;
+        t->device_bytes = now > t->device_bytes ? now : t->device_bytes;
+    }
+    t->reported_steps++;
+    return t->device_bytes;
 }

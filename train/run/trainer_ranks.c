@@ -215,71 +215,51 @@ trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct 
 
 /* ---- rows ---- */
 
-static struct tensor rows_of(const struct tensor *whole, int64_t first, int64_t count) {
-    struct tensor rows = *whole;
-    rows.data = (float *)whole->data + first * whole->shape[1];
-    rows.shape[0] = count;
-    return rows;
-}
-
+/* Of two views, the first ones of all ranks come first in `all`, and those of a rank in its own. */
 enum status trainer_gather_rows(struct trainer *t,
-                                struct tensor *out,
+                                struct tensor *x,
                                 const struct tensor *all,
-                                const struct tensor *own,
                                 struct error *err) {
+    const int64_t views = trainer_task(&t->options)->rows;
+    const int64_t count = x->shape[0] / views;
     if (comm_world(t->comm) == 1) {
-        *out = *own;
         return STATUS_OK;
     }
-    const struct tensor rows = *own; /* which may be *out */
-    *out = *all;
-    return comm_device_gather(t->comm, t->dev, all->data, rows.data, tensor_size_bytes(&rows), err);
-}
-
-enum status trainer_gather_views(struct trainer *t,
-                                 struct tensor *out,
-                                 const struct tensor *all,
-                                 const struct tensor *own,
-                                 struct error *err) {
-    const int64_t count = own->shape[0] / 2;
-    const int64_t whole = all->shape[0] / 2;
-    struct tensor ignored;
-    if (comm_world(t->comm) == 1) {
-        *out = *own;
-        return STATUS_OK;
+    for (int64_t view = 0; view < views; view++) {
+        const struct tensor own = rows_from(*x, view * count, count);
+        const struct tensor to = rows_from(*all, view * count * comm_world(t->comm), count);
+        TRY(comm_device_gather(t->comm, t->dev, to.data, own.data, tensor_size_bytes(&own), err));
     }
-    for (int view = 0; view < 2; view++) {
-        const struct tensor rows = rows_of(own, view * count, count);
-        const struct tensor of_all = rows_of(all, view * whole, whole);
-        TRY(trainer_gather_rows(t, &ignored, &of_all, &rows, err));
-    }
-    *out = *all;
+    *x = *all;
     return STATUS_OK;
 }
 
-struct tensor trainer_own_rows(const struct trainer *t, const struct tensor *whole) {
-    const int64_t count = whole->shape[0] / comm_world(t->comm);
-    return rows_of(whole, comm_rank(t->comm) * count, count);
+enum status trainer_gather(struct trainer *t, struct tensor x[2], struct error *err) {
+    for (int side = 0; side < trainer_task(&t->options)->sides; side++) {
+        TRY(trainer_gather_rows(t, &x[side], &t->x[side], err));
+    }
+    return STATUS_OK;
 }
 
-enum status trainer_own_views(struct trainer *t,
-                              struct tensor *out,
-                              const struct tensor *own,
-                              const struct tensor *whole,
-                              struct error *err) {
+enum status trainer_own_rows(struct trainer *t,
+                             struct tensor *out,
+                             const struct tensor *memory,
+                             const struct tensor *whole,
+                             struct error *err) {
     const struct ops *ops = t->dev->ops;
-    const int64_t half = whole->shape[0] / 2;
+    const int64_t views = trainer_task(&t->options)->rows;
+    const int64_t half = whole->shape[0] / views;
     const int64_t count = half / comm_world(t->comm);
-    *out = *whole;
-    if (comm_world(t->comm) == 1) {
+    const int64_t first = comm_rank(t->comm) * count;
+    if (views == 1 || comm_world(t->comm) == 1) {
+        *out = rows_from(*whole, first, views * count);
         return STATUS_OK;
     }
-    *out = *own;
+    *out = *memory;
     TRY(ops->fill(t->dev, &(struct fill){.out = *out}, err));
-    for (int view = 0; view < 2; view++) {
-        const struct tensor of_view = rows_of(whole, view * half, half);
-        const struct add rows = {.out = rows_of(out, view * count, count),
-                                 .in = trainer_own_rows(t, &of_view),
+    for (int64_t view = 0; view < views; view++) {
+        const struct add rows = {.out = rows_from(*out, view * count, count),
+                                 .in = rows_from(*whole, view * half + first, count),
                                  .alpha = 1.0f};
         TRY(ops->add(t->dev, &rows, err));
     }

@@ -3,77 +3,29 @@
  *
  *   load     batch                = next one of the loader: images, captions, sample ids
  *   launch   lr, zeta_lr          = schedule(step or epoch)
- *            X, T                 = towers(batch)            rows of length 1
- *            S                    = X T^T                    two views: T is X
+ *   compute  X, T                 = towers(batch)            rows of length 1
+ *            S                    = X T^T                    one tower: X X^T
  *            loss, G, state[ids]  = loss(S, state[ids], zeta_lr)   G = d loss / d S
- *            dX, dT               = G T, G^T X
+ *            dX, dT               = G T, G^T X               one tower: dX = G X + G^T X
  *            gradients            = towers backward(dX, dT)
  *            parameters           = optimizer(parameters, gradients, lr)
  *   finish   loss, |gradients|    = read from the device
  *            one line of metrics.jsonl; if a number is not finite: nonfinite.json, end of the run
  *
- * The optimizer changes nothing once a loss or a gradient was not finite.
+ * The optimizer changes nothing once a loss or a gradient was not finite. What is loaded, encoded
+ * and compared, of pairs, views and blocks, is a row of the table in trainer_task.c.
  *
- * On a device without a stream each call does load, launch and finish of one step. On a device
- * with a stream (trainer_overlap.c) it launches step n, then finishes step n - 1 and loads the
- * batch of step n + 1 while the device computes step n.
+ * Three kinds of calls do nothing in most runs: trainer_offbatch_* unless the loss asks for samples
+ * beyond the batch, trainer_meet and trainer_gather with one rank, and those of trainer_overlap.c
+ * on a CPU. There each call does load, launch and finish of one step. On a device with a stream it
+ * launches step n, then finishes step n - 1 and loads the batch of step n + 1 while the device
+ * computes step n.
  */
 #include "train/run/trainer_internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "formats/base/clock.h"
-#include "kernels/device_stream.h"
-
-/* ---- memory ---- */
-
-enum status trainer_open_steps(struct trainer *t, struct error *err) {
-    const size_t ids_count = comm_world(t->comm) > 1 ? t->options.batch_count : 0;
-    const size_t keys_count =
-        trainer_positives(&t->options) > 1 ? trainer_local_count(&t->options) : 0;
-    const size_t size_bytes =
-        2 * sizeof(struct step_values) + (ids_count + keys_count) * sizeof(uint64_t);
-    for (int i = 0; i < TRAINER_FLIGHTS; i++) {
-        struct step_flight *f = &t->flights[i];
-        void *data;
-        f->slot = trainer_overlaps(t) ? i + 1 : 0;
-        if (trainer_overlaps(t)) {
-            TRY(t->dev->stream->alloc_host(t->dev, size_bytes, &data, err));
-        } else if ((data = calloc(1, size_bytes)) == NULL) {
-            return error_set(err, STATUS_NOMEM, "trainer: out of memory");
-        }
-        f->sent = data;
-        f->received = f->sent + 1;
-        uint64_t *rows = (uint64_t *)(f->sent + 2);
-        f->gathered_ids = ids_count > 0 ? rows : NULL;
-        f->dropout_keys = keys_count > 0 ? rows + ids_count : NULL;
-    }
-    t->records = trainer_overlaps(t) && t->options.record_steps;
-    return STATUS_OK;
-}
-
-void trainer_close_steps(struct trainer *t) {
-    if (t->dev == NULL) {
-        return;
-    }
-    const bool overlaps = trainer_overlaps(t);
-    if (overlaps) {
-        trainer_overlap_close(t);
-    }
-    for (int i = 0; i < TRAINER_FLIGHTS; i++) {
-        struct step_flight *f = &t->flights[i];
-        if (f->held) {
-            loader_release(t->loader, &f->batch);
-        }
-        if (overlaps) {
-            t->dev->stream->free_host(t->dev, f->sent);
-        } else {
-            free(f->sent);
-        }
-        *f = (struct step_flight){0};
-    }
-}
 
 /* ---- load ---- */
 
@@ -96,7 +48,18 @@ static enum status load(struct trainer *t, struct step_flight *f, struct error *
     f->step = t->step;
     make_dropout_keys(t, f);
     TRY(trainer_meet(t, f, err));
-    return trainer_overlaps(t) ? trainer_overlap_put(t, f, err) : STATUS_OK;
+    return trainer_send_batch(t, f, err);
+}
+
+struct tower_input trainer_input(const struct step_flight *f) {
+    return (struct tower_input){.count = f->batch.count,
+                                .images = f->batch.images,
+                                .images2 = f->batch.images2,
+                                .tokens = f->batch.tokens,
+                                .lengths = f->batch.lengths,
+                                .dropout_keys =
+                                    f->dropout_keys != NULL ? f->dropout_keys : f->batch.sample_ids,
+                                .slot = f->slot};
 }
 
 /* ---- launch ---- */
@@ -117,25 +80,6 @@ static void set_rates(const struct trainer *t, struct step_flight *f) {
                          t->schedule.total_steps, f->step);
 }
 
-enum status trainer_send_values(struct trainer *t, const struct step_flight *f, struct error *err) {
-    if (t->loss_device != NULL) {
-        TRY(loss_device_put_ids(t->loss_device, f->ids, err));
-    }
-    return t->dev->ops->upload(t->dev, t->values, f->sent, STEP_VALUES_SET_BYTES, err);
-}
-
-enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err) {
-    TRY(trainer_towers_run(t, f, err));
-    comm_at(t->comm, f->step, COMM_PHASE_OPTIMIZER);
-    return optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err);
-}
-
-static enum status run(struct trainer *t, struct step_flight *f, struct error *err) {
-    TRY(trainer_send_values(t, f, err));
-    TRY(trainer_compute(t, f, err));
-    return t->dev->ops->download(t->dev, f->received, t->values, sizeof *f->received, err);
-}
-
 static enum status launch(struct trainer *t, struct step_flight *f, struct error *err) {
     const double image_ratio = t->options.loss.zeta_lr_image_ratio;
     f->start_ns = clock_now_ns();
@@ -149,10 +93,89 @@ static enum status launch(struct trainer *t, struct step_flight *f, struct error
                                     .lr = f->report.lr,
                                     .zeta_lr_image = f->report.zeta_lr * image_ratio,
                                     .zeta_lr_text = f->report.zeta_lr};
-    TRY((trainer_overlaps(t) ? trainer_overlap_run : run)(t, f, err));
-    f->launched = true;
+    TRY(trainer_run_flight(t, f, err)); /* trainer_compute, now or when the device comes to it */
     t->step++;
     return STATUS_OK;
+}
+
+/* ---- compute ---- */
+
+/* S of one kind = a b^T, where the loss reads it. */
+static enum status multiply(struct trainer *t,
+                            enum pair_kind kind,
+                            const struct tensor *a,
+                            const struct tensor *b,
+                            struct error *err) {
+    const struct matmul s = {
+        .out = *trainer_similarity(t, kind), .a = *a, .b = *b, .transpose_b = true, .alpha = 1.0f};
+    TRY(t->dev->ops->matmul(t->dev, &s, err));
+    return trainer_hand_similarity(t, kind, err);
+}
+
+static bool uses_self(const struct trainer *t) {
+    return trainer_task(&t->options)->sides == 2 && loss_uses_self(t->loss);
+}
+
+static enum status similarities(struct trainer *t, const struct tensor x[2], struct error *err) {
+    TRY(multiply(t, PAIR_CROSS, &x[0], &x[trainer_task(&t->options)->sides - 1], err));
+    if (uses_self(t)) {
+        TRY(multiply(t, PAIR_IMAGES, &x[0], &x[0], err));
+        TRY(multiply(t, PAIR_TEXTS, &x[1], &x[1], err));
+    }
+    return trainer_offbatch_similarities(t, x, err);
+}
+
+/* The gradient of the embeddings from that of a matrix between one kind and itself: += 2 G x. */
+static enum status add_self(struct trainer *t,
+                            enum pair_kind kind,
+                            const struct tensor *dx,
+                            const struct tensor *x,
+                            struct error *err) {
+    TRY(trainer_take_gradient(t, kind, err));
+    const struct matmul m = {
+        .out = *dx, .a = *trainer_gradient(t, kind), .b = *x, .mode = WRITE_ADD, .alpha = 2.0f};
+    return t->dev->ops->matmul(t->dev, &m, err);
+}
+
+/* The loss treats every element of S as a variable: so, with one tower, dX = (G + G^T) X. */
+static enum status
+embedding_gradients(struct trainer *t, const struct tensor x[2], struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    const int last = trainer_task(&t->options)->sides - 1;
+    TRY(trainer_take_gradient(t, PAIR_CROSS, err));
+    const struct tensor *g = trainer_gradient(t, PAIR_CROSS);
+    const struct matmul by_rows = {.out = t->dx[0], .a = *g, .b = x[last], .alpha = 1.0f};
+    const struct matmul by_columns = {.out = t->dx[last],
+                                      .a = *g,
+                                      .b = x[0],
+                                      .transpose_a = true,
+                                      .mode = last == 0 ? WRITE_ADD : WRITE_SET,
+                                      .alpha = 1.0f};
+    TRY(ops->matmul(t->dev, &by_rows, err));
+    TRY(ops->matmul(t->dev, &by_columns, err));
+    if (uses_self(t)) {
+        TRY(add_self(t, PAIR_IMAGES, &t->dx[0], &x[0], err));
+        TRY(add_self(t, PAIR_TEXTS, &t->dx[1], &x[1], err));
+    }
+    return trainer_offbatch_gradients(t, x, err);
+}
+
+enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err) {
+    const struct tower_input in = trainer_input(f);
+    struct tensor x[2]; /* X, T */
+    comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
+    TRY(trainer_offbatch_forward(t, f, &in, err));
+    TRY(trainer_forward(t, x, &in, err));
+    comm_at(t->comm, f->step, COMM_PHASE_LOSS);
+    TRY(trainer_gather(t, x, err));
+    TRY(similarities(t, x, err));
+    TRY(trainer_step_loss(t, f, err));
+    TRY(embedding_gradients(t, x, err));
+    comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
+    TRY(trainer_backward(t, t->dx, &t->own_dx, &in, err));
+    TRY(trainer_offbatch_backward(t, err));
+    comm_at(t->comm, f->step, COMM_PHASE_OPTIMIZER);
+    return optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err);
 }
 
 /* ---- finish ---- */
@@ -194,25 +217,11 @@ static void dump_unsound(struct trainer *t, const struct step_flight *f, const s
     }
 }
 
-/* The gradients on the device are those of a later step by now: computes those of `f` again for
- * the dump. Its inputs are still in place, and parameters have not changed. */
-static void compute_again(struct trainer *t, struct step_flight *f) {
-    struct error ignored = {0};
-    const struct step_report report = f->report;
-    if (t->dev->ops->sync(t->dev, &ignored) == STATUS_OK &&
-        trainer_send_values(t, f, &ignored) == STATUS_OK) {
-        (void)trainer_compute(t, f, &ignored);
-    }
-    f->report = report;
-}
-
 /* By the host's clock, or by the device's if it went from the step before straight to this one. */
 static enum status measure(struct trainer *t, struct step_flight *f, struct error *err) {
     double waited_s = f->waited_s;
     double elapsed_s = (double)(clock_now_ns() - f->start_ns) * 1e-9 + waited_s + f->met_s;
-    if (f->follows) {
-        TRY(trainer_overlap_times(t, f, &waited_s, &elapsed_s, err));
-    }
+    TRY(trainer_device_times(t, f, &waited_s, &elapsed_s, err));
     t->wait_s = (double)(comm_counters(t->comm).wait_ns - f->rank_wait_ns) * 1e-9;
     t->work_s = elapsed_s > t->wait_s ? elapsed_s - t->wait_s : 0.0;
     t->stages.report.load_s += waited_s;
@@ -223,19 +232,8 @@ static enum status measure(struct trainer *t, struct step_flight *f, struct erro
     return STATUS_OK;
 }
 
-/* Asking the driver costs tens of microseconds, and memory grows in the first steps: looks at those
- * and at one of every 64 after them. */
-static void watch_memory(struct trainer *t) {
-    if (t->dev->stream != NULL && (t->reported_steps < 8 || t->reported_steps % 64 == 0)) {
-        const uint64_t now = t->dev->stream->counters(t->dev).memory_bytes;
-        t->device_bytes = now > t->device_bytes ? now : t->device_bytes;
-    }
-    t->reported_steps++;
-}
-
 static enum status report(struct trainer *t, struct step_flight *f, struct error *err) {
-    watch_memory(t);
-    f->report.device_bytes = t->device_bytes;
+    f->report.device_bytes = trainer_device_bytes(t);
     TRY(metrics_step(t->metrics, &f->report, err));
     if (t->options.on_step != NULL) {
         t->options.on_step(t->options.cookie, &f->report, trainer_last_step(t));
@@ -244,15 +242,11 @@ static enum status report(struct trainer *t, struct step_flight *f, struct error
 }
 
 static enum status finish(struct trainer *t, struct step_flight *f, struct error *err) {
-    if (trainer_overlaps(t)) {
-        TRY(trainer_overlap_wait(t, f, err));
-    }
+    TRY(trainer_await(t, f, err));
     enum status s = read_values(t, f, err);
     if (s == STATUS_CORRUPT) {
         t->step = f->step;
-        if (trainer_overlaps(t)) {
-            compute_again(t, f);
-        }
+        trainer_compute_again(t, f);
         dump_unsound(t, f, err);
     }
     if (s == STATUS_OK) {
@@ -269,34 +263,26 @@ static enum status finish(struct trainer *t, struct step_flight *f, struct error
 /* The batch of the next step, early. A loader that fails reports it again when the step is due. */
 static enum status load_ahead(struct trainer *t, struct step_flight *f, struct error *err) {
     struct error why = {0};
+    if (!trainer_overlaps(t) || t->step == trainer_last_step(t)) {
+        return STATUS_OK;
+    }
     const enum status s = load(t, f, &why);
     return s == STATUS_OK || !f->held ? STATUS_OK : error_set(err, s, "%s", why.text);
 }
 
 static enum status step(struct trainer *t, bool *epoch_ended, struct error *err) {
     struct step_flight *f = &t->flights[t->flight];
-    struct step_flight *other = &t->flights[1 - t->flight]; /* the step before, if they overlap */
-    if (!f->held) {
-        TRY(load(t, f, err));
-    }
-    f->follows = other->launched;
+    TRY(f->held ? STATUS_OK : load(t, f, err));
     const enum status s = launch(t, f, err);
     if (s == STATUS_CORRUPT) { /* of a loss that the host computes */
-        if (other->launched) {
-            TRY(finish(t, other, err));
-        }
+        TRY(trainer_drain(t, err));
         dump_unsound(t, f, err);
     }
     TRY(s);
     *epoch_ended = f->batch.step + 1 == t->data.steps_per_epoch;
-    if (!trainer_overlaps(t)) {
-        return finish(t, f, err);
-    }
-    t->flight = 1 - t->flight;
-    if (other->launched) {
-        TRY(finish(t, other, err));
-    }
-    return t->step == trainer_last_step(t) ? STATUS_OK : load_ahead(t, other, err);
+    f = trainer_next_flight(t); /* on a CPU the same one */
+    TRY(f->launched ? finish(t, f, err) : STATUS_OK);
+    return load_ahead(t, f, err);
 }
 
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err) {

@@ -48,12 +48,12 @@ static struct trainer *open_trainer(enum trainer_task task) {
 
 /* Of one side: the anchors' negatives, each with the feature that the cache has of it. */
 static void check_side(const struct trainer *t, int side, int64_t anchors) {
-    const struct carried_contrasts *c = &t->carry.sides[side];
+    const struct offbatch_side *c = &t->offbatch.sides[side];
     const int64_t e = t->options.embed_dim;
     assert_true(feature_cache_filled(c->cache));
     for (int64_t i = side * BATCH; i < side * BATCH + anchors; i++) {
-        const uint64_t id = t->carry.ids[i];
-        const int64_t row = t->carry.columns[i];
+        const uint64_t id = t->offbatch.ids[i];
+        const int64_t row = t->offbatch.columns[i];
         assert_true(id % ID_STEP == 0 && id < ID_STEP * SAMPLES);
         assert_true(row >= 0 && row < c->count && c->ids[row] == id);
         const float *kept = feature_cache_rows(c->cache) + (int64_t)id * e;
@@ -64,7 +64,7 @@ static void check_side(const struct trainer *t, int side, int64_t anchors) {
             length += (double)kept[d] * (double)kept[d];
         }
         assert_true(fabs(length - 1.0) < 1e-4);
-        assert_true(t->carry.gradient[i] > 0.0f);
+        assert_true(t->offbatch.gradient[i] > 0.0f);
     }
 }
 
@@ -77,8 +77,8 @@ static void check(enum trainer_task task) {
         check_side(t, 0, task == TRAINER_VIEWS ? 2 * BATCH : BATCH);
         if (task == TRAINER_PAIRS) {
             check_side(t, 1, BATCH);
-            assert_null(t->carry.sides[0].batch.images); /* images have texts as contrasts */
-            assert_non_null(t->carry.sides[1].batch.images);
+            assert_null(t->offbatch.sides[0].batch.images); /* images have texts as contrasts */
+            assert_non_null(t->offbatch.sides[1].batch.images);
         }
     }
     trainer_destroy(t);

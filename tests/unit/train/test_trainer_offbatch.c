@@ -9,10 +9,10 @@
 
 enum { B = 3, E = 4, MAX_ROWS = 2 * B, NONE = -1 };
 
-/* As trainer_open_carry leaves them, but without files. */
+/* As trainer_open_offbatch leaves them, but without files. */
 struct fixture {
     struct trainer t;
-    struct tensor x, text;
+    struct tensor x[2];
 };
 
 static struct tensor random_rows(struct device *dev, struct rng *r, int64_t rows, int64_t columns) {
@@ -47,59 +47,58 @@ static void open_fixture(struct fixture *f, bool views) {
     assert_ok(device_open(&t->dev, "cpu", 1, &err), err);
     t->options.task = views ? TRAINER_VIEWS : TRAINER_PAIRS;
     t->options.batch_count = B;
-    t->carry.any = true;
-    t->carry.rows = views ? B + 1 : B;
-    t->carry.columns = calloc(2 * B, sizeof *t->carry.columns);
-    t->carry.similarity = calloc(2 * B, sizeof *t->carry.similarity);
-    t->carry.gradient = calloc(2 * B, sizeof *t->carry.gradient);
-    t->carry.matrix = calloc((size_t)(anchors * t->carry.rows), sizeof *t->carry.matrix);
-    t->carry.s = random_rows(t->dev, &r, anchors, t->carry.rows);
+    t->offbatch.any = true;
+    t->offbatch.rows = views ? B + 1 : B;
+    t->offbatch.columns = calloc(2 * B, sizeof *t->offbatch.columns);
+    t->offbatch.similarity = calloc(2 * B, sizeof *t->offbatch.similarity);
+    t->offbatch.gradient = calloc(2 * B, sizeof *t->offbatch.gradient);
+    t->offbatch.matrix = calloc((size_t)(anchors * t->offbatch.rows), sizeof *t->offbatch.matrix);
+    t->offbatch.s = random_rows(t->dev, &r, anchors, t->offbatch.rows);
     for (int side = 0; side < 2; side++) {
-        t->carry.sides[side].x = random_rows(t->dev, &r, t->carry.rows, E);
-        t->carry.sides[side].dx = random_rows(t->dev, &r, t->carry.rows, E);
+        t->offbatch.sides[side].x = random_rows(t->dev, &r, t->offbatch.rows, E);
+        t->offbatch.sides[side].dx = random_rows(t->dev, &r, t->offbatch.rows, E);
     }
-    f->x = random_rows(t->dev, &r, anchors, E);
-    f->text = random_rows(t->dev, &r, anchors, E);
-    t->dx = random_rows(t->dev, &r, anchors, E);
-    t->dt = random_rows(t->dev, &r, anchors, E);
+    for (int side = 0; side < 2; side++) {
+        f->x[side] = random_rows(t->dev, &r, anchors, E);
+        t->dx[side] = random_rows(t->dev, &r, anchors, E);
+    }
     static const int64_t columns[2 * B] = {1, NONE, 1, 0, 2, NONE};
-    memcpy(t->carry.columns, columns, sizeof columns);
+    memcpy(t->offbatch.columns, columns, sizeof columns);
     for (int i = 0; i < 2 * B; i++) {
-        t->carry.gradient[i] = (float)rng_normal(&r);
+        t->offbatch.gradient[i] = (float)rng_normal(&r);
     }
 }
 
 static void close_fixture(struct fixture *f) {
     struct device *dev = f->t.dev;
-    dev->ops->free(dev, f->x.data);
-    dev->ops->free(dev, f->text.data);
-    dev->ops->free(dev, f->t.dx.data);
-    dev->ops->free(dev, f->t.dt.data);
-    trainer_close_carry(&f->t);
+    for (int side = 0; side < 2; side++) {
+        dev->ops->free(dev, f->x[side].data);
+        dev->ops->free(dev, f->t.dx[side].data);
+    }
+    trainer_close_offbatch(&f->t);
     device_close(dev);
 }
 
 /* The row of an anchor's sample. */
 static int64_t column_of(const struct fixture *f, int side, int64_t anchor) {
-    return f->t.carry.columns[side * B + anchor];
+    return f->t.offbatch.columns[side * B + anchor];
 }
 
 static void check(bool views) {
     struct fixture f;
     struct error err = {0};
     open_fixture(&f, views);
-    const struct trainer_carry *c = &f.t.carry;
+    const struct trainer_offbatch *c = &f.t.offbatch;
     const int64_t anchors = views ? 2 * B : B;
-    const struct tensor *text = views ? NULL : &f.text;
-    assert_ok(trainer_carry_scores(&f.t, &f.x, text, &err), err);
+    assert_ok(trainer_offbatch_similarities(&f.t, f.x, &err), err);
     float before[2][MAX_ROWS * E];
-    memcpy(before[0], f.t.dx.data, (size_t)(anchors * E) * sizeof(float));
-    memcpy(before[1], f.t.dt.data, (size_t)(anchors * E) * sizeof(float));
-    assert_ok(trainer_carry_gradients(&f.t, &f.x, text, &err), err);
+    memcpy(before[0], f.t.dx[0].data, (size_t)(anchors * E) * sizeof(float));
+    memcpy(before[1], f.t.dx[1].data, (size_t)(anchors * E) * sizeof(float));
+    assert_ok(trainer_offbatch_gradients(&f.t, f.x, &err), err);
     for (int side = 0; side < (views ? 1 : 2); side++) {
-        const struct tensor *from = side == 0 ? &f.x : &f.text;
-        const struct tensor *changed = side == 0 ? &f.t.dx : &f.t.dt;
-        const struct carried_contrasts *k = &c->sides[side];
+        const struct tensor *from = &f.x[side];
+        const struct tensor *changed = &f.t.dx[side];
+        const struct offbatch_side *k = &c->sides[side];
         double expected[MAX_ROWS][E] = {{0}};
         for (int64_t a = 0; a < anchors; a++) {
             const int64_t column = column_of(&f, side, a);

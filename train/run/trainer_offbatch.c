@@ -1,0 +1,481 @@
+/*
+ * trainer_offbatch: samples beyond the batch, for a loss that asks for some: emc2 for those of
+ * earlier batches on which its chains stand, negcache for those that were drawn from features of
+ * all samples. A step with them:
+ *
+ *   loss_carried -> ids -> loader_fetch -> forward -> C      before the batch's own forward
+ *     or the draw                          S_c = X C^T       one number of each row is the loss's
+ *                  loss -> G_c:            dX += G_c C, dC = G_c^T X
+ *                                          backward(dC)      adds to the gradients of the batch
+ *
+ * Each of W ranks fetches and encodes N / W of them, and all have C; what is lost of them, S_c and
+ * dC are the same on all. The gradients of parameters are summed over ranks apart from the batch's
+ * own and then added to those, so that the order of additions is that of one rank.
+ *
+ * They are un-augmented, as evaluation makes them, and encoded as a batch of its own with today's
+ * parameters (`beside`): batch norm takes its statistics over them, and running statistics stay.
+ * That batch always has N rows: B pairs; two views: as many as the loss may need, an even number on
+ * each rank, so that with two views of emc2 a micro-batch which divides half of a rank's part gives
+ * the numbers of one rank.
+ * It is filled up with samples of the step's own batch, which get no gradient, so that batch
+ * statistics are never those of a few samples. Pairs have one list of texts and one of images in
+ * it, which do not belong together.
+ *
+ * A sample that cannot be read any more (removed, damaged) is not replaced: a chain begins anew, an
+ * anchor has no negative in this step.
+ *
+ * The draw is from a cache of features (feature_cache), of texts for images as anchors and of
+ * images for texts, or of images for two views. At the beginning of a step:
+ *
+ *   ids that are due -> loader_fetch -> forward -> rows of the cache     N samples at a time
+ *   batch            -> forward      -> draw    -> ids
+ *
+ * Every rank has the whole cache, and draws for all anchors. In a run that begins, or has other
+ * data than its checkpoint, all samples are due at once.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/sort.h"
+#include "kernels/device_stream.h"
+#include "loader/fetch.h"
+#include "train/run/trainer_internal.h"
+
+static int side_count(const struct trainer *t) {
+    return trainer_task(&t->options)->sides;
+}
+
+/* Both views of a sample share its chain; each draws a negative of its own. */
+static int64_t row_count(const struct trainer_options *o, const struct loss *l) {
+    const int64_t b = o->batch_count;
+    const int64_t pair = 2 * (b / trainer_local_count(o)); /* a row of each half on each rank */
+    return o->task == TRAINER_PAIRS      ? b
+           : loss_cache_refresh(l) > 0.0 ? 2 * b
+                                         : (b + pair - 1) / pair * pair;
+}
+
+/* Row k of those that a rank encodes, of two views the first half of them in the first half. */
+static int64_t row_of(const struct trainer *t, int32_t rank, int64_t k) {
+    const int64_t count = t->offbatch.rows / comm_world(t->comm);
+    if (t->options.task == TRAINER_PAIRS) {
+        return rank * count + k;
+    }
+    const int64_t half = count / 2;
+    return k < half ? rank * half + k : t->offbatch.rows / 2 + rank * half + k - half;
+}
+
+/* ---- memory ---- */
+
+size_t trainer_offbatch_bytes(const struct trainer_options *o, const struct loss *l) {
+    const int64_t rows = row_count(o, l);
+    const int64_t own = o->task == TRAINER_VIEWS && trainer_local_count(o) < o->batch_count
+                            ? rows * trainer_local_count(o) / o->batch_count
+                            : 0;
+    const int64_t embedded = 2 * trainer_task(o)->sides * rows + own;
+    return (size_t)(embedded * (int64_t)o->embed_dim + trainer_rows(o) * rows) * sizeof(float);
+}
+
+static enum status open_cache(struct trainer *t, struct offbatch_side *s, struct error *err) {
+    const struct feature_cache_options how = {.id_count = t->data.id_space,
+                                              .dim = t->options.embed_dim,
+                                              .share = loss_cache_refresh(t->loss),
+                                              .max_anchors = t->options.batch_count};
+    return how.share > 0.0 ? feature_cache_create(&s->cache, t->dev, &how, err) : STATUS_OK;
+}
+
+/* Texts where images are the anchors, images in all other cases. */
+static enum status open_side(struct trainer *t, int side, struct error *err) {
+    struct offbatch_side *s = &t->offbatch.sides[side];
+    const bool views = t->options.task == TRAINER_VIEWS;
+    const bool texts = !views && side == 0;
+    const int64_t own = t->offbatch.rows / comm_world(t->comm);
+    const int64_t dim = t->options.embed_dim;
+    const struct fetch_options how = {.max_count = (uint32_t)own,
+                                      .augment = views ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH,
+                                      .views = texts ? 0 : 1,
+                                      .captions =
+                                          texts ? LOADER_CAPTIONS_DRAWN : LOADER_CAPTIONS_NONE};
+    TRY(fetcher_open(&s->fetcher, t->loader, &how, err));
+    s->ids = calloc(2 * (size_t)t->options.batch_count, sizeof *s->ids);
+    s->own_ids = calloc((size_t)own, sizeof *s->own_ids);
+    if (s->ids == NULL || s->own_ids == NULL) {
+        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+    }
+    TRY(trainer_alloc_matrix(t, &s->x, t->offbatch.rows, dim, err));
+    TRY(trainer_alloc_matrix(t, &s->dx, t->offbatch.rows, dim, err));
+    if (views && own < t->offbatch.rows) {
+        TRY(trainer_alloc_matrix(t, &s->own_dx, own, dim, err));
+    }
+    return open_cache(t, s, err);
+}
+
+enum status trainer_open_offbatch(struct trainer *t, struct error *err) {
+    struct trainer_offbatch *c = &t->offbatch;
+    const size_t b = t->options.batch_count;
+    const int64_t anchors = trainer_rows(&t->options);
+    if (t->loss == NULL || !loss_carries(t->loss)) {
+        return STATUS_OK;
+    }
+    if (t->dev->stream != NULL) {
+        return error_set(err, STATUS_USAGE,
+                         "--loss %s encodes further samples, which --device cuda cannot do yet: %s",
+                         t->options.loss.name,
+                         loss_cache_refresh(t->loss) > 0.0 ? "use --device cpu"
+                                                           : "add --emc2-carry skip");
+    }
+    c->rows = row_count(&t->options, t->loss);
+    c->ids = calloc(2 * b, sizeof *c->ids);
+    c->columns = calloc(2 * b, sizeof *c->columns);
+    c->similarity = calloc(2 * b, sizeof *c->similarity);
+    c->gradient = calloc(2 * b, sizeof *c->gradient);
+    c->statuses = calloc((size_t)c->rows, sizeof *c->statuses);
+    c->matrix = calloc((size_t)(anchors * c->rows), sizeof *c->matrix);
+    if (c->ids == NULL || c->columns == NULL || c->similarity == NULL || c->gradient == NULL ||
+        c->statuses == NULL || c->matrix == NULL) {
+        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+    }
+    TRY(trainer_alloc_matrix(t, &c->s, anchors, c->rows, err));
+    c->batch_gradients = gradients_whole(trainer_params(t));
+    c->batch_gradients.data = NULL;
+    TRY(t->dev->ops->alloc(t->dev, tensor_size_bytes(&c->batch_gradients), &c->batch_gradients.data,
+                           err));
+    for (int side = 0; side < side_count(t); side++) {
+        TRY(open_side(t, side, err));
+    }
+    return STATUS_OK;
+}
+
+void trainer_close_offbatch(struct trainer *t) {
+    struct trainer_offbatch *c = &t->offbatch;
+    for (int side = 0; side < 2; side++) {
+        struct offbatch_side *s = &c->sides[side];
+        fetcher_close(s->fetcher);
+        feature_cache_destroy(s->cache);
+        free(s->ids);
+        free(s->own_ids);
+        trainer_free_matrix(t, &s->x);
+        trainer_free_matrix(t, &s->dx);
+        trainer_free_matrix(t, &s->own_dx);
+    }
+    trainer_free_matrix(t, &c->s);
+    trainer_free_matrix(t, &c->batch_gradients);
+    free(c->ids);
+    free(c->columns);
+    free(c->similarity);
+    free(c->gradient);
+    free(c->statuses);
+    free(c->matrix);
+    *c = (struct trainer_offbatch){0};
+}
+
+size_t trainer_cache_bytes(const struct trainer_options *o, uint64_t id_space_count) {
+    return (size_t)trainer_task(o)->sides * (size_t)id_space_count * o->embed_dim * sizeof(float);
+}
+
+/* Of pairs, images are the contrasts of texts. */
+struct feature_cache *trainer_cache(const struct trainer *t, bool images) {
+    const bool views = t->options.task == TRAINER_VIEWS;
+    return views && !images ? NULL : t->offbatch.sides[images && !views ? 1 : 0].cache;
+}
+
+/* ---- which samples ---- */
+
+static int by_id(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The distinct ids that a side needs, then some of the batch; and each anchor's row of them. */
+static void list_wanted(struct trainer *t, const struct step_flight *f, int side) {
+    struct offbatch_side *s = &t->offbatch.sides[side];
+    const int64_t b = t->options.batch_count;
+    const int64_t anchors = trainer_rows(&t->options);
+    const uint64_t *wanted = t->offbatch.ids + side * b;
+    int64_t *columns = t->offbatch.columns + side * b;
+    int64_t all = 0;
+    s->count = 0;
+    for (int64_t i = 0; i < anchors; i++) {
+        if (wanted[i] != SAMPLE_STATE_NO_ID) {
+            s->ids[all++] = wanted[i];
+        }
+    }
+    sort_in_place(s->ids, (size_t)all, sizeof *s->ids, by_id);
+    for (int64_t i = 0; i < all; i++) {
+        if (i == 0 || s->ids[i] != s->ids[i - 1]) {
+            s->ids[s->count++] = s->ids[i];
+        }
+    }
+    for (int64_t i = 0; i < anchors; i++) {
+        const uint64_t *at = bsearch(&wanted[i], s->ids, (size_t)s->count, sizeof *s->ids, by_id);
+        columns[i] = at != NULL ? at - s->ids : -1;
+    }
+    for (int64_t i = s->count; i < t->offbatch.rows; i++) {
+        s->ids[i] = f->ids[(i - s->count) % b];
+    }
+}
+
+/* ---- reading them ---- */
+
+/* This rank's rows; and the statuses of all. */
+static enum status
+fetch_own(struct trainer *t, const struct step_flight *f, int side, struct error *err) {
+    struct offbatch_side *s = &t->offbatch.sides[side];
+    const int32_t rank = comm_rank(t->comm);
+    const int64_t count = t->offbatch.rows / comm_world(t->comm);
+    enum status *own = t->offbatch.statuses + rank * count;
+    for (int64_t k = 0; k < count; k++) {
+        s->own_ids[k] = s->ids[row_of(t, rank, k)];
+    }
+    TRY(loader_fetch(s->fetcher, &s->batch, own, s->own_ids, (uint32_t)count, f->batch.epoch, err));
+    return comm_gather(t->comm, t->offbatch.statuses, own, (size_t)count * sizeof *own, err);
+}
+
+/* Fetches this rank's part of the N samples of a side. On every rank `lost` is called for every row
+ * among the first s->count whose sample cannot be read, before one of the batch takes its place. */
+typedef void lost_function(struct trainer *t, int side, int64_t row, enum status why);
+static enum status fetch(struct trainer *t,
+                         const struct step_flight *f,
+                         int side,
+                         lost_function *lost,
+                         struct error *err) {
+    struct offbatch_side *s = &t->offbatch.sides[side];
+    const enum status *statuses = t->offbatch.statuses;
+    const int64_t count = t->offbatch.rows / comm_world(t->comm);
+    bool all = false;
+    for (int pass = 0; !all; pass++) {
+        TRY(fetch_own(t, f, side, err));
+        all = true;
+        for (int64_t i = 0; i < t->offbatch.rows; i++) {
+            const int64_t row = row_of(t, (int32_t)(i / count), i % count);
+            if (statuses[i] == STATUS_OK) {
+                continue;
+            }
+            if (pass > 0 || row >= s->count) {
+                t->failed_together = true;
+                return error_set(err, statuses[i],
+                                 "sample %" PRIu64 " of the batch cannot be read once more: %s",
+                                 s->ids[row], status_text(statuses[i]));
+            }
+            lost(t, side, row, statuses[i]);
+            s->ids[row] = f->ids[row % t->options.batch_count];
+            all = false;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Those that need a sample that cannot be read do without. */
+static void forget(struct trainer *t, int side, int64_t row, enum status why) {
+    const struct offbatch_side *s = &t->offbatch.sides[side];
+    const int64_t first = side * (int64_t)t->options.batch_count;
+    log_write(trainer_is_first(t) ? t->options.log : NULL, LOG_LEVEL_WARN,
+              "sample %" PRIu64 " cannot be read any more (%s): %s", s->ids[row], status_text(why),
+              s->cache != NULL ? "no anchor has it as its negative"
+                               : "chains that stand on it begin anew");
+    for (int64_t i = first; i < first + trainer_rows(&t->options); i++) {
+        if (t->offbatch.columns[i] == row) {
+            t->offbatch.ids[i] = SAMPLE_STATE_NO_ID;
+            t->offbatch.columns[i] = -1;
+        }
+    }
+    if (s->cache != NULL) {
+        feature_cache_put(s->cache, s->ids[row], NULL);
+    }
+}
+
+/* Rows `first` to `first + count - 1` of what is due, and samples of the batch after them. */
+static void
+list_due(struct trainer *t, const struct step_flight *f, int side, uint64_t first, uint64_t count) {
+    struct offbatch_side *s = &t->offbatch.sides[side];
+    s->count = count < (uint64_t)t->offbatch.rows ? (int64_t)count : t->offbatch.rows;
+    for (int64_t i = 0; i < t->offbatch.rows; i++) {
+        s->ids[i] = i < s->count ? (first + (uint64_t)i) % t->data.id_space
+                                 : f->ids[(i - s->count) % t->options.batch_count];
+    }
+}
+
+/* What cannot be read is not drawn until its turn comes again. Ids without a sample are usual. */
+static void report_lost(struct trainer *t, int side, int64_t row, enum status why) {
+    if (why != STATUS_NOTFOUND && trainer_is_first(t)) {
+        log_write(t->options.log, LOG_LEVEL_WARN,
+                  "sample %" PRIu64 " cannot be read (%s): it is no negative",
+                  t->offbatch.sides[side].ids[row], status_text(why));
+    }
+}
+
+/* Rows whose id is another one by now were lost. */
+static void put_due(struct trainer *t, int side, uint64_t first) {
+    const struct offbatch_side *s = &t->offbatch.sides[side];
+    for (int64_t i = 0; i < s->count; i++) {
+        const uint64_t id = (first + (uint64_t)i) % t->data.id_space;
+        const float *feature = (const float *)s->x.data + i * s->x.shape[1];
+        feature_cache_put(s->cache, id, s->ids[i] == id ? feature : NULL);
+    }
+}
+
+/* ---- forward ---- */
+
+/* To a tower of views they are all images. */
+static struct tower_input input_of(const struct trainer *t) {
+    const struct loader_batch *texts = &t->offbatch.sides[0].batch;
+    const struct loader_batch *images = &t->offbatch.sides[side_count(t) - 1].batch;
+    return (struct tower_input){.count = texts->count,
+                                .images = images->images,
+                                .tokens = texts->tokens,
+                                .lengths = texts->lengths,
+                                .dropout_keys = texts->sample_ids,
+                                .beside = true};
+}
+
+static enum status
+copy(struct trainer *t, const struct tensor *to, const struct tensor *from, struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    TRY(ops->fill(t->dev, &(struct fill){.out = *to}, err));
+    return ops->add(t->dev, &(struct add){.out = *to, .in = *from, .alpha = 1.0f}, err);
+}
+
+/* What all ranks fetched, through the towers, to x of the sides: of pairs, texts are what images
+ * are compared with. */
+static enum status encode(struct trainer *t, struct error *err) {
+    const struct tower_input in = input_of(t);
+    const int sides = side_count(t);
+    struct tensor x[2];
+    TRY(trainer_forward(t, x, &in, err));
+    for (int side = 0; side < sides; side++) {
+        struct tensor *from = &x[sides - 1 - side];
+        const struct tensor *to = &t->offbatch.sides[side].x;
+        TRY(trainer_gather_rows(t, from, to, err));
+        if (from->data != to->data) { /* one rank: still the model's */
+            TRY(copy(t, to, from, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Encodes the samples whose features are due. */
+static enum status refresh(struct trainer *t, const struct step_flight *f, struct error *err) {
+    const uint64_t rows = (uint64_t)t->offbatch.rows;
+    uint64_t first;
+    uint64_t count;
+    feature_cache_due(t->offbatch.sides[0].cache, f->step, &first, &count);
+    for (uint64_t done = 0; done < count; done += rows) {
+        for (int side = 0; side < side_count(t); side++) {
+            list_due(t, f, side, first + done, count - done);
+            TRY(fetch(t, f, side, report_lost, err));
+        }
+        TRY(encode(t, err));
+        for (int side = 0; side < side_count(t); side++) {
+            put_due(t, side, first + done);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* By the batch's own embeddings, which need a forward before that of the step, of the same numbers.
+ * Of pairs for images and for texts, of two views for the first and for the second ones. */
+static enum status draw(struct trainer *t,
+                        const struct step_flight *f,
+                        const struct tower_input *in,
+                        struct error *err) {
+    const int64_t b = t->options.batch_count;
+    const double tau = loss_temperature_now(t->loss);
+    const bool pairs = side_count(t) == 2;
+    struct tower_input batch = *in;
+    struct tensor x[2];
+    batch.beside = true;
+    TRY(refresh(t, f, err));
+    TRY(trainer_forward(t, x, &batch, err));
+    TRY(trainer_gather(t, x, err));
+    for (int k = 0; k < 2; k++) {
+        const struct tensor anchors = pairs ? x[k] : rows_from(x[0], k * b, b);
+        TRY(feature_cache_draw(t->offbatch.sides[pairs ? k : 0].cache, t->offbatch.ids + k * b,
+                               &anchors, f->ids, tau, t->options.loss.seed, f->step, k, err));
+    }
+    return STATUS_OK;
+}
+
+enum status trainer_offbatch_forward(struct trainer *t,
+                                     const struct step_flight *f,
+                                     const struct tower_input *in,
+                                     struct error *err) {
+    struct trainer_offbatch *c = &t->offbatch;
+    if (c->ids == NULL) {
+        return STATUS_OK;
+    }
+    TRY(c->sides[0].cache != NULL
+            ? draw(t, f, in, err)
+            : loss_carried(t->loss, c->ids, f->ids, t->options.batch_count, err));
+    c->any = false;
+    for (int side = 0; side < side_count(t); side++) {
+        list_wanted(t, f, side);
+        c->any = c->any || c->sides[side].count > 0;
+    }
+    for (int side = 0; side < side_count(t) && c->any; side++) {
+        TRY(fetch(t, f, side, forget, err));
+    }
+    return c->any ? encode(t, err) : STATUS_OK;
+}
+
+/* ---- similarities and their gradients ---- */
+
+enum status
+trainer_offbatch_similarities(struct trainer *t, const struct tensor x[2], struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    struct trainer_offbatch *c = &t->offbatch;
+    const int64_t b = t->options.batch_count;
+    for (int side = 0; c->any && side < side_count(t); side++) {
+        const struct matmul s = {
+            .out = c->s, .a = x[side], .b = c->sides[side].x, .transpose_b = true, .alpha = 1.0f};
+        TRY(ops->matmul(t->dev, &s, err));
+        TRY(ops->download(t->dev, c->matrix, c->s.data, tensor_size_bytes(&c->s), err));
+        for (int64_t i = 0; i < c->s.shape[0]; i++) {
+            const int64_t column = c->columns[side * b + i];
+            c->similarity[side * b + i] = column >= 0 ? c->matrix[i * c->rows + column] : 0.0f;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status
+trainer_offbatch_gradients(struct trainer *t, const struct tensor x[2], struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    struct trainer_offbatch *c = &t->offbatch;
+    const int64_t b = t->options.batch_count;
+    for (int side = 0; c->any && side < side_count(t); side++) {
+        const struct offbatch_side *s = &c->sides[side];
+        memset(c->matrix, 0, tensor_size_bytes(&c->s));
+        for (int64_t i = 0; i < c->s.shape[0]; i++) {
+            const int64_t column = c->columns[side * b + i];
+            if (column >= 0) {
+                c->matrix[i * c->rows + column] = c->gradient[side * b + i];
+            }
+        }
+        TRY(ops->upload(t->dev, c->s.data, c->matrix, tensor_size_bytes(&c->s), err));
+        const struct matmul anchors = {
+            .out = t->dx[side], .a = c->s, .b = s->x, .mode = WRITE_ADD, .alpha = 1.0f};
+        const struct matmul contrasts = {
+            .out = s->dx, .a = c->s, .b = x[side], .transpose_a = true, .alpha = 1.0f};
+        TRY(ops->matmul(t->dev, &anchors, err));
+        TRY(ops->matmul(t->dev, &contrasts, err));
+    }
+    return STATUS_OK;
+}
+
+/* ---- backward ---- */
+
+enum status trainer_offbatch_backward(struct trainer *t, struct error *err) {
+    const struct tensor sum = gradients_whole(trainer_params(t));
+    const struct tensor *batch = &t->offbatch.batch_gradients;
+    const struct offbatch_side *sides = t->offbatch.sides;
+    if (!t->offbatch.any) {
+        return STATUS_OK;
+    }
+    const bool pairs = side_count(t) == 2;
+    const struct tower_input in = input_of(t);
+    const struct tensor dx[2] = {sides[pairs ? 1 : 0].dx, sides[0].dx};
+    TRY(copy(t, batch, &sum, err));
+    TRY(trainer_backward(t, dx, &sides[0].own_dx, &in, err));
+    return t->dev->ops->add(t->dev, &(struct add){.out = sum, .in = *batch, .alpha = 1.0f}, err);
+}
