@@ -6,7 +6,11 @@ set(doc "${CMAKE_INSTALL_DATAROOTDIR}/doc/ccstream")
 # Man pages and completions are made by the programs that were built. DATE honours SOURCE_DATE_EPOCH.
 set(pages "${PROJECT_BINARY_DIR}/pages")
 string(TIMESTAMP date "%Y-%m-%d" UTC)
-set(programs ccpack ccdump ccstream-train ccstream-eval ccstream-export ccstream-report ccbench ccstudy)
+set(programs ccpack ccdump ccstream-train ccstream-eval ccstream-export ccstream-report ccbench)
+set(with_pages ${programs})
+if(TARGET ccstudy)
+  list(APPEND with_pages ccstudy)
+endif()
 file(GLOB page_sources CONFIGURE_DEPENDS tools/cli/*.awk tools/cli/commands_of.sh)
 if(NOT CMAKE_CROSSCOMPILING)
   add_custom_command(
@@ -14,13 +18,22 @@ if(NOT CMAKE_CROSSCOMPILING)
     COMMAND "${PROJECT_SOURCE_DIR}/tools/make-pages" "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" "${pages}"
             "${PROJECT_VERSION}" "${date}"
     COMMAND "${CMAKE_COMMAND}" -E touch "${pages}/complete"
-    DEPENDS ${programs} "${PROJECT_SOURCE_DIR}/tools/make-pages" ${page_sources}
+    DEPENDS ${with_pages} "${PROJECT_SOURCE_DIR}/tools/make-pages" ${page_sources}
     COMMENT "Making man pages and completions"
     VERBATIM)
   add_custom_target(pages ALL DEPENDS "${pages}/complete")
 endif()
 
 install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT ccstream)
+if(TARGET ccstudy) # with the Python package that it runs, for itself alone
+  install(PROGRAMS "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ccstudy" DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT ccstream)
+  install(TARGETS ccstream_python LIBRARY DESTINATION lib/ccstream/python/ccstream COMPONENT ccstream)
+  file(GLOB package CONFIGURE_DEPENDS bindings/python/src/ccstream/*.py)
+  install(FILES ${package} DESTINATION lib/ccstream/python/ccstream COMPONENT ccstream)
+  file(GLOB studies CONFIGURE_DEPENDS tools/ccstudy/*.py tools/inspect/page/viewer.js tools/inspect/page/viewer.css)
+  install(FILES ${studies} DESTINATION lib/ccstream/python/ccstream/studies COMPONENT ccstream)
+  install(PROGRAMS "$<TARGET_FILE:ccstudy-c>" DESTINATION lib/ccstream/python/ccstream/studies COMPONENT ccstream)
+endif()
 foreach(kind IN ITEMS mpi cuda)
   if(TARGET ccstream_${kind})
     install(TARGETS ccstream_${kind} LIBRARY DESTINATION lib/ccstream COMPONENT ccstream-${kind})

@@ -46,8 +46,14 @@ ccs_package(libccstream-dev libccstream-dev libdevel "packed image-text data and
   "${about}\n.\nThis package has the header, and what CMake and pkg-config need.")
 set(CPACK_DEBIAN_LIBCCSTREAM-DEV_PACKAGE_DEPENDS "libccstream0 (= ${PROJECT_VERSION}-1)")
 # Both load libcurl when the first address is opened, so that dpkg-shlibdeps does not see it.
-set(CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS "libcurl4 | libcurl3-gnutls, ca-certificates")
-set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS "${CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS}")
+set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS "libcurl4 | libcurl3-gnutls, ca-certificates")
+set(CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS "${CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS}")
+if(TARGET ccstudy) # whose Python package loads the shared library, of another component
+  string(APPEND CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS
+         ", python3 (>= 3.11), python3-numpy, python3-scipy, python3-matplotlib, python3-sklearn")
+  set(CPACK_DEBIAN_CCSTREAM_PACKAGE_DEPENDS "libccstream0 (= ${PROJECT_VERSION}-1)")
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
+endif()
 set(CPACK_DEBIAN_CCSTREAM_PACKAGE_SUGGESTS "libccstream-dev, ccstream-mpi, ccstream-cuda")
 set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/triggers;${PROJECT_BINARY_DIR}/debian/shlibs")
 if(TARGET ccstream_mpi)

@@ -5,7 +5,6 @@
 #include "tools/cli/cli.h"
 
 static const struct cli_command commands[] = {
-    {"toy", "where the true popularity is known: NUCLR, figures 2 and 6", ccstudy_toy},
     {"zeta", "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR", ccstudy_zeta},
     {"margin", "margins normalised by k-variance against accuracy: Chuang, chapter 8",
      ccstudy_margin},
@@ -24,7 +23,7 @@ static const struct cli_suite suite = {
     .commands = commands,
     .command_count = CLI_COUNT(commands),
     .examples =
-        (const char *const[]){"ccstudy toy -o studies", "ccstudy zeta --quick --json", NULL},
+        (const char *const[]){"ccstudy zeta -o studies", "ccstudy zeta --quick --json", NULL},
 };
 
 int main(int argc, char **argv) {

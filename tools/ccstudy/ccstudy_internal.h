@@ -4,7 +4,6 @@
 #ifndef TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 #define TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 
-int ccstudy_toy(int argc, char **argv);
 int ccstudy_chains(int argc, char **argv);
 int ccstudy_batch(int argc, char **argv);
 int ccstudy_zeta(int argc, char **argv);

@@ -1,0 +1,86 @@
+"""The maths of the studies (tools/ccstudy): exact values, unbiasedness, and what their frame promises."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: numpy is not installed")
+    sys.exit(77)
+
+from ccstream.studies import command, page, popularity, study, toy
+
+
+class FrameTest(unittest.TestCase):
+    def options(self, *words):
+        return command.parse(toy, "ccstudy toy", list(words))
+
+    def test_options_are_read_as_the_other_programs_read_theirs(self):
+        self.assertEqual(self.options().repeats, 20)
+        for words in (["-r", "3"], ["-r3"], ["--repeats=3"], ["--repeats", "3"], ["-qr3"]):
+            self.assertEqual(self.options(*words).repeats, 3)
+        for words, text in ((["--repeats"], "requires a value: N"), (["--repeats", "1"], "at least 2, not 1"),
+                            (["-r", "x"], "a whole number, not 'x'"), (["--quick=1"], "takes no value"),
+                            (["--repeats="], "not an empty text"), (["--repeat", "3"], "did you mean '--repeats'"),
+                            (["x"], "one argument too many"), (["--out", "--seed=3"], "follows it"),
+                            (["-quick"], "did you mean '--quick'")):
+            with self.assertRaisesRegex(study.UsageError, text):
+                self.options(*words)
+
+    def test_json_has_plain_finite_numbers(self):
+        numbers = {"a": np.float64(0.5), "b": float("nan"), "c": 3.0, "_d": 1, "e": np.arange(2)}
+        self.assertEqual(page.json_text(numbers), '{"a":0.5,"b":null,"c":3,"e":[0,1]}\n')
+
+    def test_a_missing_library_is_named_with_its_package(self):
+        with self.assertRaisesRegex(study.MissingError, "apt install python3-torch"):
+            sys.modules["torch"] = None  # as if it were not installed
+            try:
+                study.load("torch.nn")
+            finally:
+                del sys.modules["torch"]
+
+    def test_files_are_whole_or_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = page.Path(folder) / "a.json"
+            page._write(path, b"x")
+            with self.assertRaises(TypeError):
+                page._write(path, None)
+            self.assertEqual((path.read_bytes(), os.listdir(folder)), (b"x", ["a.json"]))
+
+
+class ToyTest(unittest.TestCase):
+    def test_partitions_are_the_known_ones(self):
+        # By two-dimensional quadrature, apart from this code.
+        for tau, x, z in ((0.2, (0.5, 0.5), 20.007707389), (0.2, (-0.6, 0.8), 4.24413793942),
+                          (0.2, (-1.0, 0.0), 0.1986524106), (1.0, (-0.6, 0.8), 1.15197876339),
+                          (1.0, (1.0, 0.0), 1.71828182846), (0.2, (1e-6, 1e-6), 1.00000500001)):
+            self.assertAlmostEqual(toy.partition(tau, np.array(x)).prod() / z, 1.0, 9)
+
+    def test_true_risks_are_the_known_ones(self):
+        self.assertAlmostEqual(toy.true_risk(0.2), -0.0808944502, 10)
+        self.assertAlmostEqual(toy.true_risk(1.0), -0.0205771449, 10)
+
+    def test_draws_have_the_density(self):
+        count, tau = 1 << 14, 0.2
+        x, y = toy.draw(np.random.default_rng(1), count, tau)
+        self.assertTrue((x[:, 1] >= 0).all() and (y >= 0).all() and (y <= 1).all())
+        self.assertLess(abs((x**2).sum(1).mean() - 0.5), 5 * 0.29 / count**0.5)
+        risk = (tau * np.log(toy.partition(tau, x).prod(1)) - (x * y).sum(1)).mean()
+        self.assertLess(abs(risk - toy.true_risk(tau)), 5 * 0.17 / count**0.5)
+
+    def test_popularity_is_a_fixed_point_and_brings_the_risk_near(self):
+        x, y = toy.draw(np.random.default_rng(3), 400, 0.2)
+        kernel = np.exp(x @ y.T / 0.2)
+        weighted = kernel / popularity.solve(kernel)
+        self.assertLess(np.abs((weighted / weighted.sum(1, keepdims=True)).sum(0) - 1.0).max(), 1e-10)
+        result = dict(zip(toy._FIELDS, toy.compare(toy.solve(x, y, 0.2), 0.2, toy.true_risk(0.2))))
+        self.assertTrue(result["nuclr"] < 0.04 and result["gcl"] > 0.03 and result["nuclr"] < result["gcl"])
+        self.assertTrue(result["error_nuclr"] < 0.01 and result["error_gcl"] > 0.03)
+        self.assertGreater(result["correlation"], 0.99)
+
+
+if __name__ == "__main__":
+    unittest.main()

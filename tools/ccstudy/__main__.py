@@ -1,0 +1,133 @@
+"""The program: `python3 -m ccstream.studies NAME ...`, or ccstudy NAME."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from . import command, page, study
+
+_COMMANDS = {
+    "toy": "where the true popularity is known: NUCLR, figures 2 and 6",
+    "zeta": "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR",
+    "margin": "margins normalised by k-variance against accuracy: Chuang, chapter 8",
+    "chains": "the negatives that Markov chains sample, against the global softmax: EMC2",
+    "batch": "recall over the batch: global losses against CLIP: SogCLR, NUCLR",
+    "gradient": "the exact gradient of the global loss while losses train: EMC2, figure 7",
+    "noise": "recall over the fraction of wrong pairs: RINCE against CLIP",
+    "blocks": "blocks of similar points against pairs: CURL, table 2",
+}
+_PURPOSE = "the experiments of the papers, with their figures"
+_EXAMPLES = ["ccstudy toy -o studies", "ccstudy zeta --quick --json"]
+
+_CODES = {"UsageError": 64, "NotFoundError": 66, "UnsupportedError": 69, "OutOfMemoryError": 71, "ExistsError": 73,
+          "StorageError": 74, "TimeoutError": 74, "CorruptError": 65, "VersionError": 65, "LimitError": 65,
+          "MismatchError": 65}  # of ccstream's exceptions
+
+
+def _unknown(word: str) -> int:
+    close = difflib.get_close_matches(word, _COMMANDS, 1)
+    if os.path.exists(word):
+        meant = f"a command comes first: ccstudy COMMAND {word}"
+    elif close:
+        meant = f"did you mean '{close[0]}'?"
+    else:
+        meant = "the first word is a command"
+    print(f"ccstudy: no command '{word}'; {meant}\nccstudy: 'ccstudy --help' lists the commands", file=sys.stderr)
+    return 64
+
+
+def _run(name: str, words: list[str]) -> None:
+    module = importlib.import_module(f".{name}", __package__)
+    options = command.parse(module, f"ccstudy {name}", words)
+    if hasattr(module, "check"):
+        module.check(options)
+    if options.out is not None:
+        page.check_folder(options.out)
+    progress = study.Progress(options.quiet)
+    try:
+        result = module.run(options, progress)
+    finally:
+        progress.clear()
+    shown = not options.json and not options.quiet
+    if shown:
+        page.print_table(module.table(result))
+    text = page.json_text(result)
+    if options.out is not None:
+        stem = module.stem(options) if hasattr(module, "stem") else name
+        path = page.write_files(Path(options.out), stem, text, module, result, options)
+        if shown:
+            print(path)
+    if options.json:
+        sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _code_of(error: Exception) -> int | None:
+    """The exit code of an error that is the user's to see, None of one that is a bug."""
+    if isinstance(error, study.StudyError):
+        return error.code
+    if type(error).__module__.split(".")[0] in ("ccstream", "_ccstream"):
+        return _CODES.get(type(error).__name__, 70)
+    if isinstance(error, MemoryError):
+        return 71
+    return 74 if isinstance(error, OSError) else None
+
+
+def _guarded(program: str, act: Callable[[], None]) -> int:
+    """The exit code of `act`, whose errors become a line."""
+    try:
+        act()
+    except command.Stop:
+        pass
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"{program}: cannot write to standard output", file=sys.stderr)
+        return 74
+    except KeyboardInterrupt:
+        print(f"{program}: stopped on request", file=sys.stderr)
+        return 130
+    except Exception as error:
+        code = _code_of(error)
+        if code is None:
+            raise
+        print(f"{program}: {error}", file=sys.stderr)
+        if code == 64:
+            print(f"{program}: '{program} --help' lists every option", file=sys.stderr)
+        return code
+    return 0
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main(words: list[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    first = words[0] if words else ""
+    if first in ("--help", "-h") or words == ["help"]:
+        command.print_suite(_COMMANDS, _PURPOSE, _EXAMPLES)
+        return 0
+    if first == "--version":
+        return _guarded("ccstudy", command.print_version)
+    if not words:
+        command.print_suite(_COMMANDS, _PURPOSE, _EXAMPLES, sys.stderr)
+        return 64
+    if first not in _COMMANDS:
+        return _unknown(first)
+    if importlib.util.find_spec(f".{first}", __package__) is None:  # still in C
+        program = str(Path(__file__).parent / "ccstudy-c")
+        os.execv(program, [program, *words])
+    return _guarded(f"ccstudy {first}", lambda: _run(first, words[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

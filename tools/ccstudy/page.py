@@ -1,0 +1,200 @@
+"""What a study leaves: NAME.json, figures as NAME-*.svg and NAME-*.png, NAME.html, and the table on stdout."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import study
+from .study import Item, Options, Section, Table
+
+
+class ExistsError(study.StudyError):
+    code = 73
+
+
+def check_folder(out: str) -> None:
+    """Before the work: whether files can be written to this folder, which is made if it is missing."""
+    if "://" in out:
+        raise study.UsageError(f"{out}: only local folders are written; upload the folder afterwards")
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise ExistsError(f"{out} is a file; --out requires a folder")
+    os.makedirs(out, exist_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of it or nothing: a reader never sees a part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(data)
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _finite(value: Any) -> Any:
+    """For JSON: plain numbers, None for those that are not finite, no members that begin with "_"."""
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items() if not str(k).startswith("_")}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    if hasattr(value, "tolist"):  # of NumPy
+        return _finite(value.tolist())
+    if isinstance(value, float):
+        return None if value != value or abs(value) == float("inf") else int(value) if value == int(value) else value
+    return value
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(_finite(value), separators=(",", ":")) + "\n"
+
+
+def print_table(table: Table) -> None:
+    cells = [[c.name for c in table.columns]]
+    cells += [[c.text(v) for c, v in zip(table.columns, row)] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    for row in cells:
+        print("  ".join(f"{text:<{w}}" if c.format == "s" else f"{text:>{w}}"
+                        for text, w, c in zip(row, widths, table.columns)).rstrip())
+
+
+# ---- figures by matplotlib
+
+
+def _scale(axes: Any, item: Item) -> None:
+    for letter in "xy":
+        info = item.get(letter) or {"title": ""}
+        unit = f" ({info['unit']})" if info.get("unit") else ""
+        getattr(axes, f"set_{letter}label")(info["title"] + unit)
+        if info.get("scale") == "log":
+            getattr(axes, f"set_{letter}scale")("log")
+        if info.get("categories"):
+            getattr(axes, f"set_{letter}ticks")(range(len(info["categories"])), info["categories"])
+
+
+def _draw_series(axes: Any, item: Item) -> None:
+    kind, count = item["kind"], len(item["series"])
+    if kind == "area":
+        axes.stackplot(item["series"][0]["x"], *[s["y"] for s in item["series"]],
+                       labels=[s["name"] for s in item["series"]])
+    for i, s in enumerate(item["series"] if kind != "area" else []):
+        y = [float("nan") if v is None else v for v in s["y"]]
+        if kind in ("bars", "histogram"):
+            at = list(range(len(y))) if any(isinstance(v, str) for v in s["x"]) else s["x"]
+            step = min((b - a for a, b in zip(at, at[1:])), default=1.0) * (1.0 if kind == "histogram" else 0.8)
+            axes.bar([a + step * ((i + 0.5) / count - 0.5) for a in at], y, step / count, label=s["name"],
+                     yerr=s.get("error"))
+            if at is not s["x"]:
+                axes.set_xticks(at, s["x"])
+        elif kind == "scatter":
+            axes.plot(s["x"], y, "--" if s.get("dashed") else ".", label=s["name"])
+        else:
+            line = axes.errorbar(s["x"], y, yerr=s.get("error"), linestyle="--" if s.get("dashed") else "-",
+                                 marker="o" if len(y) <= 20 else "", markersize=3, label=s["name"])[0]
+            if "low" in s:
+                axes.fill_between(s["x"], s["low"], s["high"], color=line.get_color(), alpha=0.2)
+    _scale(axes, item)
+    axes.set_title(item["title"], fontsize="medium", wrap=True)
+    if count > 1 or item["series"][0]["name"]:
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _draw_map(axes: Any, item: Item) -> None:
+    low, high = item["range"]
+    # Rows from the top, as the page has them.
+    image = axes.imshow(item["rows"], extent=item["extent"], vmin=low, vmax=high, aspect="auto", origin="upper")
+    axes.figure.colorbar(image, ax=axes, label=item.get("unit", ""))
+    _scale(axes, item)
+    axes.set_title(item["title"], fontsize="medium", wrap=True)
+
+
+def _draw(item: Item) -> Any:
+    """A matplotlib figure, or None of an item that is none (a table)."""
+    parts = item["items"] if item["kind"] == "multiples" else [item]
+    parts = [p for p in parts if p["kind"] == "map" or "series" in p and p["series"] and p["kind"] != "ridges"]
+    if not parts:
+        return None
+    figures = study.load("matplotlib.figure")
+    columns = min(2, len(parts))
+    rows = -(-len(parts) // columns)
+    out = figures.Figure(figsize=(8 * columns, 4.5 * rows), layout="constrained")
+    for i, part in enumerate(parts):
+        axes = out.add_subplot(rows, columns, i + 1)
+        (_draw_map if part["kind"] == "map" else _draw_series)(axes, part)
+    return out
+
+
+def _saved(figure: Any, kind: str) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def _figures(folder: Path, stem: str, sections: list[Section], program: str) -> bytes | None:
+    """Writes every figure twice; returns the first as SVG, for readers of the page without JavaScript."""
+    try:
+        settings = study.load("matplotlib").rcParams
+    except study.MissingError as error:
+        print(f"{program}: no figures as SVG and PNG: {error}", file=sys.stderr)
+        return None
+    settings.update({"svg.hashsalt": "ccstudy", "svg.fonttype": "none", "axes.spines.top": False,
+                     "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3})
+    drawn = [_draw(item) for section in sections for item in section.items]
+    svgs = []
+    for figure in filter(None, drawn):
+        svgs.append(_saved(figure, "svg"))
+        _write(folder / f"{stem}-{len(svgs)}.svg", svgs[-1])
+        _write(folder / f"{stem}-{len(svgs)}.png", _saved(figure, "png"))
+    return svgs[0] if svgs else None
+
+
+# ---- the page
+
+
+def _viewer(name: str) -> str:
+    path = Path(__file__).parent / name
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+def _static(title: str, table: Table, figure: bytes | None) -> str:
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(c.text(v))}" for c, v in zip(table.columns, row))
+                   for row in table.rows)
+    heads = "".join(f"<th>{html.escape(c.name)}" for c in table.columns)
+    image = "" if figure is None else ('<img alt="the first figure" style="max-width:100%" src="data:image/svg+xml;base64,'
+                                       f'{base64.b64encode(figure).decode()}">')
+    return (f"<header><h1>{html.escape(title)}</h1><div class=\"scroll\"><table><tr>{heads}</tr>{rows}</table></div>"
+            f"<noscript>{image}</noscript></header>")
+
+
+def _page(title: str, table: Table, sections: list[Section], figure: bytes | None) -> str:
+    columns = [c.name for c in table.columns]
+    rows = [[c.text(v) for c, v in zip(table.columns, row)] for row in table.rows]
+    data = {"format": 1, "title": title, "summary": {"columns": columns, "rows": rows},
+            "sections": [{"title": s.title, "text": s.text, "items": s.items} for s in sections]}
+    text = json.dumps(_finite(data), separators=(",", ":")).replace("<", "\\u003c")
+    return (f"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{html.escape(title)}</title>"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+            f"<style>{_viewer('viewer.css')}</style></head><body>{_static(title, table, figure)}"
+            f"<script type=\"application/json\" id=\"ccstream-page\">{text}</script>"
+            f"<script>{_viewer('viewer.js')}</script></body></html>\n")
+
+
+def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],
+                options: Options) -> Path:
+    """All files of a study; returns the page's path."""
+    _write(folder / f"{stem}.json", numbers.encode())
+    sections = module.page(result, options)
+    figure = _figures(folder, stem, sections, f"ccstudy {stem}")
+    path = folder / f"{stem}.html"
+    _write(path, _page(module.TITLE, module.table(result), sections, figure).encode())
+    return path

@@ -1,0 +1,228 @@
+"""What every study is made of. A study is a module NAME.py of this package with
+
+    PURPOSE    one line for --help                TITLE     of the page
+    OPTIONS    list[Option], besides COMMON       NOTES     paragraphs of --help
+    EXAMPLES   command lines                      USAGE     optional: words after the name
+    run(options, progress) -> dict                the JSON; members that begin with "_" are for `page` alone
+    table(result) -> Table                        the text on stdout and the page's summary
+    page(result, options) -> list[Section]        figures and tables; figures become SVG and PNG files too
+    check(options)                                optional: raises UsageError before the work
+    stem(options) -> str                          optional: name of the files, else NAME
+    ARGUMENTS                                     optional: (least, most) arguments, else none
+
+Modules import np (and scipy, sklearn, ccstream) from here: they load when first used, so that --help needs
+none of them, and a missing one ends the program with a line that says what to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+Options = SimpleNamespace  # a member for every option, dashes as underscores; `given`, `arguments`
+Item = dict[str, Any]  # a figure or table of the page: tools/inspect/page/README.md
+
+
+class StudyError(Exception):
+    """Ends the program with its text on stderr. Exit codes are those of the other programs."""
+
+    code = 70
+
+
+class UsageError(StudyError):
+    code = 64
+
+
+class DataError(StudyError):
+    """A file contradicts its format, or does not fit."""
+
+    code = 65
+
+
+class NotFoundError(StudyError):
+    code = 66
+
+
+class MissingError(StudyError):
+    """A library is not installed."""
+
+    code = 69
+
+
+_PACKAGES = {"numpy": "python3-numpy", "scipy": "python3-scipy", "matplotlib": "python3-matplotlib",
+             "sklearn": "python3-sklearn", "torch": "python3-torch"}
+
+
+def load(name: str) -> ModuleType:
+    """Imports a module, or raises MissingError."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or name).split(".")[0]
+        if missing in _PACKAGES:
+            pip = "scikit-learn" if missing == "sklearn" else missing
+            raise MissingError(f"{missing} is not installed: apt install {_PACKAGES[missing]}, or "
+                               f"pip install {pip}") from None
+        raise MissingError(f"the Python package ccstream is not built ({error}): install python3-dev and "
+                           "build again, or pip install bindings/python") from None
+
+
+class _Lazy:
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        module = load(self._name)
+        self.__dict__.update(vars(module))
+        return getattr(module, attribute)
+
+
+if TYPE_CHECKING:
+    import ccstream as ccstream
+    import numpy as np
+else:
+    np, ccstream = _Lazy("numpy"), _Lazy("ccstream")
+
+
+def program(name: str) -> str:
+    """The path of another program: beside this one, else on PATH."""
+    path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), name)
+    found = path if os.access(path, os.X_OK) else shutil.which(name)
+    if found is None:
+        raise MissingError(f"{name} is neither beside ccstudy nor on PATH")
+    return found
+
+
+@dataclass
+class Option:
+    """A row of an option table. kind: int, float or str; bool for a flag; list for one that repeats."""
+
+    name: str
+    letter: str = ""
+    kind: type = str
+    default: Any = None
+    metavar: str = ""
+    help: str = ""
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    word: str = ""  # a word instead of a number; the value is then None
+    group: str = "Options"
+
+
+COMMON = [
+    Option("out", "o", metavar="DIR", help="folder for NAME.json, NAME.html and the figures; made if missing"),
+    Option("seed", "s", int, 0, "N", "seed of all random numbers", least=0),
+    Option("quick", kind=bool, help="a smaller experiment"),
+    Option("json", kind=bool, help="all numbers on stdout"),
+    Option("quiet", "q", bool, help="no progress and no table"),
+]
+
+
+@dataclass
+class Column:
+    """A column of a Table: name, and how its numbers are formatted."""
+
+    name: str
+    format: str = "g"
+
+    def text(self, value: Any) -> str:
+        if value is None or value != value:
+            return "-"
+        return value if isinstance(value, str) else format(value, self.format)
+
+
+@dataclass
+class Table:
+    columns: list[Column]
+    rows: list[list[Any]]
+
+
+@dataclass
+class Section:
+    """A part of the page: paragraphs, then figures and tables."""
+
+    title: str
+    text: list[str] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+
+
+def axis(title: str, unit: str = "", scale: str = "linear", categories: list[str] | None = None) -> dict[str, Any]:
+    out: dict[str, Any] = {"title": title, "unit": unit, "scale": scale}
+    if categories is not None:
+        out["categories"] = categories
+    return out
+
+
+def series(name: str, x: Any, y: Any, **more: Any) -> dict[str, Any]:
+    """x, y and the optional low, high, error: any sequences, NaN for a gap; dashed: bool."""
+    lists = {key: more.pop(key) for key in ("low", "high", "error") if key in more}
+    return {"name": name, **{key: list(map(_plain, values)) for key, values in
+                             {"x": x, "y": y, **lists}.items()}, **more}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str) or value is None else float(value)
+
+
+def figure(kind: str, title: str, x: dict[str, Any], y: dict[str, Any], lines: list[dict[str, Any]],
+           note: str = "") -> Item:
+    """kind: lines, scatter, bars, histogram or area."""
+    return {"kind": kind, "title": title, "x": x, "y": y, "series": lines, "note": note}
+
+
+def table_item(title: str, table: Table) -> Item:
+    columns = [{"name": c.name, "unit": "", "align": "right" if c.format != "s" else "left"} for c in table.columns]
+    return {"kind": "table", "title": title, "columns": columns,
+            "rows": [[c.text(v) for c, v in zip(table.columns, row)] for row in table.rows]}
+
+
+class Progress:
+    """A bar on a terminal, else a line a minute, on stderr. `total` is in any unit of work."""
+
+    def __init__(self, quiet: bool):
+        self.total = 1.0
+        self.done = 0.0
+        self._in_place = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._quiet = quiet
+        self._started = time.monotonic()
+        self._drawn = 0.0 if self._in_place else self._started
+        self._width = 0
+
+    def advance(self, work: float = 1.0) -> None:
+        self.done += work
+        now = time.monotonic()
+        if self._quiet or now - self._drawn < (0.1 if self._in_place else 60.0):
+            return
+        self._drawn = now
+        fraction = min(1.0, self.done / self.total)
+        left = (now - self._started) * (1.0 / fraction - 1.0) if fraction > 0 else 0.0
+        line = f"{100 * fraction:3.0f} %  {self._duration(left)} left"
+        if not self._in_place:
+            print(line.strip(), file=sys.stderr)
+            return
+        columns = shutil.get_terminal_size().columns - 1
+        if columns >= 40:
+            full = int(20 * fraction)
+            line = f"[{'#' * full}{'-' * (20 - full)}] {line}"
+        line = line[:columns]
+        print(f"\r{line}{' ' * (self._width - len(line))}", end="", file=sys.stderr, flush=True)
+        self._width = len(line)
+
+    def clear(self) -> None:
+        if self._width > 0:
+            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
+            self._width = 0
+
+    @staticmethod
+    def _duration(seconds: float) -> str:
+        if seconds < 60:
+            return f"{seconds:.0f} s"
+        minutes = round(seconds / 60)
+        return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
