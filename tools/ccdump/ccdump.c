@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
         {"info", "a summary of a dataset, a shard or a tar", ccdump_info},
         {"ls", "a line per sample, or per shard", ccdump_ls},
-        {"show", "one sample: picture, captions, metadata, facts", ccdump_show},
+        {"show", "one sample: captions, metadata, facts, picture", ccdump_show},
         {"find", "the samples that fit conditions: key, caption, size, class", ccdump_find},
         {"stats", "histograms of sizes and captions; formats, duplicates, classes", ccdump_stats},
         {"duplicates", "groups of samples whose pictures are equal or look alike",

@@ -149,7 +149,7 @@ static enum status
 find_samples(const struct conditions *c, struct input *in, uint64_t *found, struct error *err) {
     const struct options *o = c->options;
     struct sample_choice choice = o->choice;
-    struct sample_list_how how = {o->json, o->keys || o->key, cli_screen().columns};
+    struct sample_list_how how = {o->json, o->keys || o->key, cli_columns()};
     struct sample_walk walk;
     struct sample_facts facts;
     struct json_writer w;

@@ -47,7 +47,7 @@ static const struct cli_program program = {
 };
 
 static enum status list_samples(const struct options *o, struct input *in, struct error *err) {
-    struct sample_list_how how = {o->json, o->keys, cli_screen().columns};
+    struct sample_list_how how = {o->json, o->keys, cli_columns()};
     struct sample_walk walk;
     struct sample_facts facts;
     struct json_writer w;

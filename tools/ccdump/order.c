@@ -113,7 +113,7 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
     if (several) {
         used += printf("%s  ", dir);
     }
-    const size_t columns = cli_screen().columns;
+    const size_t columns = cli_columns();
     cli_text_put(stdout, caption.data, caption.size_bytes,
                  columns > (size_t)used + 24 ? columns - (size_t)used : 0);
     putchar('\n');

@@ -270,7 +270,7 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
         printf("%s  ", from->dir);
         used += strlen(from->dir) + 2;
     }
-    const size_t columns = cli_screen().columns;
+    const size_t columns = cli_columns();
     cli_text_put(stdout, caption.data, caption.size_bytes,
                  columns > used + 24 ? columns - used : 0);
     putchar('\n');

@@ -1,21 +1,16 @@
 /*
- * ccdump show: one sample for a person to look at: facts, captions, metadata, and the picture
- * itself if the terminal has colours.
+ * ccdump show: one sample for a person to look at: facts, captions, metadata; its picture as a
+ * file or on a page.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "augment/resize.h"
 #include "formats/base/file_io.h"
-#include "formats/image/image_codec.h"
 #include "tools/ccdump/ccdump_internal.h"
-#include "tools/ccdump/preview.h"
 #include "tools/ccdump/show_page.h"
 #include "tools/cli/cli_text.h"
-
-enum preview_when { PREVIEW_AUTO, PREVIEW_ALWAYS, PREVIEW_NEVER };
 
 struct options {
     uint64_t id;
@@ -23,11 +18,8 @@ struct options {
     uint64_t count;
     bool json;
     const char *image, *html;
-    int preview;
     struct remote_choice remote;
 };
-
-static const char *const preview_names[] = {"auto", "always", "never", NULL};
 
 static const struct cli_option rows[] = {
     {"id", 0, CLI_U64, CLI_FIELD(struct options, id), .default_text = "0", .metavar = "ID",
@@ -44,16 +36,12 @@ static const struct cli_option rows[] = {
      .help =
          "write the picture's exact bytes to this file, or to standard output for '-'; with --json "
          "print the object too"},
-    {"preview", 0, CLI_ENUM, CLI_FIELD(struct options, preview), .default_text = "auto",
-     .choices = preview_names, .metavar = "WHEN",
-     .help =
-         "draw the picture in coloured half blocks; auto: on a terminal, unless NO_COLOR is set"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
     .name = "ccdump show",
-    .purpose = "shows one sample: picture, captions, metadata, facts",
+    .purpose = "shows one sample: captions, metadata, facts; its picture as a file or on a page",
     .usage =
         (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]",
                               "DIR|SHARD|TAR [ID | --position N] --html FILE [--count N]", NULL},
@@ -68,7 +56,7 @@ static const struct cli_program program = {
 
 /* ---- as text --------------------------------------------------------------------------------- */
 
-enum { INDENT = 11, PREVIEW_COLUMNS = 80, PREVIEW_LINES = 40, LINES_BESIDE = 12 };
+enum { INDENT = 11 };
 
 static void print_facts(const struct sample_facts *f, const char *key) {
     char bytes[CLI_TEXT_BYTES];
@@ -105,75 +93,6 @@ print_texts(const struct sample_facts *f, const struct sample_content *content, 
     }
     printf("  %-8s %s at byte %" PRIu64 ", xxh64 %016" PRIx64 "\n", "stored", f->file, f->offset,
            f->image_hash);
-}
-
-struct preview {
-    struct image_decoder *decoder;
-    struct resize_scratch scratch;
-    struct image_view small;
-    struct byte_buffer pixels, text;
-};
-
-static enum status draw(struct preview *p,
-                        const struct sample_facts *f,
-                        const struct sample_content *content,
-                        struct cli_screen screen,
-                        enum preview_colours colours,
-                        struct error *err) {
-    struct image_view picture;
-    struct image_box box;
-    struct image_info info;
-    int32_t columns = screen.columns > 0 ? (int32_t)screen.columns : PREVIEW_COLUMNS;
-    int32_t lines = PREVIEW_LINES;
-    if (screen.lines > 1) { /* picture and text fit on one screen */
-        lines = (int32_t)(screen.lines > 2 * LINES_BESIDE ? screen.lines - LINES_BESIDE
-                                                          : screen.lines / 2);
-    }
-    TRY(image_probe(&info, content->image, f->image_bytes, NULL, err));
-    preview_size(&p->small.width_px, &p->small.height_px, info.width_px, info.height_px, columns,
-                 lines);
-    struct image_decode_options how = {.min_width_px = p->small.width_px,
-                                       .min_height_px = p->small.height_px,
-                                       .accept_partial = true};
-    TRY(image_decoder_create(&p->decoder, NULL, err));
-    TRY(image_decode(p->decoder, &picture, &box, content->image, f->image_bytes, &how, err));
-    p->small.stride_bytes = (size_t)p->small.width_px * 3;
-    p->pixels.size_bytes = 0;
-    TRY(byte_buffer_reserve(&p->pixels, p->small.stride_bytes * (size_t)p->small.height_px, err));
-    p->small.data = p->pixels.data;
-    TRY(resize_image(&p->small, &picture, &box, NULL, RESIZE_BILINEAR, false, &p->scratch, err));
-    TRY(preview_render(&p->text, &p->small, colours, err));
-    return cli_put(p->text.data, p->text.size_bytes, err);
-}
-
-/* If the picture does not decode, prints why and lets the rest be shown. */
-static enum status print_preview(const struct options *o,
-                                 const struct sample_facts *f,
-                                 const struct sample_content *content,
-                                 struct error *err) {
-    enum preview_colours colours = preview_colours_wanted();
-    if (o->preview == PREVIEW_NEVER || f->image_bytes == 0 ||
-        (o->preview == PREVIEW_AUTO && (colours == PREVIEW_NONE || isatty(STDOUT_FILENO) != 1))) {
-        return STATUS_OK;
-    }
-    struct preview p = {0};
-    struct error why = {0};
-    colours = colours == PREVIEW_NONE ? PREVIEW_256 : colours;
-    resize_scratch_init(&p.scratch);
-    enum status s = draw(&p, f, content, cli_screen(), colours, &why);
-    image_decoder_destroy(p.decoder);
-    resize_scratch_fini(&p.scratch);
-    byte_buffer_fini(&p.pixels);
-    byte_buffer_fini(&p.text);
-    if (s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT) {
-        printf("  %-8s ", "preview");
-        cli_text_wrap(stdout, why.text, strlen(why.text), INDENT, cli_screen().columns);
-        return STATUS_OK;
-    }
-    if (s != STATUS_OK && err) {
-        *err = why;
-    }
-    return s;
 }
 
 /* ---- which sample, and how ------------------------------------------------------------------- */
@@ -234,9 +153,8 @@ static enum status show_sample(const struct options *o,
         return s;
     }
     if (!o->image) {
-        TRY(print_preview(o, f, &content, err));
         print_facts(f, content.key);
-        print_texts(f, &content, cli_screen().columns);
+        print_texts(f, &content, cli_columns());
     }
     return STATUS_OK;
 }

@@ -287,7 +287,7 @@ static enum status write_json(const struct stats *s, struct error *err) {
 
 static size_t bar_width(void) {
     enum { BESIDE = LABEL_WIDTH + 25, NARROWEST = 8 };
-    size_t columns = cli_screen().columns;
+    size_t columns = cli_columns();
     columns = columns == 0 ? 100 : columns;
     return columns > BESIDE + NARROWEST ? columns - BESIDE : NARROWEST;
 }

@@ -60,7 +60,7 @@ static enum status print_sample(const struct why *w, struct error *err) {
     for (uint32_t k = 0; k < f.caption_count; k++) {
         printf("  %-8s ", k == 0 ? "caption" : "");
         cli_text_wrap(stdout, content.captions[k].data, content.captions[k].size_bytes, INDENT,
-                      cli_screen().columns);
+                      cli_columns());
     }
     return STATUS_OK;
 }
@@ -123,7 +123,7 @@ static enum status print_list(const struct why *w, const struct shown_list *l, s
         TRY(read_caption(w, x, &f, &caption, err));
         const int used = printf("  %10.6f  %10" PRIu64 "  %s", x->value, x->id,
                                 x->id == w->id ? "(its own) " : "");
-        const size_t columns = cli_screen().columns;
+        const size_t columns = cli_columns();
         cli_text_put(stdout, caption.data, caption.size_bytes,
                      columns > (size_t)used + 24 ? columns - (size_t)used : 0);
         putchar('\n');

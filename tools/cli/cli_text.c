@@ -216,20 +216,17 @@ void cli_text_wrap(FILE *out, const char *text, size_t size_bytes, size_t indent
     fputc('\n', out);
 }
 
-struct cli_screen cli_screen(void) {
-    struct cli_screen screen = {0, 0};
+size_t cli_columns(void) {
     struct winsize size;
-    if (isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
-        screen.columns = size.ws_col > 0 ? size.ws_col : 80;
-        screen.lines = size.ws_row;
-    }
-    const char *text = getenv("COLUMNS");
     uint64_t columns = 0;
+    const char *text = getenv("COLUMNS");
     if (text && cli_parse_u64(text, CLI_UNIT_NONE, &columns) && columns > 0 &&
         columns <= MAX_COLUMNS) {
-        screen.columns = (size_t)columns;
+        return (size_t)columns;
     }
-    return screen;
+    const bool terminal =
+        isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+    return !terminal ? 0 : size.ws_col > 0 ? size.ws_col : 80;
 }
 
 static char lower(char c) {

@@ -16,13 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Size of the terminal that stdout is connected to. */
-struct cli_screen {
-    size_t columns; /* the variable COLUMNS, or the terminal's width; 0: stdout is no terminal */
-    size_t lines;   /* 0: not known */
-};
-
-struct cli_screen cli_screen(void);
+/* Columns of stdout: the variable COLUMNS, or the terminal's width; 0: it is no terminal. */
+size_t cli_columns(void);
 
 /* Columns that a code point takes: 0 for combining marks, 2 for East Asian wide ones and emoji. */
 size_t cli_character_columns(uint32_t code);
