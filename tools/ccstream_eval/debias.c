@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dataset/dataset.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/inspect/input.h"
 #include "train/eval/debias.h"
 #include "train/eval/max_skew.h"
 #include "train/eval/scores.h"
@@ -78,213 +78,94 @@ static const struct cli_program program = {
     .max_arguments = 1,
 };
 
-/* ---- groups: folders CLASS@GROUP ---- */
+enum { BEFORE, AFTER, SIDES }; /* the projection */
 
+/* A folder CLASS@GROUP. */
 struct group {
     int32_t class_index;
-    uint64_t images;
-    double weight;        /* images in --train */
-    double before, after; /* accuracy in percent; NaN without images */
+    int32_t attribute; /* number of its GROUP among those that have images; -1: no image */
+    uint64_t images, right[SIDES];
+    double weight; /* images in --train */
 };
-
-struct groups {
-    struct text_list folders; /* CLASS@GROUP, by label */
-    struct text_list classes; /* the distinct CLASSes; lines point into its text */
-    struct group *items;      /* (folders.count) */
-};
-
-static void groups_fini(struct groups *g) {
-    text_list_fini(&g->folders);
-    text_list_fini(&g->classes);
-    free(g->items);
-}
-
-/* Index of a class, which is added if it is new. The list borrows `name`. */
-static int32_t class_of(struct text_list *classes, char *name) {
-    for (size_t c = 0; c < classes->count; c++) {
-        if (strcmp(classes->lines[c], name) == 0) {
-            return (int32_t)c;
-        }
-    }
-    classes->lines[classes->count] = name;
-    return (int32_t)classes->count++;
-}
-
-static enum status groups_read(struct groups *g, const char *dir, struct error *err) {
-    size_t size_bytes = 1;
-    bool any = false;
-    TRY(zeroshot_classes(&g->folders, dir, err));
-    for (size_t i = 0; i < g->folders.count; i++) {
-        size_bytes += strlen(g->folders.lines[i]) + 1;
-        any = any || strchr(g->folders.lines[i], '@') != NULL;
-    }
-    if (!any) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has no groups; pack class folders named CLASS@GROUP, such as "
-                         "waterbird@land",
-                         dir);
-    }
-    g->items = calloc(g->folders.count, sizeof *g->items);
-    g->classes.lines = calloc(g->folders.count, sizeof *g->classes.lines);
-    g->classes.text = calloc(size_bytes, 1);
-    if (g->items == NULL || g->classes.lines == NULL || g->classes.text == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", dir);
-    }
-    char *at = g->classes.text;
-    for (size_t i = 0; i < g->folders.count; i++) {
-        const size_t name_bytes = strcspn(g->folders.lines[i], "@");
-        memcpy(at, g->folders.lines[i], name_bytes);
-        g->items[i].class_index = class_of(&g->classes, at);
-        at += name_bytes + 1;
-    }
-    return STATUS_OK;
-}
-
-/* Counts the images of each group in --train. */
-static enum status weigh_groups(struct groups *g, const char *dir, struct error *err) {
-    struct text_list folders = {0};
-    struct dataset *d = NULL;
-    int32_t *labels = NULL;
-    uint64_t known = 0;
-    enum status s;
-    TRY(zeroshot_classes(&folders, dir, err));
-    TRY_OR_FAIL(s, dataset_open(&d, dir, NULL, err));
-    const uint64_t count = dataset_sample_count(d);
-    labels = calloc((size_t)count + 1, sizeof *labels);
-    if (labels == NULL) {
-        s = error_set(err, STATUS_NOMEM, "%s: out of memory", dir);
-        goto fail;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        struct dataset_sample sample;
-        TRY_OR_FAIL(s, dataset_sample_at(d, i, &sample, err));
-        labels[i] = sample.label;
-    }
-    eval_map_labels(labels, (int64_t)count, &folders, &g->folders);
-    for (uint64_t i = 0; i < count && folders.count > 0; i++) {
-        if (labels[i] >= 0 && (size_t)labels[i] < g->folders.count) {
-            g->items[labels[i]].weight += 1.0;
-            known += g->items[labels[i]].images > 0 ? 1 : 0;
-        }
-    }
-    if (known == 0) {
-        s = error_set(err, STATUS_USAGE, "%s has none of the groups of --data", dir);
-    }
-fail:
-    dataset_close(d);
-    text_list_fini(&folders);
-    free(labels);
-    return s;
-}
-
-/* ---- accuracy ---- */
-
-/* The accuracy of each group with these class vectors, into `before` or `after`. */
-static enum status judge(struct groups *g,
-                         struct eval *e,
-                         const struct embeddings *images,
-                         const float *vectors,
-                         bool after,
-                         struct error *err) {
-    int32_t *labels = calloc((size_t)images->images_count, sizeof *labels);
-    if (labels == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %lld labels",
-                         (long long)images->images_count);
-    }
-    enum status s = STATUS_OK;
-    uint64_t judged = 0;
-    for (size_t k = 0; s == STATUS_OK && k < g->folders.count; k++) {
-        struct group *group = &g->items[k];
-        struct classify_result r;
-        group->images = 0;
-        for (int64_t i = 0; i < images->images_count; i++) {
-            const bool own = images->labels[i] == (int32_t)k;
-            labels[i] = own ? group->class_index : -1;
-            group->images += own ? 1 : 0;
-        }
-        *(after ? &group->after : &group->before) = (double)NAN;
-        if (group->images == 0) {
-            continue;
-        }
-        const struct classify_set set = eval_image_set(images, labels);
-        s = classify_by_vectors(&r, e->dev, &set, vectors, NULL, (int32_t)g->classes.count, err);
-        if (s == STATUS_OK) {
-            *(after ? &group->after : &group->before) = r.top1;
-            classify_result_fini(&r);
-            judged += group->images;
-        }
-    }
-    if (s == STATUS_OK && judged == 0) {
-        s = error_set(err, STATUS_USAGE, "no image belongs to a group");
-    }
-    free(labels);
-    return s;
-}
 
 struct accuracy { /* in percent */
     double average, weighted, worst;
     const char *worst_group;
 };
 
-static struct accuracy sum_up(const struct groups *g, bool after) {
-    struct accuracy a = {.worst = HUGE_VAL};
-    double images = 0.0;
-    double weights = 0.0;
-    for (size_t k = 0; k < g->folders.count; k++) {
-        const struct group *group = &g->items[k];
-        const double percent = after ? group->after : group->before;
-        if (group->images == 0) {
-            continue;
-        }
-        a.average += (double)group->images * percent;
-        a.weighted += group->weight * percent;
-        images += (double)group->images;
-        weights += group->weight;
-        if (percent < a.worst) {
-            a.worst = percent;
-            a.worst_group = g->folders.lines[k];
-        }
-    }
-    a.average /= images;
-    a.weighted /= weights;
-    return a;
+struct job {
+    const struct options *o;
+    struct eval eval;
+    struct embeddings images;
+    struct text_list folders, classes; /* CLASS@GROUP by label; the distinct CLASSes */
+    struct group *groups;              /* (folders.count) */
+    struct text_list name_file, templates, spurious, pair_lines, queries;
+    char **pairs; /* (2 pair_count): the two of a pair are adjacent; borrowed from the lines */
+    int64_t pair_count;
+    double *skews[SIDES]; /* (queries.count): MaxSkew */
+    int32_t attribute_count;
+    int64_t top; /* of --queries, as asked, or all images where there are fewer */
+};
+
+static enum status out_of_memory(struct error *err) {
+    return error_set(err, STATUS_NOMEM, "out of memory");
 }
 
-/* ---- prompts ---- */
+/* ---- files ---- */
 
-/* The lines of a file; none for path NULL. */
-static enum status read_lines(struct text_list *out, const char *path, struct error *err) {
-    return path != NULL ? text_list_read(out, file_posix(), path, err) : STATUS_OK;
+/* The folders, and the classes: what stands before the @ of each. */
+static enum status read_groups(struct job *j, struct error *err) {
+    const char *dir = j->o->common.data;
+    size_t classes = 0;
+    bool any = false;
+    TRY(zeroshot_classes(&j->folders, dir, err));
+    TRY(zeroshot_classes(&j->classes, dir, err));
+    j->groups = calloc(j->folders.count + 1, sizeof *j->groups);
+    if (j->groups == NULL) {
+        return out_of_memory(err);
+    }
+    for (size_t i = 0; i < j->folders.count; i++) {
+        char *name = j->classes.lines[i];
+        size_t c = 0;
+        any = any || strchr(name, '@') != NULL;
+        name[strcspn(name, "@")] = '\0';
+        while (c < classes && strcmp(j->classes.lines[c], name) != 0) {
+            c++;
+        }
+        j->classes.lines[c] = name;
+        classes += c == classes;
+        j->groups[i].class_index = (int32_t)c;
+    }
+    j->classes.count = classes;
+    return any ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "%s has no groups; pack class folders named CLASS@GROUP, such as "
+                           "waterbird@land",
+                           dir);
 }
 
 enum { MAX_PIECES = 91 }; /* of a line: they make at most DEBIAS_MAX_PROMPTS pairs */
 
-struct pairs {
-    char **prompts; /* (2 count): the two of a pair are adjacent; borrowed from the lines */
-    int64_t count;
-};
-
 /* Splits the lines at their tabs, in place; every two pieces of a line are a pair. */
-static enum status
-split_pairs(struct pairs *out, const struct text_list *lines, const char *path, struct error *err) {
+static enum status split_pairs(struct job *j, struct error *err) {
+    const char *path = j->o->pairs;
     char *pieces[MAX_PIECES];
-    out->prompts = calloc(2 * (size_t)DEBIAS_MAX_PROMPTS, sizeof *out->prompts);
-    if (out->prompts == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    j->pairs = calloc(2 * (size_t)DEBIAS_MAX_PROMPTS, sizeof *j->pairs);
+    if (j->pairs == NULL) {
+        return out_of_memory(err);
     }
-    for (size_t i = 0; i < lines->count; i++) {
+    for (size_t i = 0; i < j->pair_lines.count; i++) {
         size_t count = 0;
-        char *rest = lines->lines[i];
+        char *rest = j->pair_lines.lines[i];
         for (char *piece; (piece = strtok_r(rest, "\t", &rest)) != NULL;) {
-            if (count == MAX_PIECES || out->count + (int64_t)count > DEBIAS_MAX_PROMPTS) {
+            if (count == MAX_PIECES || j->pair_count + (int64_t)count > DEBIAS_MAX_PROMPTS) {
                 return error_set(err, STATUS_LIMIT,
                                  "%s: more than %d prompts on a line, or %d pairs", path,
                                  MAX_PIECES, DEBIAS_MAX_PROMPTS);
             }
             for (size_t k = 0; k < count; k++) {
-                out->prompts[2 * out->count] = pieces[k];
-                out->prompts[2 * out->count + 1] = piece;
-                out->count++;
+                j->pairs[2 * j->pair_count] = pieces[k];
+                j->pairs[2 * j->pair_count++ + 1] = piece;
             }
             pieces[count++] = piece;
         }
@@ -292,228 +173,258 @@ split_pairs(struct pairs *out, const struct text_list *lines, const char *path, 
             return error_set(
                 err, STATUS_USAGE,
                 "%s: '%.80s' is only one prompt; a pair is two with a tab between them", path,
-                lines->lines[i]);
+                j->pair_lines.lines[i]);
         }
     }
     return STATUS_OK;
 }
-
-static enum status
-encode(float **out, struct eval *e, char *const *texts, size_t count, struct error *err) {
-    const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
-    *out = calloc(count + 1, dim * sizeof **out);
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %zu prompts", count);
-    }
-    return prompts_encode(*out, e->model, e->dev, e->tokenizer, e->tokenizer_size_bytes, texts,
-                          count, false, err);
-}
-
-static enum status debias(float *vectors,
-                          struct eval *e,
-                          const struct text_list *names,
-                          const struct text_list *spurious,
-                          const struct pairs *pairs,
-                          double lambda,
-                          struct error *err) {
-    float *spurious_rows = NULL;
-    float *pair_rows = NULL;
-    int64_t empty = -1;
-    enum status s;
-    TRY_OR_FAIL(s, encode(&spurious_rows, e, spurious->lines, spurious->count, err));
-    TRY_OR_FAIL(s, encode(&pair_rows, e, pairs->prompts, 2 * (size_t)pairs->count, err));
-    const struct debias_prompts how = {.spurious = spurious_rows,
-                                       .spurious_count = (int64_t)spurious->count,
-                                       .pairs = pair_rows,
-                                       .pair_count = pairs->count,
-                                       .lambda = lambda};
-    s = debias_vectors(vectors, (int64_t)names->count,
-                       dual_encoder_get_options(e->model)->embed_dim, &how, &empty, err);
-    if (empty >= 0) {
-        s = error_set(err, STATUS_USAGE, "the spurious prompts leave nothing of '%.80s'; use fewer",
-                      names->lines[empty]);
-    }
-fail:
-    free(spurious_rows);
-    free(pair_rows);
-    return s;
-}
-
-/* ---- what queries find ---- */
-
-struct skew {
-    struct text_list queries;
-    double *before, *after; /* (queries.count): MaxSkew */
-    double mean_before, mean_after;
-    int32_t attribute_count; /* distinct GROUPs that have images */
-    int64_t top;             /* as asked, or all images where there are fewer */
-};
-
-static void skew_fini(struct skew *k) {
-    text_list_fini(&k->queries);
-    free(k->before);
-    free(k->after);
-}
-
-static const char *attribute_of(const struct groups *g, size_t folder) {
-    const char *at = strchr(g->folders.lines[folder], '@');
-    return at == NULL ? "" : at + 1;
-}
-
-/* The index of every folder's GROUP among those that have images, -1 without; returns how many
- * there are. */
-static int32_t number_attributes(int32_t *out, const struct groups *g) {
-    int32_t count = 0;
-    for (size_t k = 0; k < g->folders.count; k++) {
-        out[k] = -1;
-        if (g->items[k].images == 0) {
-            continue;
-        }
-        for (size_t i = 0; i < k && out[k] < 0; i++) {
-            if (out[i] >= 0 && strcmp(attribute_of(g, i), attribute_of(g, k)) == 0) {
-                out[k] = out[i];
-            }
-        }
-        if (out[k] < 0) {
-            out[k] = count++;
-        }
-    }
-    return count;
-}
-
-struct ranking {
-    const struct skew *skew;
-    const int32_t *attributes; /* (I) of images */
-    int64_t images_count;
-    double *out;
-};
-
-static enum status rank_query(void *cookie, int64_t query, const float *scores, struct error *err) {
-    const struct ranking *r = cookie;
-    return max_skew(&r->out[query], scores, r->attributes, r->images_count,
-                    r->skew->attribute_count, r->skew->top, err);
-}
-
-/* MaxSkew of all queries, into before or after. */
-static enum status rank_queries(struct skew *k,
-                                struct eval *e,
-                                const float *vectors,
-                                const struct embeddings *images,
-                                const int32_t *attributes,
-                                bool after,
-                                struct error *err) {
-    struct ranking r = {.skew = k,
-                        .attributes = attributes,
-                        .images_count = images->images_count,
-                        .out = after ? k->after : k->before};
-    TRY(scores_visit(e->dev, vectors, (int64_t)k->queries.count, images->images,
-                     images->images_count, images->embed_dim, rank_query, &r, err));
-    double sum = 0.0;
-    for (size_t i = 0; i < k->queries.count; i++) {
-        sum += r.out[i];
-    }
-    *(after ? &k->mean_after : &k->mean_before) = sum / (double)k->queries.count;
-    return STATUS_OK;
-}
-
-/* ---- the job ---- */
-
-struct job {
-    const struct options *o;
-    struct groups groups;
-    struct text_list name_file, templates, spurious, pair_lines;
-    struct pairs pairs;
-    struct skew skew;
-};
 
 static enum status read_files(struct job *j, struct error *err) {
     const struct options *o = j->o;
+    const struct {
+        const char *path;
+        struct text_list *lines;
+    } files[] = {
+        {o->spurious, &j->spurious}, {o->pairs, &j->pair_lines}, {o->queries, &j->queries}};
     if (o->spurious == NULL && o->pairs == NULL) {
         return error_set(err, STATUS_USAGE, "--spurious FILE, --pairs FILE or both are required");
     }
     if (o->top > 0 && o->queries == NULL) {
         return error_set(err, STATUS_USAGE, "--top is for --queries");
     }
-    TRY(groups_read(&j->groups, o->common.data, err));
-    TRY(zeroshot_name_classes(&j->groups.classes, &j->name_file, o->class_names, o->common.data,
-                              err));
+    TRY(read_groups(j, err));
+    TRY(zeroshot_name_classes(&j->classes, &j->name_file, o->class_names, o->common.data, err));
     TRY(zeroshot_read_templates(&j->templates, o->templates, err));
-    TRY(read_lines(&j->spurious, o->spurious, err));
-    TRY(read_lines(&j->pair_lines, o->pairs, err));
-    TRY(read_lines(&j->skew.queries, o->queries, err));
-    return split_pairs(&j->pairs, &j->pair_lines, o->pairs, err);
+    for (size_t i = 0; i < CLI_COUNT(files); i++) {
+        if (files[i].path != NULL) {
+            TRY(text_list_read(files[i].lines, file_posix(), files[i].path, err));
+        }
+    }
+    return split_pairs(j, err);
 }
 
-/* The attribute of every image, allocated in *out, and how many there are. */
+/* Counts the images of each group in --train. */
+static enum status weigh_groups(struct job *j, struct error *err) {
+    struct input *in = NULL;
+    struct sample_facts f;
+    enum status s;
+    uint64_t known = 0;
+    TRY(input_open(&in, j->o->train, err));
+    while ((s = input_next(in, &f, err)) == STATUS_OK) {
+        for (size_t k = 0; f.class_name != NULL && k < j->folders.count; k++) {
+            if (strcmp(f.class_name, j->folders.lines[k]) == 0) {
+                j->groups[k].weight += 1.0;
+                known += j->groups[k].images > 0;
+            }
+        }
+    }
+    input_close(in);
+    return s != STATUS_END ? s
+           : known > 0
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE, "%s has none of the groups of --data", j->o->train);
+}
+
+/* ---- vectors ---- */
+
+/* The embeddings of texts, allocated in *out. */
 static enum status
-find_attributes(int32_t **out, struct job *j, const struct embeddings *images, struct error *err) {
-    struct skew *k = &j->skew;
-    int32_t *numbers = calloc(j->groups.folders.count, sizeof *numbers);
-    *out = calloc((size_t)images->images_count, sizeof **out);
-    k->before = calloc(k->queries.count, sizeof *k->before);
-    k->after = calloc(k->queries.count, sizeof *k->after);
-    if (numbers == NULL || *out == NULL || k->before == NULL || k->after == NULL) {
-        free(numbers);
-        return error_set(err, STATUS_NOMEM, "no memory for %zu queries", k->queries.count);
+encode(float **out, struct job *j, char *const *texts, size_t count, struct error *err) {
+    struct eval *e = &j->eval;
+    *out = calloc(count + 1, (size_t)j->images.embed_dim * sizeof **out);
+    return *out == NULL ? out_of_memory(err)
+                        : prompts_encode(*out, e->model, e->dev, e->tokenizer,
+                                         e->tokenizer_size_bytes, texts, count, false, err);
+}
+
+/* Projects the vectors of these names. */
+static enum status
+project(float *vectors, struct job *j, const struct text_list *names, struct error *err) {
+    float *spurious = NULL;
+    float *pairs = NULL;
+    int64_t empty = -1;
+    enum status s = encode(&spurious, j, j->spurious.lines, j->spurious.count, err);
+    if (s == STATUS_OK) {
+        s = encode(&pairs, j, j->pairs, 2 * (size_t)j->pair_count, err);
     }
+    if (s == STATUS_OK) {
+        const struct debias_prompts how = {spurious, (int64_t)j->spurious.count, pairs,
+                                           j->pair_count, j->o->lambda};
+        s = debias_vectors(vectors, (int64_t)names->count, j->images.embed_dim, &how, &empty, err);
+    }
+    if (empty >= 0) {
+        s = error_set(err, STATUS_USAGE, "the spurious prompts leave nothing of '%.80s'; use fewer",
+                      names->lines[empty]);
+    }
+    free(spurious);
+    free(pairs);
+    return s;
+}
+
+/* ---- accuracy ---- */
+
+/* The group of an image; NULL: none. */
+static struct group *group_of(const struct job *j, int64_t image) {
+    const int32_t label = j->images.labels[image];
+    return label >= 0 && (size_t)label < j->folders.count ? &j->groups[label] : NULL;
+}
+
+/* Counts the images of each group and numbers the GROUPs. */
+static enum status count_groups(struct job *j, struct error *err) {
     int64_t ranked = 0;
-    k->attribute_count = number_attributes(numbers, &j->groups);
-    for (int64_t i = 0; i < images->images_count; i++) {
-        const int32_t label = images->labels[i];
-        (*out)[i] = label >= 0 && (size_t)label < j->groups.folders.count ? numbers[label] : -1;
-        ranked += (*out)[i] >= 0 ? 1 : 0;
+    for (int64_t i = 0; i < j->images.images_count; i++) {
+        struct group *g = group_of(j, i);
+        ranked += g != NULL;
+        if (g != NULL) {
+            g->images++;
+        }
     }
-    const uint64_t top = j->o->top > 0 ? j->o->top : 1000;
-    k->top = top < (uint64_t)ranked ? (int64_t)top : ranked;
-    free(numbers);
+    for (size_t k = 0; k < j->folders.count; k++) {
+        struct group *g = &j->groups[k];
+        g->attribute = g->images > 0 ? j->attribute_count : -1;
+        for (size_t i = 0; i < k && g->images > 0; i++) {
+            const char *a = strchr(j->folders.lines[i], '@');
+            const char *b = strchr(j->folders.lines[k], '@');
+            if (j->groups[i].images > 0 && strcmp(a ? a : "", b ? b : "") == 0) {
+                g->attribute = j->groups[i].attribute;
+            }
+        }
+        j->attribute_count += g->attribute == j->attribute_count;
+    }
+    const int64_t top = j->o->top > 0 ? (int64_t)j->o->top : 1000;
+    j->top = top < ranked ? top : ranked;
+    return ranked > 0 ? STATUS_OK : error_set(err, STATUS_USAGE, "no image belongs to a group");
+}
+
+struct judge {
+    struct job *job;
+    int side;
+};
+
+/* An image is right if its class has the largest score; a tie is lost. */
+static enum status
+judge_image(void *cookie, int64_t image, const float *scores, struct error *err) {
+    const struct judge *c = cookie;
+    struct group *g = group_of(c->job, image);
+    (void)err;
+    bool right = g != NULL;
+    for (int32_t k = 0; right && k < (int32_t)c->job->classes.count; k++) {
+        right = k == g->class_index || scores[k] < scores[g->class_index];
+    }
+    if (right) {
+        g->right[c->side]++;
+    }
     return STATUS_OK;
 }
 
-static enum status
-measure_skew(struct job *j, struct eval *e, const struct embeddings *images, struct error *err) {
-    struct skew *k = &j->skew;
-    int32_t *attributes = NULL;
+static enum status judge(struct job *j, const float *vectors, int side, struct error *err) {
+    struct judge c = {j, side};
+    return scores_visit(j->eval.dev, j->images.images, j->images.images_count, vectors,
+                        (int64_t)j->classes.count, j->images.embed_dim, judge_image, &c, err);
+}
+
+static double percent_of(const struct group *g, int side) {
+    return 100.0 * (double)g->right[side] / (double)g->images;
+}
+
+static struct accuracy sum_up(const struct job *j, int side) {
+    struct accuracy a = {.worst = HUGE_VAL};
+    double images = 0.0;
+    double weights = 0.0;
+    for (size_t k = 0; k < j->folders.count; k++) {
+        const struct group *g = &j->groups[k];
+        if (g->images == 0) {
+            continue;
+        }
+        const double percent = percent_of(g, side);
+        a.average += (double)g->images * percent;
+        a.weighted += g->weight * percent;
+        images += (double)g->images;
+        weights += g->weight;
+        if (percent < a.worst) {
+            a.worst = percent;
+            a.worst_group = j->folders.lines[k];
+        }
+    }
+    a.average /= images;
+    a.weighted /= weights;
+    return a;
+}
+
+/* ---- what queries find ---- */
+
+struct ranking {
+    const struct job *job;
+    const int32_t *attributes; /* (images) */
+    double *out;               /* (queries) */
+};
+
+static enum status rank_query(void *cookie, int64_t query, const float *scores, struct error *err) {
+    const struct ranking *r = cookie;
+    return max_skew(&r->out[query], scores, r->attributes, r->job->images.images_count,
+                    r->job->attribute_count, r->job->top, err);
+}
+
+static enum status measure_skew(struct job *j, struct error *err) {
+    const int64_t count = j->images.images_count;
     float *vectors = NULL;
     enum status s;
-    TRY_OR_FAIL(s, find_attributes(&attributes, j, images, err));
-    if (k->attribute_count < 2) {
-        s = error_set(err, STATUS_USAGE, "--queries requires images of two groups or more in %s",
-                      j->o->common.data);
-        goto fail;
+    if (j->attribute_count < 2) {
+        return error_set(err, STATUS_USAGE, "--queries requires images of two groups or more in %s",
+                         j->o->common.data);
     }
-    TRY_OR_FAIL(s, encode(&vectors, e, k->queries.lines, k->queries.count, err));
-    TRY_OR_FAIL(s, rank_queries(k, e, vectors, images, attributes, false, err));
-    TRY_OR_FAIL(s, debias(vectors, e, &k->queries, &j->spurious, &j->pairs, j->o->lambda, err));
-    s = rank_queries(k, e, vectors, images, attributes, true, err);
-fail:
+    int32_t *attributes = calloc((size_t)count, sizeof *attributes);
+    s = attributes == NULL ? out_of_memory(err)
+                           : encode(&vectors, j, j->queries.lines, j->queries.count, err);
+    for (int64_t i = 0; s == STATUS_OK && i < count; i++) {
+        const struct group *g = group_of(j, i);
+        attributes[i] = g != NULL ? g->attribute : -1;
+    }
+    for (int side = BEFORE; side < SIDES && s == STATUS_OK; side++) {
+        j->skews[side] = calloc(j->queries.count, sizeof *j->skews[side]);
+        struct ranking r = {j, attributes, j->skews[side]};
+        s = r.out == NULL   ? out_of_memory(err)
+            : side == AFTER ? project(vectors, j, &j->queries, err)
+                            : STATUS_OK;
+        if (s == STATUS_OK) {
+            s = scores_visit(j->eval.dev, vectors, (int64_t)j->queries.count, j->images.images,
+                             count, j->images.embed_dim, rank_query, &r, err);
+        }
+    }
     free(attributes);
     free(vectors);
     return s;
 }
 
-static enum status judge_both(struct job *j, struct eval *e, struct error *err) {
-    struct embeddings images = {0};
+static double mean_skew(const struct job *j, int side) {
+    double sum = 0.0;
+    for (size_t i = 0; i < j->queries.count; i++) {
+        sum += j->skews[side][i];
+    }
+    return sum / (double)j->queries.count;
+}
+
+static enum status judge_both(struct job *j, struct error *err) {
     const struct options *o = j->o;
-    const struct text_list *names = &j->groups.classes;
-    struct embed_options how = eval_transformed(e, &o->common);
+    struct embed_options how = eval_transformed(&j->eval, &o->common);
     float *vectors = NULL;
     enum status s;
-    TRY_OR_FAIL(s, eval_class_vectors(&vectors, e, names, &j->templates, err));
-    TRY_OR_FAIL(s, embed_dataset(&images, &e->encoder, e->dev, o->common.data, &how, err));
-    TRY_OR_FAIL(s, judge(&j->groups, e, &images, vectors, false, err));
-    TRY_OR_FAIL(s, debias(vectors, e, names, &j->spurious, &j->pairs, o->lambda, err));
-    TRY_OR_FAIL(s, judge(&j->groups, e, &images, vectors, true, err));
+    TRY(embed_dataset(&j->images, &j->eval.encoder, j->eval.dev, o->common.data, &how, err));
+    TRY(count_groups(j, err));
+    TRY_OR_FAIL(s, eval_class_vectors(&vectors, &j->eval, &j->classes, &j->templates, err));
+    TRY_OR_FAIL(s, judge(j, vectors, BEFORE, err));
+    TRY_OR_FAIL(s, project(vectors, j, &j->classes, err));
+    TRY_OR_FAIL(s, judge(j, vectors, AFTER, err));
     if (o->train != NULL) {
-        TRY_OR_FAIL(s, weigh_groups(&j->groups, o->train, err));
+        TRY_OR_FAIL(s, weigh_groups(j, err));
     }
-    if (j->skew.queries.count > 0) {
-        s = measure_skew(j, e, &images, err);
-    }
+    s = j->queries.count > 0 ? measure_skew(j, err) : STATUS_OK;
 fail:
-    embeddings_fini(&images);
     free(vectors);
     return s;
 }
+
+/* ---- the report ---- */
 
 static void
 write_accuracy(struct json_writer *w, const char *key, const struct accuracy *a, bool weighted) {
@@ -527,107 +438,110 @@ write_accuracy(struct json_writer *w, const char *key, const struct accuracy *a,
     json_close_object(w);
 }
 
-static void write_skew(struct json_writer *w, const struct skew *k) {
+/* Before and after the projection. */
+static void write_sides(struct json_writer *w, double before, double after) {
+    json_double(w, "zeroshot", before);
+    json_double(w, "debiased", after);
+}
+
+static void write_skew(struct json_writer *w, const struct job *j) {
     json_open_object(w, "max_skew");
-    json_u64(w, "top", (uint64_t)k->top);
-    json_u64(w, "groups", (uint64_t)k->attribute_count);
-    json_double(w, "zeroshot", k->mean_before);
-    json_double(w, "debiased", k->mean_after);
+    json_u64(w, "top", (uint64_t)j->top);
+    json_u64(w, "groups", (uint64_t)j->attribute_count);
+    write_sides(w, mean_skew(j, BEFORE), mean_skew(j, AFTER));
     json_open_array(w, "queries");
-    for (size_t i = 0; i < k->queries.count; i++) {
+    for (size_t i = 0; i < j->queries.count; i++) {
         json_open_object(w, NULL);
-        json_string(w, "query", k->queries.lines[i]);
-        json_double(w, "zeroshot", k->before[i]);
-        json_double(w, "debiased", k->after[i]);
+        json_string(w, "query", j->queries.lines[i]);
+        write_sides(w, j->skews[BEFORE][i], j->skews[AFTER][i]);
         json_close_object(w);
     }
     json_close_array(w);
     json_close_object(w);
 }
 
-static enum status report_json(const struct job *j, const struct accuracy a[2], struct error *err) {
-    const struct groups *g = &j->groups;
+static enum status
+report_json(const struct job *j, const struct accuracy a[SIDES], struct error *err) {
     struct json_writer w;
     uint64_t images = 0;
     cli_begin_json(&w);
-    write_accuracy(&w, "zeroshot", &a[0], j->o->train != NULL);
-    write_accuracy(&w, "debiased", &a[1], j->o->train != NULL);
+    write_accuracy(&w, "zeroshot", &a[BEFORE], j->o->train != NULL);
+    write_accuracy(&w, "debiased", &a[AFTER], j->o->train != NULL);
     json_open_array(&w, "groups");
-    for (size_t k = 0; k < g->folders.count; k++) {
-        const struct group *group = &g->items[k];
+    for (size_t k = 0; k < j->folders.count; k++) {
+        const struct group *g = &j->groups[k];
         json_open_object(&w, NULL);
-        json_string(&w, "group", g->folders.lines[k]);
-        json_string(&w, "class", g->classes.lines[group->class_index]);
-        json_u64(&w, "images", group->images);
-        if (group->images > 0) {
-            json_double(&w, "zeroshot", group->before);
-            json_double(&w, "debiased", group->after);
+        json_string(&w, "group", j->folders.lines[k]);
+        json_string(&w, "class", j->classes.lines[g->class_index]);
+        json_u64(&w, "images", g->images);
+        if (g->images > 0) {
+            write_sides(&w, percent_of(g, BEFORE), percent_of(g, AFTER));
         }
         json_close_object(&w);
-        images += group->images;
+        images += g->images;
     }
     json_close_array(&w);
     json_u64(&w, "images", images);
-    json_u64(&w, "classes", g->classes.count);
+    json_u64(&w, "classes", j->classes.count);
     json_u64(&w, "spurious", j->spurious.count);
-    json_u64(&w, "pairs", (uint64_t)j->pairs.count);
+    json_u64(&w, "pairs", (uint64_t)j->pair_count);
     json_double(&w, "lambda", j->o->lambda);
-    if (j->skew.queries.count > 0) {
-        write_skew(&w, &j->skew);
+    if (j->queries.count > 0) {
+        write_skew(&w, j);
     }
     return cli_end_json(&w, err);
 }
 
-static void report_text(const struct job *j, const struct accuracy a[2]) {
-    const struct groups *g = &j->groups;
-    printf("%-34s %10s %10s\n", "", "zero-shot", "debiased");
-    for (size_t k = 0; k < g->folders.count; k++) {
-        const struct group *group = &g->items[k];
-        if (group->images > 0) {
-            printf("  %-32.60s %8.2f %% %8.2f %%  of %llu\n", g->folders.lines[k], group->before,
-                   group->after, (unsigned long long)group->images);
-        }
-    }
-    printf("%-34s %8.2f %% %8.2f %%\n", "average", a[0].average, a[1].average);
-    if (j->o->train != NULL) {
-        printf("%-34s %8.2f %% %8.2f %%\n", "average, weighted as in --train", a[0].weighted,
-               a[1].weighted);
-    }
-    printf("%-34s %8.2f %% %8.2f %%\n", "worst group", a[0].worst, a[1].worst);
-    if (j->skew.queries.count > 0) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "MaxSkew@%lld, mean of %zu", (long long)j->skew.top,
-                       j->skew.queries.count);
-        printf("%-34s %8.3f   %8.3f\n", name, j->skew.mean_before, j->skew.mean_after);
-    }
+static void print_sides(const char *what, double before, double after) {
+    printf("%-34s %8.2f %% %8.2f %%\n", what, before, after);
 }
 
-static enum status report(const struct job *j, struct error *err) {
-    const struct accuracy a[2] = {sum_up(&j->groups, false), sum_up(&j->groups, true)};
-    if (j->o->common.json) {
-        return report_json(j, a, err);
+static void report_text(const struct job *j, const struct accuracy a[SIDES]) {
+    printf("%-34s %10s %10s\n", "", "zero-shot", "debiased");
+    for (size_t k = 0; k < j->folders.count; k++) {
+        const struct group *g = &j->groups[k];
+        if (g->images > 0) {
+            printf("  %-32.60s %8.2f %% %8.2f %%  of %llu\n", j->folders.lines[k],
+                   percent_of(g, BEFORE), percent_of(g, AFTER), (unsigned long long)g->images);
+        }
     }
-    report_text(j, a);
-    return STATUS_OK;
+    print_sides("average", a[BEFORE].average, a[AFTER].average);
+    if (j->o->train != NULL) {
+        print_sides("average, weighted as in --train", a[BEFORE].weighted, a[AFTER].weighted);
+    }
+    print_sides("worst group", a[BEFORE].worst, a[AFTER].worst);
+    if (j->queries.count > 0) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "MaxSkew@%lld, mean of %zu", (long long)j->top,
+                       j->queries.count);
+        printf("%-34s %8.3f   %8.3f\n", name, mean_skew(j, BEFORE), mean_skew(j, AFTER));
+    }
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct job j = {.o = options};
-    struct eval e = {0};
     enum status s;
     TRY_OR_FAIL(s, read_files(&j, err));
-    TRY_OR_FAIL(s, eval_open(&e, a->items[0], &j.o->common, err));
-    TRY_OR_FAIL(s, judge_both(&j, &e, err));
-    s = report(&j, err);
+    TRY_OR_FAIL(s, eval_open(&j.eval, a->items[0], &j.o->common, err));
+    TRY_OR_FAIL(s, judge_both(&j, err));
+    const struct accuracy both[SIDES] = {sum_up(&j, BEFORE), sum_up(&j, AFTER)};
+    if (j.o->common.json) {
+        s = report_json(&j, both, err);
+    } else {
+        report_text(&j, both);
+    }
 fail:
-    eval_close(&e);
-    groups_fini(&j.groups);
-    text_list_fini(&j.name_file);
-    text_list_fini(&j.templates);
-    text_list_fini(&j.spurious);
-    text_list_fini(&j.pair_lines);
-    skew_fini(&j.skew);
-    free(j.pairs.prompts);
+    eval_close(&j.eval);
+    embeddings_fini(&j.images);
+    struct text_list *const lists[] = {&j.folders,  &j.classes,    &j.name_file, &j.templates,
+                                       &j.spurious, &j.pair_lines, &j.queries};
+    for (size_t i = 0; i < CLI_COUNT(lists); i++) {
+        text_list_fini(lists[i]);
+    }
+    free(j.groups);
+    free(j.pairs);
+    free(j.skews[BEFORE]);
+    free(j.skews[AFTER]);
     return s;
 }
 
