@@ -1,0 +1,595 @@
+/*
+ * page: DATA grows in a json_writer, the static header in a buffer; page_end joins them with the
+ * viewer. DATA is made harmless there, as a whole: outside of strings JSON has none of the
+ * characters that are replaced.
+ */
+#include "tools/inspect/page/page.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/resize.h"
+#include "formats/base/file_io.h"
+#include "formats/base/utf8.h"
+#include "tools/cli/cli_text.h"
+#include "tools/inspect/page/viewer.h"
+
+enum { QUALITY = 80, TEXT_BYTES = 2048, PLAIN_WIDTH = 640, PLAIN_HEIGHT = 260, PLAIN_LEFT = 70 };
+
+static const char HEAD[] =
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>";
+
+/* ---- text ---- */
+
+static void put(struct page *p, struct byte_buffer *out, const void *data, size_t size_bytes) {
+    if (p->status == STATUS_OK) {
+        p->status = byte_buffer_append(out, data, size_bytes, &p->error);
+    }
+}
+
+static void put_raw(struct page *p, struct byte_buffer *out, const char *text) {
+    put(p, out, text, strlen(text));
+}
+
+static void put_number(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put_number(struct page *p, const char *fmt, ...) {
+    char text[160];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    put_raw(p, &p->head, text);
+}
+
+/* What stands for a character in HTML; NULL: itself. */
+static const char *in_html(uint32_t code) {
+    return code == '<'   ? "&lt;"
+           : code == '>' ? "&gt;"
+           : code == '&' ? "&amp;"
+           : code == '"' ? "&quot;"
+                         : NULL;
+}
+
+static const char *in_data(uint32_t code) {
+    return code == '<' ? "\\u003c" : NULL;
+}
+
+/* Appends a text with its characters replaced. Control characters become spaces, as do those that
+ * change the direction of writing; bytes that are not UTF-8 become U+FFFD. */
+static void put_escaped(struct page *p,
+                        struct byte_buffer *out,
+                        const char *text,
+                        size_t size_bytes,
+                        const char *(*escape)(uint32_t code)) {
+    size_t from = 0;
+    for (size_t at = 0; at < size_bytes;) {
+        size_t n;
+        const uint32_t code = utf8_decode(text + at, size_bytes - at, &n);
+        const char *other = code == UTF8_NO_CHARACTER              ? "\xEF\xBF\xBD"
+                            : code != '\n' && cli_is_control(code) ? " "
+                                                                   : escape(code);
+        if (other != NULL) {
+            put(p, out, text + from, at - from);
+            put_raw(p, out, other);
+            from = at + n;
+        }
+        at += n;
+    }
+    put(p, out, text + from, size_bytes - from);
+}
+
+static void put_html(struct page *p, struct byte_buffer *out, const char *text) {
+    put_escaped(p, out, text, strlen(text), in_html);
+}
+
+/* ---- the page ---- */
+
+void page_begin(struct page *p, const char *title) {
+    memset(p, 0, sizeof *p);
+    p->image_px = PAGE_IMAGE_PX;
+    p->images_until_bytes = PAGE_MAX_BYTES;
+    (void)snprintf(p->title, sizeof p->title, "%s", title);
+    json_writer_init(&p->json, PAGE_MAX_BYTES);
+    byte_buffer_init(&p->head, PAGE_MAX_BYTES);
+    p->status = image_decoder_create(&p->decoder, NULL, &p->error);
+    json_open_object(&p->json, NULL);
+    json_u64(&p->json, "format", 1);
+    json_string(&p->json, "title", p->title);
+}
+
+void page_fini(struct page *p) {
+    json_writer_fini(&p->json);
+    byte_buffer_fini(&p->head);
+    image_decoder_destroy(p->decoder);
+    memset(p, 0, sizeof *p);
+}
+
+struct json_writer *page_json(struct page *p) {
+    return &p->json;
+}
+
+/* The writer escapes control characters as \u00XX; here they become spaces too. */
+static void put_data(struct page *p, struct byte_buffer *out) {
+    const char *text = (const char *)p->json.out.data;
+    const size_t size_bytes = p->json.out.size_bytes;
+    size_t from = 0;
+    for (size_t at = 0; at + 1 < size_bytes; at++) {
+        if (text[at] == '\\' && text[at + 1] == 'u' && at + 6 <= size_bytes) {
+            put_escaped(p, out, text + from, at - from, in_data);
+            put_raw(p, out, " ");
+            from = at + 6;
+        }
+        at += text[at] == '\\' ? 1 : 0; /* what it escapes */
+    }
+    put_escaped(p, out, text + from, size_bytes - from, in_data);
+}
+
+static void put_page(struct page *p, struct byte_buffer *out) {
+    put_raw(p, out, HEAD);
+    put_html(p, out, p->title);
+    put_raw(p, out, "</title>\n<style>\n");
+    put(p, out, viewer_css, viewer_css_bytes);
+    put_raw(p, out, "</style></head><body>\n<h1>");
+    put_html(p, out, p->title);
+    put_raw(p, out, "</h1>\n");
+    put(p, out, p->head.data, p->head.size_bytes);
+    put_raw(p, out,
+            "<noscript><p>Everything else on this page needs JavaScript.</p></noscript>\n"
+            "<script type=\"application/json\" id=\"ccstream-page\">");
+    put_data(p, out);
+    put_raw(p, out, "</script>\n<script>\n");
+    put(p, out, viewer_js, viewer_js_bytes);
+    put_raw(p, out, "</script></body></html>\n");
+}
+
+enum status page_end(struct page *p, const char *path, struct error *err) {
+    struct byte_buffer out;
+    byte_buffer_init(&out, PAGE_MAX_BYTES);
+    if (p->has_sections) {
+        json_close_array(&p->json);
+        json_close_object(&p->json);
+        json_close_array(&p->json);
+    }
+    json_close_object(&p->json);
+    if (p->status == STATUS_OK) {
+        p->status = json_writer_status(&p->json, &p->error);
+    }
+    put_page(p, &out);
+    const enum status s = p->status == STATUS_OK
+                              ? file_write_atomic(file_posix(), path, out.data, out.size_bytes, err)
+                              : error_set(err, p->status, "%s: %s", path, p->error.text);
+    byte_buffer_fini(&out);
+    return s;
+}
+
+void page_section(struct page *p, const char *title, bool folded) {
+    struct json_writer *j = &p->json;
+    if (p->has_sections) {
+        json_close_array(j);
+        json_close_object(j);
+    } else {
+        json_open_array(j, "sections");
+        p->has_sections = true;
+    }
+    json_open_object(j, NULL);
+    json_string(j, "title", title);
+    json_bool(j, "folded", folded);
+    json_open_array(j, "items");
+}
+
+void page_item(struct page *p, const char *kind, const char *title) {
+    json_open_object(&p->json, NULL);
+    json_string(&p->json, "kind", kind);
+    if (title != NULL) {
+        json_string(&p->json, "title", title);
+    }
+}
+
+/* ---- texts and tables ---- */
+
+static void put_text(struct page *p, bool small, const char *fmt, va_list args) {
+    char text[TEXT_BYTES];
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    page_item(p, "text", NULL);
+    json_string(&p->json, "text", text);
+    json_bool(&p->json, "small", small);
+    json_close_object(&p->json);
+}
+
+void page_text(struct page *p, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    put_text(p, false, fmt, args);
+    va_end(args);
+}
+
+void page_note(struct page *p, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    put_text(p, true, fmt, args);
+    va_end(args);
+}
+
+static const char *cell_of(const struct page_table *t, size_t row, size_t column) {
+    const char *text = t->cells[row * t->column_count + column];
+    return text != NULL ? text : "";
+}
+
+static void write_table(struct page *p, const struct page_table *t) {
+    struct json_writer *j = &p->json;
+    json_open_array(j, "columns");
+    for (size_t k = 0; k < t->column_count; k++) {
+        json_open_object(j, NULL);
+        json_string(j, "name", t->columns[k]);
+        json_close_object(j);
+    }
+    json_close_array(j);
+    json_open_array(j, "rows");
+    for (size_t i = 0; i < t->row_count; i++) {
+        json_open_array(j, NULL);
+        for (size_t k = 0; k < t->column_count; k++) {
+            json_string(j, NULL, cell_of(t, i, k));
+        }
+        json_close_array(j);
+    }
+    json_close_array(j);
+}
+
+void page_table(struct page *p, const struct page_table *t) {
+    page_item(p, "table", t->title);
+    write_table(p, t);
+    json_close_object(&p->json);
+}
+
+static void put_element(struct page *p, const char *open, const char *text, const char *close) {
+    put_raw(p, &p->head, open);
+    put_html(p, &p->head, text);
+    put_raw(p, &p->head, close);
+}
+
+void page_summary(struct page *p, const struct page_table *t) {
+    const bool tiles = t->row_count == 1;
+    json_open_object(&p->json, "summary");
+    write_table(p, t);
+    json_close_object(&p->json);
+    if (t->title != NULL) {
+        put_element(p, "<p class=\"note\">", t->title, "</p>\n");
+    }
+    put_raw(p, &p->head, tiles ? "<dl class=\"tiles\">" : "<div class=\"scroll\"><table><tr>");
+    for (size_t k = 0; k < t->column_count; k++) {
+        if (!tiles) {
+            put_element(p, "<th>", t->columns[k], "</th>");
+        } else if (cell_of(t, 0, k)[0] != '\0') {
+            put_element(p, "<div><dt>", t->columns[k], "</dt>");
+            put_element(p, "<dd>", cell_of(t, 0, k), "</dd></div>\n");
+        }
+    }
+    for (size_t i = 0; i < t->row_count && !tiles; i++) {
+        put_raw(p, &p->head, "</tr>\n<tr>");
+        for (size_t k = 0; k < t->column_count; k++) {
+            put_element(p, "<td>", cell_of(t, i, k), "</td>");
+        }
+    }
+    put_raw(p, &p->head, tiles ? "</dl>\n" : "</tr></table></div>\n");
+}
+
+void page_fact(struct page *p, const char *name, const char *value) {
+    json_open_array(&p->json, NULL);
+    json_string(&p->json, NULL, name);
+    json_string(&p->json, NULL, value);
+    json_close_array(&p->json);
+}
+
+/* Any JSON value on one line. */
+static void put_value(struct page *p, struct byte_buffer *out, const struct json_value *v) {
+    char text[64];
+    double number;
+    bool yes;
+    const char *string = json_value_string(v, NULL);
+    if (string != NULL) {
+        put_raw(p, out, string);
+    } else if (json_value_bool(v, &yes)) {
+        put_raw(p, out, yes ? "yes" : "no");
+    } else if (json_value_double(v, &number)) {
+        (void)snprintf(text, sizeof text, "%.12g", number);
+        put_raw(p, out, text);
+    } else if (json_value_is_array(v)) {
+        for (size_t i = 0; i < json_value_count(v); i++) {
+            put_raw(p, out, i > 0 ? " " : "");
+            put_value(p, out, json_value_at(v, i));
+        }
+    } else if (json_value_is_object(v)) {
+        void *position = NULL;
+        const char *name;
+        const struct json_value *member;
+        const char *comma = "";
+        while (json_value_next_member(v, &position, &name, &member)) {
+            put_raw(p, out, comma);
+            put_raw(p, out, name);
+            put_raw(p, out, " ");
+            put_value(p, out, member);
+            comma = ", ";
+        }
+    }
+}
+
+void page_facts(struct page *p, const struct json_value *object) {
+    void *position = NULL;
+    const char *name;
+    const struct json_value *v;
+    struct byte_buffer text;
+    byte_buffer_init(&text, PAGE_MAX_BYTES);
+    while (json_value_next_member(object, &position, &name, &v)) {
+        text.size_bytes = 0;
+        put_value(p, &text, v);
+        json_open_array(&p->json, NULL);
+        json_string(&p->json, NULL, name);
+        json_string_n(&p->json, NULL, (const char *)text.data, text.size_bytes);
+        json_close_array(&p->json);
+    }
+    byte_buffer_fini(&text);
+}
+
+void page_excerpt(struct page *p, const char *key, struct shard_text text, size_t most) {
+    char *copy;
+    size_t end = 0;
+    for (size_t i = 0; i < most && end < text.size_bytes; i++) {
+        size_t n;
+        (void)utf8_decode(text.data + end, text.size_bytes - end, &n);
+        end += n;
+    }
+    if (end == text.size_bytes || p->status != STATUS_OK) {
+        json_string_n(&p->json, key, text.data, end);
+        return;
+    }
+    if (asprintf(&copy, "%.*s\xE2\x80\xA6", (int)end, text.data) < 0) {
+        p->status = error_set(&p->error, STATUS_NOMEM, "out of memory for a text");
+        return;
+    }
+    json_string(&p->json, key, copy);
+    free(copy);
+}
+
+/* ---- images ---- */
+
+void page_images(struct page *p, const char *title, const char *layout) {
+    page_item(p, "images", title);
+    json_string(&p->json, "layout", layout);
+    json_open_array(&p->json, "items");
+}
+
+void page_images_end(struct page *p) {
+    json_close_array(&p->json);
+    json_close_object(&p->json);
+}
+
+static void put_base64(struct page *p, struct byte_buffer *out, const struct byte_buffer *in) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *data = in->data;
+    for (size_t i = 0; i < in->size_bytes; i += 3) {
+        const size_t left = in->size_bytes - i;
+        const uint32_t group = (uint32_t)data[i] << 16 |
+                               (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                               (left > 2 ? (uint32_t)data[i + 2] : 0);
+        const char four[4] = {digits[group >> 18], digits[group >> 12 & 63],
+                              left > 1 ? digits[group >> 6 & 63] : '=',
+                              left > 2 ? digits[group & 63] : '='};
+        put(p, out, four, sizeof four);
+    }
+}
+
+/* Encodes the image as a small JPEG. */
+static enum status make_small(struct page *p,
+                              struct byte_buffer *jpeg,
+                              const void *data,
+                              size_t size_bytes,
+                              struct error *err) {
+    struct image_info info;
+    struct image_view view;
+    struct image_box box;
+    TRY(image_probe(&info, data, size_bytes, NULL, err));
+    const int32_t longer = info.width_px > info.height_px ? info.width_px : info.height_px;
+    const int32_t most = longer < p->image_px ? longer : p->image_px;
+    const int32_t width = (int32_t)((int64_t)info.width_px * most / longer);
+    const int32_t height = (int32_t)((int64_t)info.height_px * most / longer);
+    const struct image_decode_options how = {.min_width_px = width > 0 ? width : 1,
+                                             .min_height_px = height > 0 ? height : 1};
+    TRY(image_decode(p->decoder, &view, &box, data, size_bytes, &how, err));
+    struct image_view out = {.width_px = how.min_width_px,
+                             .height_px = how.min_height_px,
+                             .stride_bytes = (size_t)how.min_width_px * 3};
+    out.data = malloc(out.stride_bytes * (size_t)out.height_px);
+    if (out.data == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for an image");
+    }
+    struct resize_scratch scratch;
+    resize_scratch_init(&scratch);
+    enum status s = resize_image(&out, &view, &box, NULL, RESIZE_BICUBIC, false, &scratch, err);
+    if (s == STATUS_OK) {
+        s = image_encode_jpeg(jpeg, &out, QUALITY, err);
+    }
+    resize_scratch_fini(&scratch);
+    free(out.data);
+    return s;
+}
+
+void page_image(struct page *p, const void *data, size_t size_bytes) {
+    struct byte_buffer jpeg;
+    struct byte_buffer uri;
+    struct error err = {0};
+    if (p->status != STATUS_OK) {
+        return;
+    }
+    if (p->json.out.size_bytes > p->images_until_bytes) {
+        json_string(&p->json, "missing", "image omitted");
+        return;
+    }
+    byte_buffer_init(&jpeg, 0);
+    byte_buffer_init(&uri, 0);
+    if (make_small(p, &jpeg, data, size_bytes, &err) != STATUS_OK) {
+        json_string(&p->json, "missing", err.text);
+    } else {
+        put_raw(p, &uri, "data:image/jpeg;base64,");
+        put_base64(p, &uri, &jpeg);
+        json_string_n(&p->json, "src", (const char *)uri.data, uri.size_bytes);
+        if (!p->has_plain) {
+            put_raw(p, &p->head, "<figure class=\"plain\"><img alt=\"\" src=\"");
+            put(p, &p->head, uri.data, uri.size_bytes);
+            put_raw(p, &p->head, "\"></figure>\n");
+            p->has_plain = true;
+        }
+    }
+    byte_buffer_fini(&uri);
+    byte_buffer_fini(&jpeg);
+}
+
+/* ---- figures ---- */
+
+static bool is_shown(double value, bool log) {
+    return isfinite(value) && (!log || value > 0.0);
+}
+
+static double on_axis(double value, bool log) {
+    return log ? log10(value) : value;
+}
+
+static double x_of(const struct page_series *s, size_t i) {
+    return s->x != NULL ? s->x[i] : (double)i;
+}
+
+struct range {
+    double low, high;
+};
+
+static void widen(struct range *r, double value, bool log) {
+    if (is_shown(value, log)) {
+        r->low = fmin(r->low, on_axis(value, log));
+        r->high = fmax(r->high, on_axis(value, log));
+    }
+}
+
+/* Ends of both axes in words, and a polyline for each series: what is seen without the viewer. */
+static void draw_plain(struct page *p, const struct page_figure *f) {
+    const bool grounded = strcmp(f->kind, "lines") != 0 && strcmp(f->kind, "scatter") != 0;
+    struct range x = {INFINITY, -INFINITY};
+    struct range y = {grounded && !f->y.log ? 0.0 : HUGE_VAL, -INFINITY};
+    for (size_t k = 0; k < f->series_count; k++) {
+        for (size_t i = 0; i < f->series[k].count; i++) {
+            widen(&x, x_of(&f->series[k], i), f->x.log);
+            widen(&y, f->series[k].y[i], f->y.log);
+        }
+    }
+    if (!(x.high >= x.low) || !(y.high >= y.low)) {
+        return;
+    }
+    const double across = (PLAIN_WIDTH - PLAIN_LEFT - 10) / fmax(x.high - x.low, 1e-300);
+    const double up = (PLAIN_HEIGHT - 50) / fmax(y.high - y.low, 1e-300);
+    put_element(p, "<figure class=\"plain\"><figcaption>", f->title, "</figcaption>");
+    put_number(p, "<svg viewBox=\"0 0 %d %d\" font-size=\"13\" fill=\"currentColor\">", PLAIN_WIDTH,
+               PLAIN_HEIGHT);
+    put_number(p, "<text x=\"0\" y=\"24\">%.4g</text><text x=\"0\" y=\"%d\">%.4g</text>",
+               f->y.log ? pow(10.0, y.high) : y.high, PLAIN_HEIGHT - 30,
+               f->y.log ? pow(10.0, y.low) : y.low);
+    put_element(p, "<text x=\"70\" y=\"12\">", f->y.title, "</text>");
+    put_number(p, "<text x=\"%d\" y=\"%d\">%.4g</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">",
+               PLAIN_LEFT, PLAIN_HEIGHT - 8, f->x.log ? pow(10.0, x.low) : x.low, PLAIN_WIDTH,
+               PLAIN_HEIGHT - 8);
+    put_element(p, "", f->x.title, "");
+    put_number(p, " %.4g</text>", f->x.log ? pow(10.0, x.high) : x.high);
+    for (size_t k = 0; k < f->series_count; k++) {
+        const struct page_series *s = &f->series[k];
+        put_number(p, "<polyline fill=\"none\" stroke=\"var(--c%zu)\" stroke-width=\"2\" points=\"",
+                   (s->colour > 0 ? s->colour - 1 : k) % 8 + 1);
+        for (size_t i = 0; i < s->count; i++) {
+            if (is_shown(x_of(s, i), f->x.log) && is_shown(s->y[i], f->y.log)) {
+                put_number(p, "%.1f,%.1f ",
+                           PLAIN_LEFT + across * (on_axis(x_of(s, i), f->x.log) - x.low),
+                           PLAIN_HEIGHT - 30 - up * (on_axis(s->y[i], f->y.log) - y.low));
+            }
+        }
+        put_raw(p, &p->head, "\"/>");
+    }
+    put_raw(p, &p->head, "</svg></figure>\n");
+    p->has_plain = true;
+}
+
+void page_axis(struct page *p, const char *key, const struct page_axis *a) {
+    json_open_object(&p->json, key);
+    json_string(&p->json, "title", a->title);
+    if (a->unit != NULL) {
+        json_string(&p->json, "unit", a->unit);
+    }
+    if (a->log) {
+        json_string(&p->json, "scale", "log");
+    }
+    json_close_object(&p->json);
+}
+
+/* Nine digits: all of a step, and more than a figure shows. */
+void page_numbers(struct page *p, const char *key, const double *values, size_t count) {
+    if (values == NULL) {
+        return;
+    }
+    json_open_array(&p->json, key);
+    for (size_t i = 0; i < count; i++) {
+        char text[32];
+        const int n = snprintf(text, sizeof text, "%.9g", values[i]);
+        if (isfinite(values[i])) {
+            json_raw(&p->json, NULL, text, (size_t)n);
+        } else {
+            json_null(&p->json, NULL);
+        }
+    }
+    json_close_array(&p->json);
+}
+
+static void write_series(struct page *p, const struct page_figure *f, const struct page_series *s) {
+    struct json_writer *j = &p->json;
+    const bool edges = strcmp(f->kind, "histogram") == 0;
+    json_open_object(j, NULL);
+    json_string(j, "name", s->name);
+    if (s->x == NULL) {
+        json_open_array(j, "x");
+        for (size_t i = 0; i < s->count; i++) {
+            json_string(j, NULL, f->categories[i]);
+        }
+        json_close_array(j);
+    }
+    page_numbers(p, "x", s->x, s->count + (edges ? 1 : 0));
+    page_numbers(p, "y", s->y, s->count);
+    page_numbers(p, "low", s->low, s->count);
+    page_numbers(p, "high", s->high, s->count);
+    page_numbers(p, "error", s->error, s->count);
+    if (s->colour > 0) {
+        json_u64(j, "colour", s->colour);
+    }
+    if (s->dashed) {
+        json_bool(j, "dashed", true);
+    }
+    json_close_object(j);
+}
+
+void page_figure(struct page *p, const struct page_figure *f) {
+    struct json_writer *j = &p->json;
+    if (!p->has_plain) {
+        draw_plain(p, f);
+    }
+    page_item(p, f->kind, f->title);
+    page_axis(p, "x", &f->x);
+    page_axis(p, "y", &f->y);
+    json_open_array(j, "series");
+    for (size_t k = 0; k < f->series_count; k++) {
+        write_series(p, f, &f->series[k]);
+    }
+    json_close_array(j);
+    if (f->note != NULL) {
+        json_string(j, "note", f->note);
+    }
+    json_close_object(j);
+}
