@@ -583,8 +583,7 @@ struct ccs_loss;
  * those that the loss reads; gamma-epochs and beta-epochs have no default; in the place of zeta-lr,
  * zeta-lr-image-ratio and zeta-freeze-epochs are the step sizes of each step. samples: live ones of
  * the dataset, at least 2; id_space: greater than every id. max_batch: pairs of a step at most, [2,
- * 32768]. Returns CCS_OK, USAGE (name or options), NOMEM, or UNSUPPORTED (a loss that encodes
- * samples outside the batch). */
+ * 32768]. Returns CCS_OK, USAGE (name or options) or NOMEM. */
 CCS_API int32_t ccs_loss_open(struct ccs_loss **out,
                               const char *name,
                               bool views,
@@ -595,6 +594,25 @@ CCS_API int32_t ccs_loss_open(struct ccs_loss **out,
                               uint32_t max_batch,
                               struct ccs_error *err);
 CCS_API void ccs_loss_close(struct ccs_loss *l);
+
+/* Samples beyond the batch, one for each anchor, which the caller encodes with today's model. */
+enum ccs_loss_beyond {
+    CCS_BEYOND_NONE = 0,  /* the loss needs none */
+    CCS_BEYOND_NAMED = 1, /* emc2: those that ccs_loss_carried names */
+    CCS_BEYOND_DRAWN = 2  /* negcache: the caller draws them, sample j with probability proportional
+                             to exp(similarity / tau), from features that it keeps of all samples;
+                             option cache-refresh has no effect */
+};
+CCS_API int32_t ccs_loss_beyond(const struct ccs_loss *l);
+
+/* Fills out (2, batch), images then texts or first views then second ones, with the id of the
+ * sample that each anchor of the batch with these ids needs in its next step; UINT64_MAX: none.
+ * Returns CCS_OK, or UNSUPPORTED (a loss that names none). */
+CCS_API int32_t ccs_loss_carried(struct ccs_loss *l,
+                                 uint64_t *out,
+                                 const uint64_t *ids,
+                                 uint32_t batch,
+                                 struct ccs_error *err);
 
 struct ccs_loss_input {
     uint64_t struct_size; /* set by the caller */
@@ -608,15 +626,20 @@ struct ccs_loss_input {
     double zeta_lr_image, zeta_lr_text; /* nuclr: step sizes of zeta in this step; 0: frozen */
     uint32_t batch; /* B, [2, max_batch]; with option positives a multiple of it */
     uint32_t reserved;
+    /* (2, B) of a loss with samples beyond the batch, else NULL: the samples, UINT64_MAX where an
+     * anchor has none (it cannot be read any more), and the similarity of each with its anchor. */
+    const uint64_t *carried_ids;
+    const float *carried_similarity;
 };
 
 struct ccs_loss_output {
     uint64_t struct_size;                  /* set by the caller, and these three: */
     float *gradient;                       /* as similarity; written */
     float *image_gradient, *text_gradient; /* (B, B) each; of cyclip alone, else NULL; written */
-    double value;     /* what the gradient is the gradient of; weights count as constants */
-    double objective; /* an estimate of the loss over the whole dataset */
-    double tau;       /* the temperature of this step */
+    double value;            /* what the gradient is the gradient of; weights count as constants */
+    double objective;        /* an estimate of the loss over the whole dataset */
+    double tau;              /* the temperature of this step */
+    float *carried_gradient; /* set by the caller: as carried_similarity; written; else NULL */
 };
 
 /* Value, gradient, and the state of the batch's samples brought up to date. Returns CCS_OK, or

@@ -135,12 +135,6 @@ static enum status
 create(struct ccs_loss *l, const struct loss_options *o, uint64_t id_space, struct error *err) {
     TRY(sample_state_create(&l->state, id_space, NULL, err));
     TRY(loss_create(&l->loss, o, l->state, l->samples, l->max_batch, err));
-    if (loss_carries(l->loss)) {
-        return error_set(
-            err, STATUS_UNSUPPORTED,
-            "loss %s encodes samples outside the batch, which only ccstream-train does",
-            l->row->name);
-    }
     l->positives = loss_positives(o);
     return STATUS_OK;
 }
@@ -198,6 +192,85 @@ void ccs_loss_close(struct ccs_loss *l) {
     }
 }
 
+static enum status
+check_batch(const struct ccs_loss *l, const uint64_t *ids, uint32_t batch, struct error *err) {
+    if (batch < 2 || batch > l->max_batch || batch % l->positives != 0) {
+        return error_set(err, STATUS_INVALID,
+                         "batch %" PRIu32 ": must be from 2 to %" PRIu32
+                         " and a multiple of %" PRIu32,
+                         batch, l->max_batch, l->positives);
+    }
+    for (uint32_t i = 0; i < batch; i++) {
+        if (ids[i] >= sample_state_id_space(l->state)) {
+            return error_set(err, STATUS_INVALID,
+                             "id %" PRIu64 " is not below the id space, %" PRIu64, ids[i],
+                             sample_state_id_space(l->state));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- samples beyond the batch -----------------------------------------------------------------
+ */
+
+static int32_t beyond(const struct ccs_loss *l) {
+    return !loss_carries(l->loss)              ? CCS_BEYOND_NONE
+           : loss_cache_refresh(l->loss) > 0.0 ? CCS_BEYOND_DRAWN
+                                               : CCS_BEYOND_NAMED;
+}
+
+int32_t ccs_loss_beyond(const struct ccs_loss *l) {
+    return l != NULL ? beyond(l) : CCS_BEYOND_NONE;
+}
+
+static enum status
+carried(struct ccs_loss *l, uint64_t *out, const uint64_t *ids, uint32_t batch, struct error *err) {
+    CHECK_ARGUMENT(l != NULL && out != NULL && ids != NULL, err, "the loss, out or ids is NULL");
+    if (beyond(l) != CCS_BEYOND_NAMED) {
+        return error_set(err, STATUS_UNSUPPORTED, "loss %s names no samples beyond the batch",
+                         l->row->name);
+    }
+    TRY(check_batch(l, ids, batch, err));
+    return loss_carried(l->loss, out, ids, batch, err);
+}
+
+int32_t ccs_loss_carried(struct ccs_loss *l,
+                         uint64_t *out,
+                         const uint64_t *ids,
+                         uint32_t batch,
+                         struct ccs_error *err) {
+    struct error e = {0};
+    return border_result(err, carried(l, out, ids, batch, &e), &e);
+}
+
+/* The batch is checked already. */
+static enum status check_carried(const struct ccs_loss *l,
+                                 const struct ccs_loss_input *in,
+                                 const struct ccs_loss_output *out,
+                                 struct error *err) {
+    const uint64_t id_space = sample_state_id_space(l->state);
+    if (beyond(l) == CCS_BEYOND_NONE) {
+        CHECK_ARGUMENT(in->carried_ids == NULL && in->carried_similarity == NULL &&
+                           out->carried_gradient == NULL,
+                       err, "this loss needs no samples beyond the batch");
+        return STATUS_OK;
+    }
+    CHECK_ARGUMENT(in->carried_ids != NULL && in->carried_similarity != NULL &&
+                       out->carried_gradient != NULL,
+                   err,
+                   "this loss requires samples beyond the batch: carried_ids, carried_similarity "
+                   "and carried_gradient");
+    for (uint32_t i = 0; i < 2 * in->batch; i++) {
+        const uint64_t id = in->carried_ids[i];
+        if (id != SAMPLE_STATE_NO_ID && id >= id_space) {
+            return error_set(err, STATUS_INVALID,
+                             "carried id %" PRIu64 " is not below the id space, %" PRIu64, id,
+                             id_space);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* ---- a step -----------------------------------------------------------------------------------
  */
 
@@ -216,19 +289,8 @@ static enum status check_step(const struct ccs_loss *l,
                            out->image_gradient == NULL && out->text_gradient == NULL,
                        err, "this loss reads no similarities of images or of texts");
     }
-    if (in->batch < 2 || in->batch > l->max_batch || in->batch % l->positives != 0) {
-        return error_set(err, STATUS_INVALID,
-                         "batch %" PRIu32 ": must be from 2 to %" PRIu32
-                         " and a multiple of %" PRIu32,
-                         in->batch, l->max_batch, l->positives);
-    }
-    for (uint32_t i = 0; i < in->batch; i++) {
-        if (in->ids[i] >= sample_state_id_space(l->state)) {
-            return error_set(err, STATUS_INVALID,
-                             "id %" PRIu64 " is not below the id space, %" PRIu64, in->ids[i],
-                             sample_state_id_space(l->state));
-        }
-    }
+    TRY(check_batch(l, in->ids, in->batch, err));
+    TRY(check_carried(l, in, out, err));
     CHECK_ARGUMENT(isfinite(in->lr) && isfinite(in->zeta_lr_image) && isfinite(in->zeta_lr_text),
                    err, "a learning rate is not finite");
     return STATUS_OK;
@@ -249,6 +311,8 @@ static enum status step(struct ccs_loss *l,
         .image_similarity = in.image_similarity,
         .text_similarity = in.text_similarity,
         .sample_ids = in.ids,
+        .carried_ids = in.carried_ids,
+        .carried_similarity = in.carried_similarity,
         .batch_count = in.batch,
         .step = in.step,
         .epoch = in.epoch,
@@ -260,6 +324,7 @@ static enum status step(struct ccs_loss *l,
         .gradient = to.gradient,
         .image_gradient = to.image_gradient,
         .text_gradient = to.text_gradient,
+        .carried_gradient = to.carried_gradient,
     };
     TRY(loss_step(l->loss, &mine, &result, err));
     to.value = result.value;

@@ -567,7 +567,7 @@ class ErrorTest(unittest.TestCase):
             "CorruptError": lambda: ccstream.Tokenizer(b"no model"),
             "VersionError": lambda: ccstream.Dataset("newer"),
             "LimitError": lambda: ccstream.Writer("limits").add(image, ["one"] * 257),
-            "UnsupportedError": lambda: ccstream.Loss("emc2", 9),
+            "UnsupportedError": lambda: ccstream.Loss("clip", 9).carried([1, 2]),
             "NotFoundError": lambda: ccstream.Dataset("absent"),
             "ExistsError": lambda: ccstream.Writer("d"),
             "MismatchError": lambda: loader(seed=1).load_state_dict(taken.state_dict()),

@@ -193,9 +193,13 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
     Py_buffer selves; /* images with images, then texts with texts; or empty, as their gradients */
     Py_buffer self_gradients;
     Py_buffer ids;
+    Py_buffer carried_ids; /* (2, B), or empty, as the next two */
+    Py_buffer carried_similarity;
+    Py_buffer carried_gradient;
     int32_t status = CCS_ERROR_INVALID;
-    if (!PyArg_ParseTuple(args, "y*w*y*w*y*O&O&ddd", &similarity, &gradient, &selves,
-                          &self_gradients, &ids, ext_u64, &in.step, ext_u64, &in.epoch, &in.lr,
+    if (!PyArg_ParseTuple(args, "y*w*y*w*y*y*y*w*O&O&ddd", &similarity, &gradient, &selves,
+                          &self_gradients, &ids, &carried_ids, &carried_similarity,
+                          &carried_gradient, ext_u64, &in.step, ext_u64, &in.epoch, &in.lr,
                           &in.zeta_lr_image, &in.zeta_lr_text)) {
         return NULL;
     }
@@ -212,11 +216,20 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
         out.image_gradient = self_gradients.buf;
         out.text_gradient = out.image_gradient + entries;
     }
+    if (carried_ids.len > 0) {
+        in.carried_ids = carried_ids.buf;
+        in.carried_similarity = carried_similarity.buf;
+        out.carried_gradient = carried_gradient.buf;
+    }
     if (gradient.len != similarity.len || (size != pairs && size != 4 * pairs)) {
         ext_raise_usage("similarity and gradient must be (B, B), or (2B, 2B) with two views");
     } else if (self_gradients.len != selves.len ||
                (selves.len > 0 && (uint64_t)selves.len != 2 * pairs)) {
         ext_raise_usage("image_similarity and text_similarity must be (B, B)");
+    } else if (carried_ids.len > 0 &&
+               (carried_ids.len != 2 * ids.len || 2 * carried_similarity.len != carried_ids.len ||
+                carried_gradient.len != carried_similarity.len)) {
+        ext_raise_usage("carried_ids and carried_similarity must be (2, B)");
     } else if (free_loss(self) != NULL) {
         l->busy = true;
         Py_BEGIN_ALLOW_THREADS status = ccs_loss_step(l->handle, &in, &out, &err);
@@ -230,7 +243,38 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
     PyBuffer_Release(&selves);
     PyBuffer_Release(&self_gradients);
     PyBuffer_Release(&ids);
+    PyBuffer_Release(&carried_ids);
+    PyBuffer_Release(&carried_similarity);
+    PyBuffer_Release(&carried_gradient);
     return status < 0 ? NULL : Py_BuildValue("(ddd)", out.value, out.objective, out.tau);
+}
+
+static PyObject *loss_beyond(PyObject *self, PyObject *unused) {
+    (void)unused;
+    struct ccs_loss *l = free_loss(self);
+    return l != NULL ? PyLong_FromLong(ccs_loss_beyond(l)) : NULL;
+}
+
+static PyObject *loss_carried(PyObject *self, PyObject *args) {
+    struct ccs_error err;
+    Py_buffer out; /* (2, B) */
+    Py_buffer ids; /* (B) */
+    int32_t status = CCS_ERROR_INVALID;
+    if (!PyArg_ParseTuple(args, "w*y*", &out, &ids)) {
+        return NULL;
+    }
+    struct ccs_loss *l = free_loss(self);
+    if (l != NULL && out.len != 2 * ids.len) {
+        ext_raise_usage("out must be (2, B)");
+    } else if (l != NULL) {
+        status = ccs_loss_carried(l, out.buf, ids.buf, (uint32_t)(ids.len / 8), &err);
+        if (status < 0) {
+            ext_raise(status, &err);
+        }
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&ids);
+    return status < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *loss_columns(PyObject *self, PyObject *unused) {
@@ -314,6 +358,8 @@ static PyObject *loss_load(PyObject *self, PyObject *args) {
 
 static PyMethodDef loss_methods[] = {
     {"step", loss_step, METH_VARARGS, NULL},
+    {"beyond", loss_beyond, METH_NOARGS, "beyond($self, /)\n--\n\n"},
+    {"carried", loss_carried, METH_VARARGS, NULL},
     {"columns", loss_columns, METH_NOARGS, "columns($self, /)\n--\n\n"},
     {"read", loss_read, METH_VARARGS, NULL},
     {"write", loss_write, METH_VARARGS, NULL},

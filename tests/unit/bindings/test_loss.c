@@ -49,16 +49,37 @@ static void draw(struct batch *b, uint64_t step) {
     }
 }
 
+/* Similarities of anchors with samples beyond the batch, and samples for a loss that draws them. */
+struct beyond {
+    uint64_t ids[2 * B];
+    float similarity[2 * B];
+};
+
+static void draw_beyond(struct beyond *far, uint64_t step) {
+    struct rng rng;
+    rng_init(&rng, step, RNG_INIT, 3, 4);
+    for (int i = 0; i < 2 * B; i++) {
+        far->ids[i] = rng_below(&rng, 4) == 0 ? UINT64_MAX : rng_below(&rng, IDS);
+        far->similarity[i] = (float)rng_below(&rng, 2001) / 1000.0f - 1.0f;
+    }
+}
+
 struct result {
-    float g[4 * B * B], image[B * B], text[B * B];
+    float g[4 * B * B], image[B * B], text[B * B], carried[2 * B];
     double value, objective, tau;
 };
 
 static void ccs_step(struct ccs_loss *l, uint64_t step, bool self, struct result *r) {
     struct batch b;
+    struct beyond far;
     struct ccs_error err;
     draw(&b, step);
+    draw_beyond(&far, step);
     memset(r, 0, sizeof(*r));
+    const bool carries = ccs_loss_beyond(l) != CCS_BEYOND_NONE;
+    if (ccs_loss_beyond(l) == CCS_BEYOND_NAMED) {
+        assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B, &err), CCS_OK);
+    }
     const struct ccs_loss_input in = {
         .struct_size = sizeof(in),
         .similarity = b.s,
@@ -71,10 +92,13 @@ static void ccs_step(struct ccs_loss *l, uint64_t step, bool self, struct result
         .zeta_lr_image = 0.5,
         .zeta_lr_text = 0.7,
         .batch = B,
+        .carried_ids = carries ? far.ids : NULL,
+        .carried_similarity = carries ? far.similarity : NULL,
     };
     struct ccs_loss_output out = {
         .struct_size = sizeof(out),
         .gradient = r->g,
+        .carried_gradient = carries ? r->carried : NULL,
         .image_gradient = self ? r->image : NULL,
         .text_gradient = self ? r->text : NULL,
     };
@@ -89,14 +113,21 @@ static void ccs_step(struct ccs_loss *l, uint64_t step, bool self, struct result
 /* The same by the functions inside. */
 static void own_step(struct loss *l, uint64_t step, struct result *r) {
     struct batch b;
+    struct beyond far;
     struct error err = {0};
     draw(&b, step);
+    draw_beyond(&far, step);
     memset(r, 0, sizeof(*r));
+    if (loss_carries(l) && loss_cache_refresh(l) == 0.0) {
+        assert_ok(loss_carried(l, far.ids, b.ids, B, &err), err);
+    }
     const struct loss_input in = {
         .similarity = b.s,
         .image_similarity = b.image,
         .text_similarity = b.text,
         .sample_ids = b.ids,
+        .carried_ids = loss_carries(l) ? far.ids : NULL,
+        .carried_similarity = far.similarity,
         .batch_count = B,
         .step = step,
         .epoch = step / 5,
@@ -104,8 +135,10 @@ static void own_step(struct loss *l, uint64_t step, struct result *r) {
         .zeta_lr_image = 0.5,
         .zeta_lr_text = 0.7,
     };
-    struct loss_output out = {
-        .gradient = r->g, .image_gradient = r->image, .text_gradient = r->text};
+    struct loss_output out = {.gradient = r->g,
+                              .image_gradient = r->image,
+                              .text_gradient = r->text,
+                              .carried_gradient = r->carried};
     assert_ok(loss_step(l, &in, &out, &err), err);
     r->value = out.value;
     r->objective = out.objective;
@@ -141,6 +174,10 @@ static const struct {
     {"nuclr", "xi=norm", false},
     {"fastclip-v3", "gamma-epochs=4", false},
     {"emc2", "emc2-carry=skip", false},
+    {"emc2", NULL, false},
+    {"emc2", NULL, true},
+    {"negcache", "tau=0.2", false},
+    {"negcache", NULL, true},
 };
 
 TEST(steps_are_those_of_the_losses_bit_for_bit) {
@@ -227,8 +264,6 @@ TEST(options_are_checked) {
     refused("nuclr", "positives=-1", B, CCS_ERROR_USAGE, "'-1'");
     refused("nuclr", "zeta-lr=auto", B, CCS_ERROR_USAGE, "zeta_lr_text of each step");
     refused("fastclip-v3", NULL, B, CCS_ERROR_USAGE, "gamma-epochs must be given");
-    refused("emc2", NULL, B, CCS_ERROR_UNSUPPORTED, "outside the batch");
-    refused("negcache", NULL, B, CCS_ERROR_UNSUPPORTED, "outside the batch");
     refused("clip", NULL, 1, CCS_ERROR_INVALID, "max_batch");
     refused(NULL, NULL, B, CCS_ERROR_INVALID, "NULL");
 }
@@ -280,6 +315,50 @@ TEST(wrong_steps_are_refused) {
     visits[0] = UINT64_MAX;
     assert_int_equal(ccs_loss_write(l, "image.chain_id", visits, 0, 1, NULL), CCS_OK);
     ccs_loss_close(l);
+}
+
+TEST(samples_beyond_the_batch_are_checked) {
+    struct ccs_loss *l = open_loss("emc2", false, NULL);
+    struct batch b;
+    struct beyond far;
+    struct result r;
+    struct ccs_error err;
+    draw(&b, 0);
+    draw_beyond(&far, 0);
+    assert_int_equal(ccs_loss_beyond(l), CCS_BEYOND_NAMED);
+    struct ccs_loss_input in = {
+        .struct_size = sizeof(in), .similarity = b.s, .ids = b.ids, .lr = 0.1, .batch = B};
+    struct ccs_loss_output out = {.struct_size = sizeof(out), .gradient = r.g};
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
+    assert_non_null(strstr(err.text, "requires samples beyond the batch"));
+    assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B + 1, &err), CCS_ERROR_INVALID);
+    assert_int_equal(ccs_loss_carried(l, far.ids, NULL, B, &err), CCS_ERROR_INVALID);
+    assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B, &err), CCS_OK);
+    for (int i = 0; i < 2 * B; i++) {
+        assert_true(far.ids[i] == UINT64_MAX); /* no chain yet */
+    }
+    in.carried_ids = far.ids;
+    in.carried_similarity = far.similarity;
+    out.carried_gradient = r.carried;
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_OK);
+    far.ids[3] = IDS;
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
+    assert_non_null(strstr(err.text, "carried id 20 is not below"));
+    far.ids[3] = 1;
+    far.similarity[3] = INFINITY;
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_CORRUPT);
+    ccs_loss_close(l);
+    /* The struct of a caller of the version before: it ends with `reserved`. */
+    l = open_loss("clip", false, NULL);
+    in.struct_size = offsetof(struct ccs_loss_input, carried_ids);
+    out.struct_size = offsetof(struct ccs_loss_output, carried_gradient);
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_OK);
+    in.struct_size = sizeof(in);
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
+    assert_non_null(strstr(err.text, "needs no samples beyond the batch"));
+    assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B, &err), CCS_ERROR_UNSUPPORTED);
+    ccs_loss_close(l);
+    assert_int_equal(ccs_loss_beyond(NULL), CCS_BEYOND_NONE);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */

@@ -67,6 +67,7 @@ class LossStep(NamedTuple):
     tau: float  # the temperature of this step
     image_gradient: numpy.ndarray | None = None  # float32 (B, B), of image_similarity; None without it
     text_gradient: numpy.ndarray | None = None
+    carried_gradient: numpy.ndarray | None = None  # float32 (2, B), of carried_similarity; None without it
 
 
 def _option_texts(options: Mapping[str, float | str | None]) -> tuple[bytes, ...]:
@@ -94,8 +95,12 @@ class Loss(_Columns):
     name: as --loss. views: two views of pictures instead of pairs. dataset_size: live samples.
     id_space: greater than every id; dataset_size if None. max_batch: pairs of a step at most.
     options: those of ccstream-train that the loss reads, with underscores; gamma_epochs has no
-    default. UsageError, UnsupportedError (losses that encode samples outside the batch).
-    One thread at a time.
+    default. UsageError. One thread at a time.
+
+    beyond: whether each anchor needs a sample beyond the batch, which the caller encodes with today's
+    model: "named" (emc2: those of `carried`), "drawn" (negcache: the caller draws sample j with
+    probability proportional to exp(similarity / tau), from features that it keeps of all samples;
+    cache_refresh has no effect) or "" (no).
     """
 
     _handle: _ccstream.Loss
@@ -103,14 +108,26 @@ class Loss(_Columns):
     def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None, max_batch: int = 4096,
                  views: bool = False, **options: float | str):
         self._handle = _ccstream.Loss(name, views, _option_texts(options), dataset_size, id_space or dataset_size, max_batch)
+        self.beyond = ("", "named", "drawn")[self._handle.beyond()]
+
+    def carried(self, ids: numpy.ndarray) -> numpy.ndarray:
+        """uint64 (2, B): the sample that each anchor of the batch with these ids (B) needs in its next
+        step, images then texts, or first views then second ones; 2**64 - 1: none. UnsupportedError:
+        the loss names none."""
+        own = numpy.ascontiguousarray(ids).astype(numpy.uint64)
+        out = numpy.empty((2, own.size), numpy.uint64)
+        self._handle.carried(out, own)
+        return out
 
     def step(self, similarity: numpy.ndarray, ids: numpy.ndarray, *, step: int = 0, epoch: int = 0, lr: float = 0.0,
              zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0, image_similarity: numpy.ndarray | None = None,
-             text_similarity: numpy.ndarray | None = None) -> LossStep:
+             text_similarity: numpy.ndarray | None = None, carried_ids: numpy.ndarray | None = None,
+             carried_similarity: numpy.ndarray | None = None) -> LossStep:
         """similarity (B, B): image i with text j, of L2-normalised embeddings; with two views (2B, 2B)
         of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
         of zeta; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
-        texts; for cyclip, and for it alone. Brings the state up to date. CorruptError: a similarity
+        texts; for cyclip, and for it alone. carried_ids (2, B) as of `carried`, and carried_similarity,
+        that of each anchor with its sample: for losses with samples beyond the batch. Brings the state up to date. CorruptError: a similarity
         is not finite; UsageError: a wrong shape, or an id outside the id space."""
         if (image_similarity is None) != (text_similarity is None):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
@@ -119,12 +136,18 @@ class Loss(_Columns):
         own = [x for x in (image_similarity, text_similarity) if x is not None]
         if any(numpy.shape(x) != similarity.shape for x in own):
             raise _ccstream.UsageError("image_similarity and text_similarity must have the shape of similarity")
+        if (carried_ids is None) != (carried_similarity is None):
+            raise _ccstream.UsageError("carried_ids and carried_similarity go together: give both or neither")
+        far = numpy.ascontiguousarray([] if carried_ids is None else carried_ids).astype(numpy.uint64)
+        far_similarity = numpy.ascontiguousarray([] if carried_similarity is None else carried_similarity, numpy.float32)
+        far_gradient = numpy.empty_like(far_similarity)
         selves = numpy.array(own, numpy.float32)
         self_gradients = numpy.empty_like(selves)
         numbers = self._handle.step(similarity, gradient, selves, self_gradients,
-                                    numpy.ascontiguousarray(ids).astype(numpy.uint64), step, epoch, lr,
-                                    zeta_lr_image, zeta_lr_text)
-        return LossStep(gradient, *numbers, *self_gradients)
+                                    numpy.ascontiguousarray(ids).astype(numpy.uint64), far, far_similarity,
+                                    far_gradient, step, epoch, lr, zeta_lr_image, zeta_lr_text)
+        return LossStep(gradient, *numbers, *(self_gradients if own else (None, None)),
+                        far_gradient if carried_ids is not None else None)
 
     def write(self, name: str, values: numpy.ndarray) -> None:
         """The first len(values) entries of a column."""
