@@ -31,39 +31,17 @@ has runs/nuclr/launches.jsonl '"command":['
 has runs/nuclr/launches.jsonl '"fingerprint":"'
 
 cat >check.py <<'PYTHON'
-import html.parser, json, os, sys
-
-class Page(html.parser.HTMLParser):
-    """Every tag that must be closed is; nothing is loaded from elsewhere."""
-    OPEN = {"meta", "img", "br", "th", "td", "dt", "dd", "tr", "path", "line", "circle", "rect", "polyline", "polygon", "li", "use"}
-    def __init__(self):
-        super().__init__()
-        self.stack, self.figures, self.text, self.pictures, self.names = [], 0, "", 0, []
-    def handle_starttag(self, tag, attributes):
-        for name, value in attributes:
-            assert name not in ("src", "href", "srcset") or value.startswith(("data:", "#")), (tag, name, value)
-        self.figures += tag == "figure"
-        self.pictures += tag == "img"
-        assert tag != "img" or dict(attributes).get("alt"), "a picture without a text for those who do not see it"
-        self.names += [value for name, value in attributes if name == "aria-label"]
-        if tag not in self.OPEN:
-            self.stack.append(tag)
-    def handle_endtag(self, tag):
-        if tag not in self.OPEN:
-            assert self.stack and self.stack[-1] == tag, (self.stack, tag)
-            self.stack.pop()
-    def handle_data(self, data):
-        self.text += data
+import json, os, sys
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "support"))
+import page as pages
 
 path, report, *runs = sys.argv[1:]
-text = open(path, encoding="utf-8").read()
-assert len(text) < 1 << 20, len(text)
-page = Page()
-page.feed(text)
-assert not page.stack, page.stack
-assert page.figures >= 8, page.figures
-assert "@import" not in text and "url(" not in text
-assert all(page.names) and len(page.names) >= 8
+assert os.path.getsize(path) < 1 << 20, os.path.getsize(path)
+page = pages.load(path)
+text = "\n".join(pages.texts(page))
+figures = pages.figures(page)
+assert len(figures) >= 8 and all(f["title"] and f["x"]["title"] and f["y"]["title"] for f in figures)
+assert all(image["caption"] for image in pages.images(page)), "an image without a text for those who do not see it"
 numbers = json.load(open(report, encoding="utf-8"))["runs"]
 assert len(numbers) == len(runs)
 for run, got in zip(runs, numbers):
@@ -98,24 +76,27 @@ for run, got in zip(runs, numbers):
         assert len(ids) == 6 and query["rank"] > 6 or query["id"] in ids or len(set(ids)) < len(ids), query
     if len(runs) == 1:
         for query in examples[-1]["t2i"]:
-            assert f"number {query['rank']}" in page.text, query
-        # 6 captions with 6 pictures each, 6 pictures; 6 samples at 2 ends of image and text.
-        assert page.pictures == 36 + 6 + 24, page.pictures
+            assert f"number {query['rank']}" in text, query
+        # 6 captions with 6 images each, 6 images; 6 samples at 2 ends of image and text.
+        assert len(pages.images(page)) == 36 + 6 + 24, len(pages.images(page))
+        assert [s["label"] for f in figures if f["kind"] == "ridges" and f["x"]["title"] == "text.zeta" for s in f["series"]]
     assert (got["step"], got["loss"], got["lr"], got["grad_norm"]) == (last["step"], last["loss"], last["lr"], last["grad_norm"])
     assert got["mean_r1"] == recalls[-1]["mean_r1"]
     assert got["entries"] == len({entry["step"] for entry in steps})
-    assert f"{last['loss']:.4f}" in page.text and os.path.basename(run) in page.text
+    loss = next(f for f in figures if f["title"] == "Batch loss")["series"][runs.index(run)]
+    assert abs(loss["y"][-1] - last["loss"]) < 1e-6 and loss["x"][-1] == last["step"], (loss, last)
+    assert f"{last['loss']:.4f}" in page["static"] and os.path.basename(run) in page["static"]
 PYTHON
 expect 0 "$BIN/ccstream-report" runs/nuclr --json
 python3 check.py runs/nuclr/report.html out.txt runs/nuclr || fail "the page of one run"
-has runs/nuclr/report.html "text.zeta of the samples that were seen, at checkpoints"
-has runs/nuclr/report.html "Where the time went, from checkpoint to checkpoint"
-has runs/nuclr/report.html "The least image."
+has runs/nuclr/report.html "text.zeta of the samples seen, at checkpoints"
+has runs/nuclr/report.html "Where the time went, between checkpoints"
+has runs/nuclr/report.html "The smallest image."
 has runs/nuclr/report.html "cpu-demo"
 has runs/nuclr/report.html "<dt>step</dt><dd>9 of 9</dd>"
 has runs/nuclr/report.html "<dt>epoch</dt><dd>3 of 3</dd>"
-has runs/nuclr/report.html "<pre>$BIN/ccstream-train -q --report --preset cpu-demo"
-has runs/nuclr/report.html "<td>$(sed -n 's/.*"datasets":[^]]*"fingerprint":"\([^"]*\).*/\1/p' runs/nuclr/launches.jsonl)</td>"
+has runs/nuclr/report.html "\"text\":\"$BIN/ccstream-train -q --report --preset cpu-demo"
+has runs/nuclr/report.html "\"$(sed -n 's/.*"datasets":[^]]*"fingerprint":"\([^"]*\).*/\1/p' runs/nuclr/launches.jsonl)\""
 expect 0 "$BIN/ccstream-report" runs/nuclr/ runs/sogclr -o two.html --json
 python3 check.py two.html out.txt runs/nuclr runs/sogclr || fail "the page of two runs"
 
@@ -136,17 +117,17 @@ cp -r runs/nuclr "other/$(printf '%0200d' 7)"
 sed -i 's/"-q"/"it'"'"'s <b>"/' other/nuclr/launches.jsonl
 echo '{"why":"the loss is not finite","step":4}' >other/nuclr/nonfinite.json
 expect 0 "$BIN/ccstream-report" runs/nuclr other/nuclr "other/$(printf '%0200d' 7)" -o names.html
-has names.html "<th>runs/nuclr</th>"
-has names.html "<th>other/nuclr</th>"
-has names.html "<th>$(printf '%0200d' 7)</th>"
-has names.html "'it'\\''s &lt;b&gt;'"
+has names.html "<td>runs/nuclr</td>"
+has names.html "<td>other/nuclr</td>"
+has names.html "<td>$(printf '%0200d' 7)</td>"
+has names.html "'it'\\\\''s \u003cb>'"
 has names.html "A number was not finite in step 4 of other/nuclr: the loss is not finite"
 
 # Without its datasets the page says what is missing.
 cp -r runs/nuclr moved
 sed -i "s|$PWD/train|/nowhere|; s|$PWD/val|/nowhere|" moved/config.json
 expect 0 "$BIN/ccstream-report" moved
-has moved/report.html "Examples of retrieval are missing: "
+has moved/report.html "Retrieval examples are missing: "
 has moved/report.html "The samples at both ends are missing: "
 
 # A run that never began a step; no run; text that is markup.

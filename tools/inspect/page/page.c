@@ -336,24 +336,27 @@ void page_facts(struct page *p, const struct json_value *object) {
     byte_buffer_fini(&text);
 }
 
-void page_excerpt(struct page *p, const char *key, struct shard_text text, size_t most) {
-    char *copy;
+int page_excerpt_bytes(struct shard_text text, size_t most) {
     size_t end = 0;
     for (size_t i = 0; i < most && end < text.size_bytes; i++) {
         size_t n;
         (void)utf8_decode(text.data + end, text.size_bytes - end, &n);
         end += n;
     }
-    if (end == text.size_bytes || p->status != STATUS_OK) {
-        json_string_n(&p->json, key, text.data, end);
-        return;
-    }
-    if (asprintf(&copy, "%.*s\xE2\x80\xA6", (int)end, text.data) < 0) {
+    return (int)end;
+}
+
+void page_excerpt(struct page *p, const char *key, struct shard_text text, size_t most) {
+    char *copy;
+    const int end = page_excerpt_bytes(text, most);
+    if ((size_t)end == text.size_bytes || p->status != STATUS_OK) {
+        json_string_n(&p->json, key, text.data, (size_t)end);
+    } else if (asprintf(&copy, "%.*s\xE2\x80\xA6", end, text.data) >= 0) {
+        json_string(&p->json, key, copy);
+        free(copy);
+    } else {
         p->status = error_set(&p->error, STATUS_NOMEM, "out of memory for a text");
-        return;
     }
-    json_string(&p->json, key, copy);
-    free(copy);
 }
 
 /* ---- images ---- */
@@ -366,6 +369,53 @@ void page_images(struct page *p, const char *title, const char *layout) {
 
 void page_images_end(struct page *p) {
     json_close_array(&p->json);
+    json_close_object(&p->json);
+}
+
+void page_card(struct page *p,
+               const char *mark,
+               const void *image,
+               size_t image_bytes,
+               struct shard_text caption) {
+    json_open_object(&p->json, NULL);
+    if (p->group[0] != '\0') {
+        json_string(&p->json, "group", p->group);
+    }
+    if (mark != NULL) {
+        json_string(&p->json, "mark", mark);
+    }
+    if (image_bytes > 0) {
+        page_image(p, image, image_bytes);
+    }
+    page_excerpt(p, "caption", caption, PAGE_CAPTION_CHARACTERS);
+    p->has_lines = false;
+}
+
+void page_line(struct page *p, const char *mark, const char *fmt, ...) {
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (!p->has_lines) {
+        json_open_array(&p->json, "lines");
+        p->has_lines = true;
+    }
+    if (mark == NULL) {
+        json_string(&p->json, NULL, text);
+        return;
+    }
+    json_open_object(&p->json, NULL);
+    json_string(&p->json, "mark", mark);
+    json_string(&p->json, "text", text);
+    json_close_object(&p->json);
+}
+
+void page_card_end(struct page *p) {
+    if (p->has_lines) {
+        json_close_array(&p->json);
+        p->has_lines = false;
+    }
     json_close_object(&p->json);
 }
 

@@ -30,7 +30,7 @@
 #include "formats/json/json_reader.h"
 #include "formats/shard/shard.h"
 
-enum { PAGE_MAX_BYTES = 512 << 20, PAGE_IMAGE_PX = 192 };
+enum { PAGE_MAX_BYTES = 512 << 20, PAGE_IMAGE_PX = 192, PAGE_CAPTION_CHARACTERS = 240 };
 
 struct page {
     struct json_writer json; /* DATA */
@@ -39,7 +39,8 @@ struct page {
     struct image_decoder *decoder;
     int32_t image_px;          /* longer side of images; PAGE_IMAGE_PX */
     size_t images_until_bytes; /* a page that is larger has no further images; PAGE_MAX_BYTES */
-    bool has_sections, has_plain;
+    bool has_sections, has_plain, has_lines;
+    char group[512]; /* heading of images that follow; "": none */
     enum status status;
     struct error error;
 };
@@ -76,6 +77,18 @@ void page_item(struct page *p, const char *kind, const char *title);
 void page_images(struct page *p, const char *title, const char *layout);
 void page_images_end(struct page *p);
 
+/* One of these images, with a caption of up to PAGE_CAPTION_CHARACTERS, opened for further members
+ * and then lines. mark: "right", "wrong", "own" or NULL. image_bytes 0: none. Images of one
+ * page->group stand together below that name. */
+void page_card(struct page *p,
+               const char *mark,
+               const void *image,
+               size_t image_bytes,
+               struct shard_text caption);
+void page_line(struct page *p, const char *mark, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void page_card_end(struct page *p);
+
 void page_table(struct page *p, const struct page_table *t);
 /* A paragraph; page_note: in small print. */
 void page_text(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -89,6 +102,8 @@ void page_facts(struct page *p, const struct json_value *object);
 /* Members of an open object: a text of at most `most` characters, and an image with a longer side
  * of at most image_px, or the reason why it does not decode. */
 void page_excerpt(struct page *p, const char *key, struct shard_text text, size_t most);
+/* Bytes of the first `most` characters, for formats with %.*s. */
+int page_excerpt_bytes(struct shard_text text, size_t most);
 void page_image(struct page *p, const void *data, size_t size_bytes);
 
 struct page_axis {

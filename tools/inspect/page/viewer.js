@@ -9,7 +9,7 @@
   const MARKS = ["M-3.5-3.5h7v7h-7z", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M0-5L4.5 3.5h-9z", "M0-5L5 0L0 5L-5 0z",
     "M0 5L4.5-3.5h-9z", "M-4.5-4.5h9l-9 9h9z"];
   const MAP_COLOURS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
-  const MARKED_POINTS = 40; // of a line; longer ones have no marks
+  const MARK_ROOM = 12; // pixels per mark of a line; closer points have none
 
   /* ---- elements ---- */
 
@@ -27,7 +27,7 @@
   const scroll = (...children) => el("div", { class: "scroll", tabindex: 0 }, ...children);
 
   function image(src, alt) {
-    return /^data:image\/(jpeg|png|webp|gif);base64,/.test(src) ? el("img", { src, alt: alt || "", loading: "lazy" }) : null;
+    return /^data:image\/(jpeg|png|webp|gif);base64,/.test(src) ? el("img", { src, alt: alt || "" }) : null;
   }
 
   function fold(title, folded, node) {
@@ -182,7 +182,7 @@
         if (list(s.error)[i] > 0) errorBar(layer, px(i), py(s.y[i] - s.error[i]), py(s.y[i] + s.error[i]), false);
       });
       if (f.kind !== "scatter") layer.append(svg("path", { class: s.dashed ? "line dashed" : "line", d }));
-      if (f.kind === "scatter" || (marks.length <= MARKED_POINTS && !s.dashed)) {
+      if (f.kind === "scatter" || (marks.length * MARK_ROOM * Math.min(series.length, 2) <= width && !s.dashed)) {
         for (const i of marks) {
           layer.append(svg("path", { class: "mark", d: MARKS[s.index % MARKS.length], transform: `translate(${px(i)} ${py(s.y[i])})` }));
         }
@@ -281,7 +281,8 @@
         hits.push({ x: (at(i) + at(i + 1)) / 2, y: (top + y.place(k)) / 2, s, head: `${f.label} ${show(s.label)}`,
           text: `${show(s.low + s.width * i)} to ${show(s.low + s.width * (i + 1))}: ${show(v)} ${(f.y && f.y.unit) || ""}` });
       });
-      g.append(svg("path", { class: "ridge", d: d + `L${at(s.y.length)} ${y.place(k)}Z`, "fill-opacity": 0.35 + (0.5 * (k + 1)) / series.length }));
+      d += `L${at(s.y.length)} ${y.place(k)}Z`;
+      g.append(svg("path", { class: "backing", d }), svg("path", { class: "ridge", d, "fill-opacity": 0.35 + (0.5 * (k + 1)) / series.length }));
     });
     return { g, hits, apart: true };
   }

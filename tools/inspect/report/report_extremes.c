@@ -1,15 +1,15 @@
 /*
- * report_extremes: the samples for which the last checkpoint keeps the greatest and the least zeta,
- * or u where zeta has not changed yet.
+ * report_extremes: the samples for which the last checkpoint keeps the largest and the smallest
+ * zeta, or u where zeta has not changed yet.
  */
-#include "tools/inspect/report/report_pictures.h"
-
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/cli/data_list.h"
 #include "tools/inspect/input.h"
+#include "tools/inspect/report/report_internal.h"
 #include "train/run/checkpoint.h"
 
 enum { SHOWN = 6, CHOSEN = 24 }; /* CHOSEN: some samples may have been removed since */
@@ -28,7 +28,7 @@ struct numbers {
 };
 
 struct view {
-    struct html_page *html;
+    struct page *page;
     const struct checkpoint *checkpoint;
     struct data_list *data;
     struct input *inputs[LOADER_MAX_SOURCES];
@@ -60,10 +60,10 @@ static enum status read_column(void **out,
     }
     *out = malloc((size_t)column->ids * sizeof(uint64_t) + 1);
     return *out != NULL ? checkpoint_read_column(c, column, *out, 0, column->ids, err)
-                        : error_set(err, STATUS_NOMEM, "out of memory for the state of samples");
+                        : error_set(err, STATUS_NOMEM, "out of memory for the per-sample state");
 }
 
-/* The CHOSEN greatest (sign 1) or least (sign -1), the most extreme first. Returns how many. */
+/* The CHOSEN largest (sign 1) or smallest (sign -1), the most extreme first. Returns how many. */
 static size_t choose(struct pick out[CHOSEN], const struct numbers *n, double sign) {
     size_t count = 0;
     for (uint64_t i = 0; i < n->column.ids; i++) {
@@ -107,33 +107,27 @@ static bool show_pick(struct view *v, const struct pick *pick) {
         input_read(in, &content, NULL) != STATUS_OK) {
         return false;
     }
-    const struct shard_text none = {"", 0};
-    const struct shard_text caption = f.caption_count > 0 ? content.captions[0] : none;
-    html_raw(v->html, "<figure>");
-    html_image(v->html, content.image, f.image_bytes, caption);
-    html_markup(v->html, "<figcaption><span class=\"number\">%.4g, id %" PRIu64 "</span><br>",
-                pick->value, id);
-    html_excerpt(v->html, caption, REPORT_CAPTION_CHARACTERS);
-    html_raw(v->html, "</figcaption></figure>\n");
+    page_card(v->page, NULL, content.image, f.image_bytes,
+              f.caption_count > 0 ? content.captions[0] : (struct shard_text){"", 0});
+    page_line(v->page, NULL, "%.4g, id %" PRIu64, pick->value, id);
+    page_card_end(v->page);
     return true;
 }
 
 static void show_end(struct view *v, const struct numbers *n, const char *word, double sign) {
     struct pick picks[CHOSEN];
+    char title[SAMPLE_STATE_NAME_BYTES + 32];
     const size_t count = choose(picks, n, sign);
     size_t shown = 0;
-    html_markup(v->html, "<div class=\"together\"><h3>The %s ", word);
-    html_text(v->html, n->column.name, strlen(n->column.name));
-    html_raw(v->html, "</h3>\n<div class=\"grid\">\n");
+    (void)snprintf(title, sizeof title, "The %s %s", word, n->column.name);
+    page_images(v->page, title, "cards");
     for (size_t i = 0; i < count && shown < SHOWN; i++) {
         shown += show_pick(v, &picks[i]) ? 1 : 0;
     }
-    html_raw(v->html, "</div></div>\n");
+    page_images_end(v->page);
     if (shown == 0) {
-        html_note(v->html,
-                  "These samples cannot be shown: the run's dataset is not there, or it is "
-                  "another one.",
-                  "");
+        page_note(v->page, "These samples cannot be shown: the run's dataset is missing, or it has "
+                           "changed.");
     }
 }
 
@@ -153,8 +147,8 @@ static enum status show_column(struct view *v,
     enum status s = read_column(&n.values, &n.column, v->checkpoint, name, err);
     if (s == STATUS_OK && !is_constant(&n)) {
         *shown = true;
-        show_end(v, &n, "greatest", 1.0);
-        show_end(v, &n, "least", -1.0);
+        show_end(v, &n, "largest", 1.0);
+        show_end(v, &n, "smallest", -1.0);
     }
     free(n.values);
     return s == STATUS_END ? STATUS_OK : s;
@@ -165,17 +159,18 @@ static enum status show_all(struct view *v, const struct numbers *seen, struct e
     static const char *const names[2][2] = {{"text.zeta", "image.zeta"},
                                             {"text.log_u", "image.log_u"}};
     bool shown = false;
-    html_raw(v->html, "<h2>Samples at both ends</h2>\n<p>By the last checkpoint, among those that "
-                      "were seen. zeta is the learned popularity of a caption or a picture (the "
-                      "more it fits, the greater); u estimates how much better others fit a "
-                      "sample than its own: the greater, the harder the sample.</p>\n");
+    page_section(v->page, "Samples at both ends", false);
+    page_text(v->page, "By the last checkpoint, among the samples seen. zeta is the learned "
+                       "popularity of a caption or an image: the more it fits, the larger. u "
+                       "estimates how much better others fit a sample than its own: the larger, "
+                       "the harder the sample.");
     for (int i = 0; i < 2 && !shown; i++) {
         for (int side = 0; side < 2; side++) {
             TRY(show_column(v, seen, names[i][side], &shown, err));
         }
     }
     if (!shown) {
-        html_note(v->html, "All of them have the same numbers so far.", "");
+        page_note(v->page, "All of them have the same numbers so far.");
     }
     return STATUS_OK;
 }
@@ -211,10 +206,10 @@ static bool keeps_numbers(const struct run_log *r) {
     return any;
 }
 
-void report_extremes(struct html_page *page, const struct run_log *r) {
+void report_extremes(struct page *page, const struct run_log *r) {
     struct error err = {0};
     struct checkpoint *c = NULL;
-    struct view v = {.html = page};
+    struct view v = {.page = page};
     if (!keeps_numbers(r)) {
         return;
     }
@@ -226,7 +221,8 @@ void report_extremes(struct html_page *page, const struct run_log *r) {
         s = open_and_show(&v, r, &err);
     }
     if (s != STATUS_OK) {
-        html_note(page, "The samples at both ends are missing: ", err.text);
+        page_section(page, "Samples at both ends", false);
+        page_note(page, "The samples at both ends are missing: %s", err.text);
     }
     for (uint32_t i = 0; v.data != NULL && i < v.data->count; i++) {
         input_close(v.inputs[i]);

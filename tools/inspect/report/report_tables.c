@@ -1,8 +1,6 @@
 /*
  * report_tables: the numbers of runs as text: a summary, and how each run was made.
  */
-#include "tools/inspect/report/report_internal.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +8,7 @@
 #include <string.h>
 
 #include "tools/cli/cli.h"
-#include "tools/cli/html_json.h"
-
-static void put(struct page *p, const char *before, const char *text, const char *after) {
-    html_raw(&p->html, before);
-    html_text(&p->html, text, strlen(text));
-    html_raw(&p->html, after);
-}
+#include "tools/inspect/report/report_internal.h"
 
 void report_put_number(char cell[REPORT_CELL_BYTES], double value, int digits) {
     if (isfinite(value)) {
@@ -24,33 +16,22 @@ void report_put_number(char cell[REPORT_CELL_BYTES], double value, int digits) {
     }
 }
 
-/* A list leaves out the run's name, which is the title of the page, and what is not known. The
- * first cell of a row is the run's name, of any length. */
-void report_put_table(struct page *p, const struct report_table *t) {
-    put(p, "<p class=\"number\">", t->caption, "</p>\n");
-    if (p->run_count == 1) {
-        html_raw(&p->html, "<dl class=\"tiles\">\n");
-        for (size_t k = 1; k < t->columns; k++) {
-            if (t->cells[0][k][0] != '\0') {
-                put(p, "<div><dt>", t->heads[k], "</dt>");
-                put(p, "<dd>", t->cells[0][k], "</dd></div>\n");
-            }
-        }
-        html_raw(&p->html, "</dl>\n");
-        return;
-    }
-    html_raw(&p->html, "<div class=\"scroll\"><table class=\"runs\"><tr>");
-    for (size_t k = 0; k < t->columns; k++) {
-        put(p, "<th>", t->heads[k], "</th>");
-    }
-    for (size_t i = 0; i < p->run_count; i++) {
-        html_raw(&p->html, "</tr>\n<tr>");
-        put(p, "<th>", p->runs[i]->name, "</th>");
-        for (size_t k = 1; k < t->columns; k++) {
-            put(p, "<td>", t->cells[i][k], "</td>");
+/* Of one run without its name, which is the title of the page. */
+void report_put_table(struct report *r, const struct report_table *t, bool summary) {
+    const char *cells[REPORT_MAX_RUNS * REPORT_MAX_CELLS];
+    const size_t first = r->run_count == 1 ? 1 : 0;
+    size_t count = 0;
+    for (size_t i = 0; i < r->run_count; i++) {
+        for (size_t k = first; k < t->columns; k++) {
+            cells[count++] = k == 0 ? r->runs[i]->name : t->cells[i][k];
         }
     }
-    html_raw(&p->html, "</tr>\n</table></div>\n");
+    (summary ? page_summary : page_table)(&r->page,
+                                          &(struct page_table){.title = t->title,
+                                                               .columns = t->heads + first,
+                                                               .column_count = t->columns - first,
+                                                               .cells = cells,
+                                                               .row_count = r->run_count});
 }
 
 static double best(const struct run_points *p) {
@@ -95,57 +76,63 @@ static void put_of(char cell[REPORT_CELL_BYTES], double at, const struct json_va
     }
 }
 
-/* What a reader of the figures must know of a log that is not whole. */
-static void put_faults(struct page *p, const struct run_log *r) {
-    uint64_t step = 0;
-    if (r->unread_lines > 0) {
-        html_markup(&p->html, "<p class=\"number\">%zu line%s of metrics.jsonl of ",
-                    r->unread_lines, r->unread_lines == 1 ? "" : "s");
-        html_text(&p->html, r->name, strlen(r->name));
-        html_markup(&p->html, " cannot be read%s %zu%s</p>\n",
-                    r->unread_lines == 1 ? ": line" : "; the first is line", r->first_unread,
-                    r->first_unread == r->lines ? ", the last, as of a run that was killed." : ".");
-    }
-    const struct json_value *fault = r->nonfinite != NULL ? json_document_root(r->nonfinite) : NULL;
-    if (json_value_u64(json_value_get(fault, "step"), &step)) {
-        const char *why = json_value_string(json_value_get(fault, "why"), NULL);
-        html_markup(&p->html, "<p class=\"number\">A number was not finite in step %" PRIu64 " of ",
-                    step);
-        put(p, "", r->name, ": ");
-        put(p, "", why != NULL ? why : "", " (nonfinite.json in its directory has more).</p>\n");
-    }
-}
-
-void report_draw_summary(struct page *p) {
+void report_put_summary(struct report *r) {
     struct report_table t = {
-        .caption = "At the end of what was recorded; recall is the mean of both directions",
+        .title = "At the end of what was recorded; recall is the mean of both directions",
         .heads = {"run", "loss function", "step", "epoch", "loss", "global loss", "R@1, %",
                   "best R@1, %", "pairs/s, median", "memory, GiB", "last entry"},
         .columns = 11};
-    for (size_t i = 0; i < p->run_count; i++) {
-        const struct run_log *r = p->runs[i];
-        const struct run_points *loss = &r->series[RUN_LOSS];
-        const struct json_value *launch = r->launch != NULL ? json_document_root(r->launch) : NULL;
+    for (size_t i = 0; i < r->run_count; i++) {
+        const struct run_log *log = r->runs[i];
+        const struct json_value *launch =
+            log->launch != NULL ? json_document_root(log->launch) : NULL;
         (void)snprintf(t.cells[i][1], REPORT_CELL_BYTES, "%s",
-                       strcmp(option(r, "task"), "curl") == 0 ? "block" : option(r, "loss"));
-        put_of(t.cells[i][2], r->last_step, json_value_get(launch, "total_steps"));
-        put_of(t.cells[i][3], 1.0 + run_log_last(&r->series[RUN_EPOCH]),
-               run_log_option(r, "epochs"));
-        report_put_number(t.cells[i][4], run_log_last(loss), 4);
-        report_put_number(t.cells[i][5], run_log_last(&r->series[RUN_GLOBAL_LOSS]), 4);
-        report_put_number(t.cells[i][6], run_log_last(&r->series[RUN_MEAN_R1]), 2);
-        report_put_number(t.cells[i][7], best(&r->series[RUN_MEAN_R1]), 2);
-        report_put_number(t.cells[i][8], median(&r->series[RUN_PAIRS_PER_S]), 0);
-        report_put_number(t.cells[i][9], run_log_last(&r->series[RUN_PEAK_RSS]) / (1 << 30), 2);
+                       strcmp(option(log, "task"), "curl") == 0 ? "block" : option(log, "loss"));
+        put_of(t.cells[i][2], log->last_step, json_value_get(launch, "total_steps"));
+        put_of(t.cells[i][3], 1.0 + run_log_last(&log->series[RUN_EPOCH]),
+               run_log_option(log, "epochs"));
+        report_put_number(t.cells[i][4], run_log_last(&log->series[RUN_LOSS]), 4);
+        report_put_number(t.cells[i][5], run_log_last(&log->series[RUN_GLOBAL_LOSS]), 4);
+        report_put_number(t.cells[i][6], run_log_last(&log->series[RUN_MEAN_R1]), 2);
+        report_put_number(t.cells[i][7], best(&log->series[RUN_MEAN_R1]), 2);
+        report_put_number(t.cells[i][8], median(&log->series[RUN_PAIRS_PER_S]), 0);
+        report_put_number(t.cells[i][9], run_log_last(&log->series[RUN_PEAK_RSS]) / (1 << 30), 2);
         /* To the second; the dates of a log end with milliseconds and Z. */
-        if (strlen(r->last_time) > 11) {
-            (void)snprintf(t.cells[i][10], REPORT_CELL_BYTES, "%.10s %.8s UTC", r->last_time,
-                           r->last_time + 11);
+        if (strlen(log->last_time) > 11) {
+            (void)snprintf(t.cells[i][10], REPORT_CELL_BYTES, "%.10s %.8s UTC", log->last_time,
+                           log->last_time + 11);
         }
     }
-    report_put_table(p, &t);
-    for (size_t i = 0; i < p->run_count; i++) {
-        put_faults(p, p->runs[i]);
+    report_put_table(r, &t, true);
+}
+
+/* What a reader of the figures must know of a log that is not whole. */
+void report_put_faults(struct report *r) {
+    for (size_t i = 0; i < r->run_count; i++) {
+        const struct run_log *log = r->runs[i];
+        const bool one = log->unread_lines == 1;
+        uint64_t step = 0;
+        if (log->unread_lines > 0) {
+            page_note(&r->page, "%zu line%s of metrics.jsonl of %s cannot be read%s %zu%s",
+                      log->unread_lines, one ? "" : "s", log->name,
+                      one ? ": line" : "; the first is line", log->first_unread,
+                      log->first_unread == log->lines ? ", the last: the run was killed." : ".");
+        }
+        const struct json_value *fault =
+            log->nonfinite != NULL ? json_document_root(log->nonfinite) : NULL;
+        if (json_value_u64(json_value_get(fault, "step"), &step)) {
+            const char *why = json_value_string(json_value_get(fault, "why"), NULL);
+            page_note(&r->page,
+                      "A number was not finite in step %" PRIu64
+                      " of %s: %s (nonfinite.json in its directory has more).",
+                      step, log->name, why != NULL ? why : "");
+        }
+    }
+}
+
+static void put(struct page *p, struct byte_buffer *out, const char *text, size_t size_bytes) {
+    if (p->status == STATUS_OK) {
+        p->status = byte_buffer_append(out, text, size_bytes, &p->error);
     }
 }
 
@@ -153,53 +140,72 @@ void report_draw_summary(struct page *p) {
 static void put_command(struct page *p, const struct json_value *command) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "%+,-./:=@_";
-    html_raw(&p->html, "<pre>");
+    struct byte_buffer out;
+    byte_buffer_init(&out, PAGE_MAX_BYTES);
     for (size_t i = 0; i < json_value_count(command); i++) {
         const char *word = json_value_string(json_value_at(command, i), NULL);
         word = word != NULL ? word : "";
-        html_raw(&p->html, i > 0 ? " " : "");
-        if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
-            put(p, "", word, "");
-            continue;
+        const bool quoted = word[0] == '\0' || word[strspn(word, plain)] != '\0';
+        put(p, &out, " '", (size_t)(i > 0) + (quoted ? 1 : 0));
+        if (i == 0 && quoted) {
+            out.data[0] = '\'';
         }
-        html_raw(&p->html, "'");
-        for (const char *quote; (quote = strchr(word, '\'')) != NULL; word = quote + 1) {
-            html_text(&p->html, word, (size_t)(quote - word));
-            html_raw(&p->html, "'\\''");
+        for (const char *quote; quoted && (quote = strchr(word, '\'')) != NULL; word = quote + 1) {
+            put(p, &out, word, (size_t)(quote - word));
+            put(p, &out, "'\\''", 4);
         }
-        put(p, "", word, "'");
+        put(p, &out, word, strlen(word));
+        put(p, &out, "'", quoted ? 1 : 0);
     }
-    html_raw(&p->html, "</pre>\n");
+    page_item(p, "code", NULL);
+    json_string_n(page_json(p), "text", (const char *)out.data, out.size_bytes);
+    json_close_object(page_json(p));
+    byte_buffer_fini(&out);
 }
 
 /* A row of the table of datasets, if the launch has this one. */
-static void put_dataset(struct page *p, const char *use, const struct json_value *d) {
+static void put_dataset(struct json_writer *j, const char *use, const struct json_value *d) {
+    static const char *const texts[] = {"directory", "fingerprint"};
     static const char *const numbers[] = {"samples", "captions"};
-    char text[CLI_TEXT_BYTES];
-    uint64_t n = 0;
     if (!json_value_is_object(d)) {
         return;
     }
-    const char *directory = json_value_string(json_value_get(d, "directory"), NULL);
-    const char *fingerprint = json_value_string(json_value_get(d, "fingerprint"), NULL);
-    put(p, "<tr><td>", use, "</td>");
-    put(p, "<td>", directory != NULL ? directory : "", "</td>");
+    json_open_array(j, NULL);
+    json_string(j, NULL, use);
     for (size_t k = 0; k < 2; k++) {
-        const bool known = json_value_u64(json_value_get(d, numbers[k]), &n);
-        put(p, "<td>", known ? cli_format_count(text, n) : "", "</td>");
+        json_string(j, NULL, json_value_string(json_value_get(d, texts[k]), NULL));
     }
-    put(p, "<td>", fingerprint != NULL ? fingerprint : "", "</td></tr>\n");
+    for (size_t k = 0; k < 2; k++) {
+        uint64_t n = 0;
+        if (json_value_u64(json_value_get(d, numbers[k]), &n)) {
+            json_u64(j, NULL, n);
+        } else {
+            json_null(j, NULL);
+        }
+    }
+    json_close_array(j);
 }
 
 static void put_datasets(struct page *p, const struct json_value *launch) {
+    static const char *const heads[] = {"dataset for", "directory", "fingerprint", "samples",
+                                        "captions"};
     const struct json_value *train = json_value_get(launch, "datasets");
-    html_raw(&p->html, "<div class=\"scroll\"><table>\n<tr><th>dataset for</th><th>directory</th>"
-                       "<th>samples</th><th>captions</th><th>fingerprint</th></tr>\n");
-    for (size_t i = 0; i < json_value_count(train); i++) {
-        put_dataset(p, "training", json_value_at(train, i));
+    struct json_writer *j = page_json(p);
+    page_item(p, "table", NULL);
+    json_open_array(j, "columns");
+    for (size_t k = 0; k < CLI_COUNT(heads); k++) {
+        json_open_object(j, NULL);
+        json_string(j, "name", heads[k]);
+        json_close_object(j);
     }
-    put_dataset(p, "retrieval", json_value_get(launch, "val"));
-    html_raw(&p->html, "</table></div>\n");
+    json_close_array(j);
+    json_open_array(j, "rows");
+    for (size_t i = 0; i < json_value_count(train); i++) {
+        put_dataset(j, "training", json_value_at(train, i));
+    }
+    put_dataset(j, "retrieval", json_value_get(launch, "val"));
+    json_close_array(j);
+    json_close_object(j);
 }
 
 /* What else a launch has: counts with commas, sizes with a unit. Nobody needs the pid later. */
@@ -207,7 +213,8 @@ static void put_machine(struct page *p, const struct json_value *launch) {
     void *position = NULL;
     const char *name;
     const struct json_value *v;
-    html_raw(&p->html, "<dl>\n");
+    page_item(p, "facts", NULL);
+    json_open_array(page_json(p), "rows");
     while (json_value_next_member(launch, &position, &name, &v)) {
         char title[64];
         char number[CLI_TEXT_BYTES];
@@ -228,26 +235,36 @@ static void put_machine(struct page *p, const struct json_value *launch) {
         for (char *c = title; (c = strchr(c, '_')) != NULL;) {
             *c = ' ';
         }
-        put(p, "<div><dt>", title, "</dt>");
-        put(p, "<dd>", text, "</dd></div>\n");
+        page_fact(p, title, text);
     }
-    html_raw(&p->html, "</dl>\n");
+    json_close_array(page_json(p));
+    json_close_object(page_json(p));
 }
 
-void report_draw_run(struct page *p, const struct run_log *r) {
-    put(p, "<h3>", r->path, "</h3>\n");
+static void put_origin(struct page *p, const struct run_log *r) {
+    page_text(p, "%s", r->path);
     if (r->launch != NULL) {
         const struct json_value *launch = json_document_root(r->launch);
         put_command(p, json_value_get(launch, "command"));
         put_datasets(p, launch);
         put_machine(p, launch);
     } else {
-        html_note(&p->html,
-                  "Its command and machine were not recorded: there is no launches.jsonl.", "");
+        page_note(p, "Its command and machine were not recorded: there is no launches.jsonl.");
     }
     if (r->config != NULL) {
-        html_raw(&p->html, "<details><summary>All options</summary>\n");
-        html_json_facts(&p->html, json_value_get(json_document_root(r->config), "options"));
-        html_raw(&p->html, "</details>\n");
+        page_item(p, "facts", "All options");
+        json_bool(page_json(p), "folded", true);
+        json_open_array(page_json(p), "rows");
+        page_facts(p, json_value_get(json_document_root(r->config), "options"));
+        json_close_array(page_json(p));
+        json_close_object(page_json(p));
+    }
+}
+
+void report_put_origins(struct report *r) {
+    page_section(&r->page, r->run_count > 1 ? "How the runs were made" : "How the run was made",
+                 false);
+    for (size_t i = 0; i < r->run_count; i++) {
+        put_origin(&r->page, r->runs[i]);
     }
 }
