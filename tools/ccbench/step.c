@@ -412,7 +412,4 @@ fail:
     return s;
 }
 
-int ccbench_step(int argc, char **argv) {
-    struct step_options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccbench_step, program, struct step_options, run)

@@ -183,7 +183,4 @@ fail:
     return s;
 }
 
-int ccdump_cat(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_cat, program, struct options, run)

@@ -302,7 +302,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccdump_duplicates(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_duplicates, program, struct options, run)

@@ -214,7 +214,4 @@ fail:
     return s;
 }
 
-int ccdump_extract(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_extract, program, struct options, run)

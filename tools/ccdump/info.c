@@ -262,7 +262,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return STATUS_OK;
 }
 
-int ccdump_info(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_info, program, struct options, run)

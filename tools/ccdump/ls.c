@@ -161,7 +161,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccdump_ls(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_ls, program, struct options, run)

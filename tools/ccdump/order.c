@@ -209,7 +209,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return is_run ? of_run(options, a, err) : of_data(options, a, err);
 }
 
-int ccdump_order(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_order, program, struct options, run)

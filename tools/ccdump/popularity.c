@@ -386,7 +386,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccdump_popularity(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_popularity, program, struct options, run)

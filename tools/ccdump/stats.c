@@ -449,7 +449,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return status;
 }
 
-int ccdump_stats(int argc, char **argv) {
-    struct stats_options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_stats, program, struct stats_options, run)

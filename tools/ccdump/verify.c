@@ -446,7 +446,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return worst;
 }
 
-int ccdump_verify(int argc, char **argv) {
-    struct verify_options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccdump_verify, program, struct verify_options, run)

@@ -97,7 +97,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return ccpack_end(&r, s, &summary, folder, o->quiet, o->json, err);
 }
 
-int ccpack_index_main(int argc, char **argv) {
-    struct index_cli o;
-    return cli_main(&index_program, &o, run, argc, argv);
-}
+CLI_MAIN(ccpack_index_main, index_program, struct index_cli, run)

@@ -185,7 +185,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccpack_merge_main(int argc, char **argv) {
-    struct merge_cli o;
-    return cli_main(&merge_program, &o, run, argc, argv);
-}
+CLI_MAIN(ccpack_merge_main, merge_program, struct merge_cli, run)

@@ -300,12 +300,6 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     return s == STATUS_OK && o->json ? report_json(&result, o->dry_run, true, 0, err) : s;
 }
 
-int ccpack_remove_main(int argc, char **argv) {
-    struct remove_cli o;
-    return cli_main(&remove_program, &o, run_remove, argc, argv);
-}
+CLI_MAIN(ccpack_remove_main, remove_program, struct remove_cli, run_remove)
 
-int ccpack_compact_main(int argc, char **argv) {
-    struct compact_cli o;
-    return cli_main(&compact_program, &o, run_compact, argc, argv);
-}
+CLI_MAIN(ccpack_compact_main, compact_program, struct compact_cli, run_compact)

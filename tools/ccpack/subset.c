@@ -301,7 +301,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccpack_subset_main(int argc, char **argv) {
-    struct subset_cli o;
-    return cli_main(&subset_program, &o, run, argc, argv);
-}
+CLI_MAIN(ccpack_subset_main, subset_program, struct subset_cli, run)

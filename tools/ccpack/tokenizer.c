@@ -268,7 +268,4 @@ fail:
     return s;
 }
 
-int ccpack_tokenizer_main(int argc, char **argv) {
-    struct tokenizer_cli o;
-    return cli_main(&tokenizer_program, &o, run, argc, argv);
-}
+CLI_MAIN(ccpack_tokenizer_main, tokenizer_program, struct tokenizer_cli, run)

@@ -1,9 +1,9 @@
 /*
  * ccstream-eval: evaluates checkpoints.
  */
+#include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/openmp_wait.h"
-#include "tools/ccstream_eval/ccstream_eval_internal.h"
 
 static const struct cli_command commands[] = {
     {"retrieval", "recall between images and captions", ccstream_eval_retrieval},

@@ -545,7 +545,4 @@ fail:
     return s;
 }
 
-int ccstream_eval_debias(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccstream_eval_debias, program, struct options, run)

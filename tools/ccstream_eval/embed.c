@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/cli/npy.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/cli/npy.h"
 
 struct options {
     struct eval_options common;
@@ -118,7 +118,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccstream_eval_embed(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccstream_eval_embed, program, struct options, run)

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/cli/path_kind.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/cli/path_kind.h"
 #include "train/eval/probe.h"
 
 struct options {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "formats/dataset/dataset.h"
-#include "tools/cli/path_kind.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/cli/path_kind.h"
 #include "train/eval/objective.h"
 
 struct options {
@@ -235,7 +235,4 @@ fail:
     return s;
 }
 
-int ccstream_eval_objective(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccstream_eval_objective, program, struct options, run)

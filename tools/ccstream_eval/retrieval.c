@@ -3,8 +3,8 @@
  */
 #include <stdio.h>
 
-#include "tools/ccstream_eval/eval_page.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/ccstream_eval/eval_page.h"
 #include "train/eval/retrieval.h"
 
 struct options {
@@ -109,7 +109,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return STATUS_OK;
 }
 
-int ccstream_eval_retrieval(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccstream_eval_retrieval, program, struct options, run)

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "formats/dataset/dataset.h"
-#include "tools/cli/npy.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/cli/npy.h"
 
 struct options {
     struct eval_options common;
@@ -167,7 +167,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int ccstream_eval_score(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccstream_eval_score, program, struct options, run)

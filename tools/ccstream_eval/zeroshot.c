@@ -87,7 +87,4 @@ fail:
     return s;
 }
 
-int ccstream_eval_zeroshot(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(ccstream_eval_zeroshot, program, struct options, run)

@@ -119,7 +119,4 @@ fail:
     return s;
 }
 
-int main(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(main, program, struct options, run)

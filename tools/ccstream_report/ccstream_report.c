@@ -121,7 +121,4 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     return s;
 }
 
-int main(int argc, char **argv) {
-    struct options o;
-    return cli_main(&program, &o, run, argc, argv);
-}
+CLI_MAIN(main, program, struct options, run)

@@ -23,10 +23,7 @@
  *         ...
  *     }
  *
- *     int main(int argc, char **argv) {
- *         struct options o;
- *         return cli_main(&program, &o, run, argc, argv);
- *     }
+ *     CLI_MAIN(main, program, struct options, run)
  *
  * Threading : parsing and progress belong to the main thread; any thread may call cli_interrupted.
  * Ownership : strings point into argv or the table; nothing is freed but cli_arguments_fini's list.
@@ -196,6 +193,13 @@ int cli_main(const struct cli_program *p,
                                 struct error *err),
              int argc,
              char **argv);
+
+/* Defines `int name(int argc, char **argv)`, the whole program or subcommand. */
+#define CLI_MAIN(name, program, options, run)                                                      \
+    int name(int argc, char **argv) {                                                              \
+        options o;                                                                                 \
+        return cli_main(&(program), &o, run, argc, argv);                                          \
+    }
 
 /* Writes to stdout. Returns OK or IO. */
 enum status cli_put(const void *data, size_t size_bytes, struct error *err);
