@@ -148,7 +148,7 @@ TEST(numbers_take_units_and_nothing_else) {
 TEST(errors_name_the_option) {
     assert_refused("--out DIR is missing", "--jobs", "2");
     assert_refused("did you mean '--shard-size'", "--shardsize", "2MiB", "-o", "d");
-    assert_refused("did you mean '--images'", "--image_root", "2", "-o", "d");
+    assert_refused("did you mean '--shard-size'", "--shard_size", "2", "-o", "d");
     assert_refused("unknown option '-out'; did you mean '--out'", "-out", "d");
     assert_refused("--out requires a value, not an empty text", "--out", "", "x");
     assert_refused("did you mean '--images'", "--ima", "2", "-o", "d");
