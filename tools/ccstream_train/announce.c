@@ -20,10 +20,10 @@ void announce_start(const struct log_sink *log,
     const bool texts_alone = train_options_texts_alone(o);
     log_write(log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
-              texts_alone ? o->text_tower : o->image_tower,
-              texts_alone    ? "projection"
-              : o->task != 0 ? "projection head"
-                             : o->text_tower,
+              texts_alone ? o->trainer.text_tower : o->trainer.image_tower,
+              texts_alone            ? "projection"
+              : o->trainer.task != 0 ? "projection head"
+                                     : o->trainer.text_tower,
               cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
               cli_format_bytes(memory, sum.memory.total_bytes),
               cli_format_counted(samples, sum.samples_count, "sample"),
@@ -36,13 +36,13 @@ void announce_start(const struct log_sink *log,
     if (train_options_loss_reads(o, LOSS_ZETA_LR) && train_options_zeta_is_frozen(o)) {
         log_write(log, LOG_LEVEL_INFO,
                   "zeta: frozen in all epochs, --zeta-freeze-epochs is %" PRIu64,
-                  o->loss.zeta_freeze_epochs);
+                  o->trainer.loss.zeta_freeze_epochs);
     } else if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
         log_write(log, LOG_LEVEL_INFO,
                   "zeta: peak step size %.4g%s, of images %.4g times that, frozen for %" PRIu64
                   " epochs",
-                  sum.zeta_lr, o->loss.zeta_lr == LOSS_AUTO ? " (auto)" : "",
-                  o->loss.zeta_lr_image_ratio, o->loss.zeta_freeze_epochs);
+                  sum.zeta_lr, o->trainer.loss.zeta_lr == LOSS_AUTO ? " (auto)" : "",
+                  o->trainer.loss.zeta_lr_image_ratio, o->trainer.loss.zeta_freeze_epochs);
     }
     if (sum.device_note[0] != '\0') {
         log_write(log, LOG_LEVEL_INFO, "%s", sum.device_note);
@@ -96,19 +96,21 @@ void announce_changes(const struct log_sink *log,
                       const struct train_options *recorded) {
     const struct trainer_summary sum = trainer_summary(t);
     const uint64_t per_epoch = sum.steps_per_epoch;
-    if (o->epochs != recorded->epochs) {
+    if (o->trainer.epochs != recorded->trainer.epochs) {
         log_write(log, LOG_LEVEL_INFO,
                   "--epochs %" PRIu64 " instead of %" PRIu64 ": the schedule ends at step %" PRIu64
                   " instead of %" PRIu64,
-                  o->epochs, recorded->epochs, o->epochs * per_epoch, recorded->epochs * per_epoch);
+                  o->trainer.epochs, recorded->trainer.epochs, o->trainer.epochs * per_epoch,
+                  recorded->trainer.epochs * per_epoch);
     }
-    if (o->lr != recorded->lr || o->min_lr != recorded->min_lr) {
+    if (o->trainer.lr != recorded->trainer.lr || o->trainer.min_lr != recorded->trainer.min_lr) {
         log_write(log, LOG_LEVEL_INFO,
-                  "learning rate from %g down to %g instead of from %g down to %g", o->lr,
-                  o->min_lr, recorded->lr, recorded->min_lr);
+                  "learning rate from %g down to %g instead of from %g down to %g", o->trainer.lr,
+                  o->trainer.min_lr, recorded->trainer.lr, recorded->trainer.min_lr);
     }
-    if ((o->epochs != recorded->epochs || o->lr != recorded->lr || o->min_lr != recorded->min_lr) &&
-        sum.step < o->epochs * per_epoch) {
+    if ((o->trainer.epochs != recorded->trainer.epochs || o->trainer.lr != recorded->trainer.lr ||
+         o->trainer.min_lr != recorded->trainer.min_lr) &&
+        sum.step < o->trainer.epochs * per_epoch) {
         log_write(log, LOG_LEVEL_INFO, "learning rate of step %" PRIu64 ": %.3g", sum.step + 1,
                   sum.next_lr);
     }

@@ -137,21 +137,22 @@ check_source(const char *directory, bool captions, bool begins, struct error *er
 /* What the trainer would find missing only after it has made the model. */
 static enum status
 check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err) {
-    const char *const weights[] = {o->init_image, o->init_text};
+    const char *const weights[] = {o->trainer.init_image, o->trainer.init_text};
     uint64_t size_bytes;
     if (o->resume == NULL) { /* a run has all of these in its checkpoint */
         for (size_t i = 0; i < CLI_COUNT(weights); i++) {
             TRY(weights[i] != NULL ? path_check_weights(weights[i], err) : STATUS_OK);
         }
-        TRY(o->tokenizer != NULL ? file_size(file_posix(), &size_bytes, o->tokenizer, err)
-                                 : STATUS_OK);
+        TRY(o->trainer.tokenizer != NULL
+                ? file_size(file_posix(), &size_bytes, o->trainer.tokenizer, err)
+                : STATUS_OK);
     }
-    TRY(o->zeroshot != NULL ? path_check_dataset(o->zeroshot, err) : STATUS_OK);
+    TRY(o->trainer.zeroshot != NULL ? path_check_dataset(o->trainer.zeroshot, err) : STATUS_OK);
     for (uint32_t i = 0; i < t->source_count; i++) {
         TRY(check_source(t->sources[i].directory, t->task == TRAINER_PAIRS || t->blocks.captions,
                          o->resume == NULL, err));
     }
-    return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
+    return o->trainer.val != NULL ? path_check_dataset(o->trainer.val, err) : STATUS_OK;
 }
 
 /* A schedule that --epochs changed keeps what was derived from the old number of epochs: the end of
@@ -159,16 +160,16 @@ check_inputs(const struct train_options *o, const struct trainer_options *t, str
 static void keep_derived(struct train_options *o,
                          struct trainer_options *t,
                          const struct train_options *recorded) {
-    if (o->loss.gamma_epochs == 0) {
-        const uint64_t half = recorded->epochs / 2;
-        o->loss.gamma_epochs = half > 0 ? half : 1;
-        t->loss.gamma_epochs = o->loss.gamma_epochs;
+    if (o->trainer.loss.gamma_epochs == 0) {
+        const uint64_t half = recorded->trainer.epochs / 2;
+        o->trainer.loss.gamma_epochs = half > 0 ? half : 1;
+        t->loss.gamma_epochs = o->trainer.loss.gamma_epochs;
     }
-    if (o->loss.beta_epochs == 0) {
-        o->loss.beta_epochs = recorded->epochs;
-        t->loss.beta_epochs = o->loss.beta_epochs;
+    if (o->trainer.loss.beta_epochs == 0) {
+        o->trainer.loss.beta_epochs = recorded->trainer.epochs;
+        t->loss.beta_epochs = o->trainer.loss.beta_epochs;
     }
-    t->warmup_epochs = recorded->epochs;
+    t->warmup_epochs = recorded->trainer.epochs;
 }
 
 /* *made: it was not there. */
@@ -193,7 +194,7 @@ static enum status write_config(const struct trainer *trainer,
     /* auto: a resumed run keeps the number, but one that was not used is not worth keeping. */
     if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) &&
         !train_options_zeta_is_frozen(o)) {
-        kept.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
+        kept.trainer.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
     }
     if (s == STATUS_OK) {
         s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
@@ -227,8 +228,8 @@ static enum status open_run(struct trainer **out,
         s = trainer_create(out, t, err);
     }
     if (s == STATUS_OK) {
-        o->warmup_steps =
-            t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->warmup_steps;
+        o->trainer.warmup_steps =
+            t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->trainer.warmup_steps;
         s = l->first ? write_config(*out, t, o, err) : STATUS_OK;
         if (s == STATUS_OK && l->first) {
             s = launch_log_add(l->launches, *out, t, l->argc, l->argv, err);
@@ -274,7 +275,7 @@ static enum status check_start(const struct train_options *o,
                                bool is_new,
                                struct error *err) {
     TRY(check_inputs(o, t, err));
-    return is_new && !o->init_state && o->remap_state.count > 0
+    return is_new && !o->trainer.init_state && o->remap_state.count > 0
                ? error_set(err, STATUS_USAGE,
                            "--remap-state needs a run whose state it maps: --resume RUN, or --init "
                            "RUN --init-state")
@@ -312,7 +313,8 @@ static enum status run_trainer(struct trainer *trainer,
     struct retrieval_result result = {0};
     const struct trainer_summary sum = trainer_summary(trainer);
     cli_signals_install();
-    live->on_cpu = strncmp(o->device, "cuda", 4) != 0 && strcmp(o->device, "auto") != 0;
+    live->on_cpu =
+        strncmp(o->trainer.device, "cuda", 4) != 0 && strcmp(o->trainer.device, "auto") != 0;
     live_begin(live, sum.step, sum.steps_per_epoch);
     enum status s = trainer_run(trainer, &result, err);
     live_end(live);
@@ -356,7 +358,7 @@ static enum status train_on(struct data_list *data,
     }
     t.should_stop = cli_interrupted_callback;
     t.cookie = live;
-    if (recorded != NULL && o.epochs != recorded->epochs) {
+    if (recorded != NULL && o.trainer.epochs != recorded->trainer.epochs) {
         keep_derived(&o, &t, recorded);
     }
     struct trainer *trainer = NULL;
@@ -479,9 +481,9 @@ static enum status collect_words(struct run_config_words *line,
         if (given->data.count > 0) {
             run_config_drop(line, "data");
         }
-        if (given->init != NULL) {
-            TRY(path_check_weights(given->init, err));
-            TRY(run_config_add_model(line, given->init, err));
+        if (given->trainer.init != NULL) {
+            TRY(path_check_weights(given->trainer.init, err));
+            TRY(run_config_add_model(line, given->trainer.init, err));
         }
     }
     return run_config_add_words(line, argc - 1, words + 1, err);

@@ -116,12 +116,37 @@ static bool number_below(enum cli_type type, union number a, union number b) {
     }
 }
 
+uint64_t cli_whole_number(const struct cli_option *row, const void *field) {
+    uint64_t whole = 0;
+    uint32_t half = 0;
+    if (row->size_bytes == sizeof(bool)) {
+        return *(const bool *)field;
+    }
+    if (row->size_bytes == sizeof(half)) {
+        memcpy(&half, field, sizeof(half));
+        return half;
+    }
+    memcpy(&whole, field, sizeof(whole));
+    return whole;
+}
+
+/* Other numbers than whole ones have 8 bytes. */
+static void store_number(const struct cli_option *row, void *field, const union number *v) {
+    const uint32_t half = (uint32_t)v->u;
+    const bool bit = v->u != 0;
+    memcpy(field,
+           row->size_bytes == sizeof(bool)   ? (const void *)&bit
+           : row->size_bytes == sizeof(half) ? (const void *)&half
+                                             : (const void *)v,
+           row->size_bytes);
+}
+
 static enum status
 set_number(const struct cli_option *row, void *field, const char *text, struct error *err) {
     union number v = {0};
     if (row->word != NULL && strcmp(text, row->word) == 0) {
         (void)parse_number(row, row->word_value, &v);
-        memcpy(field, &v, row->size_bytes);
+        store_number(row, field, &v);
         return STATUS_OK;
     }
     if (!parse_number(row, text, &v)) {
@@ -143,7 +168,7 @@ set_number(const struct cli_option *row, void *field, const char *text, struct e
         return error_set(err, STATUS_USAGE, "--%s must be at most %s, not %s", row->name, row->max,
                          text);
     }
-    memcpy(field, &v, row->size_bytes);
+    store_number(row, field, &v);
     return STATUS_OK;
 }
 
@@ -153,7 +178,7 @@ set_enum(const struct cli_option *row, void *field, const char *text, struct err
     size_t used = 0;
     for (int i = 0; row->choices[i] != NULL; i++) {
         if (strcmp(row->choices[i], text) == 0) {
-            memcpy(field, &i, sizeof(i));
+            store_number(row, field, &(union number){.u = (uint64_t)i});
             return STATUS_OK;
         }
         int n =
@@ -181,11 +206,10 @@ set_list(const struct cli_option *row, void *field, const char *text, struct err
 static enum status
 set_value(const struct cli_option *row, void *field, const char *text, struct error *err) {
     switch (row->type) {
-    case CLI_FLAG: {
-        bool on = true;
-        memcpy(field, &on, sizeof(on));
+    case CLI_FLAG:
+    case CLI_NO:
+        *(bool *)field = row->type == CLI_FLAG;
         return STATUS_OK;
-    }
     case CLI_STRING:
         memcpy(field, &text, sizeof(text));
         return STATUS_OK;
@@ -204,14 +228,14 @@ bool cli_is_word(const struct cli_option *row, const void *field) {
         return false;
     }
     (void)parse_number(row, row->word_value, &v);
-    return memcmp(field, &v, row->size_bytes) == 0;
+    return memcmp(field, &v, row->size_bytes) == 0; /* words are of numbers of 8 bytes */
 }
 
 enum status cli_defaults(const struct cli_program *p, void *options, struct error *err) {
     const struct cli_option *row;
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         void *field = cli_field(row, options);
-        memset(field, 0, row->size_bytes);
+        memset(field, row->type == CLI_NO, row->size_bytes);
         if (row->default_text != NULL &&
             set_value(row, field, row->default_text, err) != STATUS_OK) {
             return error_set(err, STATUS_INVALID, "option table of %s: default of --%s: '%s'",
@@ -219,6 +243,20 @@ enum status cli_defaults(const struct cli_program *p, void *options, struct erro
         }
     }
     return STATUS_OK;
+}
+
+void cli_copy(const struct cli_program *p,
+              const void *options,
+              size_t offset,
+              void *out,
+              size_t size_bytes) {
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
+        if (row->offset >= offset && row->offset < offset + size_bytes) {
+            memcpy((char *)out + (row->offset - offset), cli_field_const(row, options),
+                   row->size_bytes);
+        }
+    }
 }
 
 /* ---- the command line -------------------------------------------------------------------------
@@ -257,7 +295,7 @@ static size_t find_letter(const struct cli_program *p, char letter) {
 static enum status take_value(struct parser *ps, size_t i, const char *glued, struct error *err) {
     const struct cli_option *row = cli_row(ps->program, i);
     const char *text = glued;
-    if (row->type == CLI_FLAG) {
+    if (cli_is_flag(row->type)) {
         if (glued != NULL) {
             return error_set(err, STATUS_USAGE, "--%s takes no value", row->name);
         }
@@ -336,7 +374,7 @@ static enum status short_options(struct parser *ps, const char *word, struct err
         if (row == NULL) {
             return cli_unknown_option(ps->program, "-", word, 1, err);
         }
-        if (row->type != CLI_FLAG) {
+        if (!cli_is_flag(row->type)) {
             return take_value(ps, i, word[1] != '\0' ? word + 1 : NULL, err);
         }
         TRY(take_value(ps, i, NULL, err));
@@ -424,18 +462,27 @@ bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const
 /* ---- the table's own check --------------------------------------------------------------------
  */
 
-static size_t field_size(enum cli_type type) {
-    switch (type) {
+static bool fits_type(const struct cli_option *row) {
+    const size_t size = row->size_bytes;
+    switch (row->type) {
     case CLI_FLAG:
-        return sizeof(bool);
+    case CLI_NO:
+        return size == sizeof(bool);
     case CLI_STRING:
-        return sizeof(const char *);
+        return size == sizeof(const char *);
     case CLI_ENUM:
-        return sizeof(int);
+        return size == sizeof(int) || (size == sizeof(bool) && row->choices != NULL &&
+                                       row->choices[1] != NULL && row->choices[2] == NULL);
     case CLI_LIST:
-        return sizeof(struct cli_list);
+        return size == sizeof(struct cli_list);
+    case CLI_U64: {
+        union number max = {.u = UINT64_MAX};
+        (void)(row->max != NULL && parse_number(row, row->max, &max));
+        return size == sizeof(uint64_t) ||
+               (size == sizeof(uint32_t) && row->word == NULL && max.u <= UINT32_MAX);
+    }
     default:
-        return sizeof(uint64_t);
+        return size == sizeof(uint64_t);
     }
 }
 
@@ -456,11 +503,11 @@ static const char *row_fault(const struct cli_option *row) {
     if (row->help == NULL || row->help[0] == '\0') {
         return "no help";
     }
-    if (row->size_bytes != field_size(row->type)) {
+    if (!fits_type(row)) {
         return "the field's size does not fit the type";
     }
-    if (row->type == CLI_FLAG ? (row->metavar != NULL || row->default_text != NULL)
-                              : row->metavar == NULL) {
+    if (cli_is_flag(row->type) ? (row->metavar != NULL || row->default_text != NULL)
+                               : row->metavar == NULL) {
         return "flags have no metavar and no default, others need a metavar";
     }
     if (row->type == CLI_LIST && row->default_text != NULL) {

@@ -48,9 +48,10 @@ enum {
 
 enum cli_type {
     CLI_FLAG,   /* bool; false unless given */
+    CLI_NO,     /* bool; true unless given, as check with --no-check */
     CLI_STRING, /* const char *; NULL without default_text */
-    CLI_ENUM,   /* int: index into `choices` */
-    CLI_U64,    /* uint64_t */
+    CLI_ENUM,   /* int: index into `choices`; bool where there are two */
+    CLI_U64,    /* uint64_t; uint32_t or int32_t with a `max` that fits */
     CLI_I64,    /* int64_t */
     CLI_DOUBLE, /* double, finite */
     CLI_LIST,   /* struct cli_list: the option may be repeated */
@@ -162,6 +163,14 @@ void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
 
 /* Whether the option was named on the command line, and not only defaulted. */
 bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name);
+
+/* Copies what options have filled between `offset` and offset + size_bytes of the options' struct,
+ * where it holds a struct of a library, to such a struct with the library's defaults. */
+void cli_copy(const struct cli_program *p,
+              const void *options,
+              size_t offset,
+              void *out,
+              size_t size_bytes);
 
 /* Fills the fields with the defaults alone. Returns OK or INVALID. */
 enum status cli_defaults(const struct cli_program *p, void *options, struct error *err);

@@ -182,16 +182,17 @@ static void config_value(struct json_writer *w, const struct cli_option *row, co
     }
     switch (row->type) {
     case CLI_FLAG:
-        json_bool(w, row->name, *(const bool *)field);
+    case CLI_NO:
+        json_bool(w, row->name, *(const bool *)field == (row->type == CLI_FLAG));
         break;
     case CLI_STRING:
         json_string(w, row->name, *(const char *const *)field);
         break;
     case CLI_ENUM:
-        json_string(w, row->name, row->choices[*(const int *)field]);
+        json_string(w, row->name, row->choices[cli_whole_number(row, field)]);
         break;
     case CLI_U64:
-        json_u64(w, row->name, *(const uint64_t *)field);
+        json_u64(w, row->name, cli_whole_number(row, field));
         break;
     case CLI_I64:
         json_i64(w, row->name, *(const int64_t *)field);

@@ -19,6 +19,13 @@ static inline bool cli_is_number(enum cli_type type) {
     return type == CLI_U64 || type == CLI_I64 || type == CLI_DOUBLE;
 }
 
+static inline bool cli_is_flag(enum cli_type type) {
+    return type == CLI_FLAG || type == CLI_NO;
+}
+
+/* The number in a field of CLI_U64 or CLI_ENUM, which has 1, 4 or 8 bytes. */
+uint64_t cli_whole_number(const struct cli_option *row, const void *field);
+
 /* Whether the field holds the number that the row's word stands for. */
 bool cli_is_word(const struct cli_option *row, const void *field);
 

@@ -24,7 +24,8 @@ static const char *const task_choices[] = {"pair", "simclr", "curl", NULL};
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", "none", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
-static const char *const switch_choices[] = {"on", "off", NULL};
+static const char *const on_off_choices[] = {"on", "off", NULL};
+static const char *const off_on_choices[] = {"off", "on", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
@@ -44,71 +45,68 @@ static const struct cli_option rows[] = {
      .help = "dataset made by ccpack, with a tokenizer (not for --task simclr or with "
              "--tokenizer); several are mixed: by size, or each by its weight, and all use the "
              "tokenizer of the first"},
-    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN", .group = "Run",
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
-    {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
+    {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN",
      .help = "resume a run: from its newest checkpoint, or from step 0 when it has none; "
              "a finished run is left as it is, unless --epochs extends it. What cannot be changed "
              "beside it is refused with the reason; the rest is recorded for the next --resume"},
-    {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR", .group = "Run",
+    {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR",
      .help =
          "with other --data than those of --resume or --init-state: the dataset that the run was "
          "trained on, once for each of a mix, in its order; the state of samples is taken over by "
          "the hash of their images, and a resumed epoch begins anew"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = train_preset_names,
-     .metavar = "NAME", .group = "Run",
+     .metavar = "NAME",
      .help = "settings that later options change, see below: those of a paper, or a small model "
              "that a CPU trains in minutes"},
-    {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE", .group = "Run",
+    {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE",
      .help = "options from a file, as RUN/config.json holds them; the command line counts before "
              "it, it before --preset"},
-    {"val", 'v', CLI_STRING, FIELD(val), .metavar = "DIR", .group = "Run",
+    {"val", 'v', CLI_STRING, FIELD(trainer.val), .metavar = "DIR",
      .help = "dataset for retrieval between epochs and at the end"},
-    {"zeroshot", 0, CLI_STRING, FIELD(zeroshot), .metavar = "DIR", .group = "Run",
+    {"zeroshot", 0, CLI_STRING, FIELD(trainer.zeroshot), .metavar = "DIR",
      .help = "dataset with labels for zero-shot classification between epochs and at the end, as "
              "ccstream-eval zeroshot does without options"},
-    {"eval-every", 0, CLI_U64, FIELD(eval_every), .min = "0", .max = "1000000", .default_text = "1",
-     .metavar = "N", .group = "Run",
+    {"eval-every", 0, CLI_U64, FIELD(trainer.eval_epochs), .min = "0", .max = "1000000",
+     .default_text = "1", .metavar = "N",
      .help = "evaluate on --val and --zeroshot every N epochs, and where the run ends; 0: only "
              "there. --resume "
              "makes up one that was due when the run was stopped"},
-    {"checkpoint-every", 0, CLI_U64, FIELD(checkpoint_every), .min = "0", .max = "1000000000",
-     .default_text = "0", .metavar = "N", .group = "Run",
+    {"checkpoint-every", 0, CLI_U64, FIELD(trainer.checkpoint_steps), .min = "0",
+     .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
-    {"checkpoint-seconds", 0, CLI_U64, FIELD(checkpoint_seconds), .min = "0", .max = "1000000000",
-     .default_text = "0", .metavar = "N", .group = "Run",
+    {"checkpoint-seconds", 0, CLI_U64, FIELD(trainer.checkpoint_seconds), .min = "0",
+     .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "also save when N seconds have passed since the last time; 0: never"},
-    {"on-full-disk", 0, CLI_ENUM, FIELD(on_full_disk), .default_text = "stop",
-     .choices = full_disk_choices, .metavar = "WHAT", .group = "Run",
+    {"on-full-disk", 0, CLI_ENUM, FIELD(trainer.go_on_unsaved), .default_text = "stop",
+     .choices = full_disk_choices, .metavar = "WHAT",
      .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
              "one. The checkpoints before stay either way; the last one of a run must succeed"},
-    {"keep", 0, CLI_U64, FIELD(keep), .min = "1", .max = "1000", .default_text = "2",
-     .metavar = "N", .group = "Run", .help = "newest checkpoints that stay in RUN/checkpoints"},
-    {"steps", 0, CLI_U64, FIELD(steps), .min = "0", .max = "1000000000000", .default_text = "0",
-     .metavar = "N", .group = "Run",
+    {"keep", 0, CLI_U64, FIELD(trainer.keep_count), .min = "1", .max = "1000", .default_text = "2",
+     .metavar = "N", .help = "newest checkpoints that stay in RUN/checkpoints"},
+    {"steps", 0, CLI_U64, FIELD(trainer.max_steps), .min = "0", .max = "1000000000000",
+     .default_text = "0", .metavar = "N",
      .help = "stop after step N of the whole schedule, which --epochs sets; 0: train to its end"},
-    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .group = "Run",
-     .help = "print the memory plan and end"},
-    {"json", 0, CLI_FLAG, FIELD(json), .group = "Run",
-     .help = "a JSON summary on stdout at the end"},
-    {"report", 0, CLI_FLAG, FIELD(report), .group = "Run",
+    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "print the memory plan and end"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "a JSON summary on stdout at the end"},
+    {"report", 0, CLI_FLAG, FIELD(report),
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
-    {"tensorboard", 0, CLI_STRING, FIELD(tensorboard), .metavar = "DIR", .group = "Run",
+    {"tensorboard", 0, CLI_STRING, FIELD(trainer.tensorboard), .metavar = "DIR",
      .help = "also write event files of TensorBoard to this folder: the numbers and histograms of "
              "RUN/metrics.jsonl, and what captions of --val find as pictures"},
     {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
-     .metavar = "KIND", .group = "Run",
+     .metavar = "KIND",
      .help = "on stderr: bar, one line that is redrawn; plain, a line every ten seconds; json, an "
              "object every second, and no messages but warnings; none; auto: bar on a terminal, "
              "else plain"},
-    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .group = "Run",
-     .help = "no progress, only warnings and errors"},
-    {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "RUN", .group = "Run",
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "no progress, only warnings and errors"},
+    {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "RUN",
      .help = "show the progress of a run that another process trains, on this host or through a "
              "shared folder, until that ends; exit code 0 if it is finished then, 65 if it is not; "
              "only with --progress and --quiet"},
 
-    {"task", 0, CLI_ENUM, FIELD(task), .default_text = "pair", .choices = task_choices,
+    {"task", 0, CLI_ENUM, FIELD(trainer.task), .default_text = "pair", .choices = task_choices,
      .metavar = "NAME", .group = "Model",
      .help =
          "pair: images with captions; simclr: two views of every image, one image tower with a "
@@ -117,156 +115,155 @@ static const struct cli_option rows[] = {
          "one class, an anchor and --block-size others, against other blocks: the block loss on "
          "inner products of embeddings that are not normalised, in the place of --loss; images "
          "through the same tower and head; a dataset with labels, one rank, --device cpu"},
-    {"block-of", 0, CLI_ENUM, FIELD(block_of), .default_text = "images",
-     .choices = block_of_choices, .metavar = "KIND", .group = "Model",
+    {"block-of", 0, CLI_ENUM, FIELD(trainer.blocks.captions), .default_text = "images",
+     .choices = block_of_choices, .metavar = "KIND",
      .help = "--task curl: what is trained on. captions: the text tower and its projection alone, "
              "on one caption of every sample, drawn anew in every epoch; pictures are not decoded"},
-    {"block-loss", 0, CLI_ENUM, FIELD(block_loss), .default_text = "logistic",
-     .choices = block_loss_choices, .metavar = "NAME", .group = "Model",
+    {"block-loss", 0, CLI_ENUM, FIELD(trainer.blocks.kind), .default_text = "logistic",
+     .choices = block_loss_choices, .metavar = "NAME",
      .help = "--task curl: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
              "negatives; v: the anchor's mean product with its own block less that with another"},
-    {"block-size", 0, CLI_U64, FIELD(block_size), .min = "1", .max = "64", .default_text = "2",
-     .metavar = "N", .group = "Model",
+    {"block-size", 0, CLI_U64, FIELD(trainer.blocks.size), .min = "1", .max = "64",
+     .default_text = "2", .metavar = "N",
      .help = "--task curl: similar images of every anchor (Arora: 2, 5, 10). --batch is a multiple "
              "of N + 1, and even; no class may have fewer than N + 1 samples"},
-    {"block-negatives", 0, CLI_U64, FIELD(block_negatives), .min = "1", .max = "16383",
-     .default_text = "4", .metavar = "N", .group = "Model",
+    {"block-negatives", 0, CLI_U64, FIELD(trainer.blocks.negatives), .min = "1", .max = "16383",
+     .default_text = "4", .metavar = "N",
      .help = "--task curl: other blocks of the batch that every anchor is compared with, of which "
              "some may be of its own class (Arora: 4 on CIFAR-100)"},
-    {"block-pairs", 0, CLI_FLAG, FIELD(block_pairs), .group = "Model",
+    {"block-pairs", 0, CLI_FLAG, FIELD(trainer.blocks.pairs),
      .help = "--task curl: the mean of the losses of single similar images (QT), instead of the "
              "loss of their mean"},
-    {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
-     .metavar = "NAME", .group = "Model",
-     .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
-    {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
-     .group = "Model",
+    {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
+     .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
+    {"text-tower", 0, CLI_STRING, FIELD(trainer.text_tower), .default_text = "distil",
+     .metavar = "NAME",
+
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
-    {"tokenizer", 0, CLI_STRING, FIELD(tokenizer), .metavar = "FILE", .group = "Model",
+    {"tokenizer", 0, CLI_STRING, FIELD(trainer.tokenizer), .metavar = "FILE",
      .help =
          "SentencePiece model or BERT's vocab.txt for the captions, instead of the tokenizer of "
          "the dataset; the checkpoint holds it"},
-    {"init", 0, CLI_STRING, FIELD(init), .metavar = "RUN", .group = "Model",
+    {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
      .help = "run or checkpoint whose whole model a new run begins with: towers, projections, "
              "tokenizer, and the temperature unless --tau is given. The options of the model "
              "follow from it"},
-    {"init-state", 0, CLI_FLAG, FIELD(init_state), .group = "Model",
+    {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
      .help = "with --init: begin with its state of samples too; requires the same loss, and the "
              "same data or --remap-state"},
-    {"init-image", 0, CLI_STRING, FIELD(init_image), .metavar = "FILE", .group = "Model",
+    {"init-image", 0, CLI_STRING, FIELD(trainer.init_image), .metavar = "FILE",
      .help = "weights that the image tower alone begins with: safetensors with timm's names, or a "
              "run; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
-    {"init-text", 0, CLI_STRING, FIELD(init_text), .metavar = "FILE", .group = "Model",
+    {"init-text", 0, CLI_STRING, FIELD(trainer.init_text), .metavar = "FILE",
      .help = "weights that the text tower alone begins with: safetensors with the names of Hugging "
              "Face's DistilBERT, or a run"},
-    {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "256",
-     .metavar = "PX", .group = "Model", .help = "side of the square the model sees"},
-    {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
-     .metavar = "KIND", .group = "Model",
+    {"image-size", 0, CLI_U64, FIELD(trainer.image_size_px), .min = "8", .max = "1024",
+     .default_text = "256", .metavar = "PX", .help = "side of the square the model sees"},
+    {"stem", 0, CLI_ENUM, FIELD(trainer.small_stem), .default_text = "standard",
+     .choices = stem_choices, .metavar = "KIND",
      .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
-    {"norm", 0, CLI_ENUM, FIELD(norm), .default_text = "batch", .choices = RESNET_NORM_NAMES,
-     .metavar = "KIND", .group = "Model",
+    {"norm", 0, CLI_ENUM, FIELD(trainer.norm_layers), .default_text = "batch",
+     .choices = RESNET_NORM_NAMES, .metavar = "KIND",
      .help = "norm layers of the image tower, with --task simclr also of the head. group: group "
              "norm with 32 groups (24 channels: 8); none: no norms (EMC2: so no image sees another "
              "before the loss); not on cuda"},
-    {"max-tokens", 0, CLI_U64, FIELD(max_tokens), .min = "2", .max = "512", .default_text = "30",
-     .metavar = "N", .group = "Model", .help = "tokens of a caption, with begin and end"},
-    {"embed-dim", 0, CLI_U64, FIELD(embed_dim), .min = "1", .max = "8192", .default_text = "256",
-     .metavar = "N", .group = "Model", .help = "size of the common space"},
-    {"projection-bias", 0, CLI_ENUM, FIELD(projection_bias), .default_text = "on",
-     .choices = switch_choices, .metavar = "ON", .group = "Model",
+    {"max-tokens", 0, CLI_U64, FIELD(trainer.max_tokens), .min = "2", .max = "512",
+     .default_text = "30", .metavar = "N", .help = "tokens of a caption, with begin and end"},
+    {"embed-dim", 0, CLI_U64, FIELD(trainer.embed_dim), .min = "1", .max = "8192",
+     .default_text = "256", .metavar = "N", .help = "size of the common space"},
+    {"projection-bias", 0, CLI_ENUM, FIELD(trainer.no_projection_bias), .default_text = "on",
+     .choices = on_off_choices, .metavar = "ON",
      .help = "off: the biases of both projections start at 0 and are not trained (with --init they "
              "stay as they are), as ccstream-export needs it for VisionTextDualEncoderModel"},
-    {"hidden-dim", 0, CLI_U64, FIELD(hidden_dim), .min = "1", .max = "65536", .default_text = "512",
-     .metavar = "N", .group = "Model",
+    {"hidden-dim", 0, CLI_U64, FIELD(trainer.hidden_dim), .min = "1", .max = "65536",
+     .default_text = "512", .metavar = "N",
      .help =
          "--task simclr: hidden layer of the projection head (linear, batch norm, ReLU, linear)"},
-    {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
-     .metavar = "P", .group = "Model", .help = "dropout of the text tower"},
-    {"text-pool", 0, CLI_ENUM, FIELD(text_pool), .default_text = "first", .choices = pool_choices,
-     .metavar = "KIND", .group = "Model",
+    {"dropout", 0, CLI_DOUBLE, FIELD(trainer.dropout), .min = "0", .max = "0.9",
+     .default_text = "0.1", .metavar = "P", .help = "dropout of the text tower"},
+    {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
+     .choices = pool_choices, .metavar = "KIND",
      .help = "what stands for a caption: its first token, or the mean over its tokens"},
-    {"pair-noise", 0, CLI_DOUBLE, FIELD(pair_noise), .min = "0", .max = "1", .default_text = "0",
-     .metavar = "R", .group = "Model",
+    {"pair-noise", 0, CLI_DOUBLE, FIELD(trainer.pair_noise), .min = "0", .max = "1",
+     .default_text = "0", .metavar = "R",
      .help = "train on noisy pairs, as in RINCE: with this probability a sample has the "
              "captions of another one of its dataset, the same in all epochs. --seed and the "
              "sample's id decide; evaluation has no noise"},
-    {"no-clean", 0, CLI_FLAG, FIELD(no_clean), .group = "Model",
+    {"no-clean", 0, CLI_NO, FIELD(trainer.clean_captions),
      .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
-     .metavar = "NAME", .group = "Model",
+     .metavar = "NAME",
      .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
              "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
              "colour jitter, grey, blur; auto: paper, with --task simclr simclr, with curl crop"},
-    {"fixed-views", 0, CLI_ENUM, FIELD(fixed_views), .default_text = "off",
-     .choices = switch_choices, .metavar = "ON", .group = "Model",
+    {"fixed-views", 0, CLI_ENUM, FIELD(trainer.fixed_views), .default_text = "off",
+     .choices = off_on_choices, .metavar = "ON",
      .help = "on: the augmentation of a picture is drawn by --seed and its id alone, so that every "
              "epoch has the same view of it, with --task simclr the same two (EMC2's figure 7)"},
-    {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
-     .metavar = "NAME", .group = "Model",
+    {"normalize", 0, CLI_ENUM, FIELD(trainer.image_norm), .default_text = "clip",
+     .choices = norm_choices, .metavar = "NAME",
      .help = "whose means and deviations pictures are brought to; none: pixels stay in [0, 1], as "
              "in EMC2; the checkpoint keeps it"},
 
-    {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
-     .metavar = "N", .group = "Optimiser",
+    {"batch", 'b', CLI_U64, FIELD(trainer.batch_count), .min = "2", .max = "32768",
+     .default_text = "512", .metavar = "N", .group = "Optimiser",
      .help = "global batch, of all ranks together: a multiple of their number"},
-    {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
-     .metavar = "N", .group = "Optimiser",
+    {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "32768",
+     .default_text = "0", .metavar = "N",
      .help =
          "pairs (with --task simclr: images, both views of each) that the towers hold at a time, "
          "to save memory: the same loss over the whole batch for one more forward pass; batch "
          "norm goes by N of them; on a CPU batch / N = q * 2^k, q odd, keeps k more copies of the "
          "gradients; 0: the batch"},
-    {"sync-bn", 0, CLI_FLAG, FIELD(sync_bn), .group = "Optimiser",
+    {"sync-bn", 0, CLI_FLAG, FIELD(trainer.sync_bn),
      .help = "batch norm goes by the micro-batches that all ranks compute at the same time, with "
              "--micro-batch 0 by the global batch, instead of by each rank's own: one exchange "
              "more for every batch norm, forward and backward. With one rank it is what happens "
              "anyway; not on cuda"},
-    {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "30",
-     .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
-    {"optimizer", 0, CLI_ENUM, FIELD(optimizer), .default_text = "adamw",
-     .choices = optimizer_choices, .metavar = "NAME", .group = "Optimiser",
+    {"epochs", 'e', CLI_U64, FIELD(trainer.epochs), .min = "1", .max = "1000000",
+     .default_text = "30", .metavar = "N", .help = "passes over the data"},
+    {"optimizer", 0, CLI_ENUM, FIELD(trainer.optimizer.kind), .default_text = "adamw",
+     .choices = optimizer_choices, .metavar = "NAME",
      .help = "adamw; sgdm: SGD with --momentum, where decay is part of the gradient; lars: sgdm, "
              "but each tensor of weights moves by --trust times its norm, for large batches "
              "(EMC2 on ImageNet-100: --lr 1.2 --weight-decay 1e-6); adam: decay is part of the "
              "gradient (L2), as PyTorch's Adam; lars and adam not on cuda"},
-    {"momentum", 0, CLI_DOUBLE, FIELD(momentum), .min = "0", .max = "0.9999999",
-     .default_text = "0.9", .metavar = "X", .group = "Optimiser", .help = "of sgdm and lars"},
-    {"trust", 0, CLI_DOUBLE, FIELD(trust), .min = "0.000000001", .max = "1000",
-     .default_text = "0.001", .metavar = "X", .group = "Optimiser",
+    {"momentum", 0, CLI_DOUBLE, FIELD(trainer.optimizer.momentum), .min = "0", .max = "0.9999999",
+     .default_text = "0.9", .metavar = "X", .help = "of sgdm and lars"},
+    {"trust", 0, CLI_DOUBLE, FIELD(trainer.optimizer.trust), .min = "0.000000001", .max = "1000",
+     .default_text = "0.001", .metavar = "X",
      .help = "of lars: --lr times X is how far a step moves a tensor of weights, relative to its "
              "norm; biases and norm parameters move as with sgdm"},
-    {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.0002",
-     .metavar = "X", .group = "Optimiser", .help = "peak learning rate (Wang: 2e-4)"},
-    {"min-lr", 0, CLI_DOUBLE, FIELD(min_lr), .min = "0", .max = "100", .default_text = "0.000001",
-     .metavar = "X", .group = "Optimiser",
+    {"lr", 0, CLI_DOUBLE, FIELD(trainer.lr), .min = "0", .max = "100", .default_text = "0.0002",
+     .metavar = "X", .help = "peak learning rate (Wang: 2e-4)"},
+    {"min-lr", 0, CLI_DOUBLE, FIELD(trainer.min_lr), .min = "0", .max = "100",
+     .default_text = "0.000001", .metavar = "X",
      .help = "learning rate at the end of the cosine (Wang: 1e-6)"},
-    {"warmup", 0, CLI_ENUM, FIELD(warmup), .default_text = "linear", .choices = warmup_choices,
-     .metavar = "KIND", .group = "Optimiser",
+    {"warmup", 0, CLI_ENUM, FIELD(trainer.warmup_plateau), .default_text = "linear",
+     .choices = warmup_choices, .metavar = "KIND",
      .help = "plateau: in five stairs from a twentieth of --lr, as NUCLR's published code"},
-    {"warmup-steps", 0, CLI_U64, FIELD(warmup_steps), .word = "auto",
+    {"warmup-steps", 0, CLI_U64, FIELD(trainer.warmup_steps), .word = "auto",
      .word_value = "18446744073709551615", .default_text = "auto", .metavar = "N",
-     .group = "Optimiser",
+
      .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
-    {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
-     .default_text = "0.02", .metavar = "X", .group = "Optimiser",
+    {"weight-decay", 0, CLI_DOUBLE, FIELD(trainer.optimizer.weight_decay), .min = "0", .max = "100",
+     .default_text = "0.02", .metavar = "X",
      .help = "decoupled with adamw, part of the gradient with the others; not for biases and other "
              "one-dimensional tensors (Wang: 0.02)"},
-    {"beta1", 0, CLI_DOUBLE, FIELD(beta1), .min = "0", .max = "0.9999999", .default_text = "0.9",
-     .metavar = "X", .group = "Optimiser", .help = "of adamw and adam"},
-    {"beta2", 0, CLI_DOUBLE, FIELD(beta2), .min = "0", .max = "0.9999999", .default_text = "0.999",
-     .metavar = "X", .group = "Optimiser", .help = "of adamw and adam"},
-    {"adam-eps", 0, CLI_DOUBLE, FIELD(adam_eps), .min = "0", .max = "1",
-     .default_text = "0.00000001", .metavar = "X", .group = "Optimiser",
-     .help = "of adamw and adam"},
-    {"clip-norm", 0, CLI_DOUBLE, FIELD(clip_norm), .min = "0", .max = "1000000",
-     .default_text = "0", .metavar = "X", .group = "Optimiser",
+    {"beta1", 0, CLI_DOUBLE, FIELD(trainer.optimizer.beta1), .min = "0", .max = "0.9999999",
+     .default_text = "0.9", .metavar = "X", .help = "of adamw and adam"},
+    {"beta2", 0, CLI_DOUBLE, FIELD(trainer.optimizer.beta2), .min = "0", .max = "0.9999999",
+     .default_text = "0.999", .metavar = "X", .help = "of adamw and adam"},
+    {"adam-eps", 0, CLI_DOUBLE, FIELD(trainer.optimizer.eps), .min = "0", .max = "1",
+     .default_text = "0.00000001", .metavar = "X", .help = "of adamw and adam"},
+    {"clip-norm", 0, CLI_DOUBLE, FIELD(trainer.optimizer.clip_norm), .min = "0", .max = "1000000",
+     .default_text = "0", .metavar = "X",
      .help = "scale gradients down to this global norm; 0: never"},
-    {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
-     .default_text = "0", .metavar = "N", .group = "Optimiser",
+    {"seed", 's', CLI_U64, FIELD(trainer.seed), .min = "0", .max = "9223372036854775807",
+     .default_text = "0", .metavar = "N",
      .help = "of first values, order, augmentation and dropout"},
     {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "ORDER",
-     .group = "Optimiser",
+
      .help =
          "of the samples in an epoch: global, sequential, or block:SIZE[:WINDOW]: blocks of SIZE "
          "samples, shuffled within 16 or WINDOW of them, for remote data and slow disks"},
@@ -276,55 +273,55 @@ static const struct cli_option rows[] = {
      .help = "auto: as many as mpirun or srun started; mpi: the same, also for one; off: one, and "
              "refuse to start under a launcher of several"},
     {"rank-timeout", 0, CLI_U64, FIELD(rank_timeout_seconds), .min = "1", .max = "86400",
-     .default_text = "60", .metavar = "SECONDS", .group = "Machine",
+     .default_text = "60", .metavar = "SECONDS",
      .help = "longest wait for another rank, and ten times that while a checkpoint is saved or the "
              "model evaluated; then the run ends, and says which rank was lost"},
-    {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
-     .group = "Machine",
+    {"device", 0, CLI_STRING, FIELD(trainer.device), .default_text = "cpu", .metavar = "NAME",
+
      .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, otherwise cpu and a "
              "line with the reason; cpu-ref (plain loops, for checking only)"},
-    {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
-     .metavar = "PLACE", .group = "Machine",
+    {"state", 0, CLI_ENUM, FIELD(trainer.state), .default_text = "auto", .choices = state_choices,
+     .metavar = "PLACE",
      .help = "where the numbers that a loss keeps for every sample are, the same ones but for last "
              "bits. cuda: in the device's memory, or pinned: in the host's, of which only the "
              "batch's entries travel; auto: device where they fit in a tenth of what is free. "
              "host: there, and the loss is computed there too, as it is on every other device and "
              "with --parity reference"},
-    {"list-devices", 0, CLI_FLAG, FIELD(list_devices), .group = "Machine",
+    {"list-devices", 0, CLI_FLAG, FIELD(list_devices),
      .help = "name every device, or what is missing for it, and end"},
-    {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
-     .metavar = "ON", .group = "Machine",
+    {"cuda-graph", 0, CLI_ENUM, FIELD(trainer.record_steps), .default_text = "on",
+     .choices = off_on_choices, .metavar = "ON",
      .help = "cuda: on: a step of a shape that was met before is recorded once and then started as "
              "one graph, where the device computes the loss too; off: operator by operator. The "
              "same bits"},
-    {"any-kernels", 0, CLI_FLAG, FIELD(any_kernels), .group = "Machine",
+    {"any-kernels", 0, CLI_NO, FIELD(trainer.device_options.deterministic),
      .help = "cuda: also cuDNN's kernels that do not repeat to the bit"},
-    {"tf32", 0, CLI_FLAG, FIELD(tf32), .group = "Machine",
+    {"tf32", 0, CLI_FLAG, FIELD(trainer.device_options.tf32),
      .help = "cuda: f32 products with 10-bit mantissas on tensor cores"},
-    {"autotune", 0, CLI_FLAG, FIELD(autotune), .group = "Machine",
+    {"autotune", 0, CLI_FLAG, FIELD(trainer.device_options.autotune),
      .help =
          "cuda: time the kernels of every convolution once and take the fastest; which one wins "
          "may differ from run to run unless --plan-cache remembers it"},
-    {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
+    {"plan-cache", 0, CLI_STRING, FIELD(trainer.device_options.plan_cache), .metavar = "DIR",
      .help = "cuda: folder that remembers the kernels found for each shape"},
-    {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
-     .metavar = "N", .group = "Machine",
+    {"threads", 't', CLI_U64, FIELD(trainer.threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N",
      .help = "compute threads of a rank; 0: all CPUs, divided by the ranks on this host"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
-     .choices = precision_choices, .metavar = "TYPE", .group = "Machine",
+     .choices = precision_choices, .metavar = "TYPE",
      .help = "bf16: activations and working weights in that type; weights, their gradients, "
              "moments and "
              "the loss stay f32; refused where the device lacks it"},
-    {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
-     .choices = captions_choices, .metavar = "KIND", .group = "Machine",
+    {"captions", 0, CLI_ENUM, FIELD(trainer.padded_captions), .default_text = "packed",
+     .choices = captions_choices, .metavar = "KIND",
      .help = "how the text tower reads them: one after the other, or padded to the longest: "
              "the same numbers but for rounding, for more work"},
-    {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
-     .default_text = "0", .metavar = "N", .group = "Machine",
+    {"loader-threads", 0, CLI_U64, FIELD(trainer.loader_threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N",
      .help = "decode threads of a rank; 0: one per CPU, divided by the ranks on this host. No "
              "number changes any batch"},
-    {"engine", 0, CLI_ENUM, FIELD(engine), .default_text = "auto", .choices = engine_choices,
-     .metavar = "NAME", .group = "Machine",
+    {"engine", 0, CLI_ENUM, FIELD(trainer.engine), .default_text = "auto",
+     .choices = engine_choices, .metavar = "NAME",
      .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
     CLI_REMOTE_ROWS(struct train_options, remote),
 };
@@ -395,7 +392,7 @@ const struct cli_program *train_program(void) {
     static struct cli_option loss_rows[] = {
         {"loss", 'l', CLI_ENUM, FIELD(loss_index), .default_text = "nuclr", .metavar = "NAME",
          .group = "Loss", .help = "see Losses below; --help NAME lists the options of a loss"},
-        {"parity", 0, CLI_ENUM, FIELD(loss.parity), .default_text = "algorithm",
+        {"parity", 0, CLI_ENUM, FIELD(trainer.loss.parity), .default_text = "algorithm",
          .choices = parity_choices, .metavar = "KIND", .group = "Loss",
          .help = "the published algorithm, or for some losses what the published code computes "
                  "(reference), its learning rates included"},
@@ -403,7 +400,8 @@ const struct cli_program *train_program(void) {
     static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
     static struct cli_program program;
     loss_rows[0].choices = loss_names();
-    shared[1].rows = loss_help_options(offsetof(struct train_options, loss), &shared[1].count);
+    shared[1].rows =
+        loss_help_options(offsetof(struct train_options, trainer.loss), &shared[1].count);
     program = fixed;
     program.shared = shared;
     program.list_heading = "Losses";
@@ -422,17 +420,17 @@ const struct cli_program *train_program(void) {
 }
 
 bool train_options_zeta_is_frozen(const struct train_options *o) {
-    return o->loss.zeta_freeze_epochs >= o->epochs;
+    return o->trainer.loss.zeta_freeze_epochs >= o->trainer.epochs;
 }
 
 /* ---- options of a run, from text ---- */
 
 static bool train_tasks_blocks(const struct train_options *o) {
-    return strcmp(task_choices[o->task], "curl") == 0;
+    return o->trainer.task == TRAINER_BLOCKS;
 }
 
 bool train_options_texts_alone(const struct train_options *o) {
-    return train_tasks_blocks(o) && strcmp(block_of_choices[o->block_of], "captions") == 0;
+    return train_tasks_blocks(o) && o->trainer.blocks.captions;
 }
 
 enum status train_options_apply(struct trainer_options *t,
@@ -440,95 +438,32 @@ enum status train_options_apply(struct trainer_options *t,
                                 const struct train_options *o,
                                 const char *run,
                                 struct error *err) {
+    static const enum augment_kind augments[] = {AUGMENT_PAPER, AUGMENT_SIMCLR, AUGMENT_TRAIN};
+    struct loader_options order;
     trainer_options_default(t);
+    cli_copy(train_program(), o, offsetof(struct train_options, trainer), t, sizeof *t);
     TRY(data_list_add(data, o->data.items, o->data.count, err));
     t->sources = data->items;
     t->source_count = data->count;
-    t->val = o->val;
-    t->zeroshot = o->zeroshot;
     t->run = run;
-    t->loss = o->loss;
     t->loss.name = loss_names()[o->loss_index];
-    t->loss.seed = o->seed;
-    t->image_tower = o->image_tower;
-    t->text_tower = o->text_tower;
-    t->init = o->init;
-    t->init_state = o->init_state;
-    t->init_image = o->init_image;
-    t->init_text = o->init_text;
-    t->tokenizer = o->tokenizer;
-    t->small_stem = o->stem == 1;
-    t->norm_layers = (enum resnet_norm)o->norm;
-    t->image_size_px = (uint32_t)o->image_size;
-    t->max_tokens = (uint32_t)o->max_tokens;
-    t->embed_dim = (uint32_t)o->embed_dim;
-    t->dropout = o->dropout;
-    t->no_projection_bias = o->projection_bias == 1;
-    t->text_pool = o->text_pool == 1 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
+    t->loss.seed = t->seed;
     t->dtype = precision_dtypes[o->precision];
-    t->padded_captions = o->captions == 1;
-    t->clean_captions = !o->no_clean;
     t->remap_state = o->remap_state.items;
     t->remap_count = (uint32_t)o->remap_state.count;
-    t->go_on_unsaved = o->on_full_disk == 1;
-    static const enum trainer_task tasks[] = {TRAINER_PAIRS, TRAINER_VIEWS, TRAINER_BLOCKS};
-    static const enum augment_kind augments[] = {AUGMENT_PAPER, AUGMENT_SIMCLR, AUGMENT_TRAIN};
-    t->task = tasks[o->task];
-    t->blocks = (struct trainer_blocks_options){.kind = (enum block_kind)o->block_loss,
-                                                .size = (uint32_t)o->block_size,
-                                                .negatives = (uint32_t)o->block_negatives,
-                                                .pairs = o->block_pairs,
-                                                .captions = train_options_texts_alone(o)};
-    t->hidden_dim = (uint32_t)o->hidden_dim;
-    t->augment = augments[o->task];
+    t->blocks.captions = train_options_texts_alone(o);
+    t->augment = augments[t->task];
     REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
-    t->image_norm = (enum image_norm_kind)o->normalize;
-    t->batch_count = (uint32_t)o->batch;
-    t->micro_batch_count = (uint32_t)o->micro_batch;
-    t->sync_bn = o->sync_bn;
-    t->epochs = o->epochs;
-    t->max_steps = o->steps;
-    t->lr = o->lr;
-    t->warmup_plateau = o->warmup == 1;
-    t->warmup_steps = o->warmup_steps;
-    t->min_lr = o->min_lr;
-    t->optimizer = (struct optimizer_options){.kind = (enum optimizer_kind)o->optimizer,
-                                              .momentum = o->momentum,
-                                              .trust = o->trust,
-                                              .beta1 = o->beta1,
-                                              .beta2 = o->beta2,
-                                              .eps = o->adam_eps,
-                                              .weight_decay = o->weight_decay,
-                                              .clip_norm = o->clip_norm};
-    t->fixed_views = o->fixed_views == 0;
-    t->pair_noise = o->pair_noise;
-    t->seed = o->seed;
-    struct loader_options order;
     loader_options_default(&order);
     TRY(loader_order_parse(&order, o->order, err));
     t->order = order.order;
     t->order_block_count = order.block_count;
     t->order_block_window = order.block_window;
-    t->tensorboard = o->tensorboard;
-    t->device = o->device;
-    t->state = (enum trainer_state)o->state;
-    t->record_steps = o->cuda_graph == 0;
-    t->device_options.deterministic = !o->any_kernels;
-    t->device_options.tf32 = o->tf32;
-    t->device_options.autotune = o->autotune;
-    t->device_options.plan_cache = o->plan_cache;
-    t->threads = (uint32_t)o->threads;
-    t->loader_threads = (uint32_t)o->loader_threads;
-    t->engine = (enum loader_engine)o->engine;
-    t->checkpoint_steps = o->checkpoint_every;
-    t->checkpoint_seconds = o->checkpoint_seconds;
-    t->keep_count = (uint32_t)o->keep;
-    t->eval_epochs = (uint32_t)o->eval_every;
     if (o->remap_state.count > LOADER_MAX_SOURCES) {
         return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
     }
-    if (o->min_lr > o->lr) {
-        return error_set(err, STATUS_USAGE, "--min-lr %g lies above --lr %g", o->min_lr, o->lr);
+    if (t->min_lr > t->lr) {
+        return error_set(err, STATUS_USAGE, "--min-lr %g lies above --lr %g", t->min_lr, t->lr);
     }
     return STATUS_OK;
 }
@@ -536,13 +471,13 @@ enum status train_options_apply(struct trainer_options *t,
 /* ---- options without effect ---- */
 
 bool train_options_loss_reads(const struct train_options *o, enum loss_option option) {
-    struct loss_options loss = o->loss;
+    struct loss_options loss = o->trainer.loss;
     const struct loss_row *row;
     if (train_tasks_blocks(o)) {
         return false;
     }
     loss.name = loss_names()[o->loss_index];
-    loss.views = o->task == 1;
+    loss.views = o->trainer.task == TRAINER_VIEWS;
     return loss_find_row(&row, &loss, NULL) != STATUS_OK || /* the trainer refuses it */
            loss_reads(row, &loss, option);
 }
@@ -689,12 +624,15 @@ enum status train_options_keep(struct train_options *kept,
     kept->quiet = false;
     kept->progress = 0;
     kept->attach = NULL;
-    kept->steps = 0;
+    kept->trainer.max_steps = 0;
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
     kept->rank_timeout_seconds = 60;
-    const char **const single[] = {&kept->val,         &kept->zeroshot,   &kept->init,
-                                   &kept->init_image,  &kept->init_text,  &kept->tokenizer,
-                                   &kept->tensorboard, &kept->plan_cache, &kept->remote.cache};
+    const char **const single[] = {
+        &kept->trainer.val,         &kept->trainer.zeroshot,
+        &kept->trainer.init,        &kept->trainer.init_image,
+        &kept->trainer.init_text,   &kept->trainer.tokenizer,
+        &kept->trainer.tensorboard, &kept->trainer.device_options.plan_cache,
+        &kept->remote.cache};
     for (size_t i = 0; i < CLI_COUNT(single); i++) {
         TRY(make_absolute(single[i], paths, err));
     }

@@ -14,54 +14,18 @@
 #include "train/run/trainer.h"
 
 struct train_options {
+    struct trainer_options trainer; /* what options fill in it, see train_options_apply */
     struct cli_list data;
     struct cli_list remap_state;
-    const char *val, *zeroshot, *out, *resume, *config;
+    const char *out, *resume, *config, *order;
     int preset;
-    int on_full_disk;
-    const char *image_tower, *text_tower;
-    const char *init, *init_image, *init_text, *tokenizer;
-    bool init_state;
-    int stem, norm;
-    int task;
-    int block_loss;
-    uint64_t block_size, block_negatives;
-    bool block_pairs;
-    int block_of; /* index into images, captions */
-    uint64_t image_size, max_tokens, embed_dim, hidden_dim;
-    double dropout;
-    int text_pool, projection_bias, precision, captions, optimizer;
-    double momentum, trust;
-    bool no_clean;
-    double pair_noise;
-    int augment, normalize, fixed_views;
-
+    int precision, augment;
     int loss_index; /* into loss_names */
-    struct loss_options loss;
-
-    uint64_t batch, micro_batch, epochs, steps;
-    bool sync_bn;
-    double lr, min_lr;
-    int warmup;
-    uint64_t warmup_steps;
-    double weight_decay, beta1, beta2, adam_eps, clip_norm;
-    uint64_t seed;
-    const char *order;
-
-    const char *device;
-    int state;
-    uint64_t threads, loader_threads;
-    int engine;
-    uint64_t checkpoint_every, keep, eval_every;
-    uint64_t checkpoint_seconds;
-    int ranks; /* enum comm_ranks */
+    int ranks;      /* enum comm_ranks */
     uint64_t rank_timeout_seconds;
-    bool dry_run, json, report, quiet;
+    bool dry_run, json, report, quiet, list_devices;
     int progress;       /* enum live_mode */
     const char *attach; /* a run to look at; NULL: none */
-    int cuda_graph;     /* index into on, off */
-    bool list_devices, any_kernels, tf32, autotune;
-    const char *plan_cache, *tensorboard;
     struct remote_choice remote;
 };
 

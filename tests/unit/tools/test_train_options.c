@@ -252,7 +252,7 @@ TEST(tau_of_presets_is_one_over_the_published_beta) {
         char *text = NULL;
         struct run_config_words words = {0};
         const struct train_options o = preset(names[i], &text, &words);
-        assert_true(fabs(1.0 / o.loss.tau - 14.28) < 0.005);
+        assert_true(fabs(1.0 / o.trainer.loss.tau - 14.28) < 0.005);
         run_config_words_fini(&words);
         free(text);
     }
