@@ -54,23 +54,6 @@ enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err
     return error_set(err, STATUS_UNSUPPORTED, "device cpu: %s", reason);
 }
 
-enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err) {
-    struct cpu_device *cpu = cpu_device_of(dev);
-    if (size_bytes > cpu->scratch_bytes) {
-        const size_t rounded = (size_bytes + 4095) / 4096 * 4096;
-        void *grown = aligned_alloc(64, rounded);
-        if (grown == NULL) {
-            return error_set(err, STATUS_NOMEM, "device cpu: no memory for %zu bytes of scratch",
-                             rounded);
-        }
-        free(cpu->scratch);
-        cpu->scratch = grown;
-        cpu->scratch_bytes = rounded;
-    }
-    *out = cpu->scratch;
-    return STATUS_OK;
-}
-
 static void cpu_close(struct device *dev) {
     struct cpu_device *cpu = cpu_device_of(dev);
     onednn_destroy(cpu->onednn);

@@ -1,0 +1,23 @@
+/*
+ * scratch: the device's memory for partial sums and rearranged tensors. It only grows.
+ */
+#include <stdlib.h>
+
+#include "kernels/cpu/cpu_internal.h"
+
+enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err) {
+    struct cpu_device *cpu = cpu_device_of(dev);
+    if (size_bytes > cpu->scratch_bytes) {
+        const size_t rounded = (size_bytes + 4095) / 4096 * 4096;
+        void *grown = aligned_alloc(64, rounded);
+        if (grown == NULL) {
+            return error_set(err, STATUS_NOMEM, "device cpu: no memory for %zu bytes of scratch",
+                             rounded);
+        }
+        free(cpu->scratch);
+        cpu->scratch = grown;
+        cpu->scratch_bytes = rounded;
+    }
+    *out = cpu->scratch;
+    return STATUS_OK;
+}
