@@ -10,8 +10,8 @@
 #include "augment/ops_pixel_internal.h"
 
 int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]) {
-    const struct op_loops *const by_speed[OP_LOOPS_MAX] = {op_loops_plain(), op_loops_neon(),
-                                                           op_loops_avx2(), op_loops_avx512()};
+    const struct op_loops *const by_speed[OP_LOOPS_MAX] = {op_loops_plain(), op_loops_avx2(),
+                                                           op_loops_avx512()};
     int n = 0;
     for (int i = 0; i < OP_LOOPS_MAX; i++) {
         if (by_speed[i] != NULL) {

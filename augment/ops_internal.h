@@ -76,9 +76,8 @@ struct op_loops {
 const struct op_loops *op_loops_plain(void);
 const struct op_loops *op_loops_avx2(void);   /* NULL where the CPU has none */
 const struct op_loops *op_loops_avx512(void); /* needs F, BW, VL and VBMI; NULL elsewhere */
-const struct op_loops *op_loops_neon(void);   /* NULL except on aarch64 */
 
-enum { OP_LOOPS_MAX = 4 };
+enum { OP_LOOPS_MAX = 3 };
 
 /* The sets that this CPU supports, plain first and the fastest last; returns how many. */
 int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]);

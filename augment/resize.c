@@ -407,8 +407,7 @@ enum status resize_image_with(const struct resize_kernels *k,
 
 int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]) {
     const struct resize_kernels *const by_speed[RESIZE_KERNELS_MAX] = {
-        resize_kernels_plain(), resize_kernels_neon(), resize_kernels_avx2(),
-        resize_kernels_avx512()};
+        resize_kernels_plain(), resize_kernels_avx2(), resize_kernels_avx512()};
     int n = 0;
     for (int i = 0; i < RESIZE_KERNELS_MAX; i++) {
         if (by_speed[i] != NULL) {

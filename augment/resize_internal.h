@@ -59,9 +59,8 @@ struct resize_kernels {
 const struct resize_kernels *resize_kernels_plain(void);
 const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
 const struct resize_kernels *resize_kernels_avx512(void); /* needs VBMI and VNNI; NULL elsewhere */
-const struct resize_kernels *resize_kernels_neon(void);   /* NULL except on aarch64 */
 
-enum { RESIZE_KERNELS_MAX = 4 };
+enum { RESIZE_KERNELS_MAX = 3 };
 
 /* The sets that this CPU supports, plain first and the fastest last; returns how many. */
 int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]);

@@ -54,7 +54,7 @@ check_tree() {
               "netdb search signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn " \
               "string tgmath threads time uchar wchar wctype dirent dlfcn fcntl fnmatch ftw " \
               "getopt glob langinfo libgen link poll pthread pwd regex sched semaphore spawn strings " \
-              "sysexits termios ucontext unistd malloc endian byteswap cpuid immintrin arm_neon", names, " ")
+              "sysexits termios ucontext unistd malloc endian byteswap cpuid immintrin", names, " ")
         for (i in names) {
             libc[names[i] ".h"] = 1
         }
