@@ -221,16 +221,17 @@ own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
 [ "$(embedded run-cifar --normalize none)" != "$own" ] || fail "--normalize none changes nothing"
 
-# Margins of two checkpoints: the accuracies are those of the linear probe.
+# Margins of two checkpoints: the accuracies are those of the linear probe, whose draws differ.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 -o studies >margin.json
 grep -q '"train_accuracy":[0-9]' margin.json || fail "margin: $(cat margin.json)"
 cmp margin.json studies/margin.json || fail "margin: --json is not what the file has"
-grep -q "\"checkpoint\":\"run\",\"accuracy\":$(sed -n 's/^{"top1":\([0-9.]*\),.*/\1/p' linear.json)," margin.json ||
+awk -v a="$(sed -n 's/.*"checkpoint":"run","accuracy":\([0-9.]*\),.*/\1/p' margin.json)" \
+    -v b="$(sed -n 's/^{"top1":\([0-9.]*\),.*/\1/p' linear.json)" 'BEGIN { exit !(a > b - 10 && a < b + 10) }' ||
     fail "margin: $(cat margin.json), linear: $(cat linear.json)"
 grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"kv_margin":-?1,"kv_gn_margin":-?1\}' margin.json || fail "margin: $(cat margin.json)"
 tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0-9.e-]*\).*/\1 \2/p' |
     awk '$1 > 0 && $2 > 0 { rows++ } END { exit rows != 2 }' || fail "margin: $(cat margin.json)"
-[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
+[ "$(grep -o '"kind":"scatter"' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
 # A classifier that learns longer fits better; one that does not fit learns twice as long, anew, while --steps allow it.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 --epochs 256 >longer.json
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 100 -t 1 --steps 256 >doubled.json

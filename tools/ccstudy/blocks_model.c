@@ -400,21 +400,3 @@ enum status blocks_run(struct blocks_result *out,
     model_close(&m);
     return s;
 }
-
-enum status blocks_hidden(float *train_rows,
-                          float *test_rows,
-                          const struct blocks_data *data,
-                          const struct blocks_setting *setting,
-                          struct error *err) {
-    REQUIRE(setting->loss.size >= 1 && setting->loss.size <= BLOCKS_LARGEST);
-    struct model m = {.data = data};
-    enum status s = train_all(&m, setting, NULL, NULL, err);
-    if (s == STATUS_OK) {
-        s = layer_of(&m, train_rows, &m.h, &data->train, err);
-    }
-    if (s == STATUS_OK) {
-        s = layer_of(&m, test_rows, &m.h, &data->test, err);
-    }
-    model_close(&m);
-    return s;
-}

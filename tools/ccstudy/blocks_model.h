@@ -49,12 +49,4 @@ enum status blocks_run(struct blocks_result *out,
                        void *cookie,
                        struct error *err);
 
-/* Trains the same tower, and gives its hidden units of both parts: rows of BLOCKS_HIDDEN. Returns
- * OK, NOMEM, CORRUPT or what the device returns. */
-enum status blocks_hidden(float *train_rows,
-                          float *test_rows,
-                          const struct blocks_data *data,
-                          const struct blocks_setting *setting,
-                          struct error *err);
-
 #endif

@@ -6,8 +6,6 @@
 
 static const struct cli_command commands[] = {
     {"zeta", "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR", ccstudy_zeta},
-    {"margin", "margins normalised by k-variance against accuracy: Chuang, chapter 8",
-     ccstudy_margin},
     {"chains", "the negatives that Markov chains sample, against the global softmax: EMC2",
      ccstudy_chains},
     {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},

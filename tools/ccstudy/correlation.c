@@ -24,12 +24,3 @@ double correlation(const double *x, const double *y, size_t count) {
     }
     return xx > 0.0 && yy > 0.0 ? xy / sqrt(xx * yy) : (double)NAN;
 }
-
-void ranks_of(double *out, const double *values, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        out[i] = 0.0;
-        for (size_t j = 0; j < count; j++) {
-            out[i] += values[j] < values[i] ? 1.0 : values[j] == values[i] && j != i ? 0.5 : 0.0;
-        }
-    }
-}

@@ -90,6 +90,15 @@ else:
     np, ccstream = _Lazy("numpy"), _Lazy("ccstream")
 
 
+def check_dataset(path: str) -> None:
+    """Raises NotFoundError unless this is a dataset; a remote one is believed."""
+    if "://" in path or os.path.exists(os.path.join(path, "dataset.json")):
+        return
+    if os.path.exists(os.path.join(path, "config.json")):
+        raise NotFoundError(f"{path} is a training run, not a dataset")
+    raise NotFoundError(f"{path}: no such dataset; ccpack makes them")
+
+
 def program(name: str) -> str:
     """The path of another program: beside this one, else on PATH."""
     path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), name)

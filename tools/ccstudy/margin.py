@@ -1,0 +1,341 @@
+"""ccstudy margin: chapter 8 of Chuang's thesis (Chuang et al., "Measuring generalization with optimal transport",
+NeurIPS 2021): whether margins normalised by k-variance, measured on training images alone, rank checkpoints as their
+accuracy on other images does. With rho the margin f_y - max_{y' != y} f_y' of an image and g the norm of its gradient
+in the features:
+
+    margin        rho                       kV-margin     rho / E_c[Var_c Lip_c]
+    GN-margin     rho / (g + 1e-6)          kV-GN-margin  rho / (g + 1e-6) / E_c[Var_c]
+
+Var_c is the k-variance of class c: the Wasserstein-1 distance between two disjoint random sets of k = floor(m_c / 2) of
+its m_c images; Lip_c the largest g of its images.
+"""
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from typing import Any
+
+from .study import (Column, Item, Option, Options, Progress, Section, StudyError, Table, UsageError, axis, ccstream,
+                    check_dataset, figure, load, np, program, series, table_item)
+from .towers import Blocks, adam, cosine, mixture, product, train_tower
+
+KINDS = {"margin": "margin", "gn_margin": "GN-margin", "kv_margin": "kV-margin", "kv_gn_margin": "kV-GN-margin"}
+ROWS_PER_CLASS = 200
+SIZES, STEPS, QUICK_STEPS = (1, 2, 5, 10), (25, 50, 100, 200, 400, 800, 1600), (50, 800)
+
+PURPOSE = "k-variance normalised margins of checkpoints against their test accuracy"
+TITLE = "Margins normalised by k-variance"
+USAGE = ["CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]", "[-o DIR] [options]"]
+ARGUMENTS = (0, 256)
+EXAMPLES = ["ccstudy margin -o studies",
+            "ccstream-train --data cifar10 --out runs/a --preset cpu-demo --task simclr --loss simclr --keep 100 && "
+            "ccstudy margin runs/a/checkpoints/*.safetensors --train cifar10 --data cifar10-test -o studies"]
+NOTES = [
+    "For each checkpoint the linear probe of ccstream-eval is trained on the image tower's output, again with twice "
+    "the epochs until it classifies --fit percent of --train correctly or would exceed --steps. The margin rho of a "
+    "training image is its class's score minus the best other score, g the norm of its gradient in the features. "
+    "kV-margin: rho / E[Var Lip] over classes, with Var the Wasserstein-1 distance between two disjoint halves of a "
+    "class (by exact assignment) and Lip its largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin and "
+    "GN-margin: rho and rho / (g + 1e-6). Medians over random images, 200 per class or all there are, averaged over "
+    "4 such draws, with --quick 1.",
+    "The thesis's claim: a larger normalised margin goes with a smaller generalisation error. Reported is Spearman's "
+    "rank correlation of each margin with the accuracy on --data, over the checkpoints.",
+    "Normalisation presupposes a classifier that fits: a negative median margin, as when less than half of --train "
+    "is correct, comes nearer to 0 the less concentrated classes are. More --steps help.",
+    "Without checkpoints: towers of ccstudy blocks, trained here on its mixture of 20 Gaussians with blocks of 1, 2, "
+    "5 and 10 and for 25 to 1,600 steps, with --quick for 50 and 800; classifiers of their hidden units are trained "
+    "on its 1,000 training points and evaluated on 2,000 others.",
+    "--json: train and data; rows of checkpoint, accuracy and train_accuracy in percent, epochs of the classifier, "
+    "margin, gn_margin, kv_margin, kv_gn_margin, variance and lipschitz (means over classes); rank_correlation of "
+    "each margin, null where it does not differ.",
+]
+_PASSED = [  # to ccstream-eval embed
+    Option("transform", metavar="KIND", choices=("crop", "squash"), default="crop",
+           help="crop: scale the shorter side to the model's size and keep the centre, as the papers do; squash: the "
+                "whole image, as evaluation during training does"),
+    Option("normalize", metavar="NAME", default="own",
+           choices=("own", "clip", "imagenet", "cifar10", "cifar100", "none"),
+           help="mean and std for normalising images; own: those of the model's training; the papers' zero-shot and "
+                "probes use the dataset's or imagenet's", group="Common options"),
+    Option("batch", "b", int, 128, "N", "images encoded at a time; does not change the result", least=1, most=32768,
+           group="Common options"),
+    Option("device", metavar="NAME", default="cpu", group="Common options",
+           help="cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that explains why; "
+                "cpu-ref (plain loops, for checking only)"),
+    Option("threads", "t", int, 0, "N", "compute threads; 0: all CPUs", most=1024, least=0, group="Common options"),
+    Option("loader-threads", "", int, 0, "N", "decode threads; 0: one per CPU", least=0, most=1024,
+           group="Common options"),
+    Option("endpoint", metavar="URL", group="Remote datasets",
+           help="server of s3:// locations: MinIO, Ceph, R2, https://storage.googleapis.com; else that of "
+                "AWS_ENDPOINT_URL_S3 or the profile, or Amazon's"),
+    Option("cache", metavar="DIR", group="Remote datasets",
+           help="keep what is read on the local disk, in chunks of 8 MiB that all processes with this folder share"),
+    Option("cache-size", metavar="SIZE", group="Remote datasets",
+           help="limit of --cache; what was not used for longest goes first [256MiB..1024TiB, default 64GiB]"),
+    Option("instance-metadata", kind=bool, group="Remote datasets",
+           help="if S3 keys are neither in the environment nor in the files of the AWS tools, ask the metadata "
+                "service of this machine"),
+]
+OPTIONS = [
+    Option("data", "d", metavar="DIR", help="dataset with labels on which checkpoints are evaluated"),
+    Option("train", metavar="DIR",
+           help="dataset with labels on which the classifier is trained and margins are measured"),
+    Option("epochs", "e", int, 32, "N", "epochs of the classifier over --train; doubled until it fits", least=1,
+           most=100000),
+    Option("fit", "", float, 90.0, "PERCENT",
+           "percentage of --train that a classifier that fits has correct; 0: --epochs, fit or not", least=0, most=100),
+    Option("steps", "", int, 20000, "N", "most steps of 512 images of a classifier that does not fit yet", least=1,
+           most=10000000),
+    *_PASSED,
+]
+
+
+# ---- margins
+
+def k_variance(rows: np.ndarray) -> float:
+    """Mean distance of the first half of the rows from their partners in the second, by the cheapest assignment."""
+    k = len(rows) // 2
+    cost = load("scipy.spatial").distance.cdist(rows[:k], rows[k:2 * k])
+    return float(cost[load("scipy.optimize").linear_sum_assignment(cost)].mean())
+
+
+def margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> dict[str, float]:
+    """Medians of the four margins of f_c(z) = <weight_c, z> + bias_c over the rows, all labelled; variance and
+    lipschitz, the means over classes by their number of rows. A class with one row has no variance and does not count
+    in the means."""
+    rows, weight = rows.astype(np.float64), weight.astype(np.float64)
+    each = np.arange(len(rows))
+    scores = rows @ weight.T + bias
+    own = scores[each, labels]
+    scores[each, labels] = -np.inf
+    rival = scores.argmax(1)
+    rho = own - scores[each, rival]
+    slope = np.linalg.norm(weight[labels] - weight[rival], axis=1)
+    classes, counts = np.unique(labels, return_counts=True)
+    share = counts[counts > 1]
+    if not len(share):
+        raise UsageError("no class has two images")
+    variance = np.array([k_variance(rows[labels == c]) for c in classes[counts > 1]])
+    lipschitz = np.array([slope[labels == c].max() for c in classes[counts > 1]])
+    mean_variance, mean_lipschitz, mean_product = (np.average(x, weights=share)
+                                                   for x in (variance, lipschitz, variance * lipschitz))
+    gn = np.median(rho / (slope + 1e-6))
+    return {"margin": np.median(rho), "gn_margin": gn, "kv_margin": np.median(rho) / mean_product,
+            "kv_gn_margin": gn / mean_variance, "variance": mean_variance, "lipschitz": mean_lipschitz}
+
+
+def mean_margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray, subsets: int,
+                 r: np.random.Generator) -> dict[str, float]:
+    """Averages over random subsets of 200 labelled rows for each class, or all there are."""
+    labelled = np.flatnonzero((labels >= 0) & (labels < len(weight)))
+    count = min(ROWS_PER_CLASS * len(weight), len(labelled))
+    found = []
+    for _ in range(subsets):
+        chosen = r.permutation(labelled)[:count]
+        found.append(margins(rows[chosen], labels[chosen], weight, bias))
+    return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
+
+
+# ---- the classifier
+
+def probe(rows: np.ndarray, labels: np.ndarray, classes: int, epochs: int,
+          r: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias of the linear probe of ccstream-eval: softmax cross-entropy by AdamW, learning rate 0.005 with
+    a cosine schedule to 0, decay 0.01 of the weights, batches of 512."""
+    dim = rows.shape[1]
+    batch = min(512, len(rows))
+    values = np.zeros((classes, dim + 1), np.float32)  # the bias is the last column
+    values[:, :dim] = r.uniform(-1, 1, (classes, dim)) / np.sqrt(dim)
+    decay = np.full(dim + 1, 0.01, np.float32)
+    decay[dim] = 0
+    moments = np.zeros((2, *values.shape), np.float32)
+    inputs = np.concatenate([rows, np.ones((len(rows), 1))], 1, dtype=np.float32)
+    starts = range(0, len(rows), batch)
+    for epoch in range(epochs):
+        order = r.permutation(len(rows))
+        for i, start in enumerate(starts):
+            x, y = inputs[order[start:start + batch]], labels[order[start:start + batch]]
+            z = product(x, values)
+            z = np.exp(z - z.max(1, keepdims=True))
+            z /= z.sum(1, keepdims=True)
+            z[np.arange(len(y)), y] -= 1
+            step = epoch * len(starts) + i
+            adam(values, moments, product(z.T, x.T) / len(y), cosine(0.005, step, epochs * len(starts)), step, decay)
+    return values[:, :dim], values[:, dim]
+
+
+def accuracy(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> float:
+    return float(100 * np.mean((product(rows, weight) + bias).argmax(1)[labels >= 0] == labels[labels >= 0]))
+
+
+def judge(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], classes: int, options: Options,
+          seed: list[int]) -> dict[str, Any]:
+    """The shortest classifier that fits the training rows, of --epochs times a power of two: accuracy and margins."""
+    epochs, steps_each = options.epochs, -(-len(train[0]) // 512)
+    labelled = train[1] >= 0
+    while True:
+        weight, bias = probe(train[0][labelled], train[1][labelled], classes, epochs,
+                             np.random.default_rng([*seed, 1]))
+        fit = accuracy(*train, weight, bias)
+        if fit >= options.fit or 2 * epochs * steps_each > options.steps:
+            break
+        epochs *= 2
+    found = mean_margins(*train, weight, bias, 1 if options.quick else 4, np.random.default_rng([*seed, 2]))
+    return {"accuracy": accuracy(*test, weight, bias), "train_accuracy": fit, "epochs": epochs, **found}
+
+
+# ---- checkpoints
+
+def embed(checkpoint: str, data: str, options: Options) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels by ccstream-eval."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [program("ccstream-eval"), "embed", checkpoint, "--data", data, "-o", f"{folder}/x", "--features",
+                 "-q", "--transform", options.transform]
+        for row in _PASSED:
+            if row.name in options.given and row.name != "transform":
+                value = getattr(options, row.name.replace("-", "_"))
+                words += [f"--{row.name}"] if row.kind is bool else [f"--{row.name}", str(value)]
+        done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if "'ccstream-eval embed --help'" not in line]
+            error = StudyError(lines[-1].removeprefix("ccstream-eval embed: ") if lines else f"{words[0]} failed")
+            error.code = done.returncode
+            raise error
+        return np.load(f"{folder}/x.features.npy"), np.load(f"{folder}/x.labels.npy").astype(int)
+
+
+def measure(checkpoint: str, options: Options) -> dict[str, Any]:
+    train, test = embed(checkpoint, options.train, options), embed(checkpoint, options.data, options)
+    classes = int(train[1].max(initial=-1)) + 1
+    if classes < 2:
+        raise UsageError(f"{options.train} has fewer than two classes; ccpack makes them of class folders and CIFAR "
+                         "files")
+    names, other = (ccstream.Dataset(d).classes for d in (options.train, options.data))
+    if names and other:  # classes are matched by name
+        numbers = np.array([names.index(n) if n in names else -1 for n in other] + [-1])
+        test = test[0], numbers[test[1]]
+    return {"checkpoint": checkpoint, **judge(train, test, classes, options, [options.seed])}
+
+
+def check(options: Options) -> None:
+    if not options.arguments:
+        for name in ["data", "train"] + [row.name for row in _PASSED]:
+            if name in options.given:
+                raise UsageError(f"--{name} has no effect without checkpoints")
+    elif len(options.arguments) == 1:
+        raise UsageError("too few arguments: ranks need two checkpoints")
+    elif options.train is None or options.data is None:
+        raise UsageError("checkpoints need --train and --data")
+    else:
+        check_dataset(options.train)
+        check_dataset(options.data)
+
+
+# ---- the study
+
+def measure_towers(options: Options, progress: Progress) -> list[dict[str, Any]]:
+    train, labels, test, test_labels = mixture(options.seed, 50, 100)
+    first = np.searchsorted(labels, np.arange(labels.max() + 2))
+    rows = []
+    for steps in QUICK_STEPS if options.quick else STEPS:
+        for size in SIZES:
+            seed = [options.seed, len(rows)]
+            tower = train_tower(train, first, Blocks(32, size, 4), steps, 0.0003, np.random.default_rng(seed))
+            found = judge((tower.hidden(train), labels), (tower.hidden(test), test_labels), len(first) - 1, options,
+                          seed)
+            rows.append({"checkpoint": f"blocks of {size} for {steps} steps", **found})
+            progress.advance(1 + steps * (1 + size))
+    return rows
+
+
+def run(options: Options, progress: Progress) -> dict[str, Any]:
+    if options.arguments:
+        progress.total = len(options.arguments)
+        rows = []
+        for checkpoint in options.arguments:
+            rows.append(measure(checkpoint, options))
+            progress.advance()
+    else:
+        all_steps = QUICK_STEPS if options.quick else STEPS
+        progress.total = sum(1 + steps * (1 + size) for steps in all_steps for size in SIZES)
+        rows = measure_towers(options, progress)
+    return {"train": options.train or "1,000 points of a mixture", "data": options.data or "2,000 others",
+            "rows": rows, "rank_correlation": rank_correlations(rows)}
+
+
+def rank_correlations(rows: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Spearman's, of each margin with the accuracy; null where one of them does not differ."""
+    def ranks(key: str) -> np.ndarray:
+        return load("scipy.stats").rankdata([row[key] for row in rows]) - (len(rows) + 1) / 2
+
+    y = ranks("accuracy")
+    out: dict[str, float | None] = {}
+    for key in KINDS:
+        x = ranks(key)
+        norm = np.sqrt((x @ x) * (y @ y))
+        out[key] = float(x @ y / norm) if norm > 0 else None
+    return out
+
+
+def table(result: dict[str, Any]) -> Table:
+    columns = [Column("checkpoint", "s"), Column("accuracy, %", ".2f"), Column("training data, %", ".2f"),
+               Column("epochs", "d"), *(Column(name, ".5g") for name in KINDS.values()), Column("E[Var]", ".5g"),
+               Column("E[Lip]", ".5g")]
+    rows = [[row["checkpoint"], row["accuracy"], row["train_accuracy"], row["epochs"], *(row[key] for key in KINDS),
+             row["variance"], row["lipschitz"]] for row in result["rows"]]
+    ranks = [f"{c:.3f}" if c is not None else None for c in result["rank_correlation"].values()]
+    rows.append(["rank correlation with accuracy", None, None, None, *ranks, None, None])
+    if _negative(result):
+        rows.append([f"negative median margin: {_negative(result)}; more --steps help", *[None] * 9])
+    return Table(columns, rows)
+
+
+def _negative(result: dict[str, Any]) -> int:
+    """Checkpoints to which the claim does not apply: their classifiers do not fit."""
+    return sum(row["margin"] < 0 for row in result["rows"])
+
+
+def page(result: dict[str, Any], options: Options) -> list[Section]:
+    towers = not options.arguments
+    rank = {key: "undefined" if c is None else f"{c:.3f}" for key, c in result["rank_correlation"].items()}
+    text = [
+        "The thesis's claim (Chuang, 2023, chapter 8; NeurIPS 2021): the margin of a classifier, divided by how "
+        "concentrated the features of each class are, ranks models by how well they generalise, from training images "
+        "alone. How concentrated a class is, its k-variance, is the Wasserstein-1 distance between two disjoint "
+        "halves of its images.",
+        f"Measured here over {len(result['rows'])} {'towers' if towers else 'checkpoints'}, each with a linear "
+        f"classifier trained on {result['train']} and evaluated on {result['data']}: Spearman's rank correlation "
+        f"with the accuracy is {rank['kv_margin']} for the kV-margin and {rank['kv_gn_margin']} for the "
+        f"kV-GN-margin; without k-variance it is {rank['margin']} for the margin and {rank['gn_margin']} for the "
+        "GN-margin. The thesis ranks networks trained to the end with labels, and uses features within them; here "
+        "the features are fixed and the classifier is linear."]
+    if _negative(result):
+        text.append(f"The median margin of {_negative(result)} of them is negative: their classifiers do not fit the training "
+                    "images, and dividing by k-variance then favours classes that are less concentrated. More "
+                    "--steps help.")
+    figures = [_scatter(result, key, rank[key], "towers" if towers else "checkpoints")
+               for key in ("kv_margin", "margin", "kv_gn_margin", "gn_margin")]
+    return [Section("Measured", text, figures),
+            Section("Numbers", [], [table_item("At the end of training", table(result))]),
+            Section("The thesis", ["Conditional mutual information between margin and generalisation over the "
+                                   "networks of the tasks of PGDL, percent; margins at the eighth layer or the last "
+                                   "convolution."],
+                    [table_item("Table 8.1 of the thesis", THESIS)])]
+
+
+def _scatter(result: dict[str, Any], key: str, rank: str, name: str) -> Item:
+    rows = result["rows"]
+    return figure("scatter", f"{KINDS[key]} and accuracy: rank correlation {rank}",
+                  axis(f"{KINDS[key]}, median over training data"), axis("test accuracy", "%"),
+                  [series(name, [row[key] for row in rows], [row["accuracy"] for row in rows])])
+
+
+# Features here are those of the last layer, so the rows are those of the deep one.
+THESIS = Table(
+    [Column("", "s")] + [Column(task, ".2f") for task in
+                         ("CIFAR-10, VGG", "SVHN, NiN", "CINIC, FCN with norm", "CINIC, FCN", "Flowers, NiN",
+                          "Pets, NiN", "Fashion, VGG", "CIFAR-10, NiN")],
+    [["margin", 13.59, 16.32, 2.03, 2.99, 0.33, 1.24, 0.45, 5.45],
+     ["GN-margin", 0.39, 31.81, 7.17, 1.70, 0.17, 0.79, 2.12, 1.16],
+     ["kV-margin", 30.42, 26.75, 6.05, 15.19, 0.78, 1.76, 0.33, 2.26],
+     ["kV-GN-margin", 40.92, 45.61, 6.54, 15.80, 1.13, 5.92, 0.29, 8.07]])
