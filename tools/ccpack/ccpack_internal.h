@@ -20,35 +20,27 @@ int ccpack_remove_main(int argc, char **argv);
 int ccpack_repair_main(int argc, char **argv);
 int ccpack_compact_main(int argc, char **argv);
 
-/* Options of every command that packs pictures. Their structs begin with it. */
-struct ccpack_shape {
-    uint64_t min_side;
-    double max_aspect;
-    uint64_t max_pixels;
-    uint64_t max_caption_bytes;
-    const char *resize;
-    uint64_t quality;
-    bool phash;
+/* Options of the commands that read rows. Their structs begin with it. */
+struct ccpack_options {
+    struct pack_options pack; /* what options fill in it, see ccpack_take */
+    const char *resize, *max_bad;
     int container;
-    uint64_t zstd_level;
-    uint64_t shard_samples;
-    uint64_t shard_size;
-    uint64_t jobs;
-    bool json;
-    bool quiet;
+    bool json, quiet;
 };
 
-extern const struct cli_rows ccpack_shape_rows[];
+extern const struct cli_rows ccpack_shape_rows[]; /* of those that also pack pictures */
 
-/* Returns OK or USAGE. */
-enum status
-ccpack_take_shape(struct pack_options *out, const struct ccpack_shape *o, struct error *err);
+/* The options for the library, with its defaults for those that the program does not have; the
+ * arguments are the sources, which are checked. The cookie is still to be set to the struct
+ * ccpack_run. Returns OK, USAGE or what path_check_source returns. */
+enum status ccpack_take(struct pack_options *out,
+                        const struct cli_program *p,
+                        const struct ccpack_options *o,
+                        const struct cli_arguments *a,
+                        struct error *err);
 
 /* After a failure: what the directory holds now, and how to resume. */
 void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory);
-
-/* The threads for --jobs; 0: one for each core. */
-uint32_t ccpack_jobs(uint64_t asked);
 
 struct ccpack_cache_result {
     uint64_t captions;
@@ -76,9 +68,6 @@ struct ccpack_run {
 };
 
 void ccpack_begin(struct ccpack_run *r, const char *what, bool quiet);
-
-/* For struct pack_options, whose cookie is the run. */
-void ccpack_show_progress(void *run, const struct pack_progress *p);
 
 /* After a `status` of OK prints the summary: on stderr unless quiet, and with `json` on stdout.
  * Returns `status`, or a failure to print. */

@@ -2,18 +2,10 @@
  * What the commands of ccpack share.
  */
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 
 #include "formats/base/clock.h"
 #include "tools/ccpack/ccpack_internal.h"
-
-uint32_t ccpack_jobs(uint64_t asked) {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-    uint64_t jobs = asked > 0 ? asked : cores > 0 ? (uint64_t)cores : 1;
-    return jobs > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)jobs;
-}
 
 static void print_rejects(const struct pack_summary *s, const char *directory) {
     char n[CLI_TEXT_BYTES];
@@ -105,20 +97,6 @@ void ccpack_begin(struct ccpack_run *r, const char *what, bool quiet) {
     cli_signals_install();
     cli_progress_init(&r->progress, what, quiet);
     r->started_ns = clock_now_ns();
-}
-
-/* A total that is not known is estimated from the share of the sources' bytes. */
-void ccpack_show_progress(void *run, const struct pack_progress *p) {
-    char extra[64] = "";
-    uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
-    struct cli_progress *progress = &((struct ccpack_run *)run)->progress;
-    progress->begun = p->resumed;
-    int n = p->done >= 0 ? snprintf(extra, sizeof(extra), "%.0f %%", 100 * p->done) : 0;
-    if (p->rejected > 0) {
-        snprintf(extra + n, sizeof(extra) - (size_t)n, "%s%" PRIu64 " rejected", n > 0 ? "  " : "",
-                 p->rejected);
-    }
-    cli_progress_update(progress, p->samples, total, p->bytes, extra);
 }
 
 enum status ccpack_end(struct ccpack_run *r,

@@ -15,31 +15,9 @@
 #include "tools/cli/path_kind.h"
 
 struct fetch_cli {
-    struct ccpack_shape shape; /* first: shared rows fill it */
-    const char *out;
-    bool resume;
-    const char *retry;
-    bool overwrite;
-    const char *columns;
-    const char *delimiter;
-    const char *caption_column;
-    const char *image_column;
-    uint64_t connections;
-    uint64_t per_host;
-    double rate_per_host;
-    uint64_t connect_timeout;
-    uint64_t first_byte_timeout;
-    uint64_t timeout;
-    uint64_t attempts;
-    uint64_t max_redirects;
-    uint64_t max_size;
+    struct ccpack_options base; /* first: shared rows fill it */
+    struct fetch_options fetch; /* likewise what options fill */
     const char *contact;
-    bool no_robots;
-    const char *opt_out;
-    bool allow_private;
-    const char *resolver;
-    const char *ca_file;
-    int dedup;
 };
 
 static const char *const dedup_names[] = {"none", "exact", NULL};
@@ -47,69 +25,72 @@ static const char *const dedup_names[] = {"none", "exact", NULL};
 #define FIELD(name) CLI_FIELD(struct fetch_cli, name)
 
 static const struct cli_option fetch_rows[] = {
-    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR", .required = true,
+    {"out", 'o', CLI_STRING, FIELD(base.pack.directory), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
-    {"resume", 0, CLI_FLAG, FIELD(resume),
+    {"resume", 0, CLI_FLAG, FIELD(base.pack.resume),
      .help = "continue an interrupted or killed run with these options and this list; nothing that "
              "is done is requested again. Begin one in an empty DIR"},
-    {"retry", 0, CLI_STRING, FIELD(retry), .metavar = "REASON,...",
+    {"retry", 0, CLI_STRING, FIELD(fetch.retry), .metavar = "REASON,...",
      .help = "request rows again that failed before: failed (all of them), excluded, 4xx, 5xx, "
              "http-429, timeout, dns, ...; those that succeed are added to the dataset under "
              "their ids"},
-    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite),
      .help = "replace the dataset in DIR and its ledger"},
-    {"columns", 0, CLI_STRING, FIELD(columns), .metavar = "NAME,...",
+    {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
      .help = "names of the columns of a list without header line; '_' for an unused one",
      .group = "List"},
-    {"delimiter", 0, CLI_STRING, FIELD(delimiter), .metavar = "CHAR",
+    {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
      .help = "character between the cells: ',', ';', '|', 'tab' or another one; without it, by "
              "content"},
-    {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
+    {"caption-column", 0, CLI_STRING, FIELD(base.pack.caption_column), .metavar = "NAME",
      .help = "column with the captions, by name or number from 1"},
-    {"url-column", 0, CLI_STRING, FIELD(image_column), .metavar = "NAME",
+    {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
      .help = "the same for the URLs"},
-    {"connections", 'c', CLI_U64, FIELD(connections), .min = "1", .max = "4096",
+    {"connections", 'c', CLI_U64, FIELD(fetch.connections), .min = "1", .max = "4096",
      .default_text = "256", .metavar = "N", .help = "requests at a time, to all hosts together",
      .group = "Network"},
-    {"per-host", 0, CLI_U64, FIELD(per_host), .min = "1", .max = "4096", .default_text = "2",
-     .metavar = "N", .help = "requests at a time to one host"},
-    {"rate-per-host", 0, CLI_DOUBLE, FIELD(rate_per_host), .min = "0", .max = "100000",
-     .default_text = "5", .metavar = "X", .help = "requests a second to one host; 0: no limit"},
-    {"connect-timeout", 0, CLI_U64, FIELD(connect_timeout), .unit = CLI_UNIT_MS, .min = "1ms",
-     .max = "1h", .default_text = "10s", .metavar = "TIME", .help = "to find a host and connect"},
-    {"first-byte-timeout", 0, CLI_U64, FIELD(first_byte_timeout), .unit = CLI_UNIT_MS, .min = "1ms",
-     .max = "1h", .default_text = "20s", .metavar = "TIME",
+    {"per-host", 0, CLI_U64, FIELD(fetch.connections_per_host), .min = "1", .max = "4096",
+     .default_text = "2", .metavar = "N", .help = "requests at a time to one host"},
+    {"rate-per-host", 0, CLI_DOUBLE, FIELD(fetch.requests_per_second_per_host), .min = "0",
+     .max = "100000", .default_text = "5", .metavar = "X",
+     .help = "requests a second to one host; 0: no limit"},
+    {"connect-timeout", 0, CLI_U64, FIELD(fetch.connect_timeout_ms), .unit = CLI_UNIT_MS,
+     .min = "1ms", .max = "1h", .default_text = "10s", .metavar = "TIME",
+     .help = "to find a host and connect"},
+    {"first-byte-timeout", 0, CLI_U64, FIELD(fetch.first_byte_timeout_ms), .unit = CLI_UNIT_MS,
+     .min = "1ms", .max = "1h", .default_text = "20s", .metavar = "TIME",
      .help = "from the beginning of a request to its first byte"},
-    {"timeout", 0, CLI_U64, FIELD(timeout), .unit = CLI_UNIT_MS, .min = "1ms", .max = "1h",
-     .default_text = "60s", .metavar = "TIME", .help = "for a request with its redirects"},
-    {"attempts", 0, CLI_U64, FIELD(attempts), .min = "1", .max = "20", .default_text = "3",
+    {"timeout", 0, CLI_U64, FIELD(fetch.total_timeout_ms), .unit = CLI_UNIT_MS, .min = "1ms",
+     .max = "1h", .default_text = "60s", .metavar = "TIME",
+     .help = "for a request with its redirects"},
+    {"attempts", 0, CLI_U64, FIELD(fetch.attempts), .min = "1", .max = "20", .default_text = "3",
      .metavar = "N",
      .help = "for a row whose failure may pass (timeout, dns, connect, tls, partial, protocol, "
              "408, 425, 429, 5xx), with longer and longer waits between them"},
-    {"max-redirects", 0, CLI_U64, FIELD(max_redirects), .min = "0", .max = "20",
+    {"max-redirects", 0, CLI_U64, FIELD(fetch.max_redirects), .min = "0", .max = "20",
      .default_text = "5", .metavar = "N", .help = "of a request"},
-    {"max-size", 0, CLI_U64, FIELD(max_size), .unit = CLI_UNIT_BYTES, .min = "1KiB", .max = "64MiB",
-     .default_text = "20MiB", .metavar = "SIZE",
+    {"max-size", 0, CLI_U64, FIELD(fetch.max_bytes), .unit = CLI_UNIT_BYTES, .min = "1KiB",
+     .max = "64MiB", .default_text = "20MiB", .metavar = "SIZE",
      .help = "of a picture; a request ends when it exceeds this"},
-    {"resolver", 0, CLI_STRING, FIELD(resolver), .metavar = "URL,...",
+    {"resolver", 0, CLI_STRING, FIELD(fetch.resolvers), .metavar = "URL,...",
      .help = "who looks names up instead of the system: servers of DNS over HTTPS, such as "
              "https://dns.example/dns-query, which share the hosts; or IP addresses of name "
              "servers, where libcurl has c-ares (Debian's does not)"},
     {"contact", 0, CLI_STRING, FIELD(contact), .metavar = "TEXT",
      .help = "mail address or URL at which owners of hosts reach you; part of the user agent",
      .group = "Manners"},
-    {"no-robots", 0, CLI_FLAG, FIELD(no_robots),
+    {"no-robots", 0, CLI_NO, FIELD(fetch.robots),
      .help = "ignore robots.txt and X-Robots-Tag (noai, noimageai, noindex). By default both are "
              "obeyed, and rows that they exclude are recorded"},
-    {"opt-out", 0, CLI_STRING, FIELD(opt_out), .metavar = "FILE",
+    {"opt-out", 0, CLI_STRING, FIELD(fetch.opt_out), .metavar = "FILE",
      .help = "hosts (with all below them), URLs and hashes of pictures (as in the ledger), one a "
              "line, that are not fetched"},
-    {"allow-private", 0, CLI_FLAG, FIELD(allow_private),
+    {"allow-private", 0, CLI_FLAG, FIELD(fetch.allow_private),
      .help = "also connect to private, loopback and link-local addresses; a list from elsewhere "
              "could then read servers of your own network"},
-    {"ca-file", 0, CLI_STRING, FIELD(ca_file), .metavar = "FILE",
+    {"ca-file", 0, CLI_STRING, FIELD(fetch.ca_file), .metavar = "FILE",
      .help = "certificates to trust, in PEM, instead of the system's"},
-    {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
+    {"dedup", 0, CLI_ENUM, FIELD(fetch.dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
      .help = "exact: of pictures that arrive as the same bytes, pack the first one only; needs 24 "
              "bytes of memory a picture",
@@ -161,31 +142,16 @@ struct fetch_run {
 static void to_fetch_options(struct fetch_options *out,
                              char agent[256],
                              const struct fetch_cli *o,
-                             const char *list) {
+                             const struct pack_options *pack) {
     fetch_options_default(out);
+    cli_copy(&fetch_program, o, offsetof(struct fetch_cli, fetch), out, sizeof(*out));
     snprintf(agent, 256, "ccstream/%s (ccpack fetch%s%.160s)", CCSTREAM_VERSION,
              o->contact ? "; " : "", o->contact ? o->contact : "");
-    out->directory = o->out;
-    out->list = list;
-    out->connections = (uint32_t)o->connections;
-    out->connections_per_host = (uint32_t)o->per_host;
-    out->requests_per_second_per_host = o->rate_per_host;
-    out->connect_timeout_ms = (int64_t)o->connect_timeout;
-    out->first_byte_timeout_ms = (int64_t)o->first_byte_timeout;
-    out->total_timeout_ms = (int64_t)o->timeout;
-    out->attempts = (uint32_t)o->attempts;
-    out->max_redirects = (uint32_t)o->max_redirects;
-    out->max_bytes = o->max_size;
-    out->robots = !o->no_robots;
-    out->allow_private = o->allow_private;
-    out->opt_out = o->opt_out;
     out->user_agent = agent;
-    out->resolvers = o->resolver;
-    out->ca_file = o->ca_file;
-    out->dedup = o->dedup != 0;
-    out->retry = o->retry;
-    out->resume = o->resume;
-    out->overwrite = o->overwrite;
+    out->directory = pack->directory;
+    out->list = pack->sources[0];
+    out->resume = pack->resume;
+    out->overwrite = pack->overwrite;
 }
 
 static void show_progress(void *cookie, const struct pack_progress *p) {
@@ -271,34 +237,23 @@ static enum status to_options(struct pack_options *out,
                               const struct fetch_cli *o,
                               const struct cli_arguments *a,
                               struct error *err) {
-    pack_options_default(out);
     if (a->count > 1) {
         return error_set(err, STATUS_USAGE,
                          "'%.100s': one list at a time, whose rows are the ids; join lists first: "
                          "cat %.100s %.100s > all.tsv (a header line only in the first)",
                          a->items[1], a->items[0], a->items[1]);
     }
-    TRY(path_check_source(a->items[0], err));
-    TRY(path_check_out_folder(o->out, err));
-    out->directory = o->out;
-    out->sources = a->items;
-    out->source_count = a->count;
-    out->columns = o->columns;
-    out->delimiter = o->delimiter;
-    out->caption_column = o->caption_column;
-    out->image_column = o->image_column;
+    TRY(ccpack_take(out, &fetch_program, &o->base, a, err));
+    TRY(path_check_out_folder(out->directory, err));
     out->ids = PACK_IDS_KEY;
-    out->resume = o->resume;
-    out->append = o->retry != NULL;
+    out->append = o->fetch.retry != NULL;
     out->allow_repeat = out->append;
-    out->overwrite = o->overwrite;
     out->max_bad = (struct pack_max_bad){.percent = 100};
-    out->interrupted = cli_interrupted_callback;
     out->progress = show_progress;
-    if (o->retry && o->overwrite) {
+    if (o->fetch.retry && out->overwrite) {
         return error_set(err, STATUS_USAGE, "--retry and --overwrite exclude each other");
     }
-    return ccpack_take_shape(out, &o->shape, err);
+    return STATUS_OK;
 }
 
 /* The directory must exist, so that it is locked before the ledger is opened. *nothing: no row is
@@ -328,31 +283,31 @@ int ccpack_fetch_main(int argc, char **argv) {
     struct fetch_options fetch;
     struct pack_summary summary = {0};
     struct fetch_stats stats = {0};
-    struct fetch_run r = {.fetch = NULL, .retry = o.retry};
+    struct fetch_run r = {.fetch = NULL, .retry = o.fetch.retry};
     char agent[256];
     s = to_options(&opt, &o, &a, &err);
     if (s == STATUS_OK) {
-        to_fetch_options(&fetch, agent, &o, a.items[0]);
+        to_fetch_options(&fetch, agent, &o, &opt);
         s = fetch_create(&r.fetch, &fetch, &err);
     }
     if (s == STATUS_OK) {
         opt.fetch = r.fetch;
         opt.cookie = &r;
-        ccpack_begin(&r.base, "samples", o.shape.quiet);
+        ccpack_begin(&r.base, "samples", o.base.quiet);
         bool nothing = false;
         s = run(&r, &opt, &summary, &nothing, &err);
         fetch_stats(r.fetch, &stats);
         const double seconds = (double)(clock_now_ns() - r.base.started_ns) / 1e9;
-        const bool quiet = o.shape.quiet || nothing;
+        const bool quiet = o.base.quiet || nothing;
         s = ccpack_end(&r.base, s, &summary, opt.directory, quiet, false, &err);
-        if (nothing && !o.shape.quiet) {
+        if (nothing && !o.base.quiet) {
             fprintf(stderr, "%s: no row failed for these reasons: nothing to retry\n",
                     opt.directory);
         }
-        if (!o.shape.quiet && stats.fetched + stats.failed + stats.excluded > 0) {
+        if (!o.base.quiet && stats.fetched + stats.failed + stats.excluded > 0) {
             print_reasons(&stats, opt.directory);
         }
-        s = s == STATUS_OK && o.shape.json ? print_json(&summary, &stats, seconds, &err) : s;
+        s = s == STATUS_OK && o.base.json ? print_json(&summary, &stats, seconds, &err) : s;
     }
     cli_arguments_fini(&a);
     int code = cli_exit(&fetch_program, s, &err);

@@ -3,36 +3,25 @@
  */
 #include "pack/index/index_tar.h"
 #include "tools/ccpack/ccpack_internal.h"
-#include "tools/cli/path_kind.h"
-
-struct index_cli {
-    bool overwrite;
-    const char *caption_column;
-    int ids;
-    const char *max_bad;
-    bool no_check;
-    uint64_t jobs;
-    bool json;
-    bool quiet;
-};
 
 static const char *const ids_names[] = {"row", "key", NULL};
 
-#define FIELD(name) CLI_FIELD(struct index_cli, name)
+#define FIELD(name) CLI_FIELD(struct ccpack_options, name)
 
 static const struct cli_option index_rows[] = {
-    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite),
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
-    {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
+    {"caption-column", 0, CLI_STRING, FIELD(pack.caption_column), .metavar = "NAME",
      .help = "member of the .json to use as the caption instead of the .txt"},
-    {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
+    {"ids", 0, CLI_ENUM, FIELD(pack.ids), .choices = ids_names, .default_text = "row",
+     .metavar = "KIND",
      .help = "the sample's id: its row number over all tars, or the number that is its key"},
     {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
      .help = "stop if more rows than this are unusable, checked after each tar; a share counts "
              "from row 1000 on and at the end"},
-    {"no-check", 0, CLI_FLAG, FIELD(no_check),
+    {"no-check", 0, CLI_NO, FIELD(pack.check),
      .help = "read only the headers of pictures and do not decode them"},
-    {"jobs", 'j', CLI_U64, FIELD(jobs), .min = "0", .max = "256", .default_text = "0",
+    {"jobs", 'j', CLI_U64, FIELD(pack.jobs), .min = "0", .max = "256", .default_text = "0",
      .metavar = "N",
      .help = "tars to read at a time; 0: one for each core; does not change the index"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
@@ -61,40 +50,19 @@ static const struct cli_program index_program = {
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
 
-static enum status to_options(struct pack_options *out,
-                              char folder[PATH_MAX_BYTES],
-                              const struct index_cli *o,
-                              const struct cli_arguments *a,
-                              struct error *err) {
-    for (size_t i = 0; i < a->count; i++) {
-        TRY(path_check_source(a->items[i], err));
-    }
-    pack_options_default(out);
-    out->directory = folder;
-    out->sources = a->items;
-    out->source_count = a->count;
-    out->caption_column = o->caption_column;
-    out->ids = (enum pack_ids)o->ids;
-    out->check = !o->no_check;
-    out->jobs = ccpack_jobs(o->jobs);
-    out->overwrite = o->overwrite;
-    out->interrupted = cli_interrupted_callback;
-    out->progress = ccpack_show_progress;
-    TRY(pack_parse_max_bad(&out->max_bad, o->max_bad, err));
-    return index_tar_folder(folder, PATH_MAX_BYTES, a->items, a->count, err);
-}
-
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct index_cli *o = options;
+    const struct ccpack_options *o = options;
     char folder[PATH_MAX_BYTES];
     struct pack_options opt;
     struct pack_summary summary;
     struct ccpack_run r;
-    TRY(to_options(&opt, folder, o, a, err));
+    TRY(ccpack_take(&opt, &index_program, o, a, err));
+    TRY(index_tar_folder(folder, PATH_MAX_BYTES, a->items, a->count, err));
+    opt.directory = folder;
     ccpack_begin(&r, "samples", o->quiet);
     opt.cookie = &r;
     enum status s = index_tar_run(&opt, &summary, err);
     return ccpack_end(&r, s, &summary, folder, o->quiet, o->json, err);
 }
 
-CLI_MAIN(ccpack_index_main, index_program, struct index_cli, run)
+CLI_MAIN(ccpack_index_main, index_program, struct ccpack_options, run)

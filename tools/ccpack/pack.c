@@ -13,26 +13,8 @@
 #include "tools/cli/path_kind.h"
 
 struct pack_cli {
-    struct ccpack_shape shape; /* first: shared rows fill it */
-    const char *out;
-    bool overwrite;
-    bool append;
-    bool allow_repeat;
-    bool resume;
-    int from;
-    const char *images;
-    const char *split;
-    const char *columns;
-    const char *delimiter;
-    const char *caption_column;
-    const char *image_column;
-    int group_captions;
-    int ids;
+    struct ccpack_options base; /* first: shared rows fill it */
     const char *part;
-    int on_bad;
-    const char *max_bad;
-    bool no_check;
-    int dedup;
 };
 
 static const char *const ids_names[] = {"row", "key", NULL};
@@ -42,56 +24,58 @@ static const char *const dedup_names[] = {"none", "exact", NULL};
 #define FIELD(name) CLI_FIELD(struct pack_cli, name)
 
 static const struct cli_option pack_rows[] = {
-    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR", .required = true,
+    {"out", 'o', CLI_STRING, FIELD(base.pack.directory), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
-    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite),
      .help = "replace the dataset in DIR, and keep all other files there"},
-    {"append", 0, CLI_FLAG, FIELD(append),
+    {"append", 0, CLI_FLAG, FIELD(base.pack.append),
      .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
              "dataset stays as it is until all rows are packed"},
-    {"allow-repeat", 0, CLI_FLAG, FIELD(allow_repeat),
+    {"allow-repeat", 0, CLI_FLAG, FIELD(base.pack.allow_repeat),
      .help = "let --append add a source that the dataset has already"},
-    {"resume", 0, CLI_FLAG, FIELD(resume),
+    {"resume", 0, CLI_FLAG, FIELD(base.pack.resume),
      .help = "continue an interrupted or killed run with these options and sources; begin one in "
              "an empty DIR; do nothing if the dataset is finished"},
-    {"from", 0, CLI_ENUM, FIELD(from), .choices = source_kind_names, .default_text = "auto",
-     .metavar = "KIND", .help = "kind of the sources; auto: by content", .group = "Sources"},
-    {"images", 0, CLI_STRING, FIELD(images), .metavar = "DIR",
+    {"from", 0, CLI_ENUM, FIELD(base.pack.kind), .choices = source_kind_names,
+     .default_text = "auto", .metavar = "KIND", .help = "kind of the sources; auto: by content",
+     .group = "Sources"},
+    {"images", 0, CLI_STRING, FIELD(base.pack.images), .metavar = "DIR",
      .help = "folder to which paths in tables and JSON files are relative; without it, the file's "
              "own"},
-    {"split", 0, CLI_STRING, FIELD(split), .metavar = "NAME,...",
+    {"split", 0, CLI_STRING, FIELD(base.pack.split), .metavar = "NAME,...",
      .help = "only pictures of these splits of a Karpathy file; without it, all"},
-    {"columns", 0, CLI_STRING, FIELD(columns), .metavar = "NAME,...",
+    {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
      .help = "names of the columns of a table without header line; '_' for an unused one"},
-    {"delimiter", 0, CLI_STRING, FIELD(delimiter), .metavar = "CHAR",
+    {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
      .help = "character between the cells of a table: ',', ';', '|', 'tab' or another one; without "
              "it, by content"},
-    {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
+    {"caption-column", 0, CLI_STRING, FIELD(base.pack.caption_column), .metavar = "NAME",
      .help =
          "column with the captions, by name or number from 1; of JSON lists and of the .json in "
          "tars the member"},
-    {"image-column", 0, CLI_STRING, FIELD(image_column), .metavar = "NAME",
+    {"image-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
      .help = "the same for the picture's path"},
-    {"group-captions", 0, CLI_ENUM, FIELD(group_captions), .choices = source_grouping_names,
+    {"group-captions", 0, CLI_ENUM, FIELD(base.pack.grouping), .choices = source_grouping_names,
      .default_text = "auto", .metavar = "HOW",
      .help =
          "which rows of a table with the same picture become one sample with several captions: "
          "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
-    {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
+    {"ids", 0, CLI_ENUM, FIELD(base.pack.ids), .choices = ids_names, .default_text = "row",
+     .metavar = "KIND",
      .help = "the sample's id: its row number over all sources, or the number that is its key"},
     {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N|auto",
      .help = "only part K of N of all rows, which are counted first; 'ccpack merge' joins the "
              "parts. auto: the part that Slurm or mpirun gives this process, in DIR-part-K-of-N; "
              "auto/N: where the launcher gives only K"},
-    {"on-bad", 0, CLI_ENUM, FIELD(on_bad), .choices = on_bad_names, .default_text = "skip",
-     .metavar = "WHAT", .help = "list an unusable row and continue, or end with exit code 65",
-     .group = "Rows"},
-    {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
+    {"on-bad", 0, CLI_ENUM, FIELD(base.pack.on_bad), .choices = on_bad_names,
+     .default_text = "skip", .metavar = "WHAT",
+     .help = "list an unusable row and continue, or end with exit code 65", .group = "Rows"},
+    {"max-bad", 0, CLI_STRING, FIELD(base.max_bad), .default_text = "10%", .metavar = "N|P%",
      .help = "stop if more rows than this are unusable; a share counts from row 1000 on and at the "
              "end; rows that the options below exclude do not count"},
-    {"no-check", 0, CLI_FLAG, FIELD(no_check),
+    {"no-check", 0, CLI_NO, FIELD(base.pack.check),
      .help = "read only the headers of pictures and do not decode them; not with --resize"},
-    {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
+    {"dedup", 0, CLI_ENUM, FIELD(base.pack.dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
      .help = "exact: of pictures that would be stored as the same bytes, pack the first one only, "
              "with the captions of all; reads the sources twice, and needs 22 bytes of memory a "
@@ -155,17 +139,6 @@ static const struct cli_program pack_program = {
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
 
-static void to_source_options(struct pack_options *out, const struct pack_cli *o) {
-    out->kind = (enum source_kind)o->from;
-    out->images = o->images;
-    out->split = o->split;
-    out->columns = o->columns;
-    out->delimiter = o->delimiter;
-    out->caption_column = o->caption_column;
-    out->image_column = o->image_column;
-    out->grouping = (enum source_grouping)o->group_captions;
-}
-
 static const char *get_variable(void *cookie, const char *name) {
     (void)cookie;
     return getenv(name);
@@ -182,9 +155,9 @@ static enum status find_part(struct pack_options *out,
     if (!variable) {
         return STATUS_OK;
     }
-    TRY(part_directory(directory, o->out, &out->part, err));
+    TRY(part_directory(directory, out->directory, &out->part, err));
     out->directory = directory;
-    if (!o->shape.quiet) {
+    if (!o->base.quiet) {
         fprintf(stderr, "ccpack: %s=%s: part %" PRIu32 " of %" PRIu32 ", in %s\n", variable,
                 getenv(variable), out->part.number, out->part.count, directory);
     }
@@ -197,30 +170,11 @@ static enum status to_options(struct pack_options *out,
                               const struct pack_cli *o,
                               const struct cli_arguments *a,
                               struct error *err) {
-    pack_options_default(out);
-    to_source_options(out, o);
-    for (size_t i = 0; i < a->count; i++) {
-        TRY(path_check_source(a->items[i], err));
-    }
-    out->directory = o->out;
+    TRY(ccpack_take(out, &pack_program, &o->base, a, err));
     if (o->part) {
         TRY(find_part(out, directory, o, err));
     }
-    TRY(path_check_out_folder(out->directory, err));
-    out->sources = a->items;
-    out->source_count = a->count;
-    out->ids = (enum pack_ids)o->ids;
-    out->check = !o->no_check;
-    out->dedup = (enum pack_dedup)o->dedup;
-    out->overwrite = o->overwrite;
-    out->append = o->append;
-    out->allow_repeat = o->allow_repeat;
-    out->resume = o->resume;
-    out->on_bad = (enum pack_on_bad)o->on_bad;
-    out->interrupted = cli_interrupted_callback;
-    out->progress = ccpack_show_progress;
-    TRY(ccpack_take_shape(out, &o->shape, err));
-    return pack_parse_max_bad(&out->max_bad, o->max_bad, err);
+    return path_check_out_folder(out->directory, err);
 }
 
 /* With --ids key: training keeps state for every id up to the largest, whether a sample has it or
@@ -257,12 +211,12 @@ int ccpack_pack_main(int argc, char **argv) {
     char directory[PATH_MAX_BYTES];
     s = to_options(&opt, directory, &o, &a, &err);
     if (s == STATUS_OK) {
-        ccpack_begin(&r, "samples", o.shape.quiet);
+        ccpack_begin(&r, "samples", o.base.quiet);
         opt.cookie = &r;
         s = pack_run(&opt, &summary, &err);
-        s = ccpack_end(&r, s, &summary, opt.directory, o.shape.quiet, o.shape.json, &err);
+        s = ccpack_end(&r, s, &summary, opt.directory, o.base.quiet, o.base.json, &err);
     }
-    if (s == STATUS_OK && opt.ids == PACK_IDS_KEY && !o.shape.quiet) {
+    if (s == STATUS_OK && opt.ids == PACK_IDS_KEY && !o.base.quiet) {
         warn_of_sparse_ids(&summary);
     }
     cli_arguments_fini(&a);

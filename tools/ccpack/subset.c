@@ -17,13 +17,11 @@
 #include "tools/inspect/input.h"
 
 struct subset_cli {
-    const char *out;
+    struct pack_subset_options subset; /* what options fill in it */
     const char *ids;
     const char *where;
     const char *state;
     const char *score;
-    uint64_t shard_samples, shard_size;
-    bool overwrite;
     bool dry_run;
     bool json;
     bool quiet;
@@ -33,7 +31,7 @@ struct subset_cli {
 #define FIELD(name) CLI_FIELD(struct subset_cli, name)
 
 static const struct cli_option subset_rows[] = {
-    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR",
+    {"out", 'o', CLI_STRING, FIELD(subset.directory), .metavar = "DIR",
      .help = "directory of the new dataset; not needed with --dry-run"},
     {"ids", 0, CLI_STRING, FIELD(ids), .metavar = "FILE",
      .help = "the ids to take, one on each line; empty lines and those that begin with # are "
@@ -47,13 +45,13 @@ static const struct cli_option subset_rows[] = {
      .help = "what EXPR calls score: a file of 'ccstream-eval score', or any .npy of f4 or f8 with "
              "an entry for every id"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be taken"},
-    {"shard-samples", 0, CLI_U64, FIELD(shard_samples), .min = "1", .max = "1048576",
+    {"shard-samples", 0, CLI_U64, FIELD(subset.shard_samples), .min = "1", .max = "1048576",
      .default_text = "10000", .metavar = "N", .help = "maximum number of samples of a shard",
      .group = "Output"},
-    {"shard-size", 0, CLI_U64, FIELD(shard_size), .unit = CLI_UNIT_BYTES, .min = "64KiB",
-     .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
+    {"shard-size", 0, CLI_U64, FIELD(subset.shard_size_bytes), .unit = CLI_UNIT_BYTES,
+     .min = "64KiB", .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
      .help = "maximum size of a shard's pictures"},
-    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(subset.overwrite),
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
@@ -251,22 +249,19 @@ copy(const struct choice *c, struct ccpack_run *r, const char *directory, struct
     struct pack_subset_options opt;
     struct pack_summary summary = {0};
     pack_subset_options_default(&opt);
+    cli_copy(&subset_program, o, offsetof(struct subset_cli, subset), &opt, sizeof(opt));
     opt.source = directory;
-    opt.directory = o->out;
     opt.ids = (const uint64_t *)(const void *)c->ids.data;
     opt.id_count = c->ids.size_bytes / sizeof(uint64_t);
-    opt.shard_samples = (uint32_t)o->shard_samples;
-    opt.shard_size_bytes = o->shard_size;
-    opt.overwrite = o->overwrite;
     opt.interrupted = cli_interrupted_callback;
     opt.progress = show_samples;
     opt.cookie = r;
     enum status s = pack_subset(&opt, &summary, err);
-    s = ccpack_end(r, s, &summary, o->out, o->quiet, o->json, err);
+    s = ccpack_end(r, s, &summary, o->subset.directory, o->quiet, o->json, err);
     if (summary.has_journal) {
         const size_t end = strlen(err->text);
         snprintf(err->text + end, sizeof(err->text) - end,
-                 "; %.100s is not a dataset yet, the same command resumes", o->out);
+                 "; %.100s is not a dataset yet, the same command resumes", o->subset.directory);
     }
     return s;
 }
@@ -281,13 +276,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if ((o->state || o->score) && !o->where) {
         return error_set(err, STATUS_USAGE, "--state and --score are for a condition of --where");
     }
-    if (!o->out && !o->dry_run) {
+    if (!o->subset.directory && !o->dry_run) {
         return error_set(err, STATUS_USAGE, "-o DIR must name the new dataset");
     }
     TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_dataset(directory, err));
-    if (o->out) {
-        TRY(path_check_out_folder(o->out, err));
+    if (o->subset.directory) {
+        TRY(path_check_out_folder(o->subset.directory, err));
     }
     ccpack_begin(&r, "samples", o->quiet);
     struct choice c = {.o = o};

@@ -203,10 +203,11 @@ int cli_main(const struct cli_program *p,
              int argc,
              char **argv);
 
-/* Defines `int name(int argc, char **argv)`, the whole program or subcommand. */
+/* Defines `int name(int argc, char **argv)`, the whole program or subcommand. Fields that no option
+ * fills are zero. */
 #define CLI_MAIN(name, program, options, run)                                                      \
     int name(int argc, char **argv) {                                                              \
-        options o;                                                                                 \
+        options o = {0};                                                                           \
         return cli_main(&(program), &o, run, argc, argv);                                          \
     }
 
