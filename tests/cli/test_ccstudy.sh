@@ -3,9 +3,10 @@
 . "$SRC/tests/support/cli.sh"
 
 figures() { # figures FOLDER NAME COUNT: those of a page, and where matplotlib is installed as files
-    [ "$(grep -oE '"kind":"(lines|scatter|bars|histogram|area|map|multiples)"' "$1/$2.html" | wc -l)" = "$3" ] || fail "figures of $2"
-    hasnt "$1/$2.html" 'NaN'
-    hasnt "$1/$2.html" 'http:'
+    grep 'id="ccstream-page"' "$1/$2.html" >data.txt
+    [ "$(grep -oE '"kind":"(lines|scatter|bars|histogram|area|map|multiples)"' data.txt | wc -l)" = "$3" ] || fail "figures of $2"
+    hasnt data.txt 'NaN'
+    hasnt data.txt 'http'
     if ! grep -q 'matplotlib' err.txt; then
         [ "$(find "$1" -name "$2-*.svg" -size +4k | wc -l)" = "$3" ] || fail "SVG files of $2"
         [ "$(find "$1" -name "$2-*.png" -size +4k | wc -l)" = "$3" ] || fail "PNG files of $2"
@@ -94,13 +95,10 @@ cmp out.txt studies/zeta.json || fail "--json is not what the file has"
 sed 's/"trace".*//' out.txt | grep -o '{"problem":"[a-z]*","gradient"[^}]*}' | tr -d '{}"' >rows.txt
 lines rows.txt 8
 tr ',' ' ' <rows.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
-    exact = v["correlation_image"] > 0.99 && v["correlation_text"] > 0.99
+    exact = v["correlation_image"] > 0.98 && v["correlation_text"] > 0.98
     drifts = v["problem"] == "fitted" && v["gradient"] == "paper"
     if (exact == drifts || v["xi_norm_text"] < 0.05 || v["xi_signed_text"] < v["xi_all_text"]) { print; exit 1 } }' || fail "rows of zeta"
-page=studies/zeta.html
-[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' $page | wc -l)" = 8 ] || fail "figures of zeta"
-hasnt $page 'nan'
-hasnt $page 'http'
+figures studies zeta 8
 expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3
 mv out.txt first.txt
 expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3

@@ -11,7 +11,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import command, page, popularity, study, toy
+from ccstream.studies import command, page, popularity, study, toy, zeta
 
 
 class FrameTest(unittest.TestCase):
@@ -80,6 +80,52 @@ class ToyTest(unittest.TestCase):
         self.assertTrue(result["nuclr"] < 0.04 and result["gcl"] > 0.03 and result["nuclr"] < result["gcl"])
         self.assertTrue(result["error_nuclr"] < 0.01 and result["error_gcl"] > 0.03)
         self.assertGreater(result["correlation"], 0.99)
+
+
+class ZetaTest(unittest.TestCase):
+    def test_popularity_of_two_pairs_has_a_closed_form(self):
+        # With similarities a b / c d the columns' shares add up to 1 where zeta_2 - zeta_1 = (b - a + d - c) / 2.
+        q = popularity.solve(np.exp(np.array([[0.9, 0.2], [-0.4, 0.7]]) / 0.3))
+        self.assertAlmostEqual(0.3 * np.log(q[1] / q[0]), (0.2 - 0.9 + 0.7 + 0.4) / 2, 12)
+
+    def test_minimisers_have_no_slope(self):
+        for kind in ("drawn", "fitted"):
+            p = zeta.problem(kind, 40, 3)
+            for side, s in (("text", p.similarity.astype(float)), ("image", p.similarity.T.astype(float))):
+                def objective(z):  # eq. (8) by its definition
+                    return (0.2 * np.log(np.exp((s - z) / 0.2).sum(1)) - np.diag(s) + z).mean()
+                at = p.minimiser[side]
+                least = objective(at)
+                for j in range(40):
+                    above, below = (objective(at + h * (np.arange(40) == j)) for h in (1e-4, -1e-4))
+                    self.assertTrue(above > least and below > least)
+                    self.assertLess(abs(above - below), 1e-3 * (above + below - 2 * least))
+
+    def learn(self, kind, gradient, epochs):
+        learner = zeta.Learner(zeta.problem(kind, 200, 5), gradient, 20, epochs, 5)
+        for _ in range(epochs):
+            learner.run_epoch()
+            at = learner.measure()
+            for side in ("image", "text"):  # each form of xi by its definition; zeta begins at -0.05
+                self.assertEqual(at[f"xi_all_{side}"], max(0.0, at[f"largest_{side}"]))
+                self.assertGreaterEqual(at[f"xi_signed_{side}"], at[f"xi_all_{side}"])
+                self.assertGreaterEqual(at[f"xi_norm_{side}"], max(0.05, at[f"xi_signed_{side}"]))
+        return at
+
+    def test_algorithm_1_learns_popularity_where_pairs_are_as_drawn(self):
+        for gradient in ("paper", "unbiased"):
+            at = self.learn("drawn", gradient, 100)
+            for side in ("image", "text"):
+                self.assertGreater(at[f"correlation_{side}"], 0.99)
+                self.assertLess(at[f"distance_{side}"], 0.02)
+
+    def test_the_published_gradient_drifts_where_pairs_are_fitted(self):
+        paper, unbiased = self.learn("fitted", "paper", 100), self.learn("fitted", "unbiased", 100)
+        self.assertTrue(0.5 < zeta.problem("drawn", 200, 5).own_share < 2.5 < 5 < zeta.problem("fitted", 200, 5).own_share)
+        for side in ("image", "text"):
+            self.assertTrue(unbiased[f"correlation_{side}"] > 0.95 and abs(unbiased[f"mean_{side}"]) < 0.2)
+            self.assertTrue(paper[f"correlation_{side}"] < 0.6 and paper[f"mean_{side}"] > 0.3)
+        self.assertTrue(unbiased["change_signed"] == 0.0 < 1e-3 < unbiased["change_norm"])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 #include "tools/cli/cli.h"
 
 static const struct cli_command commands[] = {
-    {"zeta", "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR", ccstudy_zeta},
     {"chains", "the negatives that Markov chains sample, against the global softmax: EMC2",
      ccstudy_chains},
     {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},
@@ -21,7 +20,7 @@ static const struct cli_suite suite = {
     .commands = commands,
     .command_count = CLI_COUNT(commands),
     .examples =
-        (const char *const[]){"ccstudy zeta -o studies", "ccstudy zeta --quick --json", NULL},
+        (const char *const[]){"ccstudy margin -o studies", "ccstudy chains --quick --json", NULL},
 };
 
 int main(int argc, char **argv) {

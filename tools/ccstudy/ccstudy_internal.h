@@ -6,7 +6,6 @@
 
 int ccstudy_chains(int argc, char **argv);
 int ccstudy_batch(int argc, char **argv);
-int ccstudy_zeta(int argc, char **argv);
 int ccstudy_gradient(int argc, char **argv);
 int ccstudy_blocks(int argc, char **argv);
 int ccstudy_noise(int argc, char **argv);

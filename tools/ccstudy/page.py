@@ -89,13 +89,12 @@ def _draw_series(axes: Any, item: Item) -> None:
                        labels=[s["name"] for s in item["series"]])
     for i, s in enumerate(item["series"] if kind != "area" else []):
         y = [float("nan") if v is None else v for v in s["y"]]
-        if kind in ("bars", "histogram"):
-            at = list(range(len(y))) if any(isinstance(v, str) for v in s["x"]) else s["x"]
-            step = min((b - a for a, b in zip(at, at[1:])), default=1.0) * (1.0 if kind == "histogram" else 0.8)
-            axes.bar([a + step * ((i + 0.5) / count - 0.5) for a in at], y, step / count, label=s["name"],
+        if kind == "histogram":
+            axes.stairs(y, s["x"], label=s["name"])
+        elif kind == "bars":
+            axes.bar([a + 0.8 * ((i + 0.5) / count - 0.5) for a in range(len(y))], y, 0.8 / count, label=s["name"],
                      yerr=s.get("error"))
-            if at is not s["x"]:
-                axes.set_xticks(at, s["x"])
+            axes.set_xticks(range(len(y)), s["x"])
         elif kind == "scatter":
             axes.plot(s["x"], y, "--" if s.get("dashed") else ".", label=s["name"])
         else:
@@ -106,7 +105,7 @@ def _draw_series(axes: Any, item: Item) -> None:
     _scale(axes, item)
     axes.set_title(item["title"], fontsize="medium", wrap=True)
     if count > 1 or item["series"][0]["name"]:
-        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, frameon=False)
 
 
 def _draw_map(axes: Any, item: Item) -> None:
@@ -127,7 +126,7 @@ def _draw(item: Item) -> Any:
     figures = study.load("matplotlib.figure")
     columns = min(2, len(parts))
     rows = -(-len(parts) // columns)
-    out = figures.Figure(figsize=(8 * columns, 4.5 * rows), layout="constrained")
+    out = figures.Figure(figsize=(8 * columns, 5 * rows), layout="constrained")
     for i, part in enumerate(parts):
         axes = out.add_subplot(rows, columns, i + 1)
         (_draw_map if part["kind"] == "map" else _draw_series)(axes, part)
@@ -166,27 +165,34 @@ def _viewer(name: str) -> str:
     return path.read_text("utf-8") if path.exists() else ""
 
 
-def _static(title: str, table: Table, figure: bytes | None) -> str:
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(c.text(v))}" for c, v in zip(table.columns, row))
+_HEAD = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
+style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+"""
+
+
+def _summary(table: Table) -> str:
+    """For readers without JavaScript."""
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(c.text(v))}</td>" for c, v in zip(table.columns, row)) + "</tr>"
                    for row in table.rows)
-    heads = "".join(f"<th>{html.escape(c.name)}" for c in table.columns)
-    image = "" if figure is None else ('<img alt="the first figure" style="max-width:100%" src="data:image/svg+xml;base64,'
-                                       f'{base64.b64encode(figure).decode()}">')
-    return (f"<header><h1>{html.escape(title)}</h1><div class=\"scroll\"><table><tr>{heads}</tr>{rows}</table></div>"
-            f"<noscript>{image}</noscript></header>")
+    heads = "".join(f"<th>{html.escape(c.name)}</th>" for c in table.columns)
+    return f'<div class="scroll"><table><tr>{heads}</tr>{rows}</table></div>'
 
 
 def _page(title: str, table: Table, sections: list[Section], figure: bytes | None) -> str:
-    columns = [c.name for c in table.columns]
-    rows = [[c.text(v) for c, v in zip(table.columns, row)] for row in table.rows]
-    data = {"format": 1, "title": title, "summary": {"columns": columns, "rows": rows},
+    """tools/inspect/page/README.md has the format."""
+    item = study.table_item("", table)
+    data = {"format": 1, "title": title, "summary": {"columns": item["columns"], "rows": item["rows"]},
             "sections": [{"title": s.title, "text": s.text, "items": s.items} for s in sections]}
     text = json.dumps(_finite(data), separators=(",", ":")).replace("<", "\\u003c")
-    return (f"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{html.escape(title)}</title>"
-            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-            f"<style>{_viewer('viewer.css')}</style></head><body>{_static(title, table, figure)}"
-            f"<script type=\"application/json\" id=\"ccstream-page\">{text}</script>"
-            f"<script>{_viewer('viewer.js')}</script></body></html>\n")
+    plain = "" if figure is None else ('<figure class="plain"><img alt="the first figure" style="max-width:100%" src="'
+                                       f'data:image/svg+xml;base64,{base64.b64encode(figure).decode()}"></figure>\n')
+    return (f"{_HEAD}<title>{html.escape(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head><body>\n"
+            f"<h1>{html.escape(title)}</h1>\n{_summary(table)}\n{plain}"
+            f'<script type="application/json" id="ccstream-page">{text}</script>\n'
+            f"<script>\n{_viewer('viewer.js')}</script></body></html>\n")
 
 
 def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],

@@ -181,8 +181,8 @@
         hits.push({ x: Number(px(i)), y: Number(py(s.y[i])), s, head: show(v), text: valueText(s, i, f.y) });
         if (list(s.error)[i] > 0) errorBar(layer, px(i), py(s.y[i] - s.error[i]), py(s.y[i] + s.error[i]), false);
       });
-      if (f.kind !== "scatter") layer.append(svg("path", { class: s.dashed ? "line dashed" : "line", d }));
-      if (f.kind === "scatter" || (marks.length * MARK_ROOM * Math.min(series.length, 2) <= width && !s.dashed)) {
+      if (f.kind !== "scatter" || s.dashed) layer.append(svg("path", { class: s.dashed ? "line dashed" : "line", d }));
+      if (!s.dashed && (f.kind === "scatter" || marks.length * MARK_ROOM * Math.min(series.length, 2) <= width)) {
         for (const i of marks) {
           layer.append(svg("path", { class: "mark", d: MARKS[s.index % MARKS.length], transform: `translate(${px(i)} ${py(s.y[i])})` }));
         }
@@ -385,7 +385,7 @@
     return el("div", { class: "legend" }, ...series.map((s) => {
       const drawn = f.kind === "lines" || f.kind === "scatter";
       const key = svg("svg", { viewBox: "0 0 26 12", style: s.style, "aria-hidden": true },
-        f.kind === "scatter" ? null : drawn ? svg("path", { class: s.dashed ? "line dashed" : "line", d: "M0 6H26" }) : svg("rect", { class: "bar", x: 7, width: 12, height: 12 }),
+        f.kind === "scatter" && !s.dashed ? null : drawn ? svg("path", { class: s.dashed ? "line dashed" : "line", d: "M0 6H26" }) : svg("rect", { class: "bar", x: 7, width: 12, height: 12 }),
         drawn && !s.dashed ? svg("path", { class: "mark", d: MARKS[s.index % MARKS.length], transform: "translate(13 6)" }) : null);
       const b = el("button", { type: "button", "aria-pressed": "true", title: "show or hide" }, key, s.name || "");
       b.onclick = () => {
