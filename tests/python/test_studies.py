@@ -11,7 +11,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import command, page, popularity, study, toy, zeta
+from ccstream.studies import chains, command, page, popularity, study, toy, zeta
 
 
 class FrameTest(unittest.TestCase):
@@ -126,6 +126,34 @@ class ZetaTest(unittest.TestCase):
             self.assertTrue(unbiased[f"correlation_{side}"] > 0.95 and abs(unbiased[f"mean_{side}"]) < 0.2)
             self.assertTrue(paper[f"correlation_{side}"] < 0.6 and paper[f"mean_{side}"] > 0.3)
         self.assertTrue(unbiased["change_signed"] == 0.0 < 1e-3 < unbiased["change_norm"])
+
+
+class ChainsTest(unittest.TestCase):
+    def run_one(self, method, views, side, steps=4000):
+        options = command.parse(chains, "ccstudy chains", ["--steps", str(steps)])
+        run = chains.Run(method, views, side, options)
+        return [of_side[-1] for of_side in chains.measure(run, [steps], study.Progress(True))]
+
+    def test_chains_that_encode_and_the_cache_sample_the_softmax(self):
+        for method, views, side in (("encode", False, 0), ("encode", False, 1), ("encode", True, 0), ("negcache", False, 1)):
+            for at in self.run_one(method, views, side):
+                with self.subTest(method=method, views=views, side=side):
+                    self.assertAlmostEqual(at["mass"], 1.0, 6)
+                    self.assertLess(at["error"], 0.15)
+                    self.assertLess(at["chi_square"], 27.9)  # 9 degrees of freedom, 0.1 %
+
+    def test_chains_that_skip_lose_most_of_the_mass(self):
+        (image,), (text,) = self.run_one("skip", False, 0), self.run_one("skip", False, 1)
+        self.assertLess(image["mass"] + text["mass"], 1.0)
+        self.assertGreater(min(image["error"], text["error"]), 0.3)
+
+    def test_a_run_is_the_beginning_of_a_longer_one(self):
+        options = command.parse(chains, "ccstudy chains", [])
+        parts, whole = chains.Run("encode", True, 0, options), chains.Run("encode", True, 0, options)
+        for first, count in ((0, 13), (13, 20), (33, 7)):
+            parts.advance(first, count)
+        whole.advance(0, 40)
+        np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-12)
 
 
 if __name__ == "__main__":

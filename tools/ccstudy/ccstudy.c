@@ -5,8 +5,6 @@
 #include "tools/cli/cli.h"
 
 static const struct cli_command commands[] = {
-    {"chains", "the negatives that Markov chains sample, against the global softmax: EMC2",
-     ccstudy_chains},
     {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},
     {"gradient", "the exact gradient of the global loss while losses train: EMC2, figure 7",
      ccstudy_gradient},
@@ -20,7 +18,7 @@ static const struct cli_suite suite = {
     .commands = commands,
     .command_count = CLI_COUNT(commands),
     .examples =
-        (const char *const[]){"ccstudy margin -o studies", "ccstudy chains --quick --json", NULL},
+        (const char *const[]){"ccstudy margin -o studies", "ccstudy blocks --quick --json", NULL},
 };
 
 int main(int argc, char **argv) {

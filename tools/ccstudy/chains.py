@@ -1,0 +1,244 @@
+"""Whether the chains of EMC2 (Yau et al., ICML 2024) sample the negatives of the global loss, and the negative cache
+with which they are compared. Features stay fixed, so the gradient that a step should have on average is known:
+
+  E[G_ij] = share (p_ij - [i = j]),  p_ij = exp(S_ij / tau) / sum over k != i of exp(S_ik / tau)
+
+Batches are those of epochs, each a permutation of all samples, as the loader makes them. Pairs have a text feature near
+that of the image. Two views have one feature for both and for the image un-augmented: only then the negatives of a
+chain that was encoded again are known exactly. The cache's features are never out of date here, so its error is that of
+drawing alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .study import (Column, Item, Option, Options, Progress, Section, Table, UsageError, axis, ccstream, figure, np,
+                    series, table_item)
+
+PURPOSE = "the negatives that EMC2's Markov chains sample, against the global softmax"
+TITLE = "EMC2's chains: negatives from the whole dataset"
+OPTIONS = [
+    Option("samples", "n", int, 64, "N", "samples, a multiple of --batch", least=4, most=1024),
+    Option("batch", "b", int, 8, "N", "samples in a step", least=2, most=1024),
+    Option("tau", kind=float, default=0.07, metavar="T", help="temperature", least=0.01, most=10),
+    Option("steps", kind=int, default=20000, metavar="N", help="steps of the longest run; the trace has shorter ones",
+           least=100, most=10000000),
+]
+NOTES = [
+    "Features stay fixed, so the gradient of the global loss is known exactly. Batches of --batch go through the loss "
+    "emc2 for --steps steps, and the mean of their gradients is compared with it: the mass of the negatives (exact: 1 "
+    "for each side), the distance relative to the exact gradient, and chi-square of the chains' states against the "
+    "softmax (9 degrees of freedom: 27.9 is exceeded once in 1,000). The paper's claim: the chains are unbiased however "
+    "small the batch. Beside them the negative cache: one negative for each anchor, drawn from the softmax over "
+    "features of all samples, which here are never out of date.",
+    "--json: rows of views (1: pairs, 2: two views), side (image, text; of two views first, second: the anchors), n, "
+    "batch, tau, steps, mass, error, chi_square: --emc2-carry encode, Algorithm 1. skip: the same rows for --emc2-carry "
+    "skip; negcache: for loss negcache. trace: rows of all three, with method, over the steps. --quick: 2,000 steps.",
+]
+EXAMPLES = ["ccstudy chains -o studies", "ccstudy chains --quick --json"]
+
+_METHODS, _SIDES = ("encode", "skip", "negcache"), (("image", "text"), ("first", "second"))
+_DIM, _LENGTHS = 16, 5
+_BINS, _THIN_VISITS = 10, 40  # visits of an anchor that follow each other are not independent
+_OVERWHELMING = 1e6  # the similarity that holds the other side's chains
+_NONE = 2**64 - 1
+
+
+def check(options: Options) -> None:
+    if options.samples % options.batch != 0:
+        raise UsageError(f"--samples {options.samples} is not a multiple of --batch {options.batch}")
+
+
+class Run:
+    """One method on pairs, with the anchors of one side (0: images), or on two views. Of pairs, emc2's chains of the
+    other side are held on a sample of overwhelming similarity outside the batch, so that the gradient is that of this
+    side alone; of negcache the other side's anchors have no negative."""
+
+    def __init__(self, method: str, views: bool, side: int, options: Options):
+        self.method, self.views, self.side, self.options = method, views, side, options
+        n, rng = options.samples, np.random.default_rng((options.seed, options.samples))
+        images = _unit(rng.standard_normal((n, _DIM)))
+        texts = _unit(2.0 * images + rng.standard_normal((n, _DIM)) / _DIM**0.5)
+        s = images @ (images if views else texts).T
+        self.s = s.T if self.columns else s  # rows: this side's anchors
+        p = np.exp((self.s - 1.0) / options.tau) * (1.0 - np.eye(n))
+        self.p = p / p.sum(1, keepdims=True)
+        self.rng, self.places = np.random.default_rng((options.seed, n, 1)), np.random.default_rng((options.seed, n, 2))
+        self.sides = 2 if views else 1
+        self.mean = np.zeros((self.sides, n, n))  # sums of weights, anchor by anchor
+        self.visits = np.zeros(n, np.int64)
+        self.bins = np.zeros((self.sides, _BINS))
+        more = {"emc2_carry": method} if method != "negcache" else {}
+        self.loss = ccstream.Loss("negcache" if method == "negcache" else "emc2", n, id_space=n + 1, views=views,
+                                  max_batch=options.batch, tau=options.tau, **more)
+        if method != "negcache" and not views:
+            other = _SIDES[0][1 - side]
+            self.loss.write(f"{other}.chain_log_score", np.full(n, _OVERWHELMING))
+            self.loss.write(f"{other}.chain_id", np.full(n, n))
+
+    @property
+    def columns(self) -> bool:
+        """Anchors are the columns of the loss's matrix."""
+        return not self.views and self.side == 1
+
+    def _orders(self, first: int, count: int) -> np.ndarray:
+        """ids (count, B) of steps from `first` on."""
+        n, b = self.options.samples, self.options.batch
+        per_epoch = n // b
+        epochs = range(first // per_epoch, (first + count - 1) // per_epoch + 1)
+        orders = [np.random.default_rng((self.options.seed, n, 3, epoch)).permutation(n) for epoch in epochs]
+        return np.concatenate(orders).reshape(-1, b)[first % per_epoch:][:count]
+
+    def _draw(self, anchors: np.ndarray) -> np.ndarray:
+        """A negative for every anchor, from the softmax over the features of all samples."""
+        u = self.rng.random(anchors.shape)[..., None]
+        return np.minimum((self.p.cumsum(1)[anchors] < u).sum(-1), self.options.samples - 1).astype(np.uint64)
+
+    def advance(self, first: int, count: int) -> None:
+        """Steps `first` to `first + count - 1`. What can be computed for all of them at once is."""
+        n, b = self.options.samples, self.options.batch
+        ids = self._orders(first, count)
+        rows = np.tile(ids, 2) if self.views else ids
+        blocks = self.s[rows[:, :, None], rows[:, None, :]].astype(np.float32)
+        table = np.full((n, n + 1), _OVERWHELMING, np.float32)  # with sample n, and for anchors without one
+        table[:, :n] = self.s
+        gradients = np.empty_like(blocks)
+        carried = np.full((count, 2, b), _NONE, np.uint64)
+        far = np.zeros((count, 2, b), np.float32)
+        visits = (first + np.arange(count)) // (n // b) + 1
+        thin = visits % _THIN_VISITS == 0
+        states = np.full((count, b), n, np.uint64)
+        for side in range(2 if self.method == "negcache" else 0):
+            if self.views or side == self.side:
+                carried[:, side] = self._draw(ids)
+        for k in range(count):
+            more: dict[str, np.ndarray] = {}
+            if self.method == "encode":
+                carried[k] = self.loss.carried(ids[k])
+            if self.method != "skip":
+                more = {"carried_ids": carried[k],
+                        "carried_similarity": table[ids[k], np.minimum(carried[k], n).astype(np.int64)]}
+            step = self.loss.step(blocks[k].T if self.columns else blocks[k], ids[k], step=first + k, **more)
+            gradients[k] = step.gradient.T if self.columns else step.gradient
+            if step.carried_gradient is not None:
+                far[k] = step.carried_gradient
+            if thin[k] and self.method != "negcache":
+                states[k] = self.loss["text.chain_id" if self.columns else "image.chain_id"][ids[k]]
+        for side in range(self.sides):
+            row = side if self.views else self.side
+            self._add(side, ids, gradients, carried[:, row], far[:, row])
+            self._count(side, ids[thin], (carried[:, row] if self.method == "negcache" else states)[thin])
+
+    def _add(self, side: int, ids: np.ndarray, gradients: np.ndarray, carried: np.ndarray, far: np.ndarray) -> None:
+        """Adds the weights of steps: gradients over (0.5 / (B tau)), anchor by anchor."""
+        n, b = self.options.samples, self.options.batch
+        unit = 2.0 * b * self.options.tau
+        of_anchors = gradients[:, side * b:(side + 1) * b]
+        if self.views:
+            of_anchors = of_anchors[:, :, :b] + of_anchors[:, :, b:]
+        has = carried < n
+        places = [(ids[:, :, None] * n + ids[:, None, :]).ravel(), ids[has] * n + carried[has].astype(np.int64)]
+        weights = [unit * of_anchors.ravel().astype(float), unit * far[has].astype(float)]
+        if self.method == "encode" and not self.views:  # the other side's own pair, whose negatives are outside
+            places.append(ids.ravel() * (n + 1))
+            weights.append(np.ones(ids.size))
+        self.mean[side] += np.bincount(np.concatenate(places), np.concatenate(weights), n * n).reshape(n, n)
+        if side == 0:
+            self.visits += np.bincount(ids.ravel(), minlength=n)
+
+    def _count(self, side: int, anchors: np.ndarray, states: np.ndarray) -> None:
+        """The place of a state in the distribution of its anchor's contrasts by id is uniform in [0, 1) if the state is
+        drawn from it."""
+        has = states < self.options.samples
+        where = anchors[has], states[has].astype(np.int64)
+        at = self.p.cumsum(1)[where] - self.p[where] * self.places.random(len(where[0]))
+        self.bins[side] += np.bincount(np.clip((at * _BINS).astype(int), 0, _BINS - 1), minlength=_BINS)
+
+    def result(self, side: int) -> dict[str, float]:
+        """mass: of the negatives' weights of an anchor, on average; exact: 1. error: |mean G - E[G]| / |E[G]|,
+        Frobenius. chi_square: of the chains' states, or of what is drawn, against p, 9 degrees of freedom."""
+        got = self.mean[side] / np.maximum(self.visits, 1)[:, None]
+        want = self.p - np.eye(len(got))
+        expected = self.bins[side].sum() / _BINS
+        chi = float(((self.bins[side] - expected) ** 2).sum() / expected) if expected > 0 else 0.0
+        return {"mass": float((got.sum() - np.trace(got)) / len(got)),
+                "error": float(np.linalg.norm(got - want) / np.linalg.norm(want)), "chi_square": chi}
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def measure(run: Run, lengths: list[int], progress: Progress) -> list[list[dict[str, float]]]:
+    """The results of each side after these numbers of steps. A shorter run is the beginning of a longer one."""
+    n, b = run.options.samples, run.options.batch
+    chunk = min(1000, max(1, 4_000_000 // max(4 * b * b, n * b)))
+    out: list[list[dict[str, float]]] = [[] for _ in range(run.sides)]
+    done = 0
+    for length in lengths:
+        while done < length:
+            count = min(chunk, length - done)
+            run.advance(done, count)
+            done += count
+            progress.advance(count)
+        for side in range(run.sides):
+            out[side].append(run.result(side))
+    return out
+
+
+def run(options: Options, progress: Progress) -> dict[str, Any]:
+    steps = 2000 if options.quick and "steps" not in options.given else options.steps
+    lengths = [steps >> k for k in reversed(range(_LENGTHS))]
+    progress.total = 3 * len(_METHODS) * steps
+    trace: list[dict[str, Any]] = []
+    for method in _METHODS:
+        for views in (False, True):
+            results = [r for side in range(1 if views else 2)
+                       for r in measure(Run(method, views, side, options), lengths, progress)]
+            trace += [{"method": method, "views": views + 1, "side": _SIDES[views][side], "n": options.samples,
+                       "batch": options.batch, "tau": options.tau, "steps": length} | of_length
+                      for side, of_side in enumerate(results) for length, of_length in zip(lengths, of_side)]
+    last = {method: [{k: v for k, v in row.items() if k != "method"} for row in trace
+                     if row["method"] == method and row["steps"] == steps] for method in _METHODS}
+    return {"rows": last["encode"], "skip": last["skip"], "negcache": last["negcache"], "trace": trace}
+
+
+def table(result: dict[str, Any]) -> Table:
+    steps = max(row["steps"] for row in result["trace"])
+    columns = [Column("method", "s"), Column("views"), Column("side", "s"), Column("steps"), Column("mass", ".4f"),
+               Column("error", ".4f"), Column("chi-square", ".1f")]
+    keys = ("method", "views", "side", "steps", "mass", "error", "chi_square")
+    return Table(columns, [[row[key] for key in keys] for row in result["trace"] if row["steps"] == steps])
+
+
+# ---- the page
+
+
+def _errors(result: dict[str, Any], views: int, title: str) -> Item:
+    lines = []
+    for method in _METHODS:
+        for side in _SIDES[views - 1]:
+            rows = [r for r in result["trace"] if (r["method"], r["views"], r["side"]) == (method, views, side)]
+            anchors = f"{side}s" if views == 1 else f"{side} views"
+            lines.append(series(f"{method}, {anchors} as anchors", [r["steps"] for r in rows],
+                                [r["error"] for r in rows]))
+    return figure("lines", f"{title}: distance of the mean gradient from that of the global loss, relative to it",
+                  axis("steps", scale="log"), axis("relative error", scale="log"), lines)
+
+
+def page(result: dict[str, Any], options: Options) -> list[Section]:
+    encode, skip, cache = (result[key][0] for key in ("rows", "skip", "negcache"))
+    return [
+        Section("The claim", [
+            "The paper's claim (Yau et al., ICML 2024): a Markov chain for every sample draws its negatives from the "
+            "softmax over all of the dataset, so that the gradient is that of the global loss even in small batches.",
+            f"Measured here: {options.samples} samples, batches of {options.batch}, tau = {options.tau:g}. With chains "
+            f"that encode a sample outside the batch again (Algorithm 1) the negatives of an image weigh "
+            f"{encode['mass']:.3f} and the mean gradient is {encode['error']:.3f} of the exact one off, which falls with "
+            f"the steps. With chains that skip it they weigh {skip['mass']:.3f}, and {skip['error']:.3f} remains. The "
+            f"negative cache draws each negative independently, which leaves {cache['error']:.3f}: here its features are "
+            "never out of date, and it keeps one for every sample."],
+            [_errors(result, 1, "Pairs"), _errors(result, 2, "Two views")]),
+        Section("Numbers", [], [table_item(f"After {encode['steps']} steps", table(result))]),
+    ]
