@@ -50,7 +50,7 @@ set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS "libcurl4 | libcurl3-gnutls, ca-
 set(CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS "${CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS}")
 if(TARGET ccstudy) # whose Python package loads the shared library, of another component
   string(APPEND CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS
-         ", python3 (>= 3.11), python3-numpy, python3-scipy, python3-matplotlib, python3-sklearn")
+         ", python3 (>= 3.11), python3-numpy, python3-scipy, python3-matplotlib")
   set(CPACK_DEBIAN_CCSTREAM_PACKAGE_DEPENDS "libccstream0 (= ${PROJECT_VERSION}-1)")
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
 endif()
