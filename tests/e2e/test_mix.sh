@@ -61,7 +61,7 @@ cp -r sized moved
 [ "$(wc -l <both.jsonl)" -eq 320 ] && [ "$(wc -l <b.jsonl)" -eq 128 ] || fail "popularity: $(wc -l both.jsonl b.jsonl)"
 grep '"dataset":"b"' both.jsonl | head -n 64 | cmp - <(head -n 64 b.jsonl) || fail "popularity of b beside a is another"
 grep -q '"dataset":"a","id":95,' both.jsonl || fail "$(head -n 3 both.jsonl)"
-[ "$(grep -o '<figure>' page.html | wc -l)" -eq 320 ] || fail "page.html has not all figures"
+[ "$(grep -o '"src":"data:' page.html | wc -l)" -eq 320 ] || fail "page.html has not all images"
 "$BIN/ccdump" popularity sized a b --top 2 | grep -q ' [ab] ' || fail "the table does not name the datasets"
 expect_message 65 "was not trained on c" "$BIN/ccdump" popularity sized a c
 expect_message 64 "named twice" "$BIN/ccdump" popularity sized a a

@@ -21,7 +21,7 @@ chmod +x tree/tools/install-deps fake/cmake "$bin/ccstream-train"
 
 PATH="$PWD/fake:$PATH" tree/tools/quickstart scenes.tar >out.txt 2>err.txt || fail "$(tail -n 3 out.txt err.txt)"
 found=tree/build/quickstart/found.html
-[ "$(grep -o '<b>[FM][a-z]*: ' "$found" | head -n 1)" = '<b>Found: ' ] || fail "found.html does not lead with what was found"
+[ "$(grep -o '"text":"[FM][a-z]*: ' "$found" | head -n 1)" = '"text":"Found: ' ] || fail "found.html does not lead with what was found"
 
 # The last lines say what the numbers mean.
 pairs=$(wc -l <tree/build/quickstart/train.tsv)

@@ -44,7 +44,7 @@ cmp picture expected
 for key in nearest_by_zeta nearest_images nearest_texts; do
     [ "$(grep -o "\"$key\":\[[^]]*" why.json | grep -o '"id"' | wc -l)" = 5 ] || fail "not 5 of $key: $(cat why.json)"
 done
-[ "$(grep -c 'src="data:image/jpeg' page.html)" = 16 ] || fail "$(grep -c 'src="data' page.html) pictures on the page"
+[ "$(grep -o '"src":"data:image/jpeg' page.html | wc -l)" = 16 ] || fail "$(grep -o '"src":' page.html | wc -l) images on the page"
 
 # The nearest by embedding are those of the embeddings, and the nearest by zeta differ least.
 "$BIN/ccstream-eval" embed -q whole --data a -o e >/dev/null

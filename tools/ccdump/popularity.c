@@ -11,8 +11,8 @@
 #include "formats/dataset/dataset.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
-#include "tools/cli/html_run.h"
 #include "tools/cli/path_kind.h"
+#include "tools/inspect/page/page_run.h"
 #include "train/run/checkpoint.h"
 #include "train/state/sample_state.h"
 
@@ -92,7 +92,7 @@ struct report {
     double tau;
     struct source sources[LOADER_MAX_SOURCES];
     uint32_t source_count;
-    struct html_page page;
+    struct page page;
     struct json_writer line;
 };
 
@@ -241,18 +241,10 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     const struct shard_text caption =
         f.caption_count > 0 ? content.captions[(r->o->pair - 1) % f.caption_count] : none;
     if (r->o->html != NULL) {
-        html_markup(&r->page, "<figure>");
-        html_image(&r->page, content.image, f.image_bytes, caption);
-        html_markup(&r->page, "<figcaption>");
-        html_text(&r->page, caption.data, caption.size_bytes);
-        html_markup(&r->page, "<br><span class=\"number\">");
-        if (several) {
-            html_text(&r->page, from->dir, strlen(from->dir));
-            html_markup(&r->page, " ");
-        }
-        html_markup(&r->page,
-                    "id %" PRIu64 ", popularity %.4g, zeta %.5f</span></figcaption></figure>\n",
-                    x->id, popularity, (double)x->zeta);
+        page_card(&r->page, NULL, content.image, f.image_bytes, caption);
+        page_line(&r->page, NULL, "%s%sid %" PRIu64 ", popularity %.4g, zeta %.5f",
+                  several ? from->dir : "", several ? " " : "", x->id, popularity, (double)x->zeta);
+        page_card_end(&r->page);
     }
     if (r->o->json) {
         json_open_object(&r->line, NULL);
@@ -289,15 +281,17 @@ static enum status show_list(struct report *r,
                r->source_count > 1 ? "dataset, " : "");
     }
     if (r->o->html != NULL) {
-        html_markup(&r->page, "<h2>%s</h2>\n<div class=\"grid\">\n", title);
+        page_section(&r->page, title, false);
+        page_images(&r->page, NULL, "cards");
     }
-    for (size_t i = 0; i < count; i++) {
-        TRY(show_sample(r, first + (ptrdiff_t)i * step, err));
+    enum status s = STATUS_OK;
+    for (size_t i = 0; i < count && s == STATUS_OK; i++) {
+        s = show_sample(r, first + (ptrdiff_t)i * step, err);
     }
     if (r->o->html != NULL) {
-        html_markup(&r->page, "</div>\n");
+        page_images_end(&r->page);
     }
-    return STATUS_OK;
+    return s;
 }
 
 /* What the page is about, and how to read it. */
@@ -311,21 +305,21 @@ show_head(struct report *r, const struct checkpoint *c, const struct ranked *ran
         (void)snprintf(dirs + used, sizeof dirs - used, "%s%s", i > 0 ? ", " : "",
                        r->sources[i].dir);
     }
-    html_run_facts(&r->page, c, r->tau, dirs);
-    if (html_run_last_retrieval(&recalls, c)) {
-        html_run_retrieval(&r->page, "The run's last evaluation", &recalls);
+    page_run_summary(&r->page, c, r->tau, dirs);
+    page_section(&r->page, NULL, false);
+    if (page_run_last_retrieval(&recalls, c)) {
+        page_run_retrieval(&r->page, "The run's last evaluation", &recalls);
     }
-    html_markup(
-        &r->page,
-        "<p>The popularity exp(zeta / tau) of a %s is learned: the more %s it fits, the "
-        "larger it is, and the less the loss pushes it away from those that it is not "
-        "paired with. (With --zeta-gradient paper it also grows where its own pair is fitted "
-        "well, the more the smaller the batch is.) All began with the same value.</p>\n<p>Of %zu "
-        "%s the smallest "
-        "popularity is %.4g, the median %.4g, the largest %.4g.</p>\n",
-        text ? "caption" : "picture", text ? "pictures" : "captions", count,
-        text ? "captions" : "pictures", exp((double)ranked[count - 1].zeta / r->tau),
-        exp((double)ranked[count / 2].zeta / r->tau), exp((double)ranked[0].zeta / r->tau));
+    page_text(&r->page,
+              "The popularity exp(zeta / tau) of a %s is learned: the more %s it fits, the larger "
+              "it is, and the less the loss pushes it away from those that it is not paired with. "
+              "(With --zeta-gradient paper it also grows where its positive is fitted well, the "
+              "more the smaller the batch is.) All began with the same value.",
+              text ? "caption" : "image", text ? "images" : "captions");
+    page_text(&r->page,
+              "Among %zu %s the smallest popularity is %.4g, the median %.4g, the largest %.4g.",
+              count, text ? "captions" : "images", exp((double)ranked[count - 1].zeta / r->tau),
+              exp((double)ranked[count / 2].zeta / r->tau), exp((double)ranked[0].zeta / r->tau));
 }
 
 static enum status show(struct report *r,
@@ -339,7 +333,7 @@ static enum status show(struct report *r,
     }
     TRY(show_list(r, "most popular", ranked, top, 1, err));
     TRY(show_list(r, "least popular", ranked + count - 1, top, -1, err));
-    return r->o->html != NULL ? html_write(&r->page, r->o->html, err) : STATUS_OK;
+    return r->o->html != NULL ? page_end(&r->page, r->o->html, err) : STATUS_OK;
 }
 
 static enum status rank_and_show(struct report *r,
@@ -374,10 +368,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
             return made;
         }
     }
-    html_init(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of pictures");
+    page_begin(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of images");
     json_writer_init(&r.line, 0);
     const enum status s = rank_and_show(&r, c, a->items + 1, a->count - 1, err);
-    html_fini(&r.page);
+    page_fini(&r.page);
     json_writer_fini(&r.line);
     for (uint32_t i = 0; i < r.source_count; i++) {
         input_close(r.sources[i].input);

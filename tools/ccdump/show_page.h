@@ -1,5 +1,5 @@
 /*
- * show_page: samples on a page: picture, captions, metadata, facts.
+ * show_page: samples on a page: image, captions, metadata, facts.
  *
  * Threading : single-owner.
  * Untrusted : the samples.
@@ -10,7 +10,7 @@
 #include "tools/inspect/input.h"
 
 /* Writes `path` for the current sample, with facts `first`, and up to count - 1 after it. The page
- * has at most 1 MiB but for texts: pictures that it has no room for are omitted. Returns OK, IO,
+ * has at most 1 MiB apart from texts: images that it has no room for are omitted. Returns OK, IO,
  * NOMEM, LIMIT or CORRUPT. */
 enum status show_page_write(const char *path,
                             struct input *in,

@@ -8,7 +8,7 @@
 
 #include "tools/ccdump/why_internal.h"
 #include "tools/cli/cli_text.h"
-#include "tools/cli/html.h"
+#include "tools/inspect/page/page.h"
 
 enum { INDENT = 11, SHOWN_VISITS = 8 };
 
@@ -21,7 +21,7 @@ struct shown_list {
 
 static void lists_of(struct shown_list out[LISTS], const struct why *w) {
     out[0] = (struct shown_list){"nearest_by_zeta", "nearest by zeta", "zeta", &w->zeta};
-    out[1] = (struct shown_list){"nearest_images", "nearest pictures", "cosine", &w->images};
+    out[1] = (struct shown_list){"nearest_images", "nearest images", "cosine", &w->images};
     out[2] = (struct shown_list){"nearest_texts", "nearest captions", "cosine", &w->texts};
 }
 
@@ -245,96 +245,101 @@ enum status why_print_json(const struct why *w, struct error *err) {
 /* ---- as a page ------------------------------------------------------------------------------- */
 
 static enum status
-page_figure(struct html_page *p, const struct why *w, const struct why_near *x, struct error *err) {
+put_card(struct page *p, const struct why *w, const struct why_near *x, struct error *err) {
     struct sample_facts f;
     struct sample_content content;
     TRY(input_find(w->input, &f, x->id, err));
     TRY(input_read(w->input, &content, err));
-    const struct shard_text caption =
-        x->caption < f.caption_count ? content.captions[x->caption] : (struct shard_text){"", 0};
-    html_markup(p, "<figure>");
-    html_image(p, content.image, f.image_bytes, caption);
-    html_markup(p, "<figcaption>");
-    html_text(p, caption.data, caption.size_bytes);
+    page_card(p, x->id == w->id ? "own" : NULL, content.image, f.image_bytes,
+              x->caption < f.caption_count ? content.captions[x->caption]
+                                           : (struct shard_text){"", 0});
     if (!isnan(x->value)) {
-        html_markup(p, "<br><span class=\"number\">id %" PRIu64 ", %.5f%s</span>", x->id, x->value,
-                    x->id == w->id ? ", its own" : "");
+        page_line(p, NULL, "id %" PRIu64 ", %.5f%s", x->id, x->value,
+                  x->id == w->id ? ", its own" : "");
     }
-    html_markup(p, "</figcaption></figure>\n");
+    page_card_end(p);
     return STATUS_OK;
 }
 
-static void page_visits(struct html_page *p, const struct why *w) {
+static void put_steps(struct page *p, const struct why *w) {
+    char text[1024];
+    size_t used = (size_t)snprintf(text, sizeof text, "Seen %zu times", w->visit_count);
     if (w->no_visits[0] != '\0') {
-        html_markup(p, "<p>Steps: %s.</p>\n", w->no_visits);
+        page_text(p, "Steps: %s.", w->no_visits);
         return;
     }
-    html_markup(p, "<p>Seen %zu times", w->visit_count);
-    for (size_t i = first_shown(w); i < w->visit_count; i++) {
-        html_markup(p, "%s%" PRIu64, i == first_shown(w) ? ", last in steps " : ", ",
-                    w->visits[i].global_step);
+    for (size_t i = first_shown(w); i < w->visit_count + w->next_count; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%" PRIu64,
+                                 i == w->visit_count   ? "; next in steps "
+                                 : i == first_shown(w) ? ", last in steps "
+                                                       : ", ",
+                                 w->visits[i].global_step);
     }
-    for (size_t i = 0; i < w->next_count; i++) {
-        html_markup(p, "%s%" PRIu64, i == 0 ? "; next in steps " : ", ",
-                    w->visits[w->visit_count + i].global_step);
-    }
-    html_markup(p, ".</p>\n");
+    page_text(p, "%s.", text);
 }
 
-static void page_columns(struct html_page *p, const struct why *w) {
-    html_markup(p, "<div class=\"scroll\"><table><caption>What the loss keeps of it</caption>"
-                   "<tr><th>column</th><th>value</th><th>smaller ones</th></tr>\n");
+static void put_columns(struct page *p, const struct why *w) {
+    static const char *const heads[] = {"column", "value", "smaller ones"};
+    const char *cells[WHY_MAX_COLUMNS * 3];
+    char texts[WHY_MAX_COLUMNS][2][48];
     for (size_t i = 0; i < w->column_count; i++) {
         const struct why_column *c = &w->columns[i];
-        html_markup(p, "<tr><td>");
-        html_text(p, c->name, strlen(c->name));
-        if (c->visited) {
-            html_markup(p, "</td><td>%.6g</td><td>%.1f %% of %" PRIu64 "</td></tr>\n", c->value,
-                        100.0 * (double)c->below / (double)c->count, c->count);
-        } else {
-            html_markup(p, "</td><td>not visited</td><td></td></tr>\n");
-        }
+        (void)snprintf(texts[i][0], sizeof texts[i][0], c->visited ? "%.6g" : "not visited",
+                       c->value);
+        (void)snprintf(texts[i][1], sizeof texts[i][1], "%.1f %% of %" PRIu64,
+                       100.0 * (double)c->below / (double)c->count, c->count);
+        cells[3 * i] = c->name;
+        cells[3 * i + 1] = texts[i][0];
+        cells[3 * i + 2] = c->visited ? texts[i][1] : "";
     }
-    html_markup(p, "</table></div>\n");
+    page_table(p,
+               &(struct page_table){"What the loss keeps of it", heads, 3, cells, w->column_count});
 }
 
-static enum status make_page(struct html_page *p, const struct why *w, struct error *err) {
+static enum status make_page(struct page *p, const struct why *w, struct error *err) {
+    static const char *const names[] = {"dataset", "run", "steps"};
     const struct why_near own = {.id = w->id, .value = (double)NAN};
     struct shown_list lists[LISTS];
+    char steps[32];
     lists_of(lists, w);
-    html_markup(p, "<p>Of ");
-    html_text(p, w->dataset, strlen(w->dataset));
-    html_markup(p, ", in the run ");
-    html_text(p, w->run, strlen(w->run));
-    html_markup(p, " after %" PRIu64 " steps.</p>\n<div class=\"grid\">\n",
-                checkpoint_position(w->checkpoint)->step);
-    TRY(page_figure(p, w, &own, err));
-    html_markup(p, "</div>\n");
-    page_visits(p, w);
-    page_columns(p, w);
-    for (int i = 0; i < LISTS; i++) {
+    (void)snprintf(steps, sizeof steps, "%" PRIu64, checkpoint_position(w->checkpoint)->step);
+    page_summary(p, &(struct page_table){.columns = names,
+                                         .column_count = 3,
+                                         .cells = (const char *const[]){w->dataset, w->run, steps},
+                                         .row_count = 1});
+    page_section(p, NULL, false);
+    page_images(p, NULL, "wide");
+    enum status s = put_card(p, w, &own, err);
+    page_images_end(p);
+    put_steps(p, w);
+    put_columns(p, w);
+    for (int i = 0; i < LISTS && s == STATUS_OK; i++) {
         const struct why_list *l = lists[i].list;
-        html_markup(p, "<h2>%c%s</h2>\n<p>%s</p>\n<div class=\"grid\">\n", 'N', lists[i].title + 1,
-                    l->none[0] != '\0' ? l->none
-                    : i == 0           ? "With the zeta of their caption (text.zeta)."
-                                       : "With cosine similarity to the picture.");
-        for (size_t k = 0; k < l->count; k++) {
-            TRY(page_figure(p, w, &l->items[k], err));
+        char title[64];
+        (void)snprintf(title, sizeof title, "N%s", lists[i].title + 1);
+        page_section(p, title, false);
+        page_text(p, "%s",
+                  l->none[0] != '\0' ? l->none
+                  : i == 0           ? "With the zeta of their caption (text.zeta)."
+                                     : "With cosine similarity to the image.");
+        page_images(p, NULL, "cards");
+        for (size_t k = 0; k < l->count && s == STATUS_OK; k++) {
+            s = put_card(p, w, &l->items[k], err);
         }
-        html_markup(p, "</div>\n");
+        page_images_end(p);
     }
-    return STATUS_OK;
+    return s;
 }
 
 enum status why_write_page(const struct why *w, const char *path, struct error *err) {
-    struct html_page p;
+    struct page p;
     char title[64];
     (void)snprintf(title, sizeof title, "Sample %" PRIu64, w->id);
-    html_init(&p, title);
+    page_begin(&p, title);
     enum status s = make_page(&p, w, err);
     if (s == STATUS_OK) {
-        s = html_write(&p, path, err);
+        s = page_end(&p, path, err);
     }
-    html_fini(&p);
+    page_fini(&p);
     return s;
 }

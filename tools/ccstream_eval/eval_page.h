@@ -1,6 +1,6 @@
 /*
- * eval_page: an HTML page of captions with the pictures that a model finds nearest to them, and of
- * pictures with the nearest captions.
+ * eval_page: an HTML page of captions with the images that a model finds nearest to them, and of
+ * images with the nearest captions.
  *
  * Threading : single-owner. Ownership: everything is borrowed for the call.
  */
@@ -15,7 +15,7 @@
 #include "train/eval/examples.h"
 #include "train/eval/retrieval.h"
 
-/* Writes `path`: for `examples` captions and as many pictures, spread evenly over the dataset, the
+/* Writes `path`: for `examples` captions and as many images, spread evenly over the dataset, the
  * EXAMPLES_FOUND nearest of the other kind, with a mark and a word on the right ones. Examples
  * whose right one is among them come first. Returns OK, IO, NOMEM, LIMIT, CORRUPT or a failure of
  * the device. */

@@ -17,7 +17,7 @@
 #include "tools/cli/cli_text.h"
 #include "tools/inspect/page/viewer.h"
 
-enum { QUALITY = 80, TEXT_BYTES = 2048, PLAIN_WIDTH = 640, PLAIN_HEIGHT = 260, PLAIN_LEFT = 70 };
+enum { QUALITY = 80, PLAIN_WIDTH = 640, PLAIN_HEIGHT = 260, PLAIN_LEFT = 70 };
 
 static const char HEAD[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
@@ -94,6 +94,7 @@ void page_begin(struct page *p, const char *title) {
     memset(p, 0, sizeof *p);
     p->image_px = PAGE_IMAGE_PX;
     p->images_until_bytes = PAGE_MAX_BYTES;
+    p->caption_characters = PAGE_CAPTION_CHARACTERS;
     (void)snprintf(p->title, sizeof p->title, "%s", title);
     json_writer_init(&p->json, PAGE_MAX_BYTES);
     byte_buffer_init(&p->head, PAGE_MAX_BYTES);
@@ -193,11 +194,20 @@ void page_item(struct page *p, const char *kind, const char *title) {
 
 /* ---- texts and tables ---- */
 
+/* key NULL: in an array. */
+static void write_text(struct page *p, const char *key, const char *fmt, va_list args) {
+    char *text;
+    if (vasprintf(&text, fmt, args) < 0) {
+        p->status = error_set(&p->error, STATUS_NOMEM, "out of memory for a text");
+        return;
+    }
+    json_string(&p->json, key, text);
+    free(text);
+}
+
 static void put_text(struct page *p, bool small, const char *fmt, va_list args) {
-    char text[TEXT_BYTES];
-    (void)vsnprintf(text, sizeof text, fmt, args);
     page_item(p, "text", NULL);
-    json_string(&p->json, "text", text);
+    write_text(p, "text", fmt, args);
     json_bool(&p->json, "small", small);
     json_close_object(&p->json);
 }
@@ -319,7 +329,18 @@ static void put_value(struct page *p, struct byte_buffer *out, const struct json
     }
 }
 
-void page_facts(struct page *p, const struct json_value *object) {
+void page_facts(struct page *p, const char *title, bool folded) {
+    page_item(p, "facts", title);
+    json_bool(&p->json, "folded", folded);
+    json_open_array(&p->json, "rows");
+}
+
+void page_facts_end(struct page *p) {
+    json_close_array(&p->json);
+    json_close_object(&p->json);
+}
+
+void page_facts_of(struct page *p, const struct json_value *object) {
     void *position = NULL;
     const char *name;
     const struct json_value *v;
@@ -387,28 +408,26 @@ void page_card(struct page *p,
     if (image_bytes > 0) {
         page_image(p, image, image_bytes);
     }
-    page_excerpt(p, "caption", caption, PAGE_CAPTION_CHARACTERS);
+    page_excerpt(p, "caption", caption, p->caption_characters);
     p->has_lines = false;
 }
 
 void page_line(struct page *p, const char *mark, const char *fmt, ...) {
-    char text[TEXT_BYTES];
     va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
     if (!p->has_lines) {
         json_open_array(&p->json, "lines");
         p->has_lines = true;
     }
-    if (mark == NULL) {
-        json_string(&p->json, NULL, text);
-        return;
+    if (mark != NULL) {
+        json_open_object(&p->json, NULL);
+        json_string(&p->json, "mark", mark);
     }
-    json_open_object(&p->json, NULL);
-    json_string(&p->json, "mark", mark);
-    json_string(&p->json, "text", text);
-    json_close_object(&p->json);
+    va_start(args, fmt);
+    write_text(p, mark != NULL ? "text" : NULL, fmt, args);
+    va_end(args);
+    if (mark != NULL) {
+        json_close_object(&p->json);
+    }
 }
 
 void page_card_end(struct page *p) {
@@ -599,17 +618,25 @@ void page_numbers(struct page *p, const char *key, const double *values, size_t 
     json_close_array(&p->json);
 }
 
+static void
+write_texts(struct json_writer *j, const char *key, const char *const *texts, size_t count) {
+    json_open_array(j, key);
+    for (size_t i = 0; i < count; i++) {
+        json_string(j, NULL, texts[i]);
+    }
+    json_close_array(j);
+}
+
 static void write_series(struct page *p, const struct page_figure *f, const struct page_series *s) {
     struct json_writer *j = &p->json;
     const bool edges = strcmp(f->kind, "histogram") == 0;
     json_open_object(j, NULL);
     json_string(j, "name", s->name);
     if (s->x == NULL) {
-        json_open_array(j, "x");
-        for (size_t i = 0; i < s->count; i++) {
-            json_string(j, NULL, f->categories[i]);
-        }
-        json_close_array(j);
+        write_texts(j, "x", f->categories, s->count);
+    }
+    if (s->texts != NULL) {
+        write_texts(j, "texts", s->texts, s->count);
     }
     page_numbers(p, "x", s->x, s->count + (edges ? 1 : 0));
     page_numbers(p, "y", s->y, s->count);
@@ -638,6 +665,9 @@ void page_figure(struct page *p, const struct page_figure *f) {
         write_series(p, f, &f->series[k]);
     }
     json_close_array(j);
+    if (f->horizontal) {
+        json_bool(j, "horizontal", true);
+    }
     if (f->note != NULL) {
         json_string(j, "note", f->note);
     }

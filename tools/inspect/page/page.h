@@ -39,6 +39,7 @@ struct page {
     struct image_decoder *decoder;
     int32_t image_px;          /* longer side of images; PAGE_IMAGE_PX */
     size_t images_until_bytes; /* a page that is larger has no further images; PAGE_MAX_BYTES */
+    size_t caption_characters; /* that are shown of a longer one; PAGE_CAPTION_CHARACTERS */
     bool has_sections, has_plain, has_lines;
     char group[512]; /* heading of images that follow; "": none */
     enum status status;
@@ -77,7 +78,7 @@ void page_item(struct page *p, const char *kind, const char *title);
 void page_images(struct page *p, const char *title, const char *layout);
 void page_images_end(struct page *p);
 
-/* One of these images, with a caption of up to PAGE_CAPTION_CHARACTERS, opened for further members
+/* One of these images, opened for further members
  * and then lines. mark: "right", "wrong", "own" or NULL. image_bytes 0: none. Images of one
  * page->group stand together below that name. */
 void page_card(struct page *p,
@@ -94,10 +95,12 @@ void page_table(struct page *p, const struct page_table *t);
 void page_text(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void page_note(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A fact: a name and a value, in an open array of them. */
+/* Opens an item of facts; each is a name and a value. page_facts_of: those of a JSON object,
+ * values of values on one line. */
+void page_facts(struct page *p, const char *title, bool folded);
 void page_fact(struct page *p, const char *name, const char *value);
-/* The members of a JSON object as facts, values of values on one line. */
-void page_facts(struct page *p, const struct json_value *object);
+void page_facts_of(struct page *p, const struct json_value *object);
+void page_facts_end(struct page *p);
 
 /* Members of an open object: a text of at most `most` characters, and an image with a longer side
  * of at most image_px, or the reason why it does not decode. */
@@ -116,6 +119,7 @@ struct page_series {
     const double *y; /* (count); not finite: a gap */
     const double *low, *high; /* (count): a band; NULL: none */
     const double *error;      /* (count); NULL: none */
+    const char *const *texts; /* (count): shown beside the value; NULL: none */
     size_t count;
     uint32_t colour; /* from 1; 0: by its place among the series */
     bool dashed;
@@ -125,6 +129,7 @@ struct page_figure {
     const char *title, *note;
     struct page_axis x, y;
     const char *const *categories;
+    bool horizontal; /* of bars; false: where the categories' names have no room */
     const struct page_series *series;
     size_t series_count;
 };

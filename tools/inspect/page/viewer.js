@@ -138,6 +138,7 @@
 
   function valueText(s, i, axis) {
     let text = show(s.y[i]) + (axis && axis.unit ? " " + axis.unit : "");
+    if (list(s.texts)[i]) text += ", " + s.texts[i];
     if (list(s.error)[i] != null) text += " \u00b1 " + show(s.error[i]);
     if (list(s.low)[i] != null && list(s.high)[i] != null) text += ` [${show(s.low[i])}, ${show(s.high[i])}]`;
     return text;
@@ -192,12 +193,15 @@
     return { g, hits, apart: f.kind === "scatter" };
   }
 
-  /* Vertical where the categories' names have room below them, else horizontal. */
+  /* Vertical where the categories' names have room below them, else horizontal: then one series has its values written
+   * at its bars. */
   function paintBars(f, series, width) {
     const names = categoriesOf(f);
     const ys = series.flatMap((s) => s.y.concat(list(s.error).map((e, i) => s.y[i] + e), list(s.error).map((e, i) => s.y[i] - e)));
-    const horizontal = names.some((n) => textWidth(n) + 10 > (width - 70) / names.length);
-    const value = (a, b) => scale(f.y, ys, a, b, horizontal ? 70 : 45, { zero: true });
+    const horizontal = f.horizontal || names.some((n) => textWidth(n) + 10 > (width - 70) / names.length);
+    const written = horizontal && series.length === 1 && list(series[0].error).length === 0;
+    const room = written ? Math.max(...series[0].y.map((v, i) => textWidth(valueText(series[0], i, f.y)))) : 0;
+    const value = (a, b) => scale(f.y, ys, a, b - room, horizontal ? 70 : 45, { zero: true });
     const height = horizontal ? 40 + names.length * Math.max(20, 14 * series.length + 6) : heightFor(width);
     const { g, x, y } = horizontal
       ? canvas(f, width, height, value, (a, b) => bands(names, a, b, 1, true))
@@ -213,11 +217,13 @@
         if (end === null) return;
         const across = band.place(names.indexOf(String(v))) + (k - series.length / 2) * thick;
         const [a, b] = [Math.min(end, ground), Math.abs(end - ground)];
+        const middle = across + thick / 2;
+        const text = valueText(s, i, f.y);
         layer.append(svg("rect", horizontal ? { class: "bar", x: a, y: across, width: b, height: thick - 1 }
           : { class: "bar", x: across, y: a, width: thick - 1, height: b }));
-        const middle = across + thick / 2;
+        if (written) layer.append(svg("text", { class: "value", x: Math.max(end, ground) + 5, y: middle + 4 }, text));
         if (list(s.error)[i] > 0) errorBar(layer, middle, along.place(s.y[i] - s.error[i]), along.place(s.y[i] + s.error[i]), horizontal);
-        hits.push(Object.assign({ s, head: String(v), text: valueText(s, i, f.y) }, horizontal ? { x: end, y: middle } : { x: middle, y: end }));
+        hits.push(Object.assign({ s, head: String(v), text }, horizontal ? { x: end, y: middle } : { x: middle, y: end }));
       });
       g.append(layer);
     });
@@ -331,9 +337,9 @@
     const rows = new Map();
     const columns = [{ name: label(f.x) + (f.kind === "histogram" ? " from" : "") }];
     f.series.forEach((s) => {
-      const extra = ["error", "low", "high"].filter((name) => list(s[name]).length > 0);
+      const extra = ["error", "low", "high", "texts"].filter((name) => list(s[name]).length > 0);
       const first = columns.length;
-      columns.push({ name: s.name || label(f.y) }, ...extra.map((name) => ({ name })));
+      columns.push({ name: s.name || label(f.y) }, ...extra.map((name) => ({ name: name === "texts" ? "" : name })));
       const seen = new Map(); // a point may occur again
       list(s.y).forEach((v, i) => {
         const n = seen.get(s.x[i]) || 0;
@@ -352,7 +358,10 @@
     const { g, hits, apart, vertical } = state;
     const far = apart ? (h) => Math.hypot(h.x - x, h.y - y) : vertical ? (h) => Math.abs(h.y - y) : (h) => Math.abs(h.x - x);
     const nearest = hits.reduce((a, b) => (far(b) < far(a) ? b : a), hits[0]);
-    if (!nearest) return;
+    if (!nearest) {
+      tip.textContent = "no values";
+      return;
+    }
     const chosen = new Map();
     for (const h of hits) {
       const known = chosen.get(h.s);
@@ -547,7 +556,7 @@
 
   const main = el("main");
   const titled = list(page.sections).map((s, i) => [s.title, section(s, i)]).filter(([, body]) => body);
-  if (titled.length > 2) {
+  if (titled.length > 2 && titled.length < 20) {
     main.append(el("nav", {}, ...titled.map(([title, body]) => (title ? el("a", { href: "#" + body.id }, title) : null))));
   }
   main.append(...titled.map(([, body]) => body));

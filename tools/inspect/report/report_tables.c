@@ -213,8 +213,7 @@ static void put_machine(struct page *p, const struct json_value *launch) {
     void *position = NULL;
     const char *name;
     const struct json_value *v;
-    page_item(p, "facts", NULL);
-    json_open_array(page_json(p), "rows");
+    page_facts(p, NULL, false);
     while (json_value_next_member(launch, &position, &name, &v)) {
         char title[64];
         char number[CLI_TEXT_BYTES];
@@ -237,8 +236,7 @@ static void put_machine(struct page *p, const struct json_value *launch) {
         }
         page_fact(p, title, text);
     }
-    json_close_array(page_json(p));
-    json_close_object(page_json(p));
+    page_facts_end(p);
 }
 
 static void put_origin(struct page *p, const struct run_log *r) {
@@ -252,12 +250,9 @@ static void put_origin(struct page *p, const struct run_log *r) {
         page_note(p, "Its command and machine were not recorded: there is no launches.jsonl.");
     }
     if (r->config != NULL) {
-        page_item(p, "facts", "All options");
-        json_bool(page_json(p), "folded", true);
-        json_open_array(page_json(p), "rows");
-        page_facts(p, json_value_get(json_document_root(r->config), "options"));
-        json_close_array(page_json(p));
-        json_close_object(page_json(p));
+        page_facts(p, "All options", true);
+        page_facts_of(p, json_value_get(json_document_root(r->config), "options"));
+        page_facts_end(p);
     }
 }
 

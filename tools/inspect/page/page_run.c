@@ -1,7 +1,7 @@
 /*
- * html_run: facts as a list of definitions, recalls as a table.
+ * page_run: the run as a summary, recalls as a table.
  */
-#include "tools/cli/html_run.h"
+#include "tools/inspect/page/page_run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,53 +10,44 @@
 
 #include "formats/json/json_reader.h"
 
-static void fact(struct html_page *p, const char *name, const char *text) {
-    html_markup(p, "<div><dt>%s</dt><dd>", name);
-    html_text(p, text, strlen(text));
-    html_markup(p, "</dd></div>\n");
-}
-
-void html_run_facts(struct html_page *p,
-                    const struct checkpoint *c,
-                    double tau,
-                    const char *dataset) {
+void page_run_summary(struct page *p, const struct checkpoint *c, double tau, const char *dataset) {
+    static const char *const names[] = {"checkpoint", "dataset", "loss", "epochs done"};
     const struct train_position *at = checkpoint_position(c);
-    char text[128];
-    html_markup(p, "<dl>\n");
-    fact(p, "Checkpoint", checkpoint_path(c));
-    fact(p, "Dataset", dataset);
-    (void)snprintf(text, sizeof text, "%s, tau %g", checkpoint_loss_name(c), tau);
-    fact(p, "Loss", text);
-    (void)snprintf(text, sizeof text, "%" PRIu64 " (step %" PRIu64 ")", at->epoch, at->step);
-    fact(p, "Epochs done", text);
-    html_markup(p, "</dl>\n");
+    char loss[128];
+    char epochs[64];
+    (void)snprintf(loss, sizeof loss, "%s, tau %g", checkpoint_loss_name(c), tau);
+    (void)snprintf(epochs, sizeof epochs, "%" PRIu64 " (step %" PRIu64 ")", at->epoch, at->step);
+    page_summary(p, &(struct page_table){
+                        .columns = names,
+                        .column_count = 4,
+                        .cells = (const char *const[]){checkpoint_path(c), dataset, loss, epochs},
+                        .row_count = 1});
 }
 
-void html_run_retrieval(struct html_page *p, const char *of, const struct retrieval_result *r) {
-    static const char *const directions[] = {
-        [RETRIEVAL_T2I] = "caption finds picture", [RETRIEVAL_I2T] = "picture finds caption"};
-    html_markup(p, "<table>\n<caption>");
-    html_text(p, of, strlen(of));
-    html_markup(p, ": %" PRIu64 " pictures, %" PRIu64 " captions</caption>\n<tr><th></th>",
-                r->images, r->texts);
-    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
-        html_markup(p, "<th>%s</th>", retrieval_metrics[k].title);
-    }
-    for (int d = RETRIEVAL_T2I; d >= RETRIEVAL_I2T; d--) {
-        html_markup(p, "</tr>\n<tr><th>%s</th>", directions[d]);
+void page_run_retrieval(struct page *p, const char *of, const struct retrieval_result *r) {
+    enum { COLUMNS = 1 + RETRIEVAL_METRIC_COUNT };
+    static const char *const names[] = {"caption finds image", "image finds caption", "chance"};
+    const char *heads[COLUMNS] = {""};
+    const char *cells[3 * COLUMNS];
+    char text[3 * COLUMNS][16];
+    char title[160];
+    for (int row = 0; row < 3; row++) {
+        cells[row * COLUMNS] = names[row];
         for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
-            html_markup(p, "<td>%.1f %%</td>", r->value[d][k]);
+            const int i = row * COLUMNS + 1 + k;
+            double sum = 0.0; /* a place among the images, any of them as likely */
+            for (uint64_t rank = 0; rank < r->images && row == 2; rank++) {
+                sum += retrieval_metrics[k].of_rank((int64_t)rank) / (double)r->images;
+            }
+            (void)snprintf(text[i], sizeof text[i], "%.1f %%",
+                           row == 2 ? sum : r->value[row == 0 ? RETRIEVAL_T2I : RETRIEVAL_I2T][k]);
+            cells[i] = text[i];
+            heads[1 + k] = retrieval_metrics[k].title;
         }
     }
-    html_markup(p, "</tr>\n<tr><th>chance</th>");
-    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
-        double sum = 0.0; /* a place among the pictures, any of them as likely */
-        for (uint64_t rank = 0; rank < r->images; rank++) {
-            sum += retrieval_metrics[k].of_rank((int64_t)rank);
-        }
-        html_markup(p, "<td>%.1f %%</td>", sum / (double)r->images);
-    }
-    html_markup(p, "</tr>\n</table>\n");
+    (void)snprintf(title, sizeof title, "%s: %" PRIu64 " images, %" PRIu64 " captions", of,
+                   r->images, r->texts);
+    page_table(p, &(struct page_table){title, heads, COLUMNS, cells, 3});
 }
 
 /* One line of metrics.jsonl; false: it is no evaluation up to `step`. */
@@ -85,7 +76,7 @@ read_line(struct retrieval_result *out, const char *text, size_t size_bytes, uin
     return ok;
 }
 
-bool html_run_last_retrieval(struct retrieval_result *out, const struct checkpoint *c) {
+bool page_run_last_retrieval(struct retrieval_result *out, const struct checkpoint *c) {
     char path[PATH_MAX_BYTES];
     char *file = realpath(checkpoint_path(c), NULL); /* RUN/checkpoints/FILE */
     for (int i = 0; file != NULL && i < 2; i++) {
