@@ -7,7 +7,7 @@
  *     struct ccs_loader *l = NULL;
  *     const struct ccs_batch *b = NULL;
  *     ccs_loader_options_init(&opt, sizeof opt);
- *     opt.batch = 256;
+ *     opt.batch_size = 256;
  *     if (ccs_loader_open(&l, "cc3m", &opt, &err) != CCS_OK) {
  *         puts(err.text);
  *     }
@@ -242,7 +242,7 @@ struct ccs_allocator {
 
 struct ccs_loader_options {
     uint64_t struct_size;   /* set by ccs_loader_options_init, as all defaults */
-    uint32_t batch;         /* rows of all ranks together, [1, 1048576]; 512 */
+    uint32_t batch_size;    /* rows of all ranks together, [1, 1048576]; 512 */
     uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
     uint32_t image_size_px; /* side of the delivered pictures, [8, 2048]; 256 */
     const char *augment;    /* "crop", "eval-squash", "eval-crop", "paper", "simclr"; "crop" */
@@ -353,7 +353,7 @@ struct ccs_loader_state {
     uint64_t struct_size; /* set by the caller */
     uint64_t fingerprint, seed, epoch, step;
     uint64_t filter, order, mix; /* hashes of these options; 0: the default */
-    uint32_t batch, sources;
+    uint32_t batch_size, sources;
     uint64_t source_fingerprints[CCS_MAX_SOURCES];
     uint64_t source_id_offsets[CCS_MAX_SOURCES];
 };
@@ -624,7 +624,7 @@ struct ccs_loss_input {
     uint64_t step, epoch;                            /* from 0 */
     double lr;                          /* of the model in this step: learned scalars follow it */
     double zeta_lr_image, zeta_lr_text; /* nuclr: step sizes of zeta in this step; 0: frozen */
-    uint32_t batch; /* B, [2, max_batch]; with option positives a multiple of it */
+    uint32_t batch_size; /* B, [2, max_batch]; with option positives a multiple of it */
     uint32_t reserved;
     /* (2, B) of a loss with samples beyond the batch, else NULL: the samples, UINT64_MAX where an
      * anchor has none (it cannot be read any more), and the similarity of each with its anchor. */

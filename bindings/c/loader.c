@@ -334,7 +334,7 @@ get_state(const struct ccs_loader *l, struct ccs_loader_state *out, struct error
         .filter = own.filter,
         .order = own.order,
         .mix = own.mix,
-        .batch = own.batch_count,
+        .batch_size = own.batch_count,
         .sources = own.source_count,
     };
     for (uint32_t i = 0; i < own.source_count; i++) {
@@ -365,7 +365,7 @@ seek(struct ccs_loader *l, const struct ccs_loader_state *state, struct error *e
         .filter = theirs.filter,
         .order = theirs.order,
         .mix = theirs.mix,
-        .batch_count = theirs.batch,
+        .batch_count = theirs.batch_size,
         .source_count = theirs.sources,
     };
     CHECK_ARGUMENT(theirs.sources <= CCS_MAX_SOURCES, err, "the state has more than 16 sources");

@@ -13,7 +13,7 @@ static struct ccs_loader_options defaults(void) {
     struct loader_options own;
     loader_options_default(&own);
     return (struct ccs_loader_options){
-        .batch = own.batch_count,
+        .batch_size = own.batch_count,
         .rank = own.rank,
         .world = own.world,
         .image_size_px = own.image_size_px,
@@ -51,7 +51,7 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
         const char *name;
         uint64_t value, low, high;
     } rows[] = {
-        {"batch", o->batch, 1, LOADER_MAX_BATCH},
+        {"batch_size", o->batch_size, 1, LOADER_MAX_BATCH},
         {"world", o->world, 1, LOADER_MAX_WORLD},
         {"image_size_px", o->image_size_px, LOADER_MIN_IMAGE_SIDE_PX, LOADER_MAX_IMAGE_SIDE_PX},
         {"views", o->views, 1, AUGMENT_MAX_VIEWS},
@@ -72,10 +72,10 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
         return error_set(err, STATUS_USAGE, "rank is %" PRIu32 ", expected 0 to %" PRIu32, o->rank,
                          o->world - 1);
     }
-    if (o->batch % o->positives != 0) {
+    if (o->batch_size % o->positives != 0) {
         return error_set(err, STATUS_USAGE,
-                         "batch is %" PRIu32 ", expected a multiple of positives, %" PRIu32,
-                         o->batch, o->positives);
+                         "batch_size is %" PRIu32 ", expected a multiple of positives, %" PRIu32,
+                         o->batch_size, o->positives);
     }
     if (o->positives > 1 && o->views > 1) {
         return error_set(err, STATUS_USAGE, "positives is %" PRIu32 ", expected 1 with two views",
@@ -119,7 +119,7 @@ enum status loader_convert_options(struct loader_options *out,
     if (o->filter != NULL) {
         TRY(loader_filter_parse(&out->filter, o->filter, err));
     }
-    out->batch_count = o->batch;
+    out->batch_count = o->batch_size;
     out->rank = o->rank;
     out->world = o->world;
     out->image_size_px = o->image_size_px;

@@ -260,7 +260,7 @@ static enum status check_carried(const struct ccs_loss *l,
                    err,
                    "this loss requires samples beyond the batch: carried_ids, carried_similarity "
                    "and carried_gradient");
-    for (uint32_t i = 0; i < 2 * in->batch; i++) {
+    for (uint32_t i = 0; i < 2 * in->batch_size; i++) {
         const uint64_t id = in->carried_ids[i];
         if (id != SAMPLE_STATE_NO_ID && id >= id_space) {
             return error_set(err, STATUS_INVALID,
@@ -289,7 +289,7 @@ static enum status check_step(const struct ccs_loss *l,
                            out->image_gradient == NULL && out->text_gradient == NULL,
                        err, "this loss reads no similarities of images or of texts");
     }
-    TRY(check_batch(l, in->ids, in->batch, err));
+    TRY(check_batch(l, in->ids, in->batch_size, err));
     TRY(check_carried(l, in, out, err));
     CHECK_ARGUMENT(isfinite(in->lr) && isfinite(in->zeta_lr_image) && isfinite(in->zeta_lr_text),
                    err, "a learning rate is not finite");
@@ -313,7 +313,7 @@ static enum status step(struct ccs_loss *l,
         .sample_ids = in.ids,
         .carried_ids = in.carried_ids,
         .carried_similarity = in.carried_similarity,
-        .batch_count = in.batch,
+        .batch_count = in.batch_size,
         .step = in.step,
         .epoch = in.epoch,
         .lr = in.lr,

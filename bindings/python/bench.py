@@ -48,7 +48,7 @@ def python_rate(a):
 
 
 def ccbench_rate(a):
-    out = subprocess.run([a.ccbench, "loader", a.dataset, "--json", "--batch", str(a.batch), "--size", str(a.size),
+    out = subprocess.run([a.ccbench, "loader", a.dataset, "--json", "--batch-size", str(a.batch), "--size", str(a.size),
                           "--threads", str(a.threads)], check=True, capture_output=True).stdout
     return json.loads(out)["pairs_per_s"]
 

@@ -30,15 +30,15 @@ print(r["limit_pairs_per_s"], file=sys.stderr)
 }
 
 printf '%-52s %7s %7s %6s %6s %10s %9s %10s %5s\n' args pairs/s limit ratio cpu stalled first memory MB/s
-for args in "--threads 1 --io uring" "--threads 2 --io uring" "--threads 2 --io uring --digest" "--threads 2 --io pread" \
-    "--threads 2 --io uring --augment paper" "--threads 2 --io uring --augment simclr" \
-    "--threads 2 --io uring --direct" "--threads 2 --io pread --direct" "--threads 2 --io uring --order block:64"; do
+for args in "--threads 1 --io-engine io_uring" "--threads 2 --io-engine io_uring" "--threads 2 --io-engine io_uring --digest" "--threads 2 --io-engine pread" \
+    "--threads 2 --io-engine io_uring --augment paper" "--threads 2 --io-engine io_uring --augment simclr" \
+    "--threads 2 --io-engine io_uring --direct" "--threads 2 --io-engine pread --direct" "--threads 2 --io-engine io_uring --order block:64"; do
     run $args --epochs 6
 done
 
 # A consumer at 80 % of the limit: 128 pairs in so many milliseconds.
-run --threads 2 --io uring --epochs 6 >/dev/null
+run --threads 2 --io-engine io_uring --epochs 6 >/dev/null
 ms=$(python3 -c "print('%.2f' % (128 * 1000 / (0.8 * $limit)))")
 for prefetch in 2 3 6; do
-    run --threads 2 --io uring --steps 200 --prefetch "$prefetch" --consumer-ms "$ms"
+    run --threads 2 --io-engine io_uring --steps 200 --prefetch "$prefetch" --consumer-ms "$ms"
 done

@@ -12,7 +12,7 @@ batches=${2:-14400}
 batch=${3:-32}
 bin=${BIN:-build/release/bin}
 
-"$bin/ccbench" loader "$dir" --threads 2 --augment paper --batch "$batch" --steps "$batches" --json | python3 -c '
+"$bin/ccbench" loader "$dir" --threads 2 --augment paper --batch-size "$batch" --steps "$batches" --json | python3 -c '
 import json, sys
 r = json.loads(sys.stdin.read())
 rss = r["rss_bytes"]

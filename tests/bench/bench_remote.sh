@@ -41,7 +41,7 @@ done | sed 1d >"$work/pieces.txt"
 loader() { # loader NAME DATA OPTION...
     name=$1
     shift
-    "$bin/ccbench" loader "$@" --order block:512:4 --batch 64 --digest --no-limit --json ${MORE:-} | sed "s/^/$name /"
+    "$bin/ccbench" loader "$@" --order block:512:4 --batch-size 64 --digest --no-limit --json ${MORE:-} | sed "s/^/$name /"
 }
 pieces=(curl -sS --parallel --parallel-max 8 --config "$work/pieces.txt")
 for _ in $(seq "$rounds"); do

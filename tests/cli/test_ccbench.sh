@@ -2,7 +2,7 @@
 # refusals. ccbench decode: its keys and refusals.
 . "$SRC/tests/support/cli.sh"
 loader() { # loader OPTION...
-    expect 0 "$BIN/ccbench" loader --json --size 32 --batch 20 "$@"
+    expect 0 "$BIN/ccbench" loader --json --size 32 --batch-size 20 "$@"
 }
 digest() { # digest OPTION...
     loader --digest "$@"
@@ -15,7 +15,7 @@ ids() { # ids FILE: the ids of a dump, in order
 "$TESTBIN/make_pictures" d 120
 "$TESTBIN/make_pictures" e 60
 
-one=$(digest d --threads 1 --io pread)
+one=$(digest d --threads 1 --io-engine pread)
 for key in pairs pairs_per_s limit_pairs_per_s ratio stall_fraction peak_rss_bytes rss_batches rss_bytes digest stages engine; do
     has out.txt "\"$key\":"
 done
@@ -25,8 +25,8 @@ has out.txt '"threads":1'
 [ "$(wc -l <out.txt)" = 1 ] || fail "one line of JSON"
 [ ${#one} = 16 ] || fail "digest '$one'"
 [ "$one" = "$(digest d --threads 4)" ] || fail "four threads give another digest"
-[ "$one" = "$(digest --data d --threads 8 --batch 7 --keep-last)" ] || fail "another batch, another digest"
-[ "$one" = "$(digest d --io pread --direct)" ] || fail "O_DIRECT, another digest"
+[ "$one" = "$(digest --data d --threads 8 --batch-size 7 --keep-last)" ] || fail "another batch, another digest"
+[ "$one" = "$(digest d --io-engine pread --direct)" ] || fail "O_DIRECT, another digest"
 [ "$one" = "$(digest d --prefetch 1)" ] || fail "fewer batches ahead, another digest"
 has out.txt '"queue_capacity":2}}' # of the batches: those ahead and the one in hand
 [ "$one" != "$(digest d --seed 1)" ] || fail "another seed, the same digest"
@@ -46,9 +46,9 @@ has out.txt '"pairs":120,'
 loader d
 has out.txt '"digest":null'
 
-# --io uring never falls back: it is refused if the kernel has no io_uring.
+# --io-engine io_uring never falls back: it is refused if the kernel has no io_uring.
 code=0
-"$BIN/ccbench" loader d --size 32 --batch 20 --json --digest --io uring >out.txt 2>err.txt || code=$?
+"$BIN/ccbench" loader d --size 32 --batch-size 20 --json --digest --io-engine io_uring >out.txt 2>err.txt || code=$?
 if [ $code = 0 ]; then
     has out.txt '"engine":"io_uring"'
     has out.txt "\"digest\":\"$one\""
@@ -104,7 +104,7 @@ loader d --filter label=3..4 --dump-ids ids.txt --keep-last
 loader d --consumer-ms 20 --steps 5
 awk -F'"stall_fraction":' '{ split($2, a, ","); exit !(a[1] < 0.5) }' out.txt || fail "stall of a slow consumer"
 
-expect 0 "$BIN/ccbench" loader d --size 32 --batch 20 --digest
+expect 0 "$BIN/ccbench" loader d --size 32 --batch-size 20 --digest
 has out.txt "pairs/s"
 has out.txt "ratio"
 has out.txt "$one"
@@ -112,8 +112,8 @@ has out.txt "$one"
 expect 66 "$BIN/ccbench" loader nowhere
 has err.txt "nowhere: there is no such dataset"
 expect 64 "$BIN/ccbench" loader
-expect 64 "$BIN/ccbench" loader d --batch 121
-expect 64 "$BIN/ccbench" loader d --io mmap
+expect 64 "$BIN/ccbench" loader d --batch-size 121
+expect 64 "$BIN/ccbench" loader d --io-engine mmap
 expect 64 "$BIN/ccbench" loader d --order random
 expect 64 "$BIN/ccbench" loader d --order block:0
 expect 64 "$BIN/ccbench" loader d --from 3

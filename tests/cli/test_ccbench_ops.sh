@@ -31,11 +31,11 @@ ops --only normalize_u8
 has out.txt '64 px'
 hasnt out.txt '224 px'
 
-ops --convolutions resnet18 --size 32 --batch 1 --json
+ops --convolutions resnet18 --size 32 --batch-size 1 --json
 lines out.txt 1
 has out.txt '"convolutions":20,'
 has out.txt '"images_per_s":'
-ops --convolutions resnet50 --size 32 --batch 1
+ops --convolutions resnet50 --size 32 --batch-size 1
 has out.txt 'its 53 convolutions'
 
 code=0

@@ -3,7 +3,7 @@
 set -eu
 . "$SRC/tests/support/cli.sh"
 step() { # step OPTION...
-    expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch 4 \
+    expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch-size 4 \
         --tokens 8 --vocab 50 --steps 1 --threads 1 "$@"
 }
 step --json --micro-batch 3
@@ -20,7 +20,7 @@ step --tower image --machine off
 hasnt out.txt "matrix product"
 has out.txt "convolutions alone"
 hasnt out.txt attention # an image tower has none
-step --tower text --captions padded --full --machine off
+step --tower text --padding longest --full --machine off
 has out.txt "texts/s"
 hasnt out.txt conv # a text tower has none
 
@@ -28,7 +28,7 @@ hasnt out.txt conv # a text tower has none
 "$TESTBIN/make_scenes" train 64 3 32 d.tar
 expect 0 "$BIN/ccpack" -q -o d d.tar
 expect 66 "$BIN/ccbench" step --data nowhere
-expect 64 "$BIN/ccbench" step --image-size 16 --batch 4 --data d
+expect 64 "$BIN/ccbench" step --image-size 16 --batch-size 4 --data d
 has err.txt "ccpack tokenizer d"
 expect 0 "$BIN/ccpack" tokenizer d --vocab-size 300
 step --json --data d --vocab 1000 --loss nuclr --machine off
@@ -37,12 +37,12 @@ for key in fed_ratio held_pairs_per_s stall_fraction; do
     has out.txt "\"$key\":"
 done
 has out.txt '"loss":"nuclr"'
-expect 64 "$BIN/ccbench" step --data d --vocab 2 --batch 4
+expect 64 "$BIN/ccbench" step --data d --vocab 2 --batch-size 4
 has err.txt "give --vocab"
 expect 64 "$BIN/ccbench" step --tower image --data d
-expect 64 "$BIN/ccbench" step --loss nothing --text-tower tiny --image-tower resnet10t --batch 2
+expect 64 "$BIN/ccbench" step --loss nothing --text-tower tiny --image-tower resnet10t --batch-size 2
 expect 64 "$BIN/ccbench" step --image-tower resnet51
 expect 69 "$BIN/ccbench" step --device none
-expect 69 "$BIN/ccbench" step --state pinned --text-tower tiny --image-tower resnet10t --batch 2
-has err.txt "--state"
+expect 69 "$BIN/ccbench" step --state-memory pinned --text-tower tiny --image-tower resnet10t --batch-size 2
+has err.txt "--state-memory"
 expect 64 "$BIN/ccbench" step --tower text --micro-batch 2

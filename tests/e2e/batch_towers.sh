@@ -61,7 +61,7 @@ cell() {
     else
         # shellcheck disable=SC2086 # several words
         "$bin/ccstream-train" -q --data "$train" --out "$run" $loss --seed "$seed" --augment crop --image-tower resnet10t \
-            --text-tower tiny --text-pool mean --image-size 24 --dropout 0 --threads 1 --batch "$batch" \
+            --text-tower tiny --text-pool mean --image-size 24 --dropout 0 --threads 1 --batch-size "$batch" \
             --epochs "$epochs" --lr "$rate" --tau "$tau" "$@"
     fi
     if [ "$method" = clip ]; then gamma=0; fi

@@ -48,7 +48,7 @@ if [ -e run/config.json ]; then
     "$bin/ccstream-train" -q --resume run
 else
     "$bin/ccstream-train" -q --data pairs --out run --augment crop --loss nuclr --image-tower resnet10t --text-tower tiny \
-        --image-size 48 --batch 128 --epochs 12 --lr 0.0007 --tau 0.05 --zeta-freeze-epochs 3
+        --image-size 48 --batch-size 128 --epochs 12 --lr 0.0007 --tau 0.05 --zeta-freeze-epochs 3
 fi
 "$bin/ccstream-eval" score run -q --data pairs -o scores.npy >/dev/null
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# by hand: --task curl --block-of captions on real text: the captions of 3,600 photographs of Flickr8k with exactly one of 20 topic
+# by hand: --task blocks --block-of captions on real text: the captions of 3,600 photographs of Flickr8k with exactly one of 20 topic
 # words, grouped as 'ccstudy blocks --captions' does it: without that word, every fourth photograph's to test. A text tower for every
 # block size and seed, then the mean classifier and mu-5 on the captions to test. Equal blocks: 32 a step whatever their size.
 #
@@ -57,8 +57,8 @@ run() { # run KIND:SIZE SEED
     if [ -e "$name/config.json" ]; then
         "$bin/ccstream-train" -q --resume "$name" --steps "$steps"
     else
-        "$bin/ccstream-train" -q --data train --task curl --block-of captions --text-tower tiny --text-pool mean --embed-dim 32 \
-            --block-size "$size" --block-negatives 4 --batch $batch --epochs $epochs --steps "$steps" --lr "${LR:-0.001}" --seed "$2" \
+        "$bin/ccstream-train" -q --data train --task blocks --block-of captions --text-tower tiny --text-pool mean --embed-dim 32 \
+            --block-size "$size" --block-negatives 4 --batch-size $batch --epochs $epochs --steps "$steps" --lr "${LR:-0.001}" --seed "$2" \
             --threads 1 --loader-threads 1 --out "$name" "${@:3}"
     fi
     for shots in 0 5; do

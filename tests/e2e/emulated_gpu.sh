@@ -27,7 +27,7 @@ train() { # train WHEN NAME OPTION...
         CCSTREAM_CUDA_MODULE=$build/tests/emulated/libccstream_cuda.so \
         "${program[@]}" --data data --augment crop --tau 0.05 \
         --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
-        --batch 4 --threads 1 --loader-threads 1 --out "$name" "$@" >"$name.txt" 2>&1
+        --batch-size 4 --threads 1 --loader-threads 1 --out "$name" "$@" >"$name.txt" 2>&1
 }
 verdict() { # verdict RC WHAT
     if [ "$1" = 0 ]; then
@@ -45,8 +45,8 @@ numbers() {
 against() { # against WHAT OPTION...
     what=$1
     shift
-    train now a --device cuda --steps 4 --cuda-graph off --state device "$@" &&
-        train late b --device cuda --steps 4 --cuda-graph on --state pinned "$@" &&
+    train now a --device cuda --steps 4 --cuda-graph off --state-memory device "$@" &&
+        train late b --device cuda --steps 4 --cuda-graph on --state-memory pinned "$@" &&
         cmp a/last b/last && [ "$(numbers a)" = "$(numbers b)" ] &&
         grep -q "steps as one of .* graphs" b.txt
     verdict $? "$what"
@@ -62,19 +62,19 @@ near() { # near WHAT DIFFERENCE: every loss of a and b
 for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi fastclip-v0 fastclip-v3; do
     against "$loss" --loss $loss
 done
-against "emc2" --loss emc2 --emc2-carry skip
+against "emc2" --loss emc2 --emc2-off-batch skip
 for loss in simclr dcl hcl rince sogclr isogclr; do
-    against "two views, $loss" --task simclr --loss $loss
+    against "two views, $loss" --task two-views --loss $loss
 done
-against "two views, emc2" --task simclr --loss emc2 --emc2-carry skip
+against "two views, emc2" --task two-views --loss emc2 --emc2-off-batch skip
 against "micro-batch 3" --loss sogclr --micro-batch 3
-against "two views, micro-batch 3" --task simclr --loss sogclr --micro-batch 3
-against "padded captions" --loss sogclr --captions padded
+against "two views, micro-batch 3" --task two-views --loss sogclr --micro-batch 3
+against "padded captions" --loss sogclr --padding longest
 against "bf16" --loss sogclr --precision bf16
 against "sgdm" --loss sogclr --optimizer sgdm
 against "clipped gradients" --loss sogclr --clip-norm 0.5
 
-for task in pair simclr; do
+for task in pairs two-views; do
     train now a --device cuda --steps 4 --cuda-graph off --task $task --loss sogclr
     train late b --device cuda --steps 1 --task $task --loss sogclr
     CCSTREAM_EMULATED=late LD_LIBRARY_PATH=$build/tests/emulated \
@@ -87,11 +87,11 @@ for task in pair simclr; do
 done
 
 train now a --device cuda --steps 4 --loss sogclr --dropout 0
-train now b --device cuda --steps 4 --loss sogclr --dropout 0 --captions padded
+train now b --device cuda --steps 4 --loss sogclr --dropout 0 --padding longest
 near "packed and padded captions" 1e-5
 train now b --device cpu --steps 4 --loss sogclr --dropout 0
 near "emulated GPU and cpu" 1e-4
-train now a --device cuda --steps 4 --loss sogclr --state host
+train now a --device cuda --steps 4 --loss sogclr --state-memory host
 train now b --device cuda --steps 4 --loss sogclr
 near "state on the host and on the device" 1e-5
 

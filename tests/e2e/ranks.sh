@@ -58,7 +58,7 @@ ranks() { # ranks W OUT OPTION...
     out=$2
     shift 2
     timeout 1800 mpirun --oversubscribe --bind-to none -n "$world" "$build/bin/ccstream-train" -q --out "$out" --data data \
-        --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 8 --batch 48 --seed 7 \
+        --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 8 --batch-size 48 --seed 7 \
         --epochs 20 --threads 1 --loader-threads 1 "$@" </dev/null 2>err.txt || {
         cat err.txt
         return 1
@@ -102,18 +102,18 @@ for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen n
     against_one $loss 4 "2 3 4" --loss $loss
 done
 against_one emc2 4 "2 3 4" --loss emc2
-against_one "emc2 --emc2-carry skip" 4 "2 3 4" --loss emc2 --emc2-carry skip
+against_one "emc2 --emc2-off-batch skip" 4 "2 3 4" --loss emc2 --emc2-off-batch skip
 against_one "nuclr --xi all" 4 "2 3 4" --loss nuclr --xi all --zeta-freeze-epochs 0
 against_one "nuclr --micro-batch 6" 6 "8" --loss nuclr --zeta-freeze-epochs 0
 against_one "emc2 --micro-batch 6" 6 "8" --loss emc2
 for loss in simclr dcl hcl rince sogclr isogclr; do
-    against_one "two views, $loss" 4 "2 3 4" --task simclr --loss $loss
+    against_one "two views, $loss" 4 "2 3 4" --task two-views --loss $loss
 done
-against_one "two views, emc2" 2 "2 3 4" --task simclr --loss emc2
-against_one "two views, emc2 --emc2-carry skip" 4 "2 3 4" --task simclr --loss emc2 --emc2-carry skip
+against_one "two views, emc2" 2 "2 3 4" --task two-views --loss emc2
+against_one "two views, emc2 --emc2-off-batch skip" 4 "2 3 4" --task two-views --loss emc2 --emc2-off-batch skip
 most=1e-3 # a mean of differences about 0, so that last bits are more of it
 against_one negcache 4 "2 3 4" --loss negcache
-against_one "two views, negcache" 4 "2 3 4" --task simclr --loss negcache
+against_one "two views, negcache" 4 "2 3 4" --task two-views --loss negcache
 most=1e-4
 
 long="--micro-batch 6 --loss nuclr --zeta-freeze-epochs 0"

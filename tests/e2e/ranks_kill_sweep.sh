@@ -27,7 +27,7 @@ fail() {
 "$TESTBIN/make_scenes" train 96 3 32 train.tar || exit 1
 "$BIN/ccpack" -q -o data train.tar || exit 1
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null || exit 1
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch 24
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 24
     --epochs 4 --lr 0.001 --tau 0.05 --seed 7 --threads 1 --checkpoint-every 2 --rank-timeout 5"
 
 job() { # job WORLD KILOBYTES ARGUMENT...: files of at most so many kilobytes; 0: any

@@ -31,7 +31,7 @@ for seed in ${SEEDS:-0 1 2}; do
             "$bin/ccstream-train" -q --resume "$run"
         else
             "$bin/ccstream-train" -q --data pairs --out "$run" --augment crop --loss "$loss" --seed "$seed" \
-                --image-tower resnet10t --text-tower tiny --image-size 96 --batch 128 --epochs 20 --lr 0.0007 \
+                --image-tower resnet10t --text-tower tiny --image-size 96 --batch-size 128 --epochs 20 --lr 0.0007 \
                 --tau 0.05 --zeta-freeze-epochs 5 "$@"
         fi
         "$bin/ccstream-eval" retrieval -q "$run" --data retrieval --json >"$run/eval.tmp"

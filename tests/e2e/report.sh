@@ -9,7 +9,7 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 expect 0 "$BIN/ccpack" -q -o train train.tar
 expect 0 "$BIN/ccpack" -q -o val val.tar
 expect 0 "$BIN/ccpack" tokenizer train --vocab-size 120 --cache
-how="-q --report --preset cpu-demo --data train --val val --batch 20 --image-size 32 --epochs 3 --threads 1"
+how="-q --report --preset cpu-demo --data train --val val --batch-size 20 --image-size 32 --epochs 3 --threads 1"
 for loss in nuclr sogclr; do
     expect 0 "$BIN/ccstream-train" $how --loss "$loss" -o "runs/$loss"
 done

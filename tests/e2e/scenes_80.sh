@@ -31,7 +31,7 @@ for loss in $losses; do
     else
         "$bin/ccstream-train" -q --data train --val val --out "$run" --augment crop --loss "$loss" \
             --image-tower resnet10t --text-tower tiny --image-size 32 --dropout 0 --threads "${THREADS:-0}" \
-            --batch 128 --epochs "${EPOCHS:-14}" --lr 0.002 --tau 0.05 --eval-every 2 $own
+            --batch-size 128 --epochs "${EPOCHS:-14}" --lr 0.002 --tau 0.05 --eval-every 2 $own
     fi
     "$bin/ccstream-eval" retrieval -q "$run" --data val --json >"$run/eval.json"
     mean=$(sed -n 's/.*"mean_r1":\([0-9.]*\).*/\1/p' "$run/eval.json")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# --task curl: blocks of similar images train, an interrupted run ends with the same bytes, the mean
+# --task blocks: blocks of similar images train, an interrupted run ends with the same bytes, the mean
 # classifier reads the embeddings, and what cannot work is refused.
 . "$SRC/tests/support/cli.sh"
 
@@ -14,12 +14,12 @@ done
 "$BIN/ccpack" -q -o train folders
 "$BIN/ccpack" -q -o pairs train.tar
 
-options="--task curl --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003
+options="--task blocks --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003
     --block-size 3 --block-negatives 5"
 train() { # train NAME OPTION...
     name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q --data train $options --batch 32 --epochs 4 --checkpoint-every 9 --keep 9 "$@" --out "$name"
+    expect 0 "$BIN/ccstream-train" -q --data train $options --batch-size 32 --epochs 4 --checkpoint-every 9 --keep-checkpoints 9 "$@" --out "$name"
 }
 train whole --augment none
 resumes whole 9
@@ -27,7 +27,7 @@ if grep -Eq 'nan|inf|null' <(grep -o '"loss":[^,]*' whole/metrics.jsonl); then
     fail "metrics are not numbers"
 fi
 # Killed at some moment after its first checkpoint, and resumed.
-"$BIN/ccstream-train" -q --data train $options --batch 32 --epochs 4 --augment none --checkpoint-every 1 --out killed 2>err.txt &
+"$BIN/ccstream-train" -q --data train $options --batch-size 32 --epochs 4 --augment none --checkpoint-every 1 --out killed 2>err.txt &
 pid=$!
 until [ -e killed/last ]; do
     kill -0 $pid 2>/dev/null || fail "the run ends without a checkpoint: $(cat err.txt)"
@@ -55,7 +55,7 @@ train one --micro-batch 32 --augment none
 cmp one/last whole/last || fail "one micro-batch is not the batch"
 [ "$(grep -o '"loss":[^,]*' micro/metrics.jsonl | head -n 2)" != "$(grep -o '"loss":[^,]*' one/metrics.jsonl | head -n 2)" ] ||
     fail "batch norm does not go by micro-batches"
-expect 0 "$BIN/ccstream-train" --data train $options --batch 32 --dry-run --out none
+expect 0 "$BIN/ccstream-train" --data train $options --batch-size 32 --dry-run --out none
 losses() { grep -o '"loss":[^,]*' whole/metrics.jsonl | cut -d: -f2; }
 losses | awk '{ l[NR] = $1 } END { for (i = 1; i <= 8; i++) { first += l[i]; last += l[NR - i + 1] } exit !(last < 0.9 * first) }' ||
     fail "the loss does not fall: $(losses)"
@@ -63,8 +63,8 @@ losses | awk '{ l[NR] = $1 } END { for (i = 1; i <= 8; i++) { first += l[i]; las
 # Embeddings are inner products: without a norm. The mean classifier uses them.
 "$BIN/ccstream-eval" mean whole --train train --data train --layer projection --json >mean.json
 grep -q '"top1":' mean.json || fail "mean: $(cat mean.json)"
-expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch 32 --threads 1 --epochs 1 --steps 1 --out from-init
-grep -q '"task":"curl"' from-init/config.json || fail "--init does not know the task"
+expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
+grep -q '"task":"blocks"' from-init/config.json || fail "--init does not know the task"
 
 # Exported, they are named as what they are.
 expect 0 "$BIN/ccstream-export" -q whole --format safetensors -o exported
@@ -76,7 +76,7 @@ has err.txt 'trained on images alone'
 refused() { # refused WORDS OPTION...
     words=$1
     shift
-    expect 64 "$BIN/ccstream-train" -q $options --batch 32 "$@" --out refused
+    expect 64 "$BIN/ccstream-train" -q $options --batch-size 32 "$@" --out refused
     grep -q -- "$words" err.txt || fail "not '$words': $(cat err.txt)"
 }
 refused 'has no label' --data pairs
@@ -84,19 +84,19 @@ mkdir -p few/one few/two
 cp $(ls folders/plain/* | head -n 2) few/one/
 cp $(ls folders/striped/* | head -n 9) few/two/
 "$BIN/ccpack" -q -o few-packed few
-refused 'class 0 has 2 samples, fewer than a block of 4' --data few-packed --batch 8 --block-negatives 1
-refused 'not an even number of images in blocks of 4' --data train --batch 30
+refused 'class 0 has 2 samples, fewer than a block of 4' --data few-packed --batch-size 8 --block-negatives 1
+refused 'not an even number of images in blocks of 4' --data train --batch-size 30
 refused 'too few for --block-negatives 8' --data train --block-negatives 8
 refused 'does not work with --precision bf16' --data train --precision bf16
 refused 'does not work with several datasets' --data train --data pairs
-refused 'not for --task curl' --data train --val pairs
-refused 'does not work with --parity reference' --data train --parity reference
-refused '--loss clip: --task curl trains with the block loss' --data train --loss clip
+refused 'not for --task blocks' --data train --val pairs
+refused 'does not work with --variant code' --data train --variant code
+refused '--loss clip: --task blocks trains with the block loss' --data train --loss clip
 expect 64 "$BIN/ccstream-train" -q --resume whole --data few-packed --remap-state train
 has err.txt 'does not work with --remap-state'
 if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     . "$SRC/tests/support/mpirun.sh"
-    expect 64 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q $options --batch 32 --data train --out refused
+    expect 64 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q $options --batch-size 32 --data train --out refused
     has err.txt 'does not work with several ranks'
 fi
 refused 'does not work with --init-state' --data train --init whole --init-state

@@ -1,5 +1,5 @@
 #!/bin/bash
-# --task curl --block-of captions: blocks of captions of one class train the text tower alone, an interrupted run ends with the
+# --task blocks --block-of captions: blocks of captions of one class train the text tower alone, an interrupted run ends with the
 # same bytes, the mean classifier tells the classes of other captions apart, and what cannot work is refused.
 . "$SRC/tests/support/cli.sh"
 
@@ -18,14 +18,14 @@ scenes train 256 3
 scenes val 96 4
 "$BIN/ccpack" tokenizer -q train --vocab-size 200
 
-options="--task curl --block-of captions --text-tower tiny --text-pool mean --max-tokens 48 --embed-dim 32 --threads 1
-    --loader-threads 1 --lr 0.001 --block-size 3 --block-negatives 5 --batch 32"
+options="--task blocks --block-of captions --text-tower tiny --text-pool mean --max-tokens 48 --embed-dim 32 --threads 1
+    --loader-threads 1 --lr 0.001 --block-size 3 --block-negatives 5 --batch-size 32"
 train() { # train NAME OPTION...
     name=$1
     shift
     expect 0 "$BIN/ccstream-train" -q --data train $options "$@" --out "$name"
 }
-train whole --epochs 4 --checkpoint-every 9 --keep 9
+train whole --epochs 4 --checkpoint-every 9 --keep-checkpoints 9
 resumes whole 9
 has whole/config.json '"block-of":"captions"'
 "$BIN/ccdump" state whole --json >state.json
@@ -64,7 +64,7 @@ train paired --epochs 4 --steps 1 --block-pairs
 train hinge --epochs 4 --steps 1 --block-loss hinge
 [ "$(for run in again paired hinge; do losses $run | head -n 1; done | sort -u | wc -l)" -eq 3 ] || fail "losses are the same"
 expect 0 "$BIN/ccstream-train" --data train $options --dry-run --out none
-expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch 32 --threads 1 --epochs 1 --steps 1 --out from-init
+expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
 has from-init/config.json '"block-of":"captions"'
 "$BIN/ccstream-train" --data train $options --image-tower resnet10t --steps 1 --out warned 2>err.txt
 has err.txt '--image-tower has no effect with --block-of captions'
@@ -83,7 +83,7 @@ for command in "mean --train train" retrieval "embed -o x" "zeroshot"; do
 done
 expect 0 "$BIN/ccdump" why whole train 3 --encode 1000
 has out.txt 'the checkpoint holds no model of pictures'
-expect 65 "$BIN/ccstream-train" -q --data train --init whole --task pair --image-tower resnet10t --image-size 16 --batch 32 --out pair
+expect 65 "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower resnet10t --image-size 16 --batch-size 32 --out pair
 has err.txt 'was made with another towers'
 
 # What cannot work.
@@ -99,10 +99,10 @@ refused 'has no label' --data pairs
 rm train-folders/*/*.txt
 "$BIN/ccpack" -q -o mute --from folders train-folders
 refused 'mute has no captions' --data mute
-refused '--batch 30 is not a number of captions in blocks of 4' --data train --batch 30
+refused '--batch-size 30 is not a number of captions in blocks of 4' --data train --batch-size 30
 refused 'judge a checkpoint by ccstream-eval mean --layer captions' --data train --val pairs
 refused '--pair-noise is for images with captions' --data train --pair-noise 0.5
 refused '--init-image: --block-of captions has no image tower' --data train --init-image whole
-"$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower resnet10t --image-size 16 --text-tower tiny --batch 32 --steps 1 \
+"$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower resnet10t --image-size 16 --text-tower tiny --batch-size 32 --steps 1 \
     --threads 1 --out plain 2>err.txt
-has err.txt '--block-of has no effect without --task curl'
+has err.txt '--block-of has no effect without --task blocks'

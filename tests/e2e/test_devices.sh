@@ -12,7 +12,7 @@ train() { # train CODE NAME OPTION...
     shift 2
     expect "$code" "$BIN/ccstream-train" --data data --augment crop --loss clip --tau 0.1 \
         --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 \
-        --batch 8 --steps 1 --threads 1 --out "$name" "$@"
+        --batch-size 8 --steps 1 --threads 1 --out "$name" "$@"
 }
 
 expect 0 "$BIN/ccstream-train" --list-devices
@@ -59,20 +59,20 @@ fi
 
 # Per-sample state: in host memory on the CPU by default; another place is an error that explains why, as it
 # is for published code on every device.
-train 64 none --state device
-has err.txt "--state device is not possible: the device cpu computes no losses itself"
-train 64 none --state pinned
-has err.txt "--state pinned"
-train 0 by-host --state host
+train 64 none --state-memory device
+has err.txt "--state-memory device is not possible: the device cpu computes no losses itself"
+train 64 none --state-memory pinned
+has err.txt "--state-memory pinned"
+train 0 by-host --state-memory host
 train 0 by-default
-cmp by-host/last by-default/last || fail "--state auto is not the host's on the CPU"
+cmp by-host/last by-default/last || fail "--state-memory auto is not the host's on the CPU"
 if [ "$gpu" = yes ]; then
     for place in device pinned; do
-        train 0 "on-$place" --device cuda --state "$place"
+        train 0 "on-$place" --device cuda --state-memory "$place"
     done
     cmp on-device/last on-pinned/last || fail "the place of the state has a say in the numbers"
-    train 64 none --device cuda --state device --loss sogclr --parity reference
-    has err.txt "--parity reference"
+    train 64 none --device cuda --state-memory device --loss sogclr --variant code
+    has err.txt "--variant code"
 fi
 
 # A module that cannot be loaded gives a message, not a crash.
@@ -81,6 +81,6 @@ CCSTREAM_CUDA_MODULE=$PWD/broken.so expect 0 "$BIN/ccstream-train" --list-device
 grep -q '^cuda  *not here: .' out.txt || fail "a broken module: $(cat out.txt)"
 
 # Options that only cuda uses are accepted on the CPU and change nothing there.
-train 0 options --tf32 --autotune --any-kernels --plan-cache plans
+train 0 options --tf32 --autotune --nondeterministic --plan-cache plans
 cmp options/metrics.jsonl /dev/null >/dev/null 2>&1 && fail "nothing was trained"
 [ ! -e plans ] || fail "a CPU run wrote a plan cache"

@@ -7,9 +7,9 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 pairs="--augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
-    --batch 8 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
-views="--task simclr --image-tower resnet10t --image-size 8 --stem small --embed-dim 16 --hidden-dim 16
-    --batch 7 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
+    --batch-size 8 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
+views="--task two-views --image-tower resnet10t --image-size 8 --stem small --embed-dim 16 --hidden-dim 16
+    --batch-size 7 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
 
 losses() { # losses RUN: of the last steps, when chains stand outside the batch
     grep -o '"loss":[^,]*' "$1/metrics.jsonl" | tail -n 4
@@ -19,8 +19,8 @@ for task in pairs views; do # in several parts, of which the last is smaller
     [ $task = pairs ] || options=$views
     for carry in encode skip; do
         # shellcheck disable=SC2086 # options
-        expect 0 "$BIN/ccstream-train" -q --data data $options --micro-batch 3 --checkpoint-every 7 --keep 9 \
-            --emc2-carry $carry --out $task-$carry
+        expect 0 "$BIN/ccstream-train" -q --data data $options --micro-batch 3 --checkpoint-every 7 --keep-checkpoints 9 \
+            --emc2-off-batch $carry --out $task-$carry
         grep -Eq 'nan|inf|null' $task-$carry/metrics.jsonl && fail "$task, $carry: metrics are not numbers"
     done
     resumes $task-encode 7
@@ -31,7 +31,7 @@ for task in pairs views; do # in several parts, of which the last is smaller
         expect 0 "$BIN/ccstream-train" -q --resume pairs-old
         cmp pairs-skip/last pairs-old/last || fail "a run of an earlier build does not keep skipping"
     fi
-    [ "$(losses $task-encode)" != "$(losses $task-skip)" ] || fail "$task: --emc2-carry has no effect"
+    [ "$(losses $task-encode)" != "$(losses $task-skip)" ] || fail "$task: --emc2-off-batch has no effect"
     rm -r $task-*
 done
 

@@ -20,7 +20,7 @@ train() { # train WHEN NAME OPTION...
     shift 2
     CCSTREAM_EMULATED=$when expect 0 "$BIN/ccstream-train" --data data --augment crop --tau 0.1 \
         --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
-        --batch 4 --steps 4 --threads 1 --loader-threads 1 --device cuda --out "$name" "$@"
+        --batch-size 4 --steps 4 --threads 1 --loader-threads 1 --device cuda --out "$name" "$@"
 }
 same() {
     cmp "$1/last" "$2/last" || fail "$2 is not $1"
@@ -34,7 +34,7 @@ numbers() {
 }
 
 train now eager --loss sogclr --cuda-graph off
-train late recorded --loss sogclr --cuda-graph on --state pinned --checkpoint-every 2 --keep 2
+train late recorded --loss sogclr --cuda-graph on --state-memory pinned --checkpoint-every 2 --keep-checkpoints 2
 has err.txt "2 steps as one of 2 graphs of "
 same eager recorded
 [ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not recorded"
@@ -47,8 +47,8 @@ same eager parts
 
 # What a step takes of the device is what was planned and the device's own; a recorded step has the
 # launches of one op by op but for the five copies of the batch, the loss among its operators.
-CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr --state device \
-    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 8 --batch 4 \
+CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr --state-memory device \
+    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 8 --batch-size 4 \
     --vocab 100 --machine off --steps 1 --json
 number() {
     sed -n "s/.*\"$1\":\([0-9.]*\),.*/\1/p" out.txt
@@ -61,22 +61,22 @@ has out.txt '"idle_fraction":0'
 
 # Where nothing can be recorded, steps run op by op, with one line that reports it.
 CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
-    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 2 --batch 2 \
+    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 2 --batch-size 2 \
     --vocab 10 --machine off --steps 1 --json
 has err.txt "steps run op by op: "
 [ "$(grep -c "op by op" err.txt)" = 1 ] || fail "logged more than once: $(cat err.txt)"
 has out.txt '"cuda_graph":"off"'
 
-train now views --task simclr --loss simclr --cuda-graph off --micro-batch 3
-train late recorded-views --task simclr --loss simclr --micro-batch 3
+train now views --task two-views --loss simclr --cuda-graph off --micro-batch 3
+train late recorded-views --task two-views --loss simclr --micro-batch 3
 has err.txt "2 steps as one of 2 graphs of "
 same views recorded-views
 
 # What the device has no kernel for is refused before any work.
-CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --optimizer lars --out lars
+CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch-size 4 --device cuda --optimizer lars --out lars
 has err.txt "--optimizer lars: device cuda has no kernel for it"
-CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --optimizer adam --out adam
+CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch-size 4 --device cuda --optimizer adam --out adam
 has err.txt "--optimizer adam: device cuda has no kernel for it"
-CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --norm none --out lars
-has err.txt "--norm none: device cuda has no kernel for it"
+CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch-size 4 --device cuda --norm-layer none --out lars
+has err.txt "--norm-layer none: device cuda has no kernel for it"
 [ ! -e lars ] || fail "a refused run left a directory"

@@ -25,7 +25,7 @@ tar -C files -cf train.tar --sort=name .
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 options=(--data data --augment crop --tau 0.1 --image-tower resnet10t --text-tower tiny
-    --image-size 8 --stem small --max-tokens 8 --batch 4 --micro-batch 1 --threads 1
+    --image-size 8 --stem small --max-tokens 8 --batch-size 4 --micro-batch 1 --threads 1
     --loader-threads 1 --device cuda --loss sogclr)
 ranks() { # ranks W COMMAND...
     world=$1
@@ -51,7 +51,7 @@ CCSTREAM_EMULATED=now expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --s
     --cuda-graph off --out eager
 has err.txt "loss on the device"
 CCSTREAM_EMULATED=late expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --steps 3 \
-    --state pinned --out recorded
+    --state-memory pinned --out recorded
 has err.txt " graphs of "
 cmp eager/last recorded/last || fail "recorded steps are not those op by op"
 [ "$(numbers eager)" = "$(numbers recorded)" ] || fail "the metrics of recorded are not those of eager"

@@ -43,7 +43,7 @@ classes test.tar test-classes
 "$BIN/ccpack" -q -o test-labelled test-classes
 
 "$BIN/ccstream-train" -q --data data --out run --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
-    --max-tokens 12 --batch 64 --epochs 3 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 1 --threads 1
+    --max-tokens 12 --batch-size 64 --epochs 3 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 1 --threads 1
 
 evaluate() {
     command=$1
@@ -204,7 +204,7 @@ tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed 4s/.*/x/ >fewer.txt
 sed 4s/.*/x/ scores.txt | cmp - fewer.txt || fail "scores of the other samples changed"
 tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed -n 4p | grep -q nan || fail "an id without a sample has a score"
 
-# Pictures are normalised as in training, unless --normalize names another dataset.
+# Pictures are normalised as in training, unless --image-norm names another dataset.
 embedded() { # embedded RUN OPTIONS...
     local run=$1
     shift
@@ -212,14 +212,14 @@ embedded() { # embedded RUN OPTIONS...
     cksum <norm.images.npy
 }
 own=$(cksum <out.images.npy)
-[ "$(embedded run --normalize clip)" = "$own" ] || fail "--normalize clip is not what a run without it is trained with"
-[ "$(embedded run --normalize imagenet)" != "$own" ] || fail "--normalize imagenet changes nothing"
+[ "$(embedded run --image-norm clip)" = "$own" ] || fail "--image-norm clip is not what a run without it is trained with"
+[ "$(embedded run --image-norm imagenet)" != "$own" ] || fail "--image-norm imagenet changes nothing"
 "$BIN/ccstream-train" -q --data data --out run-cifar --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
-    --max-tokens 12 --batch 64 --epochs 1 --steps 1 --normalize cifar10 --threads 1
+    --max-tokens 12 --batch-size 64 --epochs 1 --steps 1 --image-norm cifar10 --threads 1
 own=$(embedded run-cifar)
-[ "$(embedded run-cifar --normalize cifar10)" = "$own" ] || fail "the checkpoint does not keep --normalize"
-[ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
-[ "$(embedded run-cifar --normalize none)" != "$own" ] || fail "--normalize none changes nothing"
+[ "$(embedded run-cifar --image-norm cifar10)" = "$own" ] || fail "the checkpoint does not keep --image-norm"
+[ "$(embedded run-cifar --image-norm cifar100)" != "$own" ] || fail "--image-norm cifar100 is cifar10"
+[ "$(embedded run-cifar --image-norm none)" != "$own" ] || fail "--image-norm none changes nothing"
 
 # Margins of two checkpoints: the accuracies are those of the linear probe, whose draws differ.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 -o studies >margin.json

@@ -7,7 +7,7 @@
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
-    --batch 16 --epochs 1 --threads 1"
+    --batch-size 16 --epochs 1 --threads 1"
 
 train() { # train OUT OPTIONS...
     local out=$1
@@ -26,7 +26,7 @@ fi
 
 # --init takes the whole model and its options: without a learning rate, the text side, which has no running
 # statistics, stays as it is to the last bit. So does the temperature.
-"$BIN/ccstream-train" --data data --batch 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
+"$BIN/ccstream-train" --data data --batch-size 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
     --init first --out all 2>all.log
 grep -q 'taken both towers, both projections, the temperature; not taken: the state of samples and of the loss (--init-state), ' all.log ||
     fail "what is taken is not named: $(cat all.log)"

@@ -9,8 +9,8 @@
 
 # Two epochs of four steps.
 options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
-    --max-tokens 12 --batch 16 --epochs 2 --lr 0.001 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 2 --threads 1
-    --checkpoint-every 5 --keep 3"
+    --max-tokens 12 --batch-size 16 --epochs 2 --lr 0.001 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 2 --threads 1
+    --checkpoint-every 5 --keep-checkpoints 3"
 
 run() { # run NAME OPTIONS...
     local name=$1
@@ -40,11 +40,11 @@ for loss in $losses; do
     run "$loss" --loss "$loss" $options_of_loss
 done
 run sogclr-cosine --loss sogclr --tau 0.05 --gamma-schedule cosine --gamma-epochs 2
-run hcl-annealed --loss hcl --tau 0.05 --beta-stairs 2
+run hcl-annealed --loss hcl --tau 0.05 --beta-anneal-steps 2
 run clip-global --loss clip --tau 0.07 --temperature global --tau-lr 0.01
 run sogclr-global --loss sogclr --tau 0.07 --temperature global --tau-lr 0.01
 for loss in sogclr isogclr nuclr; do
-    run "$loss-reference" --loss "$loss" --tau 0.05 --parity reference
+    run "$loss-reference" --loss "$loss" --tau 0.05 --variant code
 done
 
 # Losses that are true values (not surrogates) fall from the first steps to the last.
@@ -71,7 +71,7 @@ if cmp -s sogclr-whole/last sogclr-cosine-whole/last; then
 fi
 
 if cmp -s hcl-whole/last hcl-annealed-whole/last; then
-    fail "--beta-stairs has no effect"
+    fail "--beta-anneal-steps has no effect"
 fi
 
 # Every step summarises its batch and records the memory.
@@ -84,7 +84,7 @@ refused() {
     expect 64 "$BIN/ccstream-train" -q $options --out refused "$@"
     [ ! -e refused ] || fail "$*: left a directory"
 }
-refused --loss clip --parity reference
+refused --loss clip --variant code
 refused --loss nuclr --temperature global
 refused --loss dcl --temperature individual
 refused --loss rince --q 1 --tau 0.001
@@ -92,6 +92,6 @@ refused --loss isogclr --tau 0.5
 refused --loss emc3
 refused --loss fastclip-v1 --temperature global
 refused --loss fastclip-v2 --tau 0.001
-refused --loss fastclip-v3 --parity reference
-refused --loss nuclr --parity reference --gamma-schedule cosine
-refused --task simclr --loss fastclip-v3
+refused --loss fastclip-v3 --variant code
+refused --loss nuclr --variant code --gamma-schedule cosine
+refused --task two-views --loss fastclip-v3

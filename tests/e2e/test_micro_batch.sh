@@ -8,12 +8,12 @@
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
-    --batch 32 --epochs 1 --lr 0.001 --zeta-freeze-epochs 0 --zeta-lr 0.0001 --threads 1"
+    --batch-size 32 --epochs 1 --lr 0.001 --zeta-freeze-epochs 0 --zeta-lr 0.0001 --threads 1"
 
 run() { # run NAME OPTIONS...
     local name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q $options "$@" --out "$name-whole" --checkpoint-every 1 --keep 3
+    expect 0 "$BIN/ccstream-train" -q $options "$@" --out "$name-whole" --checkpoint-every 1 --keep-checkpoints 3
     resumes "$name-whole" 1
     if grep -Eq 'nan|inf|null' "$name-whole/metrics.jsonl"; then
         fail "$name: metrics are not numbers"
@@ -47,5 +47,5 @@ for line in "  8            8" " 16           16" " 32           16" "128       
 done
 
 expect 64 "$BIN/ccstream-train" -q $options --micro-batch 33 --out x
-has err.txt "--micro-batch 33 is larger than --batch 32"
+has err.txt "--micro-batch 33 is larger than --batch-size 32"
 [ ! -e x ] || fail "a refused run left a directory"

@@ -14,7 +14,7 @@ cp a/tokenizer.model b/
 
 mix="--data a:0.7 --data b:0.3"
 small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
-    --batch 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
+    --batch-size 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
 
 # An epoch has the samples of both: 5 steps. Stopped in each epoch, and resumed with other threads and another engine.
 "$train" $mix $small --out whole --json >whole.json 2>log.txt
@@ -23,7 +23,7 @@ grep -q '"datasets":\[{"directory":"a","samples":96,"weight":0.7,"id_offset":0},
     whole.json || fail "$(cat whole.json)"
 grep -q '30 % from b: 64 samples, ids from 96' log.txt || fail "$(cat log.txt)"
 "$train" -q $mix $small --out parts --steps 3 --loader-threads 1
-"$train" -q --resume parts --steps 7 --loader-threads 4 --engine pread
+"$train" -q --resume parts --steps 7 --loader-threads 4 --io-engine pread
 "$train" -q --resume parts --data a:0.7 --data b:0.3
 cmp whole/last parts/last || fail "a resumed mix is not the uninterrupted one"
 "$train" -q --config whole/config.json --out again

@@ -7,15 +7,15 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 common="--image-tower resnet10t --image-size 8 --stem small --lr 0.001 --seed 2 --threads 1 --loss negcache"
-pairs="$common --augment crop --text-tower tiny --max-tokens 12 --batch 8"
-views="$common --task simclr --embed-dim 16 --hidden-dim 16 --batch 7"
+pairs="$common --augment crop --text-tower tiny --max-tokens 12 --batch-size 8"
+views="$common --task two-views --embed-dim 16 --hidden-dim 16 --batch-size 7"
 
 for task in pairs views; do # 7 of 40 samples in every step, in parts of which the last is smaller
     options=$pairs
     [ $task = pairs ] || options=$views
     # shellcheck disable=SC2086 # options
     expect 0 "$BIN/ccstream-train" -q --data data $options --epochs 2 --cache-refresh 0.16 --micro-batch 3 \
-        --checkpoint-every 3 --keep 9 --out $task
+        --checkpoint-every 3 --keep-checkpoints 9 --out $task
     grep -Eq 'nan|inf|null' $task/metrics.jsonl && fail "$task: metrics are not numbers"
     resumes $task 6
 done

@@ -8,7 +8,7 @@
 
 # 8 steps of 8 pairs.
 options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
-    --max-tokens 12 --batch 8 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep 2
+    --max-tokens 12 --batch-size 8 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep-checkpoints 2
     --loss rince"
 
 train() { # train NAME OPTION...
@@ -29,5 +29,5 @@ expect 64 "$BIN/ccstream-train" -q --resume noisy --pair-noise 0.2
 has err.txt '--pair-noise cannot be changed by --resume: the steps before met other pairs'
 expect 64 "$BIN/ccstream-train" -q $options --pair-noise 1.5 --out refused
 has err.txt 'pair-noise'
-expect 64 "$BIN/ccstream-train" -q $options --task simclr --pair-noise 0.5 --out refused
+expect 64 "$BIN/ccstream-train" -q $options --task two-views --pair-noise 0.5 --out refused
 has err.txt '--pair-noise is for images with captions'

@@ -18,7 +18,7 @@ has info.json '"texts":96'
 
 # 8 steps of 8 samples, each with 3 pairs.
 options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
-    --max-tokens 12 --batch 24 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep 2"
+    --max-tokens 12 --batch-size 24 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep-checkpoints 2"
 
 run() { # run NAME OPTIONS...
     local name=$1
@@ -84,7 +84,7 @@ refused() { # refused CODE WORDS OPTION...
     has err.txt "$words"
 }
 refused 64 'batch 24 is not a multiple of --positives 5' --loss dcl --positives 5 --out refused
-refused 64 'positives 3, of at least 2 samples' --loss dcl --positives 3 --batch 3 --out refused
+refused 64 'positives 3, of at least 2 samples' --loss dcl --positives 3 --batch-size 3 --out refused
 refused 64 'positives' --loss dcl --positives 9 --out refused
 expect 0 "$BIN/ccstream-train" $options --loss dcl --positives 3 --dry-run
 [ "$(grep -c '^ *\(6\|12\|24\|48\|96\) ' out.txt)" -eq 5 ] || fail "not five sizes of batches: $(cat out.txt)"

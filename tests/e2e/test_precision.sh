@@ -8,7 +8,7 @@
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 options="--data data --augment crop --loss clip --tau 0.1 --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
-    --max-tokens 12 --batch 8 --epochs 1 --lr 0.001 --threads 1"
+    --max-tokens 12 --batch-size 8 --epochs 1 --lr 0.001 --threads 1"
 
 run() { # run NAME OPTIONS...
     local name=$1
@@ -34,7 +34,7 @@ other() {
 
 run f32
 run sgdm --optimizer sgdm --momentum 0.8 --lr 0.01
-run lars --optimizer lars --lr 1.2 --weight-decay 0.000001 --trust 0.01
+run lars --optimizer lars --lr 1.2 --weight-decay 0.000001 --trust-coeff 0.01
 "$BIN/ccstream-train" -q $options --optimizer lars --lr 1.2 --weight-decay 0.000001 --out lars-trust
 other lars lars-trust
 run adam --optimizer adam --lr 0.001 --weight-decay 0.1
@@ -43,7 +43,7 @@ other adam adamw
 run mean --text-pool mean
 other f32 mean
 
-"$BIN/ccstream-train" -q $options --captions padded --out padded
+"$BIN/ccstream-train" -q $options --padding longest --out padded
 near f32 padded 0.0001
 
 # The device computes in bf16, or reports before any work that it cannot.

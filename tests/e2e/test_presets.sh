@@ -6,11 +6,11 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-presets=$("$BIN/ccstream-train" --help | tr '\n' ' ' | sed 's/.*\[none|\([^],]*\),.*/\1/; s/ //g; s/|/ /g')
+presets=$("$BIN/ccstream-train" --help | tr '\n' ' ' | sed 's/.*\[none|\(nuclr[^],]*\),.*/\1/; s/ //g; s/|/ /g')
 [ "$(echo "$presets" | wc -w)" -ge 7 ] || fail "presets of --help: $presets"
 for preset in $presets; do
     expect 0 "$BIN/ccstream-train" -q --preset "$preset" --data data --out "$preset" --image-tower resnet10t \
-        --text-tower tiny --image-size 16 --batch 8 --epochs 1 --steps 2 --threads 1
+        --text-tower tiny --image-size 16 --batch-size 8 --epochs 1 --steps 2 --threads 1
     [ "$(grep -c '"loss":' "$preset/metrics.jsonl")" = 2 ] || fail "$preset: $(cat "$preset/metrics.jsonl")"
     if grep -Eq 'nan|inf|null' "$preset/metrics.jsonl"; then
         fail "$preset: $(cat "$preset/metrics.jsonl")"
@@ -27,5 +27,5 @@ expect 0 "$BIN/ccstream-train" -q --preset emc2-stl10-subset --data data --out s
 
 # A baseline of the paper with the settings of its row.
 expect 0 "$BIN/ccstream-train" -q --preset emc2-stl10 --loss negcache --data data --out cached --image-tower resnet10t \
-    --image-size 16 --batch 8 --epochs 1 --steps 1 --threads 1
+    --image-size 16 --batch-size 8 --epochs 1 --steps 1 --threads 1
 [ ! -s err.txt ] || fail "an option without effect: $(cat err.txt)"

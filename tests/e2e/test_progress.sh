@@ -6,7 +6,7 @@
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 100
-small=(--data data --val data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch 16 --threads 1
+small=(--data data --val data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch-size 16 --threads 1
     --seed 2)
 train() { # not in the background, where it would be the child of a shell
     "$BIN/ccstream-train" "$@"
@@ -36,7 +36,7 @@ if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may h
     [ "$(tr '\r' '\n' <shown.txt | grep '/8 steps' | wc -L)" -lt 60 ] || fail "wider than the terminal: $(cat -v shown.txt)"
     TERM=dumb script -qec "'$BIN/ccstream-train' ${small[*]} --epochs 2 --out dumb" /dev/null >dumb.txt || fail "$(cat dumb.txt)"
     has dumb.txt 'step 8/8 '
-    script -qec "'$BIN/ccstream-eval' retrieval bar --data data --batch 16" /dev/null >eval.txt || fail "$(cat eval.txt)"
+    script -qec "'$BIN/ccstream-eval' retrieval bar --data data --batch-size 16" /dev/null >eval.txt || fail "$(cat eval.txt)"
     tr '\r' '\n' <eval.txt | grep -q '\] *0 %  0/64 images' || fail "no bar: $(cat -v eval.txt)"
     tr '\r' '\n' <eval.txt | grep -q '\] *0 %  0/64 captions' || fail "no bar of captions: $(cat -v eval.txt)"
 fi
@@ -83,5 +83,5 @@ expect 0 train -q --attach plain
 # --- what is no run, and options that look at nothing
 expect 66 train --attach data
 has err.txt 'data is no run of ccstream-train'
-expect 64 train --attach run --batch 8
-has err.txt '--batch has no use with --attach'
+expect 64 train --attach run --batch-size 8
+has err.txt '--batch-size has no use with --attach'

@@ -23,7 +23,7 @@ cp 00000000[4-9].jpg folders/two
 "$BIN/ccpack" -q -o classes folders
 
 # 4 steps of 24 pairs in micro-batches of 2.
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch 24
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
     --micro-batch 2 --epochs 1 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
 # All but times, of one rank and of several; without the state of samples at a checkpoint of step 2.
@@ -65,14 +65,14 @@ ranks 4 -q $options $several --out several-4
 cmp several/last several-4/last || fail "4 ranks with parts of samples end in other bytes than one"
 
 # LARS, from the model and the state of another run, on a mix of its data and other data.
-next="--init one --init-state --data more --remap-state data --optimizer lars --lr 1 --trust 0.01 --steps 2"
+next="--init one --init-state --data more --remap-state data --optimizer lars --lr 1 --trust-coeff 0.01 --steps 2"
 "$BIN/ccstream-train" -q $options $next --out next1
 ranks 2 -q $options $next --out next2
 cmp next1/last next2/last || fail "lars, another run's state on a mix: 2 ranks end in other bytes than one"
 
 # A failure of all ranks is printed once.
 code=0
-ranks 4 $options --batch 26 --out none 2>err.txt || code=$?
+ranks 4 $options --batch-size 26 --out none 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "a batch that ranks do not divide: exit code $code"
 [ "$(grep -c 'the nearest that they divide are 24 and 28' err.txt)" -eq 1 ] || fail "$(cat err.txt)"
 

@@ -7,7 +7,7 @@
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
-    --batch 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 2"
+    --batch-size 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 2"
 options="--data data $model"
 
 # The uninterrupted run: 16 steps.
@@ -24,7 +24,7 @@ grep -q 'zeta: peak step size 0.0554,' auto.txt || fail "a resumed run has anoth
 # An epoch and three quarters, then the rest with another number of loader threads and another engine.
 "$BIN/ccstream-train" -q $options --out parts --steps 7 --loader-threads 1
 [ "$(readlink parts/last)" = checkpoints/step-7.safetensors ] || fail "last names $(readlink parts/last)"
-"$BIN/ccstream-train" -q --resume parts --loader-threads 4 --engine pread
+"$BIN/ccstream-train" -q --resume parts --loader-threads 4 --io-engine pread
 cmp whole/last parts/last || fail "a resumed run is not the uninterrupted one"
 
 # One metrics line per step, besides those of checkpoints; everything but times is equal.
@@ -120,7 +120,7 @@ expect_message 66 "nowhere" "$train" $options --val nowhere --out x
 "$BIN/ccpack" -q -o other other.tar
 cp data/tokenizer.model other/
 expect_message 65 "was trained on dataset" "$train" --resume whole --data other
-expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch 128
+expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch-size 128
 "$BIN/ccpack" -q -o plain other.tar
 expect_message 64 "has no tokenizer" "$train" $model --data plain --out y
 rm data/tokenizer.model

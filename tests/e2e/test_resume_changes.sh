@@ -7,9 +7,9 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 60
 options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
-    --embed-dim 16 --batch 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 1"
+    --embed-dim 16 --batch-size 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 1"
 train="$BIN/ccstream-train"
-"$train" -q $options --out whole --keep 20 --checkpoint-every 6
+"$train" -q $options --out whole --keep-checkpoints 20 --checkpoint-every 6
 [ "$(readlink whole/last)" = checkpoints/step-12.safetensors ] || fail "last names $(readlink whole/last)"
 
 back_to() { # back_to STEP RUN: a copy of the whole run as it was after STEP
@@ -85,7 +85,7 @@ refused() { # refused WORDS OPTIONS...
     has err.txt "$words"
     has err.txt 'For a new run that begins with these weights: --init whole --data DIR --out NEW'
 }
-refused '--batch cannot be changed by --resume: the place in the epoch is a number of batches' --batch 8
+refused '--batch-size cannot be changed by --resume: the place in the epoch is a number of batches' --batch-size 8
 refused '--seed cannot be changed by --resume: order, augmentation and dropout follow from it' --seed 8
 refused '--tau cannot be changed by --resume: the state of samples in the checkpoint' --tau 0.1
 refused '--embed-dim cannot be changed by --resume: the weights in the checkpoint' --embed-dim 32

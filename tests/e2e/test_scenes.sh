@@ -11,7 +11,7 @@ set -eu
 
 "$BIN/ccstream-train" -q --json --data train --val val --out run --augment crop --loss nuclr \
     --image-tower resnet10t --text-tower tiny --image-size 24 --dropout 0 \
-    --batch 64 --epochs 2 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 1 --eval-every 0 \
+    --batch-size 64 --epochs 2 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 1 --eval-every 0 \
     --threads 1 >summary.json
 cat summary.json
 "$BIN/ccstream-eval" retrieval -q run --data val --json | tee eval.json

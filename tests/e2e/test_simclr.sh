@@ -23,13 +23,13 @@ labelled() { # labelled COUNT SEED NAME
 labelled 256 3 train
 labelled 128 5 test
 
-options="--data train --task simclr --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64
-    --batch 64 --threads 1"
+options="--data train --task two-views --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64
+    --batch-size 64 --threads 1"
 
 train() { # train NAME OPTION...: one epoch, which keeps its checkpoint after two of four steps
     name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --checkpoint-every 2 --keep 2 "$@" --out "$name"
+    expect 0 "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --checkpoint-every 2 --keep-checkpoints 2 "$@" --out "$name"
 }
 for loss in simclr dcl hcl rince sogclr isogclr emc2; do
     train $loss-whole --loss $loss
@@ -120,10 +120,10 @@ refused() { # refused WORDS COMMAND...
 }
 train="$BIN/ccstream-train -q"
 refused 'of images with texts' $train $options --loss nuclr --out refused
-refused 'has no captions; --task simclr trains on pictures alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch 32
-refused '--micro-batch 65 is larger than --batch 64' $train $options --loss simclr --micro-batch 65 --out refused
-refused 'has no --parity reference for two views' $train $options --loss sogclr --parity reference --out refused
-refused '--val is for images with captions, not for --task simclr; .* knn' $train $options --loss simclr --val test --out refused
+refused 'has no captions; --task two-views trains on pictures alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch-size 32
+refused '--micro-batch 65 is larger than --batch-size 64' $train $options --loss simclr --micro-batch 65 --out refused
+refused 'has no --variant code for two views' $train $options --loss sogclr --variant code --out refused
+refused '--val is for images with captions, not for --task two-views; .* knn' $train $options --loss simclr --val test --out refused
 refused '--zeroshot is for images with captions' $train $options --loss simclr --zeroshot test --out refused
 refused '--projection-bias off is for images' $train $options --loss simclr --projection-bias off --out refused
 refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test

@@ -8,8 +8,8 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 100
 expect 0 "$BIN/ccstream-train" -q --data data --val data --out run --tensorboard board/a --image-tower resnet10t --text-tower tiny \
-    --image-size 8 --stem small --max-tokens 12 --batch 16 --epochs 2 --zeta-freeze-epochs 1 --threads 1 --checkpoint-every 5 \
-    --keep 2 --seed 2
+    --image-size 8 --stem small --max-tokens 12 --batch-size 16 --epochs 2 --zeta-freeze-epochs 1 --threads 1 --checkpoint-every 5 \
+    --keep-checkpoints 2 --seed 2
 expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a run/metrics.jsonl
 interrupted run 5 parts # as if killed after the checkpoint of step 5
 sleep 1 # names begin with the second
@@ -44,12 +44,12 @@ for text in long/*.txt; do
 done
 "$BIN/ccpack" -q -o wordy long
 expect 0 "$BIN/ccstream-train" -q --data data --val wordy --out third --tensorboard board/b --image-tower resnet10t --text-tower tiny \
-    --image-size 8 --stem small --max-tokens 12 --batch 16 --epochs 2 --threads 1
+    --image-size 8 --stem small --max-tokens 12 --batch-size 16 --epochs 2 --threads 1
 [ "$(grep -c 'lack the picture of examples' err.txt)" = 1 ] || fail "warnings: $(cat err.txt)"
 [ "$(grep -c '"retrieval":' third/metrics.jsonl)" = 2 ] || fail "the evaluations are not recorded"
 
 echo x >file
 code=0
-"$BIN/ccstream-train" -q --data data --out other --tensorboard file/board --batch 16 2>err.txt || code=$?
+"$BIN/ccstream-train" -q --data data --out other --tensorboard file/board --batch-size 16 2>err.txt || code=$?
 [ $code != 0 ] || fail "a folder in a file was accepted"
 has err.txt "file/board"

@@ -19,17 +19,17 @@ mv all/*.jpg folders/a/
 "$BIN/ccpack" -q -o captionless folders
 
 towers="--image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --embed-dim 16"
-options="$towers --batch 16 --epochs 1 --lr 0.001 --tau 0.05 --threads 1"
+options="$towers --batch-size 16 --epochs 1 --lr 0.001 --tau 0.05 --threads 1"
 train="$BIN/ccstream-train -q"
 
 refuses 66 nowhere $train --data nowhere $options --out x
-refuses 64 'fewer than one batch of 128' $train --data data $towers --batch 128 --out x
+refuses 64 'fewer than one batch of 128' $train --data data $towers --batch-size 128 --out x
 refuses 64 '--loss' $train --data data $options --loss triplet --out x
 refuses 64 '--tau' $train --data data $options --tau -1 --out x
-refuses 64 '--batch' $train --data data $options --batch 1 --out x
+refuses 64 '--batch-size' $train --data data $options --batch-size 1 --out x
 refuses 64 "--precision .*f32, bf16.*'fp16'" $train --data data $options --precision fp16 --out x
 refuses 64 'no captions to validate with' $train --data data --val captionless $options --out x
-refuses 64 'captionless has no captions; --task simclr' $train --data captionless $options --out x
+refuses 64 'captionless has no captions; --task two-views' $train --data captionless $options --out x
 refuses 64 "part is part 1/2 of a dataset; 'ccpack merge'" $train --data data --data part $options --out x
 refuses 64 'needs a run' $train --data data --remap-state captionless $options --out x
 

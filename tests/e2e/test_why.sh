@@ -10,7 +10,7 @@ for set in a b; do
 done
 "$BIN/ccpack" tokenizer a --vocab-size 100 >/dev/null
 cp a/tokenizer.model b/
-model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch 16 --epochs 3 --lr 0.001
+model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 16 --epochs 3 --lr 0.001
     --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
 # one STEP-0 check: the run's state is visited for exactly the rows of order.
@@ -68,7 +68,7 @@ PYTHON
 expect 0 "$BIN/ccdump" why whole a 5 --encode 10
 has out.txt "seen     $(awk '$1 < 16' steps.txt | wc -l) times, in step"
 has out.txt "not searched: 96 samples would have to be encoded; --encode 96 does it"
-expect 0 "$BIN/ccdump" order a --seed 7 --batch 16 --step 3 --world 4
+expect 0 "$BIN/ccdump" order a --seed 7 --batch-size 16 --step 3 --world 4
 awk 'NR > 2 && $2 != int($1 / 4)' out.txt | grep . && fail "other ranks"
 awk 'NR > 2 { print $3 }' out.txt >options.txt
 expect 0 "$BIN/ccdump" order whole --step 3
@@ -87,8 +87,8 @@ expect 64 "$BIN/ccdump" order whole --seed 1
 has err.txt "--seed: whole is a run, which has its own"
 expect 64 "$BIN/ccdump" order whole --step 18
 has err.txt "the run ends before step 18"
-expect 64 "$BIN/ccdump" order a --batch 97
-expect 64 "$BIN/ccdump" order a --batch 9 --positives 2
+expect 64 "$BIN/ccdump" order a --batch-size 97
+expect 64 "$BIN/ccdump" order a --batch-size 9 --positives 2
 
 # Blocks of classes, with the rest of each class in no step of the epoch.
 mkdir all
@@ -99,8 +99,8 @@ for text in all/*.txt; do
     mv "${text%.txt}".[jp]*g "folders/$class/"
 done
 "$BIN/ccpack" -q -o classes folders
-"$BIN/ccstream-train" -q --data classes --task curl --image-tower resnet10t --image-size 16 --embed-dim 32 \
-    --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003 --block-size 4 --block-negatives 2 --batch 20 --epochs 3 --out curl
+"$BIN/ccstream-train" -q --data classes --task blocks --image-tower resnet10t --image-size 16 --embed-dim 32 \
+    --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003 --block-size 4 --block-negatives 2 --batch-size 20 --epochs 3 --out curl
 visits=0
 for id in 0 1 2 3 4 5; do
     "$BIN/ccdump" why curl classes $id --encode 0 --json >why.json

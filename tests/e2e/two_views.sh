@@ -41,8 +41,8 @@ run() {
     if [ -e "$name/config.json" ]; then
         "$bin/ccstream-train" -q --resume "$name"
     else
-        "$bin/ccstream-train" -q --data train --task simclr --out "$name" --image-tower resnet10t --image-size 32 \
-            --normalize cifar10 --batch 128 --epochs "${EPOCHS:-40}" --lr 0.001 --tau 0.2 \
+        "$bin/ccstream-train" -q --data train --task two-views --out "$name" --image-tower resnet10t --image-size 32 \
+            --image-norm cifar10 --batch-size 128 --epochs "${EPOCHS:-40}" --lr 0.001 --tau 0.2 \
             --seed "${SEED:-0}" --threads "$threads" "$@"
     fi
     for what in linear knn; do

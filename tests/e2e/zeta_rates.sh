@@ -24,7 +24,7 @@ for seed in ${SEEDS:-0 1 2}; do
         else
             # shellcheck disable=SC2086 # several words
             "$bin/ccstream-train" -q --data "$data/train" --out "$run" $rate --seed "$seed" --augment crop --image-tower \
-                resnet10t --text-tower tiny --image-size 32 --batch 64 --epochs 20 --lr 0.001 --tau 0.05 \
+                resnet10t --text-tower tiny --image-size 32 --batch-size 64 --epochs 20 --lr 0.001 --tau 0.05 \
                 --zeta-freeze-epochs 5 --threads 1 "$@"
         fi
         for set in train val; do

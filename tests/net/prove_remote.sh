@@ -27,7 +27,7 @@ stats() { # stats EXPRESSION of s
 s = json.load(urllib.request.urlopen('http://127.0.0.1:$port/stats')); print($1)"
 }
 loader() { # loader DATA OPTION...: digest and number of pairs; the ids go to ids.json
-    "$bin/ccbench" loader "$@" --size 32 --batch 64 --digest --no-limit --json --dump-ids ids.json |
+    "$bin/ccbench" loader "$@" --size 32 --batch-size 64 --digest --no-limit --json --dump-ids ids.json |
         sed 's/.*"pairs":\([0-9]*\),.*"digest":"\([0-9a-f]*\)".*/\2 \1/'
 }
 
@@ -49,8 +49,8 @@ done
 echo "$injected faults of $(stats 'len(s["faults"])') kinds in $(stats 's["requests"]') requests:" \
     "$((2 * epochs)) epochs have the ids and bytes of the folder"
 
-train="--task simclr --loss sogclr --image-tower resnet10t --image-size 32 --batch 64 --epochs 100 --order block:256:4
-    --checkpoint-every 5 --keep 1 --threads 1 -q"
+train="--task two-views --loss sogclr --image-tower resnet10t --image-size 32 --batch-size 64 --epochs 100 --order block:256:4
+    --checkpoint-every 5 --keep-checkpoints 1 --threads 1 -q"
 "$bin/ccstream-train" --data data --out whole --steps 120 $train
 serve --faults reset=0.1,half=0.1,503:0=0.1
 url=http://127.0.0.1:$port/data

@@ -32,7 +32,7 @@ PYTHON
 url="s3://bucket/a b/c=d+e@f,g"
 at="--endpoint http://127.0.0.1:$port"
 "$bin/ccdump" verify $at "$url"
-digest() { "$bin/ccbench" loader "$@" --size 32 --batch 32 --digest --no-limit --json | grep -o '"digest":"[^"]*"'; }
+digest() { "$bin/ccbench" loader "$@" --size 32 --batch-size 32 --digest --no-limit --json | grep -o '"digest":"[^"]*"'; }
 near=$(digest "$data")
 [ "$(digest "$url" $at)" = "$near" ] || { echo "other batches"; exit 1; }
 [ "$(digest "$url" $at --cache cache)" = "$near" ] || { echo "other batches through a cache"; exit 1; }

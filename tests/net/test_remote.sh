@@ -19,7 +19,7 @@ stop() {
 }
 trap '[ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID"' EXIT
 digest() { # digest DATA OPTION...
-    expect 0 "$BIN/ccbench" loader "$@" --size 32 --batch 32 --epochs 2 --digest --no-limit --json
+    expect 0 "$BIN/ccbench" loader "$@" --size 32 --batch-size 32 --epochs 2 --digest --no-limit --json
     field out.txt digest
 }
 
@@ -33,7 +33,7 @@ for command in info "ls --keys" stats "ls --shards" "find --min-side 10" cat; do
 done
 expect 0 "$BIN/ccdump" verify --decode "$url"
 expect 0 "$BIN/ccdump" show "$url" 7 --image - >picture.jpg
-small="--task simclr --loss simclr --image-tower resnet10t --image-size 32 --batch 8"
+small="--task two-views --loss simclr --image-tower resnet10t --image-size 32 --batch-size 8"
 expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --eval-every 0 -q
 expect 0 "$BIN/ccstream-train" --resume run --steps 3 --json -q
 has out.txt '"resumed_step":2,'
@@ -79,11 +79,11 @@ expect 74 "$BIN/ccdump" info http://127.0.0.1:1/pairs
 has err.txt "4 attempts"
 expect 66 "$BIN/ccpack" remove "$url" --ids which.txt
 has err.txt "only local files"
-expect 64 "$BIN/ccbench" loader "$url" --io uring
+expect 64 "$BIN/ccbench" loader "$url" --io-engine io_uring
 has err.txt "read local files"
 
 # A shard that is replaced ends the run with its name.
-"$BIN/ccbench" loader "$url" --no-limit --size 32 --batch 16 --epochs 100 --consumer-ms 20 >out.txt 2>err.txt &
+"$BIN/ccbench" loader "$url" --no-limit --size 32 --batch-size 16 --epochs 100 --consumer-ms 20 >out.txt 2>err.txt &
 pid=$!
 while sleep 0.5 && kill -0 $pid 2>/dev/null; do # however late it opens the dataset
     touch www/pairs/shard-000002.tar.zst

@@ -679,7 +679,7 @@ TEST(published_code_and_other_forms_of_xi_stay_on_the_host) {
     assert_ok(sample_state_create(&side.state, SAMPLES, NULL, &why), why);
     assert_ok(loss_create(&side.loss, &o, side.state, SAMPLES, 4, &why), why);
     assert_false(loss_device_offered(side.loss, dev, &why));
-    assert_non_null(strstr(why.text, "--parity reference"));
+    assert_non_null(strstr(why.text, "--variant code"));
     close_side(&side);
     loss_options_default(&o);
     o.xi = LOSS_XI_ALL;
@@ -696,7 +696,7 @@ TEST(published_code_and_other_forms_of_xi_stay_on_the_host) {
     assert_ok(sample_state_create(&side.state, SAMPLES, NULL, &why), why);
     assert_ok(loss_create(&side.loss, &o, side.state, SAMPLES, 4, &why), why);
     assert_false(loss_device_offered(side.loss, dev, &why));
-    assert_non_null(strstr(why.text, "--beta-stairs"));
+    assert_non_null(strstr(why.text, "--beta-anneal-steps"));
     close_side(&side);
     open_side(&side, &scenarios[0], 4, NULL, SAMPLE_STATE_HOST);
     assert_ok(device_open(&cpu, "cpu-ref", 1, &why), why);

@@ -30,7 +30,7 @@ def setUpModule():
 class ExampleTest(unittest.TestCase):
     @unittest.skipIf(missing["train_nuclr"], f"needs {missing['train_nuclr']}")
     def test_train_nuclr(self):
-        options = ["d", "--out", "run", "--batch", "12", "--size", "32", "--image-model", "resnet18", "--text-layers", "1"]
+        options = ["d", "--out", "run", "--batch-size", "12", "--size", "32", "--image-model", "resnet18", "--text-layers", "1"]
         out = example("train_nuclr", *options, "--epochs", "1")
         self.assertIn("epoch 0: objective ", out)
         out = example("train_nuclr", *options, "--epochs", "2")

@@ -157,7 +157,7 @@ class LoaderTest(unittest.TestCase):
                         for a in arrays:
                             data += a[row].tobytes()
             out = subprocess.run([os.path.join(BIN, "ccbench"), "loader", "d", "--json", "--digest", "--epochs", "3",
-                                  "--batch", str(BATCH), "--size", str(SIZE), "--threads", "1", *flags],
+                                  "--batch-size", str(BATCH), "--size", str(SIZE), "--threads", "1", *flags],
                                  check=True, capture_output=True).stdout
             digest = xxhash.XXH64(bytes(data), ctypes.c_size_t(len(data)), ctypes.c_uint64(0))
             self.assertEqual(f"{digest:016x}", json.loads(out)["digest"])

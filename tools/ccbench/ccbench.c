@@ -14,10 +14,10 @@ int main(int argc, char **argv) {
     };
     static const char *const examples[] = {
         "ccbench loader cc3m --threads 2",
-        "ccbench loader --data cc3m:0.7 --data coco:0.3 --size 224 --io pread --json",
+        "ccbench loader --data cc3m:0.7 --data coco:0.3 --size 224 --io-engine pread --json",
         "ccbench decode cc3m",
         "ccbench ops --only conv_bn",
-        "ccbench step --tower image --image-tower resnet18 --image-size 112 --batch 32",
+        "ccbench step --tower image --image-tower resnet18 --image-size 112 --batch-size 32",
         NULL,
     };
     static const struct cli_suite suite = {

@@ -45,7 +45,8 @@ struct options {
 };
 
 /* In the order of enum loader_engine. */
-static const char *const engines[] = {"auto", "uring", "pread", NULL};
+static const char *const engines[] = {"auto", "io_uring", "pread", NULL};
+static const char *const engine_aliases[] = {"auto", "uring", "pread", NULL};
 
 /* As augment_kind_of knows them. */
 static const char *const augments[] = {"none",        "crop",      "paper", "simclr",
@@ -65,8 +66,9 @@ static const struct cli_option rows[] = {
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
      .help = "seed of the order, the crops and the captions"},
 
-    {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "1048576", .default_text = "128",
-     .metavar = "N", .group = "Batches", .help = "pairs per batch, over all ranks"},
+    {"batch-size", 'b', CLI_U64, FIELD(batch), .alias = "batch", .min = "1", .max = "1048576",
+     .default_text = "128", .metavar = "N", .group = "Batches",
+     .help = "pairs per batch, over all ranks"},
     {"size", 0, CLI_U64, FIELD(size), .min = "8", .max = "2048", .default_text = "256",
      .metavar = "PX", .help = "side of the delivered pictures"},
     {"augment", 0, CLI_ENUM, FIELD(augment), .choices = augments, .default_text = "crop",
@@ -90,7 +92,8 @@ static const struct cli_option rows[] = {
 
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .group = "Machine", .help = "decoding threads; 0: one per CPU"},
-    {"io", 0, CLI_ENUM, FIELD(io), .choices = engines, .default_text = "auto", .metavar = "NAME",
+    {"io-engine", 0, CLI_ENUM, FIELD(io), .alias = "io", .choices = engines,
+     .aliases = engine_aliases, .default_text = "auto", .metavar = "NAME",
      .help = "how files are read; auto: io_uring, or pread if that is not available"},
     {"direct", 0, CLI_FLAG, FIELD(direct), .help = "read past the page cache (O_DIRECT)"},
     {"prefetch", 0, CLI_U64, FIELD(prefetch), .min = "1", .max = "64", .default_text = "3",

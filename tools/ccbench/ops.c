@@ -62,8 +62,8 @@ static const struct cli_option rows[] = {
              "resnet50, by oneDNN on the CPU"},
     {"size", 0, CLI_U64, CLI_FIELD(struct options, image_px), .min = "32", .max = "1024",
      .default_text = "224", .metavar = "PX", .help = "side of the pictures for --convolutions"},
-    {"batch", 0, CLI_U64, CLI_FIELD(struct options, batch), .min = "1", .max = "1024",
-     .default_text = "16", .metavar = "N", .help = "pictures for --convolutions"},
+    {"batch-size", 0, CLI_U64, CLI_FIELD(struct options, batch), .alias = "batch", .min = "1",
+     .max = "1024", .default_text = "16", .metavar = "N", .help = "pictures for --convolutions"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
 };
 
@@ -71,8 +71,9 @@ static const struct cli_program program = {
     .name = "ccbench ops",
     .purpose = "measures every operator at the shapes of training, and a matrix product and a copy "
                "to compare with",
-    .usage = (const char *const[]){"[--device NAME] [--type f32|bf16] [--only OP] [--json]",
-                                   "--convolutions NETWORK [--size PX] [--batch N] [--json]", NULL},
+    .usage =
+        (const char *const[]){"[--device NAME] [--type f32|bf16] [--only OP] [--json]",
+                              "--convolutions NETWORK [--size PX] [--batch-size N] [--json]", NULL},
     .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
                                       "ccbench ops --type bf16 --json",
                                       "ccbench ops --device cuda --type bf16 --autotune",

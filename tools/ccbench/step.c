@@ -21,7 +21,8 @@ enum { MAX_STEPS = 1000 };
 static const char *const tower_choices[] = {"both", "image", "text", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const precision_choices[] = {"f32", "bf16", NULL};
-static const char *const captions_choices[] = {"packed", "padded", NULL};
+static const char *const padding_choices[] = {"none", "longest", NULL};
+static const char *const padding_aliases[] = {"packed", "padded", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const switch_choices[] = {"on", "off", NULL};
 
@@ -38,8 +39,8 @@ static const struct cli_option rows[] = {
      .metavar = "PX", .help = "side of the pictures"},
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
      .metavar = "KIND", .help = "stem of the image tower"},
-    {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "16",
-     .metavar = "N", .help = "pairs per step"},
+    {"batch-size", 'b', CLI_U64, FIELD(batch), .alias = "batch", .min = "2", .max = "32768",
+     .default_text = "16", .metavar = "N", .help = "pairs per step"},
     {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
      .metavar = "N",
      .help = "pairs that the towers hold at a time; 0: the batch; with --tower both"},
@@ -49,18 +50,20 @@ static const struct cli_option rows[] = {
     {"full", 0, CLI_FLAG, FIELD(full), .help = "every caption has all tokens"},
     {"vocab", 0, CLI_U64, FIELD(vocab), .min = "2", .max = "1000000", .default_text = "30522",
      .metavar = "N", .help = "pieces of the vocabulary"},
-    {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
-     .choices = captions_choices, .metavar = "KIND", .help = "packed, or padded to the longest"},
+    {"padding", 0, CLI_ENUM, FIELD(padding), .alias = "captions", .default_text = "none",
+     .choices = padding_choices, .aliases = padding_aliases, .metavar = "KIND",
+     .help = "packed, or padded to the longest"},
     {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
      .metavar = "P", .help = "dropout of the text tower"},
     {"loss", 0, CLI_STRING, FIELD(loss), .default_text = "clip", .metavar = "NAME",
-     .help = "as in ccstream-train, with its defaults; emc2 with --emc2-carry skip"},
+     .help = "as in ccstream-train, with its defaults; emc2 with --emc2-off-batch skip"},
     {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
      .help =
          "a dataset for the loader: random crops, token ids below --vocab; without it, pairs are "
          "generated once"},
-    {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
-     .metavar = "PLACE", .help = "where per-sample state is kept, as in ccstream-train"},
+    {"state-memory", 0, CLI_ENUM, FIELD(state), .alias = "state", .default_text = "auto",
+     .choices = state_choices, .metavar = "PLACE",
+     .help = "where per-sample state is kept, as in ccstream-train"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
      .metavar = "ON",
      .help = "cuda: on: a step of a known shape is recorded once and repeated; off: operator by "
@@ -89,11 +92,12 @@ static const struct cli_program program = {
     .name = "ccbench step",
     .purpose = "measures whole training steps, operator by operator",
     .usage = (const char *const[]){"[options]", "--data DIR [options]", NULL},
-    .examples = (const char *const[]){"ccbench step --image-tower resnet18 --image-size 112",
-                                      "ccbench step --device cuda --batch 512 --precision bf16",
-                                      "ccbench step --device cuda --batch 512 --precision bf16 "
-                                      "--data cc3m --steps 100",
-                                      NULL},
+    .examples =
+        (const char *const[]){"ccbench step --image-tower resnet18 --image-size 112",
+                              "ccbench step --device cuda --batch-size 512 --precision bf16",
+                              "ccbench step --device cuda --batch-size 512 --precision bf16 "
+                              "--data cc3m --steps 100",
+                              NULL},
     .notes =
         (const char *const[]){
             "Rates are those of the median step. gflops counts the arithmetic of convolutions, "
@@ -254,7 +258,7 @@ static void json_settings(struct json_writer *w, const struct bench_step *b) {
     json_string(w, "state", b->state_place != NULL ? b->state_place : "host");
     json_string(w, "cuda_graph", switch_choices[b->not_recorded ? STEP_OFF : o->cuda_graph]);
     json_string(w, "precision", precision_choices[o->precision]);
-    json_string(w, "captions", captions_choices[o->captions]);
+    json_string(w, "padding", padding_choices[o->padding]);
     json_string(w, "device", o->device);
     json_bool(w, "autotune", o->autotune);
     json_u64(w, "threads", o->threads);

@@ -23,7 +23,7 @@ enum { BENCH_FLIGHTS = 2 };
 
 struct step_options {
     const char *device, *image_tower, *text_tower, *loss, *data, *plan_cache;
-    int tower, stem, precision, captions, state, cuda_graph, machine;
+    int tower, stem, precision, padding, state, cuda_graph, machine;
     uint64_t image_size, batch, micro_batch, tokens, vocab, threads, loader_threads, steps;
     double dropout;
     bool full, autotune, json;

@@ -123,7 +123,7 @@ static enum status place_loss(struct bench_step *b, struct error *err) {
     const int wanted = b->o->state;
     if (wanted == STEP_STATE_HOST || !loss_device_offered(b->loss, b->dev, &why)) {
         return wanted == STEP_STATE_DEVICE || wanted == STEP_STATE_PINNED
-                   ? error_set(err, STATUS_UNSUPPORTED, "--state: %s", why.text)
+                   ? error_set(err, STATUS_UNSUPPORTED, "--state-memory: %s", why.text)
                    : STATUS_OK;
     }
     if (wanted == STEP_STATE_AUTO) {
@@ -230,7 +230,7 @@ static enum status upload_tower_input(struct bench_step *b, int64_t token_rows, 
     int32_t start = 0;
     for (int64_t i = 0; i < n; i++) {
         b->starts[i] = start;
-        start += b->o->captions == 1 ? (int32_t)b->o->tokens : b->lengths[i];
+        start += b->o->padding == 1 ? (int32_t)b->o->tokens : b->lengths[i];
     }
     TRY(ops->upload(b->dev, at, b->tokens, (size_t)token_rows * sizeof *at, err));
     TRY(ops->upload(b->dev, at + token_rows, b->starts, (size_t)n * sizeof *at, err));
@@ -242,7 +242,7 @@ static enum status open_tower(struct bench_step *b, struct error *err) {
     const enum dtype dtype = b->model.dtype;
     const bool image = b->o->tower == STEP_IMAGE;
     const int64_t token_rows =
-        b->o->captions == 1 ? n * (int64_t)b->o->tokens : (int64_t)b->token_count;
+        b->o->padding == 1 ? n * (int64_t)b->o->tokens : (int64_t)b->token_count;
     size_t kept;
     size_t scratch;
     size_t input;
@@ -341,7 +341,7 @@ static enum status model_of(struct bench_step *b, struct error *err) {
     m->text.dropout = (float)o->dropout;
     m->max_batch = (int32_t)o->batch;
     m->micro_batch = (int32_t)o->micro_batch;
-    m->padded = o->captions == 1;
+    m->padded = o->padding == 1;
     m->dtype = types[o->precision];
     return STATUS_OK;
 }

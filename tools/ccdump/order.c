@@ -28,27 +28,29 @@ static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, FIELD(json), .help = "JSON lines, one for each row"},
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
      .help = "seed of the order", .group = "Of a dataset; a run has its own"},
-    {"batch", 'b', CLI_U64, FIELD(batch), .default_text = "512", .min = "1", .max = "1048576",
-     .metavar = "N", .help = "rows of a step, all ranks together"},
+    {"batch-size", 'b', CLI_U64, FIELD(batch), .alias = "batch", .default_text = "512", .min = "1",
+     .max = "1048576", .metavar = "N", .help = "rows of a step, all ranks together"},
     {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "KIND",
      .help = "global, sequential, block:SIZE or block:SIZE:WINDOW"},
     {"positives", 0, CLI_U64, FIELD(positives), .default_text = "1", .min = "1", .max = "8",
-     .metavar = "M", .help = "consecutive rows that are one sample; divides --batch"},
+     .metavar = "M", .help = "consecutive rows that are one sample; divides --batch-size"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
     .name = "ccdump order",
     .purpose = "shows which samples a step of training has",
-    .usage = (const char *const[]){"RUN --step T [--world W] [--json]",
-                                   "DIR[:WEIGHT]... --step T [--seed N] [--batch N] [--order KIND]",
-                                   NULL},
+    .usage =
+        (const char *const[]){"RUN --step T [--world W] [--json]",
+                              "DIR[:WEIGHT]... --step T [--seed N] [--batch-size N] [--order KIND]",
+                              NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = LOADER_MAX_SOURCES,
     .examples =
         (const char *const[]){"ccdump order runs/a --step 1000",
-                              "ccdump order cc3m --seed 1 --batch 512 --step 1000 --json", NULL},
+                              "ccdump order cc3m --seed 1 --batch-size 512 --step 1000 --json",
+                              NULL},
     .notes =
         (const char *const[]){
             "The order is computed from seed, batch and dataset, whether or not the run has come "
@@ -151,7 +153,7 @@ static enum status show(const struct options *o, const struct order *order, stru
 
 static enum status
 of_run(const struct options *o, const struct cli_arguments *a, struct error *err) {
-    static const char *const own[] = {"seed", "batch", "order", "positives"};
+    static const char *const own[] = {"seed", "batch-size", "order", "positives"};
     for (size_t i = 0; i < CLI_COUNT(own); i++) {
         if (cli_given(&program, a, own[i])) {
             return error_set(err, STATUS_USAGE, "--%s: %s is a run, which has its own", own[i],
@@ -175,8 +177,8 @@ of_data(const struct options *o, const struct cli_arguments *a, struct error *er
     TRY(loader_order_parse(&how, o->order, err));
     if (o->batch % o->positives != 0) {
         return error_set(err, STATUS_USAGE,
-                         "--batch %" PRIu64 " is not a multiple of --positives %" PRIu64, o->batch,
-                         o->positives);
+                         "--batch-size %" PRIu64 " is not a multiple of --positives %" PRIu64,
+                         o->batch, o->positives);
     }
     struct data_list *data = calloc(1, sizeof *data);
     struct order *order = NULL;

@@ -109,7 +109,7 @@ static void find_embedded(struct why *w, const struct embeddings *e) {
 /* Encodes the dataset with the run's model. Two views of pictures have no texts. */
 static enum status encode(struct why *w, struct error *err) {
     const struct eval_options how = {
-        .data = w->dataset, .device = "cpu", .batch = 128, .transform = 1, .quiet = true};
+        .data = w->dataset, .device = "cpu", .batch_size = 128, .transform = 1, .quiet = true};
     struct eval e;
     struct embeddings found;
     TRY(eval_open_images(&e, w->run, &how, err));

@@ -43,9 +43,10 @@ static const struct cli_option feature_rows[] = {
      .help = "dataset with labels to learn from; classes are matched by name"},
     {"layer", 0, CLI_ENUM, FIELD(layer), .choices = layer_choices, .default_text = "tower",
      .metavar = "NAME",
-     .help = "features: the output of the image tower, or the projection after it (of "
-             "length 1, but of a run with --task curl); captions: every caption, with the label of "
-             "its image, through text tower and projection"},
+     .help =
+         "features: the output of the image tower, or the projection after it (of "
+         "length 1, but of a run with --task blocks); captions: every caption, with the label of "
+         "its image, through text tower and projection"},
     EVAL_TRANSFORM_ROW("crop"),
     {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print a line for each class"},
 };

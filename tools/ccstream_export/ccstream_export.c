@@ -52,7 +52,8 @@ static const struct cli_program program = {
             "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
             "and tokenizer_config.json, a SentencePiece model tokenizer.model. Optimiser and state "
             "of samples are not exported. safetensors of a run on images alone: where config.json "
-            "has raw_embeddings true, embeddings are what the head gives (--task curl); else they "
+            "has raw_embeddings true, embeddings are what the head gives (--task blocks); else "
+            "they "
             "are divided by their length.",
             NULL},
     .list_heading = "Formats",

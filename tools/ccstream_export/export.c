@@ -216,7 +216,7 @@ check_tower(const struct model_config *m, const char *format, struct error *err)
     TRY(check_images(m, format, err));
     if (m->norm_layers != RESNET_NORM_BATCH) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: timm's %s has batch norm, this run was trained with --norm %s; "
+                         "%s: timm's %s has batch norm, this run was trained with --norm-layer %s; "
                          "--format safetensors exports it with our names",
                          format, m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
     }
@@ -441,7 +441,7 @@ enum status export_transformers(const struct export_job *job, struct error *err)
     if (m->norm_layers != RESNET_NORM_BATCH) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "only text/ is written: timm's %s, which transformers uses, has batch norm, and "
-                  "this run was trained with --norm %s",
+                  "this run was trained with --norm-layer %s",
                   m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
         return STATUS_OK;
     }

@@ -26,7 +26,7 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
-/* Whether such a batch is one of --task curl: see trainer_options.blocks. */
+/* Whether such a batch is one of --task blocks: see trainer_options.blocks. */
 static bool holds_blocks(const struct trainer_options *t, uint64_t batch) {
     const uint64_t each = t->blocks.size + 1;
     return t->task != TRAINER_BLOCKS || ((t->blocks.captions || batch % 2 == 0) &&
@@ -177,11 +177,12 @@ static enum status check_memory(const struct trainer_options *t,
         }
     }
     if (m.total_bytes > free_bytes) {
-        return error_set(err, STATUS_NOMEM,
-                         "this run needs %s of memory, and %s are free; not even --micro-batch %u "
-                         "fits (%s): choose a smaller --image-size, --image-tower or --batch, or "
-                         "--preset cpu-demo; --dry-run prints the plan",
-                         need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
+        return error_set(
+            err, STATUS_NOMEM,
+            "this run needs %s of memory, and %s are free; not even --micro-batch %u "
+            "fits (%s): choose a smaller --image-size, --image-tower or --batch-size, or "
+            "--preset cpu-demo; --dry-run prints the plan",
+            need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
     }
     return error_set(err, STATUS_NOMEM,
                      "this run needs %s of memory, and %s are free; --micro-batch %u fits (%s; the "

@@ -33,7 +33,7 @@ NOTES = [
     "small the batch. Beside them the negative cache: one negative for each anchor, drawn from the softmax over "
     "features of all samples, which here are never out of date.",
     "--json: rows of views (1: pairs, 2: two views), side (image, text; of two views first, second: the anchors), n, "
-    "batch, tau, steps, mass, error, chi_square: --emc2-carry encode, Algorithm 1. skip: the same rows for --emc2-carry "
+    "batch, tau, steps, mass, error, chi_square: --emc2-off-batch encode, Algorithm 1. skip: the same rows for --emc2-off-batch "
     "skip; negcache: for loss negcache. trace: rows of all three, with method, over the steps. --quick: 2,000 steps.",
 ]
 EXAMPLES = ["ccstudy chains -o studies", "ccstudy chains --quick --json"]

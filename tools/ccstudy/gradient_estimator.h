@@ -21,8 +21,9 @@
 
 /* What a sample outside the batch is encoded from, for losses that carry. */
 enum gradient_carry {
-    GRADIENT_CARRY_NONE,  /* --emc2-carry skip, and losses that never carry */
-    GRADIENT_CARRY_PLAIN, /* the image un-augmented: --emc2-carry encode, as ccstream-train does */
+    GRADIENT_CARRY_NONE,  /* --emc2-off-batch skip, and losses that never carry */
+    GRADIENT_CARRY_PLAIN, /* the image un-augmented: --emc2-off-batch encode, as ccstream-train does
+                           */
     GRADIENT_CARRY_FRESH, /* one of its views, drawn anew in every step */
     GRADIENT_CARRY_VIEW,  /* the very view on which the chain stands: published code of figure 7 */
 };

@@ -109,7 +109,7 @@ static void draw_reason(struct html_page *p, const struct gradient_study *g) {
                 scaled(g, "emc2-view"));
     html_markup(
         p,
-        "<li>EMC2 as <code>--emc2-carry encode</code> has it: %.3g of %.3g. A sample that is "
+        "<li>EMC2 as <code>--emc2-off-batch encode</code> has it: %.3g of %.3g. A sample that is "
         "encoded un-augmented is not one of the negatives of L, and not as similar to the "
         "anchor as its views are. Chains, burn-in and steps are those of the row before; a view "
         "drawn at random in the place of the un-augmented image has %.3g. Nor is this the "

@@ -176,6 +176,12 @@ static enum status
 set_enum(const struct cli_option *row, void *field, const char *text, struct error *err) {
     char list[256] = "";
     size_t used = 0;
+    for (int i = 0; row->aliases != NULL && row->aliases[i] != NULL; i++) {
+        if (strcmp(row->aliases[i], text) == 0) {
+            memcpy(field, &i, sizeof(i));
+            return STATUS_OK;
+        }
+    }
     for (int i = 0; row->choices[i] != NULL; i++) {
         if (strcmp(row->choices[i], text) == 0) {
             store_number(row, field, &(union number){.u = (uint64_t)i});
@@ -271,12 +277,16 @@ struct parser {
     int at; /* the word being read */
 };
 
+static bool is_name(const char *own, const char *name, size_t n) {
+    return own != NULL && strlen(own) == n && memcmp(own, name, n) == 0;
+}
+
 /* Both give the number of the row, or of the one after the last where there is none. */
 static size_t find_name(const struct cli_program *p, const char *name, size_t n) {
     const struct cli_option *row;
     size_t i = 0;
-    while ((row = cli_row(p, i)) != NULL &&
-           (strlen(row->name) != n || memcmp(row->name, name, n) != 0)) {
+    while ((row = cli_row(p, i)) != NULL && !is_name(row->name, name, n) &&
+           !is_name(row->alias, name, n)) {
         i++;
     }
     return i;
@@ -516,6 +526,9 @@ static const char *row_fault(const struct cli_option *row) {
     if (row->type == CLI_ENUM && (row->choices == NULL || row->choices[0] == NULL)) {
         return "no choices";
     }
+    if (row->aliases != NULL && row->type != CLI_ENUM) {
+        return "only choices have former names";
+    }
     if ((row->min != NULL || row->max != NULL || row->unit != CLI_UNIT_NONE) &&
         !cli_is_number(row->type)) {
         return "only numbers have bounds and units";
@@ -541,6 +554,12 @@ static const char *row_fault(const struct cli_option *row) {
     return NULL;
 }
 
+/* Whether a row has the former name of another. */
+static bool is_former_name(const struct cli_option *row, const struct cli_option *other) {
+    return other->alias != NULL && (strcmp(row->name, other->alias) == 0 ||
+                                    (row->alias != NULL && strcmp(row->alias, other->alias) == 0));
+}
+
 enum status cli_check(const struct cli_program *p, struct error *err) {
     if (p->name == NULL || p->purpose == NULL || p->usage == NULL || p->usage[0] == NULL ||
         cli_row(p, CLI_MAX_OPTIONS) != NULL || p->min_arguments > p->max_arguments) {
@@ -556,6 +575,8 @@ enum status cli_check(const struct cli_program *p, struct error *err) {
             if (strcmp(row->name, other->name) == 0 ||
                 (row->letter != 0 && row->letter == other->letter)) {
                 fault = "name or letter occurs twice";
+            } else if (is_former_name(row, other) || is_former_name(other, row)) {
+                fault = "a former name occurs twice";
             } else if (row->offset == other->offset) {
                 fault = "two options write the same field";
             }

@@ -86,6 +86,9 @@ struct cli_option {
     const char *group;          /* heading in --help; rows of a group stand together. NULL: the
                                    group of the row above, or "Options" */
     bool required;
+    const char *alias;          /* a former name: accepted, but in no help. NULL: none */
+    const char *const *aliases; /* CLI_ENUM: former names of `choices`, in their order, which ends
+                                   with NULL; "": none. NULL: none at all */
 };
 
 #define CLI_FIELD(type, field)                                                                     \

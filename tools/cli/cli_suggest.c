@@ -21,7 +21,6 @@ struct foreign {
 };
 
 static const struct foreign foreign_options[] = {
-    {"batch-size", {"batch"}},
     {"accum-freq gradient-accumulation-steps", {"micro-batch"}},
     {"use-bn-sync", {"sync-bn"}},
     {"workers num-workers", {"loader-threads", "threads", "jobs"}},

@@ -11,19 +11,21 @@
 #include "tools/cli/path_kind.h"
 
 /* The names after own are in the order of IMAGE_NORMS. */
-static const char *const normalize_choices[] = {"own",      "clip", "imagenet", "cifar10",
-                                                "cifar100", "none", NULL};
+static const char *const image_norm_choices[] = {"own",      "clip", "imagenet", "cifar10",
+                                                 "cifar100", "none", NULL};
 const char *const eval_transform_choices[] = {"crop", "squash", NULL};
 
 #define FIELD(name) CLI_FIELD(struct eval_options, name)
 
 const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
-    {"normalize", 0, CLI_ENUM, FIELD(normalize), .choices = normalize_choices,
-     .default_text = "own", .metavar = "NAME", .group = "Common options",
+    {"image-norm", 0, CLI_ENUM, FIELD(image_norm), .alias = "normalize",
+     .choices = image_norm_choices, .default_text = "own", .metavar = "NAME",
+     .group = "Common options",
      .help = "means and deviations for normalising pictures; own: those of the model's training; "
              "the papers' zero-shot and probes use the dataset's or imagenet's"},
-    {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "32768", .default_text = "128",
-     .metavar = "N", .help = "images or captions encoded at a time; does not change the result"},
+    {"batch-size", 'b', CLI_U64, FIELD(batch_size), .alias = "batch", .min = "1", .max = "32768",
+     .default_text = "128", .metavar = "N",
+     .help = "images or captions encoded at a time; does not change the result"},
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
      .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that "
              "explains why; cpu-ref (plain loops, for checking only)"},
@@ -47,7 +49,7 @@ const struct cli_rows eval_shared[] = {CLI_ROWS(eval_option_rows),
 static enum status open_views(struct eval *e, const struct eval_options *o, struct error *err) {
     struct view_encoder_options views;
     TRY(model_config_view_options(checkpoint_model(e->checkpoint), &views, err));
-    views.max_batch = (int32_t)o->batch;
+    views.max_batch = (int32_t)o->batch_size;
     views.training = false;
     TRY(view_encoder_create(&e->encoder.views, e->dev, &views, err));
     return checkpoint_load_params(e->checkpoint, view_encoder_params(e->encoder.views), false, err);
@@ -59,10 +61,10 @@ static enum status open_model(struct eval *e, const struct eval_options *o, stru
         return open_views(e, o, err);
     }
     TRY(model_config_options(checkpoint_model(e->checkpoint), &model, err));
-    model.max_batch = (int32_t)o->batch;
+    model.max_batch = (int32_t)o->batch_size;
     model.training = false;
-    if (o->normalize > 0) {
-        model.image.norm = (enum image_norm_kind)(o->normalize - 1);
+    if (o->image_norm > 0) {
+        model.image.norm = (enum image_norm_kind)(o->image_norm - 1);
     }
     TRY(dual_encoder_create(&e->model, e->dev, &model, err));
     e->encoder.pairs = e->model;

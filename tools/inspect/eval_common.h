@@ -21,8 +21,8 @@
 struct eval_options {
     const char *data;
     const char *device;
-    uint64_t batch, threads, loader_threads;
-    int normalize; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
+    uint64_t batch_size, threads, loader_threads;
+    int image_norm; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
     int transform; /* of the subcommands that have --transform: index into eval_transform_choices */
     bool json, quiet;
     struct remote_choice remote;

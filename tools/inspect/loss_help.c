@@ -64,6 +64,7 @@ static void
 fill_option(struct cli_option *out, struct texts *t, size_t offset, int option, double value) {
     const struct loss_option_row *row = &loss_option_rows[option];
     *out = (struct cli_option){.name = row->name,
+                               .alias = row->alias,
                                .offset = offset + row->offset,
                                .metavar = "KIND",
                                .group = "Loss",
@@ -159,13 +160,13 @@ const struct cli_entry *loss_help_losses(bool brief) {
             base = row;
             entries[count] = (struct cli_entry){row->name, texts[count]};
             (void)snprintf(texts[count], HELP_BYTES, "%s (%s)%s", row->what, row->paper,
-                           row->views ? "; only with --task simclr" : "");
+                           row->views ? "; only with --task two-views" : "");
             if (!brief) {
                 append_own(texts[count], row, NULL);
             }
             count++;
         } else if (!brief) {
-            append(texts[count - 1], "; %s", row->views ? "--task simclr" : "--parity reference");
+            append(texts[count - 1], "; %s", row->views ? "--task two-views" : "--variant code");
             append_own(texts[count - 1], row, base);
         }
     }
@@ -199,7 +200,7 @@ static size_t fill_topic(struct cli_option *options, struct texts *texts, size_t
     return count;
 }
 
-/* Rows of the same name: "--task simclr", ": --tau 0.5". */
+/* Rows of the same name: "--task two-views", ": --tau 0.5". */
 static void fill_forms(struct cli_entry *entries, char texts[][HELP_BYTES], size_t first) {
     const struct loss_row *const *rows = loss_rows();
     size_t count = 0;
@@ -211,7 +212,7 @@ static void fill_forms(struct cli_entry *entries, char texts[][HELP_BYTES], size
         if (strcmp(texts[count], "defaults") == 0) {
             (void)snprintf(texts[count], HELP_BYTES, "the same defaults");
         }
-        entries[count] = (struct cli_entry){rows[k]->views ? "--task simclr" : "--parity reference",
+        entries[count] = (struct cli_entry){rows[k]->views ? "--task two-views" : "--variant code",
                                             texts[count]};
         count++;
     }
@@ -236,7 +237,7 @@ const struct cli_program *loss_help_topic(const char *name) {
     }
     const struct loss_row *row = rows[first];
     (void)snprintf(title, sizeof title, "ccstream-train --loss %s%s", row->name,
-                   row->views ? " --task simclr" : "");
+                   row->views ? " --task two-views" : "");
     (void)snprintf(purpose, sizeof purpose, "%s (%s)", row->what, row->paper);
     topic.options = options;
     topic.option_count = fill_topic(options, texts, first);

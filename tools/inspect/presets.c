@@ -8,30 +8,28 @@
 
 /* Both settings of NUCLR. */
 #define NUCLR_WORDS                                                                                \
-    "--task=pair", "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil",                \
+    "--task=pairs", "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil",               \
         "--image-size=256", "--stem=standard", "--max-tokens=30", "--embed-dim=256",               \
-        "--dropout=0.1", "--text-pool=first", "--augment=paper", "--normalize=clip",               \
-        "--batch=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",           \
+        "--dropout=0.1", "--text-pool=first", "--augment=paper", "--image-norm=clip",              \
+        "--batch-size=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",      \
         "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
         "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
         "--xi0=0", "--xi=signed", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
-        "--zeta-momentum=0.9", "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
+        "--zeta-grad-ema=0.9", "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
 
 static const char *const nuclr_cc3m[] = {NUCLR_WORDS, "--zeta0=-0.05"};
 static const char *const nuclr_cc12m[] = {NUCLR_WORDS, "--zeta0=0"};
 
-static const char *const cpu_demo[] = {"--loss=nuclr",      "--image-tower=resnet10t",
-                                       "--text-tower=tiny", "--text-pool=mean",
-                                       "--image-size=32",   "--batch=64",
-                                       "--epochs=30",       "--lr=1e-3",
-                                       "--tau=0.05",        "--zeta-gradient=unbiased",
-                                       "--augment=crop"};
+static const char *const cpu_demo[] = {
+    "--loss=nuclr",    "--image-tower=resnet10t",  "--text-tower=tiny", "--text-pool=mean",
+    "--image-size=32", "--batch-size=64",          "--epochs=30",       "--lr=1e-3",
+    "--tau=0.05",      "--zeta-gradient=unbiased", "--augment=crop"};
 
 /* All rows of EMC2's table. Its P is half of R = 2B - 2; its beta is 1 / tau. */
 #define EMC2_WORDS                                                                                 \
-    "--task=simclr", "--loss=emc2", "--emc2-carry=encode", "--burn-in=0.5", "--stem=standard",     \
-        "--norm=none", "--augment=simclr", "--normalize=none", "--min-lr=0", "--warmup=linear",    \
-        "--clip-norm=0"
+    "--task=two-views", "--loss=emc2", "--emc2-off-batch=encode", "--burn-in=0.5",                 \
+        "--stem=standard", "--norm-layer=none", "--augment=simclr", "--image-norm=none",           \
+        "--min-lr=0", "--warmup=linear", "--clip-norm=0"
 
 /* 3,125 and 390 steps are an epoch of its 100,000 pictures. */
 #define STL10_WORDS                                                                                \
@@ -41,34 +39,26 @@ static const char *const cpu_demo[] = {"--loss=nuclr",      "--image-tower=resne
     STL10_WORDS, "--optimizer=adam", "--beta1=0.9", "--beta2=0.999", "--adam-eps=1e-8",            \
         "--epochs=100"
 
-static const char *const emc2_stl10[] = {STL10_ADAM_WORDS,       "--batch=32",
+static const char *const emc2_stl10[] = {STL10_ADAM_WORDS,       "--batch-size=32",
                                          "--tau=0.070028",       "--lr=1e-4",
                                          "--warmup-steps=31250", "--cache-refresh=0.01024"};
-static const char *const emc2_stl10_b256[] = {STL10_ADAM_WORDS,      "--batch=256",
+static const char *const emc2_stl10_b256[] = {STL10_ADAM_WORDS,      "--batch-size=256",
                                               "--tau=0.2",           "--lr=1e-3",
                                               "--warmup-steps=3900", "--cache-refresh=0.1"};
 
 /* Figure 7: 125 steps an epoch. The published command has SGD, whatever section 4 says of Adam. */
 static const char *const emc2_stl10_subset[] = {
     STL10_WORDS,           "--fixed-views=on",   "--optimizer=sgdm", "--momentum=0",
-    "--epochs=10",         "--batch=4",          "--tau=0.2",        "--lr=1e-3",
+    "--epochs=10",         "--batch-size=4",     "--tau=0.2",        "--lr=1e-3",
     "--warmup-steps=1250", "--cache-refresh=0.1"};
 
 /* 487 steps an epoch of its 124,689 pictures. */
-static const char *const emc2_imagenet100[] = {EMC2_WORDS,
-                                               "--image-tower=resnet50",
-                                               "--image-size=224",
-                                               "--hidden-dim=2048",
-                                               "--embed-dim=128",
-                                               "--optimizer=lars",
-                                               "--momentum=0.9",
-                                               "--trust=0.001",
-                                               "--weight-decay=1e-6",
-                                               "--epochs=800",
-                                               "--batch=256",
-                                               "--tau=0.070028",
-                                               "--lr=1.2",
-                                               "--warmup-steps=4870"};
+static const char *const emc2_imagenet100[] = {
+    EMC2_WORDS,          "--image-tower=resnet50", "--image-size=224",
+    "--hidden-dim=2048", "--embed-dim=128",        "--optimizer=lars",
+    "--momentum=0.9",    "--trust-coeff=0.001",    "--weight-decay=1e-6",
+    "--epochs=800",      "--batch-size=256",       "--tau=0.070028",
+    "--lr=1.2",          "--warmup-steps=4870"};
 
 #define PRESET_LIST(X)                                                                             \
     X("nuclr-cc3m", nuclr_cc3m)                                                                    \

@@ -124,9 +124,10 @@ static bool is_removed(const char *key) {
 /* What an older build did where it had no option for it. */
 static enum status
 add_unrecorded(struct run_config_words *w, const struct json_value *options, struct error *err) {
-    static const char *const skip[] = {"--emc2-carry=skip"};
+    static const char *const skip[] = {"--emc2-off-batch=skip"};
     const char *loss = json_value_string(json_value_get(options, "loss"), NULL);
     return loss != NULL && strcmp(loss, "emc2") == 0 &&
+                   json_value_get(options, "emc2-off-batch") == NULL &&
                    json_value_get(options, "emc2-carry") == NULL
                ? run_config_add_words(w, 1, skip, err)
                : STATUS_OK;
@@ -189,14 +190,14 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     const struct model_config m = *checkpoint_model(c);
     checkpoint_close(c);
 #define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
-    WORD("--task=%s", m.raw ? "curl" : m.hidden_dim > 0 ? "simclr" : "pair");
+    WORD("--task=%s", m.raw ? "blocks" : m.hidden_dim > 0 ? "two-views" : "pairs");
     WORD("--embed-dim=%d", (int)m.embed_dim);
     if (m.image_tower[0] != '\0') {
         WORD("--image-tower=%s", m.image_tower);
         WORD("--stem=%s", m.small_stem ? "small" : "standard");
-        WORD("--norm=%s", RESNET_NORM_NAMES[m.norm_layers]);
+        WORD("--norm-layer=%s", RESNET_NORM_NAMES[m.norm_layers]);
         WORD("--image-size=%d", (int)m.image_size_px);
-        WORD("--normalize=%s", IMAGE_NORMS[m.image_norm].name);
+        WORD("--image-norm=%s", IMAGE_NORMS[m.image_norm].name);
     } else {
         WORD("--block-of=captions");
     }

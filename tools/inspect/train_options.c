@@ -12,17 +12,20 @@
 #include "tools/inspect/presets.h"
 #include "train/loss/loss_row.h"
 
-static const char *const parity_choices[] = {"algorithm", "reference", NULL};
+static const char *const variant_choices[] = {"paper", "code", NULL};
+static const char *const variant_aliases[] = {"algorithm", "reference", NULL};
 /* In the order of enum live_mode. */
 static const char *const progress_choices[] = {"auto", "bar", "plain", "json", "none", NULL};
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const block_loss_choices[] =
     {[BLOCK_LOGISTIC] = "logistic", [BLOCK_HINGE] = "hinge", NULL};
 static const char *const block_of_choices[] = {"images", "captions", NULL};
-static const char *const task_choices[] = {"pair", "simclr", "curl", NULL};
+static const char *const task_choices[] = {"pairs", "two-views", "blocks", NULL};
+static const char *const task_aliases[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
-static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", "none", NULL};
+static const char *const image_norm_choices[] = {"clip",     "imagenet", "cifar10",
+                                                 "cifar100", "none",     NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const on_off_choices[] = {"on", "off", NULL};
 static const char *const off_on_choices[] = {"off", "on", NULL};
@@ -32,7 +35,8 @@ static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const pool_choices[] = {"first", "mean", NULL};
 static const char *const precision_choices[] = {"f32", "bf16", NULL};
 static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16};
-static const char *const captions_choices[] = {"packed", "padded", NULL};
+static const char *const padding_choices[] = {"none", "longest", NULL};
+static const char *const padding_aliases[] = {"packed", "padded", NULL};
 /* In the order of enum comm_ranks. */
 static const char *const ranks_choices[] = {"auto", "off", "mpi", NULL};
 static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars", "adam",
@@ -42,7 +46,7 @@ static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars", "adam",
 
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
-     .help = "dataset made by ccpack, with a tokenizer (not for --task simclr or with "
+     .help = "dataset made by ccpack, with a tokenizer (not for --task two-views or with "
              "--tokenizer); several are mixed: by size, or each by its weight, and all use the "
              "tokenizer of the first"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN",
@@ -83,8 +87,9 @@ static const struct cli_option rows[] = {
      .choices = full_disk_choices, .metavar = "WHAT",
      .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
              "one. The checkpoints before stay either way; the last one of a run must succeed"},
-    {"keep", 0, CLI_U64, FIELD(trainer.keep_count), .min = "1", .max = "1000", .default_text = "2",
-     .metavar = "N", .help = "newest checkpoints that stay in RUN/checkpoints"},
+    {"keep-checkpoints", 0, CLI_U64, .alias = "keep", FIELD(trainer.keep_count), .min = "1",
+     .max = "1000", .default_text = "2", .metavar = "N",
+     .help = "newest checkpoints that stay in RUN/checkpoints"},
     {"steps", 0, CLI_U64, FIELD(trainer.max_steps), .min = "0", .max = "1000000000000",
      .default_text = "0", .metavar = "N",
      .help = "stop after step N of the whole schedule, which --epochs sets; 0: train to its end"},
@@ -106,8 +111,8 @@ static const struct cli_option rows[] = {
              "shared folder, until that ends; exit code 0 if it is finished then, 65 if it is not; "
              "only with --progress and --quiet"},
 
-    {"task", 0, CLI_ENUM, FIELD(trainer.task), .default_text = "pair", .choices = task_choices,
-     .metavar = "NAME", .group = "Model",
+    {"task", 0, CLI_ENUM, .aliases = task_aliases, FIELD(trainer.task), .default_text = "pairs",
+     .choices = task_choices, .metavar = "NAME", .group = "Model",
      .help =
          "pair: images with captions; simclr: two views of every image, one image tower with a "
          "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, negcache; "
@@ -117,22 +122,25 @@ static const struct cli_option rows[] = {
          "through the same tower and head; a dataset with labels, one rank, --device cpu"},
     {"block-of", 0, CLI_ENUM, FIELD(trainer.blocks.captions), .default_text = "images",
      .choices = block_of_choices, .metavar = "KIND",
-     .help = "--task curl: what is trained on. captions: the text tower and its projection alone, "
-             "on one caption of every sample, drawn anew in every epoch; pictures are not decoded"},
+     .help =
+         "--task blocks: what is trained on. captions: the text tower and its projection alone, "
+         "on one caption of every sample, drawn anew in every epoch; pictures are not decoded"},
     {"block-loss", 0, CLI_ENUM, FIELD(trainer.blocks.kind), .default_text = "logistic",
      .choices = block_loss_choices, .metavar = "NAME",
-     .help = "--task curl: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
+     .help = "--task blocks: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
              "negatives; v: the anchor's mean product with its own block less that with another"},
     {"block-size", 0, CLI_U64, FIELD(trainer.blocks.size), .min = "1", .max = "64",
      .default_text = "2", .metavar = "N",
-     .help = "--task curl: similar images of every anchor (Arora: 2, 5, 10). --batch is a multiple "
+     .help = "--task blocks: similar images of every anchor (Arora: 2, 5, 10). --batch-size is a "
+             "multiple "
              "of N + 1, and even; no class may have fewer than N + 1 samples"},
     {"block-negatives", 0, CLI_U64, FIELD(trainer.blocks.negatives), .min = "1", .max = "16383",
      .default_text = "4", .metavar = "N",
-     .help = "--task curl: other blocks of the batch that every anchor is compared with, of which "
-             "some may be of its own class (Arora: 4 on CIFAR-100)"},
+     .help =
+         "--task blocks: other blocks of the batch that every anchor is compared with, of which "
+         "some may be of its own class (Arora: 4 on CIFAR-100)"},
     {"block-pairs", 0, CLI_FLAG, FIELD(trainer.blocks.pairs),
-     .help = "--task curl: the mean of the losses of single similar images (QT), instead of the "
+     .help = "--task blocks: the mean of the losses of single similar images (QT), instead of the "
              "loss of their mean"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
@@ -153,7 +161,7 @@ static const struct cli_option rows[] = {
              "same data or --remap-state"},
     {"init-image", 0, CLI_STRING, FIELD(trainer.init_image), .metavar = "FILE",
      .help = "weights that the image tower alone begins with: safetensors with timm's names, or a "
-             "run; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
+             "run; timm's were trained with --image-norm imagenet, NUCLR's code takes clip"},
     {"init-text", 0, CLI_STRING, FIELD(trainer.init_text), .metavar = "FILE",
      .help = "weights that the text tower alone begins with: safetensors with the names of Hugging "
              "Face's DistilBERT, or a run"},
@@ -162,9 +170,9 @@ static const struct cli_option rows[] = {
     {"stem", 0, CLI_ENUM, FIELD(trainer.small_stem), .default_text = "standard",
      .choices = stem_choices, .metavar = "KIND",
      .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
-    {"norm", 0, CLI_ENUM, FIELD(trainer.norm_layers), .default_text = "batch",
-     .choices = RESNET_NORM_NAMES, .metavar = "KIND",
-     .help = "norm layers of the image tower, with --task simclr also of the head. group: group "
+    {"norm-layer", 0, CLI_ENUM, .alias = "norm", FIELD(trainer.norm_layers),
+     .default_text = "batch", .choices = RESNET_NORM_NAMES, .metavar = "KIND",
+     .help = "norm layers of the image tower, with --task two-views also of the head. group: group "
              "norm with 32 groups (24 channels: 8); none: no norms (EMC2: so no image sees another "
              "before the loss); not on cuda"},
     {"max-tokens", 0, CLI_U64, FIELD(trainer.max_tokens), .min = "2", .max = "512",
@@ -177,8 +185,8 @@ static const struct cli_option rows[] = {
              "stay as they are), as ccstream-export needs it for VisionTextDualEncoderModel"},
     {"hidden-dim", 0, CLI_U64, FIELD(trainer.hidden_dim), .min = "1", .max = "65536",
      .default_text = "512", .metavar = "N",
-     .help =
-         "--task simclr: hidden layer of the projection head (linear, batch norm, ReLU, linear)"},
+     .help = "--task two-views: hidden layer of the projection head (linear, batch norm, ReLU, "
+             "linear)"},
     {"dropout", 0, CLI_DOUBLE, FIELD(trainer.dropout), .min = "0", .max = "0.9",
      .default_text = "0.1", .metavar = "P", .help = "dropout of the text tower"},
     {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
@@ -193,25 +201,27 @@ static const struct cli_option rows[] = {
      .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
      .metavar = "NAME",
-     .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
-             "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
-             "colour jitter, grey, blur; auto: paper, with --task simclr simclr, with curl crop"},
+     .help =
+         "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
+         "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
+         "colour jitter, grey, blur; auto: paper, with --task two-views simclr, with curl crop"},
     {"fixed-views", 0, CLI_ENUM, FIELD(trainer.fixed_views), .default_text = "off",
      .choices = off_on_choices, .metavar = "ON",
      .help = "on: the augmentation of a picture is drawn by --seed and its id alone, so that every "
-             "epoch has the same view of it, with --task simclr the same two (EMC2's figure 7)"},
-    {"normalize", 0, CLI_ENUM, FIELD(trainer.image_norm), .default_text = "clip",
-     .choices = norm_choices, .metavar = "NAME",
+             "epoch has the same view of it, with --task two-views the same two (EMC2's figure 7)"},
+    {"image-norm", 0, CLI_ENUM, .alias = "normalize", FIELD(trainer.image_norm),
+     .default_text = "clip", .choices = image_norm_choices, .metavar = "NAME",
      .help = "whose means and deviations pictures are brought to; none: pixels stay in [0, 1], as "
              "in EMC2; the checkpoint keeps it"},
 
-    {"batch", 'b', CLI_U64, FIELD(trainer.batch_count), .min = "2", .max = "32768",
-     .default_text = "512", .metavar = "N", .group = "Optimiser",
+    {"batch-size", 'b', CLI_U64, .alias = "batch", FIELD(trainer.batch_count), .min = "2",
+     .max = "32768", .default_text = "512", .metavar = "N", .group = "Optimiser",
      .help = "global batch, of all ranks together: a multiple of their number"},
     {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "32768",
      .default_text = "0", .metavar = "N",
      .help =
-         "pairs (with --task simclr: images, both views of each) that the towers hold at a time, "
+         "pairs (with --task two-views: images, both views of each) that the towers hold at a "
+         "time, "
          "to save memory: the same loss over the whole batch for one more forward pass; batch "
          "norm goes by N of them; on a CPU batch / N = q * 2^k, q odd, keeps k more copies of the "
          "gradients; 0: the batch"},
@@ -225,13 +235,13 @@ static const struct cli_option rows[] = {
     {"optimizer", 0, CLI_ENUM, FIELD(trainer.optimizer.kind), .default_text = "adamw",
      .choices = optimizer_choices, .metavar = "NAME",
      .help = "adamw; sgdm: SGD with --momentum, where decay is part of the gradient; lars: sgdm, "
-             "but each tensor of weights moves by --trust times its norm, for large batches "
+             "but each tensor of weights moves by --trust-coeff times its norm, for large batches "
              "(EMC2 on ImageNet-100: --lr 1.2 --weight-decay 1e-6); adam: decay is part of the "
              "gradient (L2), as PyTorch's Adam; lars and adam not on cuda"},
     {"momentum", 0, CLI_DOUBLE, FIELD(trainer.optimizer.momentum), .min = "0", .max = "0.9999999",
      .default_text = "0.9", .metavar = "X", .help = "of sgdm and lars"},
-    {"trust", 0, CLI_DOUBLE, FIELD(trainer.optimizer.trust), .min = "0.000000001", .max = "1000",
-     .default_text = "0.001", .metavar = "X",
+    {"trust-coeff", 0, CLI_DOUBLE, .alias = "trust", FIELD(trainer.optimizer.trust),
+     .min = "0.000000001", .max = "1000", .default_text = "0.001", .metavar = "X",
      .help = "of lars: --lr times X is how far a step moves a tensor of weights, relative to its "
              "norm; biases and norm parameters move as with sgdm"},
     {"lr", 0, CLI_DOUBLE, FIELD(trainer.lr), .min = "0", .max = "100", .default_text = "0.0002",
@@ -280,13 +290,13 @@ static const struct cli_option rows[] = {
 
      .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, otherwise cpu and a "
              "line with the reason; cpu-ref (plain loops, for checking only)"},
-    {"state", 0, CLI_ENUM, FIELD(trainer.state), .default_text = "auto", .choices = state_choices,
-     .metavar = "PLACE",
+    {"state-memory", 0, CLI_ENUM, .alias = "state", FIELD(trainer.state), .default_text = "auto",
+     .choices = state_choices, .metavar = "PLACE",
      .help = "where the numbers that a loss keeps for every sample are, the same ones but for last "
              "bits. cuda: in the device's memory, or pinned: in the host's, of which only the "
              "batch's entries travel; auto: device where they fit in a tenth of what is free. "
              "host: there, and the loss is computed there too, as it is on every other device and "
-             "with --parity reference"},
+             "with --variant code"},
     {"list-devices", 0, CLI_FLAG, FIELD(list_devices),
      .help = "name every device, or what is missing for it, and end"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(trainer.record_steps), .default_text = "on",
@@ -294,7 +304,8 @@ static const struct cli_option rows[] = {
      .help = "cuda: on: a step of a shape that was met before is recorded once and then started as "
              "one graph, where the device computes the loss too; off: operator by operator. The "
              "same bits"},
-    {"any-kernels", 0, CLI_NO, FIELD(trainer.device_options.deterministic),
+    {"nondeterministic", 0, CLI_NO, .alias = "any-kernels",
+     FIELD(trainer.device_options.deterministic),
      .help = "cuda: also cuDNN's kernels that do not repeat to the bit"},
     {"tf32", 0, CLI_FLAG, FIELD(trainer.device_options.tf32),
      .help = "cuda: f32 products with 10-bit mantissas on tensor cores"},
@@ -312,15 +323,16 @@ static const struct cli_option rows[] = {
      .help = "bf16: activations and working weights in that type; weights, their gradients, "
              "moments and "
              "the loss stay f32; refused where the device lacks it"},
-    {"captions", 0, CLI_ENUM, FIELD(trainer.padded_captions), .default_text = "packed",
-     .choices = captions_choices, .metavar = "KIND",
+    {"padding", 0, CLI_ENUM, .alias = "captions", .aliases = padding_aliases,
+     FIELD(trainer.padded_captions), .default_text = "none", .choices = padding_choices,
+     .metavar = "KIND",
      .help = "how the text tower reads them: one after the other, or padded to the longest: "
              "the same numbers but for rounding, for more work"},
     {"loader-threads", 0, CLI_U64, FIELD(trainer.loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
      .help = "decode threads of a rank; 0: one per CPU, divided by the ranks on this host. No "
              "number changes any batch"},
-    {"engine", 0, CLI_ENUM, FIELD(trainer.engine), .default_text = "auto",
+    {"io-engine", 0, CLI_ENUM, .alias = "engine", FIELD(trainer.engine), .default_text = "auto",
      .choices = engine_choices, .metavar = "NAME",
      .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
     CLI_REMOTE_ROWS(struct train_options, remote),
@@ -329,23 +341,40 @@ static const struct cli_option rows[] = {
 /* What a resumed run may change: what affects no number, the schedule that is ahead of it, and
  * where its data are, whose fingerprint is checked. */
 static const char *const changeable[] = {
-    "data",        "val",
-    "remap-state", "on-full-disk",
-    "resume",      "eval-every",
-    "epochs",      "lr",
-    "min-lr",      "checkpoint-every",
-    "keep",        "steps",
-    "json",        "quiet",
-    "device",      "state",
-    "threads",     "loader-threads",
-    "zeroshot",    "engine",
-    "any-kernels", "cuda-graph",
-    "autotune",    "plan-cache",
-    "dry-run",     "checkpoint-seconds",
-    "ranks",       "rank-timeout",
-    "endpoint",    "instance-metadata",
-    "cache",       "cache-size",
-    "report",      "tensorboard",
+    "data",
+    "val",
+    "remap-state",
+    "on-full-disk",
+    "resume",
+    "eval-every",
+    "epochs",
+    "lr",
+    "min-lr",
+    "checkpoint-every",
+    "keep-checkpoints",
+    "steps",
+    "json",
+    "quiet",
+    "device",
+    "state-memory",
+    "threads",
+    "loader-threads",
+    "zeroshot",
+    "io-engine",
+    "nondeterministic",
+    "cuda-graph",
+    "autotune",
+    "plan-cache",
+    "dry-run",
+    "checkpoint-seconds",
+    "ranks",
+    "rank-timeout",
+    "endpoint",
+    "instance-metadata",
+    "cache",
+    "cache-size",
+    "report",
+    "tensorboard",
     "progress",
 };
 
@@ -357,10 +386,10 @@ static const struct cli_program fixed = {
                               "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
                               "--resume RUN [options]", "--attach RUN [--progress KIND]", NULL},
     .examples = (const char *const[]){"ccstream-train --data cc3m --val coco-val --out runs/a "
-                                      "--loss nuclr --batch 512 --epochs 30",
+                                      "--loss nuclr --batch-size 512 --epochs 30",
                                       "ccstream-train --data small --out runs/b --image-tower "
                                       "resnet18 --text-tower tiny --image-size 96 "
-                                      "--batch 128 --epochs 5 --zeta-freeze-epochs 1",
+                                      "--batch-size 128 --epochs 5 --zeta-freeze-epochs 1",
                                       "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
                                       "ccstream-train --init runs/a --data other --out runs/d",
                                       "ccstream-train --resume runs/a --epochs 60", NULL},
@@ -381,7 +410,7 @@ static const struct cli_program fixed = {
             "one of them joins with the epoch that --resume begins anew.",
             TRAIN_PRESETS_OF_NUCLR, TRAIN_PRESETS_OF_EMC2,
             "Defaults of losses on pairs are those of Wang's comparison on CC3M, of "
-            "fastclip Wei's on CC3M, with --task simclr each paper's own. --steps "
+            "fastclip Wei's on CC3M, with --task two-views each paper's own. --steps "
             "shorter than --epochs leaves every schedule as --epochs has it.",
             NULL},
     .options = rows,
@@ -392,10 +421,11 @@ const struct cli_program *train_program(void) {
     static struct cli_option loss_rows[] = {
         {"loss", 'l', CLI_ENUM, FIELD(loss_index), .default_text = "nuclr", .metavar = "NAME",
          .group = "Loss", .help = "see Losses below; --help NAME lists the options of a loss"},
-        {"parity", 0, CLI_ENUM, FIELD(trainer.loss.parity), .default_text = "algorithm",
-         .choices = parity_choices, .metavar = "KIND", .group = "Loss",
+        {"variant", 0, CLI_ENUM, .alias = "parity", .aliases = variant_aliases,
+         FIELD(trainer.loss.parity), .default_text = "paper", .choices = variant_choices,
+         .metavar = "KIND", .group = "Loss",
          .help = "the published algorithm, or for some losses what the published code computes "
-                 "(reference), its learning rates included"},
+                 "(code), its learning rates included"},
     };
     static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
     static struct cli_program program;
@@ -489,7 +519,7 @@ enum status train_options_check_read(const struct cli_arguments *given,
     if (train_tasks_blocks(o) && cli_given(train_program(), given, "loss")) {
         return error_set(
             err, STATUS_USAGE,
-            "--loss %s: --task curl trains with the block loss alone, see --block-loss",
+            "--loss %s: --task blocks trains with the block loss alone, see --block-loss",
             loss_names()[o->loss_index]);
     }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
@@ -504,12 +534,13 @@ enum status train_options_check_read(const struct cli_arguments *given,
                                             "block-pairs", "block-of"};
     for (size_t i = 0; i < CLI_COUNT(of_blocks) && !train_tasks_blocks(o); i++) {
         if (cli_given(train_program(), given, of_blocks[i])) {
-            log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --task curl", of_blocks[i]);
+            log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --task blocks",
+                      of_blocks[i]);
         }
     }
     static const char *const of_images[] = {"image-tower", "image-size", "stem",
-                                            "norm",        "hidden-dim", "augment",
-                                            "fixed-views", "normalize",  "sync-bn"};
+                                            "norm-layer",  "hidden-dim", "augment",
+                                            "fixed-views", "image-norm", "sync-bn"};
     for (size_t i = 0; i < CLI_COUNT(of_images) && train_options_texts_alone(o); i++) {
         if (cli_given(train_program(), given, of_images[i])) {
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect with --block-of captions",
@@ -528,7 +559,7 @@ static const struct {
     {"out", NULL, "RUN itself is continued"},
     {"preset", NULL, "a run's options are in RUN/config.json"},
     {"config", NULL, "a run's options are in RUN/config.json"},
-    {"batch", NULL, "the place in the epoch is a number of batches"},
+    {"batch-size", NULL, "the place in the epoch is a number of batches"},
     {"pair-noise", NULL, "the steps before met other pairs"},
     {"fixed-views", NULL, "the steps before met other views"},
     {"order", NULL, "the place in the epoch is one in this order"},

@@ -12,7 +12,7 @@
  * over the R = B - 1 other texts, text j one over images; half the mean of each side.
  *
  * A chain continues on the sample on which it stood when its own was last seen. If that is in the
- * batch, its score is today's. Otherwise, by --emc2-carry:
+ * batch, its score is today's. Otherwise, by --emc2-off-batch:
  *
  *   encode
  *     Algorithm 1. The caller encodes that sample again, un-augmented (loss_carried): its score is
@@ -242,7 +242,7 @@ const struct loss_row loss_emc2 = {
     .name = "emc2",
     .paper = "Yau, ICML 2024",
     .what = "negatives drawn by a Markov chain of every sample, of those outside the batch too "
-            "(--emc2-carry)",
+            "(--emc2-off-batch)",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN) | LOSS_BIT(LOSS_EMC2_CARRY),
     .own = {.tau = 0.07},
     .columns = emc2_columns,

@@ -57,7 +57,7 @@ bool loss_has_kernels(const struct loss *l, struct error *why) {
     if (l->row->device == DEVICE_LOSS_NONE) {
         (void)error_set(why, STATUS_UNSUPPORTED,
                         l->row->parity == LOSS_PARITY_REFERENCE
-                            ? "the published code of loss %s (--parity reference) runs on the host "
+                            ? "the published code of loss %s (--variant code) runs on the host "
                               "alone"
                             : "loss %s runs on the host alone",
                         l->options.name);
@@ -73,11 +73,11 @@ bool loss_has_kernels(const struct loss *l, struct error *why) {
         return false;
     }
     if (loss_carries(l)) {
-        (void)error_set(why, STATUS_UNSUPPORTED, "--emc2-carry encode runs on the host alone");
+        (void)error_set(why, STATUS_UNSUPPORTED, "--emc2-off-batch encode runs on the host alone");
         return false;
     }
     if (l->options.beta_stairs > 0) {
-        (void)error_set(why, STATUS_UNSUPPORTED, "--beta-stairs runs on the host alone");
+        (void)error_set(why, STATUS_UNSUPPORTED, "--beta-anneal-steps runs on the host alone");
         return false;
     }
     return true;

@@ -36,8 +36,8 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_TAU_LR] = {"tau-lr", NUMBER(tau_lr), .max = 100,
                      .help = "learning rate of the temperature (Wei: 0.0001 for fastclip-v3 on "
                              "CC12M, and a third of it where tau is 0.03 or less)"},
-    [LOSS_TAU_MOMENTUM] = {"tau-momentum", NUMBER(tau_momentum), .min = 1e-6, .max = 1,
-                           .value = 0.9,
+    [LOSS_TAU_MOMENTUM] = {"tau-grad-ema", .alias = "tau-momentum", NUMBER(tau_momentum),
+                           .min = 1e-6, .max = 1, .value = 0.9,
                            .help = "weight of the new gradient of a temperature (Qiu: 0.9 for "
                                    "pairs, 0.5 for two views)"},
     [LOSS_RHO] = {"rho", NUMBER(rho), .max = 1000, .common = 6.5,
@@ -70,8 +70,8 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                                   .value = 0.1,
                                   .help = "step size of zeta of images relative to that of texts "
                                           "(Wang's code: 0.1)"},
-    [LOSS_ZETA_MOMENTUM] = {"zeta-momentum", NUMBER(zeta_momentum), .min = 1e-6, .max = 1,
-                            .value = 0.9,
+    [LOSS_ZETA_MOMENTUM] = {"zeta-grad-ema", .alias = "zeta-momentum", NUMBER(zeta_momentum),
+                            .min = 1e-6, .max = 1, .value = 0.9,
                             .help = "weight of the new gradient in zeta's momentum (Wang's code: "
                                     "0.9)"},
     [LOSS_ZETA_FREEZE_EPOCHS] = {"zeta-freeze-epochs", WHOLE(zeta_freeze_epochs), .max = 1e6,
@@ -87,7 +87,8 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_BETA] = {"beta", NUMBER(beta), .max = 100, .value = 0.5,
                    .help = "how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
                            "comparison on pairs: 0.5)"},
-    [LOSS_BETA_STAIRS] = {"beta-stairs", WHOLE(beta_stairs), .max = 1e6,
+    [LOSS_BETA_STAIRS] = {"beta-anneal-steps", .alias = "beta-stairs", WHOLE(beta_stairs),
+                          .max = 1e6,
                           .help = "beta falls to 0 in N equal stairs, by epochs (Robinson's code: "
                                   "9); 0: it stays. With stairs the loss runs on the host"},
     [LOSS_BETA_EPOCHS] = {"beta-epochs", WHOLE(beta_epochs), .max = 1e6,
@@ -107,13 +108,13 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                     .help = "first value of the learned bias (Zhai: -10)"},
     [LOSS_BURN_IN] = {"burn-in", NUMBER(burn_in), .max = 0.999, .value = 0.5,
                       .help = "share of a step's proposals that are not recorded (Yau: half)"},
-    [LOSS_POSITIVES] = {"positives", WHOLE(positives), .min = 1, .max = LOSS_MAX_POSITIVES,
-                        .value = 1,
-                        .help = "N pairs of every sample in a batch, each with a crop and a "
-                                "caption of its own: --batch is N times the samples, an epoch has "
-                                "N times the steps. dcl: the positives M of Chuang 2020; nuclr: "
-                                "Wang's Remark 2, with a zeta for every pair. Above 1 on the host"},
-    [LOSS_EMC2_CARRY] = {"emc2-carry", CHOICE(emc2_carry, carries),
+    [LOSS_POSITIVES] =
+        {"positives", WHOLE(positives), .min = 1, .max = LOSS_MAX_POSITIVES, .value = 1,
+         .help = "N pairs of every sample in a batch, each with a crop and a "
+                 "caption of its own: --batch-size is N times the samples, an epoch has "
+                 "N times the steps. dcl: the positives M of Chuang 2020; nuclr: "
+                 "Wang's Remark 2, with a zeta for every pair. Above 1 on the host"},
+    [LOSS_EMC2_CARRY] = {"emc2-off-batch", .alias = "emc2-carry", CHOICE(emc2_carry, carries),
                          .help = "a chain that stands on a sample outside the batch. encode: that "
                                  "sample is encoded again, un-augmented, and counts as a negative "
                                  "(Yau's Algorithm 1); up to a batch more through the towers per "
@@ -198,6 +199,10 @@ bad_value(const struct loss_option_row *row, const char *text, struct error *err
                      row->kind == LOSS_OPTION_WHOLE ? "a whole number" : names);
 }
 
+static bool is_name(const char *name, const char *text, size_t size) {
+    return name != NULL && strlen(name) == size && strncmp(name, text, size) == 0;
+}
+
 enum status loss_option_parse(struct loss_options *opt,
                               enum loss_option *which,
                               const char *text,
@@ -206,7 +211,7 @@ enum status loss_option_parse(struct loss_options *opt,
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT && text[size] == '='; i++) {
         const struct loss_option_row *row = &loss_option_rows[i];
         double value = 0.0;
-        if (strlen(row->name) != size || strncmp(row->name, text, size) != 0) {
+        if (!is_name(row->name, text, size) && !is_name(row->alias, text, size)) {
             continue;
         }
         *which = (enum loss_option)i;

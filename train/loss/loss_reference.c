@@ -1,6 +1,6 @@
 /*
  * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, to reproduce
- * its logs (--parity reference). It differs from the published algorithms:
+ * its logs (--variant code). It differs from the published algorithms:
  *
  *   - running sums s over the B - 1 contrasts are shifted by b, the largest exponent that the
  *     anchor ever had (its own 0 included): b never falls, so easy anchors underflow against the

@@ -66,6 +66,7 @@ struct loss_option_row {
     bool automatic;  /* LOSS_AUTO, on the command line "auto", is a value too, and the default */
     const char *const *choices; /* names, NULL at the end */
     const char *help;           /* what it does; losses that read it, range and default are added */
+    const char *alias;          /* a former name, which is accepted; NULL: none */
 };
 
 extern const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT];

@@ -153,7 +153,7 @@ static enum status describe(struct dual_encoder **out,
     REQUIRE(!opt->raw || opt->dtype != DTYPE_BF16);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
-        return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch %d",
+        return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch-size %d",
                          (int)opt->micro_batch, (int)opt->max_batch);
     }
     enum status s = STATUS_OK;

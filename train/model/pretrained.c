@@ -149,7 +149,8 @@ static void refuse_norms(struct job *j) {
             (strcmp(name + prefix, "bn1.weight") == 0 ||
              strcmp(name + prefix, "bn1.running_mean") == 0)) {
             char text[TEXT_BYTES];
-            (void)snprintf(text, sizeof text, "the tower has other norms than %s (--norm)", name);
+            (void)snprintf(text, sizeof text, "the tower has other norms than %s (--norm-layer)",
+                           name);
             misfit(j, text);
         }
     }

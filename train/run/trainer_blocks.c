@@ -1,6 +1,6 @@
 /*
- * trainer_blocks: --task curl. The loader delivers blocks of b + 1 samples of one class, in a row,
- * whose images or captions have embeddings X:
+ * trainer_blocks: --task blocks. The loader delivers blocks of b + 1 samples of one class, in a
+ * row, whose images or captions have embeddings X:
  *
  *   samples  a_0 y_01 .. y_0b | a_1 y_11 .. y_1b | ...     N blocks, B = N (b + 1)
  *
@@ -20,16 +20,16 @@ static int64_t block_count(const struct trainer_options *o) {
 static enum status check_batch(const struct trainer_options *o, struct error *err) {
     const struct trainer_blocks_options *b = &o->blocks;
     if (o->batch_count % (b->size + 1) != 0 || (!b->captions && o->batch_count % 2 != 0)) {
-        return error_set(err, STATUS_USAGE,
-                         "--batch %u is not %s in blocks of %u (an anchor and --block-size %u)",
-                         o->batch_count,
-                         b->captions ? "a number of captions" : "an even number of images",
-                         b->size + 1, b->size);
+        return error_set(
+            err, STATUS_USAGE,
+            "--batch-size %u is not %s in blocks of %u (an anchor and --block-size %u)",
+            o->batch_count, b->captions ? "a number of captions" : "an even number of images",
+            b->size + 1, b->size);
     }
     return block_count(o) > b->negatives
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
-                           "--batch %u has %u blocks of %u %s, too few for --block-negatives "
+                           "--batch-size %u has %u blocks of %u %s, too few for --block-negatives "
                            "%u: it takes one more block than negatives",
                            o->batch_count, (unsigned)block_count(o), b->size + 1,
                            b->captions ? "captions" : "images", b->negatives);
@@ -42,11 +42,11 @@ enum status trainer_check_blocks(const struct trainer_options *o, struct error *
                         : o->source_count > 1                     ? "several datasets"
                         : o->remap_count > 0                      ? "--remap-state"
                         : o->init_state                           ? "--init-state"
-                        : o->loss.parity == LOSS_PARITY_REFERENCE ? "--parity reference"
+                        : o->loss.parity == LOSS_PARITY_REFERENCE ? "--variant code"
                                                                   : NULL;
     if (wrong != NULL) {
         return error_set(err, STATUS_USAGE,
-                         "--task curl does not work with %s: it trains on one dataset, with "
+                         "--task blocks does not work with %s: it trains on one dataset, with "
                          "one rank on a CPU in f32",
                          wrong);
     }
@@ -57,14 +57,15 @@ enum status trainer_open_blocks(struct trainer *t, struct error *err) {
     struct trainer_blocks *b = &t->blocks;
     if (t->dev->stream != NULL) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "--task curl: not tested on device %s; use --device cpu",
+                         "--task blocks: not tested on device %s; use --device cpu",
                          t->dev->ops->name);
     }
     const size_t n = (size_t)block_count(&t->options);
     b->similarity = calloc(n * n * t->options.blocks.size, sizeof *b->similarity);
     b->gradient = calloc(n * n * t->options.blocks.size, sizeof *b->gradient);
     if (b->similarity == NULL || b->gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %zu blocks; use a smaller --batch", n);
+        return error_set(err, STATUS_NOMEM, "no memory for %zu blocks; use a smaller --batch-size",
+                         n);
     }
     TRY(sample_state_add_u64(t->state, "visits", SAMPLE_STATE_COUNT, &b->visits, err));
     return sample_state_reserve(t->state, t->options.batch_count, err);

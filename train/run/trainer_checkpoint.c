@@ -66,7 +66,7 @@ model_difference(const struct model_config *a, const struct model_config *b, boo
         return "towers";
     }
     if (a->norm_layers != b->norm_layers) {
-        return "--norm";
+        return "--norm-layer";
     }
     if (a->embed_dim != b->embed_dim || a->hidden_dim != b->hidden_dim) {
         return "embedding size";

@@ -6,8 +6,8 @@
  *
  *   S = X T^T -> loss_device_step -> G -> dX = G T, dT = G^T X
  *
- * Otherwise, and with --state host, S is copied to the host, loss_step does the rest, and G is
- * copied back.
+ * Otherwise, and with --state-memory host, S is copied to the host, loss_step does the rest, and G
+ * is copied back.
  */
 #include "train/run/trainer_internal.h"
 
@@ -17,7 +17,8 @@
 /* ---- memory ---- */
 
 static enum status not_there(const char *state, const struct error *why, struct error *err) {
-    return error_set(err, STATUS_USAGE, "--state %s is not possible: %s; use --state auto or host",
+    return error_set(err, STATUS_USAGE,
+                     "--state-memory %s is not possible: %s; use --state-memory auto or host",
                      state, why->text);
 }
 
@@ -55,7 +56,7 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
         p->gradient = calloc((size_t)(rows * rows), sizeof *p->gradient);
         if (p->similarity == NULL || p->gradient == NULL) {
             return error_set(err, STATUS_NOMEM,
-                             "no memory for a batch of %u; use a smaller --batch",
+                             "no memory for a batch of %u; use a smaller --batch-size",
                              t->options.batch_count);
         }
     }

@@ -107,14 +107,15 @@ static enum status check_task(const struct trainer_options *o, struct error *err
         return error_set(err, STATUS_USAGE, "--init-state requires --init RUN");
     }
     if (o->sync_bn && o->norm_layers != RESNET_NORM_BATCH) {
-        return error_set(err, STATUS_USAGE,
-                         "--sync-bn is for --norm batch; --norm %s has no statistics of a batch",
-                         RESNET_NORM_NAMES[o->norm_layers]);
+        return error_set(
+            err, STATUS_USAGE,
+            "--sync-bn is for --norm-layer batch; --norm-layer %s has no statistics of a batch",
+            RESNET_NORM_NAMES[o->norm_layers]);
     }
     if (o->task == TRAINER_BLOCKS) {
         TRY(trainer_check_blocks(o, err));
         if (o->order != LOADER_ORDER_GLOBAL) {
-            return error_set(err, STATUS_USAGE, "--task curl has an order of its own, by class");
+            return error_set(err, STATUS_USAGE, "--task blocks has an order of its own, by class");
         }
     }
     if (task->views == 0 && o->init_image != NULL) {
@@ -149,9 +150,10 @@ static enum status check_positives(const struct trainer_options *o, struct error
     const uint32_t m = trainer_positives(o);
     return o->batch_count % m == 0 && o->batch_count / m >= 2
                ? STATUS_OK
-               : error_set(err, STATUS_USAGE,
-                           "--batch %u is not a multiple of --positives %u, of at least 2 samples",
-                           o->batch_count, m);
+               : error_set(
+                     err, STATUS_USAGE,
+                     "--batch-size %u is not a multiple of --positives %u, of at least 2 samples",
+                     o->batch_count, m);
 }
 
 static bool is_gpu(const struct trainer_options *o) {
@@ -300,7 +302,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     TRY(optimizer_check(t->dev, &o->optimizer, err));
     if (o->norm_layers != RESNET_NORM_BATCH && t->dev->ops->conv_gn == NULL) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "--norm %s: device %s has no kernel for it; use --device cpu",
+                         "--norm-layer %s: device %s has no kernel for it; use --device cpu",
                          RESNET_NORM_NAMES[o->norm_layers], t->dev->ops->name);
     }
     loader_options_default(&lo);

@@ -45,14 +45,15 @@ enum status trainer_check_batch(const struct trainer_options *o, struct error *e
     if (below == o->batch_count) {
         return STATUS_OK;
     }
-    return below < 2 ? error_set(err, STATUS_USAGE,
-                                 "--batch %u is less than a pair for each of %u ranks; the "
-                                 "smallest that they divide is %u",
-                                 o->batch_count, world, world)
-                     : error_set(err, STATUS_USAGE,
-                                 "--batch %u is the global batch, and %u ranks do not divide it; "
-                                 "the nearest that they divide are %u and %u",
-                                 o->batch_count, world, below, below + world);
+    return below < 2
+               ? error_set(err, STATUS_USAGE,
+                           "--batch-size %u is less than a pair for each of %u ranks; the "
+                           "smallest that they divide is %u",
+                           o->batch_count, world, world)
+               : error_set(err, STATUS_USAGE,
+                           "--batch-size %u is the global batch, and %u ranks do not divide it; "
+                           "the nearest that they divide are %u and %u",
+                           o->batch_count, world, below, below + world);
 }
 
 /* ---- memory ---- */

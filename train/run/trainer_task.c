@@ -8,12 +8,12 @@
 const struct task_row *trainer_task(const struct trainer_options *o) {
     static const struct task_row rows[] = {
         [TRAINER_PAIRS] = {.name = "pairs", .views = 1, .captions = true, .sides = 2, .rows = 1},
-        [TRAINER_VIEWS] = {.name = "simclr", .views = 2, .head = true, .sides = 1, .rows = 2},
+        [TRAINER_VIEWS] = {.name = "two-views", .views = 2, .head = true, .sides = 1, .rows = 2},
         [TRAINER_BLOCKS] =
-            {.name = "curl", .views = 1, .head = true, .raw = true, .sides = 1, .rows = 1},
+            {.name = "blocks", .views = 1, .head = true, .raw = true, .sides = 1, .rows = 1},
     };
     static const struct task_row blocks_of_captions = {
-        .name = "curl", .captions = true, .raw = true, .sides = 1, .rows = 1};
+        .name = "blocks", .captions = true, .raw = true, .sides = 1, .rows = 1};
     return o->task == TRAINER_BLOCKS && o->blocks.captions ? &blocks_of_captions : &rows[o->task];
 }
 

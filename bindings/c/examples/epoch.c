@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
         return 64;
     }
     ccs_loader_options_init(&opt, sizeof opt);
-    opt.batch = (uint32_t)strtoul(argv[2], NULL, 10);
+    opt.batch_size = (uint32_t)strtoul(argv[2], NULL, 10);
     opt.image_size_px = 224;
     opt.drop_last = false;
     opt.epochs = 1;

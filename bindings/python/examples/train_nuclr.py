@@ -2,7 +2,7 @@
 """Trains a ResNet-50 and a DistilBERT from random weights with NUCLR, fed by ccstream.
 
     python3 train_nuclr.py cc3m --out runs/a                  # one process
-    torchrun --nproc-per-node 8 train_nuclr.py cc3m --out runs/a    # --batch is that of all ranks
+    torchrun --nproc-per-node 8 train_nuclr.py cc3m --out runs/a    # --batch-size is that of all ranks
 
 pip install torch timm transformers. The dataset needs a vocabulary: ccpack tokenizer cc3m. Repeat the
 command to continue. `ccdump popularity runs/a/loss.safetensors` then lists the samples by zeta.
@@ -39,7 +39,7 @@ class Towers(torch.nn.Module):
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("data")
 parser.add_argument("--out", required=True)
-parser.add_argument("--batch", type=int, default=512)
+parser.add_argument("--batch-size", "--batch", type=int, default=512)
 parser.add_argument("--epochs", type=int, default=30)
 parser.add_argument("--size", type=int, default=256)
 parser.add_argument("--image-model", default="resnet50")
@@ -50,7 +50,7 @@ device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cud
 if "WORLD_SIZE" in os.environ:
     dist.init_process_group()
 ds = ccstream.Dataset(args.data)
-dl = ccstream.DataLoader(ds, args.batch, args.size, augment="paper", pin_memory=device.type == "cuda")
+dl = ccstream.DataLoader(ds, args.batch_size, args.size, augment="paper", pin_memory=device.type == "cuda")
 model = towers = Towers(len(ccstream.Tokenizer(ds)), 30, args.image_model, args.text_layers).to(device)
 if dist.is_initialized():
     model = DistributedDataParallel(towers, broadcast_buffers=False)

@@ -150,12 +150,13 @@ take_options(struct ccs_loader_options *o, PyObject *args, PyObject **paths, PyO
     Py_ssize_t tokenizer_size = 0;
     const char *tokenizer = NULL;
     ccs_loader_options_init(o, sizeof *o);
-    if (!PyArg_ParseTuple(
-            args, "O!O&O&O&O&zO&O&zzppppO&O&O&O&O&z#O", &PyTuple_Type, paths, ext_u32, &o->batch,
-            ext_u32, &o->rank, ext_u32, &o->world, ext_u32, &o->image_size_px, &o->augment, ext_u32,
-            &o->views, ext_u32, &o->positives, &o->order, &o->filter, &captions, &drop_last, &clean,
-            &verify, ext_u64, &o->seed, ext_u32, &o->max_tokens, ext_u32, &o->threads, ext_u32,
-            &o->prefetch, ext_u64, &o->max_corrupt, &tokenizer, &tokenizer_size, allocate)) {
+    if (!PyArg_ParseTuple(args, "O!O&O&O&O&zO&O&zzppppO&O&O&O&O&z#O", &PyTuple_Type, paths, ext_u32,
+                          &o->batch_size, ext_u32, &o->rank, ext_u32, &o->world, ext_u32,
+                          &o->image_size_px, &o->augment, ext_u32, &o->views, ext_u32,
+                          &o->positives, &o->order, &o->filter, &captions, &drop_last, &clean,
+                          &verify, ext_u64, &o->seed, ext_u32, &o->max_tokens, ext_u32, &o->threads,
+                          ext_u32, &o->prefetch, ext_u64, &o->max_corrupt, &tokenizer,
+                          &tokenizer_size, allocate)) {
         return -1;
     }
     o->captions = captions;
@@ -321,7 +322,7 @@ static PyObject *loader_get_state(PyObject *self, PyObject *unused) {
                          "epoch", (unsigned long long)s.epoch, "step", (unsigned long long)s.step,
                          "filter", (unsigned long long)s.filter, "order",
                          (unsigned long long)s.order, "mix", (unsigned long long)s.mix, "batch",
-                         s.batch, "source_fingerprints",
+                         s.batch_size, "source_fingerprints",
                          sources_of(s.source_fingerprints, s.sources), "source_id_offsets",
                          sources_of(s.source_id_offsets, s.sources));
 }
@@ -345,8 +346,8 @@ static PyObject *loader_seek(PyObject *self, PyObject *args) {
     int32_t status;
     if (!PyArg_ParseTuple(args, "O&O&O&O&O&O&O&O&O!O!", ext_u64, &s.fingerprint, ext_u64, &s.seed,
                           ext_u64, &s.epoch, ext_u64, &s.step, ext_u64, &s.filter, ext_u64,
-                          &s.order, ext_u64, &s.mix, ext_u32, &s.batch, &PyList_Type, &fingerprints,
-                          &PyList_Type, &offsets) ||
+                          &s.order, ext_u64, &s.mix, ext_u32, &s.batch_size, &PyList_Type,
+                          &fingerprints, &PyList_Type, &offsets) ||
         !is_free(l)) {
         return NULL;
     }

@@ -203,11 +203,11 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
                           &in.zeta_lr_image, &in.zeta_lr_text)) {
         return NULL;
     }
-    in.batch = (uint32_t)(ids.len / 8);
+    in.batch_size = (uint32_t)(ids.len / 8);
     in.ids = ids.buf;
     in.similarity = similarity.buf;
     out.gradient = gradient.buf;
-    const uint64_t entries = (uint64_t)in.batch * in.batch;
+    const uint64_t entries = (uint64_t)in.batch_size * in.batch_size;
     const uint64_t pairs = entries * sizeof(float);
     const uint64_t size = (uint64_t)similarity.len;
     if (selves.len > 0) {

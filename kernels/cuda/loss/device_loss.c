@@ -108,7 +108,7 @@ static enum status cuda_loss_alloc(struct device *device,
         return error_set(
             err, STATUS_NOMEM,
             "%.2f GiB of pinned host memory for the state of samples cannot be allocated; "
-            "use --state host",
+            "use --state-memory host",
             (double)size_bytes / (1024.0 * 1024.0 * 1024.0));
     }
     TRY_CUDA(code);

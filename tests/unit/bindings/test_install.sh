@@ -64,5 +64,5 @@ for run in . built; do
     has out.txt " images/s"
     has out.txt "100 images, "
     expect 1 "$run/epoch" data 0
-    has err.txt "batch is 0, expected 1 to"
+    has err.txt "batch_size is 0, expected 1 to"
 done

@@ -33,7 +33,7 @@ static const char *make_at(const char *name, bool tokenizer) {
 static struct ccs_loader_options options(void) {
     struct ccs_loader_options opt;
     ccs_loader_options_init(&opt, sizeof(opt));
-    opt.batch = BATCH;
+    opt.batch_size = BATCH;
     opt.image_size_px = BATCHES_SIDE;
     opt.max_tokens = BATCHES_TOKENS;
     opt.seed = test_seed();
@@ -215,7 +215,7 @@ TEST(a_saved_position_continues_on_other_threads) {
         }
         assert_int_equal(ccs_loader_get_state(l, &saved, NULL), CCS_OK);
         assert_int_equal(saved.epoch * STEPS_PER_EPOCH + saved.step, begin + 4);
-        assert_int_equal(saved.batch, BATCH);
+        assert_int_equal(saved.batch_size, BATCH);
         assert_int_equal(saved.sources, 1);
         assert_int_equal(saved.source_fingerprints[0], saved.fingerprint);
         ccs_loader_close(l);
@@ -234,7 +234,7 @@ TEST(positions_of_other_runs_are_refused) {
     other.seed++;
     library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "seed");
     other = saved;
-    other.batch = BATCH / 2;
+    other.batch_size = BATCH / 2;
     library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "batches of 8");
     other = saved;
     other.fingerprint++;
@@ -427,7 +427,7 @@ static void *no_memory(void *cookie, size_t size) {
 /* Of so many ranks that this one gets no row. */
 TEST(a_batch_without_rows_is_a_batch) {
     struct ccs_loader_options opt = options();
-    opt.batch = 2;
+    opt.batch_size = 2;
     opt.world = 3;
     opt.allocator = (struct ccs_allocator){counted_alloc, counted_release, &blocks};
     struct ccs_loader *l = open_made(make_at("d", false), &opt);
@@ -479,8 +479,8 @@ TEST(filters_and_weights_have_a_point_in_any_locale) {
 
 TEST(wrong_options_are_refused) {
     const char *dir = make_at("d", true);
-    REFUSE(batch, 0, "batch is 0, expected 1 to");
-    REFUSE(batch, SAMPLES + 1, "101");
+    REFUSE(batch_size, 0, "batch_size is 0, expected 1 to");
+    REFUSE(batch_size, SAMPLES + 1, "101");
     REFUSE(world, 0, "world is 0");
     REFUSE(rank, 1, "rank is 1, expected 0 to 0");
     REFUSE(image_size_px, 7, "image_size_px is 7");
@@ -655,7 +655,7 @@ TEST(options_of_other_versions_are_accepted_as_far_as_they_go) {
     assert_int_equal(wide.opt.struct_size, sizeof(wide));
     assert_int_equal(wide.opt.max_corrupt, 1000);
     assert_int_equal(wide.later, 0);
-    wide.opt.batch = BATCH;
+    wide.opt.batch_size = BATCH;
     wide.opt.image_size_px = BATCHES_SIDE;
     ccs_loader_close(open_made(dir, &wide.opt));
     wide.later = 1;
@@ -667,9 +667,9 @@ TEST(options_of_other_versions_are_accepted_as_far_as_they_go) {
     struct ccs_loader_options narrow;
     memset(&narrow, 0xaa, sizeof(narrow));
     ccs_loader_options_init(&narrow, offsetof(struct ccs_loader_options, image_size_px));
-    assert_int_equal(narrow.batch, 512);
+    assert_int_equal(narrow.batch_size, 512);
     assert_int_equal(narrow.image_size_px, 0xaaaaaaaa);
-    narrow.batch = BATCH;
+    narrow.batch_size = BATCH;
     l = open_made(dir, &narrow);
     const struct ccs_batch *b = take(l);
     assert_int_equal(b->side_px, 256);

@@ -91,7 +91,7 @@ static void ccs_step(struct ccs_loss *l, uint64_t step, bool self, struct result
         .lr = 0.01,
         .zeta_lr_image = 0.5,
         .zeta_lr_text = 0.7,
-        .batch = B,
+        .batch_size = B,
         .carried_ids = carries ? far.ids : NULL,
         .carried_similarity = carries ? far.similarity : NULL,
     };
@@ -268,6 +268,18 @@ TEST(options_are_checked) {
     refused(NULL, NULL, B, CCS_ERROR_INVALID, "NULL");
 }
 
+TEST(former_names_of_options_are_accepted) {
+    static const char *const given = "zeta-momentum=0.25";
+    struct ccs_loss_option option = {.struct_size = sizeof(option)};
+    bool found = false;
+    for (uint32_t i = 0;
+         ccs_loss_option("nuclr", false, &given, 1, i, &option, NULL) == CCS_OK && !found; i++) {
+        found = strcmp(option.name, "zeta-grad-ema") == 0 && option.value == 0.25;
+        assert_string_not_equal(option.name, "zeta-momentum");
+    }
+    assert_true(found);
+}
+
 TEST(wrong_steps_are_refused) {
     struct ccs_loss *l = open_loss("cyclip", false, NULL);
     struct batch b;
@@ -275,15 +287,15 @@ TEST(wrong_steps_are_refused) {
     struct ccs_error err;
     draw(&b, 0);
     struct ccs_loss_input in = {
-        .struct_size = sizeof(in), .similarity = b.s, .ids = b.ids, .lr = 0.1, .batch = B};
+        .struct_size = sizeof(in), .similarity = b.s, .ids = b.ids, .lr = 0.1, .batch_size = B};
     struct ccs_loss_output out = {.struct_size = sizeof(out), .gradient = r.g};
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
     assert_non_null(strstr(err.text, "similarities of images and of texts"));
     ccs_loss_close(l);
     l = open_loss("sogclr", false, NULL);
-    in.batch = B + 1;
+    in.batch_size = B + 1;
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
-    in.batch = B;
+    in.batch_size = B;
     in.text_similarity = b.text;
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
     assert_non_null(strstr(err.text, "reads no similarities of images or of texts"));
@@ -327,7 +339,7 @@ TEST(samples_beyond_the_batch_are_checked) {
     draw_beyond(&far, 0);
     assert_int_equal(ccs_loss_beyond(l), CCS_BEYOND_NAMED);
     struct ccs_loss_input in = {
-        .struct_size = sizeof(in), .similarity = b.s, .ids = b.ids, .lr = 0.1, .batch = B};
+        .struct_size = sizeof(in), .similarity = b.s, .ids = b.ids, .lr = 0.1, .batch_size = B};
     struct ccs_loss_output out = {.struct_size = sizeof(out), .gradient = r.g};
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
     assert_non_null(strstr(err.text, "requires samples beyond the batch"));

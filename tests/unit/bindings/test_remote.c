@@ -40,7 +40,7 @@ static struct ccs_loader *open_loader(const char *path) {
     struct ccs_loader_options opt;
     struct ccs_error err;
     ccs_loader_options_init(&opt, sizeof opt);
-    opt.batch = BATCH;
+    opt.batch_size = BATCH;
     opt.image_size_px = SIDE;
     if (ccs_loader_open(&l, path, &opt, &err) != CCS_OK) {
         fail_msg("%s", err.text);

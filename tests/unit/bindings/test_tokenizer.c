@@ -50,7 +50,7 @@ static void check_loader(bool clean) {
     const struct ccs_batch *b = NULL;
     struct ccs_record record = {.struct_size = sizeof(record)};
     ccs_loader_options_init(&opt, sizeof(opt));
-    opt.batch = SAMPLES;
+    opt.batch_size = SAMPLES;
     opt.image_size_px = 8;
     opt.max_tokens = TOKENS;
     opt.clean_captions = clean;

@@ -23,6 +23,7 @@ struct options {
 };
 
 static const char *const modes[] = {"fast", "exact", NULL};
+static const char *const former_modes[] = {"quick", "", NULL};
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
      .help = "where the result goes"},
@@ -40,7 +41,8 @@ static const struct cli_option rows[] = {
     {"share", 0, CLI_DOUBLE, CLI_FIELD(struct options, share), .min = "0", .max = "1",
      .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "X", .help = "part"},
     {"mode", 0, CLI_ENUM, CLI_FIELD(struct options, mode), .choices = modes,
-     .default_text = "exact", .metavar = "MODE", .help = "how"},
+     .aliases = former_modes, .alias = "method", .default_text = "exact", .metavar = "MODE",
+     .help = "how"},
     {"images", 0, CLI_LIST, CLI_FIELD(struct options, images), .metavar = "DIR", .help = "folders"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "errors only"},
 };
@@ -102,6 +104,29 @@ TEST(defaults_fill_every_field) {
     assert_false(cli_given(&program, &a, "jobs"));
     assert_true(cli_given(&program, &a, "out"));
     cli_arguments_fini(&a);
+}
+
+TEST(former_names_are_accepted_but_not_shown) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err;
+    assert_ok(parse(&o, &a, &err, "-o", "d", "--method", "quick", NULL), err);
+    assert_int_equal(o.mode, 0);
+    assert_true(cli_given(&program, &a, "mode"));
+    cli_arguments_fini(&a);
+    assert_ok(parse(&o, &a, &err, "-o", "d", "--method=exact", "--mode=quick", NULL), err);
+    assert_int_equal(o.mode, 0);
+    cli_arguments_fini(&a);
+    assert_refused("--mode must be one of fast, exact, not 'nosuch'", "-o", "d", "--method",
+                   "nosuch");
+    char *text = NULL;
+    size_t size_bytes = 0;
+    FILE *out = open_memstream(&text, &size_bytes);
+    cli_print_help(&program, out);
+    assert_int_equal(fclose(out), 0);
+    assert_null(strstr(text, "method"));
+    assert_null(strstr(text, "quick"));
+    free(text);
 }
 
 TEST(options_and_arguments_mix) {
@@ -235,8 +260,8 @@ TEST(mistakes_in_rows_are_found) {
     assert_ok(cli_check(&program, &err), err);
     const struct cli_option good = rows[2];
     assert_int_equal(check_with(good), STATUS_OK);
-    struct cli_option bad[16];
-    for (size_t i = 0; i < 16; i++) {
+    struct cli_option bad[18];
+    for (size_t i = 0; i < 18; i++) {
         bad[i] = good;
     }
     bad[0].help = NULL;
@@ -257,7 +282,9 @@ TEST(mistakes_in_rows_are_found) {
     bad[14].default_text = "slow";
     bad[15] = rows[8];
     bad[15].default_text = "1";
-    for (size_t i = 0; i < 16; i++) {
+    bad[16].alias = "jobs";
+    bad[17].aliases = modes;
+    for (size_t i = 0; i < 18; i++) {
         if (check_with(bad[i]) != STATUS_INVALID) {
             fail_msg("row %zu passed", i);
         }

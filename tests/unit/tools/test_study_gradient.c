@@ -234,7 +234,7 @@ TEST(curves_begin_and_end_at_the_exact_gradient) {
     close_setting(&s);
 }
 
-/* The cause of the difference between --emc2-carry encode and the published figure. */
+/* The cause of the difference between --emc2-off-batch encode and the published figure. */
 TEST(chains_that_encode_their_view_have_the_least_bias) {
     const struct gradient_method view = {
         .loss = "emc2", .carry = GRADIENT_CARRY_VIEW, .burn_in = 0.5};

@@ -31,7 +31,7 @@ TEST(choices_match_the_modules) {
         assert_string_equal(choices[i], loss_names()[i]);
     }
     assert_null(choices[i]);
-    choices = row("normalize")->choices;
+    choices = row("image-norm")->choices;
     for (i = 0; i < IMAGE_NORM_COUNT; i++) {
         assert_non_null(choices[i]);
         assert_string_equal(choices[i], IMAGE_NORMS[i].name);
@@ -40,7 +40,7 @@ TEST(choices_match_the_modules) {
 }
 
 TEST(help_says_which_emc2_is_the_published_one) {
-    const char *help = row("emc2-carry")->help;
+    const char *help = row("emc2-off-batch")->help;
     assert_non_null(strstr(help, "Algorithm 1"));
     assert_non_null(strstr(help, "skip: it is not recorded"));
 }
@@ -71,6 +71,38 @@ static struct train_options preset(const char *name, char **text, struct run_con
     return o;
 }
 
+/* RUN/config.json as written before options were renamed. */
+TEST(former_names_and_values_of_a_config_are_read) {
+    static const char old[] =
+        "{\"options\":{\"batch\":64,\"task\":\"simclr\",\"loss\":\"emc2\",\"parity\":\"algorithm\","
+        "\"state\":\"host\",\"norm\":\"group\",\"normalize\":\"imagenet\",\"engine\":\"pread\","
+        "\"keep\":5,\"any-kernels\":true,\"captions\":\"padded\",\"trust\":0.5,\"beta-stairs\":3,"
+        "\"emc2-carry\":\"skip\",\"zeta-momentum\":0.25,\"tau-momentum\":0.5}}";
+    struct error err = {0};
+    struct run_config_words words = {0};
+    struct train_options o;
+    struct cli_arguments args = {0};
+    const char *const program[] = {train_program()->name};
+    test_write_file(test_temp_path("config.json"), old, sizeof old - 1);
+    assert_ok(run_config_add_words(&words, 1, program, &err), err);
+    assert_ok(run_config_add_run(&words, test_temp_dir(), &err), err);
+    assert_ok(cli_parse(train_program(), &o, &args, words.count, words.words, &err), err);
+    assert_true(o.trainer.batch_count == 64 && o.trainer.keep_count == 5 &&
+                !o.trainer.device_options.deterministic);
+    assert_string_equal(row("task")->choices[o.trainer.task], "two-views");
+    assert_string_equal(row("variant")->choices[o.trainer.loss.parity], "paper");
+    assert_string_equal(row("state-memory")->choices[o.trainer.state], "host");
+    assert_string_equal(row("norm-layer")->choices[o.trainer.norm_layers], "group");
+    assert_string_equal(row("image-norm")->choices[o.trainer.image_norm], "imagenet");
+    assert_string_equal(row("io-engine")->choices[o.trainer.engine], "pread");
+    assert_string_equal(row("padding")->choices[o.trainer.padded_captions], "longest");
+    assert_string_equal(row("emc2-off-batch")->choices[o.trainer.loss.emc2_carry], "skip");
+    assert_true(o.trainer.optimizer.trust == 0.5 && o.trainer.loss.beta_stairs == 3 &&
+                o.trainer.loss.zeta_momentum == 0.25 && o.trainer.loss.tau_momentum == 0.5);
+    cli_arguments_fini(&args);
+    run_config_words_fini(&words);
+}
+
 /* Strings compare as text, numbers by value. */
 static void assert_setting(const char *config, const char *name, const char *value) {
     char key[64];
@@ -99,7 +131,7 @@ struct setting {
  * are the defaults of the published code. */
 static const struct setting paper[] = {
     {"loss", "nuclr"},
-    {"parity", "algorithm"},
+    {"variant", "paper"},
     {"image-tower", "resnet50"},
     {"text-tower", "distil"},
     {"image-size", "256"},
@@ -108,17 +140,17 @@ static const struct setting paper[] = {
     {"embed-dim", "256"},
     {"dropout", "0.1"},
     {"augment", "paper"},
-    {"normalize", "clip"},
+    {"image-norm", "clip"},
     {"tau", "0.01"},
     {"gamma", "0.8"},
     {"xi0", "0"},
     {"xi", "signed"},
     {"zeta-lr", "5e-6"},
     {"zeta-lr-image-ratio", "0.1"},
-    {"zeta-momentum", "0.9"},
+    {"zeta-grad-ema", "0.9"},
     {"zeta-freeze-epochs", "5"},
     {"zeta-gradient", "paper"},
-    {"batch", "512"},
+    {"batch-size", "512"},
     {"epochs", "30"},
     {"lr", "2e-4"},
     {"min-lr", "1e-6"},
@@ -139,7 +171,7 @@ static const struct setting demo[] = {
     {"text-pool", "mean"},
     {"image-size", "32"},
     {"stem", "standard"},
-    {"batch", "64"},
+    {"batch-size", "64"},
     {"epochs", "30"},
     {"lr", "1e-3"},
     {"tau", "0.05"},
@@ -147,14 +179,15 @@ static const struct setting demo[] = {
     {"zeta-gradient", "unbiased"},
     {"zeta-freeze-epochs", "5"},
     {"augment", "crop"},
-    {"zeta-momentum", "0.9"},
+    {"zeta-grad-ema", "0.9"},
 };
 
 /* What all rows of EMC2's table 3 share. */
 static const struct setting emc2[] = {
-    {"task", "simclr"},   {"loss", "emc2"},     {"parity", "algorithm"}, {"emc2-carry", "encode"},
-    {"burn-in", "0.5"},   {"norm", "none"},     {"normalize", "none"},   {"augment", "simclr"},
-    {"stem", "standard"}, {"warmup", "linear"}, {"min-lr", "0"},         {"clip-norm", "0"},
+    {"task", "two-views"},        {"loss", "emc2"},      {"variant", "paper"},
+    {"emc2-off-batch", "encode"}, {"burn-in", "0.5"},    {"norm-layer", "none"},
+    {"image-norm", "none"},       {"augment", "simclr"}, {"stem", "standard"},
+    {"warmup", "linear"},         {"min-lr", "0"},       {"clip-norm", "0"},
 };
 
 /* Model, batch and optimiser of its rows; warm-up: 10 epochs of 100,000 / 32, 100,000 / 256, 500 /
@@ -163,7 +196,7 @@ static const struct setting emc2_b32[] = {{"image-tower", "resnet18"},
                                           {"image-size", "96"},
                                           {"embed-dim", "512"},
                                           {"hidden-dim", "512"},
-                                          {"batch", "32"},
+                                          {"batch-size", "32"},
                                           {"optimizer", "adam"},
                                           {"lr", "1e-4"},
                                           {"beta1", "0.9"},
@@ -176,7 +209,7 @@ static const struct setting emc2_b256[] = {{"image-tower", "resnet18"},
                                            {"image-size", "96"},
                                            {"embed-dim", "512"},
                                            {"hidden-dim", "512"},
-                                           {"batch", "256"},
+                                           {"batch-size", "256"},
                                            {"optimizer", "adam"},
                                            {"lr", "1e-3"},
                                            {"beta1", "0.9"},
@@ -190,7 +223,7 @@ static const struct setting emc2_subset[] = {{"image-tower", "resnet18"},
                                              {"image-size", "96"},
                                              {"embed-dim", "512"},
                                              {"hidden-dim", "512"},
-                                             {"batch", "4"},
+                                             {"batch-size", "4"},
                                              {"optimizer", "sgdm"},
                                              {"lr", "1e-3"},
                                              {"momentum", "0"},
@@ -204,11 +237,11 @@ static const struct setting emc2_imagenet[] = {{"image-tower", "resnet50"},
                                                {"image-size", "224"},
                                                {"embed-dim", "128"},
                                                {"hidden-dim", "2048"},
-                                               {"batch", "256"},
+                                               {"batch-size", "256"},
                                                {"optimizer", "lars"},
                                                {"lr", "1.2"},
                                                {"momentum", "0.9"},
-                                               {"trust", "0.001"},
+                                               {"trust-coeff", "0.001"},
                                                {"weight-decay", "1e-6"},
                                                {"epochs", "800"},
                                                {"warmup-steps", "4870"}};

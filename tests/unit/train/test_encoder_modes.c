@@ -441,7 +441,7 @@ TEST(micro_batches_out_of_range_are_refused) {
     struct dual_encoder_memory m;
     struct dual_encoder_options o = options(4, 5);
     assert_int_equal(dual_encoder_plan(&m, &o, &err), STATUS_USAGE);
-    assert_non_null(strstr(err.text, "--micro-batch 5 is larger than --batch 4"));
+    assert_non_null(strstr(err.text, "--micro-batch 5 is larger than --batch-size 4"));
     o = options(4, -1);
     assert_int_equal(dual_encoder_plan(&m, &o, &err), STATUS_USAGE);
 }

@@ -225,7 +225,7 @@ TEST(what_all_ranks_find_wrong_is_one_failure) {
     for (int32_t r = 0; r < 4; r++) {
         assert_int_equal(run.seen[r].status, STATUS_USAGE);
         assert_string_equal(run.seen[r].error.text,
-                            "--batch 9 is the global batch, and 4 ranks do not divide it; the "
+                            "--batch-size 9 is the global batch, and 4 ranks do not divide it; the "
                             "nearest that they divide are 8 and 12");
     }
     run = (struct run){.loss = "nuclr", .diverges = true, .stops = -1};

@@ -278,7 +278,7 @@ TEST(the_plan_is_what_is_allocated) {
     assert_status(view_encoder_plan(&plan, &wrong, &err), STATUS_USAGE, err);
     wrong = options(COUNT, COUNT + 1, DTYPE_F32);
     assert_status(view_encoder_plan(&plan, &wrong, &err), STATUS_USAGE, err);
-    assert_non_null(strstr(err.text, "--micro-batch 4 is larger than --batch 3"));
+    assert_non_null(strstr(err.text, "--micro-batch 4 is larger than --batch-size 3"));
     tear_down(&f);
 }
 

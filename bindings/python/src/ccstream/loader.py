@@ -48,7 +48,7 @@ class DataLoader:
     """Batches of a dataset; one epoch for each `for`.
 
     dataset: a Dataset, a path, or several of them, each path "DIR" or "DIR:WEIGHT" as --data of
-    ccstream-train. batch_size: rows of all ranks together, as --batch there; this process gets its
+    ccstream-train. batch_size: rows of all ranks together, as --batch-size there; this process gets its
     part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
     (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise.
     augment: "paper", "crop", "simclr", "eval-crop" or "eval-squash". order: "global" with shuffle,

@@ -196,8 +196,8 @@ class GlobalContrastiveLoss(nn.Module):
     name: as --loss of ccstream-train. dataset_size: live samples n, len(dataset). id_space: greater
     than every sample id (dataset.id_space); dataset_size if None. steps_per_epoch, epochs: of the
     run; the schedules of gamma and zeta need them. options: those of ccstream-train with underscores
-    and its defaults and ranges: tau, temperature, tau_min, tau_max, tau_lr, tau_momentum, rho, gamma,
-    gamma_schedule, gamma_epochs, zeta0, xi0, xi, zeta_lr, zeta_lr_image_ratio, zeta_momentum,
+    and its defaults and ranges: tau, temperature, tau_min, tau_max, tau_lr, tau_grad_ema, rho, gamma,
+    gamma_schedule, gamma_epochs, zeta0, xi0, xi, zeta_lr, zeta_lr_image_ratio, zeta_grad_ema,
     zeta_freeze_epochs, zeta_gradient; `ccstream-train --help` describes them. ValueError for one that
     the loss does not read or that is out of range.
 
@@ -432,7 +432,7 @@ class GlobalContrastiveLoss(nn.Module):
             m, v, step = _adam(m, side.tau_square[ids].double(), h, batch.visits[batch.own].double())
             kept = [("tau_square", v)]
         else:
-            m = step = (1 - o["tau_momentum"]) * m + o["tau_momentum"] * h
+            m = step = (1 - o["tau_grad_ema"]) * m + o["tau_grad_ema"] * h
         tau = (tau - o["tau_lr"] * step).clamp(o["tau_min"], o["tau_max"])
         return kept + [("tau", tau), ("tau_gradient", m)]
 
@@ -448,7 +448,7 @@ class GlobalContrastiveLoss(nn.Module):
             p = torch.where(a.negative, p * (n - 1) / (batch.distinct_count - 1), p)
         q = 1 - self._sum(torch.where(a.counts[:, None], p, 0.0).sum(0))
         z = side.zeta_momentum[batch.ids].double()
-        z = torch.where(torch.isnan(z), q, (1 - o["zeta_momentum"]) * z + o["zeta_momentum"] * q)
+        z = torch.where(torch.isnan(z), q, (1 - o["zeta_grad_ema"]) * z + o["zeta_grad_ema"] * q)
         rate = self._zeta_rate(contrasts)
         moves = batch.usable & (rate > 0)
         zeta = (zeta - rate * z)[batch.first].float()
