@@ -113,13 +113,12 @@ class Run:
             if self.views or side == self.side:
                 carried[:, side] = self._draw(ids)
         for k in range(count):
-            more: dict[str, np.ndarray] = {}
             if self.method == "encode":
                 carried[k] = self.loss.carried(ids[k])
-            if self.method != "skip":
-                more = {"carried_ids": carried[k],
-                        "carried_similarity": table[ids[k], np.minimum(carried[k], n).astype(np.int64)]}
-            step = self.loss.step(blocks[k].T if self.columns else blocks[k], ids[k], step=first + k, **more)
+            has = self.method != "skip"
+            similarity = table[ids[k], np.minimum(carried[k], n).astype(np.int64)] if has else None
+            step = self.loss.step(blocks[k].T if self.columns else blocks[k], ids[k], step=first + k,
+                                  carried_ids=carried[k] if has else None, carried_similarity=similarity)
             gradients[k] = step.gradient.T if self.columns else step.gradient
             if step.carried_gradient is not None:
                 far[k] = step.carried_gradient

@@ -171,9 +171,8 @@ def axis(title: str, unit: str = "", scale: str = "linear", categories: list[str
 
 def series(name: str, x: Any, y: Any, **more: Any) -> dict[str, Any]:
     """x, y and the optional low, high, error: any sequences, NaN for a gap; dashed: bool."""
-    lists = {key: more.pop(key) for key in ("low", "high", "error") if key in more}
-    return {"name": name, **{key: list(map(_plain, values)) for key, values in
-                             {"x": x, "y": y, **lists}.items()}, **more}
+    lists = {"x": x, "y": y} | {key: more.pop(key) for key in ("low", "high", "error") if key in more}
+    return {"name": name} | {key: list(map(_plain, values)) for key, values in lists.items()} | more
 
 
 def _plain(value: Any) -> Any:

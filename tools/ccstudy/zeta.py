@@ -205,7 +205,8 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     def shown(kind: str) -> str:
         ends = [row["correlation_text"] for gradient in _GRADIENTS for row in result["rows"]
                 if (row["problem"], row["gradient"], row["batch"]) == (kind, gradient, _SHOWN_BATCH)]
-        return f"the published gradient ends at a correlation of {ends[0]:.4f} with the minimiser, the unbiased one at {ends[1]:.4f}"
+        return (f"the published gradient ends at a correlation of {ends[0]:.4f} with the minimiser, the unbiased one at "
+                f"{ends[1]:.4f}")
 
     sections = [Section("The claim", [
         "The paper's claim (Wang et al., ICLR 2025, sections 3.3 and 3.4): the popularity of every sample is the "

@@ -127,8 +127,9 @@ class Loss(_Columns):
         of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
         of zeta; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
         texts; for cyclip, and for it alone. carried_ids (2, B) as of `carried`, and carried_similarity,
-        that of each anchor with its sample: for losses with samples beyond the batch. Brings the state up to date. CorruptError: a similarity
-        is not finite; UsageError: a wrong shape, or an id outside the id space."""
+        that of each anchor with its sample: for losses with samples beyond the batch. Brings the state
+        up to date. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside
+        the id space."""
         if (image_similarity is None) != (text_similarity is None):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
         similarity = numpy.ascontiguousarray(similarity, numpy.float32)
@@ -139,15 +140,17 @@ class Loss(_Columns):
         if (carried_ids is None) != (carried_similarity is None):
             raise _ccstream.UsageError("carried_ids and carried_similarity go together: give both or neither")
         far = numpy.ascontiguousarray([] if carried_ids is None else carried_ids).astype(numpy.uint64)
-        far_similarity = numpy.ascontiguousarray([] if carried_similarity is None else carried_similarity, numpy.float32)
+        far_similarity = numpy.zeros(0, numpy.float32)
+        if carried_similarity is not None:
+            far_similarity = numpy.ascontiguousarray(carried_similarity, numpy.float32)
         far_gradient = numpy.empty_like(far_similarity)
         selves = numpy.array(own, numpy.float32)
         self_gradients = numpy.empty_like(selves)
         numbers = self._handle.step(similarity, gradient, selves, self_gradients,
                                     numpy.ascontiguousarray(ids).astype(numpy.uint64), far, far_similarity,
                                     far_gradient, step, epoch, lr, zeta_lr_image, zeta_lr_text)
-        return LossStep(gradient, *numbers, *(self_gradients if own else (None, None)),
-                        far_gradient if carried_ids is not None else None)
+        image, text = self_gradients if own else (None, None)
+        return LossStep(gradient, *numbers, image, text, far_gradient if carried_ids is not None else None)
 
     def write(self, name: str, values: numpy.ndarray) -> None:
         """The first len(values) entries of a column."""
