@@ -23,6 +23,9 @@ done
 "$BIN/ccdump" popularity nuclr train --html popularity.html >made.txt
 "$BIN/ccdump" why nuclr train 5 --html why.html >made.txt
 "$BIN/ccstream-eval" retrieval -q nuclr --data val --html found.html --examples 4 >made.txt
+if /usr/bin/python3 -c 'import numpy' 2>import.txt && [ -x "$BIN/ccstudy" ]; then
+    "$BIN/ccstudy" toy --quick -q -r 2 -o . 2>made.txt
+fi
 figures() { # of a page's data
     python3 - "$1" <<'PYTHON'
 import os, sys
@@ -32,7 +35,8 @@ print(len(page.figures(page.load(sys.argv[1]))))
 PYTHON
 }
 pages=
-for page in one two stats show popularity why found; do
+for page in one two stats show popularity why found toy; do
+    [ -e $page.html ] || continue
     pages="$pages $page.html $(figures $page.html)"
 done
 echo "$pages"
