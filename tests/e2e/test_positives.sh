@@ -51,7 +51,7 @@ for pair in 1 2; do
         fail "pairs $pair and 3 have the same zeta"
     fi
 done
-expect 65 "$BIN/ccdump" popularity nuclr data --pair 4
+expect 64 "$BIN/ccdump" popularity nuclr data --pair 4
 has err.txt 'text.zeta.4'
 expect 0 "$BIN/ccstream-eval" objective nuclr --data data --json
 has out.txt '"nuclr":'

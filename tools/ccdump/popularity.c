@@ -13,8 +13,7 @@
 #include "tools/cli/cli_text.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/page/page_run.h"
-#include "train/run/checkpoint.h"
-#include "train/state/sample_state.h"
+#include "tools/inspect/state_column.h"
 
 struct options {
     int side;
@@ -81,9 +80,7 @@ static int by_zeta(const void *a, const void *b) {
 struct source {
     const char *dir;
     struct input *input;
-    uint32_t index;     /* in the run's mix */
-    uint64_t id_offset; /* where its ids begin in the state, */
-    uint64_t id_count;  /* and how many there are; those added to the dataset later have none */
+    struct state_ids ids; /* in the run's state; samples added to the dataset later have none */
 };
 
 /* Where results go. */
@@ -100,33 +97,13 @@ struct report {
 
 static enum status
 open_source(struct source *s, const struct checkpoint *c, const char *dir, struct error *err) {
-    const struct train_position *p = checkpoint_position(c);
     s->dir = dir;
     TRY(input_open(&s->input, dir, err));
     if (s->input->kind != INPUT_DATASET) {
         return error_set(err, STATUS_USAGE,
                          "%s is not a dataset; name one that the run was trained on", dir);
     }
-    const struct manifest *m = s->input->manifest;
-    for (uint32_t i = 0; i < p->source_count; i++) {
-        const uint64_t end =
-            i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
-        if (manifest_has_been(m, p->sources[i].fingerprint)) {
-            s->index = i;
-            s->id_offset = p->sources[i].id_offset;
-            s->id_count = end - s->id_offset;
-            return STATUS_OK;
-        }
-    }
-    if (p->source_count > 1) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s was not trained on %s, fingerprint %016" PRIx64
-                         "; ccdump info shows fingerprints",
-                         checkpoint_path(c), dir, m->fingerprint);
-    }
-    return error_set(err, STATUS_MISMATCH,
-                     "%s was trained on dataset %016" PRIx64 ", %s is %016" PRIx64,
-                     checkpoint_path(c), p->fingerprint, dir, m->fingerprint);
+    return state_ids_find(&s->ids, c, s->input->manifest, dir, err);
 }
 
 static enum status open_sources(struct report *r,
@@ -138,7 +115,7 @@ static enum status open_sources(struct report *r,
         r->source_count++; /* counted first, so that a half-open one is closed too */
         TRY(open_source(&r->sources[i], c, dirs[i], err));
         for (size_t k = 0; k < i; k++) {
-            if (r->sources[k].index == r->sources[i].index) {
+            if (r->sources[k].ids.source == r->sources[i].ids.source) {
                 return error_set(err, STATUS_USAGE, "%s is named twice", dirs[i]);
             }
         }
@@ -148,41 +125,40 @@ static enum status open_sources(struct report *r,
 
 /* ---- ranking ---- */
 
-/* Adds the visited samples of one dataset. */
+/* Adds the samples of one dataset that have a momentum: those that a step has changed. */
 static enum status add_samples(struct ranked *out,
                                size_t *count,
                                const struct report *r,
                                uint32_t source,
-                               const float *zeta,
-                               const float *seen,
+                               const struct state_column *zeta,
+                               const struct state_column *momentum,
                                struct error *err) {
     const struct source *s = &r->sources[source];
     const size_t most = *count + (size_t)s->input->manifest->samples;
     enum status status;
     struct sample_facts f;
     while ((status = input_next(s->input, &f, err)) == STATUS_OK) {
-        const uint64_t at = s->id_offset + f.id;
-        if (*count < most && f.id < s->id_count && sample_state_visited(seen[at])) {
-            out[(*count)++] = (struct ranked){f.id, source, zeta[at]};
+        const uint64_t at = s->ids.first + f.id;
+        if (*count < most && f.id < s->ids.count && !isnan(state_column_value(momentum, at))) {
+            out[(*count)++] = (struct ranked){f.id, source, (float)state_column_value(zeta, at)};
         }
     }
     return status == STATUS_END ? STATUS_OK : status;
 }
 
-/* A column of zeta or its momentum, by the side and the pair that the options name. */
-static enum status add_column(struct sample_state *state,
-                              const char *name,
-                              float initial,
-                              int32_t *out,
-                              const struct options *o,
-                              struct error *err) {
+/* The column of the side and the pair that the options name. */
+static enum status find_column(struct state_column *out,
+                               const struct checkpoint *c,
+                               const char *name,
+                               const struct options *o,
+                               struct error *err) {
     char full[SAMPLE_STATE_NAME_BYTES];
     char pair[32] = "";
     if (o->pair > 1) {
         (void)snprintf(pair, sizeof pair, ".%" PRIu64, o->pair);
     }
     (void)snprintf(full, sizeof full, "%s.%s%s", side_choices[o->side], name, pair);
-    return sample_state_add(state, full, initial, out, err);
+    return state_column_find(out, c, full, err);
 }
 
 /* All visited samples of the datasets, the largest zeta first. */
@@ -191,40 +167,34 @@ static enum status rank_samples(struct ranked **out,
                                 const struct checkpoint *c,
                                 const struct report *r,
                                 struct error *err) {
-    struct sample_state *state = NULL;
-    int32_t zeta = -1;
-    int32_t seen = -1;
+    struct state_column zeta = {0};
+    struct state_column momentum = {0};
     size_t samples = 0;
+    enum status s;
     *out = NULL;
     *count = 0;
-    TRY(sample_state_create(&state, checkpoint_position(c)->id_space_count, NULL, err));
-    enum status s = add_column(state, "zeta", 0.0f, &zeta, r->o, err);
-    if (s == STATUS_OK) {
-        s = add_column(state, "zeta_momentum", SAMPLE_STATE_UNVISITED, &seen, r->o, err);
-    }
-    if (s == STATUS_OK) {
-        s = checkpoint_load_state(c, state, NULL, 0, err);
-    }
+    TRY_OR_FAIL(s, find_column(&zeta, c, "zeta", r->o, err));
+    TRY_OR_FAIL(s, find_column(&momentum, c, "zeta_momentum", r->o, err));
     for (uint32_t i = 0; i < r->source_count; i++) {
         samples += (size_t)r->sources[i].input->manifest->samples;
     }
-    if (s == STATUS_OK) {
-        *out = calloc(samples + 1, sizeof **out);
-        s = *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for samples");
-    }
+    *out = calloc(samples + 1, sizeof **out);
+    s = *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for samples");
     for (uint32_t i = 0; i < r->source_count && s == STATUS_OK; i++) {
-        s = add_samples(*out, count, r, i, sample_state_column(state, zeta),
-                        sample_state_column(state, seen), err);
+        s = add_samples(*out, count, r, i, &zeta, &momentum, err);
     }
-    sample_state_destroy(state);
-    TRY(s);
-    if (*count == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s: no zeta has changed yet: it is frozen in the first epochs",
-                         checkpoint_path(c));
+    if (s == STATUS_OK && *count == 0) {
+        s = error_set(err, STATUS_USAGE,
+                      "%s: no zeta has changed yet: it is frozen in the first epochs",
+                      checkpoint_path(c));
     }
-    qsort(*out, *count, sizeof **out, by_zeta);
-    return STATUS_OK;
+    if (s == STATUS_OK) {
+        qsort(*out, *count, sizeof **out, by_zeta);
+    }
+fail:
+    state_column_fini(&zeta);
+    state_column_fini(&momentum);
+    return s;
 }
 
 /* ---- showing ---- */

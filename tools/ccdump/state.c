@@ -10,8 +10,7 @@
 #include "formats/tensors/safetensors.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/path_kind.h"
-#include "train/run/checkpoint.h"
-#include "train/state/sample_state.h"
+#include "tools/inspect/state_column.h"
 
 #define SCALAR_PREFIX "loss.state."
 
@@ -53,35 +52,18 @@ static double edge(const struct column *c, int i) {
     return c->summary.min + (c->summary.max - c->summary.min) * i / BINS;
 }
 
-static void count_bins(struct column *c, const void *values, enum sample_state_kind kind) {
+static void count_bins(struct column *c, const struct state_column *from) {
+    sample_state_summarise(&c->summary, from->values, from->kind, from->ids);
     const double width = c->summary.max - c->summary.min;
+    c->name = from->name;
+    c->ids = from->ids;
     for (uint64_t i = 0; i < c->ids; i++) {
-        double value;
-        if (sample_state_entry(values, kind, i, &value)) {
+        const double value = state_column_value(from, i);
+        if (!isnan(value)) {
             const double place = width > 0 ? (value - c->summary.min) / width * BINS : 0;
             c->bins[place < BINS ? (int)place : BINS - 1]++;
         }
     }
-}
-
-static enum status read_column(struct column *out,
-                               const struct checkpoint *c,
-                               const struct checkpoint_column *column,
-                               struct error *err) {
-    *out = (struct column){.name = column->name, .ids = column->ids};
-    const size_t entry_bytes = column->kind == SAMPLE_STATE_F32 ? sizeof(float) : sizeof(uint64_t);
-    void *values = malloc((size_t)column->ids * entry_bytes + 1);
-    if (values == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " numbers",
-                         checkpoint_path(c), column->ids);
-    }
-    const enum status s = checkpoint_read_column(c, column, values, 0, column->ids, err);
-    if (s == STATUS_OK) {
-        sample_state_summarise(&out->summary, values, column->kind, out->ids);
-        count_bins(out, values, column->kind);
-    }
-    free(values);
-    return s;
 }
 
 static void print_column(const struct column *c) {
@@ -138,14 +120,17 @@ static void show_scalars(struct json_writer *w, const struct safetensors *file) 
 
 static enum status
 show_columns(struct json_writer *w, const struct checkpoint *checkpoint, struct error *err) {
-    struct checkpoint_column column;
     for (uint32_t i = 0;; i++) {
-        const enum status s = checkpoint_column(checkpoint, i, &column, err);
-        struct column c;
+        struct state_column values;
+        struct column c = {0};
+        const enum status s = state_column_read(&values, checkpoint, i, err);
+        if (s == STATUS_OK) {
+            count_bins(&c, &values);
+        }
+        state_column_fini(&values);
         if (s != STATUS_OK) {
             return s == STATUS_END ? STATUS_OK : s;
         }
-        TRY(read_column(&c, checkpoint, &column, err));
         if (w != NULL) {
             write_column(w, &c);
         } else {

@@ -14,6 +14,7 @@
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/eval_common.h"
 #include "tools/inspect/run_order.h"
+#include "tools/inspect/state_column.h"
 
 struct options {
     uint64_t near, encode;
@@ -149,68 +150,53 @@ static enum status find_by_embedding(struct why *w, const struct options *o, str
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* The samples whose zeta is nearest to that of this one; `first`: where the dataset's ids begin. */
+/* The samples whose zeta is nearest to that of this one. */
 static enum status find_by_zeta(struct why *w,
-                                const void *values,
-                                enum sample_state_kind kind,
-                                uint64_t first,
-                                uint64_t count,
+                                const struct state_column *column,
+                                const struct state_ids *ids,
                                 double own,
                                 struct error *err) {
     struct sample_facts f;
     enum status s;
     TRY(input_from(w->input, 0, err));
     while ((s = input_next(w->input, &f, err)) == STATUS_OK) {
-        double value;
-        if (f.id != w->id && f.id < count &&
-            sample_state_entry(values, kind, first + f.id, &value)) {
+        const double value =
+            f.id < ids->count ? state_column_value(column, ids->first + f.id) : (double)NAN;
+        if (f.id != w->id && !isnan(value)) {
             list_add(&w->zeta, (struct why_near){f.id, 0, value, -fabs(value - own)});
         }
     }
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-static enum status read_column(struct why *w,
-                               const struct checkpoint_column *column,
-                               uint64_t first,
-                               uint64_t count,
+static enum status take_column(struct why *w,
+                               const struct state_column *column,
+                               const struct state_ids *ids,
                                struct error *err) {
     struct why_column *c = &w->columns[w->column_count++];
-    *c = (struct why_column){.name = column->name};
-    void *values = malloc((size_t)column->ids * sizeof(uint64_t) + 1);
-    if (values == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %" PRIu64 " numbers", column->ids);
-    }
-    enum status s = checkpoint_read_column(w->checkpoint, column, values, 0, column->ids, err);
-    if (s == STATUS_OK && w->id < count) {
-        c->visited = sample_state_entry(values, column->kind, first + w->id, &c->value);
-    }
-    for (uint64_t i = first; s == STATUS_OK && i < first + count; i++) {
-        double value;
-        if (sample_state_entry(values, column->kind, i, &value)) {
-            c->count++;
-            c->below += c->visited && value < c->value;
-        }
+    const double own = w->id < ids->count ? state_column_value(column, w->run_id) : (double)NAN;
+    *c = (struct why_column){.name = column->name, .visited = !isnan(own), .value = own};
+    for (uint64_t i = ids->first; i < ids->first + ids->count; i++) {
+        const double value = state_column_value(column, i);
+        c->count += !isnan(value);
+        c->below += value < own;
     }
     const size_t length = strlen(c->name);
-    if (s == STATUS_OK && c->visited && w->zeta_name == NULL && length >= 5 &&
+    if (c->visited && w->zeta_name == NULL && length >= 5 &&
         strcmp(c->name + length - 5, ".zeta") == 0 && strncmp(c->name, "text", 4) == 0) {
         w->zeta_name = c->name;
-        s = find_by_zeta(w, values, column->kind, first, count, c->value, err);
+        return find_by_zeta(w, column, ids, own, err);
     }
-    free(values);
-    return s;
+    return STATUS_OK;
 }
 
-static enum status read_columns(struct why *w, uint64_t first, uint64_t count, struct error *err) {
-    struct checkpoint_column column;
+static enum status read_columns(struct why *w, const struct state_ids *ids, struct error *err) {
     enum status s = STATUS_OK;
     for (uint32_t i = 0; s == STATUS_OK && i < WHY_MAX_COLUMNS; i++) {
-        s = checkpoint_column(w->checkpoint, i, &column, err);
-        if (s == STATUS_OK) {
-            const uint64_t rest = column.ids > first ? column.ids - first : 0;
-            s = read_column(w, &column, first, rest < count ? rest : count, err);
-        }
+        struct state_column column;
+        s = state_column_read(&column, w->checkpoint, i, err);
+        s = s == STATUS_OK ? take_column(w, &column, ids, err) : s;
+        state_column_fini(&column);
     }
     if (w->zeta_name == NULL) {
         (void)snprintf(w->zeta.none, sizeof w->zeta.none, "loss %s keeps no zeta of this sample",
@@ -289,25 +275,6 @@ static enum status place_sample(struct why *w, struct error *err) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Which of the checkpoint's ids are those of the dataset. */
-static enum status
-find_ids(const struct why *w, uint64_t *first, uint64_t *count, struct error *err) {
-    const struct train_position *p = checkpoint_position(w->checkpoint);
-    for (uint64_t i = 0; i < p->source_count; i++) {
-        if (manifest_has_been(w->input->manifest, p->sources[i].fingerprint)) {
-            const uint64_t end =
-                i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
-            *first = p->sources[i].id_offset;
-            *count = end - *first;
-            return STATUS_OK;
-        }
-    }
-    return error_set(err, STATUS_MISMATCH,
-                     "%s was not trained on %s, fingerprint %016" PRIx64
-                     "; ccdump info shows fingerprints",
-                     checkpoint_path(w->checkpoint), w->dataset, w->input->manifest->fingerprint);
-}
-
 static enum status write_image(const struct why *w, const char *path, struct error *err) {
     struct sample_facts f;
     struct sample_content content;
@@ -319,16 +286,15 @@ static enum status write_image(const struct why *w, const char *path, struct err
 
 static enum status collect(struct why *w, const struct options *o, struct error *err) {
     struct sample_facts f;
-    uint64_t first = 0;
-    uint64_t count = 0;
+    struct state_ids ids;
     if (w->input->kind != INPUT_DATASET) {
         return error_set(err, STATUS_USAGE, "%s is not a dataset; name one of the run", w->dataset);
     }
     TRY(input_find(w->input, &f, w->id, err));
-    TRY(find_ids(w, &first, &count, err));
-    w->run_id = first + w->id;
+    TRY(state_ids_find(&ids, w->checkpoint, w->input->manifest, w->dataset, err));
+    w->run_id = ids.first + w->id;
     TRY(place_sample(w, err));
-    TRY(read_columns(w, first, count, err));
+    TRY(read_columns(w, &ids, err));
     TRY(find_by_embedding(w, o, err));
     if (o->image != NULL) {
         TRY(write_image(w, o->image, err));

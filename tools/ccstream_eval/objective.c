@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dataset/dataset.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/path_kind.h"
+#include "tools/inspect/state_column.h"
 #include "train/eval/objective.h"
 
 struct options {
@@ -99,55 +99,48 @@ add_pairs(struct pairs *p, const struct embeddings *e, uint64_t id_offset, struc
     return STATUS_OK;
 }
 
-/* Where the ids of a dataset begin in the checkpoint's state; *known false: it does not have them.
- */
-static enum status find_ids(uint64_t *id_offset,
+/* Where the ids of a dataset begin in the checkpoint's state; *known false: it does not have all of
+ * them. */
+static enum status find_ids(uint64_t *first,
                             bool *known,
                             const struct checkpoint *c,
                             const char *dataset_dir,
                             struct error *err) {
-    const struct train_position *p = checkpoint_position(c);
-    struct dataset *d = NULL;
-    TRY(dataset_open(&d, dataset_dir, NULL, err));
-    const uint64_t space = dataset_id_space(d);
-    *known = false;
-    *id_offset = 0;
-    for (uint32_t i = 0; i < p->source_count && !*known; i++) {
-        const uint64_t end =
-            i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
-        *known = manifest_has_been(dataset_manifest(d), p->sources[i].fingerprint) &&
-                 space <= end - p->sources[i].id_offset;
-        *id_offset = *known ? p->sources[i].id_offset : 0;
-    }
-    dataset_close(d);
+    struct state_ids ids = {0};
+    struct manifest m;
+    TRY(manifest_read(&m, file_system_of(dataset_dir), dataset_dir, err));
+    *known = state_ids_find(&ids, c, &m, dataset_dir, NULL) == STATUS_OK && m.id_space <= ids.count;
+    *first = *known ? ids.first : 0;
+    manifest_fini(&m);
     return STATUS_OK;
 }
 
-/* Loads zeta of the pairs if the checkpoint was trained by nuclr on all of their datasets. */
+/* The zeta of the pairs, allocated in *out. */
+static enum status take_side(float **out,
+                             const struct pairs *p,
+                             const struct eval *e,
+                             const char *name,
+                             struct error *err) {
+    struct state_column column;
+    enum status s = state_column_find(&column, e->checkpoint, name, err);
+    *out = calloc((size_t)p->count, sizeof **out);
+    if (s == STATUS_OK && *out == NULL) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for zeta");
+    }
+    for (int64_t i = 0; s == STATUS_OK && i < p->count; i++) {
+        (*out)[i] = (float)state_column_value(&column, p->ids[i]);
+    }
+    state_column_fini(&column);
+    return s;
+}
+
+/* Reads zeta of the pairs if the checkpoint was trained by nuclr on all of their datasets. */
 static enum status take_zeta(struct pairs *p, const struct eval *e, struct error *err) {
     if (!p->known_ids || strncmp(checkpoint_loss_name(e->checkpoint), "nuclr", 5) != 0) {
         return STATUS_OK;
     }
-    struct sample_state *state = NULL;
-    int32_t columns[2];
-    enum status s;
-    TRY(sample_state_create(&state, checkpoint_position(e->checkpoint)->id_space_count, NULL, err));
-    TRY_OR_FAIL(s, sample_state_add(state, "image.zeta", 0.0f, &columns[0], err));
-    TRY_OR_FAIL(s, sample_state_add(state, "text.zeta", 0.0f, &columns[1], err));
-    TRY_OR_FAIL(s, checkpoint_load_state(e->checkpoint, state, NULL, 0, err));
-    p->zeta_image = calloc((size_t)p->count, sizeof *p->zeta_image);
-    p->zeta_text = calloc((size_t)p->count, sizeof *p->zeta_text);
-    if (p->zeta_image == NULL || p->zeta_text == NULL) {
-        s = error_set(err, STATUS_NOMEM, "out of memory for zeta");
-        goto fail;
-    }
-    for (int64_t i = 0; i < p->count; i++) {
-        p->zeta_image[i] = sample_state_column(state, columns[0])[p->ids[i]];
-        p->zeta_text[i] = sample_state_column(state, columns[1])[p->ids[i]];
-    }
-fail:
-    sample_state_destroy(state);
-    return s;
+    TRY(take_side(&p->zeta_image, p, e, "image.zeta", err));
+    return take_side(&p->zeta_text, p, e, "text.zeta", err);
 }
 
 static enum status report(const struct options *o,

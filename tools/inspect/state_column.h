@@ -1,0 +1,54 @@
+/*
+ * state_column: the numbers that a checkpoint keeps for every sample, and which of them belong to a
+ * dataset.
+ *
+ * Threading : single-owner.
+ * Ownership : a column owns its numbers until fini; its name belongs to the checkpoint.
+ * Untrusted : the checkpoint.
+ */
+#ifndef TOOLS_INSPECT_STATE_COLUMN_H
+#define TOOLS_INSPECT_STATE_COLUMN_H
+
+#include "formats/dataset/manifest.h"
+#include "train/run/checkpoint.h"
+
+/* The ids of a dataset in a checkpoint, which in a mix has those of other datasets before them. */
+struct state_ids {
+    uint32_t source; /* number of the dataset in the mix */
+    uint64_t first, count;
+};
+
+/* `dataset`: its name in messages. Returns OK, or MISMATCH for a checkpoint of other datasets. */
+enum status state_ids_find(struct state_ids *out,
+                           const struct checkpoint *c,
+                           const struct manifest *m,
+                           const char *dataset,
+                           struct error *err);
+
+struct state_column {
+    const char *name;
+    enum sample_state_kind kind;
+    uint64_t ids;
+    void *values; /* (ids) */
+};
+
+/* Reads the column of this name ("image.zeta"), or the only one that has it after its side
+ * ("zeta"). Returns OK, USAGE (there is none, the message lists those that there are), IO, CORRUPT,
+ * LIMIT or NOMEM. */
+enum status state_column_find(struct state_column *out,
+                              const struct checkpoint *c,
+                              const char *name,
+                              struct error *err);
+
+/* Reads column `index`. Returns END after the last, or as above. */
+enum status state_column_read(struct state_column *out,
+                              const struct checkpoint *c,
+                              uint32_t index,
+                              struct error *err);
+
+/* NaN: no step has written it, or there is no such id. */
+double state_column_value(const struct state_column *c, uint64_t id);
+
+void state_column_fini(struct state_column *c); /* accepts an all-zero one */
+
+#endif
