@@ -16,10 +16,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CAPTION_MAX_WORDS = 30 };
 
 /* Upper bound of the size of a cleaned caption; a lower-case letter can be longer than the
@@ -29,9 +25,5 @@ enum { CAPTION_MAX_WORDS = 30 };
 /* Writes the cleaned caption and a NUL to `out`, which has CAPTION_CLEAN_BOUND_BYTES(size_bytes)
  * bytes and does not overlap `text`; returns its length without the NUL. */
 size_t caption_clean(char *out, const char *text, size_t size_bytes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

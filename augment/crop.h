@@ -11,10 +11,6 @@
 #include "formats/base/image.h"
 #include "formats/base/rng.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct crop_options {
     double scale_min, scale_max; /* share of the picture's area, 0 < min <= max <= 1; 0.5, 1 */
     double ratio_min, ratio_max; /* width / height, 0 < min <= max; 3/4, 4/3 */
@@ -28,9 +24,5 @@ void crop_options_default(struct crop_options *opt);
  * inside the picture. Each try uses two 64-bit draws, and the position two bounded 32-bit draws. */
 struct image_rect
 crop_random(int32_t width_px, int32_t height_px, const struct crop_options *opt, struct rng *rng);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

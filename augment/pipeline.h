@@ -29,10 +29,6 @@
 #include "formats/base/image.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { AUGMENT_MAX_SIZE_PX = 4096, AUGMENT_MAX_VIEWS = 2 };
 
 enum augment_kind {
@@ -118,9 +114,5 @@ enum status augment_apply(uint8_t *out,
                           const struct augment_options *opt,
                           struct augment_scratch *scratch,
                           struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

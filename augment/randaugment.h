@@ -20,10 +20,6 @@
 
 #include "formats/base/rng.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* In the order of the papers' list, from which ops are drawn. */
 enum randaugment_op {
     RANDAUGMENT_IDENTITY,
@@ -49,9 +45,5 @@ struct randaugment_step {
 
 /* Draws the op, whether it is applied, and the sign of each step, even where they are not used. */
 void randaugment_draw(struct randaugment_step steps[RANDAUGMENT_STEPS], struct rng *rng);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -19,10 +19,6 @@
 #include "formats/base/image.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum resize_filter {
     RESIZE_BILINEAR = 1, /* triangle, support 1 */
     RESIZE_BICUBIC = 2,  /* Keys' cubic with a = -0.5, support 2 */
@@ -59,9 +55,5 @@ bool resize_short_size(int32_t *out_width_px,
                        int32_t width_px,
                        int32_t height_px,
                        int32_t short_px);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -17,10 +17,6 @@
 
 #include "formats/base/rng.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum simclr_jitter {
     SIMCLR_BRIGHTNESS,
     SIMCLR_CONTRAST,
@@ -53,9 +49,5 @@ struct simclr_draws {
 
 /* Draws all fields in their order, even those that are not used. */
 void simclr_draw(struct simclr_draws *out, const struct simclr_options *opt, struct rng *rng);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

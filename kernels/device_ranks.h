@@ -23,10 +23,6 @@
 
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { DEVICE_RANKS_ID_BYTES = 128 };
 
 struct device_ranks {
@@ -64,9 +60,5 @@ struct device_ranks {
      * is of no use afterwards. Does nothing before join. */
     void (*abort)(struct device *);
 };
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -19,10 +19,6 @@
 
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum device_queue { QUEUE_COMPUTE, QUEUE_COPY };
 
 enum { DEVICE_MARK_COUNT = 16 }; /* marks are numbers below this */
@@ -87,9 +83,5 @@ enum status device_record(struct device *dev,
                           void *cookie,
                           struct error *why,
                           struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Increased whenever this struct or one of ops.h or of a device's optional parts changes. */
 enum { BACKEND_MODULE_ABI = 9 };
 
@@ -49,9 +45,5 @@ enum status cuda_module(const struct backend_module **out, struct error *err);
 /* The checks of cuda_module on a file at `path`, which is not kept. For tests. */
 enum status
 cuda_module_load(const struct backend_module **out, const char *path, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -24,10 +24,6 @@
 #include "formats/base/status.h"
 #include "loader/loader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct fetcher; /* opaque */
 
 struct fetch_options {
@@ -61,9 +57,5 @@ enum status loader_fetch(struct fetcher *f,
                          uint32_t count,
                          uint64_t epoch,
                          struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

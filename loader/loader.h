@@ -46,10 +46,6 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct dataset;     /* formats/dataset/dataset.h */
 struct tokenizer;   /* formats/tokenizer/tokenizer.h */
 struct loader;      /* opaque */
@@ -371,9 +367,5 @@ struct loader_corrupt {
 
 /* Returns OK, or END when index is at least the number listed (at most LOADER_MAX_CORRUPT_LIST). */
 enum status loader_corrupt_at(struct loader *l, uint64_t index, struct loader_corrupt *out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include "loader/sampler.h"
 #include "loader/sources.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct order; /* opaque */
 
 /* Uses batch_count, positives, order, block_count, block_window, drop_last, seed, epochs and filter
@@ -48,9 +44,5 @@ enum status order_find(const struct order *o,
                        uint64_t position,
                        uint64_t round,
                        struct sampler_visit *out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

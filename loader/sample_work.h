@@ -18,10 +18,6 @@
 #include "loader/loader.h"
 #include "loader/sources.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct sample_work; /* opaque */
 
 /* Uses image_size_px, augment, views, fixed_views, positives, captions, pair_noise, seed,
@@ -56,9 +52,5 @@ enum status sample_work_text(struct sample_work *w,
                              uint64_t epoch,
                              uint32_t positive,
                              struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -15,10 +15,6 @@
 #include "formats/dataset/dataset.h"
 #include "loader/loader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct sources; /* opaque */
 
 /* Returns OK, NOMEM, USAGE (weights for some but not all; a directory twice), LIMIT, what
@@ -74,9 +70,5 @@ enum status sources_find(const struct sources *s,
 
 /* The sources of a loader; borrowed until its close. */
 const struct sources *loader_sources(const struct loader *l);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -16,10 +16,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct dataset;   /* formats/dataset/dataset.h */
 struct tokenizer; /* formats/tokenizer/tokenizer.h */
 struct texts;     /* opaque */
@@ -65,9 +61,5 @@ enum status texts_encode(const struct tokenizer *tokenizer,
                          uint32_t max_tokens,
                          bool clean,
                          struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -25,10 +25,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define AWS_MAX_FILE_BYTES (1 << 20)
 
 /* NULL: not set. */
@@ -57,9 +53,5 @@ enum status aws_profile_parse(struct aws_profile *out,
                               bool is_config,
                               const char *name,
                               struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -28,10 +28,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define HTTP_MAX_CONNECTIONS   4096
 #define HTTP_MAX_URL_BYTES     8192
 #define HTTP_MAX_HEADERS_BYTES (256 * 1024) /* of one response; more is HTTP_PROTOCOL */
@@ -165,9 +161,5 @@ enum status http_run(struct http *h, int64_t timeout_ms, struct error *err);
 
 /* Ends the present or the next http_run early. Any thread. */
 void http_wake(struct http *h);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

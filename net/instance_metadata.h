@@ -18,10 +18,6 @@
 #include "formats/base/status.h"
 #include "net/aws_profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Replaces the keys of *p, and their end, in seconds since 1970. Returns OK, NOTFOUND if the
  * machine has no role, IO if the service cannot be reached or refuses, CORRUPT for an answer that
  * cannot be read, UNSUPPORTED if it is disabled, or a failure of http_create. After a failure *p is
@@ -34,9 +30,5 @@ enum status instance_metadata_parse(struct aws_profile *p,
                                     const char *text,
                                     size_t size_bytes,
                                     struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -25,10 +25,6 @@
 #include "formats/base/status.h"
 #include "net/http.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct location_options { /* of s3:// only; zero-initialise for the defaults */
     const char *endpoint; /* URL; NULL: of the profile or its environment, else Amazon's */
     const char *profile;  /* NULL: AWS_PROFILE, or `default` */
@@ -61,9 +57,5 @@ enum status location_url(const struct location *l,
  * seconds, if it is the source of the keys and they end within minutes. Returns OK, or a failure of
  * that service while there are no keys that are still valid. */
 enum status location_authorize(struct location *l, struct http_request *request, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -11,10 +11,6 @@
 
 #include "net/http.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Milliseconds to wait after `failed_attempts` of them failed: exponential backoff with jitter,
  * uniform in [base, min(max, base * 2^failed_attempts)], drawn from (seed, failed_attempts), so
  * that requests which failed together do not return together. retry_after_ms, which a server asked
@@ -31,9 +27,5 @@ int64_t retry_delay_ms(uint32_t failed_attempts,
  * Failures of TLS count as the network's: those of a connection cannot be told from those of a
  * certificate. */
 bool retry_worth(enum http_outcome outcome, int status);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

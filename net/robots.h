@@ -24,10 +24,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define ROBOTS_MAX_BYTES      (500 * 1024) /* of a file; further lines are ignored */
 #define ROBOTS_MAX_KEPT_BYTES (64 * 1024)
 
@@ -48,9 +44,5 @@ bool robots_allows(const struct robots *r, const char *path);
 
 /* Of the heap; 0 for NULL. */
 size_t robots_memory_bytes(const struct robots *r);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

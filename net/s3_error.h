@@ -11,10 +11,6 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { S3_ERROR_CODE_BYTES = 48, S3_ERROR_MESSAGE_BYTES = 128 };
 
 struct s3_error {
@@ -27,9 +23,5 @@ bool s3_error_parse(struct s3_error *out, const char *body);
 
 /* What the user can do about a frequent code; NULL of others. */
 const char *s3_error_advice(const char *code);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

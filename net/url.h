@@ -13,10 +13,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define URL_MAX_BYTES    8192
 #define URL_HOST_BYTES   256 /* a host's name and its zero byte */
 #define URL_ORIGIN_BYTES (URL_HOST_BYTES + 16)
@@ -43,9 +39,5 @@ bool address_is_private_v6(const uint8_t address[16]);
 
 /* Whether the host of a URL is written as an address that is private, or is localhost. */
 bool url_host_is_private(const struct url *u);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

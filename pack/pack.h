@@ -23,10 +23,6 @@
 #include "formats/shard/shard.h"
 #include "pack/source/source.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define PACK_SHARD_NAME   "shard"
 #define PACK_REJECTS_NAME "rejects.jsonl"
 #define PACK_JOURNAL_NAME "pack.journal" /* exists until a run is complete */
@@ -194,9 +190,5 @@ bool pack_summary_looks_like_folders(const struct pack_summary *s);
  * many bad rows, no good one, a damaged source or journal, a repeated id); INTERRUPTED; USAGE,
  * NOTFOUND, IO, LIMIT or NOMEM. `out` is always filled. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -7,18 +7,10 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int64_t clock_now_ns(void);        /* monotonic */
 int64_t clock_thread_cpu_ns(void); /* CPU time of the calling thread */
 
 /* Waits for a condition, for `ms` at most; may return earlier. Requires the mutex. */
 void clock_wait_ms(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t ms);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

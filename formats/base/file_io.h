@@ -18,10 +18,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { PATH_MAX_BYTES = 4096 };
 
 struct file; /* opaque, each file system has its own */
@@ -166,9 +162,5 @@ enum status file_make_parents(const struct file_system *fs, const char *path, st
 
 /* The directory part of `path` ("." when there is none). */
 enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -11,10 +11,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 uint64_t hash64(const void *data, size_t size_bytes);
 
 struct hash64_part {
@@ -35,9 +31,5 @@ void hasher_destroy(struct hasher *h); /* accepts NULL */
 void hasher_reset(struct hasher *h);
 void hasher_update(struct hasher *h, const void *data, size_t size_bytes);
 uint64_t hasher_value(const struct hasher *h);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct host_memory {
     /* At least 64-byte aligned, content undefined; NULL on failure. */
     void *(*alloc)(void *cookie, size_t size_bytes);
@@ -21,9 +17,5 @@ struct host_memory {
 };
 
 struct host_memory host_memory_default(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -24,10 +24,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct json_writer {
     struct byte_buffer out; /* the text so far; not NUL-terminated */
     bool comma;             /* the next value needs one before it */
@@ -69,9 +65,5 @@ void json_raw(struct json_writer *w, const char *key, const char *text, size_t s
 
 /* A line feed between values of a JSON-lines file. */
 void json_newline(struct json_writer *w);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

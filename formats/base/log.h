@@ -8,10 +8,6 @@
 #ifndef FORMATS_BASE_LOG_H
 #define FORMATS_BASE_LOG_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct log_sink {
@@ -28,9 +24,5 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fm
 
 /* A sink that writes "PROGRAM: text" to stderr; `program` is borrowed for the sink's life. */
 struct log_sink log_stderr(const char *program, enum log_level max_level);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

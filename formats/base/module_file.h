@@ -12,10 +12,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Writes the path of `file_name` to `path`: what the environment variable names if it is set
  * (ignored by a set-uid program), else the first file found in the folder of the executable or in
  * lib/ccstream next to that folder, where an installation puts it. False: there is none. */
@@ -32,9 +28,5 @@ enum status module_file_load(void **library,
                              const char *symbol,
                              struct error *err);
 void module_file_unload(void *library);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

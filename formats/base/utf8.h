@@ -11,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Size of the well-formed character at the start of `text`: 1 to 4, or 0 if there is none. */
 size_t utf8_character(const char *text, size_t size_bytes);
 
@@ -29,9 +25,5 @@ size_t utf8_encode(char *out, uint32_t code_point);
 
 /* Bytes of the longest well-formed prefix: size_bytes when all of it is UTF-8. */
 size_t utf8_valid_prefix(const char *text, size_t size_bytes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -20,10 +20,6 @@
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct dataset;        /* opaque */
 struct token_cache;    /* formats/tokenizer/token_cache.h */
 struct caption_reader; /* opaque */
@@ -109,9 +105,5 @@ enum status caption_reader_get(struct caption_reader *r,
                                uint32_t k,
                                struct shard_text *out,
                                struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

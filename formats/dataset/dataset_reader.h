@@ -13,10 +13,6 @@
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct dataset_reader; /* opaque */
 
 /* Opens no file yet. Returns OK or NOMEM. */
@@ -31,9 +27,5 @@ enum status dataset_reader_get(struct dataset_reader *r,
                                const struct dataset_sample *sample,
                                struct sample_view *out,
                                struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

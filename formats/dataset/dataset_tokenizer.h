@@ -14,10 +14,6 @@
 #include "formats/dataset/manifest.h"
 #include "formats/tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define DATASET_TOKENIZER_NAME "tokenizer.model"
 
 /* Opens the recorded tokenizer, or DIRECTORY/tokenizer.model where the manifest records none; *out
@@ -38,9 +34,5 @@ enum status dataset_tokenizer_store(const struct tokenizer *t,
                                     const struct file_system *fs,
                                     bool overwrite,
                                     struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

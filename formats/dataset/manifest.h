@@ -13,10 +13,6 @@
 #include "formats/base/file_io.h"
 #include "formats/shard/shard.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define MANIFEST_NAME "dataset.json"
 
 enum {
@@ -165,9 +161,5 @@ enum status manifest_salvage(struct manifest *m,
                              const struct file_system *fs,
                              const char *directory,
                              struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -47,10 +47,6 @@
 #include "formats/base/image.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Stored in shards: never renumbered. */
 enum image_format {
     IMAGE_FORMAT_UNKNOWN = 0,
@@ -156,9 +152,5 @@ enum status image_encode_jpeg(struct byte_buffer *out,
  * Returns OK, NOMEM or LIMIT; on failure `out` keeps its former size. */
 enum status
 image_encode_png(struct byte_buffer *out, const struct image_view *view, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

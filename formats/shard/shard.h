@@ -15,10 +15,6 @@
 #include "formats/base/status.h"
 #include "formats/image/image_codec.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define SHARD_INDEX_EXTENSION ".cci"
 
 #define SHARD_MAX_ID ((uint64_t)INT64_MAX - 1) /* so that every JSON reader can hold a count */
@@ -138,9 +134,5 @@ struct shard_summary {
     uint32_t sample_count;
     uint32_t text_count;
 };
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

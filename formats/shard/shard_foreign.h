@@ -13,10 +13,6 @@
 
 #include "formats/shard/shard_writer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct shard_foreign; /* opaque */
 
 /* `name` is the tar's file name, for messages and the summary; `level` zstd's, of the captions.
@@ -55,9 +51,5 @@ enum status shard_foreign_finish(struct shard_foreign *x,
                                  uint64_t file_hash,
                                  uint64_t add_to_ids,
                                  struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

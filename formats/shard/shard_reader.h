@@ -13,10 +13,6 @@
 #include "formats/base/file_io.h"
 #include "formats/shard/shard.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct shard_reader; /* opaque */
 
 struct sample_view { /* borrowed, never freed */
@@ -120,9 +116,5 @@ enum status shard_verify(const struct file_system *fs,
                          const char *path,
                          const struct shard_verify *how,
                          struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

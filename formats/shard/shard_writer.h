@@ -20,10 +20,6 @@
 #include "formats/base/file_io.h"
 #include "formats/shard/shard.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     SHARD_LEVEL_MIN = 1,
     SHARD_LEVEL_MAX = 19,
@@ -140,9 +136,5 @@ shard_writer_finish(struct shard_writer *w, struct shard_summary *out, struct er
 
 /* Removes the temporary file of a shard that was not finished. Accepts NULL. */
 void shard_writer_close(struct shard_writer *w);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

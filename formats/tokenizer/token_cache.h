@@ -18,10 +18,6 @@
 #include "formats/base/file_io.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define TOKEN_CACHE_NAME "tokens.cct"
 
 enum {
@@ -86,9 +82,5 @@ enum status token_cache_writer_finish(struct token_cache_writer *w, struct error
 
 /* Accepts NULL; what was not finished is removed. */
 void token_cache_writer_destroy(struct token_cache_writer *w);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -29,10 +29,6 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { REMOTE_MAX_TRIES = 10, REMOTE_MAX_SILENCE_MS = 45000 };
 
 #define REMOTE_CACHE_MIN_BYTES     ((uint64_t)256 << 20)
@@ -56,9 +52,5 @@ enum status remote_start(const struct remote_options *opt, struct error *err);
 
 /* Nothing remote may be open. Does nothing without remote_start. */
 void remote_stop(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -25,10 +25,6 @@
 
 #include "formats/base/file_io.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FETCH_DIRECTORY "fetch" /* in the dataset's */
 
 enum {
@@ -95,9 +91,5 @@ struct fetch_stats {
 };
 
 void fetch_stats(struct fetch *f, struct fetch_stats *out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

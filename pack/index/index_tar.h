@@ -17,10 +17,6 @@
 
 #include "pack/pack.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The folder of all tars. Returns OK; USAGE when they are not all in one; LIMIT; NOTFOUND or IO. */
 enum status index_tar_folder(char *out,
                              size_t out_size_bytes,
@@ -39,9 +35,5 @@ enum status index_tar_folder(char *out,
  * new index. `out` is filled in any case. */
 enum status
 index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

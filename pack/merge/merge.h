@@ -12,10 +12,6 @@
 
 #include "pack/pack.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct pack_merge_progress {
     uint64_t shards, total_shards;
     uint64_t bytes; /* copied so far */
@@ -62,9 +58,5 @@ void pack_merge_options_default(struct pack_merge_options *opt);
  * that the merge can be resumed. */
 enum status
 pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -17,10 +17,6 @@
 
 #include "formats/base/file_io.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct pack_remove_options {
     const struct file_system *fs;
     const char *directory;
@@ -57,9 +53,5 @@ enum status pack_remove_samples(const struct pack_remove_options *opt,
 enum status pack_compact(const struct pack_remove_options *opt,
                          struct pack_remove_summary *out,
                          struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -20,10 +20,6 @@
 #include "formats/base/file_io.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     SOURCE_MAX_KEY_BYTES = 1024,
     SOURCE_MAX_IMAGE_BYTES = 64 << 20,
@@ -232,9 +228,5 @@ void source_position(const struct source *s, uint64_t *position_bytes, uint64_t 
 /* Whether it is an uncompressed tar, so that rows' offsets are offsets in its file. */
 bool source_is_plain_tar(const struct source *s);
 void source_close(struct source *s); /* accepts NULL */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

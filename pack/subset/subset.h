@@ -17,10 +17,6 @@
 
 #include "pack/pack.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct pack_subset_progress {
     uint64_t samples, total_samples;
     uint64_t bytes; /* of pictures copied so far */
@@ -50,9 +46,5 @@ void pack_subset_options_default(struct pack_subset_options *opt);
  * `out` is filled on OK; after a failure `has_journal` says that it can be resumed. */
 enum status
 pack_subset(const struct pack_subset_options *opt, struct pack_summary *out, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

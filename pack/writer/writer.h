@@ -23,10 +23,6 @@
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The source that dataset.json names for samples of a writer. */
 #define PACK_WRITER_SOURCE "writer"
 
@@ -92,9 +88,5 @@ const struct manifest *pack_writer_manifest(const struct pack_writer *w);
 
 /* Accepts NULL. Without finish before it, removes the files that this writer wrote. */
 void pack_writer_close(struct pack_writer *w);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

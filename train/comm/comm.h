@@ -30,10 +30,6 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct comm;
 
 enum { COMM_MAX_WORLD = 4096, COMM_HOST_BYTES = 64 };
@@ -151,9 +147,5 @@ struct comm_counters {
     int64_t wait_ns; /* inside collectives and comm_finish */
 };
 struct comm_counters comm_counters(const struct comm *c);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -45,10 +45,6 @@
 #include "train/model/resnet.h"
 #include "train/model/transformer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { DUAL_ENCODER_MAX_SLOTS = 2 };
 
 struct dual_encoder_options {
@@ -187,9 +183,5 @@ enum status dual_encoder_backward(struct dual_encoder *m,
                                   enum write_mode mode,
                                   const struct gradient_ready *ready,
                                   struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -32,10 +32,6 @@
 #include "kernels/ops.h"
 #include "train/model/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Receives the gradients of a step while backward still runs: 1-D views of params_range(p,
  * PARAM_GRAD, true) in order, then of params_range(p, PARAM_GRAD, false), each element once.
  * Backward does not touch an element after its call. The lengths depend on the model alone. On a
@@ -98,9 +94,5 @@ enum status gradients_final(struct gradients *g, int32_t index, struct error *er
 
 /* Backward of the micro-batch is complete. Returns as gradients_final. */
 enum status gradients_part_end(struct gradients *g, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

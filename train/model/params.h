@@ -41,10 +41,6 @@
 #include "formats/base/status.h"
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct params;
 
 enum { PARAM_MAX_NAME_BYTES = 128 }; /* with the prefix and the terminating zero */
@@ -184,9 +180,5 @@ enum status params_write(struct params *p,
                          const void *host,
                          size_t size_bytes,
                          struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -23,10 +23,6 @@
 #include "formats/base/status.h"
 #include "train/model/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Fills every tensor of `p` whose name begins with `tower` ("image.", "text."), running statistics
  * too. Names and shapes are checked before anything is written; every mismatch is listed on
  * `log` (may be NULL), the first one in *err. Returns OK, MISMATCH (names, shapes or a type
@@ -38,9 +34,5 @@ enum status pretrained_load(struct params *p,
                             const char *path,
                             const struct log_sink *log,
                             struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -27,10 +27,6 @@
 #include "train/model/gradients.h"
 #include "train/model/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { RESNET_MAX_BATCH = 1 << 20 };
 
 enum resnet_pass {
@@ -119,9 +115,5 @@ enum status resnet_backward(struct resnet *r,
                             enum write_mode mode,
                             struct gradients *sums,
                             struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

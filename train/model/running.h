@@ -19,10 +19,6 @@
 #include "train/comm/comm.h"
 #include "train/model/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct running {
     struct params *params;
     struct device *dev;
@@ -51,9 +47,5 @@ void running_part(struct running *r);
 
 /* All have run. Collective. Returns OK or what device and comm return. */
 enum status running_end(struct running *r, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -32,10 +32,6 @@
 #include "train/model/gradients.h"
 #include "train/model/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { TRANSFORMER_MAX_BATCH = 1 << 20 };
 
 enum transformer_pool {
@@ -112,9 +108,5 @@ enum status transformer_backward(struct transformer *t,
                                  enum write_mode mode,
                                  struct gradients *sums,
                                  struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -31,10 +31,6 @@
 #include "train/model/params.h"
 #include "train/model/resnet.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct view_encoder_options {
     struct resnet_options image; /* max_batch and training are taken from below */
     int32_t hidden_dim;          /* H, [1, 65536] */
@@ -120,9 +116,5 @@ enum status view_encoder_encode(struct view_encoder *m,
                                 const uint8_t *images,
                                 int32_t count,
                                 struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

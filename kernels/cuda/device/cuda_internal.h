@@ -17,10 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #include "kernels/cuda/device/kernels_internal.h"
 #include "kernels/cuda/ranks/ranks_internal.h"
 #include "kernels/device_stream.h"
@@ -195,9 +191,5 @@ enum status cuda_count(int32_t *out, struct error *err);
 enum status cuda_describe(int32_t index, char *out, size_t out_size, struct error *err);
 enum status
 cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

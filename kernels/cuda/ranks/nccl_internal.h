@@ -17,10 +17,6 @@
 
 #include "formats/base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define NCCL_LIBRARY "libnccl.so.2"
 
 enum {
@@ -75,9 +71,5 @@ struct nccl {
 /* Opens the library once for the process. Returns OK, or UNSUPPORTED with what is missing and where
  * it was searched. */
 enum status nccl_open(const struct nccl **out, struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

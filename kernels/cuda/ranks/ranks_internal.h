@@ -9,10 +9,6 @@
 
 #include "kernels/device_ranks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cuda_device;
 struct cuda_ranks;
 
@@ -33,9 +29,5 @@ enum status
 cuda_collective(struct cuda_device *dev, const struct collective *call, struct error *err);
 /* Leaves the group, if there is one, after all of its work. */
 void cuda_ranks_close(struct cuda_device *dev);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

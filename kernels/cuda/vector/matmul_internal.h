@@ -9,10 +9,6 @@
 
 #include "kernels/cuda/device/cuda_internal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* out (m,n) = alpha op(a) op(b) + bias (+ out); op(a) is (m,k), op(b) is (k,n). */
 struct product {
     enum dtype in, out; /* F32 both, or BF16 with itself or F32 */
@@ -34,9 +30,5 @@ enum status matmul_run(struct cuda_device *dev,
                        const void *bias,
                        float alpha,
                        struct error *err);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif
