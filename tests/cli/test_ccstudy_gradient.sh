@@ -8,6 +8,7 @@ numbers() { # numbers FILE: without the times
 }
 
 expect 0 "$BIN/ccstudy" gradient --quick $small --json -o studies
+cp err.txt figures.txt
 cmp out.txt studies/gradient.json || fail "--json is not what the file has"
 [ ! -e studies/gradient.part.json ] || fail "a finished study leaves its parts"
 numbers out.txt >first.txt
@@ -18,12 +19,14 @@ numbers out.txt | cmp -s - first.txt && fail "another seed, the same numbers"
 methods=$(sed 's/"grid".*//' first.txt | grep -o '"method"' | wc -l)
 [ "$(sed 's/.*"grid"//;s/"trace".*//' first.txt | grep -o '"method"' | wc -l)" = $((2 * methods)) ] || fail "runs of the grid"
 [ "$(sed 's/.*"trace"//' first.txt | grep -o '"method"' | wc -l)" = $((41 * methods)) ] || fail "points of the curves"
-[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/gradient.html | wc -l)" = 4 ] || fail "figures"
-hasnt studies/gradient.html 'nan'
-hasnt studies/gradient.html 'http'
+grep 'id="ccstream-page"' studies/gradient.html >data.txt
+[ "$(grep -o '"kind":"lines"' data.txt | wc -l)" = 4 ] || fail "figures"
+grep -q matplotlib figures.txt || [ "$(find studies -name '*.svg' -size +4k | wc -l)" = 4 ] || fail "figures as files"
+hasnt data.txt 'NaN'
+hasnt data.txt 'http'
 
-# ---- interrupted after its first run, and resumed
-"$BIN/ccstudy" gradient --quick --samples 40 --steps 5000 --lr 0.01 -o parts -q >/dev/null 2>&1 &
+# ---- interrupted after its first method, and resumed
+"$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.01 -o parts -q >/dev/null 2>&1 &
 pid=$!
 while [ ! -e parts/gradient.part.json ] && kill -0 $pid; do sleep 0.02; done
 kill -INT $pid
@@ -32,11 +35,11 @@ wait $pid || code=$?
 [ $code != 0 ] || fail "finished before it was interrupted"
 [ ! -e parts/gradient.json ] || fail "numbers of an unfinished study"
 cp -r parts other
-expect 64 "$BIN/ccstudy" gradient --quick --samples 40 --steps 5000 --lr 0.03 -o other --resume
+expect 64 "$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.03 -o other --resume
 has err.txt 'of a study with other options'
-expect 0 "$BIN/ccstudy" gradient --quick --samples 40 --steps 5000 --lr 0.01 -o parts --resume --json
+expect 0 "$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.01 -o parts --resume --json
 numbers out.txt >resumed.txt
-expect 0 "$BIN/ccstudy" gradient --quick --samples 40 --steps 5000 --lr 0.01 --json
+expect 0 "$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.01 --json
 numbers out.txt | cmp - resumed.txt || fail "resumed, other numbers"
 
 # ---- what the page says: less bias, a lower gradient

@@ -6,8 +6,6 @@
 
 static const struct cli_command commands[] = {
     {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},
-    {"gradient", "the exact gradient of the global loss while losses train: EMC2, figure 7",
-     ccstudy_gradient},
     {"noise", "recall over the share of wrong pairs: RINCE against CLIP", ccstudy_noise},
     {"blocks", "blocks of similar points against pairs: CURL, table 2", ccstudy_blocks},
 };

@@ -5,7 +5,6 @@
 #define TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 
 int ccstudy_batch(int argc, char **argv);
-int ccstudy_gradient(int argc, char **argv);
 int ccstudy_blocks(int argc, char **argv);
 int ccstudy_noise(int argc, char **argv);
 

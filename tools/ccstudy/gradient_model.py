@@ -1,5 +1,5 @@
-"""What ccstudy gradient runs: images with two fixed views, encoders, the exact global contrastive loss, and the losses of
-ccstream as estimators of its gradient (Yau et al., EMC2, ICML 2024, eqs. 1 and 4).
+"""What ccstudy gradient runs: images with two fixed views, encoders, the exact global contrastive loss, and the losses
+of ccstream as estimators of its gradient (Yau et al., EMC2, ICML 2024, eqs. 1 and 4).
 
 Row kind n + i is image i of n as its first view, its second view, or un-augmented (kinds 0, 1, 2). R runs of one method
 train in lockstep, on the same batches, each with its own step size, parameters and sample state.
@@ -58,8 +58,8 @@ def read_views(directory: str, count: int, side: int, seed: int) -> np.ndarray:
     """uint8 (3n, S, S, 3) of the first images of a dataset: SimCLR's augmentation twice, and the centre crop."""
     parts: list[list[np.ndarray]] = [[], [], []]
     for augment, views, kinds in (("simclr", 2, {"image": 0, "image2": 1}), ("eval-crop", 1, {"image": PLAIN})):
-        loader = ccstream.DataLoader(directory, batch_size=1, image_size=side, augment=augment, shuffle=False, seed=seed,
-                                     views=views, captions=False, num_threads=1, rank=0, world_size=1)
+        loader = ccstream.DataLoader(directory, batch_size=1, image_size=side, augment=augment, shuffle=False,
+                                     seed=seed, views=views, captions=False, num_threads=1, rank=0, world_size=1)
         if len(loader) < count:
             raise UsageError(f"{directory} has {len(loader)} images, fewer than --samples {count}")
         for _, batch in zip(range(count), loader):
@@ -115,8 +115,8 @@ class Linear:
 
 
 class ResNet:
-    """ResNet-18 with the head of SimCLR (linear 512, ReLU, linear 512), as ccstream-train has it for two views. norm: none,
-    or group norm of 32 groups. By torch, in float32."""
+    """ResNet-18 with the head of SimCLR (linear 512, ReLU, linear 512), as ccstream-train has it for two views. norm:
+    none, or group norm of 32 groups. By torch, in float32."""
 
     dim = RESNET_DIM
 
@@ -138,7 +138,7 @@ class ResNet:
                 at += p.numel()
 
     def forward(self, rows: np.ndarray) -> np.ndarray:
-        self._rows = rows = np.broadcast_to(rows, (len(self.values), rows.shape[-1]))
+        self._rows = rows = np.broadcast_to(rows, (len(self.values), rows.shape[-1])).copy()
         out = []
         with self._torch.no_grad():
             for run, mine in enumerate(rows):
@@ -163,7 +163,7 @@ def _parts(rows: np.ndarray) -> list[np.ndarray]:
 
 
 def _resnet18(torch: Any, norm: str) -> Any:
-    nn = torch.nn
+    nn: Any = torch.nn
 
     def normed(channels: int, gamma: float = 1.0) -> list[Any]:
         if norm == "none":
@@ -211,7 +211,8 @@ OBJECTIVES = ("global", "with_own", "unaugmented")
 
 
 def exact(x: np.ndarray, n: int, tau: float, objective: str = "global") -> tuple[float, np.ndarray]:
-    """L and dL/dx of x (2n, E), or (3n, E) with the images themselves. Each of the 2n views is an anchor a, the other view of its image the positive p:
+    """L and dL/dx of x (2n, E), or (3n, E) with the images themselves. Each of the 2n views is an anchor a, the other
+    view of its image the positive p:
 
         L = mean over anchors of [ log sum_c exp(S_ac / tau) - S_ap / tau ]
 
@@ -245,14 +246,14 @@ class Method:
     key: str  # in JSON
     name: str  # for people
     loss: str  # of ccstream, with two views
-    # What a sample outside the batch is encoded from, for losses that carry: un-augmented, as ccstream-train does; random
-    # view; view: the very view on which the chain stands, as in the published code of figure 7.
+    # What a sample beyond the batch is encoded from: un-augmented, as ccstream-train does; random view; view: the very
+    # view that is the chain's state, as in the published code of figure 7.
     carry: str | None = None
     gamma: float | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
-_EMC2 = {"emc2_burn_in": 0.5}  # P = 3 of 6 proposals, as in the paper's table 3
+_EMC2 = {"burn_in": 0.5}  # P = 3 of 6 proposals, as in the paper's table 3
 METHODS = (
     Method("simclr", "SimCLR", "simclr"),
     Method("sogclr-0.9", "SogCLR, gamma 0.9", "sogclr", gamma=0.9),
@@ -269,8 +270,8 @@ Encode = Callable[[np.ndarray], np.ndarray]  # rows (R, m) to x (R, m, E), with 
 
 
 class Estimator:
-    """A loss on small batches, in R runs. Rows of a step are B first views, B second views, then the samples outside the
-    batch that the loss asks for; batches are those of epochs, each a permutation of all samples."""
+    """A loss on small batches, in R runs. Rows of a step are B first views, B second views, then the samples beyond
+    the batch that the loss needs; batches are those of epochs, each a permutation of all samples."""
 
     def __init__(self, method: Method, n: int, batch: int, tau: float, seed: int, runs: int):
         options = {**method.options, **({"gamma": method.gamma} if method.gamma else {}), "tau": tau}
@@ -278,7 +279,7 @@ class Estimator:
         self._method, self._n, self._batch, self._tau, self._seed = method, n, batch, tau, seed
         self._scale = 1 / tau if method.loss == "sogclr" else 1.0  # dx estimates the gradient of L
         self._draws = np.random.default_rng([seed, 3])
-        self._views = np.zeros((runs, n), int)  # emc2-view: the view on which a sample's chain stands
+        self._views = np.zeros((runs, n), int)  # emc2-view: the view that is the state of a sample's chain
         self._runs = np.arange(runs)[:, None]
         self._pair = np.arange(2 * batch)
         self._cache: np.ndarray | None = None  # negcache: features (R, n, E)
@@ -295,15 +296,14 @@ class Estimator:
         rows = np.broadcast_to(np.concatenate([self._ids, n + self._ids]), (len(self._losses), 2 * b))
         if self._method.loss == "negcache":
             self._carried = self._draw_cached(rows, encode)
-            kinds = PLAIN
+            kinds: np.ndarray | int = PLAIN
         elif self._method.carry:
-            asked = np.stack([loss.carried(self._ids)[0] for loss in self._losses])
-            self._carried = asked
+            self._carried = np.stack([loss.carried(self._ids)[0] for loss in self._losses])  # of both views
             kinds = self._kinds()
         else:
             return rows
-        outside = np.where(self._carried == _NO_ID, 0, self._carried).astype(int)  # what is not asked for gets no gradient
-        return np.concatenate([rows, kinds * n + outside], 1)
+        beyond = np.where(self._carried == _NO_ID, 0, self._carried).astype(int)  # no gradient if none
+        return np.concatenate([rows, kinds * n + beyond], 1)
 
     def _kinds(self) -> np.ndarray | int:
         """(R, B): what the samples that EMC2's anchors ask for are encoded from."""
@@ -312,8 +312,8 @@ class Estimator:
         return PLAIN if self._method.carry == "un-augmented" else self._draws.integers(2, size=self._batch)
 
     def _draw_cached(self, rows: np.ndarray, encode: Encode) -> np.ndarray:
-        """(R, 2B): sample j for each anchor a with probability proportional to exp(<x_a, c_j> / tau), not its own. Before
-        that the part of the cache whose turn it is, in the first step all of it, is encoded un-augmented."""
+        """(R, 2B): sample j for each anchor a with probability proportional to exp(<x_a, c_j> / tau), not its own.
+        Before that the part of the cache whose turn it is, in the first step all of it, is encoded un-augmented."""
         n = self._n
         due = math.ceil(REFRESH * n)
         if self._cache is None:
@@ -357,8 +357,8 @@ class Estimator:
         return self._scale * ((gradient + gradient.swapaxes(1, 2)) @ x)
 
     def _follow_chains(self, similarity: np.ndarray) -> None:
-        """Which view of a sample in the batch a chain stands on: the last score is that of the second view of its anchor with
-        it. A chain that did not move keeps its view."""
+        """Which view of a sample in the batch is a chain's state: the last score is that of the second view of its
+        anchor with it. A chain that did not move keeps its view."""
         b = self._batch
         for run, loss in enumerate(self._losses):
             ids, scores = loss["image.chain_id"][self._ids], loss["image.chain_log_score"][self._ids]
@@ -432,14 +432,15 @@ def bias2(p: Problem, encoder: Any, method: Method, steps: int, objective: str =
 
 def train(p: Problem, method: Method, rates: list[float], steps: int, points: int, bias_steps: int,
           advance: Callable[[float], None]) -> list[dict[str, Any]]:
-    """A run for each step size from the same first values. Of each: lr; points [step, seconds, L, norm2, length], where the
-    length is that of the parameters over that of the start; at the end norm2 of each objective, and bias2. seconds: of the
-    steps so far, without measuring. A run whose similarities are not finite ends early with a point of infinities."""
+    """A run for each step size from the same initial values: lr; points [step, seconds, L, norm2, length], with the
+    parameters' length over that at the start; at the end norm2 of each objective, and bias2. seconds: of the steps so
+    far, without measuring. A run whose similarities are not finite ends early with a point of infinities."""
     encoder, estimator = p.encoder(len(rates)), p.estimator(method, len(rates))
     lr = np.array(rates)[:, None]
     moments = np.zeros((2, *encoder.values.shape), np.float32) if p.adam else None
     start = np.sqrt(squares(encoder.values))
-    curves = [{"lr": rate, "bias2": np.nan, "norm2": [np.inf] * len(OBJECTIVES), "points": []} for rate in rates]
+    curves: list[dict[str, Any]] = [{"lr": rate, "bias2": np.nan, "norm2": [np.inf] * len(OBJECTIVES), "points": []}
+                                    for rate in rates]
     seconds, done = 0.0, 0
     with np.errstate(all="ignore"):  # of runs that diverge
         for k in range(points):

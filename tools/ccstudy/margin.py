@@ -236,10 +236,10 @@ def check(options: Options) -> None:
 def measure_towers(options: Options, progress: Progress) -> list[dict[str, Any]]:
     train, labels, test, test_labels = mixture(options.seed, 50, 100)
     first = np.searchsorted(labels, np.arange(labels.max() + 2))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for steps in QUICK_STEPS if options.quick else STEPS:
         for size in SIZES:
-            seed = [options.seed, len(rows)]
+            seed = [options.seed, 1 + len(rows)]  # the mixture has options.seed itself
             tower = train_tower(train, first, Blocks(32, size, 4), steps, 0.0003, np.random.default_rng(seed))
             found = judge((tower.hidden(train), labels), (tower.hidden(test), test_labels), len(first) - 1, options,
                           seed)

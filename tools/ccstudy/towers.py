@@ -151,6 +151,7 @@ class Tower:
 
     def learn(self, points: np.ndarray, o: Blocks, lr: float, step: int) -> float:
         value, gradient = self.loss(points, o)
+        assert gradient is not None
         adam(self.values, self._moments, gradient, lr, step)
         return value
 
