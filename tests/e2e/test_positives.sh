@@ -83,7 +83,7 @@ refused() { # refused CODE WORDS OPTION...
     expect "$code" "$BIN/ccstream-train" $options "$@"
     has err.txt "$words"
 }
-refused 64 'batch 24 is not a multiple of --positives 5' --loss dcl --positives 5 --out refused
+refused 64 'batch-size 24 is not a multiple of --positives 5' --loss dcl --positives 5 --out refused
 refused 64 'positives 3, of at least 2 samples' --loss dcl --positives 3 --batch-size 3 --out refused
 refused 64 'positives' --loss dcl --positives 9 --out refused
 expect 0 "$BIN/ccstream-train" $options --loss dcl --positives 3 --dry-run

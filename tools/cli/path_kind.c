@@ -33,7 +33,7 @@ enum kind {
     KIND_EMPTY_FOLDER,
     KIND_FILE,
     KIND_EMPTY_FILE,
-};
+}; /* fewer than 32 */
 
 struct found {
     enum kind kind;
@@ -202,117 +202,100 @@ static const char *shell_hint(const char *path) {
                : "";
 }
 
+/* What is said of some kinds, with the path for $ and found.other for @. */
+struct rule {
+    unsigned kinds;   /* bits 1 << enum kind; 0 ends a list */
+    const char *text; /* NULL: accepted */
+};
+
+#define IS(kind) (1u << (kind))
+#define ANY      (~0u)
+#define IS_RUN   (IS(KIND_RUN) | IS(KIND_EMPTY_RUN))
+
+/* The first rule that has the kind decides; without one it is accepted. */
+static enum status
+apply(const struct rule *rules, const struct found *found, const char *path, struct error *err) {
+    char text[sizeof err->text];
+    size_t used = 0;
+    while (rules->kinds != 0 && (rules->kinds & IS(found->kind)) == 0) {
+        rules++;
+    }
+    if (rules->kinds == 0 || rules->text == NULL) {
+        return STATUS_OK;
+    }
+    text[0] = '\0';
+    for (const char *at = rules->text; *at != '\0' && used < sizeof text; at++) {
+        const size_t room = sizeof text - used;
+        used += (size_t)(*at == '$'   ? snprintf(text + used, room, "%.150s", path)
+                         : *at == '@' ? snprintf(text + used, room, "%.150s", found->other)
+                                      : snprintf(text + used, room, "%c", *at));
+    }
+    return error_set(err, STATUS_NOTFOUND, "%s", text);
+}
+
 enum status path_check_local(const char *path, struct error *err) {
     return is_remote(path) ? explain_remote(path, err) : STATUS_OK;
 }
 
 enum status path_check_dataset(const char *path, struct error *err) {
+    static const struct rule rules[] = {
+        {IS(KIND_DATASET), NULL},
+        {IS(KIND_UNFINISHED),
+         "$ is not a complete dataset: ccpack was interrupted; repeat its command with --resume"},
+        {IS(KIND_SHARDS), "$ has shards but no " MANIFEST_NAME "; 'ccpack repair $' rebuilds it"},
+        {IS(KIND_DATASET_FILE), "$ is one file of a dataset; name the folder: @"},
+        {IS(KIND_DATASETS), "$ is not a dataset (it has no " MANIFEST_NAME "), but @ is"},
+        {IS_RUN, "$ is a training run, not a dataset; 'ccdump state $' shows what it stores, "
+                 "'ccstream-eval retrieval $ --data DIR' evaluates it"},
+        {IS(KIND_CHECKPOINT),
+         "$ is a checkpoint, not a dataset; 'ccdump state $' shows what it stores"},
+        {IS(KIND_TARS), "$ is a folder of tars, not a dataset; 'ccpack -o DIR $/*.tar' packs them, "
+                        "'ccpack index $/*.tar' uses them in place"},
+        {IS(KIND_TAR), "$ is a tar, not a dataset; 'ccpack -o DIR $' packs it, 'ccpack index $' "
+                       "uses it in place"},
+        {IS(KIND_EMPTY_FILE) | IS(KIND_EMPTY_FOLDER), "$ is not a dataset: it is empty"},
+        {IS(KIND_COMPRESSED_TAR) | IS(KIND_FILE),
+         "$ is a file, not a dataset; 'ccpack -o DIR $' packs tars, tables and JSON files"},
+        {ANY, "$ is not a dataset (it has no " MANIFEST_NAME "); 'ccpack -o DIR $' makes one of a "
+              "folder of pictures"},
+    };
     const char *hint = shell_hint(path);
     struct found found;
     find_kind(&found, path);
-    switch (found.kind) {
-    case KIND_DATASET:
-        return STATUS_OK;
-    case KIND_REMOTE:
+    if (found.kind == KIND_REMOTE) {
         return check_location(path, err);
-    case KIND_MISSING:
+    }
+    if (found.kind == KIND_MISSING) {
         return error_set(err, STATUS_NOTFOUND, "%.200s: there is no such dataset%s%s%s%s", path,
                          hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
                          hint[0] == '\0' ? " SOURCE...' makes one" : "");
-    case KIND_UNFINISHED:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is not a complete dataset: ccpack was interrupted; repeat its "
-                         "command with --resume",
-                         path);
-    case KIND_SHARDS:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s has shards but no %s; 'ccpack repair %.100s' rebuilds it", path,
-                         MANIFEST_NAME, path);
-    case KIND_DATASET_FILE:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is one file of a dataset; name the folder: %.100s", path,
-                         found.other);
-    case KIND_DATASETS:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is not a dataset (it has no %s), but %.100s is", path,
-                         MANIFEST_NAME, found.other);
-    case KIND_RUN:
-    case KIND_EMPTY_RUN:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.150s is a training run, not a dataset; 'ccdump state %.100s' shows "
-                         "what it stores, 'ccstream-eval retrieval %.100s --data DIR' evaluates it",
-                         path, path, path);
-    case KIND_CHECKPOINT:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a checkpoint, not a dataset; 'ccdump state %.100s' shows what "
-                         "it stores",
-                         path, path);
-    case KIND_TARS:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.150s is a folder of tars, not a dataset; 'ccpack -o DIR %.100s/*.tar' "
-                         "packs them, 'ccpack index %.100s/*.tar' uses them in place",
-                         path, path, path);
-    case KIND_TAR:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.150s is a tar, not a dataset; 'ccpack -o DIR %.100s' packs it, "
-                         "'ccpack index %.100s' uses it in place",
-                         path, path, path);
-    case KIND_EMPTY_FILE:
-    case KIND_EMPTY_FOLDER:
-        return error_set(err, STATUS_NOTFOUND, "%.200s is not a dataset: it is empty", path);
-    case KIND_COMPRESSED_TAR:
-    case KIND_FILE:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a file, not a dataset; 'ccpack -o DIR %.100s' packs tars, "
-                         "tables and JSON files",
-                         path, path);
-    case KIND_FOLDER:
-        break;
     }
-    return error_set(err, STATUS_NOTFOUND,
-                     "%.150s is not a dataset (it has no %s); 'ccpack -o DIR %.100s' makes one of "
-                     "a folder of pictures",
-                     path, MANIFEST_NAME, path);
+    return apply(rules, &found, path, err);
 }
 
 enum status path_check_checkpoint(const char *path, struct error *err) {
+    static const struct rule rules[] = {
+        {IS(KIND_RUN) | IS(KIND_CHECKPOINT), NULL},
+        {IS(KIND_REMOTE), "$: only local files are read; download it or mount it first"},
+        {IS(KIND_EMPTY_RUN), "$ has no checkpoint yet; 'ccstream-train --resume $' trains on"},
+        {IS(KIND_DATASET_FILE), "$ is a file of a dataset, not a run or checkpoint; name the "
+                                "folder that ccstream-train --out made"},
+        {IS(KIND_DATASET) | IS(KIND_UNFINISHED) | IS(KIND_SHARDS),
+         "$ is a dataset, not a run or checkpoint; name the folder that ccstream-train --out made"},
+        {IS(KIND_TARS) | IS(KIND_FOLDER) | IS(KIND_DATASETS) | IS(KIND_EMPTY_FOLDER),
+         "$ is another kind of folder, not a run or checkpoint; name the folder that "
+         "ccstream-train --out made, or a .safetensors file in it"},
+        {ANY, "$ is another kind of file, not a run or checkpoint; name the folder that "
+              "ccstream-train --out made, or a .safetensors file in it"},
+    };
     struct found found;
     find_kind(&found, path);
-    switch (found.kind) {
-    case KIND_RUN:
-    case KIND_CHECKPOINT:
-        return STATUS_OK;
-    case KIND_REMOTE:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: only local files are read; download it or mount it first", path);
-    case KIND_MISSING:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: there is no such run or checkpoint%s; ccstream-train --out makes "
-                         "runs",
-                         path, shell_hint(path));
-    case KIND_EMPTY_RUN:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s has no checkpoint yet; 'ccstream-train --resume %.100s' trains on",
-                         path, path);
-    case KIND_DATASET:
-    case KIND_UNFINISHED:
-    case KIND_SHARDS:
-    case KIND_DATASET_FILE:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is %s, not a run or checkpoint; name the folder that "
-                         "ccstream-train --out made",
-                         path,
-                         found.kind == KIND_DATASET_FILE ? "a file of a dataset" : "a dataset");
-    default:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is %s, not a run or checkpoint; name the folder that "
-                         "ccstream-train --out made, or a .safetensors file in it",
-                         path,
-                         found.kind == KIND_TARS || found.kind == KIND_FOLDER ||
-                                 found.kind == KIND_DATASETS || found.kind == KIND_EMPTY_FOLDER
-                             ? "another kind of folder"
-                             : "another kind of file");
-    }
+    return found.kind == KIND_MISSING
+               ? error_set(err, STATUS_NOTFOUND,
+                           "%.200s: there is no such run or checkpoint%s; ccstream-train --out "
+                           "makes runs",
+                           path, shell_hint(path))
+               : apply(rules, &found, path, err);
 }
 
 enum status path_check_weights(const char *path, struct error *err) {
@@ -329,91 +312,60 @@ enum status path_check_weights(const char *path, struct error *err) {
 
 /* What to do with a file whose kind ccpack does not read; NULL for others. */
 static const char *conversion(const char *path) {
-    static const struct {
-        const char *end, *advice;
-    } rows[] = {
-        {".xlsx", "save the sheet as CSV"},
-        {".xls", "save the sheet as CSV"},
-        {".ods", "save the sheet as CSV"},
-        {".npy", NULL},
-        {".npz", NULL},
-        {".h5", NULL},
-        {".hdf5", NULL},
-        {".pkl", NULL},
-        {".pickle", NULL},
-        {".arrow", NULL},
-        {".tfrecord", NULL},
-        {".mdb", NULL},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (ends_with(path, rows[i].end)) {
-            return rows[i].advice != NULL
-                       ? rows[i].advice
-                       : "write its pictures as files, in class folders or with a CSV of captions";
+    static const char *const sheets[] = {".xlsx", ".xls", ".ods"};
+    static const char *const arrays[] = {".npy", ".npz",    ".h5",    ".hdf5",    ".pkl",
+                                         ".mdb", ".pickle", ".arrow", ".tfrecord"};
+    for (size_t i = 0; i < CLI_COUNT(sheets); i++) {
+        if (ends_with(path, sheets[i])) {
+            return "save the sheet as CSV";
+        }
+    }
+    for (size_t i = 0; i < CLI_COUNT(arrays); i++) {
+        if (ends_with(path, arrays[i])) {
+            return "write its pictures as files, in class folders or with a CSV of captions";
         }
     }
     return NULL;
 }
 
 enum status path_check_source(const char *path, struct error *err) {
+    static const struct rule rules[] = {
+        {IS(KIND_DATASET), "$ is a dataset already; 'ccdump cat $ | ccpack -o DIR -' packs it "
+                           "again, 'ccpack merge' joins parts"},
+        {IS_RUN, "$ is a training run; ccpack packs pictures: tars, tables, JSON files or class "
+                 "folders"},
+        {IS(KIND_CHECKPOINT), "$ is a file of tensors; ccpack packs pictures: tars, tables, JSON "
+                              "files or class folders"},
+        {IS(KIND_TARS), "$ is a folder of tars; name the tars: $/*.tar"},
+        {0, NULL},
+    };
     struct found found;
     find_kind(&found, path);
-    switch (found.kind) {
-    case KIND_REMOTE:
+    if (found.kind == KIND_REMOTE) {
         return explain_remote(path, err);
-    case KIND_MISSING:
-        return strcmp(path, "-") == 0
-                   ? STATUS_OK
-                   : error_set(err, STATUS_NOTFOUND, "%.250s: there is no such file or folder%s",
-                               path, shell_hint(path));
-    case KIND_DATASET:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.150s is a dataset already; 'ccdump cat %.100s | ccpack -o DIR -' packs "
-                         "it again, 'ccpack merge' joins parts",
-                         path, path);
-    case KIND_RUN:
-    case KIND_EMPTY_RUN:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a training run; ccpack packs pictures: tars, tables, JSON "
-                         "files or class folders",
-                         path);
-    case KIND_CHECKPOINT:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a file of tensors; ccpack packs pictures: tars, tables, JSON "
-                         "files or class folders",
-                         path);
-    case KIND_TARS:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a folder of tars; name the tars: %.100s/*.tar", path, path);
-    case KIND_FILE:
-        if (conversion(path) != NULL) {
-            return error_set(err, STATUS_CORRUPT, "%.200s: ccpack does not read this format; %s",
-                             path, conversion(path));
-        }
-        return STATUS_OK;
-    default:
-        return STATUS_OK;
     }
+    if (found.kind == KIND_MISSING && strcmp(path, "-") != 0) {
+        return error_set(err, STATUS_NOTFOUND, "%.250s: there is no such file or folder%s", path,
+                         shell_hint(path));
+    }
+    if (found.kind == KIND_FILE && conversion(path) != NULL) {
+        return error_set(err, STATUS_CORRUPT, "%.200s: ccpack does not read this format; %s", path,
+                         conversion(path));
+    }
+    return apply(rules, &found, path, err);
 }
 
 enum status path_check_inspectable(const char *path, struct error *err) {
+    static const struct rule rules[] = {
+        {IS(KIND_CHECKPOINT), "$ is a checkpoint; 'ccdump state $' shows what it stores"},
+        {IS(KIND_DATASET_FILE),
+         "$ is a file of a dataset, but not a shard; name a shard or the folder: @"},
+        {IS(KIND_EMPTY_FILE), "$ is empty"},
+        {0, NULL},
+    };
     struct found found;
     find_kind(&found, path);
-    switch (found.kind) {
-    case KIND_CHECKPOINT:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a checkpoint; 'ccdump state %.100s' shows what it stores", path,
-                         path);
-    case KIND_DATASET_FILE:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s is a file of a dataset, but not a shard; name a shard or the "
-                         "folder: %.100s",
-                         path, found.other);
-    case KIND_EMPTY_FILE:
-        return error_set(err, STATUS_NOTFOUND, "%.200s is empty", path);
-    default:
-        return STATUS_OK;
-    }
+    return apply(rules, &found, path, err);
 }
 
 enum status path_check_out_folder(const char *path, struct error *err) {
