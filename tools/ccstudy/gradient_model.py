@@ -104,7 +104,7 @@ class Linear:
 
     def forward(self, rows: np.ndarray) -> np.ndarray:
         self._in = self._components[rows]
-        z = self._in @ self.values.reshape(-1, LINEAR_DIM, COMPONENTS).swapaxes(1, 2)
+        z = product(self._in, self.values.reshape(-1, LINEAR_DIM, COMPONENTS))
         self._norm = np.linalg.norm(z, axis=-1, keepdims=True)
         self._x = z / self._norm
         return self._x
@@ -321,7 +321,7 @@ class Estimator:
         else:
             ids = (np.arange(due) + self._step * due) % n
             self._cache[:, ids] = encode((PLAIN * n + ids)[None])
-        scores = np.einsum("rae,rne->ran", encode(rows), self._cache) / self._tau
+        scores = product(encode(rows), self._cache) / self._tau
         scores[:, self._pair, np.tile(self._ids, 2)] = -np.inf
         sums = np.exp(scores - scores.max(-1, keepdims=True)).cumsum(-1)
         return (sums < sums[..., -1:] * self._draws.random(sums.shape[:2])[..., None]).sum(-1)
