@@ -266,7 +266,7 @@ METHODS = (
 )
 REFRESH = 0.1  # of the negative cache, in each step: rho of the paper's table 3
 _NO_ID = 2 ** 64 - 1
-Encode = Callable[[np.ndarray], np.ndarray]  # rows (R, m) to x (R, m, E), with the models as they are
+Encode = Callable[["np.ndarray"], "np.ndarray"]  # rows (R, m) to x (R, m, E), with the models as they are
 
 
 class Estimator:
