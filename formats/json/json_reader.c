@@ -58,7 +58,7 @@ void json_document_destroy(struct json_document *d) {
 }
 
 const struct json_value *json_document_root(const struct json_document *d) {
-    return from_jansson(d->root);
+    return d ? from_jansson(d->root) : NULL;
 }
 
 bool json_value_is_object(const struct json_value *v) {
@@ -157,4 +157,8 @@ bool json_value_bool(const struct json_value *v, bool *out) {
     }
     *out = json_is_true(j);
     return true;
+}
+
+char *json_value_text(const struct json_value *v) {
+    return v != NULL ? json_dumps(to_jansson(v), JSON_COMPACT | JSON_ENCODE_ANY) : strdup("null");
 }

@@ -33,7 +33,7 @@ void json_document_destroy(struct json_document *d); /* accepts NULL */
 /* Recognises plain JSON that json_document_parse accepts, several times faster and without memory.
  * False: not known, the text must be parsed. */
 bool json_text_is_plain(const void *text, size_t size_bytes);
-const struct json_value *json_document_root(const struct json_document *d);
+const struct json_value *json_document_root(const struct json_document *d); /* accepts NULL */
 
 /* All accept NULL for a missing value, so that a chain of lookups needs one check at its end. */
 bool json_value_is_object(const struct json_value *v);
@@ -68,5 +68,8 @@ bool json_value_bool(const struct json_value *v, bool *out);
 /* Sixteen lower-case hexadecimal digits, as json_hex64 writes them; false, with *out unchanged, if
  * v is anything else. */
 bool json_value_hex64(const struct json_value *v, uint64_t *out);
+
+/* The value as compact JSON, "null" for NULL; the caller frees it. NULL: out of memory. */
+char *json_value_text(const struct json_value *v);
 
 #endif

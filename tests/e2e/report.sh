@@ -95,7 +95,7 @@ has runs/nuclr/report.html "The smallest image."
 has runs/nuclr/report.html "cpu-demo"
 has runs/nuclr/report.html "<dt>step</dt><dd>9 of 9</dd>"
 has runs/nuclr/report.html "<dt>epoch</dt><dd>3 of 3</dd>"
-has runs/nuclr/report.html "\"text\":\"$BIN/ccstream-train -q --report --preset cpu-demo"
+has runs/nuclr/report.html "\"command\":[\"$BIN/ccstream-train\",\"-q\",\"--report\",\"--preset\",\"cpu-demo\""
 has runs/nuclr/report.html "\"$(sed -n 's/.*"datasets":[^]]*"fingerprint":"\([^"]*\).*/\1/p' runs/nuclr/launches.jsonl)\""
 expect 0 "$BIN/ccstream-report" runs/nuclr/ runs/sogclr -o two.html --json
 python3 check.py two.html out.txt runs/nuclr runs/sogclr || fail "the page of two runs"
@@ -110,7 +110,7 @@ python3 check.py cut/report.html out.txt cut || fail "the page of a run that was
 has cut/report.html "1 line of metrics.jsonl of cut cannot be read: line $(wc -l <cut/metrics.jsonl | awk '{ print $1 + 1 }'), the last"
 hasnt cut/report.html "not finite"
 
-# Runs of one name in several directories, and of a long one, have their whole names; words of a command are quoted.
+# Runs of one name in several directories, and of a long one, have their whole names; words of a command are escaped.
 mkdir other
 cp -r runs/nuclr other/nuclr
 cp -r runs/nuclr "other/$(printf '%0200d' 7)"
@@ -120,7 +120,7 @@ expect 0 "$BIN/ccstream-report" runs/nuclr other/nuclr "other/$(printf '%0200d' 
 has names.html "<td>runs/nuclr</td>"
 has names.html "<td>other/nuclr</td>"
 has names.html "<td>$(printf '%0200d' 7)</td>"
-has names.html "'it'\\\\''s \u003cb>'"
+has names.html "\"it's \u003cb>\""
 has names.html "A number was not finite in step 4 of other/nuclr: the loss is not finite"
 
 # Without its datasets the page says what is missing.

@@ -60,7 +60,9 @@ for f in figures:
 wide = {"kind": "table", "title": "wide", "columns": [{"name": "column %d" % i} for i in range(40)], "rows": [["x" * 30] * 40]}
 print(json.dumps({"format": 1, "title": "kinds", "sections": [
     {"title": "a", "text": ["<b>text</b> " + "w" * 500], "items": figures + [{"kind": "multiples", "title": "m", "items": figures[:2]}]},
-    {"title": "b", "folded": True, "items": [wide, {"kind": "facts", "rows": [["n" * 300, 1]]}, {"kind": "code", "text": "c" * 900}]},
+    {"title": "b", "folded": True, "items": [wide, {"kind": "facts", "rows": [["n" * 300, 1]]}, {"kind": "code", "text": "c" * 900},
+        {"kind": "run", "launch": {"command": ["a", "it's <b>"], "datasets": [{"directory": "d" * 300, "samples": 1}],
+                                   "memory_bytes": 1 << 34}, "options": {"a": [1, {"b": True}]}}]},
     {"title": "c", "items": [{"kind": "images", "layout": layout, "items": [
         {"src": "http://localhost/x.jpeg", "caption": "c" * 300, "lines": ["l", {"text": "t", "mark": "right"}], "mark": "own",
          "facts": [["a", "b" * 300]], "group": "g" * 300}] * 3} for layout in ("cards", "rows", "wide")]}]}))
@@ -72,4 +74,7 @@ PYTHON
     echo '</script></body></html>'
 } >kinds.html
 # shellcheck disable=SC2086 # pairs of words
-python3 "$SRC/tests/support/page.py" browse $pages kinds.html 12
+python3 "$SRC/tests/support/page.py" browse $pages kinds.html 12 >texts.txt
+has texts.txt "a 'it'\\''s <b>'"
+has texts.txt "1 b yes"
+has texts.txt "16.0 GiB"

@@ -2,7 +2,8 @@
 
 page.py data PAGE               the page's data as JSON, after checks of its static parts; load() for tests in Python
 page.py browse PAGE FIGURES...  in a headless Chromium, 400 and 1400 pixels wide: no message on the console, so many
-                                figures, no element wider than the window. Exit 77: there is no Chromium
+                                figures, no element wider than the window; prints the texts that are seen. Exit 77:
+                                there is no Chromium
 """
 import fcntl
 import html.parser
@@ -48,9 +49,9 @@ class Static(html.parser.HTMLParser):
 
 
 def texts(value):
-    """All strings of DATA."""
+    """All strings of DATA, names among them."""
     if isinstance(value, dict):
-        value = list(value.values())
+        value = list(value) + list(value.values())
     if isinstance(value, list):
         return [text for v in value for text in texts(v)]
     return [value] if isinstance(value, str) else []
@@ -69,7 +70,6 @@ def load(path):
     assert data["format"] == 1 and data["title"] in page.text
     for text in texts(data):
         assert not [c for c in text if ord(c) < 32 and c not in "\n\t"], text
-        assert not text.startswith("data:") or text.startswith("data:image/jpeg;base64,"), text[:40]
     data["items"] = [item for section in data["sections"] for item in section["items"]]
     data["static"] = page.text
     return data
@@ -160,7 +160,7 @@ LOOK = """(async () => {
   const inside = (e) => e.closest(".scroll") && !e.matches(".scroll");
   const wide = [...document.querySelectorAll("body, body *")].filter((e) => !inside(e) && e.getBoundingClientRect().right > innerWidth + 0.5);
   const broken = [...document.images].filter((e) => e.complete && e.naturalWidth === 0);
-  return { figures: plots.length, silent, broken: broken.length, tables: document.querySelectorAll("table").length,
+  return { text: document.body.innerText, figures: plots.length, silent, broken: broken.length, tables: document.querySelectorAll("table").length,
     wide: wide.map((e) => e.tagName + "." + e.className + " " + e.textContent.slice(0, 40)).slice(0, 5),
     across: document.documentElement.scrollWidth - innerWidth };
 })()"""
@@ -178,6 +178,7 @@ def browse(pages):
                 for width in (400, 1400):
                     browser.open(path, width)
                     seen = browser.run(LOOK)
+                    print(seen.pop("text"))
                     said = [e["params"] for e in browser.events
                             if e.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")]
                     assert not said, (path, width, said)

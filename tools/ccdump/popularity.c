@@ -13,6 +13,7 @@
 #include "tools/cli/cli_text.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/page/page_run.h"
+#include "tools/inspect/page/page_samples.h"
 #include "tools/inspect/state_column.h"
 
 struct options {
@@ -211,7 +212,8 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     const struct shard_text caption =
         f.caption_count > 0 ? content.captions[(r->o->pair - 1) % f.caption_count] : none;
     if (r->o->html != NULL) {
-        page_card(&r->page, NULL, content.image, f.image_bytes, caption);
+        TRY(page_sample(&r->page, from->input, &f,
+                        f.caption_count > 0 ? (r->o->pair - 1) % f.caption_count : 0, NULL, err));
         page_line(&r->page, NULL, "%s%sid %" PRIu64 ", popularity %.4g, zeta %.5f",
                   several ? from->dir : "", several ? " " : "", x->id, popularity, (double)x->zeta);
         page_card_end(&r->page);

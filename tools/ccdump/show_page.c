@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
+#include "formats/json/json_reader.h"
 #include "tools/cli/cli.h"
 #include "tools/inspect/page/page.h"
 
@@ -49,17 +50,16 @@ static void put_metadata(struct page *p, struct shard_text json) {
     if (json.data == NULL) {
         return;
     }
-    page_facts(p, "Metadata", false);
+    page_item(p, "facts", "Metadata");
     if (json_document_parse(&d, "meta", json.data, json.size_bytes, NULL) == STATUS_OK &&
         json_value_is_object(json_document_root(d))) {
-        page_facts_of(p, json_document_root(d));
+        page_value(p, "object", json_document_root(d));
     } else {
-        json_open_array(page_json(p), NULL);
-        json_string(page_json(p), NULL, "text");
-        page_excerpt(p, NULL, json, TEXT_CHARACTERS);
-        json_close_array(page_json(p));
+        json_open_object(page_json(p), "object");
+        page_excerpt(p, "text", json, TEXT_CHARACTERS);
+        json_close_object(page_json(p));
     }
-    page_facts_end(p);
+    json_close_object(page_json(p));
     json_document_destroy(d);
 }
 

@@ -1,7 +1,7 @@
 /*
  * stats_page: the statistics of a dataset as one page. Its images are found in a second pass: for
  * each quantile of a measure the first sample that has its value, for each of the largest groups of
- * equal images the first one. An image becomes JSON when it is met, and stands where it belongs.
+ * equal images the first one.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "formats/base/file_io.h"
 #include "tools/ccdump/stats_internal.h"
-#include "tools/inspect/page/page.h"
+#include "tools/inspect/page/page_samples.h"
 
 enum {
     QUANTILES = 6, /* 0, 20, .. 100 % */
@@ -26,12 +26,15 @@ _Static_assert((int)QUANTILES == (int)STATS_GROUPS, "rows of the page are as lon
 
 static const enum stats_measure sheets[SHEETS] = {SHORT_SIDE, ASPECT, IMAGE_BYTES, CAPTION_WORDS};
 
+static const char *const titles[SHEETS + 1] = {"By shorter side, in pixels", "By width / height",
+                                               "By bytes per image", "By words per caption",
+                                               "Images that occur most often"};
+
 /* An image that the page wants. */
 struct wanted {
     uint64_t value;                /* of the measure, or the hash */
     char label[STATS_LABEL_BYTES]; /* below the image */
     bool found;
-    struct byte_buffer card; /* JSON */
 };
 
 struct sheet_page {
@@ -64,48 +67,38 @@ static enum status has_value(bool *out,
     return STATUS_OK;
 }
 
-/* Makes the card of the current sample, and takes it out of the page again. */
-static enum status make_card(struct sheet_page *p,
-                             struct wanted *w,
-                             const struct sample_facts *f,
-                             uint32_t caption,
-                             struct error *err) {
-    struct sample_content content;
-    struct json_writer *j = page_json(&p->page);
-    const size_t from = j->out.size_bytes;
-    const bool comma = j->comma;
-    TRY(input_read(p->s->input, &content, err));
-    j->comma = false;
-    page_card(&p->page, NULL, content.image, f->image_bytes,
-              caption < f->caption_count ? content.captions[caption] : (struct shard_text){"", 0});
+/* The card of the current sample. Cards are written in the order of the samples; `place` puts them
+ * into that of the page. */
+static enum status put_card(struct sheet_page *p,
+                            struct wanted *w,
+                            const struct sample_facts *f,
+                            uint32_t caption,
+                            struct error *err) {
+    const size_t place = (size_t)(w - p->wanted[0]);
+    (void)snprintf(p->page.group, sizeof p->page.group, "%s", titles[place / QUANTILES]);
+    TRY(page_sample(&p->page, p->s->input, f, caption, NULL, err));
+    json_u64(page_json(&p->page), "place", place);
     page_line(&p->page, NULL, "%s, id %" PRIu64, w->label, f->id);
     page_card_end(&p->page);
     w->found = true;
-    const enum status s =
-        byte_buffer_append(&w->card, j->out.data + from, j->out.size_bytes - from, err);
-    j->out.size_bytes = from;
-    j->comma = comma;
-    return s;
+    return STATUS_OK;
 }
 
 static enum status look_at(struct sheet_page *p, const struct sample_facts *f, struct error *err) {
-    for (size_t i = 0; i < SHEETS; i++) {
+    for (size_t i = 0; i < SHEETS + 1; i++) {
         for (size_t k = 0; k < QUANTILES; k++) {
             struct wanted *w = &p->wanted[i][k];
             bool has = false;
-            uint32_t caption;
-            if (!w->found) {
+            uint32_t caption = 0;
+            if (!w->found && i < SHEETS) {
                 TRY(has_value(&has, &caption, p, f, sheets[i], w->value, err));
+            } else if (!w->found) {
+                has = w->value == f->image_hash;
             }
             if (has) { /* its one place in this row */
-                TRY(make_card(p, w, f, caption, err));
+                TRY(put_card(p, w, f, caption, err));
                 break;
             }
-        }
-    }
-    for (size_t k = 0; k < QUANTILES; k++) {
-        if (!p->wanted[SHEETS][k].found && p->wanted[SHEETS][k].value == f->image_hash) {
-            TRY(make_card(p, &p->wanted[SHEETS][k], f, 0, err));
         }
     }
     return STATUS_OK;
@@ -147,34 +140,6 @@ static enum status find_images(struct sheet_page *p, struct error *err) {
 fail:
     sample_walk_fini(&walk);
     return status == STATUS_END ? STATUS_OK : status;
-}
-
-static void
-put_cards(struct sheet_page *p, const char *title, const struct wanted *w, size_t count) {
-    page_images(&p->page, title, "cards");
-    for (size_t i = 0; i < count; i++) {
-        if (w[i].card.size_bytes > 0) {
-            json_raw(page_json(&p->page), NULL, (const char *)w[i].card.data, w[i].card.size_bytes);
-        }
-    }
-    page_images_end(&p->page);
-}
-
-static void put_sheets(struct sheet_page *p) {
-    static const char *const titles[SHEETS] = {"By shorter side, in pixels", "By width / height",
-                                               "By bytes per image", "By words per caption"};
-    page_section(&p->page, "Contact sheet", false);
-    page_note(&p->page, "From the smallest to the largest: this percentage of all samples has at "
-                        "most the value below the image.");
-    for (size_t i = 0; i < SHEETS; i++) {
-        if (p->s->tallies[sheets[i]].count > 0) {
-            put_cards(p, titles[i], p->wanted[i], QUANTILES);
-        }
-    }
-    if (p->s->groups[0].samples > 0) {
-        page_section(&p->page, "Images that occur most often", false);
-        put_cards(p, NULL, p->wanted[SHEETS], QUANTILES);
-    }
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -322,9 +287,6 @@ enum status stats_page_write(struct stats *s, struct error *err) {
         return error_set(err, STATUS_NOMEM, "out of memory for a page");
     }
     p->s = s;
-    for (size_t i = 0; i < (SHEETS + 1) * QUANTILES; i++) {
-        byte_buffer_init(&p->wanted[i / QUANTILES][i % QUANTILES].card, PAGE_MAX_BYTES);
-    }
     page_begin(&p->page, s->input->path);
     p->page.image_px = IMAGE_PX;
     p->page.caption_characters = CAPTION_CHARACTERS_SHOWN;
@@ -334,14 +296,15 @@ enum status stats_page_write(struct stats *s, struct error *err) {
         put_measure(p, bars, (enum stats_measure)m);
     }
     put_classes(p, bars);
+    page_section(&p->page, "Contact sheet", false);
+    page_note(&p->page, "From the smallest to the largest: this percentage of all samples has at "
+                        "most the value below the image.");
+    page_images(&p->page, NULL, "cards");
     TRY_OR_FAIL(status, find_images(p, err));
-    put_sheets(p);
+    page_images_end(&p->page);
     TRY_OR_FAIL(status, file_make_parents(file_posix(), s->options->html, err));
     status = page_end(&p->page, s->options->html, err);
 fail:
-    for (size_t i = 0; i < (SHEETS + 1) * QUANTILES; i++) {
-        byte_buffer_fini(&p->wanted[i / QUANTILES][i % QUANTILES].card);
-    }
     page_fini(&p->page);
     free(p);
     free(bars);

@@ -8,7 +8,7 @@
 
 #include "tools/ccdump/why_internal.h"
 #include "tools/cli/cli_text.h"
-#include "tools/inspect/page/page.h"
+#include "tools/inspect/page/page_samples.h"
 
 enum { INDENT = 11, SHOWN_VISITS = 8 };
 
@@ -247,12 +247,8 @@ enum status why_print_json(const struct why *w, struct error *err) {
 static enum status
 put_card(struct page *p, const struct why *w, const struct why_near *x, struct error *err) {
     struct sample_facts f;
-    struct sample_content content;
     TRY(input_find(w->input, &f, x->id, err));
-    TRY(input_read(w->input, &content, err));
-    page_card(p, x->id == w->id ? "own" : NULL, content.image, f.image_bytes,
-              x->caption < f.caption_count ? content.captions[x->caption]
-                                           : (struct shard_text){"", 0});
+    TRY(page_sample(p, w->input, &f, x->caption, x->id == w->id ? "own" : NULL, err));
     if (!isnan(x->value)) {
         page_line(p, NULL, "id %" PRIu64 ", %.5f%s", x->id, x->value,
                   x->id == w->id ? ", its own" : "");

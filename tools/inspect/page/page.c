@@ -296,65 +296,14 @@ void page_fact(struct page *p, const char *name, const char *value) {
     json_close_array(&p->json);
 }
 
-/* Any JSON value on one line. */
-static void put_value(struct page *p, struct byte_buffer *out, const struct json_value *v) {
-    char text[64];
-    double number;
-    bool yes;
-    const char *string = json_value_string(v, NULL);
-    if (string != NULL) {
-        put_raw(p, out, string);
-    } else if (json_value_bool(v, &yes)) {
-        put_raw(p, out, yes ? "yes" : "no");
-    } else if (json_value_double(v, &number)) {
-        (void)snprintf(text, sizeof text, "%.12g", number);
-        put_raw(p, out, text);
-    } else if (json_value_is_array(v)) {
-        for (size_t i = 0; i < json_value_count(v); i++) {
-            put_raw(p, out, i > 0 ? " " : "");
-            put_value(p, out, json_value_at(v, i));
-        }
-    } else if (json_value_is_object(v)) {
-        void *position = NULL;
-        const char *name;
-        const struct json_value *member;
-        const char *comma = "";
-        while (json_value_next_member(v, &position, &name, &member)) {
-            put_raw(p, out, comma);
-            put_raw(p, out, name);
-            put_raw(p, out, " ");
-            put_value(p, out, member);
-            comma = ", ";
-        }
+void page_value(struct page *p, const char *key, const struct json_value *v) {
+    char *text = json_value_text(v);
+    if (text != NULL) {
+        json_raw(&p->json, key, text, strlen(text));
+    } else {
+        p->status = error_set(&p->error, STATUS_NOMEM, "out of memory for a JSON value");
     }
-}
-
-void page_facts(struct page *p, const char *title, bool folded) {
-    page_item(p, "facts", title);
-    json_bool(&p->json, "folded", folded);
-    json_open_array(&p->json, "rows");
-}
-
-void page_facts_end(struct page *p) {
-    json_close_array(&p->json);
-    json_close_object(&p->json);
-}
-
-void page_facts_of(struct page *p, const struct json_value *object) {
-    void *position = NULL;
-    const char *name;
-    const struct json_value *v;
-    struct byte_buffer text;
-    byte_buffer_init(&text, PAGE_MAX_BYTES);
-    while (json_value_next_member(object, &position, &name, &v)) {
-        text.size_bytes = 0;
-        put_value(p, &text, v);
-        json_open_array(&p->json, NULL);
-        json_string(&p->json, NULL, name);
-        json_string_n(&p->json, NULL, (const char *)text.data, text.size_bytes);
-        json_close_array(&p->json);
-    }
-    byte_buffer_fini(&text);
+    free(text);
 }
 
 int page_excerpt_bytes(struct shard_text text, size_t most) {

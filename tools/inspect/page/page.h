@@ -95,12 +95,10 @@ void page_table(struct page *p, const struct page_table *t);
 void page_text(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void page_note(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Opens an item of facts; each is a name and a value. page_facts_of: those of a JSON object,
- * values of values on one line. */
-void page_facts(struct page *p, const char *title, bool folded);
+/* A fact: a name and a value, in an open array of them. */
 void page_fact(struct page *p, const char *name, const char *value);
-void page_facts_of(struct page *p, const struct json_value *object);
-void page_facts_end(struct page *p);
+/* A member that was read as JSON; NULL: null. */
+void page_value(struct page *p, const char *key, const struct json_value *v);
 
 /* Members of an open object: a text of at most `most` characters, and an image with a longer side
  * of at most image_px, or the reason why it does not decode. */

@@ -495,8 +495,32 @@
     return scroll(el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body));
   }
 
+  /* Any JSON value on one line; a name that ends in _bytes is a size. */
+  function plain(v, name) {
+    if (/_bytes$/.test(name) && v >= 1024) {
+      const k = Math.min(Math.floor(Math.log2(v) / 10), 5);
+      return (v / 1024 ** k).toFixed(1) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][k];
+    }
+    return v === true ? "yes" : v === false ? "no"
+      : Array.isArray(v) ? v.map((one) => plain(one)).join(" ")
+      : v && typeof v === "object" ? Object.entries(v).map(([k, one]) => `${k} ${plain(one, k)}`).join(", ") : show(v);
+  }
+
   function facts(rows) {
-    return el("dl", {}, ...list(rows).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, show(value)))));
+    return el("dl", {}, ...rows.map(([name, value]) =>
+      el("div", {}, el("dt", {}, name.replace(/_bytes$/, "").replaceAll("_", " ")), el("dd", {}, plain(value, name)))));
+  }
+
+  /* How a run was made. */
+  function run(f) {
+    const { command, datasets, val, pid, ...machine } = f.launch || {};
+    const word = (w) => (/^[\w%+,./:=@-]+$/.test(w) ? w : `'${String(w).replaceAll("'", "'\\''")}'`);
+    const used = list(datasets).map((d) => ["training", d]).concat(val ? [["retrieval", val]] : []);
+    const keys = ["directory", "fingerprint", "samples", "captions"];
+    return el("div", {}, ...(f.launch ? [el("pre", {}, list(command).map(word).join(" ")),
+      table({ columns: ["dataset for", ...keys].map((name) => ({ name })), rows: used.map(([use, d]) => [use, ...keys.map((k) => d[k])]) }),
+      facts(Object.entries(machine))] : [el("p", { class: "note" }, "Its command and machine were not recorded: there is no launches.jsonl.")]),
+      f.options ? fold("All options", true, facts(Object.entries(f.options))) : null);
   }
 
   function line(l) {
@@ -512,7 +536,7 @@
     const out = el("div", { class: "images " + (f.layout || "cards") });
     let group = null;
     let grid = null;
-    for (const c of f.items) {
+    for (const c of f.items.slice().sort((a, b) => (a.place || 0) - (b.place || 0))) {
       if (grid === null || (c.group || null) !== group) {
         group = c.group || null;
         grid = el("div", { class: "grid" });
@@ -528,7 +552,8 @@
     const title = f.title && !f.folded ? el("h3", {}, f.title) : null;
     const body = f.kind === "table" ? table(f)
       : f.kind === "images" ? images(f)
-      : f.kind === "facts" ? facts(f.rows)
+      : f.kind === "facts" ? facts(f.rows || Object.entries(f.object))
+      : f.kind === "run" ? run(f)
       : f.kind === "code" ? el("pre", {}, f.text)
       : f.kind === "multiples" ? el("div", { class: "multiples" }, ...f.items.map(item))
       : el("p", { class: f.small ? "note" : null }, f.text || "");

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tools/cli/data_list.h"
-#include "tools/inspect/input.h"
+#include "tools/inspect/page/page_samples.h"
 #include "tools/inspect/report/report_internal.h"
 #include "train/run/checkpoint.h"
 
@@ -100,15 +100,12 @@ static struct input *source_of(struct view *v, uint64_t at, uint64_t *id) {
 /* False: the sample is not there any more. */
 static bool show_pick(struct view *v, const struct pick *pick) {
     struct sample_facts f;
-    struct sample_content content;
     uint64_t id;
     struct input *in = source_of(v, pick->at, &id);
     if (in == NULL || input_find(in, &f, id, NULL) != STATUS_OK ||
-        input_read(in, &content, NULL) != STATUS_OK) {
+        page_sample(v->page, in, &f, 0, NULL, NULL) != STATUS_OK) {
         return false;
     }
-    page_card(v->page, NULL, content.image, f.image_bytes,
-              f.caption_count > 0 ? content.captions[0] : (struct shard_text){"", 0});
     page_line(v->page, NULL, "%.4g, id %" PRIu64, pick->value, id);
     page_card_end(v->page);
     return true;

@@ -1,0 +1,132 @@
+#include "tools/inspect/page/page_samples.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "train/eval/examples.h"
+
+enum status page_sample(struct page *p,
+                        struct input *in,
+                        const struct sample_facts *f,
+                        uint64_t caption,
+                        const char *mark,
+                        struct error *err) {
+    struct sample_content content;
+    TRY(input_read(in, &content, err));
+    page_card(p, mark, content.image, f->image_bytes,
+              caption < f->caption_count ? content.captions[caption] : (struct shard_text){"", 0});
+    return STATUS_OK;
+}
+
+static uint64_t number(const struct json_value *object, const char *name) {
+    uint64_t n = 0;
+    (void)json_value_u64(json_value_get(object, name), &n);
+    return n;
+}
+
+/* The caption that an entry names, or its sample's first; borrowed until the next. */
+static enum status read_caption(struct input *in,
+                                const struct json_value *entry,
+                                struct sample_facts *f,
+                                struct shard_text *out,
+                                struct error *err) {
+    const uint64_t k = number(entry, "caption");
+    *out = (struct shard_text){"", 0};
+    TRY(input_find(in, f, number(entry, "id"), err));
+    return f->caption_count > 0
+               ? input_caption(in, out, k < f->caption_count ? (uint32_t)k : 0, err)
+               : STATUS_OK;
+}
+
+/* "number 3, at first 17": the same queries are asked at every evaluation, but listed by rank. */
+static void rank_text(char out[80], const struct page_queries *q, const struct json_value *query) {
+    int used = snprintf(out, 80, "number %" PRIu64, number(query, "rank"));
+    for (size_t i = 0; i < json_value_count(q->before); i++) {
+        const struct json_value *old = json_value_at(q->before, i);
+        if (number(old, "id") == number(query, "id") &&
+            number(old, "caption") == number(query, "caption")) {
+            (void)snprintf(out + used, 80 - (size_t)used, ", at first %" PRIu64,
+                           number(old, "rank"));
+        }
+    }
+}
+
+static const char *mark_of(const struct json_value *query, const struct json_value *found) {
+    return number(query, "id") == number(found, "id") ? "right" : "wrong";
+}
+
+static double score_of(const struct json_value *found) {
+    double score = 0.0;
+    (void)json_value_double(json_value_get(found, "score"), &score);
+    return score;
+}
+
+/* A row of images. */
+static enum status show_caption(struct page *p,
+                                struct input *in,
+                                const struct page_queries *q,
+                                const struct json_value *query,
+                                struct error *err) {
+    const struct json_value *found = json_value_get(query, "found");
+    struct sample_facts f;
+    struct shard_text text;
+    char rank[80];
+    rank_text(rank, q, query);
+    TRY(read_caption(in, query, &f, &text, err));
+    (void)snprintf(p->group, sizeof p->group, "\xE2\x80\x9C%.*s\xE2\x80\x9D, its image is %s",
+                   page_excerpt_bytes(text, 100), text.data, rank);
+    if (q->own) {
+        TRY(page_sample(p, in, &f, number(query, "caption"), "own", err));
+        page_line(p, NULL, "its own");
+        page_card_end(p);
+    }
+    for (size_t i = 0; i < json_value_count(found) && i + (q->own ? 1 : 0) < EXAMPLES_FOUND; i++) {
+        const struct json_value *one = json_value_at(found, i);
+        TRY(input_find(in, &f, number(one, "id"), err));
+        TRY(page_sample(p, in, &f, 0, mark_of(query, one), err));
+        page_line(p, mark_of(query, one), "%.3f, id %" PRIu64, score_of(one), f.id);
+        page_card_end(p);
+    }
+    return STATUS_OK;
+}
+
+/* An image, and captions beside it. */
+static enum status show_image(struct page *p,
+                              struct input *in,
+                              const struct page_queries *q,
+                              const struct json_value *query,
+                              struct error *err) {
+    const struct json_value *found = json_value_get(query, "found");
+    struct sample_facts f;
+    struct shard_text text;
+    char rank[80];
+    enum status s = STATUS_OK;
+    rank_text(rank, q, query);
+    TRY(input_find(in, &f, number(query, "id"), err));
+    TRY(page_sample(p, in, &f, 0, NULL, err));
+    page_line(p, NULL, "id %" PRIu64 ", its caption is %s", f.id, rank);
+    for (size_t i = 0; i < json_value_count(found) && s == STATUS_OK; i++) {
+        const struct json_value *one = json_value_at(found, i);
+        s = read_caption(in, one, &f, &text, err);
+        page_line(p, mark_of(query, one), "%.3f %.*s", score_of(one),
+                  page_excerpt_bytes(text, PAGE_CAPTION_CHARACTERS), text.data);
+    }
+    page_card_end(p);
+    return s;
+}
+
+enum status
+page_queries(struct page *p, struct input *in, const struct page_queries *q, struct error *err) {
+    enum status s = STATUS_OK;
+    page_images(p, NULL, q->by_caption ? "cards" : "rows");
+    for (size_t i = 0; i < json_value_count(q->now) && s == STATUS_OK; i++) {
+        const struct json_value *query = json_value_at(q->now, i);
+        const uint64_t rank = number(query, "rank");
+        if (rank >= q->first_rank && rank <= q->last_rank) {
+            s = (q->by_caption ? show_caption : show_image)(p, in, q, query, err);
+        }
+    }
+    p->group[0] = '\0';
+    page_images_end(p);
+    return s;
+}
