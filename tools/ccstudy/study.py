@@ -63,14 +63,14 @@ def load(name: str) -> ModuleType:
     """Imports a module, or raises MissingError."""
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         missing = (error.name or name).split(".")[0]
-        if missing in _PACKAGES:
+        if missing in _PACKAGES and isinstance(error, ModuleNotFoundError):
             pip = "scikit-learn" if missing == "sklearn" else missing
             raise MissingError(f"{missing} is not installed: apt install {_PACKAGES[missing]}, or "
                                f"pip install {pip}") from None
-        raise MissingError(f"the Python package ccstream is not built ({error}): install python3-dev and "
-                           "build again, or pip install bindings/python") from None
+        raise MissingError(f"the Python package ccstream does not load ({error}): install libccstream0, or build with "
+                           "python3-dev") from None
 
 
 class _Lazy:
