@@ -23,6 +23,13 @@ readelf -d "$bin"/* | grep -E 'R(UN)?PATH' && fail "a program looks for librarie
 expect 0 env -i "$bin/ccpack" -q -o a a.tar
 expect 0 env -i "$bin/ccdump" verify a
 
+# ccstudy brings the Python package, which finds the shared library.
+python=$(sed -n '1s/^#!//p' "$bin/ccstudy")
+if "$python" -c 'import numpy' 2>import.txt; then
+    expect 0 env -i "$bin/ccstudy" chains --quick --steps 100
+    [ -z "$(find "a folder" -name __pycache__)" ] || fail "an installed study leaves files"
+fi
+
 # Modules are found in lib/ccstream beside bin: what is missing is the driver, not the module.
 expect 0 env -i "$bin/ccstream-train" --list-devices
 if [ -e "$build/bin/libccstream_cuda.so" ]; then
