@@ -24,55 +24,44 @@ static const char *const operators[OP_COUNT] = {"<", "<=", ">", ">=", "=", "!=",
 /* ---- facts ------------------------------------------------------------------------------------
  */
 
-static uint32_t shorter(const struct sample_facts *f) {
-    return f->width_px < f->height_px ? f->width_px : f->height_px;
-}
-
-static uint32_t longer(const struct sample_facts *f) {
-    return f->width_px < f->height_px ? f->height_px : f->width_px;
-}
-
-static double known(uint32_t value) {
-    return value > 0 ? (double)value : (double)NAN;
-}
-
-static double fact_id(const struct sample_facts *f) {
-    return (double)f->id;
-}
-static double fact_width(const struct sample_facts *f) {
-    return known(f->width_px);
-}
-static double fact_height(const struct sample_facts *f) {
-    return known(f->height_px);
-}
-static double fact_shorter(const struct sample_facts *f) {
-    return known(shorter(f));
-}
-static double fact_longer(const struct sample_facts *f) {
-    return known(longer(f));
-}
-static double fact_aspect(const struct sample_facts *f) {
-    return known(longer(f)) / known(shorter(f));
-}
-static double fact_captions(const struct sample_facts *f) {
-    return (double)f->caption_count;
-}
-static double fact_image_bytes(const struct sample_facts *f) {
-    return (double)f->image_bytes;
-}
-static double fact_label(const struct sample_facts *f) {
-    return f->label >= 0 ? (double)f->label : (double)NAN;
-}
-
-static const struct {
-    const char *name;
-    double (*value)(const struct sample_facts *f);
-} numbers[] = {
-    {"id", fact_id},           {"width", fact_width},       {"height", fact_height},
-    {"shorter", fact_shorter}, {"longer", fact_longer},     {"aspect", fact_aspect},
-    {"label", fact_label},     {"captions", fact_captions}, {"image_bytes", fact_image_bytes},
+enum number_fact {
+    NUMBER_ID,
+    NUMBER_WIDTH,
+    NUMBER_HEIGHT,
+    NUMBER_SHORTER,
+    NUMBER_LONGER,
+    NUMBER_ASPECT,
+    NUMBER_CAPTIONS,
+    NUMBER_IMAGE_BYTES,
+    NUMBER_LABEL,
+    NUMBER_COUNT
 };
-enum { NUMBER_COUNT = sizeof(numbers) / sizeof(numbers[0]) };
+static const char *const numbers[NUMBER_COUNT] = {
+    "id", "width", "height", "shorter", "longer", "aspect", "captions", "image_bytes", "label"};
+
+/* NaN: not known. */
+static double number_of(const struct sample_facts *f, int32_t fact) {
+    const double known = f->width_px > 0 && f->height_px > 0 ? 1.0 : (double)NAN;
+    const double width = known * (double)f->width_px;
+    const double height = known * (double)f->height_px;
+    const double sides[] = {[NUMBER_WIDTH] = width,
+                            [NUMBER_HEIGHT] = height,
+                            [NUMBER_SHORTER] = width < height ? width : height,
+                            [NUMBER_LONGER] = width < height ? height : width,
+                            [NUMBER_ASPECT] = width < height ? height / width : width / height};
+    switch (fact) {
+    case NUMBER_ID:
+        return (double)f->id;
+    case NUMBER_CAPTIONS:
+        return (double)f->caption_count;
+    case NUMBER_IMAGE_BYTES:
+        return (double)f->image_bytes;
+    case NUMBER_LABEL:
+        return f->label >= 0 ? (double)f->label : (double)NAN;
+    default:
+        return sides[fact];
+    }
+}
 
 enum text_fact { TEXT_FORMAT, TEXT_CLASS, TEXT_KEY, TEXT_CAPTION, TEXT_HASH, TEXT_COUNT };
 static const char *const texts[TEXT_COUNT] = {"format", "class", "key", "caption", "hash"};
@@ -200,14 +189,12 @@ add_node(struct parser *p, const struct node *n, int32_t *out, struct error *err
     return STATUS_OK;
 }
 
-static int find_name(const char *const *names, size_t stride, int count, const char *name) {
-    for (int i = 0; i < count; i++) {
-        const char *const *at = (const char *const *)((const char *)names + stride * (size_t)i);
-        if (strcmp(*at, name) == 0) {
-            return i;
-        }
+static int find_name(const char *const *names, int count, const char *name) {
+    int i = 0;
+    while (i < count && strcmp(names[i], name) != 0) {
+        i++;
     }
-    return -1;
+    return i < count ? i : -1;
 }
 
 /* A number, or a percentage. */
@@ -252,8 +239,8 @@ static enum status parse_comparison(struct parser *p, int32_t *out, struct error
         return wrong(p, "a name", err);
     }
     memcpy(name, p->word, sizeof(name));
-    n.fact = find_name(&numbers[0].name, sizeof(numbers[0]), NUMBER_COUNT, name);
-    const int text = find_name(texts, sizeof(texts[0]), TEXT_COUNT, name);
+    n.fact = find_name(numbers, NUMBER_COUNT, name);
+    const int text = find_name(texts, TEXT_COUNT, name);
     if (text >= 0) {
         n.kind = NODE_TEXT;
         n.fact = text;
@@ -359,7 +346,7 @@ where_parse(struct where **out, const char *text, struct columns *columns, struc
  */
 
 static double value_of(const struct where *w, const struct node *n, const struct sample_facts *f) {
-    return n->fact < NUMBER_COUNT ? numbers[n->fact].value(f)
+    return n->fact < NUMBER_COUNT ? number_of(f, n->fact)
                                   : columns_value(w->columns, n->fact - NUMBER_COUNT, f->id);
 }
 
