@@ -46,13 +46,16 @@ enum status id_list_read(struct id_list *l, const char *path, struct error *err)
     return l->count > 0 ? STATUS_OK : error_set(err, STATUS_CORRUPT, "%s: has no line", path);
 }
 
-enum status
-id_list_parse(uint64_t *out, const struct id_list *l, const char *path, struct error *err) {
-    for (size_t i = 0; i < l->count; i++) {
-        if (!cli_parse_u64(l->lines[i], CLI_UNIT_NONE, &out[i])) {
-            return error_set(err, STATUS_CORRUPT, "%s: line %zu: '%.60s' is no id", path,
-                             l->numbers[i], l->lines[i]);
-        }
+enum status id_list_numbers(struct byte_buffer *out, const char *path, struct error *err) {
+    struct id_list l;
+    enum status s = id_list_read(&l, path, err);
+    for (size_t i = 0; s == STATUS_OK && i < l.count; i++) {
+        uint64_t id = 0;
+        s = cli_parse_u64(l.lines[i], CLI_UNIT_NONE, &id)
+                ? byte_buffer_append(out, &id, sizeof(id), err)
+                : error_set(err, STATUS_CORRUPT, "%s: line %zu: '%.60s' is no id", path,
+                            l.numbers[i], l.lines[i]);
     }
-    return STATUS_OK;
+    id_list_fini(&l);
+    return s;
 }

@@ -25,9 +25,8 @@ struct id_list {
 enum status id_list_read(struct id_list *l, const char *path, struct error *err);
 void id_list_fini(struct id_list *l);
 
-/* The lines as numbers, in their order: out (count). Returns OK or CORRUPT, which names the line.
- */
-enum status
-id_list_parse(uint64_t *out, const struct id_list *l, const char *path, struct error *err);
+/* The lines of the file as numbers: *out (size_bytes / 8), in their order. Returns OK or as above;
+ * CORRUPT names a line that is not a number. */
+enum status id_list_numbers(struct byte_buffer *out, const char *path, struct error *err);
 
 #endif

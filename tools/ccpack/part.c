@@ -55,79 +55,57 @@ static enum status read_number(uint64_t *out, const struct search *s, const char
 /* ---- tasks of a job ---------------------------------------------------------------------------
  */
 
-struct array {
-    uint64_t id, min, max, step, count;
-};
-
-/* With auto/N the ids are the numbers of the parts, so that an array may hold some of them. */
-static enum status number_by_id(struct place *out, const struct search *s, const struct array *a) {
-    if (a->min < 1 || a->id < 1 || a->max > s->wanted || a->id > s->wanted) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto/%" PRIu64
-                         ": the ids of a Slurm array are the numbers of the parts, 1 to %" PRIu64
-                         "; this is task %" PRIu64 " of an array from %" PRIu64 " to %" PRIu64
-                         ": submit with --array=1-%" PRIu64 ", or with some of these ids",
-                         s->wanted, s->wanted, a->id, a->min, a->max, s->wanted);
+/* With auto/N the ids of an array are the numbers of the parts, so that it may hold some of them.
+ */
+static enum status find_array(struct place *out, const struct search *s) {
+    static const char *const names[] = {"SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX",
+                                        "SLURM_ARRAY_TASK_COUNT"};
+    uint64_t id = 0, step = 1;
+    TRY(read_number(&id, s, ARRAY_ID));
+    uint64_t numbers[] = {id, id, 0};
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        if (s->wanted == 0 && !value_of(s, names[i])) {
+            return error_set(s->err, STATUS_USAGE,
+                             "--part auto: " ARRAY_ID " is set, but not %s; --part auto/N says how "
+                             "many parts there are",
+                             names[i]);
+        }
+        TRY(read_number(&numbers[i], s, names[i]));
     }
-    out->index = a->id - 1;
-    out->count = s->wanted;
-    return STATUS_OK;
-}
-
-static enum status
-number_by_range(struct place *out, const struct search *s, const struct array *a) {
-    const uint64_t width = a->max - a->min;
-    const bool in_range = a->min <= a->id && a->id <= a->max && a->step > 0;
-    if (!in_range || width % a->step != 0 || width / a->step + 1 != a->count ||
-        (a->id - a->min) % a->step != 0) {
+    TRY(read_number(&step, s, "SLURM_ARRAY_TASK_STEP"));
+    const uint64_t min = numbers[0], max = numbers[1], count = numbers[2];
+    *out = (struct place){ARRAY_ID, id - 1, s->wanted};
+    if (s->wanted > 0) {
+        return min >= 1 && id >= 1 && max <= s->wanted && id <= s->wanted
+                   ? STATUS_OK
+                   : error_set(s->err, STATUS_USAGE,
+                               "--part auto/%" PRIu64
+                               ": the ids of a Slurm array are the numbers of the parts, 1 to "
+                               "%" PRIu64 "; this is task %" PRIu64 " of an array from %" PRIu64
+                               " to %" PRIu64 ": submit with --array=1-%" PRIu64
+                               ", or with some of these ids",
+                               s->wanted, s->wanted, id, min, max, s->wanted);
+    }
+    if (id < min || id > max || step == 0 || (max - min) % step != 0 ||
+        (max - min) / step + 1 != count || (id - min) % step != 0) {
         return error_set(s->err, STATUS_USAGE,
                          "--part auto: the ids of this Slurm array are not evenly spaced: task "
                          "%" PRIu64 " of %" PRIu64 " tasks from %" PRIu64 " to %" PRIu64
                          " by %" PRIu64 "; --array=1-N packs all N parts, and --part auto/N with "
                          "--array=3,7 parts 3 and 7 of N",
-                         a->id, a->count, a->min, a->max, a->step);
+                         id, count, min, max, step);
     }
-    out->index = (a->id - a->min) / a->step;
-    out->count = a->count;
+    out->index = (id - min) / step;
+    out->count = count;
     return STATUS_OK;
-}
-
-static enum status find_array(struct place *out, const struct search *s) {
-    static const char *const others[] = {"SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX",
-                                         "SLURM_ARRAY_TASK_COUNT"};
-    struct array a = {.step = 1};
-    TRY(read_number(&a.id, s, ARRAY_ID));
-    a.min = a.id;
-    a.max = a.id;
-    TRY(read_number(&a.min, s, others[0]));
-    TRY(read_number(&a.max, s, others[1]));
-    TRY(read_number(&a.count, s, others[2]));
-    TRY(read_number(&a.step, s, "SLURM_ARRAY_TASK_STEP"));
-    out->variable = ARRAY_ID;
-    if (s->wanted > 0) {
-        return number_by_id(out, s, &a);
-    }
-    for (size_t i = 0; i < CLI_COUNT(others); i++) {
-        if (!value_of(s, others[i])) {
-            return error_set(s->err, STATUS_USAGE,
-                             "--part auto: " ARRAY_ID " is set, but not %s; --part auto/N says how "
-                             "many parts there are",
-                             others[i]);
-        }
-    }
-    return number_by_range(out, s, &a);
 }
 
 static enum status find_task(struct place *out, const struct search *s) {
     if (value_of(s, ARRAY_ID)) {
         return find_array(out, s);
     }
-    if (value_of(s, INDEX)) {
-        out->variable = INDEX;
-        out->count = s->wanted;
-        return read_number(&out->index, s, INDEX);
-    }
-    return STATUS_OK;
+    *out = (struct place){value_of(s, INDEX) ? INDEX : NULL, 0, s->wanted};
+    return read_number(&out->index, s, INDEX);
 }
 
 /* ---- ranks of a task --------------------------------------------------------------------------
@@ -161,27 +139,7 @@ static enum status find_rank(struct place *out, const struct search *s) {
 /* ---- both -------------------------------------------------------------------------------------
  */
 
-static enum status refuse_none(const struct search *s) {
-    return error_set(
-        s->err, STATUS_USAGE,
-        "--part auto: no launcher has set which part this is: none of " ARRAY_ID ", " INDEX
-        ", OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID with " STEP_SIZE
-        " is set%s; --part K/N names a part",
-        value_of(s, "SLURM_PROCID") ? " (a batch script is no task of a step: start ccpack with "
-                                      "srun, or submit an array)"
-                                    : "");
-}
-
-static enum status refuse_count(const struct search *s, const struct place *p) {
-    return error_set(s->err, STATUS_USAGE,
-                     "--part auto: %s is %" PRIu64
-                     ", but nothing in the environment says how many parts there are%s: write "
-                     "--part auto/N",
-                     p->variable, p->index,
-                     strcmp(p->variable, INDEX) == 0 ? " (the job's 'completions')" : "");
-}
-
-static enum status choose(struct place *out, const struct search *s) {
+static enum status find(struct pack_part *out, const char **variable, const struct search *s) {
     struct place task = {0};
     struct place rank = {0};
     TRY(find_task(&task, s));
@@ -193,22 +151,31 @@ static enum status choose(struct place *out, const struct search *s) {
                          "once a task, or write --part K/N",
                          task.variable, rank.variable, rank.index);
     }
-    *out = task.variable ? task : rank;
-    return out->variable ? STATUS_OK : refuse_none(s);
-}
-
-static enum status find(struct pack_part *out, const char **variable, const struct search *s) {
-    struct place p = {0};
-    TRY(choose(&p, s));
-    if (p.count == 0 && s->wanted == 0) {
-        return refuse_count(s, &p);
-    }
-    if (s->wanted > 0 && p.count > 0 && p.count != s->wanted) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto/%" PRIu64 ": this is one of %" PRIu64 " ranks (%s)",
-                         s->wanted, p.count, p.variable);
+    const struct place p = task.variable ? task : rank;
+    if (!p.variable) {
+        return error_set(
+            s->err, STATUS_USAGE,
+            "--part auto: no launcher has set which part this is: none of " ARRAY_ID ", " INDEX
+            ", OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID with " STEP_SIZE
+            " is set%s; --part K/N names a part",
+            value_of(s, "SLURM_PROCID") ? " (a batch script is no task of a step: start ccpack "
+                                          "with srun, or submit an array)"
+                                        : "");
     }
     const uint64_t count = p.count > 0 ? p.count : s->wanted;
+    if (count == 0) {
+        return error_set(s->err, STATUS_USAGE,
+                         "--part auto: %s is %" PRIu64
+                         ", but nothing in the environment says how many parts there are%s: write "
+                         "--part auto/N",
+                         p.variable, p.index,
+                         strcmp(p.variable, INDEX) == 0 ? " (the job's 'completions')" : "");
+    }
+    if (s->wanted > 0 && count != s->wanted) {
+        return error_set(s->err, STATUS_USAGE,
+                         "--part auto/%" PRIu64 ": this is one of %" PRIu64 " ranks (%s)",
+                         s->wanted, count, p.variable);
+    }
     if (p.index >= count || count > PACK_MAX_PARTS) {
         return error_set(s->err, STATUS_USAGE,
                          "--part auto: %s counts from 0, and is %" PRIu64 " of %" PRIu64

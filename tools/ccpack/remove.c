@@ -155,21 +155,17 @@ static enum status find_ids(struct byte_buffer *ids,
                             struct error *err) {
     struct id_list l;
     size_t found = 0;
-    const char *path = o->ids ? o->ids : o->keys;
-    enum status s = id_list_read(&l, path, err);
-    if (s == STATUS_OK && o->ids) {
-        s = byte_buffer_reserve(ids, l.count * sizeof(uint64_t), err);
-        if (s == STATUS_OK) {
-            ids->size_bytes = l.count * sizeof(uint64_t);
-            s = id_list_parse((uint64_t *)(void *)ids->data, &l, path, err);
-        }
-    } else if (s == STATUS_OK) {
+    if (o->ids) {
+        return id_list_numbers(ids, o->ids, err);
+    }
+    enum status s = id_list_read(&l, o->keys, err);
+    if (s == STATUS_OK) {
         s = find_keys(ids, &found, &l, directory, progress, err);
         *unknown_keys = l.count - found;
-        if (s == STATUS_OK && found == 0) {
-            s = error_set(err, STATUS_NOTFOUND, "%s: no sample has one of the %zu keys of %s",
-                          directory, l.count, path);
-        }
+    }
+    if (s == STATUS_OK && found == 0) {
+        s = error_set(err, STATUS_NOTFOUND, "%s: no sample has one of the %zu keys of %s",
+                      directory, l.count, o->keys);
     }
     id_list_fini(&l);
     return s;

@@ -112,21 +112,6 @@ static int by_id(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static enum status read_list(struct choice *c, struct error *err) {
-    struct id_list l;
-    enum status s = id_list_read(&l, c->o->ids, err);
-    if (s == STATUS_OK) {
-        s = byte_buffer_reserve(&c->list, l.count * sizeof(uint64_t), err);
-    }
-    if (s == STATUS_OK) {
-        c->list.size_bytes = l.count * sizeof(uint64_t);
-        s = id_list_parse((uint64_t *)(void *)c->list.data, &l, c->o->ids, err);
-        qsort(c->list.data, l.count, sizeof(uint64_t), by_id);
-    }
-    id_list_fini(&l);
-    return s;
-}
-
 /* Every id of the list must be one of the dataset's. */
 static enum status check_list(const struct choice *c, const char *directory, struct error *err) {
     const uint64_t *ids = (const uint64_t *)(const void *)c->list.data;
@@ -195,7 +180,8 @@ choose(struct choice *c, struct cli_progress *progress, const char *directory, s
     const struct subset_cli *o = c->o;
     TRY(input_open(&c->in, directory, err));
     if (o->ids) {
-        TRY(read_list(c, err));
+        TRY(id_list_numbers(&c->list, o->ids, err));
+        qsort(c->list.data, c->list.size_bytes / sizeof(uint64_t), sizeof(uint64_t), by_id);
         TRY(check_list(c, directory, err));
     }
     if (o->where) {
