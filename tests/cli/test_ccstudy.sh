@@ -108,24 +108,22 @@ expect 0 "$BIN/ccstudy" zeta --quick -e 3
 lines out.txt 9
 
 # ---- batch: a finite grid; what was interrupted continues to the same bytes; other options are refused
-expect 0 "$BIN/ccstudy" batch --quick --json -o studies
-cmp out.txt studies/batch.json || fail "--json is not what the file has"
+expect 0 "$BIN/ccstudy" batch --quick --json -o studies/batch
+cmp out.txt studies/batch/batch.json || fail "--json is not what the file has"
 mv out.txt first.txt
 [ "$(grep -o '"seeds":2' first.txt | wc -l)" = 18 ] || fail "rows of batch"
 [ "$(grep -o '"gcl":' first.txt | wc -l)" = 36 ] || fail "fits of batch"
 hasnt first.txt 'null'
-lines studies/batch.cells 73
-[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/batch.html | wc -l)" = 6 ] || fail "figures of batch"
-hasnt studies/batch.html 'nan'
-hasnt studies/batch.html 'http'
-cp studies/batch.cells whole.cells
-head -n 70 whole.cells >studies/batch.cells
-expect 0 "$BIN/ccstudy" batch --quick --json -o studies
+lines studies/batch/batch.cells 73
+figures studies/batch batch 6
+cp studies/batch/batch.cells whole.cells
+head -n 70 whole.cells >studies/batch/batch.cells
+expect 0 "$BIN/ccstudy" batch --quick --json -o studies/batch
 cmp first.txt out.txt || fail "resumed, other numbers"
-cmp whole.cells studies/batch.cells || fail "resumed, other runs"
-expect 64 "$BIN/ccstudy" batch --quick --seed 1 -o studies
+cmp whole.cells studies/batch/batch.cells || fail "resumed, other runs"
+expect 64 "$BIN/ccstudy" batch --quick --seed 1 -o studies/batch
 has err.txt 'is of other options'
-cmp whole.cells studies/batch.cells || fail "a refused command changed the runs"
+cmp whole.cells studies/batch/batch.cells || fail "a refused command changed the runs"
 expect 0 "$BIN/ccstudy" batch --cells whole.cells --json
 cmp first.txt out.txt || fail "the same runs, other numbers"
 expect 0 "$BIN/ccstudy" batch --cells whole.cells
@@ -135,8 +133,8 @@ expect 65 "$BIN/ccstudy" batch --cells whole.cells
 has err.txt 'line 74'
 
 # ---- noise: recall falls with the share of wrong pairs for every loss; the row of clip is what others are compared with
-expect 0 "$BIN/ccstudy" noise --quick --json -o studies
-cmp out.txt studies/noise.json || fail "--json is not what the file has"
+expect 0 "$BIN/ccstudy" noise --quick --json -o studies/noise
+cmp out.txt studies/noise/noise.json || fail "--json is not what the file has"
 mv out.txt first.txt
 hasnt first.txt 'null'
 tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
@@ -147,9 +145,7 @@ tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i <
         if ((v["over_clip"] - v["recall"] + clip[v["noise"]]) ^ 2 > 1e-12) { print; exit 1 }
         before = v["recall"] }
     END { if (rows != 15) exit 1 }' || fail "rows of noise: $(cat first.txt)"
-[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/noise.html | wc -l)" = 2 ] || fail "figures of noise"
-hasnt studies/noise.html 'nan'
-hasnt studies/noise.html 'http'
+figures studies/noise noise 2
 small="--quick --json --pairs 512 --held-out 128 --epochs 2"
 expect 0 "$BIN/ccstudy" noise $small
 mv out.txt first.txt
@@ -165,8 +161,8 @@ lines out.txt 17
 
 # ---- noise of labels: accuracy falls with the share for every loss; files of its own
 labels="--noise label --quick --json --held-out 700"
-expect 0 "$BIN/ccstudy" noise $labels -o studies
-cmp out.txt studies/noise-label.json || fail "--json is not what the file has"
+expect 0 "$BIN/ccstudy" noise $labels -o studies/label
+cmp out.txt studies/label/noise-label.json || fail "--json is not what the file has"
 mv out.txt first.txt
 hasnt first.txt 'null'
 hasnt first.txt '"recall"'
@@ -177,8 +173,7 @@ tr '{' '\n' <first.txt | tr -d '}]"' | awk -F'[,:]' -v untrained="$(field first.
         if (v["noise"] == 0 && clean < untrained + 5) { print; exit 1 }
         if (v["noise"] == 0.8 && v["accuracy"] > clean - 5) { print; exit 1 } }
     END { if (rows != 15 || untrained < 5) exit 1 }' || fail "rows of noise: $(cat first.txt)"
-[ "$(grep -o '<svg viewBox="0 0 640 400" role="img"' studies/noise-label.html | wc -l)" = 2 ] || fail "figures of noise"
-hasnt studies/noise-label.html 'nan'
+figures studies/label noise-label 2
 expect 0 "$BIN/ccstudy" noise $labels
 cmp first.txt out.txt || fail "the same seed, other numbers"
 expect 64 "$BIN/ccstudy" noise --noise label --pairs 600

@@ -5,8 +5,6 @@
 #include "tools/cli/cli.h"
 
 static const struct cli_command commands[] = {
-    {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},
-    {"noise", "recall over the share of wrong pairs: RINCE against CLIP", ccstudy_noise},
     {"blocks", "blocks of similar points against pairs: CURL, table 2", ccstudy_blocks},
 };
 
@@ -16,7 +14,7 @@ static const struct cli_suite suite = {
     .commands = commands,
     .command_count = CLI_COUNT(commands),
     .examples =
-        (const char *const[]){"ccstudy margin -o studies", "ccstudy blocks --quick --json", NULL},
+        (const char *const[]){"ccstudy blocks -o studies", "ccstudy blocks --quick --json", NULL},
 };
 
 int main(int argc, char **argv) {

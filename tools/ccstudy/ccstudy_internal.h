@@ -4,8 +4,6 @@
 #ifndef TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 #define TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 
-int ccstudy_batch(int argc, char **argv);
 int ccstudy_blocks(int argc, char **argv);
-int ccstudy_noise(int argc, char **argv);
 
 #endif

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from .nets import gelu
 from .study import np
 
 HIDDEN, EMBED = 256, 32
@@ -67,16 +68,6 @@ def adam(value: np.ndarray, moments: np.ndarray, gradient: np.ndarray, lr: Any, 
 
 def cosine(lr: float, step: int, steps: int) -> float:
     return 0.5 * lr * (1 + np.cos(np.pi * step / steps))
-
-
-def gelu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x Phi(x) and its slope. erf within 1.5e-7 (Abramowitz & Stegun, 7.1.26): scipy's takes ten times as long."""
-    bell = np.exp(-0.5 * x * x)
-    t = 1 / (1 + np.float32(0.3275911 / np.sqrt(2)) * np.abs(x))
-    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    tail = 0.5 * poly * bell
-    phi = np.where(x < 0, tail, 1 - tail)
-    return x * phi, phi + x * bell * np.float32(1 / np.sqrt(2 * np.pi))
 
 
 @dataclass(frozen=True)

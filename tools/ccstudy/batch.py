@@ -1,0 +1,343 @@
+"""Whether global losses need no large batch (Yuan et al., ICML 2022; Wang et al., ICLR 2025): recall over the batch of
+CLIP, SogCLR and NUCLR, each tuned for itself, on frozen features with trained heads.
+
+Every run is a line of a file of cells:
+
+    # SETTINGS                 what all runs share; other lines that begin with # are comments
+    METHOD BATCH TAU RATE GAMMA SEED V1 V5 V10 T1 T5 T10 [GCL]
+
+V and T: R@1, R@5 and R@10 in percent, means of both directions, on validation and test pairs. GCL: the global loss at
+TAU over all training pairs. GAMMA 0: a method without one. Seed 0 tunes: the setting with the highest mean of V counts,
+and its runs with other seeds are the result.
+"""
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import heads
+from .heads import RECALLS, Features, Setting, mean_and_error
+from .page import _write as write_file
+from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure,
+                    series, table_item)
+
+PURPOSE = "recall over the batch: whether global losses need no large one"
+TITLE = "Recall over the batch"
+USAGE = ["[-o DIR] [options]", "--cells FILE [-o DIR]"]
+OPTIONS = [
+    *heads.OPTIONS,
+    Option("cells", metavar="FILE",
+           help="trains nothing: table and page of runs made elsewhere, a line for each (see below)"),
+]
+NOTES = [
+    "Features stay fixed; a head for images and one for texts are trained on them in batches of 8 to 128 with clip; "
+    "sogclr; sogclr with gamma 1, whose moving averages forget all but the batch; and nuclr whose zeta is frozen, moves "
+    "at 5e-6 (the rate of CC3M), or at auto. Every run sees as many pairs. The papers' claim: clip needs large batches, "
+    "global losses do not.",
+    "For each loss and batch, temperature and gamma (the weight of new values in the moving averages) are those of a "
+    "grid whose mean of R@1, R@5 and R@10 on the validation pairs is highest, with one seed; --repeats other seeds of "
+    "that setting give the mean and standard error on the test pairs.",
+    "With -o every finished run is a line of DIR/batch.cells. Started again with the same options, the command skips "
+    "finished runs; of other options it refuses the folder. Lines: METHOD BATCH TAU RATE GAMMA SEED, R@1 R@5 R@10 on "
+    "the validation pairs, the same on the test pairs, and the global loss over the training pairs or nothing; METHOD "
+    "one of clip, sogclr, sogclr-forgets, nuclr-frozen, nuclr-fixed, nuclr-auto; seed 0 tunes.",
+    "--json: settings; rows of method, batch, seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and over_clip "
+    "(the difference from clip's recall in the same batch with the same seed), each with its standard error as NAME_se; "
+    "the tuned tau, lr and gamma, and validation, the recall that chose them; fit, rows of method, batch, tau and gcl, "
+    "the global loss at that temperature over the training pairs (the lowest of all gamma, one seed). --quick: 640 "
+    "drawn pairs, a small grid, 2 seeds.",
+]
+EXAMPLES = [
+    "ccstudy batch --quick -o studies",
+    "ccstream-eval embed runs/a --data flickr --texts --features -o flickr && ccstudy batch --features flickr -o studies",
+]
+
+
+@dataclass(frozen=True)
+class Method:
+    title: str
+    loss: str
+    gammas: tuple[float, ...] | None = None  # to tune over; None: those of the grid; 0: the loss has none
+    zeta_lr: float | None = 0.0  # as of heads.Setting
+
+
+METHODS = {
+    "clip": Method("CLIP", "clip", (0.0,)),
+    "sogclr": Method("SogCLR", "sogclr"),
+    "sogclr-forgets": Method("SogCLR, gamma 1", "sogclr", (1.0,)),
+    "nuclr-frozen": Method("NUCLR, zeta frozen", "nuclr-frozen"),
+    "nuclr-fixed": Method("NUCLR, zeta at 5e-6", "nuclr", zeta_lr=5e-6),
+    "nuclr-auto": Method("NUCLR, zeta at auto", "nuclr", zeta_lr=None),
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    batches: tuple[int, ...]
+    taus: tuple[float, ...]
+    gammas: tuple[float, ...]
+
+
+FULL = Grid((8, 16, 32, 64, 128), (0.05, 0.1, 0.2, 0.4), (0.4, 0.8))
+QUICK = Grid((8, 32, 128), (0.1, 0.2), (0.6,))
+
+
+# ---- cells ----
+
+@dataclass(frozen=True)
+class Key:
+    """A setting and a seed of it."""
+    method: str
+    batch: int
+    tau: float
+    rate: float
+    gamma: float
+    seed: int
+
+
+Recalls = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    validation: Recalls
+    test: Recalls
+    gcl: float  # NaN: not measured
+
+
+def mean(recalls: Recalls) -> float:
+    """A sixth of what the field calls rSum."""
+    return sum(recalls) / len(recalls)
+
+
+class Cells(dict[Key, Cell]):
+    """Runs in the order in which they were made."""
+
+    def __init__(self, settings: str = ""):
+        super().__init__()
+        self.settings = settings
+
+    @classmethod
+    def read(cls, path: str) -> Cells:
+        out = cls()
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            raise NotFoundError(f"{path}: no such file") from None
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: {error}") from None
+        for number, line in enumerate(lines, 1):
+            if number == 1 and line.startswith("# "):
+                out.settings = line[2:]
+            elif line and not line.startswith("#"):
+                try:
+                    key, cell = _parse(line.split())
+                except ValueError:
+                    raise DataError(f"{path}: line {number} is not METHOD BATCH TAU RATE GAMMA SEED, six recalls in "
+                                    "percent, and the global loss or nothing") from None
+                out.setdefault(key, cell)
+        return out
+
+    def write(self, path: str) -> None:
+        lines = [f"# {self.settings}"]
+        for key, cell in self.items():
+            numbers = (*cell.validation, *cell.test, cell.gcl)
+            lines.append(f"{key.method} {key.batch} {key.tau!r} {key.rate!r} {key.gamma!r} {key.seed} "
+                         + " ".join(repr(x) for x in numbers))
+        write_file(Path(path), ("\n".join(lines) + "\n").encode())
+
+    def tuning(self, method: str, batch: int, tau: float | None = None) -> list[tuple[Key, Cell]]:
+        return [(key, cell) for key, cell in self.items() if key.seed == 0 and key.method == method and
+                key.batch == batch and tau in (None, key.tau)]
+
+    def tuned(self, method: str, batch: int, tau: float | None = None) -> Key | None:
+        """The setting that is best on validation pairs, the first of equal ones."""
+        return max(self.tuning(method, batch, tau), key=lambda run: mean(run[1].validation), default=(None,))[0]
+
+
+def _parse(words: list[str]) -> tuple[Key, Cell]:
+    """Raises ValueError."""
+    method, batch, tau, rate, gamma, seed, *numbers = words
+    key = Key(method, int(batch), float(tau), float(rate), float(gamma), int(seed))
+    values = tuple(map(float, numbers))
+    if method not in METHODS or key.batch < 2 or key.seed < 0 or len(values) not in (6, 7):
+        raise ValueError
+    if not all(0 <= x <= 100 for x in values[:6]):
+        raise ValueError
+    return key, Cell(values[:3], values[3:6], *(values[6:] or (math.nan,)))
+
+
+# ---- the experiment ----
+
+def check(options: Options) -> None:
+    training = [row.name for row in heads.OPTIONS] + ["seed", "quick"]
+    for name in training if options.cells is not None else ():
+        if name in options.given:
+            raise UsageError(f"--cells trains nothing: --{name} has no effect")
+    heads.check(options)
+
+
+def _describe(options: Options, f: Features) -> str:
+    """What all runs share, as the first line of their file has it."""
+    return (f"{'given features' if options.features else 'drawn pairs'}, {len(f.train)} pairs for training and "
+            f"{len(f.test)} each for validation and test, {options.epochs} epochs, heads of "
+            f"{f.images.shape[1]}+{f.texts.shape[1]} to {options.dim} with {options.hidden} hidden units, learning rate "
+            f"{options.lr:g} sqrt(batch / 128), seed {options.seed}{', quick' if options.quick else ''}, features {f.hash()}")
+
+
+def _take_over(options: Options, settings: str) -> tuple[Cells, str | None]:
+    """The runs of the folder, if it has any, and where to write them."""
+    if options.out is None:
+        return Cells(settings), None
+    path = os.path.join(options.out, "batch.cells")
+    if not os.path.exists(path):
+        return Cells(settings), path
+    cells = Cells.read(path)
+    if cells.settings != settings:
+        raise UsageError(f"{path} is of other options; name another folder")
+    return cells, path
+
+
+def _setting(options: Options, key: Key) -> Setting:
+    method = METHODS[key.method]
+    return Setting(options.seed * 1000 + key.seed, method.loss,
+                   {"tau": key.tau} | ({"gamma": key.gamma} if key.gamma > 0 else {}), method.zeta_lr)
+
+
+def _train(options: Options, progress: Progress) -> Cells:
+    grid = QUICK if options.quick else FULL
+    drawn = heads.draw_pairs(options.pairs, options.seed) if options.features is None else heads.read_pairs(options.features)
+    f = heads.divide(drawn, options.held_out, options.seed)
+    cells, path = _take_over(options, _describe(options, f))
+    gammas = {name: method.gammas or grid.gammas for name, method in METHODS.items()}
+    pairs = options.epochs * len(f.train)
+    progress.total = pairs * len(grid.batches) * sum(len(grid.taus) * len(g) + options.repeats for g in gammas.values())
+
+    def train(keys: list[Key]) -> None:
+        """Those that are not done, and writes down each."""
+        missing = [key for key in keys if key not in cells]
+        progress.advance(pairs * (len(keys) - len(missing)))
+        outcomes = heads.train_all(f, [_setting(options, key) for key in missing], batch, options, progress.advance)
+        for key, outcome in zip(missing, outcomes):
+            cells[key] = Cell(outcome.validation, outcome.test, outcome.gcl)
+            if path is not None:
+                cells.write(path)
+
+    for batch in grid.batches:
+        rate = heads.rate_of(options, batch)
+        train([Key(name, batch, tau, rate, gamma, 0) for name in METHODS for tau in grid.taus for gamma in gammas[name]])
+        train([replace(cells.tuned(name, batch), seed=seed) for name in METHODS for seed in range(1, options.repeats + 1)])
+    return cells
+
+
+def run(options: Options, progress: Progress) -> dict[str, Any]:
+    cells = Cells.read(options.cells) if options.cells is not None else _train(options, progress)
+    return result_of(cells)
+
+
+# ---- numbers ----
+
+def result_of(cells: Cells) -> dict[str, Any]:
+    """The JSON, and _tuning for the page: the test recall of the best setting at each temperature."""
+    batches = sorted({key.batch for key in cells})
+    taus = sorted({key.tau for key in cells})
+    rows = [row for name in METHODS for batch in batches if (row := _row(cells, name, batch))]
+    fit, tuning = [], []
+    for name, batch, tau in ((name, batch, tau) for name in METHODS for batch in batches for tau in taus):
+        at = {"method": name, "batch": batch, "tau": tau}
+        values = [cell.gcl for _, cell in cells.tuning(name, batch, tau) if math.isfinite(cell.gcl)]
+        fit += [at | {"gcl": min(values)}] if values else []
+        best = cells.tuned(name, batch, tau)
+        tuning += [at | {"recall": mean(cells[best].test)}] if best else []
+    return {"settings": cells.settings, "runs": len(cells), "rows": rows, "fit": fit, "_tuning": tuning}
+
+
+def _seeds(cells: Cells, tuned: Key) -> Iterator[tuple[Key, Cell]]:
+    return ((key, cell) for key, cell in cells.items() if key.seed > 0 and replace(key, seed=0) == tuned)
+
+
+def _row(cells: Cells, name: str, batch: int) -> dict[str, Any] | None:
+    """None: there are no runs of its tuned setting."""
+    tuned, clip = cells.tuned(name, batch), cells.tuned("clip", batch)
+    runs = list(_seeds(cells, tuned)) if tuned else []
+    if not runs:
+        return None
+    same = [(cell, cells.get(replace(clip, seed=key.seed))) for key, cell in runs] if clip else []
+    columns: dict[str, Iterable[float]] = {"recall": [mean(cell.test) for _, cell in runs]}
+    columns |= {r: [cell.test[k] for _, cell in runs] for k, r in enumerate(RECALLS)}
+    columns["over_clip"] = [mean(cell.test) - mean(other.test) for cell, other in same if other]
+    row: dict[str, Any] = {"method": name, "batch": batch, "seeds": len(runs)}
+    for column, values in columns.items():
+        row[column], row[f"{column}_se"] = mean_and_error(values)
+    return row | {"tau": tuned.tau, "lr": tuned.rate, "gamma": tuned.gamma, "validation": mean(cells[tuned].validation)}
+
+
+def _with_error(row: dict[str, Any], name: str) -> str | None:
+    value, error = row[name], row[name + "_se"]
+    return None if value is None else f"{value:.2f}" if error is None else f"{value:.2f} ± {error:.2f}"
+
+
+def table(result: dict[str, Any]) -> Table:
+    columns = [Column("loss", "s"), Column("batch", "d"), Column("seeds", "d"), Column("recall, %", "s"),
+               *(Column(f"R@{r[1:]}, %", ".2f") for r in RECALLS), Column("over CLIP", "s"), Column("tau"), Column("lr", ".3g"),
+               Column("gamma")]
+    return Table(columns, [[METHODS[row["method"]].title, row["batch"], row["seeds"], _with_error(row, "recall"),
+                            *(row[r] for r in RECALLS), _with_error(row, "over_clip"), row["tau"], row["lr"],
+                            row["gamma"] or None] for row in result["rows"]])
+
+
+def _lines(title: str, rows: list[dict[str, Any]], x: str, y: str, label: str, unit: str = "", note: str = "") -> dict[str, Any]:
+    """A line for each method."""
+    lines = []
+    for name, method in METHODS.items():
+        own = [row for row in rows if row["method"] == name and row[y] is not None]
+        more = {"error": [row[y + "_se"] or 0 for row in own]} if own and y + "_se" in own[0] else {}
+        lines += [series(method.title, [row[x] for row in own], [row[y] for row in own], **more)] if own else []
+    return figure("lines", title, axis(x, scale="log"), axis(label, unit), lines, note)
+
+
+def page(result: dict[str, Any], options: Options) -> list[Section]:
+    rows, recall = result["rows"], "mean of R@1, R@5, R@10"
+    batches = sorted({row["batch"] for row in result["fit"] + rows})
+    ends = []
+    for name, method in METHODS.items():
+        at = {row["batch"]: row["recall"] for row in rows if row["method"] == name}
+        if batches and batches[0] in at and batches[-1] in at:
+            ends.append(f"{method.title} {at[batches[0]]:.2f} and {at[batches[-1]]:.2f} %")
+    measured = (f"Measured here, mean recall at batch {batches[0]} and {batches[-1]}: {'; '.join(ends)}." if ends else
+                "No loss has runs at both the smallest and the largest batch.")
+    figures = [_lines("Recall on test pairs over the batch", rows, "batch", "recall", recall, "%"),
+               _lines("Recall over CLIP's", rows, "batch", "over_clip", "difference", "percentage points",
+                      "In the same batch, with the same seed.")] if rows else []
+    tuning = result.get("_tuning", [])
+    for batch in sorted({batches[0], batches[-1]}) if tuning else ():
+        figures.append(_lines(f"Recall over the temperature at batch {batch}", [r for r in tuning if r["batch"] == batch],
+                              "tau", "recall", recall, "%", "The runs that tune: one seed, on test pairs."))
+    for tau in sorted({row["tau"] for row in result["fit"]}):
+        figures.append(_lines(f"Global loss at tau {tau:g} over the batch", [r for r in result["fit"] if r["tau"] == tau],
+                              "batch", "gcl", "GCL over the training pairs", note="tau is the same for all; one seed."))
+    setting = f" The setting of all runs: {result['settings']}." if result["settings"] else ""
+    paper = [("CC3M", "MSCOCO", 24.23, 28.54, 29.55), ("CC3M", "Flickr30k", 46.33, 52.20, 53.55),
+             ("CC12M", "MSCOCO", 30.30, 33.91, 34.36), ("CC12M", "Flickr30k", 55.21, 59.28, 60.45)]
+    return [
+        Section("The claim", [
+            "The papers (Yuan et al., ICML 2022; Wang et al., ICLR 2025): CLIP's gradient is biased in small batches, "
+            "because its contrasts are those of the batch; SogCLR and NUCLR keep moving averages of each sample's contrasts "
+            "over the whole dataset, and need no large batch. SogCLR with gamma 1 keeps nothing from one batch to the next: "
+            "what it gains on CLIP is not due to memory, but to the own pair, which is no contrast.",
+            "Every loss and batch has its own temperature and gamma, tuned on validation pairs with one seed, and sees as "
+            f"many pairs.{setting}",
+            f"{measured} Recall is on test pairs in percent, means of both directions over seeds ± standard error; over CLIP: "
+            "of the same batch and seed. A line that seems to be missing is hidden by another one with the same values."],
+            figures),
+        Section("The papers", [
+            "Table 1 of Wang et al. (NUCLR): recall at 1, percent, of ResNet-50 and DistilBERT trained with batch 512. All at "
+            "one batch, and none without memory (gamma 1). With zeta fixed NUCLR is worse there (figure 4)."], [
+            table_item("Table 1", Table([Column("data", "s"), Column("tested on", "s"), Column("CLIP", ".2f"),
+                                         Column("SogCLR", ".2f"), Column("NUCLR", ".2f")], [list(row) for row in paper]))]),
+    ]

@@ -1,0 +1,426 @@
+"""Pairs of fixed features, and two heads that a loss trains on them: what remains of training when the towers are
+frozen, so that thousands of steps take a second. Studies batch and noise share it.
+
+    features (B, width) -> linear [-> GELU -> linear] -> z (B, E) -> z / |z| = X, T;  S = X T^T
+
+Runs of equal batch train in lockstep: arrays have the run as their first dimension, R, so that NumPy's calls are few.
+Every run draws from its own seed, so its numbers do not depend on the runs beside it.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .nets import AdamW, Perceptron, draws, gelu, half_cosine
+from .study import DataError, NotFoundError, Option, Options, UsageError, ccstream, np
+from .towers import mixture
+
+LARGEST = 128  # of the batches; training pairs are a multiple of it
+MAX_ROWS, MAX_WIDTH, MAX_CLASSES = 1 << 20, 2048, 4096
+RECALLS = ("r1", "r5", "r10")
+WEIGHT_DECAY = 0.02
+# What is drawn, of (seed, this, ...).
+_PAIRS, _ORDER, _INIT, _EPOCH, _NOISE, _PARTNER, _PROBE = range(7)
+
+
+OPTIONS = [
+    Option("features", "f", metavar="PREFIX",
+           help="PREFIX.images.npy, PREFIX.texts.npy and PREFIX.owners.npy, as ccstream-eval embed --texts writes them; "
+                "PREFIX.features.npy instead of the first where it exists. Without: drawn pairs"),
+    Option("pairs", "n", int, 3072, "N", "drawn pairs", 512, 1000000),
+    Option("held-out", "", int, 500, "N", "pairs that validate, and as many that test; the others train", 10, 100000),
+    Option("epochs", "e", int, 30, "N", "epochs of every run", 2, 10000),
+    Option("hidden", "", int, 0, "N", "units of a hidden layer of the heads; 0: linear heads", 0, 4096),
+    Option("dim", "", int, 64, "N", "numbers of an embedding", 2, 1024),
+    Option("lr", "", float, 0.004, "RATE", "learning rate at batch 128; it grows with the square root of the batch",
+           1e-6, 1),
+    Option("repeats", "r", int, 5, "N", "seeds of each tuned setting", 2, 100),
+]
+
+
+def check(options: Options) -> None:
+    """Also settles the sizes of --quick."""
+    if options.features is not None and "pairs" in options.given:
+        raise UsageError("--pairs has no effect: --features has its own")
+    for name, small in (("pairs", 640), ("held_out", 128), ("epochs", 6), ("repeats", 2)):
+        if options.quick and name.replace("_", "-") not in options.given:
+            setattr(options, name, small)
+
+
+# ---- features ----
+
+@dataclass
+class Features:
+    """Images with texts, or with labels: then a pair is two images of one label, through one head."""
+    images: np.ndarray  # float32 (I, width)
+    texts: np.ndarray | None = None  # float32 (T, width)
+    owners: np.ndarray | None = None  # (T), ascending: the image of each text; every image has one
+    labels: np.ndarray | None = None  # (I)
+    # How the images are divided: rows of `images` in a drawn order.
+    test: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+    validation: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+    train: np.ndarray = field(default_factory=lambda: np.empty(0, int))  # a multiple of LARGEST
+
+    @property
+    def first_text(self) -> np.ndarray:
+        """(I + 1): the texts of image i are first_text[i] to first_text[i + 1] - 1."""
+        return np.searchsorted(self.owners, np.arange(len(self.images) + 1))
+
+    def hash(self) -> str:
+        arrays = [x for x in (self.images, self.texts, self.labels) if x is not None]
+        return hashlib.blake2b(b"".join(x.tobytes() for x in arrays), digest_size=8).hexdigest()
+
+
+def draw_pairs(count: int, seed: int) -> Features:
+    """Points around centres of clusters of unequal size, of which images and texts are two random views with noise
+    of their own."""
+    latent, clusters, width = 12, 96, 64
+    r = draws(seed, _PAIRS)
+    centres = r.normal(size=(clusters, latent))
+    views = r.normal(size=(2, latent, width)) / np.sqrt(latent)
+    share = 1 / np.arange(1, clusters + 1)
+    z = centres[r.choice(clusters, count, p=share / share.sum())] + 0.7 * r.normal(size=(count, latent))
+    images, texts = (np.tanh(z @ view) + r.normal(size=(count, width)) for view in views)
+    return Features(images.astype(np.float32), texts.astype(np.float32), np.arange(count))
+
+
+def draw_labelled(seed: int) -> Features:
+    """150 points of each class of the mixture."""
+    train, train_labels, test, test_labels = mixture(seed, 50, 100)
+    return Features(np.concatenate([train, test]), labels=np.concatenate([train_labels, test_labels]))
+
+
+def _load(prefix: str, name: str, dtype: str) -> np.ndarray:
+    path = f"{prefix}.{name}.npy"
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: no such file") from None
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path}: {error}") from None
+    rows = 2 if dtype == "<f4" else 1
+    if array.dtype != np.dtype(dtype) or array.ndim != rows or not np.isfinite(array).all():
+        raise DataError(f"{path}: expected finite numbers of type {dtype} in {rows} "
+                                    f"dimension{'s' if rows > 1 else ''}")
+    if not 1 <= len(array) <= MAX_ROWS or array.shape[-1] < 1 or (rows > 1 and array.shape[1] > MAX_WIDTH):
+        raise DataError(f"{path}: {array.shape} numbers; at most {MAX_ROWS} rows of {MAX_WIDTH}")
+    return array
+
+
+def _load_images(prefix: str) -> np.ndarray:
+    """The tower's output where there is a file of it, else the embeddings."""
+    return _load(prefix, "features" if os.path.exists(f"{prefix}.features.npy") else "images", "<f4")
+
+
+def read_pairs(prefix: str) -> Features:
+    """As `ccstream-eval embed --texts` writes them."""
+    f = Features(_load_images(prefix), _load(prefix, "texts", "<f4"), _load(prefix, "owners", "<i4"))
+    if len(f.owners) != len(f.texts):
+        raise DataError(f"{prefix}: {len(f.texts)} texts, but {len(f.owners)} owners")
+    if not np.array_equal(np.unique(f.owners), np.arange(len(f.images))) or (np.diff(f.owners) < 0).any():
+        raise DataError(f"{prefix}.owners.npy: owners must ascend, and each of the {len(f.images)} images "
+                                    "must have a text")
+    return f
+
+
+def read_labelled(prefix: str) -> Features:
+    f = Features(_load_images(prefix), labels=_load(prefix, "labels", "<i4"))
+    if len(f.labels) != len(f.images) or f.labels.min() < 0 or not 1 <= f.labels.max() < MAX_CLASSES:
+        raise DataError(f"{prefix}: each image needs a label of two to {MAX_CLASSES} classes")
+    return f
+
+
+def _standardise(rows: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Columns with mean 0 and, all together, mean square 1 over the training rows."""
+    values = rows.astype(np.float64)
+    values -= values[train].mean(0)
+    return (values / np.sqrt(np.mean(values[train] ** 2) or np.inf)).astype(np.float32)
+
+
+def divide(f: Features, held_out: int, seed: int) -> Features:
+    """Draws which images test, which validate and which train, and standardises by those that train."""
+    rest = len(f.images) - 2 * held_out
+    if rest < LARGEST:
+        raise UsageError(f"{len(f.images)} pairs: with --held-out {held_out} for validation and as many for "
+                                  f"the test fewer than {LARGEST} remain")
+    order = draws(seed, _ORDER).permutation(len(f.images))
+    f.test, f.validation = order[:held_out], order[held_out:2 * held_out]
+    f.train = order[2 * held_out:][:rest // LARGEST * LARGEST]
+    f.images = _standardise(f.images, f.train)
+    if f.texts is not None:
+        f.texts = _standardise(f.texts, np.isin(f.owners, f.train))
+    return f
+
+
+# ---- heads ----
+
+def _normalize(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    norm = np.sqrt(np.einsum("...e,...e->...", z, z)[..., None])
+    norm = np.maximum(norm, np.float32(1e-12))
+    return z / norm, norm
+
+
+def _normalize_backward(dx: np.ndarray, x: np.ndarray, norm: np.ndarray) -> np.ndarray:
+    return (dx - np.einsum("...e,...e->...", dx, x)[..., None] * x) / norm
+
+
+class Heads:
+    """The heads of R runs: one for images and one for texts, or one for both sides of labelled images."""
+
+    def __init__(self, f: Features, hidden: int, dim: int, seeds: Sequence[int]):
+        inputs = [f.images] if f.texts is None else [f.images, f.texts]
+        self.sides = [Perceptron([x.shape[1], *[hidden] * (hidden > 0), dim]) for x in inputs]
+        self.bind(np.empty((len(seeds), sum(p.weight_count + p.bias_count for p in self.sides)), np.float32))
+        for run, seed in enumerate(seeds):
+            r = draws(seed, _INIT)
+            for p in self.sides:
+                for weight, bias in p.layers:
+                    for part in (weight, bias):
+                        part[run] = r.uniform(-1, 1, part[run].shape) / np.sqrt(weight.shape[1])
+
+    def bind(self, values: np.ndarray) -> None:
+        """A table of parameters (R, n): weights of all layers, then biases."""
+        weights_at, biases_at = 0, sum(p.weight_count for p in self.sides)
+        self.optimizer = AdamW(values, biases_at, WEIGHT_DECAY)
+        for p in self.sides:
+            p.bind(self.optimizer, weights_at, biases_at)
+            weights_at, biases_at = weights_at + p.weight_count, biases_at + p.bias_count
+
+    def forward(self, images: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(R, B, width) each -> embeddings of length 1."""
+        if len(self.sides) == 1:
+            z = self.sides[0].forward(np.concatenate([images, others], 1))
+        else:
+            z = np.concatenate([p.forward(x) for p, x in zip(self.sides, (images, others))], 1)
+        self.out, self.norm = _normalize(z)
+        half = images.shape[1]
+        return self.out[:, :half], self.out[:, half:]
+
+    def backward(self, dimages: np.ndarray, dothers: np.ndarray) -> None:
+        dz = _normalize_backward(np.concatenate([dimages, dothers], 1), self.out, self.norm)
+        for p, part in zip(self.sides, np.split(dz, len(self.sides), 1)):
+            p.backward(part)
+
+    def embed(self, run: int, side: int, rows: np.ndarray) -> np.ndarray:
+        """Embeddings of rows (N, width) by one run."""
+        x = rows
+        for k, (weight, bias) in enumerate(self.sides[side].layers):
+            x = (gelu(x)[0] if k > 0 else x) @ weight[run] + bias[run]
+        return _normalize(x)[0]
+
+
+# ---- a run ----
+
+@dataclass(frozen=True)
+class Setting:
+    """A run: its loss, and what it trains on."""
+    seed: int
+    loss: str
+    options: dict[str, Any]  # of ccstream.Loss, with tau
+    zeta_lr: float | None = 0.0  # peak rate of zeta; None: as far as on CC3M
+    # Fraction of the training images with the texts of another one; labelled: with the label of another class. Which
+    # ones goes by (seed, image): more noise keeps that of less.
+    noise: float = 0.0
+
+
+@dataclass
+class Outcome:
+    """In percent. Labelled: `score` alone, the accuracy of a linear classifier of the embeddings, learned with right
+    labels; else `score` is the mean of the recalls."""
+    validation: tuple[float, ...]  # R@1, R@5, R@10, each the mean of both directions
+    test: tuple[float, ...]
+    validation_score: float
+    test_score: float
+    gcl: float = np.nan  # the global loss at tau over the training pairs as they belong together
+
+
+def wrong_texts(setting: Setting, count: int) -> np.ndarray:
+    """(count): the image, by its place among those of training, whose texts each has."""
+    r = draws(setting.seed, _NOISE)
+    wrong = r.uniform(size=count) < setting.noise
+    other = r.integers(count - 1, size=count)
+    own = np.arange(count)
+    return np.where(wrong, other + (other >= own), own)
+
+
+def wrong_labels(setting: Setting, labels: np.ndarray, classes: int) -> np.ndarray:
+    r = draws(setting.seed, _NOISE)
+    wrong = r.uniform(size=len(labels)) < setting.noise
+    return np.where(wrong, (labels + r.integers(1, classes, size=len(labels))) % classes, labels)
+
+
+def partners(labels: np.ndarray, r: np.random.Generator) -> np.ndarray:
+    """Another place with the same label for each; itself where there is no other."""
+    order = np.argsort(labels, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    counts = np.bincount(labels)
+    first = (np.cumsum(counts) - counts)[labels]
+    count = counts[labels]
+    step = 1 + (r.uniform(size=len(labels)) * (count - 1)).astype(int)
+    return order[first + (place - first + np.minimum(step, count - 1)) % count]
+
+
+class _Pairs:
+    """What a run sees in an epoch: rows of images, and of texts or other images."""
+
+    def __init__(self, f: Features, setting: Setting):
+        self.f, self.setting = f, setting
+        count = len(f.train)
+        if f.labels is None:
+            owner = f.train[wrong_texts(setting, count)]
+            self.first = f.first_text[owner]
+            self.count = f.first_text[owner + 1] - self.first
+        else:
+            self.labels = wrong_labels(setting, f.labels[f.train], int(f.labels.max()) + 1)
+
+    def epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(N) each: ids, rows of images, rows of the other side, in the order of this epoch."""
+        ids = draws(self.setting.seed, _EPOCH, epoch).permutation(len(self.f.train))
+        if self.f.labels is None:
+            return ids, self.f.train[ids], (self.first + (epoch + np.arange(len(ids))) % self.count)[ids]
+        other = partners(self.labels, draws(self.setting.seed, _PARTNER, epoch))
+        return ids, self.f.train[ids], self.f.train[other[ids]]
+
+
+def train(f: Features, settings: Sequence[Setting], batch: int, epochs: int, rate: float, hidden: int, dim: int,
+          advance: Callable[[float], None]) -> list[Outcome]:
+    """Trains heads in batches of one size, with another caption of each image from epoch to epoch, and measures them.
+    AdamW with weight decay 0.02, cosine rate after 5 % of warm-up; zeta is frozen for a sixth of the steps. rate 0:
+    heads as they are drawn. `advance` is called with the pairs seen since its last call, those of all runs."""
+    heads = Heads(f, hidden, dim, [s.seed for s in settings])
+    if rate > 0:
+        for pairs in _steps(f, heads, settings, batch, epochs, rate):
+            advance(pairs)
+    return [_measure(f, heads, run, s) for run, s in enumerate(settings)]
+
+
+def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, epochs: int,
+           rate: float) -> Iterator[float]:
+    """Yields the pairs seen, now and then."""
+    count, per_epoch = len(f.train), len(f.train) // batch
+    total = epochs * per_epoch
+    warmup, frozen = total // 20, total // 6
+    losses = [ccstream.Loss(s.loss, count, max_batch=batch, **s.options) for s in settings]
+    zeta_peaks = [_zeta_auto(total - frozen) if s.zeta_lr is None else s.zeta_lr for s in settings]
+    sides = [f.images, f.images if f.texts is None else f.texts]
+    pairs = [_Pairs(f, s) for s in settings]
+    gradient = np.empty((len(settings), batch, batch), np.float32)
+    for step in range(total):
+        epoch, place = divmod(step, per_epoch)
+        if place == 0:
+            rows = np.array([p.epoch(epoch) for p in pairs]).transpose(1, 0, 2)  # (3, R, N)
+        ids, image_rows, other_rows = rows[:, :, place * batch:(place + 1) * batch]
+        lr = rate * ((step + 1) / warmup if step < warmup else half_cosine(step - warmup, total - warmup))
+        zeta = 0.0 if step < frozen else half_cosine(step - frozen, total - frozen)
+        x, t = heads.forward(sides[0][image_rows], sides[1][other_rows])
+        similarity = x @ t.transpose(0, 2, 1)
+        for r, loss in enumerate(losses):
+            gradient[r] = loss.step(similarity[r], ids[r], step=step, epoch=epoch, lr=lr,
+                                    zeta_lr_text=zeta * zeta_peaks[r],
+                                    zeta_lr_image=0.1 * zeta * zeta_peaks[r]).gradient
+        heads.backward(gradient @ t, gradient.transpose(0, 2, 1) @ x)
+        heads.optimizer.step(lr)
+        if (step + 1) % 64 == 0 or step + 1 == total:
+            yield float(len(settings) * batch * (step % 64 + 1))
+
+
+def _zeta_auto(steps: int) -> float:
+    """A rate with which zeta moves as far in so many steps as on CC3M (train/optim/schedule.h)."""
+    return 5e-6 * (2723200 // 512 * 25) / max(steps, 1)
+
+
+def rate_of(options: Options, batch: int) -> float:
+    return options.lr * float(np.sqrt(batch / LARGEST))
+
+
+def train_all(f: Features, settings: Sequence[Setting], batch: int, options: Options,
+              advance: Callable[[float], None]) -> Iterator[Outcome]:
+    """The outcome of each setting, trained in groups whose parameters and moments stay in a core's cache."""
+    widths = [x.shape[1] for x in (f.images, f.texts) if x is not None]
+    parameters = sum(options.hidden * (w + options.dim) if options.hidden > 0 else w * options.dim for w in widths)
+    size = min(max((1 << 17) // parameters, 1), 16)
+    for first in range(0, len(settings), size):
+        yield from train(f, settings[first:first + size], batch, options.epochs, rate_of(options, batch),
+                         options.hidden, options.dim, advance)
+
+
+# ---- measures ----
+
+def recalls(x: np.ndarray, t: np.ndarray, owners: np.ndarray) -> tuple[float, ...]:
+    """R@1, R@5 and R@10 in percent, means of both directions; owners (T): the row of x of each text. A tie with a
+    wrong answer counts as lost."""
+    s = x @ t.T
+    own = s[owners, np.arange(len(t))]
+    best = np.full(len(x), -np.inf, np.float32)
+    np.maximum.at(best, owners, own)
+    wins = s >= best[:, None]
+    own_wins = np.bincount(owners, own >= best[owners], len(x))
+    image_ranks = wins.sum(1) - own_wins
+    text_ranks = (s >= own).sum(0) - 1
+    return tuple(float(50 * ((image_ranks < k).mean() + (text_ranks < k).mean())) for k in (1, 5, 10))
+
+
+def global_loss(x: np.ndarray, t: np.ndarray, tau: float) -> float:
+    """GCL of train/eval/objective.h: the sum over both sides of mean_i tau log sum_{j != i} exp((S_ij - S_ii) / tau)."""
+    s = x @ t.T
+    own = np.diag(s).astype(np.float64)
+    largest = float(s.max())
+    if (largest - float(s.min())) / tau > 80:  # below what float32 holds of an exponential
+        s = s.astype(np.float64)
+    np.fill_diagonal(s, -np.inf)
+    s -= largest
+    s /= tau
+    np.exp(s, out=s)
+    logs = [np.log(s.sum(axis, dtype=np.float64)).mean() for axis in (0, 1)]
+    return float(tau * sum(logs) + 2 * (largest - own.mean()))
+
+
+def probe(x: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weight (E, C) and bias (C) of a linear classifier: softmax cross-entropy by AdamW, as CyCLIP's linear probe
+    (train/eval/probe.h), at a rate of 0.05: embeddings of length 1 take larger weights."""
+    epochs, batch, rate, decay = 32, min(512, len(x)), 0.05, 0.01
+    classes, dim = int(labels.max()) + 1, x.shape[1]
+    r = draws(seed, _PROBE)
+    net = Perceptron([dim, classes])
+    optimizer = AdamW(np.zeros((1, (dim + 1) * classes), np.float32), dim * classes, decay)
+    net.bind(optimizer, 0, dim * classes)
+    net.layers[0][0][:] = r.uniform(-1, 1, (dim, classes)) / np.sqrt(dim)
+    starts = range(0, len(x), batch)
+    for step in range(epochs * len(starts)):
+        place = step % len(starts)
+        order = r.permutation(len(x)) if place == 0 else order
+        rows = order[starts[place]:starts[place] + batch]
+        p = net.forward(x[None, rows])
+        p = np.exp(p - p.max(2, keepdims=True))
+        p /= p.sum(2, keepdims=True)
+        p[0, np.arange(len(rows)), labels[rows]] -= 1
+        net.backward(p / np.float32(len(rows)))
+        optimizer.step(rate * half_cosine(step, epochs * len(starts)))
+    return net.layers[0][0][0], net.layers[0][1][0, 0]
+
+
+def _measure(f: Features, heads: Heads, run: int, setting: Setting) -> Outcome:
+    if f.labels is not None:
+        weight, bias = probe(heads.embed(run, 0, f.images[f.train]), f.labels[f.train], setting.seed)
+        scores = [float(100 * np.mean((heads.embed(run, 0, f.images[part]) @ weight + bias).argmax(1) == f.labels[part]))
+                  for part in (f.validation, f.test)]
+        return Outcome((), (), *scores)
+    first = f.first_text
+    found = []
+    for part in (f.validation, f.test):
+        rows = np.concatenate([np.arange(first[i], first[i + 1]) for i in part])
+        owners = np.repeat(np.arange(len(part)), first[part + 1] - first[part])
+        found.append(recalls(heads.embed(run, 0, f.images[part]), heads.embed(run, 1, f.texts[rows]), owners))
+    gcl = global_loss(heads.embed(run, 0, f.images[f.train]), heads.embed(run, 1, f.texts[first[f.train]]),
+                      setting.options["tau"])
+    return Outcome(*found, *(float(np.mean(x)) for x in found), gcl)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """A mean over seeds and its standard error; None where there are too few."""
+    mean = float(np.mean(values)) if len(values) > 0 else None
+    return mean, float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
