@@ -1,6 +1,6 @@
 #!/bin/bash
 # by hand: the curves of docs/losses: every loss trained alike on rendered scenes, its mean R@1 among captions that no
-# picture of the training set has, and a figure for each page, drawn by ccstream-report.
+# image of the training set has, and a figure for each page.
 #
 # usage: BIN=build/release/bin TESTBIN=build/release/tests/bin tests/bench/loss_curves.sh DIR [FIGURES]
 #   DIR        runs; started again with the same DIR, it keeps finished ones, and resumes the others
@@ -46,10 +46,36 @@ finished() {
     [ -e "$1/metrics.jsonl" ] && [ "$(grep -c '"mean_r1":' "$1/metrics.jsonl")" = 12 ]
 }
 
-# figure NAME BASELINES LOSS...: of the losses that are trained, the report's chart of R@1 as a picture of its own, with the
-# legend that the page has beside it
+cat >figure.py <<'PYTHON'
+"""figure.py RUN...: mean R@1 over steps as SVG."""
+import html, json, sys
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#e69f00", "#777"]
+runs = {}
+for run in sys.argv[1:]:
+    entries = [json.loads(line) for line in open(run + "/metrics.jsonl") if '"retrieval":' in line]
+    runs[run] = [(e["step"], e["retrieval"]["mean_r1"]) for e in entries]
+most = [max(point[i] for points in runs.values() for point in points) for i in (0, 1)]
+top = 22 * ((len(runs) + 3) // 4) + 30
+x = lambda step: 60 + 560 * step / most[0]
+y = lambda recall: top + 310 * (1 - recall / most[1])
+print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {top + 360}" font-family="sans-serif" font-size="13">')
+print(f'<rect width="100%" height="100%" fill="#fff"/><text x="4" y="{top - 10}">recall, %</text>')
+print(f'<text x="340" y="{top + 350}" text-anchor="middle">step</text>')
+for i in range(5):
+    step, recall = most[0] * i / 4, most[1] * i / 4
+    print(f'<path d="M{x(step):.1f} {y(0)}V{top}M60 {y(recall):.1f}H620" stroke="#d0d6dd"/>')
+    print(f'<text x="{x(step):.1f}" y="{y(0) + 18}" text-anchor="middle">{step:.0f}</text>')
+    print(f'<text x="54" y="{y(recall) + 4:.1f}" text-anchor="end">{recall:.1f}</text>')
+for i, (run, points) in enumerate(runs.items()):
+    at = f'{20 + 150 * (i % 4)} {6 + 22 * (i // 4)}'
+    print(f'<g stroke="{COLOURS[i % 8]}" stroke-width="2" fill="none"><path transform="translate({at})" d="M0 7H32"/>')
+    print(f'<path d="M{"L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in points)}"/></g>')
+    print(f'<text transform="translate({at})" x="38" y="12">{html.escape(run)}</text>')
+print("</svg>")
+PYTHON
+# figure NAME BASELINES LOSS...: of the losses that are trained
 figure() {
-    local name=$1 baselines=$2 loss line chart legend item mark i=0 rows
+    local name=$1 baselines=$2 loss
     shift 2
     for loss in "$@"; do
         ! finished "$loss" || set -- "$@" "$loss"
@@ -57,26 +83,7 @@ figure() {
     done
     [ $# -ge 1 ] || return 0
     # shellcheck disable=SC2086 # several words
-    set -- $baselines "$@"
-    rows=$((($# + 3) / 4))
-    "$bin/ccstream-report" -o page.html "$@" >/dev/null
-    line=$(grep -F '<figcaption>Retrieval, mean of both directions: R@1<' page.html)
-    legend=${line%%</div>*}
-    chart=${line#*</div><svg }
-    {
-        echo "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 $((400 + 22 * rows))\" font-family=\"sans-serif\""
-        echo 'font-size="13"><style>:root{--line:#d0d6dd;--c1:#0072b2;--c2:#d55e00;--c3:#009e73;--c4:#cc79a7;--c5:#8a6d00;'
-        echo '--c6:#56b4e9;--c7:#e69f00;--c8:#777}</style><rect width="100%" height="100%" fill="#fff"/>'
-        while [[ $legend == *"<span>"* ]]; do
-            legend=${legend#*<span>}
-            item=${legend%%</span>*}
-            mark=${item#<svg*>}
-            echo "<g transform=\"translate($((20 + 150 * (i % 4))) $((6 + 22 * (i / 4))))\">${mark%</svg>*}"
-            echo "<text x=\"38\" y=\"12\">${item##*>}</text></g>"
-            i=$((i + 1))
-        done
-        echo "<svg y=\"$((22 * rows))\" width=\"640\" height=\"400\" ${chart%%</svg>*}</svg></svg>"
-    } >"$figures/$name.svg"
+    python3 figure.py $baselines "$@" >"$figures/$name.svg"
 }
 figure clip clip clip-tau-0.01 clip-tau-0.2 clip-learned
 figure siglip clip siglip
