@@ -3,6 +3,7 @@
  * zeta, or u where zeta has not changed yet.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "tools/cli/data_list.h"
 #include "tools/inspect/page/page_samples.h"
 #include "tools/inspect/report/report_internal.h"
-#include "train/run/checkpoint.h"
+#include "tools/inspect/state_column.h"
 
 enum { SHOWN = 6, CHOSEN = 24 }; /* CHOSEN: some samples may have been removed since */
 
@@ -19,57 +20,23 @@ struct pick {
     double value;
 };
 
-/* One number of all samples. */
-struct numbers {
-    void *values;
-    struct checkpoint_column column;
-    const uint64_t *visits; /* (visits_count) */
-    uint64_t visits_count;
-};
-
 struct view {
     struct page *page;
     const struct checkpoint *checkpoint;
+    struct state_column visits;
     struct data_list *data;
     struct input *inputs[LOADER_MAX_SOURCES];
 };
 
-static enum status find_column(struct checkpoint_column *out,
-                               const struct checkpoint *c,
-                               const char *name,
-                               struct error *err) {
-    enum status s = STATUS_OK;
-    for (uint32_t i = 0; s == STATUS_OK; i++) {
-        s = checkpoint_column(c, i, out, err);
-        if (s == STATUS_OK && strcmp(out->name, name) == 0) {
-            return STATUS_OK;
-        }
-    }
-    return s; /* END: it has none */
-}
-
-/* END: no such column. */
-static enum status read_column(void **out,
-                               struct checkpoint_column *column,
-                               const struct checkpoint *c,
-                               const char *name,
-                               struct error *err) {
-    const enum status s = find_column(column, c, name, err);
-    if (s != STATUS_OK) {
-        return s;
-    }
-    *out = malloc((size_t)column->ids * sizeof(uint64_t) + 1);
-    return *out != NULL ? checkpoint_read_column(c, column, *out, 0, column->ids, err)
-                        : error_set(err, STATUS_NOMEM, "out of memory for the per-sample state");
-}
-
 /* The CHOSEN largest (sign 1) or smallest (sign -1), the most extreme first. Returns how many. */
-static size_t choose(struct pick out[CHOSEN], const struct numbers *n, double sign) {
+static size_t choose(struct pick out[CHOSEN],
+                     const struct view *v,
+                     const struct state_column *column,
+                     double sign) {
     size_t count = 0;
-    for (uint64_t i = 0; i < n->column.ids; i++) {
-        double value;
-        if (i >= n->visits_count || n->visits[i] == 0 ||
-            !sample_state_entry(n->values, n->column.kind, i, &value) ||
+    for (uint64_t i = 0; i < column->ids; i++) {
+        const double value = state_column_value(column, i);
+        if (!(state_column_value(&v->visits, i) > 0.0) || isnan(value) ||
             (count == CHOSEN && sign * value <= sign * out[CHOSEN - 1].value)) {
             continue;
         }
@@ -111,12 +78,8 @@ static bool show_pick(struct view *v, const struct pick *pick) {
     return true;
 }
 
-static void show_end(struct view *v, const struct numbers *n, const char *word, double sign) {
-    struct pick picks[CHOSEN];
-    char title[SAMPLE_STATE_NAME_BYTES + 32];
-    const size_t count = choose(picks, n, sign);
+static void show_end(struct view *v, const char *title, const struct pick *picks, size_t count) {
     size_t shown = 0;
-    (void)snprintf(title, sizeof title, "The %s %s", word, n->column.name);
     page_images(v->page, title, "cards");
     for (size_t i = 0; i < count && shown < SHOWN; i++) {
         shown += show_pick(v, &picks[i]) ? 1 : 0;
@@ -128,43 +91,40 @@ static void show_end(struct view *v, const struct numbers *n, const char *word, 
     }
 }
 
-static bool is_constant(const struct numbers *n) {
+/* Both ends of one column, unless the file has none or all are equal: END. */
+static enum status show_column(struct view *v, const char *name, struct error *err) {
+    struct state_column column;
     struct pick high[CHOSEN];
     struct pick low[CHOSEN];
-    return choose(high, n, 1.0) == 0 || choose(low, n, -1.0) == 0 || high[0].value == low[0].value;
-}
-
-/* Both ends of one column, unless the file has none or all are equal. */
-static enum status show_column(struct view *v,
-                               const struct numbers *seen,
-                               const char *name,
-                               bool *shown,
-                               struct error *err) {
-    struct numbers n = *seen;
-    enum status s = read_column(&n.values, &n.column, v->checkpoint, name, err);
-    if (s == STATUS_OK && !is_constant(&n)) {
-        *shown = true;
-        show_end(v, &n, "largest", 1.0);
-        show_end(v, &n, "smallest", -1.0);
+    char title[SAMPLE_STATE_NAME_BYTES + 32];
+    enum status s = state_column_find(&column, v->checkpoint, name, err);
+    const size_t count = s == STATUS_OK ? choose(high, v, &column, 1.0) : 0;
+    if (count == 0 || choose(low, v, &column, -1.0) == 0 || high[0].value == low[0].value) {
+        s = s == STATUS_OK || s == STATUS_USAGE ? STATUS_END : s;
+    } else {
+        (void)snprintf(title, sizeof title, "The largest %s", name);
+        show_end(v, title, high, count);
+        (void)snprintf(title, sizeof title, "The smallest %s", name);
+        show_end(v, title, low, count);
     }
-    free(n.values);
-    return s == STATUS_END ? STATUS_OK : s;
+    state_column_fini(&column);
+    return s;
 }
 
-/* seen: the visits alone. */
-static enum status show_all(struct view *v, const struct numbers *seen, struct error *err) {
-    static const char *const names[2][2] = {{"text.zeta", "image.zeta"},
-                                            {"text.log_u", "image.log_u"}};
+static enum status show_all(struct view *v, struct error *err) {
+    static const char *const names[] = {"text.zeta", "image.zeta", "text.log_u", "image.log_u"};
     bool shown = false;
     page_section(v->page, "Samples at both ends", false);
     page_text(v->page, "By the last checkpoint, among the samples seen. zeta is the learned "
                        "popularity of a caption or an image: the more it fits, the larger. u "
                        "estimates how much better others fit a sample than its own: the larger, "
                        "the harder the sample.");
-    for (int i = 0; i < 2 && !shown; i++) {
-        for (int side = 0; side < 2; side++) {
-            TRY(show_column(v, seen, names[i][side], &shown, err));
+    for (size_t i = 0; i < 4 && !(shown && i == 2); i++) { /* u where zeta has not changed */
+        const enum status s = show_column(v, names[i], err);
+        if (s != STATUS_OK && s != STATUS_END) {
+            return s;
         }
+        shown = shown || s == STATUS_OK;
     }
     if (!shown) {
         page_note(v->page, "All of them have the same numbers so far.");
@@ -174,8 +134,6 @@ static enum status show_all(struct view *v, const struct numbers *seen, struct e
 
 static enum status open_and_show(struct view *v, const struct run_log *r, struct error *err) {
     const struct json_value *data = run_log_option(r, "data");
-    struct checkpoint_column column;
-    void *visits = NULL;
     for (size_t i = 0; i < json_value_count(data); i++) {
         const char *text = json_value_string(json_value_at(data, i), NULL);
         if (text != NULL) {
@@ -185,12 +143,8 @@ static enum status open_and_show(struct view *v, const struct run_log *r, struct
     for (uint32_t i = 0; i < v->data->count; i++) {
         TRY(input_open(&v->inputs[i], v->data->items[i].directory, err));
     }
-    enum status s = read_column(&visits, &column, v->checkpoint, "visits", err);
-    if (s == STATUS_OK && column.kind == SAMPLE_STATE_COUNT) {
-        s = show_all(v, &(struct numbers){.visits = visits, .visits_count = column.ids}, err);
-    }
-    free(visits);
-    return s == STATUS_END ? STATUS_OK : s;
+    const enum status s = state_column_find(&v->visits, v->checkpoint, "visits", err);
+    return s == STATUS_OK ? show_all(v, err) : s == STATUS_USAGE ? STATUS_OK : s;
 }
 
 /* Whether the log has a column that could be shown: else nothing is opened. */
@@ -221,6 +175,7 @@ void report_extremes(struct page *page, const struct run_log *r) {
         page_section(page, "Samples at both ends", false);
         page_note(page, "The samples at both ends are missing: %s", err.text);
     }
+    state_column_fini(&v.visits);
     for (uint32_t i = 0; v.data != NULL && i < v.data->count; i++) {
         input_close(v.inputs[i]);
     }
