@@ -59,7 +59,8 @@ def read_views(directory: str, count: int, side: int, seed: int) -> np.ndarray:
     parts: list[list[np.ndarray]] = [[], [], []]
     for augment, views, kinds in (("simclr", 2, {"image": 0, "image2": 1}), ("eval-crop", 1, {"image": PLAIN})):
         loader = ccstream.DataLoader(directory, batch_size=1, image_size=side, augment=augment, shuffle=False,
-                                     seed=seed, views=views, captions=False, num_threads=1, rank=0, world_size=1)
+                                     seed=seed, views=views, captions=False, num_threads=1, rank=0, world_size=1,
+                                     timeout=None)
         if len(loader) < count:
             raise UsageError(f"{directory} has {len(loader)} images, fewer than --samples {count}")
         for _, batch in zip(range(count), loader):
