@@ -40,9 +40,7 @@ enum status fetcher_open(struct fetcher **out,
     *out = NULL;
     const struct pipeline *from = loader_pipeline(l);
     struct fetcher *f = calloc(1, sizeof *f);
-    if (f == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a fetcher");
-    }
+    TRY_MEMORY(f != NULL, err, "out of memory for a fetcher");
     f->p = (struct pipeline){.opt = from->opt,
                              .sampler = {.positives = 1},
                              .sources = from->sources,

@@ -19,9 +19,7 @@ struct read_engine {
 
 static enum status pread_create(struct read_engine **out, uint32_t depth, struct error *err) {
     struct read_engine *e = calloc(1, sizeof(*e));
-    if (e == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the pread engine");
-    }
+    TRY_MEMORY(e != NULL, err, "out of memory for the pread engine");
     e->depth = depth;
     *out = e;
     return STATUS_OK;

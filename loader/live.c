@@ -40,9 +40,7 @@ enum status live_create(
     enum status s = STATUS_OK;
     *out = NULL;
     struct live *l = calloc(1, sizeof(*l));
-    if (l == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a filter");
-    }
+    TRY_MEMORY(l != NULL, err, "out of memory for a filter");
     l->group_count = position_count / (WORDS_OF_GROUP * BITS_OF_WORD) + 1;
     l->words = calloc(l->group_count * WORDS_OF_GROUP, sizeof(*l->words));
     l->before = calloc(l->group_count + 1, sizeof(*l->before));

@@ -163,10 +163,8 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     size_t ids = round_64(count * sizeof(uint64_t));
     size_t size = views * images + tokens + 2 * lengths + 2 * ids;
     uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
-    if (at == NULL) {
-        return error_set(err, STATUS_NOMEM,
-                         "out of memory for a batch of %zu bytes: choose a smaller one", size);
-    }
+    TRY_MEMORY(at != NULL, err, "out of memory for a batch of %zu bytes: choose a smaller one",
+               size);
     b->block = at;
     memset(at + views * images, 0, size - views * images);
     for (uint32_t v = 0; v < views; v++) {
@@ -299,9 +297,7 @@ enum status loader_open_with_engine(struct loader **out,
     *out = NULL;
     TRY(options_check(opt));
     struct loader *l = calloc(1, sizeof(*l));
-    if (l == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the loader");
-    }
+    TRY_MEMORY(l != NULL, err, "out of memory for the loader");
     l->p.opt = *opt;
     l->p.opt.start = NULL;
     l->p.engine = engine;

@@ -38,9 +38,7 @@ enum status order_open(struct order **out,
     *out = NULL;
     TRY(options_check(opt));
     struct order *o = calloc(1, sizeof(*o));
-    if (o == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the order of samples");
-    }
+    TRY_MEMORY(o != NULL, err, "out of memory for the order of samples");
     const enum status s = fill(o, list, count, opt, err);
     if (s != STATUS_OK) {
         order_close(o);

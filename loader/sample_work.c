@@ -38,9 +38,7 @@ enum status sample_work_create(struct sample_work **out,
     REQUIRE(out != NULL && opt != NULL && sources != NULL);
     *out = NULL;
     struct sample_work *w = calloc(1, sizeof(*w));
-    if (w == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a decoding thread");
-    }
+    TRY_MEMORY(w != NULL, err, "out of memory for a decoding thread");
     enum status s;
     w->opt = *opt;
     w->sources = sources;

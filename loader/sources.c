@@ -152,9 +152,7 @@ enum status sources_open(struct sources **out,
     *out = NULL;
     TRY(check_list(list, count, err));
     struct sources *s = calloc(1, sizeof(*s));
-    if (s == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the datasets");
-    }
+    TRY_MEMORY(s != NULL, err, "out of memory for the datasets");
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
         status = add_source(s, &list[i], filter, err);

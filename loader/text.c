@@ -18,9 +18,7 @@ struct text_scratch {
 
 enum status text_scratch_create(struct text_scratch **out, struct error *err) {
     *out = malloc(sizeof(**out));
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for captions");
-    }
+    TRY_MEMORY(*out != NULL, err, "out of memory for captions");
     return STATUS_OK;
 }
 

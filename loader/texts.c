@@ -59,9 +59,7 @@ enum status texts_open(struct texts **out,
     REQUIRE(opt->max_tokens >= 2 && opt->max_tokens <= TOKENIZER_MAX_TOKENS);
     *out = NULL;
     struct texts *t = calloc(1, sizeof(*t));
-    if (t == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for texts");
-    }
+    TRY_MEMORY(t != NULL, err, "out of memory for texts");
     t->dataset = dataset;
     t->tokenizer = tokenizer;
     t->opt = *opt;

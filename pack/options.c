@@ -115,8 +115,7 @@ bool pack_reason_is_choice(enum source_reason r) {
            r == REASON_CAPTION_LONG || r == REASON_DUPLICATE || r == REASON_FETCH_EXCLUDED;
 }
 
-/* ---- as a list --------------------------------------------------------------------------------
- */
+/* ---- as a list ---- */
 
 static struct pack_setting *
 add(struct pack_settings *l, const char *name, const char *text, unsigned traits) {

@@ -92,6 +92,14 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
+/* Returns NOMEM, with this message, unless what was allocated is there. */
+#define TRY_MEMORY(there, err, ...)                                                                \
+    do {                                                                                           \
+        if (!(there)) {                                                                            \
+            return error_set(err, STATUS_NOMEM, __VA_ARGS__);                                      \
+        }                                                                                          \
+    } while (0)
+
 #define TRY_OR_FAIL(s, expr)                                                                       \
     do {                                                                                           \
         (s) = (expr);                                                                              \

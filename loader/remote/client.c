@@ -32,9 +32,7 @@ enum status
 remote_client_create(struct remote_client **out, uint32_t connections, struct error *err) {
     *out = NULL;
     struct remote_client *c = calloc(1, sizeof(*c));
-    if (c == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for remote reads");
-    }
+    TRY_MEMORY(c != NULL, err, "out of memory for remote reads");
     struct http_options opt;
     http_options_default(&opt);
     opt.max_connections = connections;

@@ -258,9 +258,7 @@ static void *run(void *cookie) {
 enum status extents_create(struct extents **out, struct cache *cache, struct error *err) {
     struct extents *x = calloc(1, sizeof *x);
     *out = NULL;
-    if (x == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for remote files");
-    }
+    TRY_MEMORY(x != NULL, err, "out of memory for remote files");
     x->cache = cache;
     enum status s = remote_client_create(&x->client, CONNECTIONS, err);
     if (s < STATUS_OK) {

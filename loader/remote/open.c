@@ -219,9 +219,7 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
     enum status s = STATUS_OK;
     size_t count = 0;
     struct fetch *fetches = calloc(m->shard_count * 2 + 1, sizeof(*fetches));
-    if (fetches == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for remote files");
-    }
+    TRY_MEMORY(fetches != NULL, err, "out of memory for remote files");
     for (size_t i = 0; i < m->shard_count && s == STATUS_OK; i++) {
         char path[PATH_MAX_BYTES];
         char index[PATH_MAX_BYTES];

@@ -17,9 +17,7 @@ static enum status read_only(const char *path, struct error *err) {
 
 static enum status wrap(struct file **out, struct remote_object *o, struct error *err) {
     *out = calloc(1, sizeof(**out));
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "%.300s: out of memory", o->path);
-    }
+    TRY_MEMORY(*out != NULL, err, "%.300s: out of memory", o->path);
     (*out)->object = o;
     return STATUS_OK;
 }

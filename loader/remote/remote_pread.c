@@ -53,9 +53,7 @@ static enum status borrow(struct idle_client **out, struct error *err) {
     pthread_mutex_unlock(&idle.lock);
     if (c == NULL) {
         c = calloc(1, sizeof(*c));
-        if (c == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for remote reads");
-        }
+        TRY_MEMORY(c != NULL, err, "out of memory for remote reads");
         enum status s = remote_client_create(&c->client, 1, err);
         if (s < STATUS_OK) {
             free(c);
@@ -102,9 +100,7 @@ static enum status read_pieces(struct extents *x,
     enum status s = STATUS_OK;
     while (size_bytes > 0 && s == STATUS_OK) {
         struct extent *e = extents_get(x, o, offset, true);
-        if (e == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for a piece of a remote file");
-        }
+        TRY_MEMORY(e != NULL, err, "out of memory for a piece of a remote file");
         size_t got = 0;
         uint64_t seen = extents_arrivals(x);
         while ((s = extent_read(x, e, out, &got, size_bytes, offset, &retried_count, err)) ==

@@ -114,9 +114,7 @@ static enum status set_bit(struct fetch *f, uint64_t row, bool on, struct error 
         }
         const uint64_t wanted = 2 * at + 4096;
         uint8_t *grown = realloc(f->selected, wanted);
-        if (!grown) {
-            return error_set(err, STATUS_NOMEM, "out of memory for the rows to retry");
-        }
+        TRY_MEMORY(grown, err, "out of memory for the rows to retry");
         memset(grown + f->selected_bytes, 0, wanted - f->selected_bytes);
         f->selected = grown;
         f->selected_bytes = wanted;
@@ -347,9 +345,7 @@ enum status fetch_create(struct fetch **out, const struct fetch_options *opt, st
     REQUIRE(opt->max_bytes <= SOURCE_MAX_IMAGE_BYTES);
     *out = NULL;
     struct fetch *f = calloc(1, sizeof(*f));
-    if (!f) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a fetch");
-    }
+    TRY_MEMORY(f, err, "out of memory for a fetch");
     f->opt = opt;
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->changed, NULL);

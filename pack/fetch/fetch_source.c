@@ -152,9 +152,7 @@ enum status fetch_open_source(struct source **out,
     f->source_options = *opt;
     TRY(fetch_open_ledger(f, err));
     struct fetch_source *s = calloc(1, sizeof(*s));
-    if (!s) {
-        return error_set(err, STATUS_NOMEM, "%.300s: out of memory", f->opt->list);
-    }
+    TRY_MEMORY(s, err, "%.300s: out of memory", f->opt->list);
     s->base.type = &fetch_source_type;
     s->base.content = hash64(NULL, 0);
     s->fetch = f;

@@ -499,9 +499,7 @@ static enum status open_ahead(struct fetch *f, uint64_t rows, struct error *err)
     uint64_t skipped = 0;
     TRY(fetch_open_list(&f->ahead, f, err));
     f->ahead_row = malloc(sizeof(*f->ahead_row));
-    if (!f->ahead_row) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a row");
-    }
+    TRY_MEMORY(f->ahead_row, err, "out of memory for a row");
     source_row_init(f->ahead_row);
     const enum status s = source_skip(f->ahead, rows, &skipped, err);
     f->ahead_ended = s == STATUS_END;
@@ -510,9 +508,7 @@ static enum status open_ahead(struct fetch *f, uint64_t rows, struct error *err)
 
 enum status fetch_start(struct fetch *f, uint64_t sequence, uint64_t rows, struct error *err) {
     f->entries = calloc(FETCH_WINDOW_ROWS, sizeof(*f->entries));
-    if (!f->entries) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows");
-    }
+    TRY_MEMORY(f->entries, err, "out of memory for rows");
     f->ahead_sequence = f->first_sequence = f->head = sequence;
     TRY(pack_map_create(&f->hosts, err));
     TRY(create_http(f, err));

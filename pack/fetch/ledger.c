@@ -185,9 +185,7 @@ enum status ledger_open(struct ledger **out,
         TRY(fs->truncate(fs->context, path, good_bytes, err));
     }
     struct ledger *l = calloc(1, sizeof(*l));
-    if (!l) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(l, err, "%s: out of memory", path);
     l->fs = fs;
     json_writer_init(&l->json, 0);
     byte_buffer_init(&l->line, 0);

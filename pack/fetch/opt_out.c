@@ -31,9 +31,7 @@ static enum status add(struct opt_out *o, uint64_t hash, struct error *err) {
     if (o->count == o->capacity) {
         const size_t capacity = o->capacity > 0 ? 2 * o->capacity : 1024;
         uint64_t *grown = realloc(o->hashes, capacity * sizeof(*grown));
-        if (!grown) {
-            return error_set(err, STATUS_NOMEM, "out of memory for the opt-out list");
-        }
+        TRY_MEMORY(grown, err, "out of memory for the opt-out list");
         o->hashes = grown;
         o->capacity = capacity;
     }

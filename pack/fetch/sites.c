@@ -49,9 +49,7 @@ enum status sites_create(struct sites **out,
                          struct error *err) {
     struct sites *s = calloc(1, sizeof(*s));
     *out = s;
-    if (!s) {
-        return error_set(err, STATUS_NOMEM, "out of memory for hosts");
-    }
+    TRY_MEMORY(s, err, "out of memory for hosts");
     s->http = http;
     s->ready = ready;
     snprintf(s->agent, sizeof(s->agent), "%s", agent);
@@ -150,9 +148,7 @@ add_site(struct sites *s, struct site **out, const char *origin, struct error *e
     make_room(s);
     struct site *site = calloc(1, sizeof(*site));
     *out = site;
-    if (!site) {
-        return error_set(err, STATUS_NOMEM, "out of memory for hosts");
-    }
+    TRY_MEMORY(site, err, "out of memory for hosts");
     site->all = s;
     snprintf(site->origin, sizeof(site->origin), "%s", origin);
     snprintf(url, sizeof(url), "%s/robots.txt", origin);

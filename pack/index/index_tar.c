@@ -83,8 +83,7 @@ enum status index_tar_folder(char *out,
     return STATUS_OK;
 }
 
-/* ---- checks before the run --------------------------------------------------------------------
- */
+/* ---- checks before the run ---- */
 
 /* Two tars whose indexes would have one name: the same tar twice, or a and a.tar. */
 static enum status check_names(const struct pack_options *o, struct error *err) {
@@ -179,16 +178,13 @@ static enum status prepare(struct run *r, struct error *err) {
     TRY(check_names(o, err));
     TRY(check_directory(o, err));
     r->results = calloc(o->source_count, sizeof(*r->results));
-    if (!r->results) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu tars", o->source_count);
-    }
+    TRY_MEMORY(r->results, err, "out of memory for %zu tars", o->source_count);
     TRY(manifest_init(&r->manifest, SHARD_CONTAINER_TAR_FOREIGN, o->created_by, err));
     pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
     return pack_rejects_open(&r->rejects, true, err);
 }
 
-/* ---- threads ----------------------------------------------------------------------------------
- */
+/* ---- threads ---- */
 
 static bool must_stop(void *cookie) {
     struct run *r = cookie;
@@ -254,8 +250,7 @@ static void stop_threads(struct run *r, struct thread *threads, uint32_t count) 
     }
 }
 
-/* ---- the ordered end --------------------------------------------------------------------------
- */
+/* ---- the ordered end ---- */
 
 static void show_progress(struct run *r) {
     if (r->opt.progress) {
@@ -387,9 +382,7 @@ static enum status run_threads(struct run *r, struct error *err) {
     uint32_t count =
         r->opt.source_count < r->opt.jobs ? (uint32_t)r->opt.source_count : r->opt.jobs;
     struct thread *threads = calloc(count, sizeof(*threads));
-    if (!threads) {
-        return error_set(err, STATUS_NOMEM, "out of memory for threads");
-    }
+    TRY_MEMORY(threads, err, "out of memory for threads");
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < count && s == STATUS_OK; i++) {
         s = start_thread(r, &threads[i], err);
@@ -402,8 +395,7 @@ static enum status run_threads(struct run *r, struct error *err) {
     return s;
 }
 
-/* ---- publishing -------------------------------------------------------------------------------
- */
+/* ---- publishing ---- */
 
 static enum status describe(struct run *r, struct error *err) {
     const struct pack_options *o = &r->opt;

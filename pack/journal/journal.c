@@ -26,8 +26,7 @@ enum status pack_journal_wrap(struct byte_buffer *out,
     return byte_buffer_append(out, "}\n", 2, err);
 }
 
-/* ---- head and begin ---------------------------------------------------------------------------
- */
+/* ---- head and begin ---- */
 
 static void put_sources(struct json_writer *w, const struct pack_options *opt) {
     json_open_array(w, "sources");
@@ -139,8 +138,7 @@ enum status pack_journal_begin(const struct file_system *fs,
     return s;
 }
 
-/* ---- lines of shards --------------------------------------------------------------------------
- */
+/* ---- lines of shards ---- */
 
 enum status
 pack_journal_open(struct pack_journal *j, const struct pack_plan *p, struct error *err) {

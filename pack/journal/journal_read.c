@@ -47,8 +47,7 @@ bool pack_journal_unwrap(const uint8_t **json,
     return memcmp(line + sizeof(front) - 1, want, 16) == 0;
 }
 
-/* ---- fields of a line -------------------------------------------------------------------------
- */
+/* ---- fields of a line ---- */
 
 static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) {
     return json_value_u64(json_value_get(v, key), out);
@@ -221,8 +220,7 @@ static enum status take_line(struct reading *r, const uint8_t *json, size_t json
     return s;
 }
 
-/* ---- differences ------------------------------------------------------------------------------
- */
+/* ---- differences ---- */
 
 static enum status differs(struct error *err, const char *what, const char *was, const char *is) {
     return error_set(err, STATUS_MISMATCH,
@@ -320,8 +318,7 @@ static enum status compare_heads(const struct reading *r, const uint8_t *json, s
     return s;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 enum status pack_journal_parse(struct pack_plan *p,
                                const char *name,

@@ -33,8 +33,7 @@ static bool interrupted(const struct merge *m) {
     return m->opt->interrupted && m->opt->interrupted(m->opt->cookie);
 }
 
-/* ---- what is merged ---------------------------------------------------------------------------
- */
+/* ---- what is merged ---- */
 
 /* A hash over the shards of a part. */
 static uint64_t shards_hash(const struct manifest *m) {
@@ -68,8 +67,7 @@ static bool is_merged(const void *cookie, const struct manifest *there) {
     return merge_is_of_parts(cookie, there);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 /* Called for each piece of a copy. */
 static enum status
@@ -197,8 +195,7 @@ static enum status take_rejects(struct merge *m, struct error *err) {
     return file_draft_close(&draft, s, err);
 }
 
-/* ---- the manifest -----------------------------------------------------------------------------
- */
+/* ---- the manifest ---- */
 
 static enum status describe(struct merge *m, struct error *err) {
     const struct manifest *first = &m->parts[0].manifest;
@@ -273,9 +270,7 @@ pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struc
     REQUIRE(opt->created_by);
     memset(out, 0, sizeof(*out));
     struct merge *m = calloc(1, sizeof(*m));
-    if (!m) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the merge");
-    }
+    TRY_MEMORY(m, err, "out of memory for the merge");
     m->opt = opt;
     m->fs = opt->fs;
     pack_output_init(&m->output, opt->fs, opt->directory, "merge");

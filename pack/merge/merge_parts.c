@@ -167,8 +167,7 @@ static bool is_same_folder(const char *a, const char *b) {
     return same;
 }
 
-/* ---- all together -----------------------------------------------------------------------------
- */
+/* ---- all together ---- */
 
 /* Counts the problems while it reports them. */
 struct check {
@@ -313,9 +312,7 @@ static enum status check_parts(struct merge *m, struct error *err) {
 enum status merge_read_parts(struct merge *m, struct error *err) {
     size_t count = m->opt->part_count;
     m->parts = calloc(count, sizeof(*m->parts));
-    if (!m->parts) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu parts", count);
-    }
+    TRY_MEMORY(m->parts, err, "out of memory for %zu parts", count);
     for (size_t i = 0; i < count; i++) {
         m->parts[i].directory = m->opt->parts[i];
         if (is_same_folder(m->opt->parts[i], m->opt->directory)) {

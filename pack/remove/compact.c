@@ -50,8 +50,7 @@ static bool interrupted(const struct compact *c) {
     return c->o->interrupted && c->o->interrupted(c->o->cookie);
 }
 
-/* ---- one shard --------------------------------------------------------------------------------
- */
+/* ---- one shard ---- */
 
 static enum status copy_sample(struct compact *c,
                                struct shard_writer *w,
@@ -128,8 +127,7 @@ compact_shard(struct compact *c, const struct shard_summary *old, struct error *
     return s;
 }
 
-/* ---- what is deleted --------------------------------------------------------------------------
- */
+/* ---- what is deleted ---- */
 
 static enum status delete_file(struct compact *c, const char *path, struct error *err) {
     bool exists = false;
@@ -266,8 +264,7 @@ static enum status clean_up(struct compact *c, struct error *err) {
     return s;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static void prepare(struct compact *c) {
     c->level = pack_manifest_level(&c->old);
@@ -339,9 +336,7 @@ enum status pack_compact(const struct pack_remove_options *opt,
     REQUIRE(opt && out && opt->fs && opt->directory && opt->created_by);
     struct file *lock = NULL;
     struct compact *c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(err, STATUS_NOMEM, "out of memory to compact a dataset");
-    }
+    TRY_MEMORY(c, err, "out of memory to compact a dataset");
     c->o = opt;
     c->fs = opt->fs;
     c->out = out;

@@ -38,9 +38,7 @@ enum status pack_remove_publish(struct manifest *m,
                                 const struct pack_remove_options *o,
                                 struct error *err) {
     char *created_by = strdup(o->created_by);
-    if (!created_by) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the manifest");
-    }
+    TRY_MEMORY(created_by, err, "out of memory for the manifest");
     free(m->created_by);
     m->created_by = created_by;
     TRY(manifest_seal(m, fingerprint, err));

@@ -29,8 +29,7 @@ void pack_budget_fini(struct pack_budget *b) {
     pthread_cond_destroy(&b->work_changed);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ---- */
 
 /* Requires the mutex. */
 static bool row_may_take(const struct pack_budget *b, uint64_t row, uint64_t bytes) {
@@ -69,8 +68,7 @@ void pack_budget_stop(struct pack_budget *b) {
     pthread_mutex_unlock(&b->mutex);
 }
 
-/* ---- work -------------------------------------------------------------------------------------
- */
+/* ---- work ---- */
 
 void pack_budget_take_work(struct pack_budget *b, uint64_t bytes) {
     pthread_mutex_lock(&b->mutex);

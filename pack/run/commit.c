@@ -23,8 +23,7 @@ enum {
 /* The value of ids that were in the dataset before this process. */
 static const uint64_t SEEN_BEFORE = UINT64_MAX - 1;
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 static enum status remember_shard(struct pack_commit *c, const char *name, struct error *err) {
     char path[PATH_MAX_BYTES];
@@ -129,8 +128,7 @@ enum status pack_commit_open(struct pack_commit *c,
     return plan->start == PACK_START_RESUME ? begin(c, err) : STATUS_OK;
 }
 
-/* ---- rejects ----------------------------------------------------------------------------------
- */
+/* ---- rejects ---- */
 
 /* The most frequent fault, so that the message alone suggests a cause. */
 static const char *commonest(const struct pack_summary *s) {
@@ -247,8 +245,7 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     return pack_judge(c->opt, c->summary, err);
 }
 
-/* ---- shards -----------------------------------------------------------------------------------
- */
+/* ---- shards ---- */
 
 /* Adds a finished shard to the manifest and the summary. */
 static enum status
@@ -474,8 +471,7 @@ enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struc
     return s;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 static enum status add_sources(struct pack_commit *c, struct error *err) {
     struct manifest *m = &c->plan->manifest;

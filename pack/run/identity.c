@@ -51,9 +51,7 @@ enum status pack_identity_sample(struct manifest_source *out, const char *path, 
         return STATUS_OK;
     }
     uint8_t *buffer = malloc(SAMPLE_BYTES);
-    if (!buffer) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(buffer, err, "%s: out of memory", path);
     enum status s = fs->open(fs->context, &file, path, FILE_READ, err);
     if (s == STATUS_OK) {
         s = hash_samples(&out->sample_hash, file, buffer, out->bytes, err);

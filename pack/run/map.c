@@ -63,9 +63,7 @@ static enum status grow(struct segment *s, struct error *err) {
         return error_set(err, STATUS_LIMIT, "more samples than a map can hold");
     }
     larger.entries = malloc(larger.capacity * sizeof(*larger.entries));
-    if (!larger.entries) {
-        return error_set(err, STATUS_NOMEM, "out of memory for ids and hashes of samples");
-    }
+    TRY_MEMORY(larger.entries, err, "out of memory for ids and hashes of samples");
     memset(larger.entries, 0xFF, larger.capacity * sizeof(*larger.entries));
     for (size_t i = 0; i < s->capacity; i++) {
         const struct entry *e = &s->entries[i];

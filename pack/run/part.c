@@ -40,9 +40,7 @@ void pack_part_locate(struct pack_plan *p) {
 enum status pack_part_find(struct pack_plan *p, struct error *err) {
     size_t count = p->opt->source_count;
     p->totals = calloc(count, sizeof(*p->totals));
-    if (!p->totals) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows");
-    }
+    TRY_MEMORY(p->totals, err, "out of memory for rows");
     for (size_t i = 0; i < count; i++) {
         TRY(pack_identity_scan(&p->totals[i], p, i, true, err));
     }

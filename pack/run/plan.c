@@ -67,8 +67,7 @@ static bool is_partial(const struct manifest *m) {
     return pack_manifest_option(m, PACK_SETTING_PARTIAL) != NULL;
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------
- */
+/* ---- refusals ---- */
 
 static enum status unfinished_writer(const struct pack_plan *p, struct error *err) {
     return error_set(err, STATUS_EXISTS,
@@ -124,8 +123,7 @@ check_tars(const struct pack_plan *p, const struct pack_contents *c, struct erro
                      p->opt->directory, c->tar);
 }
 
-/* ---- a new dataset ----------------------------------------------------------------------------
- */
+/* ---- a new dataset ---- */
 
 static enum status begin_new(struct pack_plan *p, struct error *err) {
     const struct pack_options *o = p->opt;
@@ -147,8 +145,7 @@ static enum status plan_new(struct pack_plan *p, const struct pack_contents *c, 
     return begin_new(p, err);
 }
 
-/* ---- --resume ---------------------------------------------------------------------------------
- */
+/* ---- --resume ---- */
 
 static enum status other_options(const struct pack_plan *p,
                                  const char *name,
@@ -322,15 +319,12 @@ static enum status plan_resume(struct pack_plan *p,
     return STATUS_OK;
 }
 
-/* ---- --append ---------------------------------------------------------------------------------
- */
+/* ---- --append ---- */
 
 /* The old dataset becomes the beginning of the new one. */
 static enum status take_old(struct pack_plan *p, struct manifest *old, struct error *err) {
     char *created_by = strdup(p->opt->created_by);
-    if (!created_by) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the manifest");
-    }
+    TRY_MEMORY(created_by, err, "out of memory for the manifest");
     manifest_fini(&p->manifest);
     p->manifest = *old;
     memset(old, 0, sizeof(*old));
@@ -446,8 +440,7 @@ static enum status plan_append(struct pack_plan *p,
     return pack_identity_check_new(p, err);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 /* Reads the manifest, where there is one, and finds out whether shards there are .tar. */
 static enum status look_inside(struct pack_plan *p,
@@ -556,9 +549,7 @@ enum status pack_plan_make(struct pack_plan *p,
     byte_buffer_init(&p->names, 0);
     p->sources = calloc(opt->source_count + 1, sizeof(*p->sources)); /* a writer has none */
     p->notes = calloc(opt->source_count + 1, sizeof(*p->notes));
-    if (!p->sources || !p->notes) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows");
-    }
+    TRY_MEMORY(p->sources && p->notes, err, "out of memory for rows");
     TRY(check_limits(opt, &old, err));
     TRY(opt->fs->exists(opt->fs->context, opt->directory, &p->existed, err));
     if (p->existed) {

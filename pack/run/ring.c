@@ -105,8 +105,7 @@ static void take_memory(struct ring *r, uint64_t row, uint64_t bytes) {
     r->slots[row % r->slot_count].bytes += bytes;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* Hands the rows of the batch to the workers. */
 static void hand_over(struct ring *r) {
@@ -245,8 +244,7 @@ static void *reader_main(void *cookie) {
     return NULL;
 }
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building ---- */
 
 /* The size of a picture that will be loaded from its own file. */
 static uint64_t file_bytes(const struct source_row *row) {
@@ -319,8 +317,7 @@ static void *worker_main(void *cookie) {
     return NULL;
 }
 
-/* ---- committing -------------------------------------------------------------------------------
- */
+/* ---- committing ---- */
 
 static bool interrupted(const struct ring *r) {
     return r->opt->interrupted && r->opt->interrupted(r->opt->cookie);
@@ -407,8 +404,7 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
     }
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static void stop_threads(struct ring *r, struct worker_thread *workers, const pthread_t *reader) {
     atomic_store_explicit(&r->plan->stop, true, memory_order_relaxed);
@@ -443,9 +439,7 @@ start_worker(struct ring *r, struct worker_thread *t, struct pack_keys *keys, st
 /* Reads, builds and commits until the end or the first failure. */
 static enum status run_threads(struct ring *r, struct pack_commit *c, struct error *err) {
     struct worker_thread *workers = calloc(r->opt->jobs, sizeof(*workers));
-    if (!workers) {
-        return error_set(err, STATUS_NOMEM, "out of memory for threads");
-    }
+    TRY_MEMORY(workers, err, "out of memory for threads");
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < r->opt->jobs && s == STATUS_OK; i++) {
         s = start_worker(r, &workers[i], &c->keys, err);
@@ -472,9 +466,7 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
 static enum status measure_sources(struct ring *r, struct error *err) {
     size_t count = r->opt->source_count;
     r->starts = calloc(count + 1, sizeof(*r->starts));
-    if (!r->starts) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows");
-    }
+    TRY_MEMORY(r->starts, err, "out of memory for rows");
     for (size_t i = 0; i < count; i++) {
         struct stat info;
         if (stat(r->opt->sources[i], &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -490,9 +482,7 @@ static enum status measure_sources(struct ring *r, struct error *err) {
 static enum status open_ring(struct ring *r, struct error *err) {
     r->slot_count = (size_t)SLOTS_PER_JOB * (r->opt->jobs + 1);
     r->slots = calloc(r->slot_count, sizeof(*r->slots));
-    if (!r->slots) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows");
-    }
+    TRY_MEMORY(r->slots, err, "out of memory for rows");
     for (size_t i = 0; i < r->slot_count; i++) {
         pack_item_init(&r->slots[i].item);
     }

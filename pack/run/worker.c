@@ -44,9 +44,7 @@ enum status pack_worker_create(struct pack_worker **out,
                                struct error *err) {
     *out = NULL;
     struct pack_worker *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a packing thread");
-    }
+    TRY_MEMORY(w, err, "out of memory for a packing thread");
     w->opt = opt;
     w->budget = budget;
     w->keys = keys;
@@ -102,9 +100,7 @@ static enum status make_room(struct pack_worker *w, size_t size_bytes, struct er
         return STATUS_OK;
     }
     uint8_t *grown = realloc(w->pixels, size_bytes);
-    if (!grown) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a picture of %zu bytes", size_bytes);
-    }
+    TRY_MEMORY(grown, err, "out of memory for a picture of %zu bytes", size_bytes);
     w->pixels = grown;
     w->pixels_bytes = size_bytes;
     return STATUS_OK;

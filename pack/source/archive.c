@@ -158,9 +158,7 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
 static enum status open_libarchive(struct source_archive *a, bool plain, struct error *err) {
     a->block = malloc(READ_BYTES);
     a->archive = archive_read_new();
-    if (!a->block || !a->archive) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", a->path);
-    }
+    TRY_MEMORY(a->block && a->archive, err, "%s: out of memory", a->path);
     archive_read_support_format_tar(a->archive);
     if (!plain) {
         archive_read_support_filter_gzip(a->archive);
@@ -226,9 +224,7 @@ enum status source_archive_open(struct source_archive **out,
                                 struct error *err) {
     *out = NULL;
     struct source_archive *a = calloc(1, sizeof(*a));
-    if (!a) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(a, err, "%s: out of memory", path);
     a->fd = -1;
     a->block_bytes = READ_BYTES;
     a->rows = rows;

@@ -12,9 +12,7 @@ enum { BLOCK_BYTES = 1 << 20 };
 enum status source_blocks_open(struct source_blocks *b, const char *path, struct error *err) {
     const struct file_system *fs = file_posix();
     *b = (struct source_blocks){.block = malloc(BLOCK_BYTES)};
-    if (!b->block) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory for a block of it", path);
-    }
+    TRY_MEMORY(b->block, err, "%s: out of memory for a block of it", path);
     enum status s = fs->open(fs->context, &b->file, path, FILE_READ, err);
     if (s == STATUS_OK) {
         s = fs->size(b->file, &b->size_bytes, err);

@@ -81,8 +81,7 @@ static void find_keys(struct source_json_keys *keys, const char *text, size_t si
     }
 }
 
-/* ---- the kinds --------------------------------------------------------------------------------
- */
+/* ---- the kinds ---- */
 
 /* Finds the text of a file that holds no NUL. */
 static void find_text(struct source_head *h) {
@@ -140,9 +139,7 @@ static enum status judge_file(enum source_kind *out, const char *path, struct er
     struct source_head h = {.path = path};
     struct file *f = NULL;
     uint8_t *data = malloc(HEAD_BYTES);
-    if (!data) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(data, err, "%s: out of memory", path);
     enum status s = fs->open(fs->context, &f, path, FILE_READ, err);
     if (s == STATUS_OK) {
         s = fs->size(f, &h.file_bytes, err);

@@ -67,9 +67,7 @@ static int by_bytes(const void *a, const void *b) {
 
 enum status source_names_sort(struct source_names *n, struct error *err) {
     n->names = malloc((n->count + 1) * sizeof(n->names[0]));
-    if (!n->names) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu names", n->count);
-    }
+    TRY_MEMORY(n->names, err, "out of memory for %zu names", n->count);
     const char *p = (const char *)n->text.data;
     for (size_t i = 0; i < n->count; i++) {
         n->names[i] = p + 1;
@@ -353,8 +351,7 @@ static enum status drop_empty_classes(struct source_folders *f, struct error *er
     return STATUS_OK;
 }
 
-/* ---- rows --------------------------------------------------------------------------------------
- */
+/* ---- rows ---- */
 
 /* Reads the file beside the current picture; its path is f->path then. Returns OK, NOTFOUND, LIMIT,
  * IO or NOMEM. */
@@ -555,8 +552,7 @@ static bool pairs_detect(const struct source_head *h) {
     return found;
 }
 
-/* ---- the kinds --------------------------------------------------------------------------------
- */
+/* ---- the kinds ---- */
 
 static void folders_close(struct source *s) {
     struct source_folders *f = (struct source_folders *)s;

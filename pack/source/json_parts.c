@@ -102,9 +102,7 @@ static enum status take_list(struct walk *w, struct json_parts *out, struct erro
         if (out->count == capacity) {
             capacity = capacity > 0 ? 2 * capacity : 64;
             struct json_part *grown = realloc(out->items, capacity * sizeof(*grown));
-            if (!grown) {
-                return error_set(err, STATUS_NOMEM, "%s: out of memory for its lists", w->name);
-            }
+            TRY_MEMORY(grown, err, "%s: out of memory for its lists", w->name);
             out->items = grown;
         }
         out->items[out->count++] = part;

@@ -83,9 +83,7 @@ enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, str
     *skipped = 0;
     if (!s->scratch) {
         s->scratch = malloc(sizeof(*s->scratch));
-        if (!s->scratch) {
-            return error_set(err, STATUS_NOMEM, "out of memory for a row");
-        }
+        TRY_MEMORY(s->scratch, err, "out of memory for a row");
         source_row_init(s->scratch);
     }
     enum status status = STATUS_OK;

@@ -99,9 +99,7 @@ enum status source_open(struct source **out,
     TRY(check_options(path, kind, opt, err));
     const struct source_type *type = find_type(kind, path);
     struct source *s = calloc(1, type->struct_bytes);
-    if (!s) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(s, err, "%s: out of memory", path);
     s->type = type;
     s->content = hash64(NULL, 0);
     enum status status = open_source(s, path, opt, err);

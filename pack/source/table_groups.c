@@ -49,9 +49,7 @@ struct table_groups {
 enum status table_groups_create(struct table_groups **out, struct error *err) {
     struct table_groups *g = calloc(1, sizeof(*g));
     *out = g;
-    if (!g) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows of one picture");
-    }
+    TRY_MEMORY(g, err, "out of memory for rows of one picture");
     source_row_init(&g->waiting);
     g->full_at = UINT64_MAX;
     byte_buffer_init(&g->text, SOURCE_MAX_WHOLE_BYTES);
@@ -87,8 +85,7 @@ static void reject_extra(struct source_row *record) {
                       SOURCE_MAX_CAPTIONS, SOURCE_MAX_TEXT_BYTES);
 }
 
-/* ---- adjacent records -------------------------------------------------------------------------
- */
+/* ---- adjacent records ---- */
 
 static void swap_rows(struct source_row *a, struct source_row *b) {
     struct source_row other = *a;
@@ -178,8 +175,7 @@ table_groups_adjacent(struct source_table *t, struct source_row *row, struct err
     }
 }
 
-/* ---- all records ------------------------------------------------------------------------------
- */
+/* ---- all records ---- */
 
 static struct group *group_at(const struct table_groups *g, size_t i) {
     return (struct group *)(void *)g->groups.data + i;
@@ -209,9 +205,7 @@ static uint32_t *find_slot(const struct table_groups *g, const char *path, size_
 static enum status grow_slots(struct table_groups *g, struct error *err) {
     size_t count = g->slot_count > 0 ? 2 * g->slot_count : FIRST_SLOTS;
     uint32_t *slots = malloc(count * sizeof(*slots));
-    if (!slots) {
-        return error_set(err, STATUS_NOMEM, "out of memory for rows of one picture");
-    }
+    TRY_MEMORY(slots, err, "out of memory for rows of one picture");
     memset(slots, 0xFF, count * sizeof(*slots));
     free(g->slots);
     g->slots = slots;

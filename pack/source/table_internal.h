@@ -48,8 +48,7 @@ enum status table_record(struct source_table *t,
 /* Returns to the first record, after the header. Returns OK, IO or NOMEM. */
 enum status table_restart(struct source_table *t, struct error *err);
 
-/* ---- records of one picture, table_groups.c ----------------------------------------------------
- */
+/* ---- records of one picture, table_groups.c ---- */
 
 struct table_groups; /* opaque */
 
@@ -63,8 +62,7 @@ table_groups_adjacent(struct source_table *t, struct source_row *row, struct err
 /* Fills the next row with all records of one picture. Returns LIMIT too. */
 enum status table_groups_all(struct source_table *t, struct source_row *row, struct error *err);
 
-/* ---- records and cells, table_records.c --------------------------------------------------------
- */
+/* ---- records and cells, table_records.c ---- */
 
 /* Returns to the start of the file, after a byte order mark. Returns OK or IO. */
 enum status table_rewind(struct source_table *t, struct error *err);
@@ -87,8 +85,7 @@ enum status table_find_delimiter(struct source_table *t, struct error *err);
  * OK, IO or NOMEM. */
 enum status table_find_quotes(struct source_table *t, struct error *err);
 
-/* ---- columns, table_columns.c ------------------------------------------------------------------
- */
+/* ---- columns, table_columns.c ---- */
 
 /* Whether a cell ends like a picture's file. */
 bool table_names_picture(const struct table_cell *c);

@@ -65,8 +65,7 @@ static void trim_line_end(struct byte_buffer *text) {
     }
 }
 
-/* ---- quotes -----------------------------------------------------------------------------------
- */
+/* ---- quotes ---- */
 
 /* The state of the record's text after some of its bytes. */
 struct quoting {
@@ -202,8 +201,7 @@ enum status table_read(struct source_table *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* ---- cells ------------------------------------------------------------------------------------
- */
+/* ---- cells ---- */
 
 /* Removes the quotes of the cell at *p in place; *p moves to the delimiter or the end. Bytes
  * between the closing quote and the delimiter belong to the cell. */
@@ -251,8 +249,7 @@ size_t table_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COL
     }
 }
 
-/* ---- the form of a table ----------------------------------------------------------------------
- */
+/* ---- the form of a table ---- */
 
 /* Counts the first records that have as many cells as the first one; 0 if that has only one. */
 static enum status count_agreeing(struct source_table *t, unsigned *out, struct error *err) {

@@ -38,8 +38,7 @@ struct source_tar {
     uint8_t window[WINDOW_BYTES];
 };
 
-/* ---- the window -------------------------------------------------------------------------------
- */
+/* ---- the window ---- */
 
 static enum status read_at(const struct source_tar *t,
                            void *out,
@@ -95,8 +94,7 @@ static enum status fill(struct source_tar *t, size_t wanted, struct error *err) 
     return STATUS_OK;
 }
 
-/* ---- headers ----------------------------------------------------------------------------------
- */
+/* ---- headers ---- */
 
 static bool is_zero(const uint8_t *p, size_t size_bytes) {
     return p[0] == 0 && memcmp(p, p + 1, size_bytes - 1) == 0;
@@ -289,8 +287,7 @@ enum status source_tar_next(struct source_tar *t, struct source_member *out, str
     return STATUS_OK;
 }
 
-/* ---- bodies -----------------------------------------------------------------------------------
- */
+/* ---- bodies ---- */
 
 enum status source_tar_read(struct source_tar *t,
                             void *out,
@@ -320,8 +317,7 @@ enum status source_tar_read(struct source_tar *t,
     return STATUS_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 enum status source_tar_open(struct source_tar **out,
                             int fd,
@@ -332,9 +328,7 @@ enum status source_tar_open(struct source_tar **out,
     uint64_t body_bytes = 0;
     *out = NULL;
     struct source_tar *t = calloc(1, sizeof(*t));
-    if (!t) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(t, err, "%s: out of memory", path);
     t->fd = fd;
     t->path = path;
     t->size_bytes = size_bytes;

@@ -48,8 +48,7 @@ static bool interrupted(const struct subset *x) {
     return x->opt->interrupted && x->opt->interrupted(x->opt->cookie);
 }
 
-/* ---- one shard --------------------------------------------------------------------------------
- */
+/* ---- one shard ---- */
 
 /* How many ids from `first` on go into one shard. */
 static enum status
@@ -121,8 +120,7 @@ static enum status write_shard(struct subset *x,
     return s;
 }
 
-/* ---- a shard that an interrupted call has left ------------------------------------------------
- */
+/* ---- a shard that an interrupted call has left ---- */
 
 static bool holds_plan(struct subset *x, struct shard_reader *r, uint64_t first, uint64_t count) {
     bool equal = shard_reader_sample_count(r) == count;
@@ -189,8 +187,7 @@ static enum status make_shards(struct subset *x, struct error *err) {
     return STATUS_OK;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 enum { CHOICE_BYTES = 80 };
 
@@ -338,9 +335,7 @@ pack_subset(const struct pack_subset_options *opt, struct pack_summary *out, str
     REQUIRE(opt->ids && opt->id_count > 0 && opt->shard_samples > 0 && opt->shard_size_bytes > 0);
     memset(out, 0, sizeof(*out));
     struct subset *x = calloc(1, sizeof(*x));
-    if (!x) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the subset");
-    }
+    TRY_MEMORY(x, err, "out of memory for the subset");
     x->opt = opt;
     x->fs = opt->fs;
     x->source_fs = path_is_remote(opt->source) ? file_system_of(opt->source) : opt->fs;

@@ -42,9 +42,7 @@ pack_id_set_add(struct pack_id_set *s, uint64_t first, uint64_t end, struct erro
     if (s->count == s->capacity) {
         size_t capacity = s->capacity > 0 ? 2 * s->capacity : 64;
         struct pack_id_range *grown = realloc(s->ranges, capacity * sizeof(*grown));
-        if (!grown) {
-            return error_set(err, STATUS_NOMEM, "out of memory for ids");
-        }
+        TRY_MEMORY(grown, err, "out of memory for ids");
         s->ranges = grown;
         s->capacity = capacity;
     }

@@ -66,8 +66,7 @@ void pack_writer_options_default(struct pack_writer_options *opt) {
     };
 }
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close ---- */
 
 /* The dataset that an append adds to was made with ids by row or by key, and stays so. */
 static enum status adopt_ids(struct pack_options *o, struct error *err) {
@@ -189,8 +188,7 @@ void pack_writer_close(struct pack_writer *w) {
     free(w);
 }
 
-/* ---- one sample: any thread -------------------------------------------------------------------
- */
+/* ---- one sample: any thread ---- */
 
 static enum status take_slot(struct pack_writer *w, struct slot **out, struct error *err) {
     pthread_mutex_lock(&w->mutex);
@@ -202,9 +200,7 @@ static enum status take_slot(struct pack_writer *w, struct slot **out, struct er
         return STATUS_OK;
     }
     slot = calloc(1, sizeof(*slot));
-    if (!slot) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a sample");
-    }
+    TRY_MEMORY(slot, err, "out of memory for a sample");
     pack_item_init(&slot->item);
     enum status s = pack_worker_create(&slot->worker, &w->options, &w->budget, NULL, NULL, err);
     if (s != STATUS_OK) {
@@ -301,8 +297,7 @@ check_sample(struct slot *slot, const struct pack_writer_sample *in, struct erro
     return judge(&item->row, err);
 }
 
-/* ---- one sample: with the mutex ---------------------------------------------------------------
- */
+/* ---- one sample: with the mutex ---- */
 
 static enum status choose_id(const struct pack_writer *w,
                              struct pack_item *item,
@@ -413,8 +408,7 @@ enum status pack_writer_add(struct pack_writer *w,
     return s;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 enum status pack_writer_set_classes(struct pack_writer *w,
                                     const char *const *names,

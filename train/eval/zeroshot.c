@@ -112,9 +112,7 @@ enum status zeroshot_evaluate(struct classify_result *out,
     memset(out, 0, sizeof *out);
     float *vectors = calloc(names->count, dim * sizeof *vectors);
     enum status s;
-    if (vectors == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
-    }
+    TRY_MEMORY(vectors != NULL, err, "no memory for %zu classes", names->count);
     TRY_OR_FAIL(s, prompts_class_vectors(vectors, model, dev, opt->tokenizer,
                                          opt->tokenizer_size_bytes, names, templates, err));
     TRY_OR_FAIL(s, embed_dataset(&images, &encoder, dev, dataset_dir, opt, err));

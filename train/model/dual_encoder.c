@@ -158,9 +158,7 @@ static enum status describe(struct dual_encoder **out,
     }
     enum status s = STATUS_OK;
     struct dual_encoder *m = calloc(1, sizeof(*m));
-    if (m == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the model");
-    }
+    TRY_MEMORY(m != NULL, err, "out of memory for the model");
     m->opt = *opt;
     m->opt.micro_batch = opt->micro_batch == 0 ? opt->max_batch : opt->micro_batch;
     m->opt.image.max_batch = m->opt.micro_batch;

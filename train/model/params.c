@@ -49,9 +49,7 @@ struct params {
 
 enum status params_create(struct params **out, struct error *err) {
     *out = calloc(1, sizeof(**out));
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the parameter table");
-    }
+    TRY_MEMORY(*out != NULL, err, "out of memory for the parameter table");
     (*out)->moments = 2;
     return STATUS_OK;
 }
@@ -114,9 +112,7 @@ static enum status grow(struct params *p, struct error *err) {
     }
     int32_t capacity = p->capacity == 0 ? 64 : 2 * p->capacity;
     struct entry *entries = realloc(p->entries, (size_t)capacity * sizeof(*entries));
-    if (entries == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %d parameters", (int)capacity);
-    }
+    TRY_MEMORY(entries != NULL, err, "out of memory for %d parameters", (int)capacity);
     p->entries = entries;
     p->capacity = capacity;
     return STATUS_OK;
@@ -215,9 +211,7 @@ enum status params_alloc(struct params *p,
     p->working_dtype = dtype;
     dtype = stored_dtype(dtype);
     int64_t *offsets = malloc(((size_t)p->count + 1) * sizeof(*offsets));
-    if (offsets == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the parameter table");
-    }
+    TRY_MEMORY(offsets != NULL, err, "out of memory for the parameter table");
     place(p, dtype, p->class_count, offsets);
     for (int32_t i = 0; i < p->count; i++) {
         p->entries[i].offset = offsets[i];
@@ -426,10 +420,7 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err) {
     }
     size_t size = dtype_size_bytes(p->dtype);
     void *host = malloc((size_t)largest * size);
-    if (host == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %lld initial values",
-                         (long long)largest);
-    }
+    TRY_MEMORY(host != NULL, err, "out of memory for %lld initial values", (long long)largest);
     enum status s = STATUS_OK;
     for (int32_t i = 0; i < p->count && s == STATUS_OK; i++) {
         const struct entry *e = &p->entries[i];
@@ -491,9 +482,7 @@ layout_scratch(void **scratch, const struct entry *e, size_t size_bytes, struct 
         return STATUS_OK;
     }
     *scratch = malloc(size_bytes);
-    if (*scratch == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a copy of '%s'", e->name);
-    }
+    TRY_MEMORY(*scratch != NULL, err, "out of memory for a copy of '%s'", e->name);
     return STATUS_OK;
 }
 

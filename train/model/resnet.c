@@ -248,9 +248,7 @@ enum status resnet_create(struct resnet **out,
     *out = NULL;
     TRY(check_options(opt, err));
     struct resnet *r = calloc(1, sizeof(*r));
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the image tower");
-    }
+    TRY_MEMORY(r != NULL, err, "out of memory for the image tower");
     enum status s = STATUS_OK;
     r->params = p;
     r->opt = *opt;

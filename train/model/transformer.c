@@ -171,9 +171,7 @@ enum status transformer_create(struct transformer **out,
     TRY(check_options(opt, err));
     enum status s = STATUS_OK;
     struct transformer *t = calloc(1, sizeof(*t));
-    if (t == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the text tower");
-    }
+    TRY_MEMORY(t != NULL, err, "out of memory for the text tower");
     t->params = p;
     t->opt = *opt;
     if (t->opt.position_count == 0) {

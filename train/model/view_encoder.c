@@ -167,9 +167,7 @@ static enum status describe(struct view_encoder **out,
     }
     enum status s = STATUS_OK;
     struct view_encoder *m = calloc(1, sizeof *m);
-    if (m == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the model");
-    }
+    TRY_MEMORY(m != NULL, err, "out of memory for the model");
     m->opt = *opt;
     m->held_count = opt->micro_batch == 0 ? opt->max_batch : 2 * opt->micro_batch;
     m->opt.image.max_batch = m->held_count;

@@ -323,9 +323,7 @@ enum status checkpoint_open_state(struct checkpoint **out,
     REQUIRE(out != NULL && fs != NULL && path != NULL);
     *out = NULL;
     struct checkpoint *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(c != NULL, err, "%s: out of memory", path);
     enum status s;
     TRY_OR_FAIL(s, run_dir_resolve(c->path, path, err));
     TRY_OR_FAIL(s, safetensors_open(&c->file, fs, c->path, err));
@@ -445,9 +443,7 @@ enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct error *err) {
     REQUIRE(c != NULL && p != NULL && params_dtype(p) == DTYPE_F32);
     float *host = checkpoint_largest_tensor(p);
-    if (host == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: no memory to read the model", c->path);
-    }
+    TRY_MEMORY(host != NULL, err, "%s: no memory to read the model", c->path);
     enum status s = STATUS_OK;
     for (size_t k = 0; k < checkpoint_slot_count(p) && (k == 0 || moments); k++) {
         for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {

@@ -193,9 +193,7 @@ static enum status
 write_params(struct safetensors_writer *w, const struct params *p, struct error *err) {
     enum status s = STATUS_OK;
     float *host = checkpoint_largest_tensor(p);
-    if (host == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory to write the model");
-    }
+    TRY_MEMORY(host != NULL, err, "no memory to write the model");
     for (size_t i = 0; i < checkpoint_slot_count(p) && s == STATUS_OK; i++) {
         s = write_slot(w, p, checkpoint_slots[i], host, err);
     }

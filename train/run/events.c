@@ -329,9 +329,7 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
     TRY(file_make_parents(fs, directory, err));
     TRY(fs->make_directory(fs->context, directory, err));
     struct events *e = calloc(1, sizeof *e);
-    if (e == NULL) {
-        return error_set(err, STATUS_NOMEM, "events: out of memory");
-    }
+    TRY_MEMORY(e != NULL, err, "events: out of memory");
     byte_buffer_init(&e->event, MAX_EVENT_BYTES);
     byte_buffer_init(&e->summary, MAX_EVENT_BYTES);
     byte_buffer_init(&e->value, MAX_EVENT_BYTES);

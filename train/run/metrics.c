@@ -87,9 +87,7 @@ enum status metrics_open(struct metrics **out,
     REQUIRE(out != NULL && run != NULL);
     *out = NULL;
     struct metrics *m = calloc(1, sizeof *m);
-    if (m == NULL) {
-        return error_set(err, STATUS_NOMEM, "metrics: out of memory");
-    }
+    TRY_MEMORY(m != NULL, err, "metrics: out of memory");
     enum status s;
     m->id = id;
     json_writer_init(&m->line, MAX_LINE_BYTES);

@@ -112,9 +112,7 @@ enum status run_dir_publish(const struct file_system *fs,
     TRY(fs->link(fs->context, target, path, err));
     TRY(fs->sync_directory(fs->context, run, err));
     uint64_t *all = malloc(MAX_CHECKPOINTS * sizeof *all);
-    if (all == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory to list %s", run);
-    }
+    TRY_MEMORY(all != NULL, err, "no memory to list %s", run);
     size_t count;
     enum status s = list_checkpoints(run, all, &count, err);
     uint32_t kept = 0;

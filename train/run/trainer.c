@@ -66,9 +66,7 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     REQUIRE(opt->batch_count >= 2 && opt->batch_count <= LOSS_MAX_BATCH && opt->epochs >= 1);
     *out = NULL;
     struct trainer *t = calloc(1, sizeof *t);
-    if (t == NULL) {
-        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
-    }
+    TRY_MEMORY(t != NULL, err, "trainer: out of memory");
     t->options = *opt;
     if (opt->task == TRAINER_BLOCKS) {
         t->options.loss.name = "block";

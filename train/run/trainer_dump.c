@@ -43,9 +43,7 @@ put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, stru
         }
         const size_t size_bytes = (size_t)info.count * sizeof(float);
         float *values = malloc(size_bytes);
-        if (values == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory");
-        }
+        TRY_MEMORY(values != NULL, err, "out of memory");
         s = params_read(p, i, slot, values, size_bytes, err);
         bool finite = true;
         for (int64_t k = 0; k < info.count && s == STATUS_OK; k++) {
@@ -64,9 +62,7 @@ put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, stru
 static enum status put_similarity(struct json_writer *w, struct trainer *t, struct error *err) {
     const int64_t rows = t->dx[0].shape[0];
     float *values = malloc((size_t)(rows * rows) * sizeof *values);
-    if (values == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(values != NULL, err, "out of memory");
     const enum status s = trainer_read_similarity(t, values, err);
     if (s == STATUS_OK) {
         json_open_object(w, "similarity");

@@ -88,9 +88,7 @@ enum status trainer_check_ranks(struct trainer *t, struct error *err) {
     const int32_t world = comm_world(t->comm);
     const uint64_t own[COUNT] = {t->step, t->data.fingerprint, world > 1 ? hash_of_values(t) : 0};
     uint64_t(*all)[COUNT] = calloc((size_t)world, sizeof *all);
-    if (all == NULL) {
-        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
-    }
+    TRY_MEMORY(all != NULL, err, "trainer: out of memory");
     enum status s = comm_gather(t->comm, all, own, sizeof own, err);
     for (int32_t r = 1; r < world && s == STATUS_OK; r++) {
         if (all[r][STEP] != all[0][STEP]) {

@@ -165,9 +165,7 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
     const enum trainer_data data = trainer_compare_data(t, checkpoint_position(c));
     struct sample_state *old = NULL;
     uint64_t *old_ids = malloc((size_t)t->data.id_space * sizeof *old_ids);
-    if (old_ids == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory to renumber samples");
-    }
+    TRY_MEMORY(old_ids != NULL, err, "no memory to renumber samples");
     enum status s = load_old_state(&old, t, c, err);
     if (s == STATUS_OK) {
         s = (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err);

@@ -128,10 +128,8 @@ static enum status add_column(struct sample_state *s,
         /* Large pages: steps read and write it at random. */
         values = host_memory_default().alloc(NULL, size_bytes);
     }
-    if (values == NULL) {
-        return error_set(err, STATUS_NOMEM, "sample state: no memory for column %s of %llu ids",
-                         name, (unsigned long long)s->held_count);
-    }
+    TRY_MEMORY(values != NULL, err, "sample state: no memory for column %s of %llu ids", name,
+               (unsigned long long)s->held_count);
     struct column *c = &s->columns[ *out_column = s->column_count++];
     memcpy(c->name, name, strlen(name) + 1);
     c->kind = kind;
@@ -606,10 +604,8 @@ enum status sample_state_remap(struct sample_state *to,
     REQUIRE(to != NULL && from != NULL && old_ids != NULL);
     REQUIRE(to->column_count == from->column_count && from->world == 1);
     uint64_t *new_ids = malloc((size_t)from->id_space_count * sizeof *new_ids);
-    if (new_ids == NULL) {
-        return error_set(err, STATUS_NOMEM, "sample state: no memory to renumber %llu ids",
-                         (unsigned long long)from->id_space_count);
-    }
+    TRY_MEMORY(new_ids != NULL, err, "sample state: no memory to renumber %llu ids",
+               (unsigned long long)from->id_space_count);
     renumber(to, from, old_ids, new_ids);
     for (int32_t k = 0; k < to->column_count; k++) {
         const struct column *c = &to->columns[k];

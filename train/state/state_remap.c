@@ -46,10 +46,8 @@ static enum status list_known(struct known **out,
         all_count += dataset_sample_count(before[d].dataset);
     }
     struct known *all = calloc((size_t)all_count + 1, sizeof *all);
-    if (all == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for the hashes of %llu images",
-                         (unsigned long long)all_count);
-    }
+    TRY_MEMORY(all != NULL, err, "no memory for the hashes of %llu images",
+               (unsigned long long)all_count);
     enum status s = STATUS_OK;
     uint64_t at = 0;
     for (uint32_t d = 0; d < before_count && s == STATUS_OK; d++) {

@@ -113,9 +113,7 @@ static enum status open_link(struct comm_link **out, struct error *err) {
         return error_set(err, STATUS_IO, "MPI cannot be initialised twice by one process");
     }
     struct mpi_link *l = calloc(1, sizeof *l);
-    if (l == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(l != NULL, err, "out of memory");
     enum status s;
     TRY_OR_FAIL(s, check(initialise(&provided), "MPI_Init_thread", err));
     TRY_OR_FAIL(s, check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
