@@ -30,12 +30,10 @@ read_labels(struct member *out, const struct sources *s, uint64_t count, struct 
     for (uint64_t i = 0; i < count; i++) {
         struct source_sample sample;
         TRY(sources_sample_at(s, 0, i, &sample, err));
-        if (sample.sample.label < 0) {
-            return error_set(err, STATUS_USAGE,
-                             "%s: sample %llu has no label; blocks of one class require one of "
-                             "every sample (ccpack has them of class folders and CIFAR)",
-                             sources_directory(s, 0), (unsigned long long)sample.sample.sample_id);
-        }
+        FAIL_IF(sample.sample.label < 0, err, STATUS_USAGE,
+                "%s: sample %llu has no label; blocks of one class require one of "
+                "every sample (ccpack has them of class folders and CIFAR)",
+                s->items[0].directory, (unsigned long long)sample.sample.sample_id);
         out[i] = (struct member){.ordinal = i, .label = sample.sample.label};
     }
     sort_in_place(out, count, sizeof *out, by_label);
@@ -54,13 +52,11 @@ static enum status divide(struct classes *c,
             c->members[i] = sorted[i].ordinal;
             i++;
         }
-        if (i - first < c->block_count) {
-            return error_set(err, STATUS_USAGE,
-                             "%s: class %d has %llu samples, fewer than a block of %u (an anchor "
-                             "and its similar samples): choose smaller blocks or omit the class",
-                             directory, (int)sorted[first].label, (unsigned long long)(i - first),
-                             (unsigned)c->block_count);
-        }
+        FAIL_IF(i - first < c->block_count, err, STATUS_USAGE,
+                "%s: class %d has %llu samples, fewer than a block of %u (an anchor "
+                "and its similar samples): choose smaller blocks or omit the class",
+                directory, (int)sorted[first].label, (unsigned long long)(i - first),
+                (unsigned)c->block_count);
         c->class_count++;
         c->starts[c->class_count] = i;
         c->blocks[c->class_count] = c->blocks[c->class_count - 1] + (i - first) / c->block_count;
@@ -78,12 +74,10 @@ enum status classes_create(struct classes **out,
                            struct error *err) {
     REQUIRE(block_count >= 1);
     *out = NULL;
-    if (sources_count(sources) > 1) {
-        return error_set(err, STATUS_USAGE,
-                         "blocks of one class are drawn from one dataset, not from a mix: labels "
-                         "of several datasets have nothing in common");
-    }
-    const uint64_t count = sources_live_counts(sources)[0];
+    FAIL_IF(sources->count > 1, err, STATUS_USAGE,
+            "blocks of one class are drawn from one dataset, not from a mix: labels "
+            "of several datasets have nothing in common");
+    const uint64_t count = sources->live_counts[0];
     struct classes *c = calloc(1, sizeof *c);
     struct member *sorted = calloc(count + 1, sizeof *sorted);
     enum status s = STATUS_NOMEM;
@@ -98,7 +92,7 @@ enum status classes_create(struct classes **out,
                         (unsigned long long)count);
     } else {
         s = read_labels(sorted, sources, count, err);
-        s = s == STATUS_OK ? divide(c, sorted, count, sources_directory(sources, 0), err) : s;
+        THEN(s, divide(c, sorted, count, sources->items[0].directory, err));
     }
     free(sorted);
     if (s != STATUS_OK) {

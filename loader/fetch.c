@@ -23,9 +23,8 @@ static enum status allocate(struct fetcher *f, const struct fetch_options *opt, 
     size_t align = 0;
     const size_t size = read_buffer_bytes(p, &align);
     f->read.buffer = aligned_alloc(align, size);
-    if (f->read.buffer == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a read buffer of %zu bytes", size);
-    }
+    FAIL_IF(f->read.buffer == NULL, err, STATUS_NOMEM,
+            "out of memory for a read buffer of %zu bytes", size);
     TRY(batch_slot_alloc(&f->batch, p, opt->max_count, err));
     return sample_work_create(&f->work, &p->opt, p->sources, p->tokenizer, err);
 }
@@ -96,9 +95,7 @@ static enum status make_row(struct fetcher *f,
     if (*row == STATUS_OK) {
         return STATUS_OK;
     }
-    if (!decode_is_damage(*row)) {
-        return error_set(err, *row, "%s", why->text);
-    }
+    FAIL_IF(!decode_is_damage(*row), err, *row, "%s", why->text);
     /* The whole file may have been replaced, rather than the sample damaged. */
     return shard_files_check(f->p.files, f->read.source.shard, err);
 }

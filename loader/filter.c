@@ -43,15 +43,11 @@ enum status loader_source_parse(struct loader_source *out,
     size_t length = strlen(text);
     if (colon != NULL && read_number(colon + 1, &out->weight)) {
         length = (size_t)(colon - text);
-        if (!(out->weight > 0 && out->weight <= LOADER_MAX_WEIGHT)) {
-            return error_set(err, STATUS_USAGE, "%s: a weight is above 0 and at most %d", text,
-                             LOADER_MAX_WEIGHT);
-        }
+        FAIL_IF(!(out->weight > 0 && out->weight <= LOADER_MAX_WEIGHT), err, STATUS_USAGE,
+                "%s: a weight is above 0 and at most %d", text, LOADER_MAX_WEIGHT);
     }
-    if (length == 0 || length >= directory_size_bytes) {
-        return error_set(err, STATUS_USAGE, "'%s' names no directory of fewer than %zu bytes", text,
-                         directory_size_bytes);
-    }
+    FAIL_IF(length == 0 || length >= directory_size_bytes, err, STATUS_USAGE,
+            "'%s' names no directory of fewer than %zu bytes", text, directory_size_bytes);
     memcpy(directory, text, length);
     directory[length] = '\0';
     return STATUS_OK;
@@ -163,13 +159,12 @@ enum status loader_filter_parse(struct loader_filter *out, const char *text, str
     do {
         size_t length = strcspn(at, ",");
         size_t name_length = strcspn(at, "=,");
-        if (name_length == length ||
-            !read_field(&f, at, name_length, at + name_length + 1, length - name_length - 1)) {
-            return error_set(err, STATUS_USAGE,
-                             "filter '%.*s': expected min-side=N, max-aspect=X (1 or more), "
-                             "captions=, caption-bytes= or label= with N, A..B, A.. or ..B",
-                             (int)(length < 60 ? length : 60), at);
-        }
+        FAIL_IF(name_length == length || !read_field(&f, at, name_length, at + name_length + 1,
+                                                     length - name_length - 1),
+                err, STATUS_USAGE,
+                "filter '%.*s': expected min-side=N, max-aspect=X (1 or more), "
+                "captions=, caption-bytes= or label= with N, A..B, A.. or ..B",
+                (int)(length < 60 ? length : 60), at);
         at += length;
     } while (*at++ == ',');
     *out = f;

@@ -54,17 +54,17 @@ static enum status open_tokenizer(struct loader *l, const char *dir, struct erro
                               err);
     }
     return dataset_tokenizer_open(&l->tokenizer, dir,
-                                  dataset_manifest(sources_dataset(l->sources, 0)),
+                                  dataset_manifest(l->sources->items[0].dataset),
                                   file_system_of(dir), err);
 }
 
 /* Counts the token caches that fit and logs why another one is not used; each decoder opens them
  * itself. */
 static void count_caches(struct loader *l) {
-    for (uint32_t i = 0; l->tokenizer != NULL && i < sources_count(l->sources); i++) {
+    for (uint32_t i = 0; l->tokenizer != NULL && i < l->sources->count; i++) {
         struct text_cache cache;
         struct error why = {0};
-        enum status s = text_cache_init(&cache, sources_dataset(l->sources, i), l->tokenizer,
+        enum status s = text_cache_init(&cache, l->sources->items[i].dataset, l->tokenizer,
                                         l->p.opt.clean_captions, &why);
         l->cached_count += s == STATUS_OK;
         if (s < STATUS_OK && s != STATUS_NOTFOUND) {
@@ -77,12 +77,10 @@ static enum status choose_engine(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     enum loader_engine wanted = p->opt.engine;
     struct error why = {0};
-    for (uint32_t i = 0; i < sources_count(l->sources) && p->engine == NULL; i++) {
-        const char *directory = sources_directory(l->sources, i);
-        if (path_is_remote(directory) && wanted != LOADER_ENGINE_AUTO) {
-            return error_set(err, STATUS_USAGE, "%.300s: io_uring and pread read local files",
-                             directory);
-        }
+    for (uint32_t i = 0; i < l->sources->count && p->engine == NULL; i++) {
+        const char *directory = l->sources->items[i].directory;
+        FAIL_IF(path_is_remote(directory) && wanted != LOADER_ENGINE_AUTO, err, STATUS_USAGE,
+                "%.300s: io_uring and pread read local files", directory);
         if (path_is_remote(directory)) {
             p->engine = read_engine_remote();
             p->opt.read_depth = LOADER_MAX_READ_DEPTH; /* against the latency of a network */
@@ -122,13 +120,10 @@ size_t read_buffer_bytes(const struct pipeline *p, size_t *align_bytes) {
 static enum status make_read_slots(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     uint64_t largest = sources_max_span_bytes(p->sources);
-    if (largest > LOADER_MAX_IMAGE_BYTES) {
-        return error_set(err, STATUS_LIMIT,
-                         "the dataset holds an image of %" PRIu64
-                         " bytes, the loader accepts up to "
-                         "%d: pack it with --resize",
-                         largest, LOADER_MAX_IMAGE_BYTES);
-    }
+    FAIL_IF(largest > LOADER_MAX_IMAGE_BYTES, err, STATUS_LIMIT,
+            "the dataset holds an image of %" PRIu64 " bytes, the loader accepts up to "
+            "%d: pack it with --resize",
+            largest, LOADER_MAX_IMAGE_BYTES);
     size_t align = 0;
     size_t stride = read_buffer_bytes(p, &align);
     size_t fit = ((size_t)READ_MEMORY_MAX_MIB << 20) / stride;
@@ -139,11 +134,10 @@ static enum status make_read_slots(struct loader *l, struct error *err) {
     p->read_slots = calloc(p->read_slot_count, sizeof(*p->read_slots));
     p->free_slots = calloc(p->read_slot_count, sizeof(*p->free_slots));
     p->ready_slots = calloc(p->read_slot_count, sizeof(*p->ready_slots));
-    if (l->read_memory == NULL || p->read_slots == NULL || p->free_slots == NULL ||
-        p->ready_slots == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %u read buffers of %zu bytes",
-                         p->read_slot_count, stride);
-    }
+    FAIL_IF(l->read_memory == NULL || p->read_slots == NULL || p->free_slots == NULL ||
+                p->ready_slots == NULL,
+            err, STATUS_NOMEM, "out of memory for %u read buffers of %zu bytes", p->read_slot_count,
+            stride);
     for (uint32_t i = 0; i < p->read_slot_count; i++) {
         p->read_slots[i].buffer = l->read_memory + i * stride;
     }
@@ -202,17 +196,14 @@ static enum status make_batch_slots(struct loader *l, struct error *err) {
     p->image_bytes = (size_t)p->opt.image_size_px * p->opt.image_size_px * 3;
     p->batch_slot_count = p->opt.prefetch_batches + 1;
     p->batch_slots = calloc(p->batch_slot_count, sizeof(*p->batch_slots));
-    if (p->batch_slots == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the batches");
-    }
+    FAIL_IF(p->batch_slots == NULL, err, STATUS_NOMEM, "out of memory for the batches");
     for (uint32_t i = 0; i < p->batch_slot_count; i++) {
         TRY(batch_slot_alloc(&p->batch_slots[i], p, count, err));
     }
     if (p->opt.order == LOADER_ORDER_BLOCK) {
         p->claims = calloc(count, sizeof(*p->claims));
-        if (p->claims == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for a batch of %zu samples", count);
-        }
+        FAIL_IF(p->claims == NULL, err, STATUS_NOMEM, "out of memory for a batch of %zu samples",
+                count);
     }
     return STATUS_OK;
 }
@@ -222,9 +213,8 @@ static enum status make_threads(struct loader *l, struct error *err) {
     l->thread_count = p->reader_count + p->thread_count + (p->quarantine != NULL);
     l->threads = calloc(l->thread_count, sizeof(*l->threads));
     p->corrupt_list = calloc(LOADER_MAX_CORRUPT_LIST, sizeof(*p->corrupt_list));
-    if (l->threads == NULL || p->corrupt_list == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %u threads", l->thread_count);
-    }
+    FAIL_IF(l->threads == NULL || p->corrupt_list == NULL, err, STATUS_NOMEM,
+            "out of memory for %u threads", l->thread_count);
     for (uint32_t i = 0; i < p->reader_count; i++) {
         TRY(reader_create(&l->threads[i].reader, p, err));
     }
@@ -263,8 +253,8 @@ static enum status open_parts(struct loader *l,
     }
     p->tokenizer = l->tokenizer;
     count_caches(l);
-    TRY(sampler_init(&p->sampler, sources_live_counts(l->sources), sources_weights(l->sources),
-                     source_count, &p->opt, err));
+    TRY(sampler_init(&p->sampler, l->sources->live_counts, l->sources->weights, source_count,
+                     &p->opt, err));
     if (p->opt.order == LOADER_ORDER_CLASSES) {
         TRY(classes_create(&l->classes, l->sources, p->opt.block_count, err));
         TRY(sampler_use_classes(&p->sampler, l->classes, &p->opt, err));
@@ -272,7 +262,7 @@ static enum status open_parts(struct loader *l,
     if (start != NULL) {
         TRY(state_to_step(p, &p->take_step, start, err));
     }
-    TRY(shard_files_create(&p->files, sources_shard_count(l->sources), p->opt.direct, shard_path,
+    TRY(shard_files_create(&p->files, l->sources->shard_count, p->opt.direct, shard_path,
                            l->sources, err));
     if (p->opt.quarantine_path != NULL) {
         const struct file_system *fs = file_posix();
@@ -420,10 +410,8 @@ enum status loader_seek(struct loader *l, const struct loader_state *state, stru
     REQUIRE(l != NULL && state != NULL);
     uint64_t step = 0;
     TRY(state_to_step(&l->p, &step, state, err));
-    if (l->p.held_count != 0) {
-        return error_set(err, STATUS_INVALID, "%u batches are held: release them before seeking",
-                         l->p.held_count);
-    }
+    FAIL_IF(l->p.held_count != 0, err, STATUS_INVALID,
+            "%u batches are held: release them before seeking", l->p.held_count);
     if (!threads_stop(l, false) || l->is_noisy) {
         struct error why = {0};
         enum status s = error_set(&why, STATUS_TIMEOUT,
@@ -442,10 +430,10 @@ void loader_info(const struct loader *l, struct loader_info *out) {
     const struct pipeline *p = &l->p;
     *out = (struct loader_info){
         .sample_count = p->sampler.sample_count,
-        .id_space = sources_id_space(p->sources),
-        .text_count = sources_text_count(p->sources),
+        .id_space = p->sources->id_space,
+        .text_count = p->sources->text_count,
         .fingerprint = sources_fingerprint(p->sources),
-        .source_count = sources_count(p->sources),
+        .source_count = p->sources->count,
         .cached_count = l->cached_count,
         .steps_per_epoch = p->sampler.steps_per_epoch,
         .max_local_count = sampler_max_count(&p->sampler),
@@ -464,7 +452,7 @@ const struct sources *loader_sources(const struct loader *l) {
 }
 
 const struct dataset *loader_dataset(const struct loader *l, uint32_t source) {
-    return sources_dataset(l->sources, source);
+    return source < l->sources->count ? l->sources->items[source].dataset : NULL;
 }
 
 const struct tokenizer *loader_tokenizer(const struct loader *l) {

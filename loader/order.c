@@ -20,8 +20,7 @@ static enum status fill(struct order *o,
                         const struct loader_options *opt,
                         struct error *err) {
     TRY(sources_open(&o->sources, list, count, &opt->filter, err));
-    TRY(sampler_init(&o->sampler, sources_live_counts(o->sources), sources_weights(o->sources),
-                     count, opt, err));
+    TRY(sampler_init(&o->sampler, o->sources->live_counts, o->sources->weights, count, opt, err));
     if (opt->order == LOADER_ORDER_CLASSES) {
         TRY(classes_create(&o->classes, o->sources, opt->block_count, err));
         TRY(sampler_use_classes(&o->sampler, o->classes, opt, err));

@@ -232,14 +232,11 @@ enum status pipeline_corrupt(struct pipeline *p,
     }
     if (is_new) {
         log_write(p->opt.log, LOG_LEVEL_WARN, "%s of %s: %s", name,
-                  sources_directory(p->sources, row.source), row.reason);
+                  p->sources->items[row.source].directory, row.reason);
     }
-    if (count > p->opt.max_corrupt_count) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%" PRIu64 " damaged samples, %" PRIu64
-                         " are allowed; the last one: %s: %s",
-                         count, p->opt.max_corrupt_count, name, row.reason);
-    }
+    FAIL_IF(count > p->opt.max_corrupt_count, err, STATUS_CORRUPT,
+            "%" PRIu64 " damaged samples, %" PRIu64 " are allowed; the last one: %s: %s", count,
+            p->opt.max_corrupt_count, name, row.reason);
     return STATUS_OK;
 }
 
@@ -282,12 +279,9 @@ static bool is_at_end(const struct pipeline *p) {
  * been in its state for the longest time. */
 static enum status name_stuck_stage(struct pipeline *p, int64_t waited_ms, struct error *err) {
     double waited_s = (double)waited_ms / 1e3;
-    if (is_at_end(p)) {
-        return error_set(err, STATUS_TIMEOUT,
-                         "no end within %.1f s: the quarantine file has not taken %u of %u records",
-                         waited_s, p->corrupt_listed_count - p->quarantined_count,
-                         p->corrupt_listed_count);
-    }
+    FAIL_IF(is_at_end(p), err, STATUS_TIMEOUT,
+            "no end within %.1f s: the quarantine file has not taken %u of %u records", waited_s,
+            p->corrupt_listed_count - p->quarantined_count, p->corrupt_listed_count);
     const struct read_slot *oldest = NULL;
     uint32_t reading = 0;
     for (uint32_t i = 0; i < p->read_slot_count; i++) {
@@ -300,23 +294,18 @@ static enum status name_stuck_stage(struct pipeline *p, int64_t waited_ms, struc
             oldest = slot;
         }
     }
-    if (oldest == NULL) {
-        return error_set(
-            err, STATUS_TIMEOUT,
+    FAIL_IF(oldest == NULL, err, STATUS_TIMEOUT,
             "no batch within %.1f s: the sampler is stuck (%u of %u batch slots held by "
             "the caller)",
             waited_s, p->held_count, p->batch_slot_count);
-    }
     double stuck_s = (double)(clock_now_ns() - oldest->since_ns) / 1e9;
     struct source_sample at;
     (void)sources_sample_at(p->sources, oldest->place.source, oldest->place.ordinal, &at, NULL);
-    if (oldest->state == READ_SLOT_READING) {
-        return error_set(err, STATUS_TIMEOUT,
-                         "no batch within %.1f s: stuck in read, %s at offset %" PRIu64
-                         " for %.1f s (%u reads in flight)",
-                         waited_s, sources_shard_path(p->sources, at.shard), at.sample.image_offset,
-                         stuck_s, reading);
-    }
+    FAIL_IF(oldest->state == READ_SLOT_READING, err, STATUS_TIMEOUT,
+            "no batch within %.1f s: stuck in read, %s at offset %" PRIu64
+            " for %.1f s (%u reads in flight)",
+            waited_s, sources_shard_path(p->sources, at.shard), at.sample.image_offset, stuck_s,
+            reading);
     return error_set(err, STATUS_TIMEOUT,
                      "no batch within %.1f s: stuck in decode, sample %" PRIu64 " %s for %.1f s",
                      waited_s, at.sample.sample_id,

@@ -18,20 +18,18 @@ write_record(struct pipeline *p, const struct loader_corrupt *row, struct error 
     struct json_writer w;
     json_writer_init(&w, 0);
     json_open_object(&w, NULL);
-    json_string(&w, "dataset", sources_directory(p->sources, row->source));
+    json_string(&w, "dataset", p->sources->items[row->source].directory);
     if (row->sample_id == LOADER_NO_SAMPLE) {
         json_null(&w, "id");
     } else {
-        json_u64(&w, "id", row->sample_id - sources_id_offset(p->sources, row->source));
+        json_u64(&w, "id", row->sample_id - p->sources->items[row->source].id_offset);
     }
     json_u64(&w, "position", row->position);
     json_string(&w, "reason", row->reason);
     json_close_object(&w);
     json_newline(&w);
     enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        s = file_posix()->write(p->quarantine, w.out.data, w.out.size_bytes, err);
-    }
+    THEN(s, file_posix()->write(p->quarantine, w.out.data, w.out.size_bytes, err));
     json_writer_fini(&w);
     return s;
 }

@@ -47,8 +47,8 @@ enum status sample_work_create(struct sample_work **out,
     w->augment.size_px = (int32_t)opt->image_size_px;
     augment_scratch_init(&w->scratch);
     TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
-    for (uint32_t i = 0; i < sources_count(sources); i++) {
-        const struct dataset *d = sources_dataset(sources, i);
+    for (uint32_t i = 0; i < sources->count; i++) {
+        const struct dataset *d = sources->items[i].dataset;
         TRY_OR_FAIL(s, caption_reader_create(&w->captions[i], d, err));
         if (tokenizer != NULL) {
             struct error why = {0};
@@ -139,11 +139,9 @@ enum status sample_work_image(struct sample_work *w,
     TRY(shard_image_compact(span, sample->image_span_bytes, sample->image_bytes, err));
     if (w->opt.verify_images) {
         uint64_t hash = hash64(span, sample->image_bytes);
-        if (hash != sample->image_hash) {
-            return error_set(err, STATUS_CORRUPT,
-                             "the image's hash is %016" PRIx64 ", the index has %016" PRIx64, hash,
-                             sample->image_hash);
-        }
+        FAIL_IF(hash != sample->image_hash, err, STATUS_CORRUPT,
+                "the image's hash is %016" PRIx64 ", the index has %016" PRIx64, hash,
+                sample->image_hash);
     }
     return make_views(w, out_views, sample, span, epoch, positive, err);
 }
@@ -187,7 +185,7 @@ static enum status find_captions(const struct sample_work *w,
                                  struct source_sample *out,
                                  const struct source_sample *own,
                                  struct error *err) {
-    const uint64_t live_count = sources_live_counts(w->sources)[own->source];
+    const uint64_t live_count = w->sources->live_counts[own->source];
     struct rng r;
     *out = *own;
     rng_init(&r, w->opt.seed, RNG_PAIR_NOISE, 0, own->sample.sample_id);

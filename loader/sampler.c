@@ -70,28 +70,21 @@ static enum status make_shares(struct sampler *s,
         s->sources[i].live_count = live_counts[i];
         s->sources[i].share_count = live_counts[i];
         weighted = weighted || weights[i] > 0;
-        if (live_counts[i] > SAMPLER_MAX_SAMPLES) {
-            return error_set(err, STATUS_LIMIT, "more than 2^40 samples");
-        }
+        FAIL_IF(live_counts[i] > SAMPLER_MAX_SAMPLES, err, STATUS_LIMIT, "more than 2^40 samples");
         s->sample_count += live_counts[i];
     }
-    if (s->sample_count > SAMPLER_MAX_SAMPLES) {
-        return error_set(err, STATUS_LIMIT, "more than 2^40 samples");
-    }
+    FAIL_IF(s->sample_count > SAMPLER_MAX_SAMPLES, err, STATUS_LIMIT, "more than 2^40 samples");
     if (weighted) {
         share_by_weight(s, weights);
     }
     uint64_t first = 0;
     for (uint32_t i = 0; i < s->source_count; i++) {
         struct sampler_source *d = &s->sources[i];
-        if (weighted && (d->share_count == 0 || d->live_count == 0)) {
-            return error_set(err, STATUS_USAGE,
-                             "dataset %u of the mix has %llu live samples and %llu places in an "
-                             "epoch of %llu: raise its weight or remove it from the mix",
-                             i + 1, (unsigned long long)d->live_count,
-                             (unsigned long long)d->share_count,
-                             (unsigned long long)s->sample_count);
-        }
+        FAIL_IF(weighted && (d->share_count == 0 || d->live_count == 0), err, STATUS_USAGE,
+                "dataset %u of the mix has %llu live samples and %llu places in an "
+                "epoch of %llu: raise its weight or remove it from the mix",
+                i + 1, (unsigned long long)d->live_count, (unsigned long long)d->share_count,
+                (unsigned long long)s->sample_count);
         d->first = first;
         first += d->share_count;
     }
@@ -106,20 +99,14 @@ count_steps(struct sampler *s, const struct loader_options *opt, struct error *e
     if (!opt->drop_last && rows % batch != 0) {
         s->steps_per_epoch++;
     }
-    if (s->sample_count == 0) {
-        return error_set(err, STATUS_USAGE, "there are no samples to load");
-    }
-    if (s->steps_per_epoch == 0) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(s->sample_count == 0, err, STATUS_USAGE, "there are no samples to load");
+    FAIL_IF(s->steps_per_epoch == 0, err, STATUS_USAGE,
             "the data has %llu sample%s, fewer than one batch of %llu: choose a smaller one",
             (unsigned long long)s->sample_count, s->sample_count == 1 ? "" : "s",
             (unsigned long long)(batch / s->positives));
-    }
-    if (opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total)) {
-        return error_set(err, STATUS_LIMIT, "%llu epochs of %llu steps cannot be counted",
-                         (unsigned long long)opt->epochs, (unsigned long long)s->steps_per_epoch);
-    }
+    FAIL_IF(opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total),
+            err, STATUS_LIMIT, "%llu epochs of %llu steps cannot be counted",
+            (unsigned long long)opt->epochs, (unsigned long long)s->steps_per_epoch);
     return STATUS_OK;
 }
 

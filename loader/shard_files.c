@@ -42,19 +42,16 @@ static enum status try_direct(const char *path, struct error *err) {
         close(fd);
         return STATUS_OK;
     }
-    if (errno == EINVAL) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: this file system does not support direct reads (O_DIRECT)", path);
-    }
+    FAIL_IF(errno == EINVAL, err, STATUS_UNSUPPORTED,
+            "%s: this file system does not support direct reads (O_DIRECT)", path);
     return error_set_errno(err, "%s: cannot open this shard", path);
 }
 
 static enum status
 find_remote(struct shard_files *f, uint32_t shard, const char *path, struct error *err) {
     f->rows[shard].remote = remote_object_find(path);
-    if (f->rows[shard].remote == NULL) {
-        return error_set(err, STATUS_NOTFOUND, "%s: cannot find this shard", path);
-    }
+    FAIL_IF(f->rows[shard].remote == NULL, err, STATUS_NOTFOUND, "%s: cannot find this shard",
+            path);
     return !f->direct ? STATUS_OK
                       : error_set(err, STATUS_UNSUPPORTED,
                                   "%s: direct reads (O_DIRECT) are of local files", path);
@@ -146,29 +143,24 @@ static enum status
 compare(const struct shard_files *f, uint32_t shard, const struct stat *now, struct error *err) {
     const struct stat *first = &f->rows[shard].first;
     const char *path = f->path_of(f->cookie, shard);
-    if (now->st_size != first->st_size) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: this shard had %lld bytes when loading began, now it has %lld: it "
-                         "was truncated or replaced",
-                         path, (long long)first->st_size, (long long)now->st_size);
-    }
-    if (now->st_dev != first->st_dev || now->st_ino != first->st_ino ||
-        now->st_mtim.tv_sec != first->st_mtim.tv_sec ||
-        now->st_mtim.tv_nsec != first->st_mtim.tv_nsec) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: this shard was replaced or written to after loading began", path);
-    }
+    FAIL_IF(now->st_size != first->st_size, err, STATUS_CORRUPT,
+            "%s: this shard had %lld bytes when loading began, now it has %lld: it "
+            "was truncated or replaced",
+            path, (long long)first->st_size, (long long)now->st_size);
+    FAIL_IF(now->st_dev != first->st_dev || now->st_ino != first->st_ino ||
+                now->st_mtim.tv_sec != first->st_mtim.tv_sec ||
+                now->st_mtim.tv_nsec != first->st_mtim.tv_nsec,
+            err, STATUS_CORRUPT, "%s: this shard was replaced or written to after loading began",
+            path);
     return STATUS_OK;
 }
 
 static enum status open_row(struct shard_files *f, uint32_t shard, struct error *err) {
     const char *path = f->path_of(f->cookie, shard);
-    if (f->open_count >= SHARD_FILES_MAX_OPEN && !close_oldest(f)) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: %d shards are being read, and no more can be opened: lower the read "
-                         "depth",
-                         path, SHARD_FILES_MAX_OPEN);
-    }
+    FAIL_IF(f->open_count >= SHARD_FILES_MAX_OPEN && !close_oldest(f), err, STATUS_LIMIT,
+            "%s: %d shards are being read, and no more can be opened: lower the read "
+            "depth",
+            path, SHARD_FILES_MAX_OPEN);
     int fd;
     do {
         fd = open(path, O_RDONLY | O_CLOEXEC | (f->direct ? O_DIRECT : 0));
@@ -223,10 +215,8 @@ enum status shard_files_check(struct shard_files *f, uint32_t shard, struct erro
     if (f->rows[shard].remote != NULL) {
         return STATUS_OK;
     }
-    if (stat(path, &now) != 0) {
-        return error_set(err, STATUS_CORRUPT, "%s: this shard was removed after loading began",
-                         path);
-    }
+    FAIL_IF(stat(path, &now) != 0, err, STATUS_CORRUPT,
+            "%s: this shard was removed after loading began", path);
     return compare(f, shard, &now, err);
 }
 

@@ -19,26 +19,6 @@
 #include "loader/filter_internal.h"
 #include "loader/live_internal.h"
 
-struct source {
-    struct dataset *dataset;
-    char *directory;
-    struct live *live; /* NULL: every position */
-    uint64_t id_offset;
-    uint64_t text_offset;
-    uint32_t first_shard;
-};
-
-struct sources {
-    uint32_t count;
-    bool weighted;
-    struct source items[LOADER_MAX_SOURCES];
-    uint64_t live_counts[LOADER_MAX_SOURCES];
-    double weights[LOADER_MAX_SOURCES];
-    uint64_t id_space;
-    uint64_t text_count;
-    uint32_t shard_count;
-};
-
 /* --- the filter --- */
 
 struct filter_pass {
@@ -80,9 +60,8 @@ find_live(struct source *d, const struct loader_filter *filter, struct error *er
     struct error why = {0};
     enum status s = live_create(&d->live, dataset_sample_count(d->dataset), passes, &pass, &why);
     caption_reader_destroy(pass.captions);
-    if (s == STATUS_CORRUPT) {
-        return error_set(err, s, "%s: a filter needs an intact index: %s", d->directory, why.text);
-    }
+    FAIL_IF(s == STATUS_CORRUPT, err, s, "%s: a filter needs an intact index: %s", d->directory,
+            why.text);
     if (s < STATUS_OK && err != NULL) {
         *err = why;
     }
@@ -95,19 +74,15 @@ static enum status check_list(const struct loader_source *list, uint32_t count, 
     for (uint32_t i = 0; i < count; i++) {
         REQUIRE(list[i].directory != NULL && list[i].weight >= 0 &&
                 list[i].weight <= LOADER_MAX_WEIGHT);
-        if ((list[i].weight > 0) != (list[0].weight > 0)) {
-            return error_set(err, STATUS_USAGE,
-                             "%s has a weight and %s has none: give one to every dataset, or to "
-                             "none",
-                             list[list[0].weight > 0 ? 0 : i].directory,
-                             list[list[0].weight > 0 ? i : 0].directory);
-        }
+        FAIL_IF((list[i].weight > 0) != (list[0].weight > 0), err, STATUS_USAGE,
+                "%s has a weight and %s has none: give one to every dataset, or to "
+                "none",
+                list[list[0].weight > 0 ? 0 : i].directory,
+                list[list[0].weight > 0 ? i : 0].directory);
         for (uint32_t k = 0; k < i; k++) {
-            if (strcmp(list[i].directory, list[k].directory) == 0) {
-                return error_set(err, STATUS_USAGE,
-                                 "%s is named twice: a larger weight shows its samples more often",
-                                 list[i].directory);
-            }
+            FAIL_IF(strcmp(list[i].directory, list[k].directory) == 0, err, STATUS_USAGE,
+                    "%s is named twice: a larger weight shows its samples more often",
+                    list[i].directory);
         }
     }
     return STATUS_OK;
@@ -119,20 +94,17 @@ static enum status add_source(struct sources *s,
                               struct error *err) {
     struct source *d = &s->items[s->count++];
     d->directory = strdup(source->directory);
-    if (d->directory == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the datasets");
-    }
+    FAIL_IF(d->directory == NULL, err, STATUS_NOMEM, "out of memory for the datasets");
     TRY(dataset_open(&d->dataset, source->directory, NULL, err));
     d->id_offset = s->id_space;
     d->text_offset = s->text_count;
     d->first_shard = s->shard_count;
     uint64_t shards = (uint64_t)s->shard_count + dataset_shard_count(d->dataset);
-    if (!checked_add_u64(s->id_space, dataset_id_space(d->dataset), &s->id_space) ||
-        s->id_space > SHARD_MAX_ID || !checked_u32(shards, &s->shard_count) ||
-        !checked_add_u64(s->text_count, dataset_text_count(d->dataset), &s->text_count)) {
-        return error_set(err, STATUS_LIMIT, "%s: the ids of the mix would exceed %" PRIu64,
-                         d->directory, (uint64_t)SHARD_MAX_ID);
-    }
+    FAIL_IF(!checked_add_u64(s->id_space, dataset_id_space(d->dataset), &s->id_space) ||
+                s->id_space > SHARD_MAX_ID || !checked_u32(shards, &s->shard_count) ||
+                !checked_add_u64(s->text_count, dataset_text_count(d->dataset), &s->text_count),
+            err, STATUS_LIMIT, "%s: the ids of the mix would exceed %" PRIu64, d->directory,
+            (uint64_t)SHARD_MAX_ID);
     if (!filter_is_open(filter)) {
         TRY(find_live(d, filter, err));
     }
@@ -179,38 +151,6 @@ void sources_close(struct sources *s) {
 
 /* --- getters --- */
 
-uint32_t sources_count(const struct sources *s) {
-    return s->count;
-}
-
-const struct dataset *sources_dataset(const struct sources *s, uint32_t source) {
-    return source < s->count ? s->items[source].dataset : NULL;
-}
-
-const char *sources_directory(const struct sources *s, uint32_t source) {
-    return source < s->count ? s->items[source].directory : NULL;
-}
-
-const uint64_t *sources_live_counts(const struct sources *s) {
-    return s->live_counts;
-}
-
-const double *sources_weights(const struct sources *s) {
-    return s->weights;
-}
-
-uint64_t sources_id_offset(const struct sources *s, uint32_t source) {
-    return source < s->count ? s->items[source].id_offset : 0;
-}
-
-uint64_t sources_id_space(const struct sources *s) {
-    return s->id_space;
-}
-
-uint64_t sources_text_count(const struct sources *s) {
-    return s->text_count;
-}
-
 uint64_t sources_fingerprint(const struct sources *s) {
     uint8_t bytes[LOADER_MAX_SOURCES * 16];
     if (s->count == 1) {
@@ -243,10 +183,6 @@ uint32_t sources_max_span_bytes(const struct sources *s) {
         most = span > most ? span : most;
     }
     return most;
-}
-
-uint32_t sources_shard_count(const struct sources *s) {
-    return s->shard_count;
 }
 
 const char *sources_shard_path(const struct sources *s, uint32_t shard) {
@@ -289,11 +225,9 @@ enum status sources_find(const struct sources *s,
                          uint64_t sample_id,
                          struct source_sample *out,
                          struct error *err) {
-    if (sample_id >= s->id_space) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "there is no sample %" PRIu64 ": ids of this data end before %" PRIu64,
-                         sample_id, s->id_space);
-    }
+    FAIL_IF(sample_id >= s->id_space, err, STATUS_NOTFOUND,
+            "there is no sample %" PRIu64 ": ids of this data end before %" PRIu64, sample_id,
+            s->id_space);
     uint32_t i = s->count - 1;
     while (s->items[i].id_offset > sample_id) {
         i--;

@@ -15,7 +15,28 @@
 #include "formats/dataset/dataset.h"
 #include "loader/loader.h"
 
-struct sources; /* opaque */
+/* One dataset. */
+struct source {
+    struct dataset *dataset;
+    char *directory;
+    struct live *live; /* positions that pass the filter; NULL: every position */
+    uint64_t id_offset;
+    uint64_t text_offset;
+    uint32_t first_shard;
+};
+
+/* Read-only after open. */
+struct sources {
+    uint32_t count;
+    bool weighted;
+    struct source items[LOADER_MAX_SOURCES];
+    uint64_t live_counts[LOADER_MAX_SOURCES];
+    double weights[LOADER_MAX_SOURCES];
+    /* Of all together. */
+    uint64_t id_space;
+    uint64_t text_count;
+    uint32_t shard_count;
+};
 
 /* Returns OK, NOMEM, USAGE (weights for some but not all; a directory twice), LIMIT, what
  * dataset_open returns, or, with a filter, CORRUPT for a damaged index. */
@@ -26,22 +47,11 @@ enum status sources_open(struct sources **out,
                          struct error *err);
 void sources_close(struct sources *s); /* accepts NULL */
 
-uint32_t sources_count(const struct sources *s);
-const struct dataset *sources_dataset(const struct sources *s, uint32_t source);
-const char *sources_directory(const struct sources *s, uint32_t source);
-const uint64_t *sources_live_counts(const struct sources *s); /* (sources_count) */
-const double *sources_weights(const struct sources *s);       /* (sources_count) */
-uint64_t sources_id_offset(const struct sources *s, uint32_t source);
-
-/* Of all sources together. */
-uint64_t sources_id_space(const struct sources *s);
-uint64_t sources_text_count(const struct sources *s);
 uint64_t sources_fingerprint(const struct sources *s); /* see struct loader_info */
 uint64_t sources_mix_hash(const struct sources *s);    /* of the weights; 0 without */
 uint32_t sources_max_span_bytes(const struct sources *s);
 
-/* Shards of all datasets, one after the other. Requires shard < sources_shard_count. */
-uint32_t sources_shard_count(const struct sources *s);
+/* Shards of all datasets, one after the other. Requires shard < shard_count. */
 const char *sources_shard_path(const struct sources *s, uint32_t shard);
 
 struct source_sample {

@@ -32,11 +32,11 @@ struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
         .mix = sources_mix_hash(p->sources),
         .pair_noise = p->opt.pair_noise,
         .batch_count = p->opt.batch_count,
-        .source_count = sources_count(p->sources),
+        .source_count = p->sources->count,
     };
     for (uint32_t i = 0; i < s.source_count; i++) {
-        s.sources[i].fingerprint = dataset_fingerprint(sources_dataset(p->sources, i));
-        s.sources[i].id_offset = sources_id_offset(p->sources, i);
+        s.sources[i].fingerprint = dataset_fingerprint(p->sources->items[i].dataset);
+        s.sources[i].id_offset = p->sources->items[i].id_offset;
     }
     return s;
 }
@@ -44,28 +44,21 @@ struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
 /* Names the dataset that differs, as far as the state holds it. */
 static enum status
 other_data(const struct pipeline *p, const struct loader_state *state, struct error *err) {
-    uint32_t count = sources_count(p->sources);
-    if (state->source_count != 0 && state->source_count != count) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position belongs to %u datasets, the loader has %u",
-                         state->source_count, count);
-    }
+    uint32_t count = p->sources->count;
+    FAIL_IF(state->source_count != 0 && state->source_count != count, err, STATUS_MISMATCH,
+            "the saved position belongs to %u datasets, the loader has %u", state->source_count,
+            count);
     for (uint32_t i = 0; i < state->source_count && i < LOADER_MAX_SOURCES; i++) {
-        uint64_t fingerprint = dataset_fingerprint(sources_dataset(p->sources, i));
-        uint64_t offset = sources_id_offset(p->sources, i);
-        if (state->sources[i].fingerprint != fingerprint) {
-            return error_set(
-                err, STATUS_MISMATCH,
+        uint64_t fingerprint = dataset_fingerprint(p->sources->items[i].dataset);
+        uint64_t offset = p->sources->items[i].id_offset;
+        FAIL_IF(state->sources[i].fingerprint != fingerprint, err, STATUS_MISMATCH,
                 "%s: the saved position belongs to a dataset with fingerprint "
                 "%016" PRIx64 ", this one has %016" PRIx64 ": other samples, captions or ids",
-                sources_directory(p->sources, i), state->sources[i].fingerprint, fingerprint);
-        }
-        if (state->sources[i].id_offset != offset) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%s: its ids began at %" PRIu64 " in the saved run, now at %" PRIu64
-                             ": a dataset before it has grown",
-                             sources_directory(p->sources, i), state->sources[i].id_offset, offset);
-        }
+                p->sources->items[i].directory, state->sources[i].fingerprint, fingerprint);
+        FAIL_IF(state->sources[i].id_offset != offset, err, STATUS_MISMATCH,
+                "%s: its ids began at %" PRIu64 " in the saved run, now at %" PRIu64
+                ": a dataset before it has grown",
+                p->sources->items[i].directory, state->sources[i].id_offset, offset);
     }
     return error_set(err, STATUS_MISMATCH,
                      "the saved position belongs to data with fingerprint %016" PRIx64
@@ -96,38 +89,28 @@ static enum status
 other_plan(const struct loader_state *state, const struct loader_state *own, struct error *err) {
     char saved[80];
     char now[80];
-    if (state->seed != own->seed) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position belongs to seed %" PRIu64 ", the loader has seed "
-                         "%" PRIu64 ": the order would differ",
-                         state->seed, own->seed);
-    }
-    if (state->filter != own->filter) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position belongs to another filter (%016" PRIx64
-                         ", this one %016" PRIx64 ", 0 is none): other samples take part",
-                         state->filter, own->filter);
-    }
-    if (state->mix != own->mix) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position belongs to other weights of the datasets");
-    }
-    if (state->pair_noise != own->pair_noise) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position belongs to pairs with noise %g, the loader has %g",
-                         state->pair_noise, own->pair_noise);
-    }
+    FAIL_IF(state->seed != own->seed, err, STATUS_MISMATCH,
+            "the saved position belongs to seed %" PRIu64 ", the loader has seed "
+            "%" PRIu64 ": the order would differ",
+            state->seed, own->seed);
+    FAIL_IF(state->filter != own->filter, err, STATUS_MISMATCH,
+            "the saved position belongs to another filter (%016" PRIx64 ", this one %016" PRIx64
+            ", 0 is none): other samples take part",
+            state->filter, own->filter);
+    FAIL_IF(state->mix != own->mix, err, STATUS_MISMATCH,
+            "the saved position belongs to other weights of the datasets");
+    FAIL_IF(state->pair_noise != own->pair_noise, err, STATUS_MISMATCH,
+            "the saved position belongs to pairs with noise %g, the loader has %g",
+            state->pair_noise, own->pair_noise);
     if (state->order != own->order) {
         order_text(saved, sizeof(saved), state->order);
         order_text(now, sizeof(now), own->order);
         return error_set(err, STATUS_MISMATCH,
                          "the saved position belongs to %s, the loader has %s", saved, now);
     }
-    if (state->batch_count != 0 && state->batch_count != own->batch_count) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position counts batches of %u, the loader has %u",
-                         state->batch_count, own->batch_count);
-    }
+    FAIL_IF(state->batch_count != 0 && state->batch_count != own->batch_count, err, STATUS_MISMATCH,
+            "the saved position counts batches of %u, the loader has %u", state->batch_count,
+            own->batch_count);
     return STATUS_OK;
 }
 
@@ -142,20 +125,16 @@ enum status state_to_step(const struct pipeline *p,
         return other_data(p, state, err);
     }
     TRY(other_plan(state, &own, err));
-    if (state->step > p->sampler.steps_per_epoch) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position is step %" PRIu64 " of an epoch, which has only "
-                         "%" PRIu64 " steps here: was it saved with another batch size?",
-                         state->step, p->sampler.steps_per_epoch);
-    }
-    if (state->epoch >= UINT64_MAX - 1 ||
-        !checked_mul_u64(state->epoch + 2, p->sampler.sample_count, &samples) ||
-        !checked_mul_u64(state->epoch, p->sampler.steps_per_epoch, &step) ||
-        !checked_add_u64(step, state->step, &step)) {
-        return error_set(err, STATUS_MISMATCH,
-                         "the saved position is epoch %" PRIu64 ", which is too far to count",
-                         state->epoch);
-    }
+    FAIL_IF(state->step > p->sampler.steps_per_epoch, err, STATUS_MISMATCH,
+            "the saved position is step %" PRIu64 " of an epoch, which has only "
+            "%" PRIu64 " steps here: was it saved with another batch size?",
+            state->step, p->sampler.steps_per_epoch);
+    FAIL_IF(state->epoch >= UINT64_MAX - 1 ||
+                !checked_mul_u64(state->epoch + 2, p->sampler.sample_count, &samples) ||
+                !checked_mul_u64(state->epoch, p->sampler.steps_per_epoch, &step) ||
+                !checked_add_u64(step, state->step, &step),
+            err, STATUS_MISMATCH,
+            "the saved position is epoch %" PRIu64 ", which is too far to count", state->epoch);
     *out_step = step;
     return STATUS_OK;
 }

@@ -41,10 +41,9 @@ static enum status make_memory(struct texts *t, struct error *err) {
     t->lengths = calloc(count, sizeof(*t->lengths));
     t->text_ids = calloc(count, sizeof(*t->text_ids));
     t->sample_ids = calloc(count, sizeof(*t->sample_ids));
-    if (t->tokens == NULL || t->lengths == NULL || t->text_ids == NULL || t->sample_ids == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu texts of %u tokens", count,
-                         t->opt.max_tokens);
-    }
+    FAIL_IF(t->tokens == NULL || t->lengths == NULL || t->text_ids == NULL || t->sample_ids == NULL,
+            err, STATUS_NOMEM, "out of memory for %zu texts of %u tokens", count,
+            t->opt.max_tokens);
     TRY(text_scratch_create(&t->scratch, err));
     return caption_reader_create(&t->captions, t->dataset, err);
 }
@@ -159,10 +158,8 @@ enum status texts_encode(const struct tokenizer *tokenizer,
                          struct error *err) {
     REQUIRE(tokenizer != NULL && out_row != NULL && out_length != NULL);
     REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
-    if (size_bytes > SHARD_MAX_TEXT_BYTES) {
-        return error_set(err, STATUS_LIMIT, "a text of %zu bytes, at most %d are accepted",
-                         size_bytes, SHARD_MAX_TEXT_BYTES);
-    }
+    FAIL_IF(size_bytes > SHARD_MAX_TEXT_BYTES, err, STATUS_LIMIT,
+            "a text of %zu bytes, at most %d are accepted", size_bytes, SHARD_MAX_TEXT_BYTES);
     struct text_scratch *scratch = NULL;
     TRY(text_scratch_create(&scratch, err));
     enum status s = text_to_row(scratch, out_row, out_length, tokenizer, text, size_bytes,

@@ -88,12 +88,10 @@ enum status pack_parse_resize(struct pack_resize *out, const char *text, struct 
         out->kind = PACK_RESIZE_EXACT;
         good = parse_side(&out->width_px, &rest, 'x') && parse_side(&out->height_px, &rest, '\0');
     }
-    if (!good) {
-        return error_set(err, STATUS_USAGE,
-                         "--resize %.40s: must be 'none', 'short:N', 'long:N' or 'exact:WxH', with "
-                         "sides from %d to %d",
-                         text, PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
-    }
+    FAIL_IF(!good, err, STATUS_USAGE,
+            "--resize %.40s: must be 'none', 'short:N', 'long:N' or 'exact:WxH', with "
+            "sides from %d to %d",
+            text, PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
     return STATUS_OK;
 }
 
@@ -101,12 +99,11 @@ enum status pack_parse_part(struct pack_part *out, const char *text, struct erro
     REQUIRE(out && text);
     const char *rest = text;
     *out = (struct pack_part){0};
-    if (!parse_number(&out->number, &rest, '/', 1, PACK_MAX_PARTS) ||
-        !parse_number(&out->count, &rest, '\0', 1, PACK_MAX_PARTS) || out->number > out->count) {
-        return error_set(err, STATUS_USAGE,
-                         "--part %.40s: must be K/N with K from 1 to N and N up to %d, or auto",
-                         text, PACK_MAX_PARTS);
-    }
+    FAIL_IF(
+        !parse_number(&out->number, &rest, '/', 1, PACK_MAX_PARTS) ||
+            !parse_number(&out->count, &rest, '\0', 1, PACK_MAX_PARTS) || out->number > out->count,
+        err, STATUS_USAGE, "--part %.40s: must be K/N with K from 1 to N and N up to %d, or auto",
+        text, PACK_MAX_PARTS);
     return STATUS_OK;
 }
 

@@ -33,9 +33,7 @@ static enum status pack_rows(struct pack_plan *p, struct pack_summary *out, stru
     if (s == STATUS_OK) {
         s = pack_ring_run(&c, err);
         take_notes(out, p);
-        if (s == STATUS_OK) {
-            s = pack_judge(c.opt, out, err);
-        }
+        THEN(s, pack_judge(c.opt, out, err));
         if (s == STATUS_OK) {
             s = pack_commit_finish(&c, false, err);
         } else if (keeps_rows(s, &c)) {
@@ -88,46 +86,29 @@ static enum status check_kinds(const struct pack_options *o, struct error *err) 
         if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
             return s;
         }
-        if (o->part.count > 0 && strcmp(o->sources[i], "-") == 0) {
-            return error_set(err, STATUS_USAGE,
-                             "--part counts the rows of all sources first, which standard input "
-                             "does not allow");
-        }
+        FAIL_IF(o->part.count > 0 && strcmp(o->sources[i], "-") == 0, err, STATUS_USAGE,
+                "--part counts the rows of all sources first, which standard input "
+                "does not allow");
     }
     return STATUS_OK;
 }
 
 static enum status check_options(const struct pack_options *o, struct error *err) {
-    if (o->overwrite && (o->append || o->resume)) {
-        return error_set(err, STATUS_USAGE, "--overwrite and --%s exclude each other",
-                         o->append ? "append" : "resume");
-    }
-    if (o->allow_repeat && !o->append) {
-        return error_set(err, STATUS_USAGE, "--allow-repeat is for --append");
-    }
-    if (o->append && o->part.count > 0) {
-        return error_set(err, STATUS_USAGE,
-                         "--append and --part exclude each other: merge the "
-                         "parts, then append");
-    }
-    if (o->dedup != PACK_DEDUP_NONE && o->part.count > 0) {
-        return error_set(err, STATUS_USAGE,
-                         "--dedup and --part exclude each other: a part does not know the "
-                         "pictures of the other parts");
-    }
-    if (!o->check && o->resize.kind != PACK_RESIZE_NONE) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(o->overwrite && (o->append || o->resume), err, STATUS_USAGE,
+            "--overwrite and --%s exclude each other", o->append ? "append" : "resume");
+    FAIL_IF(o->allow_repeat && !o->append, err, STATUS_USAGE, "--allow-repeat is for --append");
+    FAIL_IF(o->append && o->part.count > 0, err, STATUS_USAGE,
+            "--append and --part exclude each other: merge the "
+            "parts, then append");
+    FAIL_IF(o->dedup != PACK_DEDUP_NONE && o->part.count > 0, err, STATUS_USAGE,
+            "--dedup and --part exclude each other: a part does not know the "
+            "pictures of the other parts");
+    FAIL_IF(!o->check && o->resize.kind != PACK_RESIZE_NONE, err, STATUS_USAGE,
             "--no-check and --resize exclude each other: resizing decodes every picture");
-    }
-    if (!o->check && o->phash) {
-        return error_set(err, STATUS_USAGE,
-                         "--no-check and --phash exclude each other: a hash is made of the pixels");
-    }
-    if (o->filter.max_aspect != 0 && o->filter.max_aspect < 1) {
-        return error_set(err, STATUS_USAGE, "--max-aspect %g: must be at least 1",
-                         o->filter.max_aspect);
-    }
+    FAIL_IF(!o->check && o->phash, err, STATUS_USAGE,
+            "--no-check and --phash exclude each other: a hash is made of the pixels");
+    FAIL_IF(o->filter.max_aspect != 0 && o->filter.max_aspect < 1, err, STATUS_USAGE,
+            "--max-aspect %g: must be at least 1", o->filter.max_aspect);
     return STATUS_OK;
 }
 
@@ -150,10 +131,8 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     enum status s = pack_plan_make(&plan, opt, opt->fetch ? fetch_open_source : source_open, err);
     out->unchanged = s != STATUS_OK;
     plan.committed = opt->fetch ? fetch_committed : NULL;
-    if (s == STATUS_OK) {
-        s = plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)
-                                              : pack_rows(&plan, out, err);
-    }
+    THEN(s, plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)
+                                              : pack_rows(&plan, out, err));
     pack_plan_fini(&plan);
     return s;
 }

@@ -92,11 +92,28 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
+/* Returns error_set of what follows the condition. */
+#define FAIL_IF(cond, ...)                                                                         \
+    do {                                                                                           \
+        if (cond) {                                                                                \
+            return error_set(__VA_ARGS__);                                                         \
+        }                                                                                          \
+    } while (0)
+
 /* Returns NOMEM, with this message, unless what was allocated is there. */
 #define TRY_MEMORY(there, err, ...)                                                                \
     do {                                                                                           \
         if (!(there)) {                                                                            \
             return error_set(err, STATUS_NOMEM, __VA_ARGS__);                                      \
+        }                                                                                          \
+    } while (0)
+
+/* The next of several calls before something is closed: it is made only if none has failed so far.
+ */
+#define THEN(s, expr)                                                                              \
+    do {                                                                                           \
+        if ((s) == STATUS_OK) {                                                                    \
+            (s) = (expr);                                                                          \
         }                                                                                          \
     } while (0)
 

@@ -123,9 +123,7 @@ enum status remote_object_start(const struct remote_object *o,
     request->url = o->url;
     pthread_mutex_lock(&o->folder->lock);
     enum status s = location_authorize(o->folder->location, request, err);
-    if (s == STATUS_OK) {
-        s = http_start(h, request, err);
-    }
+    THEN(s, http_start(h, request, err));
     pthread_mutex_unlock(&o->folder->lock);
     return s;
 }

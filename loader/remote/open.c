@@ -236,9 +236,7 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
             fetch_init(&fetches[count++], o, true);
         }
     }
-    if (s == STATUS_OK) {
-        s = fetch_all(fetches, count, err);
-    }
+    THEN(s, fetch_all(fetches, count, err));
     /* A shard that is missing is an error now, an index that is missing is not. */
     for (size_t i = 0; i < count && s == STATUS_OK; i++) {
         const struct fetch *f = &fetches[i];

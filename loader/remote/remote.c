@@ -65,10 +65,9 @@ static void after_fork_in_child(void) {
 
 /* Once in the life of the process: what is registered stays. */
 static enum status survive_fork(struct error *err) {
-    if (!remote.survives_fork &&
-        pthread_atfork(before_fork, after_fork, after_fork_in_child) != 0) {
-        return error_set(err, STATUS_NOMEM, "out of memory for remote files");
-    }
+    FAIL_IF(!remote.survives_fork &&
+                pthread_atfork(before_fork, after_fork, after_fork_in_child) != 0,
+            err, STATUS_NOMEM, "out of memory for remote files");
     remote.survives_fork = true;
     return STATUS_OK;
 }
@@ -82,13 +81,9 @@ void remote_options_default(struct remote_options *opt) {
 
 enum status remote_start(const struct remote_options *opt, struct error *err) {
     REQUIRE(opt != NULL && opt->user_agent != NULL);
-    if (remote.started) {
-        return error_set(err, STATUS_EXISTS, "remote locations are in use already");
-    }
-    if (opt->cache != NULL && opt->cache_bytes < REMOTE_CACHE_MIN_BYTES) {
-        return error_set(err, STATUS_USAGE, "a cache has at least %" PRIu64 " MiB",
-                         REMOTE_CACHE_MIN_BYTES >> 20);
-    }
+    FAIL_IF(remote.started, err, STATUS_EXISTS, "remote locations are in use already");
+    FAIL_IF(opt->cache != NULL && opt->cache_bytes < REMOTE_CACHE_MIN_BYTES, err, STATUS_USAGE,
+            "a cache has at least %" PRIu64 " MiB", REMOTE_CACHE_MIN_BYTES >> 20);
     TRY(survive_fork(err));
     if (opt->cache != NULL) {
         TRY(cache_open(&remote.cache, opt->cache, opt->cache_bytes, opt->log, err));

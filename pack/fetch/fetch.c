@@ -87,15 +87,12 @@ static bool is_retry_word(const char *word, size_t size) {
 
 /* Words that no line can have are mistakes. */
 static enum status check_retry(const char *retry, struct error *err) {
-    if (strlen(retry) >= sizeof(((struct ledger_entry *)NULL)->retry)) {
-        return error_set(err, STATUS_USAGE, "--retry: '%.40s...' is too long", retry);
-    }
+    FAIL_IF(strlen(retry) >= sizeof(((struct ledger_entry *)NULL)->retry), err, STATUS_USAGE,
+            "--retry: '%.40s...' is too long", retry);
     for (const char *at = retry; *at != '\0' || at == retry;) {
         const size_t n = strcspn(at, ",");
-        if (!is_retry_word(at, n)) {
-            return error_set(err, STATUS_USAGE, "--retry: '%.*s' is none of http-NNN, %s",
-                             (int)(n < 40 ? n : 40), at, retry_words);
-        }
+        FAIL_IF(!is_retry_word(at, n), err, STATUS_USAGE, "--retry: '%.*s' is none of http-NNN, %s",
+                (int)(n < 40 ? n : 40), at, retry_words);
         at += n + (at[n] == ',');
         if (*at == '\0') {
             break;
@@ -151,12 +148,10 @@ see_for_selection(void *cookie, const struct ledger_entry *entry, struct error *
 static enum status select_rows(struct fetch *f, uint64_t good_bytes, struct error *err) {
     const struct fetch_options *o = f->opt;
     const bool begins = f->round_bytes == UINT64_MAX || f->round_bytes == 0;
-    if (good_bytes == 0) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: there is no ledger of an earlier fetch whose failures could be "
-                         "tried again",
-                         o->directory);
-    }
+    FAIL_IF(good_bytes == 0, err, STATUS_NOTFOUND,
+            "%.200s: there is no ledger of an earlier fetch whose failures could be "
+            "tried again",
+            o->directory);
     if (begins) {
         f->round_bytes = good_bytes;
     }
@@ -180,7 +175,7 @@ static enum status remove_all(const struct file_system *fs, const char *folder, 
     for (size_t at = 0; s == STATUS_OK && at < names.size_bytes; at += strlen(name + at) + 1) {
         char path[PATH_MAX_BYTES];
         s = path_join(path, sizeof(path), folder, name + at, err);
-        s = s == STATUS_OK ? fs->remove(fs->context, path, err) : s;
+        THEN(s, fs->remove(fs->context, path, err));
     }
     byte_buffer_fini(&names);
     return s;
@@ -296,10 +291,8 @@ static enum status check_list(const char *path, struct error *err) {
     if (stat(path, &info) != 0) {
         return error_set_errno(err, "%.300s", path);
     }
-    if (!S_ISREG(info.st_mode)) {
-        return error_set(err, STATUS_USAGE,
-                         "%.300s: the list must be a file, because it is read in two places", path);
-    }
+    FAIL_IF(!S_ISREG(info.st_mode), err, STATUS_USAGE,
+            "%.300s: the list must be a file, because it is read in two places", path);
     return STATUS_OK;
 }
 
@@ -310,13 +303,10 @@ static enum status allow_files(uint32_t connections, struct error *err) {
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
         return STATUS_OK;
     }
-    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted) {
-        return error_set(err, STATUS_LIMIT,
-                         "%" PRIu32 " connections need %llu open files and %llu are allowed "
-                         "(ulimit -Hn): choose fewer",
-                         connections, (unsigned long long)wanted,
-                         (unsigned long long)limit.rlim_max);
-    }
+    FAIL_IF(limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted, err, STATUS_LIMIT,
+            "%" PRIu32 " connections need %llu open files and %llu are allowed "
+            "(ulimit -Hn): choose fewer",
+            connections, (unsigned long long)wanted, (unsigned long long)limit.rlim_max);
     limit.rlim_cur = wanted;
     return setrlimit(RLIMIT_NOFILE, &limit) == 0
                ? STATUS_OK

@@ -113,9 +113,8 @@ fetch_source_next(struct source *base, struct source_row *row, struct error *err
     if (row->reason != REASON_NONE) {
         return STATUS_OK;
     }
-    if (unusable || line.row != row->number) {
-        return error_set(err, STATUS_CORRUPT, "%.300s: changed while it was read", f->opt->list);
-    }
+    FAIL_IF(unusable || line.row != row->number, err, STATUS_CORRUPT,
+            "%.300s: changed while it was read", f->opt->list);
     if (line.state == LEDGER_FETCHED) {
         return take_picture(s, row, &line, sequence, err);
     }

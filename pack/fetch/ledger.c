@@ -101,9 +101,7 @@ static enum status take_lines(struct scan *s,
         if (status == STATUS_CORRUPT) {
             continue;
         }
-        if (status != STATUS_OK) {
-            return error_set(err, status, "%s", damage.text);
-        }
+        FAIL_IF(status != STATUS_OK, err, status, "%s", damage.text);
         s->entry.end_bytes = s->offset + *used;
         *s->good_bytes = s->entry.end_bytes;
         TRY(s->seen(s->cookie, &s->entry, err));
@@ -190,7 +188,7 @@ enum status ledger_open(struct ledger **out,
     json_writer_init(&l->json, 0);
     byte_buffer_init(&l->line, 0);
     enum status s = fs->open(fs->context, &l->file, path, FILE_APPEND_WRITE, err);
-    s = s == STATUS_OK ? fs->open(fs->context, &l->reader, path, FILE_READ, err) : s;
+    THEN(s, fs->open(fs->context, &l->reader, path, FILE_READ, err));
     if (s != STATUS_OK) {
         ledger_close(l);
         return s;

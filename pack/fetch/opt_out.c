@@ -50,9 +50,8 @@ static enum status add_line(struct opt_out *o, const char *text, struct error *e
     struct url u;
     const bool is_url = strstr(text, "://") != NULL;
     char host[URL_HOST_BYTES + 16];
-    if (!is_url && (strlen(text) >= URL_HOST_BYTES || strpbrk(text, "/@?# \t"))) {
-        return error_set(err, STATUS_CORRUPT, "'%.80s' is no host, URL or hash", text);
-    }
+    FAIL_IF(!is_url && (strlen(text) >= URL_HOST_BYTES || strpbrk(text, "/@?# \t")), err,
+            STATUS_CORRUPT, "'%.80s' is no host, URL or hash", text);
     if (!is_url) {
         strcpy(host, "http://");
         strcat(host, text[0] == '.' ? text + 1 : text);
@@ -83,9 +82,7 @@ static enum status add_lines(struct opt_out *o, const char *path, char *text, st
         struct error why = {0};
         const enum status s =
             line[0] != '\0' && line[0] != '#' ? add_line(o, line, &why) : STATUS_OK;
-        if (s != STATUS_OK) {
-            return error_set(err, s, "%.160s: line %zu: %.200s", path, number, why.text);
-        }
+        FAIL_IF(s != STATUS_OK, err, s, "%.160s: line %zu: %.200s", path, number, why.text);
         line = end;
     }
     return STATUS_OK;

@@ -168,9 +168,7 @@ add_site(struct sites *s, struct site **out, const char *origin, struct error *e
     *(s->newest ? &s->newest->newer : &s->oldest) = site;
     s->newest = site;
     const enum status started = http_start(s->http, &request, NULL);
-    if (started == STATUS_NOMEM) {
-        return error_set(err, started, "out of memory for a request");
-    }
+    FAIL_IF(started == STATUS_NOMEM, err, started, "out of memory for a request");
     if (started != STATUS_OK) { /* then no picture can be requested either, which is reported */
         site->state = SITE_KNOWN;
     }

@@ -72,13 +72,10 @@ enum status index_tar_folder(char *out,
         if (stat(folder, &other) != 0) {
             return error_set_errno(err, "%s: cannot read it", folder);
         }
-        if (other.st_dev != first.st_dev || other.st_ino != first.st_ino) {
-            return error_set(
-                err, STATUS_USAGE,
+        FAIL_IF(other.st_dev != first.st_dev || other.st_ino != first.st_ino, err, STATUS_USAGE,
                 "%s is in another folder than %s: the tars of a dataset must all be in "
                 "one folder, which gets its dataset.json",
                 tars[i], tars[0]);
-        }
     }
     return STATUS_OK;
 }
@@ -96,9 +93,7 @@ static enum status check_names(const struct pack_options *o, struct error *err) 
         if (s == STATUS_OK && pack_map_get(seen, hash) != PACK_MAP_NONE) {
             s = error_set(err, STATUS_USAGE, "two tars would have the index %s", name);
         }
-        if (s == STATUS_OK) {
-            s = pack_map_put(seen, hash, i, err);
-        }
+        THEN(s, pack_map_put(seen, hash, i, err));
     }
     pack_map_destroy(seen);
     return s;
@@ -123,9 +118,8 @@ static enum status check_tar(const struct pack_options *o, size_t i, struct erro
     TRY(index_tar_look(o, o->sources[i], err));
     TRY(index_path(path, o, i, "", err));
     TRY(o->fs->exists(o->fs->context, path, &exists, err));
-    if (exists && !o->overwrite) {
-        return error_set(err, STATUS_EXISTS, "%s: exists; --overwrite replaces it", path);
-    }
+    FAIL_IF(exists && !o->overwrite, err, STATUS_EXISTS, "%s: exists; --overwrite replaces it",
+            path);
     if (exists) {
         TRY(shard_reader_recognise(&is_shard, file_posix(), o->sources[i], err));
     }
@@ -151,17 +145,13 @@ static enum status check_directory(const struct pack_options *o, struct error *e
     if (s == STATUS_OK) {
         manifest_fini(&m);
     }
-    if (foreign && removed) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: a new index would bring removed samples back; take them out of the "
-                         "tars, and move this file away",
-                         path);
-    }
-    if (!foreign) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: is of another dataset, which an index of tars does not replace%s%s",
-                         path, why.text[0] != '\0' ? ": " : "", why.text);
-    }
+    FAIL_IF(foreign && removed, err, STATUS_EXISTS,
+            "%s: a new index would bring removed samples back; take them out of the "
+            "tars, and move this file away",
+            path);
+    FAIL_IF(!foreign, err, STATUS_EXISTS,
+            "%s: is of another dataset, which an index of tars does not replace%s%s", path,
+            why.text[0] != '\0' ? ": " : "", why.text);
     return o->overwrite
                ? STATUS_OK
                : error_set(err, STATUS_EXISTS, "%s: exists; --overwrite replaces it", path);
@@ -228,9 +218,8 @@ static enum status start_thread(struct run *r, struct thread *t, struct error *e
     t->worker.counts = &r->counts;
     t->worker.stop = must_stop;
     t->worker.stop_cookie = r;
-    if (pthread_create(&t->id, NULL, thread_main, t) != 0) {
-        return error_set(err, STATUS_NOMEM, "cannot start a thread");
-    }
+    FAIL_IF(pthread_create(&t->id, NULL, thread_main, t) != 0, err, STATUS_NOMEM,
+            "cannot start a thread");
     t->started = true;
     return STATUS_OK;
 }
@@ -276,9 +265,7 @@ static enum status wait_for(struct run *r, size_t tar, struct error *err) {
         done = r->results[tar].done;
         pthread_mutex_unlock(&r->mutex);
         show_progress(r);
-        if (!done && must_stop(r)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(!done && must_stop(r), err, STATUS_INTERRUPTED, "stopped on request");
     }
     return STATUS_OK;
 }
@@ -292,9 +279,7 @@ write_index(struct run *r, size_t tar, const struct byte_buffer *index, struct e
     r->written = tar + 1;
     TRY(fs->open(fs->context, &f, path, FILE_REPLACE, err));
     enum status s = fs->write(f, index->data, index->size_bytes, err);
-    if (s == STATUS_OK) {
-        s = fs->sync(f, err);
-    }
+    THEN(s, fs->sync(f, err));
     fs->close(f);
     return s;
 }
@@ -314,12 +299,8 @@ commit_index(struct run *r, size_t tar, struct index_tar_result *result, struct 
     } else if (s != STATUS_OK && err) {
         *err = why;
     }
-    if (s == STATUS_OK) {
-        s = write_index(r, tar, &index, err);
-    }
-    if (s == STATUS_OK) {
-        s = manifest_add_shard(&r->manifest, &shard, err);
-    }
+    THEN(s, write_index(r, tar, &index, err));
+    THEN(s, manifest_add_shard(&r->manifest, &shard, err));
     byte_buffer_fini(&index);
     TRY(s);
     sum->shards++;
@@ -370,11 +351,9 @@ static enum status commit_tars(struct run *r, struct error *err) {
         pthread_cond_broadcast(&r->room);
         pthread_mutex_unlock(&r->mutex);
     }
-    if (r->summary->samples == 0) {
-        return error_set(err, STATUS_CORRUPT,
-                         "not one of %" PRIu64 " rows can be used; %s/%s lists them with reasons",
-                         r->summary->rows, r->opt.directory, PACK_REJECTS_NAME);
-    }
+    FAIL_IF(r->summary->samples == 0, err, STATUS_CORRUPT,
+            "not one of %" PRIu64 " rows can be used; %s/%s lists them with reasons",
+            r->summary->rows, r->opt.directory, PACK_REJECTS_NAME);
     return STATUS_OK;
 }
 
@@ -387,9 +366,7 @@ static enum status run_threads(struct run *r, struct error *err) {
     for (uint32_t i = 0; i < count && s == STATUS_OK; i++) {
         s = start_thread(r, &threads[i], err);
     }
-    if (s == STATUS_OK) {
-        s = commit_tars(r, err);
-    }
+    THEN(s, commit_tars(r, err));
     stop_threads(r, threads, count);
     free(threads);
     return s;
@@ -496,9 +473,7 @@ static void withdraw(struct run *r, enum status s) {
 
 static enum status run(struct run *r, struct error *err) {
     enum status s = prepare(r, err);
-    if (s == STATUS_OK) {
-        s = run_threads(r, err);
-    }
+    THEN(s, run_threads(r, err));
     if (s == STATUS_OK) {
         s = publish(r, err);
         if (s != STATUS_OK && remove_manifest(r)) {

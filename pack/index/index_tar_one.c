@@ -56,16 +56,11 @@ enum status index_tar_look(const struct pack_options *opt, const char *path, str
     const struct source_options how = {.kind = SOURCE_WDS, .caption_column = opt->caption_column};
     struct source *source = NULL;
     const char *name = index_tar_name(path);
-    if (strcmp(path, "-") == 0) {
-        return error_set(err, STATUS_USAGE, "a tar on standard input cannot be indexed");
-    }
-    if (!shard_name_is_valid(name)) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(strcmp(path, "-") == 0, err, STATUS_USAGE, "a tar on standard input cannot be indexed");
+    FAIL_IF(!shard_name_is_valid(name), err, STATUS_USAGE,
             "%s: the name of a tar to be indexed has at most %d letters, digits, _ - + "
             "and dots: rename it, or pack it: ccpack -o DIR FILE",
             path, SHARD_MAX_NAME_BYTES);
-    }
     TRY(source_open(&source, path, &how, err));
     bool plain = source_is_plain_tar(source);
     source_close(source);
@@ -103,9 +98,8 @@ static enum status add_sample(struct reading *r, struct error *err) {
     }
     size_t want = (size_t)(row->end_bytes - row->offset_bytes);
     TRY(read_bytes(r, want, row->offset_bytes, err));
-    if (r->w->members.size_bytes < want) {
-        return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", r->path);
-    }
+    FAIL_IF(r->w->members.size_bytes < want, err, STATUS_CORRUPT,
+            "%s: became shorter while it was read", r->path);
     struct error why = {0};
     const struct shard_foreign_place place = {
         .offset = row->offset_bytes,
@@ -159,13 +153,9 @@ static enum status take_row(struct reading *r, struct error *err) {
 static enum status read_rows(struct reading *r, struct error *err) {
     enum status s = STATUS_OK;
     while (s == STATUS_OK) {
-        if (r->w->stop(r->w->stop_cookie)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(r->w->stop(r->w->stop_cookie), err, STATUS_INTERRUPTED, "stopped on request");
         s = source_next(r->source, &r->w->item.row, err);
-        if (s == STATUS_OK) {
-            s = take_row(r, err);
-        }
+        THEN(s, take_row(r, err));
     }
     r->out->rows = source_rows_read(r->source);
     r->out->ignored = source_ignored(r->source);
@@ -178,9 +168,7 @@ static enum status hash_rest(struct reading *r, struct error *err) {
     enum { PIECE_BYTES = 1 << 20 };
     const struct byte_buffer *b = &r->w->members;
     do {
-        if (r->w->stop(r->w->stop_cookie)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(r->w->stop(r->w->stop_cookie), err, STATUS_INTERRUPTED, "stopped on request");
         TRY(read_bytes(r, PIECE_BYTES, r->hashed_bytes, err));
         take_bytes(r, b->data, b->size_bytes);
     } while (b->size_bytes > 0);
@@ -196,12 +184,11 @@ check_unchanged(struct reading *r, const struct stat *before, struct error *err)
     if (stat(r->path, &now) != 0) {
         return error_set_errno(err, "%s: cannot read it", r->path);
     }
-    if (now.st_ino != before->st_ino || now.st_size != before->st_size ||
-        (uint64_t)now.st_size != r->out->file_bytes ||
-        now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != before->st_mtim.tv_nsec) {
-        return error_set(err, STATUS_CORRUPT, "%s: was changed while it was read", r->path);
-    }
+    FAIL_IF(now.st_ino != before->st_ino || now.st_size != before->st_size ||
+                (uint64_t)now.st_size != r->out->file_bytes ||
+                now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
+                now.st_mtim.tv_nsec != before->st_mtim.tv_nsec,
+            err, STATUS_CORRUPT, "%s: was changed while it was read", r->path);
     return STATUS_OK;
 }
 

@@ -110,9 +110,7 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
     json_close_array(&w);
     json_close_object(&w);
     enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        s = pack_journal_wrap(out, w.out.data, w.out.size_bytes, err);
-    }
+    THEN(s, pack_journal_wrap(out, w.out.data, w.out.size_bytes, err));
     json_writer_fini(&w);
     return s;
 }
@@ -131,9 +129,7 @@ enum status pack_journal_begin(const struct file_system *fs,
         s = put_begin(&text, p, err);
         p->journal_bytes = text.size_bytes;
     }
-    if (s == STATUS_OK) {
-        s = file_write_atomic(fs, path, text.data, text.size_bytes, err);
-    }
+    THEN(s, file_write_atomic(fs, path, text.data, text.size_bytes, err));
     byte_buffer_fini(&text);
     return s;
 }
@@ -229,12 +225,8 @@ enum status pack_journal_add(struct pack_journal *j,
     TRY(json_writer_status(w, err));
     byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
     enum status s = pack_journal_wrap(&text, w->out.data, w->out.size_bytes, err);
-    if (s == STATUS_OK) {
-        s = fs->write(j->file, text.data, text.size_bytes, err);
-    }
-    if (s == STATUS_OK) {
-        s = fs->sync(j->file, err);
-    }
+    THEN(s, fs->write(j->file, text.data, text.size_bytes, err));
+    THEN(s, fs->sync(j->file, err));
     byte_buffer_fini(&text);
     return s;
 }

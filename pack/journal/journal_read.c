@@ -174,9 +174,7 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
     if (totals) {
         size_t count = p->opt->source_count;
         p->totals = calloc(count, sizeof(*p->totals));
-        if (!p->totals) {
-            return error_set(r->err, STATUS_NOMEM, "out of memory for rows");
-        }
+        FAIL_IF(!p->totals, r->err, STATUS_NOMEM, "out of memory for rows");
         bool good = json_value_count(totals) == count;
         for (size_t i = 0; good && i < count; i++) {
             good = get_source(r, json_value_at(totals, i), &p->totals[i], i) &&
@@ -209,12 +207,8 @@ static enum status take_line(struct reading *r, const uint8_t *json, size_t json
         if (shard) {
             s = take_shard(r, shard);
         }
-        if (s == STATUS_OK) {
-            s = take_point(r, point);
-        }
-        if (s == STATUS_OK) {
-            s = take_classes(r, json_value_get(point, "classes"));
-        }
+        THEN(s, take_point(r, point));
+        THEN(s, take_classes(r, json_value_get(point, "classes")));
     }
     json_document_destroy(document);
     return s;
@@ -307,12 +301,8 @@ static enum status compare_heads(const struct reading *r, const uint8_t *json, s
     struct json_document *was = NULL;
     struct json_document *is = NULL;
     enum status s = json_document_parse(&was, r->name, json, json_bytes, r->err);
-    if (s == STATUS_OK) {
-        s = json_document_parse(&is, r->name, head->data, head->size_bytes, r->err);
-    }
-    if (s == STATUS_OK) {
-        s = compare_roots(json_document_root(was), json_document_root(is), r->err);
-    }
+    THEN(s, json_document_parse(&is, r->name, head->data, head->size_bytes, r->err));
+    THEN(s, compare_roots(json_document_root(was), json_document_root(is), r->err));
     json_document_destroy(was);
     json_document_destroy(is);
     return s;

@@ -145,11 +145,9 @@ static enum status take_shard(struct merge *m,
                         (uint32_t)m->manifest.shard_count, part->manifest.container, err));
     TRY(path_join(m->from, sizeof(m->from), part->directory, shard->name, err));
     TRY(file_size(m->fs, &size_bytes, m->from, err));
-    if (size_bytes != shard->size_bytes) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: has %" PRIu64 " bytes, dataset.json says %" PRIu64, m->from,
-                         size_bytes, shard->size_bytes);
-    }
+    FAIL_IF(size_bytes != shard->size_bytes, err, STATUS_CORRUPT,
+            "%s: has %" PRIu64 " bytes, dataset.json says %" PRIu64, m->from, size_bytes,
+            shard->size_bytes);
     TRY(take_file(m, summary.name, size_bytes, &shard->hash, err));
     TRY(take_index(m, part, shard->name, summary.name, err));
     return manifest_add_shard(&m->manifest, &summary, err);
@@ -159,9 +157,7 @@ static enum status take_shards(struct merge *m, struct error *err) {
     for (size_t i = 0; i < m->opt->part_count; i++) {
         const struct merge_part *part = &m->parts[i];
         for (size_t k = 0; k < part->manifest.shard_count; k++) {
-            if (interrupted(m)) {
-                return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-            }
+            FAIL_IF(interrupted(m), err, STATUS_INTERRUPTED, "stopped on request");
             TRY(take_shard(m, part, &part->manifest.shards[k], err));
             m->done.shards++;
             if (m->opt->progress) {

@@ -140,12 +140,10 @@ compare_parts(const struct merge_part *a, const struct merge_part *b, struct err
         if (!p || !q || strcmp(p, q) != 0) {
             return differ(a, b, "a source", p, q, err);
         }
-        if (!is_same_source(&x->sources[i], &y->sources[i])) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%.80s and %.80s are of different runs: source '%.80s' was another "
-                             "one, or has changed in between",
-                             a->directory, b->directory, p);
-        }
+        FAIL_IF(!is_same_source(&x->sources[i], &y->sources[i]), err, STATUS_MISMATCH,
+                "%.80s and %.80s are of different runs: source '%.80s' was another "
+                "one, or has changed in between",
+                a->directory, b->directory, p);
     }
     for (size_t i = 0; i < x->class_count || i < y->class_count; i++) {
         const char *p = i < x->class_count ? x->classes[i] : NULL;
@@ -259,13 +257,11 @@ static enum status check_counts(const struct check *c, struct error *err) {
     const struct merge_part *first = c->parts;
     for (size_t i = 1; i < c->given; i++) {
         const struct merge_part *p = &c->parts[i];
-        if (p->number.count != c->count) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%.150s is part %" PRIu32 "/%" PRIu32 " and %.150s part %" PRIu32
-                             "/%" PRIu32 ": they are of different runs",
-                             first->directory, first->number.number, c->count, p->directory,
-                             p->number.number, p->number.count);
-        }
+        FAIL_IF(p->number.count != c->count, err, STATUS_MISMATCH,
+                "%.150s is part %" PRIu32 "/%" PRIu32 " and %.150s part %" PRIu32 "/%" PRIu32
+                ": they are of different runs",
+                first->directory, first->number.number, c->count, p->directory, p->number.number,
+                p->number.count);
     }
     return STATUS_OK;
 }
@@ -315,10 +311,8 @@ enum status merge_read_parts(struct merge *m, struct error *err) {
     TRY_MEMORY(m->parts, err, "out of memory for %zu parts", count);
     for (size_t i = 0; i < count; i++) {
         m->parts[i].directory = m->opt->parts[i];
-        if (is_same_folder(m->opt->parts[i], m->opt->directory)) {
-            return error_set(err, STATUS_USAGE, "%s: is a part and cannot be the result too",
-                             m->opt->directory);
-        }
+        FAIL_IF(is_same_folder(m->opt->parts[i], m->opt->directory), err, STATUS_USAGE,
+                "%s: is a part and cannot be the result too", m->opt->directory);
         TRY(read_part(m, &m->parts[i], err));
         m->done.total_shards += m->parts[i].manifest.shard_count;
     }

@@ -74,9 +74,8 @@ static enum status rewrite(struct compact *c,
     struct shard_summary summary;
     size_t prefix_bytes = 0;
     uint32_t number = 0;
-    if (!split_name(old->name, &prefix_bytes, &number) || c->next_number > MAX_NUMBER) {
-        return error_set(err, STATUS_LIMIT, "%s: no shard can be named after it", old->name);
-    }
+    FAIL_IF(!split_name(old->name, &prefix_bytes, &number) || c->next_number > MAX_NUMBER, err,
+            STATUS_LIMIT, "%s: no shard can be named after it", old->name);
     memcpy(prefix, old->name, prefix_bytes);
     prefix[prefix_bytes] = '\0';
     TRY(shard_writer_open(&w, c->fs, c->o->directory, prefix, c->next_number, c->old.container,
@@ -90,9 +89,7 @@ static enum status rewrite(struct compact *c,
             s = copy_sample(c, w, reader, i, err);
         }
     }
-    if (s == STATUS_OK) {
-        s = shard_writer_finish(w, &summary, err);
-    }
+    THEN(s, shard_writer_finish(w, &summary, err));
     shard_writer_close(w);
     TRY(s);
     c->next_number++;
@@ -249,13 +246,9 @@ static enum status clean_up(struct compact *c, struct error *err) {
         const char *name = (const char *)names.data + at;
         at += strlen(name) + 1;
         s = delete_leftover(c, d, name, err);
-        if (s == STATUS_OK) {
-            s = delete_temporary(c, name, err);
-        }
+        THEN(s, delete_temporary(c, name, err));
     }
-    if (s == STATUS_OK) {
-        s = delete_stale_cache(c, d, err);
-    }
+    THEN(s, delete_stale_cache(c, d, err));
     if (s == STATUS_OK && !c->o->dry_run) {
         s = c->fs->sync_directory(c->fs->context, c->o->directory, err);
     }
@@ -291,13 +284,11 @@ static enum status publish(struct compact *c, struct error *err) {
     m->removed.texts = 0;
     m->removed.image_bytes = 0;
     TRY(dataset_fingerprint_of(&fingerprint, m, c->o->directory, c->fs, err));
-    if (fingerprint != m->fingerprint) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: the rewritten shards have the fingerprint %016" PRIx64
-                         ", not %016" PRIx64 "; the dataset is as it was, ccdump verify finds the "
-                         "fault",
-                         c->o->directory, fingerprint, m->fingerprint);
-    }
+    FAIL_IF(fingerprint != m->fingerprint, err, STATUS_CORRUPT,
+            "%s: the rewritten shards have the fingerprint %016" PRIx64 ", not %016" PRIx64
+            "; the dataset is as it was, ccdump verify finds the "
+            "fault",
+            c->o->directory, fingerprint, m->fingerprint);
     return pack_remove_publish(m, fingerprint, c->o, err);
 }
 
@@ -307,13 +298,10 @@ static enum status compact_all(struct compact *c, struct error *err) {
     c->out->fingerprint = m->fingerprint;
     c->out->samples = m->samples;
     if (m->removed.samples > 0) {
-        if (m->container == SHARD_CONTAINER_TAR_FOREIGN) {
-            return error_set(
-                err, STATUS_UNSUPPORTED,
+        FAIL_IF(m->container == SHARD_CONTAINER_TAR_FOREIGN, err, STATUS_UNSUPPORTED,
                 "%s: its tars are other programs', and are never written to: ccpack -o "
                 "DIR packs them without what is to be removed",
                 c->o->directory);
-        }
         prepare(c);
         TRY(shard_frame_builder_create(&c->builder, m->container, c->level, err));
         for (size_t i = 0; i < m->shard_count; i++) {

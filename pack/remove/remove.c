@@ -18,11 +18,8 @@ enum status pack_remove_begin(struct file **lock,
     TRY(o->fs->lock_directory(o->fs->context, lock, o->directory, err));
     TRY(path_join(path, sizeof(path), o->directory, PACK_JOURNAL_NAME, err));
     TRY(o->fs->exists(o->fs->context, path, &unfinished, err));
-    if (unfinished) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: holds an unfinished run: complete it with its command and --resume",
-                         o->directory);
-    }
+    FAIL_IF(unfinished, err, STATUS_EXISTS,
+            "%s: holds an unfinished run: complete it with its command and --resume", o->directory);
     TRY(manifest_read(m, o->fs, o->directory, err));
     if (pack_manifest_option(m, PACK_SETTING_PART)) {
         manifest_fini(m);
@@ -58,11 +55,8 @@ static enum status mark(struct manifest *m,
         if (manifest_is_removed(dataset_manifest(d), id)) {
             continue;
         }
-        if (dataset_find(d, id, &sample, err) != STATUS_OK) {
-            return error_set(err, STATUS_NOTFOUND,
-                             "%s: there is no sample %" PRIu64 "; nothing was removed",
-                             o->directory, id);
-        }
+        FAIL_IF(dataset_find(d, id, &sample, err) != STATUS_OK, err, STATUS_NOTFOUND,
+                "%s: there is no sample %" PRIu64 "; nothing was removed", o->directory, id);
         out->removed++;
         out->image_bytes += sample.image_bytes;
         m->removed.texts += sample.text_count;

@@ -54,14 +54,11 @@ pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, stru
     if (find(c, name, hash, place)) {
         return STATUS_OK;
     }
-    if (c->count == MANIFEST_MAX_CLASSES) {
-        return error_set(err, STATUS_LIMIT, "more than %d classes", MANIFEST_MAX_CLASSES);
-    }
+    FAIL_IF(c->count == MANIFEST_MAX_CLASSES, err, STATUS_LIMIT, "more than %d classes",
+            MANIFEST_MAX_CLASSES);
     c->json_bytes += json_bytes(name);
-    if (c->json_bytes > MANIFEST_MAX_CLASS_BYTES) {
-        return error_set(err, STATUS_LIMIT, "the names of classes have more than %d bytes together",
-                         MANIFEST_MAX_CLASS_BYTES);
-    }
+    FAIL_IF(c->json_bytes > MANIFEST_MAX_CLASS_BYTES, err, STATUS_LIMIT,
+            "the names of classes have more than %d bytes together", MANIFEST_MAX_CLASS_BYTES);
     char *copy = strdup(name);
     if (!copy) {
         return nomem(err);

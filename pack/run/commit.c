@@ -232,13 +232,11 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     if (pack_reason_is_choice(row->reason)) {
         return STATUS_OK;
     }
-    if (c->opt->on_bad == PACK_ON_BAD_FAIL) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%.100s: row %" PRIu64 ", key '%.80s': %s%s%.200s; --on-bad skip omits "
-                         "such rows",
-                         source, row->row, row->key, source_reason_name(row->reason),
-                         row->detail[0] != '\0' ? ": " : "", row->detail);
-    }
+    FAIL_IF(c->opt->on_bad == PACK_ON_BAD_FAIL, err, STATUS_CORRUPT,
+            "%.100s: row %" PRIu64 ", key '%.80s': %s%s%.200s; --on-bad skip omits "
+            "such rows",
+            source, row->row, row->key, source_reason_name(row->reason),
+            row->detail[0] != '\0' ? ": " : "", row->detail);
     if (c->opt->max_bad.percent >= 0 && c->summary->rows < PACK_PERCENT_AFTER_ROWS) {
         return STATUS_OK;
     }
@@ -465,7 +463,7 @@ enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struc
         s = add_reject(c, item, err);
     } else {
         s = check_id(c, item, err);
-        s = s == STATUS_OK ? add_sample(c, item, err) : s;
+        THEN(s, add_sample(c, item, err));
     }
     move_on(c, item);
     return s;
@@ -543,9 +541,7 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
     const struct pack_summary *s = c->summary;
-    if (s->rows == 0) {
-        return error_set(err, STATUS_CORRUPT, "the sources hold no pictures: nothing to pack");
-    }
+    FAIL_IF(s->rows == 0, err, STATUS_CORRUPT, "the sources hold no pictures: nothing to pack");
     char why[320];
     bool example = s->reject_example[0] != '\0' && !is_wrong_folder(s);
     return error_set(err, STATUS_CORRUPT,

@@ -127,12 +127,10 @@ static bool is_own_file(const char *source, const char *directory) {
 /* Shards are tars and may be sources, but not of a run into their own directory. */
 enum status pack_directory_check_sources(const struct pack_options *opt, struct error *err) {
     for (size_t i = 0; i < opt->source_count; i++) {
-        if (is_own_file(opt->sources[i], opt->directory)) {
-            return error_set(err, STATUS_USAGE,
-                             "%s: is part of the dataset that this run would %s; pack into "
-                             "another directory",
-                             opt->sources[i], opt->append ? "append to" : "replace");
-        }
+        FAIL_IF(is_own_file(opt->sources[i], opt->directory), err, STATUS_USAGE,
+                "%s: is part of the dataset that this run would %s; pack into "
+                "another directory",
+                opt->sources[i], opt->append ? "append to" : "replace");
     }
     return STATUS_OK;
 }
@@ -227,9 +225,7 @@ pack_directory_make(const struct file_system *fs, const char *directory, struct 
     while (end > 1 && directory[end - 1] == '/') {
         end--;
     }
-    if (end >= sizeof(plain)) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", directory);
-    }
+    FAIL_IF(end >= sizeof(plain), err, STATUS_LIMIT, "%.80s...: the path is too long", directory);
     memcpy(plain, directory, end);
     plain[end] = '\0';
     TRY(path_directory(above, sizeof(above), plain, err));

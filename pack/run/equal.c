@@ -92,9 +92,8 @@ static enum status read_source(struct pack_equal *e,
         taken = status == STATUS_OK ? take_row(e, p->opt, index, row, NULL) : STATUS_OK;
     }
     source_close(s);
-    if (taken == STATUS_LIMIT) {
-        return error_set(err, taken, "--dedup exact: more than 1 GiB of captions to merge");
-    }
+    FAIL_IF(taken == STATUS_LIMIT, err, taken,
+            "--dedup exact: more than 1 GiB of captions to merge");
     status = taken == STATUS_OK ? status : taken;
     switch (status) {
     case STATUS_END:
@@ -120,9 +119,7 @@ enum status pack_equal_find(struct pack_equal **out, struct pack_plan *p, struct
     byte_buffer_init(&e->text, 0);
     byte_buffer_init(&e->captions, 0);
     enum status s = pack_map_create(&e->first, err);
-    if (s == STATUS_OK) {
-        s = pack_map_create(&e->added, err);
-    }
+    THEN(s, pack_map_create(&e->added, err));
     for (size_t i = 0; i < p->opt->source_count && s == STATUS_OK; i++) {
         s = strcmp(p->opt->sources[i], "-") == 0 ? STATUS_END : read_source(e, p, i, row, err);
     }

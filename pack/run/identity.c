@@ -53,9 +53,7 @@ enum status pack_identity_sample(struct manifest_source *out, const char *path, 
     uint8_t *buffer = malloc(SAMPLE_BYTES);
     TRY_MEMORY(buffer, err, "%s: out of memory", path);
     enum status s = fs->open(fs->context, &file, path, FILE_READ, err);
-    if (s == STATUS_OK) {
-        s = hash_samples(&out->sample_hash, file, buffer, out->bytes, err);
-    }
+    THEN(s, hash_samples(&out->sample_hash, file, buffer, out->bytes, err));
     fs->close(file);
     free(buffer);
     return s;

@@ -59,9 +59,7 @@ static enum status grow(struct segment *s, struct error *err) {
     if (larger.capacity < FIRST_CAPACITY) {
         larger.capacity = FIRST_CAPACITY;
     }
-    if (larger.capacity > UINT32_MAX) {
-        return error_set(err, STATUS_LIMIT, "more samples than a map can hold");
-    }
+    FAIL_IF(larger.capacity > UINT32_MAX, err, STATUS_LIMIT, "more samples than a map can hold");
     larger.entries = malloc(larger.capacity * sizeof(*larger.entries));
     TRY_MEMORY(larger.entries, err, "out of memory for ids and hashes of samples");
     memset(larger.entries, 0xFF, larger.capacity * sizeof(*larger.entries));

@@ -102,12 +102,10 @@ enum status pack_output_look(struct pack_output *o,
     if (!o->overwrite && taken) {
         return refuse(o, c.dataset ? "holds a dataset already" : "is not empty", err);
     }
-    if (c.tar && o->container == SHARD_CONTAINER_TAR) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s/%.80s: has the name of a shard, but is of no dataset that ccpack "
-                         "made; move it away, or %s into another directory",
-                         o->directory, c.tar, o->kind);
-    }
+    FAIL_IF(c.tar && o->container == SHARD_CONTAINER_TAR, err, STATUS_EXISTS,
+            "%s/%.80s: has the name of a shard, but is of no dataset that ccpack "
+            "made; move it away, or %s into another directory",
+            o->directory, c.tar, o->kind);
     return STATUS_OK;
 }
 

@@ -93,18 +93,14 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
                          : strcmp(kind.name, "append") == 0 ? "--append --resume"
                                                             : "--resume");
     }
-    if (c->dataset) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: holds a dataset already; %s, --overwrite replaces it", directory,
-                         p->opt->part.count > 0 ? "--resume does nothing if it is this part"
-                                                : "--append adds to it");
-    }
-    if (c->shards) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: holds shards of a run that did not end, without a journal to resume "
-                         "from; --overwrite replaces them",
-                         directory);
-    }
+    FAIL_IF(c->dataset, err, STATUS_EXISTS,
+            "%s: holds a dataset already; %s, --overwrite replaces it", directory,
+            p->opt->part.count > 0 ? "--resume does nothing if it is this part"
+                                   : "--append adds to it");
+    FAIL_IF(c->shards, err, STATUS_EXISTS,
+            "%s: holds shards of a run that did not end, without a journal to resume "
+            "from; --overwrite replaces them",
+            directory);
     return error_set(err, STATUS_EXISTS,
                      "%s: is not empty, it holds '%.80s'; --overwrite packs into it and removes "
                      "only files that ccpack made",
@@ -217,28 +213,22 @@ static void take_whole(struct pack_plan *p, struct manifest *old) {
 static enum status plan_finished(struct pack_plan *p, struct manifest *old, struct error *err) {
     size_t differs = 0;
     bool same = false;
-    if (is_partial(old)) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: is a partial dataset without a journal to resume from; --overwrite "
-                         "starts again",
-                         p->opt->directory);
-    }
+    FAIL_IF(is_partial(old), err, STATUS_EXISTS,
+            "%s: is a partial dataset without a journal to resume from; --overwrite "
+            "starts again",
+            p->opt->directory);
     TRY(ends_with_sources(&same, p, old, &differs, err));
     const char *first = p->opt->sources[differs];
-    if (old->source_count != p->opt->source_count) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: the dataset is of %zu source%s, not of these %zu; the first that "
-                         "differs is %.80s",
-                         p->opt->directory, old->source_count, old->source_count == 1 ? "" : "s",
-                         p->opt->source_count, first);
-    }
-    if (!same) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: the dataset is finished, and not of %.80s: its source number %zu has "
-                         "another name or content; --append adds this one, --overwrite replaces "
-                         "the dataset",
-                         p->opt->directory, first, differs + 1);
-    }
+    FAIL_IF(old->source_count != p->opt->source_count, err, STATUS_MISMATCH,
+            "%s: the dataset is of %zu source%s, not of these %zu; the first that "
+            "differs is %.80s",
+            p->opt->directory, old->source_count, old->source_count == 1 ? "" : "s",
+            p->opt->source_count, first);
+    FAIL_IF(!same, err, STATUS_MISMATCH,
+            "%s: the dataset is finished, and not of %.80s: its source number %zu has "
+            "another name or content; --append adds this one, --overwrite replaces "
+            "the dataset",
+            p->opt->directory, first, differs + 1);
     TRY(compare_stored(p, old, SETTING_STORED, err));
     take_whole(p, old);
     return STATUS_OK;
@@ -252,12 +242,10 @@ static enum status check_shards(const struct pack_plan *p, struct error *err) {
         uint64_t size_bytes = 0;
         TRY(path_join(path, sizeof(path), p->opt->directory, shard->name, err));
         TRY(file_size(p->opt->fs, &size_bytes, path, err));
-        if (size_bytes != shard->size_bytes) {
-            return error_set(err, STATUS_CORRUPT,
-                             "%s: has %" PRIu64 " bytes, the journal says %" PRIu64
-                             "; it cannot be resumed, --overwrite starts again",
-                             path, size_bytes, shard->size_bytes);
-        }
+        FAIL_IF(size_bytes != shard->size_bytes, err, STATUS_CORRUPT,
+                "%s: has %" PRIu64 " bytes, the journal says %" PRIu64
+                "; it cannot be resumed, --overwrite starts again",
+                path, size_bytes, shard->size_bytes);
     }
     return STATUS_OK;
 }
@@ -268,13 +256,11 @@ static enum status check_sources(struct pack_plan *p, struct error *err) {
         struct manifest_source is;
         const struct manifest_source *was = &p->sources[i];
         TRY(pack_identity_sample(&is, p->opt->sources[i], err));
-        if (was->bytes != is.bytes || was->sample_hash != is.sample_hash) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%s: is not the source that was packed: its %" PRIu64
-                             " bytes differ from the packed ones; --resume requires the same "
-                             "source, --overwrite starts again",
-                             p->opt->sources[i], is.bytes);
-        }
+        FAIL_IF(was->bytes != is.bytes || was->sample_hash != is.sample_hash, err, STATUS_MISMATCH,
+                "%s: is not the source that was packed: its %" PRIu64
+                " bytes differ from the packed ones; --resume requires the same "
+                "source, --overwrite starts again",
+                p->opt->sources[i], is.bytes);
     }
     return STATUS_OK;
 }
@@ -305,11 +291,10 @@ static enum status plan_resume(struct pack_plan *p,
     if (strcmp(kind.name, PACK_JOURNAL_WRITE) == 0) {
         return unfinished_writer(p, err);
     }
-    if (strcmp(kind.name, "pack") != 0) {
-        return error_set(err, STATUS_MISMATCH, "%s: holds %s that did not end; %s resumes it",
-                         o->directory, strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",
-                         strcmp(kind.name, "merge") == 0 ? "ccpack merge" : "--append --resume");
-    }
+    FAIL_IF(strcmp(kind.name, "pack") != 0, err, STATUS_MISMATCH,
+            "%s: holds %s that did not end; %s resumes it", o->directory,
+            strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",
+            strcmp(kind.name, "merge") == 0 ? "ccpack merge" : "--append --resume");
     TRY(manifest_init(&p->manifest, o->container, o->created_by, err));
     TRY(pack_journal_head(&p->head, o, NULL, 0, err));
     TRY(continue_run(p, err));
@@ -367,18 +352,12 @@ static enum status check_appendable(const struct pack_plan *p,
                                            : "";
         return error_set(err, STATUS_NOTFOUND, "%s: holds no %s%s", directory, what, help);
     }
-    if (is_partial(old)) {
-        return error_set(
-            err, STATUS_MISMATCH,
+    FAIL_IF(is_partial(old), err, STATUS_MISMATCH,
             "%s: is a partial dataset; complete it first: --resume with the options of "
             "the run that made it",
             directory);
-    }
-    if (pack_manifest_option(old, PACK_SETTING_PART)) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: is a part of a dataset; ccpack merge must complete it first",
-                         directory);
-    }
+    FAIL_IF(pack_manifest_option(old, PACK_SETTING_PART), err, STATUS_MISMATCH,
+            "%s: is a part of a dataset; ccpack merge must complete it first", directory);
     TRY(check_tars(p, c, err));
     TRY(pack_directory_check_sources(p->opt, err));
     return compare_stored(p, old, SETTING_OF_DATASET, err);
@@ -387,17 +366,14 @@ static enum status check_appendable(const struct pack_plan *p,
 /* Limits of the manifest that the run would meet at its end. */
 static enum status
 check_limits(const struct pack_options *o, const struct manifest *old, struct error *err) {
-    if (old->source_count + o->source_count > MANIFEST_MAX_SOURCES) {
-        return error_set(err, STATUS_LIMIT, "%zu sources: a dataset has at most %d",
-                         old->source_count + o->source_count, MANIFEST_MAX_SOURCES);
-    }
-    if (old->generation_count == MANIFEST_MAX_GENERATIONS ||
-        old->shard_count == MANIFEST_MAX_SHARDS) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: has %zu generations and %zu shards; at most %d and %d are possible",
-                         o->directory, old->generation_count, old->shard_count,
-                         MANIFEST_MAX_GENERATIONS, MANIFEST_MAX_SHARDS);
-    }
+    FAIL_IF(old->source_count + o->source_count > MANIFEST_MAX_SOURCES, err, STATUS_LIMIT,
+            "%zu sources: a dataset has at most %d", old->source_count + o->source_count,
+            MANIFEST_MAX_SOURCES);
+    FAIL_IF(old->generation_count == MANIFEST_MAX_GENERATIONS ||
+                old->shard_count == MANIFEST_MAX_SHARDS,
+            err, STATUS_LIMIT,
+            "%s: has %zu generations and %zu shards; at most %d and %d are possible", o->directory,
+            old->generation_count, old->shard_count, MANIFEST_MAX_GENERATIONS, MANIFEST_MAX_SHARDS);
     return STATUS_OK;
 }
 
@@ -490,18 +466,13 @@ static enum status skip_rows(struct pack_plan *p, struct error *err) {
         uint64_t skipped = 0;
         uint64_t piece = left < ROWS_AT_A_TIME ? left : ROWS_AT_A_TIME;
         enum status s = source_skip(p->opened, piece, &skipped, err);
-        if (s == STATUS_END) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%s: has %" PRIu64
-                             " rows, fewer than when they were packed: it is not "
-                             "the same source",
-                             name, source_rows_read(p->opened));
-        }
+        FAIL_IF(s == STATUS_END, err, STATUS_MISMATCH,
+                "%s: has %" PRIu64 " rows, fewer than when they were packed: it is not "
+                "the same source",
+                name, source_rows_read(p->opened));
         TRY(s);
         left -= skipped;
-        if (pack_plan_must_stop(p)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(pack_plan_must_stop(p), err, STATUS_INTERRUPTED, "stopped on request");
     }
     bool packed = p->point.source != p->first.source || p->point.row != p->first.row;
     if (packed && source_content(p->opened) != p->point.content) {

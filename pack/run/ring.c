@@ -394,9 +394,7 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
             TRY(commit_row(r, c, item, err));
             pack_item_trim(item);
         }
-        if (interrupted(r)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(interrupted(r), err, STATUS_INTERRUPTED, "stopped on request");
         if (count == 0) {
             return STATUS_OK;
         }
@@ -429,9 +427,8 @@ static enum status
 start_worker(struct ring *r, struct worker_thread *t, struct pack_keys *keys, struct error *err) {
     t->ring = r;
     TRY(pack_worker_create(&t->worker, r->opt, &r->budget, keys, r->plan->equal, err));
-    if (pthread_create(&t->thread, NULL, worker_main, t) != 0) {
-        return error_set(err, STATUS_NOMEM, "cannot start a thread");
-    }
+    FAIL_IF(pthread_create(&t->thread, NULL, worker_main, t) != 0, err, STATUS_NOMEM,
+            "cannot start a thread");
     t->started = true;
     return STATUS_OK;
 }
@@ -498,9 +495,7 @@ enum status pack_ring_run(struct pack_commit *c, struct error *err) {
     pack_budget_limit_malloc();
     pack_budget_init(&r.budget, r.opt->jobs);
     enum status s = open_ring(&r, err);
-    if (s == STATUS_OK) {
-        s = run_threads(&r, c, err);
-    }
+    THEN(s, run_threads(&r, c, err));
     c->summary->ignored = r.ignored;
     if (s == STATUS_OK) {
         c->point.ignored = r.ignored;

@@ -54,9 +54,7 @@ enum status pack_worker_create(struct pack_worker **out,
     resize_scratch_init(&w->scratch);
     json_writer_init(&w->json, 0);
     enum status s = image_decoder_create(&w->decoder, &w->limits, err);
-    if (s == STATUS_OK) {
-        s = shard_frame_builder_create(&w->builder, opt->container, opt->level, err);
-    }
+    THEN(s, shard_frame_builder_create(&w->builder, opt->container, opt->level, err));
     if (s != STATUS_OK) {
         pack_worker_destroy(w);
         return s;
@@ -208,10 +206,9 @@ static enum status decode(struct pack_worker *w,
     if (resizes) {
         bytes = resize_memory_bytes(bytes, width_px, height_px);
     }
-    if (bytes > PACK_IMAGE_MEMORY_BYTES) {
-        return error_set(err, STATUS_LIMIT, "takes %" PRIu64 " MiB to %s, the limit is %d MiB",
-                         bytes >> 20, resizes ? "resize" : "decode", PACK_IMAGE_MEMORY_BYTES >> 20);
-    }
+    FAIL_IF(bytes > PACK_IMAGE_MEMORY_BYTES, err, STATUS_LIMIT,
+            "takes %" PRIu64 " MiB to %s, the limit is %d MiB", bytes >> 20,
+            resizes ? "resize" : "decode", PACK_IMAGE_MEMORY_BYTES >> 20);
     bool gated = bytes > SMALL_BYTES;
     if (gated) {
         pack_budget_take_work(w->budget, bytes);

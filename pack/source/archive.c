@@ -117,16 +117,12 @@ static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t r
 }
 
 static enum status broken(struct source_archive *a, struct error *err) {
-    if (a->stopped) {
-        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-    }
+    FAIL_IF(a->stopped, err, STATUS_INTERRUPTED, "stopped on request");
     const char *text = archive_error_string(a->archive);
     text = text ? text : "unknown reason";
-    if (a->members == 0) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not readable as a tar or zip: %s; tables and JSON are read unpacked",
-                         a->path, text);
-    }
+    FAIL_IF(a->members == 0, err, STATUS_CORRUPT,
+            "%s: not readable as a tar or zip: %s; tables and JSON are read unpacked", a->path,
+            text);
     return error_set(
         err, STATUS_CORRUPT, "%s: not readable as a tar or zip after row %" PRIu64 "%s%.80s: %s",
         a->path, *a->rows, a->at_member ? ", in " : "", a->at_member ? a->member.name : "", text);
@@ -138,9 +134,8 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
         strcpy(a->path, "standard input");
         return STATUS_OK;
     }
-    if (strlen(path) >= sizeof(a->path)) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
-    }
+    FAIL_IF(strlen(path) >= sizeof(a->path), err, STATUS_LIMIT, "%.80s...: the path is too long",
+            path);
     strcpy(a->path, path);
     a->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (a->fd < 0) {
@@ -205,9 +200,7 @@ static enum status open_archive(struct source_archive *a, struct error *err) {
             a->plain_tar = true;
             return STATUS_OK;
         }
-        if (s != STATUS_UNSUPPORTED) {
-            return error_set(err, s, "%s", why.text);
-        }
+        FAIL_IF(s != STATUS_UNSUPPORTED, err, s, "%s", why.text);
     }
     TRY(open_libarchive(a, false, err));
     uint8_t head[3] = {0};
@@ -233,9 +226,7 @@ enum status source_archive_open(struct source_archive **out,
     a->bytes = opt->bytes;
     a->bytes_cookie = opt->bytes_cookie;
     enum status s = open_file(a, path, err);
-    if (s == STATUS_OK) {
-        s = open_archive(a, err);
-    }
+    THEN(s, open_archive(a, err));
     if (s != STATUS_OK) {
         source_archive_close(a);
         return s;
@@ -337,9 +328,7 @@ static void note_end(struct source_archive *a, bool has_ended) {
 static enum status next_of_tar(struct source_archive *a, struct error *err) {
     struct error why = {0};
     a->at_member = false;
-    if (must_stop(a)) {
-        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-    }
+    FAIL_IF(must_stop(a), err, STATUS_INTERRUPTED, "stopped on request");
     enum status s = source_tar_next(a->tar, &a->member, &why);
     a->member.offset_bytes = source_tar_offset(a->tar);
     a->position_bytes = source_tar_position(a->tar);

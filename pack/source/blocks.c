@@ -14,12 +14,8 @@ enum status source_blocks_open(struct source_blocks *b, const char *path, struct
     *b = (struct source_blocks){.block = malloc(BLOCK_BYTES)};
     TRY_MEMORY(b->block, err, "%s: out of memory for a block of it", path);
     enum status s = fs->open(fs->context, &b->file, path, FILE_READ, err);
-    if (s == STATUS_OK) {
-        s = fs->size(b->file, &b->size_bytes, err);
-    }
-    if (s == STATUS_OK) {
-        s = source_blocks_rewind(b, err);
-    }
+    THEN(s, fs->size(b->file, &b->size_bytes, err));
+    THEN(s, source_blocks_rewind(b, err));
     if (s != STATUS_OK) {
         source_blocks_close(b);
     }

@@ -124,14 +124,11 @@ static bool file_in(char path[PATH_MAX_BYTES], const char *folder, unsigned batc
 static enum status open_file(struct source_cifar *c, struct error *err) {
     TRY(source_blocks_open(&c->blocks, c->path, err));
     const struct form *form = form_of(c->path, c->blocks.size_bytes);
-    if (!form || (c->form && c->form != form)) {
-        return error_set(
-            err, STATUS_CORRUPT,
+    FAIL_IF(!form || (c->form && c->form != form), err, STATUS_CORRUPT,
             "%s: not a CIFAR binary%s: its %" PRIu64
             " bytes are no records of 3073 bytes that begin with a label below 10, nor "
             "of 3074 bytes that begin with two, below 20 and 100",
             c->path, form ? " of the same kind as the one before" : "", c->blocks.size_bytes);
-    }
     c->form = form;
     return STATUS_OK;
 }
@@ -186,9 +183,7 @@ static enum status cifar_next(struct source *s, struct source_row *row, struct e
     enum status status = take(c, labels, c->form->labels, err);
     if (status == STATUS_END) {
         status = next_file(c, err);
-        if (status == STATUS_OK) {
-            status = take(c, labels, c->form->labels, err);
-        }
+        THEN(status, take(c, labels, c->form->labels, err));
     }
     if (status != STATUS_OK) {
         return status;
@@ -241,10 +236,8 @@ take_names(struct source_cifar *c, const char *path, struct byte_buffer *text, s
         }
         p = next;
     }
-    if (!valid || count != c->form->classes) {
-        return error_set(err, STATUS_CORRUPT, "%s: must have %u names of classes, one per line",
-                         path, c->form->classes);
-    }
+    FAIL_IF(!valid || count != c->form->classes, err, STATUS_CORRUPT,
+            "%s: must have %u names of classes, one per line", path, c->form->classes);
     return STATUS_OK;
 }
 

@@ -67,10 +67,8 @@ static enum status list_images(struct source_coco *c, struct error *err) {
     }
     qsort(c->listed, c->listed_count, sizeof(*c->listed), by_id);
     for (size_t i = 1; i < c->listed_count; i++) {
-        if (c->listed[i].id == c->listed[i - 1].id) {
-            return error_set(err, STATUS_CORRUPT, "%s: the image id %" PRIu64 " is repeated",
-                             c->base.path, c->listed[i].id);
-        }
+        FAIL_IF(c->listed[i].id == c->listed[i - 1].id, err, STATUS_CORRUPT,
+                "%s: the image id %" PRIu64 " is repeated", c->base.path, c->listed[i].id);
     }
     return STATUS_OK;
 }
@@ -213,15 +211,10 @@ coco_open(struct source *s, const struct source_options *opt, struct error *err)
     TRY(file_read_all(file_posix(), &c->text, s->path, SOURCE_MAX_WHOLE_BYTES, err));
     s->size_bytes = c->text.size_bytes;
     enum status status = json_parts_find(&c->images, s->path, &c->text, "images", err);
-    if (status == STATUS_OK) {
-        status = json_parts_find(&c->annotations, s->path, &c->text, "annotations", err);
-    }
-    if (status == STATUS_NOTFOUND) {
-        return error_set(
-            err, STATUS_CORRUPT,
+    THEN(status, json_parts_find(&c->annotations, s->path, &c->text, "annotations", err));
+    FAIL_IF(status == STATUS_NOTFOUND, err, STATUS_CORRUPT,
             "%s: not COCO captions: the lists \"images\" and \"annotations\" are required",
             s->path);
-    }
     TRY(status);
     c->listed = calloc(c->images.count + 1, sizeof(*c->listed));
     c->first = calloc(c->images.count + 3, sizeof(*c->first));

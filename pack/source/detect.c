@@ -115,21 +115,15 @@ ask_kinds(enum source_kind *out, const struct source_head *h, struct error *err)
 }
 
 static enum status judge_head(enum source_kind *out, struct source_head *h, struct error *err) {
-    if (h->size_bytes == 0) {
-        return error_set(err, STATUS_CORRUPT, "%s: the file is empty", h->path);
-    }
-    if (h->size_bytes >= 4 && memcmp(h->data, "PAR1", 4) == 0) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: a parquet file; if it is a list of URLs and captions, convert it to "
-                         "CSV, for example with pandas or DuckDB, for 'ccpack fetch'",
-                         h->path);
-    }
-    if (image_format_of(h->data, h->size_bytes) != IMAGE_FORMAT_UNKNOWN) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: a single picture; name its tar, its table or the parent of its class "
-                         "folder",
-                         h->path);
-    }
+    FAIL_IF(h->size_bytes == 0, err, STATUS_CORRUPT, "%s: the file is empty", h->path);
+    FAIL_IF(h->size_bytes >= 4 && memcmp(h->data, "PAR1", 4) == 0, err, STATUS_CORRUPT,
+            "%s: a parquet file; if it is a list of URLs and captions, convert it to "
+            "CSV, for example with pandas or DuckDB, for 'ccpack fetch'",
+            h->path);
+    FAIL_IF(image_format_of(h->data, h->size_bytes) != IMAGE_FORMAT_UNKNOWN, err, STATUS_CORRUPT,
+            "%s: a single picture; name its tar, its table or the parent of its class "
+            "folder",
+            h->path);
     find_text(h);
     return ask_kinds(out, h, err);
 }
@@ -141,12 +135,8 @@ static enum status judge_file(enum source_kind *out, const char *path, struct er
     uint8_t *data = malloc(HEAD_BYTES);
     TRY_MEMORY(data, err, "%s: out of memory", path);
     enum status s = fs->open(fs->context, &f, path, FILE_READ, err);
-    if (s == STATUS_OK) {
-        s = fs->size(f, &h.file_bytes, err);
-    }
-    if (s == STATUS_OK) {
-        s = fs->pread(f, data, &h.size_bytes, HEAD_BYTES, 0, err);
-    }
+    THEN(s, fs->size(f, &h.file_bytes, err));
+    THEN(s, fs->pread(f, data, &h.size_bytes, HEAD_BYTES, 0, err));
     if (s == STATUS_OK) {
         h.data = data;
         s = judge_head(out, &h, err);
@@ -170,8 +160,7 @@ enum status source_kind_of(enum source_kind *out, const char *path, struct error
         const struct source_head h = {.path = path, .is_folder = true};
         return ask_kinds(out, &h, err);
     }
-    if (!S_ISREG(info.st_mode)) {
-        return error_set(err, STATUS_CORRUPT, "%s: is not a file; a tar can come as '-'", path);
-    }
+    FAIL_IF(!S_ISREG(info.st_mode), err, STATUS_CORRUPT, "%s: is not a file; a tar can come as '-'",
+            path);
     return judge_file(out, path, err);
 }

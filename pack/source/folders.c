@@ -79,13 +79,10 @@ enum status source_names_sort(struct source_names *n, struct error *err) {
 
 enum status
 source_check_class(const char *path, const char *name, size_t count, struct error *err) {
-    if (count > SOURCE_MAX_CLASSES) {
-        return error_set(err, STATUS_LIMIT, "%s: more than %d classes", path, SOURCE_MAX_CLASSES);
-    }
-    if (utf8_valid_prefix(name, strlen(name)) != strlen(name)) {
-        return error_set(err, STATUS_CORRUPT, "%s: the name of class folder '%.80s' is not UTF-8",
-                         path, name);
-    }
+    FAIL_IF(count > SOURCE_MAX_CLASSES, err, STATUS_LIMIT, "%s: more than %d classes", path,
+            SOURCE_MAX_CLASSES);
+    FAIL_IF(utf8_valid_prefix(name, strlen(name)) != strlen(name), err, STATUS_CORRUPT,
+            "%s: the name of class folder '%.80s' is not UTF-8", path, name);
     return STATUS_OK;
 }
 
@@ -207,10 +204,8 @@ set_path(struct source_folders *f, size_t from, const char *name, struct error *
 
 /* Enters the folder at f->path. */
 static enum status push(struct source_folders *f, struct error *err) {
-    if (f->depth == SOURCE_MAX_FOLDER_DEPTH) {
-        return error_set(err, STATUS_LIMIT, "%s: more than %d folders deep", f->path,
-                         SOURCE_MAX_FOLDER_DEPTH);
-    }
+    FAIL_IF(f->depth == SOURCE_MAX_FOLDER_DEPTH, err, STATUS_LIMIT, "%s: more than %d folders deep",
+            f->path, SOURCE_MAX_FOLDER_DEPTH);
     struct level *l = &f->levels[f->depth++];
     *l = (struct level){0};
     source_names_init(&l->list);
@@ -481,9 +476,8 @@ pairs_open(struct source *s, const struct source_options *opt, struct error *err
     (void)opt;
     json_writer_init(&f->json, 0);
     source_names_init(&f->classes);
-    if (size_bytes >= sizeof(f->path) - 2) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", s->path);
-    }
+    FAIL_IF(size_bytes >= sizeof(f->path) - 2, err, STATUS_LIMIT, "%.80s...: the path is too long",
+            s->path);
     while (size_bytes > 1 && s->path[size_bytes - 1] == '/') {
         s->path[--size_bytes] = '\0';
     }
@@ -570,9 +564,8 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     size_t size_bytes = strlen(s->path);
     json_writer_init(&f->json, 0);
     source_names_init(&f->classes);
-    if (size_bytes >= sizeof(f->path) - 2) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", s->path);
-    }
+    FAIL_IF(size_bytes >= sizeof(f->path) - 2, err, STATUS_LIMIT, "%.80s...: the path is too long",
+            s->path);
     strcpy(f->path, s->path);
     strcpy(s->images, s->path);
     TRY(list_folder(f, &f->classes, true, err));
@@ -582,14 +575,11 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     }
     f->root_bytes = size_bytes;
     TRY(drop_empty_classes(f, err));
-    if (f->classes.count == 0) {
-        return error_set(
-            err, STATUS_CORRUPT,
+    FAIL_IF(f->classes.count == 0, err, STATUS_CORRUPT,
             "%s: neither a folder of class folders (each class is a folder in it), nor "
             "one of pictures NAME.jpg with NAME.txt beside them, nor an imagefolder "
             "with metadata.jsonl; name tars, tables and JSON files one by one",
             s->path);
-    }
     for (size_t i = 0; i < f->classes.count; i++) {
         TRY(source_check_class(s->path, f->classes.names[i], f->classes.count, err));
     }

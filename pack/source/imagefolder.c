@@ -56,18 +56,14 @@ imagefolder_open(struct source *s, const struct source_options *opt, struct erro
     struct source_options how = *opt;
     char path[PATH_MAX_BYTES];
     size_t i = find_table(path, s->path);
-    if (i == TABLE_COUNT && find_split(path, s->path)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%.100s: its folders are imagefolders, one for each split: name those to "
-                         "pack, such as %.100s",
-                         s->path, path);
-    }
-    if (i == TABLE_COUNT) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not an imagefolder: a folder with metadata.jsonl or metadata.csv is "
-                         "required",
-                         s->path);
-    }
+    FAIL_IF(i == TABLE_COUNT && find_split(path, s->path), err, STATUS_CORRUPT,
+            "%.100s: its folders are imagefolders, one for each split: name those to "
+            "pack, such as %.100s",
+            s->path, path);
+    FAIL_IF(i == TABLE_COUNT, err, STATUS_CORRUPT,
+            "%s: not an imagefolder: a folder with metadata.jsonl or metadata.csv is "
+            "required",
+            s->path);
     how.kind = tables[i].kind;
     if (!opt->images) {
         strcpy(s->images, s->path);

@@ -193,9 +193,7 @@ static enum status json_next(struct source *s, struct source_row *row, struct er
     struct json_document *document = NULL;
     struct error why = {0};
     status = json_document_parse(&document, "object", j->text.data, j->text.size_bytes, &why);
-    if (status == STATUS_NOMEM) {
-        return error_set(err, status, "%s", why.text);
-    }
+    FAIL_IF(status == STATUS_NOMEM, err, status, "%s", why.text);
     if (status != STATUS_OK) {
         source_row_reject(row, REASON_ROW_BAD, "at byte %" PRIu64 ": %.160s", j->text_offset,
                           why.text);
@@ -248,9 +246,7 @@ static void use_other_names(struct source_json *j,
 static enum status
 check_first(struct source_json *j, const struct source_options *opt, struct error *err) {
     enum status s = next_element(j, err);
-    if (s == STATUS_END) {
-        return error_set(err, STATUS_CORRUPT, "%s: an empty list", j->base.path);
-    }
+    FAIL_IF(s == STATUS_END, err, STATUS_CORRUPT, "%s: an empty list", j->base.path);
     TRY(s);
     struct json_document *document = NULL;
     struct error why = {0};
@@ -262,15 +258,11 @@ check_first(struct source_json *j, const struct source_options *opt, struct erro
         known = json_value_get(root, j->image_member) != NULL;
         json_document_destroy(document);
     }
-    if (s == STATUS_NOMEM) {
-        return error_set(err, s, "%s", why.text);
-    }
-    if (!known) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: objects with '%s' (a path) and '%s' are expected, but the first "
-                         "element is none; --image-column and --caption-column name other members",
-                         j->base.path, j->image_member, j->caption_member);
-    }
+    FAIL_IF(s == STATUS_NOMEM, err, s, "%s", why.text);
+    FAIL_IF(!known, err, STATUS_CORRUPT,
+            "%s: objects with '%s' (a path) and '%s' are expected, but the first "
+            "element is none; --image-column and --caption-column name other members",
+            j->base.path, j->image_member, j->caption_member);
     return STATUS_OK;
 }
 

@@ -135,9 +135,7 @@ static enum status take_member(struct walk *w,
     if (peek(w) != '[' || !is_member(w, &key, member)) {
         return take_value(w, &value, err);
     }
-    if (*found) {
-        return error_set(err, STATUS_CORRUPT, "%s: the list \"%s\" is repeated", w->name, member);
-    }
+    FAIL_IF(*found, err, STATUS_CORRUPT, "%s: the list \"%s\" is repeated", w->name, member);
     *found = true;
     return take_list(w, out, err);
 }

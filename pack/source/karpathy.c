@@ -104,9 +104,7 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
         size_t i = k->next++;
         s->position_bytes = k->images.items[i].offset + (uint64_t)k->images.items[i].size_bytes;
         enum status status = json_part_parse(&document, &k->text, &k->images.items[i], &why);
-        if (status == STATUS_NOMEM) {
-            return error_set(err, status, "%s", why.text);
-        }
+        FAIL_IF(status == STATUS_NOMEM, err, status, "%s", why.text);
         if (status != STATUS_OK) {
             source_row_reject(row, REASON_ROW_BAD,
                               "entry %zu of \"images\", at byte %" PRIu32 ": %.150s", i,
@@ -149,9 +147,7 @@ static enum status check_splits(const struct source_karpathy *k, struct error *e
     for (size_t i = 0; i < k->images.count; i++) {
         struct json_document *document = NULL;
         enum status s = json_part_parse(&document, &k->text, &k->images.items[i], NULL);
-        if (s == STATUS_NOMEM) {
-            return error_set(err, s, "%s: out of memory", k->base.path);
-        }
+        FAIL_IF(s == STATUS_NOMEM, err, s, "%s: out of memory", k->base.path);
         if (s == STATUS_OK) {
             size_t size_bytes = 0;
             const char *name = json_value_string(
@@ -165,11 +161,9 @@ static enum status check_splits(const struct source_karpathy *k, struct error *e
     const char *p = k->split;
     for (size_t i = 0; *p != '\0' && i < 64; i++) {
         size_t n = strcspn(p, ",");
-        if (!splits.has[i]) {
-            return error_set(err, STATUS_USAGE, "%s: no picture is of split '%.*s': there are %s",
-                             k->base.path, n < 40 ? (int)n : 40, p,
-                             splits.found[0] ? splits.found : "none at all");
-        }
+        FAIL_IF(!splits.has[i], err, STATUS_USAGE,
+                "%s: no picture is of split '%.*s': there are %s", k->base.path,
+                n < 40 ? (int)n : 40, p, splits.found[0] ? splits.found : "none at all");
         p += n + (p[n] == ',');
     }
     return STATUS_OK;
@@ -187,10 +181,8 @@ karpathy_open(struct source *s, const struct source_options *opt, struct error *
     TRY(file_read_all(file_posix(), &k->text, s->path, SOURCE_MAX_WHOLE_BYTES, err));
     s->size_bytes = k->text.size_bytes;
     enum status status = json_parts_find(&k->images, s->path, &k->text, "images", err);
-    if (status == STATUS_NOTFOUND) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not a Karpathy split file: a list \"images\" is required", s->path);
-    }
+    FAIL_IF(status == STATUS_NOTFOUND, err, STATUS_CORRUPT,
+            "%s: not a Karpathy split file: a list \"images\" is required", s->path);
     TRY(status);
     k->split = opt->split;
     return k->split ? check_splits(k, err) : STATUS_OK;

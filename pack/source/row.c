@@ -292,9 +292,7 @@ static enum status check_json(struct source_row *r, struct error *err) {
         return STATUS_OK;
     }
     enum status s = json_document_parse(&document, ".json", r->json.data, r->json.size_bytes, &why);
-    if (s == STATUS_NOMEM) {
-        return error_set(err, s, "%s", why.text);
-    }
+    FAIL_IF(s == STATUS_NOMEM, err, s, "%s", why.text);
     if (s != STATUS_OK) {
         source_row_drop_json(r, why.text);
         return STATUS_OK;

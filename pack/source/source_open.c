@@ -35,25 +35,18 @@ static enum status check_options(const char *path,
         {"image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].value && (source_types[kind]->options & all[i].bit) == 0) {
-            return error_set(err, STATUS_USAGE, "%s: a source of kind %s has no --%s", path,
-                             source_kind_names[kind], all[i].name);
-        }
-        if (all[i].value && all[i].value[0] == '\0') {
-            return error_set(err, STATUS_USAGE, "--%s is empty", all[i].name);
-        }
+        FAIL_IF(all[i].value && (source_types[kind]->options & all[i].bit) == 0, err, STATUS_USAGE,
+                "%s: a source of kind %s has no --%s", path, source_kind_names[kind], all[i].name);
+        FAIL_IF(all[i].value && all[i].value[0] == '\0', err, STATUS_USAGE, "--%s is empty",
+                all[i].name);
     }
-    if (opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV",
-                         path, source_kind_names[kind]);
-    }
+    FAIL_IF(opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0, err, STATUS_USAGE,
+            "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV", path,
+            source_kind_names[kind]);
     const char *const names[] = {opt->caption_column, opt->image_column};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (names[i] && strlen(names[i]) > SOURCE_MAX_NAME_BYTES) {
-            return error_set(err, STATUS_USAGE, "'%.80s' is longer than %d bytes", names[i],
-                             SOURCE_MAX_NAME_BYTES);
-        }
+        FAIL_IF(names[i] && strlen(names[i]) > SOURCE_MAX_NAME_BYTES, err, STATUS_USAGE,
+                "'%.80s' is longer than %d bytes", names[i], SOURCE_MAX_NAME_BYTES);
     }
     return STATUS_OK;
 }
@@ -74,10 +67,8 @@ static enum status open_source(struct source *s,
     s->urls = opt->urls;
     if (opt->images) {
         struct stat info;
-        if (stat(opt->images, &info) != 0 || !S_ISDIR(info.st_mode)) {
-            return error_set(err, STATUS_NOTFOUND, "--images %.200s: there is no such folder",
-                             opt->images);
-        }
+        FAIL_IF(stat(opt->images, &info) != 0 || !S_ISDIR(info.st_mode), err, STATUS_NOTFOUND,
+                "--images %.200s: there is no such folder", opt->images);
         TRY(path_join(s->images, sizeof(s->images), "", opt->images, err));
     } else {
         TRY(path_directory(s->images, sizeof(s->images), path, err));

@@ -92,10 +92,8 @@ static enum status set_delimiter(struct source_table *t, const char *option, str
     bool tab = strcmp(option, "tab") == 0 || strcmp(option, "\\t") == 0;
     t->delimiter = tab ? '\t' : option[0];
     bool one = option[1] == '\0' && (unsigned char)option[0] < 0x80;
-    if (!tab && (!one || strchr("\"\r\n", option[0]))) {
-        return error_set(err, STATUS_USAGE,
-                         "--delimiter %.20s: must be one ASCII character, or 'tab'", option);
-    }
+    FAIL_IF(!tab && (!one || strchr("\"\r\n", option[0])), err, STATUS_USAGE,
+            "--delimiter %.20s: must be one ASCII character, or 'tab'", option);
     return STATUS_OK;
 }
 

@@ -124,10 +124,8 @@ static enum status find_asked(const struct source_table *t,
         return STATUS_OK;
     }
     size_t number = number_of(option);
-    if (number > count || number > TABLE_MAX_COLUMNS) {
-        return error_set(err, STATUS_USAGE, "%s: there is no column %zu: it has %zu", t->base.path,
-                         number, count);
-    }
+    FAIL_IF(number > count || number > TABLE_MAX_COLUMNS, err, STATUS_USAGE,
+            "%s: there is no column %zu: it has %zu", t->base.path, number, count);
     if (number > 0) {
         *out = number - 1;
         return STATUS_OK;
@@ -190,9 +188,8 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
     size_t count = 0;
     const char *p = opt->columns;
     for (;;) {
-        if (count == TABLE_MAX_COLUMNS) {
-            return error_set(err, STATUS_USAGE, "--columns names more than %d", TABLE_MAX_COLUMNS);
-        }
+        FAIL_IF(count == TABLE_MAX_COLUMNS, err, STATUS_USAGE, "--columns names more than %d",
+                TABLE_MAX_COLUMNS);
         cells[count++] = (struct table_cell){p, strcspn(p, ",")};
         p += strcspn(p, ",");
         if (*p == '\0') {
@@ -201,13 +198,10 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
         p++;
     }
     enum status s = by_names(t, cells, count, opt, err);
-    if (s == STATUS_END) {
-        return error_set(err, STATUS_USAGE,
-                         "%s: --columns %.80s names no %s column; --caption-column and "
-                         "--image-column choose them",
-                         t->base.path, opt->columns,
-                         t->path_column == NO_COLUMN ? "path" : "caption");
-    }
+    FAIL_IF(s == STATUS_END, err, STATUS_USAGE,
+            "%s: --columns %.80s names no %s column; --caption-column and "
+            "--image-column choose them",
+            t->base.path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption");
     t->column_count = count;
     return s;
 }
@@ -288,11 +282,9 @@ elect_path(const struct source_table *t, size_t *out, const struct votes *v, str
     }
     *out = winner(v->named, v->columns);
     *out = *out < NO_COLUMN ? *out : winner(v->there, v->columns);
-    if (has_urls && (*out == NO_COLUMN || v->named[*out] + v->there[*out] == 0)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: holds URLs, not files: 'ccpack fetch' downloads and packs them",
-                         t->base.path);
-    }
+    FAIL_IF(has_urls && (*out == NO_COLUMN || v->named[*out] + v->there[*out] == 0), err,
+            STATUS_CORRUPT, "%s: holds URLs, not files: 'ccpack fetch' downloads and packs them",
+            t->base.path);
     return STATUS_OK;
 }
 
@@ -352,10 +344,8 @@ table_find_columns(struct source_table *t, const struct source_options *opt, str
         }
         size_t count = table_split(t, cells);
         if (count > TABLE_MAX_COLUMNS) {
-            if (i == 0) {
-                return error_set(err, STATUS_LIMIT, "%s: its first line has more than %d columns",
-                                 t->base.path, TABLE_MAX_COLUMNS);
-            }
+            FAIL_IF(i == 0, err, STATUS_LIMIT, "%s: its first line has more than %d columns",
+                    t->base.path, TABLE_MAX_COLUMNS);
             continue;
         }
         if (i == 0 && is_header(cells, count, opt)) {

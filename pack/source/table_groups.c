@@ -285,12 +285,10 @@ static enum status collect(struct source_table *t, struct source_row *row, struc
             s = collect_record(t->groups, offset, &path, row, err);
         }
     }
-    if (s == STATUS_LIMIT) {
-        return error_set(err, s,
-                         "%s: --group-captions all keeps at most 1 GiB of paths and captions; sort "
-                         "the table by path and use adjacent",
-                         t->base.path);
-    }
+    FAIL_IF(s == STATUS_LIMIT, err, s,
+            "%s: --group-captions all keeps at most 1 GiB of paths and captions; sort "
+            "the table by path and use adjacent",
+            t->base.path);
     TRY(s);
     t->groups->collected = true;
     return table_restart(t, err);

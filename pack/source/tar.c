@@ -307,9 +307,7 @@ enum status source_tar_read(struct source_tar *t,
             piece = in_window(t) < left ? in_window(t) : left;
             memcpy((uint8_t *)out + done, here(t), piece);
         }
-        if (piece == 0) {
-            return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", t->path);
-        }
+        FAIL_IF(piece == 0, err, STATUS_CORRUPT, "%s: became shorter while it was read", t->path);
         t->at += piece;
         t->body_left -= piece;
         done += piece;

@@ -76,12 +76,10 @@ static enum status copy_sample(struct subset *x,
     TRY(dataset_reader_get(x->reader, sample, &v, err));
     const struct shard_sample copy = shard_sample_of(&v);
     TRY(shard_frame_build(x->builder, &x->frame, &copy, err));
-    if (!shard_writer_fits(w, &x->frame)) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: the captions of %" PRIu32
-                         " samples do not fit in a shard; choose fewer with --shard-samples",
-                         x->opt->directory, x->opt->shard_samples);
-    }
+    FAIL_IF(!shard_writer_fits(w, &x->frame), err, STATUS_LIMIT,
+            "%s: the captions of %" PRIu32
+            " samples do not fit in a shard; choose fewer with --shard-samples",
+            x->opt->directory, x->opt->shard_samples);
     return shard_writer_add(w, &x->frame, err);
 }
 
@@ -106,16 +104,12 @@ static enum status write_shard(struct subset *x,
         struct dataset_sample sample;
         s = interrupted(x) ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
                            : dataset_find(x->source, x->opt->ids[i], &sample, err);
-        if (s == STATUS_OK) {
-            s = copy_sample(x, w, &sample, err);
-        }
+        THEN(s, copy_sample(x, w, &sample, err));
         if (s == STATUS_OK) {
             advance(x, &sample);
         }
     }
-    if (s == STATUS_OK) {
-        s = shard_writer_finish(w, out, err);
-    }
+    THEN(s, shard_writer_finish(w, out, err));
     shard_writer_close(w);
     return s;
 }
@@ -239,17 +233,12 @@ static bool is_same_directory(const char *a, const char *b) {
 }
 
 static enum status open_source(struct subset *x, struct error *err) {
-    if (is_same_directory(x->opt->source, x->opt->directory)) {
-        return error_set(err, STATUS_USAGE, "%s: a subset needs a directory of its own",
-                         x->opt->directory);
-    }
+    FAIL_IF(is_same_directory(x->opt->source, x->opt->directory), err, STATUS_USAGE,
+            "%s: a subset needs a directory of its own", x->opt->directory);
     TRY(dataset_open(&x->source, x->opt->source, x->source_fs, err));
     TRY(manifest_read(&x->manifest, x->source_fs, x->opt->source, err));
-    if (pack_manifest_option(&x->manifest, PACK_SETTING_PART)) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: is a part of a dataset: take subsets after 'ccpack merge'",
-                         x->opt->source);
-    }
+    FAIL_IF(pack_manifest_option(&x->manifest, PACK_SETTING_PART), err, STATUS_MISMATCH,
+            "%s: is a part of a dataset: take subsets after 'ccpack merge'", x->opt->source);
     TRY(check_ids(x, err));
     TRY(dataset_reader_create(&x->reader, x->source, err));
     x->output.container = x->manifest.container == SHARD_CONTAINER_TAR ? SHARD_CONTAINER_TAR

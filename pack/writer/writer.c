@@ -119,9 +119,8 @@ enum status pack_writer_open(struct pack_writer **out,
     REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
     REQUIRE(opt->container == SHARD_CONTAINER_TAR_ZSTD || opt->container == SHARD_CONTAINER_TAR);
     *out = NULL;
-    if (opt->append && opt->overwrite) {
-        return error_set(err, STATUS_USAGE, "append and overwrite exclude each other");
-    }
+    FAIL_IF(opt->append && opt->overwrite, err, STATUS_USAGE,
+            "append and overwrite exclude each other");
     struct pack_writer *w = calloc(1, sizeof(*w));
     if (!w || !(w->directory = strdup(directory))) {
         free(w);
@@ -220,24 +219,16 @@ static void give_slot(struct pack_writer *w, struct slot *slot) {
 }
 
 static enum status check_values(const struct pack_writer_sample *in, struct error *err) {
-    if (!in->image || in->image_bytes == 0) {
-        return error_set(err, STATUS_INVALID, "the sample has no picture");
-    }
-    if (in->key && !shard_key_is_valid(in->key)) {
-        return error_set(err, STATUS_INVALID,
-                         "the key '%.100s' is not 1 to %d bytes of printable ASCII without space "
-                         ". / and \\",
-                         in->key, SHARD_MAX_KEY_BYTES);
-    }
-    if (in->label < SHARD_NO_LABEL || in->label >= MANIFEST_MAX_CLASSES) {
-        return error_set(err, STATUS_INVALID,
-                         "label %" PRId32 ": must be from 0 to %d, or %d: none", in->label,
-                         MANIFEST_MAX_CLASSES - 1, SHARD_NO_LABEL);
-    }
-    if (in->id != PACK_WRITER_NEXT_ID && in->id > SHARD_MAX_ID) {
-        return error_set(err, STATUS_LIMIT, "id %" PRIu64 ": the largest is %" PRIu64, in->id,
-                         SHARD_MAX_ID);
-    }
+    FAIL_IF(!in->image || in->image_bytes == 0, err, STATUS_INVALID, "the sample has no picture");
+    FAIL_IF(in->key && !shard_key_is_valid(in->key), err, STATUS_INVALID,
+            "the key '%.100s' is not 1 to %d bytes of printable ASCII without space "
+            ". / and \\",
+            in->key, SHARD_MAX_KEY_BYTES);
+    FAIL_IF(in->label < SHARD_NO_LABEL || in->label >= MANIFEST_MAX_CLASSES, err, STATUS_INVALID,
+            "label %" PRId32 ": must be from 0 to %d, or %d: none", in->label,
+            MANIFEST_MAX_CLASSES - 1, SHARD_NO_LABEL);
+    FAIL_IF(in->id != PACK_WRITER_NEXT_ID && in->id > SHARD_MAX_ID, err, STATUS_LIMIT,
+            "id %" PRIu64 ": the largest is %" PRIu64, in->id, SHARD_MAX_ID);
     return STATUS_OK;
 }
 
@@ -304,18 +295,13 @@ static enum status choose_id(const struct pack_writer *w,
                              const struct pack_writer_sample *in,
                              struct error *err) {
     item->id = in->id != PACK_WRITER_NEXT_ID ? in->id : w->ids.end;
-    if (item->id > SHARD_MAX_ID) {
-        return error_set(err, STATUS_LIMIT, "no id is left after %" PRIu64, SHARD_MAX_ID);
-    }
-    if (item->id < w->first_id) {
-        return error_set(err, STATUS_EXISTS,
-                         "id %" PRIu64 ": ids of the dataset are below %" PRIu64
-                         ", new ones are not",
-                         item->id, w->first_id);
-    }
-    if (pack_id_set_has(&w->ids, item->id)) {
-        return error_set(err, STATUS_EXISTS, "id %" PRIu64 ": another sample has it", item->id);
-    }
+    FAIL_IF(item->id > SHARD_MAX_ID, err, STATUS_LIMIT, "no id is left after %" PRIu64,
+            SHARD_MAX_ID);
+    FAIL_IF(item->id < w->first_id, err, STATUS_EXISTS,
+            "id %" PRIu64 ": ids of the dataset are below %" PRIu64 ", new ones are not", item->id,
+            w->first_id);
+    FAIL_IF(pack_id_set_has(&w->ids, item->id), err, STATUS_EXISTS,
+            "id %" PRIu64 ": another sample has it", item->id);
     return STATUS_OK;
 }
 
@@ -323,19 +309,16 @@ static enum status choose_key(struct pack_writer *w,
                               struct pack_item *item,
                               const struct pack_writer_sample *in,
                               struct error *err) {
-    if (w->summary.samples > 0 && (in->key != NULL) != w->has_keys) {
-        return error_set(err, STATUS_INVALID, "the sample has %s key, unlike those before it",
-                         in->key ? "a" : "no");
-    }
+    FAIL_IF(w->summary.samples > 0 && (in->key != NULL) != w->has_keys, err, STATUS_INVALID,
+            "the sample has %s key, unlike those before it", in->key ? "a" : "no");
     if (!in->key) {
         source_row_set_number_key(&item->row, item->id);
     } else {
         if (!w->keys) {
             TRY(pack_map_create(&w->keys, err));
         }
-        if (pack_map_get(w->keys, hash64(in->key, strlen(in->key))) != PACK_MAP_NONE) {
-            return error_set(err, STATUS_EXISTS, "key '%s': another sample has it", in->key);
-        }
+        FAIL_IF(pack_map_get(w->keys, hash64(in->key, strlen(in->key))) != PACK_MAP_NONE, err,
+                STATUS_EXISTS, "key '%s': another sample has it", in->key);
         source_row_set_key(&item->row, in->key, strlen(in->key));
     }
     pack_keys_choose(&w->commit.keys, item);
@@ -364,12 +347,8 @@ static enum status end(struct pack_writer *w, enum status s, const struct error 
 }
 
 static enum status check_alive(const struct pack_writer *w, struct error *err) {
-    if (w->failure != STATUS_OK) {
-        return error_set(err, w->failure, "%s", w->why.text);
-    }
-    if (w->finished) {
-        return error_set(err, STATUS_INVALID, "%s: the dataset is finished", w->directory);
-    }
+    FAIL_IF(w->failure != STATUS_OK, err, w->failure, "%s", w->why.text);
+    FAIL_IF(w->finished, err, STATUS_INVALID, "%s: the dataset is finished", w->directory);
     return STATUS_OK;
 }
 
@@ -416,11 +395,9 @@ enum status pack_writer_set_classes(struct pack_writer *w,
                                     struct error *err) {
     REQUIRE(w && (names || count == 0));
     TRY(check_alive(w, err));
-    if (w->has_classes || count < w->plan.manifest.class_count) {
-        return error_set(err, STATUS_INVALID,
-                         w->has_classes ? "classes are set already"
-                                        : "the dataset has more classes than are given");
-    }
+    FAIL_IF(w->has_classes || count < w->plan.manifest.class_count, err, STATUS_INVALID,
+            w->has_classes ? "classes are set already"
+                           : "the dataset has more classes than are given");
     w->has_classes = true;
     for (size_t i = 0; i < count; i++) {
         uint64_t place = 0;
@@ -449,21 +426,13 @@ enum status pack_writer_finish(struct pack_writer *w, struct error *err) {
     REQUIRE(w);
     const size_t classes = pack_classes_count(&w->plan.classes);
     TRY(check_alive(w, err));
-    if (w->summary.samples == 0) {
-        return error_set(err, STATUS_INVALID, "%s: no sample was added", w->directory);
-    }
-    if (classes > 0 && w->last_label >= (int64_t)classes) {
-        return error_set(err, STATUS_INVALID, "label %" PRId32 " is none of the %zu classes",
-                         w->last_label, classes);
-    }
+    FAIL_IF(w->summary.samples == 0, err, STATUS_INVALID, "%s: no sample was added", w->directory);
+    FAIL_IF(classes > 0 && w->last_label >= (int64_t)classes, err, STATUS_INVALID,
+            "label %" PRId32 " is none of the %zu classes", w->last_label, classes);
     struct error why = {0};
     enum status s = add_source(w, &why);
-    if (s == STATUS_OK) {
-        s = pack_commit_finish(&w->commit, false, &why);
-    }
-    if (s != STATUS_OK) {
-        return error_set(err, end(w, s, &why), "%s", why.text);
-    }
+    THEN(s, pack_commit_finish(&w->commit, false, &why));
+    FAIL_IF(s != STATUS_OK, err, end(w, s, &why), "%s", why.text);
     w->finished = true;
     return STATUS_OK;
 }

@@ -124,8 +124,7 @@ enum status bench_limit_create(struct bench_limit **out,
     enum status s;
     struct sampler sampler;
     *out = NULL;
-    TRY(sampler_init(&sampler, sources_live_counts(sources), sources_weights(sources),
-                     sources_count(sources), opt, err));
+    TRY(sampler_init(&sampler, sources->live_counts, sources->weights, sources->count, opt, err));
     struct bench_limit *b = calloc(1, sizeof(*b));
     if (b == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the measurement");

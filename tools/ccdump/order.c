@@ -81,22 +81,22 @@ static enum status first_caption(struct step *s,
         return STATUS_OK;
     }
     if (s->captions[x->source] == NULL) {
-        TRY(caption_reader_create(&s->captions[x->source], sources_dataset(all, x->source), err));
+        TRY(caption_reader_create(&s->captions[x->source], all->items[x->source].dataset, err));
     }
-    TRY(dataset_sample_at(sources_dataset(all, x->source), x->position, &sample, err));
+    TRY(dataset_sample_at(all->items[x->source].dataset, x->position, &sample, err));
     return caption_reader_get(s->captions[x->source], &sample, 0, out, err);
 }
 
 static enum status show_row(struct step *s, uint32_t row, struct error *err) {
     const struct sources *all = order_sources(s->order);
-    const bool several = sources_count(all) > 1;
+    const bool several = all->count > 1;
     struct source_sample x;
     struct shard_text caption;
     TRY(order_sample_at(s->order, &s->batch, row, &x, err));
     TRY(first_caption(s, &x, &caption, err));
-    const uint64_t id = x.sample.sample_id - sources_id_offset(all, x.source);
+    const uint64_t id = x.sample.sample_id - all->items[x.source].id_offset;
     const uint32_t rank = sampler_rank_of(row, s->batch.count, (uint32_t)s->o->world);
-    const char *dir = sources_directory(all, x.source);
+    const char *dir = all->items[x.source].directory;
     if (s->o->json) {
         json_open_object(&s->line, NULL);
         json_u64(&s->line, "row", row);
@@ -132,7 +132,7 @@ static enum status show_step(struct step *s, struct error *err) {
                " (both counted from 0)\n%7s%s  %10s  %scaption\n",
                s->o->step, s->batch.step, order_steps_per_epoch(s->order), s->batch.epoch, "row",
                s->o->world > 1 ? "   rank" : "", "id",
-               sources_count(order_sources(s->order)) > 1 ? "dataset, " : "");
+               order_sources(s->order)->count > 1 ? "dataset, " : "");
     }
     for (uint32_t row = 0; row < s->batch.count; row++) {
         TRY(show_row(s, row, err));
@@ -145,7 +145,7 @@ static enum status show(const struct options *o, const struct order *order, stru
     json_writer_init(&s.line, 0);
     const enum status status = show_step(&s, err);
     json_writer_fini(&s.line);
-    for (uint32_t i = 0; i < sources_count(order_sources(order)); i++) {
+    for (uint32_t i = 0; i < order_sources(order)->count; i++) {
         caption_reader_destroy(s.captions[i]);
     }
     return status;

@@ -248,16 +248,16 @@ static enum status place_sample(struct why *w, struct error *err) {
     TRY(run_order_open(&r, w->run, w->dataset, err));
     const struct sources *all = order_sources(r->order);
     uint32_t source = 0;
-    while (source < sources_count(all) &&
-           dataset_fingerprint(sources_dataset(all, source)) != m->fingerprint) {
+    while (source < all->count &&
+           dataset_fingerprint(all->items[source].dataset) != m->fingerprint) {
         source++;
     }
     enum status s = STATUS_OK;
-    if (source == sources_count(all)) {
+    if (source == all->count) {
         s = error_set(err, STATUS_MISMATCH, "%s is none of the datasets that %s was trained on",
                       w->dataset, w->run);
     } else {
-        s = dataset_find(sources_dataset(all, source), w->id, &sample, err);
+        s = dataset_find(all->items[source].dataset, w->id, &sample, err);
     }
     if (s == STATUS_OK && sources_fingerprint(all) != p->fingerprint) {
         (void)snprintf(w->no_visits, sizeof w->no_visits,

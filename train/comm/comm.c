@@ -100,11 +100,9 @@ static enum status complete(struct comm *c, struct error *err) {
         (void)nanosleep(&sleep, NULL);
         sleep.tv_nsec =
             sleep.tv_nsec * 2 < POLL_SLEEP_MAX_NS ? sleep.tv_nsec * 2 : POLL_SLEEP_MAX_NS;
-        if (c->deadline_ns != 0 && clock_now_ns() > c->deadline_ns) {
-            return error_set(err, STATUS_TIMEOUT,
-                             "not all of %d ranks answered within %lld s of the start",
-                             c->link->world, (long long)(c->options.timeout_ms / 1000));
-        }
+        FAIL_IF(c->deadline_ns != 0 && clock_now_ns() > c->deadline_ns, err, STATUS_TIMEOUT,
+                "not all of %d ranks answered within %lld s of the start", c->link->world,
+                (long long)(c->options.timeout_ms / 1000));
     }
 }
 
@@ -342,9 +340,7 @@ enum status comm_agree(struct comm *c, enum status own, struct error *err) {
     theirs.text[sizeof theirs.text - 1] = '\0';
     uint32_t differ = theirs.status != own || strcmp(theirs.text, failure.text) != 0;
     TRY(comm_merge(c, &differ, 1, err));
-    if (differ == 0) {
-        return error_set(err, theirs.status, "%s", theirs.text);
-    }
+    FAIL_IF(differ == 0, err, theirs.status, "%s", theirs.text);
     return error_set(err, theirs.status, "rank %d on %s: %s", first, c->peers[first].host,
                      theirs.text);
 }
@@ -498,18 +494,15 @@ static enum status allocate(struct comm *c, struct error *err) {
     c->peers = calloc(world, sizeof *c->peers);
     c->statuses = calloc(world, sizeof *c->statuses);
     c->scratch = world > 1 ? malloc(c->link->piece_bytes) : NULL;
-    if (c->peers == NULL || c->statuses == NULL || (world > 1 && c->scratch == NULL)) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the tables of %d ranks",
-                         c->watched.world);
-    }
+    FAIL_IF(c->peers == NULL || c->statuses == NULL || (world > 1 && c->scratch == NULL), err,
+            STATUS_NOMEM, "out of memory for the tables of %d ranks", c->watched.world);
     c->watched.peers = c->peers;
     return STATUS_OK;
 }
 
 static enum status start_worker(struct comm *c, struct error *err) {
-    if (pthread_create(&c->worker, NULL, work, c) != 0) {
-        return error_set(err, STATUS_NOMEM, "cannot start the thread that carries messages");
-    }
+    FAIL_IF(pthread_create(&c->worker, NULL, work, c) != 0, err, STATUS_NOMEM,
+            "cannot start the thread that carries messages");
     c->worker_runs = true;
     return STATUS_OK;
 }

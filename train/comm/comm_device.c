@@ -14,12 +14,10 @@ enum status comm_device_choose(const struct comm *c,
                                struct device_options *how,
                                struct error *err) {
     REQUIRE(c != NULL && name != NULL && how != NULL);
-    if (comm_local_world(c) > 1 && strncmp(name, "cuda:", 5) == 0) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "--device %s gives all %d ranks of this host one GPU; with --device cuda "
-                         "each has its own",
-                         name, (int)comm_local_world(c));
-    }
+    FAIL_IF(comm_local_world(c) > 1 && strncmp(name, "cuda:", 5) == 0, err, STATUS_UNSUPPORTED,
+            "--device %s gives all %d ranks of this host one GPU; with --device cuda "
+            "each has its own",
+            name, (int)comm_local_world(c));
     how->local_rank = comm_local_rank(c);
     return STATUS_OK;
 }

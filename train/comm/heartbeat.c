@@ -82,9 +82,8 @@ size_t heartbeat_format(char out[HEARTBEAT_MAX_BYTES], const struct heartbeat *h
 enum status
 heartbeat_path(char out[PATH_MAX_BYTES], const char *folder, int32_t rank, struct error *err) {
     const int n = snprintf(out, PATH_MAX_BYTES, "%s/%" PRId32 ".json", folder, rank);
-    if (n < 0 || n >= PATH_MAX_BYTES - (int)sizeof ".tmp") {
-        return error_set(err, STATUS_LIMIT, "%s: the path is too long", folder);
-    }
+    FAIL_IF(n < 0 || n >= PATH_MAX_BYTES - (int)sizeof ".tmp", err, STATUS_LIMIT,
+            "%s: the path is too long", folder);
     return STATUS_OK;
 }
 

@@ -109,9 +109,8 @@ static enum status join(struct comm_link **out,
                            .mutex = PTHREAD_MUTEX_INITIALIZER,
                            .wake = PTHREAD_COND_INITIALIZER};
     pthread_t thread;
-    if (pthread_create(&thread, NULL, limit_join, &j) != 0) {
-        return error_set(err, STATUS_NOMEM, "cannot start the thread that limits MPI_Init");
-    }
+    FAIL_IF(pthread_create(&thread, NULL, limit_join, &j) != 0, err, STATUS_NOMEM,
+            "cannot start the thread that limits MPI_Init");
     const enum status s = module->open(out, err);
     (void)pthread_mutex_lock(&j.mutex);
     j.joined = true;
@@ -139,9 +138,7 @@ static enum status load_and_join(struct comm_link **out,
         known[i] = sigaction(i, NULL, &handlers[i]) == 0;
     }
     enum status s = load_module(&module, path, err);
-    if (s == STATUS_OK) {
-        s = join(out, module, opt, rank, err);
-    }
+    THEN(s, join(out, module, opt, rank, err));
     for (int i = 1; i < SIGNALS; i++) {
         if (known[i]) {
             (void)sigaction(i, &handlers[i], NULL);
@@ -158,12 +155,11 @@ static enum status open_mpi(struct comm_link **out,
                             struct error *err) {
     static const char file_name[] = "libccstream_mpi.so";
     char path[PATH_MAX];
-    if (!module_file_find(path, sizeof path, file_name, "CCSTREAM_MPI_MODULE")) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%sthis build has no MPI module (%s next to the program); install MPI, "
-                         "such as libopenmpi-dev, and build again",
-                         started, file_name);
-    }
+    FAIL_IF(!module_file_find(path, sizeof path, file_name, "CCSTREAM_MPI_MODULE"), err,
+            STATUS_UNSUPPORTED,
+            "%sthis build has no MPI module (%s next to the program); install MPI, "
+            "such as libopenmpi-dev, and build again",
+            started, file_name);
     return load_and_join(out, path, opt, rank, err);
 }
 
@@ -179,12 +175,10 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
     } else if (world > 1) {
         (void)snprintf(started, sizeof started, "%s started %d processes, but ", launcher, world);
     }
-    if (opt->ranks == COMM_RANKS_OFF && world > 1) {
-        return error_set(err, STATUS_USAGE,
-                         "%sranks are off: each would do all of the work; start one process, or "
-                         "use --ranks auto",
-                         started);
-    }
+    FAIL_IF(opt->ranks == COMM_RANKS_OFF && world > 1, err, STATUS_USAGE,
+            "%sranks are off: each would do all of the work; start one process, or "
+            "use --ranks auto",
+            started);
     if (opt->ranks == COMM_RANKS_OFF || (opt->ranks == COMM_RANKS_AUTO && world == 1)) {
         return comm_create(out, NULL, opt, err);
     }

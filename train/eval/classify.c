@@ -113,10 +113,8 @@ enum status classify_by_vectors(struct classify_result *out,
     REQUIRE(class_count >= 1 && class_count <= CLASSIFY_MAX_CLASSES);
     struct by_vectors v = {.result = out, .labels = queries->labels, .bias = bias};
     enum status s = begin(out, class_count, err);
-    if (s == STATUS_OK) {
-        s = scores_visit(dev, queries->rows, queries->count, vectors, class_count, queries->dim,
-                         rank_query, &v, err);
-    }
+    THEN(s, scores_visit(dev, queries->rows, queries->count, vectors, class_count, queries->dim,
+                         rank_query, &v, err));
     return finish(out, s, err);
 }
 
@@ -218,9 +216,7 @@ static enum status vote(void *cookie, int64_t query, const float *scores, struct
             offer(n, (struct neighbour){scores[i] + (n->offset != NULL ? n->offset[i] : 0.0f), i});
         }
     }
-    if (n->held == 0) {
-        return error_set(err, STATUS_USAGE, "not one neighbour has the label of a class");
-    }
+    FAIL_IF(n->held == 0, err, STATUS_USAGE, "not one neighbour has the label of a class");
     float best = n->nearest[0].score;
     for (int32_t i = 1; i < n->held; i++) {
         best = n->nearest[i].score > best ? n->nearest[i].score : best;
@@ -263,10 +259,8 @@ enum status classify_by_neighbours(struct classify_result *out,
     if (s == STATUS_OK && (n.nearest == NULL || n.votes == NULL)) {
         s = error_set(err, STATUS_NOMEM, "no memory for %d neighbours", (int)neighbours);
     }
-    if (s == STATUS_OK) {
-        s = scores_visit(dev, queries->rows, queries->count, bank->rows, bank->count, bank->dim,
-                         vote, &n, err);
-    }
+    THEN(s, scores_visit(dev, queries->rows, queries->count, bank->rows, bank->count, bank->dim,
+                         vote, &n, err));
     free(n.nearest);
     free(n.votes);
     s = finish(out, s, err);
@@ -355,9 +349,7 @@ enum status classify_by_few(struct classify_result *mean,
     float *vectors = calloc((size_t)class_count, (size_t)train->dim * sizeof *vectors);
     memset(deviation, 0, sizeof *deviation);
     enum status s = begin(mean, class_count, err);
-    if (s == STATUS_OK) {
-        s = begin(deviation, class_count, err);
-    }
+    THEN(s, begin(deviation, class_count, err));
     if (s == STATUS_OK && vectors == NULL) {
         s = error_set(err, STATUS_NOMEM, "no memory for the means of %d classes", (int)class_count);
     }

@@ -124,11 +124,10 @@ projection_init(struct projection *p, const struct debias_prompts *prompts, stru
     p->factor = calloc(pairs + 1, (pairs + 1) * sizeof *p->factor);
     p->solved = calloc(pairs + 1, sizeof *p->solved);
     p->row = calloc(dim, sizeof *p->row);
-    if (p->basis == NULL || p->differences == NULL || p->factor == NULL || p->solved == NULL ||
-        p->row == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %" PRId64 " prompts and %zu pairs",
-                         prompts->spurious_count, pairs);
-    }
+    FAIL_IF(p->basis == NULL || p->differences == NULL || p->factor == NULL || p->solved == NULL ||
+                p->row == NULL,
+            err, STATUS_NOMEM, "no memory for %" PRId64 " prompts and %zu pairs",
+            prompts->spurious_count, pairs);
     span_spurious(p, prompts);
     factor_pairs(p, prompts);
     return STATUS_OK;
@@ -144,11 +143,8 @@ project(const struct projection *p, float *vector, int64_t index, struct error *
     calibrate(p, row);
     take_out_basis(p, row);
     const double length = sqrt(dot(row, row, p->dim));
-    if (!(length > nothing * before)) {
-        return error_set(err, STATUS_USAGE,
-                         "nothing is left of class vector %" PRId64 " without the spurious prompts",
-                         index);
-    }
+    FAIL_IF(!(length > nothing * before), err, STATUS_USAGE,
+            "nothing is left of class vector %" PRId64 " without the spurious prompts", index);
     for (int64_t d = 0; d < p->dim; d++) {
         vector[d] = (float)(row[d] / length);
     }
@@ -162,12 +158,11 @@ enum status debias_vectors(float *vectors,
                            int64_t *of,
                            struct error *err) {
     REQUIRE(vectors != NULL && prompts != NULL && count >= 1 && dim >= 1 && prompts->lambda >= 0.0);
-    if (prompts->spurious_count > DEBIAS_MAX_PROMPTS || prompts->pair_count > DEBIAS_MAX_PROMPTS) {
-        return error_set(err, STATUS_LIMIT,
-                         "%" PRId64 " spurious prompts and %" PRId64
-                         " pairs: more than %d of one kind",
-                         prompts->spurious_count, prompts->pair_count, DEBIAS_MAX_PROMPTS);
-    }
+    FAIL_IF(prompts->spurious_count > DEBIAS_MAX_PROMPTS ||
+                prompts->pair_count > DEBIAS_MAX_PROMPTS,
+            err, STATUS_LIMIT,
+            "%" PRId64 " spurious prompts and %" PRId64 " pairs: more than %d of one kind",
+            prompts->spurious_count, prompts->pair_count, DEBIAS_MAX_PROMPTS);
     struct projection p = {.dim = dim,
                            .pair_count = prompts->lambda > 0.0 ? prompts->pair_count : 0};
     enum status s = projection_init(&p, prompts, err);

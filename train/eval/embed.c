@@ -167,10 +167,8 @@ static enum status encode_texts(struct embeddings *e,
             const uint64_t *found =
                 bsearch(&batch.sample_ids[i], e->sample_ids, (size_t)e->images_count,
                         sizeof *e->sample_ids, compare_ids);
-            if (found == NULL) {
-                return error_set(err, STATUS_CORRUPT, "caption of sample %" PRIu64 " has no image",
-                                 batch.sample_ids[i]);
-            }
+            FAIL_IF(found == NULL, err, STATUS_CORRUPT,
+                    "caption of sample %" PRIu64 " has no image", batch.sample_ids[i]);
             e->owner[done + i] = (int32_t)(found - e->sample_ids);
         }
         done += batch.count;
@@ -271,12 +269,8 @@ static enum status embed_texts(struct embeddings *e,
     to.max_tokens = (uint32_t)mo->text.max_tokens;
     to.clean_captions = opt->clean_captions;
     enum status s = tokenizer_open(&tokenizer, opt->tokenizer, opt->tokenizer_size_bytes, err);
-    if (s == STATUS_OK) {
-        s = texts_open(&texts, loader_dataset(loader, 0), tokenizer, &to, err);
-    }
-    if (s == STATUS_OK) {
-        s = encode_texts(e, model, dev, texts, range, opt, err);
-    }
+    THEN(s, texts_open(&texts, loader_dataset(loader, 0), tokenizer, &to, err));
+    THEN(s, encode_texts(e, model, dev, texts, range, opt, err));
     texts_close(texts);
     tokenizer_close(tokenizer);
     TRY(agree(opt, s, err));
@@ -299,12 +293,10 @@ static enum status begin(struct job *j,
                          struct error *err) {
     struct loader_info info;
     uint32_t size;
-    if (opt->texts && opt->tokenizer == NULL) {
-        return error_set(err, STATUS_USAGE, "captions need a tokenizer, and the model has none");
-    }
-    if (opt->texts && model->views != NULL) {
-        return error_set(err, STATUS_USAGE, "a model of two views has no tower for captions");
-    }
+    FAIL_IF(opt->texts && opt->tokenizer == NULL, err, STATUS_USAGE,
+            "captions need a tokenizer, and the model has none");
+    FAIL_IF(opt->texts && model->views != NULL, err, STATUS_USAGE,
+            "a model of two views has no tower for captions");
     TRY(open_loader(&j->loader, &size, model, dataset_dir, opt, err));
     loader_info(j->loader, &info);
     if (model->views != NULL) {
@@ -314,12 +306,10 @@ static enum status begin(struct job *j,
         out->embed_dim = dual_encoder_get_options(model->pairs)->embed_dim;
         out->feature_dim = dual_encoder_feature_count(model->pairs);
     }
-    if (info.sample_count == 0 || info.sample_count > INT32_MAX) {
-        return error_set(err, STATUS_USAGE, "%s has no samples, or too many to hold", dataset_dir);
-    }
-    if (opt->texts && info.text_count == 0) {
-        return error_set(err, STATUS_USAGE, "%s has no captions", dataset_dir);
-    }
+    FAIL_IF(info.sample_count == 0 || info.sample_count > INT32_MAX, err, STATUS_USAGE,
+            "%s has no samples, or too many to hold", dataset_dir);
+    FAIL_IF(opt->texts && info.text_count == 0, err, STATUS_USAGE, "%s has no captions",
+            dataset_dir);
     j->images_count = (int64_t)info.sample_count;
     j->images = range_of(opt->comm, info.sample_count, size);
     j->texts = range_of(opt->comm, info.text_count, size);

@@ -39,18 +39,15 @@ static struct tensor block(void *base, int index, int64_t rows, int64_t width) {
 
 static enum status find_rows(struct probe *p, struct error *err) {
     p->rows = calloc((size_t)p->set->count, sizeof *p->rows);
-    if (p->rows == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %lld rows", (long long)p->set->count);
-    }
+    FAIL_IF(p->rows == NULL, err, STATUS_NOMEM, "no memory for %lld rows",
+            (long long)p->set->count);
     for (int64_t i = 0; i < p->set->count; i++) {
         const int32_t label = p->set->labels[i];
         if (label >= 0 && label < p->class_count) {
             p->rows[p->row_count++] = i;
         }
     }
-    if (p->row_count == 0) {
-        return error_set(err, STATUS_USAGE, "not one image has the label of a class");
-    }
+    FAIL_IF(p->row_count == 0, err, STATUS_USAGE, "not one image has the label of a class");
     p->batch_count = p->opt->batch_count < p->row_count ? p->opt->batch_count : p->row_count;
     p->total_steps =
         (uint64_t)p->opt->epochs * (uint64_t)((p->row_count + p->batch_count - 1) / p->batch_count);
@@ -74,10 +71,8 @@ static enum status take_memory(struct probe *p, float *weight, struct error *err
     p->host_x = malloc(x_bytes);
     p->host_z = malloc(z_bytes);
     p->host_labels = calloc((size_t)p->batch_count, sizeof *p->host_labels);
-    if (p->host_x == NULL || p->host_z == NULL || p->host_labels == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld rows",
-                         (long long)p->batch_count);
-    }
+    FAIL_IF(p->host_x == NULL || p->host_z == NULL || p->host_labels == NULL, err, STATUS_NOMEM,
+            "no memory for a batch of %lld rows", (long long)p->batch_count);
     struct tensor all = tensor_2d(p->weight, DTYPE_F32, BLOCKS * p->class_count, dim);
     struct tensor all_bias = tensor_2d(p->bias, DTYPE_F32, BLOCKS, p->class_count);
     TRY(ops->fill(p->dev, &(struct fill){.out = all}, err));
@@ -191,13 +186,10 @@ static enum status run_epochs(struct probe *p, double *loss, struct error *err) 
                           err));
         }
         *loss /= (double)p->row_count;
-        if (!isfinite(*loss)) {
-            return error_set(err, STATUS_CORRUPT,
-                             "the probe's loss is not finite in epoch %d; use a smaller --lr", e);
-        }
-        if (o->should_stop != NULL && o->should_stop(o->cookie)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(!isfinite(*loss), err, STATUS_CORRUPT,
+                "the probe's loss is not finite in epoch %d; use a smaller --lr", e);
+        FAIL_IF(o->should_stop != NULL && o->should_stop(o->cookie), err, STATUS_INTERRUPTED,
+                "stopped on request");
     }
     return STATUS_OK;
 }

@@ -51,16 +51,14 @@ enum status text_list_parse(struct text_list *out,
                             size_t size_bytes,
                             struct error *err) {
     memset(out, 0, sizeof *out);
-    if (utf8_valid_prefix(text, size_bytes) != size_bytes || memchr(text, '\0', size_bytes)) {
-        return error_set(err, STATUS_CORRUPT, "%s: not a text in UTF-8", name);
-    }
+    FAIL_IF(utf8_valid_prefix(text, size_bytes) != size_bytes || memchr(text, '\0', size_bytes),
+            err, STATUS_CORRUPT, "%s: not a text in UTF-8", name);
     size_t lines = 1;
     for (size_t i = 0; i < size_bytes; i++) {
         lines += text[i] == '\n' ? 1 : 0;
     }
-    if (lines > TEXT_LIST_MAX_LINES) {
-        return error_set(err, STATUS_LIMIT, "%s: more than %d lines", name, TEXT_LIST_MAX_LINES);
-    }
+    FAIL_IF(lines > TEXT_LIST_MAX_LINES, err, STATUS_LIMIT, "%s: more than %d lines", name,
+            TEXT_LIST_MAX_LINES);
     out->text = malloc(size_bytes + 1);
     out->lines = calloc(lines, sizeof *out->lines);
     if (out->text == NULL || out->lines == NULL) {
@@ -128,15 +126,13 @@ static enum status encoder_open(struct encoder *e,
                           .max_batch = o->micro_batch,
                           .max_tokens = o->text.max_tokens,
                           .embed_dim = o->embed_dim};
-    if (tokenizer == NULL) {
-        return error_set(err, STATUS_USAGE, "prompts need a tokenizer, and the model has none");
-    }
+    FAIL_IF(tokenizer == NULL, err, STATUS_USAGE,
+            "prompts need a tokenizer, and the model has none");
     const size_t count = (size_t)e->max_batch;
     e->tokens = calloc(count, (size_t)e->max_tokens * sizeof *e->tokens);
     e->lengths = calloc(count, sizeof *e->lengths);
-    if (e->tokens == NULL || e->lengths == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %d texts", (int)e->max_batch);
-    }
+    FAIL_IF(e->tokens == NULL || e->lengths == NULL, err, STATUS_NOMEM, "no memory for %d texts",
+            (int)e->max_batch);
     return tokenizer_open(&e->tokenizer, tokenizer, tokenizer_size_bytes, err);
 }
 
@@ -188,20 +184,15 @@ fill_template(char **out, const char *pattern, const char *name, struct error *e
         const bool place = at[0] == '{' && at[1] == '}';
         const char *piece = place ? name : at;
         const size_t size_bytes = place ? strlen(name) : 1;
-        if (size_bytes >= sizeof text - used) {
-            return error_set(err, STATUS_LIMIT, "prompt '%.60s...' has more than %d bytes", pattern,
-                             PROMPT_MAX_BYTES);
-        }
+        FAIL_IF(size_bytes >= sizeof text - used, err, STATUS_LIMIT,
+                "prompt '%.60s...' has more than %d bytes", pattern, PROMPT_MAX_BYTES);
         memcpy(text + used, piece, size_bytes);
         used += size_bytes;
         at += place ? 2 : 1;
         filled = filled || place;
     }
     text[used] = '\0';
-    if (!filled) {
-        return error_set(err, STATUS_USAGE, "template '%.100s' has no {} for the class name",
-                         pattern);
-    }
+    FAIL_IF(!filled, err, STATUS_USAGE, "template '%.100s' has no {} for the class name", pattern);
     *out = strdup(text);
     return *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for prompts");
 }
@@ -237,10 +228,8 @@ enum status prompts_class_vectors(float *vectors,
         s = fill_template(&prompts[i], templates->lines[i % per_class], names->lines[i / per_class],
                           err);
     }
-    if (s == STATUS_OK) {
-        s = prompts_encode(rows, model, dev, tokenizer, tokenizer_size_bytes, prompts,
-                           names->count * per_class, false, err);
-    }
+    THEN(s, prompts_encode(rows, model, dev, tokenizer, tokenizer_size_bytes, prompts,
+                           names->count * per_class, false, err));
     for (size_t c = 0; s == STATUS_OK && c < names->count; c++) {
         mean_row(vectors + c * dim, rows + c * per_class * dim, per_class, dim);
     }

@@ -91,14 +91,10 @@ enum status retrieval_ranks(struct retrieval_result *out,
     enum status s = i2t.own != NULL && t2i.own != NULL
                         ? STATUS_OK
                         : error_set(err, STATUS_NOMEM, "retrieval: out of memory");
-    if (s == STATUS_OK) {
-        s = scores_visit(dev, images, images_count, texts, texts_count, embed_dim, add_query, &i2t,
-                         err);
-    }
-    if (s == STATUS_OK) {
-        s = scores_visit(dev, texts, texts_count, images, images_count, embed_dim, add_query, &t2i,
-                         err);
-    }
+    THEN(s, scores_visit(dev, images, images_count, texts, texts_count, embed_dim, add_query, &i2t,
+                         err));
+    THEN(s, scores_visit(dev, texts, texts_count, images, images_count, embed_dim, add_query, &t2i,
+                         err));
     for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
         const double by_image = mean_of(&i2t, k);
         const double by_text = mean_of(&t2i, k);

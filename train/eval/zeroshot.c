@@ -41,10 +41,8 @@ static enum status take_names(struct text_list *classes,
                               struct error *err) {
     const bool by_class = strchr(file->lines[0], '\t') != NULL;
     if (!by_class) {
-        if (classes->count > 0 && file->count != classes->count) {
-            return error_set(err, STATUS_USAGE, "%s: %zu names for %zu classes", path, file->count,
-                             classes->count);
-        }
+        FAIL_IF(classes->count > 0 && file->count != classes->count, err, STATUS_USAGE,
+                "%s: %zu names for %zu classes", path, file->count, classes->count);
         for (size_t i = 0; i < classes->count; i++) {
             classes->lines[i] = file->lines[i];
         }
@@ -61,10 +59,8 @@ static enum status take_names(struct text_list *classes,
                 name = line;
             }
         }
-        if (name == NULL) {
-            return error_set(err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
-                             classes->lines[i]);
-        }
+        FAIL_IF(name == NULL, err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
+                classes->lines[i]);
         classes->lines[i] = name;
     }
     return STATUS_OK;
@@ -79,10 +75,8 @@ enum status zeroshot_name_classes(struct text_list *own,
         TRY(text_list_read(file, file_posix(), path, err));
         return take_names(own, file, path, err);
     }
-    if (own->count == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has no class names; name them with --class-names FILE", data);
-    }
+    FAIL_IF(own->count == 0, err, STATUS_USAGE,
+            "%s has no class names; name them with --class-names FILE", data);
     for (size_t i = 0; i < own->count; i++) {
         for (char *c = own->lines[i]; *c != '\0'; c++) {
             *c = *c == '_' ? ' ' : *c;

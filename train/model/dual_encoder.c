@@ -145,17 +145,14 @@ static enum status describe(struct dual_encoder **out,
                             bool host_memory,
                             struct error *err) {
     *out = NULL;
-    if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16) {
-        return error_set(err, STATUS_USAGE, "embedding size %d is not in 1-65536",
-                         (int)opt->embed_dim);
-    }
+    FAIL_IF(opt->embed_dim < 1 || opt->embed_dim > 1 << 16, err, STATUS_USAGE,
+            "embedding size %d is not in 1-65536", (int)opt->embed_dim);
     REQUIRE(opt->moments == 1 || opt->moments == 2);
     REQUIRE(!opt->raw || opt->dtype != DTYPE_BF16);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
-    if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
-        return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch-size %d",
-                         (int)opt->micro_batch, (int)opt->max_batch);
-    }
+    FAIL_IF(opt->micro_batch < 0 || opt->micro_batch > opt->max_batch, err, STATUS_USAGE,
+            "--micro-batch %d is larger than --batch-size %d", (int)opt->micro_batch,
+            (int)opt->max_batch);
     enum status s = STATUS_OK;
     struct dual_encoder *m = calloc(1, sizeof(*m));
     TRY_MEMORY(m != NULL, err, "out of memory for the model");
@@ -228,9 +225,8 @@ static enum status take_slots(struct dual_encoder *m, struct error *err) {
         TRY(take_host(m, i, rows * (size_t)m->opt.text.max_tokens, &s->host_tokens, err));
         TRY(take_host(m, i, rows, &s->host_starts, err));
         s->layouts = calloc(parts, sizeof *s->layouts);
-        if (s->layouts == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for %zu parts of a batch", parts);
-        }
+        FAIL_IF(s->layouts == NULL, err, STATUS_NOMEM, "out of memory for %zu parts of a batch",
+                parts);
     }
     return STATUS_OK;
 }

@@ -141,20 +141,16 @@ static enum status check_captions(const struct dual_encoder *m,
     int32_t longest = 1;
     int64_t all = 0;
     for (int32_t n = 0; n < b->count; n++) {
-        if (b->lengths[n] < 1 || b->lengths[n] > max_tokens) {
-            return error_set(err, STATUS_INVALID, "caption %d of the batch has %d tokens, not 1-%d",
-                             (int)(p->start + n), (int)b->lengths[n], (int)max_tokens);
-        }
+        FAIL_IF(b->lengths[n] < 1 || b->lengths[n] > max_tokens, err, STATUS_INVALID,
+                "caption %d of the batch has %d tokens, not 1-%d", (int)(p->start + n),
+                (int)b->lengths[n], (int)max_tokens);
         longest = b->lengths[n] > longest ? b->lengths[n] : longest;
         all += b->lengths[n];
         for (int32_t t = 0; t < b->lengths[n]; t++) {
             int32_t token = b->tokens[(size_t)n * (size_t)max_tokens + (size_t)t];
-            if (token < 0 || token >= m->opt.text.vocab_count) {
-                return error_set(err, STATUS_INVALID,
-                                 "token %d of caption %d is %d, outside the vocabulary of %d",
-                                 (int)t, (int)(p->start + n), (int)token,
-                                 (int)m->opt.text.vocab_count);
-            }
+            FAIL_IF(token < 0 || token >= m->opt.text.vocab_count, err, STATUS_INVALID,
+                    "token %d of caption %d is %d, outside the vocabulary of %d", (int)t,
+                    (int)(p->start + n), (int)token, (int)m->opt.text.vocab_count);
         }
     }
     out->longest = round_up(longest, TOKEN_STEP, max_tokens);

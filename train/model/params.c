@@ -77,9 +77,8 @@ void params_destroy(struct params *p) {
 }
 
 enum status params_set_prefix(struct params *p, const char *prefix, struct error *err) {
-    if (strlen(prefix) >= sizeof(p->prefix)) {
-        return error_set(err, STATUS_LIMIT, "parameter prefix '%.32s...' is too long", prefix);
-    }
+    FAIL_IF(strlen(prefix) >= sizeof(p->prefix), err, STATUS_LIMIT,
+            "parameter prefix '%.32s...' is too long", prefix);
     strcpy(p->prefix, prefix);
     return STATUS_OK;
 }
@@ -126,13 +125,10 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
     TRY(grow(p, err));
     struct entry *e = &p->entries[p->count];
     int n = snprintf(e->name, sizeof(e->name), "%s%s", p->prefix, spec->name);
-    if (n < 0 || (size_t)n >= sizeof(e->name)) {
-        return error_set(err, STATUS_LIMIT, "parameter name '%.60s...' is longer than %d bytes",
-                         e->name, PARAM_MAX_NAME_BYTES - 1);
-    }
-    if (params_find(p, e->name) >= 0) {
-        return error_set(err, STATUS_EXISTS, "parameter '%s' is there already", e->name);
-    }
+    FAIL_IF(n < 0 || (size_t)n >= sizeof(e->name), err, STATUS_LIMIT,
+            "parameter name '%.60s...' is longer than %d bytes", e->name, PARAM_MAX_NAME_BYTES - 1);
+    FAIL_IF(params_find(p, e->name) >= 0, err, STATUS_EXISTS, "parameter '%s' is there already",
+            e->name);
     e->spec = *spec;
     e->class = class_of(spec);
     e->spec.name = NULL;
@@ -427,12 +423,8 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err) {
         fill_entry(host, e, seed, i, p->dtype);
         s = ops->upload(p->dev, entry_data(p, e, PARAM_VALUE), host, (size_t)e->count * size, err);
         /* upload may still read `host` when it returns */
-        if (s == STATUS_OK) {
-            s = ops->sync(p->dev, err);
-        }
-        if (s == STATUS_OK) {
-            s = renew_working(p, e, err);
-        }
+        THEN(s, ops->sync(p->dev, err));
+        THEN(s, renew_working(p, e, err));
     }
     free(host);
     const int32_t last = p->moments == 2 ? PARAM_V : PARAM_M;

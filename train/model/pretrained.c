@@ -240,11 +240,8 @@ static enum status convert(const struct job *j,
     const bool f64 = params_dtype(j->p) == DTYPE_F64;
     for (size_t k = 0; k < found->element_count; k++) {
         const double v = value_at(raw, k, found->dtype);
-        if (!isfinite(v) || (!f64 && !isfinite((float)v))) {
-            return error_set(err, STATUS_CORRUPT,
-                             "%s: element %zu of %s is %g; weights must be finite", j->path, k,
-                             found->name, v);
-        }
+        FAIL_IF(!isfinite(v) || (!f64 && !isfinite((float)v)), err, STATUS_CORRUPT,
+                "%s: element %zu of %s is %g; weights must be finite", j->path, k, found->name, v);
         if (f64) {
             ((double *)host)[k] = v;
         } else {
@@ -266,12 +263,8 @@ static enum status load_tensor(struct job *j, int32_t index, struct error *err) 
         goto end;
     }
     s = safetensors_read(j->file, found, raw, (size_t)found->size_bytes, err);
-    if (s == STATUS_OK) {
-        s = convert(j, host, raw, found, err);
-    }
-    if (s == STATUS_OK) {
-        s = params_write(j->p, index, PARAM_VALUE, host, size, err);
-    }
+    THEN(s, convert(j, host, raw, found, err));
+    THEN(s, params_write(j->p, index, PARAM_VALUE, host, size, err));
 end:
     free(raw);
     free(host);
@@ -290,11 +283,9 @@ static enum status load(struct job *j, struct error *err) {
     }
     name_extras(j);
     refuse_norms(j);
-    if (j->misfit_count > 0) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: %d of the tower's %d tensors do not fit; the first: %s", j->path,
-                         (int)j->misfit_count, (int)required, j->first);
-    }
+    FAIL_IF(j->misfit_count > 0, err, STATUS_MISMATCH,
+            "%s: %d of the tower's %d tensors do not fit; the first: %s", j->path,
+            (int)j->misfit_count, (int)required, j->first);
     for (int32_t i = 0; i < params_count(j->p); i++) {
         const struct param_info info = params_info(j->p, i);
         if (belongs(j, &info)) {

@@ -67,22 +67,15 @@ enum status resnet_preset(struct resnet_options *opt, const char *name, struct e
 }
 
 static enum status check_options(const struct resnet_options *o, struct error *err) {
-    if (o->width < 8 || o->width > 1024 || o->width % 8 != 0) {
-        return error_set(err, STATUS_USAGE, "image tower width %d is not a multiple of 8 in 8-1024",
-                         (int)o->width);
-    }
-    if (o->image_px < 8 || o->image_px > 4096) {
-        return error_set(err, STATUS_USAGE, "image size %d px is not in 8-4096", (int)o->image_px);
-    }
-    if (o->max_batch < 1 || o->max_batch > RESNET_MAX_BATCH) {
-        return error_set(err, STATUS_USAGE, "batch of %d images is not in 1-%d", (int)o->max_batch,
-                         RESNET_MAX_BATCH);
-    }
+    FAIL_IF(o->width < 8 || o->width > 1024 || o->width % 8 != 0, err, STATUS_USAGE,
+            "image tower width %d is not a multiple of 8 in 8-1024", (int)o->width);
+    FAIL_IF(o->image_px < 8 || o->image_px > 4096, err, STATUS_USAGE,
+            "image size %d px is not in 8-4096", (int)o->image_px);
+    FAIL_IF(o->max_batch < 1 || o->max_batch > RESNET_MAX_BATCH, err, STATUS_USAGE,
+            "batch of %d images is not in 1-%d", (int)o->max_batch, RESNET_MAX_BATCH);
     for (int32_t s = 0; s < 4; s++) {
-        if (o->blocks[s] < 1 || o->blocks[s] > 64) {
-            return error_set(err, STATUS_USAGE, "stage %d has %d blocks, not 1-64", (int)s + 1,
-                             (int)o->blocks[s]);
-        }
+        FAIL_IF(o->blocks[s] < 1 || o->blocks[s] > 64, err, STATUS_USAGE,
+                "stage %d has %d blocks, not 1-64", (int)s + 1, (int)o->blocks[s]);
     }
     return STATUS_OK;
 }

@@ -48,36 +48,25 @@ transformer_preset(struct transformer_options *opt, const char *name, struct err
 }
 
 static enum status check_options(const struct transformer_options *o, struct error *err) {
-    if (o->layers < 1 || o->layers > MAX_LAYERS) {
-        return error_set(err, STATUS_USAGE, "text tower of %d layers is not in 1-%d",
-                         (int)o->layers, MAX_LAYERS);
-    }
-    if (o->heads < 1 || o->dim < 1 || o->dim > MAX_WIDTH || o->dim % o->heads != 0 ||
-        o->ffn_dim < 1 || o->ffn_dim > MAX_WIDTH) {
-        return error_set(err, STATUS_USAGE,
-                         "text tower width %d, heads %d, FFN %d do not fit (width a multiple of "
-                         "heads, both widths in 1-%d)",
-                         (int)o->dim, (int)o->heads, (int)o->ffn_dim, MAX_WIDTH);
-    }
-    if (o->vocab_count < 1) {
-        return error_set(err, STATUS_USAGE, "vocabulary of %d pieces is empty",
-                         (int)o->vocab_count);
-    }
-    if (o->max_tokens < 1 || o->max_tokens > MAX_TOKENS) {
-        return error_set(err, STATUS_USAGE, "caption length %d is not in 1-%d tokens",
-                         (int)o->max_tokens, MAX_TOKENS);
-    }
-    if (o->position_count != 0 && o->position_count < o->max_tokens) {
-        return error_set(err, STATUS_USAGE, "captions of %d tokens need more than %d positions",
-                         (int)o->max_tokens, (int)o->position_count);
-    }
-    if (o->max_batch < 1 || o->max_batch > TRANSFORMER_MAX_BATCH) {
-        return error_set(err, STATUS_USAGE, "batch of %d captions is not in 1-%d",
-                         (int)o->max_batch, TRANSFORMER_MAX_BATCH);
-    }
-    if (!(o->dropout >= 0.0f && o->dropout < 1.0f)) {
-        return error_set(err, STATUS_USAGE, "dropout %g is not in [0, 1)", (double)o->dropout);
-    }
+    FAIL_IF(o->layers < 1 || o->layers > MAX_LAYERS, err, STATUS_USAGE,
+            "text tower of %d layers is not in 1-%d", (int)o->layers, MAX_LAYERS);
+    FAIL_IF(o->heads < 1 || o->dim < 1 || o->dim > MAX_WIDTH || o->dim % o->heads != 0 ||
+                o->ffn_dim < 1 || o->ffn_dim > MAX_WIDTH,
+            err, STATUS_USAGE,
+            "text tower width %d, heads %d, FFN %d do not fit (width a multiple of "
+            "heads, both widths in 1-%d)",
+            (int)o->dim, (int)o->heads, (int)o->ffn_dim, MAX_WIDTH);
+    FAIL_IF(o->vocab_count < 1, err, STATUS_USAGE, "vocabulary of %d pieces is empty",
+            (int)o->vocab_count);
+    FAIL_IF(o->max_tokens < 1 || o->max_tokens > MAX_TOKENS, err, STATUS_USAGE,
+            "caption length %d is not in 1-%d tokens", (int)o->max_tokens, MAX_TOKENS);
+    FAIL_IF(o->position_count != 0 && o->position_count < o->max_tokens, err, STATUS_USAGE,
+            "captions of %d tokens need more than %d positions", (int)o->max_tokens,
+            (int)o->position_count);
+    FAIL_IF(o->max_batch < 1 || o->max_batch > TRANSFORMER_MAX_BATCH, err, STATUS_USAGE,
+            "batch of %d captions is not in 1-%d", (int)o->max_batch, TRANSFORMER_MAX_BATCH);
+    FAIL_IF(!(o->dropout >= 0.0f && o->dropout < 1.0f), err, STATUS_USAGE,
+            "dropout %g is not in [0, 1)", (double)o->dropout);
     return STATUS_OK;
 }
 

@@ -152,19 +152,17 @@ static enum status describe(struct view_encoder **out,
                             bool host_memory,
                             struct error *err) {
     *out = NULL;
-    if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16 || opt->hidden_dim < 1 ||
-        opt->hidden_dim > 1 << 16) {
-        return error_set(err, STATUS_USAGE,
-                         "embedding size %d or that of the hidden layer, %d, is not in 1-65536",
-                         (int)opt->embed_dim, (int)opt->hidden_dim);
-    }
+    FAIL_IF(opt->embed_dim < 1 || opt->embed_dim > 1 << 16 || opt->hidden_dim < 1 ||
+                opt->hidden_dim > 1 << 16,
+            err, STATUS_USAGE,
+            "embedding size %d or that of the hidden layer, %d, is not in 1-65536",
+            (int)opt->embed_dim, (int)opt->hidden_dim);
     REQUIRE(opt->moments == 1 || opt->moments == 2);
     REQUIRE(!opt->raw || opt->dtype != DTYPE_BF16);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
-    if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2) {
-        return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch-size %d",
-                         (int)opt->micro_batch, (int)(opt->max_batch / 2));
-    }
+    FAIL_IF(opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2, err, STATUS_USAGE,
+            "--micro-batch %d is larger than --batch-size %d", (int)opt->micro_batch,
+            (int)(opt->max_batch / 2));
     enum status s = STATUS_OK;
     struct view_encoder *m = calloc(1, sizeof *m);
     TRY_MEMORY(m != NULL, err, "out of memory for the model");

@@ -303,16 +303,12 @@ static enum status read_tokenizer(struct checkpoint *c, struct error *err) {
     if (info == NULL) {
         return STATUS_OK;
     }
-    if (info->dtype != SAFETENSORS_U8 || info->size_bytes > TOKENIZER_MAX_MODEL_BYTES ||
-        info->size_bytes == 0) {
-        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is no tokenizer", c->path,
-                         TENSOR_TOKENIZER);
-    }
+    FAIL_IF(info->dtype != SAFETENSORS_U8 || info->size_bytes > TOKENIZER_MAX_MODEL_BYTES ||
+                info->size_bytes == 0,
+            err, STATUS_CORRUPT, "%s: tensor %s is no tokenizer", c->path, TENSOR_TOKENIZER);
     c->tokenizer_size_bytes = (size_t)info->size_bytes;
     c->tokenizer = malloc(c->tokenizer_size_bytes);
-    if (c->tokenizer == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: no memory for the tokenizer", c->path);
-    }
+    FAIL_IF(c->tokenizer == NULL, err, STATUS_NOMEM, "%s: no memory for the tokenizer", c->path);
     return safetensors_read(c->file, info, c->tokenizer, c->tokenizer_size_bytes, err);
 }
 
@@ -427,11 +423,9 @@ static enum status load_param(const struct checkpoint *c,
     for (int32_t d = 0; same && d < info.ndim; d++) {
         same = found->shape[d] == (uint64_t)info.shape[d];
     }
-    if (!same) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: tensor %s is %s; the model was built with other options", c->path,
-                         name, found == NULL ? "missing" : "of another shape");
-    }
+    FAIL_IF(!same, err, STATUS_MISMATCH,
+            "%s: tensor %s is %s; the model was built with other options", c->path, name,
+            found == NULL ? "missing" : "of another shape");
     const size_t size_bytes = (size_t)info.count * sizeof *host;
     TRY(safetensors_read(c->file, found, host, size_bytes, err));
     return params_write(p, index, slot, host, size_bytes, err);
@@ -472,11 +466,9 @@ enum status checkpoint_column(const struct checkpoint *c,
     if (info == NULL) {
         return STATUS_END;
     }
-    if ((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
-        info->dim_count != 1) {
-        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is not a column of numbers", c->path,
-                         info->name);
-    }
+    FAIL_IF((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
+                info->dim_count != 1,
+            err, STATUS_CORRUPT, "%s: tensor %s is not a column of numbers", c->path, info->name);
     out->name = info->name + strlen(TENSOR_STATE);
     out->ids = info->element_count;
     out->kind = info->dtype == SAFETENSORS_F32     ? SAMPLE_STATE_F32
@@ -543,16 +535,13 @@ static enum status load_column(const struct checkpoint *c,
     if (found == NULL && c->version == 1 && sample_state_kind(state, column) != SAMPLE_STATE_F32) {
         return STATUS_OK; /* there were none of u64 */
     }
-    if (found == NULL || found->dtype != checkpoint_column_dtype(state, column) ||
-        found->dim_count != 1) {
-        return error_set(err, STATUS_MISMATCH, "%s: no state %s; the run was made with loss %s",
-                         c->path, name, c->loss_name);
-    }
-    if (found->shape[0] > sample_state_id_space(state)) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path,
-                         name, found->shape[0], sample_state_id_space(state));
-    }
+    FAIL_IF(found == NULL || found->dtype != checkpoint_column_dtype(state, column) ||
+                found->dim_count != 1,
+            err, STATUS_MISMATCH, "%s: no state %s; the run was made with loss %s", c->path, name,
+            c->loss_name);
+    FAIL_IF(found->shape[0] > sample_state_id_space(state), err, STATUS_MISMATCH,
+            "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path, name,
+            found->shape[0], sample_state_id_space(state));
     struct column_place to = {state, column, 0, safetensors_dtype_bytes(found->dtype)};
     return safetensors_read_pieces(c->file, found, put_piece, &to, err);
 }
@@ -578,11 +567,10 @@ static enum status load_cache(const struct checkpoint *c,
         return STATUS_OK;
     }
     const struct feature_cache_options *o = feature_cache_shape(cache);
-    if (found->dtype != SAFETENSORS_F32 || found->dim_count != 2 ||
-        found->shape[0] != o->id_count || found->shape[1] != (uint64_t)o->dim) {
-        return error_set(err, STATUS_MISMATCH, "%s: tensor %s is not of %" PRIu64 " ids by %lld",
-                         c->path, name, o->id_count, (long long)o->dim);
-    }
+    FAIL_IF(found->dtype != SAFETENSORS_F32 || found->dim_count != 2 ||
+                found->shape[0] != o->id_count || found->shape[1] != (uint64_t)o->dim,
+            err, STATUS_MISMATCH, "%s: tensor %s is not of %" PRIu64 " ids by %lld", c->path, name,
+            o->id_count, (long long)o->dim);
     TRY(safetensors_read(c->file, found, feature_cache_rows(cache), (size_t)found->size_bytes,
                          err));
     feature_cache_set_filled(cache);

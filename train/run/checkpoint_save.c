@@ -281,7 +281,7 @@ enum status checkpoint_save(const struct file_system *fs,
         if (s == STATUS_OK && writes && written == STATUS_OK) {
             written = end(w, content, err);
         }
-        s = s == STATUS_OK ? agree(comm, written, err) : s;
+        THEN(s, agree(comm, written, err));
     }
     safetensors_writer_destroy(w);
     free(room);

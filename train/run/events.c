@@ -269,9 +269,7 @@ enum status events_line(struct events *e, const char *line, size_t size_bytes, s
     enum status s = json_value_u64(json_value_get(root, "step"), &step)
                         ? begin_event(e, step, err)
                         : error_set(err, STATUS_CORRUPT, "%s: a line without a step", e->path);
-    if (s == STATUS_OK) {
-        s = put_members(e, root, "", 0, err);
-    }
+    THEN(s, put_members(e, root, "", 0, err));
     json_document_destroy(document);
     if (s != STATUS_OK || e->summary.size_bytes == 0) {
         return s;
@@ -335,9 +333,7 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
     byte_buffer_init(&e->value, MAX_EVENT_BYTES);
     byte_buffer_init(&e->inner, MAX_EVENT_BYTES);
     enum status s = create_file(e, directory, err);
-    if (s == STATUS_OK) {
-        s = begin_file(e, step, err);
-    }
+    THEN(s, begin_file(e, step, err));
     if (s != STATUS_OK) {
         events_close(e);
         return s;

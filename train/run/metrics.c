@@ -69,9 +69,7 @@ truncate_after(const char *path, uint64_t step, bool has[METRICS_EVALUATIONS], s
     if (s == STATUS_NOTFOUND) {
         return STATUS_OK;
     }
-    if (s != STATUS_OK) {
-        return error_set(err, s, "%s", ignored.text);
-    }
+    FAIL_IF(s != STATUS_OK, err, s, "%s", ignored.text);
     const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step, has) : 0;
     s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, path, old.data, kept, err);
     byte_buffer_fini(&old);

@@ -26,12 +26,9 @@ enum status run_dir_resolve(char out[PATH_MAX_BYTES], const char *path, struct e
         return path_join(out, PATH_MAX_BYTES, "", path, err);
     }
     TRY(path_join(out, PATH_MAX_BYTES, path, "last", err));
-    if (stat(out, &st) != 0) {
-        return error_set(
-            err, STATUS_NOTFOUND,
+    FAIL_IF(stat(out, &st) != 0, err, STATUS_NOTFOUND,
             "%s holds no checkpoint yet (no %s); train on with --resume, or name a checkpoint file",
             path, out);
-    }
     return STATUS_OK;
 }
 
@@ -122,9 +119,7 @@ enum status run_dir_publish(const struct file_system *fs,
             continue;
         }
         s = run_dir_checkpoint_path(path, run, all[i], err);
-        if (s == STATUS_OK) {
-            s = fs->remove(fs->context, path, err);
-        }
+        THEN(s, fs->remove(fs->context, path, err));
     }
     free(all);
     return s;

@@ -19,13 +19,11 @@ static int64_t block_count(const struct trainer_options *o) {
 
 static enum status check_batch(const struct trainer_options *o, struct error *err) {
     const struct trainer_blocks_options *b = &o->blocks;
-    if (o->batch_count % (b->size + 1) != 0 || (!b->captions && o->batch_count % 2 != 0)) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(o->batch_count % (b->size + 1) != 0 || (!b->captions && o->batch_count % 2 != 0), err,
+            STATUS_USAGE,
             "--batch-size %u is not %s in blocks of %u (an anchor and --block-size %u)",
             o->batch_count, b->captions ? "a number of captions" : "an even number of images",
             b->size + 1, b->size);
-    }
     return block_count(o) > b->negatives
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
@@ -44,29 +42,22 @@ enum status trainer_check_blocks(const struct trainer_options *o, struct error *
                         : o->init_state                           ? "--init-state"
                         : o->loss.parity == LOSS_PARITY_REFERENCE ? "--variant code"
                                                                   : NULL;
-    if (wrong != NULL) {
-        return error_set(err, STATUS_USAGE,
-                         "--task blocks does not work with %s: it trains on one dataset, with "
-                         "one rank on a CPU in f32",
-                         wrong);
-    }
+    FAIL_IF(wrong != NULL, err, STATUS_USAGE,
+            "--task blocks does not work with %s: it trains on one dataset, with "
+            "one rank on a CPU in f32",
+            wrong);
     return check_batch(o, err);
 }
 
 enum status trainer_open_blocks(struct trainer *t, struct error *err) {
     struct trainer_blocks *b = &t->blocks;
-    if (t->dev->stream != NULL) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "--task blocks: not tested on device %s; use --device cpu",
-                         t->dev->ops->name);
-    }
+    FAIL_IF(t->dev->stream != NULL, err, STATUS_UNSUPPORTED,
+            "--task blocks: not tested on device %s; use --device cpu", t->dev->ops->name);
     const size_t n = (size_t)block_count(&t->options);
     b->similarity = calloc(n * n * t->options.blocks.size, sizeof *b->similarity);
     b->gradient = calloc(n * n * t->options.blocks.size, sizeof *b->gradient);
-    if (b->similarity == NULL || b->gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %zu blocks; use a smaller --batch-size",
-                         n);
-    }
+    FAIL_IF(b->similarity == NULL || b->gradient == NULL, err, STATUS_NOMEM,
+            "no memory for %zu blocks; use a smaller --batch-size", n);
     TRY(sample_state_add_u64(t->state, "visits", SAMPLE_STATE_COUNT, &b->visits, err));
     return sample_state_reserve(t->state, t->options.batch_count, err);
 }

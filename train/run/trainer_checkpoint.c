@@ -48,10 +48,9 @@ enum status trainer_open_source(struct trainer *t, struct error *err) {
         return STATUS_OK;
     }
     TRY(checkpoint_open(&t->source, file_posix(), path, err));
-    if (checkpoint_model(t->source)->hidden_dim == 0 &&
-        checkpoint_tokenizer(t->source, &size_bytes) == NULL) {
-        return error_set(err, STATUS_CORRUPT, "%s holds no tokenizer", checkpoint_path(t->source));
-    }
+    FAIL_IF(checkpoint_model(t->source)->hidden_dim == 0 &&
+                checkpoint_tokenizer(t->source, &size_bytes) == NULL,
+            err, STATUS_CORRUPT, "%s holds no tokenizer", checkpoint_path(t->source));
     return STATUS_OK;
 }
 
@@ -92,11 +91,9 @@ check_same_data(const struct trainer *t, const struct checkpoint *c, struct erro
     if (trainer_compare_data(t, p) != TRAINER_DATA_OTHER) {
         return STATUS_OK;
     }
-    if (p->source_count != t->options.source_count) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s was trained on %" PRIu64 " datasets, this run has %u",
-                         checkpoint_path(c), p->source_count, (unsigned)t->options.source_count);
-    }
+    FAIL_IF(p->source_count != t->options.source_count, err, STATUS_MISMATCH,
+            "%s was trained on %" PRIu64 " datasets, this run has %u", checkpoint_path(c),
+            p->source_count, (unsigned)t->options.source_count);
     return error_set(
         err, STATUS_MISMATCH,
         "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s%s is %016" PRIx64
@@ -115,10 +112,8 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     } else if (what == NULL && p->seed != t->options.seed) {
         what = "seed";
     }
-    if (what != NULL) {
-        return error_set(err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
-                         what);
-    }
+    FAIL_IF(what != NULL, err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
+            what);
     /* seek reports what differs between mixes. */
     return p->source_count == 1 && t->options.source_count == 1 ? check_same_data(t, c, err)
                                                                 : STATUS_OK;
@@ -160,18 +155,15 @@ static enum status restore_init(struct trainer *t, struct error *err) {
     const struct checkpoint *c = t->source;
     const struct trainer_options *o = &t->options;
     const char *what = model_difference(checkpoint_model(c), &t->config, true);
-    if (what != NULL) {
-        return error_set(err, STATUS_MISMATCH,
-                         "--init: %s was made with another %s; the model's options may be omitted, "
-                         "the checkpoint holds them",
-                         checkpoint_path(c), what);
-    }
-    if (o->init_state && strcmp(checkpoint_loss_name(c), o->loss.name) != 0) {
-        return error_set(err, STATUS_MISMATCH,
-                         "--init-state: %s was trained with loss %s, this run has loss %s, which "
-                         "keeps other numbers for every sample",
-                         checkpoint_path(c), checkpoint_loss_name(c), o->loss.name);
-    }
+    FAIL_IF(what != NULL, err, STATUS_MISMATCH,
+            "--init: %s was made with another %s; the model's options may be omitted, "
+            "the checkpoint holds them",
+            checkpoint_path(c), what);
+    FAIL_IF(o->init_state && strcmp(checkpoint_loss_name(c), o->loss.name) != 0, err,
+            STATUS_MISMATCH,
+            "--init-state: %s was trained with loss %s, this run has loss %s, which "
+            "keeps other numbers for every sample",
+            checkpoint_path(c), checkpoint_loss_name(c), o->loss.name);
     TRY(checkpoint_load_params(c, trainer_params(t), false, err));
     if (o->init_state) {
         TRY(check_same_data(t, c, err));
@@ -205,12 +197,9 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
     TRY(checkpoint_load_params(c, trainer_params(t), true, err));
     TRY(restore_state(t, c, same, err));
     t->step = same ? p->step : p->epoch * t->data.steps_per_epoch;
-    if (t->step > t->schedule.total_steps) {
-        return error_set(err, STATUS_USAGE,
-                         "%s was saved after step %" PRIu64 ", beyond the %" PRIu64
-                         " of --epochs %" PRIu64,
-                         checkpoint_path(c), t->step, t->schedule.total_steps, t->options.epochs);
-    }
+    FAIL_IF(t->step > t->schedule.total_steps, err, STATUS_USAGE,
+            "%s was saved after step %" PRIu64 ", beyond the %" PRIu64 " of --epochs %" PRIu64,
+            checkpoint_path(c), t->step, t->schedule.total_steps, t->options.epochs);
     t->resumed_step = p->step;
     if (same) { /* else the state is not what the file holds */
         t->saved_step = p->step;

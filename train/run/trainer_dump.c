@@ -93,17 +93,15 @@ trainer_dump(struct trainer *t, const struct step_flight *f, const char *why, st
     json_close_array(&w);
     enum status s = put_similarity(&w, t, err);
     json_open_object(&w, "parameters_not_finite");
-    s = s == STATUS_OK ? put_tensors(&w, t, PARAM_VALUE, err) : s;
+    THEN(s, put_tensors(&w, t, PARAM_VALUE, err));
     json_close_object(&w);
     json_open_object(&w, "gradients_not_finite");
-    s = s == STATUS_OK ? put_tensors(&w, t, PARAM_GRAD, err) : s;
+    THEN(s, put_tensors(&w, t, PARAM_GRAD, err));
     json_close_object(&w);
     json_close_object(&w);
     json_newline(&w);
-    s = s == STATUS_OK ? json_writer_status(&w, err) : s;
-    if (s == STATUS_OK) {
-        s = file_write_atomic(file_posix(), path, w.out.data, w.out.size_bytes, err);
-    }
+    THEN(s, json_writer_status(&w, err));
+    THEN(s, file_write_atomic(file_posix(), path, w.out.data, w.out.size_bytes, err));
     json_writer_fini(&w);
     return s;
 }

@@ -88,9 +88,7 @@ evaluate_retrieval(struct trainer *t, struct retrieval_result *result, struct er
     TRY(embed_dataset(&e, &(struct embed_model){.pairs = t->model}, t->dev, o->val, &how, err));
     enum status s = retrieval_ranks(result, t->dev, e.images, e.images_count, e.texts,
                                     e.texts_count, e.owner, e.embed_dim, err);
-    if (s == STATUS_OK) {
-        s = write_retrieval(t, result, &e, err);
-    }
+    THEN(s, write_retrieval(t, result, &e, err));
     embeddings_fini(&e);
     if (s == STATUS_OK && o->on_retrieval != NULL) {
         o->on_retrieval(o->cookie, t->step, result);

@@ -92,9 +92,7 @@ static enum status draw(struct byte_buffer *jpeg,
     s->pixels = calloc(s->height_px, (size_t)3 * s->width_px);
     enum status status = s->pixels != NULL ? loader_open(&l, directory, &o, err)
                                            : error_set(err, STATUS_NOMEM, "out of memory");
-    if (status == STATUS_OK) {
-        status = fetcher_open(&f, l, &fetch, err);
-    }
+    THEN(status, fetcher_open(&f, l, &fetch, err));
     for (int64_t row = 0; row < x->count && status == STATUS_OK; row++) {
         status = draw_row(s, f, x, e, row, err);
     }
@@ -114,9 +112,7 @@ static enum status list(struct byte_buffer *text,
     struct dataset *d = NULL;
     struct caption_reader *r = NULL;
     enum status s = dataset_open(&d, directory, NULL, err);
-    if (s == STATUS_OK) {
-        s = caption_reader_create(&r, d, err);
-    }
+    THEN(s, caption_reader_create(&r, d, err));
     for (int64_t i = 0; i < x->count && s == STATUS_OK; i++) {
         const int64_t query = x->items[i].query;
         const uint64_t id = e->sample_ids[e->owner[query]];
@@ -126,19 +122,11 @@ static enum status list(struct byte_buffer *text,
         const int size =
             snprintf(end, sizeof end, " (own picture: number %" PRId64 ")\n", x->items[i].rank);
         s = dataset_find(d, id, &sample, err);
-        if (s == STATUS_OK) {
-            s = caption_reader_get(r, &sample, (uint32_t)examples_caption_of(e, query), &caption,
-                                   err);
-        }
-        if (s == STATUS_OK) {
-            s = byte_buffer_append(text, "1. ", 3, err);
-        }
-        if (s == STATUS_OK) {
-            s = byte_buffer_append(text, caption.data, caption.size_bytes, err);
-        }
-        if (s == STATUS_OK) {
-            s = byte_buffer_append(text, end, (size_t)size, err);
-        }
+        THEN(s, caption_reader_get(r, &sample, (uint32_t)examples_caption_of(e, query), &caption,
+                                   err));
+        THEN(s, byte_buffer_append(text, "1. ", 3, err));
+        THEN(s, byte_buffer_append(text, caption.data, caption.size_bytes, err));
+        THEN(s, byte_buffer_append(text, end, (size_t)size, err));
     }
     caption_reader_destroy(r);
     dataset_close(d);
@@ -167,9 +155,7 @@ enum status trainer_show_examples(struct trainer *t,
     byte_buffer_init(&jpeg, 1 << 26);
     byte_buffer_init(&text, MAX_TEXT_BYTES);
     enum status s = draw(&jpeg, &sheet, t->options.val, x, e, &why);
-    if (s == STATUS_OK) {
-        s = list(&text, t->options.val, x, e, &why);
-    }
+    THEN(s, list(&text, t->options.val, x, e, &why));
     if (s == STATUS_OK) {
         s = metrics_picture(t->metrics, t->step,
                             &(struct events_picture){.tag = "examples/t2i",

@@ -54,11 +54,8 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
         struct pair_matrix *p = &t->pairs[i];
         p->similarity = calloc((size_t)(rows * rows), sizeof *p->similarity);
         p->gradient = calloc((size_t)(rows * rows), sizeof *p->gradient);
-        if (p->similarity == NULL || p->gradient == NULL) {
-            return error_set(err, STATUS_NOMEM,
-                             "no memory for a batch of %u; use a smaller --batch-size",
-                             t->options.batch_count);
-        }
+        FAIL_IF(p->similarity == NULL || p->gradient == NULL, err, STATUS_NOMEM,
+                "no memory for a batch of %u; use a smaller --batch-size", t->options.batch_count);
     }
     return STATUS_OK;
 }

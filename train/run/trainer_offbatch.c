@@ -99,9 +99,7 @@ static enum status open_side(struct trainer *t, int side, struct error *err) {
     TRY(fetcher_open(&s->fetcher, t->loader, &how, err));
     s->ids = calloc(2 * (size_t)t->options.batch_count, sizeof *s->ids);
     s->own_ids = calloc((size_t)own, sizeof *s->own_ids);
-    if (s->ids == NULL || s->own_ids == NULL) {
-        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
-    }
+    FAIL_IF(s->ids == NULL || s->own_ids == NULL, err, STATUS_NOMEM, "trainer: out of memory");
     TRY(trainer_alloc_matrix(t, &s->x, t->offbatch.rows, dim, err));
     TRY(trainer_alloc_matrix(t, &s->dx, t->offbatch.rows, dim, err));
     if (views && own < t->offbatch.rows) {
@@ -117,13 +115,10 @@ enum status trainer_open_offbatch(struct trainer *t, struct error *err) {
     if (t->loss == NULL || !loss_carries(t->loss)) {
         return STATUS_OK;
     }
-    if (t->dev->stream != NULL) {
-        return error_set(err, STATUS_USAGE,
-                         "--loss %s encodes further samples, which --device cuda cannot do yet: %s",
-                         t->options.loss.name,
-                         loss_cache_refresh(t->loss) > 0.0 ? "use --device cpu"
-                                                           : "add --emc2-off-batch skip");
-    }
+    FAIL_IF(t->dev->stream != NULL, err, STATUS_USAGE,
+            "--loss %s encodes further samples, which --device cuda cannot do yet: %s",
+            t->options.loss.name,
+            loss_cache_refresh(t->loss) > 0.0 ? "use --device cpu" : "add --emc2-off-batch skip");
     c->rows = row_count(&t->options, t->loss);
     c->ids = calloc(2 * b, sizeof *c->ids);
     c->columns = calloc(2 * b, sizeof *c->columns);
@@ -131,10 +126,9 @@ enum status trainer_open_offbatch(struct trainer *t, struct error *err) {
     c->gradient = calloc(2 * b, sizeof *c->gradient);
     c->statuses = calloc((size_t)c->rows, sizeof *c->statuses);
     c->matrix = calloc((size_t)(anchors * c->rows), sizeof *c->matrix);
-    if (c->ids == NULL || c->columns == NULL || c->similarity == NULL || c->gradient == NULL ||
-        c->statuses == NULL || c->matrix == NULL) {
-        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
-    }
+    FAIL_IF(c->ids == NULL || c->columns == NULL || c->similarity == NULL || c->gradient == NULL ||
+                c->statuses == NULL || c->matrix == NULL,
+            err, STATUS_NOMEM, "trainer: out of memory");
     TRY(trainer_alloc_matrix(t, &c->s, anchors, c->rows, err));
     c->batch_gradients = gradients_whole(trainer_params(t));
     c->batch_gradients.data = NULL;

@@ -36,10 +36,9 @@ static enum status make_config(struct model_config *c,
         c->clean_captions = o->clean_captions;
         c->text_pool = o->text_pool;
     }
-    if (strlen(o->image_tower) >= sizeof c->image_tower ||
-        strlen(o->text_tower) >= sizeof c->text_tower) {
-        return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
-    }
+    FAIL_IF(strlen(o->image_tower) >= sizeof c->image_tower ||
+                strlen(o->text_tower) >= sizeof c->text_tower,
+            err, STATUS_USAGE, "there is no tower of such a long name");
     if (task->views > 0) {
         memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
     }
@@ -99,28 +98,23 @@ static enum status view_options(struct view_encoder_options *out,
 /* What only pairs have, and what excludes each other. */
 static enum status check_task(const struct trainer_options *o, struct error *err) {
     const struct task_row *task = trainer_task(o);
-    if (o->init != NULL && (o->init_image != NULL || o->init_text != NULL)) {
-        return error_set(err, STATUS_USAGE, "--init takes the whole model; omit --init-%s",
-                         o->init_image != NULL ? "image" : "text");
-    }
-    if (o->init_state && o->init == NULL) {
-        return error_set(err, STATUS_USAGE, "--init-state requires --init RUN");
-    }
-    if (o->sync_bn && o->norm_layers != RESNET_NORM_BATCH) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(o->init != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
+            "--init takes the whole model; omit --init-%s",
+            o->init_image != NULL ? "image" : "text");
+    FAIL_IF(o->init_state && o->init == NULL, err, STATUS_USAGE,
+            "--init-state requires --init RUN");
+    FAIL_IF(o->sync_bn && o->norm_layers != RESNET_NORM_BATCH, err, STATUS_USAGE,
             "--sync-bn is for --norm-layer batch; --norm-layer %s has no statistics of a batch",
             RESNET_NORM_NAMES[o->norm_layers]);
-    }
     if (o->task == TRAINER_BLOCKS) {
         TRY(trainer_check_blocks(o, err));
-        if (o->order != LOADER_ORDER_GLOBAL) {
-            return error_set(err, STATUS_USAGE, "--task blocks has an order of its own, by class");
-        }
+        FAIL_IF(o->order != LOADER_ORDER_GLOBAL, err, STATUS_USAGE,
+                "--task blocks has an order of its own, by class");
     }
-    if (task->views == 0 && o->init_image != NULL) {
-        return error_set(err, STATUS_USAGE, "--init-image: --block-of captions has no image tower");
-    }
+    FAIL_IF(task->views == 0 && o->init_image != NULL, err, STATUS_USAGE,
+            "--init-image: --block-of captions has no image tower");
+    FAIL_IF(task->views == 0 && o->init_image != NULL, err, STATUS_USAGE,
+            "--init-image: --block-of captions has no image tower");
     const bool texts = task->captions;
     const char *wrong = o->task == TRAINER_PAIRS          ? NULL
                         : o->val != NULL                  ? "--val"
@@ -263,13 +257,12 @@ static enum status choose_tokenizer(const struct trainer *t,
         TRY(file_read_all(file_posix(), file, o->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
         lo->tokenizer_model = file->data;
         lo->tokenizer_model_size_bytes = file->size_bytes;
-        if (stored != NULL &&
-            (file->size_bytes != size_bytes || memcmp(file->data, stored, size_bytes) != 0)) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%s was trained with another tokenizer than %s; omit --tokenizer, the "
-                             "checkpoint holds its own",
-                             checkpoint_path(t->source), o->tokenizer);
-        }
+        FAIL_IF(stored != NULL &&
+                    (file->size_bytes != size_bytes || memcmp(file->data, stored, size_bytes) != 0),
+                err, STATUS_MISMATCH,
+                "%s was trained with another tokenizer than %s; omit --tokenizer, the "
+                "checkpoint holds its own",
+                checkpoint_path(t->source), o->tokenizer);
     } else if (trainer_task(o)->captions) {
         lo->tokenizer_model = stored;
         lo->tokenizer_model_size_bytes = size_bytes;
@@ -300,11 +293,9 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     TRY(check_positives(o, err));
     TRY(open_device(t, err));
     TRY(optimizer_check(t->dev, &o->optimizer, err));
-    if (o->norm_layers != RESNET_NORM_BATCH && t->dev->ops->conv_gn == NULL) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "--norm-layer %s: device %s has no kernel for it; use --device cpu",
-                         RESNET_NORM_NAMES[o->norm_layers], t->dev->ops->name);
-    }
+    FAIL_IF(o->norm_layers != RESNET_NORM_BATCH && t->dev->ops->conv_gn == NULL, err,
+            STATUS_UNSUPPORTED, "--norm-layer %s: device %s has no kernel for it; use --device cpu",
+            RESNET_NORM_NAMES[o->norm_layers], t->dev->ops->name);
     loader_options_default(&lo);
     trainer_order_options(o, &lo);
     lo.rank = (uint32_t)comm_rank(t->comm);
@@ -328,18 +319,14 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     }
     struct byte_buffer file = {0};
     enum status s = choose_tokenizer(t, &lo, &file, err);
-    if (s == STATUS_OK) {
-        s = loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err);
-    }
+    THEN(s, loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err));
     byte_buffer_fini(&file);
     TRY(s);
     loader_info(t->loader, &t->data);
-    if (task->captions && t->data.vocab_count == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
-                         "with --tokenizer",
-                         o->sources[0].directory, o->sources[0].directory);
-    }
+    FAIL_IF(task->captions && t->data.vocab_count == 0, err, STATUS_USAGE,
+            "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
+            "with --tokenizer",
+            o->sources[0].directory, o->sources[0].directory);
     return STATUS_OK;
 }
 

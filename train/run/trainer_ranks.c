@@ -202,11 +202,9 @@ trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct 
     if (!t->options.sync_bn || comm_world(t->comm) == 1) {
         return STATUS_OK;
     }
-    if (t->dev->stream != NULL) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "--sync-bn with several ranks is for --device cpu; without it, batch norm "
-                         "goes by each rank's micro-batches");
-    }
+    FAIL_IF(t->dev->stream != NULL, err, STATUS_UNSUPPORTED,
+            "--sync-bn with several ranks is for --device cpu; without it, batch norm "
+            "goes by each rank's micro-batches");
     t->bn_group = (struct batch_norm_group){comm_world(t->comm), gather_statistics, t->comm};
     *out = &t->bn_group;
     return STATUS_OK;

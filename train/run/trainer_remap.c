@@ -48,9 +48,7 @@ static enum status load_old_state(struct sample_state **out,
                 ? sample_state_add(old, name, SAMPLE_STATE_UNVISITED, &column, err)
                 : sample_state_add_u64(old, name, kind, &column, err);
     }
-    if (s == STATUS_OK) {
-        s = checkpoint_load_state(c, old, NULL, 0, err);
-    }
+    THEN(s, checkpoint_load_state(c, old, NULL, 0, err));
     if (s != STATUS_OK) {
         sample_state_destroy(old);
         return s;
@@ -125,13 +123,10 @@ static enum status image_ids(uint64_t *old_ids,
     struct state_remap_data now[LOADER_MAX_SOURCES] = {0};
     struct dataset *opened[LOADER_MAX_SOURCES] = {0};
     struct state_remap_counts counts;
-    if (t->options.remap_count != p->source_count) {
-        return error_set(err, STATUS_USAGE,
-                         "%s was trained on %" PRIu64
-                         " datasets, --remap-state names %u: name each "
-                         "of them, in the order of the run",
-                         checkpoint_path(c), p->source_count, (unsigned)t->options.remap_count);
-    }
+    FAIL_IF(t->options.remap_count != p->source_count, err, STATUS_USAGE,
+            "%s was trained on %" PRIu64 " datasets, --remap-state names %u: name each "
+            "of them, in the order of the run",
+            checkpoint_path(c), p->source_count, (unsigned)t->options.remap_count);
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < t->options.remap_count && s == STATUS_OK; i++) {
         s = dataset_open(&opened[i], t->options.remap_state[i], NULL, err);
@@ -144,10 +139,8 @@ static enum status image_ids(uint64_t *old_ids,
         now[i] =
             (struct state_remap_data){loader_dataset(t->loader, i), place.sources[i].id_offset};
     }
-    if (s == STATUS_OK) {
-        s = state_remap_ids(old_ids, t->data.id_space, &counts, now, place.source_count, before,
-                            t->options.remap_count, err);
-    }
+    THEN(s, state_remap_ids(old_ids, t->data.id_space, &counts, now, place.source_count, before,
+                            t->options.remap_count, err));
     if (s == STATUS_OK) {
         log_write(t->options.log, LOG_LEVEL_INFO,
                   "state of %" PRIu64 " samples taken over by image, %" PRIu64
@@ -167,12 +160,8 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
     uint64_t *old_ids = malloc((size_t)t->data.id_space * sizeof *old_ids);
     TRY_MEMORY(old_ids != NULL, err, "no memory to renumber samples");
     enum status s = load_old_state(&old, t, c, err);
-    if (s == STATUS_OK) {
-        s = (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err);
-    }
-    if (s == STATUS_OK) {
-        s = sample_state_remap(t->state, old, old_ids, err);
-    }
+    THEN(s, (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err));
+    THEN(s, sample_state_remap(t->state, old, old_ids, err));
     if (s == STATUS_OK && t->resumes) {
         log_write(t->options.log, LOG_LEVEL_INFO, "epoch %" PRIu64 " begins anew",
                   checkpoint_position(c)->epoch + 1);

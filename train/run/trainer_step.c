@@ -249,9 +249,7 @@ static enum status finish(struct trainer *t, struct step_flight *f, struct error
         trainer_compute_again(t, f);
         dump_unsound(t, f, err);
     }
-    if (s == STATUS_OK) {
-        s = measure(t, f, err);
-    }
+    THEN(s, measure(t, f, err));
     f->launched = false;
     f->held = false;
     loader_release(t->loader, &f->batch);

@@ -113,13 +113,10 @@ static enum status add_column(struct sample_state *s,
                               enum sample_state_kind kind,
                               int32_t *out_column,
                               struct error *err) {
-    if (sample_state_find(s, name) >= 0) {
-        return error_set(err, STATUS_EXISTS, "sample state: column %s is there already", name);
-    }
-    if (s->column_count == SAMPLE_STATE_MAX_COLUMNS) {
-        return error_set(err, STATUS_LIMIT, "sample state: more than %d columns",
-                         SAMPLE_STATE_MAX_COLUMNS);
-    }
+    FAIL_IF(sample_state_find(s, name) >= 0, err, STATUS_EXISTS,
+            "sample state: column %s is there already", name);
+    FAIL_IF(s->column_count == SAMPLE_STATE_MAX_COLUMNS, err, STATUS_LIMIT,
+            "sample state: more than %d columns", SAMPLE_STATE_MAX_COLUMNS);
     size_t count;
     size_t size_bytes;
     void *values = NULL;
@@ -417,9 +414,8 @@ double sample_state_largest(struct sample_state *s, int32_t column) {
 
 enum status sample_state_end_batch(struct sample_state *s, struct error *err) {
     REQUIRE(s != NULL);
-    if (s->window.fault.status != STATUS_OK) {
-        return error_set(err, s->window.fault.status, "%s", s->window.fault.text);
-    }
+    FAIL_IF(s->window.fault.status != STATUS_OK, err, s->window.fault.status, "%s",
+            s->window.fault.text);
     for (int32_t i = 0; i < s->column_count; i++) {
         store_held(s, i);
     }

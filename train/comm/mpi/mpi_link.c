@@ -109,9 +109,7 @@ static int initialise(int *provided) {
 static enum status open_link(struct comm_link **out, struct error *err) {
     int used_before = 0, provided = 0, rank = 0, world = 0;
     (void)MPI_Initialized(&used_before);
-    if (used_before) {
-        return error_set(err, STATUS_IO, "MPI cannot be initialised twice by one process");
-    }
+    FAIL_IF(used_before, err, STATUS_IO, "MPI cannot be initialised twice by one process");
     struct mpi_link *l = calloc(1, sizeof *l);
     TRY_MEMORY(l != NULL, err, "out of memory");
     enum status s;
