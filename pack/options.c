@@ -249,3 +249,18 @@ void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path) {
     }
     snprintf(out, PACK_SOURCE_NAME_BYTES, "%.*s", (int)(end - start), path + start);
 }
+
+void pack_exchange_shards(struct manifest *m, struct manifest *now) {
+    struct shard_summary *shards = m->shards;
+    m->shards = now->shards;
+    m->shard_count = now->shard_count;
+    now->shards = shards;
+    now->shard_count = 0;
+    m->removed.samples = m->removed.texts = m->removed.image_bytes = 0;
+}
+
+enum status pack_check_stop(bool (*interrupted)(void *cookie), void *cookie, struct error *err) {
+    return interrupted && interrupted(cookie)
+               ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
+               : STATUS_OK;
+}

@@ -45,6 +45,13 @@ int pack_manifest_level(const struct manifest *m);
 /* The name that dataset.json gives a source: the path without folders, or "stdin". */
 void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path);
 
+/* Puts the shards of `now` into the manifest, without removed samples; its own are left in `now`,
+ * to be freed. */
+void pack_exchange_shards(struct manifest *m, struct manifest *now);
+
+/* Returns OK, or INTERRUPTED when a callback of some options says so; it may be NULL. */
+enum status pack_check_stop(bool (*interrupted)(void *cookie), void *cookie, struct error *err);
+
 /* The summary of a complete dataset. */
 void pack_summary_of(struct pack_summary *out, const struct manifest *m);
 

@@ -8,6 +8,7 @@
 
 #include "pack/fetch/fetch_internal.h"
 #include "pack/options_internal.h"
+#include "pack/run/decide_internal.h"
 #include "pack/run/directory_internal.h"
 #include "pack/run/ring_internal.h"
 

@@ -13,6 +13,9 @@
 #include "formats/base/file_io.h"
 #include "formats/shard/shard.h"
 
+struct json_writer;
+struct json_value;
+
 #define MANIFEST_NAME "dataset.json"
 
 enum {
@@ -132,6 +135,17 @@ bool manifest_is_removed(const struct manifest *m, uint64_t id);
  * appends the generation with this fingerprint (see dataset_fingerprint_of).
  * A generation equal to the last one is not added twice. Returns OK, NOMEM or LIMIT. */
 enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error *err);
+
+/* Parts of the manifest as JSON, the same in dataset.json, the packer's journal and reports: a
+ * shard as an object, or a member of this name; the others under their own names. */
+void manifest_put_shard(struct json_writer *w, const char *name, const struct shard_summary *s);
+void manifest_put_generations(struct json_writer *w, const struct manifest *m);
+void manifest_put_options(struct json_writer *w, const struct manifest *m);
+void manifest_put_classes(struct json_writer *w, const struct manifest *m);
+void manifest_put_tokenizer(struct json_writer *w, const struct manifest *m);
+
+/* Reads a shard's object. Returns the name of the first bad field, or NULL. */
+const char *manifest_get_shard(struct shard_summary *s, const struct json_value *v);
 
 /* DIRECTORY/dataset.json, atomically. Requires manifest_seal after the last change. Returns OK, IO,
  * LIMIT or NOMEM. */

@@ -50,8 +50,7 @@ static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) 
     return json_value_u64(json_value_get(v, key), out);
 }
 
-/* Returns the name of the first bad field, or NULL. */
-static const char *read_shard(struct shard_summary *s, const struct json_value *v) {
+const char *manifest_get_shard(struct shard_summary *s, const struct json_value *v) {
     const char *name = json_value_string(json_value_get(v, "name"), NULL);
     *s = (struct shard_summary){.name = {0}};
     if (!name || !shard_name_is_valid(name)) {
@@ -82,7 +81,7 @@ static enum status parse_shards(const struct parse *p, const struct json_value *
     }
     for (size_t i = 0; i < count; i++) {
         struct shard_summary s;
-        const char *bad = read_shard(&s, json_value_at(list, i));
+        const char *bad = manifest_get_shard(&s, json_value_at(list, i));
         if (bad) {
             return bad_field(p, bad, "shard", i);
         }

@@ -16,29 +16,32 @@ static void next_line(struct json_writer *w) {
     w->comma = false;
 }
 
+void manifest_put_shard(struct json_writer *w, const char *name, const struct shard_summary *s) {
+    json_open_object(w, name);
+    json_string(w, "name", s->name);
+    json_u64(w, "bytes", s->size_bytes);
+    json_hex64(w, "xxh64", s->hash);
+    json_hex64(w, "index", s->index_hash);
+    json_u64(w, "samples", s->sample_count);
+    json_u64(w, "texts", s->text_count);
+    json_u64(w, "image_bytes", s->image_bytes);
+    json_u64(w, "first_id", s->first_id);
+    json_u64(w, "last_id", s->last_id);
+    json_close_object(w);
+}
+
 static void write_shards(struct json_writer *w, const struct manifest *m) {
     json_open_array(w, "shards");
     for (size_t i = 0; i < m->shard_count; i++) {
-        const struct shard_summary *s = &m->shards[i];
         if (i > 0) {
             next_line(w);
         }
-        json_open_object(w, NULL);
-        json_string(w, "name", s->name);
-        json_u64(w, "bytes", s->size_bytes);
-        json_hex64(w, "xxh64", s->hash);
-        json_hex64(w, "index", s->index_hash);
-        json_u64(w, "samples", s->sample_count);
-        json_u64(w, "texts", s->text_count);
-        json_u64(w, "image_bytes", s->image_bytes);
-        json_u64(w, "first_id", s->first_id);
-        json_u64(w, "last_id", s->last_id);
-        json_close_object(w);
+        manifest_put_shard(w, NULL, &m->shards[i]);
     }
     json_close_array(w);
 }
 
-static void write_generations(struct json_writer *w, const struct manifest *m) {
+void manifest_put_generations(struct json_writer *w, const struct manifest *m) {
     json_open_array(w, "generations");
     for (size_t i = 0; i < m->generation_count; i++) {
         const struct manifest_generation *g = &m->generations[i];
@@ -66,6 +69,30 @@ static void write_removed(struct json_writer *w, const struct manifest_removed *
     json_close_object(w);
 }
 
+void manifest_put_options(struct json_writer *w, const struct manifest *m) {
+    json_open_object(w, "options");
+    for (size_t i = 0; i < m->option_count; i++) {
+        json_string(w, m->options[i].name, m->options[i].value);
+    }
+    json_close_object(w);
+}
+
+void manifest_put_classes(struct json_writer *w, const struct manifest *m) {
+    json_open_array(w, "classes");
+    for (size_t i = 0; i < m->class_count; i++) {
+        json_string(w, NULL, m->classes[i]);
+    }
+    json_close_array(w);
+}
+
+void manifest_put_tokenizer(struct json_writer *w, const struct manifest *m) {
+    json_open_object(w, "tokenizer");
+    json_string(w, "file", m->tokenizer.file);
+    json_string(w, "kind", m->tokenizer.kind);
+    json_hex64(w, "xxh64", m->tokenizer.hash);
+    json_close_object(w);
+}
+
 static void write_origin(struct json_writer *w, const struct manifest *m) {
     json_open_array(w, "sources");
     for (size_t i = 0; i < m->source_count; i++) {
@@ -82,26 +109,14 @@ static void write_origin(struct json_writer *w, const struct manifest *m) {
         json_close_object(w);
     }
     json_close_array(w);
-    json_open_object(w, "options");
-    for (size_t i = 0; i < m->option_count; i++) {
-        json_string(w, m->options[i].name, m->options[i].value);
-    }
-    json_close_object(w);
+    manifest_put_options(w, m);
     if (m->class_count > 0) {
         next_line(w);
-        json_open_array(w, "classes");
-        for (size_t i = 0; i < m->class_count; i++) {
-            json_string(w, NULL, m->classes[i]);
-        }
-        json_close_array(w);
+        manifest_put_classes(w, m);
     }
     if (m->tokenizer.file) {
         next_line(w);
-        json_open_object(w, "tokenizer");
-        json_string(w, "file", m->tokenizer.file);
-        json_string(w, "kind", m->tokenizer.kind);
-        json_hex64(w, "xxh64", m->tokenizer.hash);
-        json_close_object(w);
+        manifest_put_tokenizer(w, m);
     }
 }
 
@@ -127,7 +142,7 @@ enum status manifest_write(const struct manifest *m,
     json_u64(&w, "bytes", m->bytes);
     json_hex64(&w, "fingerprint", m->fingerprint);
     next_line(&w);
-    write_generations(&w, m);
+    manifest_put_generations(&w, m);
     next_line(&w);
     if (shrank) {
         write_removed(&w, &m->removed);

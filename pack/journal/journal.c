@@ -103,11 +103,7 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
         json_close_array(&w);
     }
     /* Classes of sources that this part does not read, or of the old dataset. */
-    json_open_array(&w, "classes");
-    for (size_t i = 0; i < p->manifest.class_count; i++) {
-        json_string(&w, NULL, p->manifest.classes[i]);
-    }
-    json_close_array(&w);
+    manifest_put_classes(&w, &p->manifest);
     json_close_object(&w);
     enum status s = json_writer_status(&w, err);
     THEN(s, pack_journal_wrap(out, w.out.data, w.out.size_bytes, err));
@@ -158,20 +154,6 @@ void pack_journal_close(struct pack_journal *j) {
     memset(j, 0, sizeof(*j));
 }
 
-static void put_shard(struct json_writer *w, const struct shard_summary *s) {
-    json_open_object(w, "shard");
-    json_string(w, "name", s->name);
-    json_u64(w, "bytes", s->size_bytes);
-    json_hex64(w, "xxh64", s->hash);
-    json_hex64(w, "index", s->index_hash);
-    json_u64(w, "samples", s->sample_count);
-    json_u64(w, "texts", s->text_count);
-    json_u64(w, "image_bytes", s->image_bytes);
-    json_u64(w, "first_id", s->first_id);
-    json_u64(w, "last_id", s->last_id);
-    json_close_object(w);
-}
-
 enum status pack_journal_point(struct pack_journal *j,
                                struct json_writer *w,
                                const struct manifest *m,
@@ -218,7 +200,7 @@ enum status pack_journal_add(struct pack_journal *j,
     json_writer_reset(w);
     json_open_object(w, NULL);
     if (shard) {
-        put_shard(w, shard);
+        manifest_put_shard(w, "shard", shard);
     }
     json_raw(w, "point", (const char *)point->out.data, point->out.size_bytes);
     json_close_object(w);

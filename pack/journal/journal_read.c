@@ -54,24 +54,14 @@ static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) 
 }
 
 static enum status take_shard(struct reading *r, const struct json_value *v) {
-    struct shard_summary s = {.name = {0}};
-    const char *name = json_value_string(json_value_get(v, "name"), NULL);
-    if (!name || !shard_name_is_valid(name) || !get_u64(v, "bytes", &s.size_bytes) ||
-        !json_value_hex64(json_value_get(v, "xxh64"), &s.hash) ||
-        !json_value_hex64(json_value_get(v, "index"), &s.index_hash) ||
-        !json_value_u32(json_value_get(v, "samples"), &s.sample_count) ||
-        !json_value_u32(json_value_get(v, "texts"), &s.text_count) ||
-        !get_u64(v, "image_bytes", &s.image_bytes) || !get_u64(v, "first_id", &s.first_id) ||
-        !get_u64(v, "last_id", &s.last_id) || s.sample_count < 1 ||
-        s.sample_count > SHARD_MAX_SAMPLES || s.first_id > s.last_id || s.last_id > SHARD_MAX_ID ||
-        s.size_bytes > (uint64_t)INT64_MAX) {
+    struct shard_summary s;
+    uint32_t number = 0;
+    if (manifest_get_shard(&s, v)) {
         return damaged(r, "a field of the shard");
     }
-    uint32_t number = 0;
-    if (!pack_shard_number(&number, name, true) || number != r->plan->next_number) {
+    if (!pack_shard_number(&number, s.name, true) || number != r->plan->next_number) {
         return damaged(r, "the shard's name");
     }
-    strcpy(s.name, name);
     TRY(manifest_add_shard(&r->plan->manifest, &s, r->err));
     r->plan->next_number++;
     return STATUS_OK;

@@ -29,8 +29,8 @@ void pack_merge_options_default(struct pack_merge_options *opt) {
     };
 }
 
-static bool interrupted(const struct merge *m) {
-    return m->opt->interrupted && m->opt->interrupted(m->opt->cookie);
+static enum status check_stop(const struct merge *m, struct error *err) {
+    return pack_check_stop(m->opt->interrupted, m->opt->cookie, err);
 }
 
 /* ---- what is merged ---- */
@@ -75,7 +75,7 @@ watch_copy(void *cookie, const void *data, size_t size_bytes, struct error *err)
     struct merge *m = cookie;
     hasher_update(m->hasher, data, size_bytes);
     m->done.bytes += size_bytes;
-    return interrupted(m) ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
+    return check_stop(m, err);
 }
 
 /* Copies m->from to m->to. `hash` NULL: not known. */
@@ -157,7 +157,7 @@ static enum status take_shards(struct merge *m, struct error *err) {
     for (size_t i = 0; i < m->opt->part_count; i++) {
         const struct merge_part *part = &m->parts[i];
         for (size_t k = 0; k < part->manifest.shard_count; k++) {
-            FAIL_IF(interrupted(m), err, STATUS_INTERRUPTED, "stopped on request");
+            TRY(check_stop(m, err));
             TRY(take_shard(m, part, &part->manifest.shards[k], err));
             m->done.shards++;
             if (m->opt->progress) {

@@ -155,16 +155,6 @@ compare_parts(const struct merge_part *a, const struct merge_part *b, struct err
     return STATUS_OK;
 }
 
-/* Whether two paths name the same folder. */
-static bool is_same_folder(const char *a, const char *b) {
-    char *x = realpath(a, NULL);
-    char *y = realpath(b, NULL);
-    bool same = x && y ? strcmp(x, y) == 0 : strcmp(a, b) == 0;
-    free(x);
-    free(y);
-    return same;
-}
-
 /* ---- all together ---- */
 
 /* Counts the problems while it reports them. */
@@ -311,7 +301,7 @@ enum status merge_read_parts(struct merge *m, struct error *err) {
     TRY_MEMORY(m->parts, err, "out of memory for %zu parts", count);
     for (size_t i = 0; i < count; i++) {
         m->parts[i].directory = m->opt->parts[i];
-        FAIL_IF(is_same_folder(m->opt->parts[i], m->opt->directory), err, STATUS_USAGE,
+        FAIL_IF(pack_directory_is_same(m->opt->parts[i], m->opt->directory), err, STATUS_USAGE,
                 "%s: is a part and cannot be the result too", m->opt->directory);
         TRY(read_part(m, &m->parts[i], err));
         m->done.total_shards += m->parts[i].manifest.shard_count;

@@ -46,10 +46,6 @@ static bool split_name(const char *name, size_t *prefix_bytes, uint32_t *number)
     return strcmp(ending, ".tar.zst") == 0 || strcmp(ending, ".tar") == 0;
 }
 
-static bool interrupted(const struct compact *c) {
-    return c->o->interrupted && c->o->interrupted(c->o->cookie);
-}
-
 /* ---- one shard ---- */
 
 static enum status copy_sample(struct compact *c,
@@ -83,8 +79,8 @@ static enum status rewrite(struct compact *c,
     enum status s = STATUS_OK;
     for (uint32_t i = 0; s == STATUS_OK && i < shard_reader_sample_count(reader); i++) {
         struct shard_record record;
-        s = interrupted(c) ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
-                           : shard_reader_record(reader, i, &record, err);
+        s = pack_check_stop(c->o->interrupted, c->o->cookie, err);
+        THEN(s, shard_reader_record(reader, i, &record, err));
         if (s == STATUS_OK && !manifest_is_removed(&c->old, record.sample_id)) {
             s = copy_sample(c, w, reader, i, err);
         }
@@ -275,14 +271,7 @@ static void prepare(struct compact *c) {
 static enum status publish(struct compact *c, struct error *err) {
     struct manifest *m = &c->old;
     uint64_t fingerprint = 0;
-    struct shard_summary *shards = m->shards;
-    m->shards = c->now.shards;
-    m->shard_count = c->now.shard_count;
-    c->now.shards = shards; /* to be freed */
-    c->now.shard_count = 0;
-    m->removed.samples = 0;
-    m->removed.texts = 0;
-    m->removed.image_bytes = 0;
+    pack_exchange_shards(m, &c->now);
     TRY(dataset_fingerprint_of(&fingerprint, m, c->o->directory, c->fs, err));
     FAIL_IF(fingerprint != m->fingerprint, err, STATUS_CORRUPT,
             "%s: the rewritten shards have the fingerprint %016" PRIx64 ", not %016" PRIx64

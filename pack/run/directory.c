@@ -108,6 +108,15 @@ void pack_directory_forget(struct byte_buffer *names, const char *name) {
     }
 }
 
+bool pack_directory_is_same(const char *a, const char *b) {
+    char *real_a = realpath(a, NULL);
+    char *real_b = realpath(b, NULL);
+    bool same = strcmp(a, b) == 0 || (real_a && real_b && strcmp(real_a, real_b) == 0);
+    free(real_a);
+    free(real_b);
+    return same;
+}
+
 /* Whether a source is a file that this run would remove or overwrite. */
 static bool is_own_file(const char *source, const char *directory) {
     char folder[PATH_MAX_BYTES];
@@ -116,12 +125,7 @@ static bool is_own_file(const char *source, const char *directory) {
         path_directory(folder, sizeof(folder), source, NULL) != STATUS_OK) {
         return false;
     }
-    char *a = realpath(folder, NULL);
-    char *b = realpath(directory, NULL);
-    bool same = a && b && strcmp(a, b) == 0;
-    free(a);
-    free(b);
-    return same;
+    return pack_directory_is_same(folder, directory);
 }
 
 /* Shards are tars and may be sources, but not of a run into their own directory. */

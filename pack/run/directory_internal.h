@@ -23,6 +23,9 @@ void pack_directory_look(struct pack_contents *out, const struct byte_buffer *na
 /* The number in the name of a shard or of its index; false for other names. */
 bool pack_shard_number(uint32_t *out, const char *name, bool tars);
 
+/* Whether two paths name the same folder, through links too. */
+bool pack_directory_is_same(const char *a, const char *b);
+
 /* The names in a directory; none when it does not exist. */
 enum status pack_directory_list(struct byte_buffer *names,
                                 const struct file_system *fs,

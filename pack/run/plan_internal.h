@@ -74,15 +74,6 @@ struct pack_plan {
     atomic_bool stop;      /* the run has failed; no other data depends on it, so relaxed */
 };
 
-/* Looks at the directory and decides; changes nothing. Counts the rows of a part, and skips rows
- * that were packed before, which must still be the same. Requires options that pack_run has
- * checked. Returns OK, or as pack_run. */
-enum status pack_plan_make(struct pack_plan *p,
-                           const struct pack_options *opt,
-                           pack_open_source *open_source,
-                           struct error *err);
-void pack_plan_fini(struct pack_plan *p); /* after pack_plan_make, whatever it returned */
-
 /* Whether the run was interrupted or has failed. `plan` is a struct pack_plan. */
 bool pack_plan_must_stop(void *plan);
 void pack_plan_source_options(struct source_options *out, struct pack_plan *p);
@@ -93,10 +84,7 @@ enum status pack_plan_note(struct pack_plan *p, size_t index, const char *note, 
 /* The id of row 0 of a source, with ids by row. Requires that all sources before it are read. */
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source);
 
-/* Counts all rows and finds where the part begins and ends. Returns OK, INTERRUPTED, or as the
- * sources. */
-enum status pack_part_find(struct pack_plan *p, struct error *err);
-/* The same from p->totals. */
+/* Finds where the part begins and ends, from p->totals. */
 void pack_part_locate(struct pack_plan *p);
 
 #endif

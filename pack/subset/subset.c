@@ -44,10 +44,6 @@ void pack_subset_options_default(struct pack_subset_options *opt) {
     };
 }
 
-static bool interrupted(const struct subset *x) {
-    return x->opt->interrupted && x->opt->interrupted(x->opt->cookie);
-}
-
 /* ---- one shard ---- */
 
 /* How many ids from `first` on go into one shard. */
@@ -102,8 +98,8 @@ static enum status write_shard(struct subset *x,
     enum status s = STATUS_OK;
     for (uint64_t i = first; s == STATUS_OK && i < first + count; i++) {
         struct dataset_sample sample;
-        s = interrupted(x) ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
-                           : dataset_find(x->source, x->opt->ids[i], &sample, err);
+        s = pack_check_stop(x->opt->interrupted, x->opt->cookie, err);
+        THEN(s, dataset_find(x->source, x->opt->ids[i], &sample, err));
         THEN(s, copy_sample(x, w, &sample, err));
         if (s == STATUS_OK) {
             advance(x, &sample);
@@ -222,18 +218,8 @@ static bool has_samples(const void *cookie, const struct manifest *there) {
     return choice_there && strcmp(choice_there, choice) == 0 && there->samples == x->opt->id_count;
 }
 
-/* Through links too. */
-static bool is_same_directory(const char *a, const char *b) {
-    char *real_a = realpath(a, NULL);
-    char *real_b = realpath(b, NULL);
-    bool same = strcmp(a, b) == 0 || (real_a && real_b && strcmp(real_a, real_b) == 0);
-    free(real_a);
-    free(real_b);
-    return same;
-}
-
 static enum status open_source(struct subset *x, struct error *err) {
-    FAIL_IF(is_same_directory(x->opt->source, x->opt->directory), err, STATUS_USAGE,
+    FAIL_IF(pack_directory_is_same(x->opt->source, x->opt->directory), err, STATUS_USAGE,
             "%s: a subset needs a directory of its own", x->opt->directory);
     TRY(dataset_open(&x->source, x->opt->source, x->source_fs, err));
     TRY(manifest_read(&x->manifest, x->source_fs, x->opt->source, err));
@@ -267,13 +253,8 @@ static enum status record_choice(struct subset *x, struct error *err) {
 static enum status write_manifest(struct subset *x, struct error *err) {
     struct manifest *m = &x->manifest;
     uint64_t fingerprint = 0;
-    struct shard_summary *shards = m->shards;
-    m->shards = x->now.shards;
-    m->shard_count = x->now.shard_count;
+    pack_exchange_shards(m, &x->now);
     m->container = x->output.container;
-    x->now.shards = shards; /* to be freed */
-    x->now.shard_count = 0;
-    m->removed.samples = m->removed.texts = m->removed.image_bytes = 0; /* they were not copied */
     m->shrank = true;
     TRY(record_choice(x, err));
     TRY(manifest_set_tokenizer(m, NULL, NULL, 0, err));

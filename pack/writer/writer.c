@@ -16,6 +16,7 @@
 #include "formats/base/hash.h"
 #include "pack/options_internal.h"
 #include "pack/run/commit_internal.h"
+#include "pack/run/decide_internal.h"
 #include "pack/run/directory_internal.h"
 #include "pack/run/worker_internal.h"
 #include "pack/source/source_internal.h"

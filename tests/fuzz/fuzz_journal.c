@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "pack/journal/journal_internal.h"
+#include "pack/run/decide_internal.h"
 
 enum { SOURCES = 3 };
 

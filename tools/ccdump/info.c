@@ -47,18 +47,7 @@ struct totals {
 /* ---- a dataset ------------------------------------------------------------------------------- */
 
 static void write_lists(struct json_writer *w, const struct manifest *m) {
-    json_open_array(w, "generations");
-    for (size_t i = 0; i < m->generation_count; i++) {
-        const struct manifest_generation *g = &m->generations[i];
-        json_open_object(w, NULL);
-        json_u64(w, "shards", g->shards);
-        json_u64(w, "samples", g->samples);
-        json_u64(w, "texts", g->texts);
-        json_u64(w, "id_space", g->id_space);
-        json_hex64(w, "fingerprint", g->fingerprint);
-        json_close_object(w);
-    }
-    json_close_array(w);
+    manifest_put_generations(w, m);
     json_open_array(w, "sources");
     for (size_t i = 0; i < m->source_count; i++) {
         json_open_object(w, NULL);
@@ -67,27 +56,15 @@ static void write_lists(struct json_writer *w, const struct manifest *m) {
         json_close_object(w);
     }
     json_close_array(w);
-    json_open_object(w, "options");
-    for (size_t i = 0; i < m->option_count; i++) {
-        json_string(w, m->options[i].name, m->options[i].value);
-    }
-    json_close_object(w);
-    json_open_array(w, "classes");
-    for (size_t i = 0; i < m->class_count; i++) {
-        json_string(w, NULL, m->classes[i]);
-    }
-    json_close_array(w);
+    manifest_put_options(w, m);
+    manifest_put_classes(w, m);
     json_u64(w, "removed", m->removed.count);
     json_u64(w, "removed_in_shards", m->removed.samples);
     if (!m->tokenizer.file) {
         json_null(w, "tokenizer");
         return;
     }
-    json_open_object(w, "tokenizer");
-    json_string(w, "file", m->tokenizer.file);
-    json_string(w, "kind", m->tokenizer.kind);
-    json_hex64(w, "xxh64", m->tokenizer.hash);
-    json_close_object(w);
+    manifest_put_tokenizer(w, m);
 }
 
 static void print_lists(const struct manifest *m) {
