@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Embeddings are f32: what is left of a vector of length 1 below this is rounding. */
 static const double nothing = 1e-5;

@@ -105,10 +105,6 @@ static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
     return b;
 }
 
-static int32_t part_count(const struct dual_encoder *m) {
-    return (m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch;
-}
-
 static void plan_memory(struct dual_encoder *m, bool host_memory) {
     struct tower_bytes b = tower_bytes(m);
     struct carve heads = {0};
@@ -119,9 +115,12 @@ static void plan_memory(struct dual_encoder *m, bool host_memory) {
     u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
     u->scratch_bytes = b.image_scratch > b.text_scratch ? b.image_scratch : b.text_scratch;
     u->input_bytes = input.used_bytes;
-    m->sum_blocks = encoder_sum_blocks(part_count(m), m->opt.training, host_memory);
-    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training, m->sum_blocks,
-                       running_rows(m->opt.comm, part_count(m)));
+    m->blocks.params = m->params;
+    m->blocks.dtype = m->opt.dtype;
+    m->blocks.training = m->opt.training;
+    m->blocks.comm = m->opt.comm;
+    m->blocks.parts = (m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch;
+    encoder_plan(&m->blocks, u, host_memory);
 }
 
 static enum status add_parameters(struct dual_encoder *m, struct error *err) {
@@ -185,8 +184,7 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
 
 static enum status take_memory(struct dual_encoder *m, struct device *dev, struct error *err) {
     m->dev = dev;
-    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training,
-                            m->sum_blocks, m->opt.comm, part_count(m), &m->memory, err));
+    TRY(encoder_blocks_take(&m->blocks, dev, &m->memory, err));
     struct tower_bytes b = tower_bytes(m);
     uint8_t *at = m->blocks.kept;
     if (!m->opt.texts_alone) {
@@ -218,7 +216,7 @@ static enum status take_host(const struct dual_encoder *m,
 /* Memory of the host. */
 static enum status take_slots(struct dual_encoder *m, struct error *err) {
     const size_t rows = (size_t)m->opt.max_batch;
-    const size_t parts = (size_t)part_count(m);
+    const size_t parts = (size_t)m->blocks.parts;
     REQUIRE(m->opt.slots == 0 || m->dev->stream != NULL);
     for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];

@@ -43,7 +43,6 @@ struct dual_encoder {
     struct resnet *image;
     struct transformer *text;
     struct head image_head, text_head;
-    int32_t sum_blocks; /* of gradients, beside the table's */
     struct dual_encoder_memory memory;
 
     struct device *dev; /* NULL when only planned */

@@ -5,42 +5,28 @@
 
 #include "kernels/device_stream.h"
 
-int32_t encoder_sum_blocks(int32_t parts, bool training, bool host_memory) {
-    return training && host_memory ? gradients_block_count(parts) : 0;
-}
-
-void encoder_memory_sum(struct dual_encoder_memory *m,
-                        const struct params *p,
-                        enum dtype dtype,
-                        bool training,
-                        int32_t sum_blocks,
-                        int64_t running_rows) {
-    const struct params_bytes bytes = params_plan(p, dtype, training);
+void encoder_plan(struct encoder_blocks *b, struct dual_encoder_memory *m, bool host_memory) {
+    const struct params_bytes bytes = params_plan(b->params, b->dtype, b->training);
+    b->sum_blocks = b->training && host_memory ? gradients_block_count(b->parts) : 0;
     m->values_bytes = bytes.value_bytes + bytes.working_bytes;
-    if (training) {
-        m->values_bytes += (size_t)running_rows * bytes.buffer_bytes;
+    if (b->training) {
+        m->values_bytes += (size_t)running_rows(b->comm, b->parts) * bytes.buffer_bytes;
     }
-    m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)sum_blocks);
+    m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)b->sum_blocks);
     m->moments_bytes = bytes.moments_bytes;
     m->total_bytes = m->values_bytes + m->gradients_bytes + m->moments_bytes +
                      m->activations_bytes + m->scratch_bytes + m->input_bytes;
-    m->parameter_count = params_element_count(p, PARAM_TRAINED);
+    m->parameter_count = params_element_count(b->params, PARAM_TRAINED);
 }
 
 enum status encoder_blocks_take(struct encoder_blocks *b,
-                                struct params *p,
                                 struct device *dev,
-                                enum dtype dtype,
-                                bool training,
-                                int32_t sum_blocks,
-                                struct comm *comm,
-                                int32_t parts,
                                 const struct dual_encoder_memory *m,
                                 struct error *err) {
-    TRY(params_alloc(p, dev, dtype, training, err));
-    if (training) {
-        TRY(gradients_init(&b->sums, p, dev, sum_blocks, err));
-        TRY(running_init(&b->running, p, dev, comm, parts, err));
+    TRY(params_alloc(b->params, dev, b->dtype, b->training, err));
+    if (b->training) {
+        TRY(gradients_init(&b->sums, b->params, dev, b->sum_blocks, err));
+        TRY(running_init(&b->running, b->params, dev, b->comm, b->parts, err));
     }
     TRY(dev->ops->alloc(dev, m->activations_bytes, &b->kept, err));
     TRY(dev->ops->alloc(dev, m->scratch_bytes, &b->scratch, err));

@@ -11,6 +11,15 @@
 
 /* Device memory beside the parameter table's. */
 struct encoder_blocks {
+    /* Set before encoder_plan. */
+    struct params *params;
+    enum dtype dtype;
+    bool training;
+    struct comm *comm;
+    int32_t parts; /* micro-batches of the largest batch */
+
+    int32_t sum_blocks; /* of gradients, beside the table's: those of the fixed tree (gradients.h),
+                           which only devices promise whose memory is the host's */
     struct gradients sums;
     struct running running;
     void *kept;    /* activations_bytes of the plan */
@@ -18,29 +27,14 @@ struct encoder_blocks {
     void *input;   /* input_bytes */
 };
 
-/* Blocks of gradients beside the table's for batches of `parts` micro-batches: those of the fixed
- * tree (gradients.h), which only devices promise whose memory is the host's. */
-int32_t encoder_sum_blocks(int32_t parts, bool training, bool host_memory);
-
 /* The parameters' part of the plan, with memory of struct running, and its total;
- * activations_bytes, scratch_bytes and input_bytes are the caller's. */
-void encoder_memory_sum(struct dual_encoder_memory *m,
-                        const struct params *p,
-                        enum dtype dtype,
-                        bool training,
-                        int32_t sum_blocks,
-                        int64_t running_rows);
+ * activations_bytes, scratch_bytes and input_bytes are the caller's. host_memory: of the device. */
+void encoder_plan(struct encoder_blocks *b, struct dual_encoder_memory *m, bool host_memory);
 
 /* Takes all of the plan from `dev`. What was taken before a failure is for free. Returns OK, NOMEM
  * or DEVICE. */
 enum status encoder_blocks_take(struct encoder_blocks *b,
-                                struct params *p,
                                 struct device *dev,
-                                enum dtype dtype,
-                                bool training,
-                                int32_t sum_blocks,
-                                struct comm *comm,
-                                int32_t parts,
                                 const struct dual_encoder_memory *m,
                                 struct error *err);
 void encoder_blocks_free(struct encoder_blocks *b, struct device *dev); /* accepts a NULL dev */

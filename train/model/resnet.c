@@ -80,21 +80,6 @@ static enum status check_options(const struct resnet_options *o, struct error *e
     return STATUS_OK;
 }
 
-static enum status add_vector(struct resnet *r,
-                              int32_t *index,
-                              const char *prefix,
-                              const char *name,
-                              int64_t count,
-                              enum param_kind kind,
-                              enum param_init init,
-                              struct error *err) {
-    char full[PARAM_MAX_NAME_BYTES];
-    snprintf(full, sizeof(full), "%s.%s", prefix, name);
-    struct param_spec spec = {
-        .name = full, .ndim = 1, .shape = {count}, .kind = kind, .init = init};
-    return params_add(r->params, index, &spec, err);
-}
-
 /* Adds a unit's tensors under timm's names of its convolution and its batch norm. gamma_init is
  * ZEROS for the last unit of a block, which so begins as its shortcut. */
 static enum status add_unit(struct resnet *r,
@@ -112,20 +97,8 @@ static enum status add_unit(struct resnet *r,
                                 .conv = true,
                                 .init = PARAM_INIT_NORMAL,
                                 .init_scale = sqrt(2.0 / fan_out)};
-    TRY(params_add(r->params, &u->weight, &weight, err));
-    int64_t c = u->out_channels;
-    if (r->opt.norm_layers == RESNET_NORM_NONE) {
-        return STATUS_OK;
-    }
-    TRY(add_vector(r, &u->gamma, norm, "weight", c, PARAM_TRAINED, gamma_init, err));
-    TRY(add_vector(r, &u->beta, norm, "bias", c, PARAM_TRAINED, PARAM_INIT_ZEROS, err));
-    if (r->opt.norm_layers != RESNET_NORM_BATCH) {
-        return STATUS_OK;
-    }
-    TRY(add_vector(r, &u->running_mean, norm, "running_mean", c, PARAM_BUFFER, PARAM_INIT_ZEROS,
-                   err));
-    return add_vector(r, &u->running_var, norm, "running_var", c, PARAM_BUFFER, PARAM_INIT_ONES,
-                      err);
+    TRY(params_add(r->units.params, &u->weight, &weight, err));
+    return unit_add_norm(u, &r->units, norm, gamma_init, err);
 }
 
 static struct unit describe_unit(int32_t in_channels,
@@ -243,8 +216,8 @@ enum status resnet_create(struct resnet **out,
     struct resnet *r = calloc(1, sizeof(*r));
     TRY_MEMORY(r != NULL, err, "out of memory for the image tower");
     enum status s = STATUS_OK;
-    r->params = p;
     r->opt = *opt;
+    r->units = (struct unit_owner){.params = p, .norm = opt->norm_layers, .group = opt->bn_group};
     r->block_count = opt->blocks[0] + opt->blocks[1] + opt->blocks[2] + opt->blocks[3];
     r->blocks = calloc((size_t)r->block_count, sizeof(*r->blocks));
     if (r->blocks == NULL) {
@@ -307,15 +280,6 @@ struct layout {
     struct tensor mean, rstd; /* shared by all units without training */
 };
 
-/* Of a unit's statistics. */
-static struct tensor statistics(const struct layout *l, int32_t channels) {
-    const enum dtype dtype = statistics_dtype(l->dtype);
-    const enum resnet_norm norm = l->r->opt.norm_layers;
-    return norm == RESNET_NORM_BATCH
-               ? tensor_1d(NULL, dtype, channels)
-               : tensor_2d(NULL, dtype, l->r->opt.max_batch, resnet_group_count(norm, channels));
-}
-
 /* An activation (max_batch, px, px, channels): its own in training, else in the given slot. */
 static struct tensor
 place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t channels) {
@@ -333,9 +297,9 @@ static void place_unit(const struct layout *l, struct unit *u, int32_t slot) {
         u->pre = u->mean = u->rstd = NOT_WANTED;
         return;
     }
-    u->mean = u->rstd = statistics(l, u->out_channels);
+    u->mean = u->rstd = unit_statistics(&r->units, l->dtype, r->opt.max_batch, u->out_channels);
     if (!r->opt.training) {
-        u->pre = shaped(&r->dpre, r->opt.max_batch, u->out_px, u->out_channels);
+        u->pre = shaped(&r->units.dpre, r->opt.max_batch, u->out_px, u->out_channels);
         u->mean.data = l->mean.data;
         u->rstd.data = l->rstd.data;
         return;
@@ -372,11 +336,11 @@ static void lay_out(struct resnet *r, enum dtype dtype, struct carve *kept, stru
     for (int32_t i = 0; i < SLOT_COUNT; i++) {
         r->slots[i] = carve_take(scratch, slot);
     }
-    r->dpre = carve_take(scratch, slot);
+    r->units.dpre = carve_take(scratch, slot);
     struct layout l = {.r = r, .dtype = dtype, .kept = kept};
     if (!r->opt.training && r->opt.norm_layers != RESNET_NORM_NONE) {
-        l.mean = carve_take(scratch, statistics(&l, r->feature_count)); /* the most channels */
-        l.rstd = carve_take(scratch, statistics(&l, r->feature_count));
+        l.mean = carve_take(scratch, unit_statistics(&r->units, dtype, n, r->feature_count));
+        l.rstd = carve_take(scratch, l.mean); /* of the most channels */
     }
     int32_t at = 0;
     r->input = place_activation(&l, at, r->opt.image_px, 3);
@@ -410,7 +374,7 @@ void resnet_attach(struct resnet *r,
                    enum dtype dtype,
                    void *kept,
                    void *scratch) {
-    r->dev = dev;
+    r->units.dev = dev;
     struct carve k = {.base = kept};
     struct carve s = {.base = scratch};
     lay_out(r, dtype, &k, &s);

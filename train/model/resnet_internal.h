@@ -4,21 +4,9 @@
 #ifndef TRAIN_MODEL_RESNET_INTERNAL_H
 #define TRAIN_MODEL_RESNET_INTERNAL_H
 
-#include "train/model/carve_internal.h"
-#include "train/model/resnet.h"
+#include "train/model/conv_unit_internal.h"
 
 enum { SLOT_COUNT = 4, STEM_MAX_UNITS = 3, BLOCK_MAX_UNITS = 3 };
-
-struct unit {
-    /* Indices in the table; those of a norm only where there is one, running ones of batch norm. */
-    int32_t weight, gamma, beta, running_mean, running_var;
-    int32_t in_channels, out_channels;
-    int32_t kernel, stride, pad;
-    int32_t in_px, out_px;
-    enum activation act;
-    struct tensor out, pre;   /* (max_batch, P, P, C) */
-    struct tensor mean, rstd; /* batch norm: (C); group norm: (max_batch, G) */
-};
 
 struct block {
     struct unit units[BLOCK_MAX_UNITS];
@@ -30,9 +18,8 @@ struct block {
 };
 
 struct resnet {
-    struct params *params;
     struct resnet_options opt;
-    struct device *dev; /* NULL before attach */
+    struct unit_owner units;
 
     struct unit stem[STEM_MAX_UNITS];
     int32_t stem_count;
@@ -47,16 +34,9 @@ struct resnet {
     struct tensor pool_places;       /* the same, i32 */
     struct tensor features;          /* (max_batch, F) */
     struct tensor slots[SLOT_COUNT]; /* 1-D, each as large as the largest activation */
-    struct tensor dpre;              /* the same */
 };
 
 static const struct pool_params MAX_POOL = {.kernel = 3, .stride = 2, .pad = 1};
 static const struct pool_params AVERAGE_POOL = {.kernel = 2, .stride = 2, .pad = 0};
-
-/* The same memory with another shape. */
-static inline struct tensor
-shaped(const struct tensor *slot, int64_t n, int64_t px, int64_t channels) {
-    return tensor_4d(slot->data, slot->dtype, n, px, px, channels);
-}
 
 #endif

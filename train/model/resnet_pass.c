@@ -11,81 +11,6 @@
 
 /* ---- forward ---- */
 
-static struct conv_params conv_of(const struct unit *u) {
-    return (struct conv_params){.stride = u->stride, .pad = u->pad, .act = u->act};
-}
-
-static bool has_batch_norm(const struct resnet *r) {
-    return r->opt.norm_layers == RESNET_NORM_BATCH;
-}
-
-/* A vector of the unit's norm, where it has one; else omitted. */
-static struct tensor norm_tensor(const struct resnet *r, int32_t index) {
-    return r->opt.norm_layers == RESNET_NORM_NONE ? NOT_WANTED : params_tensor(r->params, index);
-}
-
-static struct tensor norm_grad(const struct resnet *r, int32_t index) {
-    return r->opt.norm_layers == RESNET_NORM_NONE ? NOT_WANTED : params_grad(r->params, index);
-}
-
-/* The first n rows of what the unit keeps of its norm, where it has one; else omitted. */
-static struct tensor norm_rows(struct tensor kept, int64_t n) {
-    return kept.ndim == 0 ? NOT_WANTED : first_rows(kept, n);
-}
-
-static enum status unit_forward_by_image(const struct resnet *r,
-                                         const struct unit *u,
-                                         struct tensor in,
-                                         struct tensor residual,
-                                         struct error *err) {
-    const int64_t n = in.shape[0];
-    const struct conv_gn op = {.out = first_rows(u->out, n),
-                               .pre = norm_rows(u->pre, n),
-                               .mean = norm_rows(u->mean, n),
-                               .rstd = norm_rows(u->rstd, n),
-                               .in = in,
-                               .weight = params_tensor(r->params, u->weight),
-                               .gamma = norm_tensor(r, u->gamma),
-                               .beta = norm_tensor(r, u->beta),
-                               .residual = residual,
-                               .conv = conv_of(u),
-                               .groups = resnet_group_count(r->opt.norm_layers, u->out_channels),
-                               .eps = 1e-5f};
-    return r->dev->ops->conv_gn(r->dev, &op, err);
-}
-
-/* in (N, P, P, I) -> u->out (N, P', P', O); residual may be omitted */
-static enum status unit_forward(const struct resnet *r,
-                                const struct unit *u,
-                                struct tensor in,
-                                struct tensor residual,
-                                enum resnet_pass pass,
-                                struct error *err) {
-    const int64_t n = in.shape[0];
-    if (!has_batch_norm(r)) {
-        return unit_forward_by_image(r, u, in, residual, err);
-    }
-    struct conv_bn op = {.out = first_rows(u->out, n),
-                         .pre = first_rows(u->pre, n),
-                         .mean = u->mean,
-                         .rstd = u->rstd,
-                         .in = in,
-                         .weight = params_tensor(r->params, u->weight),
-                         .gamma = params_tensor(r->params, u->gamma),
-                         .beta = params_tensor(r->params, u->beta),
-                         .residual = residual,
-                         .conv = conv_of(u),
-                         .group = r->opt.bn_group,
-                         .training = pass != RESNET_INFERENCE,
-                         .eps = 1e-5f,
-                         .momentum = params_momentum(r->params)};
-    if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
-        op.running_mean = params_tensor(r->params, u->running_mean);
-        op.running_var = params_tensor(r->params, u->running_var);
-    }
-    return r->dev->ops->conv_bn(r->dev, &op, err);
-}
-
 /* *x: in, the block's input (N, P, P, I); out, its output (N, P', P', O) */
 static enum status block_forward(const struct resnet *r,
                                  const struct block *b,
@@ -99,14 +24,14 @@ static enum status block_forward(const struct resnet *r,
         if (b->has_average) {
             in = first_rows(b->averaged, n);
             const struct avgpool average = {.out = in, .in = *x, .pool = AVERAGE_POOL};
-            TRY(r->dev->ops->avgpool(r->dev, &average, err));
+            TRY(r->units.dev->ops->avgpool(r->units.dev, &average, err));
         }
-        TRY(unit_forward(r, &b->shortcut, in, NOT_WANTED, pass, err));
+        TRY(unit_forward(&r->units, &b->shortcut, in, NOT_WANTED, pass, err));
         residual = first_rows(b->shortcut.out, n);
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
-        TRY(unit_forward(r, &b->units[i], *x, last ? residual : NOT_WANTED, pass, err));
+        TRY(unit_forward(&r->units, &b->units[i], *x, last ? residual : NOT_WANTED, pass, err));
         *x = first_rows(b->units[i].out, n);
     }
     return STATUS_OK;
@@ -117,16 +42,16 @@ enum status resnet_forward(struct resnet *r,
                            const struct tensor *images,
                            enum resnet_pass pass,
                            struct error *err) {
-    REQUIRE(r->dev != NULL && (pass == RESNET_INFERENCE || r->opt.training));
+    REQUIRE(r->units.dev != NULL && (pass == RESNET_INFERENCE || r->opt.training));
     REQUIRE(images->ndim == 4 && images->shape[0] >= 1 && images->shape[0] <= r->opt.max_batch);
-    const struct ops *ops = r->dev->ops;
+    const struct ops *ops = r->units.dev->ops;
     int64_t n = images->shape[0];
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
     const struct normalize_u8 normalize = {
         .out = x, .in = *images, .norm = &IMAGE_NORMS[r->opt.norm]};
-    TRY(ops->normalize_u8(r->dev, &normalize, err));
+    TRY(ops->normalize_u8(r->units.dev, &normalize, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
-        TRY(unit_forward(r, &r->stem[i], x, NOT_WANTED, pass, err));
+        TRY(unit_forward(&r->units, &r->stem[i], x, NOT_WANTED, pass, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
     if (r->has_pool) {
@@ -134,7 +59,7 @@ enum status resnet_forward(struct resnet *r,
                                    .argmax = first_rows(r->pool_places, n),
                                    .in = x,
                                    .pool = MAX_POOL};
-        TRY(ops->maxpool(r->dev, &op, err));
+        TRY(ops->maxpool(r->units.dev, &op, err));
         x = op.out;
     }
     for (int32_t k = 0; k < r->block_count; k++) {
@@ -142,68 +67,10 @@ enum status resnet_forward(struct resnet *r,
     }
     *features = first_rows(r->features, n);
     const struct global_avgpool op = {.out = *features, .in = x}; /* (N, S/32, S/32, F) -> (N, F) */
-    return ops->global_avgpool(r->dev, &op, err);
+    return ops->global_avgpool(r->units.dev, &op, err);
 }
 
 /* ---- backward ---- */
-
-/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be omitted. */
-static enum status unit_backward(const struct resnet *r,
-                                 const struct unit *u,
-                                 struct tensor in,
-                                 struct tensor din,
-                                 enum write_mode din_mode,
-                                 struct tensor dresidual,
-                                 struct tensor dout,
-                                 enum write_mode mode,
-                                 struct error *err) {
-    const int64_t n = dout.shape[0];
-    if (!has_batch_norm(r)) {
-        return r->dev->ops->conv_gn_bwd(
-            r->dev,
-            &(struct conv_gn_bwd){.din = din,
-                                  .dresidual = dresidual,
-                                  .dweight = params_grad(r->params, u->weight),
-                                  .dgamma = norm_grad(r, u->gamma),
-                                  .dbeta = norm_grad(r, u->beta),
-                                  .dpre = shaped(&r->dpre, n, u->out_px, u->out_channels),
-                                  .dout = dout,
-                                  .out = first_rows(u->out, n),
-                                  .pre = norm_rows(u->pre, n),
-                                  .mean = norm_rows(u->mean, n),
-                                  .rstd = norm_rows(u->rstd, n),
-                                  .in = in,
-                                  .weight = params_tensor(r->params, u->weight),
-                                  .gamma = norm_tensor(r, u->gamma),
-                                  .din_mode = din_mode,
-                                  .param_mode = mode,
-                                  .conv = conv_of(u),
-                                  .groups =
-                                      resnet_group_count(r->opt.norm_layers, u->out_channels)},
-            err);
-    }
-    return r->dev->ops->conv_bn_bwd(
-        r->dev,
-        &(struct conv_bn_bwd){.din = din,
-                              .dresidual = dresidual,
-                              .dweight = params_grad(r->params, u->weight),
-                              .dgamma = params_grad(r->params, u->gamma),
-                              .dbeta = params_grad(r->params, u->beta),
-                              .dpre = shaped(&r->dpre, n, u->out_px, u->out_channels),
-                              .dout = dout,
-                              .out = first_rows(u->out, n),
-                              .pre = first_rows(u->pre, n),
-                              .mean = u->mean,
-                              .rstd = u->rstd,
-                              .in = in,
-                              .weight = params_tensor(r->params, u->weight),
-                              .gamma = params_tensor(r->params, u->gamma),
-                              .din_mode = din_mode,
-                              .param_mode = mode,
-                              .conv = conv_of(u),
-                              .group = r->opt.bn_group},
-        err);
-}
 
 /* dshortcut (N, P', P', O) -> dx (N, P, P, I), set. `spare` is free memory. */
 static enum status shortcut_backward(struct resnet *r,
@@ -215,15 +82,16 @@ static enum status shortcut_backward(struct resnet *r,
                                      enum write_mode mode,
                                      struct error *err) {
     if (!b->has_average) {
-        return unit_backward(r, &b->shortcut, x, dx, WRITE_SET, NOT_WANTED, dshortcut, mode, err);
+        return unit_backward(&r->units, &b->shortcut, x, dx, WRITE_SET, NOT_WANTED, dshortcut, mode,
+                             err);
     }
     int64_t n = x.shape[0];
     struct tensor averaged = first_rows(b->averaged, n);
     struct tensor daveraged = shaped(spare, n, b->shortcut.in_px, b->shortcut.in_channels);
-    TRY(unit_backward(r, &b->shortcut, averaged, daveraged, WRITE_SET, NOT_WANTED, dshortcut, mode,
-                      err));
+    TRY(unit_backward(&r->units, &b->shortcut, averaged, daveraged, WRITE_SET, NOT_WANTED,
+                      dshortcut, mode, err));
     const struct avgpool_bwd average = {.din = dx, .dout = daveraged, .pool = AVERAGE_POOL};
-    return r->dev->ops->avgpool_bwd(r->dev, &average, err);
+    return r->units.dev->ops->avgpool_bwd(r->units.dev, &average, err);
 }
 
 /* x is the block's input. *at: in, the slot of dL/d(output); out, that of dL/dx. */
@@ -246,8 +114,8 @@ static enum status block_backward(struct resnet *r,
 
     /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
     struct tensor in = first_rows(last[-1].out, n);
-    TRY(unit_backward(r, last, in, inner, WRITE_SET, b->has_shortcut ? dshortcut : dx, dout, mode,
-                      err));
+    TRY(unit_backward(&r->units, last, in, inner, WRITE_SET, b->has_shortcut ? dshortcut : dx, dout,
+                      mode, err));
     if (b->has_shortcut) {
         TRY(shortcut_backward(r, b, *x, dx, dshortcut, free_slot, mode, err));
     }
@@ -255,11 +123,11 @@ static enum status block_backward(struct resnet *r,
         const struct unit *middle = &b->units[1];
         struct tensor din = shaped(free_slot, n, middle->in_px, middle->in_channels);
         in = first_rows(b->units[0].out, n);
-        TRY(unit_backward(r, middle, in, din, WRITE_SET, NOT_WANTED, inner, mode, err));
+        TRY(unit_backward(&r->units, middle, in, din, WRITE_SET, NOT_WANTED, inner, mode, err));
         inner = din;
     }
     *at = x_at;
-    return unit_backward(r, &b->units[0], *x, dx, WRITE_ADD, NOT_WANTED, inner, mode, err);
+    return unit_backward(&r->units, &b->units[0], *x, dx, WRITE_ADD, NOT_WANTED, inner, mode, err);
 }
 
 /* Backward through pool and stem from the slot of dL/d(first block's input). */
@@ -274,18 +142,19 @@ stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, str
         at = (at + 1) % SLOT_COUNT;
         dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
         op.din = dout;
-        TRY(r->dev->ops->maxpool_bwd(r->dev, &op, err));
+        TRY(r->units.dev->ops->maxpool_bwd(r->units.dev, &op, err));
     }
     for (int32_t i = r->stem_count - 1; i > 0; i--) {
         const struct unit *u = &r->stem[i];
         struct tensor in = first_rows(r->stem[i - 1].out, n);
         at = (at + 1) % SLOT_COUNT;
         struct tensor din = shaped(&r->slots[at], n, u->in_px, u->in_channels);
-        TRY(unit_backward(r, u, in, din, WRITE_SET, NOT_WANTED, dout, mode, err));
+        TRY(unit_backward(&r->units, u, in, din, WRITE_SET, NOT_WANTED, dout, mode, err));
         dout = din;
     }
     struct tensor input = first_rows(r->input, n);
-    return unit_backward(r, &r->stem[0], input, NOT_WANTED, WRITE_SET, NOT_WANTED, dout, mode, err);
+    return unit_backward(&r->units, &r->stem[0], input, NOT_WANTED, WRITE_SET, NOT_WANTED, dout,
+                         mode, err);
 }
 
 enum status resnet_backward(struct resnet *r,
@@ -293,15 +162,15 @@ enum status resnet_backward(struct resnet *r,
                             enum write_mode mode,
                             struct gradients *sums,
                             struct error *err) {
-    REQUIRE(r->dev != NULL && r->opt.training && dfeatures->ndim == 2);
+    REQUIRE(r->units.dev != NULL && r->opt.training && dfeatures->ndim == 2);
     REQUIRE(dfeatures->shape[0] >= 1 && dfeatures->shape[0] <= r->opt.max_batch);
     int64_t n = dfeatures->shape[0];
     const struct block *b = &r->blocks[r->block_count - 1];
     const struct unit *end = &b->units[b->unit_count - 1];
     int32_t at = 0;
     struct tensor dx = shaped(&r->slots[at], n, end->out_px, end->out_channels);
-    TRY(r->dev->ops->global_avgpool_bwd(
-        r->dev, &(struct global_avgpool_bwd){.din = dx, .dout = *dfeatures}, err));
+    TRY(r->units.dev->ops->global_avgpool_bwd(
+        r->units.dev, &(struct global_avgpool_bwd){.din = dx, .dout = *dfeatures}, err));
     for (int32_t k = r->block_count - 1; k >= 0; k--) {
         struct tensor x; /* the block's input */
         if (k > 0) {

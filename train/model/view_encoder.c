@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #include "formats/base/hash.h"
-#include "train/model/carve_internal.h"
+#include "train/model/conv_unit_internal.h"
 #include "train/model/encoder_internal.h"
 
 struct view_encoder {
@@ -26,9 +26,9 @@ struct view_encoder {
     struct resnet *image;
     int32_t feature_count;
     int32_t held_count; /* H: images that the tower holds, both views counted */
-    int32_t hidden_weight, gamma, beta, running_mean, running_var; /* (D, F), (D) */
-    int32_t weight, bias;                                          /* (E, D), (E) */
-    int32_t sum_blocks; /* of gradients, beside the table's */
+    struct unit_owner units;
+    struct unit hidden;   /* F to D, of one pixel; its weight is (D, F) in the table */
+    int32_t weight, bias; /* (E, D), (E) */
     struct dual_encoder_memory memory;
 
     struct device *dev; /* NULL when only planned */
@@ -38,30 +38,14 @@ struct view_encoder {
                                  S, 3), a whole batch, see put */
         int32_t count;        /* images of view_encoder_put, each in two views; 0: none */
     } slots[1 + DUAL_ENCODER_MAX_SLOTS];
-    struct tensor features;      /* (n, F) of the last forward, in the tower's memory */
-    struct tensor pre, hidden;   /* (H, 1, 1, D) */
-    struct tensor mean, rstd;    /* (D), or (H, G) with group norm */
-    struct tensor z, norm;       /* (H, E), (H) */
-    struct tensor out;           /* (max_batch, E) */
-    struct tensor dpre, dhidden; /* as pre and hidden */
-    struct tensor dfeatures;     /* (H, F) */
+    struct tensor features;  /* (n, F) of the last forward, in the tower's memory */
+    struct tensor z, norm;   /* (H, E), (H) */
+    struct tensor out;       /* (max_batch, E) */
+    struct tensor dhidden;   /* (H, 1, 1, D) */
+    struct tensor dfeatures; /* (H, F) */
 };
 
-/* The head's first linear layer, as a convolution of 1 x 1 pixels. */
-static const struct conv_params HIDDEN_CONV = {.stride = 1, .act = ACTIVATION_RELU};
-
 /* ---- description and plan ---- */
-
-static enum status add_vector(struct view_encoder *m,
-                              int32_t *index,
-                              const char *name,
-                              enum param_kind kind,
-                              enum param_init init,
-                              struct error *err) {
-    const struct param_spec spec = {
-        .name = name, .ndim = 1, .shape = {m->opt.hidden_dim}, .kind = kind, .init = init};
-    return params_add(m->params, index, &spec, err);
-}
 
 static enum status add_head(struct view_encoder *m, struct error *err) {
     const struct view_encoder_options *o = &m->opt;
@@ -80,17 +64,17 @@ static enum status add_head(struct view_encoder *m, struct error *err) {
                                     .shape = {o->embed_dim},
                                     .init = PARAM_INIT_UNIFORM,
                                     .init_scale = weight.init_scale};
-    TRY(params_add(m->params, &m->hidden_weight, &hidden, err));
-    if (o->image.norm_layers != RESNET_NORM_NONE) {
-        TRY(add_vector(m, &m->gamma, "proj.1.weight", PARAM_TRAINED, PARAM_INIT_ONES, err));
-        TRY(add_vector(m, &m->beta, "proj.1.bias", PARAM_TRAINED, PARAM_INIT_ZEROS, err));
-    }
-    if (o->image.norm_layers == RESNET_NORM_BATCH) {
-        TRY(add_vector(m, &m->running_mean, "proj.1.running_mean", PARAM_BUFFER, PARAM_INIT_ZEROS,
-                       err));
-        TRY(add_vector(m, &m->running_var, "proj.1.running_var", PARAM_BUFFER, PARAM_INIT_ONES,
-                       err));
-    }
+    m->units = (struct unit_owner){
+        .params = m->params, .norm = o->image.norm_layers, .group = o->image.bn_group};
+    m->hidden = (struct unit){.in_channels = m->feature_count,
+                              .out_channels = o->hidden_dim,
+                              .kernel = 1,
+                              .stride = 1,
+                              .in_px = 1,
+                              .out_px = 1,
+                              .act = ACTIVATION_RELU};
+    TRY(params_add(m->params, &m->hidden.weight, &hidden, err));
+    TRY(unit_add_norm(&m->hidden, &m->units, "proj.1", PARAM_INIT_ONES, err));
     TRY(params_add(m->params, &m->weight, &weight, err));
     return params_add(m->params, &m->bias, &bias, err);
 }
@@ -99,20 +83,19 @@ static void place_head(struct view_encoder *m, struct carve *kept) {
     const struct view_encoder_options *o = &m->opt;
     const enum dtype exact = statistics_dtype(o->dtype);
     const int64_t n = m->held_count;
-    const int32_t groups = resnet_group_count(o->image.norm_layers, o->hidden_dim);
-    m->hidden = carve_take(kept, tensor_4d(NULL, o->dtype, n, 1, 1, o->hidden_dim));
+    struct unit *u = &m->hidden;
+    u->out = carve_take(kept, tensor_4d(NULL, o->dtype, n, 1, 1, o->hidden_dim));
     if (o->image.norm_layers != RESNET_NORM_NONE) {
-        m->pre = carve_take(kept, m->hidden);
-        m->mean = carve_take(kept, groups == 0 ? tensor_1d(NULL, exact, o->hidden_dim)
-                                               : tensor_2d(NULL, exact, n, groups));
-        m->rstd = carve_take(kept, m->mean);
+        u->pre = carve_take(kept, u->out);
+        u->mean = carve_take(kept, unit_statistics(&m->units, o->dtype, n, o->hidden_dim));
+        u->rstd = carve_take(kept, u->mean);
     }
     m->z = carve_take(kept, tensor_2d(NULL, o->dtype, n, o->embed_dim));
     m->out = carve_take(kept, tensor_2d(NULL, exact, o->max_batch, o->embed_dim));
     m->norm = carve_take(kept, tensor_1d(NULL, exact, n));
     if (o->training) {
-        m->dpre = carve_take(kept, m->hidden);
-        m->dhidden = carve_take(kept, m->hidden);
+        m->units.dpre = carve_take(kept, u->out);
+        m->dhidden = carve_take(kept, u->out);
         m->dfeatures = carve_take(kept, tensor_2d(NULL, o->dtype, n, m->feature_count));
     }
 }
@@ -125,11 +108,6 @@ static void place_input(struct view_encoder *m, struct carve *input) {
     }
 }
 
-static int32_t part_count(const struct view_encoder *m) {
-    const int32_t most = m->held_count / 2;
-    return most > 0 ? (m->opt.max_batch / 2 + most - 1) / most : 1;
-}
-
 static void plan_memory(struct view_encoder *m, bool host_memory) {
     struct dual_encoder_memory *u = &m->memory;
     struct carve head = {0};
@@ -140,10 +118,13 @@ static void plan_memory(struct view_encoder *m, bool host_memory) {
     place_input(m, &input);
     u->activations_bytes = tower_bytes + head.used_bytes;
     u->input_bytes = input.used_bytes;
-    const int32_t parts = part_count(m);
-    m->sum_blocks = encoder_sum_blocks(parts, m->opt.training, host_memory);
-    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training, m->sum_blocks,
-                       running_rows(m->opt.comm, parts));
+    const int32_t most = m->held_count / 2;
+    m->blocks.params = m->params;
+    m->blocks.dtype = m->opt.dtype;
+    m->blocks.training = m->opt.training;
+    m->blocks.comm = m->opt.comm;
+    m->blocks.parts = most > 0 ? (m->opt.max_batch / 2 + most - 1) / most : 1;
+    encoder_plan(&m->blocks, u, host_memory);
 }
 
 /* Everything but device memory. */
@@ -199,9 +180,9 @@ static enum status take_memory(struct view_encoder *m, struct device *dev, struc
     size_t tower_bytes;
     size_t scratch_bytes;
     m->dev = dev;
+    m->units.dev = dev;
     REQUIRE(m->opt.slots == 0 || dev->stream != NULL);
-    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training,
-                            m->sum_blocks, m->opt.comm, part_count(m), &m->memory, err));
+    TRY(encoder_blocks_take(&m->blocks, dev, &m->memory, err));
     resnet_memory(m->image, m->opt.dtype, &tower_bytes, &scratch_bytes);
     resnet_attach(m->image, dev, m->opt.dtype, m->blocks.kept, m->blocks.scratch);
     struct carve head = {.base = (uint8_t *)m->blocks.kept + tower_bytes};
@@ -313,57 +294,6 @@ static enum status copy_views(struct view_encoder *m,
     return STATUS_OK;
 }
 
-/* A tensor of the head's norm, and its first n rows; omitted where there is no norm. */
-static struct tensor norm_tensor(const struct view_encoder *m, int32_t index, bool gradient) {
-    return m->opt.image.norm_layers == RESNET_NORM_NONE ? NOT_WANTED
-           : gradient                                   ? params_grad(m->params, index)
-                                                        : params_tensor(m->params, index);
-}
-
-static struct tensor norm_rows(struct tensor kept, int64_t n) {
-    return kept.ndim == 0 ? NOT_WANTED : first_rows(kept, n);
-}
-
-/* The first n rows of m->features -> those of m->hidden, with batch norm. */
-static enum status
-hidden_by_batch(struct view_encoder *m, int32_t n, enum resnet_pass pass, struct error *err) {
-    struct conv_bn hidden = {.out = first_rows(m->hidden, n),
-                             .pre = first_rows(m->pre, n),
-                             .mean = m->mean,
-                             .rstd = m->rstd,
-                             .in = as_pixels(m->features),
-                             .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
-                             .gamma = params_tensor(m->params, m->gamma),
-                             .beta = params_tensor(m->params, m->beta),
-                             .conv = HIDDEN_CONV,
-                             .group = m->opt.image.bn_group,
-                             .training = pass != RESNET_INFERENCE,
-                             .eps = 1e-5f,
-                             .momentum = params_momentum(m->params)};
-    if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
-        hidden.running_mean = params_tensor(m->params, m->running_mean);
-        hidden.running_var = params_tensor(m->params, m->running_var);
-    }
-    return m->dev->ops->conv_bn(m->dev, &hidden, err);
-}
-
-/* The same without. */
-static enum status hidden_by_image(struct view_encoder *m, int32_t n, struct error *err) {
-    const enum resnet_norm norm = m->opt.image.norm_layers;
-    const struct conv_gn hidden = {.out = first_rows(m->hidden, n),
-                                   .pre = norm_rows(m->pre, n),
-                                   .mean = norm_rows(m->mean, n),
-                                   .rstd = norm_rows(m->rstd, n),
-                                   .in = as_pixels(m->features),
-                                   .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
-                                   .gamma = norm_tensor(m, m->gamma, false),
-                                   .beta = norm_tensor(m, m->beta, false),
-                                   .conv = HIDDEN_CONV,
-                                   .groups = resnet_group_count(norm, m->opt.hidden_dim),
-                                   .eps = 1e-5f};
-    return m->dev->ops->conv_gn(m->dev, &hidden, err);
-}
-
 /* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 but with
  * `raw` */
 static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
@@ -371,15 +301,14 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
     const int32_t n = p->count * p->view_count;
     const struct tensor images = views_of(m, p);
     TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
-    TRY(m->opt.image.norm_layers == RESNET_NORM_BATCH ? hidden_by_batch(m, n, p->pass, err)
-                                                      : hidden_by_image(m, n, err));
+    TRY(unit_forward(&m->units, &m->hidden, as_pixels(m->features), NOT_WANTED, p->pass, err));
     struct linear project = {.out = first_rows(m->z, n),
-                             .in = as_rows(first_rows(m->hidden, n)),
+                             .in = as_rows(first_rows(m->hidden.out, n)),
                              .weight = params_tensor(m->params, m->weight),
                              .bias = params_tensor(m->params, m->bias)};
     for (int32_t v = 0; v < p->view_count && m->opt.raw; v++) {
         project.out = view_rows(p, &m->out, v);
-        project.in = as_rows(rows_from(m->hidden, v * p->count, p->count));
+        project.in = as_rows(rows_from(m->hidden.out, v * p->count, p->count));
         TRY(ops->linear(m->dev, &project, err));
     }
     if (m->opt.raw) {
@@ -478,7 +407,7 @@ static enum status output_backward(struct view_encoder *m,
     for (int32_t v = 0; v < 2 && m->opt.raw; v++) {
         project.din = as_rows(rows_from(m->dhidden, v * p->count, p->count));
         project.dout = view_rows(p, dx, v);
-        project.in = as_rows(rows_from(m->hidden, v * p->count, p->count));
+        project.in = as_rows(rows_from(m->hidden.out, v * p->count, p->count));
         TRY(ops->linear_bwd(m->dev, &project, err));
         project.param_mode = WRITE_ADD;
     }
@@ -495,58 +424,8 @@ static enum status output_backward(struct view_encoder *m,
     }
     project.din = as_rows(first_rows(m->dhidden, n));
     project.dout = first_rows(m->z, n);
-    project.in = as_rows(first_rows(m->hidden, n));
+    project.in = as_rows(first_rows(m->hidden.out, n));
     return ops->linear_bwd(m->dev, &project, err);
-}
-
-/* m->dhidden -> the first n rows of m->dfeatures and the gradients of the hidden layer. */
-static enum status hidden_backward_by_batch(struct view_encoder *m,
-                                            int64_t n,
-                                            enum write_mode mode,
-                                            struct error *err) {
-    const struct conv_bn_bwd hidden = {
-        .din = as_pixels(first_rows(m->dfeatures, n)),
-        .dweight = as_pixels(params_grad(m->params, m->hidden_weight)),
-        .dgamma = params_grad(m->params, m->gamma),
-        .dbeta = params_grad(m->params, m->beta),
-        .dpre = first_rows(m->dpre, n),
-        .dout = first_rows(m->dhidden, n),
-        .out = first_rows(m->hidden, n),
-        .pre = first_rows(m->pre, n),
-        .mean = m->mean,
-        .rstd = m->rstd,
-        .in = as_pixels(m->features),
-        .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
-        .gamma = params_tensor(m->params, m->gamma),
-        .param_mode = mode,
-        .conv = HIDDEN_CONV,
-        .group = m->opt.image.bn_group};
-    return m->dev->ops->conv_bn_bwd(m->dev, &hidden, err);
-}
-
-static enum status hidden_backward_by_image(struct view_encoder *m,
-                                            int64_t n,
-                                            enum write_mode mode,
-                                            struct error *err) {
-    const enum resnet_norm norm = m->opt.image.norm_layers;
-    const struct conv_gn_bwd hidden = {
-        .din = as_pixels(first_rows(m->dfeatures, n)),
-        .dweight = as_pixels(params_grad(m->params, m->hidden_weight)),
-        .dgamma = norm_tensor(m, m->gamma, true),
-        .dbeta = norm_tensor(m, m->beta, true),
-        .dpre = first_rows(m->dpre, n),
-        .dout = first_rows(m->dhidden, n),
-        .out = first_rows(m->hidden, n),
-        .pre = norm_rows(m->pre, n),
-        .mean = norm_rows(m->mean, n),
-        .rstd = norm_rows(m->rstd, n),
-        .in = as_pixels(m->features),
-        .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
-        .gamma = norm_tensor(m, m->gamma, false),
-        .param_mode = mode,
-        .conv = HIDDEN_CONV,
-        .groups = resnet_group_count(norm, m->opt.hidden_dim)};
-    return m->dev->ops->conv_gn_bwd(m->dev, &hidden, err);
 }
 
 /* Backward of the part whose forward was the last one. */
@@ -558,9 +437,9 @@ static enum status part_backward(struct view_encoder *m,
     const int64_t n = 2 * p->count;
     TRY(output_backward(m, dx, p, mode, err));
     const struct tensor dfeatures = first_rows(m->dfeatures, n);
-    TRY(m->opt.image.norm_layers == RESNET_NORM_BATCH ? hidden_backward_by_batch(m, n, mode, err)
-                                                      : hidden_backward_by_image(m, n, mode, err));
-    TRY(gradients_final(&m->blocks.sums, m->hidden_weight, err));
+    TRY(unit_backward(&m->units, &m->hidden, as_pixels(m->features), as_pixels(dfeatures),
+                      WRITE_SET, NOT_WANTED, first_rows(m->dhidden, n), mode, err));
+    TRY(gradients_final(&m->blocks.sums, m->hidden.weight, err));
     return resnet_backward(m->image, &dfeatures, mode, &m->blocks.sums, err);
 }
 

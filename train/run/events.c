@@ -1,7 +1,6 @@
 #include "train/run/events.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  */
 #include "train/run/metrics.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

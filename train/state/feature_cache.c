@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/base/checked.h"
 #include "formats/base/rng.h"

@@ -9,7 +9,6 @@
  */
 #include <mpi.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "train/comm/comm_internal.h"
 

@@ -1,0 +1,188 @@
+/*
+ * With batch norm a unit is conv_bn, with group norm or none conv_gn.
+ */
+#include "train/model/conv_unit_internal.h"
+
+#include <stdio.h>
+
+/* ---- description ---- */
+
+static enum status add_vector(const struct unit_owner *o,
+                              int32_t *index,
+                              const char *prefix,
+                              const char *name,
+                              int64_t count,
+                              enum param_kind kind,
+                              enum param_init init,
+                              struct error *err) {
+    char full[PARAM_MAX_NAME_BYTES];
+    snprintf(full, sizeof(full), "%s.%s", prefix, name);
+    struct param_spec spec = {
+        .name = full, .ndim = 1, .shape = {count}, .kind = kind, .init = init};
+    return params_add(o->params, index, &spec, err);
+}
+
+enum status unit_add_norm(struct unit *u,
+                          const struct unit_owner *o,
+                          const char *norm,
+                          enum param_init gamma_init,
+                          struct error *err) {
+    int64_t c = u->out_channels;
+    if (o->norm == RESNET_NORM_NONE) {
+        return STATUS_OK;
+    }
+    TRY(add_vector(o, &u->gamma, norm, "weight", c, PARAM_TRAINED, gamma_init, err));
+    TRY(add_vector(o, &u->beta, norm, "bias", c, PARAM_TRAINED, PARAM_INIT_ZEROS, err));
+    if (o->norm != RESNET_NORM_BATCH) {
+        return STATUS_OK;
+    }
+    TRY(add_vector(o, &u->running_mean, norm, "running_mean", c, PARAM_BUFFER, PARAM_INIT_ZEROS,
+                   err));
+    return add_vector(o, &u->running_var, norm, "running_var", c, PARAM_BUFFER, PARAM_INIT_ONES,
+                      err);
+}
+
+struct tensor
+unit_statistics(const struct unit_owner *o, enum dtype dtype, int64_t n, int32_t channels) {
+    const enum dtype exact = statistics_dtype(dtype);
+    return o->norm == RESNET_NORM_BATCH
+               ? tensor_1d(NULL, exact, channels)
+               : tensor_2d(NULL, exact, n, resnet_group_count(o->norm, channels));
+}
+
+/* ---- passes ---- */
+
+/* That of a linear layer is a convolution of 1 x 1 pixels. */
+static struct tensor as_weight(struct tensor t) {
+    return t.ndim == 2 ? tensor_4d(t.data, t.dtype, t.shape[0], 1, 1, t.shape[1]) : t;
+}
+
+static struct conv_params conv_of(const struct unit *u) {
+    return (struct conv_params){.stride = u->stride, .pad = u->pad, .act = u->act};
+}
+
+static bool has_batch_norm(const struct unit_owner *o) {
+    return o->norm == RESNET_NORM_BATCH;
+}
+
+/* A vector of the unit's norm, where it has one; else omitted. */
+static struct tensor norm_tensor(const struct unit_owner *o, int32_t index) {
+    return o->norm == RESNET_NORM_NONE ? NOT_WANTED : params_tensor(o->params, index);
+}
+
+static struct tensor norm_grad(const struct unit_owner *o, int32_t index) {
+    return o->norm == RESNET_NORM_NONE ? NOT_WANTED : params_grad(o->params, index);
+}
+
+/* The first n rows of what the unit keeps of its norm, where it has one; else omitted. */
+static struct tensor norm_rows(struct tensor kept, int64_t n) {
+    return kept.ndim == 0 ? NOT_WANTED : first_rows(kept, n);
+}
+
+static enum status unit_forward_by_image(const struct unit_owner *o,
+                                         const struct unit *u,
+                                         struct tensor in,
+                                         struct tensor residual,
+                                         struct error *err) {
+    const int64_t n = in.shape[0];
+    const struct conv_gn op = {.out = first_rows(u->out, n),
+                               .pre = norm_rows(u->pre, n),
+                               .mean = norm_rows(u->mean, n),
+                               .rstd = norm_rows(u->rstd, n),
+                               .in = in,
+                               .weight = as_weight(params_tensor(o->params, u->weight)),
+                               .gamma = norm_tensor(o, u->gamma),
+                               .beta = norm_tensor(o, u->beta),
+                               .residual = residual,
+                               .conv = conv_of(u),
+                               .groups = resnet_group_count(o->norm, u->out_channels),
+                               .eps = 1e-5f};
+    return o->dev->ops->conv_gn(o->dev, &op, err);
+}
+
+enum status unit_forward(const struct unit_owner *o,
+                         const struct unit *u,
+                         struct tensor in,
+                         struct tensor residual,
+                         enum resnet_pass pass,
+                         struct error *err) {
+    const int64_t n = in.shape[0];
+    if (!has_batch_norm(o)) {
+        return unit_forward_by_image(o, u, in, residual, err);
+    }
+    struct conv_bn op = {.out = first_rows(u->out, n),
+                         .pre = first_rows(u->pre, n),
+                         .mean = u->mean,
+                         .rstd = u->rstd,
+                         .in = in,
+                         .weight = as_weight(params_tensor(o->params, u->weight)),
+                         .gamma = params_tensor(o->params, u->gamma),
+                         .beta = params_tensor(o->params, u->beta),
+                         .residual = residual,
+                         .conv = conv_of(u),
+                         .group = o->group,
+                         .training = pass != RESNET_INFERENCE,
+                         .eps = 1e-5f,
+                         .momentum = params_momentum(o->params)};
+    if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
+        op.running_mean = params_tensor(o->params, u->running_mean);
+        op.running_var = params_tensor(o->params, u->running_var);
+    }
+    return o->dev->ops->conv_bn(o->dev, &op, err);
+}
+
+enum status unit_backward(const struct unit_owner *o,
+                          const struct unit *u,
+                          struct tensor in,
+                          struct tensor din,
+                          enum write_mode din_mode,
+                          struct tensor dresidual,
+                          struct tensor dout,
+                          enum write_mode mode,
+                          struct error *err) {
+    const int64_t n = dout.shape[0];
+    if (!has_batch_norm(o)) {
+        return o->dev->ops->conv_gn_bwd(
+            o->dev,
+            &(struct conv_gn_bwd){.din = din,
+                                  .dresidual = dresidual,
+                                  .dweight = as_weight(params_grad(o->params, u->weight)),
+                                  .dgamma = norm_grad(o, u->gamma),
+                                  .dbeta = norm_grad(o, u->beta),
+                                  .dpre = shaped(&o->dpre, n, u->out_px, u->out_channels),
+                                  .dout = dout,
+                                  .out = first_rows(u->out, n),
+                                  .pre = norm_rows(u->pre, n),
+                                  .mean = norm_rows(u->mean, n),
+                                  .rstd = norm_rows(u->rstd, n),
+                                  .in = in,
+                                  .weight = as_weight(params_tensor(o->params, u->weight)),
+                                  .gamma = norm_tensor(o, u->gamma),
+                                  .din_mode = din_mode,
+                                  .param_mode = mode,
+                                  .conv = conv_of(u),
+                                  .groups = resnet_group_count(o->norm, u->out_channels)},
+            err);
+    }
+    return o->dev->ops->conv_bn_bwd(
+        o->dev,
+        &(struct conv_bn_bwd){.din = din,
+                              .dresidual = dresidual,
+                              .dweight = as_weight(params_grad(o->params, u->weight)),
+                              .dgamma = params_grad(o->params, u->gamma),
+                              .dbeta = params_grad(o->params, u->beta),
+                              .dpre = shaped(&o->dpre, n, u->out_px, u->out_channels),
+                              .dout = dout,
+                              .out = first_rows(u->out, n),
+                              .pre = first_rows(u->pre, n),
+                              .mean = u->mean,
+                              .rstd = u->rstd,
+                              .in = in,
+                              .weight = as_weight(params_tensor(o->params, u->weight)),
+                              .gamma = params_tensor(o->params, u->gamma),
+                              .din_mode = din_mode,
+                              .param_mode = mode,
+                              .conv = conv_of(u),
+                              .group = o->group},
+        err);
+}
