@@ -4,7 +4,6 @@
  * first intact one of a sequence that (seed, epoch, id) determine; its bytes are read here, into
  * the same buffer, since that is rare.
  */
-#include <inttypes.h>
 
 #include "loader/pipeline_internal.h"
 #include "loader/remote/remote_internal.h"

@@ -10,8 +10,6 @@
 #ifndef LOADER_SAMPLE_WORK_H
 #define LOADER_SAMPLE_WORK_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "formats/base/status.h"

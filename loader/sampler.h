@@ -11,7 +11,6 @@
 #ifndef LOADER_SAMPLER_H
 #define LOADER_SAMPLER_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/rng.h"

@@ -10,7 +10,6 @@
 
 #include "formats/base/clock.h"
 #include "loader/loader_internal.h"
-#include "loader/sample_work.h"
 
 enum { STOP_MIN_MS = 2000 };
 

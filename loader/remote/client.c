@@ -39,7 +39,7 @@ remote_client_create(struct remote_client **out, uint32_t connections, struct er
     opt.max_connections_per_host = connections;
     opt.total_timeout_ms = TRY_MAX_MS;
     opt.allow_private = true; /* the user named the location */
-    opt.user_agent = remote_options()->user_agent;
+    opt.user_agent = remote_view.options.user_agent;
     enum status s = http_create(&c->http, &opt, err);
     if (s < STATUS_OK) {
         free(c);
@@ -184,7 +184,7 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
     if (!is_whole(r)) {
         (void)snprintf(place, sizeof place, " (%" PRIu64 " bytes at %" PRIu64 "%s)",
                        r->size_bytes - r->got_bytes, r->offset + r->got_bytes,
-                       remote_cache() != NULL ? ", which the cache does not have" : "");
+                       remote_view.cache != NULL ? ", which the cache does not have" : "");
     }
     describe_answer(why, sizeof why, r->object->path, x);
     return error_set(err, s, "%.220s: cannot be read%s, %u attempt%s: %s", r->object->path, place,

@@ -426,3 +426,38 @@ void extents_forget(struct extents *x,
     }
     pthread_mutex_unlock(&x->lock);
 }
+
+/* --- those of the process --- */
+
+static struct {
+    pthread_mutex_t lock;
+    struct extents *extents; /* guarded; made when the first piece is needed */
+} own = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum status remote_extents(struct extents **out, struct error *err) {
+    enum status s = STATUS_OK;
+    pthread_mutex_lock(&own.lock);
+    if (remote_view.cache != NULL && own.extents == NULL) {
+        s = extents_create(&own.extents, remote_view.cache, err);
+    }
+    *out = own.extents;
+    pthread_mutex_unlock(&own.lock);
+    return s;
+}
+
+void extents_before_fork(void) {
+    pthread_mutex_lock(&own.lock);
+}
+
+void extents_after_fork(void) {
+    pthread_mutex_unlock(&own.lock);
+}
+
+void extents_abandon(void) {
+    own.extents = NULL;
+}
+
+void extents_stop(void) {
+    extents_destroy(own.extents);
+    own.extents = NULL;
+}

@@ -54,4 +54,10 @@ void extents_forget(struct extents *x,
                     uint64_t offset,
                     uint64_t size_bytes);
 
+/* Of remote_extents. */
+void extents_before_fork(void);
+void extents_after_fork(void); /* in the parent and in the child */
+void extents_abandon(void);    /* in the child: the parent's */
+void extents_stop(void);
+
 #endif

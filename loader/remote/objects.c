@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "loader/remote/heads_internal.h"
 #include "net/location.h"
 
 enum { BUCKETS = 1 << 12 };
+
+struct remote_view remote_view;
 
 static struct {
     struct remote_folder *folders; /* guarded by who opens */
@@ -30,8 +33,9 @@ folder_of(struct remote_folder **out, const char *text, size_t size_bytes, struc
             return STATUS_OK;
         }
     }
-    const struct location_options opt = {.endpoint = remote_options()->endpoint,
-                                         .instance_metadata = remote_options()->instance_metadata};
+    const struct location_options opt = {.endpoint = remote_view.options.endpoint,
+                                         .instance_metadata =
+                                             remote_view.options.instance_metadata};
     struct remote_folder *f = calloc(1, sizeof(*f));
     if (f == NULL || (f->text = strndup(text, size_bytes)) == NULL) {
         free(f);
@@ -196,5 +200,15 @@ void objects_stop(void) {
         location_destroy(f->location);
         free(f->text);
         free(f);
+    }
+}
+
+bool remote_object_is_offline(const struct remote_object *o) {
+    return o->folder->offline;
+}
+
+void remote_object_replaced(const struct remote_object *o) {
+    if (remote_view.cache != NULL) {
+        heads_forget(remote_view.cache, o->url);
     }
 }

@@ -40,7 +40,7 @@ static const char *generation_of(const struct remote_object *o) {
 }
 
 static bool has_generation(const struct remote_object *o) {
-    return remote_cache() != NULL && (is_manifest(o->path) || o->folder->generation[0] != '\0');
+    return remote_view.cache != NULL && (is_manifest(o->path) || o->folder->generation[0] != '\0');
 }
 
 static void remember(const struct remote_object *o) {
@@ -48,13 +48,13 @@ static void remember(const struct remote_object *o) {
         struct head head = {.size_bytes = o->size_bytes, .missing = o->missing};
         (void)snprintf(head.generation, sizeof head.generation, "%s", generation_of(o));
         (void)snprintf(head.etag, sizeof head.etag, "%s", o->etag);
-        heads_remember(remote_cache(), o->url, &head);
+        heads_remember(remote_view.cache, o->url, &head);
     }
 }
 
 static bool recall(struct remote_object *o) {
     struct head head;
-    if (!has_generation(o) || !heads_recall(remote_cache(), &head, o->url, generation_of(o))) {
+    if (!has_generation(o) || !heads_recall(remote_view.cache, &head, o->url, generation_of(o))) {
         return false;
     }
     if (head.missing) {
@@ -66,13 +66,13 @@ static bool recall(struct remote_object *o) {
 }
 
 static void remember_copy(const struct remote_object *o) {
-    if (remote_cache() == NULL || o->size_bytes == 0) {
+    if (remote_view.cache == NULL || o->size_bytes == 0) {
         return;
     }
     void *at =
         mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_SHARED, o->copy.fd, (off_t)o->copy.offset);
     if (at != MAP_FAILED) {
-        cache_put(remote_cache(), cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE, at,
+        cache_put(remote_view.cache, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE, at,
                   o->size_bytes);
         (void)munmap(at, (size_t)o->size_bytes);
     }
@@ -80,8 +80,8 @@ static void remember_copy(const struct remote_object *o) {
 
 static bool recall_copy(struct remote_object *o) {
     int fd = -1;
-    if (remote_cache() == NULL || !o->known ||
-        cache_get(remote_cache(), &fd, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE,
+    if (remote_view.cache == NULL || !o->known ||
+        cache_get(remote_view.cache, &fd, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE,
                   o->size_bytes, true, NULL) != STATUS_OK) {
         return false;
     }
@@ -98,16 +98,6 @@ static bool recall_copy(struct remote_object *o) {
         objects_set_copy(o, copy);
     }
     return copied;
-}
-
-bool remote_object_is_offline(const struct remote_object *o) {
-    return o->folder->offline;
-}
-
-void remote_object_replaced(const struct remote_object *o) {
-    if (remote_cache() != NULL) {
-        heads_forget(remote_cache(), o->url);
-    }
 }
 
 /* --- reading about a file, or all of it --- */
@@ -182,7 +172,8 @@ static void fetch_init(struct fetch *f, struct remote_object *o, bool whole) {
     *f = (struct fetch){.whole = whole, .copy.fd = -1};
     f->read.object = o;
     f->read.size_bytes = whole ? HTTP_UNKNOWN : 1;
-    f->read.dispensable = remote_cache() != NULL && is_manifest(o->path); /* which the cache has */
+    f->read.dispensable =
+        remote_view.cache != NULL && is_manifest(o->path); /* which the cache has */
     f->read.cookie = f;
     f->read.take = take_copy;
     f->read.done = fetch_done;
@@ -261,8 +252,8 @@ static enum status check_current(struct remote_object *o, bool *current, struct 
     }
     const enum status s = fetch_one(o, false, &why);
     *current = s == STATUS_OK;
-    if (s == STATUS_IO && remote_cache() != NULL) {
-        log_write(remote_options()->log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+    if (s == STATUS_IO && remote_view.cache != NULL) {
+        log_write(remote_view.options.log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
                   why.text);
         *current = true;
         return STATUS_OK;
@@ -280,7 +271,7 @@ static enum status fetch_manifest(struct remote_object *o, struct error *err) {
     if (s == STATUS_IO && recall(o) && recall_copy(o)) {
         (void)snprintf(o->folder->generation, sizeof o->folder->generation, "%s", o->etag);
         o->folder->offline = true;
-        log_write(remote_options()->log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+        log_write(remote_view.options.log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
                   why.text);
         return STATUS_OK;
     }

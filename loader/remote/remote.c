@@ -10,32 +10,9 @@
 #include "loader/remote/objects_internal.h"
 
 static struct {
-    struct remote_options options;
     char *endpoint, *user_agent;
     bool started, survives_fork;
-    struct cache *cache;     /* NULL: none */
-    pthread_mutex_t lock;    /* of extents */
-    struct extents *extents; /* made when the first piece is needed */
-} remote = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-const struct remote_options *remote_options(void) {
-    return &remote.options;
-}
-
-struct cache *remote_cache(void) {
-    return remote.cache;
-}
-
-enum status remote_extents(struct extents **out, struct error *err) {
-    enum status s = STATUS_OK;
-    pthread_mutex_lock(&remote.lock);
-    if (remote.cache != NULL && remote.extents == NULL) {
-        s = extents_create(&remote.extents, remote.cache, err);
-    }
-    *out = remote.extents;
-    pthread_mutex_unlock(&remote.lock);
-    return s;
-}
+} remote;
 
 /* --- fork --- */
 
@@ -43,11 +20,11 @@ enum status remote_extents(struct extents **out, struct error *err) {
 static void before_fork(void) {
     open_before_fork();
     objects_before_fork();
-    pthread_mutex_lock(&remote.lock);
+    extents_before_fork();
 }
 
 static void after_fork(void) {
-    pthread_mutex_unlock(&remote.lock);
+    extents_after_fork();
     objects_after_fork();
     open_after_fork();
 }
@@ -56,10 +33,10 @@ static void after_fork(void) {
  * goes on to use. */
 static void after_fork_in_child(void) {
     open_forget();
-    remote.extents = NULL;
+    extents_abandon();
     remote_pread_after_fork();
     copies_after_fork();
-    cache_after_fork(remote.cache);
+    cache_after_fork(remote_view.cache);
     after_fork();
 }
 
@@ -86,18 +63,18 @@ enum status remote_start(const struct remote_options *opt, struct error *err) {
             "a cache has at least %" PRIu64 " MiB", REMOTE_CACHE_MIN_BYTES >> 20);
     TRY(survive_fork(err));
     if (opt->cache != NULL) {
-        TRY(cache_open(&remote.cache, opt->cache, opt->cache_bytes, opt->log, err));
+        TRY(cache_open(&remote_view.cache, opt->cache, opt->cache_bytes, opt->log, err));
     }
-    remote.options = *opt;
-    remote.options.cache = NULL; /* the caller's */
+    remote_view.options = *opt;
+    remote_view.options.cache = NULL; /* the caller's */
     remote.user_agent = strdup(opt->user_agent);
     remote.endpoint = opt->endpoint != NULL ? strdup(opt->endpoint) : NULL;
     if (remote.user_agent == NULL || (opt->endpoint != NULL && remote.endpoint == NULL)) {
         remote_stop();
         return error_set(err, STATUS_NOMEM, "out of memory for remote files");
     }
-    remote.options.user_agent = remote.user_agent;
-    remote.options.endpoint = remote.endpoint;
+    remote_view.options.user_agent = remote.user_agent;
+    remote_view.options.endpoint = remote.endpoint;
     remote.started = true;
     file_system_set_remote(remote_files());
     return STATUS_OK;
@@ -105,14 +82,13 @@ enum status remote_start(const struct remote_options *opt, struct error *err) {
 
 void remote_stop(void) {
     file_system_set_remote(NULL);
-    extents_destroy(remote.extents);
-    remote.extents = NULL;
+    extents_stop();
     open_stop();
     remote_pread_stop();
     objects_stop();
     copies_close();
-    cache_close(remote.cache);
-    remote.cache = NULL;
+    cache_close(remote_view.cache);
+    remote_view.cache = NULL;
     free(remote.user_agent);
     free(remote.endpoint);
     remote.user_agent = NULL;

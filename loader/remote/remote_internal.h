@@ -53,10 +53,13 @@ struct remote_object {
     struct remote_object *next;
 };
 
-const struct remote_options *remote_options(void);
-struct cache *remote_cache(void); /* NULL: there is none */
-/* The pieces of this process; the first call starts their thread. NULL: there is no cache. Returns
- * OK, NOMEM or UNSUPPORTED (no libcurl). */
+/* What the program uses (objects.c), set by remote_start and remote_stop alone. */
+extern struct remote_view {
+    struct remote_options options; /* without the folder of the cache */
+    struct cache *cache;           /* NULL: there is none */
+} remote_view;
+/* The pieces of this process (extents.c); the first call starts their thread. NULL: there is no
+ * cache. Returns OK, NOMEM or UNSUPPORTED (no libcurl). */
 enum status remote_extents(struct extents **out, struct error *err);
 
 /* --- client --- */

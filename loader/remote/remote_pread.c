@@ -155,8 +155,8 @@ bool remote_object_plan(struct remote_object *o, uint64_t offset) {
 
 uint32_t remote_plan_limit(uint32_t max_count) {
     /* A quarter of the cache: what was used just now stays too. */
-    const uint64_t share = remote_options()->cache_bytes / 4 / REMOTE_PIECE_BYTES;
-    return remote_cache() == NULL ? 0 : share < max_count ? (uint32_t)share : max_count;
+    const uint64_t share = remote_view.options.cache_bytes / 4 / REMOTE_PIECE_BYTES;
+    return remote_view.cache == NULL ? 0 : share < max_count ? (uint32_t)share : max_count;
 }
 
 void remote_pread_after_fork(void) {

@@ -69,7 +69,6 @@ struct fetch {
 
     /* The source's. */
     struct source_options source_options;
-    uint64_t first_sequence;   /* where the thread began */
     struct pack_map *pictures; /* hash to row, of pictures that are packed; NULL: no dedup */
     uint64_t removed;          /* spooled pictures below are removed, or spare */
     bool started;

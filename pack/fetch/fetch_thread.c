@@ -3,7 +3,6 @@
  * writes what became of each row to the ledger. Everything happens in callbacks of its struct http;
  * only the ring of entries is shared with the source.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -509,7 +508,7 @@ static enum status open_ahead(struct fetch *f, uint64_t rows, struct error *err)
 enum status fetch_start(struct fetch *f, uint64_t sequence, uint64_t rows, struct error *err) {
     f->entries = calloc(FETCH_WINDOW_ROWS, sizeof(*f->entries));
     TRY_MEMORY(f->entries, err, "out of memory for rows");
-    f->ahead_sequence = f->first_sequence = f->head = sequence;
+    f->ahead_sequence = f->head = sequence;
     TRY(pack_map_create(&f->hosts, err));
     TRY(create_http(f, err));
     TRY(open_ahead(f, rows, err));

@@ -4,7 +4,6 @@
  */
 #include "pack/run/plan_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 bool pack_plan_must_stop(void *cookie) {

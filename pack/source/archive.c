@@ -393,20 +393,13 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
     return STATUS_OK;
 }
 
-const char *source_archive_note(const struct source_archive *a) {
-    return a->note;
-}
-
-uint64_t source_archive_offset(const struct source_archive *a) {
-    return a->member.offset_bytes;
-}
-
-bool source_archive_is_plain_tar(const struct source_archive *a) {
-    return a->plain_tar;
-}
-
-const struct source_member *source_archive_member(const struct source_archive *a) {
-    return a->at_member ? &a->member : NULL;
+struct source_archive_view source_archive_view(const struct source_archive *a) {
+    return (struct source_archive_view){.member = a->at_member ? &a->member : NULL,
+                                        .offset_bytes = a->member.offset_bytes,
+                                        .position_bytes = a->position_bytes,
+                                        .size_bytes = a->size_bytes,
+                                        .is_plain_tar = a->plain_tar,
+                                        .note = a->note};
 }
 
 /* Libarchive ends a sparse member of a tar where its last hole begins. The rest is zeros. Returns
@@ -475,12 +468,4 @@ enum status source_archive_peek(struct source_archive *a,
                                 size_t size_bytes,
                                 struct error *err) {
     return read_body(a, head, size_bytes, got, err);
-}
-
-uint64_t source_archive_position(const struct source_archive *a) {
-    return a->position_bytes;
-}
-
-uint64_t source_archive_size(const struct source_archive *a) {
-    return a->size_bytes;
 }

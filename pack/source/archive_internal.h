@@ -39,15 +39,19 @@ void source_archive_close(struct source_archive *a); /* accepts NULL */
  * INTERRUPTED. */
 enum status source_archive_next(struct source_archive *a, struct error *err);
 
-/* The current member; NULL before the first and after the last. */
-const struct source_member *source_archive_member(const struct source_archive *a);
-
-/* The offset in the (decompressed) archive at which the last call of source_archive_next found a
- * member, or the end. */
-uint64_t source_archive_offset(const struct source_archive *a);
-
-/* Whether it is an uncompressed tar in a file. */
-bool source_archive_is_plain_tar(const struct source_archive *a);
+/* What is known of it now. */
+struct source_archive_view {
+    const struct source_member *member; /* the current one; NULL before the first, after the last */
+    uint64_t offset_bytes;              /* in the (decompressed) archive, at which the last call of
+                                           source_archive_next found a member, or the end */
+    uint64_t position_bytes;            /* of the file, read so far */
+    uint64_t size_bytes;                /* of the file; 0 for a pipe, as the position */
+    bool is_plain_tar;                  /* an uncompressed tar in a file */
+    const char *note; /* after END, what is suspicious about the archive as a whole: a tar
+                         without an end mark may be truncated, and what follows an end mark
+                         may be no tar. Empty: nothing */
+};
+struct source_archive_view source_archive_view(const struct source_archive *a);
 
 /* Replaces the content of `out` by the member's whole body. If that is more than max_bytes, *fits
  * is false and `out` is empty. Requires that nothing of the body was read. Returns OK, NOMEM, LIMIT
@@ -64,13 +68,5 @@ enum status source_archive_peek(struct source_archive *a,
                                 size_t *got,
                                 size_t size_bytes,
                                 struct error *err);
-
-/* After END, what is suspicious about the archive as a whole: a tar without an end mark may be
- * truncated, and what follows an end mark may be no tar. Empty: nothing. */
-const char *source_archive_note(const struct source_archive *a);
-
-/* Bytes of the file read so far, and its size; 0 for a pipe. */
-uint64_t source_archive_position(const struct source_archive *a);
-uint64_t source_archive_size(const struct source_archive *a);
 
 #endif

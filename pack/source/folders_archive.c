@@ -39,7 +39,7 @@ static enum status look(struct folders_archive *f,
                         struct byte_buffer *image,
                         bool *fits,
                         struct error *err) {
-    const struct source_member *m = source_archive_member(f->archive);
+    const struct source_member *m = source_archive_view(f->archive).member;
     *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
     image->size_bytes = 0;
     if (!f->sparse || !m->size_known) {
@@ -64,12 +64,12 @@ next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, s
     bool found = false;
     while (!found) {
         enum status s = source_archive_next(f->archive, err);
-        f->base.position_bytes = source_archive_position(f->archive);
+        f->base.position_bytes = source_archive_view(f->archive).position_bytes;
         if (s != STATUS_OK) {
-            f->base.note = source_archive_note(f->archive);
+            f->base.note = source_archive_view(f->archive).note;
             return s;
         }
-        const struct source_member *m = source_archive_member(f->archive);
+        const struct source_member *m = source_archive_view(f->archive).member;
         size_t above = f->listing ? folder_bytes(m->name) : f->prefix_bytes;
         if (m->is_file && folder_bytes(m->name) > f->prefix_bytes && !is_hidden(m->name + above)) {
             TRY(look(f, &found, image, fits, err));
@@ -86,7 +86,7 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
     f->base.note = NULL;
     f->base.ignored = 0;
     TRY(source_archive_open(&f->archive, f->base.path, opt, &f->base.rows, err));
-    f->base.size_bytes = source_archive_size(f->archive);
+    f->base.size_bytes = source_archive_view(f->archive).size_bytes;
     return STATUS_OK;
 }
 
@@ -102,7 +102,7 @@ static enum status list_folders(struct folders_archive *f, struct error *err) {
             f->listing = false;
             return s == STATUS_END ? source_names_sort(&f->folders, err) : s;
         }
-        const char *name = source_archive_member(f->archive)->name;
+        const char *name = source_archive_view(f->archive).member->name;
         size_t n = folder_bytes(name);
         const char *before =
             f->folders.count > 0 ? (const char *)f->folders.text.data + last + 1 : "";
@@ -189,7 +189,7 @@ static enum status read_row(struct folders_archive *f, struct source_row *row, s
     if (status != STATUS_OK) {
         return status;
     }
-    const struct source_member *m = source_archive_member(f->archive);
+    const struct source_member *m = source_archive_view(f->archive).member;
     const char *name = m->name + f->prefix_bytes;
     const char *const *class = bsearch(name, f->classes.names, f->classes.count,
                                        sizeof(f->classes.names[0]), compare_class);
@@ -197,7 +197,7 @@ static enum status read_row(struct folders_archive *f, struct source_row *row, s
         return error_set(err, STATUS_CORRUPT, "%s: its class was not there when it was opened",
                          name);
     }
-    row->offset_bytes = source_archive_offset(f->archive);
+    row->offset_bytes = source_archive_view(f->archive).offset_bytes;
     row->member_bytes = m->size_known ? m->size_bytes : row->image.size_bytes;
     if (!fits) {
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);

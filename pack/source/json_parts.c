@@ -4,7 +4,6 @@
  */
 #include "pack/source/json_parts_internal.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

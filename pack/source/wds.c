@@ -110,17 +110,17 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
     while (!w->at_end) {
         enum status s = source_archive_next(w->archive, err);
         if (first) { /* entries after it may belong to no row */
-            w->entry_bytes = source_archive_offset(w->archive);
+            w->entry_bytes = source_archive_view(w->archive).offset_bytes;
             first = false;
         }
-        w->base.position_bytes = source_archive_position(w->archive);
+        w->base.position_bytes = source_archive_view(w->archive).position_bytes;
         TRY(s);
         if (s == STATUS_END) {
-            w->base.note = source_archive_note(w->archive);
+            w->base.note = source_archive_view(w->archive).note;
             w->at_end = true;
             break;
         }
-        const struct source_member *m = source_archive_member(w->archive);
+        const struct source_member *m = source_archive_view(w->archive).member;
         size_t stem = stem_bytes(m->name);
         if (m->is_file && stem > 0 && m->name[stem - 1] != '/' && m->name[stem] == '.') {
             w->pending = m;
@@ -491,8 +491,8 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
         strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
     TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
-    s->size_bytes = source_archive_size(w->archive);
-    s->plain_tar = source_archive_is_plain_tar(w->archive);
+    s->size_bytes = source_archive_view(w->archive).size_bytes;
+    s->plain_tar = source_archive_view(w->archive).is_plain_tar;
     return STATUS_OK;
 }
 

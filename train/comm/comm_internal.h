@@ -9,6 +9,7 @@
 #ifndef TRAIN_COMM_COMM_INTERNAL_H
 #define TRAIN_COMM_COMM_INTERNAL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "train/comm/comm.h"
