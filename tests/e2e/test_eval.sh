@@ -67,7 +67,7 @@ grep -q 'its image is number [0-9]*"' found.html || fail "found.html shows no ra
     fail "found.html does not begin with what was found"
 grep -q '"mark":"wrong"' found.html || fail "found.html marks nothing"
 [ "$(grep -o '"caption":"[a-z]' found.html | wc -l)" -eq 28 ] || fail "found.html has images without a caption"
-for part in '<dd>run/last</dd>' '<dd>held</dd>' '<dd>nuclr, tau 0.05</dd>' '<dt>epochs done</dt>' '"R@10"' '"chance"' \
+for part in '<dd>run/last</dd>' '<dd>held</dd>' '<dd>nuclr, tau 0.05</dd>' '<dt>epochs done</dt>' '"t2i_r10"' '"chance"' \
     'prefers-color-scheme: dark' 'cosine of the two'; do
     grep -qF "$part" found.html || fail "found.html lacks $part"
 done

@@ -270,7 +270,6 @@ static enum status show_list(struct report *r,
 static void
 show_head(struct report *r, const struct checkpoint *c, const struct ranked *ranked, size_t count) {
     const bool text = r->o->side == 0;
-    struct retrieval_result recalls;
     char dirs[512] = "";
     for (uint32_t i = 0; i < r->source_count; i++) {
         const size_t used = strlen(dirs);
@@ -279,9 +278,7 @@ show_head(struct report *r, const struct checkpoint *c, const struct ranked *ran
     }
     page_run_summary(&r->page, c, r->tau, dirs);
     page_section(&r->page, NULL, false);
-    if (page_run_last_retrieval(&recalls, c)) {
-        page_run_retrieval(&r->page, "The run's last evaluation", &recalls);
-    }
+    page_run_last_retrieval(&r->page, c);
     page_text(&r->page,
               "The popularity exp(zeta / tau) of a %s is learned: the more %s it fits, the larger "
               "it is, and the less the loss pushes it away from those that it is not paired with. "

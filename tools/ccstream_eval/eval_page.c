@@ -74,7 +74,7 @@ static enum status show(struct page *p,
     (void)checkpoint_choose_tau(eval->checkpoint, &tau, NULL); /* 0: an old file without it */
     page_run_summary(p, eval->checkpoint, tau, in->path);
     page_section(p, "Recall", false);
-    page_run_retrieval(p, "On this dataset", recalls);
+    page_run_retrieval(p, recalls);
     page_text(p, "R@k: how often the right one is among the first k. The number beside a mark is "
                  "the score, the cosine of the two embeddings: 1 is the same direction, 0 "
                  "unrelated, -1 opposite. \xE2\x9C\x93 is the pair of the dataset; every other "

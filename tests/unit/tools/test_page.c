@@ -113,11 +113,11 @@ TEST(a_figure_has_its_numbers_and_a_plain_one) {
     page_figure(&p, &(struct page_figure){.kind = "lines",
                                           .title = "t",
                                           .x = {.title = "step"},
-                                          .y = {.title = "loss", .unit = "%", .log = true},
+                                          .y = {.title = "loss", .unit = "%"},
                                           .series = &series,
                                           .series_count = 1});
     char *page = end(&p);
-    assert_non_null(strstr(page, "\"y\":{\"title\":\"loss\",\"unit\":\"%\",\"scale\":\"log\"}"));
+    assert_non_null(strstr(page, "\"y\":{\"title\":\"loss\",\"unit\":\"%\"}"));
     assert_non_null(strstr(page, "\"x\":[1,2,16777217],\"y\":[0.5,null,1e-09],\"colour\":2"));
     assert_non_null(strstr(page, "<polyline"));
     assert_null(strstr(page, "nan"));

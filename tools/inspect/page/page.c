@@ -469,66 +469,45 @@ void page_image(struct page *p, const void *data, size_t size_bytes) {
 
 /* ---- figures ---- */
 
-static bool is_shown(double value, bool log) {
-    return isfinite(value) && (!log || value > 0.0);
-}
-
-static double on_axis(double value, bool log) {
-    return log ? log10(value) : value;
-}
-
 static double x_of(const struct page_series *s, size_t i) {
     return s->x != NULL ? s->x[i] : (double)i;
 }
 
-struct range {
-    double low, high;
-};
-
-static void widen(struct range *r, double value, bool log) {
-    if (is_shown(value, log)) {
-        r->low = fmin(r->low, on_axis(value, log));
-        r->high = fmax(r->high, on_axis(value, log));
-    }
-}
-
-/* Ends of both axes in words, and a polyline for each series: what is seen without the viewer. */
+/* Ends of both axes in words, and a polyline for each series: what is seen without the viewer. Not
+ * of logarithmic axes. */
 static void draw_plain(struct page *p, const struct page_figure *f) {
-    const bool grounded = strcmp(f->kind, "lines") != 0 && strcmp(f->kind, "scatter") != 0;
-    struct range x = {INFINITY, -INFINITY};
-    struct range y = {grounded && !f->y.log ? 0.0 : HUGE_VAL, -INFINITY};
+    double x[2] = {HUGE_VAL, -HUGE_VAL};
+    double y[2] = {HUGE_VAL, -HUGE_VAL};
     for (size_t k = 0; k < f->series_count; k++) {
         for (size_t i = 0; i < f->series[k].count; i++) {
-            widen(&x, x_of(&f->series[k], i), f->x.log);
-            widen(&y, f->series[k].y[i], f->y.log);
+            x[0] = fmin(x[0], x_of(&f->series[k], i));
+            x[1] = fmax(x[1], x_of(&f->series[k], i));
+            y[0] = fmin(y[0], f->series[k].y[i]);
+            y[1] = fmax(y[1], f->series[k].y[i]);
         }
     }
-    if (!(x.high >= x.low) || !(y.high >= y.low)) {
+    if (f->x.log || f->y.log || !isfinite(x[1] - x[0]) || !isfinite(y[1] - y[0])) {
         return;
     }
-    const double across = (PLAIN_WIDTH - PLAIN_LEFT - 10) / fmax(x.high - x.low, 1e-300);
-    const double up = (PLAIN_HEIGHT - 50) / fmax(y.high - y.low, 1e-300);
+    const double across = (PLAIN_WIDTH - PLAIN_LEFT - 10) / fmax(x[1] - x[0], 1e-300);
+    const double up = (PLAIN_HEIGHT - 50) / fmax(y[1] - y[0], 1e-300);
     put_element(p, "<figure class=\"plain\"><figcaption>", f->title, "</figcaption>");
     put_number(p, "<svg viewBox=\"0 0 %d %d\" font-size=\"13\" fill=\"currentColor\">", PLAIN_WIDTH,
                PLAIN_HEIGHT);
-    put_number(p, "<text x=\"0\" y=\"24\">%.4g</text><text x=\"0\" y=\"%d\">%.4g</text>",
-               f->y.log ? pow(10.0, y.high) : y.high, PLAIN_HEIGHT - 30,
-               f->y.log ? pow(10.0, y.low) : y.low);
+    put_number(p, "<text y=\"24\">%.4g</text><text y=\"%d\">%.4g</text>", y[1], PLAIN_HEIGHT - 30,
+               y[0]);
     put_element(p, "<text x=\"70\" y=\"12\">", f->y.title, "</text>");
-    put_number(p, "<text x=\"%d\" y=\"%d\">%.4g</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">",
-               PLAIN_LEFT, PLAIN_HEIGHT - 8, f->x.log ? pow(10.0, x.low) : x.low, PLAIN_WIDTH,
-               PLAIN_HEIGHT - 8);
+    put_number(p, "<text x=\"%d\" y=\"%d\">", PLAIN_LEFT, PLAIN_HEIGHT - 8);
     put_element(p, "", f->x.title, "");
-    put_number(p, " %.4g</text>", f->x.log ? pow(10.0, x.high) : x.high);
+    put_number(p, " %.4g to %.4g</text>", x[0], x[1]);
     for (size_t k = 0; k < f->series_count; k++) {
         const struct page_series *s = &f->series[k];
         put_number(p, "<polyline fill=\"none\" stroke=\"var(--c%zu)\" stroke-width=\"2\" points=\"",
                    (s->colour > 0 ? s->colour - 1 : k) % 8 + 1);
         for (size_t i = 0; i < s->count; i++) {
-            if (is_shown(x_of(s, i), f->x.log) && is_shown(s->y[i], f->y.log)) {
-                put_number(p, "%.1f,%.1f ",
-                           PLAIN_LEFT + across * (on_axis(x_of(s, i), f->x.log) - x.low),
-                           PLAIN_HEIGHT - 30 - up * (on_axis(s->y[i], f->y.log) - y.low));
+            if (isfinite(s->y[i])) {
+                put_number(p, "%.1f,%.1f ", PLAIN_LEFT + across * (x_of(s, i) - x[0]),
+                           PLAIN_HEIGHT - 30 - up * (s->y[i] - y[0]));
             }
         }
         put_raw(p, &p->head, "\"/>");

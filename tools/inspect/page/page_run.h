@@ -15,11 +15,9 @@
 /* The summary: checkpoint, loss, tau, epochs done, and the dataset of the page. */
 void page_run_summary(struct page *p, const struct checkpoint *c, double tau, const char *dataset);
 
-/* A table of recalls in both directions, with those of chance. `of`: on what, as a heading. */
-void page_run_retrieval(struct page *p, const char *of, const struct retrieval_result *r);
-
-/* The last evaluation that metrics.jsonl of the checkpoint's run has up to its step. Returns false
- * if there is none. */
-bool page_run_last_retrieval(struct retrieval_result *out, const struct checkpoint *c);
+/* Recalls in both directions, beside those of chance: on the page's dataset, and at the last
+ * evaluation that metrics.jsonl of the checkpoint's run has up to its step, if there is one. */
+void page_run_retrieval(struct page *p, const struct retrieval_result *r);
+void page_run_last_retrieval(struct page *p, const struct checkpoint *c);
 
 #endif

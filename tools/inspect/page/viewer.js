@@ -523,6 +523,17 @@
       f.options ? fold("All options", true, facts(Object.entries(f.options))) : null);
   }
 
+  /* Recalls as metrics.jsonl has them. */
+  function retrieval(f) {
+    const v = f.values || {};
+    const cuts = Object.keys(v).map((k) => /^t2i_r(\d+)$/.exec(k)).filter(Boolean).map((m) => Number(m[1]));
+    const row = (name, of) => [name, ...cuts.map((k) => of(k).toFixed(1) + " %")];
+    return el("div", {}, table({ columns: ["", ...cuts.map((k) => "R@" + k)].map((name) => ({ name })), rows: [
+      row("caption finds image", (k) => v["t2i_r" + k]), row("image finds caption", (k) => v["i2t_r" + k]),
+      row("chance", (k) => 100 * Math.min(k / v.images, 1))] }),
+      el("p", { class: "note" }, `${v.images} images, ${v.texts} captions`));
+  }
+
   function line(l) {
     return typeof l === "string" ? el("div", { class: "soft" }, l) : el("div", { class: l.mark }, l.mark === "right" ? "\u2713 " : l.mark === "wrong" ? "\u2717 " : "", l.text);
   }
@@ -554,6 +565,7 @@
       : f.kind === "images" ? images(f)
       : f.kind === "facts" ? facts(f.rows || Object.entries(f.object))
       : f.kind === "run" ? run(f)
+      : f.kind === "retrieval" ? retrieval(f)
       : f.kind === "code" ? el("pre", {}, f.text)
       : f.kind === "multiples" ? el("div", { class: "multiples" }, ...f.items.map(item))
       : el("p", { class: f.small ? "note" : null }, f.text || "");
