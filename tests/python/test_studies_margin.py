@@ -79,13 +79,6 @@ class TowersTest(unittest.TestCase):
         for blocks, pairs in (self.shapes[:2], self.shapes[2:]):
             self.assertGreaterEqual(tower.loss(points, pairs)[0], tower.loss(points, blocks)[0])
 
-    def test_gelu_is_that_of_the_error_function(self):
-        from scipy.special import erf
-        x = np.linspace(-6, 6, 999)
-        y, slope = towers.gelu(x)
-        self.assertLess(np.abs(y - 0.5 * x * (1 + erf(x / 2**0.5))).max(), 1e-6)
-        self.assertLess(np.abs(slope - np.gradient(y, x)).max(), 1e-3)
-
     def test_a_seed_repeats_a_tower_and_blocks_have_different_points_of_one_class(self):
         first = np.array([0, 5, 9, 20])
         drawn = towers.draw_blocks(first, towers.Blocks(8, 3, 1), 50, np.random.default_rng(0))
