@@ -11,7 +11,7 @@ except ImportError:
     print("skipped: numpy or scipy is not installed")
     sys.exit(77)
 
-from ccstream.studies import margin, study, towers
+from ccstream.studies import command, margin, study, towers
 
 
 def measured(rows, labels, weight, bias, subsets=1):
@@ -51,6 +51,10 @@ class MarginTest(unittest.TestCase):
         found = margin.rank_correlations(rows)
         self.assertAlmostEqual(found["margin"], 1, 12)
         self.assertIsNone(found["kv_margin"])
+
+    def test_former_names_of_options_are_accepted(self):
+        o = command.parse(margin, "ccstudy margin", ["--normalize", "clip", "--batch=7"])
+        self.assertEqual((o.image_norm, o.batch_size, o.given), ("clip", 7, {"image-norm", "batch-size"}))
 
     def test_the_probe_separates_what_is_separable(self):
         r = np.random.default_rng(2)

@@ -92,7 +92,7 @@ def _long(study: ModuleType, program: str, rows: list[Option], options: Options,
     if name == "version":
         print_version()
         raise Stop
-    row = next((row for row in rows if row.name == name), None)
+    row = next((row for row in rows if name and name in (row.name, row.former)), None)
     if row is None:
         close = difflib.get_close_matches(name, [row.name for row in rows], 1)
         raise UsageError(f"unknown option '--{name}'" + (f"; did you mean '--{close[0]}'?" if close else ""))

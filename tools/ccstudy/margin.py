@@ -28,8 +28,9 @@ TITLE = "Margins normalised by k-variance"
 USAGE = ["CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]", "[-o DIR] [options]"]
 ARGUMENTS = (0, 256)
 EXAMPLES = ["ccstudy margin -o studies",
-            "ccstream-train --data cifar10 --out runs/a --preset cpu-demo --task simclr --loss simclr --keep 100 && "
-            "ccstudy margin runs/a/checkpoints/*.safetensors --train cifar10 --data cifar10-test -o studies"]
+            "ccstream-train --data cifar10 --out runs/a --preset cpu-demo --task simclr --loss simclr "
+            "--keep-checkpoints 100 && ccstudy margin runs/a/checkpoints/*.safetensors --train cifar10 --data "
+            "cifar10-test -o studies"]
 NOTES = [
     "For each checkpoint the linear probe of ccstream-eval is trained on the image tower's output, again with twice "
     "the epochs until it classifies --fit percent of --train correctly or would exceed --steps. The margin rho of a "
@@ -53,12 +54,12 @@ _PASSED = [  # to ccstream-eval embed
     Option("transform", metavar="KIND", choices=("crop", "squash"), default="crop",
            help="crop: scale the shorter side to the model's size and keep the centre, as the papers do; squash: the "
                 "whole image, as evaluation during training does"),
-    Option("normalize", metavar="NAME", default="own",
+    Option("image-norm", metavar="NAME", default="own", former="normalize",
            choices=("own", "clip", "imagenet", "cifar10", "cifar100", "none"),
            help="mean and std for normalising images; own: those of the model's training; the papers' zero-shot and "
                 "probes use the dataset's or imagenet's", group="Common options"),
-    Option("batch", "b", int, 128, "N", "images encoded at a time; does not change the result", least=1, most=32768,
-           group="Common options"),
+    Option("batch-size", "b", int, 128, "N", "images encoded at a time; does not change the result", least=1,
+           most=32768, group="Common options", former="batch"),
     Option("device", metavar="NAME", default="cpu", group="Common options",
            help="cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that explains why; "
                 "cpu-ref (plain loops, for checking only)"),
@@ -83,7 +84,8 @@ OPTIONS = [
     Option("epochs", "e", int, 32, "N", "epochs of the classifier over --train; doubled until it fits", least=1,
            most=100000),
     Option("fit", "", float, 90.0, "PERCENT",
-           "percentage of --train that a classifier that fits has correct; 0: --epochs, fit or not", least=0, most=100),
+           "percentage of --train that a classifier that fits has correct; 0: --epochs, fit or "
+           "not", least=0, most=100),
     Option("steps", "", int, 20000, "N", "most steps of 512 images of a classifier that does not fit yet", least=1,
            most=10000000),
     *_PASSED,
@@ -310,9 +312,9 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
         "GN-margin. The thesis ranks networks trained to the end with labels, and uses features within them; here "
         "the features are fixed and the classifier is linear."]
     if _negative(result):
-        text.append(f"The median margin of {_negative(result)} of them is negative: their classifiers do not fit the training "
-                    "images, and dividing by k-variance then favours classes that are less concentrated. More "
-                    "--steps help.")
+        text.append(f"The median margin of {_negative(result)} of them is negative: their classifiers do not fit the "
+                    "training images, and dividing by k-variance then favours classes that are less concentrated. "
+                    "More --steps help.")
     figures = [_scatter(result, key, rank[key], "towers" if towers else "checkpoints")
                for key in ("kv_margin", "margin", "kv_gn_margin", "gn_margin")]
     return [Section("Measured", text, figures),

@@ -123,6 +123,7 @@ class Option:
     choices: tuple[str, ...] = ()
     word: str = ""  # a word instead of a number; the value is then None
     group: str = "Options"
+    former: str = ""  # an earlier name, still accepted
 
 
 COMMON = [
