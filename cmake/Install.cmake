@@ -32,7 +32,6 @@ if(TARGET ccstudy) # with the Python package that it runs, for itself alone
   install(FILES ${package} DESTINATION lib/ccstream/python/ccstream COMPONENT ccstream)
   file(GLOB studies CONFIGURE_DEPENDS tools/ccstudy/*.py tools/inspect/page/viewer.js tools/inspect/page/viewer.css)
   install(FILES ${studies} DESTINATION lib/ccstream/python/ccstream/studies COMPONENT ccstream)
-  install(PROGRAMS "$<TARGET_FILE:ccstudy-c>" DESTINATION lib/ccstream/python/ccstream/studies COMPONENT ccstream)
 endif()
 foreach(kind IN ITEMS mpi cuda)
   if(TARGET ccstream_${kind})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import os
 import signal
 import sys
@@ -123,9 +122,6 @@ def main(words: list[str] | None = None) -> int:
         return 64
     if first not in _COMMANDS:
         return _unknown(first)
-    if importlib.util.find_spec(f".{first}", __package__) is None:  # still in C
-        program = str(Path(__file__).parent / "ccstudy-c")
-        os.execv(program, [program, *words])
     return _guarded(f"ccstudy {first}", lambda: _run(first, words[1:]))
 
 

@@ -13,12 +13,13 @@ ICLR 2018). By Jensen's inequality it is never smaller than the block loss of th
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from .nets import gelu
-from .study import np
+from .study import DataError, np
 
 HIDDEN, EMBED = 256, 32
 
@@ -159,9 +160,13 @@ def draw_blocks(first: np.ndarray, o: Blocks, count: int, r: np.random.Generator
 
 
 def train_tower(points: np.ndarray, first: np.ndarray, o: Blocks, steps: int, lr: float,
-                r: np.random.Generator) -> Tower:
+                r: np.random.Generator, advance: Callable[[float], None] = lambda points: None) -> Tower:
+    """`advance` is called with the number of points of every step."""
     tower = Tower(points.shape[1], r)
     for begin in range(0, steps, 100):
         for i, rows in enumerate(draw_blocks(first, o, min(100, steps - begin), r)):
-            tower.learn(points[rows], o, cosine(lr, begin + i, steps), begin + i)
+            value = tower.learn(points[rows], o, cosine(lr, begin + i, steps), begin + i)
+            if not np.isfinite(value):
+                raise DataError(f"step {begin + i}: the block loss is not finite; lower the learning rate")
+            advance(rows.size)
     return tower

@@ -1,0 +1,184 @@
+"""The block loss of Arora et al. (ICML 2019), section 6.3 and table 2: whether larger blocks of similar points give a
+tighter bound and a better mean classifier, and how pairs of the same points compare (QT)."""
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import blocks_data
+from .blocks_data import SIZES, Parts
+from .study import (Column, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure, np, series,
+                    table_item)
+from .towers import Blocks, train_tower
+
+PURPOSE = "larger blocks of similar points: the block loss of CURL against pairs"
+TITLE = "CURL: blocks of similar points"
+OPTIONS = [
+    Option("data", "d", metavar="DIR",
+           help="dataset with labels, 44 images of every class or more, or with --captions of any images; default: a "
+                "mixture of Gaussians that is drawn"),
+    Option("captions", "", bool, help="with --data: its captions, grouped by topic, instead of its images"),
+    Option("topics", "", str, "water,snow,grass,street,beach,bike,pool,soccer,football,mountain,tennis,car,skateboard,"
+           "baseball,basketball,horse,frisbee,boat,slide,swing", "WORDS",
+           help="with --captions: words separated by commas; a caption belongs to the topic whose word, or its plural in "
+                "s, it has, if there is exactly one"),
+    Option("size", "", int, 32, "PX", "with --data: side of the images", 8, 128),
+    Option("loss", "", str, "logistic", "NAME", "loss of a block", choices=("logistic", "hinge")),
+    Option("blocks", "b", int, 32, "N", "blocks of a step, each with an anchor", 2, 512),
+    Option("negatives", "k", int, 4, "K", "other blocks that an anchor is compared with (paper: 4 on CIFAR-100)", 1, 511),
+    Option("equal", "", str, "blocks", "WHAT", choices=("blocks", "points"),
+           help="blocks: --blocks whatever their size, so that larger ones show more points; points: as many blocks as "
+                "have the points of --blocks pairs, at least K + 1"),
+    Option("steps", "", int, 2000, "N", "steps of every tower", 1, 1000000),
+    Option("lr", "", float, 0.0003, "X", "learning rate of AdamW, decays to 0 by a cosine", 0, 10),
+    Option("repeats", "r", int, 5, "N", "towers of every kind, each with draws of its own", 1, 100),
+]
+NOTES = [
+    "A step draws the class of every block with replacement, and of each class an anchor and b points. blocks: the "
+    "anchor against the mean of the b points (CURL, eq. (12)); pairs: against each of them, the mean of the losses (QT); "
+    "with b = 1 the same. The tower is a perceptron with one hidden layer on the points or pixels, whose 32 outputs are "
+    "not normalised: it is no VGG or GRU, so numbers compare with each other, not with the paper's.",
+    "--captions: points are TF-IDF of words, without the topics' own words; captions of every fourth image are to test. A "
+    "topic is a word that people chose, not what a caption was written about, and the words beside it tell it: this shows "
+    "what blocks do to text in bags of words, not what a recurrent tower makes of sentences.",
+    "Measured on points that were not trained on: AVG-2 (two classes at a time, exactly) and top-1 of the mean "
+    "classifier, with the means of all training points, and of mu-5 with those of 5 of every class. The bound: with tau "
+    "= 1 / classes the chance that two blocks have the same class, (L - tau) / (1 - tau) of the loss L with one negative "
+    "is, for the logistic loss, no less than the average loss of the mean classifier on two classes (Proposition 6.2), "
+    "and falls with b.",
+    "--json: rows of method, b, repeats, avg2, top1, avg2_5, top1_5 (percent; 5: mu-5), gain (in avg2, over b = 1 in the "
+    "same repeat), each with _sd over the repeats, and mean_loss; bound: rows of method and b (of the training), size (of "
+    "the measurement) and bound. --quick: 200 steps, 2 repeats.",
+]
+EXAMPLES = [
+    "ccstudy blocks -o studies",
+    "ccstudy blocks --data cifar10 -o studies",
+    "ccstudy blocks --data flickr8k --captions -o studies",
+    "ccstudy blocks --quick --json",
+]
+METHODS = ("blocks", "pairs")
+MEASURES = {"avg2": "AVG-2", "top1": "top-1", "avg2_5": "AVG-2, mu-5", "top1_5": "top-1, mu-5"}
+
+
+def check(options: Options) -> None:
+    given = options.given
+    if options.quick:
+        options.steps = options.steps if "steps" in given else 200
+        options.repeats = options.repeats if "repeats" in given else 2
+    if not options.captions and "topics" in given:
+        raise UsageError("--topics needs --captions, which they group")
+    if (options.captions or options.data is None) and "size" in given:
+        raise UsageError("--size is that of the images of --data DIR")
+    if options.captions and options.data is None:
+        raise UsageError("--captions needs --data DIR, whose captions they are")
+    if options.negatives >= options.blocks:
+        raise UsageError(f"--negatives {options.negatives}: of {options.blocks} blocks an anchor has at most "
+                         f"{options.blocks - 1} others")
+    if options.data is not None and not os.path.isdir(options.data):
+        raise NotFoundError(f"{options.data}: no such dataset")
+
+
+# ---- the experiment ----
+
+def _blocks(options: Options, method: str, size: int) -> Blocks:
+    blocks = options.blocks
+    if options.equal == "points":
+        blocks = max(2 * blocks // (size + 1), options.negatives + 1)
+    return Blocks(blocks, size, options.negatives, options.loss == "hinge", method == "pairs")
+
+
+def _parts(options: Options, seed: int) -> Parts:
+    if options.captions:
+        return blocks_data.read_captions(options.data, options.topics)
+    return blocks_data.read_images(options.data, options.size) if options.data is not None else blocks_data.draw(seed)
+
+
+def run(options: Options, progress: Progress) -> dict[str, Any]:
+    """Every repeat has a seed, and without --data points, of its own."""
+    kinds = {(method, b): _blocks(options, method, b) for method in METHODS for b in SIZES if method == "blocks" or b > 1}
+    progress.total = options.steps * options.repeats * sum(o.blocks * (o.size + 1) for o in kinds.values())
+    found: dict[tuple[str, int], list[dict[str, float]]] = {(method, b): [] for method in METHODS for b in SIZES}
+    parts = None
+    for repeat in range(options.repeats):
+        seed = options.seed * 1000 + repeat
+        parts = parts if parts is not None and options.data is not None else _parts(options, seed)
+        for row, o in kinds.items():
+            tower = train_tower(parts.train.rows, parts.train.first, o, options.steps, options.lr,
+                                np.random.default_rng(seed), progress.advance)
+            found[row].append(blocks_data.measure(tower, parts, seed))
+        found["pairs", 1].append(found["blocks", 1][-1])  # the same
+    tau = 1 / parts.train.classes
+    means = {row: {name: float(np.mean([m[name] for m in own])) for name in own[0]} for row, own in found.items()}
+    return {"classes": parts.train.classes, "train": len(parts.train.labels), "test": len(parts.test.labels),
+            "loss": options.loss, "negatives": options.negatives, "equal": options.equal, "steps": options.steps,
+            "rows": [_row(found, row) | {"mean_loss": means[row]["mean_loss"]} for row in found],
+            "bound": [{"method": method, "b": b, "size": size,
+                       "bound": (means[method, b][f"loss_{size}"] - tau) / (1 - tau)}
+                      for method, b in found for size in SIZES]}
+
+
+def _row(found: dict[tuple[str, int], list[dict[str, float]]], row: tuple[str, int]) -> dict[str, Any]:
+    own, pairs = found[row], found["blocks", 1]
+    columns = {name: [m[name] for m in own] for name in MEASURES}
+    columns["gain"] = [m["avg2"] - one["avg2"] for m, one in zip(own, pairs)]
+    out: dict[str, Any] = {"method": row[0], "b": row[1], "repeats": len(own)}
+    for name, values in columns.items():
+        out[name] = float(np.mean(values))
+        if len(values) > 1:
+            out[f"{name}_sd"] = float(np.std(values, ddof=1))
+    return out
+
+
+# ---- text and page ----
+
+def _with_deviation(row: dict[str, Any], name: str) -> str:
+    return f"{row[name]:.2f} ± {row[name + '_sd']:.2f}" if name + "_sd" in row else f"{row[name]:.2f}"
+
+
+def table(result: dict[str, Any]) -> Table:
+    columns = [Column("method", "s"), Column("b", "d"), *(Column(f"{title}, %", "s") for title in MEASURES.values()),
+               Column("gain in AVG-2", "s"), Column("mean loss", ".4f")]
+    return Table(columns, [[row["method"], row["b"], *(_with_deviation(row, name) for name in (*MEASURES, "gain")),
+                            row["mean_loss"]] for row in result["rows"] if row["method"] == "blocks" or row["b"] > 1])
+
+
+def page(result: dict[str, Any], options: Options) -> list[Section]:
+    rows = {(row["method"], row["b"]): row for row in result["rows"]}
+    bound = {(row["b"], row["size"]): row["bound"] for row in result["bound"] if row["method"] == "blocks"}
+    size = axis("b", scale="log")
+    accuracy = [series(f"{method}, {title}", SIZES, [rows[method, b][name] for b in SIZES],
+                       error=[rows[method, b].get(name + "_sd", 0) for b in SIZES])
+                for method in METHODS for name, title in (("avg2", "all points"), ("avg2_5", "mu-5"))]
+    bounds = []
+    for b in (SIZES[0], SIZES[-1]):
+        bounds += [series(f"bound, tower of b = {b}", SIZES, [bound[b, s] for s in SIZES]),
+                   series(f"mean classifier, tower of b = {b}", SIZES, [rows["blocks", b]["mean_loss"]] * len(SIZES),
+                          dashed=True)]
+    data = (f"captions of {result['classes']} topics, in bags of words" if options.captions else
+            f"images of {result['classes']} classes" if options.data else f"a mixture of {result['classes']} Gaussians")
+    one, ten, pairs = (rows[row]["avg2"] for row in (("blocks", 1), ("blocks", 10), ("pairs", 10)))
+    measured = (
+        f"Measured here: {data}, {result['train']} points to train on, {result['test']} to test, a perceptron with one "
+        f"hidden layer, {result['loss']} loss, {result['negatives']} negatives, {result['steps']} steps of equally many "
+        f"{result['equal']}. AVG-2 of the mean classifier is {one:.2f} % with b = 1, {ten:.2f} % with blocks of 10, "
+        f"{pairs:.2f} % with the pairs of those blocks. On the tower of b = 1 the bound falls from {bound[1, 1]:.3f} to "
+        f"{bound[1, 10]:.3f} bits as blocks grow from 1 to 10; the mean classifier has {rows['blocks', 1]['mean_loss']:.3f}.")
+    paper = [("CIFAR-100", "CURL", 88.1, 89.6, 89.7), ("Wiki-3029", "CURL", 96.6, 97.5, 97.7),
+             ("IMDB", "CURL", 89.2, 89.6, 89.7), ("IMDB", "QT", 86.5, 87.7, 86.7)]
+    return [
+        Section("The claim", [
+            "Arora et al. (ICML 2019): the loss that compares an anchor with the mean of a block of b similar points bounds "
+            "the loss of the mean classifier more tightly than pairs do, and towers trained with larger blocks classify "
+            "better; pairs made of the same blocks (QT) do not gain as much.", measured,
+            f"In the table means and standard deviations over {rows['blocks', 1]['repeats']} repeats; gain: over b = 1 in "
+            "the same repeat."], [
+            figure("lines", "AVG-2 over the size of blocks", size, axis("AVG-2", "%"), accuracy,
+                   "Of the mean classifier; b: of the blocks that towers were trained with; bars: standard deviation."),
+            figure("lines", "The bound over the size of blocks", size, axis("loss", "bits"), bounds,
+                   "The bound that the logistic block loss of test points gives, over the size of its blocks, and what it "
+                   "bounds: the loss of the mean classifier on two classes.")]),
+        Section("The paper", ["Table 2 of Arora et al., percent: AVG-2 of CIFAR-100 (VGG-16) and Wiki-3029 (GRU), accuracy "
+                              "on IMDB."], [
+            table_item("Table 2", Table([Column("data", "s"), Column("method", "s"), Column("b = 2", ".1f"),
+                                         Column("b = 5", ".1f"), Column("b = 10", ".1f")], [list(row) for row in paper]))]),
+    ]
