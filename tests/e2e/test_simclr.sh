@@ -101,7 +101,7 @@ fi
 "$BIN/ccstream-eval" mean trained --train train --data test --json -q >mean.json
 "$BIN/ccstream-eval" mean trained --train train --data test --json -q --shots 1 >few.json
 "$BIN/ccstream-eval" mean trained --train train --data test --json -q --shots 1 --seed 1 >other.json
-grep -q '"shots":1,"draws":10,"deviation":{"top1":' few.json || fail "mean of one image a class: $(cat few.json)"
+grep -q '"shots":1,"draws":10,"std":{"top1":' few.json || fail "mean of one image a class: $(cat few.json)"
 cmp -s few.json other.json && fail "another seed, the same images"
 "$BIN/ccstream-eval" mean trained --train train --data test --json -q --shots 1000 --draws 1 >few.json
 awk -v a="$(number top1 mean.json)" -v b="$(number top1 few.json)" 'BEGIN { exit !(a - b < 1 && b - a < 1) }' ||

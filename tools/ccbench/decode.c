@@ -27,7 +27,7 @@ static const struct cli_option rows[] = {
      .default_text = "1", .metavar = "N", .help = "threads, each with its own decoder"},
     {"samples", 0, CLI_U64, CLI_FIELD(struct options, samples), .min = "1", .max = "65536",
      .default_text = "2000", .metavar = "N",
-     .help = "pictures to draw at random, as far as they fit into 256 MiB"},
+     .help = "random images to decode, as many as fit into 256 MiB"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "50ms", .max = "1h", .default_text = "8", .metavar = "T",
      .help = "duration of the measurement"},
@@ -36,14 +36,14 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccbench decode",
-    .purpose = "measures the decoding of a dataset's JPEGs, in pictures and bytes per second "
-               "and core",
+    .purpose =
+        "measures the decoding of a dataset's JPEGs, in images and bytes per second and core",
     .usage = (const char *const[]){"DIR [--threads N] [--json]", NULL},
     .notes =
         (const char *const[]){
             "MB/s are megabytes of JPEG, to which decoding time is proportional. half and quarter "
-            "decode at that scale; crop decodes the middle half of the picture's area at full size "
-            "and skips the rest where the format allows it.",
+            "decode at that scale; crop decodes the middle half of the image's area at full size "
+            "and skips the rest if the format allows it.",
             NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 1,

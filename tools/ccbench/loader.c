@@ -56,45 +56,45 @@ static const char *const augments[] = {"none",        "crop",      "paper", "sim
 
 static const struct cli_option rows[] = {
     {"data", 0, CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Data",
-     .help = "a dataset and its share of the samples"},
+     .help = "a dataset and its fraction of the samples"},
     {"filter", 0, CLI_STRING, FIELD(filter), .metavar = "LIST",
      .help = "which samples to use: min-side=N, max-aspect=X, captions=A..B, caption-bytes=A..B, "
              "label=A..B"},
     {"order", 0, CLI_STRING, FIELD(order), .metavar = "ORDER", .default_text = "global",
-     .help = "global, sequential, or block:SIZE[:WINDOW]: blocks of SIZE samples, shuffled within "
-             "16 or WINDOW of them"},
+     .help = "sample order: global (full shuffle), sequential, or block:SIZE[:WINDOW] (blocks of "
+             "SIZE samples, shuffled within WINDOW blocks, default 16)"},
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
-     .help = "seed of the order, the crops and the captions"},
+     .help = "random seed of order, crops and captions"},
 
     {"batch-size", 'b', CLI_U64, FIELD(batch), .alias = "batch", .min = "1", .max = "1048576",
      .default_text = "128", .metavar = "N", .group = "Batches",
      .help = "pairs per batch, over all ranks"},
     {"size", 0, CLI_U64, FIELD(size), .min = "8", .max = "2048", .default_text = "256",
-     .metavar = "PX", .help = "side of the delivered pictures"},
+     .metavar = "PX", .help = "size of the delivered images"},
     {"augment", 0, CLI_ENUM, FIELD(augment), .choices = augments, .default_text = "crop",
-     .metavar = "NAME", .help = "augmentation of pictures; none: only scaled, as eval-squash does"},
+     .metavar = "NAME", .help = "augmentation of images; none: only scaled, as eval-squash does"},
     {"views", 0, CLI_U64, FIELD(views), .min = "0", .max = "2", .default_text = "0", .metavar = "N",
-     .help = "views of each picture; 0: two for simclr, one otherwise"},
+     .help = "views of each image; 0: two for simclr, one otherwise"},
     {"keep-last", 0, CLI_FLAG, FIELD(keep_last),
      .help =
          "deliver a last batch that is not full; always on for eval-squash, eval-crop and none"},
     {"ranks", 0, CLI_U64, FIELD(ranks), .min = "1", .max = "65536", .default_text = "1",
      .metavar = "W", .help = "processes that share each batch"},
     {"rank", 0, CLI_U64, FIELD(rank), .max = "65535", .default_text = "0", .metavar = "R",
-     .help = "the rank of this process, from 0"},
+     .help = "0-based rank of this process"},
     {"epochs", 0, CLI_U64, FIELD(epochs), .min = "0", .max = "1000000", .default_text = "0",
      .metavar = "N",
-     .help = "epochs to run, where the rest of the first counts as one; 0: one, or as many as "
-             "--steps needs"},
+     .help =
+         "epochs to run; the rest of the first counts as one; 0: one, or as many as --steps needs"},
     {"steps", 0, CLI_U64, FIELD(steps), .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "stop after N batches; 0: at the end of the epochs"},
-    {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "where to start"},
+    {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "position to start at"},
 
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .group = "Machine", .help = "decoding threads; 0: one per CPU"},
     {"io-engine", 0, CLI_ENUM, FIELD(io), .alias = "io", .choices = engines,
      .aliases = engine_aliases, .default_text = "auto", .metavar = "NAME",
-     .help = "how files are read; auto: io_uring, or pread if that is not available"},
+     .help = "I/O engine; auto: io_uring if the kernel allows it, else pread"},
     {"direct", 0, CLI_FLAG, FIELD(direct), .help = "read past the page cache (O_DIRECT)"},
     {"prefetch", 0, CLI_U64, FIELD(prefetch), .min = "1", .max = "64", .default_text = "3",
      .metavar = "N", .help = "batches prepared ahead of the consumer"},
@@ -104,7 +104,7 @@ static const struct cli_option rows[] = {
     {"digest", 0, CLI_FLAG, FIELD(digest), .group = "Results",
      .help = "hash everything that is delivered, in order"},
     {"no-limit", 0, CLI_FLAG, FIELD(no_limit),
-     .help = "do not measure the limit, which reads the pictures a second time"},
+     .help = "do not measure the limit, which reads the images again"},
     {"dump-ids", 0, CLI_STRING, FIELD(dump_ids), .metavar = "FILE",
      .help = "write one JSON object per batch: epoch, step, rank, ids"},
     {"quarantine", 0, CLI_STRING, FIELD(quarantine), .metavar = "FILE",
@@ -134,10 +134,9 @@ static const struct cli_program program = {
             "the same work.",
             "The digest is an XXH64 over the delivered pixels, tokens, lengths, labels and ids. It "
             "does not depend on threads, engine or batch size.",
-            "stall_fraction is the share of the run that the consumer waited, without the first "
+            "stall_fraction is the fraction of the run that the consumer waited, without the first "
             "batch. peak_rss_bytes is measured before the limit runs; rss_bytes lists the memory "
-            "in "
-            "use after every rss_batches batches.",
+            "in use after every rss_batches batches.",
             NULL},
     CLI_OPTIONS(rows),
     .max_arguments = LOADER_MAX_SOURCES,

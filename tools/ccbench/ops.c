@@ -61,9 +61,9 @@ static const struct cli_option rows[] = {
      .help = "measure instead only the convolutions of a training step of resnet18, resnet34 or "
              "resnet50, by oneDNN on the CPU"},
     {"size", 0, CLI_U64, CLI_FIELD(struct options, image_px), .min = "32", .max = "1024",
-     .default_text = "224", .metavar = "PX", .help = "side of the pictures for --convolutions"},
+     .default_text = "224", .metavar = "PX", .help = "image size for --convolutions"},
     {"batch-size", 0, CLI_U64, CLI_FIELD(struct options, batch), .alias = "batch", .min = "1",
-     .max = "1024", .default_text = "16", .metavar = "N", .help = "pictures for --convolutions"},
+     .max = "1024", .default_text = "16", .metavar = "N", .help = "images for --convolutions"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
 };
 
@@ -81,10 +81,10 @@ static const struct cli_program program = {
     .notes =
         (const char *const[]){
             "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
-            "The percentages are shares of a square product of 1536 and of a copy of 64 MiB (large "
-            "sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times are "
-            "medians, and mean little if other programs run. On a GPU, calls follow each other for "
-            "at least a millisecond with one wait at the end.",
+            "The percentages are relative to a square product of 1536 and of a copy of 64 MiB "
+            "(large sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times "
+            "are medians, and mean little if other programs run. On a GPU, calls follow each other "
+            "for at least a millisecond with one wait at the end.",
             NULL},
     CLI_OPTIONS(rows),
 };

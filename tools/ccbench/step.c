@@ -36,38 +36,36 @@ static const struct cli_option rows[] = {
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
      .help = "tiny, small or distil"},
     {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "224",
-     .metavar = "PX", .help = "side of the pictures"},
+     .metavar = "PX", .help = "input resolution"},
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
      .metavar = "KIND", .help = "stem of the image tower"},
     {"batch-size", 'b', CLI_U64, FIELD(batch), .alias = "batch", .min = "2", .max = "32768",
      .default_text = "16", .metavar = "N", .help = "pairs per step"},
     {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
      .metavar = "N",
-     .help = "pairs that the towers hold at a time; 0: the batch; with --tower both"},
+     .help = "pairs per forward pass of the towers; 0: the batch; with --tower both"},
     {"tokens", 0, CLI_U64, FIELD(tokens), .min = "2", .max = "512", .default_text = "32",
      .metavar = "N",
      .help = "tokens of the longest caption; lengths are between a third and all of them"},
     {"full", 0, CLI_FLAG, FIELD(full), .help = "every caption has all tokens"},
     {"vocab", 0, CLI_U64, FIELD(vocab), .min = "2", .max = "1000000", .default_text = "30522",
-     .metavar = "N", .help = "pieces of the vocabulary"},
+     .metavar = "N", .help = "vocabulary size"},
     {"padding", 0, CLI_ENUM, FIELD(padding), .alias = "captions", .default_text = "none",
      .choices = padding_choices, .aliases = padding_aliases, .metavar = "KIND",
-     .help = "packed, or padded to the longest"},
+     .help = "none: packed captions; longest: padded"},
     {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
      .metavar = "P", .help = "dropout of the text tower"},
     {"loss", 0, CLI_STRING, FIELD(loss), .default_text = "clip", .metavar = "NAME",
      .help = "as in ccstream-train, with its defaults; emc2 with --emc2-off-batch skip"},
     {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
-     .help =
-         "a dataset for the loader: random crops, token ids below --vocab; without it, pairs are "
-         "generated once"},
+     .help = "dataset for the loader: random crops, token ids below --vocab; without it, pairs are "
+             "generated once"},
     {"state-memory", 0, CLI_ENUM, FIELD(state), .alias = "state", .default_text = "auto",
      .choices = state_choices, .metavar = "PLACE",
-     .help = "where per-sample state is kept, as in ccstream-train"},
+     .help = "where per-sample state is stored, as in ccstream-train"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
      .metavar = "ON",
-     .help = "cuda: on: a step of a known shape is recorded once and repeated; off: operator by "
-             "operator"},
+     .help = "cuda: on: capture a step shape as a CUDA graph and replay it; off: op by op"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
@@ -105,17 +103,16 @@ static const struct cli_program program = {
             "omit. The table shows one step with a wait after every operator; GB/s count every "
             "operand once. matmul and copy are a square product and a copy in the same run. "
             "conv_only is the image tower's convolutions alone, forward and backward, in the same "
-            "run; its ratio is their share of the step.",
+            "run; its ratio is their fraction of the step.",
             "On cuda, steps follow each other without a wait while the next batch is copied, and "
-            "the rate is that of runs of --steps steps. launches counts those of a recorded step "
+            "the rate is that of runs of --steps steps. launches counts those of a captured step "
             "with its copies and fills; eager_launches those of a step op by op, where a product "
-            "or "
-            "a convolution of a library counts as one, with the copies of the batch. idle_fraction "
-            "is how long, by the device's events, its queue of kernels waited for the host or a "
-            "copy. planned_bytes is the memory of model, loss and state, scratch_bytes that of the "
-            "device, used_bytes all memory in use there by any program.",
+            "or a convolution of a library counts as one, with the copies of the batch. "
+            "idle_fraction is how long, by the device's events, its queue of kernels waited for "
+            "the host or a copy. planned_bytes is the memory of model, loss and state, "
+            "scratch_bytes that of the device, used_bytes all memory in use there by any program.",
             "With --data the rate is that of all steps together, including waits for the loader; "
-            "stall_fraction is their share. It is compared with the rate for one repeated batch "
+            "stall_fraction is their fraction. It is compared with the rate for one repeated batch "
             "while the loader is idle; fed_ratio is the first divided by the second.",
             NULL},
     CLI_OPTIONS(rows),

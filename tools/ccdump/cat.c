@@ -24,11 +24,11 @@ static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
      .help = "write to this file, which appears when it is complete, instead of standard output"},
     {"image", 0, CLI_FLAG, CLI_FIELD(struct options, image),
-     .help = "only the picture of the one sample that --id names", .group = "Parts"},
+     .help = "only the image of the sample given by --id", .group = "Parts"},
     {"caption", 0, CLI_FLAG, CLI_FIELD(struct options, caption),
      .help = "only the captions, each followed by a line feed"},
     {"json-text", 0, CLI_FLAG, CLI_FIELD(struct options, json_text),
-     .help = "only the metadata, followed by a line feed for each sample"},
+     .help = "only the metadata, one line per sample"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress",
      .group = "Messages"},
 };
@@ -44,12 +44,11 @@ static const struct cli_program program = {
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump cat cc3m | tar -tv | head",
                                       "ccdump cat cc3m --id 12 --image >12.jpg", NULL},
-    .notes = (const char *const[]){"For each sample, in the order of ids, the tar has KEY.txt "
-                                   "(more captions: KEY.1.txt, ...), "
-                                   "KEY.json and the picture. A repeated key gets the id appended. "
-                                   "Rows of a plain tar without "
-                                   "a picture are omitted and counted on stderr.",
-                                   NULL}};
+    .notes = (const char *const[]){
+        "For each sample, in the order of ids, the tar has KEY.txt (more captions: KEY.1.txt, "
+        "...), KEY.json and the image. A repeated key gets the id appended. Rows of a plain tar "
+        "without an image are omitted and counted on stderr.",
+        NULL}};
 
 struct cat {
     const struct options *options;

@@ -26,20 +26,19 @@ static int repair(char **argv) {
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
         {"info", "a summary of a dataset, a shard or a tar", ccdump_info},
-        {"ls", "a line per sample, or per shard", ccdump_ls},
-        {"show", "one sample: captions, metadata, facts, picture", ccdump_show},
-        {"find", "the samples that fit conditions: key, caption, size, class", ccdump_find},
+        {"ls", "one line per sample, or per shard", ccdump_ls},
+        {"show", "one sample: captions, metadata, index fields, image", ccdump_show},
+        {"find", "the samples that match conditions: key, caption, size, class", ccdump_find},
         {"stats", "histograms of sizes and captions; formats, duplicates, classes", ccdump_stats},
-        {"duplicates", "groups of samples whose pictures are equal or look alike",
-         ccdump_duplicates},
+        {"duplicates", "exact and near-duplicate images", ccdump_duplicates},
         {"verify", "read and check everything", ccdump_verify},
         {"cat", "samples as a plain tar, or parts of samples", ccdump_cat},
         {"extract", "samples as files in a folder", ccdump_extract},
-        {"state", "what a checkpoint stores for every sample", ccdump_state},
+        {"state", "a checkpoint's per-sample state", ccdump_state},
         {"popularity", "the samples with the largest and smallest learned popularity",
          ccdump_popularity},
-        {"order", "which samples a step of training has", ccdump_order},
-        {"why", "one sample in a run: when it was seen, what was learned of it, what is near it",
+        {"order", "the samples of a training step", ccdump_order},
+        {"why", "one sample in a run: training history, per-sample state, nearest neighbours",
          ccdump_why},
     };
     static const char *const examples[] = {

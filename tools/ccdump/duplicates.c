@@ -24,15 +24,15 @@ struct options {
 static const struct cli_option rows[] = {
     {"phash", 0, CLI_I64, CLI_FIELD(struct options, phash_bits), .min = "-1", .max = "8",
      .default_text = "-1", .metavar = "BITS",
-     .help = "pictures whose perceptual hashes (ccpack --phash) differ in at most BITS of 64 bits; "
-             "-1: pictures with the same bytes"},
+     .help = "images whose perceptual hashes (ccpack --phash) differ in at most BITS of 64 bits; "
+             "-1: byte-identical images"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per group"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
 };
 
 static const struct cli_program program = {
     .name = "ccdump duplicates",
-    .purpose = "lists groups of samples whose pictures are equal or look alike",
+    .purpose = "lists exact and near-duplicate images",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--phash BITS] [--json]", NULL},
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
@@ -43,12 +43,11 @@ static const struct cli_program program = {
                               "ccdump duplicates cc3m --phash 2 --json | jq '.ids[1:][]'", NULL},
     .notes =
         (const char *const[]){
-            "A group is a line of ids; after each but the first, how many bits its hash differs "
-            "from the first one's. A picture that is near one of a group is in it, so the ends of "
-            "a large group may differ in more than BITS.",
-            "Real pictures that differ in up to 4 bits are mostly the same one in another size or "
-            "quality; blank ones are all near each other. Look before you remove.",
-            "Memory: 40 bytes a sample. --phash reads every sample; the more BITS, the longer it "
+            "Each line is a group of ids, with each one's Hamming distance to the first. Groups "
+            "are connected components, so two members may differ in more than BITS.",
+            "Photographs within 4 bits are mostly resized or recompressed copies; blank images all "
+            "match each other. Check before removing.",
+            "Memory: 40 bytes per sample. --phash reads every sample; the more BITS, the longer it "
             "compares.",
             "The exit code is 0 if a group was found and 66 if none was.", NULL},
 };

@@ -31,24 +31,22 @@ static const char *const format_names[] = {"any", "unknown", "jpeg", "png", "web
 
 static const struct cli_option rows[] = {
     {"key", 'k', CLI_STRING, CLI_FIELD(struct options, key), .metavar = "GLOB",
-     .help =
-         "the key, or the original one in the metadata's member 'key', equals this or matches it "
-         "as a pattern with * ? []",
+     .help = "match the key, or the original key in the metadata, as a glob pattern",
      .group = "Conditions"},
     {"caption", 'c', CLI_STRING, CLI_FIELD(struct options, caption), .metavar = "TEXT",
-     .help = "a caption contains this text; a-z equal A-Z"},
+     .help = "a caption contains this text, ignoring the case of a-z"},
     {"min-side", 0, CLI_U64, CLI_FIELD(struct options, min_side_px), .default_text = "0",
-     .metavar = "PX", .help = "the shorter side has at least this many pixels"},
+     .metavar = "PX", .help = "minimum pixels of the shorter side"},
     {"max-side", 0, CLI_U64, CLI_FIELD(struct options, max_side_px), .default_text = "0",
-     .metavar = "PX", .help = "the longer side has at most this many pixels; 0: any"},
+     .metavar = "PX", .help = "maximum pixels of the longer side; 0: any"},
     {"format", 0, CLI_ENUM, CLI_FIELD(struct options, format), .default_text = "any",
-     .choices = format_names, .metavar = "NAME", .help = "the picture's format"},
+     .choices = format_names, .metavar = "NAME", .help = "image format"},
     {"label", 0, CLI_I64, CLI_FIELD(struct options, label), .min = "-1", .max = "2147483647",
-     .default_text = "-1", .metavar = "N", .help = "the class number; -1: any"},
+     .default_text = "-1", .metavar = "N", .help = "class number; -1: any"},
     {"class", 0, CLI_STRING, CLI_FIELD(struct options, class_name), .metavar = "GLOB",
-     .help = "the class name equals this or matches it as a pattern"},
+     .help = "match the class name as a glob pattern"},
     {"hash", 0, CLI_STRING, CLI_FIELD(struct options, hash), .metavar = "HEX",
-     .help = "XXH64 of the picture's bytes, 16 hexadecimal digits: finds duplicates"},
+     .help = "XXH64 of the image file's bytes, 16 hexadecimal digits: finds duplicates"},
     {"keys", 0, CLI_FLAG, CLI_FIELD(struct options, keys), .help = "show keys too",
      .group = "Output"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
@@ -57,7 +55,7 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump find",
-    .purpose = "lists the samples that fit every condition given",
+    .purpose = "lists the samples that match every condition given",
     .usage =
         (const char *const[]){"DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]", NULL},
     CLI_OPTIONS(rows),
@@ -66,10 +64,11 @@ static const struct cli_program program = {
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump find cc3m --caption 'red car' --min-side 256",
                                       "ccdump find cc3m --key '00012*' --json", NULL},
-    .notes = (const char *const[]){"The exit code is 0 if a sample was found and 66 if none was.",
-                                   "The index has no keys: --key reads every sample that fits the "
-                                   "other conditions.",
-                                   NULL},
+    .notes =
+        (const char *const[]){
+            "The exit code is 0 if a sample was found and 66 if none was.",
+            "The index has no keys: --key reads every sample that matches the other conditions.",
+            NULL},
 };
 
 /* ---- the conditions -------------------------------------------------------------------------- */

@@ -22,14 +22,14 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"step", 's', CLI_U64, FIELD(step), .default_text = "0", .metavar = "T",
-     .help = "number of the step in the run, from 0"},
+     .help = "0-based step of the run"},
     {"world", 0, CLI_U64, FIELD(world), .default_text = "1", .min = "1", .max = "65536",
      .metavar = "W", .help = "also show which of W ranks has each row"},
-    {"json", 0, CLI_FLAG, FIELD(json), .help = "JSON lines, one for each row"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object per row"},
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
-     .help = "seed of the order", .group = "Of a dataset; a run has its own"},
+     .help = "random seed of the order", .group = "For datasets (a run records these)"},
     {"batch-size", 'b', CLI_U64, FIELD(batch), .alias = "batch", .default_text = "512", .min = "1",
-     .max = "1048576", .metavar = "N", .help = "rows of a step, all ranks together"},
+     .max = "1048576", .metavar = "N", .help = "rows per step, over all ranks"},
     {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "KIND",
      .help = "global, sequential, block:SIZE or block:SIZE:WINDOW"},
     {"positives", 0, CLI_U64, FIELD(positives), .default_text = "1", .min = "1", .max = "8",
@@ -39,7 +39,7 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump order",
-    .purpose = "shows which samples a step of training has",
+    .purpose = "shows the samples of a training step",
     .usage =
         (const char *const[]){"RUN --step T [--world W] [--json]",
                               "DIR[:WEIGHT]... --step T [--seed N] [--batch-size N] [--order KIND]",
@@ -53,9 +53,9 @@ static const struct cli_program program = {
                               NULL},
     .notes =
         (const char *const[]){
-            "The order is computed from seed, batch and dataset, whether or not the run has come "
-            "to the step. Of a run, seed, batch, datasets and order are those that it recorded. A "
-            "damaged sample is replaced while it is loaded; the place is shown as it was drawn.",
+            "The order is computed from seed, batch size and dataset, whether or not the run has "
+            "reached the step. For a run, its recorded seed, batch size, datasets and order are "
+            "used. Replacements of corrupt samples at load time are not shown.",
             NULL},
 };
 

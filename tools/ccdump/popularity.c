@@ -29,16 +29,16 @@ static const char *const side_choices[] = {"text", "image", NULL};
 static const struct cli_option rows[] = {
     {"side", 0, CLI_ENUM, CLI_FIELD(struct options, side), .choices = side_choices,
      .default_text = "text", .metavar = "NAME",
-     .help = "popularity of the captions or of the pictures as contrasts"},
+     .help = "popularity of captions or of images as candidates"},
     {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
-     .default_text = "12", .metavar = "N", .help = "how many of the largest, and of the smallest"},
+     .default_text = "12", .metavar = "N", .help = "number of largest and of smallest ones"},
     {"pair", 0, CLI_U64, CLI_FIELD(struct options, pair), .min = "1", .max = "8",
      .default_text = "1", .metavar = "N",
-     .help = "of a run with --positives: the popularity of every sample's pair N"},
+     .help = "popularity of every sample's pair N, for a run with --positives"},
     {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0", .max = "100",
      .default_text = "0", .metavar = "X", .help = "temperature; 0: the run's"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "also write a page with the pictures, in one file"},
+     .help = "also write a page with the images, in one file"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
 };
 
@@ -51,12 +51,10 @@ static const struct cli_program program = {
     .min_arguments = 2,
     .max_arguments = 1 + LOADER_MAX_SOURCES,
     .examples = (const char *const[]){"ccdump popularity runs/a cc3m --html popularity.html", NULL},
-    .notes =
-        (const char *const[]){
-            "The checkpoint must be from a run of nuclr on DIR, or on a mix that contains DIR. "
-            "Several DIRs of a mix are ranked together. Ids are those of the dataset. Samples that "
-            "no step has seen are omitted.",
-            NULL},
+    .notes = (const char *const[]){"The checkpoint must be from a run of nuclr on DIR, or on a mix "
+                                   "that contains DIR. Several DIRs of a mix are ranked together. "
+                                   "Ids are those of the dataset. Unvisited samples are omitted.",
+                                   NULL},
 };
 
 struct ranked {

@@ -23,25 +23,25 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"id", 0, CLI_U64, CLI_FIELD(struct options, id), .default_text = "0", .metavar = "ID",
-     .help = "the sample with this id; the same as a second argument"},
+     .help = "sample id; alternative to a second argument"},
     {"position", 0, CLI_U64, CLI_FIELD(struct options, position), .default_text = "0",
-     .metavar = "N", .help = "the sample at this position in the order of ids"},
+     .metavar = "N", .help = "position in the order of ids"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "write a page with picture, captions, metadata and facts, in one file"},
+     .help = "write a page with image, captions, metadata and index fields, in one file"},
     {"count", 0, CLI_U64, CLI_FIELD(struct options, count), .min = "1", .max = "100",
      .default_text = "1", .metavar = "N",
-     .help = "with --html: so many samples, from the chosen one on"},
+     .help = "with --html: number of samples, starting with the chosen one"},
     {"image", 0, CLI_STRING, CLI_FIELD(struct options, image), .metavar = "FILE",
-     .help =
-         "write the picture's exact bytes to this file, or to standard output for '-'; with --json "
-         "print the object too"},
+     .help = "write the image file's exact bytes to this file, or to standard output for '-'; with "
+             "--json print the object too"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
     .name = "ccdump show",
-    .purpose = "shows one sample: captions, metadata, facts; its picture as a file or on a page",
+    .purpose =
+        "shows one sample: captions, metadata, index fields; its image as a file or on a page",
     .usage =
         (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]",
                               "DIR|SHARD|TAR [ID | --position N] --html FILE [--count N]", NULL},

@@ -26,18 +26,18 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump state",
-    .purpose = "shows what a checkpoint keeps for every sample: for each column how many entries "
-               "are visited, least, mean, greatest, and a histogram",
+    .purpose = "shows a checkpoint's per-sample state: visited count, min, mean, max and a "
+               "histogram of each column",
     .usage = (const char *const[]){"CHECKPOINT [--json]", NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump state runs/a", NULL},
     .notes =
-        (const char *const[]){"CHECKPOINT is a file, or a run directory, of which the newest "
-                              "checkpoint is used. A sample is visited in a column once a step "
-                              "has written its entry.",
-                              NULL},
+        (const char *const[]){
+            "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
+            "visited in a column once a step has written its entry.",
+            NULL},
 };
 
 /* One column and its histogram: bin i counts the values in [edge(i), edge(i + 1)). */

@@ -13,7 +13,7 @@
 
 static const struct cli_option rows[] = {
     {"bins", 0, CLI_U64, CLI_FIELD(struct stats_options, bins), .min = "1", .max = "20",
-     .default_text = "12", .metavar = "N", .help = "about this many bins in each histogram"},
+     .default_text = "12", .metavar = "N", .help = "approximate number of bins per histogram"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct stats_options, json), .help = "one JSON object"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct stats_options, html), .metavar = "FILE",
      .help = "also write a page with the histograms and a contact sheet, in one file"},
@@ -22,8 +22,8 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump stats",
-    .purpose = "describes a collection: histograms of picture sizes and captions; formats, "
-               "duplicates, classes",
+    .purpose =
+        "describes a dataset: histograms of image sizes and captions; formats, duplicates, classes",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json] [--html FILE]", NULL},
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
@@ -34,8 +34,7 @@ static const struct cli_program program = {
                                       "ccdump stats cc3m --html cc3m.html", NULL},
     .notes = (const char *const[]){
         "The first and the last bin also count outliers. Aspect is width divided by height. The "
-        "histograms of sizes omit pictures of unknown size. In a plain tar every row with a "
-        "picture "
+        "histograms of sizes omit images of unknown size. In a plain tar every row with an image "
         "counts, with or without a caption.",
         NULL}};
 
@@ -46,7 +45,7 @@ const struct stats_measure_name stats_measures[STATS_MEASURES] = {
     [HEIGHT] = {"height", "height, pixels"},
     [SHORT_SIDE] = {"short_side", "shorter side, pixels"},
     [ASPECT] = {"aspect", "width / height"},
-    [IMAGE_BYTES] = {"image_bytes", "bytes per picture"},
+    [IMAGE_BYTES] = {"image_bytes", "bytes per image"},
     [CAPTIONS] = {"captions", "captions per sample"},
     [CAPTION_CHARACTERS] = {"caption_characters", "characters per caption"},
     [CAPTION_WORDS] = {"caption_words", "words per caption"},

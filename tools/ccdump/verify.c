@@ -17,11 +17,11 @@
 
 static const struct cli_option rows[] = {
     {"decode", 0, CLI_FLAG, CLI_FIELD(struct verify_options, decode),
-     .help = "decode every picture too, and compare its format and size with the index (a plain "
-             "tar's pictures are always decoded)"},
+     .help = "decode every image too, and compare its format and size with the index (images of a "
+             "plain tar are always decoded)"},
     {"jobs", 'j', CLI_U64, CLI_FIELD(struct verify_options, jobs), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
-     .help = "threads, each of which checks shards of its own; 0: one per processor"},
+     .help = "threads, each checking its own shards; 0: one per processor"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct verify_options, json),
      .help = "one JSON object per fault, and one for the result"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct verify_options, quiet), .help = "no progress"},

@@ -27,22 +27,22 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"near", 'n', CLI_U64, FIELD(near), .min = "0", .max = "100", .default_text = "5",
-     .metavar = "N", .help = "how many neighbours of each kind"},
+     .metavar = "N", .help = "neighbours of each kind"},
     {"encode", 0, CLI_U64, FIELD(encode), .min = "0", .max = "1000000000", .default_text = "5000",
      .metavar = "N",
      .help = "find neighbours by embedding in a dataset of up to N samples: all of it is encoded "
-             "by the run's model, on the CPU; 0: do not"},
+             "by the run's model, on the CPU; 0: off"},
     {"image", 0, CLI_STRING, FIELD(image), .metavar = "FILE",
-     .help = "also write the picture's exact bytes to this file"},
+     .help = "also write the image file's exact bytes to this file"},
     {"html", 0, CLI_STRING, FIELD(html), .metavar = "FILE",
-     .help = "also write a page with the pictures, in one file"},
+     .help = "also write a page with the images, in one file"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
     .name = "ccdump why",
-    .purpose = "shows one sample in a run: its steps, what was learned of it, what is near it",
+    .purpose = "shows one sample in a run: training history, per-sample state, nearest neighbours",
     .usage = (const char *const[]){"RUN DIR ID [options]", NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 3,
@@ -51,11 +51,11 @@ static const struct cli_program program = {
                                       "ccdump why runs/a cc3m 12 --html 12.html", NULL},
     .notes =
         (const char *const[]){
-            "Steps count from 0 and are computed from the recorded options and the dataset; a "
-            "damaged sample was replaced in them by another one. With --pair-noise a sample may "
-            "have been trained with the captions of another.",
-            "Neighbours by embedding are the pictures and captions with the largest cosine "
-            "similarity to the picture.",
+            "Steps are 0-based and computed from the recorded options and the dataset; "
+            "replacements of corrupt samples are not shown. With --pair-noise a sample may have "
+            "been trained with the captions of another.",
+            "Neighbours by embedding are the images and captions with the largest cosine "
+            "similarity to the image.",
             NULL},
 };
 

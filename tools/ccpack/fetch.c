@@ -28,63 +28,61 @@ static const struct cli_option fetch_rows[] = {
     {"out", 'o', CLI_STRING, FIELD(base.pack.directory), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
     {"resume", 0, CLI_FLAG, FIELD(base.pack.resume),
-     .help = "continue an interrupted or killed run with these options and this list; nothing that "
-             "is done is requested again. Begin one in an empty DIR"},
+     .help = "resume an interrupted run with the same options and list; completed rows are not "
+             "requested again. Start one if DIR is empty"},
     {"retry", 0, CLI_STRING, FIELD(fetch.retry), .metavar = "REASON,...",
      .help = "request rows again that failed before: failed (all of them), excluded, 4xx, 5xx, "
-             "http-429, timeout, dns, ...; those that succeed are added to the dataset under "
-             "their ids"},
+             "http-429, timeout, dns, ...; those that succeed are added to the dataset under their "
+             "ids"},
     {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite),
      .help = "replace the dataset in DIR and its ledger"},
     {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
-     .help = "names of the columns of a list without header line; '_' for an unused one",
-     .group = "List"},
+     .help = "column names of a list without header row; '_' for an unused one", .group = "List"},
     {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
-     .help = "character between the cells: ',', ';', '|', 'tab' or another one; without it, by "
-             "content"},
+     .help = "field separator: ',', ';', '|', 'tab' or another character [default: by content]"},
     {"caption-column", 0, CLI_STRING, FIELD(base.pack.caption_column), .metavar = "NAME",
-     .help = "column with the captions, by name or number from 1"},
+     .help = "caption column, by name or 1-based number"},
     {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
-     .help = "the same for the URLs"},
+     .help = "URL column, likewise"},
     {"connections", 'c', CLI_U64, FIELD(fetch.connections), .min = "1", .max = "4096",
-     .default_text = "256", .metavar = "N", .help = "requests at a time, to all hosts together",
+     .default_text = "256", .metavar = "N", .help = "concurrent requests in total",
      .group = "Network"},
     {"per-host", 0, CLI_U64, FIELD(fetch.connections_per_host), .min = "1", .max = "4096",
-     .default_text = "2", .metavar = "N", .help = "requests at a time to one host"},
+     .default_text = "2", .metavar = "N", .help = "concurrent requests per host"},
     {"rate-per-host", 0, CLI_DOUBLE, FIELD(fetch.requests_per_second_per_host), .min = "0",
      .max = "100000", .default_text = "5", .metavar = "X",
-     .help = "requests a second to one host; 0: no limit"},
+     .help = "requests per second per host; 0: no limit"},
     {"connect-timeout", 0, CLI_U64, FIELD(fetch.connect_timeout_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1h", .default_text = "10s", .metavar = "TIME",
-     .help = "to find a host and connect"},
+     .help = "time limit for DNS lookup and connection"},
     {"first-byte-timeout", 0, CLI_U64, FIELD(fetch.first_byte_timeout_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1h", .default_text = "20s", .metavar = "TIME",
-     .help = "from the beginning of a request to its first byte"},
+     .help = "time limit until the first byte"},
     {"timeout", 0, CLI_U64, FIELD(fetch.total_timeout_ms), .unit = CLI_UNIT_MS, .min = "1ms",
      .max = "1h", .default_text = "60s", .metavar = "TIME",
-     .help = "for a request with its redirects"},
+     .help = "time limit per request including redirects"},
     {"attempts", 0, CLI_U64, FIELD(fetch.attempts), .min = "1", .max = "20", .default_text = "3",
      .metavar = "N",
-     .help = "for a row whose failure may pass (timeout, dns, connect, tls, partial, protocol, "
-             "408, 425, 429, 5xx), with longer and longer waits between them"},
+     .help = "attempts per row for transient failures (timeout, dns, connect, tls, partial, "
+             "protocol, 408, 425, 429, 5xx), with increasing delays"},
     {"max-redirects", 0, CLI_U64, FIELD(fetch.max_redirects), .min = "0", .max = "20",
-     .default_text = "5", .metavar = "N", .help = "of a request"},
+     .default_text = "5", .metavar = "N", .help = "maximum redirects per request"},
     {"max-size", 0, CLI_U64, FIELD(fetch.max_bytes), .unit = CLI_UNIT_BYTES, .min = "1KiB",
      .max = "64MiB", .default_text = "20MiB", .metavar = "SIZE",
-     .help = "of a picture; a request ends when it exceeds this"},
+     .help = "maximum image size; larger downloads are aborted"},
     {"resolver", 0, CLI_STRING, FIELD(fetch.resolvers), .metavar = "URL,...",
      .help = "who looks names up instead of the system: servers of DNS over HTTPS, such as "
              "https://dns.example/dns-query, which share the hosts; or IP addresses of name "
              "servers, where libcurl has c-ares (Debian's does not)"},
     {"contact", 0, CLI_STRING, FIELD(contact), .metavar = "TEXT",
-     .help = "mail address or URL at which owners of hosts reach you; part of the user agent",
-     .group = "Manners"},
+     .help = "contact address or URL for site owners, sent in the user agent",
+     .group = "Politeness"},
     {"no-robots", 0, CLI_NO, FIELD(fetch.robots),
      .help = "ignore robots.txt and X-Robots-Tag (noai, noimageai, noindex). By default both are "
-             "obeyed, and rows that they exclude are recorded"},
+             "obeyed, and excluded rows are recorded"},
     {"opt-out", 0, CLI_STRING, FIELD(fetch.opt_out), .metavar = "FILE",
-     .help = "hosts (with all below them), URLs and hashes of pictures (as in the ledger), one a "
-             "line, that are not fetched"},
+     .help = "file of hosts (including subdomains), URLs and image hashes (as in the ledger) not "
+             "to fetch, one per line"},
     {"allow-private", 0, CLI_FLAG, FIELD(fetch.allow_private),
      .help = "also connect to private, loopback and link-local addresses; a list from elsewhere "
              "could then read servers of your own network"},
@@ -92,14 +90,13 @@ static const struct cli_option fetch_rows[] = {
      .help = "certificates to trust, in PEM, instead of the system's"},
     {"dedup", 0, CLI_ENUM, FIELD(fetch.dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
-     .help = "exact: of pictures that arrive as the same bytes, pack the first one only; needs 24 "
-             "bytes of memory a picture",
+     .help = "exact: pack only the first of byte-identical downloads; 24 bytes of memory per image",
      .group = "Limits"},
 };
 
 static const struct cli_program fetch_program = {
     .name = "ccpack fetch",
-    .purpose = "downloads the pictures of a list of URLs and packs them",
+    .purpose = "downloads the images of a list of URLs and packs them",
     .usage = (const char *const[]){"[options] -o DIR LIST", NULL},
     .examples =
         (const char *const[]){
@@ -109,20 +106,19 @@ static const struct cli_program fetch_program = {
     .notes =
         (const char *const[]){
             "LIST is a TSV or CSV with a column of URLs and one of captions, as CC3M and CC12M "
-            "are, or a text with a URL a line, whose samples have no captions. Columns: with a "
-            "header line by names such as 'url' and 'caption'; without one the column whose cells "
-            "are URLs, and the other one of two.",
-            "The id of a sample is its row in LIST, from 0. A row that fails leaves a hole, which "
-            "--retry can fill; no id ever changes.",
-            "DIR/fetch/ledger.jsonl records what became of every row: state, reason, HTTP status, "
-            "attempts, time, ETag, hash. Rows that were fetched and could not be used are in "
-            "DIR/rejects.jsonl, like those that failed.",
-            "Ctrl-C and kills lose nothing: --resume continues, and requests only what the ledger "
-            "does not have. Until a shard is complete its pictures wait in DIR/fetch/spool.",
-            "Only http and https; certificates are verified; proxies are those of https_proxy, "
-            "http_proxy and no_proxy. Names of files never come from servers.",
-            "Memory: that of ccpack, plus 32 MiB for rows ahead and about 100 KiB for each "
-            "connection.",
+            "are, or a text file with one URL per line, whose samples have no captions. Columns: "
+            "with a header row by names such as 'url' and 'caption'; without, the column whose "
+            "values are URLs, and the other one of two.",
+            "The id of a sample is its row in LIST, from 0. A failed row leaves a gap that --retry "
+            "can fill; ids never change.",
+            "DIR/fetch/ledger.jsonl records the outcome of every row: state, reason, HTTP status, "
+            "attempts, time, ETag, hash. DIR/rejects.jsonl lists rows that failed or were "
+            "downloaded but unusable.",
+            "Ctrl-C and kills lose nothing: --resume continues, and requests only rows missing "
+            "from the ledger. Until a shard is complete its images are in DIR/fetch/spool.",
+            "Only http and https; certificates are verified; proxies are set by https_proxy, "
+            "http_proxy and no_proxy. File names never come from servers.",
+            "Memory: as ccpack, plus 32 MiB for rows ahead and about 100 KiB per connection.",
             "pack/FETCH.md has all rules.", NULL},
     CLI_OPTIONS(fetch_rows),
     .shared = ccpack_shape_rows,
@@ -183,7 +179,7 @@ static void print_reasons(const struct fetch_stats *s, const char *directory) {
             cli_format_counted(failed, tried, "row"),
             tried > 0 ? 100.0 * (double)s->fetched / (double)tried : 0.0);
     if (s->known > 0) {
-        fprintf(stderr, ", %s of them before", cli_format_count(n, s->known));
+        fprintf(stderr, ", %s of them in earlier runs", cli_format_count(n, s->known));
     }
     fprintf(stderr, ", with %s to %s", cli_format_counted(n, s->attempts, "request"),
             cli_format_counted(failed, s->hosts, "host"));

@@ -12,25 +12,25 @@ static const struct cli_option index_rows[] = {
     {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite),
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_STRING, FIELD(pack.caption_column), .metavar = "NAME",
-     .help = "member of the .json to use as the caption instead of the .txt"},
+     .help = "field of the .json to use as the caption instead of the .txt"},
     {"ids", 0, CLI_ENUM, FIELD(pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
-     .help = "the sample's id: its row number over all tars, or the number that is its key"},
+     .help = "sample ids: row number over all tars, or the number at the end of the key"},
     {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
-     .help = "stop if more rows than this are unusable, checked after each tar; a share counts "
-             "from row 1000 on and at the end"},
+     .help = "stop if more rows than this are unusable, checked after each tar; percentages are "
+             "checked after 1,000 rows and at the end"},
     {"no-check", 0, CLI_NO, FIELD(pack.check),
-     .help = "read only the headers of pictures and do not decode them"},
+     .help = "read only the headers of images and do not decode them"},
     {"jobs", 'j', CLI_U64, FIELD(pack.jobs), .min = "0", .max = "256", .default_text = "0",
      .metavar = "N",
-     .help = "tars to read at a time; 0: one for each core; does not change the index"},
+     .help = "tars read concurrently; 0: one per core; output does not depend on it"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
 };
 
 static const struct cli_program index_program = {
     .name = "ccpack index",
-    .purpose = "makes a dataset of WebDataset tars in place, without copying them",
+    .purpose = "makes a dataset from WebDataset tars in place, without copying them",
     .usage = (const char *const[]){"[options] TAR...", NULL},
     .examples = (const char *const[]){"ccpack index cc12m/*.tar", "ccdump info cc12m", NULL},
     .notes =
@@ -44,7 +44,7 @@ static const struct cli_program index_program = {
             "tars in the same order. A row with sparse files or links is rejected as row-bad.",
             "Files get their names when all of them are written: Ctrl-C leaves the folder as it "
             "was.",
-            "Memory: as ccpack, plus the indexes of 4 tars for each job.", NULL},
+            "Memory: as ccpack, plus the indexes of 4 tars per job.", NULL},
     CLI_OPTIONS(index_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,

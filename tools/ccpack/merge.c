@@ -34,16 +34,16 @@ static const struct cli_program merge_program = {
     .examples = (const char *const[]){"ccpack merge -o train train-part-*", NULL},
     .notes =
         (const char *const[]){
-            "PART is a directory that ccpack --part K/N made. Name all N parts, in any order; they "
+            "PART is a directory that ccpack --part K/N made. Pass all N parts, in any order; they "
             "must be made with the same options from the same sources. The dataset has the ids, "
             "labels and fingerprint of a single run over everything.",
             "If parts are missing, unfinished, repeated or of another run, all of them are listed, "
             "with --json on stdout, too, and nothing is merged.",
-            "If DIR is on the file system of the parts, shards get a second name and are not "
-            "copied; otherwise they are copied and their hashes checked. The parts do not change "
-            "and may be removed afterwards.",
+            "If DIR is on the file system of the parts, shards are hard-linked instead of copied; "
+            "otherwise they are copied and their hashes checked. The parts do not change and may "
+            "be removed afterwards.",
             "dataset.json is written last. After an interruption or a kill the same command "
-            "resumes, and after a complete merge it does nothing.",
+            "resumes; it is a no-op after a complete merge.",
             NULL},
     CLI_OPTIONS(merge_rows),
     .min_arguments = 1,

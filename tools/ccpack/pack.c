@@ -32,66 +32,63 @@ static const struct cli_option pack_rows[] = {
      .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
              "dataset stays as it is until all rows are packed"},
     {"allow-repeat", 0, CLI_FLAG, FIELD(base.pack.allow_repeat),
-     .help = "let --append add a source that the dataset has already"},
+     .help = "let --append add a source that is already in the dataset"},
     {"resume", 0, CLI_FLAG, FIELD(base.pack.resume),
-     .help = "continue an interrupted or killed run with these options and sources; begin one in "
-             "an empty DIR; do nothing if the dataset is finished"},
+     .help = "resume an interrupted run with the same options and sources; start one if DIR is "
+             "empty; no-op if the dataset is complete"},
     {"from", 0, CLI_ENUM, FIELD(base.pack.kind), .choices = source_kind_names,
      .default_text = "auto", .metavar = "KIND", .help = "kind of the sources; auto: by content",
      .group = "Sources"},
     {"images", 0, CLI_STRING, FIELD(base.pack.images), .metavar = "DIR",
-     .help = "folder to which paths in tables and JSON files are relative; without it, the file's "
-             "own"},
+     .help = "base folder of relative paths in tables and JSON files [default: the file's folder]"},
     {"split", 0, CLI_STRING, FIELD(base.pack.split), .metavar = "NAME,...",
-     .help = "only pictures of these splits of a Karpathy file; without it, all"},
+     .help = "only images of these splits of a Karpathy file [default: all]"},
     {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
-     .help = "names of the columns of a table without header line; '_' for an unused one"},
+     .help = "column names of a table without header row; '_' for an unused one"},
     {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
-     .help = "character between the cells of a table: ',', ';', '|', 'tab' or another one; without "
-             "it, by content"},
+     .help = "field separator of a table: ',', ';', '|', 'tab' or another character [default: by "
+             "content]"},
     {"caption-column", 0, CLI_STRING, FIELD(base.pack.caption_column), .metavar = "NAME",
-     .help =
-         "column with the captions, by name or number from 1; of JSON lists and of the .json in "
-         "tars the member"},
+     .help = "caption column, by name or 1-based number; for JSON (lists, and .json in tars) the "
+             "field name"},
     {"image-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
-     .help = "the same for the picture's path"},
+     .help = "image path column, likewise"},
     {"group-captions", 0, CLI_ENUM, FIELD(base.pack.grouping), .choices = source_grouping_names,
      .default_text = "auto", .metavar = "HOW",
      .help =
-         "which rows of a table with the same picture become one sample with several captions: "
+         "which rows of a table with the same image become one sample with several captions: "
          "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
     {"ids", 0, CLI_ENUM, FIELD(base.pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
-     .help = "the sample's id: its row number over all sources, or the number that is its key"},
+     .help = "sample ids: row number over all sources, or the number at the end of the key"},
     {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N|auto",
-     .help = "only part K of N of all rows, which are counted first; 'ccpack merge' joins the "
-             "parts. auto: the part that Slurm or mpirun gives this process, in DIR-part-K-of-N; "
-             "auto/N: where the launcher gives only K"},
+     .help = "pack part K of N of the rows (sources are counted first; 'ccpack merge' joins the "
+             "parts). auto: K and N from Slurm or mpirun, output in DIR-part-K-of-N; auto/N: K "
+             "from the launcher"},
     {"on-bad", 0, CLI_ENUM, FIELD(base.pack.on_bad), .choices = on_bad_names,
      .default_text = "skip", .metavar = "WHAT",
-     .help = "list an unusable row and continue, or end with exit code 65", .group = "Rows"},
+     .help = "list an unusable row and continue, or exit with code 65", .group = "Rows"},
     {"max-bad", 0, CLI_STRING, FIELD(base.max_bad), .default_text = "10%", .metavar = "N|P%",
-     .help = "stop if more rows than this are unusable; a share counts from row 1000 on and at the "
-             "end; rows that the options below exclude do not count"},
+     .help = "stop if more rows than this are unusable; percentages are checked after 1,000 rows "
+             "and at the end; filtered rows do not count"},
     {"no-check", 0, CLI_NO, FIELD(base.pack.check),
-     .help = "read only the headers of pictures and do not decode them; not with --resize"},
+     .help = "read only the headers of images and do not decode them; not with --resize"},
     {"dedup", 0, CLI_ENUM, FIELD(base.pack.dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
-     .help = "exact: of pictures that would be stored as the same bytes, pack the first one only, "
-             "with the captions of all; reads the sources twice, and needs 22 bytes of memory a "
-             "sample"},
+     .help = "exact: keep the first of byte-identical stored images, with the captions of all; two "
+             "passes, 22 bytes of memory per sample"},
 };
 
 static const struct cli_program pack_program = {
     .name = "ccpack",
-    .purpose = "packs pictures with captions into a dataset of indexed shards",
+    .purpose = "packs image-caption data into a dataset of indexed shards",
     .usage = (const char *const[]){"[options] -o DIR SOURCE...", "fetch -o DIR LIST",
                                    "merge -o DIR PART...", "index TAR...",
                                    "tokenizer DIR [--vocab-size N]",
                                    "subset DATASET --ids FILE|--where EXPR -o DIR",
                                    "remove DIR --ids FILE", "compact DIR", "repair DIR", NULL},
     .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
-                                      "ccpack --images pictures --resize short:256 -o val val.tsv",
+                                      "ccpack --images images --resize short:256 -o val val.tsv",
                                       "zcat train.tar.gz | ccpack -o train -",
                                       "ccpack --append -o train 00002.tar",
                                       "ccpack --part 3/8 --resume -o part-3 *.tar",
@@ -102,36 +99,37 @@ static const struct cli_program pack_program = {
         (const char *const[]){
             "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
             "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
-            "objects with 'image' and 'caption', a folder of pictures NAME.jpg with NAME.txt, an "
+            "objects with 'image' and 'caption', a folder of images NAME.jpg with NAME.txt, an "
             "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
             "CIFAR binary or their folder. A tar of class folders requires --from folders, and so "
-            "do "
-            "class folders with captions, NAME.txt beside NAME.jpg.",
-            "Columns of a table: with a header line, by names such as 'caption' and 'path'; "
-            "without one, the path column is the one whose cells end like picture files, or else "
-            "name files.",
+            "do class folders with captions, NAME.txt beside NAME.jpg.",
+            "Columns of a table: with a header row, by name ('caption', 'path', ...); without, the "
+            "path column is the one whose values end in an image extension, or else name existing "
+            "files.",
             "DIR is created. If it holds anything, it is refused (exit code 73) without "
             "--overwrite, --append or --resume; if another run writes to it, it is always refused.",
             "Every row needs a caption, except in class folders and CIFAR: in a tar NAME.txt right "
-            "before or after NAME.jpg, in a table its cell, in COCO an annotation. A row without "
+            "before or after NAME.jpg, in a table its field, in COCO an annotation. A row without "
             "one is rejected as caption-missing or caption-empty.",
             "In a tar, consecutive members with one name up to the first dot are a row. A second "
-            "picture of that name is rejected as image-extra. If a name occurs again later, that "
-            "is another row, and its key is made unique.",
+            "image of that name is rejected as image-extra. If a name occurs again later, that is "
+            "another row, and its key gets a suffix that makes it unique.",
             "A .json member that is invalid or larger than 4 MiB is dropped from its sample and "
             "counted in the summary.",
-            "Ctrl-C, too many bad rows or a damaged source end the run; the rows before that are a "
-            "valid dataset, marked as partial. A kill leaves complete shards and no dataset.json. "
-            "The same command with --resume then continues after the last complete shard and makes "
-            "the same bytes as an uninterrupted run. It reads DIR/pack.journal.",
-            "Memory: at most 256 MiB plus 64 MiB for each job, whatever the pictures and captions, "
-            "plus a JSON file that is read whole. A picture that needs more than 128 MiB to decode "
-            "is rejected as image-limit.",
+            "Ctrl-C, too many bad rows or a damaged source stop the run; the rows before that are "
+            "a valid dataset, marked as partial. A kill leaves complete shards and no "
+            "dataset.json. The same command with --resume then continues after the last complete "
+            "shard; the result is byte-identical to that of an uninterrupted run. It reads "
+            "DIR/pack.journal.",
+            "Memory: at most 256 MiB plus 64 MiB per job for any input, plus the size of a JSON "
+            "file that must be read whole. An image that needs more than 128 MiB to decode is "
+            "rejected as image-limit.",
             "Unusable rows are listed with their reasons in DIR/rejects.jsonl when the run ends.",
             "--part auto reads SLURM_ARRAY_TASK_ID with _MIN, _MAX, _STEP and _COUNT, else "
             "JOB_COMPLETION_INDEX, else OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or SLURM_PROCID, "
             "each with its size. With auto/N the ids of a Slurm array are the numbers of the "
-            "parts, so that an array of some ids packs these parts. pack/README.md has recipes.",
+            "parts, so an array with selected ids packs just those parts. pack/README.md has "
+            "recipes.",
             "pack/SOURCES.md and pack/RUNS.md have all rules.", NULL},
     CLI_OPTIONS(pack_rows),
     .shared = ccpack_shape_rows,

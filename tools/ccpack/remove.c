@@ -31,11 +31,12 @@ struct compact_cli {
 
 static const struct cli_option remove_rows[] = {
     {"ids", 0, CLI_STRING, CLI_FIELD(struct remove_cli, ids), .metavar = "FILE",
-     .help = "the ids to remove, one on each line; empty lines and those that begin with # are "
+     .help = "file of ids to remove, one per line; empty lines and those that begin with # are "
              "skipped"},
     {"keys", 0, CLI_STRING, CLI_FIELD(struct remove_cli, keys), .metavar = "FILE",
-     .help = "the keys to remove, likewise; also compared with the original key in the metadata's "
-             "member 'key'. Reads every sample. Keys of no sample are counted and skipped"},
+     .help =
+         "file of keys to remove, likewise; also compared with the original key in the metadata "
+         "field 'key'. Reads every sample. Keys without a sample are counted and skipped"},
     {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, dry_run),
      .help = "only report what would be removed"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, json), .help = "summary as JSON on stdout"},
@@ -44,21 +45,20 @@ static const struct cli_option remove_rows[] = {
 
 static const struct cli_program remove_program = {
     .name = "ccpack remove",
-    .purpose = "takes samples out of a dataset, for example after opt-out requests",
+    .purpose = "removes samples from a dataset, for example after opt-out requests",
     .usage = (const char *const[]){"DIR --ids FILE|--keys FILE [--dry-run] [--json]", NULL},
     .examples =
         (const char *const[]){"ccpack remove cc3m --ids optout.txt && ccpack compact cc3m", NULL},
     .notes =
         (const char *const[]){
             "The dataset gets a new generation without these samples; no program delivers or shows "
-            "them any more. Their ids are never used again, and no other id changes. Pictures and "
+            "them any more. Their ids are never reused, and no other id changes. Images and "
             "captions stay in the shards until 'ccpack compact DIR'.",
-            "The fingerprint changes. 'ccstream-train --resume RUN' continues a run with the state "
-            "of "
-            "the other samples, by id. 'ccpack tokenizer DIR --cache' makes tokens.cct again.",
+            "The fingerprint changes. 'ccstream-train --resume RUN' continues a run with the "
+            "per-sample state of the other samples, by id. 'ccpack tokenizer DIR --cache' rewrites "
+            "tokens.cct.",
             "dataset.json is replaced in one step: a kill leaves the dataset before or after it. "
-            "An "
-            "id that the dataset never had ends the command before anything changes; one that was "
+            "An id that the dataset never had is an error before anything changes; one that was "
             "removed before is skipped.",
             NULL},
     CLI_OPTIONS(remove_rows),
@@ -75,7 +75,7 @@ static const struct cli_option compact_rows[] = {
 
 static const struct cli_program compact_program = {
     .name = "ccpack compact",
-    .purpose = "takes the bytes of removed samples out of the shards",
+    .purpose = "rewrites shards to reclaim the space of removed samples",
     .usage = (const char *const[]){"DIR [--dry-run] [--json]", NULL},
     .examples = (const char *const[]){"ccpack compact cc3m", NULL},
     .notes =
@@ -86,7 +86,7 @@ static const struct cli_program compact_program = {
             "earlier state, which has the removed captions, is deleted.",
             "After an interruption or a kill the dataset is whole, as it was or as it will be; the "
             "same command completes the work. No run may read the dataset meanwhile.",
-            "Copies, hard links made by 'ccpack merge', backups and the learnt vocabulary are not "
+            "Copies, hard links made by 'ccpack merge', backups and the trained vocabulary are not "
             "changed. Tars indexed in place are never written to.",
             NULL},
     CLI_OPTIONS(compact_rows),

@@ -31,9 +31,8 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"fingerprint", 0, CLI_STRING, CLI_FIELD(struct options, fingerprint), .metavar = "HEX",
-     .help =
-         "the fingerprint of the dataset, as ccpack printed it and checkpoints record it; proves "
-         "that no shard is missing where dataset.json is lost"},
+     .help = "the dataset fingerprint, as printed by ccpack and recorded in checkpoints; proves "
+             "that no shard is missing if dataset.json is lost"},
     {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct options, dry_run),
      .help = "only report what would be rebuilt"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
@@ -51,14 +50,12 @@ static const struct cli_program program = {
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump verify cc3m || ccpack repair cc3m", NULL},
     .notes = (const char *const[]){
-        "Sidecars and tokens.cct get the bytes that they had. dataset.json gets the same meaning: "
-        "what can still be read of it is kept; sources, options and class names that cannot are "
-        "lost, "
-        "which readers do not need, and the earlier generations too.",
+        "Sidecars and tokens.cct are restored byte-identically. dataset.json gets the same "
+        "meaning: readable parts are kept; unreadable sources, options and class names (not needed "
+        "for reading) and earlier generations are lost.",
         "Refused, with the reason: shards (they are the only copy of their samples), tokenizers, "
-        "the "
-        "indexes of tars in place ('ccpack index --overwrite' makes them), a manifest without a "
-        "proof that all shards are there, and directories with an unfinished run.",
+        "the indexes of tars in place ('ccpack index --overwrite' rewrites them), a manifest "
+        "without a proof that all shards are there, and directories with an unfinished run.",
         "A proof is the fingerprint in the damaged dataset.json, in tokens.cct or in "
         "--fingerprint.",
         "The exit code is 0 if everything is whole afterwards, and 65 if something was refused.",

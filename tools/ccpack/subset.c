@@ -34,23 +34,23 @@ static const struct cli_option subset_rows[] = {
     {"out", 'o', CLI_STRING, FIELD(subset.directory), .metavar = "DIR",
      .help = "directory of the new dataset; not needed with --dry-run"},
     {"ids", 0, CLI_STRING, FIELD(ids), .metavar = "FILE",
-     .help = "the ids to take, one on each line; empty lines and those that begin with # are "
-             "skipped",
+     .help =
+         "file of ids to select, one per line; empty lines and those that begin with # are skipped",
      .group = "Which samples"},
     {"where", 'w', CLI_STRING, FIELD(where), .metavar = "EXPR",
-     .help = "the condition that samples fit, see below; with --ids, of those in FILE"},
+     .help = "select samples that match EXPR (below); with --ids, among those"},
     {"state", 0, CLI_STRING, FIELD(state), .metavar = "RUN",
-     .help = "the run or checkpoint whose columns EXPR names"},
+     .help = "run or checkpoint whose per-sample state EXPR uses"},
     {"score", 0, CLI_STRING, FIELD(score), .metavar = "FILE",
-     .help = "what EXPR calls score: a file of 'ccstream-eval score', or any .npy of f4 or f8 with "
-             "an entry for every id"},
-    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be taken"},
+     .help = "file that provides score in EXPR: written by 'ccstream-eval score', or any .npy of "
+             "f4 or f8 with one entry per id"},
+    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be selected"},
     {"shard-samples", 0, CLI_U64, FIELD(subset.shard_samples), .min = "1", .max = "1048576",
-     .default_text = "10000", .metavar = "N", .help = "maximum number of samples of a shard",
+     .default_text = "10000", .metavar = "N", .help = "maximum number of samples per shard",
      .group = "Output"},
     {"shard-size", 0, CLI_U64, FIELD(subset.shard_size_bytes), .unit = CLI_UNIT_BYTES,
      .min = "64KiB", .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
-     .help = "maximum size of a shard's pictures"},
+     .help = "maximum size of a shard's images"},
     {"overwrite", 0, CLI_FLAG, FIELD(subset.overwrite),
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
@@ -60,7 +60,7 @@ static const struct cli_option subset_rows[] = {
 
 static const struct cli_program subset_program = {
     .name = "ccpack subset",
-    .purpose = "copies some samples of a dataset to a dataset of their own, under the same ids",
+    .purpose = "copies selected samples to a new dataset and keeps their ids",
     .usage = (const char *const[]){"DATASET --ids FILE|--where EXPR -o DIR [options]", NULL},
     .examples =
         (const char *const[]){
@@ -71,23 +71,23 @@ static const struct cli_program subset_program = {
     .notes =
         (const char *const[]){
             "EXPR is made of comparisons NAME OP VALUE, with and, or, not and parentheses. OP is < "
-            "<= > >= = != or ~. VALUE is a number, N% (the value below which N percent of the "
-            "samples of DATASET are), or a text, in quotes unless it is one word.",
-            "NAME: " WHERE_FACTS ". With --state also the columns of the run ('ccdump state RUN' "
-            "lists them: image.zeta, text.log_u, visits), with --score score.",
-            "~: a caption contains the text, a-z as A-Z; class and key match a pattern with * ? "
-            "[]. key compares also with the original key in the metadata's member 'key', and "
-            "reads every sample that what stands before it has not decided.",
-            "A comparison with a number that a sample lacks is false: sides of unknown size, a "
-            "label, zeta of samples that no step has seen, the score of a sample without a "
-            "caption.",
+            "<= > >= = != or ~. VALUE is a number, N% (the Nth percentile over DATASET), or a "
+            "text, in quotes unless it is one word.",
+            "NAME: " WHERE_FACTS
+            ". With --state also the run's per-sample state ('ccdump state RUN' lists the columns: "
+            "image.zeta, text.log_u, visits), with --score score.",
+            "~: a caption contains the text, ignoring the case of a-z; class and key match a "
+            "pattern with * ? []. key is also compared with the original key in the metadata field "
+            "'key', which reads every sample that the conditions before it have not decided.",
+            "A comparison with a value that a sample lacks is false: unknown sizes, a label, zeta "
+            "of unvisited samples, the score of a sample without a caption.",
             "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
             "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
-            "The ids of the other samples are never used again. Pictures keep their bytes.",
-            "DATASET may lie at a server, for EXPR and for copying; DIR may not. Pictures are read "
-            "one after the other: with --cache those that lie near each other come in one request.",
+            "The ids of the other samples are never reused. Images keep their bytes.",
+            "DATASET may be remote; DIR must be local. Images are read one by one; with --cache "
+            "neighbouring ones come in one request.",
             "dataset.json is written last. After an interruption or a kill the same command "
-            "resumes, and after it is complete it does nothing.",
+            "resumes; it is a no-op if the dataset is complete.",
             NULL},
     CLI_OPTIONS(subset_rows),
     .min_arguments = 1,

@@ -27,20 +27,20 @@ static const char *const model_type_names[] = {"unigram", "bpe", NULL};
 
 static const struct cli_option tokenizer_rows[] = {
     {"cache", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, cache),
-     .help = "also write the token ids of all captions to DIR/tokens.cct; keeps the tokenizer that "
-             "DIR has, if any"},
+     .help = "also write the token ids of all captions to DIR/tokens.cct; keeps an existing "
+             "tokenizer of DIR"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, overwrite),
-     .help = "replace the tokenizer that DIR has"},
+     .help = "replace the tokenizer of DIR"},
     {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
      .max = "262144", .default_text = "8192", .metavar = "N",
-     .help = "maximum number of pieces; few captions give fewer", .group = "Learning"},
+     .help = "maximum vocabulary size; few captions give fewer pieces", .group = "Training"},
     {"model-type", 0, CLI_ENUM, CLI_FIELD(struct tokenizer_cli, model_type),
      .choices = model_type_names, .default_text = "unigram", .metavar = "TYPE",
-     .help = "how SentencePiece splits words into pieces"},
+     .help = "SentencePiece model type"},
     {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
      .help = "use the captions as stored instead of cleaned ones, also for --cache"},
     {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
-     .help = "import this one instead of learning: a SentencePiece model, or BERT's vocab.txt "
+     .help = "import this one instead of training: a SentencePiece model, or BERT's vocab.txt "
              "(uncased)",
      .group = "Importing"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
@@ -50,7 +50,7 @@ static const struct cli_option tokenizer_rows[] = {
 
 static const struct cli_program tokenizer_program = {
     .name = "ccpack tokenizer",
-    .purpose = "adds a tokenizer to the dataset in DIR, learnt from its captions or imported",
+    .purpose = "trains a tokenizer on the captions of DIR, or imports one",
     .usage = (const char *const[]){"[options] DIR", NULL},
     .examples = (const char *const[]){"ccpack tokenizer train --vocab-size 8192",
                                       "ccpack tokenizer train --tokenizer vocab.txt",
@@ -58,15 +58,14 @@ static const struct cli_program tokenizer_program = {
     .notes =
         (const char *const[]){
             "Writes DIR/tokenizer.model and records its hash in DIR/dataset.json; the dataset's "
-            "fingerprint does not change. The same captions give the same bytes.",
-            "If there are more than a million captions, it learns from a million, drawn evenly and "
-            "reproducibly.",
-            "DIR/tokens.cct saves a loader the tokenizing. It is used as long as dataset, "
-            "tokenizer "
-            "and cleaning are the ones it was made with, gives the same batches, and may be "
-            "removed.",
-            "Refuses to start while another run writes to DIR, and locks DIR itself.",
-            "Ctrl-C leaves DIR as it was; while SentencePiece learns, press it twice.", NULL},
+            "fingerprint does not change. Training is deterministic.",
+            "With more than a million captions it trains on a reproducible random sample of a "
+            "million.",
+            "DIR/tokens.cct caches token ids so that the loader need not tokenize. It is ignored "
+            "once dataset, tokenizer or cleaning differ, does not change batches, and may be "
+            "deleted.",
+            "Refuses to start while another run writes to DIR, and locks DIR.",
+            "Ctrl-C leaves DIR as it was; while SentencePiece trains, press it twice.", NULL},
     CLI_OPTIONS(tokenizer_rows),
     .min_arguments = 1,
     .max_arguments = 1,

@@ -13,7 +13,7 @@ static const struct cli_command commands[] = {
     {"knn", "classification by nearest neighbours", ccstream_eval_knn},
     {"mean", "classification by the mean of each class", ccstream_eval_mean},
     {"embed", "writes embeddings as .npy", ccstream_eval_embed},
-    {"score", "how well captions fit their pictures, by sample id", ccstream_eval_score},
+    {"score", "image-caption similarity, by sample id", ccstream_eval_score},
     {"objective", "the exact global losses over a whole dataset", ccstream_eval_objective},
 };
 

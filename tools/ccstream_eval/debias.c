@@ -24,7 +24,7 @@ struct options {
 #define FIELD(name) CLI_FIELD(struct options, name)
 
 static const struct cli_option rows[] = {
-    EVAL_DATA_ROW("dataset that ccpack made of class folders named CLASS@GROUP"),
+    EVAL_DATA_ROW("dataset packed from class folders named CLASS@GROUP"),
     {"spurious", 0, CLI_STRING, FIELD(spurious), .metavar = "FILE",
      .help =
          "prompts that describe only the spurious attribute, one per line: their directions are "
@@ -34,20 +34,20 @@ static const struct cli_option rows[] = {
          "on each line two or more prompts, separated by tabs, that differ only in the spurious "
          "attribute: every two of a line are a pair"},
     {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0", .max = "1000000", .default_text = "1000",
-     .metavar = "X", .help = "how strongly the prompts of a pair are made equal; 0: not at all"},
+     .metavar = "X", .help = "how strongly the prompts of a pair are equalised; 0: off"},
     {"templates", 0, CLI_STRING, FIELD(templates), .metavar = "FILE",
-     .help = "prompts of the classes, one per line, with {} in place of the name; default: a few "
-             "built-in ones"},
+     .help = "prompts of the classes, one per line, with {} for the name; default: a few built-in "
+             "ones"},
     {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
      .help = "lines 'class TAB name'; default: CLASS itself, with spaces for _"},
     {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR",
-     .help = "also print the average with groups weighted as in this dataset, which has the same "
-             "folders"},
+     .help =
+         "also print the average with groups weighted as in this dataset (with the same folders)"},
     {"queries", 0, CLI_STRING, FIELD(queries), .metavar = "FILE",
-     .help = "texts that should find every GROUP equally often, one per line: also print their "
+     .help = "texts that should retrieve every GROUP equally often, one per line: also print their "
              "MaxSkew"},
     {"top", 0, CLI_U64, FIELD(top), .max = "1000000000", .default_text = "0", .metavar = "K",
-     .help = "images that a text of --queries finds; 0: 1,000"},
+     .help = "images retrieved per text of --queries; 0: 1,000"},
     EVAL_TRANSFORM_ROW("crop"),
 };
 
@@ -67,10 +67,9 @@ static const struct cli_program program = {
             "vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - "
             "zj)^T)^-1 and P0 the projection orthogonal to the spurious prompts. Prints the "
             "accuracy before and after, over all images and of the worst group.",
-            "MaxSkew@K of a text is max log(r / (1/groups)), with r the share of a GROUP among the "
-            "K images that are most similar to it, over all CLASSes: 0 where all are found "
-            "equally often. The mean over --queries is printed, before and after the same "
-            "projection.",
+            "MaxSkew@K of a text is max log(r / (1/groups)), with r the fraction of a GROUP among "
+            "the K most similar images, over all CLASSes: 0 if all are retrieved equally often. "
+            "The mean over --queries is printed, before and after the same projection.",
             NULL},
     CLI_OPTIONS(rows),
     .shared = eval_shared,

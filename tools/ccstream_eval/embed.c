@@ -19,8 +19,8 @@ struct options {
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack"),
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX", .required = true,
-     .help = "writes PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and the files of the "
-             "options below"},
+     .help = "prefix of the files: PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those "
+             "of the options below"},
     {"texts", 0, CLI_FLAG, FIELD(texts),
      .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
     {"features", 0, CLI_FLAG, FIELD(features),
@@ -35,9 +35,8 @@ static const struct cli_program program = {
     .examples =
         (const char *const[]){"ccstream-eval embed runs/a --data coco-test --texts -o coco", NULL},
     .notes =
-        (const char *const[]){"Rows are in the order of sample ids (text ids), f32, normalised to "
-                              "length 1; features are not normalised. Ids are u64, labels and "
-                              "owners i32.",
+        (const char *const[]){"Rows are in the order of sample ids (text ids), f32, L2-normalised; "
+                              "features are not normalised. Ids are u64, labels and owners i32.",
                               NULL},
     CLI_OPTIONS(rows),
     .shared = eval_shared,

@@ -40,13 +40,12 @@ static const char *const layer_choices[] = {"tower", "projection", "captions", N
 static const struct cli_option feature_rows[] = {
     EVAL_DATA_ROW("dataset with labels to evaluate on"),
     {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR", .required = true,
-     .help = "dataset with labels to learn from; classes are matched by name"},
+     .help = "dataset with labels to train on; classes are matched by name"},
     {"layer", 0, CLI_ENUM, FIELD(layer), .choices = layer_choices, .default_text = "tower",
      .metavar = "NAME",
-     .help =
-         "features: the output of the image tower, or the projection after it (of "
-         "length 1, but of a run with --task blocks); captions: every caption, with the label of "
-         "its image, through text tower and projection"},
+     .help = "features: the output of the image tower, or the projection after it (L2-normalised, "
+             "except with --task blocks); captions: every caption, with the label of its image, "
+             "through text tower and projection"},
     EVAL_TRANSFORM_ROW("crop"),
     {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print a line for each class"},
 };
@@ -190,7 +189,7 @@ static enum status report(const struct job *j, const struct options *o, struct e
     if (is_of_draws(j)) {
         json_u64(&w, "shots", o->shots);
         json_u64(&w, "draws", o->draws);
-        json_open_object(&w, "deviation");
+        json_open_object(&w, "std");
         classify_write_json(&w, &j->deviation);
         json_close_object(&w);
     }
@@ -219,11 +218,11 @@ static int method_main(const struct method *method, int argc, char **argv) {
 static const struct cli_option mean_rows[] = {
     {"shots", 0, CLI_U64, FIELD(shots), .min = "0", .max = "1000000", .default_text = "0",
      .metavar = "N",
-     .help = "means of N random images of every class, or all where it has no more; 0: of all"},
+     .help = "means of N random images per class, or of all if it has no more; 0: of all"},
     {"draws", 0, CLI_U64, FIELD(draws), .min = "1", .max = "10000", .default_text = "10",
-     .metavar = "N", .help = "with --shots: how often they are drawn"},
+     .metavar = "N", .help = "with --shots: number of random draws"},
     {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
-     .default_text = "0", .metavar = "N", .help = "with --shots: of the draws"},
+     .default_text = "0", .metavar = "N", .help = "with --shots: random seed"},
 };
 
 static const struct cli_program mean_program = {
@@ -242,8 +241,8 @@ static const struct cli_program mean_program = {
             "The mean classifier of Arora et al. (ICML 2019): the class whose mean has the largest "
             "dot product, without bias or normalisation. AVG-k is the mean accuracy over all tasks "
             "of k classes, exactly.",
-            "--shots 5 is mu-5 of the paper: every number is the mean over --draws draws, and its "
-            "standard deviation over them follows (--json: deviation).",
+            "--shots 5 is mu-5 of the paper: every number is the mean over --draws random draws, "
+            "followed by its standard deviation (--json: std).",
             NULL},
     CLI_OPTIONS(mean_rows),
     .shared = feature_tables,
@@ -279,14 +278,14 @@ static const struct cli_option linear_rows[] = {
     {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "100000", .default_text = "32",
      .metavar = "N", .help = "epochs over --train"},
     {"probe-batch", 0, CLI_U64, FIELD(probe_batch), .min = "1", .max = "1048576",
-     .default_text = "512", .metavar = "N", .help = "images per step of the classifier"},
+     .default_text = "512", .metavar = "N", .help = "batch size of the classifier"},
     {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.005",
-     .metavar = "X", .help = "learning rate of AdamW, decays to 0 by a cosine"},
+     .metavar = "X", .help = "peak learning rate of AdamW; cosine schedule to 0"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
      .default_text = "0.01", .metavar = "X",
-     .help = "decoupled; of the weights only, not the bias"},
+     .help = "decoupled weight decay; not applied to the bias"},
     {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
-     .default_text = "0", .metavar = "N", .help = "of the initial weights and the order"},
+     .default_text = "0", .metavar = "N", .help = "random seed of initial weights and order"},
 };
 
 static const struct cli_program linear_program = {
@@ -340,10 +339,10 @@ int ccstream_eval_linear(int argc, char **argv) {
 
 static const struct cli_option knn_rows[] = {
     {"neighbours", 'k', CLI_U64, FIELD(neighbours), .min = "1", .max = "65536",
-     .default_text = "200", .metavar = "N", .help = "how many neighbours vote"},
+     .default_text = "200", .metavar = "N", .help = "number of voting neighbours"},
     {"temperature", 0, CLI_DOUBLE, FIELD(temperature), .min = "0", .max = "100",
      .default_text = "0.5", .metavar = "X",
-     .help = "a vote has weight exp(cosine / X); 0: all the same"},
+     .help = "a vote has weight exp(cosine / X); 0: equal weights"},
 };
 
 static const struct cli_program knn_program = {

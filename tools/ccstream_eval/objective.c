@@ -37,13 +37,11 @@ static const struct cli_program program = {
                               "ccstream-eval objective runs/mix --data cc3m --also coco", NULL},
     .notes =
         (const char *const[]){
-            "gcl is the objective of sogclr: over both directions, the mean over anchors of tau "
-            "log of the sum over the other n - 1 samples of exp((S_ij - S_ii) / tau). nuclr is "
-            "that "
-            "of nuclr with the checkpoint's zeta (only if the run was trained on all of the "
-            "datasets). global_loss in metrics.jsonl estimates the same numbers while training. "
-            "clip is InfoNCE with the whole dataset as its batch. The work grows with the square "
-            "of the number of samples.",
+            "gcl is the objective of sogclr: the sum over both directions of mean_i tau log sum_{j "
+            "!= i} exp((S_ij - S_ii) / tau). nuclr is the same with the checkpoint's zeta (only if "
+            "the run was trained on all of the datasets). global_loss in metrics.jsonl estimates "
+            "the same numbers while training. clip is InfoNCE with the whole dataset as its batch. "
+            "The work grows with the square of the number of samples.",
             NULL},
     CLI_OPTIONS(rows),
     .shared = eval_shared,

@@ -16,17 +16,15 @@ struct options {
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack; the checkpoint's tokenizer encodes its captions"),
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help =
-         "also write a page of captions with the pictures they find, and of pictures with their "
-         "captions, in one file"},
+     .help = "also write a page of retrieval examples in both directions, in one file"},
     {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
      .default_text = "24", .metavar = "N",
-     .help = "captions on that page, and pictures, spread evenly over the dataset"},
+     .help = "captions and images on that page, spread evenly over the dataset"},
 };
 
 static const struct cli_program program = {
     .name = "ccstream-eval retrieval",
-    .purpose = "computes how well images and captions of a dataset find each other",
+    .purpose = "computes image-text retrieval recall on a dataset",
     .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
     .examples =
         (const char *const[]){
@@ -35,10 +33,9 @@ static const struct cli_program program = {
             "ccstream-eval retrieval runs/a/checkpoints/step-5466.safetensors -d flickr30k-test",
             NULL},
     .notes =
-        (const char *const[]){"CHECKPOINT is a file, or a run directory, of which the newest "
-                              "checkpoint is used. An image is found if its best caption is "
-                              "ranked high enough, a caption if its image is; ties with a wrong "
-                              "answer count as lost.",
+        (const char *const[]){"CHECKPOINT is a file, or a run directory (its newest checkpoint is "
+                              "used). An image is a hit if one of its captions ranks in the top k, "
+                              "a caption if its image does; ties count as misses.",
                               NULL},
     CLI_OPTIONS(rows),
     .shared = eval_shared,

@@ -23,19 +23,18 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccstream-eval score",
-    .purpose = "writes how well the captions of each sample fit its picture",
+    .purpose = "writes the similarity of each sample's image and captions",
     .usage = (const char *const[]){"CHECKPOINT --data DIR -o FILE [options]", NULL},
     .examples =
         (const char *const[]){"ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy", NULL},
     .notes =
         (const char *const[]){
-            "Entry i of the f32 array is the score of the sample with id i: the cosine of its "
-            "picture's embedding with that of its caption, or the mean over its captions. It is "
-            "NaN for an id without a sample, and for a sample without a caption.",
-            "A model that has seen the samples in training scores them higher than others; compare "
-            "scores of one model only.",
-            "Memory: the embeddings of all pictures and captions, 1 KiB each with the paper's 256 "
-            "numbers.",
+            "Entry i of the f32 array is the score of the sample with id i: the cosine similarity "
+            "of its image and its caption, or the mean over its captions. It is NaN for an id "
+            "without a sample, and for a sample without a caption.",
+            "Training samples score higher than others; compare scores of one model only.",
+            "Memory: the embeddings of all images and captions, 1 KiB each with the paper's 256 "
+            "dimensions.",
             NULL},
     CLI_OPTIONS(rows),
     .shared = eval_shared,

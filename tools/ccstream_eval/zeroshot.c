@@ -16,10 +16,9 @@ struct options {
 #define FIELD(name) CLI_FIELD(struct options, name)
 
 static const struct cli_option rows[] = {
-    EVAL_DATA_ROW("dataset with labels, which ccpack makes of class folders and CIFAR files"),
+    EVAL_DATA_ROW("dataset with labels (packed from class folders or CIFAR files)"),
     {"templates", 0, CLI_STRING, FIELD(templates), .metavar = "FILE",
-     .help =
-         "prompts, one per line, with {} in place of the class name; default: a few built-in ones"},
+     .help = "prompts, one per line, with {} for the class name; default: a few built-in ones"},
     {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
      .help =
          "one name per line in the order of the labels, or lines 'class TAB name'; default: the "

@@ -21,9 +21,10 @@ static const char *const format_choices[] = {"timm", "transformers", "open_clip"
 
 static const struct cli_option rows[] = {
     {"format", 'f', CLI_ENUM, CLI_FIELD(struct options, format), .choices = format_choices,
-     .default_text = "safetensors", .metavar = "NAME", .help = "whose files to write, see below"},
+     .default_text = "safetensors", .metavar = "NAME", .help = "format of the files, see below"},
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
-     .help = "folder for the files; made if it is missing, files of the same names are replaced"},
+     .help =
+         "folder for the files; created if it is missing, files of the same names are replaced"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet),
      .help = "do not print how to load the files"},
 };
@@ -51,10 +52,8 @@ static const struct cli_program program = {
             "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
             "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
             "and tokenizer_config.json, a SentencePiece model tokenizer.model. Optimiser and state "
-            "of samples are not exported. safetensors of a run on images alone: where config.json "
-            "has raw_embeddings true, embeddings are what the head gives (--task blocks); else "
-            "they "
-            "are divided by their length.",
+            "of samples are not exported. safetensors of a run on images alone: embeddings are "
+            "L2-normalised unless config.json has raw_embeddings: true (--task blocks).",
             NULL},
     .list_heading = "Formats",
     .list = format_list,

@@ -25,7 +25,7 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccstream-report",
-    .purpose = "makes a page about one or several runs of ccstream-train",
+    .purpose = "writes an HTML report of one or more runs",
     .usage = (const char *const[]){"[-o FILE] RUN...", NULL},
     .examples =
         (const char *const[]){"ccstream-report -o report.html runs/a",
@@ -36,15 +36,14 @@ static const struct cli_program program = {
             "RUN is the directory of a run, finished, running or interrupted. Lines of several "
             "runs are drawn over each other.",
             "The page is one file without references to others: losses, recall, learning rates, "
-            "norm of the gradient, speed and memory over steps; where the time went; what the run "
-            "keeps for every sample, with histograms; command, machine, datasets and options. Of "
-            "one run also what captions and pictures found at the last evaluation, and the samples "
-            "with the greatest and the least zeta or u. Figures have their numbers below them.",
+            "gradient norm, speed and memory over steps; time breakdown; per-sample state, with "
+            "histograms; command, machine, datasets and options. For one run also the retrieval "
+            "examples of the last evaluation, and the samples with the largest and smallest zeta "
+            "or u. Figures have their numbers below them.",
             "'ccstream-train --report' writes RUN/report.html at every checkpoint and evaluation.",
-            "Pictures come from the datasets of the run. Where it had --endpoint or "
-            "--instance-metadata, so has the page, unless --endpoint is given.",
-            "More pictures: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
-            NULL},
+            "Images come from the datasets of the run. Uses the run's --endpoint and "
+            "--instance-metadata unless --endpoint is given.",
+            "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.", NULL},
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = REPORT_MAX_RUNS,

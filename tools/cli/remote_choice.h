@@ -26,17 +26,16 @@ struct remote_choice {
      CLI_FIELD(type, field.endpoint),                                                              \
      .metavar = "URL",                                                                             \
      .group = "Remote datasets",                                                                   \
-     .help = "server of s3:// locations: MinIO, Ceph, R2, https://storage.googleapis.com; else "   \
-             "that of AWS_ENDPOINT_URL_S3 or the profile, or Amazon's"},                           \
+     .help = "server of s3:// locations: MinIO, Ceph, R2, https://storage.googleapis.com "         \
+             "[default: AWS_ENDPOINT_URL_S3, the profile, or Amazon's]"},                          \
         {"cache",                                                                                  \
          0,                                                                                        \
          CLI_STRING,                                                                               \
          CLI_FIELD(type, field.cache),                                                             \
          .metavar = "DIR",                                                                         \
          .group = "Remote datasets",                                                               \
-         .help =                                                                                   \
-             "keep what is read on the local disk, in pieces of 8 MiB that all processes with "    \
-             "this folder share; --order block suits it"},                                         \
+         .help = "cache remote reads on the local disk, in 8 MiB chunks shared by all processes "  \
+                 "that use this folder; best with --order block"},                                 \
         {"cache-size",                                                                             \
          0,                                                                                        \
          CLI_U64,                                                                                  \
@@ -47,12 +46,11 @@ struct remote_choice {
          .default_text = "64GiB",                                                                  \
          .metavar = "SIZE",                                                                        \
          .group = "Remote datasets",                                                               \
-         .help = "limit of --cache; what was not used for longest goes first"},                    \
+         .help = "limit of --cache; least recently used chunks are evicted first"},                \
     {                                                                                              \
         "instance-metadata", 0, CLI_FLAG, CLI_FIELD(type, field.instance_metadata),                \
             .group = "Remote datasets",                                                            \
-            .help = "where S3 keys are neither in the environment nor in the files of the AWS "    \
-                    "tools, ask the metadata service of this machine"                              \
+            .help = "as a last resort, get S3 keys from the instance metadata service"             \
     }
 
 /* Of the defaults alone. */

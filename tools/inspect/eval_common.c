@@ -21,8 +21,8 @@ const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
     {"image-norm", 0, CLI_ENUM, FIELD(image_norm), .alias = "normalize",
      .choices = image_norm_choices, .default_text = "own", .metavar = "NAME",
      .group = "Common options",
-     .help = "means and deviations for normalising pictures; own: those of the model's training; "
-             "the papers' zero-shot and probes use the dataset's or imagenet's"},
+     .help = "channel mean and std for normalisation; own: as in training; the papers use the "
+             "dataset's or ImageNet's for zero-shot and probes"},
     {"batch-size", 'b', CLI_U64, FIELD(batch_size), .alias = "batch", .min = "1", .max = "32768",
      .default_text = "128", .metavar = "N",
      .help = "images or captions encoded at a time; does not change the result"},

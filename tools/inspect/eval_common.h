@@ -45,9 +45,9 @@ extern const char *const eval_transform_choices[]; /* crop, squash */
     {                                                                                              \
         "transform", 0, CLI_ENUM, CLI_FIELD(struct eval_options, transform),                       \
             .choices = eval_transform_choices, .default_text = default_name, .metavar = "KIND",    \
-            .help =                                                                                \
-                "crop: scale the shorter side to the model's size and keep the centre, as the "    \
-                "papers do; squash: the whole picture, as evaluation during training does"         \
+            .help = "crop: scale the shorter side to the model's size and keep the centre, as "    \
+                    "the papers do; squash: resize without keeping the aspect ratio, as "          \
+                    "evaluation during training (open_clip's resize_mode 'squash')"                \
     }
 
 struct eval {

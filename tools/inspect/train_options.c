@@ -52,21 +52,19 @@ static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN",
-     .help = "resume a run: from its newest checkpoint, or from step 0 when it has none; "
-             "a finished run is left as it is, unless --epochs extends it. What cannot be changed "
-             "beside it is refused with the reason; the rest is recorded for the next --resume"},
+     .help = "resume a run: from its newest checkpoint, or from step 0 if it has none; a finished "
+             "run is left as it is, unless --epochs extends it. Options that cannot change are "
+             "refused with a reason; the others are recorded for the next --resume"},
     {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR",
-     .help =
-         "with other --data than those of --resume or --init-state: the dataset that the run was "
-         "trained on, once for each of a mix, in its order; the state of samples is taken over by "
-         "the hash of their images, and a resumed epoch begins anew"},
+     .help = "the run's original dataset, if --data differs from that of --resume or --init-state "
+             "(one per source of a mix, same order); per-sample state is matched by image hash, "
+             "and the interrupted epoch restarts"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = train_preset_names,
      .metavar = "NAME",
-     .help = "settings that later options change, see below: those of a paper, or a small model "
-             "that a CPU trains in minutes"},
+     .help = "a named set of defaults, listed below, which other options override"},
     {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE",
-     .help = "options from a file, as RUN/config.json holds them; the command line counts before "
-             "it, it before --preset"},
+     .help = "options from a file with the layout of RUN/config.json; command-line options "
+             "override it; it overrides --preset"},
     {"val", 'v', CLI_STRING, FIELD(trainer.val), .metavar = "DIR",
      .help = "dataset for retrieval between epochs and at the end"},
     {"zeroshot", 0, CLI_STRING, FIELD(trainer.zeroshot), .metavar = "DIR",
@@ -74,73 +72,68 @@ static const struct cli_option rows[] = {
              "ccstream-eval zeroshot does without options"},
     {"eval-every", 0, CLI_U64, FIELD(trainer.eval_epochs), .min = "0", .max = "1000000",
      .default_text = "1", .metavar = "N",
-     .help = "evaluate on --val and --zeroshot every N epochs, and where the run ends; 0: only "
-             "there. --resume "
-             "makes up one that was due when the run was stopped"},
+     .help = "evaluate on --val and --zeroshot every N epochs, and at the end of the run; 0: only "
+             "at the end. --resume first runs an evaluation that was missed"},
     {"checkpoint-every", 0, CLI_U64, FIELD(trainer.checkpoint_steps), .min = "0",
      .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
     {"checkpoint-seconds", 0, CLI_U64, FIELD(trainer.checkpoint_seconds), .min = "0",
      .max = "1000000000", .default_text = "0", .metavar = "N",
-     .help = "also save when N seconds have passed since the last time; 0: never"},
+     .help = "also save when N seconds have passed since the last checkpoint; 0: never"},
     {"on-full-disk", 0, CLI_ENUM, FIELD(trainer.go_on_unsaved), .default_text = "stop",
      .choices = full_disk_choices, .metavar = "WHAT",
-     .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
-             "one. The checkpoints before stay either way; the last one of a run must succeed"},
+     .help = "action when a checkpoint cannot be written: stop, or go-on with a warning and try "
+             "the next one. Earlier checkpoints are kept; the final one must succeed"},
     {"keep-checkpoints", 0, CLI_U64, .alias = "keep", FIELD(trainer.keep_count), .min = "1",
      .max = "1000", .default_text = "2", .metavar = "N",
-     .help = "newest checkpoints that stay in RUN/checkpoints"},
+     .help = "number of newest checkpoints kept in RUN/checkpoints"},
     {"steps", 0, CLI_U64, FIELD(trainer.max_steps), .min = "0", .max = "1000000000000",
      .default_text = "0", .metavar = "N",
-     .help = "stop after step N of the whole schedule, which --epochs sets; 0: train to its end"},
-    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "print the memory plan and end"},
+     .help = "stop early, after step N; schedules still span --epochs; 0: off"},
+    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "print the memory plan and exit"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "a JSON summary on stdout at the end"},
     {"report", 0, CLI_FLAG, FIELD(report),
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
     {"tensorboard", 0, CLI_STRING, FIELD(trainer.tensorboard), .metavar = "DIR",
-     .help = "also write event files of TensorBoard to this folder: the numbers and histograms of "
-             "RUN/metrics.jsonl, and what captions of --val find as pictures"},
+     .help = "also write TensorBoard event files to this folder: scalars and histograms of "
+             "RUN/metrics.jsonl, and retrieval examples of --val as images"},
     {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
      .metavar = "KIND",
-     .help = "on stderr: bar, one line that is redrawn; plain, a line every ten seconds; json, an "
-             "object every second, and no messages but warnings; none; auto: bar on a terminal, "
-             "else plain"},
+     .help = "progress on stderr: bar, one line that is redrawn; plain, one line every ten "
+             "seconds; json, one object per second, and no messages except warnings; none; auto: "
+             "bar on a terminal, else plain"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "no progress, only warnings and errors"},
     {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "RUN",
      .help = "show the progress of a run that another process trains, on this host or through a "
-             "shared folder, until that ends; exit code 0 if it is finished then, 65 if it is not; "
-             "only with --progress and --quiet"},
+             "shared folder, until it ends; exit code 0 if it is finished, 65 if not; only with "
+             "--progress and --quiet"},
 
     {"task", 0, CLI_ENUM, .aliases = task_aliases, FIELD(trainer.task), .default_text = "pairs",
      .choices = task_choices, .metavar = "NAME", .group = "Model",
-     .help =
-         "pair: images with captions; simclr: two views of every image, one image tower with a "
-         "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, negcache; "
-         "needs no captions; curl (Arora 2019): blocks of images, or of captions (--block-of), of "
-         "one class, an anchor and --block-size others, against other blocks: the block loss on "
-         "inner products of embeddings that are not normalised, in the place of --loss; images "
-         "through the same tower and head; a dataset with labels, one rank, --device cpu"},
+     .help = "pairs: images with captions; two-views: two views of every image, one image tower "
+             "with a projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, "
+             "negcache; needs no captions; blocks (CURL, Arora 2019): blocks of images or captions "
+             "(--block-of) of one class, an anchor and --block-size others, against other blocks, "
+             "with the block loss on unnormalised embeddings instead of --loss; a dataset with "
+             "labels, one rank, --device cpu"},
     {"block-of", 0, CLI_ENUM, FIELD(trainer.blocks.captions), .default_text = "images",
      .choices = block_of_choices, .metavar = "KIND",
-     .help =
-         "--task blocks: what is trained on. captions: the text tower and its projection alone, "
-         "on one caption of every sample, drawn anew in every epoch; pictures are not decoded"},
+     .help = "--task blocks: what is trained on. captions: only the text tower and its projection, "
+             "on one caption of every sample, redrawn every epoch; images are not decoded"},
     {"block-loss", 0, CLI_ENUM, FIELD(trainer.blocks.kind), .default_text = "logistic",
      .choices = block_loss_choices, .metavar = "NAME",
      .help = "--task blocks: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
-             "negatives; v: the anchor's mean product with its own block less that with another"},
+             "negatives; v: mean inner product with the own block minus that with the other block"},
     {"block-size", 0, CLI_U64, FIELD(trainer.blocks.size), .min = "1", .max = "64",
      .default_text = "2", .metavar = "N",
-     .help = "--task blocks: similar images of every anchor (Arora: 2, 5, 10). --batch-size is a "
-             "multiple "
-             "of N + 1, and even; no class may have fewer than N + 1 samples"},
+     .help = "--task blocks: positives per anchor (Arora: 2, 5, 10). --batch-size must be even and "
+             "a multiple of N + 1; every class needs N + 1 samples"},
     {"block-negatives", 0, CLI_U64, FIELD(trainer.blocks.negatives), .min = "1", .max = "16383",
      .default_text = "4", .metavar = "N",
-     .help =
-         "--task blocks: other blocks of the batch that every anchor is compared with, of which "
-         "some may be of its own class (Arora: 4 on CIFAR-100)"},
+     .help = "--task blocks: other blocks of the batch that every anchor is compared with; some "
+             "may have its own class (Arora: 4 on CIFAR-100)"},
     {"block-pairs", 0, CLI_FLAG, FIELD(trainer.blocks.pairs),
-     .help = "--task blocks: the mean of the losses of single similar images (QT), instead of the "
+     .help = "--task blocks: the mean of the losses of the single positives (QT) instead of the "
              "loss of their mean"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
@@ -149,40 +142,39 @@ static const struct cli_option rows[] = {
 
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
     {"tokenizer", 0, CLI_STRING, FIELD(trainer.tokenizer), .metavar = "FILE",
-     .help =
-         "SentencePiece model or BERT's vocab.txt for the captions, instead of the tokenizer of "
-         "the dataset; the checkpoint holds it"},
+     .help = "SentencePiece model or BERT's vocab.txt for the captions, instead of the dataset "
+             "tokenizer; the checkpoint holds it"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
-     .help = "run or checkpoint whose whole model a new run begins with: towers, projections, "
-             "tokenizer, and the temperature unless --tau is given. The options of the model "
-             "follow from it"},
+     .help = "initialise the whole model from a run or checkpoint: towers, projections, tokenizer, "
+             "and temperature unless --tau is given; model options are taken from it"},
     {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
-     .help = "with --init: begin with its state of samples too; requires the same loss, and the "
+     .help = "with --init: also start from its per-sample state; requires the same loss, and the "
              "same data or --remap-state"},
     {"init-image", 0, CLI_STRING, FIELD(trainer.init_image), .metavar = "FILE",
-     .help = "weights that the image tower alone begins with: safetensors with timm's names, or a "
-             "run; timm's were trained with --image-norm imagenet, NUCLR's code takes clip"},
+     .help = "initialise only the image tower: safetensors with timm's names, or a run (timm "
+             "weights expect --image-norm imagenet; NUCLR's code uses clip)"},
     {"init-text", 0, CLI_STRING, FIELD(trainer.init_text), .metavar = "FILE",
-     .help = "weights that the text tower alone begins with: safetensors with the names of Hugging "
-             "Face's DistilBERT, or a run"},
+     .help = "initialise only the text tower: safetensors with the names of Hugging Face's "
+             "DistilBERT, or a run"},
     {"image-size", 0, CLI_U64, FIELD(trainer.image_size_px), .min = "8", .max = "1024",
-     .default_text = "256", .metavar = "PX", .help = "side of the square the model sees"},
+     .default_text = "256", .metavar = "PX", .help = "input resolution"},
     {"stem", 0, CLI_ENUM, FIELD(trainer.small_stem), .default_text = "standard",
      .choices = stem_choices, .metavar = "KIND",
      .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
     {"norm-layer", 0, CLI_ENUM, .alias = "norm", FIELD(trainer.norm_layers),
      .default_text = "batch", .choices = RESNET_NORM_NAMES, .metavar = "KIND",
-     .help = "norm layers of the image tower, with --task two-views also of the head. group: group "
-             "norm with 32 groups (24 channels: 8); none: no norms (EMC2: so no image sees another "
-             "before the loss); not on cuda"},
+     .help = "normalisation layers of the image tower (with --task two-views also of the head): "
+             "batch, group (32 groups; 8 for 24 channels), or none, so that images do not interact "
+             "before the loss (EMC2); group and none: CPU only"},
     {"max-tokens", 0, CLI_U64, FIELD(trainer.max_tokens), .min = "2", .max = "512",
-     .default_text = "30", .metavar = "N", .help = "tokens of a caption, with begin and end"},
+     .default_text = "30", .metavar = "N",
+     .help = "maximum tokens per caption, including start and end tokens"},
     {"embed-dim", 0, CLI_U64, FIELD(trainer.embed_dim), .min = "1", .max = "8192",
-     .default_text = "256", .metavar = "N", .help = "size of the common space"},
+     .default_text = "256", .metavar = "N", .help = "dimension of the shared embedding space"},
     {"projection-bias", 0, CLI_ENUM, FIELD(trainer.no_projection_bias), .default_text = "on",
      .choices = on_off_choices, .metavar = "ON",
-     .help = "off: the biases of both projections start at 0 and are not trained (with --init they "
-             "stay as they are), as ccstream-export needs it for VisionTextDualEncoderModel"},
+     .help = "off: projection biases start at 0 (with --init: as loaded) and are frozen; required "
+             "to export a VisionTextDualEncoderModel"},
     {"hidden-dim", 0, CLI_U64, FIELD(trainer.hidden_dim), .min = "1", .max = "65536",
      .default_text = "512", .metavar = "N",
      .help = "--task two-views: hidden layer of the projection head (linear, batch norm, ReLU, "
@@ -191,150 +183,140 @@ static const struct cli_option rows[] = {
      .default_text = "0.1", .metavar = "P", .help = "dropout of the text tower"},
     {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
      .choices = pool_choices, .metavar = "KIND",
-     .help = "what stands for a caption: its first token, or the mean over its tokens"},
+     .help = "text pooling: first token, or mean over tokens"},
     {"pair-noise", 0, CLI_DOUBLE, FIELD(trainer.pair_noise), .min = "0", .max = "1",
      .default_text = "0", .metavar = "R",
-     .help = "train on noisy pairs, as in RINCE: with this probability a sample has the "
-             "captions of another one of its dataset, the same in all epochs. --seed and the "
-             "sample's id decide; evaluation has no noise"},
+     .help = "train on noisy pairs, as in RINCE: with probability R a sample gets the captions of "
+             "another sample of its dataset, fixed by --seed and sample id for all epochs; "
+             "evaluation is clean"},
     {"no-clean", 0, CLI_NO, FIELD(trainer.clean_captions),
-     .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
+     .help = "tokenize captions as stored, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
      .metavar = "NAME",
-     .help =
-         "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
-         "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
-         "colour jitter, grey, blur; auto: paper, with --task two-views simclr, with curl crop"},
+     .help = "training augmentation. paper: random resized crop, horizontal flip, RandAugment; "
+             "crop: without RandAugment; none: resize only; simclr: crop, flip, colour jitter, "
+             "grayscale, blur; auto: paper, with --task two-views simclr, with --task blocks crop"},
     {"fixed-views", 0, CLI_ENUM, FIELD(trainer.fixed_views), .default_text = "off",
      .choices = off_on_choices, .metavar = "ON",
-     .help = "on: the augmentation of a picture is drawn by --seed and its id alone, so that every "
-             "epoch has the same view of it, with --task two-views the same two (EMC2's figure 7)"},
+     .help = "on: the augmentation depends only on --seed and sample id, so every epoch has the "
+             "same view of an image, with --task two-views the same two (EMC2's figure 7)"},
     {"image-norm", 0, CLI_ENUM, .alias = "normalize", FIELD(trainer.image_norm),
      .default_text = "clip", .choices = image_norm_choices, .metavar = "NAME",
-     .help = "whose means and deviations pictures are brought to; none: pixels stay in [0, 1], as "
-             "in EMC2; the checkpoint keeps it"},
+     .help = "channel mean and std to normalise images with; none: pixels stay in [0, 1], as in "
+             "EMC2; recorded in the checkpoint"},
 
     {"batch-size", 'b', CLI_U64, .alias = "batch", FIELD(trainer.batch_count), .min = "2",
      .max = "32768", .default_text = "512", .metavar = "N", .group = "Optimiser",
-     .help = "global batch, of all ranks together: a multiple of their number"},
+     .help = "global batch size over all ranks; a multiple of the rank count"},
     {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "32768",
      .default_text = "0", .metavar = "N",
-     .help =
-         "pairs (with --task two-views: images, both views of each) that the towers hold at a "
-         "time, "
-         "to save memory: the same loss over the whole batch for one more forward pass; batch "
-         "norm goes by N of them; on a CPU batch / N = q * 2^k, q odd, keeps k more copies of the "
-         "gradients; 0: the batch"},
+     .help = "pairs (with --task two-views: images, both views of each) per forward pass of the "
+             "towers, to save memory: the same full-batch loss for one more forward pass (gradient "
+             "caching); batch norm sees N pairs at a time; on a CPU up to log2(batch / N) more "
+             "copies of the gradients are kept; 0: the batch"},
     {"sync-bn", 0, CLI_FLAG, FIELD(trainer.sync_bn),
-     .help = "batch norm goes by the micro-batches that all ranks compute at the same time, with "
-             "--micro-batch 0 by the global batch, instead of by each rank's own: one exchange "
-             "more for every batch norm, forward and backward. With one rank it is what happens "
-             "anyway; not on cuda"},
+     .help = "batch-norm statistics over the micro-batches that all ranks process at the same time "
+             "(--micro-batch 0: the global batch); one more exchange per batch norm, forward and "
+             "backward. No effect with one rank; not on cuda"},
     {"epochs", 'e', CLI_U64, FIELD(trainer.epochs), .min = "1", .max = "1000000",
      .default_text = "30", .metavar = "N", .help = "passes over the data"},
     {"optimizer", 0, CLI_ENUM, FIELD(trainer.optimizer.kind), .default_text = "adamw",
      .choices = optimizer_choices, .metavar = "NAME",
-     .help = "adamw; sgdm: SGD with --momentum, where decay is part of the gradient; lars: sgdm, "
-             "but each tensor of weights moves by --trust-coeff times its norm, for large batches "
-             "(EMC2 on ImageNet-100: --lr 1.2 --weight-decay 1e-6); adam: decay is part of the "
-             "gradient (L2), as PyTorch's Adam; lars and adam not on cuda"},
+     .help = "adamw; sgdm: SGD with momentum and L2 decay; lars: sgdm with layer-wise trust "
+             "ratios, for large batches (EMC2 on ImageNet-100: --lr 1.2 --weight-decay 1e-6); "
+             "adam: Adam with L2 decay, as in PyTorch; lars and adam: CPU only"},
     {"momentum", 0, CLI_DOUBLE, FIELD(trainer.optimizer.momentum), .min = "0", .max = "0.9999999",
-     .default_text = "0.9", .metavar = "X", .help = "of sgdm and lars"},
+     .default_text = "0.9", .metavar = "X", .help = "momentum of sgdm and lars"},
     {"trust-coeff", 0, CLI_DOUBLE, .alias = "trust", FIELD(trainer.optimizer.trust),
      .min = "0.000000001", .max = "1000", .default_text = "0.001", .metavar = "X",
-     .help = "of lars: --lr times X is how far a step moves a tensor of weights, relative to its "
-             "norm; biases and norm parameters move as with sgdm"},
+     .help = "LARS trust coefficient; biases and normalisation parameters use plain sgdm"},
     {"lr", 0, CLI_DOUBLE, FIELD(trainer.lr), .min = "0", .max = "100", .default_text = "0.0002",
      .metavar = "X", .help = "peak learning rate (Wang: 2e-4)"},
     {"min-lr", 0, CLI_DOUBLE, FIELD(trainer.min_lr), .min = "0", .max = "100",
      .default_text = "0.000001", .metavar = "X",
-     .help = "learning rate at the end of the cosine (Wang: 1e-6)"},
+     .help = "final learning rate of the cosine schedule (Wang: 1e-6)"},
     {"warmup", 0, CLI_ENUM, FIELD(trainer.warmup_plateau), .default_text = "linear",
      .choices = warmup_choices, .metavar = "KIND",
-     .help = "plateau: in five stairs from a twentieth of --lr, as NUCLR's published code"},
+     .help = "shape of the warmup; plateau: five constant steps starting at lr / 20, as in NUCLR's "
+             "code"},
     {"warmup-steps", 0, CLI_U64, FIELD(trainer.warmup_steps), .word = "auto",
      .word_value = "18446744073709551615", .default_text = "auto", .metavar = "N",
 
-     .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
+     .help = "warmup steps; auto: 500 or 10 % of the run, whichever is smaller"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(trainer.optimizer.weight_decay), .min = "0", .max = "100",
      .default_text = "0.02", .metavar = "X",
-     .help = "decoupled with adamw, part of the gradient with the others; not for biases and other "
-             "one-dimensional tensors (Wang: 0.02)"},
+     .help = "weight decay: decoupled in adamw, L2 in the others; not applied to biases and other "
+             "1-D tensors (Wang: 0.02)"},
     {"beta1", 0, CLI_DOUBLE, FIELD(trainer.optimizer.beta1), .min = "0", .max = "0.9999999",
-     .default_text = "0.9", .metavar = "X", .help = "of adamw and adam"},
+     .default_text = "0.9", .metavar = "X", .help = "first-moment decay of adamw and adam"},
     {"beta2", 0, CLI_DOUBLE, FIELD(trainer.optimizer.beta2), .min = "0", .max = "0.9999999",
-     .default_text = "0.999", .metavar = "X", .help = "of adamw and adam"},
+     .default_text = "0.999", .metavar = "X", .help = "second-moment decay of adamw and adam"},
     {"adam-eps", 0, CLI_DOUBLE, FIELD(trainer.optimizer.eps), .min = "0", .max = "1",
-     .default_text = "0.00000001", .metavar = "X", .help = "of adamw and adam"},
+     .default_text = "0.00000001", .metavar = "X", .help = "epsilon of adamw and adam"},
     {"clip-norm", 0, CLI_DOUBLE, FIELD(trainer.optimizer.clip_norm), .min = "0", .max = "1000000",
-     .default_text = "0", .metavar = "X",
-     .help = "scale gradients down to this global norm; 0: never"},
+     .default_text = "0", .metavar = "X", .help = "clip the global gradient norm to X; 0: off"},
     {"seed", 's', CLI_U64, FIELD(trainer.seed), .min = "0", .max = "9223372036854775807",
      .default_text = "0", .metavar = "N",
-     .help = "of first values, order, augmentation and dropout"},
+     .help = "random seed: initialisation, sample order, augmentation, dropout"},
     {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "ORDER",
 
      .help =
-         "of the samples in an epoch: global, sequential, or block:SIZE[:WINDOW]: blocks of SIZE "
-         "samples, shuffled within 16 or WINDOW of them, for remote data and slow disks"},
+         "sample order: global (full shuffle), sequential, or block:SIZE[:WINDOW] (blocks of SIZE "
+         "samples, shuffled within WINDOW blocks, default 16), for remote data and slow disks"},
 
     {"ranks", 0, CLI_ENUM, FIELD(ranks), .default_text = "auto", .choices = ranks_choices,
      .metavar = "HOW", .group = "Machine",
-     .help = "auto: as many as mpirun or srun started; mpi: the same, also for one; off: one, and "
+     .help = "auto: as many as mpirun or srun started; mpi: likewise, also for one; off: one, and "
              "refuse to start under a launcher of several"},
     {"rank-timeout", 0, CLI_U64, FIELD(rank_timeout_seconds), .min = "1", .max = "86400",
      .default_text = "60", .metavar = "SECONDS",
-     .help = "longest wait for another rank, and ten times that while a checkpoint is saved or the "
-             "model evaluated; then the run ends, and says which rank was lost"},
+     .help = "seconds to wait for a rank (10x during checkpoints and evaluation) before naming it "
+             "and stopping"},
     {"device", 0, CLI_STRING, FIELD(trainer.device), .default_text = "cpu", .metavar = "NAME",
 
-     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, otherwise cpu and a "
-             "line with the reason; cpu-ref (plain loops, for checking only)"},
+     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, otherwise cpu and a line with "
+             "the reason; cpu-ref (plain loops, for checking only)"},
     {"state-memory", 0, CLI_ENUM, .alias = "state", FIELD(trainer.state), .default_text = "auto",
      .choices = state_choices, .metavar = "PLACE",
-     .help = "where the numbers that a loss keeps for every sample are, the same ones but for last "
-             "bits. cuda: in the device's memory, or pinned: in the host's, of which only the "
-             "batch's entries travel; auto: device where they fit in a tenth of what is free. "
-             "host: there, and the loss is computed there too, as it is on every other device and "
-             "with --variant code"},
+     .help = "where per-sample state is stored. device: GPU memory; pinned: page-locked host "
+             "memory (only the batch's entries are copied); host: there, and the loss runs there "
+             "too, as on every other device and with --variant code; auto: device if it fits in 10 "
+             "% of free memory, else pinned. Results agree up to rounding"},
     {"list-devices", 0, CLI_FLAG, FIELD(list_devices),
-     .help = "name every device, or what is missing for it, and end"},
+     .help = "list devices, or what each one lacks, and exit"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(trainer.record_steps), .default_text = "on",
      .choices = off_on_choices, .metavar = "ON",
-     .help = "cuda: on: a step of a shape that was met before is recorded once and then started as "
-             "one graph, where the device computes the loss too; off: operator by operator. The "
-             "same bits"},
+     .help = "cuda: capture each step shape once as a CUDA graph and replay it, if the loss runs "
+             "on the GPU; off: launch op by op. Bit-identical either way"},
     {"nondeterministic", 0, CLI_NO, .alias = "any-kernels",
      FIELD(trainer.device_options.deterministic),
-     .help = "cuda: also cuDNN's kernels that do not repeat to the bit"},
+     .help = "cuda: also allow nondeterministic cuDNN kernels"},
     {"tf32", 0, CLI_FLAG, FIELD(trainer.device_options.tf32),
-     .help = "cuda: f32 products with 10-bit mantissas on tensor cores"},
+     .help = "cuda: use TF32 tensor cores for f32 products"},
     {"autotune", 0, CLI_FLAG, FIELD(trainer.device_options.autotune),
-     .help =
-         "cuda: time the kernels of every convolution once and take the fastest; which one wins "
-         "may differ from run to run unless --plan-cache remembers it"},
+     .help = "cuda: time the kernels of every convolution once and use the fastest; the choice may "
+             "differ from run to run unless --plan-cache records it"},
     {"plan-cache", 0, CLI_STRING, FIELD(trainer.device_options.plan_cache), .metavar = "DIR",
-     .help = "cuda: folder that remembers the kernels found for each shape"},
+     .help = "cuda: folder that records the kernels chosen for each shape"},
     {"threads", 't', CLI_U64, FIELD(trainer.threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
-     .help = "compute threads of a rank; 0: all CPUs, divided by the ranks on this host"},
+     .help = "compute threads per rank; 0: all CPUs, divided by the ranks on this host"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
      .choices = precision_choices, .metavar = "TYPE",
-     .help = "bf16: activations and working weights in that type; weights, their gradients, "
-             "moments and "
-             "the loss stay f32; refused where the device lacks it"},
+     .help = "bf16: bfloat16 activations and working weights; f32 master weights, gradients, "
+             "optimiser state and loss; refused if the device lacks it"},
     {"padding", 0, CLI_ENUM, .alias = "captions", .aliases = padding_aliases,
      FIELD(trainer.padded_captions), .default_text = "none", .choices = padding_choices,
      .metavar = "KIND",
-     .help = "how the text tower reads them: one after the other, or padded to the longest: "
-             "the same numbers but for rounding, for more work"},
+     .help = "how captions are batched: none (packed), or padded to the longest (slower; same "
+             "result up to rounding)"},
     {"loader-threads", 0, CLI_U64, FIELD(trainer.loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
-     .help = "decode threads of a rank; 0: one per CPU, divided by the ranks on this host. No "
-             "number changes any batch"},
+     .help = "decode threads per rank; 0: one per CPU, divided by the ranks on this host. Does not "
+             "affect batches"},
     {"io-engine", 0, CLI_ENUM, .alias = "engine", FIELD(trainer.engine), .default_text = "auto",
      .choices = engine_choices, .metavar = "NAME",
-     .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
+     .help = "I/O engine; auto: io_uring if the kernel allows it, else pread"},
     CLI_REMOTE_ROWS(struct train_options, remote),
 };
 
@@ -395,23 +377,19 @@ static const struct cli_program fixed = {
                                       "ccstream-train --resume runs/a --epochs 60", NULL},
     .notes =
         (const char *const[]){
-            "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and end "
-            "the run with exit code 0; --resume continues exactly there. A second "
-            "one ends it at once.",
+            "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with code 0; "
+            "--resume continues exactly there. A second one exits at once.",
             "With mpirun -n W or srun -n W, W ranks train together: each reads and encodes its "
-            "part of every batch, and all of them end with the model, state and metrics of one. "
-            "When a rank is lost, the others name it and end with exit code 75; --resume continues "
-            "from the last checkpoint, also with more or fewer ranks. A signal to any rank stops "
-            "all of them.",
-            "An epoch of a mix has as many samples as all its datasets "
-            "together. Each dataset's sample ids begin after those of the "
-            "one before, in the order given; --resume takes the same "
-            "datasets and weights in that order. What ccpack --append adds to "
-            "one of them joins with the epoch that --resume begins anew.",
+            "part of every batch, and all end with the same model, state and metrics. If a rank "
+            "fails, the others name it and exit with code 75; --resume continues from the last "
+            "checkpoint, also with more or fewer ranks. A signal to any rank stops all of them.",
+            "An epoch of a mix has as many samples as all its datasets together. The sample ids of "
+            "each dataset start after those of the previous one, in the order given; --resume "
+            "requires the same datasets and weights in that order. Samples added by ccpack "
+            "--append join when --resume restarts the epoch.",
             TRAIN_PRESETS_OF_NUCLR, TRAIN_PRESETS_OF_EMC2,
-            "Defaults of losses on pairs are those of Wang's comparison on CC3M, of "
-            "fastclip Wei's on CC3M, with --task two-views each paper's own. --steps "
-            "shorter than --epochs leaves every schedule as --epochs has it.",
+            "Loss defaults: on pairs Wang's comparison on CC3M (fastclip: Wei's); with --task "
+            "two-views each paper's own. --steps does not shorten schedules.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -424,8 +402,8 @@ const struct cli_program *train_program(void) {
         {"variant", 0, CLI_ENUM, .alias = "parity", .aliases = variant_aliases,
          FIELD(trainer.loss.parity), .default_text = "paper", .choices = variant_choices,
          .metavar = "KIND", .group = "Loss",
-         .help = "the published algorithm, or for some losses what the published code computes "
-                 "(code), its learning rates included"},
+         .help = "paper: the published algorithm; code: for some losses what the published code "
+                 "computes, including its learning rates"},
     };
     static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
     static struct cli_program program;

@@ -282,7 +282,7 @@ static const struct measure {
     {"avg2", offsetof(struct classify_result, avg2)},
     {"avg5", offsetof(struct classify_result, avg5)},
     {"avg10", offsetof(struct classify_result, avg10)},
-    {"per_class", offsetof(struct classify_result, per_class)},
+    {"mean_per_class_recall", offsetof(struct classify_result, per_class)},
 };
 enum { MEASURES = sizeof measures / sizeof measures[0] };
 

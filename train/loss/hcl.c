@@ -118,7 +118,7 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
 const struct loss_row loss_dcl = {
     .name = "dcl",
     .paper = "Chuang, NeurIPS 2020",
-    .what = "clip without the share of negatives that are positives",
+    .what = "clip corrected for false negatives",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_POSITIVES),
     .own = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),

@@ -93,7 +93,7 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
 const struct loss_row loss_isogclr = {
     .name = "isogclr",
     .paper = "Qiu, ICML 2023",
-    .what = "sogclr with a learned temperature for every sample and side",
+    .what = "sogclr with one learned temperature per sample and side",
     .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_TAU_MOMENTUM) | LOSS_BIT(LOSS_RHO),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_INDIVIDUAL,

@@ -24,56 +24,57 @@ _Static_assert(LOSS_OPTION_COUNT <= 64, "loss_row.reads has 64 bits");
 
 const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_TAU] = {"tau", NUMBER(tau), .max = 100,
-                  .help = "temperature, or the first value of a learned one"},
+                  .help = "temperature, or its initial value if learned"},
     [LOSS_TEMPERATURE] = {"temperature", CHOICE(temperature, temperatures),
                           .common = LOSS_TEMPERATURE_CONSTANT,
                           .help = "own: as published; constant; global: one, learned; individual: "
-                                  "one for every sample and side, learned"},
+                                  "one per sample and side, learned"},
     [LOSS_TAU_MIN] = {"tau-min", NUMBER(tau_min), .max = 100, .common = 0.01,
                       .help = "smallest learned temperature"},
     [LOSS_TAU_MAX] = {"tau-max", NUMBER(tau_max), .max = 100, .common = 1,
                       .help = "largest learned temperature"},
     [LOSS_TAU_LR] = {"tau-lr", NUMBER(tau_lr), .max = 100,
                      .help = "learning rate of the temperature (Wei: 0.0001 for fastclip-v3 on "
-                             "CC12M, and a third of it where tau is 0.03 or less)"},
+                             "CC12M, and a third of it for tau up to 0.03)"},
     [LOSS_TAU_MOMENTUM] = {"tau-grad-ema", .alias = "tau-momentum", NUMBER(tau_momentum),
                            .min = 1e-6, .max = 1, .value = 0.9,
-                           .help = "weight of the new gradient of a temperature (Qiu: 0.9 for "
-                                   "pairs, 0.5 for two views)"},
+                           .help =
+                               "moving-average weight of the newest temperature gradient, 1 minus "
+                               "the usual momentum (Qiu: 0.9 for pairs, 0.5 for two views)"},
     [LOSS_RHO] = {"rho", NUMBER(rho), .max = 1000, .common = 6.5,
-                  .help = "weight of the temperature itself in its objective (Qiu: isogclr 6; Wei: "
-                          "8.5 for fastclip-v3 on CC12M)"},
-    [LOSS_GAMMA] = {"gamma", NUMBER(gamma), .max = 1, .common = 0.8,
-                    .help = "weight of the new value in the running means u"},
+                  .help = "regularisation weight of the temperature (Qiu: isogclr 6; Wei: 8.5 for "
+                          "fastclip-v3 on CC12M)"},
+    [LOSS_GAMMA] =
+        {"gamma", NUMBER(gamma), .max = 1, .common = 0.8,
+         .help = "moving-average weight of the new estimate in u (FastCLIP: inner learning rate)"},
     [LOSS_GAMMA_SCHEDULE] = {"gamma-schedule", CHOICE(gamma_schedule, schedules),
                              .common = LOSS_GAMMA_CONSTANT,
                              .help = "own: as published; constant; cosine: 1 in the first epoch, "
-                                     "then down to --gamma along half a cosine, by epochs"},
+                                     "then a cosine schedule down to --gamma, by epochs"},
     [LOSS_GAMMA_EPOCHS] = {"gamma-epochs", WHOLE(gamma_epochs), .max = 1e6,
                            .help = "cosine: gamma is --gamma from epoch N on, the first being 0; "
                                    "0: half of --epochs (Wei)"},
     [LOSS_ZETA0] = {"zeta0", NUMBER(zeta0), .min = -10, .max = 10, .value = -0.05,
-                    .help = "first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
+                    .help = "initial zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,
-                  .help = "first xi, unless --zeta0 is larger (Wang: 0)"},
+                  .help = "initial xi, unless --zeta0 is larger (Wang: 0)"},
     [LOSS_XI] = {"xi", CHOICE(xi, xis),
-                 .help = "what xi follows after every step. signed: the largest zeta so far; norm: "
-                         "the largest |zeta| so far (ICLR, line 7); all: the largest zeta that "
-                         "samples have now (the workshop paper, step 10). norm and all run on the "
-                         "host"},
-    [LOSS_ZETA_LR] = {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = LOSS_AUTO, .automatic = true,
-                      .help = "peak step size of zeta of texts, for gradients times the number of "
-                              "samples (Wang: 5e-6 on CC3M); auto: 5e-6 times 132950, Wang's steps "
-                              "with zeta unfrozen, over those of this run, which moves zeta as far "
-                              "over the run; printed at the start"},
+                 .help = "what xi is after every step. signed: the largest zeta so far; norm: the "
+                         "largest |zeta| so far (ICLR, line 7); all: the largest current zeta of "
+                         "all samples (the workshop paper, step 10). norm and all run on the host"},
+    [LOSS_ZETA_LR] =
+        {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = LOSS_AUTO, .automatic = true,
+         .help = "peak learning rate of the text zeta, for gradients scaled by the number of "
+                 "samples (Wang: 5e-6 on CC3M); auto: 5e-6 x 132950 / (unfrozen steps of this "
+                 "run), which moves zeta as far as in Wang's run; logged at the start"},
     [LOSS_ZETA_LR_IMAGE_RATIO] = {"zeta-lr-image-ratio", NUMBER(zeta_lr_image_ratio), .max = 1000,
                                   .value = 0.1,
-                                  .help = "step size of zeta of images relative to that of texts "
-                                          "(Wang's code: 0.1)"},
+                                  .help = "learning rate of the image zeta relative to that of the "
+                                          "text zeta (Wang's code: 0.1)"},
     [LOSS_ZETA_MOMENTUM] = {"zeta-grad-ema", .alias = "zeta-momentum", NUMBER(zeta_momentum),
                             .min = 1e-6, .max = 1, .value = 0.9,
-                            .help = "weight of the new gradient in zeta's momentum (Wang's code: "
-                                    "0.9)"},
+                            .help = "moving-average weight of the newest gradient in zeta's "
+                                    "momentum, 1 minus the usual momentum (Wang's code: 0.9)"},
     [LOSS_ZETA_FREEZE_EPOCHS] = {"zeta-freeze-epochs", WHOLE(zeta_freeze_epochs), .max = 1e6,
                                  .value = 5,
                                  .help = "zeta stays at --zeta0 in the first N epochs (Wang: 5; 0 "
@@ -82,17 +83,18 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                             .help = "paper: as published; unbiased: unbiased given that the sample "
                                     "is in the batch"},
     [LOSS_TAU_PLUS] = {"tau-plus", NUMBER(tau_plus), .max = 0.999, .value = 0.1,
-                       .help = "share of the negatives that are positives (Chuang 2020, Robinson: "
-                               "0.1; 0.01 and less with many classes)"},
+                       .help =
+                           "class prior: assumed fraction of negatives that are false negatives "
+                           "(Chuang 2020, Robinson: 0.1; 0.01 and less with many classes)"},
     [LOSS_BETA] = {"beta", NUMBER(beta), .max = 100, .value = 0.5,
-                   .help = "how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
-                           "comparison on pairs: 0.5)"},
+                   .help = "concentration of the hard-negative weighting (Robinson: 1 for two "
+                           "views; Qiu's comparison on pairs: 0.5)"},
     [LOSS_BETA_STAIRS] = {"beta-anneal-steps", .alias = "beta-stairs", WHOLE(beta_stairs),
                           .max = 1e6,
-                          .help = "beta falls to 0 in N equal stairs, by epochs (Robinson's code: "
-                                  "9); 0: it stays. With stairs the loss runs on the host"},
+                          .help = "anneal beta to 0 in N steps, by epochs (Robinson's code: 9); 0: "
+                                  "constant; annealing runs the loss on the host"},
     [LOSS_BETA_EPOCHS] = {"beta-epochs", WHOLE(beta_epochs), .max = 1e6,
-                          .help = "the stairs of beta take N epochs; 0: --epochs (Robinson)"},
+                          .help = "annealing of beta takes N epochs; 0: --epochs (Robinson)"},
     [LOSS_Q] = {"q", NUMBER(q), .min = 1e-7, .max = 1, .value = 0.1,
                 .help = "1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 to 0.5 "
                         "elsewhere, with --tau 0.1)"},
@@ -105,28 +107,25 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                            .help = "weight of the similarity matrix against its transpose (Goel: "
                                    "0.25; Wang's comparison: 0.1)"},
     [LOSS_BIAS0] = {"bias0", NUMBER(bias0), .min = -100, .max = 100, .value = -10,
-                    .help = "first value of the learned bias (Zhai: -10)"},
+                    .help = "initial value of the learned bias (Zhai: -10)"},
     [LOSS_BURN_IN] = {"burn-in", NUMBER(burn_in), .max = 0.999, .value = 0.5,
-                      .help = "share of a step's proposals that are not recorded (Yau: half)"},
+                      .help = "fraction of each step's proposals discarded as burn-in (Yau: 0.5)"},
     [LOSS_POSITIVES] =
         {"positives", WHOLE(positives), .min = 1, .max = LOSS_MAX_POSITIVES, .value = 1,
-         .help = "N pairs of every sample in a batch, each with a crop and a "
-                 "caption of its own: --batch-size is N times the samples, an epoch has "
-                 "N times the steps. dcl: the positives M of Chuang 2020; nuclr: "
-                 "Wang's Remark 2, with a zeta for every pair. Above 1 on the host"},
-    [LOSS_EMC2_CARRY] = {"emc2-off-batch", .alias = "emc2-carry", CHOICE(emc2_carry, carries),
-                         .help = "a chain that stands on a sample outside the batch. encode: that "
-                                 "sample is encoded again, un-augmented, and counts as a negative "
-                                 "(Yau's Algorithm 1); up to a batch more through the towers per "
-                                 "step; not on cuda. skip: it is not recorded, so "
-                                 "hard negatives weigh too little (of 64 samples with batch 8 and "
-                                 "tau 0.07, 0.79 in the place of 2)"},
-    [LOSS_CACHE_REFRESH] = {"cache-refresh", NUMBER(cache_refresh), .min = 1e-6, .max = 1,
-                            .value = 0.01,
-                            .help = "share of all samples whose cached features every step makes "
-                                    "anew; so many more samples go through the towers per step, "
-                                    "all of them before the first one (Yau: 0.01024 with batch 32, "
-                                    "0.1 with 256); not on cuda"},
+         .help =
+             "N positive pairs per sample, each with its own crop and caption: a batch holds "
+             "--batch-size / N samples, an epoch N times the steps. dcl: the positives M of Chuang "
+             "2020; nuclr: Wang's Remark 2, with one zeta per pair. Above 1 on the host"},
+    [LOSS_EMC2_CARRY] =
+        {"emc2-off-batch", .alias = "emc2-carry", CHOICE(emc2_carry, carries),
+         .help = "what to do if a chain's state is a sample outside the batch. encode: re-encode "
+                 "it un-augmented as a negative (Yau's Algorithm 1; up to one more batch per step; "
+                 "CPU only); skip: do not record it, which underweights hard negatives (0.79 "
+                 "instead of 2 for 64 samples, batch 8, tau 0.07)"},
+    [LOSS_CACHE_REFRESH] =
+        {"cache-refresh", NUMBER(cache_refresh), .min = 1e-6, .max = 1, .value = 0.01,
+         .help = "fraction of the cached features re-encoded per step, in addition to the batch; "
+                 "all before the first step (Yau: 0.01024 with batch 32, 0.1 with 256); CPU only"},
 };
 
 /* ---- fields by row ---- */

@@ -63,8 +63,8 @@ negcache_step_views(struct loss *l, const struct loss_input *in, struct loss_out
 const struct loss_row loss_negcache = {
     .name = "negcache",
     .paper = "Lindgren, NeurIPS 2021",
-    .what = "a negative for every anchor, drawn from cached features of all samples, of which a "
-            "share is encoded anew in every step (--cache-refresh)",
+    .what = "one negative per anchor, sampled from cached features of all samples, part of which "
+            "is re-encoded every step (--cache-refresh)",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_CACHE_REFRESH),
     .own = {.tau = 0.07},
     .step = negcache_step,

@@ -234,14 +234,14 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
 
 const struct loss_row loss_nuclr = {
     .name = "nuclr",
-    .what = "sogclr with a learned popularity zeta of every sample (Algorithm 1)",
+    .what = "sogclr with a learned popularity zeta per sample (Algorithm 1)",
     .reads = READS | READS_XI | READS_RATES,
     NUCLR_ROW,
 };
 
 const struct loss_row loss_nuclr_frozen = {
     .name = "nuclr-frozen",
-    .what = "ablation: zeta stays",
+    .what = "ablation: zeta stays at its initial value",
     .reads = READS | READS_XI,
     .zeta_frozen = true,
     NUCLR_ROW,
@@ -249,7 +249,7 @@ const struct loss_row loss_nuclr_frozen = {
 
 const struct loss_row loss_nuclr_noxi = {
     .name = "nuclr-noxi",
-    .what = "ablation: each sample's own zeta in the place of xi",
+    .what = "ablation: each sample's own zeta instead of xi",
     .reads = READS | READS_RATES,
     .own_xi = true,
     NUCLR_ROW,

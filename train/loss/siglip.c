@@ -52,7 +52,7 @@ static void siglip_step(struct loss *l, const struct loss_input *in, struct loss
 const struct loss_row loss_siglip = {
     .name = "siglip",
     .paper = "Zhai, ICCV 2023",
-    .what = "a sigmoid of every pair alone, with a learned bias",
+    .what = "pairwise sigmoid loss with a learned bias",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BIAS0),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,

@@ -80,7 +80,8 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
 const struct loss_row loss_sogclr = {
     .name = "sogclr",
     .paper = "Yuan, ICML 2022",
-    .what = "a running mean of every anchor's denominator over the whole dataset",
+    .what =
+        "contrasts with the whole dataset through a moving average of each anchor's denominator",
     .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
     .reads_learned = LOSS_READS_LEARNED_TAU | LOSS_BIT(LOSS_RHO),
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,

@@ -42,7 +42,7 @@ TEST(choices_match_the_modules) {
 TEST(help_says_which_emc2_is_the_published_one) {
     const char *help = row("emc2-off-batch")->help;
     assert_non_null(strstr(help, "Algorithm 1"));
-    assert_non_null(strstr(help, "skip: it is not recorded"));
+    assert_non_null(strstr(help, "skip: do not record it"));
 }
 
 /* The options of RUN/config.json after --preset NAME; they point into `words`. */
