@@ -351,8 +351,8 @@ enum status pipeline_acquire(struct pipeline *p,
     if (!is_at_end(p) && slot->state == BATCH_HELD) {
         s = error_set(err, STATUS_INVALID,
                       "the batch of epoch %" PRIu64 ", step %" PRIu64
-                      " is still held, and the next one needs its memory: release it first (%u "
-                      "of %u are held)",
+                      " still holds its buffer; release it before requesting another batch (%u of "
+                      "%u are held)",
                       slot->batch.epoch, slot->batch.step, p->held_count, p->batch_slot_count);
     } else {
         s = wait_ready(p, slot, timeout_ms, err);

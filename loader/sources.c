@@ -81,7 +81,7 @@ static enum status check_list(const struct loader_source *list, uint32_t count, 
                 list[list[0].weight > 0 ? i : 0].directory);
         for (uint32_t k = 0; k < i; k++) {
             FAIL_IF(strcmp(list[i].directory, list[k].directory) == 0, err, STATUS_USAGE,
-                    "%s is named twice: a larger weight shows its samples more often",
+                    "%s is given twice; to sample it more often, give it a larger weight",
                     list[i].directory);
         }
     }

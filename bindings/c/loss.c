@@ -61,10 +61,9 @@ static enum status check_option(const struct loss_row *row,
                          which == LOSS_ZETA_FREEZE_EPOCHS;
     const bool by_epochs = which == LOSS_GAMMA_EPOCHS || which == LOSS_BETA_EPOCHS;
     if (given && by_step) {
-        return error_set(
-            err, STATUS_USAGE,
-            "loss %s: in the place of %s are zeta_lr_image and zeta_lr_text of each step",
-            row->name, name);
+        return error_set(err, STATUS_USAGE,
+                         "loss %s: pass zeta_lr_image and zeta_lr_text per step instead of %s",
+                         row->name, name);
     }
     if (loss_reads(row, o, which) && by_epochs &&
         loss_option_value(o, &loss_option_rows[which]) == 0.0) {

@@ -377,7 +377,7 @@ posix_lock_directory(void *context, struct file **lock, const char *path, struct
         if (pid > 0) {
             snprintf(who, sizeof who, "process %ld", pid);
         }
-        s = error_set(err, STATUS_EXISTS, "%s: %s is at work in it; wait until it has ended", path,
+        s = error_set(err, STATUS_EXISTS, "%s: in use by %s; wait until it has finished", path,
                       who);
     }
     if (f->fd >= 0) {

@@ -253,7 +253,7 @@ static enum status check_current(struct remote_object *o, bool *current, struct 
     const enum status s = fetch_one(o, false, &why);
     *current = s == STATUS_OK;
     if (s == STATUS_IO && remote_view.cache != NULL) {
-        log_write(remote_view.options.log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+        log_write(remote_view.options.log, LOG_LEVEL_WARN, "%s; continuing from the cache",
                   why.text);
         *current = true;
         return STATUS_OK;
@@ -271,7 +271,7 @@ static enum status fetch_manifest(struct remote_object *o, struct error *err) {
     if (s == STATUS_IO && recall(o) && recall_copy(o)) {
         (void)snprintf(o->folder->generation, sizeof o->folder->generation, "%s", o->etag);
         o->folder->offline = true;
-        log_write(remote_view.options.log, LOG_LEVEL_WARN, "%s; going on with what the cache has",
+        log_write(remote_view.options.log, LOG_LEVEL_WARN, "%s; continuing from the cache",
                   why.text);
         return STATUS_OK;
     }

@@ -352,7 +352,7 @@ static enum status commit_tars(struct run *r, struct error *err) {
         pthread_mutex_unlock(&r->mutex);
     }
     FAIL_IF(r->summary->samples == 0, err, STATUS_CORRUPT,
-            "not one of %" PRIu64 " rows can be used; %s/%s lists them with reasons",
+            "none of the %" PRIu64 " rows is usable; %s/%s lists them with reasons",
             r->summary->rows, r->opt.directory, PACK_REJECTS_NAME);
     return STATUS_OK;
 }

@@ -274,7 +274,7 @@ static enum status conclude(const struct check *c, struct error *err) {
     if (c->count > 0) {
         snprintf(count, sizeof(count), "%" PRIu32 " ", c->count);
     }
-    return error_set(err, STATUS_MISMATCH, "the %sparts cannot be merged: %s", count, text);
+    return error_set(err, STATUS_MISMATCH, "cannot merge the %sparts: %s", count, text);
 }
 
 static enum status check_parts(struct merge *m, struct error *err) {

@@ -545,8 +545,8 @@ static enum status no_sample(struct pack_commit *c, struct error *err) {
     char why[320];
     bool example = s->reject_example[0] != '\0' && !is_wrong_folder(s);
     return error_set(err, STATUS_CORRUPT,
-                     "not one of %" PRIu64 " rows can be used%s%s; nothing was packed%s", s->rows,
-                     example ? ", of which the first is " : "", example ? s->reject_example : "",
+                     "none of the %" PRIu64 " rows is usable; nothing was packed%s%s%s", s->rows,
+                     example ? "; the first error: " : "", example ? s->reject_example : "",
                      hint(why, c->opt, s));
 }
 

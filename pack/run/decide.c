@@ -46,21 +46,21 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
         if (strcmp(kind.name, PACK_JOURNAL_WRITE) == 0) {
             return unfinished_writer(p, err);
         }
-        return error_set(err, STATUS_EXISTS,
-                         "%s: holds %s a run that did not end; %s resumes it, --overwrite replaces "
-                         "it",
-                         directory, c->dataset ? "a dataset already, of" : "shards of",
-                         strcmp(kind.name, "merge") == 0    ? "ccpack merge"
-                         : strcmp(kind.name, "append") == 0 ? "--append --resume"
-                                                            : "--resume");
+        return error_set(
+            err, STATUS_EXISTS,
+            "%s: holds %s an unfinished run; resume it with %s, or replace it with --overwrite",
+            directory, c->dataset ? "a dataset already, of" : "shards of",
+            strcmp(kind.name, "merge") == 0    ? "ccpack merge"
+            : strcmp(kind.name, "append") == 0 ? "--append --resume"
+                                               : "--resume");
     }
     FAIL_IF(c->dataset, err, STATUS_EXISTS,
             "%s: holds a dataset already; %s, --overwrite replaces it", directory,
             p->opt->part.count > 0 ? "--resume does nothing if it is this part"
                                    : "--append adds to it");
     FAIL_IF(c->shards, err, STATUS_EXISTS,
-            "%s: holds shards of a run that did not end, without a journal to resume "
-            "from; --overwrite replaces them",
+            "%s: holds shards of an unfinished run without a journal to resume from; replace them "
+            "with --overwrite",
             directory);
     return error_set(err, STATUS_EXISTS,
                      "%s: is not empty, it holds '%.80s'; --overwrite packs into it and removes "

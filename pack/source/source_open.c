@@ -36,7 +36,8 @@ static enum status check_options(const char *path,
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         FAIL_IF(all[i].value && (source_types[kind]->options & all[i].bit) == 0, err, STATUS_USAGE,
-                "%s: a source of kind %s has no --%s", path, source_kind_names[kind], all[i].name);
+                "%s: --%s does not apply to sources of kind %s", path, all[i].name,
+                source_kind_names[kind]);
         FAIL_IF(all[i].value && all[i].value[0] == '\0', err, STATUS_USAGE, "--%s is empty",
                 all[i].name);
     }

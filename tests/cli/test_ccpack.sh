@@ -227,7 +227,7 @@ for signal in INT KILL; do
         [ -e stopped/rejects.jsonl ] || fail "SIGINT leaves no rejects.jsonl"
         expect_message 73 "a dataset already" "$BIN/ccpack" -o stopped all.tar
     else
-        expect_message 73 "did not end" "$BIN/ccpack" -o stopped all.tar
+        expect_message 73 "an unfinished run" "$BIN/ccpack" -o stopped all.tar
     fi
 done
 pack 60 60 0 --overwrite -o stopped all.tar

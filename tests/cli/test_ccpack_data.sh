@@ -42,7 +42,7 @@ packed=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 [ "$packed" -ge 50 ] && [ "$listed" -ge 15 ] || fail "odd files: $packed packed, $listed listed"
 # The same as a tar: five pictures share a stem, and none has a caption.
 expect 65 "$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar"
-grep -q "not one of $rows rows can be used" err.txt || fail "not all of $rows members are rows: $(cat err.txt)"
+grep -q "none of the $rows rows is usable" err.txt || fail "not all of $rows members are rows: $(cat err.txt)"
 tail -n +2 "$data/hostile/manifest.tsv" | cut -f 1 | while read -r name; do
     cp "hostile/files/$name" "tarred-$name"
     echo "a caption" >"tarred-${name%%.*}.txt"

@@ -8,7 +8,7 @@ refused() {
     local got=0
     "$@" >out.txt 2>err.txt || got=$?
     [ "$got" -eq 73 ] || fail "exit code $got, not 73: $*: $(head -c 300 err.txt)"
-    grep -qE "process ($pid|[0-9]+) is at work in it|another process is at work in it" err.txt ||
+    grep -qE "in use by (process ($pid|[0-9]+)|another process)" err.txt ||
         fail "the message names no process: $(head -c 300 err.txt)"
 }
 

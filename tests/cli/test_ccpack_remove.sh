@@ -160,7 +160,7 @@ rm fewer.d/pack.journal
 flock fewer.d sleep 5 &
 sleep 0.3
 expect 73 "$BIN/ccpack" remove fewer.d --ids one.txt
-has err.txt "is at work in it"
+has err.txt "in use by"
 expect 73 "$BIN/ccpack" repair fewer.d
 kill $!
 mkdir tars && cp rows.tar tars/

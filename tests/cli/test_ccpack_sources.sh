@@ -69,7 +69,7 @@ same "a quoted TSV"
     echo "image,caption"
     echo "$(head -n 1 all.tsv | cut -f 2),A man, a dog"
 } >wide.csv
-refuses 65 "can be used, .*has 3 columns instead of 2" \
+refuses 65 "is usable; nothing was packed.*has 3 columns instead of 2" \
     "$BIN/ccpack" -o bad --max-bad 100% --images pictures wide.csv
 rm -rf bad
 awk -F '\t' '{ for (i = 0; i < 3; i++) printf "%s#%d\t%s, seen %d times%s\n", $2, i, $1, i,
@@ -231,7 +231,7 @@ done
 (cd json && tar cf ../json.tar --sort=name --format=ustar -- *)
 pack 40 0 --caption-column words json.tar
 same "captions in the JSON"
-refuses 65 "can be used, .*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
+refuses 65 "is usable; nothing was packed.*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
 
 # --- classes, on disk and in a tar: label, name and JSON are packed
 mkdir -p set/cat/more set/dog set/bare set/.hidden
@@ -304,7 +304,7 @@ head -c 3072 /dev/zero >short.bin
 refuses 65 "neither tar or zip" "$BIN/ccpack" -o refused short.bin
 refuses 65 "not a CIFAR binary" "$BIN/ccpack" -o refused --from cifar short.bin
 refuses 64 "there are train,val" "$BIN/ccpack" -o refused --split test karpathy.json
-refuses 64 "has no --split" "$BIN/ccpack" -o refused --split test all.tsv
+refuses 64 "--split does not apply to sources of kind tsv" "$BIN/ccpack" -o refused --split test all.tsv
 refuses 64 "no column is named 'words'" "$BIN/ccpack" -o refused --caption-column words all.csv
 gzip -k all.csv
 refuses 65 "read unpacked" "$BIN/ccpack" -o refused all.csv.gz

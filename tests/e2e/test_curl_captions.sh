@@ -84,7 +84,7 @@ done
 expect 0 "$BIN/ccdump" why whole train 3 --encode 1000
 has out.txt 'the checkpoint holds no model of pictures'
 expect 65 "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower resnet10t --image-size 16 --batch-size 32 --out pair
-has err.txt 'was made with another towers'
+has err.txt 'has a different model (towers)'
 
 # What cannot work.
 refused() { # refused WORDS OPTION...

@@ -23,7 +23,7 @@ if grep -q '^cuda:0 ' out.txt; then
     gpu=yes
 else
     gpu=no
-    grep -q '^cuda  *not here: .' out.txt || fail "no reason: $(cat out.txt)"
+    grep -q '^cuda  *unavailable: .' out.txt || fail "no reason: $(cat out.txt)"
 fi
 
 # Devices that do not exist, and invalid names.
@@ -78,7 +78,7 @@ fi
 # A module that cannot be loaded gives a message, not a crash.
 echo "not a library" >broken.so
 CCSTREAM_CUDA_MODULE=$PWD/broken.so expect 0 "$BIN/ccstream-train" --list-devices
-grep -q '^cuda  *not here: .' out.txt || fail "a broken module: $(cat out.txt)"
+grep -q '^cuda  *unavailable: .' out.txt || fail "a broken module: $(cat out.txt)"
 
 # Options that only cuda uses are accepted on the CPU and change nothing there.
 train 0 options --tf32 --autotune --nondeterministic --plan-cache plans

@@ -43,7 +43,7 @@ expect_message 65 "b: .*fingerprint" "$train" --resume whole --data b:0.3 --data
 expect_message 65 "belongs to 2 datasets, the loader has 1" "$train" --resume whole --data a
 expect_message 64 "weight" "$train" $small --data a:0.7 --data b --out x
 expect_message 64 "a weight is above 0" "$train" $small --data a:0 --data b:1 --out x
-expect_message 64 "named twice" "$train" $small --data a:0.5 --data a:0.5 --out x
+expect_message 64 "given twice" "$train" $small --data a:0.5 --data a:0.5 --out x
 [ ! -e x ] || fail "a refused run left a directory"
 
 # Without weights: by size, every sample once per epoch.
@@ -64,7 +64,7 @@ grep -q '"dataset":"a","id":95,' both.jsonl || fail "$(head -n 3 both.jsonl)"
 [ "$(grep -o '"src":"data:' page.html | wc -l)" -eq 320 ] || fail "page.html has not all images"
 "$BIN/ccdump" popularity sized a b --top 2 | grep -q ' [ab] ' || fail "the table does not name the datasets"
 expect_message 65 "was not trained on c" "$BIN/ccdump" popularity sized a c
-expect_message 64 "named twice" "$BIN/ccdump" popularity sized a a
+expect_message 64 "given twice" "$BIN/ccdump" popularity sized a a
 objective() {
     "$BIN/ccstream-eval" objective sized --threads 1 --json -q "$@"
 }
@@ -106,7 +106,7 @@ expect_message 65 "those of a mix in its order" "$train" --resume moved --data b
 cp a/tokenizer.model c/
 "$BIN/ccpack" tokenizer -q c --overwrite --tokenizer a/tokenizer.model
 "$train" --resume moved --data c --data b-before --remap-state a-before --remap-state b-before --steps 3 2>log.txt
-grep -q 'state of 64 samples taken over by image, 32 begin anew, 96 of a-before and the others' log.txt || fail "$(cat log.txt)"
+grep -q 'per-sample state: 64 matched by image hash, 32 initialised, 96 of a-before and the others dropped' log.txt || fail "$(cat log.txt)"
 [ "$(visits moved)" = "96 64 1 1" ] || fail "visits after: $(visits moved)"
 "$train" -q --resume moved || fail "a remapped mix does not resume"
 [ "$(visits moved)" = "96 96 1 2" ] || fail "visits at the end: $(visits moved)"

@@ -40,7 +40,7 @@ has again/config.json '"norm-layer":"group"'
 
 # Other norms are other models.
 expect 65 "$BIN/ccstream-train" $options --norm-layer none --init group --out other
-has err.txt "was made with another --norm-layer"
+has err.txt "has a different model (--norm-layer)"
 expect 65 "$BIN/ccstream-train" $options --norm-layer none --init-image batch --out other
 has err.txt "the tower has other norms"
 expect 64 "$BIN/ccstream-train" $options --norm-layer group --sync-bn --out other

@@ -26,7 +26,7 @@ if cmp -s clean/last noisy/last; then
 fi
 
 expect 64 "$BIN/ccstream-train" -q --resume noisy --pair-noise 0.2
-has err.txt '--pair-noise cannot be changed by --resume: the steps before met other pairs'
+has err.txt '--pair-noise cannot be changed by --resume: earlier steps used other pairs'
 expect 64 "$BIN/ccstream-train" -q $options --pair-noise 1.5 --out refused
 has err.txt 'pair-noise'
 expect 64 "$BIN/ccstream-train" -q $options --task two-views --pair-noise 0.5 --out refused

@@ -65,7 +65,7 @@ wait $pid || fail "not stopped"
 code=0
 wait $watcher || code=$?
 [ $code = 65 ] || fail "of a stopped run: $code"
-has attached.txt 'no process trains run: it ended at step 1 of 40000; --resume run continues it'
+has attached.txt 'run is not being trained; it stopped at step 1 of 40000; resume with --resume run'
 
 # --- killed; finished
 "$BIN/ccstream-train" -q --resume run &
@@ -74,7 +74,7 @@ until [ "$(wc -l <run/launches.jsonl)" = 2 ]; do sleep 0.05; done
 kill -9 $pid
 wait $pid 2>/dev/null && fail "not killed"
 expect 65 train --attach run
-has err.txt 'no process trains run: it ended at step'
+has err.txt 'run is not being trained; it stopped at step'
 expect 0 train --attach plain --progress none
 has err.txt 'plain is finished after 8 steps'
 expect 0 train -q --attach plain

@@ -83,9 +83,9 @@ refused() { # refused WORDS OPTIONS...
     shift
     expect 64 "$train" -q --resume whole "$@"
     has err.txt "$words"
-    has err.txt 'For a new run that begins with these weights: --init whole --data DIR --out NEW'
+    has err.txt 'To start a new run from these weights: --init whole --data DIR --out NEW'
 }
-refused '--batch-size cannot be changed by --resume: the place in the epoch is a number of batches' --batch-size 8
+refused '--batch-size cannot be changed by --resume: the position in the epoch is counted in batches' --batch-size 8
 refused '--seed cannot be changed by --resume: order, augmentation and dropout follow from it' --seed 8
 refused '--tau cannot be changed by --resume: the state of samples in the checkpoint' --tau 0.1
 refused '--embed-dim cannot be changed by --resume: the weights in the checkpoint' --embed-dim 32

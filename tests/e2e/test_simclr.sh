@@ -66,7 +66,7 @@ cp -r sogclr-whole drawn
 expect 0 "$BIN/ccstream-train" -q --resume drawn --epochs 2
 ! cmp -s fixed/last drawn/last || fail "--fixed-views changes nothing"
 expect 64 "$BIN/ccstream-train" -q --resume fixed --fixed-views off
-has err.txt '--fixed-views cannot be changed by --resume: the steps before met other views'
+has err.txt '--fixed-views cannot be changed by --resume: earlier steps used other views'
 train one --loss sogclr --micro-batch 64
 cmp one/last sogclr-whole/last || fail "one micro-batch is not the batch"
 code=0

@@ -45,7 +45,7 @@ done
 "$BIN/ccpack" -q -o wordy long
 expect 0 "$BIN/ccstream-train" -q --data data --val wordy --out third --tensorboard board/b --image-tower resnet10t --text-tower tiny \
     --image-size 8 --stem small --max-tokens 12 --batch-size 16 --epochs 2 --threads 1
-[ "$(grep -c 'lack the picture of examples' err.txt)" = 1 ] || fail "warnings: $(cat err.txt)"
+[ "$(grep -c 'no example image in the event files' err.txt)" = 1 ] || fail "warnings: $(cat err.txt)"
 [ "$(grep -c '"retrieval":' third/metrics.jsonl)" = 2 ] || fail "the evaluations are not recorded"
 
 echo x >file

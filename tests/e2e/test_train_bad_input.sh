@@ -59,10 +59,10 @@ cp good.safetensors "$newest"
 "$BIN/ccpack" -q -o more other.tar train.tar
 cp data/tokenizer.model more/
 "$BIN/ccpack" tokenizer -q more --overwrite --tokenizer data/tokenizer.model
-refuses 65 'takes the directory of the former' $train --resume run --data more --remap-state other
+refuses 65 'name the dataset that the run was trained on' $train --resume run --data more --remap-state other
 "$BIN/ccdump" state run --json >before.json
 "$BIN/ccstream-train" --resume run --data more --remap-state data --steps 3 2>log.txt || fail "$(cat log.txt)"
-grep -q 'state of 64 samples taken over by image, 48 begin anew, 0 of data are not there' log.txt || fail "$(cat log.txt)"
+grep -q 'per-sample state: 64 matched by image hash, 48 initialised, 0 of data dropped' log.txt || fail "$(cat log.txt)"
 "$BIN/ccdump" state run --json >after.json
 visits() { # the mean times the number visited
     sed 's/.*"visits":{"ids":[0-9]*,"visited":\([0-9]*\),"min":[^,]*,"mean":\([^,]*\),.*/\1 \2/' "$1" |

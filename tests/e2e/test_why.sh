@@ -67,7 +67,7 @@ PYTHON
 # As text, with the ranks' rows; a dataset without a run has the order of its options.
 expect 0 "$BIN/ccdump" why whole a 5 --encode 10
 has out.txt "seen     $(awk '$1 < 16' steps.txt | wc -l) times, in step"
-has out.txt "not searched: 96 samples would have to be encoded; --encode 96 does it"
+has out.txt "not searched: needs encoding 96 samples; pass --encode 96"
 expect 0 "$BIN/ccdump" order a --seed 7 --batch-size 16 --step 3 --world 4
 awk 'NR > 2 && $2 != int($1 / 4)' out.txt | grep . && fail "other ranks"
 awk 'NR > 2 { print $3 }' out.txt >options.txt
@@ -84,7 +84,7 @@ expect 64 "$BIN/ccdump" why whole a x
 expect 65 "$BIN/ccdump" why whole b 5
 has err.txt "was not trained on b"
 expect 64 "$BIN/ccdump" order whole --seed 1
-has err.txt "--seed: whole is a run, which has its own"
+has err.txt "--seed does not apply to a run: whole records its own"
 expect 64 "$BIN/ccdump" order whole --step 18
 has err.txt "the run ends before step 18"
 expect 64 "$BIN/ccdump" order a --batch-size 97

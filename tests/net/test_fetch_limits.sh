@@ -86,7 +86,7 @@ fetch 0 as-wide --max-aspect 10 --min-side 20
 fetch 0 tall --min-side 21
 rejected tall 0 image-small "200 x 20 pixels"
 fetch 65 none --min-side 1000
-has err.txt "not one of 2 rows can be used"
+has err.txt "none of the 2 rows is usable"
 lines none/rejects.jsonl 2
 for row in 0 1; do
     ledger none $row '"state":"fetched"'

@@ -149,7 +149,7 @@ left=$(find full -type f -name '*-[0-9]*')
 stop
 [ "$(digest "$url" $cache)" = "$local_digest" ] || fail "other batches without a server"
 expect 0 "$BIN/ccdump" verify "$url" $cache
-has err.txt "going on with what the cache has"
+has err.txt "continuing from the cache"
 rm cache/ccstream-cache-1/*/*-0
 expect 74 "$BIN/ccbench" loader "$url" --no-limit $cache
 has err.txt "cannot be read ("

@@ -156,8 +156,8 @@ of_run(const struct options *o, const struct cli_arguments *a, struct error *err
     static const char *const own[] = {"seed", "batch-size", "order", "positives"};
     for (size_t i = 0; i < CLI_COUNT(own); i++) {
         if (cli_given(&program, a, own[i])) {
-            return error_set(err, STATUS_USAGE, "--%s: %s is a run, which has its own", own[i],
-                             a->items[0]);
+            return error_set(err, STATUS_USAGE, "--%s does not apply to a run: %s records its own",
+                             own[i], a->items[0]);
         }
     }
     struct run_order *r;

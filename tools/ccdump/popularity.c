@@ -115,7 +115,7 @@ static enum status open_sources(struct report *r,
         TRY(open_source(&r->sources[i], c, dirs[i], err));
         for (size_t k = 0; k < i; k++) {
             if (r->sources[k].ids.source == r->sources[i].ids.source) {
-                return error_set(err, STATUS_USAGE, "%s is named twice", dirs[i]);
+                return error_set(err, STATUS_USAGE, "%s is given twice", dirs[i]);
             }
         }
     }
@@ -184,7 +184,8 @@ static enum status rank_samples(struct ranked **out,
     }
     if (s == STATUS_OK && *count == 0) {
         s = error_set(err, STATUS_USAGE,
-                      "%s: no zeta has changed yet: it is frozen in the first epochs",
+                      "%s: zeta is still frozen (--zeta-freeze-epochs), so no popularity has been "
+                      "learned yet",
                       checkpoint_path(c));
     }
     if (s == STATUS_OK) {

@@ -282,10 +282,10 @@ static enum status find_unlisted(const struct verify_options *o,
     }
     if (first && !o->json) {
         fprintf(stderr,
-                "%s: warning: %s has %" PRIu64 " shard%s that " MANIFEST_NAME
-                " does not list, so that nothing reads %s: %s%s%s\n",
-                program.name, path, r->unlisted, r->unlisted == 1 ? "" : "s",
-                r->unlisted == 1 ? "it" : "them", first, r->unlisted == 1 ? "" : ", ...",
+                "%s: warning: %s contains %" PRIu64 " shard%s that " MANIFEST_NAME
+                " does not list (unused): %s%s%s\n",
+                program.name, path, r->unlisted, r->unlisted == 1 ? "" : "s", first,
+                r->unlisted == 1 ? "" : ", ...",
                 m->removed.count > 0 ? "; 'ccpack compact' deletes what it left over" : "");
     }
     byte_buffer_fini(&names);

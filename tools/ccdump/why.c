@@ -135,11 +135,10 @@ static enum status find_by_embedding(struct why *w, const struct options *o, str
         (void)snprintf(why, sizeof why, "not asked for");
     } else if (samples > o->encode) {
         (void)snprintf(why, sizeof why,
-                       "not searched: %" PRIu64
-                       " samples would have to be encoded; --encode %" PRIu64 " does it",
+                       "not searched: needs encoding %" PRIu64 " samples; pass --encode %" PRIu64,
                        samples, samples);
     } else if (checkpoint_model(w->checkpoint)->image_size_px == 0) {
-        (void)snprintf(why, sizeof why, "the checkpoint holds no model of pictures");
+        (void)snprintf(why, sizeof why, "the checkpoint has no image tower");
     } else {
         return encode(w, err);
     }

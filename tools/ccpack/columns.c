@@ -84,8 +84,8 @@ enum status columns_find(int32_t *out, struct columns *c, const char *name, stru
     }
     if (!c->checkpoint) {
         return error_set(err, STATUS_USAGE,
-                         "'%.40s' is no fact of a sample; columns of a run need --state RUN, and "
-                         "'" SCORE "' needs --score FILE",
+                         "unknown field '%.40s'; per-sample state needs --state RUN, and '" SCORE
+                         "' needs --score FILE",
                          name);
     }
     if (c->count == MAX_COLUMNS) {

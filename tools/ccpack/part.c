@@ -155,9 +155,9 @@ static enum status find(struct pack_part *out, const char **variable, const stru
     if (!p.variable) {
         return error_set(
             s->err, STATUS_USAGE,
-            "--part auto: no launcher has set which part this is: none of " ARRAY_ID ", " INDEX
+            "--part auto: found no launcher environment: none of " ARRAY_ID ", " INDEX
             ", OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID with " STEP_SIZE
-            " is set%s; --part K/N names a part",
+            " is set%s; use --part K/N",
             value_of(s, "SLURM_PROCID") ? " (a batch script is no task of a step: start ccpack "
                                           "with srun, or submit an array)"
                                         : "");

@@ -250,8 +250,8 @@ static enum status parse_comparison(struct parser *p, int32_t *out, struct error
         n.fact = NUMBER_COUNT + column;
     } else if (n.fact < 0) {
         return error_set(err, STATUS_USAGE,
-                         "'%.40s' is no fact of a sample: they are the %s; columns of a run need "
-                         "--state RUN, and score --score FILE",
+                         "unknown field '%.40s'; fields are %s; per-sample state needs --state "
+                         "RUN, and score --score FILE",
                          name, WHERE_FACTS);
     }
     if (!take_operator(p, &n.op)) {

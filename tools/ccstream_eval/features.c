@@ -132,8 +132,7 @@ job_open(struct job *j, const struct options *o, const char *checkpoint, struct 
     TRY(open_side(&j->test, j, o, o->common.data, err));
     j->class_count = eval_label_count(j->train.e.labels, j->train.set.count);
     if (j->class_count == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has no labels; ccpack gives them to class folders and CIFAR files",
+        return error_set(err, STATUS_USAGE, "%s has no labels; pack class folders or CIFAR files",
                          o->train);
     }
     eval_map_labels(j->test.e.labels, j->test.set.count, &j->test.classes, &j->train.classes);

@@ -174,8 +174,9 @@ static enum status fold_bias(float *norm, const struct export_job *job, struct e
         if (shift == NULL || info->shape[0] > info->shape[1] || info->shape[0] > MAX_ROWS ||
             !find_shift(shift, w, b, (size_t)info->shape[0], (size_t)info->shape[1])) {
             s = error_set(err, STATUS_UNSUPPORTED,
-                          "the format projects texts without bias, and text_proj.bias (%d rows of "
-                          "%d) does not fit into the last layer norm; --format safetensors",
+                          "open_clip's text projection has no bias, and text_proj.bias (%d rows of "
+                          "%d) cannot be folded into the last layer norm; train with "
+                          "--projection-bias off, or use --format safetensors",
                           (int)info->shape[0], (int)info->shape[1]);
         }
     }

@@ -35,7 +35,7 @@ void announce_start(const struct log_sink *log,
     }
     if (train_options_loss_reads(o, LOSS_ZETA_LR) && train_options_zeta_is_frozen(o)) {
         log_write(log, LOG_LEVEL_INFO,
-                  "zeta: frozen in all epochs, --zeta-freeze-epochs is %" PRIu64,
+                  "zeta stays frozen for the whole run: --zeta-freeze-epochs is %" PRIu64,
                   o->trainer.loss.zeta_freeze_epochs);
     } else if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
         log_write(log, LOG_LEVEL_INFO,
@@ -69,8 +69,8 @@ void announce_ranks(const struct log_sink *log, const struct trainer_options *t)
               t->loader_threads);
     if (!t->sync_bn && (t->micro_batch_count == 0 || count % t->micro_batch_count != 0)) {
         log_write(log, LOG_LEVEL_INFO,
-                  "batch norm goes by micro-batches that one rank would not have; for the numbers "
-                  "of one rank, take a --micro-batch that divides %u%s",
+                  "batch-norm statistics cover other groups than with one rank; to reproduce one "
+                  "rank, use a --micro-batch that divides %u%s",
                   count, t->micro_batch_count == 0 ? ", or --sync-bn" : "");
     }
 }

@@ -181,8 +181,8 @@ static enum status check_run(const char *run, struct error *err) {
 static enum status say_end(const struct watched *w, const struct live *l, struct error *err) {
     if (w->total_steps == 0 || w->last.step < w->total_steps) {
         return error_set(err, STATUS_MISMATCH,
-                         "no process trains %s: it ended at step %" PRIu64 " of %" PRIu64
-                         "; --resume %s continues it",
+                         "%s is not being trained; it stopped at step %" PRIu64 " of %" PRIu64
+                         "; resume with --resume %s",
                          w->run, w->last.step, w->total_steps, w->run);
     }
     log_write(&l->log, LOG_LEVEL_INFO, "%s is finished after %" PRIu64 " steps", w->run,

@@ -63,7 +63,7 @@ static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
     char epoch[CLI_TEXT_BYTES];
     char run[CLI_TEXT_BYTES];
     const double rest_s = s / (double)l->steps * (double)(total_steps - step);
-    log_write(&l->log, LOG_LEVEL_INFO, "about %s per epoch, %s to the end%s",
+    log_write(&l->log, LOG_LEVEL_INFO, "about %s per epoch, %s remaining%s",
               cli_format_seconds(epoch, s / (double)l->steps * (double)l->steps_per_epoch),
               cli_format_seconds(run, rest_s),
               l->on_cpu && rest_s > demo_s

@@ -177,19 +177,17 @@ static enum status check_memory(const struct trainer_options *t,
         }
     }
     if (m.total_bytes > free_bytes) {
-        return error_set(
-            err, STATUS_NOMEM,
-            "this run needs %s of memory, and %s are free; not even --micro-batch %u "
-            "fits (%s): choose a smaller --image-size, --image-tower or --batch-size, or "
-            "--preset cpu-demo; --dry-run prints the plan",
-            need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
+        return error_set(err, STATUS_NOMEM,
+                         "this run needs %s of memory, %s are available; not even --micro-batch %u "
+                         "fits (%s): use a smaller --image-size, --image-tower or --batch-size, or "
+                         "--preset cpu-demo; --dry-run shows the plan",
+                         need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
     }
-    return error_set(err, STATUS_NOMEM,
-                     "this run needs %s of memory, and %s are free; --micro-batch %u fits (%s; the "
-                     "same loss over the whole batch), and --preset cpu-demo is a small model that "
-                     "a CPU trains in minutes; --dry-run prints the plan",
-                     need, there, (unsigned)o.micro_batch_count,
-                     cli_format_bytes(less, m.total_bytes));
+    return error_set(
+        err, STATUS_NOMEM,
+        "this run needs %s of memory, %s are available. --micro-batch %u fits in %s (same "
+        "full-batch loss); --preset cpu-demo is a small model for CPUs; --dry-run shows the plan",
+        need, there, (unsigned)o.micro_batch_count, cli_format_bytes(less, m.total_bytes));
 }
 
 enum status memory_plan_print(const struct trainer_options *t, struct error *err) {

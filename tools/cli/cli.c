@@ -154,7 +154,7 @@ set_number(const struct cli_option *row, void *field, const char *text, struct e
                            : row->unit == CLI_UNIT_MS  ? ", optionally followed by ms, s, min or h"
                                                        : "";
         return error_set(err, STATUS_USAGE, "--%s requires %s%s%s%s, not '%s'", row->name,
-                         row->type == CLI_DOUBLE ? "a number" : "a whole number", unit,
+                         row->type == CLI_DOUBLE ? "a number" : "an integer", unit,
                          row->word != NULL ? " or " : "", row->word != NULL ? row->word : "", text);
     }
     union number bound = {0};

@@ -328,7 +328,7 @@ static int unknown_command(const struct cli_suite *suite, const char *word) {
     } else if (guess.best != NULL) {
         fprintf(stderr, "did you mean '%s'?\n", guess.best);
     } else {
-        fprintf(stderr, "the first word is a command\n");
+        fprintf(stderr, "unknown command\n");
     }
     fprintf(stderr, "%s: '%s --help' lists the commands\n", suite->name, suite->name);
     return status_exit_code(STATUS_USAGE);

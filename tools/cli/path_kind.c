@@ -278,15 +278,15 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
         {IS(KIND_RUN) | IS(KIND_CHECKPOINT), NULL},
         {IS(KIND_REMOTE), "$: only local files are read; download it or mount it first"},
         {IS(KIND_EMPTY_RUN), "$ has no checkpoint yet; 'ccstream-train --resume $' trains on"},
-        {IS(KIND_DATASET_FILE), "$ is a file of a dataset, not a run or checkpoint; name the "
-                                "folder that ccstream-train --out made"},
+        {IS(KIND_DATASET_FILE), "$ is a file of a dataset, not a run or checkpoint; pass the run "
+                                "directory (ccstream-train --out)"},
         {IS(KIND_DATASET) | IS(KIND_UNFINISHED) | IS(KIND_SHARDS),
-         "$ is a dataset, not a run or checkpoint; name the folder that ccstream-train --out made"},
+         "$ is a dataset, not a run or checkpoint; pass the run directory (ccstream-train --out)"},
         {IS(KIND_TARS) | IS(KIND_FOLDER) | IS(KIND_DATASETS) | IS(KIND_EMPTY_FOLDER),
-         "$ is another kind of folder, not a run or checkpoint; name the folder that "
-         "ccstream-train --out made, or a .safetensors file in it"},
-        {ANY, "$ is another kind of file, not a run or checkpoint; name the folder that "
-              "ccstream-train --out made, or a .safetensors file in it"},
+         "$ is another kind of folder, not a run or checkpoint; pass the run directory "
+         "(ccstream-train --out), or a .safetensors file in it"},
+        {ANY, "$ is another kind of file, not a run or checkpoint; pass the run directory "
+              "(ccstream-train --out), or a .safetensors file in it"},
     };
     struct found found;
     find_kind(&found, path);

@@ -537,20 +537,20 @@ static const struct {
     {"out", NULL, "RUN itself is continued"},
     {"preset", NULL, "a run's options are in RUN/config.json"},
     {"config", NULL, "a run's options are in RUN/config.json"},
-    {"batch-size", NULL, "the place in the epoch is a number of batches"},
-    {"pair-noise", NULL, "the steps before met other pairs"},
-    {"fixed-views", NULL, "the steps before met other views"},
-    {"order", NULL, "the place in the epoch is one in this order"},
+    {"batch-size", NULL, "the position in the epoch is counted in batches"},
+    {"pair-noise", NULL, "earlier steps used other pairs"},
+    {"fixed-views", NULL, "earlier steps used other views"},
+    {"order", NULL, "the position in the epoch is one in this order"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},
-    {"init", NULL, "the run has weights of its own by now"},
-    {"init-image", NULL, "the run has weights of its own by now"},
-    {"init-text", NULL, "the run has weights of its own by now"},
-    {"init-state", NULL, "the run has state of its own by now"},
+    {"init", NULL, "the run has its own weights by now"},
+    {"init-image", NULL, "the run has its own weights by now"},
+    {"init-text", NULL, "the run has its own weights by now"},
+    {"init-state", NULL, "the run has its own state by now"},
     {"tokenizer", NULL, "the checkpoint holds the one that the text tower was trained with"},
     {NULL, "Model", "the weights in the checkpoint were trained with it"},
-    {NULL, "Loss", "the state of samples in the checkpoint was computed with it"},
-    {NULL, "Optimiser", "the moments in the checkpoint were computed with it"},
-    {NULL, "Machine", "the steps before were computed with it"},
+    {NULL, "Loss", "the per-sample state in the checkpoint was computed with it"},
+    {NULL, "Optimiser", "the optimiser state in the checkpoint was computed with it"},
+    {NULL, "Machine", "earlier steps were computed with it"},
 };
 
 static const char *reason_of(const char *name, const char *group) {
@@ -593,8 +593,8 @@ enum status train_options_check_resumed(const struct cli_arguments *given,
         }
         if (!allowed && !same_value(row, recorded, o)) {
             return error_set(err, STATUS_USAGE,
-                             "--%s cannot be changed by --resume: %s. For a new run that begins "
-                             "with these weights: --init %s --data DIR --out NEW",
+                             "--%s cannot be changed by --resume: %s. To start a new run from "
+                             "these weights: --init %s --data DIR --out NEW",
                              row->name, reason_of(row->name, group), o->resume);
         }
     }

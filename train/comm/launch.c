@@ -176,8 +176,8 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
         (void)snprintf(started, sizeof started, "%s started %d processes, but ", launcher, world);
     }
     FAIL_IF(opt->ranks == COMM_RANKS_OFF && world > 1, err, STATUS_USAGE,
-            "%sranks are off: each would do all of the work; start one process, or "
-            "use --ranks auto",
+            "%s--ranks off makes each of them train the whole run; start one process, or use "
+            "--ranks auto",
             started);
     if (opt->ranks == COMM_RANKS_OFF || (opt->ranks == COMM_RANKS_AUTO && world == 1)) {
         return comm_create(out, NULL, opt, err);

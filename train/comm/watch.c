@@ -47,7 +47,7 @@ static void log_finding(const struct watch *w, const struct watch_finding *f) {
         (void)snprintf(by, sizeof by, " (found by rank %d)", f->found_by);
     }
     log_write(w->watched->log, LOG_LEVEL_ERROR, "rank %d ends: %s%s%s", w->watched->rank,
-              f->lost == w->watched->rank ? "it was taken for lost: " : "", f->text, by);
+              f->lost == w->watched->rank ? "it was declared lost: " : "", f->text, by);
     /* All of a host may be gone at once. */
     struct watch_finding other = *f;
     if (f->found_by == w->watched->rank && f->lost >= 0 && w->views[f->lost].gone) {

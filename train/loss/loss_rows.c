@@ -94,11 +94,12 @@ loss_find_row(const struct loss_row **out, const struct loss_options *opt, struc
                          opt->name, opt->views ? " for two views" : "",
                          names_of(others, sizeof others, false, LOSS_PARITY_REFERENCE));
     }
-    return opt->views ? error_set(err, STATUS_USAGE,
-                                  "loss %s is of images with texts; of two views are %s", opt->name,
-                                  names_of(others, sizeof others, true, LOSS_PARITY_ALGORITHM))
-                      : error_set(err, STATUS_USAGE,
-                                  "loss %s compares two views of images: add --task two-views; for "
-                                  "pairs use clip",
-                                  opt->name);
+    return opt->views
+               ? error_set(err, STATUS_USAGE,
+                           "loss %s needs image-text pairs; losses for two views: %s", opt->name,
+                           names_of(others, sizeof others, true, LOSS_PARITY_ALGORITHM))
+               : error_set(err, STATUS_USAGE,
+                           "loss %s compares two views of images: add --task two-views; for "
+                           "pairs use clip",
+                           opt->name);
 }

@@ -17,8 +17,8 @@ static enum status rince_check(const struct loss_options *o, struct error *err) 
     return o->q / o->tau <= MAX_EXPONENT
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
-                           "loss rince: gradients of size exp(q / tau) = exp(%.0f) leave the range "
-                           "of numbers; use a larger --tau or a smaller --q (q / tau at most %d)",
+                           "loss rince: gradients of size exp(q / tau) = exp(%.0f) overflow; "
+                           "increase --tau or decrease --q (q / tau at most %d)",
                            o->q / o->tau, MAX_EXPONENT);
 }
 

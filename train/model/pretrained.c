@@ -164,8 +164,8 @@ static void name_extras(const struct job *j) {
     size_t extra = 0;
     if (safetensors_metadata(j->file, "ccstream.version") != NULL) {
         log_write(j->log, LOG_LEVEL_INFO,
-                  "%s: a checkpoint of a whole model; taken: its %.*s tower. Not taken: the other "
-                  "tower, projections, temperature, state of samples. --init takes the whole model",
+                  "%s: loaded only the %.*s tower of this checkpoint (not the other tower, "
+                  "projections, temperature, per-sample state); --init loads the whole model",
                   j->path, (int)strlen(j->tower) - 1, j->tower);
         return;
     }

@@ -196,8 +196,8 @@ static enum status save_when_due(struct trainer *t, bool last, struct error *err
 
 static enum status stopped(const struct trainer *t, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED,
-                     "stopped on request at step %" PRIu64 " of %" PRIu64
-                     ", all is saved; continue with --resume %s",
+                     "stopped at step %" PRIu64 " of %" PRIu64
+                     "; checkpoint saved; resume with --resume %s",
                      t->step, trainer_last_step(t), t->options.run);
 }
 

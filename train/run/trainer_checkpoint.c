@@ -97,7 +97,8 @@ check_same_data(const struct trainer *t, const struct checkpoint *c, struct erro
     return error_set(
         err, STATUS_MISMATCH,
         "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s%s is %016" PRIx64
-        " (%" PRIu64 " samples); --remap-state takes over what they share",
+        " (%" PRIu64 " samples); to carry over the state of the samples they share, add "
+                     "--remap-state OLD_DATASET",
         checkpoint_path(c), p->fingerprint, p->samples_count, t->options.sources[0].directory,
         p->source_count > 1 ? " with the others" : "", t->data.fingerprint, t->data.sample_count);
 }
@@ -112,8 +113,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     } else if (what == NULL && p->seed != t->options.seed) {
         what = "seed";
     }
-    FAIL_IF(what != NULL, err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
-            what);
+    FAIL_IF(what != NULL, err, STATUS_MISMATCH, "%s has a different %s", checkpoint_path(c), what);
     /* seek reports what differs between mixes. */
     return p->source_count == 1 && t->options.source_count == 1 ? check_same_data(t, c, err)
                                                                 : STATUS_OK;
@@ -156,8 +156,8 @@ static enum status restore_init(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const char *what = model_difference(checkpoint_model(c), &t->config, true);
     FAIL_IF(what != NULL, err, STATUS_MISMATCH,
-            "--init: %s was made with another %s; the model's options may be omitted, "
-            "the checkpoint holds them",
+            "--init: %s has a different model (%s); omit the model options, they come from the "
+            "checkpoint",
             checkpoint_path(c), what);
     FAIL_IF(o->init_state && strcmp(checkpoint_loss_name(c), o->loss.name) != 0, err,
             STATUS_MISMATCH,

@@ -24,11 +24,11 @@ static enum status check_classes(const char *directory, struct error *err) {
     TRY(zeroshot_classes(&names, directory, err));
     const size_t count = names.count;
     text_list_fini(&names);
-    return count > 0 ? STATUS_OK
-                     : error_set(err, STATUS_USAGE,
-                                 "--zeroshot: %s has no class names, which ccpack makes of class "
-                                 "folders and CIFAR files",
-                                 directory);
+    return count > 0
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "--zeroshot: %s has no class names; pack class folders or CIFAR files",
+                           directory);
 }
 
 /* A validation set that cannot be opened is better known now than after the first epoch. */

@@ -138,8 +138,7 @@ static void miss(struct trainer *t, const struct error *why) {
     if (!t->missed_examples) {
         t->missed_examples = true;
         log_write(t->options.log, LOG_LEVEL_WARN,
-                  "the event files lack the picture of examples after step %" PRIu64
-                  ", and this is not said again: %s",
+                  "no example image in the event files after step %" PRIu64 " (reported once): %s",
                   t->step, why->text);
     }
 }

@@ -267,7 +267,7 @@ static void forget(struct trainer *t, int side, int64_t row, enum status why) {
     log_write(trainer_is_first(t) ? t->options.log : NULL, LOG_LEVEL_WARN,
               "sample %" PRIu64 " cannot be read any more (%s): %s", s->ids[row], status_text(why),
               s->cache != NULL ? "no anchor has it as its negative"
-                               : "chains that stand on it begin anew");
+                               : "chains at this sample restart");
     for (int64_t i = first; i < first + trainer_rows(&t->options); i++) {
         if (t->offbatch.columns[i] == row) {
             t->offbatch.ids[i] = SAMPLE_STATE_NO_ID;

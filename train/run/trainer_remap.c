@@ -107,10 +107,10 @@ static enum status check_old_data(const struct trainer *t,
     }
     return error_set(err, STATUS_MISMATCH,
                      "%s was trained on dataset %016" PRIx64 ", --remap-state %s is %016" PRIx64
-                     ": it takes the directory of the former%s",
+                     "; name the dataset that the run was trained on%s",
                      checkpoint_path(c), p->sources[index].fingerprint,
                      t->options.remap_state[index], found,
-                     p->source_count > 1 ? "; those of a mix in its order" : "");
+                     p->source_count > 1 ? " (for a mix, each one in the same order)" : "");
 }
 
 static enum status image_ids(uint64_t *old_ids,
@@ -143,8 +143,8 @@ static enum status image_ids(uint64_t *old_ids,
                             t->options.remap_count, err));
     if (s == STATUS_OK) {
         log_write(t->options.log, LOG_LEVEL_INFO,
-                  "state of %" PRIu64 " samples taken over by image, %" PRIu64
-                  " begin anew, %" PRIu64 " of %s%s are not there any more",
+                  "per-sample state: %" PRIu64 " matched by image hash, %" PRIu64
+                  " initialised, %" PRIu64 " of %s%s dropped",
                   counts.matched_count, counts.unmatched_count, counts.forgotten_count,
                   t->options.remap_state[0], p->source_count > 1 ? " and the others" : "");
     }

@@ -297,7 +297,7 @@ TEST(too_many_held_batches_are_refused) {
         held[i] = take(l);
     }
     library_check_error(ccs_loader_next(l, &b, WAIT_MS, &err), CCS_ERROR_INVALID, &err,
-                        "epoch 0, step 0 is still held");
+                        "epoch 0, step 0 still holds its buffer");
     assert_null(b);
     ccs_batch_release(held[0]);
     ccs_batch_release(held[0]); /* does nothing */

@@ -410,7 +410,7 @@ TEST(invalid_mixes_are_refused) {
     pair[0].weight = 0;
     pair[1].directory = pair[0].directory;
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_USAGE, err);
-    assert_non_null(strstr(err.text, "named twice"));
+    assert_non_null(strstr(err.text, "given twice"));
     pair[1].directory = "nowhere";
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_NOTFOUND, err);
 }

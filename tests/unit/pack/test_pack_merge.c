@@ -313,7 +313,7 @@ TEST(parts_that_do_not_belong_together_are_named) {
             "missing 3-3 of 3;1 not a part, 1 missing");
     struct pack_options o = pack_case_options(fs, "third", tars, 3);
     pack_other(&o, STATUS_OK);
-    refused(fs, third + 2, 1, STATUS_MISMATCH, "third: is no part;the parts cannot be merged");
+    refused(fs, third + 2, 1, STATUS_MISMATCH, "third: is no part;cannot merge the parts");
     o.overwrite = true;
     o.part = (struct pack_part){3, 3};
     o.shard_samples = 5;

@@ -336,7 +336,7 @@ TEST(other_options_are_refused_and_named) {
     o.append = true;
     refused(&o, STATUS_NOTFOUND, "no dataset to append to", "--resume alone");
     o = good;
-    refused(&o, STATUS_EXISTS, "did not end", "--resume");
+    refused(&o, STATUS_EXISTS, "an unfinished run", "--resume");
     pack_case_tar("b.tar", &(struct pack_case_tar){.rows = 32, .first = 100, .bad_step = 5});
     o = good;
     o.resume = true;

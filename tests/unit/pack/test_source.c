@@ -164,11 +164,11 @@ TEST(options_of_another_kind_are_refused) {
         struct source_options how;
         const char *message;
     } cases[] = {
-        {{.split = "train"}, "kind tsv has no --split"},
+        {{.split = "train"}, "--split does not apply to sources of kind tsv"},
         {{.caption_column = ""}, "--caption-column is empty"},
-        {{.kind = SOURCE_COCO, .caption_column = "x"}, "kind coco has no --caption-column"},
-        {{.kind = SOURCE_WDS, .image_column = "x"}, "kind wds has no --image-column"},
-        {{.kind = SOURCE_WDS, .columns = "a,b"}, "kind wds has no --columns"},
+        {{.kind = SOURCE_COCO, .caption_column = "x"}, "--caption-column does not apply to sources of kind coco"},
+        {{.kind = SOURCE_WDS, .image_column = "x"}, "--image-column does not apply to sources of kind wds"},
+        {{.kind = SOURCE_WDS, .columns = "a,b"}, "--columns does not apply to sources of kind wds"},
         {{.image_column = "0123456789012345678901234567890123456789012345678901234567890123"},
          "longer than 63 bytes"},
     };

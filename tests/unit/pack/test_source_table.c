@@ -424,7 +424,7 @@ TEST(records_of_one_picture_become_one_row) {
         source_row_fini(&row);
     }
     struct source_options how = {.kind = SOURCE_JSON, .grouping = SOURCE_GROUP_ALL};
-    expect_refused("[]", &how, STATUS_USAGE, "has no --group-captions");
+    expect_refused("[]", &how, STATUS_USAGE, "--group-captions does not apply");
 }
 
 /* Captions beyond a row's limit are rows of their own, and none is lost. */

@@ -339,7 +339,7 @@ TEST(two_writers_exclude_each_other) {
     struct pack_writer *other = NULL;
     o.overwrite = true;
     assert_int_equal(pack_writer_open(&other, test_temp_path("d"), &o, &err), STATUS_EXISTS);
-    assert_non_null(strstr(err.text, "is at work in it"));
+    assert_non_null(strstr(err.text, "in use by"));
     add_rows(w, 0, 1);
     finish(w);
 }

@@ -182,7 +182,7 @@ TEST(errors_name_the_option) {
     assert_refused("--jobs must be at most 256, not 257", "--jobs", "257");
     assert_refused("--jobs must be at least 1, not 0", "-j0");
     assert_refused("--shift must be at least -5", "--shift=-6");
-    assert_refused("--jobs requires a whole number", "--jobs", "two");
+    assert_refused("--jobs requires an integer", "--jobs", "two");
     assert_refused("--rate requires a number", "--rate", "nan");
     assert_refused("--rate must be at most 1", "--rate", "1.5");
     assert_refused("--rate requires a number, not 'auto'", "--rate", "auto");

@@ -159,7 +159,7 @@ TEST(what_is_wrong_is_named_with_its_place) {
         {"id = 1 id = 2", "character 8 of the condition, 'id = 2': 'and' or 'or' is expected"},
         {"(id = 1", "ends where 'and', 'or' or ')' is expected"},
         {"id = 1)", "character 7"},
-        {"zeta < 1", "'zeta' is no fact of a sample"},
+        {"zeta < 1", "unknown field 'zeta'"},
         {"'id' = 1", "a name is expected"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -599,7 +599,7 @@ TEST(a_rank_that_is_taken_for_lost_ends_too) {
     g.files[1].lost = 0;
     (void)snprintf(g.files[1].reason, sizeof g.files[1].reason, "rank 0 is silent");
     run_two_ranks(&g, &run);
-    assert_string_equal(run.log, "rank 0 ends: it was taken for lost: rank 0 is silent (found by "
+    assert_string_equal(run.log, "rank 0 ends: it was declared lost: rank 0 is silent (found by "
                                  "rank 1)\nabort with 75\n");
     assert_int_equal(run.exit_code, WATCH_EXIT_CODE);
 }
