@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time of a training step on W ranks, predicted: the cost model of train/comm/README.md.
 
-    tests/bench/ranks_model.py                      the table of BENCHMARKS.md
+    tests/bench/ranks_model.py                      the table of docs/results/ranks.md
     tests/bench/ranks_model.py --pairs-per-s 5000   with another speed of one GPU
 
 Nothing here is measured; a measured speed of one GPU goes in by --pairs-per-s.

@@ -96,9 +96,9 @@ dd if=d/made-000000.tar.zst of=image bs=1 skip="$(field show.txt offset)" \
     count="$(field show.txt image_bytes)" 2>dd.txt
 cmp image x/k000000001.jpg
 
-# The two ways into WebDataset that the READMEs name, read as it reads: a stream per URL, members of one key
+# The two ways into WebDataset that the pages name, read as it reads: a stream per URL, members of one key
 # together, names of the form __NAME__ skipped.
-for page in README.md pack/README.md; do
+for page in docs/guarantees.md pack/README.md; do
     has "$SRC/$page" "pipe:zstd -dcq"
     has "$SRC/$page" "--container tar"
 done
