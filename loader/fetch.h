@@ -12,7 +12,7 @@
  *             done on the calling thread.
  * Ownership : a fetcher borrows its loader and must be closed first. A batch is borrowed until the
  *             next fetch or close.
- * Untrusted : every byte of the dataset. Nothing is put in the place of a damaged sample, and it
+ * Untrusted : every byte of the dataset. Damaged samples are not replaced, and it
  *             does not count among the loader's: a damaged sample is the status of its row.
  * Memory    : open allocates everything; a batch, and a buffer for the largest stored image.
  */

@@ -181,7 +181,8 @@ struct loader_options {
     uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are read
                               and not decoded, batches have none; 1 */
     bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
-                         that every epoch has the pixels of epoch 0; not so captions; false */
+                         that every epoch has the pixels of epoch 0; captions are still sampled per
+                         epoch; default false */
     /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
      * the captions l, l + m, ... of the sample (of fewer than m: caption l modulo their number). An
      * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in
@@ -195,7 +196,7 @@ struct loader_options {
     struct loader_filter filter; /* loader_filter_default() */
     bool drop_last;              /* omit a last batch of fewer than batch_count; true */
     uint64_t seed;               /* 0 */
-    uint64_t epochs;             /* END after this epoch number is reached; 0 = never; 0 */
+    uint64_t epochs;             /* END after this epoch number is reached; 0: never; default 0 */
 
     const struct loader_state *start; /* NULL: epoch 0, step 0; read by open only */
 

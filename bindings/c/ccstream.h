@@ -29,7 +29,7 @@
  * Fork      : the child may use all but loaders, their batches and writers, which stay with the
  *             parent: in the child, functions that can fail return FORKED, others do nothing. A
  *             child reads remote datasets over connections of its own.
- * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
+ * Ownership : X_open returns a handle; X_close frees it and accepts NULL. Texts and options that
  *             are passed in are copied; results are borrowed as stated.
  * Growth    : structs begin with struct_size. The caller sets it, or the _init function where there
  *             is one, to the size of the struct. Later versions append fields, never change one,

@@ -26,8 +26,8 @@ enum file_open_mode {
     FILE_READ,    /* must exist; a pipe or a device is refused at once */
     FILE_CREATE,  /* write; must not exist */
     FILE_REPLACE, /* write; truncated when it exists */
-    FILE_REUSE,   /* write from the start of a file that exists; until it is truncated to what was
-                   * written, what follows may be of its old content */
+    FILE_REUSE,   /* write from the start of a file that exists; until it is truncated, bytes after
+                     what was written are undefined */
     FILE_APPEND_WRITE, /* write at the end; created when missing */
 };
 

@@ -1,6 +1,6 @@
 /*
- * image_norm: means and deviations of the channels, in [0, 1], by which models expect pixels to be
- * normalised: (value / 255 - mean) / deviation. Batches are 8-bit; the device normalises them.
+ * image_norm: channel means and standard deviations, in [0, 1], for normalising input images:
+ * (value / 255 - mean) / deviation. Batches are 8-bit; the device normalises them.
  */
 #ifndef FORMATS_BASE_IMAGE_NORM_H
 #define FORMATS_BASE_IMAGE_NORM_H

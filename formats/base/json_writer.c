@@ -150,6 +150,12 @@ void json_null(struct json_writer *w, const char *key) {
     put_text(w, "null");
 }
 
+void json_rounded(struct json_writer *w, const char *key, double v) {
+    char text[40];
+    snprintf(text, sizeof(text), "%.12g", v);
+    json_double(w, key, strtod(text, NULL));
+}
+
 void json_double(struct json_writer *w, const char *key, double v) {
     if (!isfinite(v)) {
         json_null(w, key);

@@ -57,6 +57,9 @@ void json_null(struct json_writer *w, const char *key);
 /* The shortest decimal that reads back as the same double; null for NaN and infinity. */
 void json_double(struct json_writer *w, const char *key, double v);
 
+/* The same of a number that was computed, such as a percentage: rounded to 12 digits. */
+void json_rounded(struct json_writer *w, const char *key, double v);
+
 /* A u64 as 16 hexadecimal digits in quotes, for fingerprints and hashes. */
 void json_hex64(struct json_writer *w, const char *key, uint64_t v);
 

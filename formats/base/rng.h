@@ -19,7 +19,7 @@ extern "C" {
 /* 128 random bits of (key, counter). */
 void rng_block(uint32_t out[4], const uint32_t key[2], const uint32_t counter[4]);
 
-/* What a stream of numbers is for: streams of one seed never meet. Part of what makes runs
+/* What a stream of numbers is for: streams of one seed never overlap. Part of what makes runs
  * repeat, so values are never reused or renumbered. */
 enum rng_purpose {
     RNG_ORDER = 1,          /* (seed, epoch) */

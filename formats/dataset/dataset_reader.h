@@ -1,5 +1,5 @@
 /*
- * dataset_reader: the samples of a dataset with all that belongs to them, in any order. Training
+ * dataset_reader: random access to complete samples (image, captions, metadata). Training
  * reads images alone, through dataset.h.
  *
  * Threading : one owner at a time; several readers may read one dataset at once.

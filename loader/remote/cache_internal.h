@@ -68,8 +68,8 @@ enum status cache_get(struct cache *c,
                       struct error *err);
 /* Whether the piece is there, without opening it. */
 bool cache_has(struct cache *c, struct cache_key key, uint32_t number);
-/* Stores a piece of size_bytes as its bytes come. That the disk does not take it (it is full) is
- * logged once a minute, and is no failure of the run. NULL: it does not. */
+/* Stores a piece of size_bytes as its bytes come. NULL if the disk is full: logged once per minute;
+ * the run continues. */
 struct cache_file *
 cache_begin(struct cache *c, struct cache_key key, uint32_t number, uint64_t size_bytes);
 /* False: it does not. */

@@ -1,6 +1,6 @@
 /*
  * objects: the table of the files at servers that were named, by path, and of their folders. A file
- * that is dropped from it stays valid for who still uses it.
+ * that is dropped from it remains valid for its users.
  *
  * Threading : remote_object_find, _start and _copy: any thread. The rest: who opens (open.c), one
  *             at a time.

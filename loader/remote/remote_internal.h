@@ -97,7 +97,7 @@ enum status
 remote_client_create(struct remote_client **out, uint32_t connections, struct error *err);
 /* Ends reads with INTERRUPTED. Accepts NULL. */
 void remote_client_destroy(struct remote_client *c);
-/* Cannot fail: failures are told to `done`. */
+/* Cannot fail: failures are reported to `done`. */
 void remote_client_start(struct remote_client *c, struct remote_read *r);
 /* Does what is possible, waiting up to timeout_ms for more. */
 void remote_client_run(struct remote_client *c, int64_t timeout_ms);

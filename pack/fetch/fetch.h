@@ -80,7 +80,7 @@ struct fetch_stats {
     uint64_t bytes;                     /* of bodies */
     uint64_t hosts;                     /* with at least one request */
     bool opened;                        /* the ledger was opened */
-    uint64_t selected;                  /* rows that `retry` chose, if it was */
+    uint64_t selected;                  /* rows selected by `retry`, if set */
     uint32_t running;                   /* requests at this moment, queued ones included */
     char failure[240]; /* what happened to the first row that failed; empty: none */
     size_t reason_count;

@@ -57,7 +57,7 @@ enum status ledger_open(struct ledger **out,
                         const char *path,
                         uint64_t good_bytes,
                         struct error *err);
-/* Reads the line that begins at begin_bytes again. False: it is no undamaged line of a row. */
+/* Reads the line that begins at begin_bytes again. False if it is damaged or not a row. */
 bool ledger_line_at(struct ledger *l, struct ledger_line *out, uint64_t begin_bytes);
 
 enum status ledger_add(struct ledger *l, const struct ledger_line *line, struct error *err);

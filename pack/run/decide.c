@@ -122,9 +122,12 @@ static enum status other_options(const struct pack_plan *p,
                                  const char *was,
                                  const char *is,
                                  struct error *err) {
-    return error_set(err, STATUS_MISMATCH,
-                     "%s: the dataset was made with other options: --%s was %.60s, is %.60s",
-                     p->opt->directory, name, was ? was : "not given", is ? is : "not given");
+    const bool can_add = was != NULL && strcmp(name, "container") != 0;
+    return error_set(
+        err, STATUS_MISMATCH,
+        "%s: the dataset was made with other options: --%s was %.60s, is %.60s%s%s%s%.60s",
+        p->opt->directory, name, was ? was : "not given", is ? is : "not given",
+        can_add ? "; add --" : "", can_add ? name : "", can_add ? " " : "", can_add ? was : "");
 }
 
 /* Compares the settings that have one of the traits with those in dataset.json. */

@@ -34,6 +34,9 @@ static enum status check_options(const char *path,
         {"caption-column", opt->caption_column, SOURCE_HAS_CAPTION_COLUMN},
         {"image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
     };
+    FAIL_IF(opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0, err, STATUS_USAGE,
+            "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV", path,
+            source_kind_names[kind]);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         FAIL_IF(all[i].value && (source_types[kind]->options & all[i].bit) == 0, err, STATUS_USAGE,
                 "%s: --%s does not apply to sources of kind %s", path, all[i].name,
@@ -41,9 +44,6 @@ static enum status check_options(const char *path,
         FAIL_IF(all[i].value && all[i].value[0] == '\0', err, STATUS_USAGE, "--%s is empty",
                 all[i].name);
     }
-    FAIL_IF(opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0, err, STATUS_USAGE,
-            "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV", path,
-            source_kind_names[kind]);
     const char *const names[] = {opt->caption_column, opt->image_column};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         FAIL_IF(names[i] && strlen(names[i]) > SOURCE_MAX_NAME_BYTES, err, STATUS_USAGE,

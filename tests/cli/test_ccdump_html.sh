@@ -39,7 +39,7 @@ expect 0 "$BIN/ccdump" stats d --html d.html --json
 cp out.txt d.json
 python3 check.py d.html d.json >images.txt || fail "the page of 40 scenes"
 [ "$(cat images.txt)" = 24 ] || fail "$(cat images.txt) pictures, not 4 rows of 6"
-hasnt d.html "occur most often"
+hasnt d.html "Most frequent duplicates"
 expect 0 "$BIN/ccdump" stats d --id 3-4 --html sub/two.html -q
 [ "$(python3 check.py sub/two.html)" = 8 ] || fail "two samples are shown once in every row"
 "$TESTBIN/make_dataset" odd 250 100 # unknown formats, labels, pictures of no content

@@ -8,7 +8,7 @@ dataset=$SRC/tests/golden/shard/v1/ok
 expect 0 "$BIN/ccdump" state "$state"
 has out.txt "step 4, loss nuclr, dataset ebdb9f8ea6029214"
 has out.txt "image.xi: 0.5"
-has out.txt "visits: 2 of 6 ids visited; least 1, mean 2, greatest 3"
+has out.txt "visits: 2 of 6 ids visited; min 1, mean 2, max 3"
 expect 0 "$BIN/ccdump" state "$state" --json
 has out.txt '"text.log_u":{"ids":6,"visited":2,"min":-1.5,"mean":0.25,"max":2,'
 expect 0 "$BIN/ccdump" popularity "$state" "$dataset" --json

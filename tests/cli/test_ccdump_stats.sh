@@ -31,7 +31,7 @@ has out.txt '"samples":100,'
 expect 0 env COLUMNS=70 "$BIN/ccdump" stats d
 grep "█" out.txt >bars.txt
 [ "$(LC_ALL=C.UTF-8 wc -L <bars.txt)" = 69 ] || fail "bars do not end at COLUMNS"
-has out.txt "width, pixels: least 1, mean 124.7, median 124, most 249"
+has out.txt "width, pixels: min 1, mean 124.7, median 124, max 249"
 has out.txt "█"
 grep -E '  0   0\.0%  .' out.txt && fail "a bar for a count of 0"
 expect 0 "$BIN/ccdump" stats d --bins 1

@@ -99,6 +99,7 @@ run $how --append -o grown b.tar
 cp -r grown before
 expect_message 65 "--ids was row, is key" "$BIN/ccpack" --append --ids key -o grown b.tar
 expect_message 65 "--resize was none, is short:32" "$BIN/ccpack" --append --resize short:32 -o grown b.tar
+expect_message 65 "add --resize none" "$BIN/ccpack" --append --resize short:32 -o grown b.tar
 expect_message 66 "no dataset to append to" "$BIN/ccpack" --append -o nowhere b.tar
 expect_message 64 "part of the dataset that this run would append to" \
     "$BIN/ccpack" --append -o grown grown/shard-000000.tar.zst

@@ -89,7 +89,7 @@ shuf --random-source=all.tar token.txt >shuffled.txt
 pack 40 5 --max-bad 5 --images pictures --group-captions all shuffled.txt
 grep -q '"texts":115,' out.json || fail "captions that are not adjacent are not joined"
 pack 115 5 --max-bad 5 --images pictures --group-captions never token.txt
-refuses 64 "no --group-captions" "$BIN/ccpack" -o refused --group-captions all all.tar
+refuses 64 "--group-captions does not apply" "$BIN/ccpack" -o refused --group-captions all all.tar
 
 awk -F '\t' 'BEGIN { printf "[" }
     { printf "%s{\"image\": \"%s\", \"caption\": \"%s\", \"image_id\": %d}", (NR > 1 ? ",\n" : ""), $2, $1, NR + 99 }

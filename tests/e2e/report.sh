@@ -24,7 +24,7 @@ for _ in $(seq 1000); do
 done
 kill -KILL "$pid"
 wait "$pid" && fail "the run was not killed"
-has seen/report.html "What captions find"
+has seen/report.html "Text-to-image retrieval"
 rm runs/nuclr/report.html
 lines runs/nuclr/launches.jsonl 1
 has runs/nuclr/launches.jsonl '"command":['

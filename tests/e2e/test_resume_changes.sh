@@ -85,11 +85,14 @@ refused() { # refused WORDS OPTIONS...
     has err.txt "$words"
     has err.txt 'To start a new run from these weights: --init whole --data DIR --out NEW'
 }
+expect 64 "$train" -q --resume whole --steps 1
+has err.txt '--steps 1: '
+has err.txt 'already; pass a larger one, or omit it'
 refused '--batch-size cannot be changed by --resume: the position in the epoch is counted in batches' --batch-size 8
 refused '--seed cannot be changed by --resume: order, augmentation and dropout follow from it' --seed 8
-refused '--tau cannot be changed by --resume: the state of samples in the checkpoint' --tau 0.1
+refused '--tau cannot be changed by --resume: the per-sample state in the checkpoint' --tau 0.1
 refused '--embed-dim cannot be changed by --resume: the weights in the checkpoint' --embed-dim 32
-refused '--beta2 cannot be changed by --resume: the moments in the checkpoint' --beta2 0.9
+refused '--beta2 cannot be changed by --resume: the optimiser state in the checkpoint' --beta2 0.9
 refused '--out cannot be changed by --resume: RUN itself is continued' --out other
 refused "--preset cannot be changed by --resume: a run's options are in RUN/config.json" --preset cpu-demo
 expect 64 "$train" -q --resume whole --epochs 2

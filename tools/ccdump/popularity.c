@@ -279,10 +279,10 @@ show_head(struct report *r, const struct checkpoint *c, const struct ranked *ran
     page_section(&r->page, NULL, false);
     page_run_last_retrieval(&r->page, c);
     page_text(&r->page,
-              "The popularity exp(zeta / tau) of a %s is learned: the more %s it fits, the larger "
-              "it is, and the less the loss pushes it away from those that it is not paired with. "
-              "(With --zeta-gradient paper it also grows where its positive is fitted well, the "
-              "more the smaller the batch is.) All began with the same value.",
+              "The popularity exp(zeta / tau) of a %s is learned: the more %s it matches, the "
+              "larger it is, and the less the loss repels it from others. (With --zeta-gradient "
+              "paper it also grows with how well its own pair is fitted, most in small batches.) "
+              "All start from the same value.",
               text ? "caption" : "image", text ? "images" : "captions");
     page_text(&r->page,
               "Among %zu %s the smallest popularity is %.4g, the median %.4g, the largest %.4g.",

@@ -76,8 +76,7 @@ static void print_column(const struct column *c) {
         printf("\n");
         return;
     }
-    printf("; least %.6g, mean %.6g, greatest %.6g\n", c->summary.min, c->summary.mean,
-           c->summary.max);
+    printf("; min %.6g, mean %.6g, max %.6g\n", c->summary.min, c->summary.mean, c->summary.max);
     for (int i = 0; i < BINS; i++) {
         most = c->bins[i] > most ? c->bins[i] : most;
     }

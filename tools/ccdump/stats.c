@@ -336,7 +336,7 @@ void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const 
     char a[CLI_TEXT_BYTES];
     char b[CLI_TEXT_BYTES];
     char c[CLI_TEXT_BYTES];
-    snprintf(out, STATS_LINE_BYTES, "least %s, mean %.*f, median %s, most %s",
+    snprintf(out, STATS_LINE_BYTES, "min %s, mean %.*f, median %s, max %s",
              stats_number_text(a, m, t->entries[0].value), m == ASPECT ? 2 : 1,
              t->sum / (double)t->count / scale_of(m),
              stats_number_text(b, m, tally_quantile(t, 0.5)),

@@ -28,7 +28,7 @@ static const enum stats_measure sheets[SHEETS] = {SHORT_SIDE, ASPECT, IMAGE_BYTE
 
 static const char *const titles[SHEETS + 1] = {"By shorter side, in pixels", "By width / height",
                                                "By bytes per image", "By words per caption",
-                                               "Images that occur most often"};
+                                               "Most frequent duplicates"};
 
 /* An image that the page wants. */
 struct wanted {

@@ -94,7 +94,7 @@ static void print_visits(const struct why *w) {
 static void print_columns(const struct why *w) {
     char count[CLI_TEXT_BYTES];
     if (w->column_count > 0) {
-        printf("\n%-28s %12s  %s\n", "what the loss keeps of it", "value", "smaller ones");
+        printf("\n%-28s %12s  %s\n", "per-sample state", "value", "percentile");
     }
     for (size_t i = 0; i < w->column_count; i++) {
         const struct why_column *c = &w->columns[i];
@@ -275,7 +275,7 @@ static void put_steps(struct page *p, const struct why *w) {
 }
 
 static void put_columns(struct page *p, const struct why *w) {
-    static const char *const heads[] = {"column", "value", "smaller ones"};
+    static const char *const heads[] = {"column", "value", "percentile"};
     const char *cells[WHY_MAX_COLUMNS * 3];
     char texts[WHY_MAX_COLUMNS][2][48];
     for (size_t i = 0; i < w->column_count; i++) {

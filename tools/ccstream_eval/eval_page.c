@@ -75,10 +75,11 @@ static enum status show(struct page *p,
     page_run_summary(p, eval->checkpoint, tau, in->path);
     page_section(p, "Recall", false);
     page_run_retrieval(p, recalls);
-    page_text(p, "R@k: how often the right one is among the first k. The number beside a mark is "
-                 "the score, the cosine of the two embeddings: 1 is the same direction, 0 "
-                 "unrelated, -1 opposite. \xE2\x9C\x93 is the pair of the dataset; every other "
-                 "image or caption counts as wrong, \xE2\x9C\x97, even where it reads the same.");
+    page_text(p,
+              "R@k: fraction of queries whose correct match ranks in the top k. The number beside "
+              "a mark is the score, the cosine of the two embeddings: 1 is the same direction, 0 "
+              "unrelated, -1 opposite. \xE2\x9C\x93 is the pair of the dataset; every other image "
+              "or caption counts as incorrect, \xE2\x9C\x97, even where it reads the same.");
     for (int side = 0; side < 2 && s == STATUS_OK; side++) {
         struct json_document *queries = NULL;
         s = find(&queries, eval, e, side == 0, examples, err);

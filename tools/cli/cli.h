@@ -303,10 +303,10 @@ const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 /* ---- stopping on request ----------------------------------------------------------------------
  */
 
-/* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second of the kind ends the process at once.
+/* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second one exits at once.
  */
 void cli_signals_install(void);
-/* The same of SIGUSR1 alone: for while a program starts, when SIGINT and SIGTERM may still end it.
+/* Only SIGUSR1, while the program starts, when SIGINT and SIGTERM may still end it.
  */
 void cli_signals_install_usr1(void);
 bool cli_interrupted(void);

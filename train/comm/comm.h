@@ -90,7 +90,7 @@ enum comm_phase {
     COMM_PHASE_COUNT
 };
 
-/* Where this rank is from now on; a few nanoseconds. */
+/* Publishes this rank's step and phase; costs nanoseconds. */
 void comm_at(struct comm *c, uint64_t step, enum comm_phase phase);
 
 /* From now on leaves a heartbeat in `run`/ranks/RANK.json once a second (format in
@@ -116,7 +116,7 @@ enum status comm_merge(struct comm *c, uint32_t *words, int64_t count, struct er
 
 enum status comm_barrier(struct comm *c, struct error *err);
 
-/* What all ranks made of a part of the work that some may have failed in: OK if it is OK on all;
+/* Combines the ranks' statuses of a step that some may have failed in: OK if it is OK on all;
  * else on every rank the status and message of the first that failed, after "rank R on HOST: "
  * unless all failed with the same message. */
 enum status comm_agree(struct comm *c, enum status own, struct error *err);

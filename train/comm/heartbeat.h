@@ -4,14 +4,19 @@
  *
  * The file is one line of JSON of at most HEARTBEAT_MAX_BYTES, with these members in this order:
  *
- *   "heartbeat"  version of the file, 1          "step"     the one it computes, from 0
- *   "rank"       in [0, world)                   "phase"    what it does: "open", "load",
- * "forward", "world"      ranks of the group                         "loss", "backward",
- * "optimizer", "save", "host"       name of the machine                        "evaluate" "pid" its
- * process there, and field    "wait_ms"  since it waits for others; 0: it does not "start"      22
- * of its /proc/PID/stat        "state"    "running", "failed", "lost-peer", "ended" "beat" how
- * often it was written        "lost"     with "lost-peer": the rank; else -1 "reason"   why it
- * failed, or how a rank was lost
+ *   "heartbeat"  version of the file, 1
+ *   "rank"       in [0, world)
+ *   "world"      ranks of the group
+ *   "host"       name of the machine
+ *   "pid"        its process there
+ *   "start"      field 22 of its /proc/PID/stat
+ *   "beat"       how often it was written
+ *   "step"       the step that it computes, from 0
+ *   "phase"      "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate"
+ *   "wait_ms"    time that it has waited for others; 0: it does not wait
+ *   "state"      "running", "failed", "lost-peer", "ended"
+ *   "lost"       with "lost-peer": the rank; else -1
+ *   "reason"     why it failed, or how a rank was lost
  *
  * Numbers are at most 2^63 - 1. Nothing resumes from it. A file that is not of this form is as good
  * as none.

@@ -5,15 +5,16 @@
  *   every look (200 ms)   the processes of this host: is the pid there, with its start time?
  *   every beat (1 s)      writes RUN/ranks/RANK.json, reads the files of the others
  *
- * A rank is lost if
+ * A rank is lost if it is
  *   gone     its process ended without having left the state "ended";
  *   failed   it left the state "failed" (comm_fail), with its error;
  *   silent   its file has not changed for the timeout;
- *   stuck    this rank waits in a collective, and no message arrives, for longer than the timeout:
- * then the one in the lowest step and phase, first among those that do not wait. The timeout is ten
- * times as long while this rank or the other saves or evaluates. Time in which this thread itself
- * did not run (a suspended job, a frozen host) does not count. Without a folder only "gone" and
- * "stuck" are known.
+ *   stuck    this rank waits in a collective, and no message arrives, for longer than the timeout.
+ *
+ * Of stuck ranks the one in the lowest step and phase is lost, first among those that do not wait.
+ * The timeout is ten times as long while this rank or the other saves or evaluates. Time in which
+ * this thread itself did not run (a suspended job, a frozen host) does not count. Without a folder
+ * only "gone" and "stuck" are known.
  *
  * Then the thread logs one line, leaves it in its file with the state "lost-peer" (a rank that
  * reads it ends for the same reason), waits until all others have done so, for answer_ms at most,

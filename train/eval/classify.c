@@ -290,7 +290,7 @@ void classify_write_json(struct json_writer *w, const struct classify_result *r)
     for (size_t i = 0; i < MEASURES; i++) {
         const double value = *(const double *)((const char *)r + measures[i].offset);
         if (!isnan(value)) {
-            json_double(w, measures[i].name, value);
+            json_rounded(w, measures[i].name, value);
         }
     }
     json_u64(w, "images", r->images);

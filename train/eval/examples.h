@@ -1,5 +1,5 @@
 /*
- * examples: some queries of a dataset with what a model finds nearest to them: captions with
+ * examples: example queries of a dataset with their nearest results: captions with
  * pictures, or pictures with captions, by the scores that retrieval ranks.
  *
  * Threading : as the device.

@@ -3,8 +3,8 @@
  * at 1.
  *
  * Image to text: the rank of the best of an image's captions; text to image: the rank of the image
- * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). A tie with a
- * wrong answer counts as lost, so that a model that gives equal scores to all finds nothing.
+ * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). Ties count as
+ * misses, so a model with constant scores has recall 0.
  *
  * Threading : as the model's device.
  */

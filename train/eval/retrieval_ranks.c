@@ -117,7 +117,7 @@ void retrieval_write_json(struct json_writer *w,
         for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
             char name[32];
             (void)snprintf(name, sizeof name, "%s_%s", directions[d], retrieval_metrics[k].name);
-            json_double(w, name, r->value[d][k]);
+            json_rounded(w, name, r->value[d][k]);
         }
     }
     json_u64(w, "images", r->images);

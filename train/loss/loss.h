@@ -53,7 +53,7 @@ enum loss_xi {
 
 /* What emc2 does with a chain that stands on a sample outside the batch; see emc2.c. */
 enum loss_emc2_carry {
-    LOSS_EMC2_ENCODE, /* its embedding is made anew: Algorithm 1 */
+    LOSS_EMC2_ENCODE, /* it is re-encoded: Algorithm 1 */
     LOSS_EMC2_SKIP,   /* nothing is recorded until the chain moves */
 };
 
@@ -98,7 +98,7 @@ struct loss_options {
     uint64_t positives; /* m: consecutive rows that are one sample; 0 is 1 */
     enum loss_emc2_carry emc2_carry;
     double cache_refresh;
-    uint64_t seed; /* of what a loss draws */
+    uint64_t seed; /* random seed of the loss */
 };
 
 /* Defaults of the table, for loss nuclr. */
@@ -110,9 +110,9 @@ struct loss_input {
     const float *similarity;
     /* (B, B) of images with images and texts with texts; read if loss_uses_self. */
     const float *image_similarity, *text_similarity;
-    /* (B); with m positives, rows jm to jm + m - 1 are pairs of one sample and have its id: where
-     * their ids differ (one of them was replaced), they do not count. An id that returns counts in
-     * its first place only. */
+    /* (B); with m positives, rows jm to jm + m - 1 are pairs of one sample and have its id: rows
+     * whose ids differ (one was replaced) are ignored; of a repeated id only the first occurrence
+     * counts. */
     const uint64_t *sample_ids;
     /* A further sample for each anchor, of a loss that asks for them: (2, B), images then texts, or
      * first views then second ones. carried_ids: as loss_carried or feature_cache_draw left them,
@@ -183,7 +183,7 @@ uint32_t loss_positives(const struct loss_options *opt);
 /* Whether the loss ever asks for further samples (emc2, unless it skips them; negcache). */
 bool loss_carries(const struct loss *l);
 
-/* Of a loss that needs a sample for every anchor, drawn from features of all samples
+/* Fraction of samples re-encoded per step, for losses with a feature cache
  * (feature_cache.h): the share of them that every step encodes anew, in (0, 1]. Else 0. */
 double loss_cache_refresh(const struct loss *l);
 

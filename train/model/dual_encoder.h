@@ -67,7 +67,7 @@ struct dual_encoder_options {
                           dual_encoder_put; 0 */
     bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
                               */
-    bool texts_alone;        /* no image tower: `image` is not read but for image_px, >= 1; false */
+    bool texts_alone;        /* no image tower: of `image` only image_px (>= 1) is read; false */
     bool raw; /* embeddings as the projection gives them, not of length 1; not BF16; false
                */
 };

@@ -4,9 +4,10 @@
  * pictures.
  *
  *   file     events.out.tfevents.SECONDS.HOST.PID.N, of TFRecords
- *   record   u64 length, u32 masked CRC32C of it, the bytes, u32 masked CRC32C of them;
- * little-endian bytes    the protocol buffer `Event` (tensorflow/core/util/event.proto): 1
- * wall_time double, 2 step int64, 3 file_version, 5 summary, 7 session_log
+ *   record   u64 length, u32 masked CRC32C of it, the bytes, u32 masked CRC32C of them
+ *   integers little-endian
+ *   bytes    the protocol buffer `Event` (tensorflow/core/util/event.proto)
+ *   fields   1 wall_time double, 2 step int64, 3 file_version, 5 summary, 7 session_log
  *
  * A resumed run begins a new file with a session_log START of its step: TensorBoard drops the
  * events of earlier files from that step on, as metrics.jsonl drops its lines.

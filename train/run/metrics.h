@@ -26,7 +26,7 @@
 struct metrics;
 
 /* Where the time of this process went since the last such report, or since the run began; of
- * several ranks, that of rank 0. What the first five leave of `seconds` is everything else. */
+ * several ranks, that of rank 0. `seconds` minus the first five is everything else. */
 struct stage_report {
     double seconds;
     double load_s;       /* waiting for batches of the loader */

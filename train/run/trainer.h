@@ -5,8 +5,8 @@
  *         -> backward -> AdamW -> metrics -> (checkpoint, evaluation)
  *
  * Everything random is a function of (seed, step or epoch, sample id), and the checkpoint holds all
- * that changes: a resumed run equals an uninterrupted one to the bit on the same machine and thread
- * count.
+ * that changes: a resumed run is bit-identical to an uninterrupted one on the same machine and
+ * thread count.
  *
  * Threading : one owner; the loader's threads are its own.
  * Ownership : create/destroy. Options are copied, strings in them are borrowed for the life.
@@ -37,13 +37,13 @@ enum trainer_task {
 };
 
 /* Where the state of samples is kept, and with it what computes the loss: a device that has losses,
- * or the host. The results agree but for last bits. */
+ * or the host. Results agree up to rounding. */
 enum trainer_state {
     TRAINER_STATE_AUTO,   /* on such a device, in its memory if a tenth of what is free there holds
-                             it,   otherwise pinned; on other devices, on the host */
+                             it, otherwise pinned; on other devices, on the host */
     TRAINER_STATE_DEVICE, /* in the device's memory */
     TRAINER_STATE_PINNED, /* in host memory that the device reads and writes */
-    TRAINER_STATE_HOST    /* on the host, loss and all */
+    TRAINER_STATE_HOST    /* on the host; the loss is computed there too */
 };
 
 struct trainer_options {
@@ -110,8 +110,7 @@ struct trainer_options {
     uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
     double lr, min_lr;
     uint64_t warmup_steps;  /* UINT64_MAX: 500, or a tenth of the run where that is less */
-    uint64_t warmup_epochs; /* epochs that this tenth is of, where a resumed run was extended; 0:
-                               `epochs` */
+    uint64_t warmup_epochs; /* epochs of the original run, if extended; default 0: `epochs` */
     bool warmup_plateau;    /* by stairs, see schedule_lr */
     struct optimizer_options optimizer;
     double pair_noise; /* struct loader_options; not with TRAINER_VIEWS */
@@ -187,7 +186,7 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
  * is not finite ends the run with CORRUPT and leaves RUN/nonfinite.json; the last checkpoint stays
  * as it was. The last retrieval result is left in
  * *result when `val` is given (images == 0: none was made). An evaluation that was due when the run
- * was stopped comes first. Collective. *result is of rank 0. */
+ * was stopped comes first. Collective. *result is valid on rank 0 only. */
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
 
 /* Whether all ranks returned the failure of trainer_run; false: this rank failed alone, and the

@@ -98,7 +98,7 @@ check_same_data(const struct trainer *t, const struct checkpoint *c, struct erro
         err, STATUS_MISMATCH,
         "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s%s is %016" PRIx64
         " (%" PRIu64 " samples); to carry over the state of the samples they share, add "
-                     "--remap-state OLD_DATASET",
+        "--remap-state OLD_DATASET",
         checkpoint_path(c), p->fingerprint, p->samples_count, t->options.sources[0].directory,
         p->source_count > 1 ? " with the others" : "", t->data.fingerprint, t->data.sample_count);
 }
@@ -200,6 +200,9 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
     FAIL_IF(t->step > t->schedule.total_steps, err, STATUS_USAGE,
             "%s was saved after step %" PRIu64 ", beyond the %" PRIu64 " of --epochs %" PRIu64,
             checkpoint_path(c), t->step, t->schedule.total_steps, t->options.epochs);
+    FAIL_IF(t->options.max_steps > 0 && t->options.max_steps < p->step, err, STATUS_USAGE,
+            "--steps %" PRIu64 ": %s is at step %" PRIu64 " already; pass a larger one, or omit it",
+            t->options.max_steps, checkpoint_path(c), p->step);
     t->resumed_step = p->step;
     if (same) { /* else the state is not what the file holds */
         t->saved_step = p->step;

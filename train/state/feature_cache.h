@@ -1,6 +1,6 @@
 /*
  * feature_cache: features of all samples of a dataset, from which a loss draws its negatives
- * (negcache): a row for every id, of which a share is made anew in every step.
+ * (negcache): one row per id, a fraction of which is re-encoded every step.
  *
  *   ids     0 ........................ id_count - 1
  *   step 0  |ccccccccccccccccccccccccccccccccccccc|   all, because none is there yet

@@ -90,8 +90,7 @@ size_t sample_state_bytes(const struct sample_state *s); /* of all columns, on t
 /* -1: there is no column of this name. */
 int32_t sample_state_find(const struct sample_state *s, const char *name);
 
-/* The entries that this rank holds, of an f32 column, of a u64 column, of any: of one rank those of
- * all ids, in their order. */
+/* This rank's entries (all ids if there is one rank), as f32, u64 or bytes. */
 float *sample_state_column(const struct sample_state *s, int32_t column);
 uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column);
 void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes);

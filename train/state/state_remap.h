@@ -15,7 +15,7 @@
 struct state_remap_counts {
     uint64_t matched_count;   /* samples of the new datasets that the old ones have */
     uint64_t unmatched_count; /* that the old ones lack */
-    uint64_t forgotten_count; /* samples of the old datasets that the new ones lack */
+    uint64_t forgotten_count; /* samples only in the old datasets */
 };
 
 /* A dataset, whose sample ids in the state are its own and id_offset. */

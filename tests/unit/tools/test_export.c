@@ -291,7 +291,7 @@ TEST(what_a_format_cannot_hold_is_refused) {
     close_fixture(&f);
     open_fixture(&f, true, use_wide);
     assert_status(export_open_clip(&f.job, &err), STATUS_UNSUPPORTED, err);
-    assert_non_null(strstr(err.text, "does not fit into the last layer norm"));
+    assert_non_null(strstr(err.text, "cannot be folded into the last layer norm"));
     assert_false(there("open_clip_model.safetensors"));
     close_fixture(&f);
 }

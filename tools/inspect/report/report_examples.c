@@ -12,8 +12,8 @@ static enum status show(struct page *p,
                         const struct json_value *before,
                         struct error *err) {
     static const char *const keys[] = {"t2i", "i2t"};
-    static const char *const titles[] = {"What captions find, at the last evaluation",
-                                         "What images find"};
+    static const char *const titles[] = {"Text-to-image retrieval, last evaluation",
+                                         "Image-to-text retrieval"};
     struct input *val = NULL;
     TRY(input_open(&val, directory, err));
     enum status s = STATUS_OK;
@@ -41,7 +41,7 @@ void report_examples(struct page *page, const struct run_log *r) {
     const struct json_value *first = json_document_root(r->first_examples);
     if (show(page, directory, json_value_get(now, "examples"),
              first != now ? json_value_get(first, "examples") : NULL, &err) != STATUS_OK) {
-        page_section(page, "What captions find", false);
+        page_section(page, "Text-to-image retrieval", false);
         page_note(page, "Retrieval examples are missing: %s", err.text);
     }
 }

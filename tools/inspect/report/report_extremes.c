@@ -114,11 +114,11 @@ static enum status show_column(struct view *v, const char *name, struct error *e
 static enum status show_all(struct view *v, struct error *err) {
     static const char *const names[] = {"text.zeta", "image.zeta", "text.log_u", "image.log_u"};
     bool shown = false;
-    page_section(v->page, "Samples at both ends", false);
-    page_text(v->page, "By the last checkpoint, among the samples seen. zeta is the learned "
-                       "popularity of a caption or an image: the more it fits, the larger. u "
-                       "estimates how much better others fit a sample than its own: the larger, "
-                       "the harder the sample.");
+    page_section(v->page, "Extreme samples", false);
+    page_text(v->page,
+              "From the last checkpoint, visited samples only. zeta: learned popularity of a "
+              "caption or image (the more it matches, the larger). u: how much better other "
+              "candidates match than the positive; the larger, the harder the sample.");
     for (size_t i = 0; i < 4 && !(shown && i == 2); i++) { /* u where zeta has not changed */
         const enum status s = show_column(v, names[i], err);
         if (s != STATUS_OK && s != STATUS_END) {
@@ -172,8 +172,8 @@ void report_extremes(struct page *page, const struct run_log *r) {
         s = open_and_show(&v, r, &err);
     }
     if (s != STATUS_OK) {
-        page_section(page, "Samples at both ends", false);
-        page_note(page, "The samples at both ends are missing: %s", err.text);
+        page_section(page, "Extreme samples", false);
+        page_note(page, "The extreme samples are missing: %s", err.text);
     }
     state_column_fini(&v.visits);
     for (uint32_t i = 0; v.data != NULL && i < v.data->count; i++) {

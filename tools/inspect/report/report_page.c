@@ -230,7 +230,7 @@ static void draw_ridges(struct report *r, const char *name) {
         return;
     }
     const size_t count = c->histogram_count < MAX_RIDGES ? c->histogram_count : (size_t)MAX_RIDGES;
-    (void)snprintf(title, sizeof title, "%s of the samples seen, at checkpoints", name);
+    (void)snprintf(title, sizeof title, "%s of visited samples, at checkpoints", name);
     page_item(&r->page, "ridges", title);
     page_axis(&r->page, "x", &(struct page_axis){.title = name});
     page_axis(&r->page, "y", &share);
@@ -256,8 +256,7 @@ static bool is_momentum(const char *name) {
 
 /* Every column that any run has: those of momenta, or the others. */
 static void draw_columns(struct report *r, bool momenta) {
-    page_section(&r->page, momenta ? "Momenta of zeta" : "What the run keeps for every sample",
-                 momenta);
+    page_section(&r->page, momenta ? "Momenta of zeta" : "Per-sample state", momenta);
     for (size_t i = 0; i < r->run_count; i++) {
         for (size_t c = 0; c < r->runs[i]->column_count; c++) {
             const char *name = r->runs[i]->columns[c].name;

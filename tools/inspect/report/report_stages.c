@@ -97,7 +97,7 @@ static void draw_shares(struct report *r) {
 
 void report_draw_stages(struct report *r) {
     static const enum run_series waits[] = {RUN_READ_WAIT, RUN_DECODE_WAIT, RUN_DELIVER_WAIT};
-    static const char *const wait_names[] = {"reading", "decoding", "making batches"};
+    static const char *const wait_names[] = {"reading", "decoding", "assembling batches"};
     bool any = false;
     for (size_t i = 0; i < r->run_count; i++) {
         any = any || r->runs[i]->series[RUN_STAGE_ALL].count > 0;
@@ -105,7 +105,7 @@ void report_draw_stages(struct report *r) {
     if (!any) { /* no run has recorded it */
         return;
     }
-    page_section(&r->page, "Where the time goes", false);
+    page_section(&r->page, "Time breakdown", false);
     put_totals(r);
     if (r->run_count == 1) {
         draw_shares(r);
@@ -114,6 +114,6 @@ void report_draw_stages(struct report *r) {
                          "their time", "%", 100);
     report_draw_runs(r, RUN_STALL, "Waiting for batches, in every step", "step time", "%", 100);
     report_draw_runs(r, RUN_WAIT, "Waiting for other ranks, in every step", "step time", "%", 100);
-    page_note(&r->page, "The slowest stage of the loader is the one whose threads wait least; the "
-                        "loader slows the run down only where the run waits for batches.");
+    page_note(&r->page, "The bottleneck of the loader is the stage whose threads wait least; it "
+                        "limits the run only if the run waits for batches.");
 }

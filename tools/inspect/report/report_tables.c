@@ -82,11 +82,11 @@ static void put_of(char cell[REPORT_CELL_BYTES], double at, const struct json_va
 }
 
 void report_put_summary(struct report *r) {
-    struct report_table t = {
-        .title = "At the end of what was recorded; recall is the mean of both directions",
-        .heads = {"run", "loss function", "step", "epoch", "loss", "global loss", "R@1, %",
-                  "best R@1, %", "pairs/s, median", "memory, GiB", "last entry"},
-        .columns = 11};
+    struct report_table t = {.title = "Last recorded values; recall is the mean of both directions",
+                             .heads = {"run", "loss function", "step", "epoch", "loss",
+                                       "global loss", "R@1, %", "best R@1, %", "pairs/s, median",
+                                       "memory, GiB", "last entry"},
+                             .columns = 11};
     for (size_t i = 0; i < r->run_count; i++) {
         const struct run_log *log = r->runs[i];
         const struct json_value *launch = json_document_root(log->launch);
@@ -135,8 +135,7 @@ void report_put_faults(struct report *r) {
 
 void report_put_origins(struct report *r) {
     struct json_writer *j = page_json(&r->page);
-    page_section(&r->page, r->run_count > 1 ? "How the runs were made" : "How the run was made",
-                 false);
+    page_section(&r->page, r->run_count > 1 ? "Run configurations" : "Run configuration", false);
     for (size_t i = 0; i < r->run_count; i++) {
         const struct run_log *log = r->runs[i];
         page_item(&r->page, "run", log->path);

@@ -52,7 +52,7 @@ class Dataset:
         self._info = self._handle.info()
 
     def __len__(self) -> int:
-        """Live samples."""
+        """Number of samples, without removed ones."""
         return self._info["samples"]
 
     @overload
@@ -91,7 +91,7 @@ class Dataset:
 
     @property
     def id_space(self) -> int:
-        """Greater than every sample id."""
+        """Exclusive upper bound of the sample ids: the length of per-sample arrays."""
         return self._info["id_space"]
 
     @property
@@ -106,7 +106,7 @@ class Dataset:
         return [self._handle.class_name(label) or "" for label in range(self._info["classes"])]
 
     def close(self) -> None:
-        """Gives files and memory back. Later use raises ClosedError."""
+        """Releases files and memory. Later use raises ClosedError."""
         self._handle.close()
 
     def __enter__(self) -> Dataset:

@@ -29,7 +29,7 @@ class Batch(dict[str, _ccstream.Array]):
     label       int32 (B), classes; -1: none
 
     numpy.asarray(array) and torch.from_dlpack(array) are views of the loader's memory, and may be
-    written to. The memory is used again when the batch, its arrays and all views are gone. The next
+    written to. The buffer is reused once the batch, its arrays and all views are gone. The next
     prefetch_factor batches may be taken while a batch is alive; copy what is kept longer.
     """
 
@@ -61,7 +61,7 @@ class DataLoader:
 
     It follows torchdata's StatefulDataLoader. state_dict() is the position after the last batch, the
     same on every rank and valid for any number of ranks and threads; the next `for` after
-    load_state_dict(s) continues there. A `for` that was left begins the next epoch when repeated.
+    load_state_dict(s) continues there. Breaking out of a loop ends its epoch; the next loop starts the next one.
 
     A loader is used by one thread at a time, and not by a child after fork (ForkedError).
     """
@@ -113,7 +113,7 @@ class DataLoader:
         iteration, epoch = self._iteration, self.epoch
         while True:
             if iteration != self._iteration:
-                raise _ccstream.UsageError("this `for` has ended: another one, or a change of position, came after it")
+                raise _ccstream.UsageError("this `for` has ended: this `for` has ended: another loop was started, or the position was changed")
             if self.epoch != epoch:
                 return
             yield self._next(epoch)  # which no variable here keeps alive

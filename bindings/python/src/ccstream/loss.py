@@ -1,4 +1,4 @@
-"""Losses over host arrays, and the numbers per sample that checkpoints keep."""
+"""Losses on NumPy arrays, and the per-sample state of checkpoints."""
 
 from __future__ import annotations
 
@@ -127,8 +127,7 @@ class Loss(_Columns):
         of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
         of zeta; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
         texts; for cyclip, and for it alone. carried_ids (2, B) as of `carried`, and carried_similarity,
-        that of each anchor with its sample: for losses with samples beyond the batch. Brings the state
-        up to date. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside
+        that of each anchor with its sample: for losses with samples beyond the batch. Updates the state. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside
         the id space."""
         if (image_similarity is None) != (text_similarity is None):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")

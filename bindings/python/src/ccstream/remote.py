@@ -15,8 +15,7 @@ def configure_remote(*, endpoint: str | None = None, cache: str | os.PathLike[st
 
     endpoint: URL of the S3 server (MinIO, Ceph, R2, https://storage.googleapis.com); None: that of
         AWS_ENDPOINT_URL_S3, of the AWS profile, or Amazon.
-    cache: folder in which what is read stays, in pieces of 8 MiB that all processes of the machine
-        share; None: nothing stays. A run whose pieces are all there needs no server.
+    cache: local cache folder (8 MiB chunks, shared by all processes of the machine); None: no cache. A run whose pieces are all there needs no server.
     cache_size: its limit in bytes, at least 256 MiB; what was not used for longest goes first.
     instance_metadata: where S3 keys are neither in the environment nor in the files of the AWS
         tools, ask the metadata service of this machine.

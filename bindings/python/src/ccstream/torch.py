@@ -31,7 +31,7 @@ NORMS = {
 
 
 class NormalizeOnDevice(nn.Module):
-    """(value / 255 - mean) / deviation of pictures that are already on the device.
+    """Normalises uint8 images on the device: (x / 255 - mean) / std.
 
     norm: a name of NORMS, or (mean, deviation) of three numbers each. Input: uint8 (N, H, W, 3), as
     batches have it. Output: `dtype` (N, 3, H, W) in channels-last memory: one multiply-add per
@@ -209,8 +209,7 @@ class GlobalContrastiveLoss(nn.Module):
 
     State is in buffers: `image` and `text` have the columns by sample id (log_u, zeta, ...), `visits`
     and `step` count. A forward pass in training mode brings it up to date; eval() leaves it alone. So
-    does a batch whose embeddings are not finite: its value is NaN. An id that occurs twice in a batch
-    counts once, in its first place.
+    does a batch whose embeddings are not finite: its value is NaN. Of a repeated id only the first occurrence counts.
 
     Distributed: with torch.distributed initialised (or `group`), each rank passes its own rows, as
     many on every rank. Anchors are the rank's own, contrasts those of all ranks, as in open_clip's

@@ -66,6 +66,15 @@ TEST(doubles_read_back) {
     assert_text(&w, "[0.1,0.3333333333333333,3600,null,null]");
 }
 
+TEST(computed_numbers_are_rounded) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_rounded(&w, NULL, 52.650000000000006);
+    assert_int_equal(w.out.size_bytes, 5);
+    assert_memory_equal(w.out.data, "52.65", 5);
+    json_writer_fini(&w);
+}
+
 TEST(limit_is_sticky) {
     struct json_writer w;
     json_writer_init(&w, 8);
