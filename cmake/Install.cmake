@@ -55,7 +55,7 @@ if(NOT CCS_PACKAGES) # which name it changelog.gz
 endif()
 install(FILES README.md LICENSE DESTINATION "${doc}" COMPONENT ccstream)
 install(DIRECTORY docs/ DESTINATION "${doc}/manual" COMPONENT ccstream
-        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN reference EXCLUDE)
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.png" PATTERN reference EXCLUDE)
 # Links into the source tree there, files here.
 file(GLOB_RECURSE references CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/docs" docs/reference/*.md)
 list(REMOVE_ITEM references reference/changes.md)

@@ -121,7 +121,7 @@ expect 0 "$BIN/ccdump" verify side
 cp "side/made-000003.$container" "side/made-000099.$container"
 cp "side/made-000003.$container" "side/made-000098.$container.tmp"
 expect 0 "$BIN/ccdump" verify side
-has err.txt "side has 1 shard that dataset.json does not list (unused): made-000099.$container"
+has err.txt "side contains 1 shard that dataset.json does not list (unused): made-000099.$container"
 expect 0 "$BIN/ccdump" verify side --json
 has out.txt '"unlisted_shards":1,'
 expect 0 "$BIN/ccdump" verify d

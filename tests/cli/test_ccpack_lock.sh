@@ -54,7 +54,7 @@ refused "$BIN/ccpack" --overwrite -o d b.tar
 refused "$BIN/ccpack" --resume --shard-samples 7 -o d/ a.tar
 refused "$BIN/ccpack" --append -o d b.tar
 refused "$BIN/ccpack" merge --overwrite -o d part-1 part-2
-grep -q "process $pid " err.txt || fail "the message names no process: $(cat err.txt)"
+grep -q "process $pid;" err.txt || fail "the message names no process: $(cat err.txt)"
 diff -r was d >/dev/null || fail "a run that was refused changed the directory"
 end KILL
 cat a.tar >pipe &
