@@ -87,8 +87,7 @@ def _guarded(program: str, act: Callable[[], None]) -> int:
         pass
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"{program}: cannot write to standard output", file=sys.stderr)
-        return 74
+        return 128 + signal.SIGPIPE  # as programs that the signal ends, without a word
     except KeyboardInterrupt:
         print(f"{program}: stopped on request", file=sys.stderr)
         return 130
