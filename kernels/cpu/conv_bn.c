@@ -199,55 +199,22 @@ ALWAYS_INLINE void apply_residual(const struct rows *rows, bool add, bool bf16) 
     }
 }
 
+/* A loop for both types: name_by_type[0] for f32, [1] for bf16. */
 typedef void rows_function(const struct rows *rows);
-
-CPU_CLONES static void moments_f32(const struct rows *rows) {
-    add_moments(rows, false);
-}
-
-CPU_CLONES static void moments_bf16(const struct rows *rows) {
-    add_moments(rows, true);
-}
-
-CPU_CLONES static void gradient_moments_f32(const struct rows *rows) {
-    add_gradient_moments(rows, false);
-}
-
-CPU_CLONES static void gradient_moments_bf16(const struct rows *rows) {
-    add_gradient_moments(rows, true);
-}
-
-CPU_CLONES static void apply_f32(const struct rows *rows) {
-    apply(rows, false);
-}
-
-CPU_CLONES static void apply_bf16(const struct rows *rows) {
-    apply(rows, true);
-}
-
-CPU_CLONES static void gradient_f32(const struct rows *rows) {
-    apply_gradient(rows, false);
-}
-
-CPU_CLONES static void gradient_bf16(const struct rows *rows) {
-    apply_gradient(rows, true);
-}
-
-CPU_CLONES static void residual_f32(const struct rows *rows) {
-    apply_residual(rows, false, false);
-}
-
-CPU_CLONES static void residual_bf16(const struct rows *rows) {
-    apply_residual(rows, false, true);
-}
-
-CPU_CLONES static void added_residual_f32(const struct rows *rows) {
-    apply_residual(rows, true, false);
-}
-
-CPU_CLONES static void added_residual_bf16(const struct rows *rows) {
-    apply_residual(rows, true, true);
-}
+#define BOTH_TYPES(name, loop, ...)                                                                \
+    CPU_CLONES static void name##_f32(const struct rows *rows) {                                   \
+        loop(rows, __VA_ARGS__ false);                                                             \
+    }                                                                                              \
+    CPU_CLONES static void name##_bf16(const struct rows *rows) {                                  \
+        loop(rows, __VA_ARGS__ true);                                                              \
+    }                                                                                              \
+    static rows_function *const name##_by_type[] = {name##_f32, name##_bf16};
+BOTH_TYPES(moments, add_moments, )
+BOTH_TYPES(gradient_moments, add_gradient_moments, )
+BOTH_TYPES(output, apply, )
+BOTH_TYPES(gradient, apply_gradient, )
+BOTH_TYPES(residual, apply_residual, false, )
+BOTH_TYPES(added_residual, apply_residual, true, )
 
 /* ---- blocks ---- */
 
@@ -328,7 +295,7 @@ static void set_statistics(const struct conv_bn *op, const double *moments) {
 /* Column sums of pre - pivot and its squares into sums (2, c), the first of BLOCKS. */
 static void sum_moments(double *sums, const float *pivot, const struct tensor *pre) {
     const int64_t c = pre->shape[3];
-    rows_function *const run = pre->dtype == DTYPE_F32 ? moments_f32 : moments_bf16;
+    rows_function *const run = moments_by_type[pre->dtype == DTYPE_BF16];
     memset(sums, 0, (size_t)(BLOCKS * 2 * c) * sizeof *sums);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
@@ -343,7 +310,7 @@ static void sum_moments(double *sums, const float *pivot, const struct tensor *p
 
 /* `how` holds what all blocks share. */
 static void normalise(const struct conv_bn *op, const struct rows *how) {
-    rows_function *const run = op->pre.dtype == DTYPE_F32 ? apply_f32 : apply_bf16;
+    rows_function *const run = output_by_type[op->pre.dtype == DTYPE_BF16];
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;
@@ -452,9 +419,8 @@ static void sum_gradient_moments(double *sums,
                                  const struct tensor *out,
                                  const struct tensor *pre) {
     const int64_t c = how->c;
-    const bool f32 = pre->dtype == DTYPE_F32;
-    rows_function *const run = f32 ? gradient_moments_f32 : gradient_moments_bf16;
-    rows_function *const aside = f32 ? residual_f32 : residual_bf16;
+    rows_function *const run = gradient_moments_by_type[pre->dtype == DTYPE_BF16];
+    rows_function *const aside = residual_by_type[pre->dtype == DTYPE_BF16];
     memset(sums, 0, (size_t)(BLOCKS * 2 * c) * sizeof *sums);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
@@ -482,9 +448,8 @@ static void spread_gradient(const struct rows *how,
                             const struct tensor *out,
                             const struct tensor *pre) {
     const int64_t c = how->c;
-    const bool f32 = pre->dtype == DTYPE_F32;
-    rows_function *const run = f32 ? gradient_f32 : gradient_bf16;
-    rows_function *const aside = f32 ? added_residual_f32 : added_residual_bf16;
+    rows_function *const run = gradient_by_type[pre->dtype == DTYPE_BF16];
+    rows_function *const aside = added_residual_by_type[pre->dtype == DTYPE_BF16];
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;

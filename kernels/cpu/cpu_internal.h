@@ -46,6 +46,9 @@ const float *cpu_read(const struct tensor *t, int64_t at, int64_t count, float *
 /* Where to compute values that belong at `at`: in place, or `buffer`; cpu_store then rounds the
  * buffer into the tensor, and does nothing for f32. */
 float *cpu_target(const struct tensor *t, int64_t at, float *buffer);
+/* The same, filled with what a sum begins with: zeros, or with WRITE_ADD the old values. */
+float *
+cpu_begin(const struct tensor *t, int64_t at, int64_t count, enum write_mode mode, float *buffer);
 void cpu_store(const struct tensor *t, int64_t at, int64_t count, const float *values);
 /* How many of `count` elements to handle at once: all of f32, a buffer of BF16. */
 int64_t cpu_stretch(const struct tensor *t, int64_t count);

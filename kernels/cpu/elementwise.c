@@ -127,8 +127,7 @@ static void add_stretches(const struct tensor *out,
     float added[CPU_STRETCH];
     for (int64_t e = 0; e < count; e += step) {
         const int64_t size = count - e < step ? count - e : step;
-        float *to = cpu_target(out, at + e, old);
-        (void)cpu_read(out, at + e, size, old);
+        float *to = cpu_begin(out, at + e, size, WRITE_ADD, old);
         add_scaled(to, cpu_read(in, from + e, size, added), size, alpha);
         cpu_store(out, at + e, size, to);
     }
@@ -148,12 +147,7 @@ void cpu_scale_into(const struct tensor *out,
         float buffer[CPU_STRETCH];
         for (int64_t e = from; e < from + size; e += step) {
             const int64_t n = from + size - e < step ? from + size - e : step;
-            float *to = cpu_target(out, e, buffer);
-            if (mode == WRITE_SET) {
-                memset(to, 0, (size_t)n * sizeof *to);
-            } else {
-                (void)cpu_read(out, e, n, buffer);
-            }
+            float *to = cpu_begin(out, e, n, mode, buffer);
             add_scaled(to, (const float *)in->data + e, n, scale);
             cpu_store(out, e, n, to);
         }

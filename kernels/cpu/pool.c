@@ -118,18 +118,6 @@ add_scaled(float *restrict out, const float *restrict in, float s, int64_t c) {
     }
 }
 
-/* The initial value of a gradient: zero, or its old value. In place for f32. */
-static float *
-begin_sum(const struct tensor *t, int64_t at, int64_t c, enum write_mode mode, float *buffer) {
-    float *sum = cpu_target(t, at, buffer);
-    if (mode == WRITE_SET) {
-        memset(sum, 0, (size_t)c * sizeof *sum);
-    } else {
-        (void)cpu_read(t, at, c, buffer);
-    }
-    return sum;
-}
-
 static void maxpool_collect(float *sum,
                             const struct tensor *dout,
                             const struct tensor *argmax,
@@ -170,7 +158,7 @@ enum status cpu_maxpool_bwd(struct device *dev, const struct maxpool_bwd *op, st
                 for (int64_t i = 0; i < width; i += CPU_STRETCH) {
                     const int64_t c = channels_at(i, width);
                     const int64_t at = pixel(&op->din, n, y, x) + i;
-                    float *sum = begin_sum(&op->din, at, c, op->mode, buffer);
+                    float *sum = cpu_begin(&op->din, at, c, op->mode, buffer);
                     maxpool_collect(sum, &op->dout, &op->argmax, &op->pool, n, y, x, i, c);
                     cpu_store(&op->din, at, c, sum);
                 }
@@ -215,7 +203,7 @@ static void avgpool_pixel(const struct tensor *out,
         const int64_t c = channels_at(i, out->shape[3]);
         float values[CPU_STRETCH];
         float buffer[CPU_STRETCH];
-        float *sum = begin_sum(out, to + i, c, WRITE_SET, buffer);
+        float *sum = cpu_begin(out, to + i, c, WRITE_SET, buffer);
         for (int64_t y = w.y0; y < w.y1; y++) {
             for (int64_t x = w.x0; x < w.x1; x++) {
                 add_scaled(sum, cpu_read(in, pixel(in, n, y, x) + i, c, values), w.share, c);
@@ -255,7 +243,7 @@ static void avgpool_collect(const struct tensor *din,
         const int64_t c = channels_at(i, din->shape[3]);
         float values[CPU_STRETCH];
         float buffer[CPU_STRETCH];
-        float *sum = begin_sum(din, at + i, c, mode, buffer);
+        float *sum = cpu_begin(din, at + i, c, mode, buffer);
         for (int64_t oy = y0; oy < y1; oy++) {
             for (int64_t ox = x0; ox < x1; ox++) {
                 const float *from = cpu_read(dout, pixel(dout, n, oy, ox) + i, c, values);
@@ -278,45 +266,30 @@ enum status cpu_avgpool_bwd(struct device *dev, const struct avgpool_bwd *op, st
     return STATUS_OK;
 }
 
+/* The global average is that of one window, which holds every plane of `in`. */
+static struct pool_params whole_plane(const struct tensor *in) {
+    const int64_t h = in->shape[1];
+    const int64_t w = in->shape[2];
+    return (struct pool_params){.kernel = (int32_t)(h > w ? h : w), .stride = 1};
+}
+
+/* (N,C) as (N,1,1,C) */
+static struct tensor as_plane(const struct tensor *t) {
+    return tensor_4d(t->data, t->dtype, t->shape[0], 1, 1, t->shape[1]);
+}
+
 enum status
 cpu_global_avgpool(struct device *dev, const struct global_avgpool *op, struct error *err) {
-    const int64_t pixels = op->in.shape[1] * op->in.shape[2];
-    const int64_t width = op->in.shape[3];
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < op->in.shape[0]; n++) {
-        for (int64_t i = 0; i < width; i += CPU_STRETCH) {
-            const int64_t c = channels_at(i, width);
-            float values[CPU_STRETCH];
-            float buffer[CPU_STRETCH];
-            float *sum = begin_sum(&op->out, n * width + i, c, WRITE_SET, buffer);
-            for (int64_t q = 0; q < pixels; q++) {
-                add_scaled(sum, cpu_read(&op->in, (n * pixels + q) * width + i, c, values),
-                           1.0f / (float)pixels, c);
-            }
-            cpu_store(&op->out, n * width + i, c, sum);
-        }
-    }
-    return STATUS_OK;
+    const struct avgpool whole = {
+        .out = as_plane(&op->out), .in = op->in, .pool = whole_plane(&op->in)};
+    return cpu_avgpool(dev, &whole, err);
 }
 
 enum status
 cpu_global_avgpool_bwd(struct device *dev, const struct global_avgpool_bwd *op, struct error *err) {
-    const int64_t pixels = op->din.shape[1] * op->din.shape[2];
-    const int64_t width = op->din.shape[3];
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < op->din.shape[0]; n++) {
-        for (int64_t i = 0; i < width; i += CPU_STRETCH) {
-            const int64_t c = channels_at(i, width);
-            float values[CPU_STRETCH];
-            float buffer[CPU_STRETCH];
-            const float *from = cpu_read(&op->dout, n * width + i, c, values);
-            for (int64_t q = 0; q < pixels; q++) {
-                const int64_t at = (n * pixels + q) * width + i;
-                float *sum = begin_sum(&op->din, at, c, op->mode, buffer);
-                add_scaled(sum, from, 1.0f / (float)pixels, c);
-                cpu_store(&op->din, at, c, sum);
-            }
-        }
-    }
-    return STATUS_OK;
+    const struct avgpool_bwd whole = {.din = op->din,
+                                      .dout = as_plane(&op->dout),
+                                      .mode = op->mode,
+                                      .pool = whole_plane(&op->din)};
+    return cpu_avgpool_bwd(dev, &whole, err);
 }

@@ -69,6 +69,17 @@ float *cpu_target(const struct tensor *t, int64_t at, float *buffer) {
     return t->dtype == DTYPE_F32 ? (float *)t->data + at : buffer;
 }
 
+float *
+cpu_begin(const struct tensor *t, int64_t at, int64_t count, enum write_mode mode, float *buffer) {
+    float *sum = cpu_target(t, at, buffer);
+    if (mode == WRITE_SET) {
+        memset(sum, 0, (size_t)count * sizeof *sum);
+    } else {
+        (void)cpu_read(t, at, count, buffer);
+    }
+    return sum;
+}
+
 void cpu_store(const struct tensor *t, int64_t at, int64_t count, const float *values) {
     if (t->dtype == DTYPE_BF16) {
         cpu_narrow((uint16_t *)t->data + at, values, count);

@@ -156,12 +156,7 @@ cpu_segment_mean_bwd(struct device *dev, const struct segment_mean_bwd *op, stru
                       1.0f / (float)lengths[n], size);
             for (int64_t t = 0; t < lengths[n]; t++) {
                 const int64_t at = (starts[n] + t) * width + e;
-                float *to = cpu_target(&op->din, at, row);
-                if (op->mode == WRITE_ADD) {
-                    (void)cpu_read(&op->din, at, size, row);
-                } else {
-                    memset(to, 0, (size_t)size * sizeof *to);
-                }
+                float *to = cpu_begin(&op->din, at, size, op->mode, row);
                 add_row(to, share, size);
                 cpu_store(&op->din, at, size, to);
             }
