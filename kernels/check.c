@@ -246,13 +246,13 @@ static enum status check_type(struct checked *c, struct device *dev, struct erro
 
 enum status
 op_check(struct device *dev, enum op_id id, const void *args, bool indices, struct error *err) {
-    struct checked c = {.info = &op_infos[id], .args = args};
+    struct checked c = {.info = op_info(id), .args = args};
     TRY(check_type(&c, dev, err));
     for (int32_t i = 0; i < c.info->operands_count; i++) {
         TRY(check_operand(&c, &c.info->operands[i], err));
     }
-    if (op_rules[id] != NULL) {
-        TRY(op_rules[id](args, c.sizes, err));
+    if (c.info->rules != NULL) {
+        TRY(c.info->rules(args, c.sizes, err));
     }
     return indices ? check_values(&c, err) : STATUS_OK;
 }
@@ -270,7 +270,7 @@ static double rows_named(const struct op_info *info, const struct operand *o, co
 }
 
 double op_bytes(enum op_id id, const void *args) {
-    const struct op_info *info = &op_infos[id];
+    const struct op_info *info = op_info(id);
     double bytes = 0.0;
     for (int32_t i = 0; i < info->operands_count; i++) {
         const struct operand *o = &info->operands[i];
@@ -302,7 +302,7 @@ bool op_available(const struct device *dev, enum op_id id) {
 enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err) {
     if (id < OPS_COUNT && !op_available(dev, id)) {
         return error_set(err, STATUS_UNSUPPORTED, "device %s has no %s", dev->ops->name,
-                         op_infos[id].name);
+                         op_info(id)->name);
     }
     switch (id) {
 #define CASE(name)                                                                                 \

@@ -1,50 +1,49 @@
 /*
- * operands: the tables, in the order of ops.h. The operands of an operator are in the order of its
- * struct; its rules and FLOPs, if any, come before them.
+ * operands: what the lists of ops.h do not say of an operator: the conditions beyond types and
+ * shapes, its FLOPs, captions and dropout; and the table of all of it.
  */
 #include "kernels/operands.h"
 
 #include "kernels/dropout_mask.h"
 
-#define OPERANDS(op) static const struct operand op##_operands[]
+/* One operator: its rules and FLOPs (NULL: none), and its operands. */
+#define OPERATOR(op, rules_, flops_, ...)                                                          \
+    static const struct op_info *op##_info(void) {                                                 \
+        typedef struct op args;                                                                    \
+        static const struct operand operands[] = {__VA_ARGS__};                                    \
+        static const struct op_info info = {.name = #op,                                           \
+                                            .args_bytes = sizeof(args),                            \
+                                            .operands = operands,                                  \
+                                            .operands_count = sizeof operands / sizeof *operands,  \
+                                            .rules = rules_,                                       \
+                                            .flops = flops_};                                      \
+        return &info;                                                                              \
+    }
 
-/* A tensor; TENSOR_WITH: more fields of struct operand. */
-#define TENSOR(op, field, role_, type_, shape_)                                                    \
-    {                                                                                              \
-        .name = #field, .offset = offsetof(struct op, field), .role = ROLE_##role_,                \
-        .type = TYPE_##type_, .shape = shape_                                                      \
-    }
-#define TENSOR_WITH(op, field, role_, type_, shape_, ...)                                          \
-    {                                                                                              \
-        .name = #field, .offset = offsetof(struct op, field), .role = ROLE_##role_,                \
-        .type = TYPE_##type_, .shape = shape_, __VA_ARGS__                                         \
-    }
-#define OPTIONAL        .optional = true
-#define MODE(op, field) .mode_offset = offsetof(struct op, field)
-#define BELOW(letter)   .below = letter
-#define SPARSE          .is_sparse = true
+#define OPERAND(name_, field, role_, type_, ...)                                                   \
+    {.name = name_,                                                                                \
+     .offset = offsetof(args, field),                                                              \
+     .role = ROLE_##role_,                                                                         \
+     .type = TYPE_##type_,                                                                         \
+     __VA_ARGS__},
+#define T(field, role, type, shape_) OPERAND(#field, field, role, type, .shape = shape_)
+#define W(field, role, type, shape_, ...)                                                          \
+    OPERAND(#field, field, role, type, .shape = shape_, __VA_ARGS__)
+#define OPTIONAL      .optional = true
+#define MODE(field)   .mode_offset = offsetof(args, field)
+#define BELOW(letter) .below = letter
+#define SPARSE        .is_sparse = true
 
 /* Captions, none longer than the size of the letter. */
-#define SEGMENTS(op, longest, is_optional)                                                         \
-    {.name = "starts",                                                                             \
-     .offset = offsetof(struct op, segments.starts),                                               \
-     .type = TYPE_I32,                                                                             \
-     .shape = "N",                                                                                 \
-     .optional = is_optional},                                                                     \
-    {                                                                                              \
-        .name = "lengths", .offset = offsetof(struct op, segments.lengths), .type = TYPE_I32,      \
-        .shape = "N", .optional = is_optional, .below = longest                                    \
-    }
-/* Dropout's memory; nothing is read where p is 0. */
-#define DROPOUT(op)                                                                                \
-    {.name = "values",                                                                             \
-     .offset = offsetof(struct op, dropout.values),                                                \
-     .type = TYPE_VALUES,                                                                          \
-     .optional = true},                                                                            \
-    {                                                                                              \
-        .name = "sample_ids", .offset = offsetof(struct op, dropout.sample_ids), .type = TYPE_IDS, \
-        .optional = true                                                                           \
-    }
+#define SEGMENTS(longest, is_optional)                                                             \
+    OPERAND("starts", segments.starts, IN, I32, .shape = "N", .optional = is_optional)             \
+    OPERAND("lengths", segments.lengths, IN, I32, .shape = "N", .optional = is_optional,           \
+            .below = longest)
+/* What is no tensor: the values of the step; dropout's memory, which is not read where p is 0. */
+#define VALUES(role) OPERAND("values", values, role, VALUES, .optional = false)
+#define DROPOUT                                                                                    \
+    OPERAND("values", dropout.values, IN, VALUES, OPTIONAL)                                        \
+    OPERAND("sample_ids", dropout.sample_ids, IN, IDS, OPTIONAL)
 
 static double count(const struct tensor *t) {
     return (double)tensor_count(t);
@@ -52,7 +51,7 @@ static double count(const struct tensor *t) {
 
 /* ---- fill, cast, input ---- */
 
-OPERANDS(fill) = {TENSOR(fill, out, OUT, REAL, "*")};
+OPERATOR(fill, NULL, NULL, FILL_TENSORS(T, W))
 
 static enum status cast_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct cast *op = args;
@@ -61,10 +60,7 @@ static enum status cast_rules(const void *args, const int64_t *sizes, struct err
                                                      dtype_name(op->in.dtype));
 }
 
-OPERANDS(cast) = {
-    TENSOR(cast, out, OUT, CAST, "*"),
-    TENSOR(cast, in, IN, CAST, "*"),
-};
+OPERATOR(cast, cast_rules, NULL, CAST_TENSORS(T, W))
 
 static enum status normalize_u8_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct normalize_u8 *op = args;
@@ -72,10 +68,7 @@ static enum status normalize_u8_rules(const void *args, const int64_t *sizes, st
                             : error_set(err, STATUS_INVALID, "normalize_u8: norm is missing");
 }
 
-OPERANDS(normalize_u8) = {
-    TENSOR(normalize_u8, out, OUT, REAL, "NHW3"),
-    TENSOR(normalize_u8, in, IN, U8, "NHW3"),
-};
+OPERATOR(normalize_u8, normalize_u8_rules, NULL, NORMALIZE_U8_TENSORS(T, W))
 
 /* ---- conv_bn: in NHWI, weight OKLI, out NPQO ---- */
 
@@ -150,42 +143,9 @@ static double conv_bn_bwd_flops(const void *args) {
     return (tensor_present(&op->din) ? 2.0 : 1.0) * conv_flops(&op->pre, &op->weight);
 }
 
-OPERANDS(conv_bn) = {
-    TENSOR(conv_bn, out, OUT, REAL, "NPQO"),
-    TENSOR(conv_bn, pre, OUT, REAL, "NPQO"),
-    TENSOR(conv_bn, mean, OUT, PARAM, "O"),
-    TENSOR(conv_bn, rstd, OUT, PARAM, "O"),
-    TENSOR_WITH(conv_bn, running_mean, BOTH, PARAM, "O", OPTIONAL),
-    TENSOR_WITH(conv_bn, running_var, BOTH, PARAM, "O", OPTIONAL),
-    TENSOR(conv_bn, in, IN, REAL, "NHWI"),
-    TENSOR(conv_bn, weight, IN, REAL, "OKLI"),
-    TENSOR(conv_bn, gamma, IN, PARAM, "O"),
-    TENSOR(conv_bn, beta, IN, PARAM, "O"),
-    TENSOR_WITH(conv_bn, residual, IN, REAL, "NPQO", OPTIONAL),
-};
+OPERATOR(conv_bn, conv_bn_rules, conv_bn_flops, CONV_BN_TENSORS(T, W))
 
-OPERANDS(conv_bn_bwd) = {
-    TENSOR_WITH(conv_bn_bwd, din, OUT, REAL, "NHWI", OPTIONAL, MODE(conv_bn_bwd, din_mode)),
-    TENSOR_WITH(conv_bn_bwd,
-                dresidual,
-                OUT,
-                REAL,
-                "NPQO",
-                OPTIONAL,
-                MODE(conv_bn_bwd, dresidual_mode)),
-    TENSOR_WITH(conv_bn_bwd, dweight, OUT, PARAM, "OKLI", MODE(conv_bn_bwd, param_mode)),
-    TENSOR_WITH(conv_bn_bwd, dgamma, OUT, PARAM, "O", MODE(conv_bn_bwd, param_mode)),
-    TENSOR_WITH(conv_bn_bwd, dbeta, OUT, PARAM, "O", MODE(conv_bn_bwd, param_mode)),
-    TENSOR(conv_bn_bwd, dpre, SCRATCH, REAL, "NPQO"),
-    TENSOR(conv_bn_bwd, dout, IN, REAL, "NPQO"),
-    TENSOR(conv_bn_bwd, out, IN, REAL, "NPQO"),
-    TENSOR(conv_bn_bwd, pre, IN, REAL, "NPQO"),
-    TENSOR(conv_bn_bwd, mean, IN, PARAM, "O"),
-    TENSOR(conv_bn_bwd, rstd, IN, PARAM, "O"),
-    TENSOR(conv_bn_bwd, in, IN, REAL, "NHWI"),
-    TENSOR(conv_bn_bwd, weight, IN, REAL, "OKLI"),
-    TENSOR(conv_bn_bwd, gamma, IN, PARAM, "O"),
-};
+OPERATOR(conv_bn_bwd, conv_bn_bwd_rules, conv_bn_bwd_flops, CONV_BN_BWD_TENSORS(T, W))
 
 /* ---- conv_gn: as conv_bn, with statistics NG ---- */
 
@@ -239,40 +199,9 @@ static double conv_gn_bwd_flops(const void *args) {
     return (tensor_present(&op->din) ? 2.0 : 1.0) * conv_flops(&op->out, &op->weight);
 }
 
-OPERANDS(conv_gn) = {
-    TENSOR(conv_gn, out, OUT, REAL, "NPQO"),
-    TENSOR_WITH(conv_gn, pre, OUT, REAL, "NPQO", OPTIONAL),
-    TENSOR_WITH(conv_gn, mean, OUT, PARAM, "NG", OPTIONAL),
-    TENSOR_WITH(conv_gn, rstd, OUT, PARAM, "NG", OPTIONAL),
-    TENSOR(conv_gn, in, IN, REAL, "NHWI"),
-    TENSOR(conv_gn, weight, IN, REAL, "OKLI"),
-    TENSOR_WITH(conv_gn, gamma, IN, PARAM, "O", OPTIONAL),
-    TENSOR_WITH(conv_gn, beta, IN, PARAM, "O", OPTIONAL),
-    TENSOR_WITH(conv_gn, residual, IN, REAL, "NPQO", OPTIONAL),
-};
+OPERATOR(conv_gn, conv_gn_rules, conv_gn_flops, CONV_GN_TENSORS(T, W))
 
-OPERANDS(conv_gn_bwd) = {
-    TENSOR_WITH(conv_gn_bwd, din, OUT, REAL, "NHWI", OPTIONAL, MODE(conv_gn_bwd, din_mode)),
-    TENSOR_WITH(conv_gn_bwd,
-                dresidual,
-                OUT,
-                REAL,
-                "NPQO",
-                OPTIONAL,
-                MODE(conv_gn_bwd, dresidual_mode)),
-    TENSOR_WITH(conv_gn_bwd, dweight, OUT, PARAM, "OKLI", MODE(conv_gn_bwd, param_mode)),
-    TENSOR_WITH(conv_gn_bwd, dgamma, OUT, PARAM, "O", OPTIONAL, MODE(conv_gn_bwd, param_mode)),
-    TENSOR_WITH(conv_gn_bwd, dbeta, OUT, PARAM, "O", OPTIONAL, MODE(conv_gn_bwd, param_mode)),
-    TENSOR(conv_gn_bwd, dpre, SCRATCH, REAL, "NPQO"),
-    TENSOR(conv_gn_bwd, dout, IN, REAL, "NPQO"),
-    TENSOR(conv_gn_bwd, out, IN, REAL, "NPQO"),
-    TENSOR_WITH(conv_gn_bwd, pre, IN, REAL, "NPQO", OPTIONAL),
-    TENSOR_WITH(conv_gn_bwd, mean, IN, PARAM, "NG", OPTIONAL),
-    TENSOR_WITH(conv_gn_bwd, rstd, IN, PARAM, "NG", OPTIONAL),
-    TENSOR(conv_gn_bwd, in, IN, REAL, "NHWI"),
-    TENSOR(conv_gn_bwd, weight, IN, REAL, "OKLI"),
-    TENSOR_WITH(conv_gn_bwd, gamma, IN, PARAM, "O", OPTIONAL),
-};
+OPERATOR(conv_gn_bwd, conv_gn_bwd_rules, conv_gn_bwd_flops, CONV_GN_BWD_TENSORS(T, W))
 
 /* ---- pools: in NHWC, out NPQC ---- */
 
@@ -312,37 +241,17 @@ POOL_RULES(maxpool_bwd, true)
 POOL_RULES(avgpool, false)
 POOL_RULES(avgpool_bwd, false)
 
-OPERANDS(maxpool) = {
-    TENSOR(maxpool, out, OUT, REAL, "NPQC"),
-    TENSOR(maxpool, argmax, OUT, I32, "NPQC"),
-    TENSOR(maxpool, in, IN, REAL, "NHWC"),
-};
+OPERATOR(maxpool, maxpool_rules, NULL, MAXPOOL_TENSORS(T, W))
 
-OPERANDS(maxpool_bwd) = {
-    TENSOR_WITH(maxpool_bwd, din, OUT, REAL, "NHWC", MODE(maxpool_bwd, mode)),
-    TENSOR(maxpool_bwd, dout, IN, REAL, "NPQC"),
-    TENSOR(maxpool_bwd, argmax, IN, I32, "NPQC"),
-};
+OPERATOR(maxpool_bwd, maxpool_bwd_rules, NULL, MAXPOOL_BWD_TENSORS(T, W))
 
-OPERANDS(avgpool) = {
-    TENSOR(avgpool, out, OUT, REAL, "NPQC"),
-    TENSOR(avgpool, in, IN, REAL, "NHWC"),
-};
+OPERATOR(avgpool, avgpool_rules, NULL, AVGPOOL_TENSORS(T, W))
 
-OPERANDS(avgpool_bwd) = {
-    TENSOR_WITH(avgpool_bwd, din, OUT, REAL, "NHWC", MODE(avgpool_bwd, mode)),
-    TENSOR(avgpool_bwd, dout, IN, REAL, "NPQC"),
-};
+OPERATOR(avgpool_bwd, avgpool_bwd_rules, NULL, AVGPOOL_BWD_TENSORS(T, W))
 
-OPERANDS(global_avgpool) = {
-    TENSOR(global_avgpool, out, OUT, REAL, "NC"),
-    TENSOR(global_avgpool, in, IN, REAL, "NHWC"),
-};
+OPERATOR(global_avgpool, NULL, NULL, GLOBAL_AVGPOOL_TENSORS(T, W))
 
-OPERANDS(global_avgpool_bwd) = {
-    TENSOR_WITH(global_avgpool_bwd, din, OUT, REAL, "NHWC", MODE(global_avgpool_bwd, mode)),
-    TENSOR(global_avgpool_bwd, dout, IN, REAL, "NC"),
-};
+OPERATOR(global_avgpool_bwd, NULL, NULL, GLOBAL_AVGPOOL_BWD_TENSORS(T, W))
 
 /* ---- products: linear of in MI, weight OI ---- */
 
@@ -378,24 +287,9 @@ static double linear_bwd_flops(const void *args) {
     return (tensor_present(&op->din) ? 4.0 : 2.0) * count(&op->in) * (double)op->weight.shape[0];
 }
 
-OPERANDS(linear) = {
-    TENSOR(linear, out, OUT, REAL, "MO"),
-    TENSOR_WITH(linear, pre, OUT, REAL, "MO", OPTIONAL),
-    TENSOR(linear, in, IN, REAL, "MI"),
-    TENSOR(linear, weight, IN, REAL, "OI"),
-    TENSOR_WITH(linear, bias, IN, PARAM, "O", OPTIONAL),
-};
+OPERATOR(linear, linear_rules, linear_flops, LINEAR_TENSORS(T, W))
 
-OPERANDS(linear_bwd) = {
-    TENSOR_WITH(linear_bwd, din, OUT, REAL, "MI", OPTIONAL, MODE(linear_bwd, din_mode)),
-    TENSOR_WITH(linear_bwd, dweight, OUT, PARAM, "OI", MODE(linear_bwd, param_mode)),
-    TENSOR_WITH(linear_bwd, dbias, OUT, PARAM, "O", OPTIONAL, MODE(linear_bwd, param_mode)),
-    TENSOR_WITH(linear_bwd, dpre, SCRATCH, REAL, "MO", OPTIONAL),
-    TENSOR(linear_bwd, dout, IN, REAL, "MO"),
-    TENSOR(linear_bwd, in, IN, REAL, "MI"),
-    TENSOR(linear_bwd, weight, IN, REAL, "OI"),
-    TENSOR_WITH(linear_bwd, pre, IN, REAL, "MO", OPTIONAL),
-};
+OPERATOR(linear_bwd, linear_bwd_rules, linear_bwd_flops, LINEAR_BWD_TENSORS(T, W))
 
 /* a is AB and b is CD, before they are transposed. */
 static enum status matmul_rules(const void *args, const int64_t *sizes, struct error *err) {
@@ -418,29 +312,13 @@ static double matmul_flops(const void *args) {
     return 2.0 * count(&op->out) * (double)op->a.shape[op->transpose_a ? 0 : 1];
 }
 
-OPERANDS(matmul) = {
-    TENSOR_WITH(matmul, out, OUT, REAL_OR_PARAM, "MN", MODE(matmul, mode)),
-    TENSOR(matmul, a, IN, REAL, "AB"),
-    TENSOR(matmul, b, IN, REAL, "CD"),
-};
+OPERATOR(matmul, matmul_rules, matmul_flops, MATMUL_TENSORS(T, W))
 
 /* ---- text: R rows, D wide, N captions ---- */
 
-OPERANDS(embedding) = {
-    TENSOR(embedding, out, OUT, REAL, "RD"),
-    TENSOR_WITH(embedding, tokens, IN, I32, "R", BELOW('V')),
-    SEGMENTS(embedding, 'P', false),
-    TENSOR_WITH(embedding, table, IN, REAL, "VD", SPARSE),
-    TENSOR(embedding, positions, IN, REAL, "PD"),
-};
+OPERATOR(embedding, NULL, NULL, EMBEDDING_TENSORS(T, W) SEGMENTS('P', false))
 
-OPERANDS(embedding_bwd) = {
-    TENSOR_WITH(embedding_bwd, dtable, OUT, PARAM, "VD", MODE(embedding_bwd, mode)),
-    TENSOR_WITH(embedding_bwd, dpositions, OUT, PARAM, "PD", MODE(embedding_bwd, mode)),
-    TENSOR(embedding_bwd, dout, IN, REAL, "RD"),
-    TENSOR_WITH(embedding_bwd, tokens, IN, I32, "R", BELOW('V')),
-    SEGMENTS(embedding_bwd, 'P', false),
-};
+OPERATOR(embedding_bwd, NULL, NULL, EMBEDDING_BWD_TENSORS(T, W) SEGMENTS('P', false))
 
 static enum status layernorm_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct layernorm *op = args;
@@ -448,23 +326,9 @@ static enum status layernorm_rules(const void *args, const int64_t *sizes, struc
                           : error_set(err, STATUS_INVALID, "layernorm: eps is %g", (double)op->eps);
 }
 
-OPERANDS(layernorm) = {
-    TENSOR(layernorm, out, OUT, REAL, "MD"),  TENSOR(layernorm, sum, OUT, REAL, "MD"),
-    TENSOR(layernorm, mean, OUT, PARAM, "M"), TENSOR(layernorm, rstd, OUT, PARAM, "M"),
-    TENSOR(layernorm, a, IN, REAL, "MD"),     TENSOR_WITH(layernorm, b, IN, REAL, "MD", OPTIONAL),
-    TENSOR(layernorm, gamma, IN, PARAM, "D"), TENSOR(layernorm, beta, IN, PARAM, "D"),
-};
+OPERATOR(layernorm, layernorm_rules, NULL, LAYERNORM_TENSORS(T, W))
 
-OPERANDS(layernorm_bwd) = {
-    TENSOR_WITH(layernorm_bwd, dsum, OUT, REAL, "MD", MODE(layernorm_bwd, dsum_mode)),
-    TENSOR_WITH(layernorm_bwd, dgamma, OUT, PARAM, "D", MODE(layernorm_bwd, param_mode)),
-    TENSOR_WITH(layernorm_bwd, dbeta, OUT, PARAM, "D", MODE(layernorm_bwd, param_mode)),
-    TENSOR(layernorm_bwd, dout, IN, REAL, "MD"),
-    TENSOR(layernorm_bwd, sum, IN, REAL, "MD"),
-    TENSOR(layernorm_bwd, mean, IN, PARAM, "M"),
-    TENSOR(layernorm_bwd, rstd, IN, PARAM, "M"),
-    TENSOR(layernorm_bwd, gamma, IN, PARAM, "D"),
-};
+OPERATOR(layernorm_bwd, NULL, NULL, LAYERNORM_BWD_TENSORS(T, W))
 
 static enum status
 dropout_given(const char *op, const struct dropout_params *p, struct error *err) {
@@ -513,22 +377,15 @@ static double attention_bwd_flops(const void *args) {
     return 8.0 * count(&op->probs) * (double)op->dout.shape[1] / (double)op->heads;
 }
 
-OPERANDS(attention) = {
-    TENSOR(attention, out, OUT, REAL, "RD"),
-    TENSOR(attention, probs, OUT, REAL, "NHTT"),
-    TENSOR(attention, qkv, IN, REAL, "R3D"),
-    SEGMENTS(attention, 'T', false),
-    DROPOUT(attention),
-};
+OPERATOR(attention,
+         attention_rules,
+         attention_flops,
+         ATTENTION_TENSORS(T, W) SEGMENTS('T', false) DROPOUT)
 
-OPERANDS(attention_bwd) = {
-    TENSOR(attention_bwd, dqkv, OUT, REAL, "R3D"),
-    TENSOR(attention_bwd, dout, IN, REAL, "RD"),
-    TENSOR(attention_bwd, probs, IN, REAL, "NHTT"),
-    TENSOR(attention_bwd, qkv, IN, REAL, "R3D"),
-    SEGMENTS(attention_bwd, 'T', false),
-    DROPOUT(attention_bwd),
-};
+OPERATOR(attention_bwd,
+         attention_bwd_rules,
+         attention_bwd_flops,
+         ATTENTION_BWD_TENSORS(T, W) SEGMENTS('T', false) DROPOUT)
 
 static enum status dropout_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct dropout *op = args;
@@ -538,71 +395,35 @@ static enum status dropout_rules(const void *args, const int64_t *sizes, struct 
     return dropout_given("dropout", &op->dropout, err);
 }
 
-OPERANDS(dropout) = {
-    TENSOR(dropout, out, OUT, REAL, "RD"),
-    TENSOR(dropout, in, IN, REAL, "RD"),
-    SEGMENTS(dropout, 'R', true),
-    DROPOUT(dropout),
-};
+OPERATOR(dropout, dropout_rules, NULL, DROPOUT_TENSORS(T, W) SEGMENTS('R', true) DROPOUT)
 
-OPERANDS(segment_mean) = {
-    TENSOR(segment_mean, out, OUT, REAL, "ND"),
-    TENSOR(segment_mean, in, IN, REAL, "RD"),
-    SEGMENTS(segment_mean, 'R', false),
-};
+OPERATOR(segment_mean, NULL, NULL, SEGMENT_MEAN_TENSORS(T, W) SEGMENTS('R', false))
 
-OPERANDS(segment_mean_bwd) = {
-    TENSOR_WITH(segment_mean_bwd, din, OUT, REAL, "RD", MODE(segment_mean_bwd, mode)),
-    TENSOR(segment_mean_bwd, dout, IN, REAL, "ND"),
-    SEGMENTS(segment_mean_bwd, 'R', false),
-};
+OPERATOR(segment_mean_bwd, NULL, NULL, SEGMENT_MEAN_BWD_TENSORS(T, W) SEGMENTS('R', false))
 
 /* ---- rows and vectors ---- */
 
-OPERANDS(gather_rows) = {
-    TENSOR(gather_rows, out, OUT, REAL, "ND"),
-    TENSOR_WITH(gather_rows, in, IN, REAL, "MD", SPARSE),
-    TENSOR_WITH(gather_rows, rows, IN, I32, "N", BELOW('M')),
-};
+OPERATOR(gather_rows, NULL, NULL, GATHER_ROWS_TENSORS(T, W))
 
-OPERANDS(scatter_rows) = {
-    TENSOR_WITH(scatter_rows, out, OUT, REAL, "MD", SPARSE, MODE(scatter_rows, mode)),
-    TENSOR(scatter_rows, in, IN, REAL, "ND"),
-    TENSOR_WITH(scatter_rows, rows, IN, I32, "N", BELOW('M')),
-};
+OPERATOR(scatter_rows, NULL, NULL, SCATTER_ROWS_TENSORS(T, W))
 
-OPERANDS(l2_normalize) = {
-    TENSOR(l2_normalize, out, OUT, PARAM, "ND"),
-    TENSOR(l2_normalize, norm, OUT, PARAM, "N"),
-    TENSOR(l2_normalize, in, IN, REAL, "ND"),
-};
+OPERATOR(l2_normalize, NULL, NULL, L2_NORMALIZE_TENSORS(T, W))
 
-OPERANDS(l2_normalize_bwd) = {
-    TENSOR(l2_normalize_bwd, din, OUT, REAL, "ND"),
-    TENSOR(l2_normalize_bwd, dout, IN, PARAM, "ND"),
-    TENSOR(l2_normalize_bwd, out, IN, PARAM, "ND"),
-    TENSOR(l2_normalize_bwd, norm, IN, PARAM, "N"),
-};
+OPERATOR(l2_normalize_bwd, NULL, NULL, L2_NORMALIZE_BWD_TENSORS(T, W))
 
 static enum status add_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct add *op = args;
     return op->alpha != 0.0f ? STATUS_OK : error_set(err, STATUS_INVALID, "add: alpha is 0");
 }
 
-OPERANDS(add) = {
-    TENSOR(add, out, BOTH, REAL, "*"),
-    TENSOR(add, in, IN, REAL, "*"),
-};
+OPERATOR(add, add_rules, NULL, ADD_TENSORS(T, W))
 
 static double sum_squares_flops(const void *args) {
     const struct sum_squares *op = args;
     return 2.0 * count(&op->in);
 }
 
-OPERANDS(sum_squares) = {
-    TENSOR(sum_squares, sum, OUT, F64, "1"),
-    TENSOR(sum_squares, in, IN, REAL, "*"),
-};
+OPERATOR(sum_squares, NULL, sum_squares_flops, SUM_SQUARES_TENSORS(T, W))
 
 /* ---- optimisers ---- */
 
@@ -615,29 +436,11 @@ static enum status grad_scale_rules(const void *args, const int64_t *sizes, stru
                            (int)op->count, op->clip_norm);
 }
 
-OPERANDS(grad_scale) = {
-    {.name = "values",
-     .offset = offsetof(struct grad_scale, values),
-     .role = ROLE_BOTH,
-     .type = TYPE_VALUES},
-};
+OPERATOR(grad_scale, grad_scale_rules, NULL, VALUES(BOTH))
 
-OPERANDS(adamw) = {
-    TENSOR(adamw, value, BOTH, PARAM, "*"),
-    TENSOR_WITH(adamw, working, OUT, BF16, "*", OPTIONAL),
-    TENSOR(adamw, grad, IN, PARAM, "*"),
-    TENSOR(adamw, m, BOTH, PARAM, "*"),
-    TENSOR(adamw, v, BOTH, PARAM, "*"),
-    {.name = "values", .offset = offsetof(struct adamw, values), .type = TYPE_VALUES},
-};
+OPERATOR(adamw, NULL, NULL, ADAMW_TENSORS(T, W) VALUES(IN))
 
-OPERANDS(sgdm) = {
-    TENSOR(sgdm, value, BOTH, PARAM, "*"),
-    TENSOR_WITH(sgdm, working, OUT, BF16, "*", OPTIONAL),
-    TENSOR(sgdm, grad, IN, PARAM, "*"),
-    TENSOR(sgdm, m, BOTH, PARAM, "*"),
-    {.name = "values", .offset = offsetof(struct sgdm, values), .type = TYPE_VALUES},
-};
+OPERATOR(sgdm, NULL, NULL, SGDM_TENSORS(T, W) VALUES(IN))
 
 static enum status lars_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct lars *op = args;
@@ -646,58 +449,16 @@ static enum status lars_rules(const void *args, const int64_t *sizes, struct err
                : error_set(err, STATUS_INVALID, "lars: trust is %g", (double)op->trust);
 }
 
-OPERANDS(lars) = {
-    TENSOR(lars, value, BOTH, PARAM, "*"),
-    TENSOR_WITH(lars, working, OUT, BF16, "*", OPTIONAL),
-    TENSOR(lars, grad, IN, PARAM, "*"),
-    TENSOR(lars, m, BOTH, PARAM, "*"),
-    {.name = "values", .offset = offsetof(struct lars, values), .type = TYPE_VALUES},
-};
+OPERATOR(lars, lars_rules, NULL, LARS_TENSORS(T, W) VALUES(IN))
 
-/* ---- the tables ---- */
+/* ---- the table ---- */
 
-#define INFO(op)                                                                                   \
-    [OP_##op] = {.name = #op,                                                                      \
-                 .args_bytes = sizeof(struct op),                                                  \
-                 .operands = op##_operands,                                                        \
-                 .operands_count = (int32_t)(sizeof op##_operands / sizeof op##_operands[0])},
-const struct op_info op_infos[OPS_COUNT] = {OPS_LIST(INFO)};
-
-op_rules_function *const op_rules[OPS_COUNT] = {
-    [OP_cast] = cast_rules,
-    [OP_normalize_u8] = normalize_u8_rules,
-    [OP_conv_bn] = conv_bn_rules,
-    [OP_conv_bn_bwd] = conv_bn_bwd_rules,
-    [OP_maxpool] = maxpool_rules,
-    [OP_maxpool_bwd] = maxpool_bwd_rules,
-    [OP_avgpool] = avgpool_rules,
-    [OP_avgpool_bwd] = avgpool_bwd_rules,
-    [OP_linear] = linear_rules,
-    [OP_linear_bwd] = linear_bwd_rules,
-    [OP_matmul] = matmul_rules,
-    [OP_layernorm] = layernorm_rules,
-    [OP_attention] = attention_rules,
-    [OP_attention_bwd] = attention_bwd_rules,
-    [OP_dropout] = dropout_rules,
-    [OP_add] = add_rules,
-    [OP_grad_scale] = grad_scale_rules,
-    [OP_lars] = lars_rules,
-    [OP_conv_gn] = conv_gn_rules,
-    [OP_conv_gn_bwd] = conv_gn_bwd_rules,
-};
+const struct op_info *op_info(enum op_id id) {
+#define INFO(op) [OP_##op] = op##_info,
+    static const struct op_info *(*const infos[OPS_COUNT])(void) = {OPS_LIST(INFO)};
+    return infos[id]();
+}
 
 double op_flops(enum op_id id, const void *args) {
-    static double (*const flops[OPS_COUNT])(const void *) = {
-        [OP_conv_bn] = conv_bn_flops,
-        [OP_conv_bn_bwd] = conv_bn_bwd_flops,
-        [OP_conv_gn] = conv_gn_flops,
-        [OP_conv_gn_bwd] = conv_gn_bwd_flops,
-        [OP_linear] = linear_flops,
-        [OP_linear_bwd] = linear_bwd_flops,
-        [OP_matmul] = matmul_flops,
-        [OP_attention] = attention_flops,
-        [OP_attention_bwd] = attention_bwd_flops,
-        [OP_sum_squares] = sum_squares_flops,
-    };
-    return flops[id] != NULL ? flops[id](args) : 0.0;
+    return op_info(id)->flops != NULL ? op_info(id)->flops(args) : 0.0;
 }

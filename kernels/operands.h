@@ -41,15 +41,12 @@ enum operand_type {
     TYPE_IDS     /* not a tensor but a const uint64_t *: sample ids */
 };
 
-/* A shape is a letter for each dimension, and equal letters of one operator are equal sizes: "NHWI"
- * and "OKLI". A digit before a letter multiplies it, a digit at the end is a size: "R3D", "NHW3".
- * "*" is any shape, the same for all operands that have it. */
 struct operand {
     const char *name;
     size_t offset; /* in the argument struct */
     enum op_role role;
     enum operand_type type;
-    const char *shape;
+    const char *shape; /* see OPS_TENSOR in ops.h */
     bool optional;
     char below; /* i32: values lie in [0, size of that letter), lengths in [1, size]; 0: any */
     size_t mode_offset; /* of its enum write_mode; 0: it has none */
@@ -61,13 +58,12 @@ struct op_info {
     size_t args_bytes;
     const struct operand *operands;
     int32_t operands_count;
+    /* Conditions beyond types and shapes; sizes: by letter. NULL: none. */
+    enum status (*rules)(const void *args, const int64_t *sizes, struct error *err);
+    double (*flops)(const void *args); /* NULL: 0 */
 };
 
-extern const struct op_info op_infos[OPS_COUNT];
-
-/* Conditions beyond types and shapes; sizes: by letter. NULL: none. */
-typedef enum status op_rules_function(const void *args, const int64_t *sizes, struct error *err);
-extern op_rules_function *const op_rules[OPS_COUNT];
+const struct op_info *op_info(enum op_id id);
 
 static inline bool operand_is_tensor(const struct operand *o) {
     return o->type != TYPE_VALUES && o->type != TYPE_IDS;

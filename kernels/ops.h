@@ -142,24 +142,38 @@ struct batch_norm_group {
 
 /* ---- operators: their arguments, outputs first ---- */
 
+/* NAME_TENSORS lists the tensors of an operator as T(field, role, type, shape), or W with more:
+ * OPTIONAL, SPARSE, MODE(where its write_mode is), BELOW(the limit of its indices). The checks of
+ * every call are made from these lists; operands.h describes roles and types. A shape is a letter
+ * for each dimension, and equal letters of one operator are equal sizes: "NHWI" and "OKLI". A digit
+ * before a letter multiplies it, a digit at the end is a size: "R3D", "NHW3". "*" is any shape, the
+ * same for all tensors that have it. */
+#define OPS_TENSOR(field, ...) struct tensor field;
+
 /* out = value, of any shape */
+#define FILL_TENSORS(T, W) T(out, OUT, REAL, "*")
 struct fill {
-    struct tensor out;
+    FILL_TENSORS(OPS_TENSOR, OPS_TENSOR)
     double value;
 };
 
 /* out = in, of any shape, rounded to nearest even: from F32 to BF16 or back, also on a device that
  * does not compute in BF16. */
+#define CAST_TENSORS(T, W)                                                                         \
+    T(out, OUT, CAST, "*")                                                                         \
+    T(in, IN, CAST, "*")
 struct cast {
-    struct tensor out, in;
+    CAST_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
 struct image_norm; /* formats/base/image_norm.h */
 
 /* out = (in / 255 - mean[c]) / deviation[c] */
+#define NORMALIZE_U8_TENSORS(T, W)                                                                 \
+    T(out, OUT, REAL, "NHW3")                                                                      \
+    T(in, IN, U8, "NHW3")
 struct normalize_u8 {
-    struct tensor out;             /* (N,H,W,3) */
-    struct tensor in;              /* like out, u8 */
+    NORMALIZE_U8_TENSORS(OPS_TENSOR, OPS_TENSOR)
     const struct image_norm *norm; /* in host memory */
 };
 
@@ -171,22 +185,27 @@ struct normalize_u8 {
  * OH = (H + 2 pad - KH)/stride + 1. pre, mean and rstd are kept for the backward pass. In training
  * mean and rstd are over (N,OH,OW) of pre as stored, with the biased variance, and running =
  * (1 - momentum) running + momentum batch (running_var takes the unbiased variance, as PyTorch).
- * Without training they are the running ones.
+ * Without training they are the running ones. In training running_mean and running_var may be
+ * omitted, both or none: then no running statistics change, as in a second pass over a batch.
  *
  * With a group the batch is that of all its ranks: mean, rstd and the running statistics become the
  * same bits on each. dgamma and dbeta stay sums over the rank's own rows, as dweight does: a
  * gradient of all ranks is the sum over ranks for every parameter. Devices with memory of their own
  * return UNSUPPORTED. */
+#define CONV_BN_TENSORS(T, W)                                                                      \
+    T(out, OUT, REAL, "NPQO")                                                                      \
+    T(pre, OUT, REAL, "NPQO")                                                                      \
+    T(mean, OUT, PARAM, "O")                                                                       \
+    T(rstd, OUT, PARAM, "O")                                                                       \
+    W(running_mean, BOTH, PARAM, "O", OPTIONAL)                                                    \
+    W(running_var, BOTH, PARAM, "O", OPTIONAL)                                                     \
+    T(in, IN, REAL, "NHWI")                                                                        \
+    T(weight, IN, REAL, "OKLI")                                                                    \
+    T(gamma, IN, PARAM, "O")                                                                       \
+    T(beta, IN, PARAM, "O")                                                                        \
+    W(residual, IN, REAL, "NPQO", OPTIONAL)
 struct conv_bn {
-    struct tensor out, pre;   /* (N,OH,OW,O) */
-    struct tensor mean, rstd; /* (O) */
-    /* (O); in training optional, both or none: without them no running statistics change, as in a
-     * second pass over a batch */
-    struct tensor running_mean, running_var;
-    struct tensor in;          /* (N,H,W,I) */
-    struct tensor weight;      /* (O,KH,KW,I) */
-    struct tensor gamma, beta; /* (O) */
-    struct tensor residual;    /* like out; optional */
+    CONV_BN_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct conv_params conv;
     const struct batch_norm_group *group; /* of the batch statistics; NULL: this call alone */
     bool training;
@@ -195,15 +214,24 @@ struct conv_bn {
 };
 
 /* Of the training form. `out` carries the mask of the ReLU. */
+#define CONV_BN_BWD_TENSORS(T, W)                                                                  \
+    W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
+    W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
+      MODE(dresidual_mode)) /* may alias dout where it is set */                                   \
+    W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
+    W(dgamma, OUT, PARAM, "O", MODE(param_mode))                                                   \
+    W(dbeta, OUT, PARAM, "O", MODE(param_mode))                                                    \
+    T(dpre, SCRATCH, REAL, "NPQO")                                                                 \
+    T(dout, IN, REAL, "NPQO")                                                                      \
+    T(out, IN, REAL, "NPQO")                                                                       \
+    T(pre, IN, REAL, "NPQO")                                                                       \
+    T(mean, IN, PARAM, "O")                                                                        \
+    T(rstd, IN, PARAM, "O")                                                                        \
+    T(in, IN, REAL, "NHWI")                                                                        \
+    T(weight, IN, REAL, "OKLI")                                                                    \
+    T(gamma, IN, PARAM, "O")
 struct conv_bn_bwd {
-    struct tensor din;            /* like in; optional */
-    struct tensor dresidual;      /* like out; optional; may alias dout where it is set */
-    struct tensor dweight;        /* like weight */
-    struct tensor dgamma, dbeta;  /* (O) */
-    struct tensor dpre;           /* scratch, like pre */
-    struct tensor dout, out, pre; /* (N,OH,OW,O) */
-    struct tensor mean, rstd;     /* (O) */
-    struct tensor in, weight, gamma;
+    CONV_BN_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode din_mode, dresidual_mode;
     enum write_mode param_mode; /* of dweight, dgamma, dbeta */
     struct conv_params conv;
@@ -220,31 +248,42 @@ struct conv_bn_bwd {
  * stored, with the biased variance; they are kept for the backward pass. groups 0: out = act(pre +
  * residual); what only a norm has is omitted, and `out` holds pre in between. There is no
  * difference between training and inference. */
+#define CONV_GN_TENSORS(T, W)                                                                      \
+    T(out, OUT, REAL, "NPQO")                                                                      \
+    W(pre, OUT, REAL, "NPQO", OPTIONAL)                                                            \
+    W(mean, OUT, PARAM, "NG", OPTIONAL)                                                            \
+    W(rstd, OUT, PARAM, "NG", OPTIONAL)                                                            \
+    T(in, IN, REAL, "NHWI")                                                                        \
+    T(weight, IN, REAL, "OKLI")                                                                    \
+    W(gamma, IN, PARAM, "O", OPTIONAL)                                                             \
+    W(beta, IN, PARAM, "O", OPTIONAL)                                                              \
+    W(residual, IN, REAL, "NPQO", OPTIONAL)
 struct conv_gn {
-    struct tensor out;         /* (N,OH,OW,O) */
-    struct tensor pre;         /* like out; with groups */
-    struct tensor mean, rstd;  /* (N,G); with groups */
-    struct tensor in;          /* (N,H,W,I) */
-    struct tensor weight;      /* (O,KH,KW,I) */
-    struct tensor gamma, beta; /* (O); with groups */
-    struct tensor residual;    /* like out; optional */
+    CONV_GN_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct conv_params conv;
     int32_t groups; /* G: a divisor of O, or 0 */
     float eps;      /* > 0; 1e-5 */
 };
 
 /* `out` carries the mask of the ReLU. */
+#define CONV_GN_BWD_TENSORS(T, W)                                                                  \
+    W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
+    W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
+      MODE(dresidual_mode)) /* may alias dout where it is set */                                   \
+    W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
+    W(dgamma, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                         \
+    W(dbeta, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
+    T(dpre, SCRATCH, REAL, "NPQO")                                                                 \
+    T(dout, IN, REAL, "NPQO")                                                                      \
+    T(out, IN, REAL, "NPQO")                                                                       \
+    W(pre, IN, REAL, "NPQO", OPTIONAL)                                                             \
+    W(mean, IN, PARAM, "NG", OPTIONAL)                                                             \
+    W(rstd, IN, PARAM, "NG", OPTIONAL)                                                             \
+    T(in, IN, REAL, "NHWI")                                                                        \
+    T(weight, IN, REAL, "OKLI")                                                                    \
+    W(gamma, IN, PARAM, "O", OPTIONAL)
 struct conv_gn_bwd {
-    struct tensor din;           /* like in; optional */
-    struct tensor dresidual;     /* like out; optional; may alias dout where it is set */
-    struct tensor dweight;       /* like weight */
-    struct tensor dgamma, dbeta; /* (O); with groups */
-    struct tensor dpre;          /* scratch, like out */
-    struct tensor dout, out;     /* (N,OH,OW,O) */
-    struct tensor pre;           /* like out; with groups */
-    struct tensor mean, rstd;    /* (N,G); with groups */
-    struct tensor in, weight;
-    struct tensor gamma; /* (O); with groups */
+    CONV_GN_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode din_mode, dresidual_mode;
     enum write_mode param_mode; /* of dweight, dgamma, dbeta */
     struct conv_params conv;
@@ -253,126 +292,174 @@ struct conv_gn_bwd {
 
 /* argmax: offset ky kernel + kx inside the window, the first maximum wins. Windows lie inside the
  * padded plane: OH = (H + 2 pad - kernel)/stride + 1. */
+#define MAXPOOL_TENSORS(T, W)                                                                      \
+    T(out, OUT, REAL, "NPQC")                                                                      \
+    T(argmax, OUT, I32, "NPQC")                                                                    \
+    T(in, IN, REAL, "NHWC")
 struct maxpool {
-    struct tensor out;    /* (N,OH,OW,C) */
-    struct tensor argmax; /* like out, i32 */
-    struct tensor in;     /* (N,H,W,C) */
+    MAXPOOL_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct pool_params pool;
 };
 
+#define MAXPOOL_BWD_TENSORS(T, W)                                                                  \
+    W(din, OUT, REAL, "NHWC", MODE(mode))                                                          \
+    T(dout, IN, REAL, "NPQC")                                                                      \
+    T(argmax, IN, I32, "NPQC")
 struct maxpool_bwd {
-    struct tensor din, dout, argmax;
+    MAXPOOL_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode mode;
     struct pool_params pool;
 };
 
 /* A window that crosses the border is truncated, and its sum is divided by the elements inside. OH
  * = ceil((H + 2 pad - kernel)/stride) + 1; the last window starts inside. */
+#define AVGPOOL_TENSORS(T, W)                                                                      \
+    T(out, OUT, REAL, "NPQC")                                                                      \
+    T(in, IN, REAL, "NHWC")
 struct avgpool {
-    struct tensor out; /* (N,OH,OW,C) */
-    struct tensor in;  /* (N,H,W,C) */
+    AVGPOOL_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct pool_params pool;
 };
 
+#define AVGPOOL_BWD_TENSORS(T, W)                                                                  \
+    W(din, OUT, REAL, "NHWC", MODE(mode))                                                          \
+    T(dout, IN, REAL, "NPQC")
 struct avgpool_bwd {
-    struct tensor din, dout;
+    AVGPOOL_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode mode;
     struct pool_params pool;
 };
 
 /* out (N,C) = mean over H, W of in (N,H,W,C) */
+#define GLOBAL_AVGPOOL_TENSORS(T, W)                                                               \
+    T(out, OUT, REAL, "NC")                                                                        \
+    T(in, IN, REAL, "NHWC")
 struct global_avgpool {
-    struct tensor out, in;
+    GLOBAL_AVGPOOL_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
+#define GLOBAL_AVGPOOL_BWD_TENSORS(T, W)                                                           \
+    W(din, OUT, REAL, "NHWC", MODE(mode))                                                          \
+    T(dout, IN, REAL, "NC")
 struct global_avgpool_bwd {
-    struct tensor din, dout;
+    GLOBAL_AVGPOOL_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode mode;
 };
 
 /* pre = in weight^T + bias; out = act(pre) */
+#define LINEAR_TENSORS(T, W)                                                                       \
+    T(out, OUT, REAL, "MO")                                                                        \
+    W(pre, OUT, REAL, "MO", OPTIONAL) /* kept for GELU, omitted with NONE */                       \
+    T(in, IN, REAL, "MI")                                                                          \
+    T(weight, IN, REAL, "OI")                                                                      \
+    W(bias, IN, PARAM, "O", OPTIONAL)
 struct linear {
-    struct tensor out;    /* (M,OUT) */
-    struct tensor pre;    /* like out; kept for the backward pass of GELU, omitted with NONE */
-    struct tensor in;     /* (M,IN) */
-    struct tensor weight; /* (OUT,IN) */
-    struct tensor bias;   /* (OUT); optional */
-    enum activation act;  /* NONE or GELU */
+    LINEAR_TENSORS(OPS_TENSOR, OPS_TENSOR)
+    enum activation act; /* NONE or GELU */
 };
 
+#define LINEAR_BWD_TENSORS(T, W)                                                                   \
+    W(din, OUT, REAL, "MI", OPTIONAL, MODE(din_mode))                                              \
+    W(dweight, OUT, PARAM, "OI", MODE(param_mode))                                                 \
+    W(dbias, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
+    W(dpre, SCRATCH, REAL, "MO", OPTIONAL) /* with GELU alone */                                   \
+    T(dout, IN, REAL, "MO")                                                                        \
+    T(in, IN, REAL, "MI")                                                                          \
+    T(weight, IN, REAL, "OI")                                                                      \
+    W(pre, IN, REAL, "MO", OPTIONAL)
 struct linear_bwd {
-    struct tensor din;     /* like in; optional */
-    struct tensor dweight; /* like weight */
-    struct tensor dbias;   /* (OUT); optional */
-    struct tensor dpre;    /* scratch, like pre, with GELU alone */
-    struct tensor dout;    /* (M,OUT) */
-    struct tensor in, weight, pre;
+    LINEAR_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode din_mode;
     enum write_mode param_mode; /* of dweight, dbias */
     enum activation act;
 };
 
 /* out = alpha op(a) op(b) (+ out with ADD); op transposes where asked. */
+#define MATMUL_TENSORS(T, W)                                                                       \
+    W(out, OUT, REAL_OR_PARAM, "MN", MODE(mode)) /* BF16 or F32 in a BF16 call */                  \
+    T(a, IN, REAL, "AB")                         /* op(a) is (M,K), op(b) (K,N) */                 \
+    T(b, IN, REAL, "CD")
 struct matmul {
-    struct tensor out;  /* (M,N); in a BF16 call it may be F32 too */
-    struct tensor a, b; /* after op (M,K), (K,N) */
+    MATMUL_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode mode;
     bool transpose_a, transpose_b;
     float alpha; /* not 0 */
 };
 
 /* out = table[tokens] + positions[position of the row] */
+#define EMBEDDING_TENSORS(T, W)                                                                    \
+    T(out, OUT, REAL, "RD")                                                                        \
+    W(tokens, IN, I32, "R", BELOW('V'))                                                            \
+    W(table, IN, REAL, "VD", SPARSE)                                                               \
+    T(positions, IN, REAL, "PD") /* no caption is longer than P */
 struct embedding {
-    struct tensor out;    /* (R,D) */
-    struct tensor tokens; /* (R) i32, in [0, V) */
+    EMBEDDING_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
-    struct tensor table;     /* (V,D) */
-    struct tensor positions; /* (P,D); no caption is longer than P */
 };
 
 /* Contributions of equal tokens are added in order of their rows. */
+#define EMBEDDING_BWD_TENSORS(T, W)                                                                \
+    W(dtable, OUT, PARAM, "VD", MODE(mode))                                                        \
+    W(dpositions, OUT, PARAM, "PD", MODE(mode))                                                    \
+    T(dout, IN, REAL, "RD")                                                                        \
+    W(tokens, IN, I32, "R", BELOW('V'))
 struct embedding_bwd {
-    struct tensor dtable, dpositions; /* (V,D), (P,D), as gradients of parameters */
-    struct tensor dout, tokens;
+    EMBEDDING_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
     enum write_mode mode;
 };
 
 /* sum = a + b; out = (sum - mean) rstd gamma + beta, statistics along a row, biased variance */
+#define LAYERNORM_TENSORS(T, W)                                                                    \
+    T(out, OUT, REAL, "MD")                                                                        \
+    T(sum, OUT, REAL, "MD") /* may alias a */                                                      \
+    T(mean, OUT, PARAM, "M")                                                                       \
+    T(rstd, OUT, PARAM, "M")                                                                       \
+    T(a, IN, REAL, "MD")                                                                           \
+    W(b, IN, REAL, "MD", OPTIONAL) /* omitted: sum is a copy of a */                               \
+    T(gamma, IN, PARAM, "D")                                                                       \
+    T(beta, IN, PARAM, "D")
 struct layernorm {
-    struct tensor out;         /* (M,D) */
-    struct tensor sum;         /* like out; may alias a */
-    struct tensor mean, rstd;  /* (M) */
-    struct tensor a;           /* (M,D) */
-    struct tensor b;           /* (M,D); optional: sum is then a copy of a */
-    struct tensor gamma, beta; /* (D) */
-    float eps;                 /* > 0 */
+    LAYERNORM_TENSORS(OPS_TENSOR, OPS_TENSOR)
+    float eps; /* > 0 */
 };
 
+#define LAYERNORM_BWD_TENSORS(T, W)                                                                \
+    W(dsum, OUT, REAL, "MD", MODE(dsum_mode))                                                      \
+    W(dgamma, OUT, PARAM, "D", MODE(param_mode))                                                   \
+    W(dbeta, OUT, PARAM, "D", MODE(param_mode))                                                    \
+    T(dout, IN, REAL, "MD")                                                                        \
+    T(sum, IN, REAL, "MD")                                                                         \
+    T(mean, IN, PARAM, "M")                                                                        \
+    T(rstd, IN, PARAM, "M")                                                                        \
+    T(gamma, IN, PARAM, "D")
 struct layernorm_bwd {
-    struct tensor dsum;          /* (M,D) */
-    struct tensor dgamma, dbeta; /* (D) */
-    struct tensor dout, sum;     /* (M,D) */
-    struct tensor mean, rstd;    /* (M) */
-    struct tensor gamma;         /* (D) */
+    LAYERNORM_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode dsum_mode;
     enum write_mode param_mode; /* of dgamma, dbeta */
 };
 
 /* Multi-head attention within each caption: out = dropout(softmax(q k^T / sqrt Dh)) v, with q, k
- * and v of D = heads Dh side by side in qkv. */
+ * and v of D = heads Dh side by side in qkv. probs, after softmax and before dropout, are kept;
+ * they are zero beyond a caption's length. T: the longest caption, at most DROPOUT_MAX_TOKENS. */
+#define ATTENTION_TENSORS(T, W)                                                                    \
+    T(out, OUT, REAL, "RD")                                                                        \
+    T(probs, OUT, REAL, "NHTT")                                                                    \
+    T(qkv, IN, REAL, "R3D")
 struct attention {
-    struct tensor out;   /* (R,D) */
-    struct tensor probs; /* (N,heads,T,T), after softmax and before dropout, kept; zero beyond a
-                            caption's length. T: the longest caption, at most DROPOUT_MAX_TOKENS */
-    struct tensor qkv;   /* (R,3 D) */
+    ATTENTION_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
     int32_t heads;
     struct dropout_params dropout; /* on the probabilities; p 0: none */
 };
 
+#define ATTENTION_BWD_TENSORS(T, W)                                                                \
+    T(dqkv, OUT, REAL, "R3D")                                                                      \
+    T(dout, IN, REAL, "RD")                                                                        \
+    T(probs, IN, REAL, "NHTT")                                                                     \
+    T(qkv, IN, REAL, "R3D")
 struct attention_bwd {
-    struct tensor dqkv, dout, probs, qkv;
+    ATTENTION_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
     int32_t heads;
     struct dropout_params dropout;
@@ -380,61 +467,86 @@ struct attention_bwd {
 
 /* out = mask(in); the element number is position of the row * D + column. Applied to a gradient it
  * is its own backward pass. */
+#define DROPOUT_TENSORS(T, W)                                                                      \
+    T(out, OUT, REAL, "RD") /* may alias in */                                                     \
+    T(in, IN, REAL, "RD")
 struct dropout {
-    struct tensor out;        /* (R,D); may alias in */
-    struct tensor in;         /* (R,D) */
+    DROPOUT_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments; /* optional: row n is position 0 of sample n (N = R) */
     struct dropout_params dropout;
 };
 
 /* out (N,D) = mean of the rows of caption n of in (R,D) */
+#define SEGMENT_MEAN_TENSORS(T, W)                                                                 \
+    T(out, OUT, REAL, "ND")                                                                        \
+    T(in, IN, REAL, "RD")
 struct segment_mean {
-    struct tensor out, in;
+    SEGMENT_MEAN_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
 };
 
+#define SEGMENT_MEAN_BWD_TENSORS(T, W)                                                             \
+    W(din, OUT, REAL, "RD", MODE(mode))                                                            \
+    T(dout, IN, REAL, "ND")
 struct segment_mean_bwd {
-    struct tensor din, dout;
+    SEGMENT_MEAN_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
     enum write_mode mode;
 };
 
 /* out (N,D) = in (M,D)[rows] */
+#define GATHER_ROWS_TENSORS(T, W)                                                                  \
+    T(out, OUT, REAL, "ND")                                                                        \
+    W(in, IN, REAL, "MD", SPARSE)                                                                  \
+    W(rows, IN, I32, "N", BELOW('M'))
 struct gather_rows {
-    struct tensor out, in;
-    struct tensor rows; /* (N) i32, in [0, M) */
+    GATHER_ROWS_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
 /* out (M,D)[rows] = or += in (N,D). Other rows keep what they had. */
+#define SCATTER_ROWS_TENSORS(T, W)                                                                 \
+    W(out, OUT, REAL, "MD", SPARSE, MODE(mode))                                                    \
+    T(in, IN, REAL, "ND")                                                                          \
+    W(rows, IN, I32, "N", BELOW('M')) /* distinct */
 struct scatter_rows {
-    struct tensor out, in;
-    struct tensor rows; /* (N) i32, in [0, M), distinct */
+    SCATTER_ROWS_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode mode;
 };
 
 /* out = in / max(|in|_2, 1e-12), row by row */
+#define L2_NORMALIZE_TENSORS(T, W)                                                                 \
+    T(out, OUT, PARAM, "ND") /* F32 in a BF16 call: the loss reads it */                           \
+    T(norm, OUT, PARAM, "N") /* kept */                                                            \
+    T(in, IN, REAL, "ND")
 struct l2_normalize {
-    struct tensor out;  /* (N,D); F32 in a BF16 call: the loss reads it */
-    struct tensor norm; /* (N), kept */
-    struct tensor in;   /* (N,D) */
+    L2_NORMALIZE_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
 /* din = (dout - <dout,out> out) / max(norm, 1e-12); in a BF16 call din alone is BF16. */
+#define L2_NORMALIZE_BWD_TENSORS(T, W)                                                             \
+    T(din, OUT, REAL, "ND")                                                                        \
+    T(dout, IN, PARAM, "ND")                                                                       \
+    T(out, IN, PARAM, "ND")                                                                        \
+    T(norm, IN, PARAM, "N")
 struct l2_normalize_bwd {
-    struct tensor din, dout, out; /* (N,D) */
-    struct tensor norm;           /* (N) */
+    L2_NORMALIZE_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
 /* out += alpha in, of any shape */
+#define ADD_TENSORS(T, W)                                                                          \
+    T(out, BOTH, REAL, "*")                                                                        \
+    T(in, IN, REAL, "*")
 struct add {
-    struct tensor out, in;
+    ADD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     float alpha; /* not 0 */
 };
 
 /* sum = sum of the squares of in, of any shape, accumulated in double */
+#define SUM_SQUARES_TENSORS(T, W)                                                                  \
+    T(sum, OUT, F64, "1")                                                                          \
+    T(in, IN, REAL, "*")
 struct sum_squares {
-    struct tensor sum; /* (1) f64 */
-    struct tensor in;
+    SUM_SQUARES_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
 /* grad_norm = sqrt of the sum of the first `count` squares of values; grad_scale = clip_norm /
@@ -453,10 +565,14 @@ struct grad_scale {
  * is that of step + 1. Coupled, it is Adam (Kingma and Ba) with L2, as PyTorch's Adam with
  * weight_decay: g = grad_scale grad + weight_decay value, then the Adam step. Only CPU devices
  * have it. */
+#define ADAMW_TENSORS(T, W)                                                                        \
+    T(value, BOTH, PARAM, "*")                                                                     \
+    W(working, OUT, BF16, "*", OPTIONAL) /* receives the new value, rounded: bf16 calls read it */ \
+    T(grad, IN, PARAM, "*")                                                                        \
+    T(m, BOTH, PARAM, "*")                                                                         \
+    T(v, BOTH, PARAM, "*")
 struct adamw {
-    struct tensor value;
-    struct tensor working; /* BF16, optional: receives the new value, rounded: bf16 calls read it */
-    struct tensor grad, m, v;
+    ADAMW_TENSORS(OPS_TENSOR, OPS_TENSOR)
     float beta1, beta2, eps, weight_decay;
     bool coupled;
     const struct step_values *values; /* on the device */
@@ -464,10 +580,13 @@ struct adamw {
 
 /* PyTorch's SGD without dampening: g = grad_scale grad + weight_decay value; m = momentum m + g;
  * value -= lr (nesterov ? g + momentum m : m). m starts at zero. */
+#define SGDM_TENSORS(T, W)                                                                         \
+    T(value, BOTH, PARAM, "*")                                                                     \
+    W(working, OUT, BF16, "*", OPTIONAL) /* as adamw's */                                          \
+    T(grad, IN, PARAM, "*")                                                                        \
+    T(m, BOTH, PARAM, "*")
 struct sgdm {
-    struct tensor value;
-    struct tensor working; /* as adamw's */
-    struct tensor grad, m;
+    SGDM_TENSORS(OPS_TENSOR, OPS_TENSOR)
     float momentum;
     float weight_decay; /* L2: added to the gradient */
     bool nesterov;
@@ -483,10 +602,13 @@ struct sgdm {
  *     value -= lr m
  *
  * Norms are Euclidean, of the whole tensor, in double. m starts at zero. */
+#define LARS_TENSORS(T, W)                                                                         \
+    T(value, BOTH, PARAM, "*")                                                                     \
+    W(working, OUT, BF16, "*", OPTIONAL) /* as adamw's */                                          \
+    T(grad, IN, PARAM, "*")                                                                        \
+    T(m, BOTH, PARAM, "*")
 struct lars {
-    struct tensor value;
-    struct tensor working; /* as adamw's */
-    struct tensor grad, m;
+    LARS_TENSORS(OPS_TENSOR, OPS_TENSOR)
     float momentum, weight_decay;
     float trust; /* > 0 */
     const struct step_values *values;

@@ -67,7 +67,7 @@ static void add_numbers(struct op_operand *o) {
 
 static void add_tensor(const struct op_case *c, struct op_operand *o, bool captions) {
     o->shape = shape_of(c, o->of);
-    o->free_shape = is_alone(&op_infos[c->row->op], o->of);
+    o->free_shape = is_alone(op_info(c->row->op), o->of);
     o->by_caption =
         captions && o->role == ROLE_IN && o->of->shape[0] == 'R' && o->of->type == TYPE_REAL;
     if (strcmp(o->name, "starts") == 0 || strcmp(o->name, "lengths") == 0) {
@@ -82,7 +82,7 @@ static void add_tensor(const struct op_case *c, struct op_operand *o, bool capti
 }
 
 void op_add_operands(struct op_case *c) {
-    const struct op_info *info = &op_infos[c->row->op];
+    const struct op_info *info = op_info(c->row->op);
     const enum write_mode mode = (c->flags & OP_ADD) != 0 ? WRITE_ADD : WRITE_SET;
     bool captions = false;
     for (int32_t i = 0; i < info->operands_count; i++) {

@@ -13,7 +13,7 @@
 /* Tensors come first in a struct, and what follows them is smaller than one. */
 TEST(every_tensor_of_an_operator_is_described) {
     for (int op = 0; op < OPS_COUNT; op++) {
-        const struct op_info *info = &op_infos[op];
+        const struct op_info *info = op_info(op);
         size_t end = 0;
         for (int32_t i = 0; i < info->operands_count; i++) {
             const struct operand *o = &info->operands[i];

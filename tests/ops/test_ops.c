@@ -362,7 +362,7 @@ TEST(every_op_has_a_row) {
             found = found || (int)op_rows[r].op == op;
         }
         if (!found) {
-            fail_msg("%s has no row in op_rows.c", op_infos[op].name);
+            fail_msg("%s has no row in op_rows.c", op_info(op)->name);
         }
     }
     /* and every op that has a gradient has one tested */

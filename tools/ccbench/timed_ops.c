@@ -73,7 +73,7 @@ static void note_convolution(const struct tensor *pre,
 static enum status
 timed_call(struct device *dev, enum op_id id, const void *args, enum status s, int64_t start_ns) {
     const enum status done =
-        finish(dev, op_infos[id].name, start_ns, op_flops(id, args), op_bytes(id, args), s);
+        finish(dev, op_info(id)->name, start_ns, op_flops(id, args), op_bytes(id, args), s);
     if (id == OP_conv_bn) {
         const struct conv_bn *op = args;
         note_convolution(&op->pre, &op->in, &op->weight, &op->conv, false, false);
