@@ -13,14 +13,8 @@
 /* Whether the processor has the tiles and the system permits their use. */
 bool amx_works(void);
 
-/* As convolve_backward_weight, of a BF16 shape; set or added. Requires amx_works().
- * Uses the device's scratch. Returns OK or NOMEM. */
-enum status amx_weight_gradient(struct device *dev,
-                                const struct conv_shape *shape,
-                                float *dweight,
-                                enum write_mode mode,
-                                const void *ddst,
-                                const void *src,
-                                struct error *err);
+/* The gradient of the weights of a BF16 shape, set or added. Requires amx_works(). Uses the
+ * device's scratch. Returns OK or NOMEM. */
+enum status amx_weight_gradient(struct device *dev, const struct convolution *c, struct error *err);
 
 #endif

@@ -324,8 +324,9 @@ static void normalise(const struct conv_bn *op, const struct rows *how) {
 }
 
 enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct error *err) {
-    const struct conv_shape shape = conv_shape_of(&op->pre, &op->in, &op->weight, &op->conv);
-    TRY(conv_forward(dev, &shape, &op->pre, &op->in, &op->weight, err));
+    const struct convolution forward =
+        cpu_convolution(CONV_FORWARD, WRITE_SET, &op->pre, &op->in, &op->weight, &op->conv);
+    TRY(cpu_convolve(dev, &forward, err));
     const int64_t c = op->pre.shape[3];
     const int64_t doubles = sums_doubles(op->group, c);
     void *scratch;
@@ -507,9 +508,13 @@ enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, st
                              .c = c,
                              .floor = op->conv.act == ACTIVATION_RELU ? 0.0f : -INFINITY};
     TRY(backward_batch_norm(op, &how, sums, factors, err));
-    const struct conv_shape shape = conv_shape_of(&op->pre, &op->in, &op->weight, &op->conv);
-    TRY(conv_weight_gradient(dev, &shape, &op->dweight, op->param_mode, &op->dpre, &op->in, err));
-    return tensor_present(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,
-                                                          &op->dpre, &op->weight, err)
-                                    : STATUS_OK;
+    const struct convolution by_weight = cpu_convolution(
+        CONV_BACKWARD_WEIGHT, op->param_mode, &op->dpre, &op->in, &op->dweight, &op->conv);
+    TRY(cpu_convolve(dev, &by_weight, err));
+    if (!tensor_present(&op->din)) {
+        return STATUS_OK;
+    }
+    const struct convolution by_data = cpu_convolution(CONV_BACKWARD_DATA, op->din_mode, &op->dpre,
+                                                       &op->din, &op->weight, &op->conv);
+    return cpu_convolve(dev, &by_data, err);
 }

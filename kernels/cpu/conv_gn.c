@@ -207,8 +207,9 @@ static void normalise(const struct conv_gn *op, struct image *m) {
 
 enum status cpu_conv_gn(struct device *dev, const struct conv_gn *op, struct error *err) {
     const struct tensor *pre = op->groups > 0 ? &op->pre : &op->out;
-    const struct conv_shape shape = conv_shape_of(pre, &op->in, &op->weight, &op->conv);
-    TRY(conv_forward(dev, &shape, pre, &op->in, &op->weight, err));
+    const struct convolution forward =
+        cpu_convolution(CONV_FORWARD, WRITE_SET, pre, &op->in, &op->weight, &op->conv);
+    TRY(cpu_convolve(dev, &forward, err));
     const int64_t images = pre->shape[0];
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)images * vectors_bytes(pre->shape[3]), &scratch, err));
@@ -312,9 +313,13 @@ enum status cpu_conv_gn_bwd(struct device *dev, const struct conv_gn_bwd *op, st
     if (op->groups > 0) {
         set_vector_gradients(op, scratch);
     }
-    const struct conv_shape shape = conv_shape_of(&op->dpre, &op->in, &op->weight, &op->conv);
-    TRY(conv_weight_gradient(dev, &shape, &op->dweight, op->param_mode, &op->dpre, &op->in, err));
-    return tensor_present(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,
-                                                          &op->dpre, &op->weight, err)
-                                    : STATUS_OK;
+    const struct convolution by_weight = cpu_convolution(
+        CONV_BACKWARD_WEIGHT, op->param_mode, &op->dpre, &op->in, &op->dweight, &op->conv);
+    TRY(cpu_convolve(dev, &by_weight, err));
+    if (!tensor_present(&op->din)) {
+        return STATUS_OK;
+    }
+    const struct convolution by_data = cpu_convolution(CONV_BACKWARD_DATA, op->din_mode, &op->dpre,
+                                                       &op->din, &op->weight, &op->conv);
+    return cpu_convolve(dev, &by_data, err);
 }

@@ -10,33 +10,16 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 
-struct conv_shape conv_shape_of(const struct tensor *pre,
-                                const struct tensor *in,
-                                const struct tensor *weight,
-                                const struct conv_params *p);
+/* The convolution of an operator: `out`, `in` and `weight` are pre or dpre, in or din, weight or
+ * dweight. */
+struct convolution cpu_convolution(enum conv_direction direction,
+                                   enum write_mode mode,
+                                   const struct tensor *out,
+                                   const struct tensor *in,
+                                   const struct tensor *weight,
+                                   const struct conv_params *p);
 
-/* Tensors are those of conv_bn and conv_bn_bwd. Each may use the device's scratch. Returns as the
- * functions of onednn.h.
- */
-enum status conv_forward(struct device *dev,
-                         const struct conv_shape *shape,
-                         const struct tensor *pre,
-                         const struct tensor *in,
-                         const struct tensor *weight,
-                         struct error *err);
-enum status conv_weight_gradient(struct device *dev,
-                                 const struct conv_shape *shape,
-                                 const struct tensor *dweight,
-                                 enum write_mode mode,
-                                 const struct tensor *dpre,
-                                 const struct tensor *in,
-                                 struct error *err);
-enum status conv_input_gradient(struct device *dev,
-                                const struct conv_shape *shape,
-                                const struct tensor *din,
-                                enum write_mode mode,
-                                const struct tensor *dpre,
-                                const struct tensor *weight,
-                                struct error *err);
+/* May use the device's scratch. Returns as convolve. */
+enum status cpu_convolve(struct device *dev, const struct convolution *c, struct error *err);
 
 #endif

@@ -61,9 +61,6 @@ void cpu_scale_into(const struct tensor *out,
                     const struct tensor *in,
                     float scale);
 
-/* out += alpha in */
-void cpu_add_to(float *out, const float *in, int64_t count, float alpha);
-
 /* Zeros in the rows of t (R, ...) that belong to no caption. Values of seg have been checked. */
 void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg);
 

@@ -105,16 +105,6 @@ add_scaled(float *restrict out, const float *restrict in, int64_t count, float a
     }
 }
 
-void cpu_add_to(float *out, const float *in, int64_t count, float alpha) {
-    const int64_t pieces = pieces_of(count);
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t from;
-        const int64_t size = piece(p, count, &from);
-        add_scaled(out + from, in + from, size, alpha);
-    }
-}
-
 /* out[at...] += alpha in[from...], both of one type */
 static void add_stretches(const struct tensor *out,
                           int64_t at,

@@ -7,6 +7,10 @@
  *
  * cols are of the shape's type, dcols always f32: a pixel of dsrc is a sum of several. Pixels are
  * independent in both directions, and within a pixel the order is fixed.
+ *
+ * Processor time of `ccbench step --tower image -t 1 --steps 3`, setup included, without it: 5 %
+ * more in f32 for resnet18 at 112 px with 16 pairs and for resnet50 at 224 px with 2; in bf16 3 %
+ * and 0.
  */
 #include "kernels/cpu/im2col.h"
 
@@ -98,42 +102,6 @@ static enum status gather(struct device *dev,
     return STATUS_OK;
 }
 
-enum status im2col_forward(struct device *dev,
-                           const struct conv_shape *s,
-                           void *dst,
-                           const void *src,
-                           const void *weight,
-                           struct error *err) {
-    const void *cols;
-    const struct product_shape p = {.m = s->n * s->out_h * s->out_w,
-                                    .n = s->out,
-                                    .k = row_width(s),
-                                    .transpose_b = 1,
-                                    .dtype = s->dtype,
-                                    .out_dtype = s->dtype};
-    TRY(gather(dev, &cols, src, s, err));
-    return matrix_product(cpu_device_of(dev)->onednn, &p, dst, cols, weight, NULL, err);
-}
-
-enum status im2col_backward_weight(struct device *dev,
-                                   const struct conv_shape *s,
-                                   float *dweight,
-                                   enum write_mode mode,
-                                   const void *ddst,
-                                   const void *src,
-                                   struct error *err) {
-    const void *cols;
-    const struct product_shape p = {.m = s->out,
-                                    .n = row_width(s),
-                                    .k = s->n * s->out_h * s->out_w,
-                                    .transpose_a = 1,
-                                    .dtype = s->dtype,
-                                    .out_dtype = DTYPE_F32,
-                                    .add = mode == WRITE_ADD ? 1 : 0};
-    TRY(gather(dev, &cols, src, s, err));
-    return matrix_product(cpu_device_of(dev)->onednn, &p, dweight, ddst, cols, NULL, err);
-}
-
 /* ---- summing back ---- */
 
 CPU_CLONES static void add_vector(float *restrict out, const float *restrict in, int64_t count) {
@@ -175,12 +143,7 @@ static void sum_back(const struct tensor *dsrc,
                 for (int64_t i = 0; i < s->in; i += CPU_STRETCH) {
                     const int64_t count = s->in - i < CPU_STRETCH ? s->in - i : CPU_STRETCH;
                     const int64_t at = ((n * s->h + y) * s->w + x) * s->in + i;
-                    float *sum = cpu_target(dsrc, at, buffer);
-                    if (mode == WRITE_SET) {
-                        memset(sum, 0, (size_t)count * sizeof *sum);
-                    } else {
-                        (void)cpu_read(dsrc, at, count, buffer);
-                    }
+                    float *sum = cpu_begin(dsrc, at, count, mode, buffer);
                     collect(sum, dcols + n * per_image, s, y, x, i, count);
                     cpu_store(dsrc, at, count, sum);
                 }
@@ -189,13 +152,9 @@ static void sum_back(const struct tensor *dsrc,
     }
 }
 
-enum status im2col_backward_data(struct device *dev,
-                                 const struct conv_shape *s,
-                                 void *dsrc,
-                                 enum write_mode mode,
-                                 const void *ddst,
-                                 const void *weight,
-                                 struct error *err) {
+static enum status
+input_gradient(struct device *dev, const struct convolution *c, struct error *err) {
+    const struct conv_shape *s = &c->shape;
     struct onednn *onednn = cpu_device_of(dev)->onednn;
     struct product_shape p = {.m = s->n * s->out_h * s->out_w,
                               .n = row_width(s),
@@ -203,14 +162,42 @@ enum status im2col_backward_data(struct device *dev,
                               .dtype = s->dtype,
                               .out_dtype = s->dtype};
     if (pointwise(s)) {
-        p.add = mode == WRITE_ADD ? 1 : 0;
-        return matrix_product(onednn, &p, dsrc, ddst, weight, NULL, err);
+        p.add = c->mode == WRITE_ADD ? 1 : 0;
+        return matrix_product(onednn, &p, c->src, c->dst, c->weight, NULL, err);
     }
     void *dcols;
     p.out_dtype = DTYPE_F32;
     TRY(cpu_scratch(dev, (size_t)(p.m * p.n) * sizeof(float), &dcols, err));
-    TRY(matrix_product(onednn, &p, dcols, ddst, weight, NULL, err));
-    const struct tensor to = tensor_4d(dsrc, (enum dtype)s->dtype, s->n, s->h, s->w, s->in);
-    sum_back(&to, mode, dcols, s);
+    TRY(matrix_product(onednn, &p, dcols, c->dst, c->weight, NULL, err));
+    const struct tensor to = tensor_4d(c->src, (enum dtype)s->dtype, s->n, s->h, s->w, s->in);
+    sum_back(&to, c->mode, dcols, s);
     return STATUS_OK;
+}
+
+enum status im2col(struct device *dev, const struct convolution *c, struct error *err) {
+    const struct conv_shape *s = &c->shape;
+    const int64_t pixels = s->n * s->out_h * s->out_w;
+    struct onednn *onednn = cpu_device_of(dev)->onednn;
+    const void *cols;
+    if (c->direction == CONV_BACKWARD_DATA) {
+        return input_gradient(dev, c, err);
+    }
+    TRY(gather(dev, &cols, c->src, s, err));
+    if (c->direction == CONV_FORWARD) {
+        const struct product_shape p = {.m = pixels,
+                                        .n = s->out,
+                                        .k = row_width(s),
+                                        .transpose_b = 1,
+                                        .dtype = s->dtype,
+                                        .out_dtype = s->dtype};
+        return matrix_product(onednn, &p, c->dst, cols, c->weight, NULL, err);
+    }
+    const struct product_shape p = {.m = s->out,
+                                    .n = row_width(s),
+                                    .k = pixels,
+                                    .transpose_a = 1,
+                                    .dtype = s->dtype,
+                                    .out_dtype = DTYPE_F32,
+                                    .add = c->mode == WRITE_ADD ? 1 : 0};
+    return matrix_product(onednn, &p, c->weight, c->dst, cols, NULL, err);
 }

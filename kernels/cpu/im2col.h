@@ -16,26 +16,7 @@
 /* True where these functions are faster than those of onednn.h. */
 bool im2col_pays(const struct conv_shape *shape, enum conv_direction direction);
 
-/* In the type of the shape. Each may use the device's scratch. Returns OK, NOMEM or DEVICE. */
-enum status im2col_forward(struct device *dev,
-                           const struct conv_shape *shape,
-                           void *dst,
-                           const void *src,
-                           const void *weight,
-                           struct error *err);
-enum status im2col_backward_data(struct device *dev,
-                                 const struct conv_shape *shape,
-                                 void *dsrc,
-                                 enum write_mode mode,
-                                 const void *ddst,
-                                 const void *weight,
-                                 struct error *err);
-enum status im2col_backward_weight(struct device *dev,
-                                   const struct conv_shape *shape,
-                                   float *dweight,
-                                   enum write_mode mode,
-                                   const void *ddst,
-                                   const void *src,
-                                   struct error *err);
+/* Any direction and mode. Uses the device's scratch. Returns OK, NOMEM or DEVICE. */
+enum status im2col(struct device *dev, const struct convolution *c, struct error *err);
 
 #endif

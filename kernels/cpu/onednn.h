@@ -27,42 +27,27 @@ enum { ONEDNN_MAX_CONVOLUTIONS = 1024, ONEDNN_MAX_PRODUCTS = 512 };
 struct conv_shape {
     int64_t n, h, w, in, out, kernel_h, kernel_w, stride, pad, out_h, out_w;
     int64_t dtype; /* enum dtype, F32 or BF16; gradients of weights are F32 */
-    int64_t add;   /* forward: 0: dst = convolution; 1: dst += convolution, rounded once */
 };
 
 enum status onednn_create(struct onednn **out, struct error *err);
 void onednn_destroy(struct onednn *o); /* accepts NULL */
 
-/* dst (n, out_h, out_w, out) = src (n, h, w, in) * weight (out, kernel_h, kernel_w, in). Each
- * returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
-enum status convolve_forward(struct onednn *o,
-                             const struct conv_shape *shape,
-                             void *dst,
-                             const void *src,
-                             const void *weight,
-                             struct error *err);
-enum status convolve_backward_data(struct onednn *o,
-                                   const struct conv_shape *shape,
-                                   void *dsrc,
-                                   const void *ddst,
-                                   const void *weight,
-                                   struct error *err);
-enum status convolve_backward_weight(struct onednn *o,
-                                     const struct conv_shape *shape,
-                                     float *dweight,
-                                     const void *ddst,
-                                     const void *src,
-                                     struct error *err);
-
-/* For measuring: the primitive alone, on weights in oneDNN's layout with any values. src and
- * dst are those of the forward pass. Returns as above. */
 enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT, CONV_DIRECTIONS };
-enum status convolve_bare(struct onednn *o,
-                          const struct conv_shape *shape,
-                          enum conv_direction direction,
-                          void *src,
-                          void *dst,
-                          struct error *err);
+
+/* dst (n, out_h, out_w, out) = src (n, h, w, in) * weight (out, kernel_h, kernel_w, in), or
+ * backward the gradient of src or of weight (F32) from the other two: the places are those of the
+ * forward pass in every direction. */
+struct convolution {
+    struct conv_shape shape;
+    enum conv_direction direction;
+    enum write_mode mode; /* of what the direction computes */
+    void *dst, *src, *weight;
+};
+
+/* The mode is SET. Returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
+enum status convolve(struct onednn *o, const struct convolution *c, struct error *err);
+/* For measuring: the primitive alone, on weights in oneDNN's layout with any values. */
+enum status convolve_bare(struct onednn *o, const struct convolution *c, struct error *err);
 
 /* op(a) (m, k) and op(b) (k, n), row-major. */
 struct product_shape {

@@ -83,9 +83,6 @@ static enum status make_pass(struct onednn *o,
     memset(&g, 0, sizeof g);
     memset(&our_weight, 0, sizeof our_weight);
     enum status s = make_geometry(&g, &our_weight, d, shape, err);
-    if (s == STATUS_OK && shape->add != 0) {
-        s = onednn_adding(&g.how, err);
-    }
     if (s == STATUS_OK) {
         s = onednn_check(make_primitive_desc(&pd, d, &g, o->engine), "describing a convolution",
                          err);
@@ -94,7 +91,6 @@ static enum status make_pass(struct onednn *o,
         s = fill_pass(p, d, &g, &our_weight, pd, o->engine, err);
         (void)dnnl_primitive_desc_destroy(pd);
     }
-    (void)dnnl_primitive_attr_destroy(g.how);
     forget(&g.src);
     forget(&g.weight);
     forget(&g.dweight);
@@ -147,77 +143,37 @@ run_reorder(struct onednn *o, const struct pass *p, bool to_ours, struct error *
 static enum status run(struct onednn *o,
                        const struct pass *p,
                        const int names[3],
-                       const void *src,
-                       const void *dst,
+                       void *src,
+                       void *dst,
                        struct error *err) {
-    TRY(onednn_check(dnnl_memory_set_data_handle(p->src, onednn_writable(src)), "setting memory",
-                     err));
-    TRY(onednn_check(dnnl_memory_set_data_handle(p->dst, onednn_writable(dst)), "setting memory",
-                     err));
+    TRY(onednn_check(dnnl_memory_set_data_handle(p->src, src), "setting memory", err));
+    TRY(onednn_check(dnnl_memory_set_data_handle(p->dst, dst), "setting memory", err));
     const dnnl_exec_arg_t args[] = {{names[0], p->src}, {names[1], p->weight}, {names[2], p->dst}};
     TRY(onednn_check(dnnl_primitive_execute(p->primitive, o->stream, 3, args), "a convolution",
                      err));
     return onednn_check(dnnl_stream_wait(o->stream), "waiting", err);
 }
 
-enum status convolve_forward(struct onednn *o,
-                             const struct conv_shape *shape,
-                             void *dst,
-                             const void *src,
-                             const void *weight,
-                             struct error *err) {
-    static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-    struct pass *p;
-    TRY(find_pass(o, &p, CONV_FORWARD, shape, err));
-    TRY(onednn_check(dnnl_memory_set_data_handle(p->our_weight, onednn_writable(weight)),
-                     "setting memory", err));
-    TRY(run_reorder(o, p, false, err));
-    return run(o, p, names, src, dst, err);
-}
+static const int argument_names[CONV_DIRECTIONS][3] = {
+    {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+    {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+    {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
 
-enum status convolve_backward_data(struct onednn *o,
-                                   const struct conv_shape *shape,
-                                   void *dsrc,
-                                   const void *ddst,
-                                   const void *weight,
-                                   struct error *err) {
-    static const int names[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
+enum status convolve(struct onednn *o, const struct convolution *c, struct error *err) {
+    const bool to_ours = c->direction == CONV_BACKWARD_WEIGHT;
     struct pass *p;
-    TRY(find_pass(o, &p, CONV_BACKWARD_DATA, shape, err));
-    TRY(onednn_check(dnnl_memory_set_data_handle(p->our_weight, onednn_writable(weight)),
-                     "setting memory", err));
-    TRY(run_reorder(o, p, false, err));
-    return run(o, p, names, dsrc, ddst, err);
-}
-
-enum status convolve_backward_weight(struct onednn *o,
-                                     const struct conv_shape *shape,
-                                     float *dweight,
-                                     const void *ddst,
-                                     const void *src,
-                                     struct error *err) {
-    static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
-    struct pass *p;
-    TRY(find_pass(o, &p, CONV_BACKWARD_WEIGHT, shape, err));
-    TRY(onednn_check(dnnl_memory_set_data_handle(p->our_weight, dweight), "setting memory", err));
-    TRY(run(o, p, names, src, ddst, err));
-    TRY(run_reorder(o, p, true, err));
+    TRY(find_pass(o, &p, c->direction, &c->shape, err));
+    TRY(onednn_check(dnnl_memory_set_data_handle(p->our_weight, c->weight), "setting memory", err));
+    TRY(to_ours ? STATUS_OK : run_reorder(o, p, false, err));
+    TRY(run(o, p, argument_names[c->direction], c->src, c->dst, err));
+    TRY(to_ours ? run_reorder(o, p, true, err) : STATUS_OK);
     return onednn_check(dnnl_stream_wait(o->stream), "waiting", err);
 }
 
-enum status convolve_bare(struct onednn *o,
-                          const struct conv_shape *shape,
-                          enum conv_direction direction,
-                          void *src,
-                          void *dst,
-                          struct error *err) {
-    static const int names[CONV_DIRECTIONS][3] = {
-        {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-        {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
-        {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+enum status convolve_bare(struct onednn *o, const struct convolution *c, struct error *err) {
     struct pass *p;
-    TRY(find_pass(o, &p, direction, shape, err));
-    return run(o, p, names[direction], src, dst, err);
+    TRY(find_pass(o, &p, c->direction, &c->shape, err));
+    return run(o, p, argument_names[c->direction], c->src, c->dst, err);
 }
 
 void onednn_convolutions_fini(struct onednn *o) {

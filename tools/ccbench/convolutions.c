@@ -115,7 +115,9 @@ static enum status walk(const struct network *n,
                         struct error *err) {
     const int64_t begin = clock_now_ns();
     for (int32_t i = direction == CONV_BACKWARD_DATA ? 1 : 0; i < n->count; i++) {
-        TRY(convolve_bare(o, &n->items[i], direction, src, dst, err));
+        const struct convolution c = {
+            .shape = n->items[i], .direction = direction, .src = src, .dst = dst};
+        TRY(convolve_bare(o, &c, err));
         if (cli_interrupted()) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
         }

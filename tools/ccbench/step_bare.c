@@ -9,36 +9,35 @@
 #include "kernels/cpu/onednn.h"
 #include "tools/ccbench/step_internal.h"
 
-static struct conv_shape onednn_shape(const struct timed_convolution *c) {
-    struct conv_shape s;
-    memset(&s, 0, sizeof s); /* compared as bytes */
-    s.n = c->n;
-    s.h = c->h;
-    s.w = c->w;
-    s.in = c->in;
-    s.out = c->out;
-    s.kernel_h = c->kernel;
-    s.kernel_w = c->kernel;
-    s.stride = c->stride;
-    s.pad = c->pad;
-    s.out_h = c->out_h;
-    s.out_w = c->out_w;
-    s.dtype = c->dtype;
-    return s;
-}
-
-static enum status convolve(struct onednn *library,
-                            const struct timed_convolution *c,
-                            void *const buffers[3],
-                            struct error *err) {
-    const struct conv_shape s = onednn_shape(c);
+static enum status convolve_once(struct onednn *library,
+                                 const struct timed_convolution *c,
+                                 void *const buffers[3],
+                                 struct error *err) {
+    struct convolution one = {.shape = {.n = c->n,
+                                        .h = c->h,
+                                        .w = c->w,
+                                        .in = c->in,
+                                        .out = c->out,
+                                        .kernel_h = c->kernel,
+                                        .kernel_w = c->kernel,
+                                        .stride = c->stride,
+                                        .pad = c->pad,
+                                        .out_h = c->out_h,
+                                        .out_w = c->out_w,
+                                        .dtype = c->dtype},
+                              .direction = CONV_FORWARD,
+                              .dst = buffers[0],
+                              .src = buffers[1],
+                              .weight = buffers[2]};
     if (!c->backward) {
-        return convolve_forward(library, &s, buffers[0], buffers[1], buffers[2], err);
+        return convolve(library, &one, err);
     }
     if (c->data) {
-        TRY(convolve_backward_data(library, &s, buffers[1], buffers[0], buffers[2], err));
+        one.direction = CONV_BACKWARD_DATA;
+        TRY(convolve(library, &one, err));
     }
-    return convolve_backward_weight(library, &s, buffers[2], buffers[0], buffers[1], err);
+    one.direction = CONV_BACKWARD_WEIGHT;
+    return convolve(library, &one, err);
 }
 
 struct bare_convolutions {
@@ -101,7 +100,7 @@ fail:
 enum status bare_convolutions_run(struct bare_convolutions *b, double *seconds, struct error *err) {
     const int64_t start_ns = clock_now_ns();
     for (size_t i = 0; i < b->count; i++) {
-        TRY(convolve(b->library, &b->list[i], b->buffers, err));
+        TRY(convolve_once(b->library, &b->list[i], b->buffers, err));
     }
     *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
     return STATUS_OK;
