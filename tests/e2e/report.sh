@@ -89,7 +89,7 @@ for run, got in zip(runs, numbers):
 PYTHON
 expect 0 "$BIN/ccstream-report" runs/nuclr --json
 python3 check.py runs/nuclr/report.html out.txt runs/nuclr || fail "the page of one run"
-has runs/nuclr/report.html "text.zeta of the samples seen, at checkpoints"
+has runs/nuclr/report.html "text.zeta of visited samples, at checkpoints"
 has runs/nuclr/report.html "Where the time went, between checkpoints"
 has runs/nuclr/report.html "The smallest image."
 has runs/nuclr/report.html "cpu-demo"
@@ -128,7 +128,7 @@ cp -r runs/nuclr moved
 sed -i "s|$PWD/train|/nowhere|; s|$PWD/val|/nowhere|" moved/config.json
 expect 0 "$BIN/ccstream-report" moved
 has moved/report.html "Retrieval examples are missing: "
-has moved/report.html "The samples at both ends are missing: "
+has moved/report.html "The extreme samples are missing: "
 
 # A run that never began a step; no run; text that is markup.
 mkdir '<b>empty'
