@@ -71,7 +71,8 @@ struct golden {
 static void set_option(struct loss_options *o, const char *key, const char *value) {
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const struct loss_option_row *row = &loss_option_rows[i];
-        if (strcmp(row->name, key) != 0) {
+        const bool former = row->alias != NULL && strcmp(row->alias, key) == 0;
+        if (strcmp(row->name, key) != 0 && !former) {
             continue;
         }
         double number = strtod(value, NULL);
