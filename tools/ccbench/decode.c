@@ -38,13 +38,11 @@ static const struct cli_program program = {
     .name = "ccbench decode",
     .purpose =
         "measures the decoding of a dataset's JPEGs, in images and bytes per second and core",
-    .usage = (const char *const[]){"DIR [--threads N] [--json]", NULL},
-    .notes =
-        (const char *const[]){
-            "MB/s are megabytes of JPEG, to which decoding time is proportional. half and quarter "
-            "decode at that scale; crop decodes the middle half of the image's area at full size "
-            "and skips the rest if the format allows it.",
-            NULL},
+    .usage = CLI_TEXTS("DIR [--threads N] [--json]"),
+    .notes = CLI_TEXTS(
+        "MB/s are megabytes of JPEG, to which decoding time is proportional. half and quarter "
+        "decode at that scale; crop decodes the middle half of the image's area at full size "
+        "and skips the rest if the format allows it."),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 1,

@@ -117,27 +117,24 @@ static const struct cli_program program = {
     .name = "ccbench loader",
     .purpose = "measures the loader against the rate of its decoding, augmenting and tokenizing "
                "alone",
-    .usage = (const char *const[]){"DIR [--json]", "--data DIR:WEIGHT --data DIR:WEIGHT", NULL},
-    .examples = (const char *const[]){"ccbench loader cc3m --threads 8 --steps 200",
-                                      "ccbench loader cc3m --augment none --digest --json",
-                                      "ccbench loader --data cc3m:0.7 --data coco:0.3 "
-                                      "--order block:1024 --from 3:100",
-                                      NULL},
-    .notes =
-        (const char *const[]){
-            "The limit is the rate of the same functions over the same samples, called in a loop "
-            "on as many threads, with the images (the first GiB of them) already in memory. Both "
-            "rates are measured from the start of the threads to the last sample. cpu_s and "
-            "limit_cpu_s, the CPU time of all threads, are comparable even while other programs "
-            "run.",
-            "With --digest the threads of the limit hash their results too, so that both sides do "
-            "the same work.",
-            "The digest is an XXH64 over the delivered pixels, tokens, lengths, labels and ids. It "
-            "does not depend on threads, engine or batch size.",
-            "stall_fraction is the fraction of the run that the consumer waited, without the first "
-            "batch. peak_rss_bytes is measured before the limit runs; rss_bytes lists the memory "
-            "in use after every rss_batches batches.",
-            NULL},
+    .usage = CLI_TEXTS("DIR [--json]", "--data DIR:WEIGHT --data DIR:WEIGHT"),
+    .examples = CLI_TEXTS("ccbench loader cc3m --threads 8 --steps 200",
+                          "ccbench loader cc3m --augment none --digest --json",
+                          "ccbench loader --data cc3m:0.7 --data coco:0.3 "
+                          "--order block:1024 --from 3:100"),
+    .notes = CLI_TEXTS(
+        "The limit is the rate of the same functions over the same samples, called in a loop "
+        "on as many threads, with the images (the first GiB of them) already in memory. Both "
+        "rates are measured from the start of the threads to the last sample. cpu_s and "
+        "limit_cpu_s, the CPU time of all threads, are comparable even while other programs "
+        "run.",
+        "With --digest the threads of the limit hash their results too, so that both sides do "
+        "the same work.",
+        "The digest is an XXH64 over the delivered pixels, tokens, lengths, labels and ids. It "
+        "does not depend on threads, engine or batch size.",
+        "stall_fraction is the fraction of the run that the consumer waited, without the first "
+        "batch. peak_rss_bytes is measured before the limit runs; rss_bytes lists the memory "
+        "in use after every rss_batches batches."),
     CLI_OPTIONS(rows),
     .max_arguments = LOADER_MAX_SOURCES,
 };

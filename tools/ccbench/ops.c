@@ -71,21 +71,18 @@ static const struct cli_program program = {
     .name = "ccbench ops",
     .purpose = "measures every operator at the shapes of training, and a matrix product and a copy "
                "to compare with",
-    .usage =
-        (const char *const[]){"[--device NAME] [--type f32|bf16] [--only OP] [--json]",
-                              "--convolutions NETWORK [--size PX] [--batch-size N] [--json]", NULL},
-    .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
-                                      "ccbench ops --type bf16 --json",
-                                      "ccbench ops --device cuda --type bf16 --autotune",
-                                      "ccbench ops --convolutions resnet50 --type bf16", NULL},
-    .notes =
-        (const char *const[]){
-            "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
-            "The percentages are relative to a square product of 1536 and of a copy of 64 MiB "
-            "(large sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times "
-            "are medians, and mean little if other programs run. On a GPU, calls follow each other "
-            "for at least a millisecond with one wait at the end.",
-            NULL},
+    .usage = CLI_TEXTS("[--device NAME] [--type f32|bf16] [--only OP] [--json]",
+                       "--convolutions NETWORK [--size PX] [--batch-size N] [--json]"),
+    .examples = CLI_TEXTS("ccbench ops --only conv_bn --threads 2",
+                          "ccbench ops --type bf16 --json",
+                          "ccbench ops --device cuda --type bf16 --autotune",
+                          "ccbench ops --convolutions resnet50 --type bf16"),
+    .notes = CLI_TEXTS(
+        "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
+        "The percentages are relative to a square product of 1536 and of a copy of 64 MiB "
+        "(large sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times "
+        "are medians, and mean little if other programs run. On a GPU, calls follow each other "
+        "for at least a millisecond with one wait at the end."),
     CLI_OPTIONS(rows),
 };
 

@@ -89,32 +89,28 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccbench step",
     .purpose = "measures whole training steps, operator by operator",
-    .usage = (const char *const[]){"[options]", "--data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){"ccbench step --image-tower resnet18 --image-size 112",
-                              "ccbench step --device cuda --batch-size 512 --precision bf16",
-                              "ccbench step --device cuda --batch-size 512 --precision bf16 "
-                              "--data cc3m --steps 100",
-                              NULL},
-    .notes =
-        (const char *const[]){
-            "Rates are those of the median step. gflops counts the arithmetic of convolutions, "
-            "matrix products and attention that was done, without the padding that packed captions "
-            "omit. The table shows one step with a wait after every operator; GB/s count every "
-            "operand once. matmul and copy are a square product and a copy in the same run. "
-            "conv_only is the image tower's convolutions alone, forward and backward, in the same "
-            "run; its ratio is their fraction of the step.",
-            "On cuda, steps follow each other without a wait while the next batch is copied, and "
-            "the rate is that of runs of --steps steps. launches counts those of a captured step "
-            "with its copies and fills; eager_launches those of a step op by op, where a product "
-            "or a convolution of a library counts as one, with the copies of the batch. "
-            "idle_fraction is how long, by the device's events, its queue of kernels waited for "
-            "the host or a copy. planned_bytes is the memory of model, loss and state, "
-            "scratch_bytes that of the device, used_bytes all memory in use there by any program.",
-            "With --data the rate is that of all steps together, including waits for the loader; "
-            "stall_fraction is their fraction. It is compared with the rate for one repeated batch "
-            "while the loader is idle; fed_ratio is the first divided by the second.",
-            NULL},
+    .usage = CLI_TEXTS("[options]", "--data DIR [options]"),
+    .examples = CLI_TEXTS("ccbench step --image-tower resnet18 --image-size 112",
+                          "ccbench step --device cuda --batch-size 512 --precision bf16",
+                          "ccbench step --device cuda --batch-size 512 --precision bf16 "
+                          "--data cc3m --steps 100"),
+    .notes = CLI_TEXTS(
+        "Rates are those of the median step. gflops counts the arithmetic of convolutions, "
+        "matrix products and attention that was done, without the padding that packed captions "
+        "omit. The table shows one step with a wait after every operator; GB/s count every "
+        "operand once. matmul and copy are a square product and a copy in the same run. "
+        "conv_only is the image tower's convolutions alone, forward and backward, in the same "
+        "run; its ratio is their fraction of the step.",
+        "On cuda, steps follow each other without a wait while the next batch is copied, and "
+        "the rate is that of runs of --steps steps. launches counts those of a captured step "
+        "with its copies and fills; eager_launches those of a step op by op, where a product "
+        "or a convolution of a library counts as one, with the copies of the batch. "
+        "idle_fraction is how long, by the device's events, its queue of kernels waited for "
+        "the host or a copy. planned_bytes is the memory of model, loss and state, "
+        "scratch_bytes that of the device, used_bytes all memory in use there by any program.",
+        "With --data the rate is that of all steps together, including waits for the loader; "
+        "stall_fraction is their fraction. It is compared with the rate for one repeated batch "
+        "while the loader is idle; fed_ratio is the first divided by the second."),
     CLI_OPTIONS(rows),
 };
 

@@ -36,19 +36,18 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump cat",
     .purpose = "writes samples as a plain tar, or a part of them",
-    .usage = (const char *const[]){"DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
-                                   "DIR|SHARD|TAR --id N --image|--caption|--json-text", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
+                       "DIR|SHARD|TAR --id N --image|--caption|--json-text"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump cat cc3m | tar -tv | head",
-                                      "ccdump cat cc3m --id 12 --image >12.jpg", NULL},
-    .notes = (const char *const[]){
+    .examples =
+        CLI_TEXTS("ccdump cat cc3m | tar -tv | head", "ccdump cat cc3m --id 12 --image >12.jpg"),
+    .notes = CLI_TEXTS(
         "For each sample, in the order of ids, the tar has KEY.txt (more captions: KEY.1.txt, "
         "...), KEY.json and the image. A repeated key gets the id appended. Rows of a plain tar "
-        "without an image are omitted and counted on stderr.",
-        NULL}};
+        "without an image are omitted and counted on stderr.")};
 
 struct cat {
     const struct options *options;
@@ -138,18 +137,11 @@ fail:
 static enum status check_options(const struct options *o, struct error *err) {
     int parts = (o->image ? 1 : 0) + (o->caption ? 1 : 0) + (o->json_text ? 1 : 0);
     bool one = o->choice.ids.count == 1 && strpbrk(o->choice.ids.items[0], ",-") == NULL;
-    if (parts > 1) {
-        return error_set(err, STATUS_USAGE,
-                         "--image, --caption and --json-text exclude each other");
-    }
-    if (o->image && !one) {
-        return error_set(err, STATUS_USAGE, "--image writes one sample: name it with --id");
-    }
-    if (!o->caption && !o->json_text && !o->out && isatty(STDOUT_FILENO) == 1) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(parts > 1, err, STATUS_USAGE, "--image, --caption and --json-text exclude each other");
+    FAIL_IF(o->image && !one, err, STATUS_USAGE, "--image writes one sample: name it with --id");
+    FAIL_IF(!o->caption && !o->json_text && !o->out && isatty(STDOUT_FILENO) == 1, err,
+            STATUS_USAGE,
             "refusing to write a tar or a picture to a terminal: redirect it to a file or a pipe");
-    }
     return STATUS_OK;
 }
 

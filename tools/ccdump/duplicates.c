@@ -33,23 +33,22 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump duplicates",
     .purpose = "lists exact and near-duplicate images",
-    .usage = (const char *const[]){"DIR|SHARD|TAR [--phash BITS] [--json]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR [--phash BITS] [--json]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples =
-        (const char *const[]){"ccdump duplicates cc3m", "ccdump duplicates cc3m --phash 4",
-                              "ccdump duplicates cc3m --phash 2 --json | jq '.ids[1:][]'", NULL},
-    .notes =
-        (const char *const[]){
-            "Each line is a group of ids, with each one's Hamming distance to the first. Groups "
-            "are connected components, so two members may differ in more than BITS.",
-            "Photographs within 4 bits are mostly resized or recompressed copies; blank images all "
-            "match each other. Check before removing.",
-            "Memory: 40 bytes per sample. --phash reads every sample; the more BITS, the longer it "
-            "compares.",
-            "The exit code is 0 if a group was found and 66 if none was.", NULL},
+    .examples = CLI_TEXTS("ccdump duplicates cc3m",
+                          "ccdump duplicates cc3m --phash 4",
+                          "ccdump duplicates cc3m --phash 2 --json | jq '.ids[1:][]'"),
+    .notes = CLI_TEXTS(
+        "Each line is a group of ids, with each one's Hamming distance to the first. Groups "
+        "are connected components, so two members may differ in more than BITS.",
+        "Photographs within 4 bits are mostly resized or recompressed copies; blank images all "
+        "match each other. Check before removing.",
+        "Memory: 40 bytes per sample. --phash reads every sample; the more BITS, the longer it "
+        "compares.",
+        "The exit code is 0 if a group was found and 66 if none was."),
 };
 
 struct entry {
@@ -87,9 +86,7 @@ static enum status add(struct duplicates *d, uint64_t hash, uint64_t id, struct 
     if (d->count == d->capacity) {
         const size_t capacity = d->capacity > 0 ? 2 * d->capacity : 4096;
         struct entry *grown = realloc(d->entries, capacity * sizeof(*grown));
-        if (!grown) {
-            return error_set(err, STATUS_NOMEM, "out of memory for %zu hashes", capacity);
-        }
+        TRY_MEMORY(grown, err, "out of memory for %zu hashes", capacity);
         d->entries = grown;
         d->capacity = capacity;
     }
@@ -161,9 +158,7 @@ static enum status join(struct duplicates *d, uint64_t mask, int bits, struct er
     qsort_r(d->order, d->unique, sizeof(*d->order), by_block, &block);
     for (size_t i = 0; i < d->unique; i++) {
         const uint64_t hash = d->hashes[d->order[i]];
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "interrupted");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
         for (size_t k = i + 1; k < d->unique; k++) {
             const uint64_t other = hash ^ d->hashes[d->order[k]];
             if ((other & mask) != 0) {
@@ -182,9 +177,7 @@ static enum status group(struct duplicates *d, int bits, struct error *err) {
     d->hashes = calloc(d->count + 1, sizeof(*d->hashes));
     d->parents = calloc(d->count + 1, sizeof(*d->parents));
     d->order = calloc(d->count + 1, sizeof(*d->order));
-    if (!d->hashes || !d->parents || !d->order) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu hashes", d->count);
-    }
+    TRY_MEMORY(d->hashes && d->parents && d->order, err, "out of memory for %zu hashes", d->count);
     qsort(d->entries, d->count, sizeof(*d->entries), by_hash);
     for (size_t i = 0; i < d->count; i++) {
         if (i == 0 || d->entries[i].hash != d->entries[i - 1].hash) {
@@ -198,9 +191,7 @@ static enum status group(struct duplicates *d, int bits, struct error *err) {
         TRY(join(d, ((UINT64_C(1) << (end - from)) - 1) << from, bits, err));
     }
     uint64_t *first = calloc(d->unique + 1, sizeof(*first)); /* of each group, at its root */
-    if (!first) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu hashes", d->count);
-    }
+    TRY_MEMORY(first, err, "out of memory for %zu hashes", d->count);
     memset(first, 0xFF, d->unique * sizeof(*first));
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0, u = 0; i < d->count; i++) {
@@ -264,10 +255,8 @@ static enum status put_groups(const struct duplicates *d,
         }
     }
     json_writer_fini(&w);
-    if (s == STATUS_OK && groups == 0) {
-        return error_set(err, STATUS_NOTFOUND, "%s: no two pictures are %s", path,
-                         o->phash_bits >= 0 ? "near each other" : "equal");
-    }
+    FAIL_IF(s == STATUS_OK && groups == 0, err, STATUS_NOTFOUND, "%s: no two pictures are %s", path,
+            o->phash_bits >= 0 ? "near each other" : "equal");
     if (s == STATUS_OK && !o->quiet) {
         char a[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
         fprintf(stderr, "%s with %s\n", cli_format_counted(a, groups, "group"),

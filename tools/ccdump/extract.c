@@ -35,19 +35,18 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump extract",
     .purpose = "writes samples as files KEY.jpg, KEY.txt, KEY.json into a folder",
-    .usage = (const char *const[]){"DIR|SHARD|TAR -o DIR [--id N | --from ID --count N]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR -o DIR [--id N | --from ID --count N]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump extract cc3m -o some --id 5,100-199",
-                                      "ccdump extract 00000.tar -o all", NULL},
-    .notes = (const char *const[]){
+    .examples =
+        CLI_TEXTS("ccdump extract cc3m -o some --id 5,100-199", "ccdump extract 00000.tar -o all"),
+    .notes = CLI_TEXTS(
         "Names are the keys with dots, slashes and unprintable characters replaced; a repeated key "
         "gets the id appended. So no two samples share a name, and nothing is written outside the "
         "folder. More captions are KEY.1.txt, KEY.2.txt, ... An interrupted run resumes when it is "
-        "started again: files with the same bytes are kept.",
-        NULL}};
+        "started again: files with the same bytes are kept.")};
 
 struct extract {
     const struct options *options;
@@ -87,16 +86,13 @@ write_file(const char *path, const void *data, size_t size_bytes, struct error *
     char temporary[PATH_MAX_BYTES];
     struct file *f = NULL;
     int n = snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof(temporary)) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
-    }
+    FAIL_IF(n < 0 || (size_t)n >= sizeof(temporary), err, STATUS_LIMIT,
+            "%.80s...: the path is too long", path);
     fs->remove(fs->context, temporary, NULL);
     TRY(fs->open(fs->context, &f, temporary, FILE_CREATE, err));
     enum status s = fs->write(f, data, size_bytes, err);
     fs->close(f);
-    if (s == STATUS_OK) {
-        s = fs->rename(fs->context, temporary, path, err);
-    }
+    THEN(s, fs->rename(fs->context, temporary, path, err));
     if (s != STATUS_OK) {
         fs->remove(fs->context, temporary, NULL);
     }
@@ -120,10 +116,8 @@ static enum status put_file(struct extract *x,
         x->present++;
         return STATUS_OK;
     }
-    if (there && !x->options->overwrite) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: exists with other bytes: choose another folder or --overwrite", path);
-    }
+    FAIL_IF(there && !x->options->overwrite, err, STATUS_EXISTS,
+            "%s: exists with other bytes: choose another folder or --overwrite", path);
     TRY(write_file(path, data, size_bytes, err));
     x->written++;
     x->bytes += size_bytes;

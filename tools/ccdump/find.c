@@ -56,19 +56,16 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump find",
     .purpose = "lists the samples that match every condition given",
-    .usage =
-        (const char *const[]){"DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump find cc3m --caption 'red car' --min-side 256",
-                                      "ccdump find cc3m --key '00012*' --json", NULL},
-    .notes =
-        (const char *const[]){
-            "The exit code is 0 if a sample was found and 66 if none was.",
-            "The index has no keys: --key reads every sample that matches the other conditions.",
-            NULL},
+    .examples = CLI_TEXTS("ccdump find cc3m --caption 'red car' --min-side 256",
+                          "ccdump find cc3m --key '00012*' --json"),
+    .notes = CLI_TEXTS(
+        "The exit code is 0 if a sample was found and 66 if none was.",
+        "The index has no keys: --key reads every sample that matches the other conditions."),
 };
 
 /* ---- the conditions -------------------------------------------------------------------------- */
@@ -185,17 +182,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct conditions c = {.options = o, .by_hash = o->hash != NULL};
     struct input *in = NULL;
     uint64_t found = 0;
-    if (c.by_hash && !parse_hash(o->hash, &c.hash)) {
-        return error_set(err, STATUS_USAGE, "--hash requires 16 hexadecimal digits, not '%s'",
-                         o->hash);
-    }
+    FAIL_IF(c.by_hash && !parse_hash(o->hash, &c.hash), err, STATUS_USAGE,
+            "--hash requires 16 hexadecimal digits, not '%s'", o->hash);
     TRY(remote_choice_use(&o->choice.remote, err));
     TRY(input_open(&in, a->items[0], err));
     enum status s = find_samples(&c, in, &found, err);
     input_close(in);
-    if (s == STATUS_OK && found == 0) {
-        return error_set(err, STATUS_NOTFOUND, "%s: no sample fits", a->items[0]);
-    }
+    FAIL_IF(s == STATUS_OK && found == 0, err, STATUS_NOTFOUND, "%s: no sample fits", a->items[0]);
     return s;
 }
 

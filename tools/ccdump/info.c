@@ -25,15 +25,13 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump info",
     .purpose = "summarises a dataset, a shard or a plain tar",
-    .usage = (const char *const[]){"DIR|SHARD|TAR... [--json]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR... [--json]"),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
-    .examples = (const char *const[]){"ccdump info cc3m cc12m --json | jq .samples",
-                                      "ccdump info 00000.tar", NULL},
-    .notes = (const char *const[]){"A plain tar has no index and is read whole. Its fingerprint is "
-                                   "that of a dataset of its usable rows, with row numbers as ids.",
-                                   NULL},
+    .examples = CLI_TEXTS("ccdump info cc3m cc12m --json | jq .samples", "ccdump info 00000.tar"),
+    .notes = CLI_TEXTS("A plain tar has no index and is read whole. Its fingerprint is "
+                       "that of a dataset of its usable rows, with row numbers as ids."),
 };
 
 /* The same facts for every kind. */
@@ -219,9 +217,7 @@ static enum status info_file(const struct options *o, const char *path, struct e
         t.bytes = (uint64_t)info.st_size;
     }
     enum status s = hasher_create(&h, err);
-    if (s == STATUS_OK) {
-        s = add_up(&t, in, h, err);
-    }
+    THEN(s, add_up(&t, in, h, err));
     hasher_destroy(h);
     input_close(in);
     return s == STATUS_OK ? report(o, path, &t, NULL, err) : s;

@@ -32,18 +32,18 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump ls",
     .purpose = "lists samples: id, key, size, bytes, format, number of captions, first caption",
-    .usage = (const char *const[]){"DIR|SHARD|TAR [--id N | --from ID --count N] [--keys] [--json]",
-                                   "DIR|SHARD --shards [--json]", "DIR --removed [--json]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR [--id N | --from ID --count N] [--keys] [--json]",
+                       "DIR|SHARD --shards [--json]",
+                       "DIR --removed [--json]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump ls cc3m --from 1000 --count 20",
-                                      "ccdump ls cc3m --json | jq -r '.captions[0]'",
-                                      "ccdump ls 00000.tar", NULL},
-    .notes = (const char *const[]){"Lines are truncated to the width of the terminal (or COLUMNS), "
-                                   "and not truncated when the output is no terminal.",
-                                   NULL},
+    .examples = CLI_TEXTS("ccdump ls cc3m --from 1000 --count 20",
+                          "ccdump ls cc3m --json | jq -r '.captions[0]'",
+                          "ccdump ls 00000.tar"),
+    .notes = CLI_TEXTS("Lines are truncated to the width of the terminal (or COLUMNS), "
+                       "and not truncated when the output is no terminal."),
 };
 
 static enum status list_samples(const struct options *o, struct input *in, struct error *err) {
@@ -102,9 +102,7 @@ static enum status list_shards(const struct options *o, const char *path, struct
     struct shard_summary one;
     struct json_writer w;
     TRY(input_kind_of(&kind, path, err));
-    if (kind == INPUT_TAR) {
-        return error_set(err, STATUS_USAGE, "%s is a plain tar and has no shards", path);
-    }
+    FAIL_IF(kind == INPUT_TAR, err, STATUS_USAGE, "%s is a plain tar and has no shards", path);
     if (kind == INPUT_SHARD) {
         TRY(read_summary(&one, path, err));
     } else {
@@ -144,9 +142,8 @@ static enum status list_removed(const struct options *o, const char *path, struc
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
-    if (o->shards && o->removed) {
-        return error_set(err, STATUS_USAGE, "--shards and --removed exclude each other");
-    }
+    FAIL_IF(o->shards && o->removed, err, STATUS_USAGE,
+            "--shards and --removed exclude each other");
     TRY(remote_choice_use(&o->choice.remote, err));
     if (o->removed) {
         return list_removed(o, a->items[0], err);

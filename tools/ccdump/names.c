@@ -32,9 +32,7 @@ static bool insert(uint64_t *hashes, size_t capacity, uint64_t hash) {
 static enum status grow(struct names *n, struct error *err) {
     size_t capacity = n->capacity > 0 ? 2 * n->capacity : FIRST_CAPACITY;
     uint64_t *hashes = calloc(capacity, sizeof(*hashes));
-    if (!hashes) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu names", n->used);
-    }
+    TRY_MEMORY(hashes, err, "out of memory for %zu names", n->used);
     for (size_t i = 0; i < n->capacity; i++) {
         if (n->hashes[i] != 0) {
             insert(hashes, capacity, n->hashes[i]);

@@ -40,23 +40,17 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump order",
     .purpose = "shows the samples of a training step",
-    .usage =
-        (const char *const[]){"RUN --step T [--world W] [--json]",
-                              "DIR[:WEIGHT]... --step T [--seed N] [--batch-size N] [--order KIND]",
-                              NULL},
+    .usage = CLI_TEXTS("RUN --step T [--world W] [--json]",
+                       "DIR[:WEIGHT]... --step T [--seed N] [--batch-size N] [--order KIND]"),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = LOADER_MAX_SOURCES,
-    .examples =
-        (const char *const[]){"ccdump order runs/a --step 1000",
-                              "ccdump order cc3m --seed 1 --batch-size 512 --step 1000 --json",
-                              NULL},
-    .notes =
-        (const char *const[]){
-            "The order is computed from seed, batch size and dataset, whether or not the run has "
-            "reached the step. For a run, its recorded seed, batch size, datasets and order are "
-            "used. Replacements of corrupt samples at load time are not shown.",
-            NULL},
+    .examples = CLI_TEXTS("ccdump order runs/a --step 1000",
+                          "ccdump order cc3m --seed 1 --batch-size 512 --step 1000 --json"),
+    .notes = CLI_TEXTS(
+        "The order is computed from seed, batch size and dataset, whether or not the run has "
+        "reached the step. For a run, its recorded seed, batch size, datasets and order are "
+        "used. Replacements of corrupt samples at load time are not shown."),
 };
 
 /* What is shown. */
@@ -124,9 +118,7 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
 
 static enum status show_step(struct step *s, struct error *err) {
     const enum status found = order_step(s->order, s->o->step, &s->batch);
-    if (found != STATUS_OK) {
-        return error_set(err, STATUS_USAGE, "the run ends before step %" PRIu64, s->o->step);
-    }
+    FAIL_IF(found != STATUS_OK, err, STATUS_USAGE, "the run ends before step %" PRIu64, s->o->step);
     if (!s->o->json) {
         printf("step %" PRIu64 ": step %" PRIu64 " of %" PRIu64 " in epoch %" PRIu64
                " (both counted from 0)\n%7s%s  %10s  %scaption\n",
@@ -155,10 +147,8 @@ static enum status
 of_run(const struct options *o, const struct cli_arguments *a, struct error *err) {
     static const char *const own[] = {"seed", "batch-size", "order", "positives"};
     for (size_t i = 0; i < CLI_COUNT(own); i++) {
-        if (cli_given(&program, a, own[i])) {
-            return error_set(err, STATUS_USAGE, "--%s does not apply to a run: %s records its own",
-                             own[i], a->items[0]);
-        }
+        FAIL_IF(cli_given(&program, a, own[i]), err, STATUS_USAGE,
+                "--%s does not apply to a run: %s records its own", own[i], a->items[0]);
     }
     struct run_order *r;
     TRY(run_order_open(&r, a->items[0], NULL, err));
@@ -175,23 +165,15 @@ of_data(const struct options *o, const struct cli_arguments *a, struct error *er
     how.batch_count = (uint32_t)o->batch;
     how.positives = (uint32_t)o->positives;
     TRY(loader_order_parse(&how, o->order, err));
-    if (o->batch % o->positives != 0) {
-        return error_set(err, STATUS_USAGE,
-                         "--batch-size %" PRIu64 " is not a multiple of --positives %" PRIu64,
-                         o->batch, o->positives);
-    }
+    FAIL_IF(o->batch % o->positives != 0, err, STATUS_USAGE,
+            "--batch-size %" PRIu64 " is not a multiple of --positives %" PRIu64, o->batch,
+            o->positives);
     struct data_list *data = calloc(1, sizeof *data);
     struct order *order = NULL;
-    if (data == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the datasets");
-    }
+    TRY_MEMORY(data, err, "out of memory for the datasets");
     enum status s = data_list_add(data, a->items, a->count, err);
-    if (s == STATUS_OK) {
-        s = order_open(&order, data->items, data->count, &how, err);
-    }
-    if (s == STATUS_OK) {
-        s = show(o, order, err);
-    }
+    THEN(s, order_open(&order, data->items, data->count, &how, err));
+    THEN(s, show(o, order, err));
     order_close(order);
     free(data);
     return s;

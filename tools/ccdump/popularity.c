@@ -46,15 +46,14 @@ static const struct cli_program program = {
     .name = "ccdump popularity",
     .purpose = "shows the samples with the largest and the smallest learned popularity "
                "exp(zeta / tau)",
-    .usage = (const char *const[]){"CHECKPOINT DIR... [options]", NULL},
+    .usage = CLI_TEXTS("CHECKPOINT DIR... [options]"),
     CLI_OPTIONS(rows),
     .min_arguments = 2,
     .max_arguments = 1 + LOADER_MAX_SOURCES,
-    .examples = (const char *const[]){"ccdump popularity runs/a cc3m --html popularity.html", NULL},
-    .notes = (const char *const[]){"The checkpoint must be from a run of nuclr on DIR, or on a mix "
-                                   "that contains DIR. Several DIRs of a mix are ranked together. "
-                                   "Ids are those of the dataset. Unvisited samples are omitted.",
-                                   NULL},
+    .examples = CLI_TEXTS("ccdump popularity runs/a cc3m --html popularity.html"),
+    .notes = CLI_TEXTS("The checkpoint must be from a run of nuclr on DIR, or on a mix "
+                       "that contains DIR. Several DIRs of a mix are ranked together. "
+                       "Ids are those of the dataset. Unvisited samples are omitted."),
 };
 
 struct ranked {
@@ -98,10 +97,8 @@ static enum status
 open_source(struct source *s, const struct checkpoint *c, const char *dir, struct error *err) {
     s->dir = dir;
     TRY(input_open(&s->input, dir, err));
-    if (s->input->kind != INPUT_DATASET) {
-        return error_set(err, STATUS_USAGE,
-                         "%s is not a dataset; name one that the run was trained on", dir);
-    }
+    FAIL_IF(s->input->kind != INPUT_DATASET, err, STATUS_USAGE,
+            "%s is not a dataset; name one that the run was trained on", dir);
     return state_ids_find(&s->ids, c, s->input->manifest, dir, err);
 }
 
@@ -114,9 +111,8 @@ static enum status open_sources(struct report *r,
         r->source_count++; /* counted first, so that a half-open one is closed too */
         TRY(open_source(&r->sources[i], c, dirs[i], err));
         for (size_t k = 0; k < i; k++) {
-            if (r->sources[k].ids.source == r->sources[i].ids.source) {
-                return error_set(err, STATUS_USAGE, "%s is given twice", dirs[i]);
-            }
+            FAIL_IF(r->sources[k].ids.source == r->sources[i].ids.source, err, STATUS_USAGE,
+                    "%s is given twice", dirs[i]);
         }
     }
     return STATUS_OK;
@@ -314,9 +310,7 @@ static enum status rank_and_show(struct report *r,
     TRY(checkpoint_choose_tau(c, &r->tau, err));
     TRY(open_sources(r, c, dirs, dir_count, err));
     enum status s = rank_samples(&ranked, &count, c, r, err);
-    if (s == STATUS_OK) {
-        s = show(r, c, ranked, count, err);
-    }
+    THEN(s, show(r, c, ranked, count, err));
     free(ranked);
     return s;
 }

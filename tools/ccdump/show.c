@@ -42,16 +42,15 @@ static const struct cli_program program = {
     .name = "ccdump show",
     .purpose =
         "shows one sample: captions, metadata, index fields; its image as a file or on a page",
-    .usage =
-        (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]",
-                              "DIR|SHARD|TAR [ID | --position N] --html FILE [--count N]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]",
+                       "DIR|SHARD|TAR [ID | --position N] --html FILE [--count N]"),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 2,
-    .examples = (const char *const[]){"ccdump show cc3m 12",
-                                      "ccdump show cc3m 12 --image - | djpeg | pnmtopng >12.png",
-                                      "ccdump show 00000.tar 3 --json",
-                                      "ccdump show cc3m 12 --html samples.html --count 20", NULL},
+    .examples = CLI_TEXTS("ccdump show cc3m 12",
+                          "ccdump show cc3m 12 --image - | djpeg | pnmtopng >12.png",
+                          "ccdump show 00000.tar 3 --json",
+                          "ccdump show cc3m 12 --html samples.html --count 20"),
 };
 
 /* ---- as text --------------------------------------------------------------------------------- */
@@ -105,13 +104,10 @@ static enum status choose(const struct options *o,
     bool by_position = cli_given(&program, a, "position");
     bool by_id = cli_given(&program, a, "id");
     uint64_t id = o->id;
-    if ((by_position ? 1 : 0) + (by_id ? 1 : 0) + (a->count > 1 ? 1 : 0) > 1) {
-        return error_set(err, STATUS_USAGE, "an id, --id and --position exclude each other");
-    }
-    if (a->count > 1 && !cli_parse_u64(a->items[1], CLI_UNIT_NONE, &id)) {
-        return error_set(err, STATUS_USAGE, "'%s' is not an id: ids are whole numbers",
-                         a->items[1]);
-    }
+    FAIL_IF((by_position ? 1 : 0) + (by_id ? 1 : 0) + (a->count > 1 ? 1 : 0) > 1, err, STATUS_USAGE,
+            "an id, --id and --position exclude each other");
+    FAIL_IF(a->count > 1 && !cli_parse_u64(a->items[1], CLI_UNIT_NONE, &id), err, STATUS_USAGE,
+            "'%s' is not an id: ids are whole numbers", a->items[1]);
     if (by_id || a->count > 1) {
         return input_find(in, out, id, err);
     }
@@ -122,10 +118,8 @@ static enum status write_image(const char *path,
                                const struct sample_facts *f,
                                const struct sample_content *content,
                                struct error *err) {
-    if (f->image_bytes == 0) {
-        return error_set(err, STATUS_NOTFOUND, "sample %" PRIu64 " has no picture: %s", f->id,
-                         f->problem ? f->problem : "");
-    }
+    FAIL_IF(f->image_bytes == 0, err, STATUS_NOTFOUND, "sample %" PRIu64 " has no picture: %s",
+            f->id, f->problem ? f->problem : "");
     if (strcmp(path, "-") == 0) {
         return cli_put(content->image, f->image_bytes, err);
     }
@@ -146,9 +140,7 @@ static enum status show_sample(const struct options *o,
         struct json_writer w;
         json_writer_init(&w, 0);
         enum status s = sample_write(&w, in, f, &content, err);
-        if (s == STATUS_OK) {
-            s = cli_put_json(&w, err);
-        }
+        THEN(s, cli_put_json(&w, err));
         json_writer_fini(&w);
         return s;
     }
@@ -162,18 +154,14 @@ static enum status show_sample(const struct options *o,
 /* Where results go. */
 static enum status
 check_outputs(const struct options *o, const struct cli_arguments *a, struct error *err) {
-    if (o->html != NULL && (o->json || o->image != NULL)) {
-        return error_set(err, STATUS_USAGE, "--html excludes --json and --image");
-    }
-    if (o->html == NULL && cli_given(&program, a, "count")) {
-        return error_set(err, STATUS_USAGE, "--count needs --html");
-    }
+    FAIL_IF(o->html != NULL && (o->json || o->image != NULL), err, STATUS_USAGE,
+            "--html excludes --json and --image");
+    FAIL_IF(o->html == NULL && cli_given(&program, a, "count"), err, STATUS_USAGE,
+            "--count needs --html");
     if (o->image == NULL || strcmp(o->image, "-") != 0) {
         return STATUS_OK;
     }
-    if (o->json) {
-        return error_set(err, STATUS_USAGE, "--json and --image - both write to standard output");
-    }
+    FAIL_IF(o->json, err, STATUS_USAGE, "--json and --image - both write to standard output");
     return isatty(STDOUT_FILENO) == 1
                ? error_set(err, STATUS_USAGE,
                            "refusing to write a picture to a terminal: redirect it to a file or a "
@@ -189,10 +177,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(remote_choice_use(&o->remote, err));
     TRY(input_open(&in, a->items[0], err));
     enum status s = choose(o, a, in, &facts, err);
-    if (s == STATUS_OK) {
-        s = o->html != NULL ? show_page_write(o->html, in, &facts, o->count, err)
-                            : show_sample(o, in, &facts, err);
-    }
+    THEN(s, o->html != NULL ? show_page_write(o->html, in, &facts, o->count, err)
+                            : show_sample(o, in, &facts, err));
     input_close(in);
     return s;
 }

@@ -98,9 +98,7 @@ enum status show_page_write(const char *path,
     p.caption_characters = TEXT_CHARACTERS;
     for (uint64_t i = 0; i < count && s == STATUS_OK; i++) {
         s = i > 0 ? input_next(in, &f, err) : STATUS_OK;
-        if (s == STATUS_OK) {
-            s = put_sample(&p, in, &f, err);
-        }
+        THEN(s, put_sample(&p, in, &f, err));
     }
     if (s == STATUS_OK || s == STATUS_END) {
         s = file_make_parents(file_posix(), path, err);

@@ -28,16 +28,14 @@ static const struct cli_program program = {
     .name = "ccdump state",
     .purpose = "shows a checkpoint's per-sample state: visited count, min, mean, max and a "
                "histogram of each column",
-    .usage = (const char *const[]){"CHECKPOINT [--json]", NULL},
+    .usage = CLI_TEXTS("CHECKPOINT [--json]"),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump state runs/a", NULL},
-    .notes =
-        (const char *const[]){
-            "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
-            "visited in a column once a step has written its entry.",
-            NULL},
+    .examples = CLI_TEXTS("ccdump state runs/a"),
+    .notes = CLI_TEXTS(
+        "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
+        "visited in a column once a step has written its entry."),
 };
 
 /* One column and its histogram: bin i counts the values in [edge(i), edge(i + 1)). */

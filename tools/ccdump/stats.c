@@ -24,19 +24,18 @@ static const struct cli_program program = {
     .name = "ccdump stats",
     .purpose =
         "describes a dataset: histograms of image sizes and captions; formats, duplicates, classes",
-    .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json] [--html FILE]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR [--bins N] [--json] [--html FILE]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump stats cc3m",
-                                      "ccdump stats cc3m --json | jq .short_side.median",
-                                      "ccdump stats cc3m --html cc3m.html", NULL},
-    .notes = (const char *const[]){
+    .examples = CLI_TEXTS("ccdump stats cc3m",
+                          "ccdump stats cc3m --json | jq .short_side.median",
+                          "ccdump stats cc3m --html cc3m.html"),
+    .notes = CLI_TEXTS(
         "The first and the last bin also count outliers. Aspect is width divided by height. The "
         "histograms of sizes omit images of unknown size. In a plain tar every row with an image "
-        "counts, with or without a caption.",
-        NULL}};
+        "counts, with or without a caption.")};
 
 enum { LABEL_WIDTH = 18, SHOWN_CLASSES = 20 };
 
@@ -61,10 +60,7 @@ static enum status add_hash(struct stats *s, uint64_t hash, struct error *err) {
     if (s->samples == s->hash_capacity) {
         size_t capacity = s->hash_capacity > 0 ? 2 * s->hash_capacity : 4096;
         uint64_t *hashes = realloc(s->hashes, capacity * sizeof(*hashes));
-        if (!hashes) {
-            return error_set(err, STATUS_NOMEM, "out of memory for the hashes of %zu pictures",
-                             capacity);
-        }
+        TRY_MEMORY(hashes, err, "out of memory for the hashes of %zu pictures", capacity);
         s->hashes = hashes;
         s->hash_capacity = capacity;
     }

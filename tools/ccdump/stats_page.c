@@ -276,9 +276,8 @@ static void put_classes(struct sheet_page *p, struct bars *b) {
 
 enum status stats_page_write(struct stats *s, struct error *err) {
     enum status status = STATUS_OK;
-    if (strcmp(s->input->path, "-") == 0) {
-        return error_set(err, STATUS_USAGE, "--html reads the input twice: name a file");
-    }
+    FAIL_IF(strcmp(s->input->path, "-") == 0, err, STATUS_USAGE,
+            "--html reads the input twice: name a file");
     struct sheet_page *p = calloc(1, sizeof *p);
     struct bars *bars = calloc(1, sizeof *bars);
     if (p == NULL || bars == NULL) {

@@ -29,10 +29,7 @@ static struct tally_entry *find(struct tally_entry *entries, size_t capacity, ui
 static enum status grow(struct tally *t, struct error *err) {
     size_t capacity = t->capacity > 0 ? 2 * t->capacity : FIRST_CAPACITY;
     struct tally_entry *entries = calloc(capacity, sizeof(*entries));
-    if (!entries) {
-        return error_set(err, STATUS_NOMEM, "out of memory to count %zu different numbers",
-                         t->used);
-    }
+    TRY_MEMORY(entries, err, "out of memory to count %zu different numbers", t->used);
     for (size_t i = 0; i < t->capacity; i++) {
         if (t->entries[i].count > 0) {
             *find(entries, capacity, t->entries[i].value) = t->entries[i];

@@ -31,21 +31,19 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump verify",
     .purpose = "reads and checks everything in a dataset, a shard or a plain tar",
-    .usage = (const char *const[]){"DIR|SHARD|TAR... [--decode] [--jobs N] [--json]", NULL},
+    .usage = CLI_TEXTS("DIR|SHARD|TAR... [--decode] [--jobs N] [--json]"),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
-    .examples =
-        (const char *const[]){"ccdump verify cc3m", "ccdump verify cc3m --decode --json", NULL},
-    .notes = (const char *const[]){
+    .examples = CLI_TEXTS("ccdump verify cc3m", "ccdump verify cc3m --decode --json"),
+    .notes = CLI_TEXTS(
         "Each fault is one line with shard, sample id, byte and what is wrong, in the order of the "
         "shards. The exit code is 0 without faults and 65 with faults.",
         "In a dataset, shards are checked against the manifest; a single shard is checked only "
         "against its own index and checksums.",
         "A shard in the directory that dataset.json does not list is mentioned, and is no fault.",
         "In a dataset, the tokenizer is checked against the manifest too, and every row of a "
-        "tokens.cct made with it against its checksum.",
-        NULL}};
+        "tokens.cct made with it against its checksum.")};
 
 enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_options *o,
@@ -73,9 +71,7 @@ enum status verify_fault_line(struct byte_buffer *out,
         json_close_object(&w);
         json_newline(&w);
         enum status s = json_writer_status(&w, err);
-        if (s == STATUS_OK) {
-            s = byte_buffer_append(out, w.out.data, w.out.size_bytes, err);
-        }
+        THEN(s, byte_buffer_append(out, w.out.data, w.out.size_bytes, err));
         json_writer_fini(&w);
         return s;
     }
@@ -100,9 +96,7 @@ static enum status print_fault(const struct verify_options *o,
                                struct error *err) {
     struct byte_buffer line = {0};
     enum status s = verify_fault_line(&line, o, path, f, err);
-    if (s == STATUS_OK) {
-        s = cli_put(line.data, line.size_bytes, err);
-    }
+    THEN(s, cli_put(line.data, line.size_bytes, err));
     byte_buffer_fini(&line);
     return s;
 }
@@ -170,8 +164,7 @@ static enum status report(const struct verify_options *o,
     return STATUS_OK;
 }
 
-/* ---- a dataset or a shard ---------------------------------------------------------------------
- */
+/* ---- a dataset or a shard -------------------------------------------------------------------- */
 
 static enum status interrupted(const char *path, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
@@ -200,9 +193,7 @@ check_whole(const char *path, const struct manifest *m, unsigned *damage, struct
     uint64_t fingerprint = 0;
     *damage = VERIFY_DAMAGE_SHARD;
     enum status s = dataset_open(&d, path, NULL, why);
-    if (s == STATUS_OK) {
-        s = dataset_compute_fingerprint(d, &fingerprint, why);
-    }
+    THEN(s, dataset_compute_fingerprint(d, &fingerprint, why));
     if (s == STATUS_OK && m->removed.samples == 0) {
         s = check_removed(d, m, why);
     }
@@ -259,9 +250,7 @@ static enum status find_unlisted(const struct verify_options *o,
     struct byte_buffer names;
     const char *first = NULL;
     const char **listed = malloc((m->shard_count + 1) * sizeof(*listed));
-    if (!listed) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(listed, err, "%s: out of memory", path);
     for (size_t i = 0; i < m->shard_count; i++) {
         listed[i] = m->shards[i].name;
     }
@@ -301,11 +290,8 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
     struct manifest m;
     struct error bad = {0};
     enum status s = manifest_read(&m, file_system_of(path), path, &bad);
-    if (s != STATUS_OK) {
-        return error_set(err, s, "%s%s", bad.text,
-                         s == STATUS_CORRUPT ? "; 'ccpack repair' rebuilds it from the shards"
-                                             : "");
-    }
+    FAIL_IF(s != STATUS_OK, err, s, "%s%s", bad.text,
+            s == STATUS_CORRUPT ? "; 'ccpack repair' rebuilds it from the shards" : "");
     struct verify_result r = {.has_fingerprint = true,
                               .fingerprint = m.fingerprint,
                               .shards = m.shard_count,
@@ -326,9 +312,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
             *err = why;
         }
     }
-    if (s == STATUS_OK) {
-        s = find_unlisted(o, path, &m, &r, err);
-    }
+    THEN(s, find_unlisted(o, path, &m, &r, err));
     manifest_fini(&m);
     return s == STATUS_OK ? report(o, path, &r, err) : s;
 }
@@ -345,8 +329,7 @@ verify_shard(const struct verify_options *o, const char *path, struct error *err
     return report(o, path, &r, err);
 }
 
-/* ---- a plain tar ------------------------------------------------------------------------------
- */
+/* ---- a plain tar ----------------------------------------------------------------------------- */
 
 static enum status check_row(struct image_decoder *d,
                              struct input *in,
@@ -355,9 +338,7 @@ static enum status check_row(struct image_decoder *d,
     struct sample_content content;
     struct image_view view;
     struct image_decode_options check = {.check_only = true};
-    if (f->problem) {
-        return error_set(why, STATUS_CORRUPT, "%s", f->problem);
-    }
+    FAIL_IF(f->problem, why, STATUS_CORRUPT, "%s", f->problem);
     TRY(input_read(in, &content, why));
     return image_decode(d, &view, NULL, content.image, f->image_bytes, &check, why);
 }
@@ -405,16 +386,13 @@ static enum status verify_tar(const struct verify_options *o, const char *path, 
     struct image_decoder *d = NULL;
     TRY(input_open(&in, path, err));
     enum status s = image_decoder_create(&d, NULL, err);
-    if (s == STATUS_OK) {
-        s = verify_rows(o, path, in, d, &r, err);
-    }
+    THEN(s, verify_rows(o, path, in, d, &r, err));
     image_decoder_destroy(d);
     input_close(in);
     return s == STATUS_OK ? report(o, path, &r, err) : s;
 }
 
-/* ---- each argument ----------------------------------------------------------------------------
- */
+/* ---- each argument --------------------------------------------------------------------------- */
 
 static enum status verify(const struct verify_options *o, const char *path, struct error *err) {
     enum input_kind kind = INPUT_TAR;

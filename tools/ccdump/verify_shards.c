@@ -93,25 +93,21 @@ static void print_ready(struct pool *p) {
     pthread_cond_broadcast(&p->changed);
 }
 
-/* ---- one sample ----------------------------------------------------------------------------
- */
+/* ---- one sample ------------------------------------------------------------------------------ */
 
 /* The picture against its record in the index. */
 static enum status check_picture(const struct sample_view *view, struct error *err) {
     const struct shard_record *r = &view->record;
     struct image_info info;
     TRY(image_probe(&info, view->image, view->image_bytes, NULL, err));
-    if (info.format != r->format) {
-        return error_set(err, STATUS_CORRUPT, "the index records %s, the picture is %s",
-                         image_format_name(r->format), image_format_name(info.format));
-    }
+    FAIL_IF(info.format != r->format, err, STATUS_CORRUPT,
+            "the index records %s, the picture is %s", image_format_name(r->format),
+            image_format_name(info.format));
     bool unknown = r->width_px == 0 && r->height_px == 0;
-    if (!unknown &&
-        (r->width_px != (uint32_t)info.width_px || r->height_px != (uint32_t)info.height_px)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "the index records %u x %u pixels, the picture has %d x %d", r->width_px,
-                         r->height_px, info.width_px, info.height_px);
-    }
+    FAIL_IF(!unknown && (r->width_px != (uint32_t)info.width_px ||
+                         r->height_px != (uint32_t)info.height_px),
+            err, STATUS_CORRUPT, "the index records %u x %u pixels, the picture has %d x %d",
+            r->width_px, r->height_px, info.width_px, info.height_px);
     return STATUS_OK;
 }
 
@@ -122,10 +118,8 @@ enum status verify_sample(struct image_decoder *decoder,
     const int32_t label = view->record.label;
     struct image_view pixels;
     struct image_decode_options check = {.check_only = true};
-    if (class_count > 0 && label != SHARD_NO_LABEL && (size_t)label >= class_count) {
-        return error_set(err, STATUS_CORRUPT, "its label is %d, there are %zu classes", label,
-                         class_count);
-    }
+    FAIL_IF(class_count > 0 && label != SHARD_NO_LABEL && (size_t)label >= class_count, err,
+            STATUS_CORRUPT, "its label is %d, there are %zu classes", label, class_count);
     if (!decoder) {
         return STATUS_OK;
     }
@@ -133,8 +127,7 @@ enum status verify_sample(struct image_decoder *decoder,
     return check_picture(view, err);
 }
 
-/* ---- the workers ------------------------------------------------------------------------------
- */
+/* ---- the workers ----------------------------------------------------------------------------- */
 
 static void
 on_fault(void *cookie, enum shard_part part, uint64_t id, uint64_t offset, const char *text) {
@@ -249,8 +242,7 @@ static void *run(void *cookie) {
     return NULL;
 }
 
-/* ---- the main thread --------------------------------------------------------------------------
- */
+/* ---- the main thread ------------------------------------------------------------------------- */
 
 /* Until all workers have ended. */
 static void watch(struct pool *p, uint64_t total_bytes) {

@@ -43,20 +43,17 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump why",
     .purpose = "shows one sample in a run: training history, per-sample state, nearest neighbours",
-    .usage = (const char *const[]){"RUN DIR ID [options]", NULL},
+    .usage = CLI_TEXTS("RUN DIR ID [options]"),
     CLI_OPTIONS(rows),
     .min_arguments = 3,
     .max_arguments = 3,
-    .examples = (const char *const[]){"ccdump why runs/a cc3m 12",
-                                      "ccdump why runs/a cc3m 12 --html 12.html", NULL},
-    .notes =
-        (const char *const[]){
-            "Steps are 0-based and computed from the recorded options and the dataset; "
-            "replacements of corrupt samples are not shown. With --pair-noise a sample may have "
-            "been trained with the captions of another.",
-            "Neighbours by embedding are the images and captions with the largest cosine "
-            "similarity to the image.",
-            NULL},
+    .examples = CLI_TEXTS("ccdump why runs/a cc3m 12", "ccdump why runs/a cc3m 12 --html 12.html"),
+    .notes = CLI_TEXTS(
+        "Steps are 0-based and computed from the recorded options and the dataset; "
+        "replacements of corrupt samples are not shown. With --pair-noise a sample may have "
+        "been trained with the captions of another.",
+        "Neighbours by embedding are the images and captions with the largest cosine "
+        "similarity to the image."),
 };
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
@@ -221,10 +218,8 @@ static enum status find_visits(struct why *w,
         if (s != STATUS_OK) {
             continue; /* dropped with the rest of its epoch */
         }
-        if (w->visit_count + w->next_count == WHY_MAX_VISITS) {
-            return error_set(err, STATUS_LIMIT, "the run is in more than %d epochs",
-                             WHY_MAX_VISITS);
-        }
+        FAIL_IF(w->visit_count + w->next_count == WHY_MAX_VISITS, err, STATUS_LIMIT,
+                "the run is in more than %d epochs", WHY_MAX_VISITS);
         w->visits[w->visit_count + w->next_count] = v;
         w->visit_count += v.global_step < w->steps_done;
         w->next_count += v.global_step >= w->steps_done;
@@ -286,9 +281,8 @@ static enum status write_image(const struct why *w, const char *path, struct err
 static enum status collect(struct why *w, const struct options *o, struct error *err) {
     struct sample_facts f;
     struct state_ids ids;
-    if (w->input->kind != INPUT_DATASET) {
-        return error_set(err, STATUS_USAGE, "%s is not a dataset; name one of the run", w->dataset);
-    }
+    FAIL_IF(w->input->kind != INPUT_DATASET, err, STATUS_USAGE,
+            "%s is not a dataset; name one of the run", w->dataset);
     TRY(input_find(w->input, &f, w->id, err));
     TRY(state_ids_find(&ids, w->checkpoint, w->input->manifest, w->dataset, err));
     w->run_id = ids.first + w->id;
@@ -308,9 +302,7 @@ static enum status collect(struct why *w, const struct options *o, struct error 
 static enum status open_and_collect(struct why *w, const struct options *o, struct error *err) {
     struct checkpoint *c = NULL;
     enum status s = input_open(&w->input, w->dataset, err);
-    if (s == STATUS_OK) {
-        s = checkpoint_open_state(&c, file_posix(), w->run, err);
-    }
+    THEN(s, checkpoint_open_state(&c, file_posix(), w->run, err));
     if (s == STATUS_OK) {
         w->checkpoint = c;
         s = collect(w, o, err);
@@ -324,10 +316,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     uint64_t id;
     samples_signals();
-    if (!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id)) {
-        return error_set(err, STATUS_USAGE, "'%s' is not an id: ids are whole numbers",
-                         a->items[2]);
-    }
+    FAIL_IF(!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id), err, STATUS_USAGE,
+            "'%s' is not an id: ids are whole numbers", a->items[2]);
     TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(path_check_dataset(a->items[1], err));

@@ -333,9 +333,7 @@ enum status why_write_page(const struct why *w, const char *path, struct error *
     (void)snprintf(title, sizeof title, "Sample %" PRIu64, w->id);
     page_begin(&p, title);
     enum status s = make_page(&p, w, err);
-    if (s == STATUS_OK) {
-        s = page_end(&p, path, err);
-    }
+    THEN(s, page_end(&p, path, err));
     page_fini(&p);
     return s;
 }

@@ -52,12 +52,8 @@ enum status ccpack_write_cache(struct ccpack_cache_result *out,
     cli_progress_init(&progress, "captions", quiet);
     TRY(caption_walk_init(&walk, d, clean, &progress, err));
     enum status s = token_cache_writer_create(&w, path, file_posix(), &key, err);
-    if (s == STATUS_OK) {
-        s = add_captions(out, w, &walk, t, err);
-    }
-    if (s == STATUS_OK) {
-        s = token_cache_writer_finish(w, err);
-    }
+    THEN(s, add_captions(out, w, &walk, t, err));
+    THEN(s, token_cache_writer_finish(w, err));
     cli_progress_clear(&progress);
     token_cache_writer_destroy(w);
     caption_walk_fini(&walk);

@@ -37,9 +37,7 @@ clean(struct caption_walk *w, const char **text, size_t *size_bytes, struct erro
     size_t bound = CAPTION_CLEAN_BOUND_BYTES(*size_bytes);
     if (bound > w->cleaned_bytes) {
         char *grown = realloc(w->cleaned, bound);
-        if (!grown) {
-            return error_set(err, STATUS_NOMEM, "out of memory for a caption");
-        }
+        TRY_MEMORY(grown, err, "out of memory for a caption");
         w->cleaned = grown;
         w->cleaned_bytes = bound;
     }
@@ -52,9 +50,7 @@ enum status
 caption_walk_next(void *walk, const char **text, size_t *size_bytes, struct error *err) {
     struct caption_walk *w = walk;
     struct shard_text caption;
-    if (cli_interrupted()) {
-        return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    }
+    FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
     enum status s = find_caption(w, err);
     if (s != STATUS_OK) {
         return s;

@@ -41,12 +41,10 @@ open_scores(struct columns *c, const char *path, const struct manifest *m, struc
     *x = (struct state_column){.name = SCORE, .kind = SAMPLE_STATE_F32};
     TRY(npy_read(path, "<f4", &x->values, &x->ids, &columns, err));
     c->score = c->count++;
-    if (columns != 0 || x->ids != m->id_space) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: has %" PRIu64 " scores, the dataset %" PRIu64
-                         " ids; 'ccstream-eval score' makes one for each id",
-                         path, x->ids, m->id_space);
-    }
+    FAIL_IF(columns != 0 || x->ids != m->id_space, err, STATUS_MISMATCH,
+            "%s: has %" PRIu64 " scores, the dataset %" PRIu64
+            " ids; 'ccstream-eval score' makes one for each id",
+            path, x->ids, m->id_space);
     return STATUS_OK;
 }
 
@@ -58,9 +56,7 @@ enum status columns_open(struct columns **out,
     enum status s;
     *out = NULL;
     struct columns *c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(err, STATUS_NOMEM, "out of memory for columns");
-    }
+    TRY_MEMORY(c, err, "out of memory for columns");
     c->score = -1;
     if (scores) {
         TRY_OR_FAIL(s, open_scores(c, scores, dataset, err));
@@ -82,15 +78,11 @@ enum status columns_find(int32_t *out, struct columns *c, const char *name, stru
             return STATUS_OK;
         }
     }
-    if (!c->checkpoint) {
-        return error_set(err, STATUS_USAGE,
-                         "unknown field '%.40s'; per-sample state needs --state RUN, and '" SCORE
-                         "' needs --score FILE",
-                         name);
-    }
-    if (c->count == MAX_COLUMNS) {
-        return error_set(err, STATUS_LIMIT, "more than %d columns", MAX_COLUMNS);
-    }
+    FAIL_IF(!c->checkpoint, err, STATUS_USAGE,
+            "unknown field '%.40s'; per-sample state needs --state RUN, and '" SCORE
+            "' needs --score FILE",
+            name);
+    FAIL_IF(c->count == MAX_COLUMNS, err, STATUS_LIMIT, "more than %d columns", MAX_COLUMNS);
     return state_column_find(&c->items[c->count++], c->checkpoint, name, err);
 }
 

@@ -97,29 +97,27 @@ static const struct cli_option fetch_rows[] = {
 static const struct cli_program fetch_program = {
     .name = "ccpack fetch",
     .purpose = "downloads the images of a list of URLs and packs them",
-    .usage = (const char *const[]){"[options] -o DIR LIST", NULL},
-    .examples =
-        (const char *const[]){
-            "ccpack fetch -o cc3m --resize short:256 --contact me@example.org cc3m.tsv",
-            "ccpack fetch -o cc3m --resize short:256 --contact me@example.org --resume cc3m.tsv",
-            "ccpack fetch -o cc3m --resize short:256 --retry timeout,5xx cc3m.tsv", NULL},
-    .notes =
-        (const char *const[]){
-            "LIST is a TSV or CSV with a column of URLs and one of captions, as CC3M and CC12M "
-            "are, or a text file with one URL per line, whose samples have no captions. Columns: "
-            "with a header row by names such as 'url' and 'caption'; without, the column whose "
-            "values are URLs, and the other one of two.",
-            "The id of a sample is its row in LIST, from 0. A failed row leaves a gap that --retry "
-            "can fill; ids never change.",
-            "DIR/fetch/ledger.jsonl records the outcome of every row: state, reason, HTTP status, "
-            "attempts, time, ETag, hash. DIR/rejects.jsonl lists rows that failed or were "
-            "downloaded but unusable.",
-            "Ctrl-C and kills lose nothing: --resume continues, and requests only rows missing "
-            "from the ledger. Until a shard is complete its images are in DIR/fetch/spool.",
-            "Only http and https; certificates are verified; proxies are set by https_proxy, "
-            "http_proxy and no_proxy. File names never come from servers.",
-            "Memory: as ccpack, plus 32 MiB for rows ahead and about 100 KiB per connection.",
-            "pack/FETCH.md has all rules.", NULL},
+    .usage = CLI_TEXTS("[options] -o DIR LIST"),
+    .examples = CLI_TEXTS(
+        "ccpack fetch -o cc3m --resize short:256 --contact me@example.org cc3m.tsv",
+        "ccpack fetch -o cc3m --resize short:256 --contact me@example.org --resume cc3m.tsv",
+        "ccpack fetch -o cc3m --resize short:256 --retry timeout,5xx cc3m.tsv"),
+    .notes = CLI_TEXTS(
+        "LIST is a TSV or CSV with a column of URLs and one of captions, as CC3M and CC12M "
+        "are, or a text file with one URL per line, whose samples have no captions. Columns: "
+        "with a header row by names such as 'url' and 'caption'; without, the column whose "
+        "values are URLs, and the other one of two.",
+        "The id of a sample is its row in LIST, from 0. A failed row leaves a gap that --retry "
+        "can fill; ids never change.",
+        "DIR/fetch/ledger.jsonl records the outcome of every row: state, reason, HTTP status, "
+        "attempts, time, ETag, hash. DIR/rejects.jsonl lists rows that failed or were "
+        "downloaded but unusable.",
+        "Ctrl-C and kills lose nothing: --resume continues, and requests only rows missing "
+        "from the ledger. Until a shard is complete its images are in DIR/fetch/spool.",
+        "Only http and https; certificates are verified; proxies are set by https_proxy, "
+        "http_proxy and no_proxy. File names never come from servers.",
+        "Memory: as ccpack, plus 32 MiB for rows ahead and about 100 KiB per connection.",
+        "pack/FETCH.md has all rules."),
     CLI_OPTIONS(fetch_rows),
     .shared = ccpack_shape_rows,
     .min_arguments = 1,
@@ -233,12 +231,10 @@ static enum status to_options(struct pack_options *out,
                               const struct fetch_cli *o,
                               const struct cli_arguments *a,
                               struct error *err) {
-    if (a->count > 1) {
-        return error_set(err, STATUS_USAGE,
-                         "'%.100s': one list at a time, whose rows are the ids; join lists first: "
-                         "cat %.100s %.100s > all.tsv (a header line only in the first)",
-                         a->items[1], a->items[0], a->items[1]);
-    }
+    FAIL_IF(a->count > 1, err, STATUS_USAGE,
+            "'%.100s': one list at a time, whose rows are the ids; join lists first: "
+            "cat %.100s %.100s > all.tsv (a header line only in the first)",
+            a->items[1], a->items[0], a->items[1]);
     TRY(ccpack_take(out, &fetch_program, &o->base, a, err));
     TRY(path_check_out_folder(out->directory, err));
     out->ids = PACK_IDS_KEY;
@@ -246,9 +242,8 @@ static enum status to_options(struct pack_options *out,
     out->allow_repeat = out->append;
     out->max_bad = (struct pack_max_bad){.percent = 100};
     out->progress = show_progress;
-    if (o->fetch.retry && out->overwrite) {
-        return error_set(err, STATUS_USAGE, "--retry and --overwrite exclude each other");
-    }
+    FAIL_IF(o->fetch.retry && out->overwrite, err, STATUS_USAGE,
+            "--retry and --overwrite exclude each other");
     return STATUS_OK;
 }
 

@@ -24,9 +24,7 @@ enum status id_list_read(struct id_list *l, const char *path, struct error *err)
     }
     l->lines = malloc(lines * sizeof(*l->lines));
     l->numbers = malloc(lines * sizeof(*l->numbers));
-    if (!l->lines || !l->numbers) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(l->lines && l->numbers, err, "%s: out of memory", path);
     while (at < end) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
         char *next = stop ? stop + 1 : end;

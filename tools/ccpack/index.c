@@ -31,20 +31,19 @@ static const struct cli_option index_rows[] = {
 static const struct cli_program index_program = {
     .name = "ccpack index",
     .purpose = "makes a dataset from WebDataset tars in place, without copying them",
-    .usage = (const char *const[]){"[options] TAR...", NULL},
-    .examples = (const char *const[]){"ccpack index cc12m/*.tar", "ccdump info cc12m", NULL},
-    .notes =
-        (const char *const[]){
-            "Writes an index NAME.cci for each TAR, and dataset.json and rejects.jsonl into their "
-            "folder, which is then a dataset for every program. The tars are read once and never "
-            "changed. A tar that changes afterwards is refused until it is indexed again.",
-            "TARs must be uncompressed and in one folder. A compressed one cannot be read in "
-            "place: pack it with ccpack -o DIR FILE.",
-            "Rows, ids, captions, rejected rows and the fingerprint are those of packing the same "
-            "tars in the same order. A row with sparse files or links is rejected as row-bad.",
-            "Files get their names when all of them are written: Ctrl-C leaves the folder as it "
-            "was.",
-            "Memory: as ccpack, plus the indexes of 4 tars per job.", NULL},
+    .usage = CLI_TEXTS("[options] TAR..."),
+    .examples = CLI_TEXTS("ccpack index cc12m/*.tar", "ccdump info cc12m"),
+    .notes = CLI_TEXTS(
+        "Writes an index NAME.cci for each TAR, and dataset.json and rejects.jsonl into their "
+        "folder, which is then a dataset for every program. The tars are read once and never "
+        "changed. A tar that changes afterwards is refused until it is indexed again.",
+        "TARs must be uncompressed and in one folder. A compressed one cannot be read in "
+        "place: pack it with ccpack -o DIR FILE.",
+        "Rows, ids, captions, rejected rows and the fingerprint are those of packing the same "
+        "tars in the same order. A row with sparse files or links is rejected as row-bad.",
+        "Files get their names when all of them are written: Ctrl-C leaves the folder as it "
+        "was.",
+        "Memory: as ccpack, plus the indexes of 4 tars per job."),
     CLI_OPTIONS(index_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,

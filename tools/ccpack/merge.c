@@ -30,21 +30,19 @@ static const struct cli_option merge_rows[] = {
 static const struct cli_program merge_program = {
     .name = "ccpack merge",
     .purpose = "joins the parts that ccpack --part made into one dataset",
-    .usage = (const char *const[]){"[options] -o DIR PART...", NULL},
-    .examples = (const char *const[]){"ccpack merge -o train train-part-*", NULL},
-    .notes =
-        (const char *const[]){
-            "PART is a directory that ccpack --part K/N made. Pass all N parts, in any order; they "
-            "must be made with the same options from the same sources. The dataset has the ids, "
-            "labels and fingerprint of a single run over everything.",
-            "If parts are missing, unfinished, repeated or of another run, all of them are listed, "
-            "with --json on stdout, too, and nothing is merged.",
-            "If DIR is on the file system of the parts, shards are hard-linked instead of copied; "
-            "otherwise they are copied and their hashes checked. The parts do not change and may "
-            "be removed afterwards.",
-            "dataset.json is written last. After an interruption or a kill the same command "
-            "resumes; it is a no-op after a complete merge.",
-            NULL},
+    .usage = CLI_TEXTS("[options] -o DIR PART..."),
+    .examples = CLI_TEXTS("ccpack merge -o train train-part-*"),
+    .notes = CLI_TEXTS(
+        "PART is a directory that ccpack --part K/N made. Pass all N parts, in any order; they "
+        "must be made with the same options from the same sources. The dataset has the ids, "
+        "labels and fingerprint of a single run over everything.",
+        "If parts are missing, unfinished, repeated or of another run, all of them are listed, "
+        "with --json on stdout, too, and nothing is merged.",
+        "If DIR is on the file system of the parts, shards are hard-linked instead of copied; "
+        "otherwise they are copied and their hashes checked. The parts do not change and may "
+        "be removed afterwards.",
+        "dataset.json is written last. After an interruption or a kill the same command "
+        "resumes; it is a no-op after a complete merge."),
     CLI_OPTIONS(merge_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,

@@ -82,55 +82,58 @@ static const struct cli_option pack_rows[] = {
 static const struct cli_program pack_program = {
     .name = "ccpack",
     .purpose = "packs image-caption data into a dataset of indexed shards",
-    .usage = (const char *const[]){"[options] -o DIR SOURCE...", "fetch -o DIR LIST",
-                                   "merge -o DIR PART...", "index TAR...",
-                                   "tokenizer DIR [--vocab-size N]",
-                                   "subset DATASET --ids FILE|--where EXPR -o DIR",
-                                   "remove DIR --ids FILE", "compact DIR", "repair DIR", NULL},
-    .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
-                                      "ccpack --images images --resize short:256 -o val val.tsv",
-                                      "zcat train.tar.gz | ccpack -o train -",
-                                      "ccpack --append -o train 00002.tar",
-                                      "ccpack --part 3/8 --resume -o part-3 *.tar",
-                                      "mpirun -n 8 ccpack --part auto --resume -o train *.tar",
-                                      "ccpack merge -o train train-part-*",
-                                      "ccpack tokenizer train --vocab-size 8192", NULL},
-    .notes =
-        (const char *const[]){
-            "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
-            "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
-            "objects with 'image' and 'caption', a folder of images NAME.jpg with NAME.txt, an "
-            "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
-            "CIFAR binary or their folder. A tar of class folders requires --from folders, and so "
-            "do class folders with captions, NAME.txt beside NAME.jpg.",
-            "Columns of a table: with a header row, by name ('caption', 'path', ...); without, the "
-            "path column is the one whose values end in an image extension, or else name existing "
-            "files.",
-            "DIR is created. If it holds anything, it is refused (exit code 73) without "
-            "--overwrite, --append or --resume; if another run writes to it, it is always refused.",
-            "Every row needs a caption, except in class folders and CIFAR: in a tar NAME.txt right "
-            "before or after NAME.jpg, in a table its field, in COCO an annotation. A row without "
-            "one is rejected as caption-missing or caption-empty.",
-            "In a tar, consecutive members with one name up to the first dot are a row. A second "
-            "image of that name is rejected as image-extra. If a name occurs again later, that is "
-            "another row, and its key gets a suffix that makes it unique.",
-            "A .json member that is invalid or larger than 4 MiB is dropped from its sample and "
-            "counted in the summary.",
-            "Ctrl-C, too many bad rows or a damaged source stop the run; the rows before that are "
-            "a valid dataset, marked as partial. A kill leaves complete shards and no "
-            "dataset.json. The same command with --resume then continues after the last complete "
-            "shard; the result is byte-identical to that of an uninterrupted run. It reads "
-            "DIR/pack.journal.",
-            "Memory: at most 256 MiB plus 64 MiB per job for any input, plus the size of a JSON "
-            "file that must be read whole. An image that needs more than 128 MiB to decode is "
-            "rejected as image-limit.",
-            "Unusable rows are listed with their reasons in DIR/rejects.jsonl when the run ends.",
-            "--part auto reads SLURM_ARRAY_TASK_ID with _MIN, _MAX, _STEP and _COUNT, else "
-            "JOB_COMPLETION_INDEX, else OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or SLURM_PROCID, "
-            "each with its size. With auto/N the ids of a Slurm array are the numbers of the "
-            "parts, so an array with selected ids packs just those parts. pack/README.md has "
-            "recipes.",
-            "pack/SOURCES.md and pack/RUNS.md have all rules.", NULL},
+    .usage = CLI_TEXTS("[options] -o DIR SOURCE...",
+                       "fetch -o DIR LIST",
+                       "merge -o DIR PART...",
+                       "index TAR...",
+                       "tokenizer DIR [--vocab-size N]",
+                       "subset DATASET --ids FILE|--where EXPR -o DIR",
+                       "remove DIR --ids FILE",
+                       "compact DIR",
+                       "repair DIR"),
+    .examples = CLI_TEXTS("ccpack -o train 00000.tar 00001.tar",
+                          "ccpack --images images --resize short:256 -o val val.tsv",
+                          "zcat train.tar.gz | ccpack -o train -",
+                          "ccpack --append -o train 00002.tar",
+                          "ccpack --part 3/8 --resume -o part-3 *.tar",
+                          "mpirun -n 8 ccpack --part auto --resume -o train *.tar",
+                          "ccpack merge -o train train-part-*",
+                          "ccpack tokenizer train --vocab-size 8192"),
+    .notes = CLI_TEXTS(
+        "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
+        "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
+        "objects with 'image' and 'caption', a folder of images NAME.jpg with NAME.txt, an "
+        "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
+        "CIFAR binary or their folder. A tar of class folders requires --from folders, and so "
+        "do class folders with captions, NAME.txt beside NAME.jpg.",
+        "Columns of a table: with a header row, by name ('caption', 'path', ...); without, the "
+        "path column is the one whose values end in an image extension, or else name existing "
+        "files.",
+        "DIR is created. If it holds anything, it is refused (exit code 73) without "
+        "--overwrite, --append or --resume; if another run writes to it, it is always refused.",
+        "Every row needs a caption, except in class folders and CIFAR: in a tar NAME.txt right "
+        "before or after NAME.jpg, in a table its field, in COCO an annotation. A row without "
+        "one is rejected as caption-missing or caption-empty.",
+        "In a tar, consecutive members with one name up to the first dot are a row. A second "
+        "image of that name is rejected as image-extra. If a name occurs again later, that is "
+        "another row, and its key gets a suffix that makes it unique.",
+        "A .json member that is invalid or larger than 4 MiB is dropped from its sample and "
+        "counted in the summary.",
+        "Ctrl-C, too many bad rows or a damaged source stop the run; the rows before that are "
+        "a valid dataset, marked as partial. A kill leaves complete shards and no "
+        "dataset.json. The same command with --resume then continues after the last complete "
+        "shard; the result is byte-identical to that of an uninterrupted run. It reads "
+        "DIR/pack.journal.",
+        "Memory: at most 256 MiB plus 64 MiB per job for any input, plus the size of a JSON "
+        "file that must be read whole. An image that needs more than 128 MiB to decode is "
+        "rejected as image-limit.",
+        "Unusable rows are listed with their reasons in DIR/rejects.jsonl when the run ends.",
+        "--part auto reads SLURM_ARRAY_TASK_ID with _MIN, _MAX, _STEP and _COUNT, else "
+        "JOB_COMPLETION_INDEX, else OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or SLURM_PROCID, "
+        "each with its size. With auto/N the ids of a Slurm array are the numbers of the "
+        "parts, so an array with selected ids packs just those parts. pack/README.md has "
+        "recipes.",
+        "pack/SOURCES.md and pack/RUNS.md have all rules."),
     CLI_OPTIONS(pack_rows),
     .shared = ccpack_shape_rows,
     .min_arguments = 1,

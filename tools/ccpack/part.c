@@ -44,16 +44,13 @@ static const char *value_of(const struct search *s, const char *name) {
 /* Leaves `out` as it is where the variable is not set. Returns OK or USAGE. */
 static enum status read_number(uint64_t *out, const struct search *s, const char *name) {
     const char *text = value_of(s, name);
-    if (text && (!cli_parse_u64(text, CLI_UNIT_NONE, out) || *out > INT32_MAX)) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto: %s is '%.40s', and must be a whole number up to %d", name,
-                         text, INT32_MAX);
-    }
+    FAIL_IF(text && (!cli_parse_u64(text, CLI_UNIT_NONE, out) || *out > INT32_MAX), s->err,
+            STATUS_USAGE, "--part auto: %s is '%.40s', and must be a whole number up to %d", name,
+            text, INT32_MAX);
     return STATUS_OK;
 }
 
-/* ---- tasks of a job ---------------------------------------------------------------------------
- */
+/* ---- tasks of a job -------------------------------------------------------------------------- */
 
 /* With auto/N the ids of an array are the numbers of the parts, so that it may hold some of them.
  */
@@ -64,12 +61,10 @@ static enum status find_array(struct place *out, const struct search *s) {
     TRY(read_number(&id, s, ARRAY_ID));
     uint64_t numbers[] = {id, id, 0};
     for (size_t i = 0; i < CLI_COUNT(names); i++) {
-        if (s->wanted == 0 && !value_of(s, names[i])) {
-            return error_set(s->err, STATUS_USAGE,
-                             "--part auto: " ARRAY_ID " is set, but not %s; --part auto/N says how "
-                             "many parts there are",
-                             names[i]);
-        }
+        FAIL_IF(s->wanted == 0 && !value_of(s, names[i]), s->err, STATUS_USAGE,
+                "--part auto: " ARRAY_ID " is set, but not %s; --part auto/N says how "
+                "many parts there are",
+                names[i]);
         TRY(read_number(&numbers[i], s, names[i]));
     }
     TRY(read_number(&step, s, "SLURM_ARRAY_TASK_STEP"));
@@ -86,15 +81,14 @@ static enum status find_array(struct place *out, const struct search *s) {
                                ", or with some of these ids",
                                s->wanted, s->wanted, id, min, max, s->wanted);
     }
-    if (id < min || id > max || step == 0 || (max - min) % step != 0 ||
-        (max - min) / step + 1 != count || (id - min) % step != 0) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto: the ids of this Slurm array are not evenly spaced: task "
-                         "%" PRIu64 " of %" PRIu64 " tasks from %" PRIu64 " to %" PRIu64
-                         " by %" PRIu64 "; --array=1-N packs all N parts, and --part auto/N with "
-                         "--array=3,7 parts 3 and 7 of N",
-                         id, count, min, max, step);
-    }
+    FAIL_IF(id < min || id > max || step == 0 || (max - min) % step != 0 ||
+                (max - min) / step + 1 != count || (id - min) % step != 0,
+            s->err, STATUS_USAGE,
+            "--part auto: the ids of this Slurm array are not evenly spaced: task "
+            "%" PRIu64 " of %" PRIu64 " tasks from %" PRIu64 " to %" PRIu64 " by %" PRIu64
+            "; --array=1-N packs all N parts, and --part auto/N with "
+            "--array=3,7 parts 3 and 7 of N",
+            id, count, min, max, step);
     out->index = (id - min) / step;
     out->count = count;
     return STATUS_OK;
@@ -108,8 +102,7 @@ static enum status find_task(struct place *out, const struct search *s) {
     return read_number(&out->index, s, INDEX);
 }
 
-/* ---- ranks of a task --------------------------------------------------------------------------
- */
+/* ---- ranks of a task ------------------------------------------------------------------------- */
 
 /* srun names the namespace of its own ranks so; only then is its step what has the ranks. */
 static bool is_pmix_of_slurm(const struct search *s) {
@@ -136,52 +129,41 @@ static enum status find_rank(struct place *out, const struct search *s) {
     return STATUS_OK;
 }
 
-/* ---- both -------------------------------------------------------------------------------------
- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 static enum status find(struct pack_part *out, const char **variable, const struct search *s) {
     struct place task = {0};
     struct place rank = {0};
     TRY(find_task(&task, s));
     TRY(find_rank(&rank, s));
-    if (task.variable && rank.variable && (rank.count > 1 || rank.index > 0)) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto: %s and %s are both set, and this task has several ranks "
-                         "(this is rank %" PRIu64 "), which would all pack its part; start ccpack "
-                         "once a task, or write --part K/N",
-                         task.variable, rank.variable, rank.index);
-    }
+    FAIL_IF(task.variable && rank.variable && (rank.count > 1 || rank.index > 0), s->err,
+            STATUS_USAGE,
+            "--part auto: %s and %s are both set, and this task has several ranks "
+            "(this is rank %" PRIu64 "), which would all pack its part; start ccpack "
+            "once a task, or write --part K/N",
+            task.variable, rank.variable, rank.index);
     const struct place p = task.variable ? task : rank;
-    if (!p.variable) {
-        return error_set(
-            s->err, STATUS_USAGE,
+    FAIL_IF(!p.variable, s->err, STATUS_USAGE,
             "--part auto: found no launcher environment: none of " ARRAY_ID ", " INDEX
             ", OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID with " STEP_SIZE
             " is set%s; use --part K/N",
             value_of(s, "SLURM_PROCID") ? " (a batch script is no task of a step: start ccpack "
                                           "with srun, or submit an array)"
                                         : "");
-    }
     const uint64_t count = p.count > 0 ? p.count : s->wanted;
-    if (count == 0) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto: %s is %" PRIu64
-                         ", but nothing in the environment says how many parts there are%s: write "
-                         "--part auto/N",
-                         p.variable, p.index,
-                         strcmp(p.variable, INDEX) == 0 ? " (the job's 'completions')" : "");
-    }
-    if (s->wanted > 0 && count != s->wanted) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto/%" PRIu64 ": this is one of %" PRIu64 " ranks (%s)",
-                         s->wanted, count, p.variable);
-    }
-    if (p.index >= count || count > PACK_MAX_PARTS) {
-        return error_set(s->err, STATUS_USAGE,
-                         "--part auto: %s counts from 0, and is %" PRIu64 " of %" PRIu64
-                         " parts; at most %d parts are possible",
-                         p.variable, p.index, count, PACK_MAX_PARTS);
-    }
+    FAIL_IF(count == 0, s->err, STATUS_USAGE,
+            "--part auto: %s is %" PRIu64
+            ", but nothing in the environment says how many parts there are%s: write "
+            "--part auto/N",
+            p.variable, p.index,
+            strcmp(p.variable, INDEX) == 0 ? " (the job's 'completions')" : "");
+    FAIL_IF(s->wanted > 0 && count != s->wanted, s->err, STATUS_USAGE,
+            "--part auto/%" PRIu64 ": this is one of %" PRIu64 " ranks (%s)", s->wanted, count,
+            p.variable);
+    FAIL_IF(p.index >= count || count > PACK_MAX_PARTS, s->err, STATUS_USAGE,
+            "--part auto: %s counts from 0, and is %" PRIu64 " of %" PRIu64
+            " parts; at most %d parts are possible",
+            p.variable, p.index, count, PACK_MAX_PARTS);
     *out = (struct pack_part){(uint32_t)p.index + 1, (uint32_t)count};
     *variable = p.variable;
     return STATUS_OK;
@@ -199,13 +181,11 @@ enum status part_parse(struct pack_part *out,
         return pack_parse_part(out, text, err);
     }
     const bool has_count = text[4] == '/';
-    if ((!has_count && text[4] != '\0') ||
-        (has_count && (!cli_parse_u64(text + 5, CLI_UNIT_NONE, &s.wanted) || s.wanted < 1 ||
-                       s.wanted > PACK_MAX_PARTS))) {
-        return error_set(err, STATUS_USAGE,
-                         "--part %.40s: must be K/N, auto, or auto/N with N up to %d", text,
-                         PACK_MAX_PARTS);
-    }
+    FAIL_IF((!has_count && text[4] != '\0') ||
+                (has_count && (!cli_parse_u64(text + 5, CLI_UNIT_NONE, &s.wanted) || s.wanted < 1 ||
+                               s.wanted > PACK_MAX_PARTS)),
+            err, STATUS_USAGE, "--part %.40s: must be K/N, auto, or auto/N with N up to %d", text,
+            PACK_MAX_PARTS);
     return find(out, variable, &s);
 }
 

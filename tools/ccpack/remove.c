@@ -46,21 +46,18 @@ static const struct cli_option remove_rows[] = {
 static const struct cli_program remove_program = {
     .name = "ccpack remove",
     .purpose = "removes samples from a dataset, for example after opt-out requests",
-    .usage = (const char *const[]){"DIR --ids FILE|--keys FILE [--dry-run] [--json]", NULL},
-    .examples =
-        (const char *const[]){"ccpack remove cc3m --ids optout.txt && ccpack compact cc3m", NULL},
-    .notes =
-        (const char *const[]){
-            "The dataset gets a new generation without these samples; no program delivers or shows "
-            "them any more. Their ids are never reused, and no other id changes. Images and "
-            "captions stay in the shards until 'ccpack compact DIR'.",
-            "The fingerprint changes. 'ccstream-train --resume RUN' continues a run with the "
-            "per-sample state of the other samples, by id. 'ccpack tokenizer DIR --cache' rewrites "
-            "tokens.cct.",
-            "dataset.json is replaced in one step: a kill leaves the dataset before or after it. "
-            "An id that the dataset never had is an error before anything changes; one that was "
-            "removed before is skipped.",
-            NULL},
+    .usage = CLI_TEXTS("DIR --ids FILE|--keys FILE [--dry-run] [--json]"),
+    .examples = CLI_TEXTS("ccpack remove cc3m --ids optout.txt && ccpack compact cc3m"),
+    .notes = CLI_TEXTS(
+        "The dataset gets a new generation without these samples; no program delivers or shows "
+        "them any more. Their ids are never reused, and no other id changes. Images and "
+        "captions stay in the shards until 'ccpack compact DIR'.",
+        "The fingerprint changes. 'ccstream-train --resume RUN' continues a run with the "
+        "per-sample state of the other samples, by id. 'ccpack tokenizer DIR --cache' rewrites "
+        "tokens.cct.",
+        "dataset.json is replaced in one step: a kill leaves the dataset before or after it. "
+        "An id that the dataset never had is an error before anything changes; one that was "
+        "removed before is skipped."),
     CLI_OPTIONS(remove_rows),
     .min_arguments = 1,
     .max_arguments = 1,
@@ -76,26 +73,23 @@ static const struct cli_option compact_rows[] = {
 static const struct cli_program compact_program = {
     .name = "ccpack compact",
     .purpose = "rewrites shards to reclaim the space of removed samples",
-    .usage = (const char *const[]){"DIR [--dry-run] [--json]", NULL},
-    .examples = (const char *const[]){"ccpack compact cc3m", NULL},
-    .notes =
-        (const char *const[]){
-            "Shards with removed samples are rewritten without them under new names, and the old "
-            "ones deleted; other shards are not touched. Ids and fingerprint stay. A tokens.cct of "
-            "an "
-            "earlier state, which has the removed captions, is deleted.",
-            "After an interruption or a kill the dataset is whole, as it was or as it will be; the "
-            "same command completes the work. No run may read the dataset meanwhile.",
-            "Copies, hard links made by 'ccpack merge', backups and the trained vocabulary are not "
-            "changed. Tars indexed in place are never written to.",
-            NULL},
+    .usage = CLI_TEXTS("DIR [--dry-run] [--json]"),
+    .examples = CLI_TEXTS("ccpack compact cc3m"),
+    .notes = CLI_TEXTS(
+        "Shards with removed samples are rewritten without them under new names, and the old "
+        "ones deleted; other shards are not touched. Ids and fingerprint stay. A tokens.cct of "
+        "an "
+        "earlier state, which has the removed captions, is deleted.",
+        "After an interruption or a kill the dataset is whole, as it was or as it will be; the "
+        "same command completes the work. No run may read the dataset meanwhile.",
+        "Copies, hard links made by 'ccpack merge', backups and the trained vocabulary are not "
+        "changed. Tars indexed in place are never written to."),
     CLI_OPTIONS(compact_rows),
     .min_arguments = 1,
     .max_arguments = 1,
 };
 
-/* ---- the ids ----------------------------------------------------------------------------------
- */
+/* ---- the ids --------------------------------------------------------------------------------- */
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -113,9 +107,7 @@ static enum status find_keys(struct byte_buffer *ids,
     struct sample_content content;
     char original[INPUT_MAX_KEY_BYTES];
     bool *seen = calloc(l->count, sizeof(*seen));
-    if (!seen) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu keys", l->count);
-    }
+    TRY_MEMORY(seen, err, "out of memory for %zu keys", l->count);
     qsort(l->lines, l->count, sizeof(*l->lines), by_text);
     enum status s = input_open(&in, directory, err);
     while (s == STATUS_OK && (s = input_next(in, &f, err)) == STATUS_OK) {
@@ -171,8 +163,7 @@ static enum status find_ids(struct byte_buffer *ids,
     return s;
 }
 
-/* ---- results ----------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static enum status report_json(const struct pack_remove_summary *r,
                                bool dry_run,
@@ -231,9 +222,7 @@ run_remove(const void *options, const struct cli_arguments *a, struct error *err
     struct pack_remove_summary result;
     struct ccpack_run r;
     uint64_t unknown_keys = 0;
-    if (!o->ids == !o->keys) {
-        return error_set(err, STATUS_USAGE, "one of --ids and --keys must name the list");
-    }
+    FAIL_IF(!o->ids == !o->keys, err, STATUS_USAGE, "one of --ids and --keys must name the list");
     TRY(path_check_local(directory, err));
     TRY(path_check_dataset(directory, err));
     ccpack_begin(&r, "samples", o->quiet);
@@ -283,10 +272,8 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     };
     enum status s = pack_compact(&opt, &result, err);
     cli_progress_clear(&r.progress);
-    if (s == STATUS_INTERRUPTED) {
-        return error_set(err, s, "interrupted: %s is as it was; run it again to compact it",
-                         opt.directory);
-    }
+    FAIL_IF(s == STATUS_INTERRUPTED, err, s,
+            "interrupted: %s is as it was; run it again to compact it", opt.directory);
     if (s == STATUS_OK && !o->quiet) {
         fprintf(stderr, "%s: %s removed sample%s (%s of pictures) %s out of %s shard%s\n",
                 opt.directory, cli_format_count(n, result.removed), result.removed == 1 ? "" : "s",

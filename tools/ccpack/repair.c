@@ -44,12 +44,12 @@ static const struct cli_program program = {
     .name = "ccpack repair",
     .purpose =
         "rebuilds the manifest, the sidecars and the token cache of a dataset from its shards",
-    .usage = (const char *const[]){"DIR [--fingerprint HEX] [--dry-run] [--json]", NULL},
+    .usage = CLI_TEXTS("DIR [--fingerprint HEX] [--dry-run] [--json]"),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 1,
-    .examples = (const char *const[]){"ccdump verify cc3m || ccpack repair cc3m", NULL},
-    .notes = (const char *const[]){
+    .examples = CLI_TEXTS("ccdump verify cc3m || ccpack repair cc3m"),
+    .notes = CLI_TEXTS(
         "Sidecars and tokens.cct are restored byte-identically. dataset.json gets the same "
         "meaning: readable parts are kept; unreadable sources, options and class names (not needed "
         "for reading) and earlier generations are lost.",
@@ -58,8 +58,7 @@ static const struct cli_program program = {
         "without a proof that all shards are there, and directories with an unfinished run.",
         "A proof is the fingerprint in the damaged dataset.json, in tokens.cct or in "
         "--fingerprint.",
-        "The exit code is 0 if everything is whole afterwards, and 65 if something was refused.",
-        NULL}};
+        "The exit code is 0 if everything is whole afterwards, and 65 if something was refused.")};
 
 struct repair {
     const struct options *o;
@@ -78,8 +77,7 @@ struct repair {
     struct cli_progress progress;
 };
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static enum status say(struct repair *r,
                        const char *file,
@@ -111,8 +109,7 @@ say_refused(struct repair *r, const char *file, const char *why, struct error *e
     return say(r, file, why, "refused", err);
 }
 
-/* ---- which files ------------------------------------------------------------------------------
- */
+/* ---- which files ----------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -169,15 +166,12 @@ static enum status read_old(struct repair *r, struct error *why, struct error *e
         r->read = (struct manifest_salvaged){true, true, true, true, true, true};
         return STATUS_OK;
     }
-    if (s != STATUS_CORRUPT && s != STATUS_NOTFOUND) {
-        return error_set(err, s, "%s", why->text);
-    }
+    FAIL_IF(s != STATUS_CORRUPT && s != STATUS_NOTFOUND, err, s, "%s", why->text);
     s = manifest_salvage(&r->old, &r->read, r->fs, r->directory, err);
     return s == STATUS_CORRUPT || s == STATUS_NOTFOUND ? STATUS_OK : s;
 }
 
-/* ---- one shard --------------------------------------------------------------------------------
- */
+/* ---- one shard ------------------------------------------------------------------------------- */
 
 struct shard_check {
     struct error first; /* fault of the shard itself */
@@ -259,12 +253,8 @@ take_shard(struct repair *r, const char *name, bool *sidecar_right, struct error
     TRY(path_join(path, sizeof(path), r->directory, name, err));
     TRY(shard_reader_open(&reader, r->fs, path, err));
     enum status s = shard_reader_summary(reader, &summary, err);
-    if (s == STATUS_OK) {
-        s = check_sidecar(sidecar_right, r, reader, path);
-    }
-    if (s == STATUS_OK) {
-        s = count_removed(r, reader, err);
-    }
+    THEN(s, check_sidecar(sidecar_right, r, reader, path));
+    THEN(s, count_removed(r, reader, err));
     const enum shard_container container = shard_reader_container(reader);
     shard_reader_close(reader);
     TRY(s);
@@ -288,17 +278,13 @@ static enum status take_shards(struct repair *r, struct error *err) {
         count++;
     }
     r->sidecars = calloc(count / 64 + 1, sizeof(*r->sidecars));
-    if (!r->sidecars) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", r->directory);
-    }
+    TRY_MEMORY(r->sidecars, err, "%s: out of memory", r->directory);
     r->entries_right = r->read.shards;
     for (size_t at = 0; at < r->names.size_bytes; at += strlen(names + at) + 1) {
         struct error why = {0};
         bool right = false;
         const size_t i = r->now.shard_count;
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "interrupted; nothing was changed");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted; nothing was changed");
         enum status s = take_shard(r, names + at, &right, &why);
         if (damage_is(s)) {
             TRY(say_refused(r, names + at, why.text, err));
@@ -318,8 +304,7 @@ static enum status take_shards(struct repair *r, struct error *err) {
     return STATUS_OK;
 }
 
-/* ---- the manifest -----------------------------------------------------------------------------
- */
+/* ---- the manifest ---------------------------------------------------------------------------- */
 
 /* Moves what could be read of the old manifest to the new one. */
 static void keep_old(struct repair *r) {
@@ -379,12 +364,10 @@ is_proved(bool *out, const struct repair *r, uint64_t fingerprint, struct error 
            (r->now.generations && r->now.generations[last].fingerprint == fingerprint);
     if (r->o->fingerprint) {
         const uint64_t given = strtoull(r->o->fingerprint, NULL, 16);
-        if (given != fingerprint) {
-            return error_set(err, STATUS_MISMATCH,
-                             "%s: its samples have the fingerprint %016" PRIx64 ", not %016" PRIx64
-                             ": a shard is missing or does not belong to it",
-                             r->directory, fingerprint, given);
-        }
+        FAIL_IF(given != fingerprint, err, STATUS_MISMATCH,
+                "%s: its samples have the fingerprint %016" PRIx64 ", not %016" PRIx64
+                ": a shard is missing or does not belong to it",
+                r->directory, fingerprint, given);
         *out = true;
     }
     struct token_cache *c = *out ? NULL : open_cache(r, NULL);
@@ -434,8 +417,7 @@ make_manifest(struct repair *r, const struct error *why, char problem[480], stru
     return manifest_seal(&r->now, fingerprint, err);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static enum status write_sidecar(struct repair *r, size_t i, struct error *err) {
     char path[PATH_MAX_BYTES];
@@ -499,9 +481,7 @@ static enum status write_cache(struct repair *r,
     if (!r->o->dry_run) {
         const bool clean = old ? token_cache_key(old)->clean : true;
         s = dataset_open(&d, r->directory, r->fs, err);
-        if (s == STATUS_OK) {
-            s = ccpack_write_cache(&result, r->directory, d, t, clean, r->o->quiet, err);
-        }
+        THEN(s, ccpack_write_cache(&result, r->directory, d, t, clean, r->o->quiet, err));
         dataset_close(d);
     }
     tokenizer_close(t);
@@ -539,8 +519,7 @@ static enum status check_tokenizer(struct repair *r, struct error *err) {
     return STATUS_OK;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static enum status refuse_unfinished(const struct repair *r, struct error *err) {
     char path[PATH_MAX_BYTES];
@@ -560,10 +539,8 @@ static enum status repair_all(struct repair *r, struct error *err) {
     TRY(refuse_unfinished(r, err));
     TRY(read_old(r, &why, err));
     TRY(find_shards(r, err));
-    if (!r->whole && r->names.size_bytes == 0) {
-        return error_set(err, STATUS_NOTFOUND, "%s: holds no shard to rebuild a dataset from",
-                         r->directory);
-    }
+    FAIL_IF(!r->whole && r->names.size_bytes == 0, err, STATUS_NOTFOUND,
+            "%s: holds no shard to rebuild a dataset from", r->directory);
     TRY(manifest_init(&r->now, r->old.container,
                       r->old.created_by ? r->old.created_by : "ccpack " CCSTREAM_VERSION, err));
     TRY(take_shards(r, err));
@@ -602,10 +579,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct repair r = {.o = options, .fs = file_posix(), .directory = a->items[0]};
     struct file *lock = NULL;
     const char *hex = r.o->fingerprint;
-    if (hex && (strlen(hex) != 16 || strspn(hex, "0123456789abcdefABCDEF") != 16)) {
-        return error_set(err, STATUS_USAGE,
-                         "--fingerprint requires 16 hexadecimal digits, not '%s'", hex);
-    }
+    FAIL_IF(hex && (strlen(hex) != 16 || strspn(hex, "0123456789abcdefABCDEF") != 16), err,
+            STATUS_USAGE, "--fingerprint requires 16 hexadecimal digits, not '%s'", hex);
     cli_signals_install();
     TRY(r.fs->lock_directory(r.fs->context, &lock, r.directory, err));
     byte_buffer_init(&r.names, 0);
@@ -613,9 +588,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     cli_progress_init(&r.progress, "shards", r.o->quiet);
     enum status s = repair_all(&r, err);
     cli_progress_clear(&r.progress);
-    if (s == STATUS_OK) {
-        s = report(&r, err);
-    }
+    THEN(s, report(&r, err));
     json_writer_fini(&r.w);
     byte_buffer_fini(&r.names);
     manifest_fini(&r.old);

@@ -61,41 +61,37 @@ static const struct cli_option subset_rows[] = {
 static const struct cli_program subset_program = {
     .name = "ccpack subset",
     .purpose = "copies selected samples to a new dataset and keeps their ids",
-    .usage = (const char *const[]){"DATASET --ids FILE|--where EXPR -o DIR [options]", NULL},
+    .usage = CLI_TEXTS("DATASET --ids FILE|--where EXPR -o DIR [options]"),
     .examples =
-        (const char *const[]){
-            "ccpack subset cc3m --where 'shorter >= 256 and aspect < 2' -o cc3m-large",
-            "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
-            "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
-            "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen", NULL},
-    .notes =
-        (const char *const[]){
-            "EXPR is made of comparisons NAME OP VALUE, with and, or, not and parentheses. OP is < "
-            "<= > >= = != or ~. VALUE is a number, N% (the Nth percentile over DATASET), or a "
-            "text, in quotes unless it is one word.",
-            "NAME: " WHERE_FACTS
-            ". With --state also the run's per-sample state ('ccdump state RUN' lists the columns: "
-            "image.zeta, text.log_u, visits), with --score score.",
-            "~: a caption contains the text, ignoring the case of a-z; class and key match a "
-            "pattern with * ? []. key is also compared with the original key in the metadata field "
-            "'key', which reads every sample that the conditions before it have not decided.",
-            "A comparison with a value that a sample lacks is false: unknown sizes, a label, zeta "
-            "of unvisited samples, the score of a sample without a caption.",
-            "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
-            "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
-            "The ids of the other samples are never reused. Images keep their bytes.",
-            "DATASET may be remote; DIR must be local. Images are read one by one; with --cache "
-            "neighbouring ones come in one request.",
-            "dataset.json is written last. After an interruption or a kill the same command "
-            "resumes; it is a no-op if the dataset is complete.",
-            NULL},
+        CLI_TEXTS("ccpack subset cc3m --where 'shorter >= 256 and aspect < 2' -o cc3m-large",
+                  "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
+                  "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
+                  "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen"),
+    .notes = CLI_TEXTS(
+        "EXPR is made of comparisons NAME OP VALUE, with and, or, not and parentheses. OP is < "
+        "<= > >= = != or ~. VALUE is a number, N% (the Nth percentile over DATASET), or a "
+        "text, in quotes unless it is one word.",
+        "NAME: " WHERE_FACTS
+        ". With --state also the run's per-sample state ('ccdump state RUN' lists the columns: "
+        "image.zeta, text.log_u, visits), with --score score.",
+        "~: a caption contains the text, ignoring the case of a-z; class and key match a "
+        "pattern with * ? []. key is also compared with the original key in the metadata field "
+        "'key', which reads every sample that the conditions before it have not decided.",
+        "A comparison with a value that a sample lacks is false: unknown sizes, a label, zeta "
+        "of unvisited samples, the score of a sample without a caption.",
+        "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
+        "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
+        "The ids of the other samples are never reused. Images keep their bytes.",
+        "DATASET may be remote; DIR must be local. Images are read one by one; with --cache "
+        "neighbouring ones come in one request.",
+        "dataset.json is written last. After an interruption or a kill the same command "
+        "resumes; it is a no-op if the dataset is complete."),
     CLI_OPTIONS(subset_rows),
     .min_arguments = 1,
     .max_arguments = 1,
 };
 
-/* ---- choosing ---------------------------------------------------------------------------------
- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 struct choice {
     const struct subset_cli *o;
@@ -118,10 +114,8 @@ static enum status check_list(const struct choice *c, const char *directory, str
     for (size_t i = 0; i < c->list.size_bytes / sizeof(*ids); i++) {
         struct sample_facts f;
         enum status s = input_find(c->in, &f, ids[i], err);
-        if (s == STATUS_NOTFOUND) {
-            return error_set(err, s, "%s: %s has no sample with id %" PRIu64, c->o->ids, directory,
-                             ids[i]);
-        }
+        FAIL_IF(s == STATUS_NOTFOUND, err, s, "%s: %s has no sample with id %" PRIu64, c->o->ids,
+                directory, ids[i]);
         TRY(s);
     }
     return input_from(c->in, 0, err);
@@ -204,8 +198,7 @@ static void choice_fini(struct choice *c) {
     byte_buffer_fini(&c->ids);
 }
 
-/* ---- copying ----------------------------------------------------------------------------------
- */
+/* ---- copying --------------------------------------------------------------------------------- */
 
 static void show_samples(void *cookie, const struct pack_subset_progress *p) {
     struct ccpack_run *r = cookie;
@@ -256,15 +249,11 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct subset_cli *o = options;
     const char *directory = a->items[0];
     struct ccpack_run r;
-    if (!o->ids && !o->where) {
-        return error_set(err, STATUS_USAGE, "--ids or --where must say which samples");
-    }
-    if ((o->state || o->score) && !o->where) {
-        return error_set(err, STATUS_USAGE, "--state and --score are for a condition of --where");
-    }
-    if (!o->subset.directory && !o->dry_run) {
-        return error_set(err, STATUS_USAGE, "-o DIR must name the new dataset");
-    }
+    FAIL_IF(!o->ids && !o->where, err, STATUS_USAGE, "--ids or --where must say which samples");
+    FAIL_IF((o->state || o->score) && !o->where, err, STATUS_USAGE,
+            "--state and --score are for a condition of --where");
+    FAIL_IF(!o->subset.directory && !o->dry_run, err, STATUS_USAGE,
+            "-o DIR must name the new dataset");
     TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_dataset(directory, err));
     if (o->subset.directory) {
@@ -275,9 +264,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     byte_buffer_init(&c.list, 0);
     byte_buffer_init(&c.ids, 0);
     enum status s = choose(&c, &r.progress, directory, err);
-    if (s == STATUS_OK) {
-        s = o->dry_run ? report_choice(&c, directory, err) : copy(&c, &r, directory, err);
-    }
+    THEN(s, o->dry_run ? report_choice(&c, directory, err) : copy(&c, &r, directory, err));
     choice_fini(&c);
     return s;
 }

@@ -51,21 +51,20 @@ static const struct cli_option tokenizer_rows[] = {
 static const struct cli_program tokenizer_program = {
     .name = "ccpack tokenizer",
     .purpose = "trains a tokenizer on the captions of DIR, or imports one",
-    .usage = (const char *const[]){"[options] DIR", NULL},
-    .examples = (const char *const[]){"ccpack tokenizer train --vocab-size 8192",
-                                      "ccpack tokenizer train --tokenizer vocab.txt",
-                                      "ccpack tokenizer train --cache", NULL},
-    .notes =
-        (const char *const[]){
-            "Writes DIR/tokenizer.model and records its hash in DIR/dataset.json; the dataset's "
-            "fingerprint does not change. Training is deterministic.",
-            "With more than a million captions it trains on a reproducible random sample of a "
-            "million.",
-            "DIR/tokens.cct caches token ids so that the loader need not tokenize. It is ignored "
-            "once dataset, tokenizer or cleaning differ, does not change batches, and may be "
-            "deleted.",
-            "Refuses to start while another run writes to DIR, and locks DIR.",
-            "Ctrl-C leaves DIR as it was; while SentencePiece trains, press it twice.", NULL},
+    .usage = CLI_TEXTS("[options] DIR"),
+    .examples = CLI_TEXTS("ccpack tokenizer train --vocab-size 8192",
+                          "ccpack tokenizer train --tokenizer vocab.txt",
+                          "ccpack tokenizer train --cache"),
+    .notes = CLI_TEXTS(
+        "Writes DIR/tokenizer.model and records its hash in DIR/dataset.json; the dataset's "
+        "fingerprint does not change. Training is deterministic.",
+        "With more than a million captions it trains on a reproducible random sample of a "
+        "million.",
+        "DIR/tokens.cct caches token ids so that the loader need not tokenize. It is ignored "
+        "once dataset, tokenizer or cleaning differ, does not change batches, and may be "
+        "deleted.",
+        "Refuses to start while another run writes to DIR, and locks DIR.",
+        "Ctrl-C leaves DIR as it was; while SentencePiece trains, press it twice."),
     CLI_OPTIONS(tokenizer_rows),
     .min_arguments = 1,
     .max_arguments = 1,
@@ -94,9 +93,7 @@ static enum status learn(struct tokenizer **out,
     if (s == STATUS_OK && cli_interrupted()) {
         s = error_set(err, STATUS_INTERRUPTED, "interrupted");
     }
-    if (s == STATUS_OK) {
-        s = tokenizer_open(out, model.data, model.size_bytes, err);
-    }
+    THEN(s, tokenizer_open(out, model.data, model.size_bytes, err));
     *captions = walk.count;
     byte_buffer_fini(&model);
     caption_walk_fini(&walk);
@@ -197,11 +194,9 @@ static enum status find_present(struct outcome *r,
         r->tokenizer = NULL;
         r->kept = false;
     }
-    if (r->kept && (!o->cache || learning_asked)) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s/%s: the dataset has a tokenizer; --overwrite replaces it", directory,
-                         DATASET_TOKENIZER_NAME);
-    }
+    FAIL_IF(r->kept && (!o->cache || learning_asked), err, STATUS_EXISTS,
+            "%s/%s: the dataset has a tokenizer; --overwrite replaces it", directory,
+            DATASET_TOKENIZER_NAME);
     return STATUS_OK;
 }
 
@@ -249,11 +244,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     bool learning_asked = cli_given(&tokenizer_program, a, "vocab-size") ||
                           cli_given(&tokenizer_program, a, "model-type");
     cli_signals_install();
-    if (o->tokenizer && (learning_asked || (o->no_clean && !o->cache))) {
-        return error_set(err, STATUS_USAGE,
-                         "--tokenizer imports a tokenizer; --vocab-size, --model-type and "
-                         "--no-clean are for learning one");
-    }
+    FAIL_IF(o->tokenizer && (learning_asked || (o->no_clean && !o->cache)), err, STATUS_USAGE,
+            "--tokenizer imports a tokenizer; --vocab-size, --model-type and "
+            "--no-clean are for learning one");
     TRY(path_check_local(directory, err));
     TRY(path_check_dataset(directory, err));
     /* A packing run may be about to replace what is read here. */

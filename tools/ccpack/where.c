@@ -21,8 +21,7 @@ enum operator{ OP_LESS, OP_AT_MOST, OP_MORE, OP_AT_LEAST, OP_EQUAL, OP_OTHER, OP
 
 static const char *const operators[OP_COUNT] = {"<", "<=", ">", ">=", "=", "!=", "~"};
 
-/* ---- facts ------------------------------------------------------------------------------------
- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 enum number_fact {
     NUMBER_ID,
@@ -69,8 +68,7 @@ static const char *const texts[TEXT_COUNT] = {"format", "class", "key", "caption
 /* Indexed by enum image_format. */
 static const char *const formats[] = {"unknown", "jpeg", "png", "webp", "gif"};
 
-/* ---- the expression ---------------------------------------------------------------------------
- */
+/* ---- the expression -------------------------------------------------------------------------- */
 
 struct node {
     enum node_kind kind;
@@ -116,9 +114,7 @@ static void skip_space(struct parser *p) {
 
 static enum status wrong(struct parser *p, const char *expected, struct error *err) {
     skip_space(p);
-    if (*p->at == '\0') {
-        return error_set(err, STATUS_USAGE, "the condition ends where %s is expected", expected);
-    }
+    FAIL_IF(*p->at == '\0', err, STATUS_USAGE, "the condition ends where %s is expected", expected);
     return error_set(err, STATUS_USAGE, "character %zu of the condition, '%.20s': %s is expected",
                      (size_t)(p->at - p->text) + 1, p->at, expected);
 }
@@ -266,9 +262,8 @@ static enum status parse_or(struct parser *p, int32_t *out, struct error *err);
 
 static enum status parse_factor(struct parser *p, int32_t *out, struct error *err) {
     enum status s;
-    if (++p->depth > MAX_DEPTH) {
-        return error_set(err, STATUS_LIMIT, "the condition is nested more than %d deep", MAX_DEPTH);
-    }
+    FAIL_IF(++p->depth > MAX_DEPTH, err, STATUS_LIMIT, "the condition is nested more than %d deep",
+            MAX_DEPTH);
     skip_space(p);
     if (*p->at == '(') {
         p->at++;
@@ -318,14 +313,10 @@ enum status
 where_parse(struct where **out, const char *text, struct columns *columns, struct error *err) {
     REQUIRE(out && text);
     *out = NULL;
-    if (strlen(text) > WHERE_MAX_TEXT_BYTES) {
-        return error_set(err, STATUS_LIMIT, "the condition is longer than %d bytes",
-                         WHERE_MAX_TEXT_BYTES);
-    }
+    FAIL_IF(strlen(text) > WHERE_MAX_TEXT_BYTES, err, STATUS_LIMIT,
+            "the condition is longer than %d bytes", WHERE_MAX_TEXT_BYTES);
     struct where *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the condition");
-    }
+    TRY_MEMORY(w, err, "out of memory for the condition");
     w->columns = columns;
     struct parser p = {.w = w, .text = text, .at = text};
     int32_t root = 0;
@@ -342,8 +333,7 @@ where_parse(struct where **out, const char *text, struct columns *columns, struc
     return STATUS_OK;
 }
 
-/* ---- percentages ------------------------------------------------------------------------------
- */
+/* ---- percentages ----------------------------------------------------------------------------- */
 
 static double value_of(const struct where *w, const struct node *n, const struct sample_facts *f) {
     return n->fact < NUMBER_COUNT ? number_of(f, n->fact)
@@ -395,8 +385,7 @@ void where_rank_end(struct where *w) {
     }
 }
 
-/* ---- samples ----------------------------------------------------------------------------------
- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 static bool compare_numbers(enum operator op, double a, double b) {
     if (isnan(a) || isnan(b)) {

@@ -22,11 +22,9 @@ static const struct cli_suite suite = {
     .purpose = "evaluates a checkpoint",
     .commands = commands,
     .command_count = CLI_COUNT(commands),
-    .examples =
-        (const char *const[]){"ccstream-eval retrieval runs/a --data coco-test --json",
-                              "ccstream-eval zeroshot runs/a --data cifar10-test",
-                              "ccstream-eval linear runs/a --train cifar10 --data cifar10-test",
-                              NULL},
+    .examples = CLI_TEXTS("ccstream-eval retrieval runs/a --data coco-test --json",
+                          "ccstream-eval zeroshot runs/a --data cifar10-test",
+                          "ccstream-eval linear runs/a --train cifar10 --data cifar10-test"),
 };
 
 int main(int argc, char **argv) {

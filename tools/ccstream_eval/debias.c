@@ -54,23 +54,19 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval debias",
     .purpose = "classifies by prompts from which a spurious attribute is removed",
-    .usage =
-        (const char *const[]){"CHECKPOINT --data DIR --spurious FILE --pairs FILE [options]", NULL},
-    .examples = (const char *const[]){"ccpack -o birds waterbirds   # waterbirds/landbird@land, "
-                                      "landbird@water, waterbird@land, ...",
-                                      "ccstream-eval debias runs/a --data birds --spurious "
-                                      "backgrounds.txt --pairs birds.tsv --json",
-                                      NULL},
-    .notes =
-        (const char *const[]){
-            "Chuang et al., 'Debiasing vision-language models via biased prompts' (2023): class "
-            "vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - "
-            "zj)^T)^-1 and P0 the projection orthogonal to the spurious prompts. Prints the "
-            "accuracy before and after, over all images and of the worst group.",
-            "MaxSkew@K of a text is max log(r / (1/groups)), with r the fraction of a GROUP among "
-            "the K most similar images, over all CLASSes: 0 if all are retrieved equally often. "
-            "The mean over --queries is printed, before and after the same projection.",
-            NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR --spurious FILE --pairs FILE [options]"),
+    .examples = CLI_TEXTS("ccpack -o birds waterbirds   # waterbirds/landbird@land, "
+                          "landbird@water, waterbird@land, ...",
+                          "ccstream-eval debias runs/a --data birds --spurious "
+                          "backgrounds.txt --pairs birds.tsv --json"),
+    .notes = CLI_TEXTS(
+        "Chuang et al., 'Debiasing vision-language models via biased prompts' (2023): class "
+        "vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - "
+        "zj)^T)^-1 and P0 the projection orthogonal to the spurious prompts. Prints the "
+        "accuracy before and after, over all images and of the worst group.",
+        "MaxSkew@K of a text is max log(r / (1/groups)), with r the fraction of a GROUP among "
+        "the K most similar images, over all CLASSes: 0 if all are retrieved equally often. "
+        "The mean over --queries is printed, before and after the same projection."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
@@ -157,23 +153,18 @@ static enum status split_pairs(struct job *j, struct error *err) {
         size_t count = 0;
         char *rest = j->pair_lines.lines[i];
         for (char *piece; (piece = strtok_r(rest, "\t", &rest)) != NULL;) {
-            if (count == MAX_PIECES || j->pair_count + (int64_t)count > DEBIAS_MAX_PROMPTS) {
-                return error_set(err, STATUS_LIMIT,
-                                 "%s: more than %d prompts on a line, or %d pairs", path,
-                                 MAX_PIECES, DEBIAS_MAX_PROMPTS);
-            }
+            FAIL_IF(count == MAX_PIECES || j->pair_count + (int64_t)count > DEBIAS_MAX_PROMPTS, err,
+                    STATUS_LIMIT, "%s: more than %d prompts on a line, or %d pairs", path,
+                    MAX_PIECES, DEBIAS_MAX_PROMPTS);
             for (size_t k = 0; k < count; k++) {
                 j->pairs[2 * j->pair_count] = pieces[k];
                 j->pairs[2 * j->pair_count++ + 1] = piece;
             }
             pieces[count++] = piece;
         }
-        if (count < 2) {
-            return error_set(
-                err, STATUS_USAGE,
+        FAIL_IF(count < 2, err, STATUS_USAGE,
                 "%s: '%.80s' is only one prompt; a pair is two with a tab between them", path,
                 j->pair_lines.lines[i]);
-        }
     }
     return STATUS_OK;
 }
@@ -185,12 +176,9 @@ static enum status read_files(struct job *j, struct error *err) {
         struct text_list *lines;
     } files[] = {
         {o->spurious, &j->spurious}, {o->pairs, &j->pair_lines}, {o->queries, &j->queries}};
-    if (o->spurious == NULL && o->pairs == NULL) {
-        return error_set(err, STATUS_USAGE, "--spurious FILE, --pairs FILE or both are required");
-    }
-    if (o->top > 0 && o->queries == NULL) {
-        return error_set(err, STATUS_USAGE, "--top is for --queries");
-    }
+    FAIL_IF(o->spurious == NULL && o->pairs == NULL, err, STATUS_USAGE,
+            "--spurious FILE, --pairs FILE or both are required");
+    FAIL_IF(o->top > 0 && o->queries == NULL, err, STATUS_USAGE, "--top is for --queries");
     TRY(read_groups(j, err));
     TRY(zeroshot_name_classes(&j->classes, &j->name_file, o->class_names, o->common.data, err));
     TRY(zeroshot_read_templates(&j->templates, o->templates, err));
@@ -243,9 +231,7 @@ project(float *vectors, struct job *j, const struct text_list *names, struct err
     float *pairs = NULL;
     int64_t empty = -1;
     enum status s = encode(&spurious, j, j->spurious.lines, j->spurious.count, err);
-    if (s == STATUS_OK) {
-        s = encode(&pairs, j, j->pairs, 2 * (size_t)j->pair_count, err);
-    }
+    THEN(s, encode(&pairs, j, j->pairs, 2 * (size_t)j->pair_count, err));
     if (s == STATUS_OK) {
         const struct debias_prompts how = {spurious, (int64_t)j->spurious.count, pairs,
                                            j->pair_count, j->o->lambda};
@@ -368,10 +354,8 @@ static enum status measure_skew(struct job *j, struct error *err) {
     const int64_t count = j->images.images_count;
     float *vectors = NULL;
     enum status s;
-    if (j->attribute_count < 2) {
-        return error_set(err, STATUS_USAGE, "--queries requires images of two groups or more in %s",
-                         j->o->common.data);
-    }
+    FAIL_IF(j->attribute_count < 2, err, STATUS_USAGE,
+            "--queries requires images of two groups or more in %s", j->o->common.data);
     int32_t *attributes = calloc((size_t)count, sizeof *attributes);
     s = attributes == NULL ? out_of_memory(err)
                            : encode(&vectors, j, j->queries.lines, j->queries.count, err);
@@ -385,10 +369,8 @@ static enum status measure_skew(struct job *j, struct error *err) {
         s = r.out == NULL   ? out_of_memory(err)
             : side == AFTER ? project(vectors, j, &j->queries, err)
                             : STATUS_OK;
-        if (s == STATUS_OK) {
-            s = scores_visit(j->eval.dev, vectors, (int64_t)j->queries.count, j->images.images,
-                             count, j->images.embed_dim, rank_query, &r, err);
-        }
+        THEN(s, scores_visit(j->eval.dev, vectors, (int64_t)j->queries.count, j->images.images,
+                             count, j->images.embed_dim, rank_query, &r, err));
     }
     free(attributes);
     free(vectors);

@@ -31,13 +31,10 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval embed",
     .purpose = "writes the embeddings of a dataset as NumPy arrays",
-    .usage = (const char *const[]){"CHECKPOINT --data DIR -o PREFIX [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval embed runs/a --data coco-test --texts -o coco", NULL},
-    .notes =
-        (const char *const[]){"Rows are in the order of sample ids (text ids), f32, L2-normalised; "
-                              "features are not normalised. Ids are u64, labels and owners i32.",
-                              NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o PREFIX [options]"),
+    .examples = CLI_TEXTS("ccstream-eval embed runs/a --data coco-test --texts -o coco"),
+    .notes = CLI_TEXTS("Rows are in the order of sample ids (text ids), f32, L2-normalised; "
+                       "features are not normalised. Ids are u64, labels and owners i32."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
@@ -53,9 +50,8 @@ static enum status write_one(const char *prefix,
                              int64_t columns,
                              struct error *err) {
     char path[PATH_MAX_BYTES];
-    if (snprintf(path, sizeof path, "%s.%s.npy", prefix, name) >= (int)sizeof path) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", prefix);
-    }
+    FAIL_IF(snprintf(path, sizeof path, "%s.%s.npy", prefix, name) >= (int)sizeof path, err,
+            STATUS_LIMIT, "%.80s...: the path is too long", prefix);
     return npy_write(path, dtype, data, item_bytes, (uint64_t)row_count, (uint64_t)columns, err);
 }
 
@@ -110,9 +106,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     eval_close(&e);
     TRY(s);
     s = write_all(o, &found, err);
-    if (s == STATUS_OK) {
-        s = report(o, &found, err);
-    }
+    THEN(s, report(o, &found, err));
     embeddings_fini(&found);
     return s;
 }

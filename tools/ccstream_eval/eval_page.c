@@ -23,9 +23,7 @@ static enum status find(struct json_document **out,
     json_writer_init(&j, 0);
     examples_write_json(&j, NULL, &found, e);
     enum status s = json_writer_status(&j, err);
-    if (s == STATUS_OK) {
-        s = json_document_parse(out, "examples", j.out.data, j.out.size_bytes, err);
-    }
+    THEN(s, json_document_parse(out, "examples", j.out.data, j.out.size_bytes, err));
     json_writer_fini(&j);
     examples_fini(&found);
     return s;
@@ -83,9 +81,7 @@ static enum status show(struct page *p,
     for (int side = 0; side < 2 && s == STATUS_OK; side++) {
         struct json_document *queries = NULL;
         s = find(&queries, eval, e, side == 0, examples, err);
-        if (s == STATUS_OK) {
-            s = show_side(p, in, json_document_root(queries), side == 0, err);
-        }
+        THEN(s, show_side(p, in, json_document_root(queries), side == 0, err));
         json_document_destroy(queries);
     }
     return s;
@@ -104,9 +100,7 @@ enum status eval_page_write(const char *path,
     TRY(input_open(&in, dataset_dir, err));
     page_begin(&p, "What captions and images find");
     enum status s = show(&p, in, eval, e, recalls, examples, err);
-    if (s == STATUS_OK) {
-        s = page_end(&p, path, err);
-    }
+    THEN(s, page_end(&p, path, err));
     page_fini(&p);
     input_close(in);
     return s;

@@ -73,9 +73,7 @@ struct job {
 /* Every caption has the label of its image. */
 static enum status label_texts(struct embeddings *e, struct error *err) {
     int32_t *labels = calloc((size_t)e->texts_count, sizeof *labels);
-    if (labels == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(labels, err, "out of memory");
     for (int64_t i = 0; i < e->texts_count; i++) {
         labels[i] = e->labels[e->owner[i]];
     }
@@ -131,10 +129,8 @@ job_open(struct job *j, const struct options *o, const char *checkpoint, struct 
     TRY(open_side(&j->train, j, o, o->train, err));
     TRY(open_side(&j->test, j, o, o->common.data, err));
     j->class_count = eval_label_count(j->train.e.labels, j->train.set.count);
-    if (j->class_count == 0) {
-        return error_set(err, STATUS_USAGE, "%s has no labels; pack class folders or CIFAR files",
-                         o->train);
-    }
+    FAIL_IF(j->class_count == 0, err, STATUS_USAGE,
+            "%s has no labels; pack class folders or CIFAR files", o->train);
     eval_map_labels(j->test.e.labels, j->test.set.count, &j->test.classes, &j->train.classes);
     return STATUS_OK;
 }
@@ -227,22 +223,18 @@ static const struct cli_option mean_rows[] = {
 static const struct cli_program mean_program = {
     .name = "ccstream-eval mean",
     .purpose = "classifies images by the mean features of each class",
-    .usage = (const char *const[]){"CHECKPOINT --train DIR --data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval mean runs/a --train cifar10 --data cifar10-test",
-                              "ccstream-eval mean runs/a --train cifar10 --data cifar10-test "
-                              "--shots 5 --json",
-                              "ccstream-eval mean runs/b --train topics --data topics-test "
-                              "--layer captions",
-                              NULL},
-    .notes =
-        (const char *const[]){
-            "The mean classifier of Arora et al. (ICML 2019): the class whose mean has the largest "
-            "dot product, without bias or normalisation. AVG-k is the mean accuracy over all tasks "
-            "of k classes, exactly.",
-            "--shots 5 is mu-5 of the paper: every number is the mean over --draws random draws, "
-            "followed by its standard deviation (--json: std).",
-            NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --train DIR --data DIR [options]"),
+    .examples = CLI_TEXTS("ccstream-eval mean runs/a --train cifar10 --data cifar10-test",
+                          "ccstream-eval mean runs/a --train cifar10 --data cifar10-test "
+                          "--shots 5 --json",
+                          "ccstream-eval mean runs/b --train topics --data topics-test "
+                          "--layer captions"),
+    .notes = CLI_TEXTS(
+        "The mean classifier of Arora et al. (ICML 2019): the class whose mean has the largest "
+        "dot product, without bias or normalisation. AVG-k is the mean accuracy over all tasks "
+        "of k classes, exactly.",
+        "--shots 5 is mu-5 of the paper: every number is the mean over --draws random draws, "
+        "followed by its standard deviation (--json: std)."),
     CLI_OPTIONS(mean_rows),
     .shared = feature_tables,
     .min_arguments = 1,
@@ -256,9 +248,7 @@ static enum status classify_mean(struct job *j, const struct options *o, struct 
                                err);
     }
     float *means = calloc((size_t)j->class_count, (size_t)j->train.set.dim * sizeof *means);
-    if (means == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(means, err, "out of memory");
     classify_means(means, &j->train.set, j->class_count);
     enum status s = classify_by_vectors(&j->results[0], j->eval.dev, &j->test.set, means, NULL,
                                         j->class_count, err);
@@ -290,13 +280,10 @@ static const struct cli_option linear_rows[] = {
 static const struct cli_program linear_program = {
     .name = "ccstream-eval linear",
     .purpose = "trains and evaluates a linear classifier on fixed image features",
-    .usage = (const char *const[]){"CHECKPOINT --train DIR --data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval linear runs/a --train cifar10 --data cifar10-test",
-                              NULL},
-    .notes = (const char *const[]){"The defaults are those of CyCLIP's linear probe (Goel et al., "
-                                   "NeurIPS 2022): features as they are, AdamW, 32 epochs.",
-                                   NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --train DIR --data DIR [options]"),
+    .examples = CLI_TEXTS("ccstream-eval linear runs/a --train cifar10 --data cifar10-test"),
+    .notes = CLI_TEXTS("The defaults are those of CyCLIP's linear probe (Goel et al., "
+                       "NeurIPS 2022): features as they are, AdamW, 32 epochs."),
     CLI_OPTIONS(linear_rows),
     .shared = feature_tables,
     .min_arguments = 1,
@@ -347,14 +334,11 @@ static const struct cli_option knn_rows[] = {
 static const struct cli_program knn_program = {
     .name = "ccstream-eval knn",
     .purpose = "classifies images by their nearest neighbours",
-    .usage = (const char *const[]){"CHECKPOINT --train DIR --data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval knn runs/a --train cifar10 --data cifar10-test", NULL},
-    .notes =
-        (const char *const[]){"nn1: the nearest by Euclidean distance of the features as they are "
-                              "(the protocol of EMC2); knn: the vote of --neighbours by cosine "
-                              "(that of DCL and HCL).",
-                              NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --train DIR --data DIR [options]"),
+    .examples = CLI_TEXTS("ccstream-eval knn runs/a --train cifar10 --data cifar10-test"),
+    .notes = CLI_TEXTS("nn1: the nearest by Euclidean distance of the features as they are "
+                       "(the protocol of EMC2); knn: the vote of --neighbours by cosine "
+                       "(that of DCL and HCL)."),
     CLI_OPTIONS(knn_rows),
     .shared = feature_tables,
     .min_arguments = 1,
@@ -376,9 +360,7 @@ static float *half_squares(const struct classify_set *set) {
 
 static enum status classify_neighbours(struct job *j, const struct options *o, struct error *err) {
     float *offset = half_squares(&j->train.set);
-    if (offset == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(offset, err, "out of memory");
     enum status s = classify_by_neighbours(&j->results[0], j->eval.dev, &j->test.set, &j->train.set,
                                            offset, j->class_count, 1, 0.0, err);
     free(offset);

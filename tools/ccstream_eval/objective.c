@@ -31,18 +31,15 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval objective",
     .purpose = "computes the global losses over a whole dataset",
-    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval objective runs/a --data train --json",
-                              "ccstream-eval objective runs/mix --data cc3m --also coco", NULL},
-    .notes =
-        (const char *const[]){
-            "gcl is the objective of sogclr: the sum over both directions of mean_i tau log sum_{j "
-            "!= i} exp((S_ij - S_ii) / tau). nuclr is the same with the checkpoint's zeta (only if "
-            "the run was trained on all of the datasets). global_loss in metrics.jsonl estimates "
-            "the same numbers while training. clip is InfoNCE with the whole dataset as its batch. "
-            "The work grows with the square of the number of samples.",
-            NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR [options]"),
+    .examples = CLI_TEXTS("ccstream-eval objective runs/a --data train --json",
+                          "ccstream-eval objective runs/mix --data cc3m --also coco"),
+    .notes = CLI_TEXTS(
+        "gcl is the objective of sogclr: the sum over both directions of mean_i tau log sum_{j "
+        "!= i} exp((S_ij - S_ii) / tau). nuclr is the same with the checkpoint's zeta (only if "
+        "the run was trained on all of the datasets). global_loss in metrics.jsonl estimates "
+        "the same numbers while training. clip is InfoNCE with the whole dataset as its batch. "
+        "The work grows with the square of the number of samples."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
@@ -198,9 +195,7 @@ static enum status compute(struct objective_result *out,
     for (size_t i = 0; i < o->also.count; i++) {
         TRY(embed_pairs(p, e, o, o->also.items[i], err));
     }
-    if (p->count < 2) {
-        return error_set(err, STATUS_USAGE, "fewer than two images have a caption");
-    }
+    FAIL_IF(p->count < 2, err, STATUS_USAGE, "fewer than two images have a caption");
     TRY(take_zeta(p, e, err));
     const int64_t dim = dual_encoder_get_options(e->model)->embed_dim;
     return objective_compute(out, e->dev, p->images, p->texts, p->count, dim, o->tau, p->zeta_image,

@@ -25,18 +25,14 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval retrieval",
     .purpose = "computes image-text retrieval recall on a dataset",
-    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){
-            "ccstream-eval retrieval runs/a --data coco-test --json",
-            "ccstream-eval retrieval runs/a --data coco-test --html found.html",
-            "ccstream-eval retrieval runs/a/checkpoints/step-5466.safetensors -d flickr30k-test",
-            NULL},
-    .notes =
-        (const char *const[]){"CHECKPOINT is a file, or a run directory (its newest checkpoint is "
-                              "used). An image is a hit if one of its captions ranks in the top k, "
-                              "a caption if its image does; ties count as misses.",
-                              NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR [options]"),
+    .examples = CLI_TEXTS(
+        "ccstream-eval retrieval runs/a --data coco-test --json",
+        "ccstream-eval retrieval runs/a --data coco-test --html found.html",
+        "ccstream-eval retrieval runs/a/checkpoints/step-5466.safetensors -d flickr30k-test"),
+    .notes = CLI_TEXTS("CHECKPOINT is a file, or a run directory (its newest checkpoint is "
+                       "used). An image is a hit if one of its captions ranks in the top k, "
+                       "a caption if its image does; ties count as misses."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,

@@ -24,18 +24,15 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval score",
     .purpose = "writes the similarity of each sample's image and captions",
-    .usage = (const char *const[]){"CHECKPOINT --data DIR -o FILE [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy", NULL},
-    .notes =
-        (const char *const[]){
-            "Entry i of the f32 array is the score of the sample with id i: the cosine similarity "
-            "of its image and its caption, or the mean over its captions. It is NaN for an id "
-            "without a sample, and for a sample without a caption.",
-            "Training samples score higher than others; compare scores of one model only.",
-            "Memory: the embeddings of all images and captions, 1 KiB each with the paper's 256 "
-            "dimensions.",
-            NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o FILE [options]"),
+    .examples = CLI_TEXTS("ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy"),
+    .notes = CLI_TEXTS(
+        "Entry i of the f32 array is the score of the sample with id i: the cosine similarity "
+        "of its image and its caption, or the mean over its captions. It is NaN for an id "
+        "without a sample, and for a sample without a caption.",
+        "Training samples score higher than others; compare scores of one model only.",
+        "Memory: the embeddings of all images and captions, 1 KiB each with the paper's 256 "
+        "dimensions."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
@@ -130,9 +127,7 @@ static enum status
 score(const struct options *o, const struct embeddings *e, uint64_t id_space, struct error *err) {
     struct summary r;
     float *scores = malloc((size_t)id_space * sizeof(*scores));
-    if (!scores) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the scores");
-    }
+    TRY_MEMORY(scores, err, "out of memory for the scores");
     fill_scores(scores, id_space, e);
     enum status s = npy_write(o->out, "<f4", scores, sizeof(*scores), id_space, 0, err);
     summarise(&r, scores, id_space, (uint64_t)e->images_count);

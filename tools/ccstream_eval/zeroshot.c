@@ -30,16 +30,12 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval zeroshot",
     .purpose = "classifies images by class names in prompts",
-    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR [options]"),
     .examples =
-        (const char *const[]){
-            "ccstream-eval zeroshot runs/a --data cifar10-test --json",
-            "ccstream-eval zeroshot runs/a --data birds --templates prompts.txt --per-class", NULL},
-    .notes =
-        (const char *const[]){
-            "A class is the mean of the embeddings of its prompts. Prompts are not "
-            "cleaned as captions are. Ties with another class count as errors.",
-            NULL},
+        CLI_TEXTS("ccstream-eval zeroshot runs/a --data cifar10-test --json",
+                  "ccstream-eval zeroshot runs/a --data birds --templates prompts.txt --per-class"),
+    .notes = CLI_TEXTS("A class is the mean of the embeddings of its prompts. Prompts are not "
+                       "cleaned as captions are. Ties with another class count as errors."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,

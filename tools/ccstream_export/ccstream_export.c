@@ -44,17 +44,15 @@ static const struct cli_entry format_list[] = {
 static const struct cli_program program = {
     .name = "ccstream-export",
     .purpose = "writes a trained model as files that other programs load",
-    .usage = (const char *const[]){"CHECKPOINT -o DIR [options]", NULL},
-    .examples = (const char *const[]){"ccstream-export --format open_clip runs/a -o a-open-clip",
-                                      "ccstream-export --format timm runs/a -o a-timm", NULL},
-    .notes =
-        (const char *const[]){
-            "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
-            "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
-            "and tokenizer_config.json, a SentencePiece model tokenizer.model. Optimiser and state "
-            "of samples are not exported. safetensors of a run on images alone: embeddings are "
-            "L2-normalised unless config.json has raw_embeddings: true (--task blocks).",
-            NULL},
+    .usage = CLI_TEXTS("CHECKPOINT -o DIR [options]"),
+    .examples = CLI_TEXTS("ccstream-export --format open_clip runs/a -o a-open-clip",
+                          "ccstream-export --format timm runs/a -o a-timm"),
+    .notes = CLI_TEXTS(
+        "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
+        "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
+        "and tokenizer_config.json, a SentencePiece model tokenizer.model. Optimiser and state "
+        "of samples are not exported. safetensors of a run on images alone: embeddings are "
+        "L2-normalised unless config.json has raw_embeddings: true (--task blocks)."),
     .list_heading = "Formats",
     .list = format_list,
     CLI_OPTIONS(rows),

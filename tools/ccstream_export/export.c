@@ -40,12 +40,8 @@ static enum status export_json(const struct export_job *job,
     json_close_object(w);
     json_newline(w);
     enum status s = export_path(path, job, folder, name, err);
-    if (s == STATUS_OK) {
-        s = json_writer_status(w, err);
-    }
-    if (s == STATUS_OK) {
-        s = file_write_atomic(file_posix(), path, w->out.data, w->out.size_bytes, err);
-    }
+    THEN(s, json_writer_status(w, err));
+    THEN(s, file_write_atomic(file_posix(), path, w->out.data, w->out.size_bytes, err));
     json_writer_fini(w);
     return s;
 }
@@ -71,10 +67,8 @@ static enum status
 open_tokenizer(struct tokenizer **out, const struct export_job *job, struct error *err) {
     size_t size_bytes;
     const void *bytes = checkpoint_tokenizer(job->checkpoint, &size_bytes);
-    if (bytes == NULL) {
-        return error_set(err, STATUS_CORRUPT, "%s holds no tokenizer",
-                         checkpoint_path(job->checkpoint));
-    }
+    FAIL_IF(bytes == NULL, err, STATUS_CORRUPT, "%s holds no tokenizer",
+            checkpoint_path(job->checkpoint));
     return tokenizer_open(out, bytes, size_bytes, err);
 }
 
@@ -96,9 +90,7 @@ export_tokenizer(const struct export_job *job, const char *folder, struct error 
     const bool pieces = tokenizer_kind(t) == TOKENIZER_SENTENCEPIECE;
     const void *bytes = tokenizer_bytes(t, &size_bytes);
     enum status s = export_path(path, job, folder, pieces ? "tokenizer.model" : "vocab.txt", err);
-    if (s == STATUS_OK) {
-        s = file_write_atomic(file_posix(), path, bytes, size_bytes, err);
-    }
+    THEN(s, file_write_atomic(file_posix(), path, bytes, size_bytes, err));
     tokenizer_close(t);
     if (s != STATUS_OK || pieces) {
         return s;
@@ -169,9 +161,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
         const struct safetensors_info *info = safetensors_at(job->file, i);
         s = is_of_model(info->name) ? tensor_list_copy(&l, "", info->name, info, err) : STATUS_OK;
     }
-    if (s == STATUS_OK) {
-        s = write_tensors(job, NULL, "model.safetensors", &l, err);
-    }
+    THEN(s, write_tensors(job, NULL, "model.safetensors", &l, err));
     tensor_list_fini(&l);
     TRY(s);
     begin_json(&w);
@@ -214,12 +204,10 @@ check_images(const struct model_config *m, const char *format, struct error *err
 static enum status
 check_tower(const struct model_config *m, const char *format, struct error *err) {
     TRY(check_images(m, format, err));
-    if (m->norm_layers != RESNET_NORM_BATCH) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: timm's %s has batch norm, this run was trained with --norm-layer %s; "
-                         "--format safetensors exports it with our names",
-                         format, m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
-    }
+    FAIL_IF(m->norm_layers != RESNET_NORM_BATCH, err, STATUS_UNSUPPORTED,
+            "%s: timm's %s has batch norm, this run was trained with --norm-layer %s; "
+            "--format safetensors exports it with our names",
+            format, m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
     return !m->small_stem
                ? STATUS_OK
                : error_set(err, STATUS_UNSUPPORTED,
@@ -244,12 +232,8 @@ static enum status export_image(const struct export_job *job,
     struct tensor_list l;
     struct json_writer w;
     enum status s = tensor_list_init(&l, job->file, err);
-    if (s == STATUS_OK) {
-        s = export_add_image(&l, job, prefix, err);
-    }
-    if (s == STATUS_OK) {
-        s = write_tensors(job, folder, "model.safetensors", &l, err);
-    }
+    THEN(s, export_add_image(&l, job, prefix, err));
+    THEN(s, write_tensors(job, folder, "model.safetensors", &l, err));
     tensor_list_fini(&l);
     TRY(s);
     begin_json(&w);
@@ -296,11 +280,10 @@ static enum status add_scale(struct tensor_list *l,
     void *values;
     double tau = 0.0;
     struct error ignored = {0};
-    if (checkpoint_choose_tau(job->checkpoint, &tau, &ignored) != STATUS_OK) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s was saved by an older program, which did not store the temperature",
-                         checkpoint_path(job->checkpoint));
-    }
+    FAIL_IF(checkpoint_choose_tau(job->checkpoint, &tau, &ignored) != STATUS_OK, err,
+            STATUS_UNSUPPORTED,
+            "%s was saved by an older program, which did not store the temperature",
+            checkpoint_path(job->checkpoint));
     TRY(tensor_list_add(l, &values, "", name, SAFETENSORS_F32, NULL, 0, err));
     *(float *)values = (float)-log(tau);
     return STATUS_OK;
@@ -339,12 +322,8 @@ static enum status export_text(const struct export_job *job, struct error *err) 
     struct tensor_list l;
     struct json_writer w;
     enum status s = tensor_list_init(&l, job->file, err);
-    if (s == STATUS_OK) {
-        s = export_add_distilbert(&l, job, "", err);
-    }
-    if (s == STATUS_OK) {
-        s = write_tensors(job, "text", "model.safetensors", &l, err);
-    }
+    THEN(s, export_add_distilbert(&l, job, "", err));
+    THEN(s, write_tensors(job, "text", "model.safetensors", &l, err));
     tensor_list_fini(&l);
     TRY(s);
     begin_json(&w);
@@ -383,14 +362,10 @@ add_pooler(struct tensor_list *l, const struct export_job *job, struct error *er
     for (uint64_t i = 0; s == STATUS_OK && i < dim; i++) {
         ((float *)values)[i * dim + i] = small;
     }
-    if (s == STATUS_OK) {
-        s = tensor_list_add(l, &values, "", "text_model.pooler.dense.bias", SAFETENSORS_F32, &dim,
-                            1, err);
-    }
-    if (s == STATUS_OK) {
-        s = tensor_list_add(l, &values, "", "text_projection.weight", SAFETENSORS_F32, info->shape,
-                            2, err);
-    }
+    THEN(s, tensor_list_add(l, &values, "", "text_model.pooler.dense.bias", SAFETENSORS_F32, &dim,
+                            1, err));
+    THEN(s, tensor_list_add(l, &values, "", "text_projection.weight", SAFETENSORS_F32, info->shape,
+                            2, err));
     for (uint64_t i = 0; s == STATUS_OK && i < info->element_count; i++) {
         ((float *)values)[i] = projection[i] / small;
     }

@@ -162,9 +162,7 @@ static enum status fold_bias(float *norm, const struct export_job *job, struct e
     float *b = NULL;
     float *shift = NULL;
     enum status s = tensor_list_read(&w, &info, job->file, "text_proj.weight", err);
-    if (s == STATUS_OK) {
-        s = tensor_list_read(&b, NULL, job->file, "text_proj.bias", err);
-    }
+    THEN(s, tensor_list_read(&b, NULL, job->file, "text_proj.bias", err));
     bool zero = true;
     for (uint64_t i = 0; s == STATUS_OK && i < info->shape[0]; i++) {
         zero = zero && b[i] == 0.0f;
@@ -233,10 +231,8 @@ static enum status put_text(struct json_writer *w,
         safetensors_find(job->file, "text.embeddings.position_embeddings.weight");
     int32_t pad_id;
     TRY(export_pad_id(job, &pad_id, err));
-    if (positions == NULL) {
-        return error_set(err, STATUS_CORRUPT, "%s has no positions",
-                         checkpoint_path(job->checkpoint));
-    }
+    FAIL_IF(positions == NULL, err, STATUS_CORRUPT, "%s has no positions",
+            checkpoint_path(job->checkpoint));
     json_string(w, "model_type", type);
     json_open_array(w, "architectures");
     json_string(w, NULL, class);

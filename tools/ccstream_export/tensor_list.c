@@ -28,11 +28,10 @@ static enum status add(struct tensor_list *l,
                        const char *name,
                        struct error *err) {
     struct tensor_item *item = &l->items[l->count];
-    if (l->count == TENSOR_LIST_MAX ||
-        snprintf(item->name, sizeof item->name, "%s%s", prefix, name) >= (int)sizeof item->name) {
-        return error_set(err, STATUS_LIMIT, "%s%s: more than %d tensors, or too long a name",
-                         prefix, name, TENSOR_LIST_MAX);
-    }
+    FAIL_IF(l->count == TENSOR_LIST_MAX || snprintf(item->name, sizeof item->name, "%s%s", prefix,
+                                                    name) >= (int)sizeof item->name,
+            err, STATUS_LIMIT, "%s%s: more than %d tensors, or too long a name", prefix, name,
+            TENSOR_LIST_MAX);
     l->count++;
     *out = item;
     return STATUS_OK;
@@ -93,9 +92,8 @@ enum status tensor_list_read(float **values,
                              struct error *err) {
     const struct safetensors_info *found = safetensors_find(file, name);
     *values = NULL;
-    if (found == NULL || found->dtype != SAFETENSORS_F32) {
-        return error_set(err, STATUS_CORRUPT, "the checkpoint has no tensor %s", name);
-    }
+    FAIL_IF(found == NULL || found->dtype != SAFETENSORS_F32, err, STATUS_CORRUPT,
+            "the checkpoint has no tensor %s", name);
     if (info != NULL) {
         *info = found;
     }
@@ -115,9 +113,7 @@ static enum status write_item(struct safetensors_writer *w,
     enum status s = data != NULL
                         ? safetensors_read(l->file, item->from, data, item->size_bytes, err)
                         : error_set(err, STATUS_NOMEM, "no memory for %s", item->name);
-    if (s == STATUS_OK) {
-        s = safetensors_writer_data(w, data, item->size_bytes, err);
-    }
+    THEN(s, safetensors_writer_data(w, data, item->size_bytes, err));
     free(data);
     return s;
 }
@@ -139,9 +135,7 @@ enum status tensor_list_write(const struct tensor_list *l, const char *path, str
             }
         }
     }
-    if (s == STATUS_OK) {
-        s = safetensors_writer_finish(w, err);
-    }
+    THEN(s, safetensors_writer_finish(w, err));
     safetensors_writer_destroy(w);
     return s;
 }

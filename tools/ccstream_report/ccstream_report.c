@@ -26,24 +26,21 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-report",
     .purpose = "writes an HTML report of one or more runs",
-    .usage = (const char *const[]){"[-o FILE] RUN...", NULL},
-    .examples =
-        (const char *const[]){"ccstream-report -o report.html runs/a",
-                              "ccstream-report -o losses.html runs/nuclr runs/sogclr runs/clip",
-                              NULL},
-    .notes =
-        (const char *const[]){
-            "RUN is the directory of a run, finished, running or interrupted. Lines of several "
-            "runs are drawn over each other.",
-            "The page is one file without references to others: losses, recall, learning rates, "
-            "gradient norm, speed and memory over steps; time breakdown; per-sample state, with "
-            "histograms; command, machine, datasets and options. For one run also the retrieval "
-            "examples of the last evaluation, and the samples with the largest and smallest zeta "
-            "or u. Figures have their numbers below them.",
-            "'ccstream-train --report' writes RUN/report.html at every checkpoint and evaluation.",
-            "Images come from the datasets of the run. Uses the run's --endpoint and "
-            "--instance-metadata unless --endpoint is given.",
-            "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.", NULL},
+    .usage = CLI_TEXTS("[-o FILE] RUN..."),
+    .examples = CLI_TEXTS("ccstream-report -o report.html runs/a",
+                          "ccstream-report -o losses.html runs/nuclr runs/sogclr runs/clip"),
+    .notes = CLI_TEXTS(
+        "RUN is the directory of a run, finished, running or interrupted. Lines of several "
+        "runs are drawn over each other.",
+        "The page is one file without references to others: losses, recall, learning rates, "
+        "gradient norm, speed and memory over steps; time breakdown; per-sample state, with "
+        "histograms; command, machine, datasets and options. For one run also the retrieval "
+        "examples of the last evaluation, and the samples with the largest and smallest zeta "
+        "or u. Figures have their numbers below them.",
+        "'ccstream-train --report' writes RUN/report.html at every checkpoint and evaluation.",
+        "Images come from the datasets of the run. Uses the run's --endpoint and "
+        "--instance-metadata unless --endpoint is given.",
+        "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'."),
     CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = REPORT_MAX_RUNS,

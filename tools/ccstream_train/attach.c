@@ -179,12 +179,10 @@ static enum status check_run(const char *run, struct error *err) {
 }
 
 static enum status say_end(const struct watched *w, const struct live *l, struct error *err) {
-    if (w->total_steps == 0 || w->last.step < w->total_steps) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s is not being trained; it stopped at step %" PRIu64 " of %" PRIu64
-                         "; resume with --resume %s",
-                         w->run, w->last.step, w->total_steps, w->run);
-    }
+    FAIL_IF(w->total_steps == 0 || w->last.step < w->total_steps, err, STATUS_MISMATCH,
+            "%s is not being trained; it stopped at step %" PRIu64 " of %" PRIu64
+            "; resume with --resume %s",
+            w->run, w->last.step, w->total_steps, w->run);
     log_write(&l->log, LOG_LEVEL_INFO, "%s is finished after %" PRIu64 " steps", w->run,
               w->last.step);
     return STATUS_OK;
@@ -205,9 +203,7 @@ static enum status follow(struct watched *w, struct live *l, struct error *err) 
 
 enum status attach(struct live *l, struct error *err) {
     struct watched *w = calloc(1, sizeof *w);
-    if (w == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(w, err, "out of memory");
     w->run = l->run;
     l->estimated = true; /* the run said so itself */
     enum status s = check_run(w->run, err);

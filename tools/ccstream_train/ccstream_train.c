@@ -196,9 +196,7 @@ static enum status write_config(const struct trainer *trainer,
         !train_options_zeta_is_frozen(o)) {
         kept.trainer.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
     }
-    if (s == STATUS_OK) {
-        s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
-    }
+    THEN(s, run_config_write(train_program(), &kept, t->run_id, t->run, err));
     run_config_words_fini(&paths);
     return s;
 }
@@ -221,12 +219,8 @@ static enum status open_run(struct trainer **out,
         s = memory_plan_check(t, err);
     }
     s = agree(l, s, err);
-    if (s == STATUS_OK) {
-        s = comm_watch(l->comm, t->run, err);
-    }
-    if (s == STATUS_OK) {
-        s = trainer_create(out, t, err);
-    }
+    THEN(s, comm_watch(l->comm, t->run, err));
+    THEN(s, trainer_create(out, t, err));
     if (s == STATUS_OK) {
         o->trainer.warmup_steps =
             t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->trainer.warmup_steps;
@@ -385,9 +379,7 @@ static enum status train(struct launch *l,
                          struct error *err) {
     struct live live;
     struct data_list *data = calloc(1, sizeof *data);
-    if (data == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(data, err, "out of memory");
     l->log.max_level = o->quiet || !l->first ? LOG_LEVEL_WARN : LOG_LEVEL_INFO;
     live_init(&live, (enum live_mode)o->progress, l->log, run);
     l->log.max_level = live.log.max_level;
@@ -402,25 +394,19 @@ static enum status start_new(struct launch *l, const struct train_options *o, st
     if (o->data.count > 0 && o->dry_run) {
         return train(l, o, NULL, "", err);
     }
-    if (o->data.count == 0 || o->out == NULL) {
-        return error_set(err, STATUS_USAGE, "--data DIR and --out RUN are needed, or --resume RUN");
-    }
+    FAIL_IF(o->data.count == 0 || o->out == NULL, err, STATUS_USAGE,
+            "--data DIR and --out RUN are needed, or --resume RUN");
     char config[PATH_MAX_BYTES];
     bool there = false;
     TRY(path_check_out_folder(o->out, err));
     TRY(path_join(config, sizeof config, o->out, "config.json", err));
     TRY(file_posix()->exists(file_posix()->context, config, &there, err));
-    if (there) {
-        return error_set(
-            err, STATUS_EXISTS,
+    FAIL_IF(there, err, STATUS_EXISTS,
             "%s holds a run already; 'ccstream-train --resume %s' continues it; or choose "
             "another --out",
             o->out, o->out);
-    }
-    if (path_check_dataset(o->out, NULL) == STATUS_OK) {
-        return error_set(err, STATUS_EXISTS, "%s is a dataset; choose another --out for the run",
-                         o->out);
-    }
+    FAIL_IF(path_check_dataset(o->out, NULL) == STATUS_OK, err, STATUS_EXISTS,
+            "%s is a dataset; choose another --out for the run", o->out);
     return train(l, o, NULL, o->out, err);
 }
 
@@ -445,10 +431,8 @@ static enum status resume(struct launch *l,
                           const struct train_options *o,
                           const struct train_options *recorded,
                           struct error *err) {
-    if (o->data.count == 0) {
-        return error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
-                         o->resume);
-    }
+    FAIL_IF(o->data.count == 0, err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
+            o->resume);
     TRY(check_data(o, err));
     return train(l, o, recorded, o->resume, err);
 }
@@ -501,21 +485,13 @@ static enum status train_with(struct launch *l,
     struct train_options recorded;
     struct cli_arguments all = {0};
     enum status s = collect_words(&line, &recorded, given, argc, argv, err);
-    if (s == STATUS_OK) {
-        s = cli_parse(train_program(), &o, &all, line.count, line.words, err);
-    }
+    THEN(s, cli_parse(train_program(), &o, &all, line.count, line.words, err));
     if (s == STATUS_OK && given->resume != NULL) {
         s = train_options_check_resumed(typed, &recorded, &o, err);
     }
-    if (s == STATUS_OK) {
-        s = train_options_check_read(typed, &o, l->first ? &l->log : NULL, err);
-    }
-    if (s == STATUS_OK) {
-        s = remote_choice_use(&o.remote, err);
-    }
-    if (s == STATUS_OK) {
-        s = given->resume != NULL ? resume(l, &o, &recorded, err) : start_new(l, &o, err);
-    }
+    THEN(s, train_options_check_read(typed, &o, l->first ? &l->log : NULL, err));
+    THEN(s, remote_choice_use(&o.remote, err));
+    THEN(s, given->resume != NULL ? resume(l, &o, &recorded, err) : start_new(l, &o, err));
     cli_arguments_fini(&all);
     run_config_words_fini(&line);
     return s;

@@ -115,11 +115,8 @@ static enum status lock_run(int fd, const char *run, struct error *err) {
     const int64_t begun_ns = clock_now_ns();
     struct flock lock = whole_file;
     while (fcntl(fd, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES)) {
-        if (clock_now_ns() - begun_ns > patience_ns) {
-            return error_set(err, STATUS_EXISTS,
-                             "%s is being trained by another process; --attach %s shows it", run,
-                             run);
-        }
+        FAIL_IF(clock_now_ns() - begun_ns > patience_ns, err, STATUS_EXISTS,
+                "%s is being trained by another process; --attach %s shows it", run, run);
         (void)usleep(50000); /* a rank that is ending, perhaps */
     }
     return STATUS_OK;

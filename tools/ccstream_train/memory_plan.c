@@ -141,9 +141,7 @@ static enum status with_sizes(const struct trainer_options *t,
         s = job(t, 0, ids, err);
     } else if (s == STATUS_OK) {
         s = open_tokenizer(&tokenizer, t, &manifest, err);
-        if (s == STATUS_OK) {
-            s = job(t, tokenizer_vocab_count(tokenizer), ids, err);
-        }
+        THEN(s, job(t, tokenizer_vocab_count(tokenizer), ids, err));
     }
     tokenizer_close(tokenizer);
     manifest_fini(&manifest);
@@ -176,13 +174,11 @@ static enum status check_memory(const struct trainer_options *t,
             least = o.micro_batch_count;
         }
     }
-    if (m.total_bytes > free_bytes) {
-        return error_set(err, STATUS_NOMEM,
-                         "this run needs %s of memory, %s are available; not even --micro-batch %u "
-                         "fits (%s): use a smaller --image-size, --image-tower or --batch-size, or "
-                         "--preset cpu-demo; --dry-run shows the plan",
-                         need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
-    }
+    FAIL_IF(m.total_bytes > free_bytes, err, STATUS_NOMEM,
+            "this run needs %s of memory, %s are available; not even --micro-batch %u "
+            "fits (%s): use a smaller --image-size, --image-tower or --batch-size, or "
+            "--preset cpu-demo; --dry-run shows the plan",
+            need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
     return error_set(
         err, STATUS_NOMEM,
         "this run needs %s of memory, %s are available. --micro-batch %u fits in %s (same "

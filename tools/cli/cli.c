@@ -158,16 +158,12 @@ set_number(const struct cli_option *row, void *field, const char *text, struct e
                          row->word != NULL ? " or " : "", row->word != NULL ? row->word : "", text);
     }
     union number bound = {0};
-    if (row->min != NULL && parse_number(row, row->min, &bound) &&
-        number_below(row->type, v, bound)) {
-        return error_set(err, STATUS_USAGE, "--%s must be at least %s, not %s", row->name, row->min,
-                         text);
-    }
-    if (row->max != NULL && parse_number(row, row->max, &bound) &&
-        number_below(row->type, bound, v)) {
-        return error_set(err, STATUS_USAGE, "--%s must be at most %s, not %s", row->name, row->max,
-                         text);
-    }
+    FAIL_IF(row->min != NULL && parse_number(row, row->min, &bound) &&
+                number_below(row->type, v, bound),
+            err, STATUS_USAGE, "--%s must be at least %s, not %s", row->name, row->min, text);
+    FAIL_IF(row->max != NULL && parse_number(row, row->max, &bound) &&
+                number_below(row->type, bound, v),
+            err, STATUS_USAGE, "--%s must be at most %s, not %s", row->name, row->max, text);
     store_number(row, field, &v);
     return STATUS_OK;
 }
@@ -200,10 +196,8 @@ set_enum(const struct cli_option *row, void *field, const char *text, struct err
 static enum status
 set_list(const struct cli_option *row, void *field, const char *text, struct error *err) {
     struct cli_list *list = field;
-    if (list->count == CLI_MAX_LIST) {
-        return error_set(err, STATUS_USAGE, "--%s may be given %d times at most", row->name,
-                         CLI_MAX_LIST);
-    }
+    FAIL_IF(list->count == CLI_MAX_LIST, err, STATUS_USAGE, "--%s may be given %d times at most",
+            row->name, CLI_MAX_LIST);
     list->items[list->count++] = text;
     return STATUS_OK;
 }
@@ -242,11 +236,10 @@ enum status cli_defaults(const struct cli_program *p, void *options, struct erro
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         void *field = cli_field(row, options);
         memset(field, row->type == CLI_NO, row->size_bytes);
-        if (row->default_text != NULL &&
-            set_value(row, field, row->default_text, err) != STATUS_OK) {
-            return error_set(err, STATUS_INVALID, "option table of %s: default of --%s: '%s'",
-                             p->name, row->name, row->default_text);
-        }
+        FAIL_IF(row->default_text != NULL &&
+                    set_value(row, field, row->default_text, err) != STATUS_OK,
+                err, STATUS_INVALID, "option table of %s: default of --%s: '%s'", p->name,
+                row->name, row->default_text);
     }
     return STATUS_OK;
 }
@@ -265,8 +258,7 @@ void cli_copy(const struct cli_program *p,
     }
 }
 
-/* ---- the command line -------------------------------------------------------------------------
- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 struct parser {
     const struct cli_program *program;
@@ -306,27 +298,19 @@ static enum status take_value(struct parser *ps, size_t i, const char *glued, st
     const struct cli_option *row = cli_row(ps->program, i);
     const char *text = glued;
     if (cli_is_flag(row->type)) {
-        if (glued != NULL) {
-            return error_set(err, STATUS_USAGE, "--%s takes no value", row->name);
-        }
+        FAIL_IF(glued != NULL, err, STATUS_USAGE, "--%s takes no value", row->name);
     } else if (text == NULL) {
-        if (ps->at + 1 >= ps->argc) {
-            return error_set(err, STATUS_USAGE, "--%s requires a value: %s", row->name,
-                             row->metavar);
-        }
+        FAIL_IF(ps->at + 1 >= ps->argc, err, STATUS_USAGE, "--%s requires a value: %s", row->name,
+                row->metavar);
         text = ps->argv[++ps->at];
         const size_t n = strcspn(text, "=");
-        if (n > 2 && text[0] == '-' && text[1] == '-' &&
-            cli_row(ps->program, find_name(ps->program, text + 2, n - 2)) != NULL) {
-            return error_set(err, STATUS_USAGE,
-                             "--%s requires a value: %s; the option '%s' follows it", row->name,
-                             row->metavar, text);
-        }
+        FAIL_IF(n > 2 && text[0] == '-' && text[1] == '-' &&
+                    cli_row(ps->program, find_name(ps->program, text + 2, n - 2)) != NULL,
+                err, STATUS_USAGE, "--%s requires a value: %s; the option '%s' follows it",
+                row->name, row->metavar, text);
     }
-    if (text != NULL && text[0] == '\0') {
-        return error_set(err, STATUS_USAGE, "--%s requires a value, not an empty text: %s",
-                         row->name, row->metavar);
-    }
+    FAIL_IF(text != NULL && text[0] == '\0', err, STATUS_USAGE,
+            "--%s requires a value, not an empty text: %s", row->name, row->metavar);
     ps->args->given[i] = true;
     return set_value(row, cli_field(row, ps->options), text, err);
 }
@@ -419,18 +403,14 @@ static enum status
 check_complete(const struct cli_program *p, const struct cli_arguments *a, struct error *err) {
     const struct cli_option *row;
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
-        if (row->required && !a->given[i]) {
-            return error_set(err, STATUS_USAGE, "--%s %s is missing", row->name, row->metavar);
-        }
+        FAIL_IF(row->required && !a->given[i], err, STATUS_USAGE, "--%s %s is missing", row->name,
+                row->metavar);
     }
-    if (a->count < p->min_arguments) {
-        return error_set(err, STATUS_USAGE, "too few arguments; usage: %s %s", p->name,
-                         p->usage[0]);
-    }
-    if (a->count > p->max_arguments) {
-        return error_set(err, STATUS_USAGE, "one argument too many: '%.100s'; usage: %s %s",
-                         a->items[p->max_arguments], p->name, p->usage[0]);
-    }
+    FAIL_IF(a->count < p->min_arguments, err, STATUS_USAGE, "too few arguments; usage: %s %s",
+            p->name, p->usage[0]);
+    FAIL_IF(a->count > p->max_arguments, err, STATUS_USAGE,
+            "one argument too many: '%.100s'; usage: %s %s", a->items[p->max_arguments], p->name,
+            p->usage[0]);
     return STATUS_OK;
 }
 
@@ -444,14 +424,10 @@ enum status cli_parse(const struct cli_program *p,
     TRY(cli_check(p, err));
     TRY(cli_defaults(p, options, err));
     args->items = calloc((size_t)(argc > 0 ? argc : 1), sizeof(*args->items));
-    if (args->items == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %d arguments", argc);
-    }
+    TRY_MEMORY(args->items, err, "out of memory for %d arguments", argc);
     struct parser ps = {p, options, args, argc, argv, 0};
     enum status s = parse_words(&ps, err);
-    if (s == STATUS_OK) {
-        s = check_complete(p, args, err);
-    }
+    THEN(s, check_complete(p, args, err));
     if (s != STATUS_OK) {
         cli_arguments_fini(args);
     }
@@ -469,8 +445,7 @@ bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const
     return i < CLI_MAX_OPTIONS && a->given[i];
 }
 
-/* ---- the table's own check --------------------------------------------------------------------
- */
+/* ---- the table's own check ------------------------------------------------------------------- */
 
 static bool fits_type(const struct cli_option *row) {
     const size_t size = row->size_bytes;
@@ -561,12 +536,10 @@ static bool is_former_name(const struct cli_option *row, const struct cli_option
 }
 
 enum status cli_check(const struct cli_program *p, struct error *err) {
-    if (p->name == NULL || p->purpose == NULL || p->usage == NULL || p->usage[0] == NULL ||
-        cli_row(p, CLI_MAX_OPTIONS) != NULL || p->min_arguments > p->max_arguments) {
-        return error_set(err, STATUS_INVALID,
-                         "option table of %s: name, purpose or usage is missing",
-                         p->name != NULL ? p->name : "a program");
-    }
+    FAIL_IF(p->name == NULL || p->purpose == NULL || p->usage == NULL || p->usage[0] == NULL ||
+                cli_row(p, CLI_MAX_OPTIONS) != NULL || p->min_arguments > p->max_arguments,
+            err, STATUS_INVALID, "option table of %s: name, purpose or usage is missing",
+            p->name != NULL ? p->name : "a program");
     const struct cli_option *row;
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         const char *fault = row_fault(row);
@@ -586,10 +559,8 @@ enum status cli_check(const struct cli_program *p, struct error *err) {
             set_value(row, &scratch, row->default_text, NULL) != STATUS_OK) {
             fault = "the default is not an allowed value";
         }
-        if (fault != NULL) {
-            return error_set(err, STATUS_INVALID, "option table of %s: row %zu, --%s: %s", p->name,
-                             i, row->name != NULL ? row->name : "", fault);
-        }
+        FAIL_IF(fault != NULL, err, STATUS_INVALID, "option table of %s: row %zu, --%s: %s",
+                p->name, i, row->name != NULL ? row->name : "", fault);
     }
     return STATUS_OK;
 }

@@ -14,7 +14,7 @@
  *         {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "errors only"},
  *     };
  *     static const struct cli_program program = {
- *         .name = "ccx", .purpose = "does x", .usage = (const char *const[]){"-o DIR FILE...", 0},
+ *         .name = "ccx", .purpose = "does x", .usage = CLI_TEXTS("-o DIR FILE..."),
  *         CLI_OPTIONS(rows), .min_arguments = 1, .max_arguments = CLI_MAX_ARGUMENTS};
  *
  *     static enum status run(const void *options, const struct cli_arguments *a,
@@ -95,6 +95,9 @@ struct cli_option {
     .offset = offsetof(type, field), .size_bytes = sizeof(((type *)NULL)->field)
 #define CLI_COUNT(array)   (sizeof(array) / sizeof((array)[0]))
 #define CLI_OPTIONS(array) .options = array, .option_count = CLI_COUNT(array)
+
+/* Texts of a program, as a list that ends with NULL. */
+#define CLI_TEXTS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* Rows that several programs share; they fill fields at the same place in the options of each. */
 struct cli_rows {
@@ -230,8 +233,7 @@ enum status cli_end_json(struct json_writer *w, struct error *err);
  * an empty text. */
 bool cli_parse_u64(const char *text, enum cli_unit unit, uint64_t *out);
 
-/* ---- programs with subcommands ----------------------------------------------------------------
- */
+/* ---- programs with subcommands --------------------------------------------------------------- */
 
 struct cli_command {
     const char *name;
@@ -252,8 +254,7 @@ struct cli_suite {
  * set (whose own --help then has to name the subcommands). Returns the exit code. */
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 
-/* ---- progress, on stderr ------------------------------------------------------------------------
- */
+/* ---- progress, on stderr --------------------------------------------------------------------- */
 
 struct cli_progress {
     bool active;
@@ -284,8 +285,7 @@ void cli_progress_update(struct cli_progress *p,
 /* Erases the line. Call it before other output to the terminal and at the end. */
 void cli_progress_clear(struct cli_progress *p);
 
-/* ---- readable numbers ---------------------------------------------------------------------------
- */
+/* ---- readable numbers ------------------------------------------------------------------------ */
 
 enum { CLI_TEXT_BYTES = 48 };
 
@@ -300,8 +300,7 @@ const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second, const c
 /* "1h02m", "3m20s", "12.5s" */
 const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 
-/* ---- stopping on request ----------------------------------------------------------------------
- */
+/* ---- stopping on request --------------------------------------------------------------------- */
 
 /* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second one exits at once.
  */

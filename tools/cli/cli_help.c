@@ -225,9 +225,7 @@ enum status cli_config_json(const struct cli_program *p,
     }
     json_close_object(&w);
     enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        s = byte_buffer_append(out, w.out.data, w.out.size_bytes, err);
-    }
+    THEN(s, byte_buffer_append(out, w.out.data, w.out.size_bytes, err));
     json_writer_fini(&w);
     return s;
 }
@@ -266,8 +264,7 @@ int cli_main(const struct cli_program *p,
     return cli_exit(p, s, &err);
 }
 
-/* ---- results on stdout ------------------------------------------------------------------------
- */
+/* ---- results on stdout ----------------------------------------------------------------------- */
 
 enum status cli_put(const void *data, size_t size_bytes, struct error *err) {
     if (size_bytes > 0 && fwrite(data, 1, size_bytes, stdout) != size_bytes) {
@@ -296,8 +293,7 @@ enum status cli_end_json(struct json_writer *w, struct error *err) {
     return s;
 }
 
-/* ---- programs with subcommands ----------------------------------------------------------------
- */
+/* ---- programs with subcommands --------------------------------------------------------------- */
 
 static void suite_help(const struct cli_suite *suite, FILE *out) {
     fprintf(out, "%s: %s\n\nusage: %s COMMAND [options] ...\n\nCommands:\n", suite->name,

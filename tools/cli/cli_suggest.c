@@ -240,11 +240,9 @@ enum status cli_unknown_option(const struct cli_program *p,
             ours = row->name;
         }
     }
-    if (ours != NULL && strcmp(ours, ".") == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "unknown option '%s%.*s'; it is an argument without a name: %s %s", dashes,
-                         (int)n, name, p->name, p->usage[0]);
-    }
+    FAIL_IF(ours != NULL && strcmp(ours, ".") == 0, err, STATUS_USAGE,
+            "unknown option '%s%.*s'; it is an argument without a name: %s %s", dashes, (int)n,
+            name, p->name, p->usage[0]);
     ours = ours != NULL ? ours : guess.best;
     return error_set(err, STATUS_USAGE, "unknown option '%s%.*s'%s%s%s", dashes,
                      n > MAX_NAME_BYTES ? MAX_NAME_BYTES : (int)n, name,

@@ -48,9 +48,7 @@ enum status npy_write(const char *path,
     const size_t size_bytes = item_bytes * (size_t)rows * (size_t)(columns > 0 ? columns : 1);
     TRY(file_draft_open(&d, file_posix(), path, err));
     enum status s = d.fs->write(d.file, header, header_bytes, err);
-    if (s == STATUS_OK) {
-        s = d.fs->write(d.file, data, size_bytes, err);
-    }
+    THEN(s, d.fs->write(d.file, data, size_bytes, err));
     return file_draft_close(&d, s, err);
 }
 
@@ -79,24 +77,18 @@ enum status npy_parse(const uint8_t **data,
     char text[MAX_HEADER_BYTES + 1];
     const uint8_t *p = file;
     const size_t length = size_bytes >= PREFIX_BYTES ? p[8] + 256u * p[9] : 0;
-    if (length == 0 || memcmp(p, "\x93NUMPY\x01\x00", 8) != 0 || length >= sizeof text ||
-        PREFIX_BYTES + length > size_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: not a .npy file of version 1.0", name);
-    }
+    FAIL_IF(length == 0 || memcmp(p, "\x93NUMPY\x01\x00", 8) != 0 || length >= sizeof text ||
+                PREFIX_BYTES + length > size_bytes,
+            err, STATUS_CORRUPT, "%s: not a .npy file of version 1.0", name);
     memcpy(text, p + PREFIX_BYTES, length);
     text[length] = '\0';
-    if (!parse_header(text, dtype, rows, columns)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not an array of one or two dimensions of type %s in row-major order",
-                         name, dtype);
-    }
+    FAIL_IF(!parse_header(text, dtype, rows, columns), err, STATUS_CORRUPT,
+            "%s: not an array of one or two dimensions of type %s in row-major order", name, dtype);
     const uint64_t item = (uint64_t)(dtype[2] - '0');
     const uint64_t width = *columns > 0 ? *columns : 1;
     const uint64_t left = size_bytes - PREFIX_BYTES - length;
-    if (left / item / width != *rows || left % (item * width) != 0) {
-        return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " bytes of data are not its shape",
-                         name, left);
-    }
+    FAIL_IF(left / item / width != *rows || left % (item * width) != 0, err, STATUS_CORRUPT,
+            "%s: %" PRIu64 " bytes of data are not its shape", name, left);
     *data = p + PREFIX_BYTES + length;
     return STATUS_OK;
 }

@@ -158,21 +158,16 @@ static const char *downloader(const char *path) {
 
 static enum status explain_remote(const char *path, struct error *err) {
     const char *program = downloader(path);
-    if (strncmp(path, "pipe:", 5) == 0) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path,
-                         path + 5);
-    }
+    FAIL_IF(strncmp(path, "pipe:", 5) == 0, err, STATUS_NOTFOUND,
+            "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path, path + 5);
     if (strncmp(path, "gs://", 5) == 0) {
         return error_set(err, STATUS_NOTFOUND,
                          "%.150s: name a dataset in Google's storage by its S3 interface: "
                          "'s3://%.150s' with --endpoint https://storage.googleapis.com",
                          path, path + 5);
     }
-    if (program == NULL) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: only local files are read; download it or mount it first", path);
-    }
+    FAIL_IF(program == NULL, err, STATUS_NOTFOUND,
+            "%.200s: only local files are read; download it or mount it first", path);
     return error_set(err, STATUS_NOTFOUND,
                      "%.150s: only local files are read; download it or mount it first; a tar can "
                      "also be packed from a pipe: '%s %.150s%s | ccpack -o DIR -'",
@@ -184,13 +179,10 @@ static enum status check_location(const char *path, struct error *err) {
     if (!location_is_remote(path)) {
         return explain_remote(path, err);
     }
-    if (names_tar(path) && program != NULL) {
-        return error_set(
-            err, STATUS_NOTFOUND,
+    FAIL_IF(names_tar(path) && program != NULL, err, STATUS_NOTFOUND,
             "%.150s names a tar, and a dataset at a server is a folder: '%s %.150s%s | "
             "ccdump info -' reads a tar",
             path, program, path, path[0] == 's' ? " -" : "");
-    }
     return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);
 }
 
@@ -265,11 +257,10 @@ enum status path_check_dataset(const char *path, struct error *err) {
     if (found.kind == KIND_REMOTE) {
         return check_location(path, err);
     }
-    if (found.kind == KIND_MISSING) {
-        return error_set(err, STATUS_NOTFOUND, "%.200s: there is no such dataset%s%s%s%s", path,
-                         hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
-                         hint[0] == '\0' ? " SOURCE...' makes one" : "");
-    }
+    FAIL_IF(found.kind == KIND_MISSING, err, STATUS_NOTFOUND,
+            "%.200s: there is no such dataset%s%s%s%s", path, hint,
+            hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
+            hint[0] == '\0' ? " SOURCE...' makes one" : "");
     return apply(rules, &found, path, err);
 }
 
@@ -301,12 +292,10 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
 enum status path_check_weights(const char *path, struct error *err) {
     struct stat st;
     TRY(path_check_local(path, err));
-    if (stat(path, &st) != 0) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: there is no such file; weights are not downloaded by a model's "
-                         "name: name a safetensors file or a run",
-                         path);
-    }
+    FAIL_IF(stat(path, &st) != 0, err, STATUS_NOTFOUND,
+            "%.200s: there is no such file; weights are not downloaded by a model's "
+            "name: name a safetensors file or a run",
+            path);
     return S_ISDIR(st.st_mode) ? path_check_checkpoint(path, err) : STATUS_OK;
 }
 
@@ -344,14 +333,10 @@ enum status path_check_source(const char *path, struct error *err) {
     if (found.kind == KIND_REMOTE) {
         return explain_remote(path, err);
     }
-    if (found.kind == KIND_MISSING && strcmp(path, "-") != 0) {
-        return error_set(err, STATUS_NOTFOUND, "%.250s: there is no such file or folder%s", path,
-                         shell_hint(path));
-    }
-    if (found.kind == KIND_FILE && conversion(path) != NULL) {
-        return error_set(err, STATUS_CORRUPT, "%.200s: ccpack does not read this format; %s", path,
-                         conversion(path));
-    }
+    FAIL_IF(found.kind == KIND_MISSING && strcmp(path, "-") != 0, err, STATUS_NOTFOUND,
+            "%.250s: there is no such file or folder%s", path, shell_hint(path));
+    FAIL_IF(found.kind == KIND_FILE && conversion(path) != NULL, err, STATUS_CORRUPT,
+            "%.200s: ccpack does not read this format; %s", path, conversion(path));
     return apply(rules, &found, path, err);
 }
 
@@ -376,8 +361,7 @@ enum status path_check_out_folder(const char *path, struct error *err) {
                          "'aws s3 sync DIR s3://...' or 'rclone copy DIR REMOTE:...'",
                          path);
     }
-    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
-        return error_set(err, STATUS_EXISTS, "%.200s is a file; --out requires a folder", path);
-    }
+    FAIL_IF(stat(path, &st) == 0 && !S_ISDIR(st.st_mode), err, STATUS_EXISTS,
+            "%.200s is a file; --out requires a folder", path);
     return STATUS_OK;
 }

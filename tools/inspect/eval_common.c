@@ -191,9 +191,7 @@ enum status eval_class_vectors(float **out,
                                struct error *err) {
     const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
     *out = calloc(names->count, dim * sizeof **out);
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
-    }
+    TRY_MEMORY(*out, err, "no memory for %zu classes", names->count);
     return prompts_class_vectors(*out, e->model, e->dev, e->tokenizer, e->tokenizer_size_bytes,
                                  names, templates, err);
 }

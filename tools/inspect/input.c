@@ -97,11 +97,8 @@ enum status input_kind_of(enum input_kind *out, const char *path, struct error *
     if (s == STATUS_CORRUPT) {
         TRY(path_check_inspectable(path, err));
     }
-    if (s == STATUS_CORRUPT || (s == STATUS_OK && kind != SOURCE_WDS)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: neither a dataset directory nor a shard nor a tar (plain, .gz, .zst)",
-                         path);
-    }
+    FAIL_IF(s == STATUS_CORRUPT || (s == STATUS_OK && kind != SOURCE_WDS), err, STATUS_CORRUPT,
+            "%s: neither a dataset directory nor a shard nor a tar (plain, .gz, .zst)", path);
     return s;
 }
 
@@ -163,11 +160,9 @@ enum status input_next(struct input *in, struct sample_facts *out, struct error 
 enum status
 input_at(struct input *in, struct sample_facts *out, uint64_t position, struct error *err) {
     enum status s = in->ops->choose(in, out, position, err);
-    if (s == STATUS_END) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s",
-                         in->path, position, in->sample_count, in->sample_count == 1 ? "" : "s");
-    }
+    FAIL_IF(s == STATUS_END, err, STATUS_NOTFOUND,
+            "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s", in->path, position,
+            in->sample_count, in->sample_count == 1 ? "" : "s");
     in->next_position = position + 1;
     return s;
 }

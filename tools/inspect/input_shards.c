@@ -23,8 +23,7 @@ struct shard_input {
     uint32_t current;
 };
 
-/* ---- a dataset --------------------------------------------------------------------------------
- */
+/* ---- a dataset ------------------------------------------------------------------------------- */
 
 static void dataset_input_close(struct input *in) {
     struct dataset_input *d = (struct dataset_input *)in;
@@ -85,9 +84,7 @@ enum status input_open_dataset(struct input **out, const char *path, struct erro
                                          dataset_read};
     struct dataset_input *d = calloc(1, sizeof(*d));
     enum status s;
-    if (!d) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(d, err, "%s: out of memory", path);
     TRY_OR_FAIL(s, dataset_open(&d->dataset, path, NULL, err));
     TRY_OR_FAIL(s, caption_reader_create(&d->captions, d->dataset, err));
     TRY_OR_FAIL(s, dataset_reader_create(&d->reader, d->dataset, err));
@@ -105,8 +102,7 @@ fail:
     return s;
 }
 
-/* ---- one shard --------------------------------------------------------------------------------
- */
+/* ---- one shard ------------------------------------------------------------------------------- */
 
 static void shard_input_close(struct input *in) {
     struct shard_input *s = (struct shard_input *)in;
@@ -160,9 +156,7 @@ enum status input_open_shard(struct input **out, const char *path, struct error 
     static const struct input_ops ops = {shard_input_close, shard_choose, shard_caption,
                                          shard_read};
     struct shard_input *s = calloc(1, sizeof(*s));
-    if (!s) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(s, err, "%s: out of memory", path);
     const enum status status = shard_reader_open(&s->reader, file_posix(), path, err);
     if (status != STATUS_OK) {
         shard_input_close(&s->base);

@@ -30,10 +30,8 @@ static void tar_close(struct input *in) {
 }
 
 static enum status begin(struct tar_input *t, struct error *err) {
-    if (t->rows_read > 0 && strcmp(t->base.path, "-") == 0) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "standard input cannot be read twice: name the tar as a file");
-    }
+    FAIL_IF(t->rows_read > 0 && strcmp(t->base.path, "-") == 0, err, STATUS_UNSUPPORTED,
+            "standard input cannot be read twice: name the tar as a file");
     struct source_options how = {.kind = SOURCE_WDS, .stop = cli_interrupted_callback};
     source_close(t->source);
     t->source = NULL;
@@ -47,9 +45,7 @@ static enum status read_row(struct tar_input *t, uint64_t position, struct error
     uint64_t skipped = 0;
     enum status s = source_skip(t->source, position - t->rows_read, &skipped, err);
     t->rows_read += skipped;
-    if (s == STATUS_OK) {
-        s = source_next(t->source, &t->row, err);
-    }
+    THEN(s, source_next(t->source, &t->row, err));
     if (s == STATUS_OK) {
         t->rows_read++;
         s = source_row_load(&t->row, err);
@@ -144,9 +140,7 @@ static enum status tar_read(struct input *in, struct sample_content *out, struct
 enum status input_open_tar(struct input **out, const char *path, struct error *err) {
     static const struct input_ops ops = {tar_close, tar_choose, tar_caption, tar_read};
     struct tar_input *t = calloc(1, sizeof(*t));
-    if (!t) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(t, err, "%s: out of memory", path);
     t->base = (struct input){.kind = INPUT_TAR,
                              .ops = &ops,
                              .container = "webdataset",

@@ -40,9 +40,7 @@ enum status run_config_add_words(struct run_config_words *w,
                                  struct error *err) {
     for (int i = 0; i < count; i++) {
         char *copy = strdup(words[i]);
-        if (copy == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for options");
-        }
+        TRY_MEMORY(copy, err, "out of memory for options");
         TRY(add_word(w, copy, err));
     }
     return STATUS_OK;
@@ -72,9 +70,7 @@ static enum status option_word(char **out,
     }
     const size_t size = strlen(key) + strlen(text) + sizeof "--=";
     *out = malloc(size);
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(*out, err, "%s: out of memory", path);
     if (flag) {
         (void)snprintf(*out, size, "--%s", key);
     } else {
@@ -171,10 +167,8 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     const struct file_system *fs = file_posix();
     TRY(path_join(path, sizeof path, run, "config.json", err));
     TRY(fs->exists(fs->context, path, &there, err));
-    if (!there) {
-        return error_set(err, STATUS_NOTFOUND, "%s is no run of ccstream-train: there is no %s",
-                         run, path);
-    }
+    FAIL_IF(!there, err, STATUS_NOTFOUND, "%s is no run of ccstream-train: there is no %s", run,
+            path);
     return run_config_add_file(w, path, err);
 }
 

@@ -37,9 +37,7 @@ static enum status add_point(struct run_points *p, double x, double y, struct er
         p->x = xs != NULL ? xs : p->x;
         double *ys = xs != NULL ? realloc(p->y, capacity * sizeof *ys) : NULL;
         p->y = ys != NULL ? ys : p->y;
-        if (ys == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for the metrics of a run");
-        }
+        TRY_MEMORY(ys, err, "out of memory for the metrics of a run");
         p->capacity = capacity;
     }
     p->x[p->count] = x;
@@ -124,9 +122,7 @@ static enum status add_histogram(struct run_column *c,
         const size_t capacity = c->histogram_capacity > 0 ? 2 * c->histogram_capacity : 16;
         struct run_histogram *more =
             capacity <= MAX_HISTOGRAMS ? realloc(c->histograms, capacity * sizeof *more) : NULL;
-        if (more == NULL) {
-            return error_set(err, STATUS_NOMEM, "out of memory for the histograms of a run");
-        }
+        TRY_MEMORY(more, err, "out of memory for the histograms of a run");
         c->histograms = more;
         c->histogram_capacity = capacity;
     }
@@ -291,9 +287,7 @@ enum status run_log_open(struct run_log **out, const char *run, struct error *er
     *out = NULL;
     TRY(check_run(run, err));
     struct run_log *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the metrics of a run");
-    }
+    TRY_MEMORY(r, err, "out of memory for the metrics of a run");
     (void)snprintf(r->path, sizeof r->path, "%s", run);
     for (size_t n = strlen(r->path); n > 1 && r->path[n - 1] == '/'; n--) {
         r->path[n - 1] = '\0';

@@ -29,9 +29,7 @@ enum status
 run_order_open(struct run_order **out, const char *run, const char *dataset, struct error *err) {
     *out = NULL;
     struct run_order *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the options of a run");
-    }
+    TRY_MEMORY(r, err, "out of memory for the options of a run");
     const enum status s = fill(r, run, dataset, err);
     if (s != STATUS_OK) {
         run_order_close(r);

@@ -21,8 +21,7 @@
  * stdout ends the program without a message. */
 void samples_signals(void);
 
-/* ---- which samples -----------------------------------------------------------------------------
- */
+/* ---- which samples --------------------------------------------------------------------------- */
 
 enum { SAMPLE_MAX_RANGES = 1 << 16 };
 
@@ -74,8 +73,7 @@ void sample_walk_fini(struct sample_walk *w); /* accepts an all-zero one */
  * INTERRUPTED; or a failure of reading. */
 enum status sample_walk_next(struct sample_walk *w, struct sample_facts *out, struct error *err);
 
-/* ---- one sample --------------------------------------------------------------------------------
- */
+/* ---- one sample ------------------------------------------------------------------------------ */
 
 /* The sample as a JSON object. `content` NULL: without key and meta. */
 enum status sample_write(struct json_writer *w,

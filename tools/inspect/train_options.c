@@ -363,34 +363,33 @@ static const char *const changeable[] = {
 static const struct cli_program fixed = {
     .name = "ccstream-train",
     .purpose = "trains an image and a text tower with a global contrastive loss",
-    .usage =
-        (const char *const[]){"--data DIR --out RUN [options]",
-                              "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
-                              "--resume RUN [options]", "--attach RUN [--progress KIND]", NULL},
-    .examples = (const char *const[]){"ccstream-train --data cc3m --val coco-val --out runs/a "
-                                      "--loss nuclr --batch-size 512 --epochs 30",
-                                      "ccstream-train --data small --out runs/b --image-tower "
-                                      "resnet18 --text-tower tiny --image-size 96 "
-                                      "--batch-size 128 --epochs 5 --zeta-freeze-epochs 1",
-                                      "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
-                                      "ccstream-train --init runs/a --data other --out runs/d",
-                                      "ccstream-train --resume runs/a --epochs 60", NULL},
-    .notes =
-        (const char *const[]){
-            "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with code 0; "
-            "--resume continues exactly there. A second one exits at once.",
-            "With mpirun -n W or srun -n W, W ranks train together: each reads and encodes its "
-            "part of every batch, and all end with the same model, state and metrics. If a rank "
-            "fails, the others name it and exit with code 75; --resume continues from the last "
-            "checkpoint, also with more or fewer ranks. A signal to any rank stops all of them.",
-            "An epoch of a mix has as many samples as all its datasets together. The sample ids of "
-            "each dataset start after those of the previous one, in the order given; --resume "
-            "requires the same datasets and weights in that order. Samples added by ccpack "
-            "--append join when --resume restarts the epoch.",
-            TRAIN_PRESETS_OF_NUCLR, TRAIN_PRESETS_OF_EMC2,
-            "Loss defaults: on pairs Wang's comparison on CC3M (fastclip: Wei's); with --task "
-            "two-views each paper's own. --steps does not shorten schedules.",
-            NULL},
+    .usage = CLI_TEXTS("--data DIR --out RUN [options]",
+                       "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
+                       "--resume RUN [options]",
+                       "--attach RUN [--progress KIND]"),
+    .examples = CLI_TEXTS("ccstream-train --data cc3m --val coco-val --out runs/a "
+                          "--loss nuclr --batch-size 512 --epochs 30",
+                          "ccstream-train --data small --out runs/b --image-tower "
+                          "resnet18 --text-tower tiny --image-size 96 "
+                          "--batch-size 128 --epochs 5 --zeta-freeze-epochs 1",
+                          "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
+                          "ccstream-train --init runs/a --data other --out runs/d",
+                          "ccstream-train --resume runs/a --epochs 60"),
+    .notes = CLI_TEXTS(
+        "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with code 0; "
+        "--resume continues exactly there. A second one exits at once.",
+        "With mpirun -n W or srun -n W, W ranks train together: each reads and encodes its "
+        "part of every batch, and all end with the same model, state and metrics. If a rank "
+        "fails, the others name it and exit with code 75; --resume continues from the last "
+        "checkpoint, also with more or fewer ranks. A signal to any rank stops all of them.",
+        "An epoch of a mix has as many samples as all its datasets together. The sample ids of "
+        "each dataset start after those of the previous one, in the order given; --resume "
+        "requires the same datasets and weights in that order. Samples added by ccpack "
+        "--append join when --resume restarts the epoch.",
+        TRAIN_PRESETS_OF_NUCLR,
+        TRAIN_PRESETS_OF_EMC2,
+        "Loss defaults: on pairs Wang's comparison on CC3M (fastclip: Wei's); with --task "
+        "two-views each paper's own. --steps does not shorten schedules."),
     .options = rows,
     .option_count = CLI_COUNT(rows),
 };
@@ -467,12 +466,10 @@ enum status train_options_apply(struct trainer_options *t,
     t->order = order.order;
     t->order_block_count = order.block_count;
     t->order_block_window = order.block_window;
-    if (o->remap_state.count > LOADER_MAX_SOURCES) {
-        return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
-    }
-    if (t->min_lr > t->lr) {
-        return error_set(err, STATUS_USAGE, "--min-lr %g lies above --lr %g", t->min_lr, t->lr);
-    }
+    FAIL_IF(o->remap_state.count > LOADER_MAX_SOURCES, err, STATUS_USAGE, "more than %d datasets",
+            LOADER_MAX_SOURCES);
+    FAIL_IF(t->min_lr > t->lr, err, STATUS_USAGE, "--min-lr %g lies above --lr %g", t->min_lr,
+            t->lr);
     return STATUS_OK;
 }
 
@@ -494,12 +491,9 @@ enum status train_options_check_read(const struct cli_arguments *given,
                                      const struct train_options *o,
                                      const struct log_sink *log,
                                      struct error *err) {
-    if (train_tasks_blocks(o) && cli_given(train_program(), given, "loss")) {
-        return error_set(
-            err, STATUS_USAGE,
+    FAIL_IF(train_tasks_blocks(o) && cli_given(train_program(), given, "loss"), err, STATUS_USAGE,
             "--loss %s: --task blocks trains with the block loss alone, see --block-loss",
             loss_names()[o->loss_index]);
-    }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const char *name = loss_option_rows[i].name;
         if (cli_given(train_program(), given, name) &&
@@ -591,12 +585,10 @@ enum status train_options_check_resumed(const struct cli_arguments *given,
         for (size_t k = 0; !allowed && k < CLI_COUNT(changeable); k++) {
             allowed = strcmp(row->name, changeable[k]) == 0;
         }
-        if (!allowed && !same_value(row, recorded, o)) {
-            return error_set(err, STATUS_USAGE,
-                             "--%s cannot be changed by --resume: %s. To start a new run from "
-                             "these weights: --init %s --data DIR --out NEW",
-                             row->name, reason_of(row->name, group), o->resume);
-        }
+        FAIL_IF(!allowed && !same_value(row, recorded, o), err, STATUS_USAGE,
+                "--%s cannot be changed by --resume: %s. To start a new run from "
+                "these weights: --init %s --data DIR --out NEW",
+                row->name, reason_of(row->name, group), o->resume);
     }
     return STATUS_OK;
 }

@@ -93,14 +93,10 @@ enum status sample_ranges_parse(struct sample_range **out,
     for (size_t i = 0; i < texts->count; i++) {
         wanted += count_commas(texts->items[i]) + 1;
     }
-    if (wanted > SAMPLE_MAX_RANGES) {
-        return error_set(err, STATUS_USAGE, "--id names %zu ids and ranges; the limit is %d",
-                         wanted, SAMPLE_MAX_RANGES);
-    }
+    FAIL_IF(wanted > SAMPLE_MAX_RANGES, err, STATUS_USAGE,
+            "--id names %zu ids and ranges; the limit is %d", wanted, SAMPLE_MAX_RANGES);
     struct sample_range *ranges = calloc(wanted + 1, sizeof(*ranges));
-    if (!ranges) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %zu ids", wanted);
-    }
+    TRY_MEMORY(ranges, err, "out of memory for %zu ids", wanted);
     size_t filled = 0;
     for (size_t i = 0; i < texts->count; i++) {
         const char *text = texts->items[i];
@@ -190,8 +186,7 @@ enum status sample_walk_next(struct sample_walk *w, struct sample_facts *out, st
         w->left--;
         w->done++;
     }
-    if (s == STATUS_END && w->done == 0 && w->chosen) {
-        return error_set(err, STATUS_NOTFOUND, "%s: no sample has such an id", w->input->path);
-    }
+    FAIL_IF(s == STATUS_END && w->done == 0 && w->chosen, err, STATUS_NOTFOUND,
+            "%s: no sample has such an id", w->input->path);
     return s;
 }

@@ -423,15 +423,11 @@ static enum status make_small(struct page *p,
                              .height_px = how.min_height_px,
                              .stride_bytes = (size_t)how.min_width_px * 3};
     out.data = malloc(out.stride_bytes * (size_t)out.height_px);
-    if (out.data == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for an image");
-    }
+    TRY_MEMORY(out.data, err, "out of memory for an image");
     struct resize_scratch scratch;
     resize_scratch_init(&scratch);
     enum status s = resize_image(&out, &view, &box, NULL, RESIZE_BICUBIC, false, &scratch, err);
-    if (s == STATUS_OK) {
-        s = image_encode_jpeg(jpeg, &out, QUALITY, err);
-    }
+    THEN(s, image_encode_jpeg(jpeg, &out, QUALITY, err));
     resize_scratch_fini(&scratch);
     free(out.data);
     return s;

@@ -278,9 +278,7 @@ report_page_write(const char *path, struct run_log *const *runs, size_t count, s
     struct report r = {.runs = runs, .run_count = count};
     char title[160];
     r.lines = calloc(REPORT_MAX_SERIES, sizeof *r.lines);
-    if (r.lines == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a page");
-    }
+    TRY_MEMORY(r.lines, err, "out of memory for a page");
     (void)snprintf(title, sizeof title, count > 1 ? "%zu runs" : "%.0zu%.120s",
                    count > 1 ? count : 0, runs[0]->name);
     page_begin(&r.page, title);
