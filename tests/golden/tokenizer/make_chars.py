@@ -145,6 +145,11 @@ print("""/*
 /* clang-format off */
 #include "formats/tokenizer/tokenizer_words_internal.h"
 
+#define DROP(first, last) {first, last, 1, CHAR_DROP, VALUE, 0}
+#define BREAK(first, last) {first, last, 1, CHAR_BREAK, VALUE, 0}
+#define ALONE(first, last) {first, last, 1, CHAR_ALONE, DELTA, 0} /* unchanged */
+#define ROW(first, last, step, kind, form, value) {first, last, step, CHAR_##kind, form, value}
+
 /* Code points first, first + step, ... last; those between and outside are letters that stay. */
 const struct tokenizer_char_row tokenizer_char_rows[] = {""")
 
@@ -164,18 +169,37 @@ items = []
 for r in rows:
     delta = r["form"] == "delta" or (r["form"] is None and r["kind"] == "ALONE")
     form = "DELTA" if delta else FORM[r["form"]]
-    items.append(f"{{0x{r['first']:X}, 0x{r['last']:X}, {r['step'] or 1}, CHAR_{r['kind']}, {form}, "
-                 f"{r['delta'] if delta else r['value']}}},")
+    value, step = r["delta"] if delta else r["value"], r["step"] or 1
+    span = f"0x{r['first']:X}, 0x{r['last']:X}"
+    short = (r["kind"], form, value, step) in [("DROP", "VALUE", 0, 1), ("BREAK", "VALUE", 0, 1),
+                                               ("ALONE", "DELTA", 0, 1)]
+    items.append(f"{r['kind']}({span})," if short
+                 else f"ROW({span}, {step}, {r['kind']}, {form}, {value}),")
 show(items)
+
+
+def literal(c):
+    """In a string of C: ideographs that no editor normalises and ASCII as they are, the rest as
+    escapes."""
+    if 0x3400 <= c < 0xA000 or 0x20 <= c < 0x7F and chr(c) not in '"\\?':
+        return chr(c)
+    return "\\" + chr(c) if c < 0x7F else f"\\u{c:04X}" if c < 0x10000 else f"\\U{c:08X}"
+
+
 print(f"""}};
 const size_t tokenizer_char_row_count = {len(rows)};
 
 /* What the code points of a row with a list become, one after the other. */
-const uint32_t tokenizer_char_targets[] = {{""")
-show(f"0x{c:X}," for c in table)
-print("""};
+const uint32_t tokenizer_char_targets[] =""")
+line = ""
+for text in map(literal, table):
+    if sum(2 if ord(ch) > 0x3000 else 1 for ch in line + text) > 93:
+        print(f'    U"{line}"')
+        line = ""
+    line += text
+print(f"""    U"{line}";
 
 /* Letters and marks that one code point becomes, filled up with zeros. */
-const uint32_t tokenizer_char_sequences[][3] = {""")
+const uint32_t tokenizer_char_sequences[][3] = {{""")
 show("{" + ", ".join(f"0x{c:X}" if c else "0" for c in s) + "}," for s in sequences)
 print("};")
