@@ -3,16 +3,15 @@
  *
  *     raw -> | guard | shift | data ... | guard |
  *
- * Guards hold a pattern; op_data_broken_guard reports the operand next to a guard that has changed.
+ * Guards hold a pattern; tests/support/op_cases.h reports the operand next to one that has changed.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/bf16.h"
 #include "kernels/rows/op_rows.h"
 
-enum { GUARD_BYTE = 0xA5, ALIGNMENT_BYTES = 64 };
+enum { ALIGNMENT_BYTES = 64 };
 
 const struct op_row *op_row_find(const char *name) {
     for (int i = 0; i < op_rows_count; i++) {
@@ -21,14 +20,6 @@ const struct op_row *op_row_find(const char *name) {
         }
     }
     return NULL;
-}
-
-double op_row_tolerance(const struct op_row *row, enum dtype real) {
-    return real == DTYPE_BF16 ? row->tolerance_bf16 : row->tolerance_f32;
-}
-
-double op_rounding_step(enum dtype t) {
-    return t == DTYPE_BF16 ? 0x1p-7 : 0.0;
 }
 
 static struct tensor shape_of(const struct op_case *c, const struct operand *o) {
@@ -172,7 +163,7 @@ op_data_create(struct op_data *d, const struct op_case *c, int shift, struct err
             op_data_destroy(d);
             return error_set(err, STATUS_NOMEM, "no memory for operand %s", o->name);
         }
-        memset(d->raw[i], GUARD_BYTE, total);
+        memset(d->raw[i], OP_GUARD_BYTE, total);
         d->raw_bytes[i] = total;
         d->t[i].data = d->raw[i] + lead;
     }
@@ -337,51 +328,6 @@ enum status op_data_fill(struct op_data *d,
     }
     spoil_padding(d, c);
     return STATUS_OK;
-}
-
-void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c) {
-    for (int i = 0; i < c->count; i++) {
-        if (to->raw[i] != NULL && from->t[i].data != NULL) {
-            memcpy(to->t[i].data, from->t[i].data, tensor_size_bytes(&to->t[i]));
-        }
-    }
-}
-
-const char *op_data_broken_guard(const struct op_data *d, const struct op_case *c) {
-    for (int i = 0; i < c->count; i++) {
-        if (d->raw[i] == NULL) {
-            continue;
-        }
-        const unsigned char *data = d->t[i].data;
-        const unsigned char *after = data + tensor_size_bytes(&c->operands[i].shape);
-        for (const unsigned char *p = d->raw[i]; p < after + OP_GUARD_BYTES; p++) {
-            if (p == data) {
-                p = after;
-            }
-            if (*p != GUARD_BYTE) {
-                return c->operands[i].name;
-            }
-        }
-    }
-    return NULL;
-}
-
-double op_value(const struct tensor *t, int64_t index) {
-    switch (t->dtype) {
-    case DTYPE_F32:
-        return (double)((const float *)t->data)[index];
-    case DTYPE_F64:
-        return ((const double *)t->data)[index];
-    case DTYPE_I32:
-        return (double)((const int32_t *)t->data)[index];
-    case DTYPE_BF16:
-        return (double)bf16_to_f32(((const uint16_t *)t->data)[index]);
-    case DTYPE_U64:
-        return (double)((const uint64_t *)t->data)[index];
-    case DTYPE_U8:
-        return (double)((const uint8_t *)t->data)[index];
-    }
-    return (double)NAN;
 }
 
 /* ---- on a device ---- */

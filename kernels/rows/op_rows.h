@@ -24,7 +24,8 @@ enum {
     OP_MAX_SIZES = 12,    /* sizes of a row */
     OP_MAX_VARIANTS = 10, /* flag sets of a row */
     OP_MAX_SAMPLES = 256, /* batch, for dropout's sample ids */
-    OP_GUARD_BYTES = 256  /* on both sides of every operand */
+    OP_GUARD_BYTES = 256, /* on both sides of every operand */
+    OP_GUARD_BYTE = 0xA5  /* that they hold */
 };
 
 /* Flags of a variant; a row lists the sets that apply to it. */
@@ -114,10 +115,7 @@ struct op_row {
 extern const struct op_row op_rows[];
 extern const int op_rows_count;
 
-const struct op_row *op_row_find(const char *name);                 /* NULL: no such row */
-double op_row_tolerance(const struct op_row *row, enum dtype real); /* F32 or BF16 */
-/* The largest step between numbers of the type, relative to them; 0 for F32 and F64. */
-double op_rounding_step(enum dtype t);
+const struct op_row *op_row_find(const char *name); /* NULL: no such row */
 void op_describe(struct op_case *c,
                  const struct op_row *row,
                  const struct op_size *size,
@@ -146,10 +144,6 @@ enum status op_data_fill(struct op_data *d,
                          uint64_t seed,
                          struct device *dev,
                          struct error *err);
-void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c);
-/* The first operand whose surroundings were written, or NULL. */
-const char *op_data_broken_guard(const struct op_data *d, const struct op_case *c);
-double op_value(const struct tensor *t, int64_t index);
 
 /* The arguments of the case with these operands. */
 void op_case_args(union op_args *out, const struct op_case *c, const struct tensor *t);

@@ -7,7 +7,16 @@
 #include <string.h>
 
 #include "formats/base/log.h"
+#include "kernels/bf16.h"
 #include "tests/support/test.h"
+
+static double op_row_tolerance(const struct op_row *row, enum dtype real) {
+    return real == DTYPE_BF16 ? row->tolerance_bf16 : row->tolerance_f32;
+}
+
+double op_rounding_step(enum dtype t) {
+    return t == DTYPE_BF16 ? 0x1p-7 : 0.0;
+}
 
 const char *const op_cases_devices[OP_CASES_DEVICES] = {"cpu-ref", "cpu"};
 
@@ -105,6 +114,52 @@ void op_cases_make(struct op_data *d, const struct op_case *c, int shift, struct
     struct error err = {0};
     assert_ok(op_data_create(d, c, shift, &err), err);
     assert_ok(op_data_fill(d, c, test_seed(), dev, &err), err);
+}
+
+void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (to->raw[i] != NULL && from->t[i].data != NULL) {
+            memcpy(to->t[i].data, from->t[i].data, tensor_size_bytes(&to->t[i]));
+        }
+    }
+}
+
+/* The first operand whose surroundings were written, or NULL. */
+static const char *op_data_broken_guard(const struct op_data *d, const struct op_case *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (d->raw[i] == NULL) {
+            continue;
+        }
+        const unsigned char *data = d->t[i].data;
+        const unsigned char *after = data + tensor_size_bytes(&c->operands[i].shape);
+        for (const unsigned char *p = d->raw[i]; p < after + OP_GUARD_BYTES; p++) {
+            if (p == data) {
+                p = after;
+            }
+            if (*p != OP_GUARD_BYTE) {
+                return c->operands[i].name;
+            }
+        }
+    }
+    return NULL;
+}
+
+double op_value(const struct tensor *t, int64_t index) {
+    switch (t->dtype) {
+    case DTYPE_F32:
+        return (double)((const float *)t->data)[index];
+    case DTYPE_F64:
+        return ((const double *)t->data)[index];
+    case DTYPE_I32:
+        return (double)((const int32_t *)t->data)[index];
+    case DTYPE_BF16:
+        return (double)bf16_to_f32(((const uint16_t *)t->data)[index]);
+    case DTYPE_U64:
+        return (double)((const uint64_t *)t->data)[index];
+    case DTYPE_U8:
+        return (double)((const uint8_t *)t->data)[index];
+    }
+    return (double)NAN;
 }
 
 void op_cases_check_guards(const struct op_data *d, const struct op_case *c) {
