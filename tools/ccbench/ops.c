@@ -86,91 +86,55 @@ static const struct cli_program program = {
     CLI_OPTIONS(rows),
 };
 
+/* With an activation and nothing to add to; in the gradient alone: added, and to fewer operands. */
+enum { RELU = OP_PLAIN | OP_ACT, GRADIENT_BITS = 16 };
+enum { ADDS = OP_ADD << GRADIENT_BITS, OMITS = OP_OMIT << GRADIENT_BITS };
+
+/* An op at a shape, and its gradient, where it has one, at the same. */
 static const struct shape {
     const char *row, *what;
     struct op_size size;
     unsigned flags;
 } shapes[] = {
     {"normalize_u8", "64 px", {{128, 64, 64}}, 0},
-    {"conv_bn", "stem 3x3, 3 -> 32, 64 px", {{128, 64, 64, 3, 32, 3, 2, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "stem 3x3, 32 -> 64, 32 px", {{128, 32, 32, 32, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "stem 7x7, 3 -> 64, 64 px", {{128, 64, 64, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 3x3, 3 -> 32, 64 px", {{128, 64, 64, 3, 32, 3, 2, 1}}, RELU | OMITS},
+    {"conv_bn", "stem 3x3, 32 -> 64, 32 px", {{128, 32, 32, 32, 64, 3, 1, 1}}, RELU},
+    {"conv_bn", "stem 7x7, 3 -> 64, 64 px", {{128, 64, 64, 3, 64, 7, 2, 3}}, RELU | OMITS},
     {"conv_bn", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
     {"conv_bn", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
-    {"conv_bn", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, RELU},
     {"conv_bn", "3x3, 128 -> 128, stride 2, 16 px", {{128, 16, 16, 128, 128, 3, 2, 1}}, OP_ACT},
-    {"conv_bn", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{16, 224, 224, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, RELU},
+    {"conv_bn", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, RELU},
+    {"conv_bn", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, RELU},
+    {"conv_bn", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, RELU},
+    {"conv_bn", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, RELU},
+    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{16, 224, 224, 3, 64, 7, 2, 3}}, RELU | OMITS},
+    {"conv_bn", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, RELU},
     {"conv_bn", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
-    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{16, 14, 14, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd",
-     "stem 3x3, 3 -> 32, 64 px",
-     {{128, 64, 64, 3, 32, 3, 2, 1}},
-     OP_PLAIN | OP_OMIT | OP_ACT},
-    {"conv_bn_bwd",
-     "stem 7x7, 3 -> 64, 64 px",
-     {{128, 64, 64, 3, 64, 7, 2, 3}},
-     OP_PLAIN | OP_OMIT | OP_ACT},
-    {"conv_bn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
-    {"conv_bn_bwd", "the same, added", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ADD},
-    {"conv_bn_bwd", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
-    {"conv_bn_bwd", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd",
-     "stem 7x7, 3 -> 64, 224 px",
-     {{16, 224, 224, 3, 64, 7, 2, 3}},
-     OP_PLAIN | OP_OMIT | OP_ACT},
-    {"conv_bn_bwd", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
-    {"conv_bn_bwd",
-     "1x1, 1024 -> 256, 14 px",
-     {{16, 14, 14, 1024, 256, 1, 1, 0}},
-     OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{16, 14, 14, 1024, 256, 1, 1, 0}}, RELU},
+    {"conv_bn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ADD},
     {"maxpool", "3x3, 64, 112 px", {{16, 112, 112, 64, 3, 2, 1}}, 0},
-    {"maxpool_bwd", "3x3, 64, 112 px", {{16, 112, 112, 64, 3, 2, 1}}, 0},
     {"maxpool", "3x3, 64, 32 px", {{128, 32, 32, 64, 3, 2, 1}}, 0},
-    {"maxpool_bwd", "3x3, 64, 32 px", {{128, 32, 32, 64, 3, 2, 1}}, 0},
-    {"avgpool", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, 0},
-    {"avgpool_bwd", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, OP_ADD},
+    {"avgpool", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, ADDS},
     {"global_avgpool", "512, 4 px", {{128, 4, 4, 512}}, 0},
-    {"global_avgpool_bwd", "512, 4 px", {{128, 4, 4, 512}}, 0},
-    {"linear", "192 -> 576", {{2048, 192, 576}}, 0},
-    {"linear", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT},
+    {"linear", "192 -> 576", {{2048, 192, 576}}, ADDS},
+    {"linear", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT | ADDS},
     {"linear", "768 -> 192", {{2048, 768, 192}}, 0},
-    {"linear", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT},
+    {"linear", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT | ADDS},
     {"linear", "3072 -> 768", {{1024, 3072, 768}}, 0},
-    {"linear_bwd", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT | OP_ADD},
-    {"linear_bwd", "192 -> 576", {{2048, 192, 576}}, OP_ADD},
-    {"linear_bwd", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT | OP_ADD},
     {"matmul", "similarities, 128 x 256", {{128, 128, 256}}, OP_TRANSPOSE_B},
-    {"embedding", "192, T 16", {{128, 16, 192, 8192, 64}}, 0},
-    {"embedding_bwd", "192, T 16, added", {{128, 16, 192, 8192, 64}}, OP_ADD},
-    {"layernorm", "192", {{2048, 192}}, 0},
-    {"layernorm", "768", {{2048, 768}}, 0},
-    {"layernorm_bwd", "768", {{2048, 768}}, OP_ADD},
-    {"layernorm_bwd", "192", {{2048, 192}}, OP_ADD},
+    {"embedding", "192, T 16", {{128, 16, 192, 8192, 64}}, ADDS},
+    {"layernorm", "192", {{2048, 192}}, ADDS},
+    {"layernorm", "768", {{2048, 768}}, ADDS},
     {"attention", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
     {"attention", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
-    {"attention_bwd", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
     {"attention", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
-    {"attention_bwd", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
-    {"attention_bwd", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
     {"dropout", "192, T 16", {{128, 16, 192}}, 0},
     {"segment_mean", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
-    {"segment_mean_bwd", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
     {"gather_rows", "128 of 2048, 192", {{128, 2048, 192}}, 0},
     {"scatter_rows", "128 of 2048, 192", {{128, 2048, 192}}, 0},
     {"l2_normalize", "256", {{128, 256}}, 0},
-    {"l2_normalize_bwd", "256", {{128, 256}}, 0},
     {"fill", "8 M", {{8000000}}, 0},
     {"cast", "8 M, f32 to 16 bits", {{8000000}}, 0},
     {"cast", "8 M, f32 from 16 bits", {{8000000}}, OP_ALT},
@@ -183,102 +147,50 @@ static const struct shape {
     {"lars", "8 M", {{8000000}}, OP_OMIT},
     {"conv_gn", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
     {"conv_gn", "the same without norm", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ALT},
-    {"conv_gn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
-    {"conv_gn_bwd", "the same without norm", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ALT},
 };
 
 /* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
  * cache would hold where memory decides. */
 static const struct shape large_shapes[] = {
     {"normalize_u8", "224 px", {{64, 224, 224}}, 0},
-    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{64, 224, 224, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{64, 224, 224, 3, 64, 7, 2, 3}}, RELU | OMITS},
+    {"conv_bn", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, RELU},
+    {"conv_bn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, RELU},
     {"conv_bn", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
-    {"conv_bn", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 128, stride 2, 56 px", {{64, 56, 56, 128, 128, 3, 2, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, RELU},
+    {"conv_bn", "3x3, 128, stride 2, 56 px", {{64, 56, 56, 128, 128, 3, 2, 1}}, RELU},
     {"conv_bn", "1x1, 256 -> 512, stride 2, 56 px", {{64, 56, 56, 256, 512, 1, 2, 0}}, OP_PLAIN},
     {"conv_bn", "1x1, 512 -> 1024, stride 2, 28 px", {{128, 28, 28, 512, 1024, 1, 2, 0}}, OP_PLAIN},
     {"conv_bn",
      "1x1, 1024 -> 2048, stride 2, 14 px",
      {{256, 14, 14, 1024, 2048, 1, 2, 0}},
      OP_PLAIN},
-    {"conv_bn", "1x1, 512 -> 128, 28 px", {{128, 28, 28, 512, 128, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 512 -> 128, 28 px", {{128, 28, 28, 512, 128, 1, 1, 0}}, RELU | ADDS},
+    {"conv_bn", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, RELU},
     {"conv_bn", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
-    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{256, 14, 14, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{256, 14, 14, 1024, 256, 1, 1, 0}}, RELU | ADDS},
+    {"conv_bn", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, RELU},
     {"conv_bn", "1x1, 256 -> 1024, 14 px, residual", {{256, 14, 14, 256, 1024, 1, 1, 0}}, OP_ACT},
-    {"conv_bn", "1x1, 2048 -> 512, 7 px", {{512, 7, 7, 2048, 512, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 2048 -> 512, 7 px", {{512, 7, 7, 2048, 512, 1, 1, 0}}, RELU | ADDS},
+    {"conv_bn", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, RELU},
     {"conv_bn", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
-    {"conv_bn_bwd",
-     "stem 7x7, 3 -> 64, 224 px",
-     {{64, 224, 224, 3, 64, 7, 2, 3}},
-     OP_PLAIN | OP_OMIT | OP_ACT},
-    {"conv_bn_bwd", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
-    {"conv_bn_bwd", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd",
-     "3x3, 128, stride 2, 56 px",
-     {{64, 56, 56, 128, 128, 3, 2, 1}},
-     OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd",
-     "1x1, 256 -> 512, stride 2, 56 px",
-     {{64, 56, 56, 256, 512, 1, 2, 0}},
-     OP_PLAIN},
-    {"conv_bn_bwd",
-     "1x1, 512 -> 128, 28 px, added",
-     {{128, 28, 28, 512, 128, 1, 1, 0}},
-     OP_PLAIN | OP_ACT | OP_ADD},
-    {"conv_bn_bwd", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
-    {"conv_bn_bwd",
-     "1x1, 1024 -> 256, 14 px, added",
-     {{256, 14, 14, 1024, 256, 1, 1, 0}},
-     OP_PLAIN | OP_ACT | OP_ADD},
-    {"conv_bn_bwd", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd",
-     "1x1, 256 -> 1024, 14 px, residual",
-     {{256, 14, 14, 256, 1024, 1, 1, 0}},
-     OP_ACT},
-    {"conv_bn_bwd",
-     "1x1, 2048 -> 512, 7 px, added",
-     {{512, 7, 7, 2048, 512, 1, 1, 0}},
-     OP_PLAIN | OP_ACT | OP_ADD},
-    {"conv_bn_bwd", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_bn_bwd", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
     {"maxpool", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
-    {"maxpool_bwd", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
-    {"avgpool", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, 0},
-    {"avgpool_bwd", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, OP_ADD},
+    {"avgpool", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, ADDS},
     {"global_avgpool", "2048, 7 px", {{512, 7, 7, 2048}}, 0},
-    {"global_avgpool_bwd", "2048, 7 px", {{512, 7, 7, 2048}}, 0},
     {"linear", "16384 tokens, 768 -> 2304", {{16384, 768, 2304}}, 0},
     {"linear", "16384 tokens, 768 -> 768", {{16384, 768, 768}}, 0},
     {"linear", "16384 tokens, 768 -> 3072, gelu", {{16384, 768, 3072}}, OP_ACT},
     {"linear", "16384 tokens, 3072 -> 768", {{16384, 3072, 768}}, 0},
-    {"linear_bwd", "16384 tokens, 768 -> 2304", {{16384, 768, 2304}}, 0},
-    {"linear_bwd", "16384 tokens, 768 -> 768", {{16384, 768, 768}}, 0},
-    {"linear_bwd", "16384 tokens, 768 -> 3072, gelu", {{16384, 768, 3072}}, OP_ACT},
-    {"linear_bwd", "16384 tokens, 3072 -> 768", {{16384, 3072, 768}}, 0},
     {"matmul", "similarities, 512 x 256", {{512, 512, 256}}, OP_TRANSPOSE_B},
     {"embedding", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
-    {"embedding_bwd", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
     {"layernorm", "16384 tokens, 768", {{16384, 768}}, 0},
-    {"layernorm_bwd", "16384 tokens, 768", {{16384, 768}}, 0},
     {"attention", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
-    {"attention_bwd", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
     {"attention", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
-    {"attention_bwd", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
     {"dropout", "768, T 32", {{256, 32, 768}}, 0},
     {"segment_mean", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},
-    {"segment_mean_bwd", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},
     {"gather_rows", "512 of 16384, 768", {{512, 16384, 768}}, 0},
     {"scatter_rows", "512 of 16384, 768", {{512, 16384, 768}}, 0},
     {"l2_normalize", "512 of 256", {{512, 256}}, 0},
-    {"l2_normalize_bwd", "512 of 256", {{512, 256}}, 0},
     {"fill", "90 M", {{90000000}}, 0},
     {"cast", "90 M, f32 to 16 bits", {{90000000}}, 0},
     {"cast", "90 M, f32 from 16 bits", {{90000000}}, OP_ALT},
@@ -288,9 +200,29 @@ static const struct shape large_shapes[] = {
     {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
     {"sgdm", "90 M", {{90000000, 1}}, OP_OMIT},
     {"lars", "90 M", {{90000000}}, OP_OMIT},
-    {"conv_gn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
-    {"conv_gn_bwd", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_gn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, RELU},
 };
+
+/* One of the two. */
+struct measured {
+    const struct op_row *row;
+    const struct op_size *size;
+    unsigned flags;
+    char what[48];
+};
+
+/* False: the op has no gradient. */
+static bool measured_of(struct measured *out, const struct shape *s, bool gradient) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "%s%s", s->row, gradient ? "_bwd" : "");
+    const unsigned more = gradient ? s->flags >> GRADIENT_BITS : 0;
+    *out = (struct measured){.row = op_row_find(name),
+                             .size = &s->size,
+                             .flags = (s->flags & ((1U << GRADIENT_BITS) - 1)) | more};
+    (void)snprintf(out->what, sizeof out->what, "%s%s", s->what,
+                   (out->flags & OP_ADD) != 0 ? ", added" : "");
+    return out->row != NULL;
+}
 
 struct shape_list {
     const struct shape *items;
@@ -378,14 +310,14 @@ static enum status time_calls(struct result *out,
 static enum status measure(struct result *out,
                            struct device *dev,
                            enum dtype type,
-                           const struct shape *shape,
+                           const struct measured *m,
                            const struct timing *how,
                            struct error *err) {
     static struct op_case c;
     struct op_data d = {0};
     struct op_placed placed = {0};
     union op_args args;
-    op_describe(&c, op_row_find(shape->row), &shape->size, shape->flags, type);
+    op_describe(&c, m->row, m->size, m->flags, type);
     enum status s = STATUS_OK;
     TRY_OR_FAIL(s, op_data_create(&d, &c, 0, err));
     TRY_OR_FAIL(s, op_data_fill(&d, &c, 1, dev, err));
@@ -401,11 +333,11 @@ fail:
 /* ---- results ---- */
 
 static void json_result(struct json_writer *w,
-                        const struct shape *shape,
+                        const struct measured *shape,
                         const struct result *r,
                         const struct bench_machine *m) {
     json_open_object(w, NULL);
-    json_string(w, "op", shape->row);
+    json_string(w, "op", shape->row->name);
     json_string(w, "shape", shape->what);
     json_double(w, "median_ms", r->median_s * 1e3);
     json_double(w, "best_ms", r->fastest_s * 1e3);
@@ -417,10 +349,10 @@ static void json_result(struct json_writer *w,
 }
 
 static void
-print_result(const struct shape *shape, const struct result *r, const struct bench_machine *m) {
+print_result(const struct measured *shape, const struct result *r, const struct bench_machine *m) {
     const double speed = r->flops / r->median_s;
     const double flow = r->bytes / r->median_s;
-    printf("%-18s %-34s %9.3f %9.3f ", shape->row, shape->what, r->median_s * 1e3,
+    printf("%-18s %-34s %9.3f %9.3f ", shape->row->name, shape->what, r->median_s * 1e3,
            r->fastest_s * 1e3);
     if (r->flops > 0) {
         printf("%9.1f %5.1f ", speed * 1e-9, 100 * speed / m->product_flops);
@@ -430,8 +362,11 @@ print_result(const struct shape *shape, const struct result *r, const struct ben
     printf("%8.2f %5.1f\n", flow * 1e-9, 100 * flow / m->copy_bytes);
 }
 
-static bool chosen(const struct shape *shape, const char *only) {
-    return only == NULL || strncmp(shape->row, only, strlen(only)) == 0;
+/* Number i of the shapes and their gradients, if there is such an op and --only asks for it. */
+static bool
+chosen(struct measured *out, const struct shape_list *list, size_t i, const char *only) {
+    return measured_of(out, &list->items[i / 2], i % 2 == 1) &&
+           (only == NULL || strncmp(out->row->name, only, strlen(only)) == 0);
 }
 
 enum status bench_machine(struct bench_machine *m,
@@ -445,11 +380,14 @@ enum status bench_machine(struct bench_machine *m,
     const struct shape product = {"matmul", "", {{side, side, side}}, 0};
     const struct shape copy = {"gather_rows", "", {{rows_count, rows_count, 1024}}, 0};
     const struct timing how = {seconds, large};
+    struct measured what;
     struct result r;
-    TRY(measure(&r, dev, type, &product, &how, err));
+    (void)measured_of(&what, &product, false);
+    TRY(measure(&r, dev, type, &what, &how, err));
     m->product_flops = r.flops / r.fastest_s;
     m->product_side = side;
-    TRY(measure(&r, dev, DTYPE_F32, &copy, &how, err));
+    (void)measured_of(&what, &copy, false);
+    TRY(measure(&r, dev, DTYPE_F32, &what, &how, err));
     m->copy_bytes = r.bytes / r.fastest_s;
     return STATUS_OK;
 }
@@ -471,19 +409,17 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
         printf("%-18s %-34s %9s %9s %9s %5s %8s %5s\n", "op", "shape", "median ms", "best ms",
                "GFLOP/s", "%", "GB/s", "%");
     }
-    for (size_t i = 0; i < list.count; i++) {
+    for (size_t i = 0; i < 2 * list.count; i++) {
+        struct measured what;
         struct result r;
-        if (!chosen(&list.items[i], o->only)) {
+        if (!chosen(&what, &list, i, o->only) || !op_available(dev, what.row->op)) {
             continue;
         }
-        if (!op_available(dev, op_row_find(list.items[i].row)->op)) {
-            continue;
-        }
-        TRY(measure(&r, dev, types[o->type], &list.items[i], &how, err));
+        TRY(measure(&r, dev, types[o->type], &what, &how, err));
         if (o->json) {
-            json_result(w, &list.items[i], &r, &m);
+            json_result(w, &what, &r, &m);
         } else {
-            print_result(&list.items[i], &r, &m);
+            print_result(&what, &r, &m);
             fflush(stdout); /* a row at a time */
         }
     }
@@ -495,8 +431,9 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
 
 static enum status check_only(const struct options *o, struct error *err) {
     const struct shape_list list = shape_list(o);
-    for (size_t i = 0; i < list.count; i++) {
-        if (chosen(&list.items[i], o->only)) {
+    struct measured what;
+    for (size_t i = 0; i < 2 * list.count; i++) {
+        if (chosen(&what, &list, i, o->only)) {
             return STATUS_OK;
         }
     }
