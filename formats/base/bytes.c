@@ -85,11 +85,9 @@ void byte_buffer_fini(struct byte_buffer *b) {
 
 enum status byte_buffer_reserve(struct byte_buffer *b, size_t extra_bytes, struct error *err) {
     size_t max = b->max_bytes ? b->max_bytes : DEFAULT_MAX_BYTES;
-    if (b->size_bytes > max || extra_bytes > max - b->size_bytes) {
-        return error_set(err, STATUS_LIMIT,
-                         "buffer of %zu bytes cannot take %zu more: its limit is %zu bytes",
-                         b->size_bytes, extra_bytes, max);
-    }
+    FAIL_IF(b->size_bytes > max || extra_bytes > max - b->size_bytes, err, STATUS_LIMIT,
+            "buffer of %zu bytes cannot take %zu more: its limit is %zu bytes", b->size_bytes,
+            extra_bytes, max);
     size_t need = b->size_bytes + extra_bytes;
     if (need <= b->capacity_bytes) {
         return STATUS_OK;
@@ -105,9 +103,7 @@ enum status byte_buffer_reserve(struct byte_buffer *b, size_t extra_bytes, struc
         capacity = need;
     }
     uint8_t *data = realloc(b->data, capacity);
-    if (!data) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a buffer of %zu bytes", capacity);
-    }
+    TRY_MEMORY(data, err, "out of memory for a buffer of %zu bytes", capacity);
     b->data = data;
     b->capacity_bytes = capacity;
     return STATUS_OK;

@@ -63,9 +63,7 @@ static enum status posix_open(void *context,
     }
     size_t path_size = strlen(path) + 1;
     struct file *f = calloc(1, sizeof *f + path_size);
-    if (!f) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(f, err, "%s: out of memory", path);
     memcpy(f->path, path, path_size);
     f->from_start = mode == FILE_CREATE || mode == FILE_REPLACE || mode == FILE_REUSE;
     do {
@@ -101,11 +99,9 @@ static enum status posix_pread(struct file *f,
                                struct error *err) {
     REQUIRE(f && got && (out || size_bytes == 0));
     *got = 0;
-    if (offset > (uint64_t)INT64_MAX || size_bytes > (uint64_t)INT64_MAX - offset) {
-        return error_set(err, STATUS_IO,
-                         "%s: read of %zu bytes at %llu is beyond what a file can hold", f->path,
-                         size_bytes, (unsigned long long)offset);
-    }
+    FAIL_IF(offset > (uint64_t)INT64_MAX || size_bytes > (uint64_t)INT64_MAX - offset, err,
+            STATUS_IO, "%s: read of %zu bytes at %llu is beyond what a file can hold", f->path,
+            size_bytes, (unsigned long long)offset);
     while (*got < size_bytes) {
         size_t piece = size_bytes - *got;
         if (piece > PIECE_MAX_BYTES) {
@@ -166,9 +162,7 @@ static enum status posix_size(struct file *f, uint64_t *out, struct error *err) 
     if (fstat(f->fd, &st) != 0) {
         return error_set_errno(err, "%s: cannot tell the size", f->path);
     }
-    if (S_ISDIR(st.st_mode)) {
-        return error_set(err, STATUS_IO, "%s: is a directory, a file is needed", f->path);
-    }
+    FAIL_IF(S_ISDIR(st.st_mode), err, STATUS_IO, "%s: is a directory, a file is needed", f->path);
     *out = (uint64_t)st.st_size;
     return STATUS_OK;
 }
@@ -275,9 +269,8 @@ posix_link(void *context, const char *target, const char *path, struct error *er
     REQUIRE(target && path);
     char temporary[PATH_MAX_BYTES];
     int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof temporary) {
-        return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 1);
-    }
+    FAIL_IF(n < 0 || (size_t)n >= sizeof temporary, err, STATUS_LIMIT,
+            "path is longer than %d bytes", PATH_MAX_BYTES - 1);
     /* What an earlier process left if it was killed between the two calls below. */
     if (unlink(temporary) != 0 && errno != ENOENT) {
         return error_set_errno(err, "%s: cannot remove", temporary);
@@ -318,10 +311,9 @@ posix_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     if (stat(path, &st) != 0) {
         return error_set_errno(err, "%s: cannot tell the size", path);
     }
-    if (st.st_size < 0 || (uint64_t)st.st_size < size_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: has %lld bytes, at least %llu were there", path,
-                         (long long)st.st_size, (unsigned long long)size_bytes);
-    }
+    FAIL_IF(st.st_size < 0 || (uint64_t)st.st_size < size_bytes, err, STATUS_CORRUPT,
+            "%s: has %lld bytes, at least %llu were there", path, (long long)st.st_size,
+            (unsigned long long)size_bytes);
     if (truncate(path, (off_t)size_bytes) != 0) {
         return error_set_errno(err, "%s: cannot shorten it", path);
     }
@@ -361,9 +353,7 @@ posix_lock_directory(void *context, struct file **lock, const char *path, struct
     *lock = NULL;
     size_t path_size = strlen(path) + 1;
     struct file *f = calloc(1, sizeof *f + path_size);
-    if (!f) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(f, err, "%s: out of memory", path);
     memcpy(f->path, path, path_size);
     f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->fd >= 0 && flock(f->fd, LOCK_EX | LOCK_NB) == 0) {

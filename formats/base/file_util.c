@@ -24,10 +24,8 @@ static enum status read_to_end(const struct file_system *fs,
                                struct error *err) {
     uint64_t size = 0;
     TRY(fs->size(f, &size, err));
-    if (size > max_bytes) {
-        return error_set(err, STATUS_LIMIT, "%s: has %llu bytes, the limit is %zu", path,
-                         (unsigned long long)size, max_bytes);
-    }
+    FAIL_IF(size > max_bytes, err, STATUS_LIMIT, "%s: has %llu bytes, the limit is %zu", path,
+            (unsigned long long)size, max_bytes);
     /* The size is a hint only: files under /proc say 0, and a growing file has more. */
     size_t piece = (size_t)size > 0 ? (size_t)size : READ_PIECE_BYTES;
     for (;;) {
@@ -42,10 +40,8 @@ static enum status read_to_end(const struct file_system *fs,
             out->size_bytes += got;
             break;
         }
-        if (got > max_bytes - out->size_bytes) {
-            return error_set(err, STATUS_LIMIT, "%s: has more than the limit of %zu bytes", path,
-                             max_bytes);
-        }
+        FAIL_IF(got > max_bytes - out->size_bytes, err, STATUS_LIMIT,
+                "%s: has more than the limit of %zu bytes", path, max_bytes);
         out->size_bytes += got;
         piece = READ_PIECE_BYTES;
     }
@@ -99,9 +95,7 @@ file_append(const struct file_system *fs,
         if (s == STATUS_OK && got == 0) {
             s = error_set(err, STATUS_CORRUPT, "%s: is shorter than it was", from);
         }
-        if (s == STATUS_OK) {
-            s = fs->write(to, piece, got, err);
-        }
+        THEN(s, fs->write(to, piece, got, err));
         if (s == STATUS_OK && seen) {
             s = seen(cookie, piece, got, err);
         }
@@ -120,10 +114,8 @@ enum status file_draft_open(struct file_draft *d,
     d->fs = fs;
     d->file = NULL;
     int n = snprintf(d->temporary, sizeof d->temporary, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof d->temporary) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is longer than %d bytes", path,
-                         PATH_MAX_BYTES - 5);
-    }
+    FAIL_IF(n < 0 || (size_t)n >= sizeof d->temporary, err, STATUS_LIMIT,
+            "%.80s...: the path is longer than %d bytes", path, PATH_MAX_BYTES - 5);
     memcpy(d->path, path, strlen(path) + 1);
     return fs->open(fs->context, &d->file, d->temporary, FILE_REPLACE, err);
 }
@@ -134,14 +126,10 @@ enum status file_draft_close(struct file_draft *d, enum status s, struct error *
     if (!d->file) {
         return s;
     }
-    if (s == STATUS_OK) {
-        s = fs->sync(d->file, err);
-    }
+    THEN(s, fs->sync(d->file, err));
     fs->close(d->file);
     d->file = NULL;
-    if (s == STATUS_OK) {
-        s = fs->rename(fs->context, d->temporary, d->path, err);
-    }
+    THEN(s, fs->rename(fs->context, d->temporary, d->path, err));
     if (s != STATUS_OK) {
         fs->remove(fs->context, d->temporary, NULL); /* the first failure is the one to report */
         return s;
@@ -169,10 +157,8 @@ enum status file_make_parents(const struct file_system *fs, const char *path, st
     while (size_bytes > 1 && path[size_bytes - 1] == '/') {
         size_bytes--;
     }
-    if (size_bytes >= sizeof part) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is longer than %d bytes", path,
-                         PATH_MAX_BYTES - 1);
-    }
+    FAIL_IF(size_bytes >= sizeof part, err, STATUS_LIMIT,
+            "%.80s...: the path is longer than %d bytes", path, PATH_MAX_BYTES - 1);
     for (size_t i = 1; i < size_bytes; i++) {
         bool exists = false;
         if (path[i] != '/' || path[i - 1] == '/') {

@@ -102,10 +102,8 @@ static enum status map_bytes(struct mapping *out,
                              uint64_t offset,
                              uint64_t size_bytes,
                              struct error *err) {
-    if (size_bytes < INDEX_HEADER_BYTES || size_bytes > UINT32_MAX) {
-        return error_set(err, STATUS_CORRUPT, "%s: has %" PRIu64 " bytes, no size of an index",
-                         path, size_bytes);
-    }
+    FAIL_IF(size_bytes < INDEX_HEADER_BYTES || size_bytes > UINT32_MAX, err, STATUS_CORRUPT,
+            "%s: has %" PRIu64 " bytes, no size of an index", path, size_bytes);
     if (map && fs->descriptor &&
         map_file(out, fs, f, path, offset, (size_t)size_bytes, NULL) == STATUS_OK) {
         return STATUS_OK;
@@ -125,14 +123,13 @@ static enum status adopt(struct dataset_shard *shard,
                          struct error *err) {
     struct shard_index x;
     TRY(shard_index_parse(&x, shard->path, m->bytes, size_bytes, err));
-    if (x.container != container || x.hash != expected->index_hash ||
-        x.sample_count != expected->sample_count || x.text_count != expected->text_count ||
-        x.image_bytes != expected->image_bytes || x.first_id != expected->first_id ||
-        x.last_id != expected->last_id || shard_index_file_bytes(&x) != expected->size_bytes) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: its index is not the one that " MANIFEST_NAME " names%s", shard->path,
-                         shard_container_changed(container));
-    }
+    FAIL_IF(x.container != container || x.hash != expected->index_hash ||
+                x.sample_count != expected->sample_count || x.text_count != expected->text_count ||
+                x.image_bytes != expected->image_bytes || x.first_id != expected->first_id ||
+                x.last_id != expected->last_id ||
+                shard_index_file_bytes(&x) != expected->size_bytes,
+            err, STATUS_MISMATCH, "%s: its index is not the one that " MANIFEST_NAME " names%s",
+            shard->path, shard_container_changed(container));
     shard->index = x;
     shard->mapping = *m;
     memset(m, 0, sizeof(*m));
@@ -152,12 +149,8 @@ static enum status open_sidecar(struct dataset_shard *shard,
     TRY(shard_index_name(path, sizeof(path), shard->path, err));
     TRY(fs->open(fs->context, &f, path, FILE_READ, err));
     enum status s = fs->size(f, &size, err);
-    if (s == STATUS_OK) {
-        s = map_bytes(&m, fs, f, path, map, 0, size, err);
-    }
-    if (s == STATUS_OK) {
-        s = adopt(shard, container, &m, size, expected, err);
-    }
+    THEN(s, map_bytes(&m, fs, f, path, map, 0, size, err));
+    THEN(s, adopt(shard, container, &m, size, expected, err));
     unmap(&m);
     fs->close(f);
     return s;
@@ -315,9 +308,7 @@ enum status dataset_open(struct dataset **out,
     }
     d->fs = fs ? fs : file_system_of(directory);
     enum status s = manifest_read(&d->manifest, d->fs, directory, err);
-    if (s == STATUS_OK) {
-        s = open_shards(d, directory, err);
-    }
+    THEN(s, open_shards(d, directory, err));
     if (s != STATUS_OK) {
         dataset_close(d);
         return s;
@@ -496,9 +487,7 @@ enum status dataset_fingerprint_of(uint64_t *out,
     struct dataset d = {.fs = fs ? fs : file_system_of(directory),
                         .manifest = *m}; /* the caller's, borrowed */
     enum status s = open_shards(&d, directory, err);
-    if (s == STATUS_OK) {
-        s = dataset_compute_fingerprint(&d, out, err);
-    }
+    THEN(s, dataset_compute_fingerprint(&d, out, err));
     close_tables(&d);
     return s;
 }

@@ -16,9 +16,7 @@ caption_reader_create(struct caption_reader **out, const struct dataset *d, stru
     REQUIRE(out && d);
     *out = NULL;
     struct caption_reader *r = calloc(1, sizeof(*r));
-    if (!r) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a caption reader");
-    }
+    TRY_MEMORY(r, err, "out of memory for a caption reader");
     r->dataset = d;
     enum status s = caption_chunk_init(&r->chunk, d->max_chunk_bytes, err);
     if (s != STATUS_OK) {

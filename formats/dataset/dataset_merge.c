@@ -126,17 +126,14 @@ make_tables(struct dataset *d, const struct entry *sorted, uint64_t first_id, st
     uint64_t text = 0;
     d->places = malloc((size_t)(count + 1) * sizeof(*d->places));
     d->first_texts = malloc((size_t)(count + 1) * sizeof(*d->first_texts));
-    if (!d->places || !d->first_texts) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the dataset's tables");
-    }
+    TRY_MEMORY(d->places && d->first_texts, err, "out of memory for the dataset's tables");
     for (uint64_t i = 0; i < count; i++) {
         d->places[i] = unpack(sorted[i].place);
         d->first_texts[i] = text;
         text += sorted[i].place & ((1U << COUNT_BITS) - 1);
-        if (i > 0 && sorted[i].id == sorted[i - 1].id) {
-            return error_set(err, STATUS_EXISTS, "%s: sample %" PRIu64 " is in two shards",
-                             d->shards[d->places[i].shard].path, first_id + sorted[i].id);
-        }
+        FAIL_IF(i > 0 && sorted[i].id == sorted[i - 1].id, err, STATUS_EXISTS,
+                "%s: sample %" PRIu64 " is in two shards", d->shards[d->places[i].shard].path,
+                first_id + sorted[i].id);
     }
     return STATUS_OK;
 }

@@ -26,9 +26,7 @@ enum status
 dataset_reader_create(struct dataset_reader **out, const struct dataset *d, struct error *err) {
     REQUIRE(out && d);
     *out = calloc(1, sizeof(**out));
-    if (!*out) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a reader");
-    }
+    TRY_MEMORY(*out, err, "out of memory for a reader");
     (*out)->dataset = d;
     return STATUS_OK;
 }

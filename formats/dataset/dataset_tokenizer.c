@@ -26,12 +26,10 @@ enum status dataset_tokenizer_open(struct tokenizer **out,
     if (!exists && !m->tokenizer.file) {
         return STATUS_OK;
     }
-    if (!exists) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%s: the manifest names this tokenizer, but it is not there; bring it "
-                         "back, or replace it with 'ccpack tokenizer --overwrite'",
-                         path);
-    }
+    FAIL_IF(!exists, err, STATUS_NOTFOUND,
+            "%s: the manifest names this tokenizer, but it is not there; bring it "
+            "back, or replace it with 'ccpack tokenizer --overwrite'",
+            path);
     TRY(file_read_all(fs, &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
     const uint64_t hash = hash64(model.data, model.size_bytes);
     enum status s =
@@ -89,11 +87,8 @@ static enum status replace(struct manifest *m,
         TRY(is_there(&same, t, path, fs, err));
     }
     if (!same) {
-        if ((exists || m->tokenizer.file) && !overwrite) {
-            return error_set(err, STATUS_EXISTS,
-                             "%s: the dataset has another tokenizer; --overwrite replaces it",
-                             path);
-        }
+        FAIL_IF((exists || m->tokenizer.file) && !overwrite, err, STATUS_EXISTS,
+                "%s: the dataset has another tokenizer; --overwrite replaces it", path);
         if (m->tokenizer.file) {
             TRY(record(m, NULL, directory, fs, err));
         }

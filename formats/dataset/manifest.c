@@ -17,10 +17,8 @@ static enum status nomem(struct error *err) {
 
 enum status manifest_copy_text(char **out, const char *text, struct error *err) {
     size_t size = strlen(text);
-    if (size > MANIFEST_MAX_TEXT_BYTES) {
-        return error_set(err, STATUS_LIMIT, "text of %zu bytes in the manifest, the limit is %d",
-                         size, MANIFEST_MAX_TEXT_BYTES);
-    }
+    FAIL_IF(size > MANIFEST_MAX_TEXT_BYTES, err, STATUS_LIMIT,
+            "text of %zu bytes in the manifest, the limit is %d", size, MANIFEST_MAX_TEXT_BYTES);
     *out = malloc(size + 1);
     if (!*out) {
         return nomem(err);
@@ -81,12 +79,10 @@ static void *grow(void *array, size_t count, size_t element_bytes) {
 enum status
 manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err) {
     REQUIRE(m && shard && shard_name_is_valid(shard->name));
-    if (m->shard_count == MANIFEST_MAX_SHARDS) {
-        return error_set(err, STATUS_LIMIT,
-                         "more than %d shards in a dataset: choose a larger --shard-samples or "
-                         "--shard-size and start again",
-                         MANIFEST_MAX_SHARDS);
-    }
+    FAIL_IF(m->shard_count == MANIFEST_MAX_SHARDS, err, STATUS_LIMIT,
+            "more than %d shards in a dataset: choose a larger --shard-samples or "
+            "--shard-size and start again",
+            MANIFEST_MAX_SHARDS);
     struct shard_summary *shards = grow(m->shards, m->shard_count, sizeof(*shards));
     if (!shards) {
         return nomem(err);
@@ -103,9 +99,8 @@ bool manifest_is_plain_name(const char *name) {
 enum status
 manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct error *err) {
     REQUIRE(m && name && manifest_is_plain_name(name));
-    if (m->source_count == MANIFEST_MAX_SOURCES) {
-        return error_set(err, STATUS_LIMIT, "more than %d sources", MANIFEST_MAX_SOURCES);
-    }
+    FAIL_IF(m->source_count == MANIFEST_MAX_SOURCES, err, STATUS_LIMIT, "more than %d sources",
+            MANIFEST_MAX_SOURCES);
     struct manifest_source *sources = grow(m->sources, m->source_count, sizeof(*sources));
     if (!sources) {
         return nomem(err);
@@ -120,9 +115,8 @@ manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct 
 enum status
 manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err) {
     REQUIRE(m && name && value);
-    if (m->option_count == MANIFEST_MAX_OPTIONS) {
-        return error_set(err, STATUS_LIMIT, "more than %d options", MANIFEST_MAX_OPTIONS);
-    }
+    FAIL_IF(m->option_count == MANIFEST_MAX_OPTIONS, err, STATUS_LIMIT, "more than %d options",
+            MANIFEST_MAX_OPTIONS);
     struct manifest_option *options = grow(m->options, m->option_count, sizeof(*options));
     if (!options) {
         return nomem(err);
@@ -142,9 +136,8 @@ manifest_add_option(struct manifest *m, const char *name, const char *value, str
 
 enum status manifest_add_class(struct manifest *m, const char *name, struct error *err) {
     REQUIRE(m && name);
-    if (m->class_count == MANIFEST_MAX_CLASSES) {
-        return error_set(err, STATUS_LIMIT, "more than %d classes", MANIFEST_MAX_CLASSES);
-    }
+    FAIL_IF(m->class_count == MANIFEST_MAX_CLASSES, err, STATUS_LIMIT, "more than %d classes",
+            MANIFEST_MAX_CLASSES);
     char **classes = grow(m->classes, m->class_count, sizeof(*classes));
     if (!classes) {
         return nomem(err);
@@ -186,9 +179,8 @@ enum status
 manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, struct error *err) {
     REQUIRE(m && (ids || count == 0));
     struct manifest_removed *r = &m->removed;
-    if (count > MANIFEST_MAX_REMOVED - r->count) {
-        return error_set(err, STATUS_LIMIT, "more than %d removed samples", MANIFEST_MAX_REMOVED);
-    }
+    FAIL_IF(count > MANIFEST_MAX_REMOVED - r->count, err, STATUS_LIMIT,
+            "more than %d removed samples", MANIFEST_MAX_REMOVED);
     uint64_t *all = realloc(r->ids, (r->count + count + 1) * sizeof(*all));
     if (!all) {
         return nomem(err);
@@ -216,9 +208,8 @@ bool manifest_is_removed(const struct manifest *m, uint64_t id) {
 enum status manifest_add_generation(struct manifest *m,
                                     const struct manifest_generation *g,
                                     struct error *err) {
-    if (m->generation_count == MANIFEST_MAX_GENERATIONS) {
-        return error_set(err, STATUS_LIMIT, "more than %d generations", MANIFEST_MAX_GENERATIONS);
-    }
+    FAIL_IF(m->generation_count == MANIFEST_MAX_GENERATIONS, err, STATUS_LIMIT,
+            "more than %d generations", MANIFEST_MAX_GENERATIONS);
     struct manifest_generation *generations =
         grow(m->generations, m->generation_count, sizeof(*generations));
     if (!generations) {
@@ -256,11 +247,8 @@ bool manifest_sum_shards(const struct manifest *m, struct manifest *out) {
 enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error *err) {
     REQUIRE(m && m->created_by);
     struct manifest sum;
-    if (!manifest_sum_shards(m, &sum)) {
-        return error_set(
-            err, STATUS_LIMIT,
+    FAIL_IF(!manifest_sum_shards(m, &sum), err, STATUS_LIMIT,
             "the dataset's sizes do not fit 64 bits, or more was removed than is there");
-    }
     m->samples = sum.samples;
     m->texts = sum.texts;
     m->image_bytes = sum.image_bytes;

@@ -75,10 +75,8 @@ const char *manifest_get_shard(struct shard_summary *s, const struct json_value 
 
 static enum status parse_shards(const struct parse *p, const struct json_value *list) {
     size_t count = json_value_count(list);
-    if (!json_value_is_array(list) || count > MANIFEST_MAX_SHARDS) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: no list of at most %d shards", p->name,
-                         MANIFEST_MAX_SHARDS);
-    }
+    FAIL_IF(!json_value_is_array(list) || count > MANIFEST_MAX_SHARDS, p->err, STATUS_CORRUPT,
+            "%s: no list of at most %d shards", p->name, MANIFEST_MAX_SHARDS);
     for (size_t i = 0; i < count; i++) {
         struct shard_summary s;
         const char *bad = manifest_get_shard(&s, json_value_at(list, i));
@@ -151,11 +149,9 @@ static enum status parse_tokenizer(const struct parse *p, const struct json_valu
     const char *file = json_value_string(json_value_get(v, "file"), NULL);
     const char *kind = json_value_string(json_value_get(v, "kind"), NULL);
     uint64_t hash = 0;
-    if (!file || !manifest_is_plain_name(file) || !kind ||
-        !json_value_hex64(json_value_get(v, "xxh64"), &hash)) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: a field of the tokenizer is missing or wrong",
-                         p->name);
-    }
+    FAIL_IF(!file || !manifest_is_plain_name(file) || !kind ||
+                !json_value_hex64(json_value_get(v, "xxh64"), &hash),
+            p->err, STATUS_CORRUPT, "%s: a field of the tokenizer is missing or wrong", p->name);
     return manifest_set_tokenizer(p->m, file, kind, hash, p->err);
 }
 
@@ -174,14 +170,10 @@ static enum status parse_removed(const struct parse *p, const struct json_value 
         {"ids", json_value_is_array(list) && count <= MANIFEST_MAX_REMOVED},
     };
     const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
-    if (bad) {
-        return error_set(p->err, STATUS_CORRUPT,
-                         "%s: '%s' of the removed samples is missing or wrong", p->name, bad);
-    }
+    FAIL_IF(bad, p->err, STATUS_CORRUPT, "%s: '%s' of the removed samples is missing or wrong",
+            p->name, bad);
     r->ids = malloc((count + 1) * sizeof(*r->ids));
-    if (!r->ids) {
-        return error_set(p->err, STATUS_NOMEM, "out of memory for the manifest");
-    }
+    TRY_MEMORY(r->ids, p->err, "out of memory for the manifest");
     for (r->count = 0; r->count < count; r->count++) {
         uint64_t *id = &r->ids[r->count];
         if (!json_value_u64(json_value_at(list, r->count), id) || *id > SHARD_MAX_ID ||
@@ -231,19 +223,15 @@ static enum status check_sums(const struct parse *p, const struct json_value *ro
         {"fingerprint", json_value_hex64(json_value_get(root, "fingerprint"), &m->fingerprint)},
     };
     const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
-    if (bad) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: '%s' is missing or wrong", p->name, bad);
-    }
-    if (!manifest_sum_shards(m, &sum) || sum.samples != m->samples || sum.texts != m->texts ||
-        sum.image_bytes != m->image_bytes || sum.bytes != m->bytes || sum.id_space > m->id_space) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: the totals are not the sums of the shards",
-                         p->name);
-    }
-    if (last->shards != m->shard_count || last->samples != m->samples || last->texts != m->texts ||
-        last->id_space != m->id_space || last->fingerprint != m->fingerprint) {
-        return error_set(p->err, STATUS_CORRUPT,
-                         "%s: the last generation is not the dataset as it is", p->name);
-    }
+    FAIL_IF(bad, p->err, STATUS_CORRUPT, "%s: '%s' is missing or wrong", p->name, bad);
+    FAIL_IF(!manifest_sum_shards(m, &sum) || sum.samples != m->samples || sum.texts != m->texts ||
+                sum.image_bytes != m->image_bytes || sum.bytes != m->bytes ||
+                sum.id_space > m->id_space,
+            p->err, STATUS_CORRUPT, "%s: the totals are not the sums of the shards", p->name);
+    FAIL_IF(last->shards != m->shard_count || last->samples != m->samples ||
+                last->texts != m->texts || last->id_space != m->id_space ||
+                last->fingerprint != m->fingerprint,
+            p->err, STATUS_CORRUPT, "%s: the last generation is not the dataset as it is", p->name);
     return STATUS_OK;
 }
 
@@ -253,21 +241,14 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     const char *created_by = json_value_string(json_value_get(root, "created_by"), NULL);
     enum shard_container known;
     uint64_t version = 0;
-    if (!format || strcmp(format, MANIFEST_FORMAT) != 0 || !get_u64(root, "version", &version)) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: not a dataset's manifest", p->name);
-    }
-    if (version != MANIFEST_VERSION && version != MANIFEST_VERSION_REMOVED) {
-        return error_set(p->err, STATUS_VERSION,
-                         "%s: version %" PRIu64 ", this program reads versions %d and %d", p->name,
-                         version, MANIFEST_VERSION, MANIFEST_VERSION_REMOVED);
-    }
-    if (!container || !shard_container_of_name(&known, container)) {
-        return error_set(p->err, STATUS_VERSION, "%s: container '%.40s' is not known here", p->name,
-                         container ? container : "");
-    }
-    if (!created_by) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: does not say what made it", p->name);
-    }
+    FAIL_IF(!format || strcmp(format, MANIFEST_FORMAT) != 0 || !get_u64(root, "version", &version),
+            p->err, STATUS_CORRUPT, "%s: not a dataset's manifest", p->name);
+    FAIL_IF(version != MANIFEST_VERSION && version != MANIFEST_VERSION_REMOVED, p->err,
+            STATUS_VERSION, "%s: version %" PRIu64 ", this program reads versions %d and %d",
+            p->name, version, MANIFEST_VERSION, MANIFEST_VERSION_REMOVED);
+    FAIL_IF(!container || !shard_container_of_name(&known, container), p->err, STATUS_VERSION,
+            "%s: container '%.40s' is not known here", p->name, container ? container : "");
+    FAIL_IF(!created_by, p->err, STATUS_CORRUPT, "%s: does not say what made it", p->name);
     TRY(manifest_init(p->m, known, created_by, p->err));
     TRY(parse_shards(p, json_value_get(root, "shards")));
     TRY(parse_sources(p, json_value_get(root, "sources")));
@@ -293,10 +274,8 @@ enum status manifest_parse(struct manifest *m,
     REQUIRE(m && name && (text || size_bytes == 0));
     struct json_document *document = NULL;
     *m = empty;
-    if (size_bytes > MANIFEST_MAX_BYTES) {
-        return error_set(err, STATUS_LIMIT, "%s: has %zu bytes, the limit is %d", name, size_bytes,
-                         MANIFEST_MAX_BYTES);
-    }
+    FAIL_IF(size_bytes > MANIFEST_MAX_BYTES, err, STATUS_LIMIT,
+            "%s: has %zu bytes, the limit is %d", name, size_bytes, MANIFEST_MAX_BYTES);
     TRY(json_document_parse(&document, name, text, size_bytes, err));
     const struct parse p = {m, name, err, false};
     enum status s = parse_root(&p, json_document_root(document));

@@ -154,9 +154,7 @@ enum status manifest_write(const struct manifest *m,
     json_close_object(&w);
     json_newline(&w);
     enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        s = file_write_atomic(fs, path, w.out.data, w.out.size_bytes, err);
-    }
+    THEN(s, file_write_atomic(fs, path, w.out.data, w.out.size_bytes, err));
     json_writer_fini(&w);
     return s;
 }

@@ -69,9 +69,7 @@ enum status pixel_buffer_reserve(struct pixel_buffer *b, size_t size_bytes, stru
     size_t capacity =
         size_bytes + (spare < PIXEL_BUFFER_SPARE_BYTES ? spare : PIXEL_BUFFER_SPARE_BYTES);
     uint8_t *data = malloc(capacity);
-    if (data == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %zu bytes of pixels", capacity);
-    }
+    TRY_MEMORY(data, err, "no memory for %zu bytes of pixels", capacity);
     free(b->data);
     b->data = data;
     b->capacity_bytes = capacity;
@@ -101,17 +99,13 @@ enum status image_check_size(int64_t width_px,
                              int64_t height_px,
                              const struct image_limits *limits,
                              struct error *err) {
-    if (width_px <= 0 || height_px <= 0) {
-        return error_set(err, STATUS_CORRUPT, "picture of %lld x %lld pixels", (long long)width_px,
-                         (long long)height_px);
-    }
-    if (width_px > limits->max_side_px || height_px > limits->max_side_px ||
-        width_px * height_px > limits->max_pixels) {
-        return error_set(err, STATUS_LIMIT,
-                         "picture of %lld x %lld pixels; at most %d a side and %lld in all",
-                         (long long)width_px, (long long)height_px, (int)limits->max_side_px,
-                         (long long)limits->max_pixels);
-    }
+    FAIL_IF(width_px <= 0 || height_px <= 0, err, STATUS_CORRUPT, "picture of %lld x %lld pixels",
+            (long long)width_px, (long long)height_px);
+    FAIL_IF(width_px > limits->max_side_px || height_px > limits->max_side_px ||
+                width_px * height_px > limits->max_pixels,
+            err, STATUS_LIMIT, "picture of %lld x %lld pixels; at most %d a side and %lld in all",
+            (long long)width_px, (long long)height_px, (int)limits->max_side_px,
+            (long long)limits->max_pixels);
     return STATUS_OK;
 }
 
@@ -142,11 +136,9 @@ enum status decode_job_region(const struct decode_job *job,
     if (orientation_swaps(job->orientation)) {
         r = (struct image_rect){r.y, r.x, r.height, r.width};
     }
-    if (r.width > raw_width_px - r.x || r.height > raw_height_px - r.y) {
-        return error_set(
-            err, STATUS_CORRUPT, "wanted %d x %d pixels at %d, %d of a picture stored as %d x %d",
-            (int)r.width, (int)r.height, (int)r.x, (int)r.y, (int)raw_width_px, (int)raw_height_px);
-    }
+    FAIL_IF(r.width > raw_width_px - r.x || r.height > raw_height_px - r.y, err, STATUS_CORRUPT,
+            "wanted %d x %d pixels at %d, %d of a picture stored as %d x %d", (int)r.width,
+            (int)r.height, (int)r.x, (int)r.y, (int)raw_width_px, (int)raw_height_px);
     if (orientation_mirrors_x(job->orientation)) {
         r.x = raw_width_px - r.x - r.width;
     }
@@ -164,10 +156,9 @@ decode_job_alloc(struct decode_job *job, int32_t width_px, int32_t height_px, st
     size_t size_bytes = check ? stride : stride * (size_t)height_px;
     bool turned = job->orientation != 1 && !check;
     uint64_t memory = size_bytes * (turned ? UINT64_C(2) : 1) + job->codec_bytes;
-    if (memory > job->limits->max_memory_bytes) {
-        return error_set(err, STATUS_LIMIT, "decoding takes %llu bytes of memory; at most %zu",
-                         (unsigned long long)memory, job->limits->max_memory_bytes);
-    }
+    FAIL_IF(memory > job->limits->max_memory_bytes, err, STATUS_LIMIT,
+            "decoding takes %llu bytes of memory; at most %zu", (unsigned long long)memory,
+            job->limits->max_memory_bytes);
     TRY(pixel_buffer_reserve(job->pixels, size_bytes, err));
     job->view = (struct image_view){.data = job->pixels->data,
                                     .width_px = width_px,
@@ -275,9 +266,7 @@ enum status image_decoder_create(struct image_decoder **out,
     REQUIRE(limits == NULL || (limits->max_side_px >= 1 && limits->max_pixels >= 1));
     REQUIRE(limits == NULL || limits->max_side_px <= IMAGE_MAX_SIDE_PX);
     struct image_decoder *d = calloc(1, sizeof(*d));
-    if (d == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for an image decoder");
-    }
+    TRY_MEMORY(d, err, "no memory for an image decoder");
     if (limits != NULL) {
         d->limits = *limits;
     } else {

@@ -36,9 +36,7 @@ static int32_t canvas_side(int32_t screen_px, int32_t offset_px, int32_t picture
 enum status
 gif_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, struct error *err) {
     size_t at = GIF_HEAD_BYTES;
-    if (size_bytes < at) {
-        return error_set(err, STATUS_CORRUPT, "gif: ends within its header");
-    }
+    FAIL_IF(size_bytes < at, err, STATUS_CORRUPT, "gif: ends within its header");
     at += colours_bytes(data[10]);
     while (at < size_bytes && data[at] == '!') {
         at += 2;
@@ -47,14 +45,11 @@ gif_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, struc
         }
         at++;
     }
-    if (at >= size_bytes || data[at] != ',' || size_bytes - at - 1 < GIF_PICTURE_BYTES) {
-        return error_set(err, STATUS_CORRUPT, "gif: no picture in %zu bytes", size_bytes);
-    }
+    FAIL_IF(at >= size_bytes || data[at] != ',' || size_bytes - at - 1 < GIF_PICTURE_BYTES, err,
+            STATUS_CORRUPT, "gif: no picture in %zu bytes", size_bytes);
     const uint8_t *p = data + at + 1;
-    if (le16(p + 4) == 0 || le16(p + 6) == 0) {
-        return error_set(err, STATUS_CORRUPT, "gif: picture of %d x %d pixels", (int)le16(p + 4),
-                         (int)le16(p + 6));
-    }
+    FAIL_IF(le16(p + 4) == 0 || le16(p + 6) == 0, err, STATUS_CORRUPT,
+            "gif: picture of %d x %d pixels", (int)le16(p + 4), (int)le16(p + 6));
     info->raw_width_px = canvas_side(le16(data + 6), le16(p), le16(p + 4));
     info->raw_height_px = canvas_side(le16(data + 8), le16(p + 2), le16(p + 6));
     info->components = 1;
@@ -89,12 +84,8 @@ static int on_read(GifFileType *file, GifByteType *out, int wanted) {
 }
 
 static enum status gif_failed(struct gif_state *st, int code) {
-    if (code == D_GIF_ERR_NOT_ENOUGH_MEM) {
-        return error_set(st->err, STATUS_NOMEM, "no memory for giflib");
-    }
-    if (st->left_bytes == 0) {
-        return error_set(st->err, STATUS_CORRUPT, "gif: data ends early");
-    }
+    FAIL_IF(code == D_GIF_ERR_NOT_ENOUGH_MEM, st->err, STATUS_NOMEM, "no memory for giflib");
+    FAIL_IF(st->left_bytes == 0, st->err, STATUS_CORRUPT, "gif: data ends early");
     const char *text = GifErrorString(code);
     return error_set(st->err, STATUS_CORRUPT, "gif: %s",
                      text != NULL ? text : "not a valid picture");
@@ -136,10 +127,8 @@ static enum status find_picture(struct gif_state *st) {
     }
     const GifImageDesc *d = &st->file->Image;
     st->frame = (struct image_rect){d->Left, d->Top, d->Width, d->Height};
-    if (d->Width <= 0 || d->Height <= 0) {
-        return error_set(st->err, STATUS_CORRUPT, "gif: picture of %d x %d pixels", d->Width,
-                         d->Height);
-    }
+    FAIL_IF(d->Width <= 0 || d->Height <= 0, st->err, STATUS_CORRUPT,
+            "gif: picture of %d x %d pixels", d->Width, d->Height);
     return STATUS_OK;
 }
 
@@ -158,10 +147,8 @@ static enum status paint_row(struct gif_state *st, int32_t frame_y, const uint8_
         if (number == st->transparent) {
             continue; /* white already */
         }
-        if (number >= map->ColorCount) {
-            return error_set(st->err, STATUS_CORRUPT, "gif: colour %d of %d in row %d", number,
-                             map->ColorCount, (int)frame_y);
-        }
+        FAIL_IF(number >= map->ColorCount, st->err, STATUS_CORRUPT,
+                "gif: colour %d of %d in row %d", number, map->ColorCount, (int)frame_y);
         const GifColorType *c = &map->Colors[number];
         uint8_t *out = row + (size_t)(x - st->region.x) * 3;
         out[0] = c->Red;
@@ -197,9 +184,8 @@ static enum status read_rows(struct gif_state *st, struct pixel_buffer *numbers)
 
 static enum status read_gif(struct gif_state *st, struct pixel_buffer *numbers) {
     TRY(find_picture(st));
-    if (st->file->Image.ColorMap == NULL && st->file->SColorMap == NULL) {
-        return error_set(st->err, STATUS_CORRUPT, "gif: no colours");
-    }
+    FAIL_IF(st->file->Image.ColorMap == NULL && st->file->SColorMap == NULL, st->err,
+            STATUS_CORRUPT, "gif: no colours");
     struct decode_job *job = st->job;
     int32_t width_px = canvas_side(st->file->SWidth, st->frame.x, st->frame.width);
     int32_t height_px = canvas_side(st->file->SHeight, st->frame.y, st->frame.height);

@@ -201,9 +201,7 @@ static void create_decompressor(struct jpeg_reader *r) {
 
 enum status jpeg_reader_create(struct jpeg_reader **out, struct error *err) {
     struct jpeg_reader *r = calloc(1, sizeof(*r));
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a JPEG decoder");
-    }
+    TRY_MEMORY(r, err, "no memory for a JPEG decoder");
     r->cinfo.err = jpeg_std_error(&r->errors);
     r->cinfo.client_data = r;
     r->errors.error_exit = on_error;

@@ -129,15 +129,11 @@ static bool is_frame_header(uint32_t marker) {
 /* What a frame header says but for the sampling factors, which are at its end. */
 static enum status
 read_frame_header(struct image_info *info, const struct jpeg_segment *s, struct error *err) {
-    if (s->body_size_bytes < 6) {
-        return error_set(err, STATUS_CORRUPT, "jpeg: the frame header is truncated");
-    }
+    FAIL_IF(s->body_size_bytes < 6, err, STATUS_CORRUPT, "jpeg: the frame header is truncated");
     uint32_t process = s->marker & 3;
-    if (s->body[0] != 8 || process == 3 || (s->marker & 7) > 3) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "jpeg: frame type 0x%02x with %u-bit samples is not supported",
-                         (unsigned)s->marker, (unsigned)s->body[0]);
-    }
+    FAIL_IF(s->body[0] != 8 || process == 3 || (s->marker & 7) > 3, err, STATUS_UNSUPPORTED,
+            "jpeg: frame type 0x%02x with %u-bit samples is not supported", (unsigned)s->marker,
+            (unsigned)s->body[0]);
     info->raw_height_px = (int32_t)be16(s->body + 1);
     info->raw_width_px = (int32_t)be16(s->body + 3);
     info->components = s->body[5];
@@ -178,9 +174,8 @@ probe_jpeg(struct image_info *info, const uint8_t *data, size_t size_bytes, stru
             frame = s;
         }
     }
-    if (frame.marker == 0) {
-        return error_set(err, STATUS_CORRUPT, "jpeg: no frame header in %zu bytes", size_bytes);
-    }
+    FAIL_IF(frame.marker == 0, err, STATUS_CORRUPT, "jpeg: no frame header in %zu bytes",
+            size_bytes);
     info->codec_bytes = probe_jpeg_codec_bytes(info, &frame, &s);
     return STATUS_OK;
 }
@@ -227,16 +222,14 @@ probe_png(struct image_info *info, const uint8_t *data, size_t size_bytes, struc
     static const int8_t channels[8] = {1, 0, 3, 1, 2, 0, 4, 0}; /* by colour type */
     struct png_chunk c;
     size_t at = 8;
-    if (!png_next_chunk(&c, data, size_bytes, &at) || memcmp(c.type, "IHDR", 4) != 0 ||
-        c.body_size_bytes != 13) {
-        return error_set(err, STATUS_CORRUPT, "png: does not begin with a whole IHDR");
-    }
+    FAIL_IF(!png_next_chunk(&c, data, size_bytes, &at) || memcmp(c.type, "IHDR", 4) != 0 ||
+                c.body_size_bytes != 13,
+            err, STATUS_CORRUPT, "png: does not begin with a whole IHDR");
     uint32_t width = be32(c.body);
     uint32_t height = be32(c.body + 4);
-    if (width > INT32_MAX || height > INT32_MAX || c.body[9] > 7 || channels[c.body[9]] == 0) {
-        return error_set(err, STATUS_CORRUPT, "png: IHDR of %u x %u, colour type %u", width, height,
-                         (unsigned)c.body[9]);
-    }
+    FAIL_IF(width > INT32_MAX || height > INT32_MAX || c.body[9] > 7 || channels[c.body[9]] == 0,
+            err, STATUS_CORRUPT, "png: IHDR of %u x %u, colour type %u", width, height,
+            (unsigned)c.body[9]);
     info->raw_width_px = (int32_t)width;
     info->raw_height_px = (int32_t)height;
     info->components = channels[c.body[9]];

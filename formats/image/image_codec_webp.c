@@ -167,17 +167,14 @@ read_layout(struct webp_layout *w, const uint8_t *data, size_t size_bytes, struc
         w->width_px = w->frame_width;
         w->height_px = w->frame_height;
     }
-    if (w->picture == NULL) {
-        return error_set(err, STATUS_CORRUPT, "webp: no picture in %zu bytes", size_bytes);
-    }
-    if ((uint64_t)w->frame_x + w->frame_width > w->width_px ||
-        (uint64_t)w->frame_y + w->frame_height > w->height_px ||
-        (!w->animated && (w->frame_width != w->width_px || w->frame_height != w->height_px))) {
-        return error_set(err, STATUS_CORRUPT,
-                         "webp: a picture of %u x %u at %u, %u on a canvas of %u x %u",
-                         (unsigned)w->frame_width, (unsigned)w->frame_height, (unsigned)w->frame_x,
-                         (unsigned)w->frame_y, (unsigned)w->width_px, (unsigned)w->height_px);
-    }
+    FAIL_IF(w->picture == NULL, err, STATUS_CORRUPT, "webp: no picture in %zu bytes", size_bytes);
+    FAIL_IF(
+        (uint64_t)w->frame_x + w->frame_width > w->width_px ||
+            (uint64_t)w->frame_y + w->frame_height > w->height_px ||
+            (!w->animated && (w->frame_width != w->width_px || w->frame_height != w->height_px)),
+        err, STATUS_CORRUPT, "webp: a picture of %u x %u at %u, %u on a canvas of %u x %u",
+        (unsigned)w->frame_width, (unsigned)w->frame_height, (unsigned)w->frame_x,
+        (unsigned)w->frame_y, (unsigned)w->width_px, (unsigned)w->height_px);
     return STATUS_OK;
 }
 
@@ -304,19 +301,16 @@ static enum status ask_libwebp(WebPDecoderConfig *config,
                                const struct decode_job *job,
                                const struct webp_layout *w,
                                struct error *err) {
-    if (!WebPInitDecoderConfig(config)) {
-        return error_set(err, STATUS_UNSUPPORTED, "libwebp has another version than its header");
-    }
+    FAIL_IF(!WebPInitDecoderConfig(config), err, STATUS_UNSUPPORTED,
+            "libwebp has another version than its header");
     VP8StatusCode code = WebPGetFeatures(w->picture, w->picture_bytes, &config->input);
     if (code != VP8_STATUS_OK) {
         return webp_failed(code, job->codec_bytes, err);
     }
-    if (config->input.width != (int)w->frame_width ||
-        config->input.height != (int)w->frame_height) {
-        return error_set(err, STATUS_CORRUPT, "webp: %d x %d pixels, but %u x %u by its header",
-                         config->input.width, config->input.height, (unsigned)w->frame_width,
-                         (unsigned)w->frame_height);
-    }
+    FAIL_IF(
+        config->input.width != (int)w->frame_width || config->input.height != (int)w->frame_height,
+        err, STATUS_CORRUPT, "webp: %d x %d pixels, but %u x %u by its header", config->input.width,
+        config->input.height, (unsigned)w->frame_width, (unsigned)w->frame_height);
     return STATUS_OK;
 }
 
@@ -386,13 +380,10 @@ enum status
 webp_reader_decode(struct pixel_buffer *rows, struct decode_job *job, struct error *err) {
     struct webp_layout w;
     TRY(read_layout(&w, job->data, job->size_bytes, err));
-    if (!w.whole) {
-        return error_set(err, STATUS_CORRUPT, "webp: data ends early: %zu bytes of %llu",
-                         job->size_bytes, (unsigned long long)le32(job->data + 4) + 8);
-    }
+    FAIL_IF(!w.whole, err, STATUS_CORRUPT, "webp: data ends early: %zu bytes of %llu",
+            job->size_bytes, (unsigned long long)le32(job->data + 4) + 8);
     TRY(image_check_size(w.width_px, w.height_px, job->limits, err));
-    if (!layout_codec_bytes(&w, &job->codec_bytes)) {
-        return error_set(err, STATUS_CORRUPT, "webp: its codes are damaged or end early");
-    }
+    FAIL_IF(!layout_codec_bytes(&w, &job->codec_bytes), err, STATUS_CORRUPT,
+            "webp: its codes are damaged or end early");
     return decode_webp(rows, job, &w, err);
 }

@@ -33,9 +33,7 @@ enum status json_document_parse(struct json_document **out,
     REQUIRE(out && name && (text || size_bytes == 0));
     *out = NULL;
     struct json_document *d = calloc(1, sizeof *d);
-    if (!d) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", name);
-    }
+    TRY_MEMORY(d, err, "%s: out of memory", name);
     json_error_t why;
     d->root = json_loadb(size_bytes ? text : "", size_bytes,
                          JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);

@@ -77,10 +77,8 @@ static enum status check_text(const char *what,
                               uint64_t total_bytes,
                               uint64_t max_bytes,
                               struct error *err) {
-    if (total_bytes > max_bytes) {
-        return error_set(err, STATUS_LIMIT, "%s of %" PRIu64 " bytes, the limit is %" PRIu64, what,
-                         total_bytes, max_bytes);
-    }
+    FAIL_IF(total_bytes > max_bytes, err, STATUS_LIMIT,
+            "%s of %" PRIu64 " bytes, the limit is %" PRIu64, what, total_bytes, max_bytes);
     size_t valid = utf8_valid_prefix(text->data, text->size_bytes);
     return valid == text->size_bytes
                ? STATUS_OK
@@ -88,19 +86,15 @@ static enum status check_text(const char *what,
 }
 
 enum status shard_check_json(const struct shard_text *json, struct error *err) {
-    if (json->size_bytes == 0) {
-        return error_set(err, STATUS_LIMIT, "JSON of 0 bytes, it must have at least 1");
-    }
+    FAIL_IF(json->size_bytes == 0, err, STATUS_LIMIT, "JSON of 0 bytes, it must have at least 1");
     return check_text("JSON", json, json->size_bytes, SHARD_MAX_JSON_BYTES, err);
 }
 
 enum status
 shard_check_captions(const struct shard_text *captions, size_t count, struct error *err) {
     uint64_t total_bytes = 0;
-    if (count > SHARD_MAX_CAPTIONS) {
-        return error_set(err, STATUS_LIMIT, "%zu captions, the limit is %d", count,
-                         SHARD_MAX_CAPTIONS);
-    }
+    FAIL_IF(count > SHARD_MAX_CAPTIONS, err, STATUS_LIMIT, "%zu captions, the limit is %d", count,
+            SHARD_MAX_CAPTIONS);
     for (size_t k = 0; k < count; k++) {
         total_bytes += captions[k].size_bytes;
         TRY(check_text("captions", &captions[k], total_bytes, SHARD_MAX_TEXT_BYTES, err));
@@ -157,12 +151,11 @@ enum status shard_file_name(char *out,
     REQUIRE(container == SHARD_CONTAINER_TAR_ZSTD || container == SHARD_CONTAINER_TAR);
     const char *extension = container == SHARD_CONTAINER_TAR ? tar_extension : zst_extension;
     int n = snprintf(out, out_size_bytes, "%s-%06u%s", name, number, extension);
-    if (n < 0 || (size_t)n >= out_size_bytes || (size_t)n > SHARD_MAX_NAME_BYTES) {
-        return error_set(err, STATUS_LIMIT,
-                         "name '%.40s...' makes a file name of %d bytes, the "
-                         "limit is %d",
-                         name, n, SHARD_MAX_NAME_BYTES);
-    }
+    FAIL_IF(n < 0 || (size_t)n >= out_size_bytes || (size_t)n > SHARD_MAX_NAME_BYTES, err,
+            STATUS_LIMIT,
+            "name '%.40s...' makes a file name of %d bytes, the "
+            "limit is %d",
+            name, n, SHARD_MAX_NAME_BYTES);
     return STATUS_OK;
 }
 
@@ -182,9 +175,8 @@ shard_index_name(char *out, size_t out_size_bytes, const char *shard_name, struc
     } else if (ends_with(shard_name, tar_extension)) {
         size -= sizeof(tar_extension) - 1;
     }
-    if (size >= out_size_bytes || strlen(SHARD_INDEX_EXTENSION) >= out_size_bytes - size) {
-        return error_set(err, STATUS_LIMIT, "name of %zu bytes is too long", size);
-    }
+    FAIL_IF(size >= out_size_bytes || strlen(SHARD_INDEX_EXTENSION) >= out_size_bytes - size, err,
+            STATUS_LIMIT, "name of %zu bytes is too long", size);
     memcpy(out, shard_name, size);
     memcpy(out + size, SHARD_INDEX_EXTENSION, sizeof(SHARD_INDEX_EXTENSION));
     return STATUS_OK;
@@ -289,11 +281,9 @@ shard_image_compact(void *span, size_t span_bytes, size_t image_bytes, struct er
         uint8_t expected[SHARD_BLOCK_HEADER_BYTES];
         bool last = piece == left && tar_padding(image_bytes) == 0; /* else the padding is */
         block_header(expected, last, BLOCK_RAW, (uint32_t)piece);
-        if (memcmp(header, expected, sizeof(expected)) != 0) {
-            return error_set(err, STATUS_CORRUPT,
-                             "no raw block of %zu bytes at byte %zu of an image of %zu bytes",
-                             piece, done, image_bytes);
-        }
+        FAIL_IF(memcmp(header, expected, sizeof(expected)) != 0, err, STATUS_CORRUPT,
+                "no raw block of %zu bytes at byte %zu of an image of %zu bytes", piece, done,
+                image_bytes);
         memmove(bytes + done, header + SHARD_BLOCK_HEADER_BYTES, piece);
     }
     return STATUS_OK;

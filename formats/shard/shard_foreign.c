@@ -38,10 +38,8 @@ static enum status find_image(struct tar_walk *w,
     bool found = false;
     while (!found) {
         enum status s = tar_walk_next(w, out, err);
-        if (s == STATUS_END) {
-            return error_set(err, STATUS_CORRUPT,
-                             "no member holds the image where the index has it");
-        }
+        FAIL_IF(s == STATUS_END, err, STATUS_CORRUPT,
+                "no member holds the image where the index has it");
         TRY(s);
         found = out->is_file && out->body_offset == image_start && out->size_bytes == image_bytes;
     }
@@ -113,9 +111,7 @@ shard_foreign_create(struct shard_foreign **out, const char *name, int level, st
     REQUIRE(level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX);
     *out = NULL;
     struct shard_foreign *x = calloc(1, sizeof(*x));
-    if (!x) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory for its index", name);
-    }
+    TRY_MEMORY(x, err, "%s: out of memory for its index", name);
     memcpy(x->name, name, strlen(name));
     enum status s = index_builder_init(&x->index, x->name, level, err);
     if (s != STATUS_OK) {
@@ -142,9 +138,8 @@ static enum status check_place(const struct shard_frame *frame,
     size_t start = (size_t)(p->image_offset - p->offset);
     tar_walk_init(&w, p->members, p->size_bytes);
     TRY(find_image(&w, &image, start, frame->record.image_bytes, err));
-    if (hash64(image.body, image.size_bytes) != frame->record.image_hash) {
-        return error_set(err, STATUS_CORRUPT, "the picture does not stand in the tar as it is");
-    }
+    FAIL_IF(hash64(image.body, image.size_bytes) != frame->record.image_hash, err, STATUS_CORRUPT,
+            "the picture does not stand in the tar as it is");
     return find_json(p->members, p->size_bytes, image.name,
                      tar_stem_bytes(image.name, image.name_bytes), &json, err);
 }
@@ -155,10 +150,8 @@ enum status shard_foreign_add(struct shard_foreign *x,
                               struct error *err) {
     REQUIRE(x && frame && p && p->members && p->size_bytes <= SHARD_MAX_FRAME_BYTES);
     REQUIRE(p->image_offset >= p->offset && p->offset <= (uint64_t)INT64_MAX / 4);
-    if (!index_builder_fits(&x->index, frame)) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: has more samples or captions than a shard can hold", x->name);
-    }
+    FAIL_IF(!index_builder_fits(&x->index, frame), err, STATUS_LIMIT,
+            "%s: has more samples or captions than a shard can hold", x->name);
     TRY(check_place(frame, p, err));
     TRY(index_builder_reserve(&x->index, frame, err));
     struct shard_record record = frame->record;
@@ -185,9 +178,8 @@ enum status shard_foreign_finish(struct shard_foreign *x,
                                  struct error *err) {
     REQUIRE(x && out && summary && x->index.totals.sample_count > 0);
     byte_buffer_init(out, 0);
-    if (file_bytes < x->end_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", x->name);
-    }
+    FAIL_IF(file_bytes < x->end_bytes, err, STATUS_CORRUPT, "%s: became shorter while it was read",
+            x->name);
     TRY(index_builder_finish(&x->index, out, SHARD_CONTAINER_TAR_FOREIGN, file_bytes, add_to_ids,
                              err));
     *summary = x->index.totals;

@@ -39,15 +39,11 @@ enum status shard_frame_builder_create(struct shard_frame_builder **out,
     REQUIRE(container == SHARD_CONTAINER_TAR_ZSTD || container == SHARD_CONTAINER_TAR);
     *out = NULL;
     struct shard_frame_builder *b = calloc(1, sizeof(*b));
-    if (!b) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a frame builder");
-    }
+    TRY_MEMORY(b, err, "out of memory for a frame builder");
     b->container = container;
     byte_buffer_init(&b->head, SHARD_MAX_HEAD_BYTES);
     enum status s = zstd_packer_create(&b->packer, level, err);
-    if (s == STATUS_OK) {
-        s = hasher_create(&b->hasher, err);
-    }
+    THEN(s, hasher_create(&b->hasher, err));
     if (s != STATUS_OK) {
         shard_frame_builder_destroy(b);
         return s;
@@ -90,12 +86,10 @@ static enum status check_sample(const struct shard_sample *s, struct error *err)
     REQUIRE(s->key && s->image && (s->captions || s->caption_count == 0));
     REQUIRE(s->sample_id <= SHARD_MAX_ID && s->flags <= SHARD_FLAGS_ALL);
     REQUIRE(s->label >= SHARD_NO_LABEL && s->format <= IMAGE_FORMAT_GIF);
-    if (!shard_key_is_valid(s->key)) {
-        return error_set(err, STATUS_INVALID,
-                         "sample %" PRIu64 ": key '%.80s' cannot be a file "
-                         "name in a shard",
-                         s->sample_id, s->key);
-    }
+    FAIL_IF(!shard_key_is_valid(s->key), err, STATUS_INVALID,
+            "sample %" PRIu64 ": key '%.80s' cannot be a file "
+            "name in a shard",
+            s->sample_id, s->key);
     if (s->image_bytes < 1 || s->image_bytes > SHARD_MAX_IMAGE_BYTES) {
         return over_limit(s, "image with a size", s->image_bytes, SHARD_MAX_IMAGE_BYTES, err);
     }

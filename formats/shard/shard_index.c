@@ -98,20 +98,15 @@ enum status shard_index_parse(struct shard_index *out,
         return corrupt(&x, err, "not a shard index");
     }
     uint32_t version = load_u32(x.bytes + 8);
-    if (version != SHARD_VERSION) {
-        return error_set(err, STATUS_VERSION,
-                         "%s: index: version %u, this program reads version %d", name, version,
-                         SHARD_VERSION);
-    }
+    FAIL_IF(version != SHARD_VERSION, err, STATUS_VERSION,
+            "%s: index: version %u, this program reads version %d", name, version, SHARD_VERSION);
     x.hash = load_u64(x.bytes + 120);
     if (x.hash != hash64(x.bytes, HEADER_HASHED_BYTES)) {
         return corrupt(&x, err, "the header does not have its hash");
     }
     uint32_t container = load_u16(x.bytes + 12);
-    if (container < SHARD_CONTAINER_TAR_ZSTD || container > SHARD_CONTAINER_TAR_FOREIGN) {
-        return error_set(err, STATUS_VERSION, "%s: index: container %u is not known here", name,
-                         container);
-    }
+    FAIL_IF(container < SHARD_CONTAINER_TAR_ZSTD || container > SHARD_CONTAINER_TAR_FOREIGN, err,
+            STATUS_VERSION, "%s: index: container %u is not known here", name, container);
     x.container = (enum shard_container)container;
     x.sample_count = load_u32(x.bytes + 24);
     x.text_count = load_u32(x.bytes + 28);
@@ -235,10 +230,8 @@ enum status shard_index_record(const struct shard_index *x,
                (label > INT32_MAX && label != UINT32_MAX)) {
         wrong = "has an unknown image format, flag or label";
     }
-    if (wrong) {
-        return error_set(err, STATUS_CORRUPT, "%s: index record %u (id %llu) %s", x->name, i,
-                         (unsigned long long)out->sample_id, wrong);
-    }
+    FAIL_IF(wrong, err, STATUS_CORRUPT, "%s: index record %u (id %llu) %s", x->name, i,
+            (unsigned long long)out->sample_id, wrong);
     return STATUS_OK;
 }
 
@@ -256,9 +249,7 @@ enum status
 caption_chunk_init(struct caption_chunk *c, uint32_t largest_chunk_bytes, struct error *err) {
     memset(c, 0, sizeof(*c));
     enum status s = zstd_unpacker_create(&c->unpacker, err);
-    if (s == STATUS_OK) {
-        s = hasher_create(&c->hasher, err);
-    }
+    THEN(s, hasher_create(&c->hasher, err));
     if (s == STATUS_OK) {
         c->capacity_bytes = largest_chunk_bytes;
         c->data = malloc(largest_chunk_bytes > 0 ? largest_chunk_bytes : 1);
@@ -292,9 +283,7 @@ sizes_to_ends(struct caption_chunk *c, uint64_t size_bytes, const char *name, st
         }
         store_u32(c->data + 4 * (size_t)k, (uint32_t)end);
     }
-    if (end != room) {
-        return error_set(err, STATUS_CORRUPT, "%s: the captions do not fill their chunk", name);
-    }
+    FAIL_IF(end != room, err, STATUS_CORRUPT, "%s: the captions do not fill their chunk", name);
     return STATUS_OK;
 }
 
@@ -314,12 +303,11 @@ static enum status load_chunk(struct caption_chunk *c,
     uint32_t begin = load_u32(entry);
     uint32_t end = load_u32(entry + 4);
     uint64_t size = 0;
-    if (begin > end || end > x->chunks_bytes || first.first_text > next.first_text ||
-        !zstd_content_size(x->chunks + begin, end - begin, &size) || size > c->capacity_bytes ||
-        size > x->largest_chunk_bytes || (next.first_text - first.first_text) > size / 4) {
-        return error_set(err, STATUS_CORRUPT, "%s: index: caption chunk %u is damaged", x->name,
-                         number);
-    }
+    FAIL_IF(begin > end || end > x->chunks_bytes || first.first_text > next.first_text ||
+                !zstd_content_size(x->chunks + begin, end - begin, &size) ||
+                size > c->capacity_bytes || size > x->largest_chunk_bytes ||
+                (next.first_text - first.first_text) > size / 4,
+            err, STATUS_CORRUPT, "%s: index: caption chunk %u is damaged", x->name, number);
     TRY(zstd_unpack(c->unpacker, c->data, (size_t)size, x->chunks + begin, end - begin, x->name,
                     err));
     c->number = number;
@@ -351,13 +339,12 @@ enum status caption_chunk_get(struct caption_chunk *c,
     if (c->index != x || c->number != number) {
         TRY(load_chunk(c, x, number, err));
     }
-    if (r->first_text < c->first_text || r->first_text - c->first_text > c->text_count ||
-        r->text_count > c->text_count - (r->first_text - c->first_text)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: index: the captions of record %u are not in "
-                         "their chunk",
-                         x->name, i);
-    }
+    FAIL_IF(r->first_text < c->first_text || r->first_text - c->first_text > c->text_count ||
+                r->text_count > c->text_count - (r->first_text - c->first_text),
+            err, STATUS_CORRUPT,
+            "%s: index: the captions of record %u are not in "
+            "their chunk",
+            x->name, i);
     uint32_t from = r->first_text - c->first_text;
     hasher_reset(c->hasher);
     for (uint32_t j = 0; j < r->text_count; j++) {
@@ -367,12 +354,10 @@ enum status caption_chunk_get(struct caption_chunk *c,
         hasher_update(c->hasher, size, sizeof(size));
         hasher_update(c->hasher, text.data, text.size_bytes);
     }
-    if (hasher_value(c->hasher) != r->caption_hash) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: the captions of sample %llu do not have their "
-                         "hash",
-                         x->name, (unsigned long long)r->sample_id);
-    }
+    FAIL_IF(hasher_value(c->hasher) != r->caption_hash, err, STATUS_CORRUPT,
+            "%s: the captions of sample %llu do not have their "
+            "hash",
+            x->name, (unsigned long long)r->sample_id);
     *out = chunk_text(c, from + k);
     return STATUS_OK;
 }

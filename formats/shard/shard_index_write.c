@@ -49,9 +49,7 @@ index_builder_reserve(struct index_builder *b, const struct shard_frame *f, stru
     if (b->totals.sample_count == b->pending_capacity) {
         size_t capacity = b->pending_capacity > 0 ? b->pending_capacity * 2 : 1024;
         struct pending_record *pending = realloc(b->pending, capacity * sizeof(*pending));
-        if (!pending) {
-            return error_set(err, STATUS_NOMEM, "%s: out of memory for its index", b->name);
-        }
+        TRY_MEMORY(pending, err, "%s: out of memory for its index", b->name);
         b->pending = pending;
         b->pending_capacity = capacity;
     }
@@ -95,20 +93,16 @@ static int by_id(const void *a, const void *b) {
 /* Ids ascending and each once; numbers the captions. */
 static enum status order_records(struct index_builder *b, uint64_t add_to_ids, struct error *err) {
     uint32_t texts = 0;
-    if (add_to_ids > SHARD_MAX_ID || b->totals.last_id > SHARD_MAX_ID - add_to_ids) {
-        return error_set(err, STATUS_LIMIT, "%s: an id above the limit of %" PRIu64, b->name,
-                         SHARD_MAX_ID);
-    }
+    FAIL_IF(add_to_ids > SHARD_MAX_ID || b->totals.last_id > SHARD_MAX_ID - add_to_ids, err,
+            STATUS_LIMIT, "%s: an id above the limit of %" PRIu64, b->name, SHARD_MAX_ID);
     b->totals.first_id += add_to_ids;
     b->totals.last_id += add_to_ids;
     qsort(b->pending, b->totals.sample_count, sizeof(*b->pending), by_id);
     for (uint32_t i = 0; i < b->totals.sample_count; i++) {
         struct shard_record *r = &b->pending[i].record;
         r->sample_id += add_to_ids;
-        if (i > 0 && b->pending[i - 1].record.sample_id == r->sample_id) {
-            return error_set(err, STATUS_EXISTS, "%s: the id %" PRIu64 " is repeated", b->name,
-                             r->sample_id);
-        }
+        FAIL_IF(i > 0 && b->pending[i - 1].record.sample_id == r->sample_id, err, STATUS_EXISTS,
+                "%s: the id %" PRIu64 " is repeated", b->name, r->sample_id);
         r->first_text = texts;
         texts += r->text_count;
     }

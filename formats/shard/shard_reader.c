@@ -15,14 +15,10 @@
 static enum status load_index(struct shard_reader *r, struct file *f, struct error *err) {
     size_t got = 0;
     r->index_data = malloc(r->index_bytes > 0 ? r->index_bytes : 1);
-    if (!r->index_data) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory for an index of %u bytes", r->path,
-                         r->index_bytes);
-    }
+    TRY_MEMORY(r->index_data, err, "%s: out of memory for an index of %u bytes", r->path,
+               r->index_bytes);
     TRY(r->fs->pread(f, r->index_data, &got, r->index_bytes, r->index_offset, err));
-    if (got != r->index_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: ends inside its index", r->path);
-    }
+    FAIL_IF(got != r->index_bytes, err, STATUS_CORRUPT, "%s: ends inside its index", r->path);
     return shard_index_parse(&r->index, r->path, r->index_data, r->index_bytes, err);
 }
 
@@ -74,15 +70,11 @@ static enum status read_index(struct shard_reader *r, struct error *err) {
         }
         return s;
     }
-    if (s == STATUS_OK && r->index.container != tail.container) {
-        return error_set(err, STATUS_CORRUPT, "%s: its index is of another container", r->path);
-    }
-    if (shard_index_file_bytes(&r->index) != r->file_bytes) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: has %" PRIu64 " bytes, its index says %" PRIu64 "%s", r->path,
-                         r->file_bytes, shard_index_file_bytes(&r->index),
-                         shard_container_changed(r->index.container));
-    }
+    FAIL_IF(s == STATUS_OK && r->index.container != tail.container, err, STATUS_CORRUPT,
+            "%s: its index is of another container", r->path);
+    FAIL_IF(shard_index_file_bytes(&r->index) != r->file_bytes, err, STATUS_CORRUPT,
+            "%s: has %" PRIu64 " bytes, its index says %" PRIu64 "%s", r->path, r->file_bytes,
+            shard_index_file_bytes(&r->index), shard_container_changed(r->index.container));
     return shard_index_check_body(&r->index, err);
 }
 
@@ -93,19 +85,13 @@ enum status shard_reader_open(struct shard_reader **out,
     REQUIRE(out && fs && path);
     *out = NULL;
     struct shard_reader *r = calloc(1, sizeof(*r));
-    if (!r) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a shard reader");
-    }
+    TRY_MEMORY(r, err, "out of memory for a shard reader");
     r->fs = fs;
     byte_buffer_init(&r->frame, SHARD_MAX_FRAME_BYTES);
     byte_buffer_init(&r->content, SHARD_MAX_FRAME_BYTES);
     enum status s = path_join(r->path, sizeof(r->path), "", path, err);
-    if (s == STATUS_OK) {
-        s = read_index(r, err);
-    }
-    if (s == STATUS_OK) {
-        s = caption_chunk_init(&r->chunk, r->index.largest_chunk_bytes, err);
-    }
+    THEN(s, read_index(r, err));
+    THEN(s, caption_chunk_init(&r->chunk, r->index.largest_chunk_bytes, err));
     if (s != STATUS_OK) {
         shard_reader_close(r);
         return s;
@@ -167,10 +153,8 @@ shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct e
     memset(out, 0, sizeof(*out));
     const char *slash = strrchr(r->path, '/');
     const char *name = slash ? slash + 1 : r->path;
-    if (strlen(name) > SHARD_MAX_NAME_BYTES) {
-        return error_set(err, STATUS_LIMIT, "%s: its name is longer than %d bytes", r->path,
-                         SHARD_MAX_NAME_BYTES);
-    }
+    FAIL_IF(strlen(name) > SHARD_MAX_NAME_BYTES, err, STATUS_LIMIT,
+            "%s: its name is longer than %d bytes", r->path, SHARD_MAX_NAME_BYTES);
     memcpy(out->name, name, strlen(name));
     out->size_bytes = r->file_bytes;
     out->index_hash = r->index.hash;

@@ -42,9 +42,7 @@ enum status
 shard_sample_reserve_captions(struct shard_reader *r, uint32_t count, struct error *err) {
     if (count > r->captions_capacity) {
         struct shard_text *captions = realloc(r->captions, count * sizeof(*r->captions));
-        if (!captions) {
-            return error_set(err, STATUS_NOMEM, "%s: out of memory for captions", r->path);
-        }
+        TRY_MEMORY(captions, err, "%s: out of memory for captions", r->path);
         r->captions = captions;
         r->captions_capacity = count;
     }

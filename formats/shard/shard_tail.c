@@ -59,18 +59,16 @@ static enum status find_in_zst(const struct file_system *fs,
     uint64_t frames = load_u32(tail + SEEK_ENTRY_BYTES);
     uint64_t table = SKIPPABLE_HEADER_BYTES + frames * SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
     uint64_t frame = load_u32(tail);
-    if (tail[SEEK_ENTRY_BYTES + 4] != SEEK_DESCRIPTOR || frames < 3 ||
-        frames > SHARD_MAX_SAMPLES + 2 || table > file_bytes || frame > file_bytes - table ||
-        frame < SKIPPABLE_HEADER_BYTES) {
-        return error_set(err, STATUS_CORRUPT, "%s: its seek table does not fit the file", path);
-    }
+    FAIL_IF(tail[SEEK_ENTRY_BYTES + 4] != SEEK_DESCRIPTOR || frames < 3 ||
+                frames > SHARD_MAX_SAMPLES + 2 || table > file_bytes ||
+                frame > file_bytes - table || frame < SKIPPABLE_HEADER_BYTES,
+            err, STATUS_CORRUPT, "%s: its seek table does not fit the file", path);
     uint64_t offset = file_bytes - table - frame;
     TRY(fs->pread(f, header, &got, sizeof(header), offset, err));
-    if (got != sizeof(header) || load_u32(header) != SHARD_INDEX_FRAME_MAGIC ||
-        load_u32(header + 4) != frame - SKIPPABLE_HEADER_BYTES) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: no index before the seek table (byte %" PRIu64 ")", path, offset);
-    }
+    FAIL_IF(got != sizeof(header) || load_u32(header) != SHARD_INDEX_FRAME_MAGIC ||
+                load_u32(header + 4) != frame - SKIPPABLE_HEADER_BYTES,
+            err, STATUS_CORRUPT, "%s: no index before the seek table (byte %" PRIu64 ")", path,
+            offset);
     *out = (struct shard_tail){
         .container = SHARD_CONTAINER_TAR_ZSTD,
         .index_offset = offset + SKIPPABLE_HEADER_BYTES,
@@ -89,13 +87,11 @@ static enum status find_in_tar(const char *path,
     uint64_t size = load_u64(e->bytes + 16);
     tar_trailer(expected, offset, size, file_bytes);
     /* The sizes are bounded before they are added. */
-    if (memcmp(e->bytes, expected, sizeof(expected)) != 0 || offset > file_bytes ||
-        size > UINT32_MAX - SKIPPABLE_HEADER_BYTES || offset < TAR_BLOCK_BYTES ||
-        file_bytes - offset != tar_index_member_bytes(size) + TAR_END_BYTES) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: its trailer (byte %" PRIu64 ") is damaged or of another file", path,
-                         file_bytes - sizeof(e->bytes));
-    }
+    FAIL_IF(memcmp(e->bytes, expected, sizeof(expected)) != 0 || offset > file_bytes ||
+                size > UINT32_MAX - SKIPPABLE_HEADER_BYTES || offset < TAR_BLOCK_BYTES ||
+                file_bytes - offset != tar_index_member_bytes(size) + TAR_END_BYTES,
+            err, STATUS_CORRUPT, "%s: its trailer (byte %" PRIu64 ") is damaged or of another file",
+            path, file_bytes - sizeof(e->bytes));
     *out = (struct shard_tail){
         .container = SHARD_CONTAINER_TAR,
         .index_offset = offset,

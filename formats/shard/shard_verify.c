@@ -88,9 +88,7 @@ static enum status check_file(struct verify *v, struct error *err) {
     uint64_t hash = 0;
     TRY(v->fs->open(v->fs->context, &f, v->path, FILE_READ, err));
     enum status s = v->fs->size(f, &size, err);
-    if (s == STATUS_OK) {
-        s = shard_file_hash(v->fs, f, v->path, &hash, v->how->progress, v->how->cookie, err);
-    }
+    THEN(s, shard_file_hash(v->fs, f, v->path, &hash, v->how->progress, v->how->cookie, err));
     v->fs->close(f);
     TRY(s);
     if (expected && size != expected->size_bytes) {
@@ -172,9 +170,7 @@ static enum status read_seek_table(struct verify *v, struct error *err) {
     uint8_t header[SKIPPABLE_HEADER_BYTES];
     size_t got = 0;
     v->seek = calloc(1, size);
-    if (!v->seek) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory to check it", v->path);
-    }
+    TRY_MEMORY(v->seek, err, "%s: out of memory to check it", v->path);
     TRY(r->fs->pread(r->file, header, &got, sizeof(header), offset, err));
     if (got != sizeof(header) || load_u32(header) != SEEK_FRAME_MAGIC ||
         load_u32(header + 4) != size + SEEK_FOOTER_BYTES) {
@@ -208,12 +204,11 @@ check_column(struct verify *v, uint32_t index, const struct sample_view *view, s
         struct shard_text text;
         TRY(caption_chunk_get(&v->reader->chunk, &v->reader->index, index, &view->record, k, &text,
                               err));
-        if (text.size_bytes != view->captions[k].size_bytes ||
-            memcmp(text.data, view->captions[k].data, text.size_bytes) != 0) {
-            return error_set(err, STATUS_CORRUPT,
-                             "%s: caption %u of sample %" PRIu64 " differs between index and tar",
-                             v->path, k, view->record.sample_id);
-        }
+        FAIL_IF(text.size_bytes != view->captions[k].size_bytes ||
+                    memcmp(text.data, view->captions[k].data, text.size_bytes) != 0,
+                err, STATUS_CORRUPT,
+                "%s: caption %u of sample %" PRIu64 " differs between index and tar", v->path, k,
+                view->record.sample_id);
     }
     return STATUS_OK;
 }
@@ -347,9 +342,7 @@ static enum status check_inside(struct verify *v, struct error *err) {
     size_t samples = v->reader->index.sample_count;
     v->places = calloc(samples, sizeof(*v->places));
     v->keys = calloc(samples, sizeof(*v->keys));
-    if (!v->places || !v->keys) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory to check it", v->path);
-    }
+    TRY_MEMORY(v->places && v->keys, err, "%s: out of memory to check it", v->path);
     check_counts(v);
     TRY(check_records(v, err));
     if (container == SHARD_CONTAINER_TAR_ZSTD) {
@@ -400,9 +393,7 @@ enum status shard_verify(const struct file_system *fs,
     free(v.seek);
     shard_reader_close(v.reader);
     TRY(s);
-    if (v.faults > 0) {
-        return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found", path, v.faults,
-                         v.faults == 1 ? "" : "s");
-    }
+    FAIL_IF(v.faults > 0, err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found", path, v.faults,
+            v.faults == 1 ? "" : "s");
     return STATUS_OK;
 }

@@ -65,9 +65,7 @@ enum status shard_writer_open(struct shard_writer **out,
     REQUIRE(container == SHARD_CONTAINER_TAR_ZSTD || container == SHARD_CONTAINER_TAR);
     *out = NULL;
     struct shard_writer *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a shard writer");
-    }
+    TRY_MEMORY(w, err, "out of memory for a shard writer");
     w->fs = fs;
     w->container = container;
     byte_buffer_init(&w->seek, 0);
@@ -210,20 +208,16 @@ enum status
 shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct error *err) {
     REQUIRE(w && w->out.file && f && f->bytes.size_bytes > 0 && f->container == w->container);
     const struct shard_summary *sum = &w->index.totals;
-    if (!shard_writer_fits(w, f)) {
-        return error_set(err, STATUS_LIMIT, "%s: is full with %u samples", w->out.path,
-                         sum->sample_count);
-    }
+    FAIL_IF(!shard_writer_fits(w, f), err, STATUS_LIMIT, "%s: is full with %u samples", w->out.path,
+            sum->sample_count);
     TRY(make_room(w, f, err));
     uint64_t hash = f->key_hash != 0 ? f->key_hash : 1;
     uint64_t *slot = key_slot(w->keys, w->keys_capacity, hash);
     bool same_id = sum->sample_count > 0 && f->record.sample_id == sum->last_id;
-    if (*slot != 0 || same_id) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s: sample %" PRIu64 ": its %s is in the shard "
-                         "already",
-                         w->out.path, f->record.sample_id, *slot != 0 ? "key" : "id");
-    }
+    FAIL_IF(*slot != 0 || same_id, err, STATUS_EXISTS,
+            "%s: sample %" PRIu64 ": its %s is in the shard "
+            "already",
+            w->out.path, f->record.sample_id, *slot != 0 ? "key" : "id");
     struct shard_record record = f->record;
     record.frame_offset += w->summary.size_bytes;
     record.image_offset += w->summary.size_bytes;
@@ -308,13 +302,9 @@ shard_writer_finish(struct shard_writer *w, struct shard_summary *out, struct er
     struct byte_buffer index = {0};
     enum status s =
         index_builder_finish(&w->index, &index, w->container, w->summary.size_bytes, 0, err);
-    if (s == STATUS_OK) {
-        s = w->container == SHARD_CONTAINER_TAR ? put_tar_tail(w, &index, err)
-                                                : put_zst_tail(w, &index, err);
-    }
-    if (s == STATUS_OK) {
-        s = publish(w, &index, err);
-    }
+    THEN(s, w->container == SHARD_CONTAINER_TAR ? put_tar_tail(w, &index, err)
+                                                : put_zst_tail(w, &index, err));
+    THEN(s, publish(w, &index, err));
     byte_buffer_fini(&index);
     if (s == STATUS_OK) {
         summarise(w, out);

@@ -49,9 +49,8 @@ struct zstd_unpacker {
 enum status zstd_packer_create(struct zstd_packer **out, int level, struct error *err) {
     REQUIRE(out);
     *out = NULL;
-    if (level < 1 || level > ZSTD_maxCLevel()) {
-        return error_set(err, STATUS_INVALID, "zstd has no level %d", level);
-    }
+    FAIL_IF(level < 1 || level > ZSTD_maxCLevel(), err, STATUS_INVALID, "zstd has no level %d",
+            level);
     struct zstd_packer *p = calloc(1, sizeof(*p));
     if (!p || !(p->context = ZSTD_createCCtx())) {
         free(p);
@@ -112,10 +111,8 @@ static enum status make_frame(struct zstd_packer *p,
     if (!ZSTD_isError(got)) {
         got = ZSTD_compress2(p->context, out->data + out->size_bytes, room, data, size_bytes);
     }
-    if (ZSTD_isError(got)) {
-        return error_set(err, STATUS_NOMEM, "zstd cannot compress %zu bytes: %s", size_bytes,
-                         ZSTD_getErrorName(got));
-    }
+    FAIL_IF(ZSTD_isError(got), err, STATUS_NOMEM, "zstd cannot compress %zu bytes: %s", size_bytes,
+            ZSTD_getErrorName(got));
     *frame_bytes = got;
     return STATUS_OK;
 }
@@ -238,18 +235,12 @@ enum status zstd_unpack(struct zstd_unpacker *u,
     REQUIRE(u && (out || size_bytes == 0) && frame);
     /* ZSTD_decompressDCtx would continue with the frames after the first. */
     size_t first = ZSTD_findFrameCompressedSize(frame, frame_bytes);
-    if (ZSTD_isError(first) || first != frame_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: %s", name,
-                         ZSTD_isError(first) ? ZSTD_getErrorName(first)
-                                             : "the zstd frame ends early");
-    }
+    FAIL_IF(ZSTD_isError(first) || first != frame_bytes, err, STATUS_CORRUPT, "%s: %s", name,
+            ZSTD_isError(first) ? ZSTD_getErrorName(first) : "the zstd frame ends early");
     size_t got = ZSTD_decompressDCtx(u->context, out, size_bytes, frame, frame_bytes);
-    if (ZSTD_isError(got) || got != size_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: %s", name,
-                         ZSTD_isError(got)
-                             ? ZSTD_getErrorName(got)
-                             : "the zstd frame holds fewer bytes than its header states");
-    }
+    FAIL_IF(ZSTD_isError(got) || got != size_bytes, err, STATUS_CORRUPT, "%s: %s", name,
+            ZSTD_isError(got) ? ZSTD_getErrorName(got)
+                              : "the zstd frame holds fewer bytes than its header states");
     return STATUS_OK;
 }
 

@@ -118,21 +118,17 @@ static enum status parse_tensor(const struct safetensors *r,
     }
     size_t name_size = strlen(name);
     size_t dim_count = json_value_count(shape);
-    if (name_size == 0 || name_size > SAFETENSORS_MAX_NAME_BYTES ||
-        dim_count > SAFETENSORS_MAX_DIMS) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: tensor \"%.200s\" has %zu dimensions and %zu bytes of name; at most "
-                         "%d and 1 to %d are allowed",
-                         r->path, name, dim_count, name_size, SAFETENSORS_MAX_DIMS,
-                         SAFETENSORS_MAX_NAME_BYTES);
-    }
+    FAIL_IF(name_size == 0 || name_size > SAFETENSORS_MAX_NAME_BYTES ||
+                dim_count > SAFETENSORS_MAX_DIMS,
+            err, STATUS_LIMIT,
+            "%s: tensor \"%.200s\" has %zu dimensions and %zu bytes of name; at most "
+            "%d and 1 to %d are allowed",
+            r->path, name, dim_count, name_size, SAFETENSORS_MAX_DIMS, SAFETENSORS_MAX_NAME_BYTES);
     *out = (struct safetensors_info){.name = name, .dim_count = (uint32_t)dim_count};
     out->dtype = safetensors_dtype_of(dtype);
-    if (!out->dtype) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: tensor \"%.200s\" has dtype \"%.32s\", which is not supported",
-                         r->path, name, dtype);
-    }
+    FAIL_IF(!out->dtype, err, STATUS_UNSUPPORTED,
+            "%s: tensor \"%.200s\" has dtype \"%.32s\", which is not supported", r->path, name,
+            dtype);
     for (size_t i = 0; i < dim_count; i++) {
         if (!json_value_u64(json_value_at(shape, i), &out->shape[i])) {
             return corrupt(r, name, "an extent of the shape is no count", err);
@@ -156,27 +152,19 @@ static enum status parse_tensor(const struct safetensors *r,
 static enum status
 parse_metadata(struct safetensors *r, const struct json_value *v, struct error *err) {
     size_t count = json_value_count(v);
-    if (!json_value_is_object(v) || count > SAFETENSORS_MAX_TENSORS) {
-        return error_set(err, STATUS_CORRUPT, "%s: __metadata__ is no object or too large",
-                         r->path);
-    }
+    FAIL_IF(!json_value_is_object(v) || count > SAFETENSORS_MAX_TENSORS, err, STATUS_CORRUPT,
+            "%s: __metadata__ is no object or too large", r->path);
     r->metadata = v;
     r->metadata_keys = calloc(count + 1, sizeof *r->metadata_keys);
-    if (!r->metadata_keys) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", r->path);
-    }
+    TRY_MEMORY(r->metadata_keys, err, "%s: out of memory", r->path);
     void *position = NULL;
     const char *key = NULL;
     const struct json_value *value = NULL;
     while (json_value_next_member(v, &position, &key, &value)) {
-        if (!json_value_string(value, NULL)) {
-            return error_set(err, STATUS_CORRUPT, "%s: metadata \"%.200s\" is no string", r->path,
-                             key);
-        }
-        if (strlen(key) > SAFETENSORS_MAX_NAME_BYTES) {
-            return error_set(err, STATUS_LIMIT, "%s: metadata key of more than %d bytes", r->path,
-                             SAFETENSORS_MAX_NAME_BYTES);
-        }
+        FAIL_IF(!json_value_string(value, NULL), err, STATUS_CORRUPT,
+                "%s: metadata \"%.200s\" is no string", r->path, key);
+        FAIL_IF(strlen(key) > SAFETENSORS_MAX_NAME_BYTES, err, STATUS_LIMIT,
+                "%s: metadata key of more than %d bytes", r->path, SAFETENSORS_MAX_NAME_BYTES);
         if (strcmp(key, SAFETENSORS_HASH_NAME) == 0) {
             r->announces_hashes = true;
         } else {
@@ -213,26 +201,21 @@ static enum status check_cover(const struct safetensors *r, struct error *err) {
         }
         at += r->tensors[i].size_bytes;
     }
-    if (at != r->data_offset + r->data_size) {
-        return error_set(err, STATUS_CORRUPT, "%s: the tensors end at byte %llu, the file at %llu",
-                         r->path, (unsigned long long)at,
-                         (unsigned long long)(r->data_offset + r->data_size));
-    }
+    FAIL_IF(at != r->data_offset + r->data_size, err, STATUS_CORRUPT,
+            "%s: the tensors end at byte %llu, the file at %llu", r->path, (unsigned long long)at,
+            (unsigned long long)(r->data_offset + r->data_size));
     return STATUS_OK;
 }
 
 static enum status parse_header(struct safetensors *r, struct error *err) {
     const struct json_value *root = json_document_root(r->header);
     size_t count = json_value_count(root);
-    if (!json_value_is_object(root) || count > SAFETENSORS_MAX_TENSORS + 2u) {
-        return error_set(err, STATUS_CORRUPT, "%s: the header is no object of at most %d tensors",
-                         r->path, SAFETENSORS_MAX_TENSORS);
-    }
+    FAIL_IF(!json_value_is_object(root) || count > SAFETENSORS_MAX_TENSORS + 2u, err,
+            STATUS_CORRUPT, "%s: the header is no object of at most %d tensors", r->path,
+            SAFETENSORS_MAX_TENSORS);
     r->tensors = calloc(count + 1, sizeof *r->tensors);
     r->by_name = calloc(count + 1, sizeof *r->by_name);
-    if (!r->tensors || !r->by_name) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", r->path);
-    }
+    TRY_MEMORY(r->tensors && r->by_name, err, "%s: out of memory", r->path);
     void *position = NULL;
     const char *key = NULL;
     const struct json_value *value = NULL;
@@ -257,11 +240,8 @@ static enum status read_exactly(const struct safetensors *r,
                                 struct error *err) {
     size_t got = 0;
     TRY(r->fs->pread(r->file, out, &got, size_bytes, offset, err));
-    if (got != size_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: ends at byte %llu, expected %llu more", r->path,
-                         (unsigned long long)(offset + got),
-                         (unsigned long long)(size_bytes - got));
-    }
+    FAIL_IF(got != size_bytes, err, STATUS_CORRUPT, "%s: ends at byte %llu, expected %llu more",
+            r->path, (unsigned long long)(offset + got), (unsigned long long)(size_bytes - got));
     return STATUS_OK;
 }
 
@@ -270,10 +250,8 @@ static enum status
 take_hashes(struct safetensors *r, const uint8_t *head, size_t head_size, struct error *err) {
     const struct safetensors_info *last = r->tensor_count ? &r->tensors[r->tensor_count - 1] : NULL;
     if (!last || strcmp(last->name, SAFETENSORS_HASH_NAME) != 0) {
-        if (r->announces_hashes) {
-            return error_set(err, STATUS_CORRUPT,
-                             "%s: the last tensor must be " SAFETENSORS_HASH_NAME, r->path);
-        }
+        FAIL_IF(r->announces_hashes, err, STATUS_CORRUPT,
+                "%s: the last tensor must be " SAFETENSORS_HASH_NAME, r->path);
         return STATUS_OK;
     }
     if (last->dtype != SAFETENSORS_U64 || last->dim_count != 1 ||
@@ -282,9 +260,7 @@ take_hashes(struct safetensors *r, const uint8_t *head, size_t head_size, struct
     }
     size_t size = (size_t)last->size_bytes;
     r->hashes = calloc(1, size);
-    if (!r->hashes) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", r->path);
-    }
+    TRY_MEMORY(r->hashes, err, "%s: out of memory", r->path);
     TRY(read_exactly(r, r->hashes, size, last->offset_bytes, err));
     for (size_t i = 0; i < r->tensor_count; i++) {
         uint8_t bytes[8];
@@ -292,9 +268,8 @@ take_hashes(struct safetensors *r, const uint8_t *head, size_t head_size, struct
         r->hashes[i] = load_u64(bytes);
     }
     r->tensor_count--;
-    if (hash64(head, head_size) != r->hashes[0]) {
-        return error_set(err, STATUS_CORRUPT, "%s: the header does not match its hash", r->path);
-    }
+    FAIL_IF(hash64(head, head_size) != r->hashes[0], err, STATUS_CORRUPT,
+            "%s: the header does not match its hash", r->path);
     return STATUS_OK;
 }
 
@@ -304,37 +279,26 @@ static enum status load_header(struct safetensors *r, struct error *err) {
     uint8_t length[SAFETENSORS_LENGTH_BYTES];
     TRY(read_exactly(r, length, sizeof length, 0, err));
     uint64_t header_size = load_u64(length);
-    if (header_size > SAFETENSORS_MAX_HEADER_BYTES) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: no safetensors file, or its header of %llu bytes is over the limit "
-                         "of %d",
-                         r->path, (unsigned long long)header_size, SAFETENSORS_MAX_HEADER_BYTES);
-    }
-    if (header_size < 2 || header_size > file_size - sizeof length) {
-        return error_set(err, STATUS_CORRUPT, "%s: header of %llu bytes in a file of %llu", r->path,
-                         (unsigned long long)header_size, (unsigned long long)file_size);
-    }
+    FAIL_IF(header_size > SAFETENSORS_MAX_HEADER_BYTES, err, STATUS_LIMIT,
+            "%s: no safetensors file, or its header of %llu bytes is over the limit "
+            "of %d",
+            r->path, (unsigned long long)header_size, SAFETENSORS_MAX_HEADER_BYTES);
+    FAIL_IF(header_size < 2 || header_size > file_size - sizeof length, err, STATUS_CORRUPT,
+            "%s: header of %llu bytes in a file of %llu", r->path, (unsigned long long)header_size,
+            (unsigned long long)file_size);
     r->data_offset = sizeof length + header_size;
     r->data_size = file_size - r->data_offset;
     size_t head_size = sizeof length + (size_t)header_size;
     uint8_t *head = malloc(head_size);
-    if (!head) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", r->path);
-    }
+    TRY_MEMORY(head, err, "%s: out of memory", r->path);
     enum status s = read_exactly(r, head, head_size, 0, err);
     if (s == STATUS_OK && head[sizeof length] != '{') {
         s = error_set(err, STATUS_CORRUPT, "%s: the header does not begin with {", r->path);
     }
-    if (s == STATUS_OK) {
-        s = json_document_parse(&r->header, r->path, head + sizeof length, (size_t)header_size,
-                                err);
-    }
-    if (s == STATUS_OK) {
-        s = parse_header(r, err);
-    }
-    if (s == STATUS_OK) {
-        s = take_hashes(r, head, head_size, err);
-    }
+    THEN(s,
+         json_document_parse(&r->header, r->path, head + sizeof length, (size_t)header_size, err));
+    THEN(s, parse_header(r, err));
+    THEN(s, take_hashes(r, head, head_size, err));
     free(head);
     return s;
 }
@@ -347,9 +311,7 @@ enum status safetensors_open(struct safetensors **out,
     *out = NULL;
     enum status s = STATUS_OK;
     struct safetensors *r = calloc(1, sizeof *r);
-    if (!r) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(r, err, "%s: out of memory", path);
     r->fs = fs;
     r->path = strdup(path);
     if (!r->path) {
@@ -426,12 +388,9 @@ static enum status check_hash(const struct safetensors *r,
                               uint64_t found,
                               struct error *err) {
     uint64_t expected = r->hashes[1 + (size_t)(tensor - r->tensors)];
-    if (found != expected) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: tensor \"%.200s\" does not match its hash: %016llx, expected %016llx",
-                         r->path, tensor->name, (unsigned long long)found,
-                         (unsigned long long)expected);
-    }
+    FAIL_IF(found != expected, err, STATUS_CORRUPT,
+            "%s: tensor \"%.200s\" does not match its hash: %016llx, expected %016llx", r->path,
+            tensor->name, (unsigned long long)found, (unsigned long long)expected);
     return STATUS_OK;
 }
 
@@ -441,10 +400,9 @@ enum status safetensors_read(const struct safetensors *r,
                              size_t size_bytes,
                              struct error *err) {
     REQUIRE(r && tensor && (out || size_bytes == 0));
-    if (size_bytes != tensor->size_bytes) {
-        return error_set(err, STATUS_INVALID, "%s: tensor \"%.200s\" has %llu bytes, not %zu",
-                         r->path, tensor->name, (unsigned long long)tensor->size_bytes, size_bytes);
-    }
+    FAIL_IF(size_bytes != tensor->size_bytes, err, STATUS_INVALID,
+            "%s: tensor \"%.200s\" has %llu bytes, not %zu", r->path, tensor->name,
+            (unsigned long long)tensor->size_bytes, size_bytes);
     TRY(read_exactly(r, out, size_bytes, tensor->offset_bytes, err));
     return r->hashes ? check_hash(r, tensor, hash64(out, size_bytes), err) : STATUS_OK;
 }

@@ -58,9 +58,7 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
     REQUIRE(out && fs && path);
     *out = NULL;
     struct safetensors_writer *w = calloc(1, sizeof *w);
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(w, err, "%s: out of memory", path);
     enum status s;
     TRY_OR_FAIL(s, hasher_create(&w->hasher, err));
     TRY_OR_FAIL(s, file_draft_open(&w->out, fs, path, err));
@@ -109,20 +107,14 @@ static bool is_reserved(const char *name) {
 /* What holds for a tensor's name and for a metadata key. */
 static enum status
 check_name(const struct safetensors_writer *w, const char *name, size_t count, struct error *err) {
-    if (w->hashes) {
-        return error_set(err, STATUS_INVALID, "%s: \"%.200s\" comes after the first data",
-                         w->out.path, name);
-    }
-    if (name[0] == '\0' || !is_utf8(name) || is_reserved(name)) {
-        return error_set(err, STATUS_INVALID, "%s: \"%.200s\" is empty, reserved or not UTF-8",
-                         w->out.path, name);
-    }
-    if (strlen(name) > SAFETENSORS_MAX_NAME_BYTES || count >= SAFETENSORS_MAX_TENSORS) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: name of %zu bytes as entry %zu: at most %d bytes and %d entries",
-                         w->out.path, strlen(name), count + 1, SAFETENSORS_MAX_NAME_BYTES,
-                         SAFETENSORS_MAX_TENSORS);
-    }
+    FAIL_IF(w->hashes, err, STATUS_INVALID, "%s: \"%.200s\" comes after the first data",
+            w->out.path, name);
+    FAIL_IF(name[0] == '\0' || !is_utf8(name) || is_reserved(name), err, STATUS_INVALID,
+            "%s: \"%.200s\" is empty, reserved or not UTF-8", w->out.path, name);
+    FAIL_IF(strlen(name) > SAFETENSORS_MAX_NAME_BYTES || count >= SAFETENSORS_MAX_TENSORS, err,
+            STATUS_LIMIT, "%s: name of %zu bytes as entry %zu: at most %d bytes and %d entries",
+            w->out.path, strlen(name), count + 1, SAFETENSORS_MAX_NAME_BYTES,
+            SAFETENSORS_MAX_TENSORS);
     return STATUS_OK;
 }
 
@@ -138,19 +130,16 @@ static enum status grow(const struct safetensors_writer *w,
     }
     size_t wanted = *capacity ? 2 * *capacity : 64;
     void *larger = realloc(*array, wanted * element_bytes);
-    if (!larger) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->out.path);
-    }
+    TRY_MEMORY(larger, err, "%s: out of memory", w->out.path);
     *array = larger;
     *capacity = wanted;
     return STATUS_OK;
 }
 
 static enum status count_text(struct safetensors_writer *w, size_t size_bytes, struct error *err) {
-    if (size_bytes > SAFETENSORS_MAX_HEADER_BYTES - w->text_bytes) {
-        return error_set(err, STATUS_LIMIT, "%s: more than %d bytes of names and metadata",
-                         w->out.path, SAFETENSORS_MAX_HEADER_BYTES);
-    }
+    FAIL_IF(size_bytes > SAFETENSORS_MAX_HEADER_BYTES - w->text_bytes, err, STATUS_LIMIT,
+            "%s: more than %d bytes of names and metadata", w->out.path,
+            SAFETENSORS_MAX_HEADER_BYTES);
     w->text_bytes += size_bytes;
     return STATUS_OK;
 }
@@ -161,15 +150,11 @@ enum status safetensors_writer_metadata(struct safetensors_writer *w,
                                         struct error *err) {
     REQUIRE(w && key && value);
     TRY(check_name(w, key, w->metadata_count, err));
-    if (!is_utf8(value)) {
-        return error_set(err, STATUS_INVALID, "%s: metadata \"%.200s\" is not UTF-8", w->out.path,
-                         key);
-    }
+    FAIL_IF(!is_utf8(value), err, STATUS_INVALID, "%s: metadata \"%.200s\" is not UTF-8",
+            w->out.path, key);
     for (size_t i = 0; i < w->metadata_count; i++) {
-        if (strcmp(w->metadata[i].key, key) == 0) {
-            return error_set(err, STATUS_EXISTS, "%s: metadata \"%.200s\" is there already",
-                             w->out.path, key);
-        }
+        FAIL_IF(strcmp(w->metadata[i].key, key) == 0, err, STATUS_EXISTS,
+                "%s: metadata \"%.200s\" is there already", w->out.path, key);
     }
     TRY(count_text(w, strlen(key) + strlen(value), err));
     void *array = w->metadata;
@@ -195,30 +180,24 @@ enum status safetensors_writer_declare(struct safetensors_writer *w,
     TRY(check_name(w, name, w->tensor_count, err));
     struct declared t = {.dtype = dtype, .dim_count = dim_count};
     uint64_t element_count = 0;
-    if (dim_count > SAFETENSORS_MAX_DIMS ||
-        !safetensors_sizes(dtype, shape, dim_count, &element_count, &t.size_bytes)) {
-        return error_set(err, STATUS_LIMIT,
-                         "%s: tensor \"%.200s\" has more than %d dimensions or 2^63 bytes",
-                         w->out.path, name, SAFETENSORS_MAX_DIMS);
-    }
+    FAIL_IF(dim_count > SAFETENSORS_MAX_DIMS ||
+                !safetensors_sizes(dtype, shape, dim_count, &element_count, &t.size_bytes),
+            err, STATUS_LIMIT, "%s: tensor \"%.200s\" has more than %d dimensions or 2^63 bytes",
+            w->out.path, name, SAFETENSORS_MAX_DIMS);
     if (dim_count > 0) {
         memcpy(t.shape, shape, dim_count * sizeof *shape);
     }
     t.name_hash = hash64(name, strlen(name));
     for (size_t i = 0; i < w->tensor_count; i++) {
-        if (w->tensors[i].name_hash == t.name_hash && strcmp(w->tensors[i].name, name) == 0) {
-            return error_set(err, STATUS_EXISTS, "%s: tensor \"%.200s\" is there already",
-                             w->out.path, name);
-        }
+        FAIL_IF(w->tensors[i].name_hash == t.name_hash && strcmp(w->tensors[i].name, name) == 0,
+                err, STATUS_EXISTS, "%s: tensor \"%.200s\" is there already", w->out.path, name);
     }
     TRY(count_text(w, strlen(name), err));
     void *array = w->tensors;
     TRY(grow(w, &array, &w->tensor_capacity, w->tensor_count, sizeof *w->tensors, err));
     w->tensors = array;
     t.name = strdup(name);
-    if (!t.name) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->out.path);
-    }
+    TRY_MEMORY(t.name, err, "%s: out of memory", w->out.path);
     w->tensors[w->tensor_count++] = t;
     return STATUS_OK;
 }
@@ -262,9 +241,8 @@ build_json(const struct safetensors_writer *w, struct json_writer *json, struct 
     for (size_t i = 0; i < w->tensor_count; i++) {
         const struct declared *t = &w->tensors[i];
         uint64_t end = 0;
-        if (!checked_add_u64(at, t->size_bytes, &end) || end > INT64_MAX - (1 << 20)) {
-            return error_set(err, STATUS_LIMIT, "%s: more than 2^63 bytes of tensors", w->out.path);
-        }
+        FAIL_IF(!checked_add_u64(at, t->size_bytes, &end) || end > INT64_MAX - (1 << 20), err,
+                STATUS_LIMIT, "%s: more than 2^63 bytes of tensors", w->out.path);
         put_tensor(json, t->name, t->dtype, t->shape, t->dim_count, at, end);
         at = end;
     }
@@ -322,22 +300,18 @@ enum status safetensors_writer_data(struct safetensors_writer *w,
                                     size_t size_bytes,
                                     struct error *err) {
     REQUIRE(w && (data || size_bytes == 0) && w->out.file);
-    if (w->broken) {
-        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->out.path);
-    }
+    FAIL_IF(w->broken, err, STATUS_IO, "%s: an earlier write failed", w->out.path);
     if (!w->hashes) {
         TRY(write_header(w, err));
     }
     if (size_bytes == 0) {
         return STATUS_OK;
     }
-    if (w->current == w->tensor_count ||
-        size_bytes > w->tensors[w->current].size_bytes - w->current_done_bytes) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: %zu bytes of data are more than tensor \"%.200s\" still takes",
-                         w->out.path, size_bytes,
-                         w->current == w->tensor_count ? "" : w->tensors[w->current].name);
-    }
+    FAIL_IF(w->current == w->tensor_count ||
+                size_bytes > w->tensors[w->current].size_bytes - w->current_done_bytes,
+            err, STATUS_INVALID,
+            "%s: %zu bytes of data are more than tensor \"%.200s\" still takes", w->out.path,
+            size_bytes, w->current == w->tensor_count ? "" : w->tensors[w->current].name);
     enum status s = w->out.fs->write(w->out.file, data, size_bytes, err);
     if (s < STATUS_OK) {
         w->broken = true;
@@ -356,27 +330,21 @@ static enum status write_hashes(struct safetensors_writer *w, struct error *err)
     for (size_t i = 0; i <= w->tensor_count && s == STATUS_OK; i++) {
         s = byte_buffer_u64(&out, w->hashes[i], err);
     }
-    if (s == STATUS_OK) {
-        s = w->out.fs->write(w->out.file, out.data, out.size_bytes, err);
-    }
+    THEN(s, w->out.fs->write(w->out.file, out.data, out.size_bytes, err));
     byte_buffer_fini(&out);
     return s;
 }
 
 enum status safetensors_writer_finish(struct safetensors_writer *w, struct error *err) {
     REQUIRE(w && w->out.file);
-    if (w->broken) {
-        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->out.path);
-    }
+    FAIL_IF(w->broken, err, STATUS_IO, "%s: an earlier write failed", w->out.path);
     if (!w->hashes) {
         TRY(write_header(w, err));
     }
-    if (w->current < w->tensor_count) {
-        return error_set(err, STATUS_INVALID, "%s: tensor \"%.200s\" has %llu of %llu bytes",
-                         w->out.path, w->tensors[w->current].name,
-                         (unsigned long long)w->current_done_bytes,
-                         (unsigned long long)w->tensors[w->current].size_bytes);
-    }
+    FAIL_IF(w->current < w->tensor_count, err, STATUS_INVALID,
+            "%s: tensor \"%.200s\" has %llu of %llu bytes", w->out.path,
+            w->tensors[w->current].name, (unsigned long long)w->current_done_bytes,
+            (unsigned long long)w->tensors[w->current].size_bytes);
     if (!w->plain) {
         TRY(write_hashes(w, err));
     }

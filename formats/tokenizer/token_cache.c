@@ -91,25 +91,20 @@ static enum status parse_trailer(struct token_cache *c, struct error *err) {
     c->key.tokenizer_hash = cursor_u64(&at);
     c->key.vocab_count = cursor_u32(&at);
     c->key.clean = flags & TOKEN_CACHE_FLAG_CLEAN;
-    if (memcmp(magic, TOKEN_CACHE_MAGIC, 8) != 0) {
-        return error_set(err, STATUS_CORRUPT, "%s: is no token cache, or not all of one", c->path);
-    }
-    if (version != TOKEN_CACHE_VERSION) {
-        return error_set(err, STATUS_VERSION, "%s: version %u, this program reads version %d",
-                         c->path, version, TOKEN_CACHE_VERSION);
-    }
-    if (hash64(t, TOKEN_CACHE_HASHED_BYTES) != load_u64(t + TOKEN_CACHE_HASHED_BYTES)) {
-        return error_set(err, STATUS_CORRUPT, "%s: the trailer fails its check", c->path);
-    }
+    FAIL_IF(memcmp(magic, TOKEN_CACHE_MAGIC, 8) != 0, err, STATUS_CORRUPT,
+            "%s: is no token cache, or not all of one", c->path);
+    FAIL_IF(version != TOKEN_CACHE_VERSION, err, STATUS_VERSION,
+            "%s: version %u, this program reads version %d", c->path, version, TOKEN_CACHE_VERSION);
+    FAIL_IF(hash64(t, TOKEN_CACHE_HASHED_BYTES) != load_u64(t + TOKEN_CACHE_HASHED_BYTES), err,
+            STATUS_CORRUPT, "%s: the trailer fails its check", c->path);
     uint64_t left = c->size_bytes - TOKEN_CACHE_TRAILER_BYTES;
     uint64_t texts = c->key.text_count;
-    if ((flags & ~(uint32_t)TOKEN_CACHE_FLAG_CLEAN) != 0 || texts > TOKEN_CACHE_MAX_TEXTS ||
-        c->key.vocab_count == 0 || c->key.vocab_count > INT32_MAX ||
-        c->id_bytes != token_cache_id_bytes(c->key.vocab_count) || c->rows_bytes > left ||
-        left - c->rows_bytes != 8 * token_cache_groups(texts) + 4 * texts ||
-        !is_zero(t + 60, TOKEN_CACHE_HASHED_BYTES - 60)) {
-        return error_set(err, STATUS_CORRUPT, "%s: the trailer contradicts the file", c->path);
-    }
+    FAIL_IF((flags & ~(uint32_t)TOKEN_CACHE_FLAG_CLEAN) != 0 || texts > TOKEN_CACHE_MAX_TEXTS ||
+                c->key.vocab_count == 0 || c->key.vocab_count > INT32_MAX ||
+                c->id_bytes != token_cache_id_bytes(c->key.vocab_count) || c->rows_bytes > left ||
+                left - c->rows_bytes != 8 * token_cache_groups(texts) + 4 * texts ||
+                !is_zero(t + 60, TOKEN_CACHE_HASHED_BYTES - 60),
+            err, STATUS_CORRUPT, "%s: the trailer contradicts the file", c->path);
     c->bases = c->bytes + c->rows_bytes;
     c->places = c->bases + 8 * token_cache_groups(texts);
     return STATUS_OK;
@@ -130,9 +125,7 @@ enum status token_cache_open(struct token_cache **out,
         return error_set(err, STATUS_NOMEM, "out of memory for the token cache");
     }
     enum status s = load_file(c, fs ? fs : file_system_of(path), err);
-    if (s == STATUS_OK) {
-        s = parse_trailer(c, err);
-    }
+    THEN(s, parse_trailer(c, err));
     if (s != STATUS_OK) {
         token_cache_close(c);
         return s;
@@ -164,20 +157,15 @@ enum status token_cache_fits(const struct token_cache *c,
                              struct error *err) {
     REQUIRE(c && wanted);
     const struct token_cache_key *k = &c->key;
-    if (k->fingerprint != wanted->fingerprint || k->text_count != wanted->text_count) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: made for dataset %016" PRIx64 ", which is now %016" PRIx64, c->path,
-                         k->fingerprint, wanted->fingerprint);
-    }
-    if (k->tokenizer_hash != wanted->tokenizer_hash || k->vocab_count != wanted->vocab_count) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: made with tokenizer %016" PRIx64 ", in use is %016" PRIx64, c->path,
-                         k->tokenizer_hash, wanted->tokenizer_hash);
-    }
-    if (k->clean != wanted->clean) {
-        return error_set(err, STATUS_MISMATCH, "%s: made %s the cleaning of captions, in use is %s",
-                         c->path, k->clean ? "with" : "without", k->clean ? "none" : "one");
-    }
+    FAIL_IF(k->fingerprint != wanted->fingerprint || k->text_count != wanted->text_count, err,
+            STATUS_MISMATCH, "%s: made for dataset %016" PRIx64 ", which is now %016" PRIx64,
+            c->path, k->fingerprint, wanted->fingerprint);
+    FAIL_IF(k->tokenizer_hash != wanted->tokenizer_hash || k->vocab_count != wanted->vocab_count,
+            err, STATUS_MISMATCH, "%s: made with tokenizer %016" PRIx64 ", in use is %016" PRIx64,
+            c->path, k->tokenizer_hash, wanted->tokenizer_hash);
+    FAIL_IF(k->clean != wanted->clean, err, STATUS_MISMATCH,
+            "%s: made %s the cleaning of captions, in use is %s", c->path,
+            k->clean ? "with" : "without", k->clean ? "none" : "one");
     return STATUS_OK;
 }
 
@@ -218,12 +206,10 @@ enum status token_cache_get(const struct token_cache *c,
         known = id < c->key.vocab_count;
         out_pieces[i] = (int32_t)id;
     }
-    if (!known) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: the row of text %" PRIu64 " is damaged; remove the file, or make it "
-                         "again with 'ccpack tokenizer --cache'",
-                         c->path, text_id);
-    }
+    FAIL_IF(!known, err, STATUS_CORRUPT,
+            "%s: the row of text %" PRIu64 " is damaged; remove the file, or make it "
+            "again with 'ccpack tokenizer --cache'",
+            c->path, text_id);
     *out_count = count;
     return STATUS_OK;
 }

@@ -32,9 +32,7 @@ enum status token_cache_writer_create(struct token_cache_writer **out,
             key->text_count <= TOKEN_CACHE_MAX_TEXTS);
     *out = NULL;
     struct token_cache_writer *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a token cache");
-    }
+    TRY_MEMORY(w, err, "out of memory for a token cache");
     w->key = *key;
     w->id_bytes = token_cache_id_bytes(key->vocab_count);
     w->bases = calloc((size_t)token_cache_groups(key->text_count) + 1, sizeof(*w->bases));

@@ -43,10 +43,9 @@ enum status tokenizer_open(struct tokenizer **out,
                            struct error *err) {
     REQUIRE(out && (model || model_size_bytes == 0));
     *out = NULL;
-    if (model_size_bytes > TOKENIZER_MAX_MODEL_BYTES) {
-        return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes, the limit is %d",
-                         model_size_bytes, TOKENIZER_MAX_MODEL_BYTES);
-    }
+    FAIL_IF(model_size_bytes > TOKENIZER_MAX_MODEL_BYTES, err, STATUS_LIMIT,
+            "tokenizer: model of %zu bytes, the limit is %d", model_size_bytes,
+            TOKENIZER_MAX_MODEL_BYTES);
     struct tokenizer *t = calloc(1, sizeof(*t));
     if (t) {
         t->bytes = malloc(model_size_bytes > 0 ? model_size_bytes : 1);

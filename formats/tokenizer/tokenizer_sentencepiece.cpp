@@ -199,31 +199,22 @@ bool check_model(std::string_view model) {
 
 enum status open_model(struct tokenizer *t, struct error *err) {
     const std::string_view model(reinterpret_cast<const char *>(t->bytes), t->size_bytes);
-    if (model.empty() || !check_model(model)) {
-        return error_set(
-            err, STATUS_CORRUPT,
+    FAIL_IF(model.empty() || !check_model(model), err, STATUS_CORRUPT,
             "tokenizer: these bytes are neither a SentencePiece model nor a vocabulary "
             "with a line [UNK]");
-    }
     auto p = std::make_unique<processor>();
     const auto status = p->LoadFromSerializedProto(model);
-    if (!status.ok()) {
-        return error_set(err, STATUS_CORRUPT, "tokenizer: SentencePiece refuses the model: %s",
-                         std::string(status.message()).c_str());
-    }
+    FAIL_IF(!status.ok(), err, STATUS_CORRUPT, "tokenizer: SentencePiece refuses the model: %s",
+            std::string(status.message()).c_str());
     const int count = p->GetPieceSize();
-    if (count < 1 || count > TOKENIZER_MAX_VOCAB) {
-        return error_set(err, STATUS_LIMIT, "tokenizer: model has %d pieces, the limit is %d",
-                         count, TOKENIZER_MAX_VOCAB);
-    }
+    FAIL_IF(count < 1 || count > TOKENIZER_MAX_VOCAB, err, STATUS_LIMIT,
+            "tokenizer: model has %d pieces, the limit is %d", count, TOKENIZER_MAX_VOCAB);
     t->vocab_count = static_cast<uint32_t>(count);
     t->cls_id = p->bos_id();
     t->sep_id = p->eos_id();
     t->pad_id = p->pad_id() >= 0 ? p->pad_id() : p->unk_id();
-    if (t->cls_id < 0 || t->sep_id < 0) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "tokenizer: model has no begin or no end piece; train one with both");
-    }
+    FAIL_IF(t->cls_id < 0 || t->sep_id < 0, err, STATUS_UNSUPPORTED,
+            "tokenizer: model has no begin or no end piece; train one with both");
     t->model = p.release();
     return STATUS_OK;
 }
@@ -249,10 +240,8 @@ enum status encode_engine(const struct tokenizer *t,
         pieces.clear();
         const auto status = static_cast<const processor *>(t->model)->Encode(
             std::string_view(text, size_bytes), &pieces);
-        if (!status.ok()) {
-            return error_set(err, STATUS_CORRUPT, "tokenizer: cannot encode a text: %s",
-                             std::string(status.message()).c_str());
-        }
+        FAIL_IF(!status.ok(), err, STATUS_CORRUPT, "tokenizer: cannot encode a text: %s",
+                std::string(status.message()).c_str());
         const size_t count = std::min<size_t>(pieces.size(), max_pieces);
         std::copy_n(pieces.begin(), count, out_ids);
         *out_count = static_cast<uint32_t>(count);
@@ -329,11 +318,8 @@ enum status collect(std::vector<std::string> *captions,
             total_bytes -= victim.size();
             victim = std::move(caption);
         }
-        if (total_bytes > max_training_bytes) {
-            return error_set(err, STATUS_LIMIT,
-                             "tokenizer: more than %zu bytes of captions; sample fewer",
-                             max_training_bytes);
-        }
+        FAIL_IF(total_bytes > max_training_bytes, err, STATUS_LIMIT,
+                "tokenizer: more than %zu bytes of captions; sample fewer", max_training_bytes);
     }
 }
 
@@ -341,12 +327,11 @@ enum status training_failed(const char *message, uint32_t vocab_size, struct err
     /* The one failure that a user can act on; the message has numbers. */
     const char *versus = std::strstr(message, " vs ");
     unsigned needed = 0;
-    if (versus && std::sscanf(versus, " vs %u", &needed) == 1 && needed > vocab_size) {
-        return error_set(err, STATUS_LIMIT,
-                         "tokenizer: %u pieces are too few for the characters of these captions; "
-                         "at least %u are needed",
-                         vocab_size, needed);
-    }
+    FAIL_IF(versus && std::sscanf(versus, " vs %u", &needed) == 1 && needed > vocab_size, err,
+            STATUS_LIMIT,
+            "tokenizer: %u pieces are too few for the characters of these captions; "
+            "at least %u are needed",
+            vocab_size, needed);
     return error_set(err, STATUS_USAGE, "tokenizer: cannot train on these captions: %s", message);
 }
 
@@ -360,9 +345,8 @@ enum status train(struct byte_buffer *out,
     if (s != STATUS_OK) {
         return s;
     }
-    if (captions.empty()) {
-        return error_set(err, STATUS_USAGE, "tokenizer: there is no caption with text to train on");
-    }
+    FAIL_IF(captions.empty(), err, STATUS_USAGE,
+            "tokenizer: there is no caption with text to train on");
     const std::unordered_map<std::string, std::string> settings = {
         {"model_type", opt->model_type == TOKENIZER_BPE ? "bpe" : "unigram"},
         {"vocab_size", std::to_string(opt->vocab_size)},
@@ -387,9 +371,8 @@ enum status train(struct byte_buffer *out,
     if (!status.ok()) {
         return training_failed(std::string(status.message()).c_str(), opt->vocab_size, err);
     }
-    if (model.size() > TOKENIZER_MAX_MODEL_BYTES) {
-        return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes", model.size());
-    }
+    FAIL_IF(model.size() > TOKENIZER_MAX_MODEL_BYTES, err, STATUS_LIMIT,
+            "tokenizer: model of %zu bytes", model.size());
     struct tokenizer *t = nullptr;
     const enum status opened = tokenizer_open(&t, model.data(), model.size(), err);
     if (opened != STATUS_OK) {
@@ -424,14 +407,12 @@ enum status tokenizer_train(struct byte_buffer *out,
                             struct error *err) {
     REQUIRE(out && piece_count && source && source->next && opt);
     *piece_count = 0;
-    if (opt->vocab_size < TOKENIZER_MIN_VOCAB || opt->vocab_size > TOKENIZER_MAX_VOCAB ||
-        opt->max_captions == 0) {
-        return error_set(err, STATUS_LIMIT,
-                         "tokenizer: %u pieces from %u captions: pieces must be between %d and %d, "
-                         "captions at least 1",
-                         opt->vocab_size, opt->max_captions, TOKENIZER_MIN_VOCAB,
-                         TOKENIZER_MAX_VOCAB);
-    }
+    FAIL_IF(opt->vocab_size < TOKENIZER_MIN_VOCAB || opt->vocab_size > TOKENIZER_MAX_VOCAB ||
+                opt->max_captions == 0,
+            err, STATUS_LIMIT,
+            "tokenizer: %u pieces from %u captions: pieces must be between %d and %d, "
+            "captions at least 1",
+            opt->vocab_size, opt->max_captions, TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB);
     return guarded(err, [&] { return train(out, piece_count, source, opt, err); });
 }
 

@@ -108,10 +108,8 @@ trie_create(struct trie **out, struct trie_piece *pieces, size_t count, struct e
     for (size_t i = 0; i < count; i++) {
         bytes += pieces[i].size_bytes;
     }
-    if (bytes > TRIE_MAX_BYTES || count > TRIE_MAX_BYTES) {
-        return error_set(err, STATUS_LIMIT,
-                         "tokenizer: the vocabulary's pieces have too many bytes");
-    }
+    FAIL_IF(bytes > TRIE_MAX_BYTES || count > TRIE_MAX_BYTES, err, STATUS_LIMIT,
+            "tokenizer: the vocabulary's pieces have too many bytes");
     if (count > 0) {
         qsort(pieces, count, sizeof(*pieces), compare_pieces);
     }

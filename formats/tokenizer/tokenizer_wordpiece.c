@@ -54,14 +54,10 @@ static enum status make_trie(struct wordpiece *w, struct tokenizer *t, struct er
     for (const uint8_t *p = t->bytes; p < end; count++) {
         (void)take_line(&p, end);
     }
-    if (count > TOKENIZER_MAX_VOCAB) {
-        return error_set(err, STATUS_LIMIT, "tokenizer: vocabulary of %u pieces, the limit is %d",
-                         count, TOKENIZER_MAX_VOCAB);
-    }
+    FAIL_IF(count > TOKENIZER_MAX_VOCAB, err, STATUS_LIMIT,
+            "tokenizer: vocabulary of %u pieces, the limit is %d", count, TOKENIZER_MAX_VOCAB);
     struct trie_piece *pieces = malloc(count * sizeof(*pieces));
-    if (!pieces) {
-        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
-    }
+    TRY_MEMORY(pieces, err, "tokenizer: out of memory for the vocabulary");
     size_t used = 0;
     const uint8_t *p = t->bytes;
     for (uint32_t i = 0; i < count; i++) {
@@ -100,13 +96,11 @@ static enum status find_specials(struct wordpiece *w, struct tokenizer *t, struc
     t->cls_id = find(w, "[CLS]");
     t->sep_id = find(w, "[SEP]");
     t->pad_id = find(w, "[PAD]");
-    if (w->unk_id < 0 || t->cls_id < 0 || t->sep_id < 0) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "tokenizer: vocabulary has no line '%s'; BERT's have one",
-                         w->unk_id < 0   ? "[UNK]"
-                         : t->cls_id < 0 ? "[CLS]"
-                                         : "[SEP]");
-    }
+    FAIL_IF(w->unk_id < 0 || t->cls_id < 0 || t->sep_id < 0, err, STATUS_UNSUPPORTED,
+            "tokenizer: vocabulary has no line '%s'; BERT's have one",
+            w->unk_id < 0   ? "[UNK]"
+            : t->cls_id < 0 ? "[CLS]"
+                            : "[SEP]");
     if (t->pad_id < 0) {
         t->pad_id = w->unk_id;
     }
@@ -114,23 +108,16 @@ static enum status find_specials(struct wordpiece *w, struct tokenizer *t, struc
 }
 
 static enum status open_wordpiece(struct tokenizer *t, struct error *err) {
-    if (t->size_bytes > MAX_VOCABULARY_BYTES) {
-        return error_set(err, STATUS_LIMIT, "tokenizer: vocabulary of %zu bytes, the limit is %d",
-                         t->size_bytes, MAX_VOCABULARY_BYTES);
-    }
+    FAIL_IF(t->size_bytes > MAX_VOCABULARY_BYTES, err, STATUS_LIMIT,
+            "tokenizer: vocabulary of %zu bytes, the limit is %d", t->size_bytes,
+            MAX_VOCABULARY_BYTES);
     size_t valid = utf8_valid_prefix((const char *)t->bytes, t->size_bytes);
-    if (valid < t->size_bytes) {
-        return error_set(err, STATUS_CORRUPT,
-                         "tokenizer: the vocabulary is no UTF-8 from byte %zu on", valid);
-    }
+    FAIL_IF(valid < t->size_bytes, err, STATUS_CORRUPT,
+            "tokenizer: the vocabulary is no UTF-8 from byte %zu on", valid);
     struct wordpiece *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
-    }
+    TRY_MEMORY(w, err, "tokenizer: out of memory for the vocabulary");
     enum status s = make_trie(w, t, err);
-    if (s == STATUS_OK) {
-        s = find_specials(w, t, err);
-    }
+    THEN(s, find_specials(w, t, err));
     if (s != STATUS_OK) {
         close_wordpiece(w);
         return s;

@@ -34,6 +34,11 @@ const char *op_cases_name(const struct op_case *c);
  * and the file CCSTREAM_TEST_ROW_FILE holds "NUMBER NAME TYPE" of the one under way. */
 void op_cases_each(enum dtype real, void (*visit)(struct op_case *c, void *cookie), void *cookie);
 
+/* The largest step between numbers of the type, relative to them; 0 for F32 and F64. */
+double op_rounding_step(enum dtype t);
+double op_value(const struct tensor *t, int64_t index);
+void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c);
+
 /* Filled operands, `shift` elements off the 64-byte boundary. */
 void op_cases_make(struct op_data *d, const struct op_case *c, int shift, struct device *dev);
 

@@ -118,9 +118,7 @@ static enum status walk(const struct network *n,
         const struct convolution c = {
             .shape = n->items[i], .direction = direction, .src = src, .dst = dst};
         TRY(convolve_bare(o, &c, err));
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "stopped on request");
     }
     const double took = (double)(clock_now_ns() - begin) * 1e-9;
     *seconds = *seconds == 0.0 || took < *seconds ? took : *seconds;

@@ -74,9 +74,7 @@ read_picture(struct picture *p, const struct dataset *d, uint64_t position, stru
     TRY(bench_read_span(&p->data, dataset_shard_path(d, s.shard), &s, err));
     TRY(shard_image_compact(p->data, s.image_span_bytes, s.image_bytes, err));
     TRY(image_probe(&info, p->data, s.image_bytes, NULL, err));
-    if (info.format != IMAGE_FORMAT_JPEG) {
-        return error_set(err, STATUS_UNSUPPORTED, "not a JPEG");
-    }
+    FAIL_IF(info.format != IMAGE_FORMAT_JPEG, err, STATUS_UNSUPPORTED, "not a JPEG");
     p->size_bytes = s.image_bytes;
     p->width_px = info.width_px;
     p->height_px = info.height_px;
@@ -87,14 +85,10 @@ static enum status
 read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, struct error *err) {
     uint64_t n = dataset_sample_count(d);
     struct permutation order;
-    if (n == 0) {
-        return error_set(err, STATUS_USAGE, "the dataset has no samples");
-    }
+    FAIL_IF(n == 0, err, STATUS_USAGE, "the dataset has no samples");
     permutation_init(&order, n, 0, 0);
     out->items = calloc(wanted, sizeof(*out->items));
-    if (out->items == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the pictures");
-    }
+    TRY_MEMORY(out->items, err, "out of memory for the pictures");
     for (uint64_t i = 0; i < n && out->count < wanted; i++) {
         struct picture *p = &out->items[out->count];
         struct error why = {0};
@@ -114,9 +108,7 @@ read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, st
         if (out->bytes > (uint64_t)MAX_MEMORY_MIB << 20) {
             break;
         }
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "interrupted");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
     }
     return out->count > 0 ? STATUS_OK
                           : error_set(err, STATUS_USAGE, "the dataset has no JPEG that decodes");
@@ -253,9 +245,7 @@ static enum status
 measure_all(const struct pictures *p, const struct options *o, struct error *err) {
     struct rate rates[WAY_COUNT];
     struct worker *workers = calloc(o->threads, sizeof(*workers));
-    if (workers == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %" PRIu64 " threads", o->threads);
-    }
+    TRY_MEMORY(workers, err, "out of memory for %" PRIu64 " threads", o->threads);
     enum status s = STATUS_OK;
     for (int i = 0; i < WAY_COUNT && s == STATUS_OK; i++) {
         s = measure(&rates[i], p, workers, (uint32_t)o->threads, (enum way)i,
@@ -279,9 +269,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(dataset_open(&d, a->items[0], NULL, err));
     enum status s = read_pictures(&pictures, d, o->samples, err);
     dataset_close(d);
-    if (s == STATUS_OK) {
-        s = measure_all(&pictures, o, err);
-    }
+    THEN(s, measure_all(&pictures, o, err));
     free_pictures(&pictures);
     return s;
 }

@@ -56,9 +56,7 @@ static enum status read_images(struct bench_limit *b,
                                struct error *err) {
     uint64_t left_bytes = (uint64_t)BENCH_MAX_MEMORY_MIB << 20;
     b->images = calloc(MAX_IMAGES, sizeof(*b->images));
-    if (b->images == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the images");
-    }
+    TRY_MEMORY(b->images, err, "out of memory for the images");
     for (uint64_t step = first_step; step - first_step < step_count; step++) {
         struct sampler_batch batch;
         if (sampler_batch_at(sampler, step, &batch) != STATUS_OK) {
@@ -81,9 +79,7 @@ static enum status read_images(struct bench_limit *b,
             TRY(bench_read_span(&image->span, sources_shard_path(sources, image->sample.shard),
                                 &image->sample.sample, err));
         }
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "interrupted");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
     }
     return STATUS_OK;
 }
@@ -103,9 +99,8 @@ static enum status make_thread(struct bench_thread *t,
     }
     t->span = malloc(sources_max_span_bytes(sources));
     t->tokens = calloc(opt->max_tokens, sizeof(*t->tokens));
-    if (!enough || t->span == NULL || t->tokens == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the measuring threads");
-    }
+    TRY_MEMORY(enough && t->span != NULL && t->tokens != NULL, err,
+               "out of memory for the measuring threads");
     if (digest) {
         TRY(hasher_create(&t->digest, err));
     }
@@ -126,9 +121,7 @@ enum status bench_limit_create(struct bench_limit **out,
     *out = NULL;
     TRY(sampler_init(&sampler, sources->live_counts, sources->weights, sources->count, opt, err));
     struct bench_limit *b = calloc(1, sizeof(*b));
-    if (b == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the measurement");
-    }
+    TRY_MEMORY(b, err, "out of memory for the measurement");
     b->views = opt->views;
     b->pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
     b->token_bytes = opt->max_tokens * sizeof(int32_t);

@@ -203,10 +203,8 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
     if (o->filter != NULL) {
         TRY(loader_filter_parse(&opt->filter, o->filter, err));
     }
-    if (o->rank >= o->ranks) {
-        return error_set(err, STATUS_USAGE, "--rank %" PRIu64 " must be less than --ranks %" PRIu64,
-                         o->rank, o->ranks);
-    }
+    FAIL_IF(o->rank >= o->ranks, err, STATUS_USAGE,
+            "--rank %" PRIu64 " must be less than --ranks %" PRIu64, o->rank, o->ranks);
     bool is_evaluation = opt->augment == AUGMENT_EVAL_SQUASH || opt->augment == AUGMENT_EVAL_CROP;
     bool is_pairs = opt->augment == AUGMENT_SIMCLR;
     opt->batch_count = (uint32_t)o->batch;
@@ -328,9 +326,7 @@ run_loader(struct result *r, struct loader *l, struct consumer *c, struct error 
     int64_t begin_ns = clock_now_ns();
     enum status s = STATUS_OK;
     while (s == STATUS_OK && (c->o->steps == 0 || r->batches < c->o->steps)) {
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "interrupted");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
         s = loader_acquire(l, &b, err);
         if (s == STATUS_OK) {
             s = consume(c, &b, err);
@@ -560,13 +556,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     cli_signals_install();
     TRY(remote_choice_use(&o->remote, err));
     struct data_list *list = calloc(1, sizeof(*list));
-    if (list == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory");
-    }
+    TRY_MEMORY(list, err, "out of memory");
     enum status s = read_data(list, o, a, err);
-    if (s == STATUS_OK) {
-        s = measure(o, list, err);
-    }
+    THEN(s, measure(o, list, err));
     free(list);
     return s;
 }

@@ -298,9 +298,7 @@ static enum status time_calls(struct result *out,
            (runs < MIN_RUNS || (double)(clock_now_ns() - begin) * 1e-9 < how->seconds)) {
         TRY(call_in_a_row(&took, dev, id, args, calls, err));
         times[runs++] = took / calls;
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "interrupted");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
     }
     qsort(times, (size_t)runs, sizeof times[0], by_size);
     *out = (struct result){times[runs / 2], times[0], op_flops(id, args), op_bytes(id, args)};
@@ -495,10 +493,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     (void)a;
     cli_signals_install();
     TRY(check_only(o, err));
-    if (o->convolutions != NULL && strcmp(o->device, "cpu") != 0) {
-        return error_set(err, STATUS_USAGE,
-                         "--convolutions measures oneDNN and requires --device cpu");
-    }
+    FAIL_IF(o->convolutions != NULL && strcmp(o->device, "cpu") != 0, err, STATUS_USAGE,
+            "--convolutions measures oneDNN and requires --device cpu");
     struct device_options how;
     device_options_default(&how);
     how.threads_count = (int32_t)o->threads;
@@ -508,9 +504,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     how.log = &log; /* names the engines that cuDNN chooses */
     TRY(device_open_with(&dev, o->device, &how, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);
-    if (s == STATUS_OK) {
-        s = o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err);
-    }
+    THEN(s, o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err));
     device_close(dev);
     return s;
 }

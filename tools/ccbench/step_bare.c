@@ -76,9 +76,7 @@ enum status bare_convolutions_create(struct bare_convolutions **out, struct erro
     size_t sizes[3] = {64, 64, 64};
     enum status s = STATUS_OK;
     *out = NULL;
-    if (b == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for the convolutions alone");
-    }
+    TRY_MEMORY(b, err, "no memory for the convolutions alone");
     b->count = timed_ops_convolutions(&b->list);
     largest(b, sizes);
     for (int k = 0; k < 3; k++) {

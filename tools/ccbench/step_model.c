@@ -26,10 +26,9 @@ static enum status make_input(struct bench_step *b, struct error *err) {
     b->ids = b->host.alloc(b->host.cookie, n * sizeof *b->ids);
     b->tokens = calloc(n * (size_t)o->tokens, sizeof *b->tokens);
     b->starts = calloc(n, sizeof *b->starts);
-    if (b->pixels == NULL || b->tokens == NULL || b->lengths == NULL || b->starts == NULL ||
-        b->ids == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a batch of %zu", n);
-    }
+    TRY_MEMORY(b->pixels != NULL && b->tokens != NULL && b->lengths != NULL && b->starts != NULL &&
+                   b->ids != NULL,
+               err, "no memory for a batch of %zu", n);
     rng_init(&r, 1, RNG_INIT, 0, 0);
     for (size_t i = 0; i < bytes; i++) {
         b->pixels[i] = (uint8_t)rng_below(&r, 256);
@@ -63,15 +62,11 @@ static enum status open_loader(struct bench_step *b, struct loader_info *info, s
     TRY(path_check_dataset(o->data, err));
     TRY(loader_open(&b->loader, o->data, &lo, err));
     loader_info(b->loader, info);
-    if (info->vocab_count == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", o->data,
-                         o->data);
-    }
-    if (info->vocab_count > o->vocab) {
-        return error_set(err, STATUS_USAGE, "%s has %u pieces: give --vocab %u or more", o->data,
-                         (unsigned)info->vocab_count, (unsigned)info->vocab_count);
-    }
+    FAIL_IF(info->vocab_count == 0, err, STATUS_USAGE,
+            "%s has no tokenizer; make one with 'ccpack tokenizer %s'", o->data, o->data);
+    FAIL_IF(info->vocab_count > o->vocab, err, STATUS_USAGE,
+            "%s has %u pieces: give --vocab %u or more", o->data, (unsigned)info->vocab_count,
+            (unsigned)info->vocab_count);
     return STATUS_OK;
 }
 
@@ -149,16 +144,14 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     lo.emc2_carry = LOSS_EMC2_SKIP; /* no samples of other batches are at hand */
     TRY(sample_state_create(&b->state, data_info->id_space, NULL, err));
     TRY(loss_create(&b->loss, &lo, b->state, data_info->sample_count, n, err));
-    if (loss_uses_self(b->loss) || loss_carries(b->loss)) {
-        return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
-    }
+    FAIL_IF(loss_uses_self(b->loss) || loss_carries(b->loss), err, STATUS_USAGE,
+            "--loss %s is not measured here", lo.name);
     TRY(place_loss(b, err));
     if (b->loss_device == NULL) {
         b->similarity = calloc((size_t)(n * n), sizeof(float));
         b->gradient = calloc((size_t)(n * n), sizeof(float));
-        if (b->similarity == NULL || b->gradient == NULL) {
-            return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
-        }
+        TRY_MEMORY(b->similarity != NULL && b->gradient != NULL, err,
+                   "no memory for a batch of %lld", (long long)n);
         TRY(take(b, (size_t)(n * n) * sizeof(float), &data[0], err));
         b->s = tensor_2d(data[0], DTYPE_F32, n, n);
     }
@@ -393,9 +386,8 @@ enum status bench_step_open(struct bench_step *b, struct error *err) {
     const struct step_options *o = b->o;
     struct loader_info data = {.sample_count = o->batch, .id_space = o->batch};
     TRY(model_of(b, err));
-    if (o->tower != STEP_BOTH && (o->micro_batch > 0 || o->data != NULL)) {
-        return error_set(err, STATUS_USAGE, "--micro-batch and --data go with --tower both");
-    }
+    FAIL_IF(o->tower != STEP_BOTH && (o->micro_batch > 0 || o->data != NULL), err, STATUS_USAGE,
+            "--micro-batch and --data go with --tower both");
     TRY(open_device(b, err));
     b->model.slots = b->dev->stream != NULL && o->tower == STEP_BOTH ? BENCH_FLIGHTS : 0;
     if (o->data != NULL) {
@@ -409,9 +401,7 @@ enum status bench_step_open(struct bench_step *b, struct error *err) {
 enum status bench_step_finish(struct bench_step *b, struct error *err) {
     struct step_values values;
     TRY(b->dev->ops->download(b->dev, &values, b->values, sizeof values, err));
-    if (values.sound == 0) {
-        return error_set(err, STATUS_CORRUPT, "a measured step was not finite");
-    }
+    FAIL_IF(values.sound == 0, err, STATUS_CORRUPT, "a measured step was not finite");
     if (b->loss_device != NULL) {
         b->loss_value = values.loss;
     }

@@ -126,9 +126,7 @@ bench_step_overlapped(struct bench_step *b, uint64_t count, double *seconds, str
         const int32_t number = (int32_t)(b->step % BENCH_FLIGHTS);
         TRY(land(b, number, err));
         TRY(take_off(b, number, i > 0, err));
-        if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
+        FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "stopped on request");
     }
     for (int i = 0; i < BENCH_FLIGHTS; i++) {
         TRY(land(b, (int32_t)((b->step + (uint64_t)i) % BENCH_FLIGHTS), err));

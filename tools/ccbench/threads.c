@@ -17,16 +17,13 @@ enum status bench_read_span(uint8_t **out,
     struct file *f = NULL;
     size_t got = 0;
     *out = malloc(sample->image_span_bytes);
-    if (*out == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the images");
-    }
+    TRY_MEMORY(*out, err, "out of memory for the images");
     TRY(fs->open(fs->context, &f, path, FILE_READ, err));
     enum status s = fs->pread(f, *out, &got, sample->image_span_bytes, sample->image_offset, err);
     fs->close(f);
     TRY(s);
-    if (got != sample->image_span_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: the file ends inside an image", path);
-    }
+    FAIL_IF(got != sample->image_span_bytes, err, STATUS_CORRUPT,
+            "%s: the file ends inside an image", path);
     return STATUS_OK;
 }
 

@@ -26,9 +26,7 @@ static enum status finish(struct device *dev,
                           double flops,
                           double bytes,
                           enum status s) {
-    if (s == STATUS_OK) {
-        s = timed.real->sync(dev, NULL);
-    }
+    THEN(s, timed.real->sync(dev, NULL));
     const int64_t ns = clock_now_ns() - start_ns;
     size_t i = 0;
     while (i < timed.count && timed.times[i].name != name) {
