@@ -82,7 +82,7 @@ for command in "mean --train train" retrieval "embed -o x" "zeroshot"; do
     has err.txt 'trained on captions alone and has no tower for images'
 done
 expect 0 "$BIN/ccdump" why whole train 3 --encode 1000
-has out.txt 'the checkpoint holds no model of pictures'
+has out.txt 'the checkpoint has no image tower'
 expect 65 "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower resnet10t --image-size 16 --batch-size 32 --out pair
 has err.txt 'has a different model (towers)'
 
