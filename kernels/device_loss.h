@@ -74,7 +74,7 @@ struct device_loss_constants {
     bool times_tau;        /* fastclip: its v3 */
     bool zeta_unbiased;    /* nuclr */
     bool zeta_frozen;      /* nuclr: zeta never moves */
-    bool own_xi;           /* nuclr: the anchor's own zeta in the place of xi */
+    bool own_xi;           /* nuclr: the anchor's own zeta instead of xi */
 };
 
 /* A scalar that Adam learns. */

@@ -62,7 +62,7 @@ static bool copy_text(const char **text) {
     return *text == NULL || (*text = strdup(*text)) != NULL;
 }
 
-/* Puts copies in the place of the caller's strings; on failure the rest becomes NULL. */
+/* Replaces the caller's strings by copies; on failure the rest becomes NULL. */
 static bool copy_texts(const char **const texts[], size_t count) {
     bool ok = true;
     for (size_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# by hand, as root: the steps of a target of Containerfile, with chroot in the place of a container engine. Every stage is
+# by hand, as root: the steps of a target of Containerfile, with chroot instead of a container engine. Every stage is
 # a copy of BASE, the folder of a bare system (debootstrap --variant=minbase), or of the stage that it names.
 #
 # Usage: tests/run_containerfile.sh TARGET BASE WORK

@@ -580,7 +580,7 @@ struct ccs_loss;
 
 /* name: as --loss of ccstream-train. views: two views of pictures instead of pairs. options:
  * (option_count) texts as "tau=0.01", with the names, ranges and defaults of ccstream-train's, of
- * those that the loss reads; gamma-epochs and beta-epochs have no default; in the place of zeta-lr,
+ * those that the loss reads; gamma-epochs and beta-epochs have no default; instead of zeta-lr,
  * zeta-lr-image-ratio and zeta-freeze-epochs are the step sizes of each step. samples: live ones of
  * the dataset, at least 2; id_space: greater than every id. max_batch: pairs of a step at most, [2,
  * 32768]. Returns CCS_OK, USAGE (name or options) or NOMEM. */

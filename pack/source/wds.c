@@ -416,7 +416,7 @@ static void reject_second_picture(const struct source_wds *w,
     }
 }
 
-/* Names a link in the place of the picture or caption that is missing. */
+/* Names a link instead of the picture or caption that is missing. */
 static void
 reject_link(const struct source_wds *w, struct source_row *row, const struct row_parts *parts) {
     if (w->links[0].size_bytes > 0 && (!parts->image || !has_caption(w, parts))) {

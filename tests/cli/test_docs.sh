@@ -1,5 +1,5 @@
 #!/bin/bash
-# The manual: its commands run, one page after the other in one folder, on rendered scenes in the place of the tutorial's
+# The manual: its commands run, one page after the other in one folder, on rendered scenes instead of the tutorial's
 # download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere,
 # and mkdocs renders it, where that is installed.
 # not under sanitizers: other tests run the same commands

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Two ranks, each on an emulated GPU of its own, with tests/support/nccl in the place of NCCL:
+# Two ranks, each on an emulated GPU of its own, with tests/support/nccl instead of NCCL:
 # step 1 has the loss and the state of one rank, later steps agree to within rounding; steps that
 # each rank records by the shapes of its own captions, as late as CUDA allows, give the bytes of
 # steps op by op; a lost rank ends the job although the others wait on the device for it.

@@ -90,7 +90,7 @@ for set in a b; do
 done
 "$train" --resume grows --steps 7 2>log.txt
 grep -q 'the mix has grown from 160 to 224 samples' log.txt || fail "$(cat log.txt)"
-grep -q 'epoch 2 begins anew' log.txt || fail "$(cat log.txt)"
+grep -q 'epoch 2 restarts' log.txt || fail "$(cat log.txt)"
 [ "$(visits grows)" = "224 160 1 1" ] || fail "visits of what has grown: $(visits grows)"
 "$train" -q --resume grows
 [ "$(visits grows)" = "224 224 1 2" ] || fail "visits after: $(visits grows)"

@@ -1,8 +1,8 @@
 /*
- * Ranks on emulated GPUs: each a process of its own, with tests/support/nccl in the place of NCCL.
+ * Ranks on emulated GPUs: each a process of its own, with tests/support/nccl instead of NCCL.
  * Gathers, merges and sums are in order with the ops of the device, also where everything runs as
  * late as CUDA allows; each rank records steps or not as it likes; the state of samples that ranks
- * share is that of one rank, to the bit.
+ * share is bit-identical to that of one rank.
  */
 #include <math.h>
 #include <pthread.h>

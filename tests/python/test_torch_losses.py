@@ -52,7 +52,7 @@ class Draws:
 
 
 class Golden(cct.GlobalContrastiveLoss):
-    """With the step sizes of zeta that the file names, and similarities in the place of embeddings."""
+    """With the step sizes of zeta that the file names, and similarities instead of embeddings."""
 
     def __init__(self, name, b, zeta_lr, **options):
         super().__init__(name, SAMPLES, steps_per_epoch=2, epochs=2, **options)

@@ -156,7 +156,7 @@ static void show_progress(void *cookie, const char *what, uint64_t done, uint64_
         cli_progress_init(&e->progress, what, e->quiet);
     }
     cli_progress_update(&e->progress, done, total, 0, NULL);
-    if (done >= total) { /* a dataset that follows begins anew */
+    if (done >= total) { /* the next dataset starts at 0 */
         cli_progress_clear(&e->progress);
         e->progress.what = NULL;
     }

@@ -17,7 +17,7 @@
  *   encode
  *     Algorithm 1. The caller encodes that sample again, un-augmented (loss_carried): its score is
  *     today's, every state after the first P proposals is recorded, and it gets a gradient too. If
- *     the caller does not have it any more, the chain begins anew. Proposals are drawn uniformly
+ *     the caller does not have it any more, the chain restarts. Proposals are drawn uniformly
  *     (line 5) from the batch and that sample, which has as many places as every other one has
  *     views. Only so the softmax stays what chains sample, by detailed balance within this set. If
  *     each contrast were proposed once, in order, as in the published code, the mean gradient of
@@ -27,7 +27,7 @@
  *     The score stays as it was (S / tau), and nothing is recorded until a proposal is accepted. An
  *     anchor without any record is skipped. Contrasts are proposed once each, in order. What is
  *     missing are mostly hard negatives, on which chains stay long: of those 64 samples as pairs,
- *     the negatives' weights add up to 0.79 in the place of 2.
+ *     the negatives' weights add up to 0.79 instead of 2.
  *
  * State: per sample, and for pairs per side, the chain's last score and its sample's id. The draws
  * are keyed by (seed, step, sample id, side).

@@ -183,8 +183,8 @@ uint32_t loss_positives(const struct loss_options *opt);
 /* Whether the loss ever asks for further samples (emc2, unless it skips them; negcache). */
 bool loss_carries(const struct loss *l);
 
-/* Fraction of samples re-encoded per step, for losses with a feature cache
- * (feature_cache.h): the share of them that every step encodes anew, in (0, 1]. Else 0. */
+/* Fraction of samples re-encoded per step, in (0, 1], for losses with a feature cache
+ * (feature_cache.h); else 0. */
 double loss_cache_refresh(const struct loss *l);
 
 /* Of other losses that carry: the samples that the step with these (batch_count) ids needs, as in

@@ -127,7 +127,7 @@ struct loss_row {
     uint64_t reads;          /* LOSS_BIT of enum loss_option */
     uint64_t reads_learned;  /* those that it reads only while its temperature is learned */
     uint64_t temperatures;   /* LOSS_BIT of enum loss_temperature: possible; 0: constant alone */
-    struct loss_options own; /* values in the place of 0 */
+    struct loss_options own; /* values instead of 0 */
     /* Refuses values that do not go together; NULL: nothing to refuse. */
     enum status (*check)(const struct loss_options *o, struct error *err);
 
@@ -153,7 +153,7 @@ struct loss_row {
 
     /* ---- what rows that share a step differ in ---- */
     bool zeta_frozen; /* nuclr: zeta never moves */
-    bool own_xi;      /* nuclr: the anchor's own zeta in the place of xi */
+    bool own_xi;      /* nuclr: the anchor's own zeta instead of xi */
     bool times_tau;   /* fastclip: the loss is multiplied by tau */
     double slow_tau;  /* where tau is no more than this, it is learned at a third of its rate */
 

@@ -7,7 +7,7 @@
  *   w_ij = exp((Delta_ij - zeta_j) / tau) / ((B-1) (u_i + exp(-xi / tau) / (n-1)))
  *   L = mean_i sum_{j != i} w_ij Delta_ij, w constant
  *
- * which is eq. (15) with xi in the place of zeta_i, and step 6 of Algorithm 1 in the workshop
+ * which is eq. (15) with xi instead of zeta_i, and step 6 of Algorithm 1 in the workshop
  * version of the paper. For zeta, with p_ij = exp((Delta_ij - zeta_j) / tau) / ((n-1) u_i +
  * exp(-zeta_i / tau)), the softmax over the dataset, the gradient of the workshop's step 8 times n
  * (ICLR's eq. (14) is garbled in print):
@@ -41,8 +41,8 @@
  * and in q_c the sums over i become means over the m anchors of each sample. That is tau times the
  * log of 1/m sum_j sum_l exp((E(a, y_jl) - zeta_jl - E(a, own)) / tau), to within xi.
  *
- * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta in the
- * place of xi (the softmax itself, without the conservative start).
+ * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta
+ * instead of xi (the softmax itself, without the conservative start).
  */
 #include "train/loss/loss_internal.h"
 

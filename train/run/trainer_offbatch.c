@@ -21,7 +21,7 @@
  * statistics are never those of a few samples. Pairs have one list of texts and one of images in
  * it, which do not belong together.
  *
- * A sample that cannot be read any more (removed, damaged) is not replaced: a chain begins anew, an
+ * A sample that cannot be read any more (removed, damaged) is not replaced: a chain restarts, an
  * anchor has no negative in this step.
  *
  * The draw is from a cache of features (feature_cache), of texts for images as anchors and of

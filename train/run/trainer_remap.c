@@ -163,7 +163,7 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
     THEN(s, (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err));
     THEN(s, sample_state_remap(t->state, old, old_ids, err));
     if (s == STATUS_OK && t->resumes) {
-        log_write(t->options.log, LOG_LEVEL_INFO, "epoch %" PRIu64 " begins anew",
+        log_write(t->options.log, LOG_LEVEL_INFO, "epoch %" PRIu64 " restarts",
                   checkpoint_position(c)->epoch + 1);
     }
     free(old_ids);

@@ -36,7 +36,7 @@ enum status feature_cache_create(struct feature_cache **out,
                                  struct error *err);
 void feature_cache_destroy(struct feature_cache *c); /* accepts NULL */
 
-/* The ids whose features a step makes anew before it draws: *count of them, in [1, id_count], from
+/* The ids whose features a step re-encodes before it draws: *count of them, in [1, id_count], from
  * *first on; after the largest id follows 0. */
 void feature_cache_due(const struct feature_cache *c,
                        uint64_t step,

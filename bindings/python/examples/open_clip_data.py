@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The five lines that put ccstream in the place of WebDataset in an open_clip-style script.
+"""The five lines that replace WebDataset by ccstream in an open_clip-style script.
 
     python3 open_clip_data.py cc3m
 

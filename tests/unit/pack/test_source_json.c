@@ -61,7 +61,7 @@ TEST(repeated_coco_ids_are_refused) {
     assert_non_null(strstr(err.text, "id 4"));
 }
 
-/* Values that are not valid JSON, each in the place of %s. */
+/* Values that are not valid JSON, each instead of %s. */
 static const char *const bad_values[] = {"\"\\ud800\"", "\"\xFF\"", "NaN", "9223372036854775808",
                                          "{\"a\": 1, \"a\": 2}"};
 

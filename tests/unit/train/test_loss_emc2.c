@@ -175,7 +175,7 @@ TEST(chains_ask_for_samples_outside_the_batch) {
         const double mass = carried[i] == SAMPLE_STATE_NO_ID ? 0.0 : 0.5 / (4 * 0.05);
         assert_true(fabs((double)gradient[i] - mass) < 1e-6);
     }
-    /* One that the caller does not have: the chain begins anew, in the batch. */
+    /* One that the caller does not have: the chain restarts, in the batch. */
     for (int i = 0; i < 2 * B; i++) {
         carried[i] = SAMPLE_STATE_NO_ID;
     }

@@ -313,7 +313,7 @@ static void transpose(float *m, int b) {
     }
 }
 
-/* Images in the place of texts: the transposed gradient and the same value, of every loss of pairs.
+/* Images instead of texts: the transposed gradient and the same value, of every loss of pairs.
  * emc2 draws other numbers for the other side, and negcache needs drawn samples: they are skipped.
  */
 TEST(sides_change_places_with_the_transpose) {
