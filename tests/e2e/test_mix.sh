@@ -101,7 +101,7 @@ expect_message 65 "other weights" "$train" --resume whole --data a:0.6 --data b:
 # The same state by images: b alone, at another offset, with new samples.
 expect_message 64 "was trained on 2 datasets, --remap-state names 1" \
     "$train" --resume moved --data b-before --data c --remap-state a-before
-expect_message 65 "those of a mix in its order" "$train" --resume moved --data b-before --data c \
+expect_message 65 "(for a mix, each one in the same order)" "$train" --resume moved --data b-before --data c \
     --remap-state b-before --remap-state a-before
 cp a/tokenizer.model c/
 "$BIN/ccpack" tokenizer -q c --overwrite --tokenizer a/tokenizer.model
