@@ -56,12 +56,6 @@ next_selected(struct fetch_source *s, struct source_row *row, struct error *err)
     return STATUS_OK;
 }
 
-static enum status
-fetch_source_skip(struct source *base, struct source_row *row, struct error *err) {
-    struct fetch_source *s = (struct fetch_source *)base;
-    return next_selected(s, row, err);
-}
-
 /* The metadata of a sample: where its picture came from. */
 static enum status
 add_json(struct fetch_source *s, struct source_row *row, const char *url, struct error *err) {
@@ -96,6 +90,9 @@ static enum status
 fetch_source_next(struct source *base, struct source_row *row, struct error *err) {
     struct fetch_source *s = (struct fetch_source *)base;
     struct fetch *f = s->fetch;
+    if (base->sparse) {
+        return next_selected(s, row, err);
+    }
     if (!s->begun) {
         TRY(fetch_read_known(f, s->list_rows, err));
         f->removed = row->row;
@@ -137,7 +134,6 @@ static void fetch_source_close(struct source *base) {
 static const struct source_type fetch_source_type = {
     .struct_bytes = sizeof(struct fetch_source),
     .next = fetch_source_next,
-    .skip = fetch_source_skip,
     .close = fetch_source_close,
 };
 

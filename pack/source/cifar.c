@@ -18,8 +18,7 @@
 
 #include "formats/base/json_writer.h"
 #include "formats/base/utf8.h"
-#include "pack/source/blocks_internal.h"
-#include "pack/source/source_internal.h"
+#include "pack/source/text_internal.h"
 
 enum {
     PIXELS_BYTES = 3 * SOURCE_PLANES_SIDE_PX * SOURCE_PLANES_SIDE_PX,

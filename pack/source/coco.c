@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/source/json_parts_internal.h"
-#include "pack/source/source_internal.h"
+#include "pack/source/text_internal.h"
 
 struct listed {
     uint64_t id;
@@ -23,9 +22,8 @@ struct source_coco {
     struct json_parts images, annotations;
     struct listed *listed; /* by id; pictures that have one */
     size_t listed_count;
-    /* Annotations of image i: annotations.items[first[i]] .. [first[i + 1]], after they are sorted.
-     */
-    size_t *first;
+    uint32_t *first; /* annotation of each image, counted from 1; 0: it has none */
+    uint32_t *next;  /* likewise, of the same image after each annotation */
 };
 
 static int by_id(const void *a, const void *b) {
@@ -73,50 +71,25 @@ static enum status list_images(struct source_coco *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* Index in "images" of an annotation's picture; the number of images when it is not listed. */
-static enum status
-image_of(size_t *out, const struct source_coco *c, const struct json_part *annotation) {
-    struct listed wanted = {0};
-    *out = c->images.count;
-    enum status s = number_in(&wanted.id, c, annotation, "image_id");
-    if (s == STATUS_OK) {
+/* Links the annotations of each image in their order, from the last one to the first. A file of 1
+ * GiB has less than 2^32 of them. */
+static enum status link_annotations(struct source_coco *c, struct error *err) {
+    for (size_t i = c->annotations.count; i > 0; i--) {
+        struct listed wanted = {0};
+        enum status s = number_in(&wanted.id, c, &c->annotations.items[i - 1], "image_id");
+        if (s == STATUS_NOMEM) {
+            return no_memory(c, err);
+        }
         const struct listed *l =
-            bsearch(&wanted, c->listed, c->listed_count, sizeof(wanted), by_id);
-        *out = l ? l->image : *out;
+            s == STATUS_OK ? bsearch(&wanted, c->listed, c->listed_count, sizeof(wanted), by_id)
+                           : NULL;
+        if (l) {
+            c->next[i] = c->first[l->image];
+            c->first[l->image] = (uint32_t)i;
+        } else {
+            c->base.ignored++;
+        }
     }
-    return s == STATUS_NOMEM ? s : STATUS_OK;
-}
-
-/* A counting sort of the annotations by picture, so that every picture's keep their order. Those of
- * no picture come last. */
-static enum status group_annotations(struct source_coco *c, struct error *err) {
-    const size_t count = c->annotations.count;
-    uint32_t *images = malloc((count + 1) * sizeof(*images));
-    struct json_part *sorted = malloc((count + 1) * sizeof(*sorted));
-    enum status s = images && sorted ? STATUS_OK : STATUS_NOMEM;
-    for (size_t i = 0; i < count && s == STATUS_OK; i++) {
-        size_t image = 0;
-        s = image_of(&image, c, &c->annotations.items[i]);
-        images[i] = (uint32_t)image; /* a file of 1 GiB has less than 2^32 entries */
-        c->first[image + 1]++;
-    }
-    if (s != STATUS_OK) {
-        free(images);
-        free(sorted);
-        return no_memory(c, err);
-    }
-    c->base.ignored = c->first[c->images.count + 1];
-    for (size_t i = 0; i <= c->images.count; i++) {
-        c->first[i + 1] += c->first[i];
-    }
-    for (size_t i = count; i-- > 0;) {
-        sorted[--c->first[images[i] + 1]] = c->annotations.items[i];
-    }
-    /* first[i + 1] is now where image i begins; move the ends back in place. */
-    memmove(c->first, c->first + 1, (c->images.count + 1) * sizeof(*c->first));
-    free(images);
-    free(c->annotations.items);
-    c->annotations.items = sorted;
     return STATUS_OK;
 }
 
@@ -173,23 +146,16 @@ static enum status coco_next(struct source *s, struct source_row *row, struct er
     s->position_bytes =
         (uint64_t)((double)s->size_bytes * (double)(i + 1) / (double)c->images.count);
     struct json_document *document = NULL;
-    struct error why = {0};
-    enum status status = json_part_parse(&document, &c->text, &c->images.items[i], &why);
-    if (status == STATUS_NOMEM) {
-        return no_memory(c, err);
-    }
-    if (status != STATUS_OK) {
-        source_row_reject(row, REASON_ROW_BAD,
-                          "entry %zu of \"images\", at byte %" PRIu32 ": %.150s", i,
-                          c->images.items[i].offset, why.text);
+    TRY(json_parts_parse_row(&document, row, &c->text, &c->images, i, err));
+    if (!document) {
         return STATUS_OK;
     }
     take_image(c, row, i, json_document_root(document));
     json_document_destroy(document);
-    for (size_t k = c->first[i]; k < c->first[i + 1] && row->reason == REASON_NONE; k++) {
-        TRY(take_caption(c, row, &c->annotations.items[k], err));
+    for (uint32_t k = c->first[i]; k > 0 && row->reason == REASON_NONE; k = c->next[k]) {
+        TRY(take_caption(c, row, &c->annotations.items[k - 1], err));
     }
-    if (c->first[i] == c->first[i + 1]) {
+    if (c->first[i] == 0) {
         source_row_reject(row, REASON_CAPTION_MISSING, "no annotation names image %s", row->key);
     }
     return STATUS_OK;
@@ -202,6 +168,7 @@ static void coco_close(struct source *s) {
     json_parts_fini(&c->annotations);
     free(c->listed);
     free(c->first);
+    free(c->next);
 }
 
 static enum status
@@ -217,12 +184,13 @@ coco_open(struct source *s, const struct source_options *opt, struct error *err)
             s->path);
     TRY(status);
     c->listed = calloc(c->images.count + 1, sizeof(*c->listed));
-    c->first = calloc(c->images.count + 3, sizeof(*c->first));
-    if (!c->listed || !c->first) {
+    c->first = calloc(c->images.count + 1, sizeof(*c->first));
+    c->next = calloc(c->annotations.count + 1, sizeof(*c->next));
+    if (!c->listed || !c->first || !c->next) {
         return no_memory(c, err);
     }
     TRY(list_images(c, err));
-    return group_annotations(c, err);
+    return link_annotations(c, err);
 }
 
 /* Accepts a single object with unknown keys too, so that the message names the missing lists. */

@@ -278,6 +278,23 @@ static bool is_caption(const struct level *l, const char *name) {
            find_beside(l, name, stem_bytes(name), NULL) < l->list.count;
 }
 
+/* Takes one step within a folder; *name: of the file at f->path; NULL: the step reached none. */
+static enum status step(struct source_folders *f, const char **name, struct error *err) {
+    struct level *l = &f->levels[f->depth - 1];
+    *name = NULL;
+    if (l->next == l->list.count) {
+        pop(f);
+        return STATUS_OK;
+    }
+    const char *entry = l->list.names[l->next++];
+    TRY(set_path(f, l->path_bytes, entry, err));
+    if (entry[-1] == KIND_FOLDER) {
+        return push(f, err);
+    }
+    *name = entry;
+    return STATUS_OK;
+}
+
 /* Takes one step of the walk; *found: f->path is a picture's. Requires that the walk has not ended.
  * Returns OK, IO, NOTFOUND, NOMEM or LIMIT. */
 static enum status next_entry(struct source_folders *f, bool *found, struct error *err) {
@@ -286,18 +303,12 @@ static enum status next_entry(struct source_folders *f, bool *found, struct erro
         TRY(set_path(f, f->root_bytes, f->classes.names[f->class_next++], err));
         return push(f, err);
     }
-    struct level *l = &f->levels[f->depth - 1];
-    if (l->next == l->list.count) {
-        pop(f);
-        return STATUS_OK;
+    const char *name;
+    TRY(step(f, &name, err));
+    if (name) {
+        *found = source_is_image_name(name) || is_picture_inside(f->path);
+        f->base.ignored += !*found && !is_caption(&f->levels[f->depth - 1], name);
     }
-    const char *name = l->list.names[l->next++];
-    TRY(set_path(f, l->path_bytes, name, err));
-    if (name[-1] == KIND_FOLDER) {
-        return push(f, err);
-    }
-    *found = source_is_image_name(name) || is_picture_inside(f->path);
-    f->base.ignored += !*found && !is_caption(l, name);
     return STATUS_OK;
 }
 
@@ -450,18 +461,9 @@ take_file(struct source_folders *f, struct source_row *row, const char *name, st
 static enum status pairs_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_folders *f = (struct source_folders *)s;
     while (f->depth > 0) {
-        struct level *l = &f->levels[f->depth - 1];
-        if (l->next == l->list.count) {
-            pop(f);
-            continue;
-        }
-        const char *name = l->list.names[l->next++];
-        TRY(set_path(f, l->path_bytes, name, err));
-        if (name[-1] == KIND_FOLDER) {
-            TRY(push(f, err));
-            continue;
-        }
-        enum status status = take_file(f, row, name, err);
+        const char *name;
+        TRY(step(f, &name, err));
+        enum status status = name ? take_file(f, row, name, err) : STATUS_AGAIN;
         if (status != STATUS_AGAIN) {
             return status;
         }
@@ -469,20 +471,25 @@ static enum status pairs_next(struct source *s, struct source_row *row, struct e
     return STATUS_END;
 }
 
+static enum status begin(struct source_folders *f, struct error *err) {
+    json_writer_init(&f->json, 0);
+    source_names_init(&f->classes);
+    FAIL_IF(strlen(f->base.path) >= sizeof(f->path) - 2, err, STATUS_LIMIT,
+            "%.80s...: the path is too long", f->base.path);
+    strcpy(f->path, f->base.path);
+    strcpy(f->base.images, f->base.path);
+    return STATUS_OK;
+}
+
 static enum status
 pairs_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct source_folders *f = (struct source_folders *)s;
     size_t size_bytes = strlen(s->path);
     (void)opt;
-    json_writer_init(&f->json, 0);
-    source_names_init(&f->classes);
-    FAIL_IF(size_bytes >= sizeof(f->path) - 2, err, STATUS_LIMIT, "%.80s...: the path is too long",
-            s->path);
     while (size_bytes > 1 && s->path[size_bytes - 1] == '/') {
         s->path[--size_bytes] = '\0';
     }
-    strcpy(f->path, s->path);
-    strcpy(s->images, s->path);
+    TRY(begin(f, err));
     TRY(push(f, err));
     f->root_bytes = f->levels[0].path_bytes;
     return STATUS_OK;
@@ -562,12 +569,7 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     (void)opt;
     struct source_folders *f = (struct source_folders *)s;
     size_t size_bytes = strlen(s->path);
-    json_writer_init(&f->json, 0);
-    source_names_init(&f->classes);
-    FAIL_IF(size_bytes >= sizeof(f->path) - 2, err, STATUS_LIMIT, "%.80s...: the path is too long",
-            s->path);
-    strcpy(f->path, s->path);
-    strcpy(s->images, s->path);
+    TRY(begin(f, err));
     TRY(list_folder(f, &f->classes, true, err));
     if (f->path[size_bytes - 1] != '/') {
         f->path[size_bytes++] = '/';

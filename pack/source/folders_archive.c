@@ -16,7 +16,6 @@ enum { PEEK_BYTES = SOURCE_HASHED_BYTES, NO_KIND = ' ' };
 struct folders_archive {
     struct source base;
     struct source_archive *archive;
-    bool sparse;                 /* only the first bytes of pictures are read */
     bool listing;                /* of all pictures' folders, before the prefix is known */
     size_t prefix_bytes;         /* of a name, up to its class */
     struct source_names folders; /* of all pictures */
@@ -32,8 +31,8 @@ static size_t folder_bytes(const char *name) {
 }
 
 /* Whether the current member is a picture, by its name or else by its content. Reads its body into
- * `image`, only its first bytes if f->sparse and its size is known. *fits is whether it is within
- * the limit; if not, `image` is empty. */
+ * `image`, only its first bytes if the row is skipped and its size is known. *fits is whether it is
+ * within the limit; if not, `image` is empty. */
 static enum status look(struct folders_archive *f,
                         bool *is_picture,
                         struct byte_buffer *image,
@@ -42,7 +41,7 @@ static enum status look(struct folders_archive *f,
     const struct source_member *m = source_archive_view(f->archive).member;
     *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
     image->size_bytes = 0;
-    if (!f->sparse || !m->size_known) {
+    if (!f->base.sparse || !m->size_known) {
         TRY(source_archive_read(f->archive, image, SOURCE_MAX_IMAGE_BYTES, fits, err));
     } else if (*fits) {
         TRY(byte_buffer_reserve(image, PEEK_BYTES, err));
@@ -93,7 +92,7 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
 /* Lists the folders of all pictures, without consecutive repeats. */
 static enum status list_folders(struct folders_archive *f, struct error *err) {
     size_t last = 0; /* where the previous one begins in the list */
-    f->sparse = true;
+    f->base.sparse = true;
     f->listing = true;
     for (;;) {
         bool fits;
@@ -183,7 +182,9 @@ static int compare_class(const void *key, const void *name) {
     return order != 0 ? order : known[n] == '\0' ? 0 : -1;
 }
 
-static enum status read_row(struct folders_archive *f, struct source_row *row, struct error *err) {
+static enum status
+folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
+    struct folders_archive *f = (struct folders_archive *)s;
     bool fits;
     enum status status = next_picture(f, &row->image, &fits, err);
     if (status != STATUS_OK) {
@@ -204,20 +205,6 @@ static enum status read_row(struct folders_archive *f, struct source_row *row, s
     }
     return source_row_set_class(row, &f->json, name, (size_t)(class - f->classes.names), *class,
                                 err);
-}
-
-static enum status
-folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
-    struct folders_archive *f = (struct folders_archive *)s;
-    f->sparse = false;
-    return read_row(f, row, err);
-}
-
-static enum status
-folders_archive_skip(struct source *s, struct source_row *row, struct error *err) {
-    struct folders_archive *f = (struct folders_archive *)s;
-    f->sparse = true;
-    return read_row(f, row, err);
 }
 
 static void folders_archive_close(struct source *s) {
@@ -249,6 +236,5 @@ const struct source_type source_type_folders_archive = {
     .struct_bytes = sizeof(struct folders_archive),
     .open = folders_archive_open,
     .next = folders_archive_next,
-    .skip = folders_archive_skip,
     .close = folders_archive_close,
 };

@@ -10,11 +10,6 @@
 
 #include "pack/source/source_internal.h"
 
-struct source_imagefolder {
-    struct source base;
-    struct source *table; /* the file with the captions */
-};
-
 static const struct {
     const char *name;
     enum source_kind kind;
@@ -50,49 +45,21 @@ static bool find_split(char path[PATH_MAX_BYTES], const char *folder) {
     return found;
 }
 
-static enum status
-imagefolder_open(struct source *s, const struct source_options *opt, struct error *err) {
-    struct source_imagefolder *f = (struct source_imagefolder *)s;
-    struct source_options how = *opt;
-    char path[PATH_MAX_BYTES];
-    size_t i = find_table(path, s->path);
-    FAIL_IF(i == TABLE_COUNT && find_split(path, s->path), err, STATUS_CORRUPT,
+static enum status imagefolder_find(char path[PATH_MAX_BYTES],
+                                    enum source_kind *kind,
+                                    const char *folder,
+                                    struct error *err) {
+    size_t i = find_table(path, folder);
+    FAIL_IF(i == TABLE_COUNT && find_split(path, folder), err, STATUS_CORRUPT,
             "%.100s: its folders are imagefolders, one for each split: name those to "
             "pack, such as %.100s",
-            s->path, path);
+            folder, path);
     FAIL_IF(i == TABLE_COUNT, err, STATUS_CORRUPT,
             "%s: not an imagefolder: a folder with metadata.jsonl or metadata.csv is "
             "required",
-            s->path);
-    how.kind = tables[i].kind;
-    if (!opt->images) {
-        strcpy(s->images, s->path);
-    }
-    how.images = s->images;
-    return source_open(&f->table, path, &how, err);
-}
-
-static enum status finish(struct source *s, enum status status) {
-    const struct source *table = ((struct source_imagefolder *)s)->table;
-    s->position_bytes = table->position_bytes;
-    s->size_bytes = table->size_bytes;
-    return status;
-}
-
-static enum status imagefolder_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source *table = ((struct source_imagefolder *)s)->table;
-    table->rows = s->rows;
-    return finish(s, table->type->next(table, row, err));
-}
-
-static enum status imagefolder_skip(struct source *s, struct source_row *row, struct error *err) {
-    struct source *table = ((struct source_imagefolder *)s)->table;
-    table->rows = s->rows;
-    return finish(s, (table->type->skip ? table->type->skip : table->type->next)(table, row, err));
-}
-
-static void imagefolder_close(struct source *s) {
-    source_close(((struct source_imagefolder *)s)->table);
+            folder);
+    *kind = tables[i].kind;
+    return STATUS_OK;
 }
 
 static bool imagefolder_detect(const struct source_head *h) {
@@ -103,10 +70,6 @@ static bool imagefolder_detect(const struct source_head *h) {
 const struct source_type source_type_imagefolder = {
     .options = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN |
                SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING,
-    .struct_bytes = sizeof(struct source_imagefolder),
     .detect = imagefolder_detect,
-    .open = imagefolder_open,
-    .next = imagefolder_next,
-    .skip = imagefolder_skip,
-    .close = imagefolder_close,
+    .find_file = imagefolder_find,
 };

@@ -16,9 +16,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "pack/source/blocks_internal.h"
-#include "pack/source/json_parts_internal.h"
-#include "pack/source/source_internal.h"
+#include "pack/source/text_internal.h"
 
 struct source_json {
     struct source base;
@@ -184,6 +182,9 @@ static enum status json_next(struct source *s, struct source_row *row, struct er
     }
     row->raw = j->text.data;
     row->raw_bytes = j->text.size_bytes;
+    if (s->sparse) {
+        return STATUS_OK;
+    }
     if (j->too_long) {
         source_row_reject(row, REASON_ROW_BAD,
                           "the object at byte %" PRIu64 " has more than %d bytes", j->text_offset,
@@ -201,15 +202,6 @@ static enum status json_next(struct source *s, struct source_row *row, struct er
     }
     status = take_object(j, row, json_document_root(document), err);
     json_document_destroy(document);
-    return status;
-}
-
-static enum status json_skip(struct source *s, struct source_row *row, struct error *err) {
-    struct source_json *j = (struct source_json *)s;
-    enum status status = next_element(j, err);
-    s->position_bytes = source_blocks_position(&j->blocks);
-    row->raw = j->text.data;
-    row->raw_bytes = j->text.size_bytes;
     return status;
 }
 
@@ -296,6 +288,5 @@ const struct source_type source_type_json = {
     .detect = json_detect,
     .open = json_open,
     .next = json_next,
-    .skip = json_skip,
     .close = json_close,
 };

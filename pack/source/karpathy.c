@@ -10,12 +10,10 @@
  * path is filepath/filename, or filename without a filepath. The key is cocoid, or else imgid, or
  * else the file's name.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "pack/source/json_parts_internal.h"
-#include "pack/source/source_internal.h"
+#include "pack/source/text_internal.h"
 
 struct source_karpathy {
     struct source base;
@@ -100,20 +98,15 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
     struct source_karpathy *k = (struct source_karpathy *)s;
     while (k->next < k->images.count) {
         struct json_document *document = NULL;
-        struct error why = {0};
         size_t i = k->next++;
         s->position_bytes = k->images.items[i].offset + (uint64_t)k->images.items[i].size_bytes;
-        enum status status = json_part_parse(&document, &k->text, &k->images.items[i], &why);
-        FAIL_IF(status == STATUS_NOMEM, err, status, "%s", why.text);
-        if (status != STATUS_OK) {
-            source_row_reject(row, REASON_ROW_BAD,
-                              "entry %zu of \"images\", at byte %" PRIu32 ": %.150s", i,
-                              k->images.items[i].offset, why.text);
+        TRY(json_parts_parse_row(&document, row, &k->text, &k->images, i, err));
+        if (!document) {
             return STATUS_OK;
         }
         const struct json_value *image = json_document_root(document);
         bool chosen = is_chosen(k, image);
-        status = chosen ? take_picture(k, row, image, err) : STATUS_OK;
+        enum status status = chosen ? take_picture(k, row, image, err) : STATUS_OK;
         json_document_destroy(document);
         if (chosen) {
             return status;

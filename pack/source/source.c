@@ -53,14 +53,11 @@ static void add_to_content(struct source *s, const struct source_row *row) {
     s->content = hash64(parts, sizeof(parts));
 }
 
-/* One row, by `step`: the kind's next or skip. */
 static enum status
-take_row(struct source *s,
-         struct source_row *row,
-         enum status (*step)(struct source *, struct source_row *, struct error *),
-         struct error *err) {
+take_row(struct source *s, struct source_row *row, bool sparse, struct error *err) {
     source_row_reset(row, s->rows);
-    enum status status = step(s, row, err);
+    s->sparse = sparse;
+    enum status status = s->type->next(s, row, err);
     if (status == STATUS_OK) {
         s->rows++;
         add_to_content(s, row);
@@ -70,7 +67,7 @@ take_row(struct source *s,
 
 enum status source_next(struct source *s, struct source_row *row, struct error *err) {
     REQUIRE(s && row);
-    enum status status = take_row(s, row, s->type->next, err);
+    enum status status = take_row(s, row, false, err);
     bool needs_caption = !row->captions_optional && row->caption_member[0] == '\0';
     if (status == STATUS_OK && row->caption_count == 0 && needs_caption) {
         source_row_reject(row, REASON_CAPTION_EMPTY, "%s", "");
@@ -88,7 +85,7 @@ enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, str
     }
     enum status status = STATUS_OK;
     while (status == STATUS_OK && *skipped < count) {
-        status = take_row(s, s->scratch, s->type->skip ? s->type->skip : s->type->next, err);
+        status = take_row(s, s->scratch, true, err);
         *skipped += status == STATUS_OK;
     }
     return status;

@@ -50,18 +50,21 @@ struct source_type {
     /* Opens an all-zero struct in which only `type`, `path` and `images` are set. */
     enum status (*open)(struct source *s, const struct source_options *opt, struct error *err);
 
-    /* Fills a row that is empty but for its number; OK, END or a failure as source_next. */
+    /* Fills a row that is empty but for its number; OK, END or a failure as source_next. With
+     * s->sparse only what source_content covers is needed. */
     enum status (*next)(struct source *s, struct source_row *row, struct error *err);
-
-    /* Reads a row without its picture, of which it needs only the first SOURCE_HASHED_BYTES. All
-     * that source_content covers is as after next, which is `raw` alone where it is set. NULL: next
-     * is as fast. */
-    enum status (*skip)(struct source *s, struct source_row *row, struct error *err);
 
     /* Frees everything but the struct, which open may have filled in part or not at all. */
     void (*close)(struct source *s);
 
     const struct source_type *of_file; /* replaces a type of folders for paths that are none */
+
+    /* NULL but for folders whose rows are those of a file in them: finds it, and its kind. Of the
+     * other functions such a type has only detect. */
+    enum status (*find_file)(char path[PATH_MAX_BYTES],
+                             enum source_kind *kind,
+                             const char *folder,
+                             struct error *err);
 };
 
 #define X(name, type) extern const struct source_type source_type_##type;
@@ -85,6 +88,9 @@ struct source {
     uint64_t ignored;                    /* see source_ignored */
     const char *note;                    /* see source_note; owned by the kind; NULL: none */
     bool plain_tar;                      /* see source_is_plain_tar */
+    bool sparse;                         /* the row is skipped: of a picture in an archive only the
+                                          * first SOURCE_HASHED_BYTES are needed, and where `raw` is
+                                          * set nothing else */
     uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */
     const char *const *class_names;      /* owned by the kind; NULL: none */
     size_t class_count;

@@ -4,8 +4,7 @@
 #ifndef PACK_SOURCE_TABLE_INTERNAL_H
 #define PACK_SOURCE_TABLE_INTERNAL_H
 
-#include "pack/source/blocks_internal.h"
-#include "pack/source/source_internal.h"
+#include "pack/source/text_internal.h"
 
 enum { TABLE_MAX_COLUMNS = 64, TABLE_NO_COLUMN = TABLE_MAX_COLUMNS };
 

@@ -36,7 +36,6 @@ struct source_wds {
     uint64_t entry_bytes; /* where the entry after the last pending one begins, or the archive ends
                            */
     bool at_end;
-    bool sparse; /* the row is skipped */
     /* of the .json; empty: the .txt is the caption */
     char caption_member[SOURCE_MAX_NAME_BYTES + 1];
     struct byte_buffer text;     /* the .txt being read */
@@ -245,7 +244,7 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
 static enum status
 look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err) {
     const struct source_member *m = w->pending;
-    if (w->sparse && m->size_known) {
+    if (w->base.sparse && m->size_known) {
         w->member.size_bytes = 0;
         TRY(byte_buffer_reserve(&w->member, PEEK_BYTES, err));
         TRY(source_archive_peek(w->archive, w->member.data, &w->member.size_bytes, PEEK_BYTES,
@@ -428,7 +427,8 @@ reject_link(const struct source_wds *w, struct source_row *row, const struct row
     }
 }
 
-static enum status read_row(struct source_wds *w, struct source_row *row, struct error *err) {
+static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
     if (w->extras_at < w->extras.size_bytes) {
         give_extra(w, row);
         return STATUS_OK;
@@ -456,18 +456,6 @@ static enum status read_row(struct source_wds *w, struct source_row *row, struct
     w->before.size_bytes = 0;
     return parts.image ? byte_buffer_append(&w->before, w->key.data, w->key.size_bytes, err)
                        : STATUS_OK;
-}
-
-static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source_wds *w = (struct source_wds *)s;
-    w->sparse = false;
-    return read_row(w, row, err);
-}
-
-static enum status wds_skip(struct source *s, struct source_row *row, struct error *err) {
-    struct source_wds *w = (struct source_wds *)s;
-    w->sparse = true;
-    return read_row(w, row, err);
 }
 
 static void wds_close(struct source *s) {
@@ -523,6 +511,5 @@ const struct source_type source_type_wds = {
     .detect = wds_detect,
     .open = wds_open,
     .next = wds_next,
-    .skip = wds_skip,
     .close = wds_close,
 };

@@ -1,13 +1,70 @@
 /*
- * Values of a JSON text by their brackets and quotes. Only the syntax between the members of the
- * object and between the elements of its list is checked.
+ * Text in blocks of 1 MiB: large enough that the calls cost nothing, small enough for any number of
+ * open sources. Of JSON only the syntax between the members of the object and between the elements
+ * of its list is checked.
  */
-#include "pack/source/json_parts_internal.h"
+#include "pack/source/text_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/source/source_internal.h"
+enum { BLOCK_BYTES = 1 << 20 };
+
+enum status source_blocks_open(struct source_blocks *b, const char *path, struct error *err) {
+    const struct file_system *fs = file_posix();
+    *b = (struct source_blocks){.block = malloc(BLOCK_BYTES)};
+    TRY_MEMORY(b->block, err, "%s: out of memory for a block of it", path);
+    enum status s = fs->open(fs->context, &b->file, path, FILE_READ, err);
+    THEN(s, fs->size(b->file, &b->size_bytes, err));
+    THEN(s, source_blocks_rewind(b, err));
+    if (s != STATUS_OK) {
+        source_blocks_close(b);
+    }
+    return s;
+}
+
+void source_blocks_close(struct source_blocks *b) {
+    file_posix()->close(b->file);
+    free(b->block);
+    *b = (struct source_blocks){0};
+}
+
+enum status source_blocks_rewind(struct source_blocks *b, struct error *err) {
+    b->offset = 0;
+    b->got = 0;
+    b->at = 0;
+    TRY(source_blocks_fill(b, err));
+    if (b->got >= 3 && memcmp(b->block, "\xEF\xBB\xBF", 3) == 0) {
+        b->at = 3;
+    }
+    return STATUS_OK;
+}
+
+enum status source_blocks_fill(struct source_blocks *b, struct error *err) {
+    if (b->at < b->got) {
+        return STATUS_OK;
+    }
+    b->offset += b->got;
+    b->at = 0;
+    b->got = 0;
+    TRY(file_posix()->pread(b->file, b->block, &b->got, BLOCK_BYTES, b->offset, err));
+    return b->got > 0 ? STATUS_OK : STATUS_END;
+}
+
+void source_blocks_seek(struct source_blocks *b, uint64_t offset) {
+    if (offset < b->offset) { /* read again by the next source_blocks_fill */
+        b->offset = offset;
+        b->got = 0;
+    }
+    b->at = (size_t)(offset - b->offset);
+}
+
+uint64_t source_blocks_position(const struct source_blocks *b) {
+    return b->offset + b->at;
+}
+
+/* ---- JSON ---- */
 
 struct json_scan json_scan_begin(uint8_t first) {
     return (struct json_scan){.scalar = first != '{' && first != '[' && first != '"'};
@@ -171,4 +228,22 @@ enum status json_part_parse(struct json_document **out,
                             const struct json_part *part,
                             struct error *err) {
     return json_document_parse(out, "entry", text->data + part->offset, part->size_bytes, err);
+}
+
+enum status json_parts_parse_row(struct json_document **out,
+                                 struct source_row *row,
+                                 const struct byte_buffer *text,
+                                 const struct json_parts *images,
+                                 size_t i,
+                                 struct error *err) {
+    struct error why = {0};
+    *out = NULL;
+    enum status s = json_part_parse(out, text, &images->items[i], &why);
+    FAIL_IF(s == STATUS_NOMEM, err, s, "%s", why.text);
+    if (s != STATUS_OK) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "entry %zu of \"images\", at byte %" PRIu32 ": %.150s", i,
+                          images->items[i].offset, why.text);
+    }
+    return STATUS_OK;
 }
