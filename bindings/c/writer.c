@@ -23,8 +23,8 @@ struct ccs_writer {
  */
 
 static struct ccs_writer_options defaults(void) {
-    struct pack_writer_options own;
-    pack_writer_options_default(&own);
+    struct pack_options own;
+    pack_options_default(&own);
     return (struct ccs_writer_options){
         .shard_bytes = own.shard_size_bytes,
         .shard_samples = own.shard_samples,
@@ -39,8 +39,7 @@ void ccs_writer_options_init(struct ccs_writer_options *opt, uint64_t struct_siz
     border_init(opt, struct_size, &mine, sizeof(mine));
 }
 
-static enum status
-take_container(struct pack_writer_options *own, const char *name, struct error *err) {
+static enum status take_container(struct pack_options *own, const char *name, struct error *err) {
     static const enum shard_container written[] = {SHARD_CONTAINER_TAR_ZSTD, SHARD_CONTAINER_TAR};
     for (size_t i = 0; name != NULL && i < sizeof(written) / sizeof(written[0]); i++) {
         if (strcmp(name, shard_container_name(written[i])) == 0) {
@@ -52,14 +51,13 @@ take_container(struct pack_writer_options *own, const char *name, struct error *
                      name != NULL ? name : "NULL");
 }
 
-static enum status take_options(struct pack_writer_options *own,
-                                const struct ccs_writer_options *opt,
-                                struct error *err) {
+static enum status
+take_options(struct pack_options *own, const struct ccs_writer_options *opt, struct error *err) {
     struct ccs_writer_options o = defaults();
     if (opt != NULL) {
         TRY(border_take(&o, sizeof(o), opt, err));
     }
-    pack_writer_options_default(own);
+    pack_options_default(own);
     TRY(take_container(own, o.container, err));
     if (o.shard_samples < 1 || o.shard_samples > SHARD_MAX_SAMPLES) {
         return error_set(err, STATUS_USAGE, "shard_samples %" PRIu32 ": must be from 1 to %d",
@@ -90,7 +88,7 @@ static enum status open_writer(struct ccs_writer **out,
     *out = NULL;
     CHECK_ARGUMENT(directory != NULL && directory[0] != '\0', err,
                    "the directory is NULL or empty");
-    struct pack_writer_options own;
+    struct pack_options own;
     TRY(take_options(&own, opt, err));
     struct ccs_writer *w = calloc(1, sizeof(*w));
     if (w == NULL) {

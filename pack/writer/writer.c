@@ -18,12 +18,75 @@
 #include "pack/run/commit_internal.h"
 #include "pack/run/decide_internal.h"
 #include "pack/run/directory_internal.h"
+#include "pack/run/map_internal.h"
 #include "pack/run/worker_internal.h"
 #include "pack/source/source_internal.h"
-#include "pack/writer/id_set_internal.h"
 
 /* Threads whose pictures the budget admits together; more of them wait for each other. */
 enum { BUDGET_JOBS = 16 };
+
+/* ---- ids ---- */
+
+struct id_range {
+    uint64_t first, end; /* end: the first id after it */
+};
+
+/* The ids that were used: those that ascend as ranges, so that consecutive ones take no memory, the
+ * others in a map. All zero: empty. */
+struct id_set {
+    struct id_range *ranges; /* ascending */
+    size_t count, capacity;
+    uint64_t end;            /* greater than every id in the ranges */
+    struct pack_map *others; /* ids that were added after a greater one; NULL: none */
+};
+
+static void fini_ids(struct id_set *s) {
+    free(s->ranges);
+    pack_map_destroy(s->others);
+    memset(s, 0, sizeof(*s));
+}
+
+static bool has_id(const struct id_set *s, uint64_t id) {
+    size_t low = 0, high = s->count;
+    while (low < high) { /* the first range that ends after the id */
+        size_t middle = low + (high - low) / 2;
+        if (s->ranges[middle].end <= id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return (low < s->count && s->ranges[low].first <= id) ||
+           (s->others && pack_map_get(s->others, id) != PACK_MAP_NONE);
+}
+
+/* Adds the ids from `first` to `end` - 1, none of which it has; one id, or all beyond the others.
+ * Returns OK, NOMEM or LIMIT. */
+static enum status add_ids(struct id_set *s, uint64_t first, uint64_t end, struct error *err) {
+    if (first < s->end) {
+        if (!s->others) {
+            TRY(pack_map_create(&s->others, err));
+        }
+        return pack_map_put(s->others, first, 0, err);
+    }
+    if (s->count > 0 && s->end == first) {
+        s->ranges[s->count - 1].end = end;
+        s->end = end;
+        return STATUS_OK;
+    }
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity > 0 ? 2 * s->capacity : 64;
+        struct id_range *grown = realloc(s->ranges, capacity * sizeof(*grown));
+        TRY_MEMORY(grown, err, "out of memory for ids");
+        s->ranges = grown;
+        s->capacity = capacity;
+    }
+    s->ranges[s->count++] = (struct id_range){first, end};
+    s->end = end;
+    return STATUS_OK;
+}
+
+/* ---- the writer ---- */
 
 /* What one thread needs to check a sample. */
 struct slot {
@@ -44,7 +107,7 @@ struct pack_writer {
     struct pack_summary summary;
     struct pack_commit commit;
     struct slot *free_slots;
-    struct pack_id_set ids;
+    struct id_set ids;
     struct pack_map *keys; /* hashes of the keys that were given */
     int32_t last_label;    /* the largest */
     bool has_keys;         /* all samples so far have one, else none has */
@@ -52,20 +115,6 @@ struct pack_writer {
     enum status failure; /* why the writer has ended; OK: it has not */
     struct error why;
 };
-
-void pack_writer_options_default(struct pack_writer_options *opt) {
-    struct pack_options all;
-    pack_options_default(&all);
-    *opt = (struct pack_writer_options){
-        .fs = file_posix(),
-        .container = all.container,
-        .level = all.level,
-        .shard_samples = all.shard_samples,
-        .shard_size_bytes = all.shard_size_bytes,
-        .check = all.check,
-        .created_by = all.created_by,
-    };
-}
 
 /* ---- open and close ---- */
 
@@ -106,16 +155,16 @@ static enum status open_directory(struct pack_writer *w, struct error *err) {
     const uint64_t id_space = w->plan.manifest.id_space;
     w->first_id = w->plan.old_rows > id_space ? w->plan.old_rows : id_space;
     if (w->first_id > 0) {
-        TRY(pack_id_set_add(&w->ids, 0, w->first_id, err));
+        TRY(add_ids(&w->ids, 0, w->first_id, err));
     }
     return pack_commit_open(&w->commit, &w->plan, &w->summary, err);
 }
 
 enum status pack_writer_open(struct pack_writer **out,
                              const char *directory,
-                             const struct pack_writer_options *opt,
+                             const struct pack_options *opt,
                              struct error *err) {
-    REQUIRE(out && directory && opt && opt->fs && opt->created_by);
+    REQUIRE(out && directory && opt && opt->fs && opt->created_by && opt->source_count == 0);
     REQUIRE(opt->shard_samples >= 1 && opt->shard_samples <= SHARD_MAX_SAMPLES);
     REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
     REQUIRE(opt->container == SHARD_CONTAINER_TAR_ZSTD || opt->container == SHARD_CONTAINER_TAR);
@@ -127,18 +176,8 @@ enum status pack_writer_open(struct pack_writer **out,
         free(w);
         return error_set(err, STATUS_NOMEM, "out of memory for a writer");
     }
-    struct pack_options *o = &w->options;
-    pack_options_default(o);
-    o->fs = opt->fs;
-    o->directory = w->directory;
-    o->container = opt->container;
-    o->level = opt->level;
-    o->shard_samples = opt->shard_samples;
-    o->shard_size_bytes = opt->shard_size_bytes;
-    o->check = opt->check;
-    o->overwrite = opt->overwrite;
-    o->append = opt->append;
-    o->created_by = opt->created_by;
+    w->options = *opt;
+    w->options.directory = w->directory;
     w->last_label = SHARD_NO_LABEL;
     pthread_mutex_init(&w->mutex, NULL);
     pack_budget_init(&w->budget, BUDGET_JOBS);
@@ -180,7 +219,7 @@ void pack_writer_close(struct pack_writer *w) {
         w->free_slots = slot->next;
         destroy_slot(slot);
     }
-    pack_id_set_fini(&w->ids);
+    fini_ids(&w->ids);
     pack_map_destroy(w->keys);
     pack_budget_fini(&w->budget);
     pthread_mutex_destroy(&w->mutex);
@@ -301,8 +340,8 @@ static enum status choose_id(const struct pack_writer *w,
     FAIL_IF(item->id < w->first_id, err, STATUS_EXISTS,
             "id %" PRIu64 ": ids of the dataset are below %" PRIu64 ", new ones are not", item->id,
             w->first_id);
-    FAIL_IF(pack_id_set_has(&w->ids, item->id), err, STATUS_EXISTS,
-            "id %" PRIu64 ": another sample has it", item->id);
+    FAIL_IF(has_id(&w->ids, item->id), err, STATUS_EXISTS, "id %" PRIu64 ": another sample has it",
+            item->id);
     return STATUS_OK;
 }
 
@@ -328,7 +367,7 @@ static enum status choose_key(struct pack_writer *w,
 
 static enum status
 store(struct pack_writer *w, struct pack_item *item, bool has_key, struct error *err) {
-    TRY(pack_id_set_add(&w->ids, item->id, item->id + 1, err));
+    TRY(add_ids(&w->ids, item->id, item->id + 1, err));
     w->has_keys = has_key;
     if (has_key) {
         TRY(pack_map_put(w->keys, hash64(item->key, strlen(item->key)), item->id, err));

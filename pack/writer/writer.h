@@ -19,37 +19,26 @@
 #ifndef PACK_WRITER_WRITER_H
 #define PACK_WRITER_WRITER_H
 
-#include "formats/base/file_io.h"
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
+#include "pack/pack.h"
 
 /* The source that dataset.json names for samples of a writer. */
 #define PACK_WRITER_SOURCE "writer"
 
 #define PACK_WRITER_NEXT_ID UINT64_MAX
 
-struct pack_writer_options {
-    const struct file_system *fs;   /* file_posix() */
-    enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
-    int level;                      /* of zstd, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3 */
-    uint32_t shard_samples;         /* [1, SHARD_MAX_SAMPLES]; 10000 */
-    uint64_t shard_size_bytes;      /* a shard takes no sample that makes it larger; 1 GiB */
-    bool check;                     /* decode every picture; true. False: read only its headers */
-    bool overwrite; /* replaces a dataset, once the first sample is accepted; other files stay */
-    bool append;    /* adds to a dataset, ids after its own; not with overwrite */
-    const char *created_by; /* for the manifest, "libccstream 0.1.0" */
-};
-
-void pack_writer_options_default(struct pack_writer_options *opt);
-
 struct pack_writer; /* opaque */
 
-/* Makes the directory where needed, and locks it until close. Returns OK; EXISTS (it is not empty,
+/* Makes the directory where needed, and locks it until close. Of the options it uses fs, container,
+ * level, shard_samples, shard_size_bytes, check, overwrite, append and created_by; the others must
+ * be the defaults, with no source. Of a dataset that append adds to, new ids follow those that it
+ * has. Returns OK; EXISTS (it is not empty,
  * or another process writes to it); NOTFOUND or MISMATCH (append: there is no dataset, or one that
  * is incomplete, resized or in another container); IO, LIMIT, CORRUPT or NOMEM. */
 enum status pack_writer_open(struct pack_writer **out,
                              const char *directory,
-                             const struct pack_writer_options *opt,
+                             const struct pack_options *opt,
                              struct error *err);
 
 struct pack_writer_sample {

@@ -16,9 +16,9 @@
 
 enum { ROWS = 10, SIDE_PX = 16 };
 
-static struct pack_writer_options options(const struct file_system *fs) {
-    struct pack_writer_options o;
-    pack_writer_options_default(&o);
+static struct pack_options options(const struct file_system *fs) {
+    struct pack_options o;
+    pack_options_default(&o);
     o.fs = fs;
     o.shard_samples = 4;
     o.created_by = "test";
@@ -67,7 +67,7 @@ static void add_rows(struct pack_writer *w, int first, int count) {
     }
 }
 
-static struct pack_writer *open_writer(const char *directory, const struct pack_writer_options *o) {
+static struct pack_writer *open_writer(const char *directory, const struct pack_options *o) {
     struct error err = {0};
     struct pack_writer *w = NULL;
     assert_ok(pack_writer_open(&w, directory, o, &err), err);
@@ -120,7 +120,7 @@ TEST(shards_are_those_of_the_packer) {
     snprintf(packed, sizeof(packed), "%s", test_temp_path("packed"));
     snprintf(written, sizeof(written), "%s", test_temp_path("written"));
     pack_rows(packed, 0, ROWS, false);
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct pack_writer *w = open_writer(written, &o);
     add_rows(w, 0, ROWS);
     uint64_t fingerprint = finish(w);
@@ -134,7 +134,7 @@ TEST(writers_and_packer_append_to_each_other) {
     char a[256], b[256];
     snprintf(a, sizeof(a), "%s", test_temp_path("a"));
     snprintf(b, sizeof(b), "%s", test_temp_path("b"));
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     pack_rows(a, 0, 5, false); /* packer, writer, packer */
     o.append = true;
     struct pack_writer *w = open_writer(a, &o);
@@ -173,7 +173,7 @@ static void refused(struct pack_writer *w,
 TEST(refused_samples_leave_the_writer_as_it_was) {
     static const char bad_text[] = "caf\xE9";
     static char long_text[SOURCE_MAX_TEXT_BYTES + 1];
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct pack_writer *w = open_writer(test_temp_path("d"), &o);
     struct row r;
     make_row(&r, 0, true);
@@ -229,7 +229,7 @@ TEST(refused_samples_leave_the_writer_as_it_was) {
 TEST(ids_may_come_in_any_order) {
     static const uint64_t ids[] = {100, 7, 101, 8, 3, PACK_WRITER_NEXT_ID, 1000, 102};
     static const uint64_t sorted[] = {3, 7, 8, 100, 101, 102, 1000};
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct pack_writer *w = open_writer(test_temp_path("d"), &o);
     struct error err = {0};
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
@@ -267,7 +267,7 @@ TEST(ids_may_come_in_any_order) {
 TEST(classes_name_labels) {
     static const char *const names[] = {"ant", "bee", "cat"};
     static const char *const others[] = {"ant", "cow", "cat"};
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct pack_writer *w = open_writer(test_temp_path("d"), &o);
     struct error err = {0};
     struct row r;
@@ -303,7 +303,7 @@ TEST(classes_name_labels) {
 TEST(close_without_finish_removes_only_its_own_files) {
     char d[256];
     snprintf(d, sizeof(d), "%s", test_temp_path("d"));
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct pack_writer *w = open_writer(d, &o);
     add_rows(w, 0, ROWS);
     pack_writer_close(w);
@@ -333,7 +333,7 @@ TEST(close_without_finish_removes_only_its_own_files) {
 }
 
 TEST(two_writers_exclude_each_other) {
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct error err = {0};
     struct pack_writer *w = open_writer(test_temp_path("d"), &o);
     struct pack_writer *other = NULL;
@@ -350,7 +350,7 @@ TEST(a_killed_writer_leaves_no_dataset_and_can_be_overwritten) {
     for (int i = 0; i < 2; i++) {
         char d[256];
         snprintf(d, sizeof(d), "%s", test_temp_path("d%d", i));
-        struct pack_writer_options o = options(file_posix());
+        struct pack_options o = options(file_posix());
         o.container = containers[i];
         pid_t child = fork();
         if (child == 0) {
@@ -392,7 +392,7 @@ static uint64_t write_with_fault(bool append, uint64_t nth, enum file_fault faul
     struct file_system *memory = NULL;
     struct file_system *faulty = NULL;
     assert_ok(file_memory_create(&memory, &err), err);
-    struct pack_writer_options o = options(memory);
+    struct pack_options o = options(memory);
     struct pack_writer *w = open_writer("d", &o);
     add_rows(w, 0, 3);
     const uint64_t old = finish(w);
@@ -472,7 +472,7 @@ static void *add_some(void *cookie) {
 
 TEST(threads_may_add_at_once) {
     char packed[256];
-    struct pack_writer_options o = options(file_posix());
+    struct pack_options o = options(file_posix());
     struct pack_writer *w = open_writer(test_temp_path("d"), &o);
     struct adder adders[THREADS];
     for (int i = 0; i < THREADS; i++) {
