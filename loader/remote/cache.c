@@ -83,7 +83,24 @@ bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
            load_u64(trailer + 24) == hash64(trailer, 24);
 }
 
-/* --- whole writes --- */
+/* --- whole reads and writes --- */
+
+bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset) {
+    uint64_t got = 0;
+    while (got < size_bytes) {
+        const ssize_t n =
+            pread(fd, (char *)out + got, (size_t)(size_bytes - got), (off_t)(offset + got));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            errno = n == 0 ? EIO : errno;
+            return false;
+        }
+        got += (uint64_t)n;
+    }
+    return true;
+}
 
 static bool write_all(int fd, const void *bytes, uint64_t size_bytes) {
     uint64_t put = 0;

@@ -1,4 +1,4 @@
-#include "loader/remote/extents_internal.h"
+#include "loader/remote/remote_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -255,7 +255,8 @@ static void *run(void *cookie) {
 
 /* --- life --- */
 
-enum status extents_create(struct extents **out, struct cache *cache, struct error *err) {
+/* Starts the thread. Returns OK, NOMEM or UNSUPPORTED (no libcurl). */
+static enum status extents_create(struct extents **out, struct cache *cache, struct error *err) {
     struct extents *x = calloc(1, sizeof *x);
     *out = NULL;
     TRY_MEMORY(x != NULL, err, "out of memory for remote files");
@@ -283,10 +284,8 @@ enum status extents_create(struct extents **out, struct cache *cache, struct err
     return STATUS_OK;
 }
 
-void extents_destroy(struct extents *x) {
-    if (x == NULL) {
-        return;
-    }
+/* Every piece must have been put back. */
+static void extents_destroy(struct extents *x) {
     pthread_mutex_lock(&x->lock);
     x->stopping = true;
     pthread_mutex_unlock(&x->lock);
@@ -458,6 +457,8 @@ void extents_abandon(void) {
 }
 
 void extents_stop(void) {
-    extents_destroy(own.extents);
-    own.extents = NULL;
+    if (own.extents != NULL) {
+        extents_destroy(own.extents);
+        own.extents = NULL;
+    }
 }

@@ -1,4 +1,4 @@
-#include "loader/remote/heads_internal.h"
+#include "loader/remote/remote_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,69 +7,53 @@
 
 #include "formats/base/hash.h"
 
-enum { HASH_LINE_BYTES = 17 };
-
-static const char first_line[] = "ccstream-head 1\n";
-static const char missing_word[] = "missing";
+enum { HASH_LINE_BYTES = 17, HEAD_MAX_BYTES = HTTP_MAX_URL_BYTES + 1024 };
 
 static struct cache_key key_of(const char *url) {
     return cache_key_of(url, "head", 0);
 }
 
-/* Takes one line at *at, without its end. */
-static bool take_line(const char **at, const char *end, const char **line, size_t *size_bytes) {
-    const char *newline = memchr(*at, '\n', (size_t)(end - *at));
-    if (newline == NULL) {
-        return false;
+/* The text of a head, up to HEAD_MAX_BYTES. */
+static size_t head_text(char out[HEAD_MAX_BYTES], const char *url, const struct head *head) {
+    char size[24] = "missing";
+    if (!head->missing) {
+        (void)snprintf(size, sizeof size, "%" PRIu64, head->size_bytes);
     }
-    *line = *at;
-    *size_bytes = (size_t)(newline - *at);
-    *at = newline + 1;
-    return true;
+    const int length =
+        snprintf(out, HEAD_MAX_BYTES - HASH_LINE_BYTES - 1, "ccstream-head 1\n%.*s\n%s\n%s\n%s\n",
+                 (int)strcspn(url, "?"), url, head->generation, head->etag, size);
+    const uint64_t hash = hash64(out, (size_t)length);
+    return (size_t)length +
+           (size_t)snprintf(out + length, HASH_LINE_BYTES + 1, "%016" PRIx64 "\n", hash);
 }
 
-static bool take_etag(char out[HEAD_ETAG_BYTES], const char **at, const char *end) {
-    const char *line;
-    size_t size;
-    if (!take_line(at, end, &line, &size) || size >= HEAD_ETAG_BYTES ||
-        memchr(line, '\0', size) != NULL) {
-        return false;
+/* Copies the line at `number`, from 0; "" where there is none or it is too long. */
+static void
+copy_line(char *out, size_t out_bytes, const char *text, size_t size_bytes, int number) {
+    const char *end = text + size_bytes;
+    const char *stop = text;
+    out[0] = '\0';
+    for (int i = 0; (stop = memchr(text, '\n', (size_t)(end - text))) != NULL && i < number; i++) {
+        text = stop + 1;
     }
-    memcpy(out, line, size);
-    out[size] = '\0';
-    return true;
+    if (stop != NULL && (size_t)(stop - text) < out_bytes) {
+        memcpy(out, text, (size_t)(stop - text));
+        out[stop - text] = '\0';
+    }
 }
 
-static bool take_size(struct head *out, const char **at, const char *end) {
-    const char *line;
-    size_t size;
-    char text[24] = "";
-    if (!take_line(at, end, &line, &size) || size == 0 || size >= sizeof text) {
-        return false;
-    }
-    memcpy(text, line, size);
-    out->missing = strcmp(text, missing_word) == 0;
-    out->size_bytes = out->missing ? 0 : strtoull(text, NULL, 10);
-    return out->missing || strspn(text, "0123456789") == size;
-}
-
+/* Takes the fields out of their lines. The text is a head if one with these fields has the same
+ * text: then everything else in it is right too. */
 bool head_parse(struct head *out, const char *url, const char *text, size_t size_bytes) {
-    const char *line;
-    const size_t url_bytes = strcspn(url, "?");
-    size_t size;
-    char hash[HASH_LINE_BYTES + 1];
+    char size[24];
+    char same[HEAD_MAX_BYTES];
     *out = (struct head){0};
-    if (size_bytes < sizeof first_line - 1 + HASH_LINE_BYTES ||
-        memcmp(text, first_line, sizeof first_line - 1) != 0) {
-        return false;
-    }
-    const char *at = text + sizeof first_line - 1;
-    const char *end = text + size_bytes - HASH_LINE_BYTES;
-    (void)snprintf(hash, sizeof hash, "%016" PRIx64 "\n", hash64(text, (size_t)(end - text)));
-    return memcmp(hash, end, HASH_LINE_BYTES) == 0 && take_line(&at, end, &line, &size) &&
-           size == url_bytes && memcmp(line, url, size) == 0 &&
-           take_etag(out->generation, &at, end) && take_etag(out->etag, &at, end) &&
-           take_size(out, &at, end) && at == end;
+    copy_line(out->generation, sizeof out->generation, text, size_bytes, 2);
+    copy_line(out->etag, sizeof out->etag, text, size_bytes, 3);
+    copy_line(size, sizeof size, text, size_bytes, 4);
+    out->missing = strcmp(size, "missing") == 0;
+    out->size_bytes = out->missing ? 0 : strtoull(size, NULL, 10);
+    return head_text(same, url, out) == size_bytes && memcmp(same, text, size_bytes) == 0;
 }
 
 bool heads_recall(struct cache *c, struct head *out, const char *url, const char *generation) {
@@ -82,17 +66,9 @@ bool heads_recall(struct cache *c, struct head *out, const char *url, const char
 }
 
 void heads_remember(struct cache *c, const char *url, const struct head *head) {
-    char text[HTTP_MAX_URL_BYTES + 1024];
-    char size[24] = "missing";
-    if (!head->missing) {
-        (void)snprintf(size, sizeof size, "%" PRIu64, head->size_bytes);
-    }
-    int length =
-        snprintf(text, sizeof text - HASH_LINE_BYTES - 1, "%s%.*s\n%s\n%s\n%s\n", first_line,
-                 (int)strcspn(url, "?"), url, head->generation, head->etag, size);
-    length += snprintf(text + length, HASH_LINE_BYTES + 1, "%016" PRIx64 "\n",
-                       hash64(text, (size_t)length));
-    cache_put_head(c, key_of(url), text, (size_t)length);
+    char text[HEAD_MAX_BYTES];
+    const size_t length = head_text(text, url, head);
+    cache_put_head(c, key_of(url), text, length);
 }
 
 void heads_forget(struct cache *c, const char *url) {

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "loader/read_engine_internal.h"
-#include "loader/remote/extents_internal.h"
 #include "loader/remote/remote_internal.h"
 
 enum { REMOTE_MAX_DEPTH = 256, CONNECTIONS = 64, REAP_WAIT_MS = 100 };

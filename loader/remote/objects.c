@@ -1,11 +1,10 @@
-#include "loader/remote/objects_internal.h"
+#include "loader/remote/remote_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/hash.h"
-#include "loader/remote/heads_internal.h"
 #include "net/location.h"
 
 enum { BUCKETS = 1 << 12 };

@@ -11,6 +11,7 @@
  * file that was read whole is there: opening the dataset again is one request, and none where the
  * server cannot be reached. A shard that was replaced nevertheless is found by If-Match.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,7 @@
 
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
-#include "loader/remote/heads_internal.h"
-#include "loader/remote/objects_internal.h"
+#include "loader/remote/remote_internal.h"
 
 enum { CONNECTIONS = 32, RUN_MS = 100 };
 
@@ -28,6 +28,55 @@ static struct {
     pthread_mutex_t lock; /* one file or dataset is opened at a time */
     struct remote_client *client;
 } opening = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* --- copies: files that were read whole, one after the other, at whole pages, in one temporary
+ * file without a name: thousands of indexes need one descriptor, and nothing is left when the
+ * process is killed. A child of fork appends to a file of its own, and reads the parent's. --- */
+
+static struct {
+    int fd; /* -1: none yet */
+    uint64_t size_bytes;
+} copies = {.fd = -1};
+
+static enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct error *err) {
+    if (copies.fd < 0) {
+        const char *folder = getenv("TMPDIR");
+        char path[PATH_MAX_BYTES];
+        TRY(path_join(path, sizeof path, folder != NULL && folder[0] != '\0' ? folder : "/tmp",
+                      "ccstream-remote-XXXXXX", err));
+        copies.fd = mkostemp(path, 02000000 /* O_CLOEXEC */);
+        if (copies.fd < 0 || unlink(path) != 0) {
+            return error_set_errno(err, "%s: cannot make a temporary file", path);
+        }
+    }
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    *out = (struct copy){.fd = copies.fd, .offset = copies.size_bytes};
+    copies.size_bytes += (size_bytes + page - 1) / page * page;
+    return STATUS_OK;
+}
+
+/* At an offset within the copy. */
+static enum status copy_write(const struct copy *c,
+                              uint64_t offset,
+                              const void *bytes,
+                              size_t size_bytes,
+                              struct error *err) {
+    const char *at = bytes;
+    while (size_bytes > 0) {
+        const ssize_t n = pwrite(c->fd, at, size_bytes, (off_t)(c->offset + offset));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return error_set_errno(err, "cannot write a copy of a remote index to the folder of "
+                                        "temporary files (TMPDIR)");
+        }
+        at += n;
+        offset += (uint64_t)n;
+        size_bytes -= (size_t)n;
+    }
+    return STATUS_OK;
+}
 
 /* --- what the cache knows --- */
 
@@ -355,9 +404,14 @@ void open_after_fork(void) {
 
 void open_forget(void) {
     opening.client = NULL;
+    copies.fd = -1;
+    copies.size_bytes = 0;
 }
 
 void open_stop(void) {
     remote_client_destroy(opening.client);
-    opening.client = NULL;
+    if (copies.fd >= 0) {
+        close(copies.fd);
+    }
+    open_forget();
 }

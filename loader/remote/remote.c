@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/remote/extents_internal.h"
-#include "loader/remote/objects_internal.h"
+#include "loader/remote/remote_internal.h"
 
 static struct {
     char *endpoint, *user_agent;
@@ -35,7 +34,6 @@ static void after_fork_in_child(void) {
     open_forget();
     extents_abandon();
     remote_pread_after_fork();
-    copies_after_fork();
     cache_after_fork(remote_view.cache);
     after_fork();
 }
@@ -86,7 +84,6 @@ void remote_stop(void) {
     open_stop();
     remote_pread_stop();
     objects_stop();
-    copies_close();
     cache_close(remote_view.cache);
     remote_view.cache = NULL;
     free(remote.user_agent);

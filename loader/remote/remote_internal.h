@@ -4,33 +4,43 @@
  *   file_system (remote_files.c)                       read engine (io_remote.c)
  *        |          \                                        |
  *   remote_pread.c   open.c: what becomes known of a file     |
- *        |            |   (objects.c, copies.c, heads.c)      |
+ *        |            |   (objects.c, heads.c)      |
  *        |            |                                       |
  *        +--- with a cache: extents.c, over cache.c ----------+
  *        |            |                                       |
  *        '---> client.c: reads with retries, over one struct http
  *
- * Threading : a client has one owner; everything else is internally synchronised.
+ * Threading : a client has one owner; objects_ and open_ belong to who opens, one at a time, as do
+ *             copies; everything else is internally synchronised.
  * Fork      : a child has the table of objects and their copies. Clients and the thread of the
  *             extents stay with the parent; the child makes its own when it first needs them.
  */
 #ifndef LOADER_REMOTE_REMOTE_INTERNAL_H
 #define LOADER_REMOTE_REMOTE_INTERNAL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "formats/base/file_io.h"
+#include "loader/remote/cache_internal.h"
 #include "loader/remote/remote.h"
 #include "net/http.h"
 
-struct cache;    /* cache_internal.h */
-struct extents;  /* extents_internal.h */
+struct extents;  /* opaque */
 struct location; /* net/location.h */
 
 enum { HEAD_ETAG_BYTES = 256, REMOTE_PIECE_BYTES = 8 << 20 };
 
 /* A folder of files; never freed before remote_stop. */
-struct remote_folder; /* opaque */
+struct remote_folder {
+    char *text;
+    struct location *location;
+    pthread_mutex_t lock; /* of location */
+    struct remote_folder *next;
+    char generation[HEAD_ETAG_BYTES]; /* ETag of its manifest; "": none was read */
+    atomic_bool offline;              /* the server could not be reached: the cache must do */
+};
 
 /* The bytes of a file that was read whole, in a temporary file. */
 struct copy {
@@ -113,6 +123,21 @@ enum status remote_object_start(const struct remote_object *o,
                                 struct http_request *request,
                                 struct error *err);
 
+/* The object of a path, new where there is none. Returns OK, NOMEM or what location_create and
+ * location_url return. */
+enum status objects_get(struct remote_object **out, const char *path, struct error *err);
+
+/* Takes every file of a folder out of the table. */
+void objects_drop_folder(const struct remote_folder *folder);
+
+void objects_set_known(struct remote_object *o, const char *etag, uint64_t size_bytes);
+void objects_set_missing(struct remote_object *o);
+void objects_set_copy(struct remote_object *o, struct copy copy);
+
+void objects_before_fork(void); /* nobody opens */
+void objects_after_fork(void);  /* in the parent and in the child */
+void objects_stop(void);
+
 /* The object of a path, after at most one request; of a manifest those of its dataset too. Returns
  * OK, NOTFOUND, IO, USAGE, NOMEM, CORRUPT. */
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err);
@@ -145,25 +170,81 @@ enum status remote_object_map(struct remote_object *o, struct copy *out, struct 
 
 void open_before_fork(void);
 void open_after_fork(void); /* in the parent and in the child */
-void open_forget(void);     /* in the child: the parent's connections */
+void open_forget(void);     /* in the child: the parent's connections and file of copies */
 void open_stop(void);
 
-/* --- copies (copies.c); one owner at a time reserves and writes --- */
+/* --- extents: pieces of REMOTE_PIECE_BYTES of files, in the cache. One thread of the process
+ * fetches what is not there, each piece once however many threads want it; what threads wait for
+ * comes before what was only planned. A piece that the disk did not take is kept in memory while it
+ * is used. A piece of extents_get is the caller's until extents_put. --- */
 
-enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct error *err);
-/* Offsets are those within the copy. */
-enum status copy_write(const struct copy *c,
-                       uint64_t offset,
-                       const void *bytes,
-                       size_t size_bytes,
-                       struct error *err);
-enum status
-copy_read(const struct copy *c, uint64_t offset, void *out, size_t size_bytes, struct error *err);
-void copies_after_fork(void); /* in the child */
-void copies_close(void);
+struct extent; /* opaque */
 
-/* pread of all the bytes; false: errno says why, EIO where the file is shorter. */
-bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset);
+/* The piece with the byte at `offset` of the file, which may still have to be fetched. `verify`:
+ * compares its hash when it is opened. NULL: out of memory. */
+struct extent *
+extents_get(struct extents *x, struct remote_object *o, uint64_t offset, bool verify);
+void extents_put(struct extents *x, struct extent *e);
+
+/* How many pieces arrived or failed so far. */
+uint64_t extents_arrivals(struct extents *x);
+/* Waits up to timeout_ms until there are more than `seen`. */
+void extents_wait(struct extents *x, uint64_t seen, int64_t timeout_ms);
+
+/* Reads up to size_bytes at offset of the file, as far as the piece goes. Returns OK with *got > 0;
+ * AGAIN while the piece is being fetched; or why it could not be: IO, CORRUPT, NOTFOUND, NOMEM.
+ * *retried_count: attempts that were repeated for it. */
+enum status extent_read(struct extents *x,
+                        struct extent *e,
+                        void *out,
+                        size_t *got,
+                        size_t size_bytes,
+                        uint64_t offset,
+                        uint32_t *retried_count,
+                        struct error *err);
+
+/* Fetches the piece with the byte at `offset` in the background unless it is there. False: it is
+ * there already. */
+bool extents_plan(struct extents *x, struct remote_object *o, uint64_t offset);
+
+/* The bytes there are wrong: the next extents_get fetches them again. */
+void extents_forget(struct extents *x,
+                    struct remote_object *o,
+                    uint64_t offset,
+                    uint64_t size_bytes);
+
+/* Of remote_extents. */
+void extents_before_fork(void);
+void extents_after_fork(void); /* in the parent and in the child */
+void extents_abandon(void);    /* in the child: the parent's */
+void extents_stop(void);
+
+/* --- heads: what the cache knows of files, so that a dataset opens with one request, and without a
+ * server at all. A head is true of one version of the dataset's manifest, whose ETag it names; its
+ * text is untrusted.
+ *
+ *   ccstream-head 1
+ *   URL without query
+ *   ETag of the manifest ("" for the manifest itself)
+ *   ETag of the file
+ *   its size in bytes, or `missing`
+ *   XXH64 of the lines above, 16 hexadecimal digits
+ * --- */
+
+struct head {
+    char generation[HEAD_ETAG_BYTES];
+    char etag[HEAD_ETAG_BYTES];
+    uint64_t size_bytes;
+    bool missing;
+};
+
+/* Reads the text of a head of `url`. Returns whether it is one. */
+bool head_parse(struct head *out, const char *url, const char *text, size_t size_bytes);
+
+/* Returns whether the cache has a head of the file for this generation. */
+bool heads_recall(struct cache *c, struct head *out, const char *url, const char *generation);
+void heads_remember(struct cache *c, const char *url, const struct head *head);
+void heads_forget(struct cache *c, const char *url);
 
 const struct file_system *remote_files(void);
 /* Opens only what was opened before, without asking the server. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/remote/extents_internal.h"
+#include "loader/remote/remote_internal.h"
 
 enum { RUN_MS = 100 };
 
@@ -131,12 +131,15 @@ enum status remote_object_pread(struct remote_object *o,
     if (size_bytes > o->size_bytes - offset) {
         size_bytes = (size_t)(o->size_bytes - offset);
     }
-    if (copy.fd < 0) {
+    if (copy.fd >= 0) {
+        if (!remote_read_fd(copy.fd, out, size_bytes, copy.offset + offset)) {
+            return error_set_errno(err, "cannot read a copy of a remote file");
+        }
+    } else {
         TRY(remote_extents(&x, err));
+        TRY(x != NULL ? read_pieces(x, o, out, size_bytes, offset, err)
+                      : request(o, out, size_bytes, offset, err));
     }
-    TRY(copy.fd >= 0 ? copy_read(&copy, offset, out, size_bytes, err)
-        : x != NULL  ? read_pieces(x, o, out, size_bytes, offset, err)
-                     : request(o, out, size_bytes, offset, err));
     *got = size_bytes;
     return STATUS_OK;
 }

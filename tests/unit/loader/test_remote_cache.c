@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "loader/remote/heads_internal.h"
+#include "loader/remote/remote_internal.h"
 #include "tests/support/test.h"
 
 #define URL  "https://host/data/shard-000000.tar.zst"
