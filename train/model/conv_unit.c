@@ -3,43 +3,34 @@
  */
 #include "train/model/conv_unit_internal.h"
 
-#include <stdio.h>
-
 /* ---- description ---- */
-
-static enum status add_vector(const struct unit_owner *o,
-                              int32_t *index,
-                              const char *prefix,
-                              const char *name,
-                              int64_t count,
-                              enum param_kind kind,
-                              enum param_init init,
-                              struct error *err) {
-    char full[PARAM_MAX_NAME_BYTES];
-    snprintf(full, sizeof(full), "%s.%s", prefix, name);
-    struct param_spec spec = {
-        .name = full, .ndim = 1, .shape = {count}, .kind = kind, .init = init};
-    return params_add(o->params, index, &spec, err);
-}
 
 enum status unit_add_norm(struct unit *u,
                           const struct unit_owner *o,
                           const char *norm,
                           enum param_init gamma_init,
                           struct error *err) {
-    int64_t c = u->out_channels;
-    if (o->norm == RESNET_NORM_NONE) {
-        return STATUS_OK;
+    const struct {
+        int32_t *index;
+        const char *name;
+        enum param_kind kind;
+        enum param_init init;
+    } vectors[] = {
+        {&u->gamma, "weight", PARAM_TRAINED, gamma_init},
+        {&u->beta, "bias", PARAM_TRAINED, PARAM_INIT_ZEROS},
+        {&u->running_mean, "running_mean", PARAM_BUFFER, PARAM_INIT_ZEROS},
+        {&u->running_var, "running_var", PARAM_BUFFER, PARAM_INIT_ONES},
+    };
+    const int count = o->norm == RESNET_NORM_BATCH ? 4 : o->norm == RESNET_NORM_GROUP ? 2 : 0;
+    for (int i = 0; i < count; i++) {
+        const struct param_spec spec = {.module = norm,
+                                        .name = vectors[i].name,
+                                        .shape = {u->out_channels},
+                                        .kind = vectors[i].kind,
+                                        .init = vectors[i].init};
+        TRY(params_add(o->params, vectors[i].index, &spec, err));
     }
-    TRY(add_vector(o, &u->gamma, norm, "weight", c, PARAM_TRAINED, gamma_init, err));
-    TRY(add_vector(o, &u->beta, norm, "bias", c, PARAM_TRAINED, PARAM_INIT_ZEROS, err));
-    if (o->norm != RESNET_NORM_BATCH) {
-        return STATUS_OK;
-    }
-    TRY(add_vector(o, &u->running_mean, norm, "running_mean", c, PARAM_BUFFER, PARAM_INIT_ZEROS,
-                   err));
-    return add_vector(o, &u->running_var, norm, "running_var", c, PARAM_BUFFER, PARAM_INIT_ONES,
-                      err);
+    return STATUS_OK;
 }
 
 struct tensor

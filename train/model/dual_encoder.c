@@ -36,23 +36,19 @@ enum status dual_encoder_preset(struct dual_encoder_options *opt,
 
 static enum status add_head(struct dual_encoder *m,
                             struct head *h,
-                            const char *weight_name,
-                            const char *bias_name,
+                            const char *module,
                             int32_t feature_count,
                             struct error *err) {
-    double bound = 1.0 / sqrt((double)feature_count);
     h->feature_count = feature_count;
-    struct param_spec weight = {.name = weight_name,
-                                .ndim = 2,
-                                .shape = {m->opt.embed_dim, feature_count},
-                                .init = PARAM_INIT_UNIFORM,
-                                .init_scale = bound};
-    struct param_spec bias = {.name = bias_name,
-                              .ndim = 1,
-                              .shape = {m->opt.embed_dim},
-                              .init =
-                                  m->opt.no_projection_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM,
-                              .init_scale = bound};
+    const struct param_spec weight = {.module = module,
+                                      .name = "weight",
+                                      .shape = {m->opt.embed_dim, feature_count},
+                                      .init = PARAM_INIT_UNIFORM,
+                                      .init_scale = 1.0 / sqrt((double)feature_count)};
+    struct param_spec bias = weight;
+    bias.name = "bias";
+    bias.shape[1] = 0;
+    bias.init = m->opt.no_projection_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM;
     TRY(params_add(m->params, &h->weight, &weight, err));
     return params_add(m->params, &h->bias, &bias, err);
 }
@@ -132,10 +128,9 @@ static enum status add_parameters(struct dual_encoder *m, struct error *err) {
     TRY(transformer_create(&m->text, m->params, &m->opt.text, err));
     TRY(params_set_prefix(m->params, "", err));
     if (!m->opt.texts_alone) {
-        TRY(add_head(m, &m->image_head, "image_proj.weight", "image_proj.bias",
-                     resnet_feature_count(m->image), err));
+        TRY(add_head(m, &m->image_head, "image_proj", resnet_feature_count(m->image), err));
     }
-    return add_head(m, &m->text_head, "text_proj.weight", "text_proj.bias", m->opt.text.dim, err);
+    return add_head(m, &m->text_head, "text_proj", m->opt.text.dim, err);
 }
 
 /* Everything but device memory. */

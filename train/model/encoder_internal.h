@@ -1,13 +1,41 @@
 /*
  * encoder_internal: what dual_encoder and view_encoder have in common: the sum of a memory plan,
- * and the blocks that are taken for it.
+ * the blocks that are taken for it, and running statistics.
  */
 #ifndef TRAIN_MODEL_ENCODER_INTERNAL_H
 #define TRAIN_MODEL_ENCODER_INTERNAL_H
 
+#include "train/comm/comm.h"
 #include "train/model/dual_encoder.h"
 #include "train/model/gradients.h"
-#include "train/model/running.h"
+
+/* ---- batch norm's running statistics over the micro-batches of a batch, of all ranks ----
+ *
+ *   running_begin --> for each micro-batch: running_part --> forward --> running_end
+ *
+ * Forward leaves the statistics of each micro-batch in a row of its own. running_end gathers the
+ * rows of all ranks and moves the table's running statistics once for each, in the order of the
+ * batch: running += 0.1 (row - running). So every rank ends with the same bits, those of one rank
+ * with micro-batches of the same size.
+ */
+struct running {
+    struct params *params;
+    struct device *dev;
+    struct comm *comm;       /* NULL: one rank */
+    struct tensor rows;      /* (ranks * parts, numbers of the running statistics) */
+    int32_t part, own_count; /* the last part that began; parts of this rank in the batch */
+};
+
+/* A training forward of part_count micro-batches begins. */
+void running_begin(struct running *r, int32_t part_count);
+
+/* The next micro-batch begins: until running_end params_tensor returns views of its row. */
+void running_part(struct running *r);
+
+/* All have run. Collective. Returns OK or what device and comm return. */
+enum status running_end(struct running *r, struct error *err);
+
+/* ---- memory ---- */
 
 /* Device memory beside the parameter table's. */
 struct encoder_blocks {

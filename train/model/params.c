@@ -22,8 +22,8 @@ enum { SLOT_COUNT = 4, BLOCK_ALIGN_BYTES = 64 };
 
 struct entry {
     char name[PARAM_MAX_NAME_BYTES];
-    struct param_spec spec; /* its name is not used */
-    int32_t class;
+    struct param_spec spec; /* its names are not used */
+    int32_t class, ndim;
     int64_t count;
     int64_t offset; /* elements from the start of the class; set by params_alloc */
 };
@@ -93,7 +93,9 @@ static int32_t class_of(const struct param_spec *spec) {
     if (spec->kind == PARAM_BUFFER) {
         return CLASS_BUFFER;
     }
-    return spec->ndim == 1 || ends_with(spec->name, ".bias") ? CLASS_UNDECAYED : CLASS_DECAYED;
+    const bool vector = spec->shape[0] > 0 && spec->shape[1] == 0;
+    const bool bias = strcmp(spec->name, "bias") == 0 || ends_with(spec->name, ".bias");
+    return vector || bias ? CLASS_UNDECAYED : CLASS_DECAYED;
 }
 
 static bool has_class(const struct params *p, int32_t class) {
@@ -119,23 +121,24 @@ static enum status grow(struct params *p, struct error *err) {
 
 enum status
 params_add(struct params *p, int32_t *index, const struct param_spec *spec, struct error *err) {
-    REQUIRE(p->dev == NULL && spec->ndim >= 0 && spec->ndim <= TENSOR_MAX_DIMS);
-    REQUIRE(!spec->conv || spec->ndim == 4);
+    REQUIRE(p->dev == NULL && (!spec->conv || spec->shape[3] > 0));
     REQUIRE(!spec->adjacent || has_class(p, class_of(spec)));
     TRY(grow(p, err));
     struct entry *e = &p->entries[p->count];
-    int n = snprintf(e->name, sizeof(e->name), "%s%s", p->prefix, spec->name);
+    int n = snprintf(e->name, sizeof(e->name), "%s%s%s%s", p->prefix,
+                     spec->module != NULL ? spec->module : "", spec->module != NULL ? "." : "",
+                     spec->name);
     FAIL_IF(n < 0 || (size_t)n >= sizeof(e->name), err, STATUS_LIMIT,
             "parameter name '%.60s...' is longer than %d bytes", e->name, PARAM_MAX_NAME_BYTES - 1);
     FAIL_IF(params_find(p, e->name) >= 0, err, STATUS_EXISTS, "parameter '%s' is there already",
             e->name);
     e->spec = *spec;
     e->class = class_of(spec);
-    e->spec.name = NULL;
+    e->spec.module = e->spec.name = NULL;
     e->count = 1;
-    for (int32_t i = 0; i < spec->ndim; i++) {
-        REQUIRE(spec->shape[i] > 0);
-        e->count *= spec->shape[i];
+    for (e->ndim = 0; e->ndim < TENSOR_MAX_DIMS && spec->shape[e->ndim] != 0; e->ndim++) {
+        REQUIRE(spec->shape[e->ndim] > 0);
+        e->count *= spec->shape[e->ndim];
     }
     e->offset = 0;
     *index = p->count++;
@@ -250,7 +253,7 @@ int32_t params_find(const struct params *p, const char *name) {
 struct param_info params_info(const struct params *p, int32_t index) {
     const struct entry *e = &p->entries[index];
     struct param_info info = {.name = e->name,
-                              .ndim = e->spec.ndim,
+                              .ndim = e->ndim,
                               .count = e->count,
                               .kind = e->spec.kind,
                               .decay = e->class == CLASS_DECAYED};
@@ -305,13 +308,13 @@ static void *working_data(const struct params *p, const struct entry *e) {
 struct tensor params_tensor(const struct params *p, int32_t index) {
     const struct entry *e = &p->entries[index];
     if (has_working(p, e)) {
-        return tensor_view(working_data(p, e), p->working_dtype, e->spec.ndim, e->spec.shape);
+        return tensor_view(working_data(p, e), p->working_dtype, e->ndim, e->spec.shape);
     }
     void *data = entry_data(p, e, PARAM_VALUE);
     if (e->class == CLASS_BUFFER && p->buffers != NULL) {
         data = p->buffers + (size_t)e->offset * dtype_size_bytes(p->dtype);
     }
-    return tensor_view(data, p->dtype, e->spec.ndim, e->spec.shape);
+    return tensor_view(data, p->dtype, e->ndim, e->spec.shape);
 }
 
 struct tensor params_grad(const struct params *p, int32_t index) {
@@ -319,12 +322,12 @@ struct tensor params_grad(const struct params *p, int32_t index) {
     if (e->class == CLASS_BUFFER || p->gradients == NULL) {
         return (struct tensor){0};
     }
-    return tensor_view(entry_in(p, e, p->gradients), p->dtype, e->spec.ndim, e->spec.shape);
+    return tensor_view(entry_in(p, e, p->gradients), p->dtype, e->ndim, e->spec.shape);
 }
 
 struct tensor params_slot(const struct params *p, int32_t index, enum param_slot slot) {
     const struct entry *e = &p->entries[index];
-    return tensor_view(entry_data(p, e, slot), p->dtype, e->spec.ndim, e->spec.shape);
+    return tensor_view(entry_data(p, e, slot), p->dtype, e->ndim, e->spec.shape);
 }
 
 void params_redirect_buffers(struct params *p, void *block) {
@@ -466,15 +469,20 @@ static void permute(uint8_t *out,
     }
 }
 
-/* A scratch copy where the two layouts differ; *scratch stays NULL where they do not. */
-static enum status
-layout_scratch(void **scratch, const struct entry *e, size_t size_bytes, struct error *err) {
-    *scratch = NULL;
-    if (!e->spec.conv || e->spec.shape[1] * e->spec.shape[2] == 1) {
-        return STATUS_OK;
-    }
-    *scratch = malloc(size_bytes);
-    TRY_MEMORY(*scratch != NULL, err, "out of memory for a copy of '%s'", e->name);
+/* Begins to copy a tensor; *scratch: memory of its size where the two layouts differ, else NULL. */
+static enum status begin_copy(const struct params *p,
+                              void **scratch,
+                              int32_t index,
+                              enum param_slot slot,
+                              size_t size_bytes,
+                              struct error *err) {
+    REQUIRE(index >= 0 && index < p->count && p->block[slot] != NULL);
+    const struct entry *e = &p->entries[index];
+    REQUIRE(size_bytes == (size_t)e->count * dtype_size_bytes(p->dtype));
+    REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
+    const bool differ = e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1;
+    *scratch = differ ? malloc(size_bytes) : NULL;
+    TRY_MEMORY(!differ || *scratch != NULL, err, "out of memory for a copy of '%s'", e->name);
     return STATUS_OK;
 }
 
@@ -484,17 +492,13 @@ enum status params_read(const struct params *p,
                         void *host,
                         size_t size_bytes,
                         struct error *err) {
-    REQUIRE(index >= 0 && index < p->count && p->block[slot] != NULL);
-    const struct entry *e = &p->entries[index];
-    size_t size = dtype_size_bytes(p->dtype);
-    REQUIRE(size_bytes == (size_t)e->count * size);
-    REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
     void *scratch;
-    TRY(layout_scratch(&scratch, e, size_bytes, err));
+    TRY(begin_copy(p, &scratch, index, slot, size_bytes, err));
+    const struct entry *e = &p->entries[index];
     void *target = scratch != NULL ? scratch : host;
     enum status s = p->dev->ops->download(p->dev, target, entry_data(p, e, slot), size_bytes, err);
     if (s == STATUS_OK && scratch != NULL) {
-        permute(host, scratch, &e->spec, size, true);
+        permute(host, scratch, &e->spec, dtype_size_bytes(p->dtype), true);
     }
     free(scratch);
     return s;
@@ -506,15 +510,11 @@ enum status params_write(struct params *p,
                          const void *host,
                          size_t size_bytes,
                          struct error *err) {
-    REQUIRE(index >= 0 && index < p->count && p->block[slot] != NULL);
-    const struct entry *e = &p->entries[index];
-    size_t size = dtype_size_bytes(p->dtype);
-    REQUIRE(size_bytes == (size_t)e->count * size);
-    REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
     void *scratch;
-    TRY(layout_scratch(&scratch, e, size_bytes, err));
+    TRY(begin_copy(p, &scratch, index, slot, size_bytes, err));
+    const struct entry *e = &p->entries[index];
     if (scratch != NULL) {
-        permute(scratch, host, &e->spec, size, false);
+        permute(scratch, host, &e->spec, dtype_size_bytes(p->dtype), false);
     }
     enum status s = p->dev->ops->upload(p->dev, entry_data(p, e, slot),
                                         scratch != NULL ? scratch : host, size_bytes, err);

@@ -58,10 +58,11 @@ enum param_kind {
 };
 
 struct param_spec {
-    const char *name;               /* copied; the table's prefix goes before it */
-    int32_t ndim;                   /* [0, TENSOR_MAX_DIMS] */
-    int64_t shape[TENSOR_MAX_DIMS]; /* as in device memory: (O, KH, KW, I), (OUT, IN), (N) */
-    bool conv;                      /* outside, the shape is (O, I, KH, KW); needs ndim == 4 */
+    const char *module, *name;      /* "MODULE.NAME", or NAME alone where module is NULL; copied;
+                                       the table's prefix goes before it */
+    int64_t shape[TENSOR_MAX_DIMS]; /* as in device memory: (O, KH, KW, I), (OUT, IN), (N); ends
+                                       at the first 0 */
+    bool conv;                      /* outside, the shape is (O, I, KH, KW) */
     bool adjacent; /* directly after the last added tensor that decays (or does not) as this one,
                       which must exist */
     enum param_kind kind;

@@ -24,23 +24,19 @@ enum status
 transformer_preset(struct transformer_options *opt, const char *name, struct error *err) {
     static const struct {
         const char *name;
-        int32_t layers, dim, heads, ffn_dim, position_count;
+        struct transformer_options options;
     } presets[] = {
-        {"distil", 6, 768, 12, 3072, 512},
-        {"small", 4, 384, 6, 1536, 0},
-        {"tiny", 2, 192, 3, 768, 0},
+        {"distil", {.layers = 6, .dim = 768, .heads = 12, .ffn_dim = 3072, .position_count = 512}},
+        {"small", {.layers = 4, .dim = 384, .heads = 6, .ffn_dim = 1536}},
+        {"tiny", {.layers = 2, .dim = 192, .heads = 3, .ffn_dim = 768}},
     };
     for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
         if (strcmp(presets[i].name, name) == 0) {
-            *opt = (struct transformer_options){.layers = presets[i].layers,
-                                                .dim = presets[i].dim,
-                                                .heads = presets[i].heads,
-                                                .ffn_dim = presets[i].ffn_dim,
-                                                .position_count = presets[i].position_count,
-                                                .max_tokens = 30,
-                                                .max_batch = 1,
-                                                .dropout = 0.1f,
-                                                .training = true};
+            *opt = presets[i].options;
+            opt->max_tokens = 30;
+            opt->max_batch = 1;
+            opt->dropout = 0.1f;
+            opt->training = true;
             return STATUS_OK;
         }
     }
@@ -70,82 +66,67 @@ static enum status check_options(const struct transformer_options *o, struct err
     return STATUS_OK;
 }
 
-static enum status add_matrix(struct transformer *t,
-                              int32_t *index,
-                              const char *name,
-                              int64_t rows,
-                              int64_t columns,
-                              bool adjacent,
-                              struct error *err) {
-    struct param_spec spec = {.name = name,
-                              .ndim = 2,
-                              .shape = {rows, columns},
-                              .adjacent = adjacent,
-                              .init = PARAM_INIT_NORMAL,
-                              .init_scale = INIT_STD};
-    return params_add(t->params, index, &spec, err);
-}
-
-static enum status add_vector(struct transformer *t,
-                              int32_t *index,
-                              const char *name,
-                              int64_t count,
-                              bool adjacent,
-                              enum param_init init,
-                              struct error *err) {
-    struct param_spec spec = {
-        .name = name, .ndim = 1, .shape = {count}, .adjacent = adjacent, .init = init};
-    return params_add(t->params, index, &spec, err);
-}
-
-static enum status add_linear(struct transformer *t,
-                              struct affine *l,
-                              int32_t layer,
-                              const char *name,
-                              int64_t out,
-                              int64_t in,
-                              bool adjacent,
-                              struct error *err) {
-    char full[PARAM_MAX_NAME_BYTES];
-    snprintf(full, sizeof(full), "transformer.layer.%d.%s.weight", (int)layer, name);
-    TRY(add_matrix(t, &l->weight, full, out, in, adjacent, err));
-    snprintf(full, sizeof(full), "transformer.layer.%d.%s.bias", (int)layer, name);
-    return add_vector(t, &l->bias, full, out, adjacent, PARAM_INIT_ZEROS, err);
-}
-
-static enum status
-add_norm(struct transformer *t, struct norm *n, const char *name, struct error *err) {
-    char full[PARAM_MAX_NAME_BYTES];
-    snprintf(full, sizeof(full), "%s.weight", name);
-    TRY(add_vector(t, &n->gamma, full, t->opt.dim, false, PARAM_INIT_ONES, err));
-    snprintf(full, sizeof(full), "%s.bias", name);
-    return add_vector(t, &n->beta, full, t->opt.dim, false, PARAM_INIT_ZEROS, err);
+/* MODULE.weight (out, in), or (out) ones where `in` is 0, and MODULE.bias (out). */
+static enum status add_pair(struct transformer *t,
+                            int32_t *weight,
+                            int32_t *bias,
+                            const char *module,
+                            int64_t out,
+                            int64_t in,
+                            bool adjacent,
+                            struct error *err) {
+    const struct param_spec first = {.module = module,
+                                     .name = "weight",
+                                     .shape = {out, in},
+                                     .adjacent = adjacent,
+                                     .init = in > 0 ? PARAM_INIT_NORMAL : PARAM_INIT_ONES,
+                                     .init_scale = INIT_STD};
+    const struct param_spec second = {
+        .module = module, .name = "bias", .shape = {out}, .adjacent = adjacent};
+    TRY(params_add(t->params, weight, &first, err));
+    return params_add(t->params, bias, &second, err);
 }
 
 static enum status build_layer(struct transformer *t, int32_t i, struct error *err) {
     struct layer *l = &t->layers[i];
-    int64_t d = t->opt.dim;
-    int64_t f = t->opt.ffn_dim;
-    char name[64];
-    TRY(add_linear(t, &l->q, i, "attention.q_lin", d, d, false, err));
-    TRY(add_linear(t, &l->k, i, "attention.k_lin", d, d, true, err));
-    TRY(add_linear(t, &l->v, i, "attention.v_lin", d, d, true, err));
-    TRY(add_linear(t, &l->out, i, "attention.out_lin", d, d, false, err));
-    snprintf(name, sizeof(name), "transformer.layer.%d.sa_layer_norm", (int)i);
-    TRY(add_norm(t, &l->attention_norm, name, err));
-    TRY(add_linear(t, &l->lin1, i, "ffn.lin1", f, d, false, err));
-    TRY(add_linear(t, &l->lin2, i, "ffn.lin2", d, f, false, err));
-    snprintf(name, sizeof(name), "transformer.layer.%d.output_layer_norm", (int)i);
-    return add_norm(t, &l->output_norm, name, err);
+    const int64_t d = t->opt.dim;
+    const int64_t f = t->opt.ffn_dim;
+    const struct {
+        const char *name;
+        int32_t *weight, *bias;
+        int64_t out, in;
+        bool adjacent;
+    } parts[] = {
+        {"attention.q_lin", &l->q.weight, &l->q.bias, d, d, false},
+        {"attention.k_lin", &l->k.weight, &l->k.bias, d, d, true},
+        {"attention.v_lin", &l->v.weight, &l->v.bias, d, d, true},
+        {"attention.out_lin", &l->out.weight, &l->out.bias, d, d, false},
+        {"sa_layer_norm", &l->attention_norm.gamma, &l->attention_norm.beta, d, 0, false},
+        {"ffn.lin1", &l->lin1.weight, &l->lin1.bias, f, d, false},
+        {"ffn.lin2", &l->lin2.weight, &l->lin2.bias, d, f, false},
+        {"output_layer_norm", &l->output_norm.gamma, &l->output_norm.beta, d, 0, false},
+    };
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        char module[64];
+        (void)snprintf(module, sizeof module, "transformer.layer.%d.%s", (int)i, parts[k].name);
+        TRY(add_pair(t, parts[k].weight, parts[k].bias, module, parts[k].out, parts[k].in,
+                     parts[k].adjacent, err));
+    }
+    return STATUS_OK;
 }
 
 static enum status build(struct transformer *t, struct error *err) {
     const struct transformer_options *o = &t->opt;
-    TRY(add_matrix(t, &t->words, "embeddings.word_embeddings.weight", o->vocab_count, o->dim, false,
-                   err));
-    TRY(add_matrix(t, &t->positions, "embeddings.position_embeddings.weight", o->position_count,
-                   o->dim, false, err));
-    TRY(add_norm(t, &t->embedding_norm, "embeddings.LayerNorm", err));
+    struct norm *n = &t->embedding_norm;
+    struct param_spec table = {.name = "embeddings.word_embeddings.weight",
+                               .shape = {o->vocab_count, o->dim},
+                               .init = PARAM_INIT_NORMAL,
+                               .init_scale = INIT_STD};
+    TRY(params_add(t->params, &t->words, &table, err));
+    table.name = "embeddings.position_embeddings.weight";
+    table.shape[0] = o->position_count;
+    TRY(params_add(t->params, &t->positions, &table, err));
+    TRY(add_pair(t, &n->gamma, &n->beta, "embeddings.LayerNorm", o->dim, 0, false, err));
     for (int32_t i = 0; i < o->layers; i++) {
         TRY(build_layer(t, i, err));
     }

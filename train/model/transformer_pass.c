@@ -20,6 +20,7 @@ struct pass {
     const struct transformer_batch *batch;
     int64_t n, tokens, rows; /* N, T, M */
     bool training;
+    enum write_mode mode; /* of gradients of parameters, backward */
 };
 
 static struct pass
@@ -226,7 +227,6 @@ static enum status linear_backward(const struct pass *p,
                                    const struct affine *l,
                                    struct tensor din,
                                    enum write_mode din_mode,
-                                   enum write_mode mode,
                                    struct tensor dpre,
                                    struct tensor dout,
                                    struct tensor in,
@@ -243,7 +243,7 @@ static enum status linear_backward(const struct pass *p,
                                                    .weight = params_tensor(p->t->params, l->weight),
                                                    .pre = pre,
                                                    .din_mode = din_mode,
-                                                   .param_mode = mode,
+                                                   .param_mode = p->mode,
                                                    .act = act},
                               err);
 }
@@ -253,7 +253,6 @@ static enum status norm_backward(const struct pass *p,
                                  const struct norm *n,
                                  struct tensor dsum,
                                  struct tensor dout,
-                                 enum write_mode mode,
                                  struct error *err) {
     const int64_t rows = dout.shape[0];
     return p->ops->layernorm_bwd(
@@ -266,7 +265,7 @@ static enum status norm_backward(const struct pass *p,
                                 .mean = first_rows(n->mean, rows),
                                 .rstd = first_rows(n->rstd, rows),
                                 .gamma = params_tensor(p->t->params, n->gamma),
-                                .param_mode = mode},
+                                .param_mode = p->mode},
         err);
 }
 
@@ -276,21 +275,20 @@ static enum status ffn_backward(const struct pass *p,
                                 struct tensor dh,
                                 struct tensor dout,
                                 struct tensor spare,
-                                enum write_mode mode,
                                 struct error *err) {
     const struct layer *l = &p->t->layers[i];
     int64_t r = dout.shape[0];
     /* LN(drop(f) + h): dh gets the sum's gradient, and so does drop(f). */
-    TRY(norm_backward(p, &l->output_norm, dh, dout, mode, err));
+    TRY(norm_backward(p, &l->output_norm, dh, dout, err));
     struct tensor df = dh;
     if (drops(p)) {
         TRY(drop(p, spare, dh, 2 * i + 2, err));
         df = spare;
     }
     struct tensor dhidden = first_rows(p->t->dffn, r); /* (R, F) */
-    TRY(linear_backward(p, &l->lin2, dhidden, WRITE_SET, mode, NOT_WANTED, df,
-                        first_rows(l->hidden, r), NOT_WANTED, ACTIVATION_NONE, err));
-    return linear_backward(p, &l->lin1, dh, WRITE_ADD, mode, first_rows(p->t->dpre, r), dhidden,
+    TRY(linear_backward(p, &l->lin2, dhidden, WRITE_SET, NOT_WANTED, df, first_rows(l->hidden, r),
+                        NOT_WANTED, ACTIVATION_NONE, err));
+    return linear_backward(p, &l->lin1, dh, WRITE_ADD, first_rows(p->t->dpre, r), dhidden,
                            first_rows(l->h, r), first_rows(l->pre, r), ACTIVATION_GELU, err);
 }
 
@@ -301,7 +299,6 @@ static enum status attention_backward(const struct pass *p,
                                       struct tensor dx,
                                       enum write_mode dx_mode,
                                       struct tensor dcontext,
-                                      enum write_mode mode,
                                       struct error *err) {
     const struct transformer *t = p->t;
     const struct layer *l = &t->layers[i];
@@ -325,7 +322,7 @@ static enum status attention_backward(const struct pass *p,
                                                    .in = x,
                                                    .weight = f.weight,
                                                    .din_mode = dx_mode,
-                                                   .param_mode = mode},
+                                                   .param_mode = p->mode},
                               err);
 }
 
@@ -339,22 +336,21 @@ static enum status layer_backward(const struct pass *p,
                                   const struct tensor *a,
                                   const struct tensor *b,
                                   struct tensor *dx,
-                                  enum write_mode mode,
                                   struct error *err) {
     const struct transformer *t = p->t;
     const struct layer *l = &t->layers[i];
     int64_t r = dout.shape[0];
     struct tensor dh = first_rows(*a, r);
     struct tensor dsum = first_rows(*b, r);
-    TRY(ffn_backward(p, i, dh, dout, dsum, mode, err));
-    TRY(norm_backward(p, &l->attention_norm, dsum, dh, mode, err));
+    TRY(ffn_backward(p, i, dh, dout, dsum, err));
+    TRY(norm_backward(p, &l->attention_norm, dsum, dh, err));
     struct tensor dcontext = first_rows(*a, r); /* dh is used up */
     struct tensor context = first_rows(is_narrow(p, i) ? l->picked : l->context, r);
-    TRY(linear_backward(p, &l->out, dcontext, WRITE_SET, mode, NOT_WANTED, dsum, context,
-                        NOT_WANTED, ACTIVATION_NONE, err));
+    TRY(linear_backward(p, &l->out, dcontext, WRITE_SET, NOT_WANTED, dsum, context, NOT_WANTED,
+                        ACTIVATION_NONE, err));
     if (!is_narrow(p, i)) {
         *dx = dsum; /* (M, D) along the skip; attention adds to it */
-        return attention_backward(p, i, x, *dx, WRITE_ADD, dcontext, mode, err);
+        return attention_backward(p, i, x, *dx, WRITE_ADD, dcontext, err);
     }
     /* Only the first rows came this way: widen dcontext, and add the skip to these rows at the end.
      * The third buffer is free, because the last block's dout comes from outside. */
@@ -363,7 +359,7 @@ static enum status layer_backward(const struct pass *p,
     TRY(p->ops->fill(p->dev, &(struct fill){.out = widen.out}, err));
     TRY(p->ops->scatter_rows(p->dev, &widen, err));
     *dx = first_rows(*a, p->rows);
-    TRY(attention_backward(p, i, x, *dx, WRITE_SET, widen.out, mode, err));
+    TRY(attention_backward(p, i, x, *dx, WRITE_SET, widen.out, err));
     const struct scatter_rows skip = {
         .out = *dx, .in = dsum, .rows = p->batch->starts, .mode = WRITE_ADD};
     return p->ops->scatter_rows(p->dev, &skip, err);
@@ -377,6 +373,7 @@ enum status transformer_backward(struct transformer *t,
                                  struct error *err) {
     REQUIRE(t->dev != NULL && t->opt.training && batch_fits(t, batch));
     struct pass p = begin(t, batch, true);
+    p.mode = mode;
     struct tensor dx = *dfeatures; /* (N, D) */
     if (t->opt.pool == TRANSFORMER_POOL_MEAN) {
         dx = first_rows(t->grad[0], p.rows);
@@ -388,8 +385,7 @@ enum status transformer_backward(struct transformer *t,
         struct tensor x = first_rows(i > 0 ? t->layers[i - 1].x : t->x, p.rows);
         /* the two buffers that dx is not in */
         int32_t at = dx.data == t->grad[0].data ? 0 : dx.data == t->grad[1].data ? 1 : 2;
-        TRY(layer_backward(&p, i, x, dx, &t->grad[(at + 1) % 3], &t->grad[(at + 2) % 3], &dx, mode,
-                           err));
+        TRY(layer_backward(&p, i, x, dx, &t->grad[(at + 1) % 3], &t->grad[(at + 2) % 3], &dx, err));
         TRY(gradients_final(sums, t->layers[i].q.weight, err));
     }
     /* drop, norm, embeddings; dx (M, D) */
@@ -397,7 +393,7 @@ enum status transformer_backward(struct transformer *t,
         TRY(drop(&p, dx, dx, 0, err));
     }
     struct tensor dsum = first_rows(dx.data == t->grad[0].data ? t->grad[1] : t->grad[0], p.rows);
-    TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, mode, err));
+    TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, err));
     const struct embedding_bwd embedding = {.dtable = params_grad(t->params, t->words),
                                             .dpositions = params_grad(t->params, t->positions),
                                             .dout = dsum,

@@ -50,20 +50,16 @@ struct view_encoder {
 static enum status add_head(struct view_encoder *m, struct error *err) {
     const struct view_encoder_options *o = &m->opt;
     const struct param_spec hidden = {.name = "proj.0.weight",
-                                      .ndim = 2,
                                       .shape = {o->hidden_dim, m->feature_count},
                                       .init = PARAM_INIT_UNIFORM,
                                       .init_scale = 1.0 / sqrt((double)m->feature_count)};
     const struct param_spec weight = {.name = "proj.3.weight",
-                                      .ndim = 2,
                                       .shape = {o->embed_dim, o->hidden_dim},
                                       .init = PARAM_INIT_UNIFORM,
                                       .init_scale = 1.0 / sqrt((double)o->hidden_dim)};
-    const struct param_spec bias = {.name = "proj.3.bias",
-                                    .ndim = 1,
-                                    .shape = {o->embed_dim},
-                                    .init = PARAM_INIT_UNIFORM,
-                                    .init_scale = weight.init_scale};
+    struct param_spec bias = weight;
+    bias.name = "proj.3.bias";
+    bias.shape[1] = 0;
     m->units = (struct unit_owner){
         .params = m->params, .norm = o->image.norm_layers, .group = o->image.bn_group};
     m->hidden = (struct unit){.in_channels = m->feature_count,

@@ -81,8 +81,7 @@ open_table(struct optimised *o, enum optimizer_kind kind, const char *device, en
     assert_int_equal(optimizer_moments(kind), kind == OPTIMIZER_LARS ? 1 : 2);
     params_set_moments(o->params, optimizer_moments(kind));
     for (int t = 0; t < TENSORS; t++) {
-        struct param_spec spec = {
-            .name = table[t].name, .ndim = table[t].ndim, .conv = table[t].conv};
+        struct param_spec spec = {.name = table[t].name, .conv = table[t].conv};
         int32_t index;
         memcpy(spec.shape, table[t].shape, sizeof spec.shape);
         assert_ok(params_add(o->params, &index, &spec, &err), err);

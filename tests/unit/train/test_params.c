@@ -32,25 +32,19 @@ static void set_up(struct fixture *f) {
     assert_ok(params_create(&f->p, &err), err);
     assert_ok(params_set_prefix(f->p, "a.", &err), err);
     f->conv = add(f->p, (struct param_spec){.name = "conv.weight",
-                                            .ndim = 4,
                                             .shape = {2, 3, 5, 4},
                                             .conv = true,
                                             .init = PARAM_INIT_NORMAL,
                                             .init_scale = 2.0});
-    f->norm =
-        add(f->p, (struct param_spec){
-                      .name = "norm.weight", .ndim = 1, .shape = {3}, .init = PARAM_INIT_ONES});
-    f->mean =
-        add(f->p, (struct param_spec){
-                      .name = "norm.running_mean", .ndim = 1, .shape = {3}, .kind = PARAM_BUFFER});
+    f->norm = add(
+        f->p, (struct param_spec){.name = "norm.weight", .shape = {3}, .init = PARAM_INIT_ONES});
+    f->mean = add(
+        f->p, (struct param_spec){.name = "norm.running_mean", .shape = {3}, .kind = PARAM_BUFFER});
     f->q = add(f->p, (struct param_spec){.name = "q.weight",
-                                         .ndim = 2,
                                          .shape = {3, 5},
                                          .init = PARAM_INIT_UNIFORM,
                                          .init_scale = 0.5});
-    f->k =
-        add(f->p,
-            (struct param_spec){.name = "k.weight", .ndim = 2, .shape = {3, 5}, .adjacent = true});
+    f->k = add(f->p, (struct param_spec){.name = "k.weight", .shape = {3, 5}, .adjacent = true});
 }
 
 static void tear_down(struct fixture *f) {
@@ -114,16 +108,16 @@ TEST(infos_have_the_shapes_of_pytorch) {
     assert_int_equal(params_find(f.p, "q.weight"), -1);
     struct error err;
     int32_t index;
-    struct param_spec twice = {.name = "q.weight", .ndim = 0};
+    struct param_spec twice = {.name = "q.weight"};
     assert_status(params_add(f.p, &index, &twice, &err), STATUS_EXISTS, err);
-    struct param_spec scalar = {.name = "logit_scale", .ndim = 0};
+    struct param_spec scalar = {.name = "logit_scale"};
     assert_ok(params_add(f.p, &index, &scalar, &err), err);
     assert_true(params_info(f.p, index).decay); /* no dimension is not one dimension */
     assert_int_equal(params_info(f.p, index).count, 1);
     char name[PARAM_MAX_NAME_BYTES];
     memset(name, 'x', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
-    struct param_spec longer = {.name = name, .ndim = 0};
+    struct param_spec longer = {.name = name};
     assert_status(params_add(f.p, &index, &longer, &err), STATUS_LIMIT, err);
     tear_down(&f);
 }
@@ -167,7 +161,6 @@ TEST(initial_values_repeat_and_follow_their_distribution) {
     struct error err;
     set_up(&f);
     int32_t large = add(f.p, (struct param_spec){.name = "large",
-                                                 .ndim = 2,
                                                  .shape = {100, 100},
                                                  .init = PARAM_INIT_NORMAL,
                                                  .init_scale = 0.02});

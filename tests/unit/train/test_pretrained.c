@@ -42,15 +42,15 @@ static void open_fixture(struct fixture *f) {
     f->path = test_temp_path("w.safetensors");
     assert_ok(params_create(&f->p, &err), err);
     const struct param_spec specs[] = {
-        {.name = "conv1.weight", .ndim = 4, .shape = {2, 3, 3, 4}, .conv = true},
-        {.name = "bn1.weight", .ndim = 1, .shape = {2}},
-        {.name = "bn1.running_var", .ndim = 1, .shape = {2}, .kind = PARAM_BUFFER},
+        {.name = "conv1.weight", .shape = {2, 3, 3, 4}, .conv = true},
+        {.name = "bn1.weight", .shape = {2}},
+        {.name = "bn1.running_var", .shape = {2}, .kind = PARAM_BUFFER},
     };
     assert_ok(params_set_prefix(f->p, "image.", &err), err);
     for (size_t k = 0; k < 3; k++) {
         assert_ok(params_add(f->p, &i, &specs[k], &err), err);
     }
-    const struct param_spec words = {.name = "words.weight", .ndim = 2, .shape = {5, 3}};
+    const struct param_spec words = {.name = "words.weight", .shape = {5, 3}};
     assert_ok(params_set_prefix(f->p, "text.", &err), err);
     assert_ok(params_add(f->p, &i, &words, &err), err);
     assert_ok(params_alloc(f->p, f->dev, DTYPE_F32, false, &err), err);
