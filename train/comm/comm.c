@@ -123,16 +123,27 @@ enum status comm_exchange(struct comm *c,
     return complete(c, err);
 }
 
-static enum status
-carry_broadcast(struct comm *c, char *data, size_t size_bytes, int32_t root, struct error *err) {
-    for (size_t at = 0; at < size_bytes;) {
-        const size_t left = size_bytes - at;
+/* All but OPERATION_GATHER, a piece of the link's at a time. */
+static enum status carry_pieces(struct comm *c, const struct operation *o, struct error *err) {
+    const uint64_t world = (uint64_t)c->link->world;
+    for (size_t at = 0; at < o->size_bytes;) {
+        const size_t left = o->size_bytes - at;
         const size_t n = left < c->link->piece_bytes ? left : c->link->piece_bytes;
-        TRY(c->link->begin_broadcast(c->link, data + at, n, root, err));
-        if (c->link->rank == root) {
-            count_sent(c, n);
+        char *data = (char *)o->data + at;
+        if (o->kind == OPERATION_SUM) {
+            TRY(tree_sum(c, (float *)(void *)data, c->scratch, (int64_t)(n / sizeof(float)), err));
+        } else if (o->kind == OPERATION_MERGE) {
+            uint32_t *words = (uint32_t *)(void *)data;
+            TRY(c->link->begin_merge(c->link, words, n / sizeof *words, err));
+            count_sent(c, 2 * n * (world - 1) / world);
+            TRY(complete(c, err));
+        } else {
+            TRY(c->link->begin_broadcast(c->link, data, n, o->root, err));
+            if (c->link->rank == o->root) {
+                count_sent(c, n);
+            }
+            TRY(complete(c, err));
         }
-        TRY(complete(c, err));
         at += n;
     }
     return STATUS_OK;
@@ -140,55 +151,22 @@ carry_broadcast(struct comm *c, char *data, size_t size_bytes, int32_t root, str
 
 /* Parts larger than a piece are broadcast by one rank after another; also where MPI's offsets,
  * which some libraries compute as int, would not fit. */
-static enum status carry_gather(struct comm *c, char *all, size_t own_bytes, struct error *err) {
-    if (own_bytes > c->link->piece_bytes ||
-        own_bytes > (size_t)INT32_MAX / (size_t)c->link->world) {
+static enum status carry(struct comm *c, const struct operation *o, struct error *err) {
+    const size_t world = (size_t)c->link->world;
+    if (o->kind != OPERATION_GATHER) {
+        return carry_pieces(c, o, err);
+    }
+    if (o->size_bytes > c->link->piece_bytes || o->size_bytes > (size_t)INT32_MAX / world) {
         for (int32_t r = 0; r < c->link->world; r++) {
-            TRY(carry_broadcast(c, all + (size_t)r * own_bytes, own_bytes, r, err));
+            char *of_rank = (char *)o->data + (size_t)r * o->size_bytes;
+            const struct operation part = {OPERATION_BROADCAST, of_rank, o->size_bytes, r};
+            TRY(carry_pieces(c, &part, err));
         }
         return STATUS_OK;
     }
-    TRY(c->link->begin_gather(c->link, all, own_bytes, err));
-    count_sent(c, own_bytes * (uint64_t)(c->link->world - 1));
+    TRY(c->link->begin_gather(c->link, o->data, o->size_bytes, err));
+    count_sent(c, o->size_bytes * (world - 1));
     return complete(c, err);
-}
-
-static enum status
-carry_merge(struct comm *c, uint32_t *words, size_t count, size_t piece, struct error *err) {
-    const uint64_t world = (uint64_t)c->link->world;
-    for (size_t at = 0; at < count;) {
-        const size_t n = count - at < piece ? count - at : piece;
-        TRY(c->link->begin_merge(c->link, words + at, n, err));
-        count_sent(c, 2 * n * sizeof *words * (world - 1) / world);
-        TRY(complete(c, err));
-        at += n;
-    }
-    return STATUS_OK;
-}
-
-static enum status
-carry_sum(struct comm *c, float *data, size_t count, size_t piece, struct error *err) {
-    for (size_t at = 0; at < count;) {
-        const size_t n = count - at < piece ? count - at : piece;
-        TRY(tree_sum(c, data + at, c->scratch, (int64_t)n, err));
-        at += n;
-    }
-    return STATUS_OK;
-}
-
-static enum status carry(struct comm *c, const struct operation *o, struct error *err) {
-    const size_t piece_words = c->link->piece_bytes / sizeof(uint32_t);
-    switch (o->kind) {
-    case OPERATION_GATHER:
-        return carry_gather(c, o->data, o->size_bytes, err);
-    case OPERATION_BROADCAST:
-        return carry_broadcast(c, o->data, o->size_bytes, o->root, err);
-    case OPERATION_MERGE:
-        return carry_merge(c, o->data, o->size_bytes / sizeof(uint32_t), piece_words, err);
-    case OPERATION_SUM:
-        return carry_sum(c, o->data, o->size_bytes / sizeof(float), piece_words, err);
-    }
-    return STATUS_INVALID;
 }
 
 static void *work(void *cookie) {

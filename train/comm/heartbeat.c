@@ -154,24 +154,6 @@ static bool take_u64(struct text *t, uint64_t *out, uint64_t max) {
     return t->at > first && (*first != '0' || t->at == first + 1);
 }
 
-static bool take_i64(struct text *t, int64_t *out, int64_t max) {
-    uint64_t value;
-    if (!take_u64(t, &value, (uint64_t)max)) {
-        return false;
-    }
-    *out = (int64_t)value;
-    return true;
-}
-
-static bool take_i32(struct text *t, int32_t *out, int32_t max) {
-    uint64_t value;
-    if (!take_u64(t, &value, (uint64_t)max)) {
-        return false;
-    }
-    *out = (int32_t)value;
-    return true;
-}
-
 /* The inside of a string and its closing quote. */
 static bool take_string(struct text *t, char *out, size_t out_bytes) {
     size_t used = 0;
@@ -213,27 +195,31 @@ bool heartbeat_parse(struct heartbeat *out, const void *text, size_t size_bytes)
     struct text t = {.at = text, .end = (const char *)text + size_bytes};
     int phase = 0;
     int state = 0;
+    uint64_t rank = 0, world = 0, pid = 0, wait_ms = 0, lost = 0;
     memset(out, 0, sizeof *out);
-    if (!take(&t, "{\"heartbeat\":1,\"rank\":") || !take_i32(&t, &out->rank, COMM_MAX_WORLD - 1) ||
-        !take(&t, ",\"world\":") || !take_i32(&t, &out->world, COMM_MAX_WORLD) ||
+    if (!take(&t, "{\"heartbeat\":1,\"rank\":") || !take_u64(&t, &rank, COMM_MAX_WORLD - 1) ||
+        !take(&t, ",\"world\":") || !take_u64(&t, &world, COMM_MAX_WORLD) ||
         !take(&t, ",\"host\":\"") || !take_string(&t, out->host, sizeof out->host) ||
-        !take(&t, ",\"pid\":") || !take_i64(&t, &out->pid, INT64_MAX) || !take(&t, ",\"start\":") ||
+        !take(&t, ",\"pid\":") || !take_u64(&t, &pid, INT64_MAX) || !take(&t, ",\"start\":") ||
         !take_u64(&t, &out->start_ticks, INT64_MAX) || !take(&t, ",\"beat\":") ||
         !take_u64(&t, &out->beat, INT64_MAX) || !take(&t, ",\"step\":") ||
         !take_u64(&t, &out->step, INT64_MAX) || !take(&t, ",\"phase\":\"") ||
         !take_name(&t, &phase, phase_names, COMM_PHASE_COUNT) || !take(&t, ",\"wait_ms\":") ||
-        !take_i64(&t, &out->wait_ms, INT64_MAX) || !take(&t, ",\"state\":\"") ||
+        !take_u64(&t, &wait_ms, INT64_MAX) || !take(&t, ",\"state\":\"") ||
         !take_name(&t, &state, state_names, STATE_COUNT) || !take(&t, ",\"lost\":")) {
         return false;
     }
-    out->phase = (enum comm_phase)phase;
-    out->state = (enum heartbeat_state)state;
-    const bool lost = out->state == HEARTBEAT_LOST_PEER;
-    if (take(&t, "-1")) {
-        out->lost = -1;
-    } else if (!lost || !take_i32(&t, &out->lost, COMM_MAX_WORLD - 1)) {
+    const bool has_lost = !take(&t, "-1");
+    if (has_lost && (state != HEARTBEAT_LOST_PEER || !take_u64(&t, &lost, COMM_MAX_WORLD - 1))) {
         return false;
     }
+    out->rank = (int32_t)rank;
+    out->world = (int32_t)world;
+    out->pid = (int64_t)pid;
+    out->wait_ms = (int64_t)wait_ms;
+    out->phase = (enum comm_phase)phase;
+    out->state = (enum heartbeat_state)state;
+    out->lost = has_lost ? (int32_t)lost : -1;
     if (!take(&t, ",\"reason\":\"") || !take_string(&t, out->reason, sizeof out->reason) ||
         !take(&t, "}\n") || out->rank >= out->world || out->lost >= out->world) {
         return false;
