@@ -113,6 +113,8 @@ static enum status add_column(struct sample_state *s,
                               enum sample_state_kind kind,
                               int32_t *out_column,
                               struct error *err) {
+    REQUIRE(s != NULL && name != NULL && out_column != NULL && s->window.data == NULL &&
+            strlen(name) < SAMPLE_STATE_NAME_BYTES);
     FAIL_IF(sample_state_find(s, name) >= 0, err, STATUS_EXISTS,
             "sample state: column %s is there already", name);
     FAIL_IF(s->column_count == SAMPLE_STATE_MAX_COLUMNS, err, STATUS_LIMIT,
@@ -139,8 +141,6 @@ enum status sample_state_add(struct sample_state *s,
                              float initial,
                              int32_t *out_column,
                              struct error *err) {
-    REQUIRE(s != NULL && name != NULL && out_column != NULL && s->window.data == NULL &&
-            strlen(name) < SAMPLE_STATE_NAME_BYTES);
     TRY(add_column(s, name, SAMPLE_STATE_F32, out_column, err));
     float *values = sample_state_column(s, *out_column);
     for (uint64_t i = 0; i < s->held_count; i++) {
@@ -154,8 +154,7 @@ enum status sample_state_add_u64(struct sample_state *s,
                                  enum sample_state_kind kind,
                                  int32_t *out_column,
                                  struct error *err) {
-    REQUIRE(s != NULL && name != NULL && out_column != NULL && s->window.data == NULL &&
-            strlen(name) < SAMPLE_STATE_NAME_BYTES && kind != SAMPLE_STATE_F32);
+    REQUIRE(kind != SAMPLE_STATE_F32);
     TRY(add_column(s, name, kind, out_column, err));
     uint64_t *values = sample_state_column_u64(s, *out_column);
     for (uint64_t i = 0; i < s->held_count; i++) {
@@ -329,38 +328,16 @@ uint64_t *sample_state_window_u64(const struct sample_state *s, int32_t column) 
     return window_of(s, column);
 }
 
-/* Of the batch's entries that this rank holds: from the column to the window, and back. */
-static void take_held(const struct sample_state *s, int32_t column) {
+/* Of the batch's entries that this rank holds: from the column to the window, or back. */
+static void move_held(const struct sample_state *s, int32_t column, bool back) {
     const struct window *w = &s->window;
-    if (s->columns[column].kind == SAMPLE_STATE_F32) {
-        const float *from = s->columns[column].values;
-        float *to = window_of(s, column);
-        for (int64_t i = 0; i < w->held_count; i++) {
-            to[w->places[i]] = from[w->entries[i]];
-        }
-    } else {
-        const uint64_t *from = s->columns[column].values;
-        uint64_t *to = window_of(s, column);
-        for (int64_t i = 0; i < w->held_count; i++) {
-            to[w->places[i]] = from[w->entries[i]];
-        }
-    }
-}
-
-static void store_held(struct sample_state *s, int32_t column) {
-    const struct window *w = &s->window;
-    if (s->columns[column].kind == SAMPLE_STATE_F32) {
-        const float *from = window_of(s, column);
-        float *to = s->columns[column].values;
-        for (int64_t i = 0; i < w->held_count; i++) {
-            to[w->entries[i]] = from[w->places[i]];
-        }
-    } else {
-        const uint64_t *from = window_of(s, column);
-        uint64_t *to = s->columns[column].values;
-        for (int64_t i = 0; i < w->held_count; i++) {
-            to[w->entries[i]] = from[w->places[i]];
-        }
+    const size_t size = entry_bytes(s->columns[column].kind);
+    char *in_window = window_of(s, column);
+    char *in_column = s->columns[column].values;
+    for (int64_t i = 0; i < w->held_count; i++) {
+        char *place = in_window + (size_t)w->places[i] * size;
+        char *entry = in_column + w->entries[i] * size;
+        memcpy(back ? entry : place, back ? place : entry, size);
     }
 }
 
@@ -383,7 +360,7 @@ enum status sample_state_begin_batch(struct sample_state *s,
         memset(w->data, 0, size_bytes);
     }
     for (int32_t i = 0; i < s->column_count; i++) {
-        take_held(s, i);
+        move_held(s, i, false);
     }
     return s->world > 1
                ? comm_merge(s->comm, w->data, (int64_t)(size_bytes / sizeof(uint32_t)), err)
@@ -391,7 +368,7 @@ enum status sample_state_begin_batch(struct sample_state *s,
 }
 
 double sample_state_largest(struct sample_state *s, int32_t column) {
-    store_held(s, column);
+    move_held(s, column, true);
     const float *values = sample_state_column(s, column);
     double largest = -HUGE_VAL;
     for (uint64_t i = 0; i < s->held_count; i++) {
@@ -417,7 +394,7 @@ enum status sample_state_end_batch(struct sample_state *s, struct error *err) {
     FAIL_IF(s->window.fault.status != STATUS_OK, err, s->window.fault.status, "%s",
             s->window.fault.text);
     for (int32_t i = 0; i < s->column_count; i++) {
-        store_held(s, i);
+        move_held(s, i, true);
     }
     s->window.held_count = 0;
     return STATUS_OK;
