@@ -11,7 +11,6 @@
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/inspect/input.h"
 #include "train/eval/debias.h"
-#include "train/eval/max_skew.h"
 #include "train/eval/scores.h"
 
 struct options {
@@ -221,7 +220,7 @@ encode(float **out, struct job *j, char *const *texts, size_t count, struct erro
     *out = calloc(count + 1, (size_t)j->images.embed_dim * sizeof **out);
     return *out == NULL ? out_of_memory(err)
                         : prompts_encode(*out, e->model, e->dev, e->tokenizer,
-                                         e->tokenizer_size_bytes, texts, count, false, err);
+                                         e->tokenizer_size_bytes, texts, count, err);
 }
 
 /* Projects the vectors of these names. */

@@ -249,7 +249,7 @@ static enum status classify_mean(struct job *j, const struct options *o, struct 
     }
     float *means = calloc((size_t)j->class_count, (size_t)j->train.set.dim * sizeof *means);
     TRY_MEMORY(means, err, "out of memory");
-    classify_means(means, &j->train.set, j->class_count);
+    classify_means(means, &j->train.set, j->class_count, INT64_MAX, 0, 0);
     enum status s = classify_by_vectors(&j->results[0], j->eval.dev, &j->test.set, means, NULL,
                                         j->class_count, err);
     free(means);

@@ -14,7 +14,6 @@
 #include "train/eval/classify.h"
 #include "train/eval/embed.h"
 #include "train/eval/prompts.h"
-#include "train/eval/zeroshot.h"
 #include "train/run/checkpoint.h"
 
 /* First member of every subcommand's options. */

@@ -118,26 +118,6 @@ enum status classify_by_vectors(struct classify_result *out,
     return finish(out, s, err);
 }
 
-void classify_means(float *vectors, const struct classify_set *set, int32_t class_count) {
-    const int64_t dim = set->dim;
-    for (int32_t c = 0; c < class_count; c++) {
-        float *mean = vectors + (int64_t)c * dim;
-        int64_t count = 0;
-        memset(mean, 0, (size_t)dim * sizeof *mean);
-        for (int64_t i = 0; i < set->count; i++) {
-            count += set->labels[i] == c ? 1 : 0;
-        }
-        for (int64_t i = 0; i < set->count && count > 0; i++) {
-            if (set->labels[i] != c) {
-                continue;
-            }
-            for (int64_t d = 0; d < dim; d++) {
-                mean[d] += set->rows[i * dim + d] / (float)count;
-            }
-        }
-    }
-}
-
 void classify_normalize(float *rows, int64_t count, int64_t dim) {
     for (int64_t i = 0; i < count; i++) {
         double sum = 0.0;
@@ -299,12 +279,12 @@ void classify_write_json(struct json_writer *w, const struct classify_result *r)
 
 /* ---- few rows of every class ---- */
 
-void classify_few_means(float *vectors,
-                        const struct classify_set *set,
-                        int32_t class_count,
-                        int64_t shots,
-                        uint64_t seed,
-                        uint64_t draw) {
+void classify_means(float *vectors,
+                    const struct classify_set *set,
+                    int32_t class_count,
+                    int64_t shots,
+                    uint64_t seed,
+                    uint64_t draw) {
     const int64_t dim = set->dim;
     for (int32_t c = 0; c < class_count; c++) {
         float *mean = vectors + (int64_t)c * dim;
@@ -316,14 +296,14 @@ void classify_few_means(float *vectors,
             left += set->labels[i] == c ? 1 : 0;
         }
         int64_t wanted = shots < left ? shots : left;
-        const float share = 1.0f / (float)wanted;
+        const float count = (float)wanted;
         for (int64_t i = 0; wanted > 0; i++) {
             if (set->labels[i] != c || rng_uniform(&r) * (double)left-- >= (double)wanted) {
                 continue;
             }
             wanted--;
             for (int64_t d = 0; d < dim; d++) {
-                mean[d] += set->rows[i * dim + d] * share;
+                mean[d] += set->rows[i * dim + d] / count;
             }
         }
     }
@@ -355,7 +335,7 @@ enum status classify_by_few(struct classify_result *mean,
     }
     for (uint64_t draw = 0; draw < draws && s == STATUS_OK; draw++) {
         struct classify_result one = {0};
-        classify_few_means(vectors, train, class_count, shots, seed, draw);
+        classify_means(vectors, train, class_count, shots, seed, draw);
         s = classify_by_vectors(&one, dev, queries, vectors, NULL, class_count, err);
         for (size_t i = 0; i < numbers && s == STATUS_OK; i++) {
             const double x = *number_of(&one, i);

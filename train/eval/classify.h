@@ -67,17 +67,14 @@ enum status classify_by_neighbours(struct classify_result *out,
                                    double temperature,
                                    struct error *err);
 
-/* vectors (class_count, dim): the mean row of every class, zeros for a class without rows. */
-void classify_means(float *vectors, const struct classify_set *set, int32_t class_count);
-
-/* The same of `shots` rows of every class, drawn without replacement by (seed, draw, class); of all
- * rows of a class that has no more. */
-void classify_few_means(float *vectors,
-                        const struct classify_set *set,
-                        int32_t class_count,
-                        int64_t shots,
-                        uint64_t seed,
-                        uint64_t draw);
+/* vectors (class_count, dim): the mean of `shots` rows of every class, drawn without replacement by
+ * (seed, draw, class); of all rows of a class that has no more; zeros for a class without rows. */
+void classify_means(float *vectors,
+                    const struct classify_set *set,
+                    int32_t class_count,
+                    int64_t shots,
+                    uint64_t seed,
+                    uint64_t draw);
 
 /* The classifier of those means over `draws` draws, at least 1 (Arora et al.: mu-5 with 5 shots):
  * the mean of every number, and its sample standard deviation, NaN with one draw, as a result of

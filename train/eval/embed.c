@@ -52,9 +52,24 @@ static struct range range_of(struct comm *comm, uint64_t rows_count, uint32_t si
     return r;
 }
 
+/* One call of embed_dataset. */
+struct job {
+    struct embeddings *out;
+    const struct embed_model *model;
+    struct device *dev;
+    const char *dataset_dir;
+    const struct embed_options *opt;
+    struct loader *loader;
+    struct range images, texts;
+};
+
 /* Brings all rows of `data` to all ranks, each of row_bytes. */
-static enum status
-gather(struct comm *comm, const struct range *r, void *data, size_t row_bytes, struct error *err) {
+static enum status gather(const struct job *j,
+                          const struct range *r,
+                          void *data,
+                          size_t row_bytes,
+                          struct error *err) {
+    struct comm *comm = j->opt->comm;
     const size_t own_bytes = (size_t)r->count * (size_t)r->size * row_bytes;
     return comm == NULL || data == NULL
                ? STATUS_OK
@@ -72,13 +87,11 @@ static enum status agree(const struct embed_options *opt, enum status own, struc
 }
 
 /* Returns OK or INTERRUPTED. */
-static enum status report(const struct embed_options *opt,
-                          const char *what,
-                          int64_t done,
-                          const struct range *r,
-                          struct error *err) {
+static enum status report(const struct job *j, bool texts, int64_t done, struct error *err) {
+    const struct embed_options *opt = j->opt;
     if (opt->progress != NULL) {
-        opt->progress(opt->cookie, what, (uint64_t)done, r->rows_count);
+        opt->progress(opt->cookie, texts ? "captions" : "images", (uint64_t)done,
+                      texts ? j->texts.rows_count : j->images.rows_count);
     }
     return opt->should_stop != NULL && opt->should_stop(opt->cookie)
                ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
@@ -86,19 +99,19 @@ static enum status report(const struct embed_options *opt,
 }
 
 /* To the rows from `first` on. */
-static enum status encode_batch(struct embeddings *e,
-                                const struct embed_model *model,
-                                struct device *dev,
+static enum status encode_batch(const struct job *j,
                                 const struct loader_batch *batch,
                                 int64_t first,
                                 struct error *err) {
+    struct embeddings *e = j->out;
+    struct device *dev = j->dev;
     struct tensor image;
     struct tensor features;
     struct tensor *requested = e->features != NULL ? &features : NULL;
     const int32_t count = (int32_t)batch->count;
-    TRY(model->views != NULL
-            ? view_encoder_encode(model->views, &image, requested, batch->images, count, err)
-            : dual_encoder_encode_images(model->pairs, &image, requested, batch->images, count,
+    TRY(j->model->views != NULL
+            ? view_encoder_encode(j->model->views, &image, requested, batch->images, count, err)
+            : dual_encoder_encode_images(j->model->pairs, &image, requested, batch->images, count,
                                          err));
     TRY(dev->ops->download(dev, e->images + first * e->embed_dim, image.data,
                            tensor_size_bytes(&image), err));
@@ -107,29 +120,25 @@ static enum status encode_batch(struct embeddings *e,
                                                   features.data, tensor_size_bytes(&features), err);
 }
 
-static enum status encode_images(struct embeddings *e,
-                                 const struct embed_model *model,
-                                 struct device *dev,
-                                 struct loader *loader,
-                                 const struct range *range,
-                                 const struct embed_options *opt,
-                                 struct error *err) {
+static enum status encode_images(const struct job *j, struct error *err) {
+    const struct range *range = &j->images;
+    struct embeddings *e = j->out;
     int64_t done = (int64_t)range->first * range->size;
     if (range->first > 0 && range->first < range->last) {
-        struct loader_state place = loader_state(loader);
+        struct loader_state place = loader_state(j->loader);
         place.step = range->first;
-        TRY(loader_seek(loader, &place, err));
+        TRY(loader_seek(j->loader, &place, err));
     }
-    TRY(report(opt, "images", done, range, err));
+    TRY(report(j, false, done, err));
     for (uint64_t i = range->first; i < range->last; i++) {
         struct loader_batch batch;
-        TRY(loader_acquire(loader, &batch, err));
-        TRY(e->images != NULL ? encode_batch(e, model, dev, &batch, done, err) : STATUS_OK);
+        TRY(loader_acquire(j->loader, &batch, err));
+        TRY(e->images != NULL ? encode_batch(j, &batch, done, err) : STATUS_OK);
         memcpy(e->sample_ids + done, batch.sample_ids, batch.count * sizeof *batch.sample_ids);
         memcpy(e->labels + done, batch.labels, batch.count * sizeof *batch.labels);
         done += batch.count;
-        loader_release(loader, &batch);
-        TRY(report(opt, "images", done, range, err));
+        loader_release(j->loader, &batch);
+        TRY(report(j, false, done, err));
     }
     return STATUS_OK;
 }
@@ -140,15 +149,11 @@ static int compare_ids(const void *a, const void *b) {
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
-static enum status encode_texts(struct embeddings *e,
-                                struct dual_encoder *model,
-                                struct device *dev,
-                                struct texts *texts,
-                                const struct range *range,
-                                const struct embed_options *opt,
-                                struct error *err) {
+static enum status encode_texts(const struct job *j, struct texts *texts, struct error *err) {
+    const struct range *range = &j->texts;
+    struct embeddings *e = j->out;
     int64_t done = 0;
-    TRY(report(opt, "captions", done, range, err));
+    TRY(report(j, true, done, err));
     for (uint64_t group = 0;; group++) { /* the captions of other ranks are read, not encoded */
         struct texts_batch batch;
         const enum status s = texts_next(texts, &batch, err);
@@ -158,10 +163,10 @@ static enum status encode_texts(struct embeddings *e,
         TRY(s);
         if (group >= range->first && group < range->last) {
             struct tensor text;
-            TRY(dual_encoder_encode_texts(model, &text, batch.tokens, batch.lengths,
+            TRY(dual_encoder_encode_texts(j->model->pairs, &text, batch.tokens, batch.lengths,
                                           (int32_t)batch.count, err));
-            TRY(dev->ops->download(dev, e->texts + done * e->embed_dim, text.data,
-                                   tensor_size_bytes(&text), err));
+            TRY(j->dev->ops->download(j->dev, e->texts + done * e->embed_dim, text.data,
+                                      tensor_size_bytes(&text), err));
         }
         for (uint32_t i = 0; i < batch.count; i++) {
             const uint64_t *found =
@@ -172,149 +177,120 @@ static enum status encode_texts(struct embeddings *e,
             e->owner[done + i] = (int32_t)(found - e->sample_ids);
         }
         done += batch.count;
-        TRY(report(opt, "captions", done, range, err));
+        TRY(report(j, true, done, err));
     }
     e->texts_count = done;
     return STATUS_OK;
 }
 
-static enum status
-gather_images(struct embeddings *e, const struct range *r, struct comm *comm, struct error *err) {
-    TRY(gather(comm, r, e->images, (size_t)e->embed_dim * sizeof *e->images, err));
-    TRY(gather(comm, r, e->features, (size_t)e->feature_dim * sizeof *e->features, err));
-    TRY(gather(comm, r, e->sample_ids, sizeof *e->sample_ids, err));
-    return gather(comm, r, e->labels, sizeof *e->labels, err);
+static enum status gather_images(const struct job *j, struct error *err) {
+    struct embeddings *e = j->out;
+    const struct range *r = &j->images;
+    TRY(gather(j, r, e->images, (size_t)e->embed_dim * sizeof *e->images, err));
+    TRY(gather(j, r, e->features, (size_t)e->feature_dim * sizeof *e->features, err));
+    TRY(gather(j, r, e->sample_ids, sizeof *e->sample_ids, err));
+    return gather(j, r, e->labels, sizeof *e->labels, err);
 }
 
-static bool encodes_images(const struct embed_model *model, const struct embed_options *opt) {
-    return !opt->no_images &&
-           (model->views != NULL || !dual_encoder_get_options(model->pairs)->texts_alone);
+static bool encodes_images(const struct job *j) {
+    return !j->opt->no_images &&
+           (j->model->views != NULL || !dual_encoder_get_options(j->model->pairs)->texts_alone);
 }
 
-/* *size: images, and captions, that are encoded at a time. */
-static enum status open_loader(struct loader **out,
-                               uint32_t *size,
-                               const struct embed_model *model,
-                               const char *dataset_dir,
-                               const struct embed_options *opt,
-                               struct error *err) {
+/* *size: images, and captions, that are encoded at a time. Sets the dimensions of the result. */
+static enum status open_loader(struct job *j, uint32_t *size, struct error *err) {
     struct loader_options o;
     loader_options_default(&o);
-    if (model->views != NULL) {
-        const struct view_encoder_options *vo = view_encoder_get_options(model->views);
+    if (j->model->views != NULL) {
+        const struct view_encoder_options *vo = view_encoder_get_options(j->model->views);
         o.batch_count = (uint32_t)vo->max_batch;
         o.image_size_px = (uint32_t)vo->image.image_px;
+        j->out->embed_dim = vo->embed_dim;
+        j->out->feature_dim = view_encoder_feature_count(j->model->views);
     } else {
-        const struct dual_encoder_options *mo = dual_encoder_get_options(model->pairs);
+        const struct dual_encoder_options *mo = dual_encoder_get_options(j->model->pairs);
         o.batch_count = (uint32_t)mo->micro_batch;
         o.image_size_px = (uint32_t)mo->image.image_px;
+        j->out->embed_dim = mo->embed_dim;
+        j->out->feature_dim = dual_encoder_feature_count(j->model->pairs);
     }
     *size = o.batch_count;
-    if (!encodes_images(model, opt)) {
+    if (!encodes_images(j)) {
         o.views = 0;
         o.image_size_px = LOADER_MIN_IMAGE_SIDE_PX;
     }
-    o.augment = opt->augment;
+    o.augment = j->opt->augment;
     o.captions = LOADER_CAPTIONS_NONE;
     o.order = LOADER_ORDER_SEQUENTIAL;
     o.drop_last = false;
     o.epochs = 1;
     o.max_corrupt_count = 0;
-    o.threads = opt->threads;
-    o.log = opt->log;
-    return loader_open(out, dataset_dir, &o, err);
+    o.threads = j->opt->threads;
+    o.log = j->opt->log;
+    return loader_open(&j->loader, j->dataset_dir, &o, err);
 }
 
-static enum status take_memory(struct embeddings *e,
-                               bool encodes_images,
-                               const struct range *images,
-                               const struct range *texts,
-                               const struct embed_options *opt,
-                               const char *dataset_dir,
-                               struct error *err) {
-    const size_t count = (size_t)images->rows;
+static enum status take_memory(const struct job *j, struct error *err) {
+    struct embeddings *e = j->out;
+    const size_t count = (size_t)j->images.rows;
     e->sample_ids = calloc(count, sizeof *e->sample_ids);
     e->labels = calloc(count, sizeof *e->labels);
     bool ok = e->sample_ids != NULL && e->labels != NULL;
-    if (encodes_images) {
+    if (encodes_images(j)) {
         e->images = calloc(count, (size_t)e->embed_dim * sizeof(float));
         ok = ok && e->images != NULL;
     }
-    if (opt->features) {
+    if (j->opt->features) {
         e->features = calloc(count, (size_t)e->feature_dim * sizeof(float));
         ok = ok && e->features != NULL;
     }
-    if (opt->texts) {
-        e->texts = calloc((size_t)texts->rows, (size_t)e->embed_dim * sizeof(float));
-        e->owner = calloc((size_t)texts->rows, sizeof *e->owner);
+    if (j->opt->texts) {
+        e->texts = calloc((size_t)j->texts.rows, (size_t)e->embed_dim * sizeof(float));
+        e->owner = calloc((size_t)j->texts.rows, sizeof *e->owner);
         ok = ok && e->texts != NULL && e->owner != NULL;
     }
     return ok ? STATUS_OK
-              : error_set(err, STATUS_NOMEM, "%s: no memory for its embeddings", dataset_dir);
+              : error_set(err, STATUS_NOMEM, "%s: no memory for its embeddings", j->dataset_dir);
 }
 
-static enum status embed_texts(struct embeddings *e,
-                               struct dual_encoder *model,
-                               struct device *dev,
-                               struct loader *loader,
-                               const struct range *range,
-                               const struct embed_options *opt,
-                               struct error *err) {
-    const struct dual_encoder_options *mo = dual_encoder_get_options(model);
+static enum status embed_texts(const struct job *j, struct error *err) {
+    const struct dual_encoder_options *mo = dual_encoder_get_options(j->model->pairs);
     struct tokenizer *tokenizer = NULL;
     struct texts *texts = NULL;
     struct texts_options to;
     texts_options_default(&to);
     to.batch_count = (uint32_t)mo->micro_batch;
     to.max_tokens = (uint32_t)mo->text.max_tokens;
-    to.clean_captions = opt->clean_captions;
-    enum status s = tokenizer_open(&tokenizer, opt->tokenizer, opt->tokenizer_size_bytes, err);
-    THEN(s, texts_open(&texts, loader_dataset(loader, 0), tokenizer, &to, err));
-    THEN(s, encode_texts(e, model, dev, texts, range, opt, err));
+    to.clean_captions = j->opt->clean_captions;
+    enum status s =
+        tokenizer_open(&tokenizer, j->opt->tokenizer, j->opt->tokenizer_size_bytes, err);
+    THEN(s, texts_open(&texts, loader_dataset(j->loader, 0), tokenizer, &to, err));
+    THEN(s, encode_texts(j, texts, err));
     texts_close(texts);
     tokenizer_close(tokenizer);
-    TRY(agree(opt, s, err));
-    return gather(opt->comm, range, e->texts, (size_t)e->embed_dim * sizeof *e->texts, err);
+    TRY(agree(j->opt, s, err));
+    return gather(j, &j->texts, j->out->texts, (size_t)j->out->embed_dim * sizeof(float), err);
 }
 
 /* This rank's images, and what encoding its captions requires. */
-struct job {
-    struct loader *loader;
-    struct range images, texts;
-    int64_t images_count;
-};
-
-static enum status begin(struct job *j,
-                         struct embeddings *out,
-                         const struct embed_model *model,
-                         struct device *dev,
-                         const char *dataset_dir,
-                         const struct embed_options *opt,
-                         struct error *err) {
+static enum status begin(struct job *j, struct error *err) {
+    const struct embed_options *opt = j->opt;
     struct loader_info info;
     uint32_t size;
     FAIL_IF(opt->texts && opt->tokenizer == NULL, err, STATUS_USAGE,
             "captions need a tokenizer, and the model has none");
-    FAIL_IF(opt->texts && model->views != NULL, err, STATUS_USAGE,
+    FAIL_IF(opt->texts && j->model->views != NULL, err, STATUS_USAGE,
             "a model of two views has no tower for captions");
-    TRY(open_loader(&j->loader, &size, model, dataset_dir, opt, err));
+    TRY(open_loader(j, &size, err));
     loader_info(j->loader, &info);
-    if (model->views != NULL) {
-        out->embed_dim = view_encoder_get_options(model->views)->embed_dim;
-        out->feature_dim = view_encoder_feature_count(model->views);
-    } else {
-        out->embed_dim = dual_encoder_get_options(model->pairs)->embed_dim;
-        out->feature_dim = dual_encoder_feature_count(model->pairs);
-    }
     FAIL_IF(info.sample_count == 0 || info.sample_count > INT32_MAX, err, STATUS_USAGE,
-            "%s has no samples, or too many to hold", dataset_dir);
+            "%s has no samples, or too many to hold", j->dataset_dir);
     FAIL_IF(opt->texts && info.text_count == 0, err, STATUS_USAGE, "%s has no captions",
-            dataset_dir);
-    j->images_count = (int64_t)info.sample_count;
+            j->dataset_dir);
     j->images = range_of(opt->comm, info.sample_count, size);
     j->texts = range_of(opt->comm, info.text_count, size);
-    TRY(take_memory(out, encodes_images(model, opt), &j->images, &j->texts, opt, dataset_dir, err));
-    return encode_images(out, model, dev, j->loader, &j->images, opt, err);
+    TRY(take_memory(j, err));
+    return encode_images(j, err);
 }
 
 enum status embed_dataset(struct embeddings *out,
@@ -324,15 +300,15 @@ enum status embed_dataset(struct embeddings *out,
                           const struct embed_options *opt,
                           struct error *err) {
     REQUIRE(out != NULL && model != NULL && dev != NULL && dataset_dir != NULL && opt != NULL);
-    struct job j = {0};
+    struct job j = {.out = out, .model = model, .dev = dev, .dataset_dir = dataset_dir, .opt = opt};
     memset(out, 0, sizeof *out);
-    enum status s = agree(opt, begin(&j, out, model, dev, dataset_dir, opt, err), err);
+    enum status s = agree(opt, begin(&j, err), err);
     if (s == STATUS_OK) {
-        out->images_count = j.images_count;
-        s = gather_images(out, &j.images, opt->comm, err);
+        out->images_count = (int64_t)j.images.rows_count;
+        s = gather_images(&j, err);
     }
     if (s == STATUS_OK && opt->texts) {
-        s = embed_texts(out, model->pairs, dev, j.loader, &j.texts, opt, err);
+        s = embed_texts(&j, err);
     }
     loader_close(j.loader);
     if (s != STATUS_OK) {

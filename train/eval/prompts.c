@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "formats/base/utf8.h"
+#include "formats/dataset/dataset.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "loader/texts.h"
-#include "train/eval/classify.h"
 
 const char PROMPT_TEMPLATES[] = "{}\n"
                                 "a photo of {}\n"
@@ -99,60 +99,6 @@ enum status text_list_read(struct text_list *out,
 
 /* ---- texts to embeddings ---- */
 
-struct encoder {
-    struct dual_encoder *model;
-    struct device *dev;
-    struct tokenizer *tokenizer;
-    int32_t *tokens;  /* (max_batch, max_tokens) */
-    int32_t *lengths; /* (max_batch) */
-    int32_t max_batch, max_tokens, embed_dim;
-};
-
-static void encoder_close(struct encoder *e) {
-    tokenizer_close(e->tokenizer);
-    free(e->tokens);
-    free(e->lengths);
-}
-
-static enum status encoder_open(struct encoder *e,
-                                struct dual_encoder *model,
-                                struct device *dev,
-                                const void *tokenizer,
-                                size_t tokenizer_size_bytes,
-                                struct error *err) {
-    const struct dual_encoder_options *o = dual_encoder_get_options(model);
-    *e = (struct encoder){.model = model,
-                          .dev = dev,
-                          .max_batch = o->micro_batch,
-                          .max_tokens = o->text.max_tokens,
-                          .embed_dim = o->embed_dim};
-    FAIL_IF(tokenizer == NULL, err, STATUS_USAGE,
-            "prompts need a tokenizer, and the model has none");
-    const size_t count = (size_t)e->max_batch;
-    e->tokens = calloc(count, (size_t)e->max_tokens * sizeof *e->tokens);
-    e->lengths = calloc(count, sizeof *e->lengths);
-    FAIL_IF(e->tokens == NULL || e->lengths == NULL, err, STATUS_NOMEM, "no memory for %d texts",
-            (int)e->max_batch);
-    return tokenizer_open(&e->tokenizer, tokenizer, tokenizer_size_bytes, err);
-}
-
-/* Up to max_batch texts. */
-static enum status encode_some(struct encoder *e,
-                               float *out,
-                               char *const *texts,
-                               int32_t count,
-                               bool clean,
-                               struct error *err) {
-    struct tensor text;
-    for (int32_t i = 0; i < count; i++) {
-        TRY(texts_encode(e->tokenizer, e->tokens + (size_t)i * (size_t)e->max_tokens,
-                         &e->lengths[i], texts[i], strlen(texts[i]), (uint32_t)e->max_tokens, clean,
-                         err));
-    }
-    TRY(dual_encoder_encode_texts(e->model, &text, e->tokens, e->lengths, count, err));
-    return e->dev->ops->download(e->dev, out, text.data, tensor_size_bytes(&text), err);
-}
-
 enum status prompts_encode(float *out,
                            struct dual_encoder *model,
                            struct device *dev,
@@ -160,17 +106,34 @@ enum status prompts_encode(float *out,
                            size_t tokenizer_size_bytes,
                            char *const *texts,
                            size_t count,
-                           bool clean,
                            struct error *err) {
-    struct encoder e;
-    enum status s = encoder_open(&e, model, dev, tokenizer, tokenizer_size_bytes, err);
-    for (size_t done = 0; s == STATUS_OK && done < count;) {
-        const size_t left = count - done;
-        const int32_t n = left < (size_t)e.max_batch ? (int32_t)left : e.max_batch;
-        s = encode_some(&e, out + done * (size_t)e.embed_dim, texts + done, n, clean, err);
-        done += (size_t)n;
+    const struct dual_encoder_options *o = dual_encoder_get_options(model);
+    const size_t most = (size_t)o->micro_batch;
+    const size_t width = (size_t)o->text.max_tokens;
+    struct tokenizer *pieces = NULL;
+    FAIL_IF(tokenizer == NULL, err, STATUS_USAGE,
+            "prompts need a tokenizer, and the model has none");
+    int32_t *tokens = calloc(most, width * sizeof *tokens);
+    int32_t *lengths = calloc(most, sizeof *lengths);
+    enum status s = tokens != NULL && lengths != NULL
+                        ? STATUS_OK
+                        : error_set(err, STATUS_NOMEM, "no memory for %zu texts", most);
+    THEN(s, tokenizer_open(&pieces, tokenizer, tokenizer_size_bytes, err));
+    for (size_t done = 0; s == STATUS_OK && done < count; done += most) {
+        const size_t n = count - done < most ? count - done : most;
+        struct tensor text;
+        for (size_t i = 0; i < n && s == STATUS_OK; i++) {
+            const char *one = texts[done + i];
+            s = texts_encode(pieces, tokens + i * width, &lengths[i], one, strlen(one),
+                             (uint32_t)width, false, err);
+        }
+        THEN(s, dual_encoder_encode_texts(model, &text, tokens, lengths, (int32_t)n, err));
+        THEN(s, dev->ops->download(dev, out + done * (size_t)o->embed_dim, text.data,
+                                   tensor_size_bytes(&text), err));
     }
-    encoder_close(&e);
+    tokenizer_close(pieces);
+    free(tokens);
+    free(lengths);
     return s;
 }
 
@@ -229,7 +192,7 @@ enum status prompts_class_vectors(float *vectors,
                           err);
     }
     THEN(s, prompts_encode(rows, model, dev, tokenizer, tokenizer_size_bytes, prompts,
-                           names->count * per_class, false, err));
+                           names->count * per_class, err));
     for (size_t c = 0; s == STATUS_OK && c < names->count; c++) {
         mean_row(vectors + c * dim, rows + c * per_class * dim, per_class, dim);
     }
@@ -238,5 +201,119 @@ enum status prompts_class_vectors(float *vectors,
     }
     free(prompts);
     free(rows);
+    return s;
+}
+
+/* ---- zero-shot classification: an image is assigned to the nearest class ---- */
+
+enum status zeroshot_classes(struct text_list *out, const char *dataset_dir, struct error *err) {
+    struct dataset *d = NULL;
+    memset(out, 0, sizeof *out);
+    TRY(dataset_open(&d, dataset_dir, NULL, err));
+    const struct manifest *m = dataset_manifest(d);
+    size_t size_bytes = 1;
+    for (size_t i = 0; i < m->class_count; i++) {
+        size_bytes += strlen(m->classes[i]) + 1;
+    }
+    out->text = calloc(size_bytes, 1);
+    out->lines = calloc(m->class_count + 1, sizeof *out->lines);
+    if (out->text == NULL || out->lines == NULL) {
+        text_list_fini(out);
+        dataset_close(d);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", dataset_dir);
+    }
+    char *at = out->text;
+    for (size_t i = 0; i < m->class_count; i++) {
+        out->lines[out->count++] = strcpy(at, m->classes[i]);
+        at += strlen(at) + 1;
+    }
+    dataset_close(d);
+    return STATUS_OK;
+}
+
+/* Replaces the dataset's class names by the names in a file. */
+static enum status take_names(struct text_list *classes,
+                              const struct text_list *file,
+                              const char *path,
+                              struct error *err) {
+    const bool by_class = strchr(file->lines[0], '\t') != NULL;
+    if (!by_class) {
+        FAIL_IF(classes->count > 0 && file->count != classes->count, err, STATUS_USAGE,
+                "%s: %zu names for %zu classes", path, file->count, classes->count);
+        for (size_t i = 0; i < classes->count; i++) {
+            classes->lines[i] = file->lines[i];
+        }
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < classes->count; i++) {
+        const size_t size_bytes = strlen(classes->lines[i]);
+        char *name = NULL;
+        for (size_t k = 0; k < file->count && name == NULL; k++) {
+            char *line = file->lines[k];
+            if (strncmp(line, classes->lines[i], size_bytes) == 0 && line[size_bytes] == '\t') {
+                name = line + size_bytes + 1;
+            } else if (strcmp(line, classes->lines[i]) == 0) {
+                name = line;
+            }
+        }
+        FAIL_IF(name == NULL, err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
+                classes->lines[i]);
+        classes->lines[i] = name;
+    }
+    return STATUS_OK;
+}
+
+enum status zeroshot_name_classes(struct text_list *own,
+                                  struct text_list *file,
+                                  const char *path,
+                                  const char *data,
+                                  struct error *err) {
+    if (path != NULL) {
+        TRY(text_list_read(file, file_posix(), path, err));
+        return take_names(own, file, path, err);
+    }
+    FAIL_IF(own->count == 0, err, STATUS_USAGE,
+            "%s has no class names; name them with --class-names FILE", data);
+    for (size_t i = 0; i < own->count; i++) {
+        for (char *c = own->lines[i]; *c != '\0'; c++) {
+            *c = *c == '_' ? ' ' : *c;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status zeroshot_read_templates(struct text_list *out, const char *path, struct error *err) {
+    return path != NULL ? text_list_read(out, file_posix(), path, err)
+                        : text_list_parse(out, "the prompts", PROMPT_TEMPLATES,
+                                          strlen(PROMPT_TEMPLATES), err);
+}
+
+enum status zeroshot_evaluate(struct classify_result *out,
+                              struct dual_encoder *model,
+                              struct device *dev,
+                              const char *dataset_dir,
+                              const struct text_list *names,
+                              const struct text_list *templates,
+                              const struct embed_options *opt,
+                              struct error *err) {
+    REQUIRE(out != NULL && model != NULL && names != NULL && templates != NULL && opt != NULL);
+    const struct embed_model encoder = {.pairs = model};
+    const size_t dim = (size_t)dual_encoder_get_options(model)->embed_dim;
+    struct embeddings images = {0};
+    memset(out, 0, sizeof *out);
+    float *vectors = calloc(names->count, dim * sizeof *vectors);
+    enum status s;
+    TRY_MEMORY(vectors != NULL, err, "no memory for %zu classes", names->count);
+    TRY_OR_FAIL(s, prompts_class_vectors(vectors, model, dev, opt->tokenizer,
+                                         opt->tokenizer_size_bytes, names, templates, err));
+    TRY_OR_FAIL(s, embed_dataset(&images, &encoder, dev, dataset_dir, opt, err));
+    const struct classify_set set = {.rows = images.images,
+                                     .labels = images.labels,
+                                     .count = images.images_count,
+                                     .dim = images.embed_dim};
+    s = classify_by_vectors(out, dev, &set, vectors, NULL, (int32_t)names->count, err);
+fail:
+    embeddings_fini(&images);
+    free(vectors);
     return s;
 }

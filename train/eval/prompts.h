@@ -1,6 +1,6 @@
 /*
- * prompts: texts that are in no dataset through a model: class names in templates, for zero-shot
- * classification.
+ * prompts: texts that are in no dataset through a model: class names in templates, and zero-shot
+ * classification of the images of a dataset by them.
  *
  * Threading : as the model's device.
  * Ownership : everything is borrowed for the call; a text_list owns its lines until its fini.
@@ -13,6 +13,8 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/status.h"
+#include "train/eval/classify.h"
+#include "train/eval/embed.h"
 #include "train/model/dual_encoder.h"
 
 enum {
@@ -47,9 +49,8 @@ void text_list_fini(struct text_list *l); /* accepts an all-zero one */
 /* The prompts that are used if the user has none: one a line, {} is the place of the name. */
 extern const char PROMPT_TEMPLATES[];
 
-/* out (count, E): embeddings of the texts, rows of length 1. `clean`: the captions' cleaning, as
- * the model was trained. Returns OK, NOMEM, CORRUPT (the tokenizer), LIMIT or what the device
- * returns.
+/* out (count, E): embeddings of the texts, which are not cleaned, rows of length 1. Returns OK,
+ * NOMEM, CORRUPT (the tokenizer), LIMIT or what the device returns.
  */
 enum status prompts_encode(float *out,
                            struct dual_encoder *model,
@@ -58,7 +59,6 @@ enum status prompts_encode(float *out,
                            size_t tokenizer_size_bytes,
                            char *const *texts,
                            size_t count,
-                           bool clean,
                            struct error *err);
 
 /* vectors (names.count, E): of each name, the mean of its templates' embeddings, brought to length
@@ -72,5 +72,35 @@ enum status prompts_class_vectors(float *vectors,
                                   const struct text_list *names,
                                   const struct text_list *templates,
                                   struct error *err);
+
+/* ---- zero-shot classification ---- */
+
+/* Copies the class names of a dataset; none if its labels have no names. */
+enum status zeroshot_classes(struct text_list *out, const char *dataset_dir, struct error *err);
+
+/* Replaces class names by the names for prompts: those in the file at `path`, or without a file the
+ * same names with spaces for _. Changes `own` in place, which may then borrow from `file`; the
+ * caller frees both. `data` is for messages. Returns OK, USAGE or what text_list_read returns. */
+enum status zeroshot_name_classes(struct text_list *own,
+                                  struct text_list *file,
+                                  const char *path,
+                                  const char *data,
+                                  struct error *err);
+
+/* The prompt templates in a file; NULL: a few built-in ones. */
+enum status zeroshot_read_templates(struct text_list *out, const char *path, struct error *err);
+
+/* Every image of the dataset, brought to the model's size as `opt` says, and the class whose vector
+ * (prompts_class_vectors) is nearest. Zeroes *out first; on OK it is to be freed. Returns OK, USAGE
+ * (no image with a label, a template without {}), NOMEM, INTERRUPTED, or what loader and device
+ * return. */
+enum status zeroshot_evaluate(struct classify_result *out,
+                              struct dual_encoder *model,
+                              struct device *dev,
+                              const char *dataset_dir,
+                              const struct text_list *names,
+                              const struct text_list *templates,
+                              const struct embed_options *opt,
+                              struct error *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include "formats/dataset/dataset.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "train/eval/examples.h"
-#include "train/eval/zeroshot.h"
+#include "train/eval/prompts.h"
 
 static enum status check_captions(const char *directory, struct error *err) {
     struct dataset *val = NULL;

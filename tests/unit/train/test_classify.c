@@ -96,12 +96,12 @@ TEST(few_rows_are_drawn_and_their_numbers_averaged) {
     float means[2];
     int right = 0;
     for (uint64_t draw = 0; draw < DRAWS; draw++) {
-        classify_few_means(means, &train, 2, 1, 3, draw);
+        classify_means(means, &train, 2, 1, 3, draw);
         assert_true((means[0] == 1.0f || means[0] == -3.0f) && means[1] == 0.5f);
         right += means[0] == 1.0f;
     }
     assert_true(right > DRAWS / 4 && right < 3 * DRAWS / 4);
-    classify_few_means(means, &train, 2, 7, 3, 0); /* all rows of a class with fewer */
+    classify_means(means, &train, 2, 7, 3, 0); /* all rows of a class with fewer */
     assert_true(means[0] == -1.0f && means[1] == 0.5f);
 
     struct classify_result mean;
@@ -218,7 +218,7 @@ TEST(means_and_lengths) {
     const int32_t labels[] = {1, 1, -1, 0};
     const struct classify_set set = {.rows = rows, .labels = labels, .count = 4, .dim = 2};
     float means[6];
-    classify_means(means, &set, 3);
+    classify_means(means, &set, 3, INT64_MAX, 0, 0);
     const float expected[] = {3, 0, 2, 3, 0, 0};
     for (int i = 0; i < 6; i++) {
         assert_true(near((double)means[i], (double)expected[i]));

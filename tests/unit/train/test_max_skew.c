@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "tests/support/test.h"
-#include "train/eval/max_skew.h"
+#include "train/eval/debias.h"
 
 static double
 skew(const float *scores, const int32_t *values, int64_t count, int32_t kinds, int64_t top) {
