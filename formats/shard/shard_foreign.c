@@ -17,8 +17,7 @@
 #include <string.h>
 
 #include "formats/shard/shard_internal.h"
-#include "formats/shard/shard_reader_internal.h"
-#include "formats/shard/tar_walk_internal.h"
+#include "formats/shard/tar.h"
 
 struct shard_foreign {
     char name[SHARD_MAX_NAME_BYTES + 1];

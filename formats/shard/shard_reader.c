@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "formats/shard/shard_internal.h"
-#include "formats/shard/shard_reader_internal.h"
 
 /* Reads r->index_bytes of `f` at r->index_offset. */
 static enum status load_index(struct shard_reader *r, struct file *f, struct error *err) {

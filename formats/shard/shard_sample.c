@@ -10,7 +10,6 @@
 
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
-#include "formats/shard/shard_reader_internal.h"
 #include "formats/shard/shard_writer.h"
 
 struct shard_sample shard_sample_of(const struct sample_view *v) {

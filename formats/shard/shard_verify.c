@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
-#include "formats/shard/shard_reader_internal.h"
 
 /* A frame by its place in the file. */
 struct place {

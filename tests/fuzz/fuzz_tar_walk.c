@@ -9,9 +9,9 @@
 
 #include "formats/base/hash.h"
 #include "formats/shard/shard_foreign.h"
+#include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
-#include "formats/shard/shard_reader_internal.h"
-#include "formats/shard/tar_walk_internal.h"
+#include "formats/shard/tar.h"
 #include "tests/support/file_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

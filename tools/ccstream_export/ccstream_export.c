@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "formats/base/file_io.h"
-#include "tools/ccstream_export/export.h"
+#include "tools/ccstream_export/export_internal.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/path_kind.h"
 

@@ -2,7 +2,6 @@
  * export: files and folders, configurations as JSON, the tokenizer, and what each format consists
  * of. Names of tensors: export_towers.c.
  */
-#include "tools/ccstream_export/export.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * tensor_list: eight-byte integers come first in the file, so that every tensor lies at a multiple
  * of its element's size, as the public writers have it.
  */
-#include "tools/ccstream_export/tensor_list.h"
+#include "tools/ccstream_export/export_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

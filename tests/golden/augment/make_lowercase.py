@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the tables of augment/caption_lower.c: Python's lower case, as ranges of code points.
+"""Prints the tables of augment/caption.c: Python's lower case, as ranges of code points.
 
     tests/golden/augment/make_lowercase.py | clang-format
 

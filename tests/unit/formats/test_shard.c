@@ -10,7 +10,6 @@
 #include "formats/base/hash.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
-#include "formats/shard/shard_reader_internal.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"

@@ -7,7 +7,6 @@
 
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
-#include "formats/shard/shard_reader_internal.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"

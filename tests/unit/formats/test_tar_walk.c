@@ -2,7 +2,7 @@
  * The walk over somebody's tar: every form of name and size that is understood, and everything that
  * must be refused because a body would not be where its header says.
  */
-#include "formats/shard/tar_walk_internal.h"
+#include "formats/shard/tar.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "tests/support/test.h"
-#include "tools/ccstream_export/export.h"
+#include "tools/ccstream_export/export_internal.h"
 #include "train/model/pretrained.h"
 #include "train/run/checkpoint.h"
 
