@@ -42,7 +42,7 @@ mv moved data
 
 # Where zeta is frozen in all epochs, --zeta-lr auto has nothing to derive a number from until there are more.
 expect 0 "$train" $options --epochs 1 --out frozen
-has err.txt 'zeta: frozen in all epochs, --zeta-freeze-epochs is 1'
+has err.txt 'zeta stays frozen for the whole run: --zeta-freeze-epochs is 1'
 has frozen/config.json '"zeta-lr":"auto"'
 expect 0 "$train" --resume frozen --epochs 3
 has err.txt 'zeta: peak step size 0.08309 (auto)'
