@@ -41,14 +41,11 @@ static struct runs runs_of(const struct image_view *out, const struct image_view
     return (struct runs){(size_t)in->height_px, (size_t)in->width_px};
 }
 
-static void apply_tables(const struct op_loops *loops,
-                         const struct image_view *out,
-                         const struct image_view *in,
-                         const struct op_tables *tables) {
-    struct runs r = runs_of(out, in);
+static void apply_tables(struct op_pass p, const struct op_tables *tables) {
+    struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        loops->table(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes, r.pixels,
-                     tables);
+        p.loops->table(p.out->data + y * p.out->stride_bytes, p.in->data + y * p.in->stride_bytes,
+                       r.pixels, tables);
     }
 }
 
@@ -65,20 +62,18 @@ static void stretch_table(uint8_t table[256], int32_t low, int32_t high) {
     }
 }
 
-void op_autocontrast(const struct op_loops *loops,
-                     const struct image_view *out,
-                     const struct image_view *in) {
-    struct runs r = runs_of(out, in);
+void op_autocontrast(struct op_pass p) {
+    struct runs r = runs_of(p.out, p.in);
     uint8_t low[3] = {255, 255, 255};
     uint8_t high[3] = {0, 0, 0};
     for (size_t y = 0; y < r.rows; y++) {
-        loops->range(low, high, in->data + y * in->stride_bytes, r.pixels);
+        p.loops->range(low, high, p.in->data + y * p.in->stride_bytes, r.pixels);
     }
     struct op_tables tables = {.same = false};
     for (int c = 0; c < 3; c++) {
         stretch_table(tables.value[c], low[c], high[c]);
     }
-    apply_tables(loops, out, in, &tables);
+    apply_tables(p, &tables);
 }
 
 /* Neighbouring pixels are often equal, and two increments of one counter in a row stall: pixels
@@ -114,13 +109,11 @@ static void spread_table(uint8_t table[256], const uint32_t counts[256]) {
     }
 }
 
-void op_equalize(const struct op_loops *loops,
-                 const struct image_view *out,
-                 const struct image_view *in) {
-    struct runs r = runs_of(out, in);
+void op_equalize(struct op_pass p) {
+    struct runs r = runs_of(p.out, p.in);
     uint32_t counts[2][3][256] = {{{0}}};
     for (size_t y = 0; y < r.rows; y++) {
-        count_values(counts, in->data + y * in->stride_bytes, r.pixels);
+        count_values(counts, p.in->data + y * p.in->stride_bytes, r.pixels);
     }
     struct op_tables tables = {.same = false};
     for (int c = 0; c < 3; c++) {
@@ -129,93 +122,74 @@ void op_equalize(const struct op_loops *loops,
         }
         spread_table(tables.value[c], counts[0][c]);
     }
-    apply_tables(loops, out, in, &tables);
+    apply_tables(p, &tables);
 }
 
 /* -------------------------------------------------------------------------------------- blends */
 
-static void blend_with_value(const struct op_loops *loops,
-                             const struct image_view *out,
-                             const struct image_view *in,
-                             int32_t value,
-                             float factor) {
+static void blend_with_value(struct op_pass p, int32_t value, float factor) {
     struct op_tables tables = {.same = true};
     for (int32_t i = 0; i < 256; i++) {
         tables.value[0][i] = pixel_blend(value, i, factor);
     }
     memcpy(tables.value[1], tables.value[0], sizeof(tables.value[0]));
     memcpy(tables.value[2], tables.value[0], sizeof(tables.value[0]));
-    apply_tables(loops, out, in, &tables);
+    apply_tables(p, &tables);
 }
 
-void op_brightness(const struct op_loops *loops,
-                   const struct image_view *out,
-                   const struct image_view *in,
-                   float factor) {
-    blend_with_value(loops, out, in, 0, factor);
+void op_brightness(struct op_pass p, float factor) {
+    blend_with_value(p, 0, factor);
 }
 
-void op_contrast(const struct op_loops *loops,
-                 const struct image_view *out,
-                 const struct image_view *in,
-                 float factor) {
-    struct runs r = runs_of(out, in);
+void op_contrast(struct op_pass p, float factor) {
+    struct runs r = runs_of(p.out, p.in);
     uint64_t sum = 0;
     for (size_t y = 0; y < r.rows; y++) {
-        sum += loops->gray_sum(in->data + y * in->stride_bytes, r.pixels);
+        sum += p.loops->gray_sum(p.in->data + y * p.in->stride_bytes, r.pixels);
     }
-    uint64_t count = (uint64_t)in->width_px * (uint64_t)in->height_px;
-    blend_with_value(loops, out, in, (int32_t)((2 * sum + count) / (2 * count)), factor);
+    uint64_t count = (uint64_t)p.in->width_px * (uint64_t)p.in->height_px;
+    blend_with_value(p, (int32_t)((2 * sum + count) / (2 * count)), factor);
 }
 
-void op_saturation(const struct op_loops *loops,
-                   const struct image_view *out,
-                   const struct image_view *in,
-                   float factor) {
-    struct runs r = runs_of(out, in);
+void op_saturation(struct op_pass p, float factor) {
+    struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        loops->saturation(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes,
-                          r.pixels, factor);
+        p.loops->saturation(p.out->data + y * p.out->stride_bytes,
+                            p.in->data + y * p.in->stride_bytes, r.pixels, factor);
     }
 }
 
-void op_hue(const struct op_loops *loops,
-            const struct image_view *out,
-            const struct image_view *in,
-            uint8_t shift) {
-    struct runs r = runs_of(out, in);
+void op_hue(struct op_pass p, uint8_t shift) {
+    struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        loops->hue(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes, r.pixels,
-                   shift);
+        p.loops->hue(p.out->data + y * p.out->stride_bytes, p.in->data + y * p.in->stride_bytes,
+                     r.pixels, shift);
     }
 }
 
-void op_gray(const struct op_loops *loops,
-             const struct image_view *out,
-             const struct image_view *in) {
-    struct runs r = runs_of(out, in);
+void op_gray(struct op_pass p) {
+    struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        loops->gray(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes, r.pixels);
+        p.loops->gray(p.out->data + y * p.out->stride_bytes, p.in->data + y * p.in->stride_bytes,
+                      r.pixels);
     }
 }
 
 /* ---------------------------------------------------------------------------------- sharpening */
 
-void op_sharpness(const struct op_loops *loops,
-                  const struct image_view *out,
-                  const struct image_view *in) {
-    assert(out->width_px == in->width_px && out->height_px == in->height_px);
-    assert(out->data != in->data);
-    size_t row_bytes = (size_t)in->width_px * 3;
-    for (int32_t y = 0; y < in->height_px; y++) {
-        const uint8_t *from = in->data + (size_t)y * in->stride_bytes;
-        uint8_t *to = out->data + (size_t)y * out->stride_bytes;
-        if (y == 0 || y == in->height_px - 1 || in->width_px < 3) {
+void op_sharpness(struct op_pass p) {
+    assert(p.out->width_px == p.in->width_px && p.out->height_px == p.in->height_px);
+    assert(p.out->data != p.in->data);
+    size_t row_bytes = (size_t)p.in->width_px * 3;
+    for (int32_t y = 0; y < p.in->height_px; y++) {
+        const uint8_t *from = p.in->data + (size_t)y * p.in->stride_bytes;
+        uint8_t *to = p.out->data + (size_t)y * p.out->stride_bytes;
+        if (y == 0 || y == p.in->height_px - 1 || p.in->width_px < 3) {
             memcpy(to, from, row_bytes);
             continue;
         }
         memcpy(to, from, 3);
-        loops->sharpness(to + 3, from + 3, in->stride_bytes, row_bytes - 6);
+        p.loops->sharpness(to + 3, from + 3, p.in->stride_bytes, row_bytes - 6);
         memcpy(to + row_bytes - 3, from + row_bytes - 3, 3);
     }
 }

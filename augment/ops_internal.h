@@ -77,6 +77,12 @@ const struct op_loops *op_loops_plain(void);
 const struct op_loops *op_loops_avx2(void);   /* NULL where the CPU has none */
 const struct op_loops *op_loops_avx512(void); /* needs F, BW, VL and VBMI; NULL elsewhere */
 
+/* What an op reads, writes and computes with. */
+struct op_pass {
+    const struct op_loops *loops;
+    const struct image_view *out, *in;
+};
+
 enum { OP_LOOPS_MAX = 3 };
 
 /* The sets that this CPU supports, plain first and the fastest last; returns how many. */
@@ -86,42 +92,24 @@ const struct op_loops *op_loops_fastest(void);
 /* --- in place --- */
 
 /* Stretches each channel so that its darkest value becomes 0 and its brightest 255. */
-void op_autocontrast(const struct op_loops *loops,
-                     const struct image_view *out,
-                     const struct image_view *in);
+void op_autocontrast(struct op_pass p);
 
 /* Equalises the histogram of each channel. */
-void op_equalize(const struct op_loops *loops,
-                 const struct image_view *out,
-                 const struct image_view *in);
+void op_equalize(struct op_pass p);
 
 /* Blend with black, with the picture's mean gray, with each pixel's gray: factor 0 gives that, 1
  * the picture, and more extrapolates. factor >= 0; results are clamped to [0, 255] and rounded
  * down. */
-void op_brightness(const struct op_loops *loops,
-                   const struct image_view *out,
-                   const struct image_view *in,
-                   float factor);
-void op_contrast(const struct op_loops *loops,
-                 const struct image_view *out,
-                 const struct image_view *in,
-                 float factor);
-void op_saturation(const struct op_loops *loops,
-                   const struct image_view *out,
-                   const struct image_view *in,
-                   float factor);
+void op_brightness(struct op_pass p, float factor);
+void op_contrast(struct op_pass p, float factor);
+void op_saturation(struct op_pass p, float factor);
 
 /* Rotates the hue by shift / 255 of a circle, in 8-bit HSV; that conversion alone changes some
  * values. */
-void op_hue(const struct op_loops *loops,
-            const struct image_view *out,
-            const struct image_view *in,
-            uint8_t shift);
+void op_hue(struct op_pass p, uint8_t shift);
 
 /* Sets all channels to the gray level (299 R + 587 G + 114 B) / 1000, in 16-bit fixed point. */
-void op_gray(const struct op_loops *loops,
-             const struct image_view *out,
-             const struct image_view *in);
+void op_gray(struct op_pass p);
 
 /* Gaussian blur of 2 * radius + 1 pixels in both directions; the picture is reflected at its
  * border, without repeating the edge. sigma > 0, radius in [0, OPS_MAX_SIDE_PX]. The only op that
@@ -144,35 +132,17 @@ enum status op_blur(const struct image_view *out,
 
 /* The papers' sharpening by 1.36 against a smoothed picture. The outermost pixels stay as they are;
  * values below 0 and above 255 wrap around, as they do there. */
-void op_sharpness(const struct op_loops *loops,
-                  const struct image_view *out,
-                  const struct image_view *in);
+void op_sharpness(struct op_pass p);
 
 /* Maps places of `in` to places of `out`: x' = m[0] x + m[1] y + m[2], y' = m[3] x + m[4] y + m[5];
  * what comes from outside is `fill`. A map that cannot be inverted, or leads beyond what 32 bits
  * hold with ten bits of fraction, gives the fill alone. */
-void op_affine(const struct op_loops *loops,
-               const struct image_view *out,
-               const struct image_view *in,
-               const double m[6],
-               uint8_t fill);
-void op_shear_x(const struct op_loops *loops,
-                const struct image_view *out,
-                const struct image_view *in,
-                float factor,
-                uint8_t fill);
-void op_shear_y(const struct op_loops *loops,
-                const struct image_view *out,
-                const struct image_view *in,
-                float factor,
-                uint8_t fill);
+void op_affine(struct op_pass p, const double m[6], uint8_t fill);
+void op_shear_x(struct op_pass p, float factor, uint8_t fill);
+void op_shear_y(struct op_pass p, float factor, uint8_t fill);
 
 /* About the centre (width / 2, height / 2); positive is counter-clockwise. */
-void op_rotate(const struct op_loops *loops,
-               const struct image_view *out,
-               const struct image_view *in,
-               double degrees,
-               uint8_t fill);
+void op_rotate(struct op_pass p, double degrees, uint8_t fill);
 
 /* By whole pixels: (x, y) of `in` goes to (x + right_px, y + down_px). */
 void op_translate(const struct image_view *out,

@@ -110,31 +110,28 @@ static int32_t fixed_point(double v) {
     return (int32_t)lrint(v * OP_WARP_ONE);
 }
 
-void op_affine(const struct op_loops *loops,
-               const struct image_view *out,
-               const struct image_view *in,
-               const double m[6],
-               uint8_t fill) {
-    assert(out->width_px == in->width_px && out->height_px == in->height_px);
-    assert(out->data != in->data);
+void op_affine(struct op_pass p, const double m[6], uint8_t fill) {
+    assert(p.out->width_px == p.in->width_px && p.out->height_px == p.in->height_px);
+    assert(p.out->data != p.in->data);
     double w[6];
-    if (!inverted(w, m) || !is_within_reach(w, in)) {
-        fill_all(out, fill);
+    if (!inverted(w, m) || !is_within_reach(w, p.in)) {
+        fill_all(p.out, fill);
         return;
     }
     int32_t dx[TILE_PX];
     int32_t dy[TILE_PX];
-    for (int32_t left = 0; left < in->width_px; left += TILE_PX) {
-        int32_t n = in->width_px - left < TILE_PX ? in->width_px - left : TILE_PX;
+    for (int32_t left = 0; left < p.in->width_px; left += TILE_PX) {
+        int32_t n = p.in->width_px - left < TILE_PX ? p.in->width_px - left : TILE_PX;
         for (int32_t i = 0; i < n; i++) {
             dx[i] = fixed_point(w[0] * (left + i));
             dy[i] = fixed_point(w[3] * (left + i));
         }
-        struct line l = {.in = in, .dx = dx, .dy = dy, .fill = fill};
-        for (int32_t y = 0; y < in->height_px; y++) {
+        struct line l = {.in = p.in, .dx = dx, .dy = dy, .fill = fill};
+        for (int32_t y = 0; y < p.in->height_px; y++) {
             l.x = fixed_point(w[1] * y + w[2]) + OP_WARP_ROUND;
             l.y = fixed_point(w[4] * y + w[5]) + OP_WARP_ROUND;
-            warp_line(loops, out->data + (size_t)y * out->stride_bytes + (size_t)left * 3, &l, n);
+            warp_line(p.loops, p.out->data + (size_t)y * p.out->stride_bytes + (size_t)left * 3, &l,
+                      n);
         }
     }
 }
@@ -176,23 +173,19 @@ static void slide_row(const struct op_loops *loops,
     }
 }
 
-void op_shear_x(const struct op_loops *loops,
-                const struct image_view *out,
-                const struct image_view *in,
-                float factor,
-                uint8_t fill) {
-    assert(out->width_px == in->width_px && out->height_px == in->height_px);
-    assert(out->data != in->data);
+void op_shear_x(struct op_pass p, float factor, uint8_t fill) {
+    assert(p.out->width_px == p.in->width_px && p.out->height_px == p.in->height_px);
+    assert(p.out->data != p.in->data);
     const double back = -(double)factor;
     const double w[6] = {1.0, back, 0.0, 0.0, 1.0, 0.0};
-    if (!is_within_reach(w, in)) {
-        fill_all(out, fill);
+    if (!is_within_reach(w, p.in)) {
+        fill_all(p.out, fill);
         return;
     }
-    for (int32_t y = 0; y < in->height_px; y++) {
+    for (int32_t y = 0; y < p.in->height_px; y++) {
         int32_t at = (fixed_point(back * y) + OP_WARP_ROUND) >> OP_WARP_DROP_BITS;
-        slide_row(loops, out->data + (size_t)y * out->stride_bytes,
-                  in->data + (size_t)y * in->stride_bytes, in->width_px, at >> OP_WARP_BITS,
+        slide_row(p.loops, p.out->data + (size_t)y * p.out->stride_bytes,
+                  p.in->data + (size_t)y * p.in->stride_bytes, p.in->width_px, at >> OP_WARP_BITS,
                   (uint8_t)(at & OP_WARP_FRACTION), fill);
     }
 }
@@ -251,46 +244,38 @@ static void collect_row(uint8_t *row, const struct column_tile *t, int32_t y) {
     }
 }
 
-void op_shear_y(const struct op_loops *loops,
-                const struct image_view *out,
-                const struct image_view *in,
-                float factor,
-                uint8_t fill) {
-    assert(out->width_px == in->width_px && out->height_px == in->height_px);
-    assert(out->data != in->data);
+void op_shear_y(struct op_pass p, float factor, uint8_t fill) {
+    assert(p.out->width_px == p.in->width_px && p.out->height_px == p.in->height_px);
+    assert(p.out->data != p.in->data);
     const double back = -(double)factor;
     const double w[6] = {1.0, 0.0, 0.0, back, 1.0, 0.0};
-    if (!is_within_reach(w, in)) {
-        fill_all(out, fill);
+    if (!is_within_reach(w, p.in)) {
+        fill_all(p.out, fill);
         return;
     }
-    struct column_tile t = {.in = in, .fill = fill};
+    struct column_tile t = {.in = p.in, .fill = fill};
     uint8_t rows[2][TILE_PX * 3 + 16];
-    for (; t.left_px < in->width_px; t.left_px += TILE_PX) {
-        t.width_px = in->width_px - t.left_px < TILE_PX ? in->width_px - t.left_px : TILE_PX;
+    for (; t.left_px < p.in->width_px; t.left_px += TILE_PX) {
+        t.width_px = p.in->width_px - t.left_px < TILE_PX ? p.in->width_px - t.left_px : TILE_PX;
         find_stretches(&t, back);
         collect_row(rows[0], &t, 0);
-        for (int32_t y = 0; y < in->height_px; y++) {
+        for (int32_t y = 0; y < p.in->height_px; y++) {
             collect_row(rows[(y + 1) % 2], &t, y + 1);
-            loops->between(out->data + (size_t)y * out->stride_bytes + (size_t)t.left_px * 3,
-                           rows[y % 2], rows[(y + 1) % 2], t.fractions, (size_t)t.width_px * 3);
+            p.loops->between(p.out->data + (size_t)y * p.out->stride_bytes + (size_t)t.left_px * 3,
+                             rows[y % 2], rows[(y + 1) % 2], t.fractions, (size_t)t.width_px * 3);
         }
     }
 }
 
-void op_rotate(const struct op_loops *loops,
-               const struct image_view *out,
-               const struct image_view *in,
-               double degrees,
-               uint8_t fill) {
+void op_rotate(struct op_pass p, double degrees, uint8_t fill) {
     const double pi = 3.14159265358979323846;
     double angle = degrees * (pi / 180.0);
     double a = cos(angle);
     double b = sin(angle);
-    double x = in->width_px / 2.0;
-    double y = in->height_px / 2.0;
+    double x = p.in->width_px / 2.0;
+    double y = p.in->height_px / 2.0;
     const double m[6] = {a, b, (1.0 - a) * x - b * y, -b, a, b * x + (1.0 - a) * y};
-    op_affine(loops, out, in, m, fill);
+    op_affine(p, m, fill);
 }
 
 void op_translate(const struct image_view *out,

@@ -221,9 +221,9 @@ apply_steps(const struct randaugment_step *steps, struct image_view now, struct 
             continue;
         }
         if (randaugment_works_in_place(&steps[i])) {
-            randaugment_apply(&steps[i], op_loops_fastest(), &now, &now);
+            randaugment_apply(&steps[i], (struct op_pass){op_loops_fastest(), &now, &now});
         } else {
-            randaugment_apply(&steps[i], op_loops_fastest(), &other, &now);
+            randaugment_apply(&steps[i], (struct op_pass){op_loops_fastest(), &other, &now});
             struct image_view t = now;
             now = other;
             other = t;

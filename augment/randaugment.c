@@ -27,39 +27,36 @@ bool randaugment_works_in_place(const struct randaugment_step *s) {
     return s->op < RANDAUGMENT_SHARPNESS;
 }
 
-void randaugment_apply(const struct randaugment_step *s,
-                       const struct op_loops *loops,
-                       const struct image_view *out,
-                       const struct image_view *in) {
+void randaugment_apply(const struct randaugment_step *s, struct op_pass p) {
     float sign = s->negative ? -1.0F : 1.0F;
     int32_t shift_px = s->negative ? TRANSLATE_PX : -TRANSLATE_PX;
     switch (s->op) {
     case RANDAUGMENT_AUTOCONTRAST:
-        op_autocontrast(loops, out, in);
+        op_autocontrast(p);
         break;
     case RANDAUGMENT_EQUALIZE:
-        op_equalize(loops, out, in);
+        op_equalize(p);
         break;
     case RANDAUGMENT_BRIGHTNESS:
-        op_brightness(loops, out, in, ENHANCE);
+        op_brightness(p, ENHANCE);
         break;
     case RANDAUGMENT_SHARPNESS:
-        op_sharpness(loops, out, in);
+        op_sharpness(p);
         break;
     case RANDAUGMENT_SHEAR_X:
-        op_shear_x(loops, out, in, sign * SHEAR, FILL);
+        op_shear_x(p, sign * SHEAR, FILL);
         break;
     case RANDAUGMENT_SHEAR_Y:
-        op_shear_y(loops, out, in, sign * SHEAR, FILL);
+        op_shear_y(p, sign * SHEAR, FILL);
         break;
     case RANDAUGMENT_TRANSLATE_X:
-        op_translate(out, in, shift_px, 0, FILL);
+        op_translate(p.out, p.in, shift_px, 0, FILL);
         break;
     case RANDAUGMENT_TRANSLATE_Y:
-        op_translate(out, in, 0, shift_px, FILL);
+        op_translate(p.out, p.in, 0, shift_px, FILL);
         break;
     case RANDAUGMENT_ROTATE:
-        op_rotate(loops, out, in, s->negative ? -ROTATE_DEGREES : ROTATE_DEGREES, FILL);
+        op_rotate(p, s->negative ? -ROTATE_DEGREES : ROTATE_DEGREES, FILL);
         break;
     case RANDAUGMENT_IDENTITY:
     case RANDAUGMENT_OP_COUNT:

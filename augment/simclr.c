@@ -47,21 +47,20 @@ int32_t simclr_blur_radius(const struct simclr_options *opt, int32_t size_px) {
     return taps / 2;
 }
 
-static void
-jitter(const struct simclr_draws *d, const struct op_loops *loops, const struct image_view *v) {
+static void jitter(const struct simclr_draws *d, struct op_pass p) {
     for (int i = 0; i < SIMCLR_JITTER_COUNT; i++) {
         switch (d->order[i]) {
         case SIMCLR_BRIGHTNESS:
-            op_brightness(loops, v, v, d->factor[SIMCLR_BRIGHTNESS]);
+            op_brightness(p, d->factor[SIMCLR_BRIGHTNESS]);
             break;
         case SIMCLR_CONTRAST:
-            op_contrast(loops, v, v, d->factor[SIMCLR_CONTRAST]);
+            op_contrast(p, d->factor[SIMCLR_CONTRAST]);
             break;
         case SIMCLR_SATURATION:
-            op_saturation(loops, v, v, d->factor[SIMCLR_SATURATION]);
+            op_saturation(p, d->factor[SIMCLR_SATURATION]);
             break;
         default:
-            op_hue(loops, v, v, d->hue_shift);
+            op_hue(p, d->hue_shift);
             break;
         }
     }
@@ -73,11 +72,12 @@ enum status simclr_apply(const struct simclr_draws *d,
                          const struct image_view *v,
                          struct resize_scratch *scratch,
                          struct error *err) {
+    const struct op_pass p = {loops, v, v};
     if (d->jitter) {
-        jitter(d, loops, v);
+        jitter(d, p);
     }
     if (d->gray) {
-        op_gray(loops, v, v);
+        op_gray(p);
     }
     if (d->blur) {
         return op_blur(v, v, d->sigma_px, simclr_blur_radius(opt, v->width_px), scratch, err);

@@ -32,7 +32,7 @@ struct job {
     void (*run)(struct bench *b, const struct job *j);
     const struct op_loops *loops;
     const struct resize_kernels *kernels;
-    void (*op)(const struct op_loops *, const struct image_view *, const struct image_view *);
+    void (*op)(struct op_pass);
     double number;
 };
 
@@ -59,40 +59,40 @@ static void run_copy(struct bench *b, const struct job *j) {
 }
 
 static void run_op(struct bench *b, const struct job *j) {
-    j->op(j->loops, &b->out, &b->in);
+    j->op((struct op_pass){j->loops, &b->out, &b->in});
 }
 
 /* Steps that the pipeline takes in place are measured so: again and again on what they made. */
 static void run_in_place(struct bench *b, const struct job *j) {
-    j->op(j->loops, &b->out, &b->out);
+    j->op((struct op_pass){j->loops, &b->out, &b->out});
 }
 
 static void run_blend(struct bench *b, const struct job *j) {
-    op_brightness(j->loops, &b->out, &b->out, (float)j->number);
+    op_brightness((struct op_pass){j->loops, &b->out, &b->out}, (float)j->number);
 }
 
 static void run_contrast(struct bench *b, const struct job *j) {
-    op_contrast(j->loops, &b->out, &b->out, (float)j->number);
+    op_contrast((struct op_pass){j->loops, &b->out, &b->out}, (float)j->number);
 }
 
 static void run_saturation(struct bench *b, const struct job *j) {
-    op_saturation(j->loops, &b->out, &b->out, (float)j->number);
+    op_saturation((struct op_pass){j->loops, &b->out, &b->out}, (float)j->number);
 }
 
 static void run_hue(struct bench *b, const struct job *j) {
-    op_hue(j->loops, &b->out, &b->out, (uint8_t)j->number);
+    op_hue((struct op_pass){j->loops, &b->out, &b->out}, (uint8_t)j->number);
 }
 
 static void run_shear_x(struct bench *b, const struct job *j) {
-    op_shear_x(j->loops, &b->out, &b->in, (float)j->number, FILL);
+    op_shear_x((struct op_pass){j->loops, &b->out, &b->in}, (float)j->number, FILL);
 }
 
 static void run_shear_y(struct bench *b, const struct job *j) {
-    op_shear_y(j->loops, &b->out, &b->in, (float)j->number, FILL);
+    op_shear_y((struct op_pass){j->loops, &b->out, &b->in}, (float)j->number, FILL);
 }
 
 static void run_rotate(struct bench *b, const struct job *j) {
-    op_rotate(j->loops, &b->out, &b->in, j->number, FILL);
+    op_rotate((struct op_pass){j->loops, &b->out, &b->in}, j->number, FILL);
 }
 
 static void run_translate(struct bench *b, const struct job *j) {

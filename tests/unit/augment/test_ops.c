@@ -106,27 +106,27 @@ static void run_case(const struct op_loops *l,
     struct resize_scratch scratch = {0};
     float f = (float)g->a;
     if (strcmp(g->op, "autocontrast") == 0) {
-        op_autocontrast(l, out, in);
+        op_autocontrast((struct op_pass){l, out, in});
     } else if (strcmp(g->op, "equalize") == 0) {
-        op_equalize(l, out, in);
+        op_equalize((struct op_pass){l, out, in});
     } else if (strcmp(g->op, "brightness") == 0) {
-        op_brightness(l, out, in, f);
+        op_brightness((struct op_pass){l, out, in}, f);
     } else if (strcmp(g->op, "contrast") == 0) {
-        op_contrast(l, out, in, f);
+        op_contrast((struct op_pass){l, out, in}, f);
     } else if (strcmp(g->op, "saturation") == 0) {
-        op_saturation(l, out, in, f);
+        op_saturation((struct op_pass){l, out, in}, f);
     } else if (strcmp(g->op, "gray") == 0) {
-        op_gray(l, out, in);
+        op_gray((struct op_pass){l, out, in});
     } else if (strcmp(g->op, "hue") == 0) {
-        op_hue(l, out, in, (uint8_t)(int32_t)(g->a * 255.0));
+        op_hue((struct op_pass){l, out, in}, (uint8_t)(int32_t)(g->a * 255.0));
     } else if (strcmp(g->op, "sharpness") == 0) {
-        op_sharpness(l, out, in);
+        op_sharpness((struct op_pass){l, out, in});
     } else if (strcmp(g->op, "shear_x") == 0) {
-        op_shear_x(l, out, in, f, 128);
+        op_shear_x((struct op_pass){l, out, in}, f, 128);
     } else if (strcmp(g->op, "shear_y") == 0) {
-        op_shear_y(l, out, in, f, 128);
+        op_shear_y((struct op_pass){l, out, in}, f, 128);
     } else if (strcmp(g->op, "rotate") == 0) {
-        op_rotate(l, out, in, g->a, 128);
+        op_rotate((struct op_pass){l, out, in}, g->a, 128);
     } else if (strcmp(g->op, "translate") == 0) {
         op_translate(out, in, (int32_t)g->a, (int32_t)g->b, 128);
     } else if (strcmp(g->op, "blur") == 0) {
@@ -250,40 +250,40 @@ static void any_op(const struct op_loops *l,
     double m[6] = {number, 0.3, -4, -0.2, 1.1 * number + 0.1, 5.5};
     switch (which) {
     case 0:
-        op_autocontrast(l, out, in);
+        op_autocontrast((struct op_pass){l, out, in});
         break;
     case 1:
-        op_equalize(l, out, in);
+        op_equalize((struct op_pass){l, out, in});
         break;
     case 2:
-        op_brightness(l, out, in, f);
+        op_brightness((struct op_pass){l, out, in}, f);
         break;
     case 3:
-        op_contrast(l, out, in, f);
+        op_contrast((struct op_pass){l, out, in}, f);
         break;
     case 4:
-        op_saturation(l, out, in, f);
+        op_saturation((struct op_pass){l, out, in}, f);
         break;
     case 5:
-        op_hue(l, out, in, (uint8_t)(number * 140));
+        op_hue((struct op_pass){l, out, in}, (uint8_t)(number * 140));
         break;
     case 6:
-        op_gray(l, out, in);
+        op_gray((struct op_pass){l, out, in});
         break;
     case 7:
-        op_sharpness(l, out, in);
+        op_sharpness((struct op_pass){l, out, in});
         break;
     case 8:
-        op_shear_x(l, out, in, f - 0.9F, 128);
+        op_shear_x((struct op_pass){l, out, in}, f - 0.9F, 128);
         break;
     case 9:
-        op_shear_y(l, out, in, f - 0.9F, 7);
+        op_shear_y((struct op_pass){l, out, in}, f - 0.9F, 7);
         break;
     case 10:
-        op_rotate(l, out, in, number * 200, 250);
+        op_rotate((struct op_pass){l, out, in}, number * 200, 250);
         break;
     default:
-        op_affine(l, out, in, m, 128);
+        op_affine((struct op_pass){l, out, in}, m, 128);
         break;
     }
 }
@@ -429,7 +429,7 @@ TEST(degenerate_warps_give_the_fill_colour) {
                               {1, 0, 0, 0, 1, -2e6}};
     for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
         memset(out.data, 1, out.stride_bytes * 10);
-        op_affine(op_loops_fastest(), &out, &in, maps[i], 99);
+        op_affine((struct op_pass){op_loops_fastest(), &out, &in}, maps[i], 99);
         for (size_t k = 0; k < out.stride_bytes * 10; k++) {
             assert_int_equal(out.data[k], 99);
         }
@@ -476,7 +476,7 @@ TEST(sharpness_wraps_around) {
     for (int i = 2; i < 27; i += 3) {
         in[i] = i == 14 ? 0 : 255; /* smooth: 157; 157 - 1.36 * 157 = -56.5 */
     }
-    op_sharpness(op_loops_fastest(), &b, &a);
+    op_sharpness((struct op_pass){op_loops_fastest(), &b, &a});
     assert_int_equal(out[12], 311 - 256);
     assert_int_equal(out[14], 256 - 56);
     assert_int_equal(out[0], in[0]);
@@ -498,9 +498,9 @@ TEST(shears_equal_their_warps) {
             struct framed out = new_framed(w, h, rng_below(&rng, 2) * 5, 0);
             double m[6] = {1, vertical ? 0 : (double)factor, 0, vertical ? (double)factor : 0, 1,
                            0};
-            op_affine(op_loops_plain(), &expected.view, &in.view, m, 77);
-            (vertical ? op_shear_y : op_shear_x)(op_loops_fastest(), &out.view, &in.view, factor,
-                                                 77);
+            op_affine((struct op_pass){op_loops_plain(), &expected.view, &in.view}, m, 77);
+            (vertical ? op_shear_y : op_shear_x)(
+                (struct op_pass){op_loops_fastest(), &out.view, &in.view}, factor, 77);
             for (int32_t y = 0; y < h; y++) {
                 assert_memory_equal(out.view.data + (size_t)y * out.view.stride_bytes,
                                     expected.view.data + (size_t)y * expected.view.stride_bytes,

@@ -316,7 +316,7 @@ TEST(paper_is_crop_then_its_steps) {
             struct image_view from = {now, SLOT, SLOT, (size_t)SLOT * 3};
             struct image_view to = {next, SLOT, SLOT, (size_t)SLOT * 3};
             if (p.steps[i].applied && p.steps[i].op != RANDAUGMENT_IDENTITY) {
-                randaugment_apply(&p.steps[i], op_loops_plain(), &to, &from);
+                randaugment_apply(&p.steps[i], (struct op_pass){op_loops_plain(), &to, &from});
                 memcpy(now, next, sizeof(now));
                 n += !randaugment_works_in_place(&p.steps[i]);
             }
@@ -374,16 +374,16 @@ TEST(simclr_is_crop_then_jitter_gray_blur) {
         for (int i = 0; p.simclr.jitter && i < SIMCLR_JITTER_COUNT; i++) {
             int which = p.simclr.order[i];
             if (which == SIMCLR_HUE) {
-                op_hue(op_loops_plain(), &v, &v, p.simclr.hue_shift);
+                op_hue((struct op_pass){op_loops_plain(), &v, &v}, p.simclr.hue_shift);
             } else {
                 (which == SIMCLR_BRIGHTNESS ? op_brightness
-                 : which == SIMCLR_CONTRAST
-                     ? op_contrast
-                     : op_saturation)(op_loops_plain(), &v, &v, p.simclr.factor[which]);
+                 : which == SIMCLR_CONTRAST ? op_contrast
+                                            : op_saturation)(
+                    (struct op_pass){op_loops_plain(), &v, &v}, p.simclr.factor[which]);
             }
         }
         if (p.simclr.gray) {
-            op_gray(op_loops_plain(), &v, &v);
+            op_gray((struct op_pass){op_loops_plain(), &v, &v});
         }
         if (p.simclr.blur) { /* 0.2 of 32: 6 taps, made odd */
             assert_int_equal(op_blur(&v, &v, p.simclr.sigma_px, 3, &c.scratch.resize, NULL), 0);
