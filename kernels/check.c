@@ -166,16 +166,12 @@ static enum status check_captions(const struct checked *c,
     const int64_t rows = c->sizes['R'];
     int64_t end = 0;
     for (int64_t n = 0; n < c->sizes['N']; n++) {
-        if (lengths[n] < 1 || lengths[n] > longest) {
-            return error_set(err, STATUS_INVALID, "%s: length %lld is %d, expected 1 to %lld", op,
-                             (long long)n, lengths[n], (long long)longest);
-        }
-        if (starts[n] < end || starts[n] > rows - lengths[n]) {
-            return error_set(err, STATUS_INVALID,
-                             "%s: caption %lld of %d rows starts at %d, expected %lld to %lld", op,
-                             (long long)n, lengths[n], starts[n], (long long)end,
-                             (long long)(rows - lengths[n]));
-        }
+        FAIL_IF(lengths[n] < 1 || lengths[n] > longest, err, STATUS_INVALID,
+                "%s: length %lld is %d, expected 1 to %lld", op, (long long)n, lengths[n],
+                (long long)longest);
+        FAIL_IF(starts[n] < end || starts[n] > rows - lengths[n], err, STATUS_INVALID,
+                "%s: caption %lld of %d rows starts at %d, expected %lld to %lld", op, (long long)n,
+                lengths[n], starts[n], (long long)end, (long long)(rows - lengths[n]));
         end = (int64_t)starts[n] + lengths[n];
     }
     return STATUS_OK;
@@ -189,10 +185,9 @@ static enum status check_index(const struct checked *c,
     const int32_t *values = operand_tensor(o, c->args)->data;
     const int64_t limit = c->sizes[(unsigned char)o->below];
     for (int64_t i = begin; i < end; i++) {
-        if (values[i] < 0 || values[i] >= limit) {
-            return error_set(err, STATUS_INVALID, "%s: %s[%lld] is %d, expected below %lld",
-                             c->info->name, o->name, (long long)i, values[i], (long long)limit);
-        }
+        FAIL_IF(values[i] < 0 || values[i] >= limit, err, STATUS_INVALID,
+                "%s: %s[%lld] is %d, expected below %lld", c->info->name, o->name, (long long)i,
+                values[i], (long long)limit);
     }
     return STATUS_OK;
 }
@@ -300,10 +295,8 @@ bool op_available(const struct device *dev, enum op_id id) {
 }
 
 enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err) {
-    if (id < OPS_COUNT && !op_available(dev, id)) {
-        return error_set(err, STATUS_UNSUPPORTED, "device %s has no %s", dev->ops->name,
-                         op_info(id)->name);
-    }
+    FAIL_IF(id < OPS_COUNT && !op_available(dev, id), err, STATUS_UNSUPPORTED,
+            "device %s has no %s", dev->ops->name, op_info(id)->name);
     switch (id) {
 #define CASE(name)                                                                                 \
     case OP_##name:                                                                                \

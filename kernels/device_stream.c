@@ -21,8 +21,6 @@ enum status device_record(struct device *dev,
             (void)stream->record_end(dev, NULL, NULL);
         }
     }
-    if (s == STATUS_DEVICE && dev->ops->sync(dev, &gone) != STATUS_OK) {
-        return error_set(err, s, "%s", why->text);
-    }
+    FAIL_IF(s == STATUS_DEVICE && dev->ops->sync(dev, &gone) != STATUS_OK, err, s, "%s", why->text);
     return STATUS_OK;
 }

@@ -84,15 +84,12 @@ planes_differ(const char *op, const int64_t *sizes, int64_t h, int64_t w, struct
 
 static enum status
 conv_rules(const char *op, const struct conv_params *p, const int64_t *sizes, struct error *err) {
-    if (p->stride < 1 || p->pad < 0 || sizes['K'] > sizes['H'] + 2 * p->pad ||
-        sizes['L'] > sizes['W'] + 2 * p->pad) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: stride %d, pad %d do not fit a %lld x %lld kernel", op, p->stride,
-                         p->pad, (long long)sizes['K'], (long long)sizes['L']);
-    }
-    if (p->act != ACTIVATION_NONE && p->act != ACTIVATION_RELU) {
-        return error_set(err, STATUS_INVALID, "%s: activation must be none or relu", op);
-    }
+    FAIL_IF(p->stride < 1 || p->pad < 0 || sizes['K'] > sizes['H'] + 2 * p->pad ||
+                sizes['L'] > sizes['W'] + 2 * p->pad,
+            err, STATUS_INVALID, "%s: stride %d, pad %d do not fit a %lld x %lld kernel", op,
+            p->stride, p->pad, (long long)sizes['K'], (long long)sizes['L']);
+    FAIL_IF(p->act != ACTIVATION_NONE && p->act != ACTIVATION_RELU, err, STATUS_INVALID,
+            "%s: activation must be none or relu", op);
     const int64_t h = conv_out_size(sizes['H'], sizes['K'], p->stride, p->pad);
     const int64_t w = conv_out_size(sizes['W'], sizes['L'], p->stride, p->pad);
     return sizes['P'] == h && sizes['Q'] == w ? STATUS_OK : planes_differ(op, sizes, h, w, err);
@@ -100,10 +97,9 @@ conv_rules(const char *op, const struct conv_params *p, const int64_t *sizes, st
 
 static enum status
 group_rules(const char *op, const struct batch_norm_group *group, struct error *err) {
-    if (group != NULL && (group->ranks_count < 1 || group->gather == NULL)) {
-        return error_set(err, STATUS_INVALID, "%s: a group of %d ranks%s", op,
-                         (int)group->ranks_count, group->gather == NULL ? " without gather" : "");
-    }
+    FAIL_IF(group != NULL && (group->ranks_count < 1 || group->gather == NULL), err, STATUS_INVALID,
+            "%s: a group of %d ranks%s", op, (int)group->ranks_count,
+            group->gather == NULL ? " without gather" : "");
     return STATUS_OK;
 }
 
@@ -111,14 +107,10 @@ static enum status conv_bn_rules(const void *args, const int64_t *sizes, struct 
     const struct conv_bn *op = args;
     const bool mean = tensor_present(&op->running_mean);
     const bool var = tensor_present(&op->running_var);
-    if (mean != var || !(mean || op->training)) {
-        return error_set(err, STATUS_INVALID,
-                         "conv_bn: running_mean and running_var are given together, and omitted in "
-                         "training alone");
-    }
-    if (!(op->eps > 0.0f)) {
-        return error_set(err, STATUS_INVALID, "conv_bn: eps is %g", (double)op->eps);
-    }
+    FAIL_IF(mean != var || !(mean || op->training), err, STATUS_INVALID,
+            "conv_bn: running_mean and running_var are given together, and omitted in "
+            "training alone");
+    FAIL_IF(!(op->eps > 0.0f), err, STATUS_INVALID, "conv_bn: eps is %g", (double)op->eps);
     TRY(group_rules("conv_bn", op->group, err));
     return conv_rules("conv_bn", &op->conv, sizes, err);
 }
@@ -157,17 +149,14 @@ static enum status norm_rules(const char *op,
                               const int64_t *sizes,
                               struct error *err) {
     for (int i = 0; i < tensors_count; i++) {
-        if (tensor_present(with_groups[i]) != (groups > 0)) {
-            return error_set(err, STATUS_INVALID,
-                             "%s: %d groups; operands of a norm are given with groups alone, and "
-                             "then all of them",
-                             op, (int)groups);
-        }
+        FAIL_IF(tensor_present(with_groups[i]) != (groups > 0), err, STATUS_INVALID,
+                "%s: %d groups; operands of a norm are given with groups alone, and "
+                "then all of them",
+                op, (int)groups);
     }
-    if (groups < 0 || (groups > 0 && (sizes['G'] != groups || sizes['O'] % groups != 0))) {
-        return error_set(err, STATUS_INVALID, "%s: %d groups of %lld channels, statistics of %lld",
-                         op, (int)groups, (long long)sizes['O'], (long long)sizes['G']);
-    }
+    FAIL_IF(groups < 0 || (groups > 0 && (sizes['G'] != groups || sizes['O'] % groups != 0)), err,
+            STATUS_INVALID, "%s: %d groups of %lld channels, statistics of %lld", op, (int)groups,
+            (long long)sizes['O'], (long long)sizes['G']);
     return STATUS_OK;
 }
 
@@ -175,9 +164,7 @@ static enum status conv_gn_rules(const void *args, const int64_t *sizes, struct 
     const struct conv_gn *op = args;
     const struct tensor *const norm[] = {&op->pre, &op->mean, &op->rstd, &op->gamma, &op->beta};
     TRY(norm_rules("conv_gn", op->groups, norm, 5, sizes, err));
-    if (!(op->eps > 0.0f)) {
-        return error_set(err, STATUS_INVALID, "conv_gn: eps is %g", (double)op->eps);
-    }
+    FAIL_IF(!(op->eps > 0.0f), err, STATUS_INVALID, "conv_gn: eps is %g", (double)op->eps);
     return conv_rules("conv_gn", &op->conv, sizes, err);
 }
 
@@ -218,12 +205,10 @@ static enum status pool_rules(const char *op,
                               struct error *err) {
     const bool too_wide =
         p->kernel > sizes['H'] + 2 * p->pad || p->kernel > sizes['W'] + 2 * p->pad;
-    if (p->kernel < 1 || p->stride < 1 || p->pad < 0 || 2 * p->pad > p->kernel ||
-        (is_maxpool && too_wide)) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: kernel %d, stride %d, pad %d do not fit %lld x %lld", op, p->kernel,
-                         p->stride, p->pad, (long long)sizes['H'], (long long)sizes['W']);
-    }
+    FAIL_IF(p->kernel < 1 || p->stride < 1 || p->pad < 0 || 2 * p->pad > p->kernel ||
+                (is_maxpool && too_wide),
+            err, STATUS_INVALID, "%s: kernel %d, stride %d, pad %d do not fit %lld x %lld", op,
+            p->kernel, p->stride, p->pad, (long long)sizes['H'], (long long)sizes['W']);
     int64_t (*size_of)(int64_t, int64_t, int64_t, int64_t) =
         is_maxpool ? conv_out_size : avgpool_out_size;
     const int64_t h = size_of(sizes['H'], p->kernel, p->stride, p->pad);
@@ -298,12 +283,10 @@ static enum status matmul_rules(const void *args, const int64_t *sizes, struct e
     const int64_t k = sizes[op->transpose_a ? 'A' : 'B'];
     const int64_t k_of_b = sizes[op->transpose_b ? 'D' : 'C'];
     const int64_t n = sizes[op->transpose_b ? 'C' : 'D'];
-    if (m != sizes['M'] || n != sizes['N'] || k != k_of_b) {
-        return error_set(err, STATUS_INVALID,
-                         "matmul: (%lld,%lld) times (%lld,%lld) does not give (%lld,%lld)",
-                         (long long)m, (long long)k, (long long)k_of_b, (long long)n,
-                         (long long)sizes['M'], (long long)sizes['N']);
-    }
+    FAIL_IF(m != sizes['M'] || n != sizes['N'] || k != k_of_b, err, STATUS_INVALID,
+            "matmul: (%lld,%lld) times (%lld,%lld) does not give (%lld,%lld)", (long long)m,
+            (long long)k, (long long)k_of_b, (long long)n, (long long)sizes['M'],
+            (long long)sizes['N']);
     return op->alpha != 0.0f ? STATUS_OK : error_set(err, STATUS_INVALID, "matmul: alpha is 0");
 }
 
@@ -344,15 +327,12 @@ static enum status attention_shapes(const char *op,
                                     const struct dropout_params *dropout,
                                     const int64_t *sizes,
                                     struct error *err) {
-    if (heads < 1 || sizes['D'] % heads != 0 || sizes['H'] != heads) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: %d heads do not fit a width of %lld and probs of %lld", op, heads,
-                         (long long)sizes['D'], (long long)sizes['H']);
-    }
-    if (sizes['T'] > DROPOUT_MAX_TOKENS) {
-        return error_set(err, STATUS_INVALID, "%s: captions of %lld tokens, expected at most %d",
-                         op, (long long)sizes['T'], (int)DROPOUT_MAX_TOKENS);
-    }
+    FAIL_IF(heads < 1 || sizes['D'] % heads != 0 || sizes['H'] != heads, err, STATUS_INVALID,
+            "%s: %d heads do not fit a width of %lld and probs of %lld", op, heads,
+            (long long)sizes['D'], (long long)sizes['H']);
+    FAIL_IF(sizes['T'] > DROPOUT_MAX_TOKENS, err, STATUS_INVALID,
+            "%s: captions of %lld tokens, expected at most %d", op, (long long)sizes['T'],
+            (int)DROPOUT_MAX_TOKENS);
     return dropout->p == 0.0f ? STATUS_OK : dropout_given(op, dropout, err);
 }
 
@@ -389,9 +369,8 @@ OPERATOR(attention_bwd,
 
 static enum status dropout_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct dropout *op = args;
-    if (tensor_present(&op->segments.starts) != tensor_present(&op->segments.lengths)) {
-        return error_set(err, STATUS_INVALID, "dropout: starts and lengths are given together");
-    }
+    FAIL_IF(tensor_present(&op->segments.starts) != tensor_present(&op->segments.lengths), err,
+            STATUS_INVALID, "dropout: starts and lengths are given together");
     return dropout_given("dropout", &op->dropout, err);
 }
 

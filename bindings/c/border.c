@@ -76,10 +76,8 @@ static uint64_t size_of(const void *theirs) {
 
 static enum status check_size(const void *theirs, struct error *err) {
     const uint64_t size = size_of(theirs);
-    if (size < sizeof(uint64_t) || size > MAX_STRUCT_BYTES) {
-        return error_set(err, STATUS_INVALID,
-                         "struct_size is %" PRIu64 ", expected the size of the struct", size);
-    }
+    FAIL_IF(size < sizeof(uint64_t) || size > MAX_STRUCT_BYTES, err, STATUS_INVALID,
+            "struct_size is %" PRIu64 ", expected the size of the struct", size);
     return STATUS_OK;
 }
 
@@ -101,11 +99,8 @@ enum status border_take(void *mine, size_t size, const void *in, struct error *e
     TRY(check_size(in, err));
     const size_t theirs = (size_t)size_of(in);
     for (size_t i = size; i < theirs; i++) {
-        if (((const char *)in)[i] != 0) {
-            return error_set(err, STATUS_UNSUPPORTED,
-                             "an option is set that this version, %s, does not have",
-                             CCSTREAM_VERSION);
-        }
+        FAIL_IF(((const char *)in)[i] != 0, err, STATUS_UNSUPPORTED,
+                "an option is set that this version, %s, does not have", CCSTREAM_VERSION);
     }
     copy(mine, in, theirs < size ? theirs : size);
     return STATUS_OK;

@@ -95,11 +95,9 @@ enum status dataset_sample_of(const struct ccs_dataset *d,
                               struct dataset_sample *out,
                               struct error *err) {
     const uint64_t samples = dataset_sample_count(d->dataset);
-    if (position >= samples) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s", d->path,
-                         position, samples, samples == 1 ? "" : "s");
-    }
+    FAIL_IF(position >= samples, err, STATUS_NOTFOUND,
+            "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s", d->path, position,
+            samples, samples == 1 ? "" : "s");
     return dataset_sample_at(d->dataset, position, out, err);
 }
 
@@ -169,12 +167,9 @@ static enum status list_ids(const struct ccs_dataset *d,
                             struct error *err) {
     CHECK_ARGUMENT(d != NULL && (out != NULL || count == 0), err, "the dataset or out is NULL");
     const uint64_t samples = dataset_sample_count(d->dataset);
-    if (first > samples || count > samples - first) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%s: positions %" PRIu64 " to %" PRIu64 " are not among %" PRIu64
-                         " samples",
-                         d->path, first, first + count - 1, samples);
-    }
+    FAIL_IF(first > samples || count > samples - first, err, STATUS_NOTFOUND,
+            "%s: positions %" PRIu64 " to %" PRIu64 " are not among %" PRIu64 " samples", d->path,
+            first, first + count - 1, samples);
     for (uint64_t i = 0; i < count; i++) {
         struct dataset_sample sample;
         TRY(dataset_sample_at(d->dataset, first + i, &sample, err));

@@ -110,9 +110,7 @@ make_handle(struct ccs_loader **out, const struct ccs_loader_options *options, s
     TRY(loader_take_options(&o, options, err));
     TRY(loader_convert_options(&opt, &o, err));
     struct ccs_loader *l = calloc(1, sizeof(*l));
-    if (l == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the loader");
-    }
+    TRY_MEMORY(l, err, "out of memory for the loader");
     l->process = getpid();
     l->opt = opt;
     l->memory = host_memory_default();
@@ -186,18 +184,14 @@ static enum status open_mix(struct ccs_loader **out,
     CHECK_ARGUMENT(count >= 1 && count <= CCS_MAX_SOURCES, err, "count is not 1 to 16 datasets");
     struct loader_source sources[CCS_MAX_SOURCES];
     char(*directories)[PATH_MAX_BYTES] = malloc(count * sizeof(*directories));
-    if (directories == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the loader");
-    }
+    TRY_MEMORY(directories, err, "out of memory for the loader");
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < count && s == STATUS_OK; i++) {
         s = datasets[i] != NULL ? loader_source_parse(&sources[i], directories[i],
                                                       sizeof(directories[i]), datasets[i], err)
                                 : error_set(err, STATUS_INVALID, "dataset %u is NULL", i);
     }
-    if (s == STATUS_OK) {
-        s = open_sources(out, sources, count, opt, err);
-    }
+    THEN(s, open_sources(out, sources, count, opt, err));
     free(directories);
     return s;
 }
@@ -376,10 +370,8 @@ seek(struct ccs_loader *l, const struct ccs_loader_state *state, struct error *e
     pthread_mutex_lock(&l->lock); /* the last release has ended, and no batch can be taken */
     uint32_t held_count = l->held_count;
     pthread_mutex_unlock(&l->lock);
-    if (held_count > 0) {
-        return error_set(err, STATUS_INVALID, "%u batches are held: release them before seeking",
-                         held_count);
-    }
+    FAIL_IF(held_count > 0, err, STATUS_INVALID, "%u batches are held: release them before seeking",
+            held_count);
     return loader_seek(l->inside, &own, err);
 }
 

@@ -62,35 +62,25 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
         {"max_corrupt", o->max_corrupt, 0, LOADER_MAX_CORRUPT_LIST},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        if (rows[i].value < rows[i].low || rows[i].value > rows[i].high) {
-            return error_set(err, STATUS_USAGE,
-                             "%s is %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, rows[i].name,
-                             rows[i].value, rows[i].low, rows[i].high);
-        }
+        FAIL_IF(rows[i].value < rows[i].low || rows[i].value > rows[i].high, err, STATUS_USAGE,
+                "%s is %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, rows[i].name, rows[i].value,
+                rows[i].low, rows[i].high);
     }
-    if (o->rank >= o->world) {
-        return error_set(err, STATUS_USAGE, "rank is %" PRIu32 ", expected 0 to %" PRIu32, o->rank,
-                         o->world - 1);
-    }
-    if (o->batch_size % o->positives != 0) {
-        return error_set(err, STATUS_USAGE,
-                         "batch_size is %" PRIu32 ", expected a multiple of positives, %" PRIu32,
-                         o->batch_size, o->positives);
-    }
-    if (o->positives > 1 && o->views > 1) {
-        return error_set(err, STATUS_USAGE, "positives is %" PRIu32 ", expected 1 with two views",
-                         o->positives);
-    }
+    FAIL_IF(o->rank >= o->world, err, STATUS_USAGE, "rank is %" PRIu32 ", expected 0 to %" PRIu32,
+            o->rank, o->world - 1);
+    FAIL_IF(o->batch_size % o->positives != 0, err, STATUS_USAGE,
+            "batch_size is %" PRIu32 ", expected a multiple of positives, %" PRIu32, o->batch_size,
+            o->positives);
+    FAIL_IF(o->positives > 1 && o->views > 1, err, STATUS_USAGE,
+            "positives is %" PRIu32 ", expected 1 with two views", o->positives);
     return STATUS_OK;
 }
 
 static enum status check_pairs(const struct ccs_loader_options *o, struct error *err) {
-    if ((o->tokenizer == NULL) != (o->tokenizer_size == 0)) {
-        return error_set(err, STATUS_USAGE, "of tokenizer and tokenizer_size one is set alone");
-    }
-    if ((o->allocator.alloc == NULL) != (o->allocator.release == NULL)) {
-        return error_set(err, STATUS_USAGE, "of allocator.alloc and .release one is set alone");
-    }
+    FAIL_IF((o->tokenizer == NULL) != (o->tokenizer_size == 0), err, STATUS_USAGE,
+            "of tokenizer and tokenizer_size one is set alone");
+    FAIL_IF((o->allocator.alloc == NULL) != (o->allocator.release == NULL), err, STATUS_USAGE,
+            "of allocator.alloc and .release one is set alone");
     return STATUS_OK;
 }
 

@@ -42,10 +42,8 @@ static enum status take_options(struct loss_options *o,
         given[which] = true;
     }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
-        if (given[i] && !loss_reads(*row, o, (enum loss_option)i)) {
-            return error_set(err, STATUS_USAGE, "loss %s does not read %s", (*row)->name,
-                             loss_option_rows[i].name);
-        }
+        FAIL_IF(given[i] && !loss_reads(*row, o, (enum loss_option)i), err, STATUS_USAGE,
+                "loss %s does not read %s", (*row)->name, loss_option_rows[i].name);
     }
     return STATUS_OK;
 }
@@ -60,16 +58,11 @@ static enum status check_option(const struct loss_row *row,
     const bool by_step = which == LOSS_ZETA_LR || which == LOSS_ZETA_LR_IMAGE_RATIO ||
                          which == LOSS_ZETA_FREEZE_EPOCHS;
     const bool by_epochs = which == LOSS_GAMMA_EPOCHS || which == LOSS_BETA_EPOCHS;
-    if (given && by_step) {
-        return error_set(err, STATUS_USAGE,
-                         "loss %s: pass zeta_lr_image and zeta_lr_text per step instead of %s",
-                         row->name, name);
-    }
-    if (loss_reads(row, o, which) && by_epochs &&
-        loss_option_value(o, &loss_option_rows[which]) == 0.0) {
-        return error_set(err, STATUS_USAGE, "loss %s: %s must be given, at least 1", row->name,
-                         name);
-    }
+    FAIL_IF(given && by_step, err, STATUS_USAGE,
+            "loss %s: pass zeta_lr_image and zeta_lr_text per step instead of %s", row->name, name);
+    FAIL_IF(loss_reads(row, o, which) && by_epochs &&
+                loss_option_value(o, &loss_option_rows[which]) == 0.0,
+            err, STATUS_USAGE, "loss %s: %s must be given, at least 1", row->name, name);
     return STATUS_OK;
 }
 
@@ -193,18 +186,13 @@ void ccs_loss_close(struct ccs_loss *l) {
 
 static enum status
 check_batch(const struct ccs_loss *l, const uint64_t *ids, uint32_t batch, struct error *err) {
-    if (batch < 2 || batch > l->max_batch || batch % l->positives != 0) {
-        return error_set(err, STATUS_INVALID,
-                         "batch %" PRIu32 ": must be from 2 to %" PRIu32
-                         " and a multiple of %" PRIu32,
-                         batch, l->max_batch, l->positives);
-    }
+    FAIL_IF(batch < 2 || batch > l->max_batch || batch % l->positives != 0, err, STATUS_INVALID,
+            "batch %" PRIu32 ": must be from 2 to %" PRIu32 " and a multiple of %" PRIu32, batch,
+            l->max_batch, l->positives);
     for (uint32_t i = 0; i < batch; i++) {
-        if (ids[i] >= sample_state_id_space(l->state)) {
-            return error_set(err, STATUS_INVALID,
-                             "id %" PRIu64 " is not below the id space, %" PRIu64, ids[i],
-                             sample_state_id_space(l->state));
-        }
+        FAIL_IF(ids[i] >= sample_state_id_space(l->state), err, STATUS_INVALID,
+                "id %" PRIu64 " is not below the id space, %" PRIu64, ids[i],
+                sample_state_id_space(l->state));
     }
     return STATUS_OK;
 }
@@ -225,10 +213,8 @@ int32_t ccs_loss_beyond(const struct ccs_loss *l) {
 static enum status
 carried(struct ccs_loss *l, uint64_t *out, const uint64_t *ids, uint32_t batch, struct error *err) {
     CHECK_ARGUMENT(l != NULL && out != NULL && ids != NULL, err, "the loss, out or ids is NULL");
-    if (beyond(l) != CCS_BEYOND_NAMED) {
-        return error_set(err, STATUS_UNSUPPORTED, "loss %s names no samples beyond the batch",
-                         l->row->name);
-    }
+    FAIL_IF(beyond(l) != CCS_BEYOND_NAMED, err, STATUS_UNSUPPORTED,
+            "loss %s names no samples beyond the batch", l->row->name);
     TRY(check_batch(l, ids, batch, err));
     return loss_carried(l->loss, out, ids, batch, err);
 }
@@ -261,11 +247,8 @@ static enum status check_carried(const struct ccs_loss *l,
                    "and carried_gradient");
     for (uint32_t i = 0; i < 2 * in->batch_size; i++) {
         const uint64_t id = in->carried_ids[i];
-        if (id != SAMPLE_STATE_NO_ID && id >= id_space) {
-            return error_set(err, STATUS_INVALID,
-                             "carried id %" PRIu64 " is not below the id space, %" PRIu64, id,
-                             id_space);
-        }
+        FAIL_IF(id != SAMPLE_STATE_NO_ID && id >= id_space, err, STATUS_INVALID,
+                "carried id %" PRIu64 " is not below the id space, %" PRIu64, id, id_space);
     }
     return STATUS_OK;
 }
@@ -346,9 +329,8 @@ int32_t ccs_loss_step(struct ccs_loss *l,
 static enum status
 column_at(const struct ccs_loss *l, uint32_t i, struct ccs_column *out, struct error *err) {
     CHECK_ARGUMENT(l != NULL && out != NULL, err, "the loss or out is NULL");
-    if (i >= (uint32_t)sample_state_count(l->state)) {
-        return error_set(err, STATUS_NOTFOUND, "there is no column %" PRIu32, i);
-    }
+    FAIL_IF(i >= (uint32_t)sample_state_count(l->state), err, STATUS_NOTFOUND,
+            "there is no column %" PRIu32, i);
     const struct ccs_column mine = {
         .name = sample_state_name(l->state, (int32_t)i),
         .ids = sample_state_id_space(l->state),
@@ -376,9 +358,7 @@ static enum status find(const struct ccs_loss *l,
     CHECK_ARGUMENT(l != NULL && name != NULL, err, "the loss or the name is NULL");
     CHECK_ARGUMENT(values != NULL || count == 0, err, "values is NULL");
     *column = sample_state_find(l->state, name);
-    if (*column < 0) {
-        return error_set(err, STATUS_NOTFOUND, "loss %s has no column %.100s", l->row->name, name);
-    }
+    FAIL_IF(*column < 0, err, STATUS_NOTFOUND, "loss %s has no column %.100s", l->row->name, name);
     return column_check_range(name, sample_state_id_space(l->state), first, count, err);
 }
 
@@ -420,10 +400,9 @@ static enum status write_column(struct ccs_loss *l,
     const bool ids = sample_state_kind(l->state, column) == SAMPLE_STATE_ID;
     for (uint64_t i = 0; ids && i < count; i++) {
         const uint64_t id = ((const uint64_t *)values)[i];
-        if (id != SAMPLE_STATE_NO_ID && id >= sample_state_id_space(l->state)) {
-            return error_set(err, STATUS_INVALID, "column %s: id %" PRIu64 " is not below %" PRIu64,
-                             name, id, sample_state_id_space(l->state));
-        }
+        FAIL_IF(id != SAMPLE_STATE_NO_ID && id >= sample_state_id_space(l->state), err,
+                STATUS_INVALID, "column %s: id %" PRIu64 " is not below %" PRIu64, name, id,
+                sample_state_id_space(l->state));
     }
     sample_state_put(l->state, column, first, values, count);
     return STATUS_OK;
@@ -533,10 +512,9 @@ int32_t ccs_loss_save(const struct ccs_loss *l,
 static enum status load(struct ccs_loss *l, const struct checkpoint *c, struct error *err) {
     const struct loss_scalar *scalars = NULL;
     const int32_t count = loss_scalars(l->loss, &scalars);
-    if (strcmp(checkpoint_loss_name(c), l->row->name) != 0) {
-        return error_set(err, STATUS_MISMATCH, "%s: is of loss %.60s, not of %s",
-                         checkpoint_path(c), checkpoint_loss_name(c), l->row->name);
-    }
+    FAIL_IF(strcmp(checkpoint_loss_name(c), l->row->name) != 0, err, STATUS_MISMATCH,
+            "%s: is of loss %.60s, not of %s", checkpoint_path(c), checkpoint_loss_name(c),
+            l->row->name);
     return checkpoint_load_state(c, l->state, scalars, count, err);
 }
 
@@ -549,9 +527,7 @@ int32_t ccs_loss_load(struct ccs_loss *l, const char *path, struct ccs_error *er
     }
     const struct border_numbers n = border_enter_numbers();
     s = checkpoint_open_state(&c, file_posix(), path, &e);
-    if (s == STATUS_OK) {
-        s = load(l, c, &e);
-    }
+    THEN(s, load(l, c, &e));
     border_leave_numbers(n);
     checkpoint_close(c);
     return border_result(err, s, &e);

@@ -24,9 +24,7 @@ open_reader(struct ccs_reader **out, const struct ccs_dataset *d, struct error *
     *out = NULL;
     CHECK_ARGUMENT(d != NULL, err, "the dataset is NULL");
     struct ccs_reader *r = calloc(1, sizeof(*r));
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a reader");
-    }
+    TRY_MEMORY(r, err, "out of memory for a reader");
     enum status s;
     r->dataset = d;
     TRY_OR_FAIL(s, dataset_reader_create(&r->samples, d->dataset, err));
@@ -103,10 +101,8 @@ static enum status get_captions(struct ccs_reader *r,
     for (uint32_t k = 0; k < sample.text_count; k++) {
         struct shard_text text;
         TRY(caption_reader_get(r->captions, &sample, k, &text, err));
-        if (k >= SHARD_MAX_CAPTIONS || text.size_bytes > sizeof(r->text_bytes) - used) {
-            return error_set(err, STATUS_CORRUPT, "%s: the captions exceed the format's limits",
-                             r->dataset->path);
-        }
+        FAIL_IF(k >= SHARD_MAX_CAPTIONS || text.size_bytes > sizeof(r->text_bytes) - used, err,
+                STATUS_CORRUPT, "%s: the captions exceed the format's limits", r->dataset->path);
         memcpy(r->text_bytes + used, text.data, text.size_bytes);
         r->texts[k] = (struct ccs_text){r->text_bytes + used, text.size_bytes};
         used += text.size_bytes;

@@ -23,9 +23,7 @@ static enum status open_state(struct ccs_state **out, const char *path, struct e
     *out = NULL;
     CHECK_ARGUMENT(path != NULL, err, "path is NULL");
     struct ccs_state *s = calloc(1, sizeof(*s));
-    if (s == NULL) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
+    TRY_MEMORY(s, err, "%s: out of memory", path);
     const struct border_numbers n = border_enter_numbers();
     const enum status status = checkpoint_open_state(&s->checkpoint, file_posix(), path, err);
     border_leave_numbers(n);
@@ -74,9 +72,7 @@ column_at(const struct ccs_state *s, uint32_t i, struct ccs_column *out, struct 
     CHECK_ARGUMENT(s != NULL && out != NULL, err, "the state or out is NULL");
     struct checkpoint_column column;
     const enum status found = checkpoint_column(s->checkpoint, i, &column, err);
-    if (found == STATUS_END) {
-        return error_set(err, STATUS_NOTFOUND, "there is no column %" PRIu32, i);
-    }
+    FAIL_IF(found == STATUS_END, err, STATUS_NOTFOUND, "there is no column %" PRIu32, i);
     TRY(found);
     const struct ccs_column mine = {
         .name = column.name, .ids = column.ids, .kind = (int32_t)column.kind};
@@ -96,12 +92,9 @@ enum status column_check_range(const char *name,
                                uint64_t first,
                                uint64_t count,
                                struct error *err) {
-    if (first > ids || count > ids - first) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "column %s: %" PRIu64 " entries from %" PRIu64
-                         " on are beyond its %" PRIu64,
-                         name, count, first, ids);
-    }
+    FAIL_IF(first > ids || count > ids - first, err, STATUS_NOTFOUND,
+            "column %s: %" PRIu64 " entries from %" PRIu64 " on are beyond its %" PRIu64, name,
+            count, first, ids);
     return STATUS_OK;
 }
 
@@ -111,9 +104,7 @@ static enum status find(const struct ccs_state *s,
                         struct error *err) {
     for (uint32_t i = 0;; i++) {
         const enum status found = checkpoint_column(s->checkpoint, i, out, err);
-        if (found == STATUS_END) {
-            return error_set(err, STATUS_NOTFOUND, "there is no column %.100s", name);
-        }
+        FAIL_IF(found == STATUS_END, err, STATUS_NOTFOUND, "there is no column %.100s", name);
         TRY(found);
         if (strcmp(out->name, name) == 0) {
             return STATUS_OK;

@@ -51,10 +51,8 @@ open_of_dataset(struct ccs_tokenizer **out, const struct ccs_dataset *d, struct 
     struct tokenizer *tokenizer = NULL;
     TRY(dataset_tokenizer_open(&tokenizer, d->path, dataset_manifest(d->dataset),
                                file_system_of(d->path), err));
-    if (tokenizer == NULL) {
-        return error_set(err, STATUS_NOTFOUND, "%s: has no tokenizer: ccpack tokenizer makes one",
-                         d->path);
-    }
+    FAIL_IF(tokenizer == NULL, err, STATUS_NOTFOUND,
+            "%s: has no tokenizer: ccpack tokenizer makes one", d->path);
     return make_handle(out, tokenizer, err);
 }
 
@@ -114,18 +112,15 @@ static enum status encode(const struct ccs_tokenizer *t,
     CHECK_ARGUMENT(count == 0 || (tokens != NULL && lengths != NULL && texts != NULL), err,
                    "tokens, lengths or texts is NULL");
     TRY(check_texts(texts, count, err));
-    if (max_tokens < 2 || max_tokens > TOKENIZER_MAX_TOKENS) {
-        return error_set(err, STATUS_USAGE, "max_tokens is %u, expected 2 to %d", max_tokens,
-                         TOKENIZER_MAX_TOKENS);
-    }
+    FAIL_IF(max_tokens < 2 || max_tokens > TOKENIZER_MAX_TOKENS, err, STATUS_USAGE,
+            "max_tokens is %u, expected 2 to %d", max_tokens, TOKENIZER_MAX_TOKENS);
     size_t longest = 0;
     for (uint64_t i = 0; clean && i < count; i++) {
         longest = texts[i].size > longest ? texts[i].size : longest;
     }
     char *room = clean ? malloc(CAPTION_CLEAN_BOUND_BYTES(longest)) : NULL;
-    if (clean && room == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a text of %zu bytes", longest);
-    }
+    FAIL_IF(clean && room == NULL, err, STATUS_NOMEM, "out of memory for a text of %zu bytes",
+            longest);
     enum status s = STATUS_OK;
     for (uint64_t i = 0; i < count && s == STATUS_OK; i++) {
         s = encode_row(t, tokens + i * max_tokens, &lengths[i], &texts[i], max_tokens, room, err);

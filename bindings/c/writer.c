@@ -59,14 +59,10 @@ take_options(struct pack_options *own, const struct ccs_writer_options *opt, str
     }
     pack_options_default(own);
     TRY(take_container(own, o.container, err));
-    if (o.shard_samples < 1 || o.shard_samples > SHARD_MAX_SAMPLES) {
-        return error_set(err, STATUS_USAGE, "shard_samples %" PRIu32 ": must be from 1 to %d",
-                         o.shard_samples, SHARD_MAX_SAMPLES);
-    }
-    if (o.level < SHARD_LEVEL_MIN || o.level > SHARD_LEVEL_MAX) {
-        return error_set(err, STATUS_USAGE, "level %" PRId32 ": must be from %d to %d", o.level,
-                         SHARD_LEVEL_MIN, SHARD_LEVEL_MAX);
-    }
+    FAIL_IF(o.shard_samples < 1 || o.shard_samples > SHARD_MAX_SAMPLES, err, STATUS_USAGE,
+            "shard_samples %" PRIu32 ": must be from 1 to %d", o.shard_samples, SHARD_MAX_SAMPLES);
+    FAIL_IF(o.level < SHARD_LEVEL_MIN || o.level > SHARD_LEVEL_MAX, err, STATUS_USAGE,
+            "level %" PRId32 ": must be from %d to %d", o.level, SHARD_LEVEL_MIN, SHARD_LEVEL_MAX);
     own->shard_samples = o.shard_samples;
     own->shard_size_bytes = o.shard_bytes;
     own->level = o.level;
@@ -91,9 +87,7 @@ static enum status open_writer(struct ccs_writer **out,
     struct pack_options own;
     TRY(take_options(&own, opt, err));
     struct ccs_writer *w = calloc(1, sizeof(*w));
-    if (w == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a writer");
-    }
+    TRY_MEMORY(w, err, "out of memory for a writer");
     w->process = getpid();
     enum status s = pack_writer_open(&w->writer, directory, &own, err);
     if (s != STATUS_OK) {
@@ -135,15 +129,11 @@ add(struct ccs_writer *w, const struct ccs_new_sample *sample, uint64_t *id, str
     CHECK_ARGUMENT(in.image != NULL || in.image_size == 0, err, "image is NULL");
     CHECK_ARGUMENT(in.captions != NULL || in.caption_count == 0, err, "captions is NULL");
     CHECK_ARGUMENT(in.metadata.data != NULL || in.metadata.size == 0, err, "metadata is NULL");
-    if (in.caption_count > SOURCE_MAX_CAPTIONS) {
-        return error_set(err, STATUS_LIMIT, "%" PRIu32 " captions: a sample has at most %d",
-                         in.caption_count, SOURCE_MAX_CAPTIONS);
-    }
-    if (in.metadata.size > SOURCE_MAX_JSON_BYTES) {
-        return error_set(err, STATUS_LIMIT,
-                         "metadata of %" PRIu64 " bytes: a sample has at most %d",
-                         (uint64_t)in.metadata.size, SOURCE_MAX_JSON_BYTES);
-    }
+    FAIL_IF(in.caption_count > SOURCE_MAX_CAPTIONS, err, STATUS_LIMIT,
+            "%" PRIu32 " captions: a sample has at most %d", in.caption_count, SOURCE_MAX_CAPTIONS);
+    FAIL_IF(in.metadata.size > SOURCE_MAX_JSON_BYTES, err, STATUS_LIMIT,
+            "metadata of %" PRIu64 " bytes: a sample has at most %d", (uint64_t)in.metadata.size,
+            SOURCE_MAX_JSON_BYTES);
     for (uint32_t i = 0; i < in.caption_count; i++) {
         const struct ccs_text *text = &in.captions[i];
         CHECK_ARGUMENT(text->data != NULL || text->size == 0, err, "a caption is NULL");

@@ -63,9 +63,7 @@ static void cpu_close(struct device *dev) {
 
 enum status cpu_open(struct device **out, int32_t threads_count, struct error *err) {
     struct cpu_device *cpu = calloc(1, sizeof *cpu);
-    if (cpu == NULL) {
-        return error_set(err, STATUS_NOMEM, "device cpu: out of memory");
-    }
+    TRY_MEMORY(cpu, err, "device cpu: out of memory");
     cpu->base.ops = ops_cpu();
     cpu->base.close = cpu_close;
     omp_set_num_threads(threads_count);

@@ -50,15 +50,11 @@ enum status onednn_memory(dnnl_memory_t *out,
 enum status onednn_create(struct onednn **out, struct error *err) {
     *out = NULL;
     struct onednn *o = calloc(1, sizeof *o);
-    if (o == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for oneDNN");
-    }
+    TRY_MEMORY(o, err, "no memory for oneDNN");
     enum status s =
         onednn_check(dnnl_engine_create(&o->engine, dnnl_cpu, 0), "opening the CPU", err);
-    if (s == STATUS_OK) {
-        s = onednn_check(dnnl_stream_create(&o->stream, o->engine, dnnl_stream_default_flags),
-                         "opening a stream", err);
-    }
+    THEN(s, onednn_check(dnnl_stream_create(&o->stream, o->engine, dnnl_stream_default_flags),
+                         "opening a stream", err));
     if (s != STATUS_OK) {
         onednn_destroy(o);
         return s;

@@ -52,9 +52,7 @@ static enum status fill_pass(struct pass *p,
     descriptor_view blocked = dnnl_primitive_desc_query_md(pd, query, 0);
     const size_t size = (dnnl_memory_desc_get_size(blocked) + 63) / 64 * 64;
     p->blocked = aligned_alloc(64, size);
-    if (p->blocked == NULL) {
-        return error_set(err, STATUS_NOMEM, "oneDNN: no memory for %zu bytes of weights", size);
-    }
+    TRY_MEMORY(p->blocked, err, "oneDNN: no memory for %zu bytes of weights", size);
     memset(p->blocked, 0, size);
     TRY(onednn_check(dnnl_primitive_create(&p->primitive, pd), "making a convolution", err));
     TRY(onednn_memory(&p->src, view_of(&g->src), engine, NULL, err));
@@ -83,10 +81,8 @@ static enum status make_pass(struct onednn *o,
     memset(&g, 0, sizeof g);
     memset(&our_weight, 0, sizeof our_weight);
     enum status s = make_geometry(&g, &our_weight, d, shape, err);
-    if (s == STATUS_OK) {
-        s = onednn_check(make_primitive_desc(&pd, d, &g, o->engine), "describing a convolution",
-                         err);
-    }
+    THEN(s,
+         onednn_check(make_primitive_desc(&pd, d, &g, o->engine), "describing a convolution", err));
     if (s == STATUS_OK) {
         s = fill_pass(p, d, &g, &our_weight, pd, o->engine, err);
         (void)dnnl_primitive_desc_destroy(pd);
@@ -114,14 +110,10 @@ static enum status find_pass(struct onednn *o,
         }
     }
     if (entry == NULL) {
-        if (o->count == ONEDNN_MAX_CONVOLUTIONS) {
-            return error_set(err, STATUS_LIMIT, "more than %d convolution shapes",
-                             ONEDNN_MAX_CONVOLUTIONS);
-        }
+        FAIL_IF(o->count == ONEDNN_MAX_CONVOLUTIONS, err, STATUS_LIMIT,
+                "more than %d convolution shapes", ONEDNN_MAX_CONVOLUTIONS);
         entry = calloc(1, sizeof *entry);
-        if (entry == NULL) {
-            return error_set(err, STATUS_NOMEM, "no memory for a convolution");
-        }
+        TRY_MEMORY(entry, err, "no memory for a convolution");
         entry->shape = *shape;
         o->entries[o->count++] = entry;
     }

@@ -16,16 +16,11 @@ enum status ref_supports(struct device *dev, enum dtype dtype, struct error *err
 
 enum status ref_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err) {
     *out = NULL;
-    if (size_bytes > SIZE_MAX - ALIGNMENT_BYTES) {
-        return error_set(err, STATUS_LIMIT, "device memory: %zu bytes cannot be addressed",
-                         size_bytes);
-    }
+    FAIL_IF(size_bytes > SIZE_MAX - ALIGNMENT_BYTES, err, STATUS_LIMIT,
+            "device memory: %zu bytes cannot be addressed", size_bytes);
     const size_t rounded = (size_bytes + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
     void *data = aligned_alloc(ALIGNMENT_BYTES, rounded > 0 ? rounded : ALIGNMENT_BYTES);
-    if (data == NULL) {
-        return error_set(err, STATUS_NOMEM,
-                         "device memory: %zu bytes requested; try a smaller batch", size_bytes);
-    }
+    TRY_MEMORY(data, err, "device memory: %zu bytes requested; try a smaller batch", size_bytes);
     memset(data, 0, rounded > 0 ? rounded : ALIGNMENT_BYTES);
     *out = data;
     return STATUS_OK;

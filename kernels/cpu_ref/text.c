@@ -281,9 +281,7 @@ attention_walk(const struct attention *op, const struct tensor *dqkv, struct err
                             op->dropout.layer);
     }
     h.gradient = calloc((size_t)(op->probs.shape[2] * 3 * h.head_width), sizeof *h.gradient);
-    if (h.gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "attention: no memory for one head");
-    }
+    TRY_MEMORY(h.gradient, err, "attention: no memory for one head");
     for (h.sample = 0; h.sample < captions(&op->segments); h.sample++) {
         h.start = start_of(&op->segments, h.sample);
         h.length = length_of(&op->segments, h.sample);

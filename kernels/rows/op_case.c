@@ -297,9 +297,7 @@ static enum status take_from_forward(struct op_data *d,
                 c->real);
     TRY(op_data_create(&kept, &forward, 0, err));
     enum status s = op_data_fill(&kept, &forward, seed, dev, err);
-    if (s == STATUS_OK) {
-        s = op_run(dev, &forward, &kept, err);
-    }
+    THEN(s, op_run(dev, &forward, &kept, err));
     for (int i = 0; s == STATUS_OK && i < c->count; i++) {
         const int from = op_operand_find(&forward, c->operands[i].name);
         if (from >= 0 && d->t[i].data != NULL && c->operands[i].role == ROLE_IN) {
@@ -344,9 +342,7 @@ enum status op_place(struct op_placed *p,
             continue;
         }
         enum status s = dev->ops->alloc(dev, d->raw_bytes[i], &p->raw[i], err);
-        if (s == STATUS_OK) {
-            s = dev->ops->upload(dev, p->raw[i], d->raw[i], d->raw_bytes[i], err);
-        }
+        THEN(s, dev->ops->upload(dev, p->raw[i], d->raw[i], d->raw_bytes[i], err));
         if (s != STATUS_OK) {
             op_placed_free(p, dev);
             return s;

@@ -160,12 +160,10 @@ static enum status explain_remote(const char *path, struct error *err) {
     const char *program = downloader(path);
     FAIL_IF(strncmp(path, "pipe:", 5) == 0, err, STATUS_NOTFOUND,
             "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path, path + 5);
-    if (strncmp(path, "gs://", 5) == 0) {
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.150s: name a dataset in Google's storage by its S3 interface: "
-                         "'s3://%.150s' with --endpoint https://storage.googleapis.com",
-                         path, path + 5);
-    }
+    FAIL_IF(strncmp(path, "gs://", 5) == 0, err, STATUS_NOTFOUND,
+            "%.150s: name a dataset in Google's storage by its S3 interface: "
+            "'s3://%.150s' with --endpoint https://storage.googleapis.com",
+            path, path + 5);
     FAIL_IF(program == NULL, err, STATUS_NOTFOUND,
             "%.200s: only local files are read; download it or mount it first", path);
     return error_set(err, STATUS_NOTFOUND,
@@ -355,12 +353,10 @@ enum status path_check_inspectable(const char *path, struct error *err) {
 
 enum status path_check_out_folder(const char *path, struct error *err) {
     struct stat st;
-    if (is_remote(path)) {
-        return error_set(err, STATUS_USAGE,
-                         "%.200s: only local folders are written; upload the folder afterwards: "
-                         "'aws s3 sync DIR s3://...' or 'rclone copy DIR REMOTE:...'",
-                         path);
-    }
+    FAIL_IF(is_remote(path), err, STATUS_USAGE,
+            "%.200s: only local folders are written; upload the folder afterwards: "
+            "'aws s3 sync DIR s3://...' or 'rclone copy DIR REMOTE:...'",
+            path);
     FAIL_IF(stat(path, &st) == 0 && !S_ISDIR(st.st_mode), err, STATUS_EXISTS,
             "%.200s is a file; --out requires a folder", path);
     return STATUS_OK;

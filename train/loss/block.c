@@ -100,13 +100,11 @@ enum status block_loss(double *value,
     const int64_t terms = o->pairs ? o->size : 1;
     const double share = 1.0 / (double)(o->blocks * terms);
     for (int64_t e = 0; e < o->blocks * columns; e++) {
-        if (!isfinite(similarity[e])) {
-            return error_set(err, STATUS_CORRUPT,
-                             "block loss: similarity of anchor %lld with point %lld of block %lld "
-                             "is not finite; lower the learning rate",
-                             (long long)(e / columns), (long long)(e % o->size),
-                             (long long)(e % columns / o->size));
-        }
+        FAIL_IF(!isfinite(similarity[e]), err, STATUS_CORRUPT,
+                "block loss: similarity of anchor %lld with point %lld of block %lld "
+                "is not finite; lower the learning rate",
+                (long long)(e / columns), (long long)(e % o->size),
+                (long long)(e % columns / o->size));
     }
     memset(gradient, 0, (size_t)(o->blocks * columns) * sizeof *gradient);
     *value = 0.0;

@@ -120,15 +120,10 @@ enum status loss_create(struct loss **out,
     struct loss_options options = *opt;
     TRY(loss_find_row(&row, opt, err));
     TRY(loss_complete_options(&options, row, err));
-    if (samples_count < 2) {
-        return error_set(err, STATUS_USAGE,
-                         "loss %s: a dataset of fewer than two samples has no contrasts",
-                         row->name);
-    }
+    FAIL_IF(samples_count < 2, err, STATUS_USAGE,
+            "loss %s: a dataset of fewer than two samples has no contrasts", row->name);
     struct loss *l = calloc(1, sizeof *l);
-    if (l == NULL) {
-        return error_set(err, STATUS_NOMEM, "loss %s: out of memory", row->name);
-    }
+    TRY_MEMORY(l, err, "loss %s: out of memory", row->name);
     l->row = row;
     l->options = options;
     l->scale.value = -log(options.tau);
@@ -367,13 +362,10 @@ static enum status check_finite(const struct loss *l,
                                 const char *columns,
                                 struct error *err) {
     for (int64_t e = 0; e < b * b; e++) {
-        if (!isfinite(similarity[e])) {
-            return error_set(err, STATUS_CORRUPT,
-                             "loss %s: similarity of %s %lld and %s %lld is not finite; lower the "
-                             "learning rate",
-                             l->options.name, rows, (long long)(e / b), columns,
-                             (long long)(e % b));
-        }
+        FAIL_IF(!isfinite(similarity[e]), err, STATUS_CORRUPT,
+                "loss %s: similarity of %s %lld and %s %lld is not finite; lower the "
+                "learning rate",
+                l->options.name, rows, (long long)(e / b), columns, (long long)(e % b));
     }
     return STATUS_OK;
 }
@@ -421,13 +413,11 @@ static enum status check_carried(const struct loss *l,
     }
     for (int64_t i = 0; i < 2 * b && in->carried_ids != NULL; i++) {
         const uint64_t id = in->carried_ids[i];
-        if (id != SAMPLE_STATE_NO_ID && !isfinite(in->carried_similarity[i])) {
-            return error_set(
-                err, STATUS_CORRUPT,
+        FAIL_IF(id != SAMPLE_STATE_NO_ID && !isfinite(in->carried_similarity[i]), err,
+                STATUS_CORRUPT,
                 "loss %s: similarity of row %lld with sample %llu is not finite; lower "
                 "the learning rate",
                 l->options.name, (long long)i, (unsigned long long)id);
-        }
         out->carried_gradient[i] = 0.0f;
     }
     return STATUS_OK;

@@ -205,9 +205,7 @@ enum status loss_device_create(struct loss_device **out,
     REQUIRE(loss_device_offered(l, dev, NULL));
     *out = NULL;
     struct loss_device *d = calloc(1, sizeof *d);
-    if (d == NULL) {
-        return error_set(err, STATUS_NOMEM, "loss %s: out of memory", l->options.name);
-    }
+    TRY_MEMORY(d, err, "loss %s: out of memory", l->options.name);
     d->loss = l;
     d->state = state;
     d->dev = dev;

@@ -306,11 +306,10 @@ loss_complete_options(struct loss_options *opt, const struct loss_row *row, stru
         loss_option_set(opt, o, reads ? value_of(row, opt, o) : 0.0);
         TRY(reads ? check_value(row, o, loss_option_value(opt, o), err) : STATUS_OK);
     }
-    if (opt->temperature != LOSS_TEMPERATURE_CONSTANT &&
-        !(opt->tau_min > 0.0 && opt->tau_min <= opt->tau && opt->tau <= opt->tau_max)) {
-        return error_set(err, STATUS_USAGE,
-                         "loss %s: its temperature starts at %g, outside its bounds %g and %g",
-                         row->name, opt->tau, opt->tau_min, opt->tau_max);
-    }
+    FAIL_IF(opt->temperature != LOSS_TEMPERATURE_CONSTANT &&
+                !(opt->tau_min > 0.0 && opt->tau_min <= opt->tau && opt->tau <= opt->tau_max),
+            err, STATUS_USAGE,
+            "loss %s: its temperature starts at %g, outside its bounds %g and %g", row->name,
+            opt->tau, opt->tau_min, opt->tau_max);
     return row->check == NULL ? STATUS_OK : row->check(opt, err);
 }

@@ -85,15 +85,11 @@ loss_find_row(const struct loss_row **out, const struct loss_options *opt, struc
         }
     }
     *out = NULL;
-    if (!known) {
-        return error_set(err, STATUS_USAGE, "there is no loss '%s'; see --help for the list",
-                         opt->name);
-    }
-    if (opt->parity == LOSS_PARITY_REFERENCE) {
-        return error_set(err, STATUS_USAGE, "loss %s has no --variant code%s; there is one of %s",
-                         opt->name, opt->views ? " for two views" : "",
-                         names_of(others, sizeof others, false, LOSS_PARITY_REFERENCE));
-    }
+    FAIL_IF(!known, err, STATUS_USAGE, "there is no loss '%s'; see --help for the list", opt->name);
+    FAIL_IF(opt->parity == LOSS_PARITY_REFERENCE, err, STATUS_USAGE,
+            "loss %s has no --variant code%s; there is one of %s", opt->name,
+            opt->views ? " for two views" : "",
+            names_of(others, sizeof others, false, LOSS_PARITY_REFERENCE));
     return opt->views
                ? error_set(err, STATUS_USAGE,
                            "loss %s needs image-text pairs; losses for two views: %s", opt->name,
