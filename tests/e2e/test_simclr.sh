@@ -119,7 +119,7 @@ refused() { # refused WORDS COMMAND...
     [ ! -e refused ] || fail "$*: left a directory"
 }
 train="$BIN/ccstream-train -q"
-refused 'of images with texts' $train $options --loss nuclr --out refused
+refused 'needs image-text pairs' $train $options --loss nuclr --out refused
 refused 'has no captions; --task two-views trains on pictures alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch-size 32
 refused '--micro-batch 65 is larger than --batch-size 64' $train $options --loss simclr --micro-batch 65 --out refused
 refused 'has no --variant code for two views' $train $options --loss sogclr --variant code --out refused

@@ -2,13 +2,12 @@
 tighter bound and a better mean classifier, and how pairs of the same points compare (QT)."""
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from . import blocks_data
 from .blocks_data import SIZES, Parts
-from .study import (Column, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure, np, series,
-                    table_item)
+from .study import (Column, Option, Options, Progress, Section, Table, UsageError, axis, check_dataset, figure, np,
+                    series, table_item)
 from .towers import Blocks, train_tower
 
 PURPOSE = "larger blocks of similar points: the block loss of CURL against pairs"
@@ -74,8 +73,8 @@ def check(options: Options) -> None:
     if options.negatives >= options.blocks:
         raise UsageError(f"--negatives {options.negatives}: of {options.blocks} blocks an anchor has at most "
                          f"{options.blocks - 1} others")
-    if options.data is not None and not os.path.isdir(options.data):
-        raise NotFoundError(f"{options.data}: no such dataset")
+    if options.data is not None:
+        check_dataset(options.data)
 
 
 # ---- the experiment ----
