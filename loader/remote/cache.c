@@ -55,15 +55,13 @@ struct cache_key cache_key_of(const char *url, const char *etag, uint64_t size_b
 static void name_of(char out[NAME_BYTES], struct cache_key key, uint32_t number) {
     char text[KEY_DIGITS + 1];
     (void)snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, key.hash[0], key.hash[1]);
-    if (number == CACHE_WHOLE) {
+    if (number == CACHE_HEAD) {
+        (void)snprintf(out, NAME_BYTES, "heads/%s", text);
+    } else if (number == CACHE_WHOLE) {
         (void)snprintf(out, NAME_BYTES, "%.2s/%s-whole", text, text);
     } else {
         (void)snprintf(out, NAME_BYTES, "%.2s/%s-%" PRIu32, text, text, number);
     }
-}
-
-static void head_name_of(char out[NAME_BYTES], struct cache_key key) {
-    (void)snprintf(out, NAME_BYTES, "heads/%016" PRIx64 "%016" PRIx64, key.hash[0], key.hash[1]);
 }
 
 /* --- the trailer --- */
@@ -367,7 +365,7 @@ bool cache_has(struct cache *c, struct cache_key key, uint32_t number) {
 enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cache_key key) {
     char name[NAME_BYTES];
     char path[PATH_MAX_BYTES];
-    head_name_of(name, key);
+    name_of(name, key, CACHE_HEAD);
     TRY(path_join(path, sizeof path, c->path, name, NULL));
     return file_read_all(file_posix(), out, path, CACHE_HEAD_MAX_BYTES, NULL);
 }
@@ -525,7 +523,7 @@ void cache_remove(struct cache *c, struct cache_key key, uint32_t number) {
 void cache_put_head(struct cache *c, struct cache_key key, const void *text, size_t size_bytes) {
     char name[NAME_BYTES];
     char temporary[2 * NAME_BYTES];
-    head_name_of(name, key);
+    name_of(name, key, CACHE_HEAD);
     const int fd = open_temporary(c, temporary, name);
     if (fd < 0) {
         return;
@@ -535,10 +533,4 @@ void cache_put_head(struct cache *c, struct cache_key key, const void *text, siz
         (void)unlinkat(c->folder, temporary, 0);
     }
     close(fd);
-}
-
-void cache_remove_head(struct cache *c, struct cache_key key) {
-    char name[NAME_BYTES];
-    head_name_of(name, key);
-    (void)unlinkat(c->folder, name, 0);
 }

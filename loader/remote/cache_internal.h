@@ -36,7 +36,8 @@
 
 enum { CACHE_TRAILER_BYTES = 32, CACHE_HEAD_MAX_BYTES = 16384 };
 
-#define CACHE_WHOLE UINT32_MAX /* the number of a piece that is a whole file */
+#define CACHE_WHOLE UINT32_MAX       /* the number of a piece that is a whole file */
+#define CACHE_HEAD  (UINT32_MAX - 1) /* of a head, only for cache_remove */
 
 struct cache;      /* opaque */
 struct cache_file; /* opaque: a piece that is being written; has one owner */
@@ -89,7 +90,6 @@ void cache_remove(struct cache *c, struct cache_key key, uint32_t number);
  * or NOMEM; `out` is initialised by the call. */
 enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cache_key key);
 void cache_put_head(struct cache *c, struct cache_key key, const void *text, size_t size_bytes);
-void cache_remove_head(struct cache *c, struct cache_key key);
 
 /* Whether the trailer is that of a piece of piece_bytes; *hash is then the hash of the piece. */
 bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],

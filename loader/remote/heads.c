@@ -72,5 +72,5 @@ void heads_remember(struct cache *c, const char *url, const struct head *head) {
 }
 
 void heads_forget(struct cache *c, const char *url) {
-    cache_remove_head(c, key_of(url));
+    cache_remove(c, key_of(url), CACHE_HEAD);
 }

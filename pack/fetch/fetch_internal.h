@@ -7,6 +7,10 @@
  *      head (the source waits for it)          ahead (read from the list next)
  *        v                                       v
  *   ...  done  done  running  waiting  done  ... free
+ *
+ * Threading : the ledger and the sites have one owner; an opt_out does not change once it is open.
+ * Untrusted : the files of the ledger, where a damaged line counts as not written, and of the
+ *             opt-out list.
  */
 #ifndef PACK_FETCH_FETCH_INTERNAL_H
 #define PACK_FETCH_FETCH_INTERNAL_H
@@ -15,15 +19,128 @@
 #include <stdatomic.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/json_writer.h"
 #include "net/http.h"
+#include "net/url.h"
 #include "pack/fetch/fetch.h"
-#include "pack/fetch/ledger_internal.h"
-#include "pack/fetch/opt_out_internal.h"
-#include "pack/fetch/sites_internal.h"
 #include "pack/run/map_internal.h"
 #include "pack/source/source_internal.h"
 
 enum { FETCH_SNIFF_BYTES = 32 };
+
+/* ---- ledger: what became of every row of a list of URLs, DIR/fetch/ledger.jsonl. pack/FETCH.md
+ * specifies its lines. ---- */
+
+enum ledger_state { LEDGER_FETCHED, LEDGER_FAILED, LEDGER_EXCLUDED };
+
+struct ledger_line {
+    uint64_t row;
+    enum ledger_state state;
+    char reason[FETCH_REASON_BYTES]; /* "http-404"; empty when fetched */
+    uint32_t http_status;            /* 0: none */
+    uint32_t attempts;
+    uint64_t time_s;      /* since 1970 */
+    uint64_t elapsed_ms;  /* of the last attempt */
+    uint64_t bytes, hash; /* XXH64 of the picture as it came */
+    char etag[256];       /* empty: none */
+    char detail[240];
+};
+
+/* A line is one of a row, or the beginning of a retry. */
+struct ledger_entry {
+    bool is_retry;
+    struct ledger_line line;
+    char retry[256];
+    uint64_t begin_bytes, end_bytes; /* of the line in the file */
+};
+
+/* Reads one line without its line feed. Returns OK, CORRUPT (damaged), VERSION or NOMEM. */
+enum status
+ledger_parse(struct ledger_entry *out, const uint8_t *text, size_t size_bytes, struct error *err);
+
+/* Calls `seen` for every undamaged line, in order. *good_bytes is the end of the last one. A
+ * missing file has no lines. Returns OK, VERSION, IO, NOMEM, or what `seen` returned. */
+enum status
+ledger_scan(const struct file_system *fs,
+            const char *path,
+            enum status (*seen)(void *cookie, const struct ledger_entry *entry, struct error *err),
+            void *cookie,
+            uint64_t *good_bytes,
+            struct error *err);
+
+struct ledger; /* opaque */
+
+/* Opens for appending after the first good_bytes; what follows them is cut off. */
+enum status ledger_open(struct ledger **out,
+                        const struct file_system *fs,
+                        const char *path,
+                        uint64_t good_bytes,
+                        struct error *err);
+/* Reads the line that begins at begin_bytes again. False if it is damaged or not a row. */
+bool ledger_line_at(struct ledger *l, struct ledger_line *out, uint64_t begin_bytes);
+
+enum status ledger_add(struct ledger *l, const struct ledger_line *line, struct error *err);
+enum status ledger_add_retry(struct ledger *l, const char *retry, struct error *err);
+enum status ledger_sync(struct ledger *l, struct error *err);
+void ledger_close(struct ledger *l); /* accepts NULL */
+
+/* ---- opt_out: a list of hosts, URLs and images that must not be fetched, with 8 bytes an entry in
+ * memory. A text, one entry a line; empty lines and those that begin with # are skipped:
+ *
+ *     example.org                      this host and all below it
+ *     https://example.com/a/b.jpg      this URL
+ *     9f86d081884c7d65                 the image with this XXH64, as the ledger writes it
+ * ---- */
+
+struct opt_out; /* opaque */
+
+/* Returns OK, NOTFOUND, IO, LIMIT (more than 1 GiB), NOMEM, UNSUPPORTED (URLs without libcurl), or
+ * CORRUPT with the line that is none of the three. */
+enum status opt_out_open(struct opt_out **out,
+                         const struct file_system *fs,
+                         const char *path,
+                         struct error *err);
+void opt_out_close(struct opt_out *o); /* accepts NULL */
+
+/* NULL has no entries. */
+bool opt_out_has_url(const struct opt_out *o, const struct url *u);
+bool opt_out_has_picture(const struct opt_out *o, uint64_t hash);
+
+/* ---- sites: what the robots.txt of each origin allows, requested once and kept ---- */
+
+enum sites_answer {
+    SITES_ALLOWED,
+    SITES_FORBIDDEN,
+    SITES_UNREACHABLE, /* the server fails to answer for it: nothing may be fetched */
+    SITES_ASKED,       /* the answer comes later, to `ready` */
+};
+
+/* Someone who waits for a robots.txt. */
+struct sites_waiter {
+    struct sites_waiter *next;
+};
+
+struct sites; /* opaque */
+
+/* `ready` is called for every waiter of an origin whose robots.txt is known now; it asks again.
+ * agent: the token that robots.txt files name us by. Returns OK or NOMEM. */
+enum status sites_create(struct sites **out,
+                         struct http *http,
+                         const char *agent,
+                         void (*ready)(struct sites_waiter *w),
+                         struct error *err);
+void sites_destroy(struct sites *s); /* after the http; accepts NULL */
+
+/* Whether `path` (with its query) of an origin may be fetched. Keeps `waiter` when it returns
+ * SITES_ASKED. Returns OK or NOMEM. */
+enum status sites_ask(struct sites *s,
+                      enum sites_answer *out,
+                      const char *origin,
+                      const char *path,
+                      struct sites_waiter *waiter,
+                      struct error *err);
+
+/* ---- rows ---- */
 
 /* A row of the list that is selected. */
 struct fetch_entry {
@@ -111,13 +228,10 @@ enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err);
 /* Begins to fetch from the sequence-th selected row on, with `rows` rows of the list before it. */
 enum status fetch_start(struct fetch *f, uint64_t sequence, uint64_t rows, struct error *err);
 
-/* Waits for the head's result and takes it. how->stop is polled. Returns OK, INTERRUPTED or the
- * thread's failure. */
-enum status fetch_take(struct fetch *f,
-                       struct ledger_line *line,
-                       bool *unusable,
-                       const struct source_options *how,
-                       struct error *err);
+/* Waits for the head's result and takes it, polling the source's `stop`. Returns OK, INTERRUPTED or
+ * the thread's failure. */
+enum status
+fetch_take(struct fetch *f, struct ledger_line *line, bool *unusable, struct error *err);
 
 void fetch_stop(struct fetch *f); /* joins the thread */
 

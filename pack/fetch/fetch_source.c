@@ -16,7 +16,6 @@ struct fetch_source {
     struct source base;
     struct fetch *fetch;
     struct source *list;
-    struct source_options options;
     struct byte_buffer identity; /* of the row */
     struct json_writer json;
     uint64_t list_rows; /* read from the list */
@@ -106,7 +105,7 @@ fetch_source_next(struct source *base, struct source_row *row, struct error *err
     }
     struct ledger_line line;
     bool unusable;
-    TRY(fetch_take(f, &line, &unusable, &s->options, err));
+    TRY(fetch_take(f, &line, &unusable, err));
     if (row->reason != REASON_NONE) {
         return STATUS_OK;
     }
@@ -151,7 +150,6 @@ enum status fetch_open_source(struct source **out,
     s->base.type = &fetch_source_type;
     s->base.content = hash64(NULL, 0);
     s->fetch = f;
-    s->options = *opt;
     byte_buffer_init(&s->identity, 0);
     json_writer_init(&s->json, 0);
     enum status status = fetch_open_list(&s->list, f, err);

@@ -516,11 +516,9 @@ enum status fetch_start(struct fetch *f, uint64_t sequence, uint64_t rows, struc
     return f->started ? STATUS_OK : error_set(err, STATUS_NOMEM, "cannot start a thread");
 }
 
-enum status fetch_take(struct fetch *f,
-                       struct ledger_line *line,
-                       bool *unusable,
-                       const struct source_options *how,
-                       struct error *err) {
+enum status
+fetch_take(struct fetch *f, struct ledger_line *line, bool *unusable, struct error *err) {
+    const struct source_options *how = &f->source_options;
     struct fetch_entry *e = &f->entries[f->head % FETCH_WINDOW_ROWS];
     enum status s = STATUS_OK;
     pthread_mutex_lock(&f->mutex);

@@ -3,7 +3,7 @@
  * are written when a row is finished, in the order of that. A resumed run reads them all once, and
  * those of rows that are not packed yet again when their turn comes.
  */
-#include "pack/fetch/ledger_internal.h"
+#include "pack/fetch/fetch_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

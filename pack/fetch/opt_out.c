@@ -2,19 +2,15 @@
  * Entries are kept as hashes of their text, sorted: hosts and URLs of their normal forms, pictures
  * as they are. That a URL has the hash of another is as unlikely as an error of the memory.
  */
-#include "pack/fetch/opt_out_internal.h"
+#include "pack/fetch/fetch_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/bytes.h"
-#include "formats/base/hash.h"
-
 enum { MAX_FILE_BYTES = 1 << 30, HASH_DIGITS = 16 };
 
 struct opt_out {
-    uint64_t *hashes; /* ascending */
-    size_t count, capacity;
+    struct byte_buffer hashes; /* each of 8 bytes, ascending */
 };
 
 static int compare(const void *a, const void *b) {
@@ -24,19 +20,8 @@ static int compare(const void *a, const void *b) {
 }
 
 static bool has(const struct opt_out *o, uint64_t hash) {
-    return o->count > 0 && bsearch(&hash, o->hashes, o->count, sizeof(hash), compare) != NULL;
-}
-
-static enum status add(struct opt_out *o, uint64_t hash, struct error *err) {
-    if (o->count == o->capacity) {
-        const size_t capacity = o->capacity > 0 ? 2 * o->capacity : 1024;
-        uint64_t *grown = realloc(o->hashes, capacity * sizeof(*grown));
-        TRY_MEMORY(grown, err, "out of memory for the opt-out list");
-        o->hashes = grown;
-        o->capacity = capacity;
-    }
-    o->hashes[o->count++] = hash;
-    return STATUS_OK;
+    const size_t count = o->hashes.size_bytes / sizeof(hash);
+    return count > 0 && bsearch(&hash, o->hashes.data, count, sizeof(hash), compare) != NULL;
 }
 
 static bool is_hash(const char *text) {
@@ -45,7 +30,8 @@ static bool is_hash(const char *text) {
 
 static enum status add_line(struct opt_out *o, const char *text, struct error *err) {
     if (is_hash(text)) {
-        return add(o, strtoull(text, NULL, 16), err);
+        const uint64_t hash = strtoull(text, NULL, 16);
+        return byte_buffer_append(&o->hashes, &hash, sizeof(hash), err);
     }
     struct url u;
     const bool is_url = strstr(text, "://") != NULL;
@@ -61,7 +47,8 @@ static enum status add_line(struct opt_out *o, const char *text, struct error *e
         return s == STATUS_INVALID || s == STATUS_LIMIT ? STATUS_CORRUPT : s;
     }
     const char *normal = is_url ? u.text : u.host;
-    const enum status added = add(o, hash64(normal, strlen(normal)), err);
+    const uint64_t hash = hash64(normal, strlen(normal));
+    const enum status added = byte_buffer_append(&o->hashes, &hash, sizeof(hash), err);
     url_fini(&u);
     return added;
 }
@@ -103,8 +90,8 @@ enum status opt_out_open(struct opt_out **out,
         opt_out_close(o);
         return s;
     }
-    if (o->count > 0) {
-        qsort(o->hashes, o->count, sizeof(*o->hashes), compare);
+    if (o->hashes.size_bytes > 0) {
+        qsort(o->hashes.data, o->hashes.size_bytes / sizeof(uint64_t), sizeof(uint64_t), compare);
     }
     *out = o;
     return STATUS_OK;
@@ -112,7 +99,7 @@ enum status opt_out_open(struct opt_out **out,
 
 void opt_out_close(struct opt_out *o) {
     if (o) {
-        free(o->hashes);
+        byte_buffer_fini(&o->hashes);
         free(o);
     }
 }

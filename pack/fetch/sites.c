@@ -5,7 +5,7 @@
  *
  * The oldest rules are forgotten beyond MAX_SITES origins, and requested again if they are needed.
  */
-#include "pack/fetch/sites_internal.h"
+#include "pack/fetch/fetch_internal.h"
 
 #include <search.h>
 #include <stdio.h>

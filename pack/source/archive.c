@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "formats/shard/tar.h"
-#include "pack/source/tar_internal.h"
 
 enum {
     READ_BYTES = 256 << 10,
@@ -40,10 +39,7 @@ struct source_archive {
     bool seekable;      /* a regular file, opened by us */
     size_t block_bytes; /* of the next block */
     bool stopped;
-    bool (*stop)(void *cookie);
-    void *stop_cookie;
-    void (*bytes)(void *cookie, const void *data, size_t size_bytes);
-    void *bytes_cookie;
+    struct source_options opt; /* of these stop, bytes and their cookies */
     bool plain_tar;
     uint8_t *block;                      /* READ_BYTES, what libarchive reads from */
     uint64_t position_bytes, size_bytes; /* size: 0 for a pipe */
@@ -58,7 +54,7 @@ struct source_archive {
 };
 
 static bool must_stop(struct source_archive *a) {
-    a->stopped = a->stopped || (a->stop && a->stop(a->stop_cookie));
+    a->stopped = a->stopped || (a->opt.stop && a->opt.stop(a->opt.stop_cookie));
     return a->stopped;
 }
 
@@ -88,8 +84,8 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
         a->block_bytes = a->block_bytes < READ_BYTES / 2 ? 2 * a->block_bytes : READ_BYTES;
         if (got > 0) {
             a->position_bytes += (uint64_t)got;
-            if (a->bytes) {
-                a->bytes(a->bytes_cookie, a->block, (size_t)got);
+            if (a->opt.bytes) {
+                a->opt.bytes(a->opt.bytes_cookie, a->block, (size_t)got);
             }
         }
         return got;
@@ -103,7 +99,8 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
 static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t request) {
     (void)unused;
     struct source_archive *a = context;
-    if (!a->seekable || a->bytes || a->position_bytes >= a->size_bytes || request < SEEK_BYTES) {
+    if (!a->seekable || a->opt.bytes || a->position_bytes >= a->size_bytes ||
+        request < SEEK_BYTES) {
         return 0;
     }
     uint64_t left = a->size_bytes - a->position_bytes;
@@ -160,7 +157,7 @@ static enum status open_libarchive(struct source_archive *a, bool plain, struct 
         archive_read_support_filter_zstd(a->archive);
         archive_read_support_format_zip_streamable(a->archive);
     }
-    if (!a->bytes) {
+    if (!a->opt.bytes) {
         archive_read_set_option(a->archive, "tar", "read_concatenated_archives", "1");
     }
     if (archive_read_open2(a->archive, a, NULL, read_block, skip_bytes, NULL) != ARCHIVE_OK) {
@@ -173,9 +170,9 @@ static enum status open_libarchive(struct source_archive *a, bool plain, struct 
  * after a member, so it first gets a header that we made. */
 static enum status change_reader(struct source_archive *a, struct error *err) {
     struct archive_entry *e = NULL;
-    uint64_t offset = source_tar_offset(a->tar);
-    a->has_ended = source_tar_has_ended(a->tar);
-    a->end_bytes = source_tar_begin(a->tar);
+    uint64_t offset = a->tar->header_offset;
+    a->has_ended = a->tar->has_ended;
+    a->end_bytes = a->tar->begin;
     source_tar_close(a->tar);
     a->tar = NULL;
     a->position_bytes = offset;
@@ -193,7 +190,7 @@ static enum status change_reader(struct source_archive *a, struct error *err) {
 }
 
 static enum status open_archive(struct source_archive *a, struct error *err) {
-    if (a->seekable && !a->bytes) { /* `bytes` receives what libarchive reads */
+    if (a->seekable && !a->opt.bytes) { /* `bytes` receives what libarchive reads */
         struct error why = {0};
         enum status s = source_tar_open(&a->tar, a->fd, a->size_bytes, a->path, &why);
         if (s == STATUS_OK) {
@@ -221,10 +218,7 @@ enum status source_archive_open(struct source_archive **out,
     a->fd = -1;
     a->block_bytes = READ_BYTES;
     a->rows = rows;
-    a->stop = opt->stop;
-    a->stop_cookie = opt->stop_cookie;
-    a->bytes = opt->bytes;
-    a->bytes_cookie = opt->bytes_cookie;
+    a->opt = *opt;
     enum status s = open_file(a, path, err);
     THEN(s, open_archive(a, err));
     if (s != STATUS_OK) {
@@ -310,7 +304,7 @@ static bool has_more(const struct source_archive *a, uint64_t offset) {
 
 /* At the end of a tar. */
 static void note_end(struct source_archive *a, bool has_ended) {
-    if (a->bytes && has_ended && has_more(a, (uint64_t)archive_filter_bytes(a->archive, 0))) {
+    if (a->opt.bytes && has_ended && has_more(a, (uint64_t)archive_filter_bytes(a->archive, 0))) {
         snprintf(a->note, sizeof(a->note),
                  "%.120s: what follows the end mark after its %" PRIu64
                  " members was not read; ccpack -o DIR reads another tar there",
@@ -330,12 +324,12 @@ static enum status next_of_tar(struct source_archive *a, struct error *err) {
     a->at_member = false;
     FAIL_IF(must_stop(a), err, STATUS_INTERRUPTED, "stopped on request");
     enum status s = source_tar_next(a->tar, &a->member, &why);
-    a->member.offset_bytes = source_tar_offset(a->tar);
+    a->member.offset_bytes = a->tar->header_offset;
     a->position_bytes = source_tar_position(a->tar);
     a->at_member = s == STATUS_OK;
     a->members += s == STATUS_OK;
     if (s == STATUS_END) {
-        note_end(a, source_tar_has_ended(a->tar));
+        note_end(a, a->tar->has_ended);
     }
     return s < STATUS_OK && s != STATUS_UNSUPPORTED ? error_set(err, s, "%s", why.text) : s;
 }

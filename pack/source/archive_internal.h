@@ -9,6 +9,7 @@
 #ifndef PACK_SOURCE_ARCHIVE_INTERNAL_H
 #define PACK_SOURCE_ARCHIVE_INTERNAL_H
 
+#include "formats/shard/tar.h"
 #include "pack/source/source.h"
 
 struct source_archive;
@@ -68,5 +69,52 @@ enum status source_archive_peek(struct source_archive *a,
                                 size_t *got,
                                 size_t size_bytes,
                                 struct error *err);
+
+/* ---- tar.c: the fast reader of most tars in files, up to the first header that it does not
+ * support. One owner, who keeps the file; a member's name is valid until the next call. A body that
+ * a header promises lies within the file. ---- */
+
+enum { SOURCE_TAR_WINDOW_BYTES = 256 << 10 };
+
+struct source_tar {
+    int fd;
+    const char *path; /* borrowed, for messages */
+    uint64_t size_bytes;
+    uint64_t window_offset; /* of its first byte in the file */
+    size_t window_bytes;
+    size_t step_bytes;  /* of the next read */
+    uint64_t at;        /* next byte to parse */
+    uint64_t body_left; /* of the current member */
+    /* Of the last call of source_tar_next: */
+    uint64_t header_offset; /* where it found a member, the end with its mark, or an unsupported
+                               header */
+    uint64_t begin;         /* where it began to look for it; another place if an end mark is
+                               between */
+    bool has_ended;         /* there was an end mark */
+    char name[TAR_NAME_BYTES + 1];
+    uint8_t window[SOURCE_TAR_WINDOW_BYTES];
+};
+
+/* Opens a file of size_bytes bytes. Returns OK; UNSUPPORTED if it does not support the first
+ * header; NOMEM or IO. */
+enum status source_tar_open(struct source_tar **out,
+                            int fd,
+                            uint64_t size_bytes,
+                            const char *path,
+                            struct error *err);
+void source_tar_close(struct source_tar *t); /* accepts NULL */
+
+/* Finds the next member, skipping the rest of the current one, and end marks: blocks of zeros,
+ * after which another tar may follow. Returns OK; END; UNSUPPORTED if it does not support the
+ * header at t->header_offset; or IO. */
+enum status source_tar_next(struct source_tar *t, struct source_member *out, struct error *err);
+
+/* Reads up to size_bytes of the rest of the member's body. Returns OK, IO, or CORRUPT if the file
+ * has become shorter. */
+enum status
+source_tar_read(struct source_tar *t, void *out, size_t size_bytes, size_t *got, struct error *err);
+
+/* How far the file has been read. */
+uint64_t source_tar_position(const struct source_tar *t);
 
 #endif

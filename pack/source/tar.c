@@ -1,5 +1,13 @@
 /*
- * Reads a tar through a window over the file. Headers are parsed in the window:
+ * A fast reader for most tars: regular files and folders with short ASCII names, as GNU tar,
+ * bsdtar, Python and WebDataset write them, in a file that supports pread.
+ *
+ * libarchive reads these tars too, but a row of three members takes it 10.5 us instead of 5.4
+ * (bench_source). With libarchive alone, packing 1.2 GB of 14 KB images into tar.zst shards with
+ * `ccpack --no-check` on two threads takes 1.12 to 1.18 times as long (medians of four series of 9
+ * or 11 alternating rounds). Packing into tar shards takes as long, within noise.
+ *
+ * It reads a tar through a window over the file. Headers are parsed in the window:
  *
  *     | read already | at ........ window_end |   not read yet
  *                      header, body, padding
@@ -7,7 +15,7 @@
  * Bodies are copied out of the window. The part of a large body after the window is read directly
  * into the caller's buffer. After a jump the window starts small, because another jump may follow.
  */
-#include "pack/source/tar_internal.h"
+#include "pack/source/archive_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,25 +25,8 @@
 #include "formats/shard/tar.h"
 
 enum {
-    WINDOW_BYTES = 256 << 10,
     FIRST_BYTES = 8 << 10,
     HOLE_BYTES = 1 << 20, /* of zeros are read before a hole is looked for */
-};
-
-struct source_tar {
-    int fd;
-    const char *path; /* borrowed, for messages */
-    uint64_t size_bytes;
-    uint64_t window_offset; /* of its first byte in the file */
-    size_t window_bytes;
-    size_t step_bytes;  /* of the next read */
-    uint64_t at;        /* next byte to parse */
-    uint64_t body_left; /* of the current member */
-    uint64_t header_offset;
-    uint64_t begin; /* of the last search for a header: zeros up to header_offset */
-    bool has_ended;
-    char name[TAR_NAME_BYTES + 1];
-    uint8_t window[WINDOW_BYTES];
 };
 
 /* ---- the window ---- */
@@ -85,12 +76,13 @@ static enum status fill(struct source_tar *t, size_t wanted, struct error *err) 
     memmove(t->window, kept > 0 ? here(t) : t->window, kept);
     t->window_offset = t->at;
     t->window_bytes = kept;
-    size_t room = WINDOW_BYTES - kept;
+    size_t room = SOURCE_TAR_WINDOW_BYTES - kept;
     size_t got = 0;
     TRY(read_at(t, t->window + kept, t->step_bytes < room ? t->step_bytes : room, t->at + kept,
                 &got, err));
     t->window_bytes += got;
-    t->step_bytes = t->step_bytes < WINDOW_BYTES / 2 ? 2 * t->step_bytes : WINDOW_BYTES;
+    t->step_bytes =
+        t->step_bytes < SOURCE_TAR_WINDOW_BYTES / 2 ? 2 * t->step_bytes : SOURCE_TAR_WINDOW_BYTES;
     return STATUS_OK;
 }
 
@@ -298,7 +290,7 @@ enum status source_tar_read(struct source_tar *t,
     for (size_t done = 0; done < *got;) {
         size_t left = *got - done;
         size_t piece = 0;
-        if (in_window(t) == 0 && left >= WINDOW_BYTES) {
+        if (in_window(t) == 0 && left >= SOURCE_TAR_WINDOW_BYTES) {
             TRY(read_at(t, (uint8_t *)out + done, left, t->at, &piece, err));
             t->window_offset = t->at + piece; /* empty, at the next byte */
             t->window_bytes = 0;
@@ -330,7 +322,7 @@ enum status source_tar_open(struct source_tar **out,
     t->fd = fd;
     t->path = path;
     t->size_bytes = size_bytes;
-    t->step_bytes = WINDOW_BYTES;
+    t->step_bytes = SOURCE_TAR_WINDOW_BYTES;
     enum status s = fill(t, TAR_BLOCK_BYTES, err);
     if (s == STATUS_OK &&
         (in_window(t) < TAR_BLOCK_BYTES || !read_header(t->window, &type, &body_bytes))) {
@@ -346,18 +338,6 @@ enum status source_tar_open(struct source_tar **out,
 
 void source_tar_close(struct source_tar *t) {
     free(t);
-}
-
-uint64_t source_tar_offset(const struct source_tar *t) {
-    return t->header_offset;
-}
-
-uint64_t source_tar_begin(const struct source_tar *t) {
-    return t->begin;
-}
-
-bool source_tar_has_ended(const struct source_tar *t) {
-    return t->has_ended;
 }
 
 uint64_t source_tar_position(const struct source_tar *t) {

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "pack/fetch/ledger_internal.h"
+#include "pack/fetch/fetch_internal.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 

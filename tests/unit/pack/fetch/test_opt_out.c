@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pack/fetch/opt_out_internal.h"
+#include "pack/fetch/fetch_internal.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
