@@ -46,12 +46,12 @@ cmp far-vectors.images.npy near-vectors.images.npy || fail "other embeddings"
 mkdir www/bucket && cp -r www/pairs www/bucket/pairs
 expect 0 "$BIN/ccstream-train" --data s3://bucket/pairs --endpoint "http://127.0.0.1:$port" --out there ${small/--loss simclr/--loss sogclr} --steps 2 --eval-every 0 -q
 expect 0 "$BIN/ccstream-report" -o there.html there
-has there.html 'at both ends'
-hasnt there.html 'both ends are missing'
+has there.html 'Extreme samples'
+hasnt there.html 'extreme samples are missing'
 sed -i "s|127.0.0.1:$port|127.0.0.1:1|" there/config.json
 expect 0 "$BIN/ccstream-report" -o named.html --endpoint "http://127.0.0.1:$port" there
-has named.html 'at both ends'
-hasnt named.html 'both ends are missing'
+has named.html 'Extreme samples'
+hasnt named.html 'extreme samples are missing'
 rm -r www/bucket
 
 local_digest=$(digest www/pairs)
