@@ -1,19 +1,202 @@
 /*
- * remote: the options of the program, its cache, and what is left of both in a child of fork.
+ * remote: the options of the program, its cache, the table of the files at servers that were named,
+ * by path, and of their folders, and what is left of them in a child of fork. A file that is
+ * dropped from the table remains valid for its users.
  */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/hash.h"
 #include "loader/remote/remote_internal.h"
+#include "net/location.h"
+
+enum { BUCKETS = 1 << 12 };
+
+struct remote_view remote_view;
+
+static struct {
+    struct remote_folder *folders; /* guarded by who opens */
+    pthread_mutex_t lock;          /* guards the rest, and the guarded fields of objects */
+    struct remote_object *buckets[BUCKETS];
+    struct remote_object *dropped;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static enum status nomem(struct error *err) {
+    return error_set(err, STATUS_NOMEM, "out of memory for remote files");
+}
+
+/* --- folders and objects --- */
+
+static enum status
+folder_of(struct remote_folder **out, const char *text, size_t size_bytes, struct error *err) {
+    for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
+        if (strncmp(f->text, text, size_bytes) == 0 && f->text[size_bytes] == '\0') {
+            *out = f;
+            return STATUS_OK;
+        }
+    }
+    const struct location_options opt = {.endpoint = remote_view.options.endpoint,
+                                         .instance_metadata =
+                                             remote_view.options.instance_metadata};
+    struct remote_folder *f = calloc(1, sizeof(*f));
+    if (f == NULL || (f->text = strndup(text, size_bytes)) == NULL) {
+        free(f);
+        return nomem(err);
+    }
+    enum status s = location_create(&f->location, f->text, &opt, err);
+    if (s < STATUS_OK) {
+        free(f->text);
+        free(f);
+        return s;
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    f->next = table.folders;
+    table.folders = f;
+    *out = f;
+    return STATUS_OK;
+}
+
+static void object_destroy(struct remote_object *o) {
+    if (o != NULL) {
+        free(o->path);
+        free(o->url);
+        free(o);
+    }
+}
+
+static struct remote_object **bucket_of(const char *path) {
+    return &table.buckets[hash64(path, strlen(path)) % BUCKETS];
+}
+
+struct remote_object *remote_object_find(const char *path) {
+    pthread_mutex_lock(&table.lock);
+    struct remote_object *o = *bucket_of(path);
+    while (o != NULL && strcmp(o->path, path) != 0) {
+        o = o->next;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return o;
+}
+
+enum status objects_get(struct remote_object **out, const char *path, struct error *err) {
+    *out = remote_object_find(path);
+    if (*out != NULL) {
+        return STATUS_OK;
+    }
+    char url[HTTP_MAX_URL_BYTES];
+    struct remote_folder *folder = NULL;
+    const char *slash = strrchr(path, '/');
+    TRY(folder_of(&folder, path, (size_t)(slash - path), err));
+    TRY(location_url(folder->location, url, slash + 1, err));
+    struct remote_object *o = calloc(1, sizeof(*o));
+    if (o == NULL || (o->path = strdup(path)) == NULL || (o->url = strdup(url)) == NULL) {
+        object_destroy(o);
+        return nomem(err);
+    }
+    o->folder = folder;
+    o->copy.fd = -1;
+    pthread_mutex_lock(&table.lock);
+    struct remote_object **bucket = bucket_of(path);
+    o->next = *bucket;
+    *bucket = o;
+    pthread_mutex_unlock(&table.lock);
+    *out = o;
+    return STATUS_OK;
+}
+
+void objects_drop_folder(const struct remote_folder *folder) {
+    pthread_mutex_lock(&table.lock);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        struct remote_object **at = &table.buckets[i];
+        while (*at != NULL) {
+            struct remote_object *o = *at;
+            if (o->folder != folder) {
+                at = &o->next;
+                continue;
+            }
+            *at = o->next;
+            o->next = table.dropped;
+            table.dropped = o;
+        }
+    }
+    pthread_mutex_unlock(&table.lock);
+}
+
+enum status remote_object_start(const struct remote_object *o,
+                                struct http *h,
+                                struct http_request *request,
+                                struct error *err) {
+    request->url = o->url;
+    pthread_mutex_lock(&o->folder->lock);
+    enum status s = location_authorize(o->folder->location, request, err);
+    THEN(s, http_start(h, request, err));
+    pthread_mutex_unlock(&o->folder->lock);
+    return s;
+}
+
+/* --- what is known of an object --- */
+
+void objects_set_known(struct remote_object *o, const char *etag, uint64_t size_bytes) {
+    pthread_mutex_lock(&table.lock);
+    (void)snprintf(o->etag, sizeof o->etag, "%s", etag);
+    o->size_bytes = size_bytes;
+    o->missing = false;
+    o->known = true;
+    pthread_mutex_unlock(&table.lock);
+}
+
+void objects_set_missing(struct remote_object *o) {
+    pthread_mutex_lock(&table.lock);
+    o->missing = true;
+    pthread_mutex_unlock(&table.lock);
+}
+
+void objects_set_copy(struct remote_object *o, struct copy copy) {
+    pthread_mutex_lock(&table.lock);
+    o->copy = copy;
+    pthread_mutex_unlock(&table.lock);
+}
+
+struct copy remote_object_copy(const struct remote_object *o) {
+    pthread_mutex_lock(&table.lock);
+    const struct copy copy = o->copy;
+    pthread_mutex_unlock(&table.lock);
+    return copy;
+}
+
+bool remote_object_is_offline(const struct remote_object *o) {
+    return o->folder->offline;
+}
+
+void remote_object_replaced(const struct remote_object *o) {
+    if (remote_view.cache != NULL) {
+        heads_forget(remote_view.cache, o->url);
+    }
+}
+
+/* --- fork --- */
 
 static struct {
     char *endpoint, *user_agent;
     bool started, survives_fork;
 } remote;
 
-/* --- fork --- */
+static void objects_before_fork(void) {
+    for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
+        pthread_mutex_lock(&f->lock);
+    }
+    pthread_mutex_lock(&table.lock);
+}
+
+static void objects_after_fork(void) {
+    pthread_mutex_unlock(&table.lock);
+    for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
+        pthread_mutex_unlock(&f->lock);
+    }
+}
 
 /* What these locks guard is whole in the child: a fork waits for a dataset that is being opened. */
 static void before_fork(void) {
@@ -49,6 +232,31 @@ static enum status survive_fork(struct error *err) {
 
 /* --- life --- */
 
+static void free_list(struct remote_object *o) {
+    while (o != NULL) {
+        struct remote_object *next = o->next;
+        object_destroy(o);
+        o = next;
+    }
+}
+
+static void free_table(void) {
+    for (size_t i = 0; i < BUCKETS; i++) {
+        free_list(table.buckets[i]);
+        table.buckets[i] = NULL;
+    }
+    free_list(table.dropped);
+    table.dropped = NULL;
+    while (table.folders != NULL) {
+        struct remote_folder *f = table.folders;
+        table.folders = f->next;
+        pthread_mutex_destroy(&f->lock);
+        location_destroy(f->location);
+        free(f->text);
+        free(f);
+    }
+}
+
 void remote_options_default(struct remote_options *opt) {
     *opt = (struct remote_options){.user_agent = "ccstream",
                                    .cache_bytes = REMOTE_CACHE_DEFAULT_BYTES};
@@ -83,7 +291,7 @@ void remote_stop(void) {
     extents_stop();
     open_stop();
     remote_pread_stop();
-    objects_stop();
+    free_table();
     cache_close(remote_view.cache);
     remote_view.cache = NULL;
     free(remote.user_agent);

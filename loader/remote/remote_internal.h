@@ -4,7 +4,7 @@
  *   file_system (remote_files.c)                       read engine (io_remote.c)
  *        |          \                                        |
  *   remote_pread.c   open.c: what becomes known of a file     |
- *        |            |   (objects.c, heads.c)      |
+ *        |            |   (remote.c, heads.c)      |
  *        |            |                                       |
  *        +--- with a cache: extents.c, over cache.c ----------+
  *        |            |                                       |
@@ -63,7 +63,7 @@ struct remote_object {
     struct remote_object *next;
 };
 
-/* What the program uses (objects.c), set by remote_start and remote_stop alone. */
+/* What the program uses, set by remote_start and remote_stop alone. */
 extern struct remote_view {
     struct remote_options options; /* without the folder of the cache */
     struct cache *cache;           /* NULL: there is none */
@@ -133,10 +133,6 @@ void objects_drop_folder(const struct remote_folder *folder);
 void objects_set_known(struct remote_object *o, const char *etag, uint64_t size_bytes);
 void objects_set_missing(struct remote_object *o);
 void objects_set_copy(struct remote_object *o, struct copy copy);
-
-void objects_before_fork(void); /* nobody opens */
-void objects_after_fork(void);  /* in the parent and in the child */
-void objects_stop(void);
 
 /* The object of a path, after at most one request; of a manifest those of its dataset too. Returns
  * OK, NOTFOUND, IO, USAGE, NOMEM, CORRUPT. */
