@@ -23,17 +23,13 @@ enum { FILES_BESIDE = 256 }; /* that are open beside two for each connection */
 void fetch_options_default(struct fetch_options *opt) {
     *opt = (struct fetch_options){
         .fs = file_posix(),
-        .connections = 256,
-        .connections_per_host = 2,
-        .requests_per_second_per_host = 5,
-        .connect_timeout_ms = 10000,
-        .first_byte_timeout_ms = 20000,
-        .total_timeout_ms = 60000,
         .attempts = 3,
-        .max_redirects = 5,
         .max_bytes = 20 << 20,
         .robots = true,
     };
+    http_options_default(&opt->http);
+    opt->http.max_connections = 256;
+    opt->http.requests_per_second_per_host = 5;
 }
 
 /* ---- what --retry selects ------------------------------------------------------------------- */
@@ -319,10 +315,10 @@ static enum status open_fetch(struct fetch *f, struct error *err) {
     char folder[PATH_MAX_BYTES];
     TRY(check_list(o->list, err));
     TRY(o->retry ? check_retry(o->retry, err) : STATUS_OK);
-    TRY(allow_files(o->connections, err));
+    TRY(allow_files(o->http.max_connections, err));
     TRY(url_init(&probe, "http://localhost/", NULL, err)); /* is libcurl there? */
     url_fini(&probe);
-    TRY(o->resolvers ? http_check_resolvers(o->resolvers, err) : STATUS_OK);
+    TRY(o->http.resolvers ? http_check_resolvers(o->http.resolvers, err) : STATUS_OK);
     TRY(path_join(folder, sizeof(folder), o->directory, FETCH_DIRECTORY, err));
     TRY(path_join(f->ledger_path, sizeof(f->ledger_path), folder, "ledger.jsonl", err));
     TRY(path_join(f->spool, sizeof(f->spool), folder, "spool", err));
@@ -330,7 +326,7 @@ static enum status open_fetch(struct fetch *f, struct error *err) {
 }
 
 enum status fetch_create(struct fetch **out, const struct fetch_options *opt, struct error *err) {
-    REQUIRE(out && opt && opt->fs && opt->directory && opt->list && opt->user_agent);
+    REQUIRE(out && opt && opt->fs && opt->directory && opt->list && opt->http.user_agent);
     REQUIRE(opt->attempts >= 1 && opt->attempts <= FETCH_MAX_ATTEMPTS && opt->max_bytes > 0);
     REQUIRE(opt->max_bytes <= SOURCE_MAX_IMAGE_BYTES);
     *out = NULL;

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "formats/base/file_io.h"
+#include "net/http.h"
 
 #define FETCH_DIRECTORY "fetch" /* in the dataset's */
 
@@ -37,30 +38,23 @@ enum {
 struct fetch; /* opaque */
 
 struct fetch_options {
-    const struct file_system *fs;        /* file_posix() */
-    const char *directory;               /* of the dataset; created if needed */
-    const char *list;                    /* a TSV, a CSV, or a text with a URL in each line */
-    uint32_t connections;                /* at a time, [1, 4096]; 256 */
-    uint32_t connections_per_host;       /* 2 */
-    double requests_per_second_per_host; /* 5; 0: no limit */
-    int64_t connect_timeout_ms, first_byte_timeout_ms, total_timeout_ms; /* 10, 20, 60 s */
-    uint32_t attempts;      /* for each row of this run, [1, FETCH_MAX_ATTEMPTS]; 3 */
-    uint32_t max_redirects; /* 5 */
-    uint64_t max_bytes;     /* of a picture; 20 MiB */
-    bool robots;            /* robots.txt and X-Robots-Tag are obeyed; true */
-    bool allow_private;     /* also addresses that are not public; false */
-    const char *opt_out;    /* file of hosts, URLs and hashes that are not fetched; NULL */
-    const char *user_agent; /* "ccstream/0.1.0 (+...)"; required */
-    const char *resolvers;  /* who looks names up, as http_options has them; NULL: the system */
-    const char *ca_file;    /* PEM; NULL: the system's */
-    bool dedup;             /* of pictures with the same bytes only the first is packed */
-    const char *retry;      /* only rows that failed before for these reasons, see fetch_create;
-                             * NULL: all rows */
-    bool resume;            /* what the ledger records of this run is not fetched again */
-    bool overwrite;         /* an earlier ledger is removed */
+    const struct file_system *fs; /* file_posix() */
+    const char *directory;        /* of the dataset; created if needed */
+    const char *list;             /* a TSV, a CSV, or a text with a URL in each line */
+    struct http_options http;     /* with 256 connections, and 5 requests per second and host */
+    uint32_t attempts;            /* for each row of this run, [1, FETCH_MAX_ATTEMPTS]; 3 */
+    uint64_t max_bytes;           /* of an image; 20 MiB */
+    bool robots;                  /* robots.txt and X-Robots-Tag are obeyed; true */
+    const char *opt_out;          /* file of hosts, URLs and hashes that are not fetched; NULL */
+    bool dedup;                   /* of images with the same bytes only the first is packed */
+    const char *retry; /* only rows that failed before for these reasons, see fetch_create;
+                        * NULL: all rows */
+    bool resume;       /* what the ledger records of this run is not fetched again */
+    bool overwrite;    /* an earlier ledger is removed */
 };
 
-void fetch_options_default(struct fetch_options *opt); /* all but directory, list, user_agent */
+/* All but directory, list and http.user_agent. */
+void fetch_options_default(struct fetch_options *opt);
 
 /* `retry` is a list with commas: "failed" (all but excluded rows), "excluded" (by robots.txt,
  * X-Robots-Tag or the opt-out list), "4xx", "5xx", or reasons of the ledger: "timeout", "dns",

@@ -474,23 +474,10 @@ static void *fetch_main(void *cookie) {
 /* ---- for the source ------------------------------------------------------------------------- */
 
 static enum status create_http(struct fetch *f, struct error *err) {
-    const struct fetch_options *o = f->opt;
+    const char *name = f->opt->http.user_agent;
     char agent[64];
-    struct http_options h;
-    http_options_default(&h);
-    h.max_connections = o->connections;
-    h.max_connections_per_host = o->connections_per_host;
-    h.requests_per_second_per_host = o->requests_per_second_per_host;
-    h.connect_timeout_ms = o->connect_timeout_ms;
-    h.first_byte_timeout_ms = o->first_byte_timeout_ms;
-    h.total_timeout_ms = o->total_timeout_ms;
-    h.max_redirects = o->max_redirects;
-    h.allow_private = o->allow_private;
-    h.resolvers = o->resolvers;
-    h.ca_file = o->ca_file;
-    h.user_agent = o->user_agent;
-    TRY(http_create(&f->http, &h, err));
-    snprintf(agent, sizeof(agent), "%.*s", (int)strcspn(o->user_agent, "/ ("), o->user_agent);
+    TRY(http_create(&f->http, &f->opt->http, err));
+    snprintf(agent, sizeof(agent), "%.*s", (int)strcspn(name, "/ ("), name);
     return sites_create(&f->sites, f->http, agent, on_site_ready, err);
 }
 

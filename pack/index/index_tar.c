@@ -385,29 +385,28 @@ static enum status describe(struct run *r, struct error *err) {
     return o->check ? STATUS_OK : manifest_add_option(m, "check", "no", err);
 }
 
-static void remove_indexes(struct run *r, const char *ending) {
+/* *was: there was such a file. */
+static enum status
+remove_file(const struct run *r, const char *path, bool *was, struct error *err) {
     const struct file_system *fs = r->opt.fs;
+    TRY(fs->exists(fs->context, path, was, err));
+    return *was ? fs->remove(fs->context, path, err) : STATUS_OK;
+}
+
+static void remove_indexes(struct run *r, const char *ending) {
     for (size_t i = 0; i < r->written; i++) {
         char path[PATH_MAX_BYTES];
-        bool exists = false;
-        if (index_path(path, &r->opt, i, ending, NULL) == STATUS_OK &&
-            fs->exists(fs->context, path, &exists, NULL) == STATUS_OK && exists) {
-            fs->remove(fs->context, path, NULL);
+        bool was;
+        if (index_path(path, &r->opt, i, ending, NULL) == STATUS_OK) {
+            (void)remove_file(r, path, &was, NULL);
         }
     }
 }
 
-/* Removes dataset.json, which may exist when only its last fsync failed. False: it could not be
- * removed, so the indexes must stay. */
-static bool remove_manifest(struct run *r) {
-    const struct file_system *fs = r->opt.fs;
+static enum status remove_manifest(struct run *r, bool *was, struct error *err) {
     char path[PATH_MAX_BYTES];
-    bool exists = true;
-    if (path_join(path, sizeof(path), r->opt.directory, MANIFEST_NAME, NULL) != STATUS_OK ||
-        fs->exists(fs->context, path, &exists, NULL) != STATUS_OK) {
-        return false;
-    }
-    return !exists || fs->remove(fs->context, path, NULL) == STATUS_OK;
+    TRY(path_join(path, sizeof(path), r->opt.directory, MANIFEST_NAME, err));
+    return remove_file(r, path, was, err);
 }
 
 /* Removes an earlier dataset.json first, so that it never refers to new indexes. */
@@ -416,10 +415,8 @@ static enum status name_indexes(struct run *r, struct error *err) {
     char temporary[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES];
     bool exists = false;
-    TRY(path_join(path, sizeof(path), r->opt.directory, MANIFEST_NAME, err));
-    TRY(fs->exists(fs->context, path, &exists, err));
+    TRY(remove_manifest(r, &exists, err));
     if (exists) {
-        TRY(fs->remove(fs->context, path, err));
         TRY(fs->sync_directory(fs->context, r->opt.directory, err));
     }
     for (size_t i = 0; i < r->written; i++) {
@@ -475,8 +472,11 @@ static enum status run(struct run *r, struct error *err) {
     enum status s = prepare(r, err);
     THEN(s, run_threads(r, err));
     if (s == STATUS_OK) {
+        bool was;
         s = publish(r, err);
-        if (s != STATUS_OK && remove_manifest(r)) {
+        /* dataset.json may exist if only its last fsync failed; where it cannot be removed the
+         * indexes must stay. */
+        if (s != STATUS_OK && remove_manifest(r, &was, NULL) == STATUS_OK) {
             remove_indexes(r, "");
         }
     }

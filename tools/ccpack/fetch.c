@@ -44,33 +44,33 @@ static const struct cli_option fetch_rows[] = {
      .help = "caption column, by name or 1-based number"},
     {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
      .help = "URL column, likewise"},
-    {"connections", 'c', CLI_U64, FIELD(fetch.connections), .min = "1", .max = "4096",
+    {"connections", 'c', CLI_U64, FIELD(fetch.http.max_connections), .min = "1", .max = "4096",
      .default_text = "256", .metavar = "N", .help = "concurrent requests in total",
      .group = "Network"},
-    {"per-host", 0, CLI_U64, FIELD(fetch.connections_per_host), .min = "1", .max = "4096",
+    {"per-host", 0, CLI_U64, FIELD(fetch.http.max_connections_per_host), .min = "1", .max = "4096",
      .default_text = "2", .metavar = "N", .help = "concurrent requests per host"},
-    {"rate-per-host", 0, CLI_DOUBLE, FIELD(fetch.requests_per_second_per_host), .min = "0",
+    {"rate-per-host", 0, CLI_DOUBLE, FIELD(fetch.http.requests_per_second_per_host), .min = "0",
      .max = "100000", .default_text = "5", .metavar = "X",
      .help = "requests per second per host; 0: no limit"},
-    {"connect-timeout", 0, CLI_U64, FIELD(fetch.connect_timeout_ms), .unit = CLI_UNIT_MS,
+    {"connect-timeout", 0, CLI_U64, FIELD(fetch.http.connect_timeout_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1h", .default_text = "10s", .metavar = "TIME",
      .help = "time limit for DNS lookup and connection"},
-    {"first-byte-timeout", 0, CLI_U64, FIELD(fetch.first_byte_timeout_ms), .unit = CLI_UNIT_MS,
+    {"first-byte-timeout", 0, CLI_U64, FIELD(fetch.http.first_byte_timeout_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1h", .default_text = "20s", .metavar = "TIME",
      .help = "time limit until the first byte"},
-    {"timeout", 0, CLI_U64, FIELD(fetch.total_timeout_ms), .unit = CLI_UNIT_MS, .min = "1ms",
+    {"timeout", 0, CLI_U64, FIELD(fetch.http.total_timeout_ms), .unit = CLI_UNIT_MS, .min = "1ms",
      .max = "1h", .default_text = "60s", .metavar = "TIME",
      .help = "time limit per request including redirects"},
     {"attempts", 0, CLI_U64, FIELD(fetch.attempts), .min = "1", .max = "20", .default_text = "3",
      .metavar = "N",
      .help = "attempts per row for transient failures (timeout, dns, connect, tls, partial, "
              "protocol, 408, 425, 429, 5xx), with increasing delays"},
-    {"max-redirects", 0, CLI_U64, FIELD(fetch.max_redirects), .min = "0", .max = "20",
+    {"max-redirects", 0, CLI_U64, FIELD(fetch.http.max_redirects), .min = "0", .max = "20",
      .default_text = "5", .metavar = "N", .help = "maximum redirects per request"},
     {"max-size", 0, CLI_U64, FIELD(fetch.max_bytes), .unit = CLI_UNIT_BYTES, .min = "1KiB",
      .max = "64MiB", .default_text = "20MiB", .metavar = "SIZE",
      .help = "maximum image size; larger downloads are aborted"},
-    {"resolver", 0, CLI_STRING, FIELD(fetch.resolvers), .metavar = "URL,...",
+    {"resolver", 0, CLI_STRING, FIELD(fetch.http.resolvers), .metavar = "URL,...",
      .help = "who looks names up instead of the system: servers of DNS over HTTPS, such as "
              "https://dns.example/dns-query, which share the hosts; or IP addresses of name "
              "servers, where libcurl has c-ares (Debian's does not)"},
@@ -83,10 +83,10 @@ static const struct cli_option fetch_rows[] = {
     {"opt-out", 0, CLI_STRING, FIELD(fetch.opt_out), .metavar = "FILE",
      .help = "file of hosts (including subdomains), URLs and image hashes (as in the ledger) not "
              "to fetch, one per line"},
-    {"allow-private", 0, CLI_FLAG, FIELD(fetch.allow_private),
+    {"allow-private", 0, CLI_FLAG, FIELD(fetch.http.allow_private),
      .help = "also connect to private, loopback and link-local addresses; a list from elsewhere "
              "could then read servers of your own network"},
-    {"ca-file", 0, CLI_STRING, FIELD(fetch.ca_file), .metavar = "FILE",
+    {"ca-file", 0, CLI_STRING, FIELD(fetch.http.ca_file), .metavar = "FILE",
      .help = "certificates to trust, in PEM, instead of the system's"},
     {"dedup", 0, CLI_ENUM, FIELD(fetch.dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
@@ -141,7 +141,7 @@ static void to_fetch_options(struct fetch_options *out,
     cli_copy(&fetch_program, o, offsetof(struct fetch_cli, fetch), out, sizeof(*out));
     snprintf(agent, 256, "ccstream/%s (ccpack fetch%s%.160s)", CCSTREAM_VERSION,
              o->contact ? "; " : "", o->contact ? o->contact : "");
-    out->user_agent = agent;
+    out->http.user_agent = agent;
     out->directory = pack->directory;
     out->list = pack->sources[0];
     out->resume = pack->resume;
