@@ -236,8 +236,8 @@ static enum status open_tower(struct bench_step *b, struct error *err) {
     const bool image = b->o->tower == STEP_IMAGE;
     const int64_t token_rows =
         b->o->padding == 1 ? n * (int64_t)b->o->tokens : (int64_t)b->token_count;
-    size_t kept;
-    size_t scratch;
+    struct carve kept = {0};
+    struct carve scratch = {0};
     size_t input;
     b->model.image.max_batch = (int32_t)n;
     b->model.text.max_batch = (int32_t)n;
@@ -245,18 +245,18 @@ static enum status open_tower(struct bench_step *b, struct error *err) {
     TRY(params_create(&b->params, err));
     if (image) {
         TRY(resnet_create(&b->image, b->params, &b->model.image, err));
-        resnet_memory(b->image, dtype, &kept, &scratch);
+        resnet_place(b->image, NULL, dtype, &kept, &scratch);
         input = (size_t)n * (size_t)b->o->image_size * (size_t)b->o->image_size * 3;
     } else {
         TRY(transformer_create(&b->text, b->params, &b->model.text, err));
-        transformer_memory(b->text, dtype, &kept, &scratch);
+        transformer_place(b->text, NULL, dtype, &kept, &scratch);
         b->ids_at = ((size_t)(token_rows + 2 * n) * sizeof(int32_t) + 7) / 8 * 8;
         input = b->ids_at + (size_t)n * sizeof(uint64_t);
     }
     TRY(params_alloc(b->params, b->dev, dtype, true, err));
     TRY(params_init(b->params, 1, err));
-    TRY(take(b, kept, &b->kept, err));
-    TRY(take(b, scratch, &b->scratch, err));
+    TRY(take(b, kept.used_bytes, &b->kept, err));
+    TRY(take(b, scratch.used_bytes, &b->scratch, err));
     TRY(take(b, input, &b->input, err));
     const int64_t f = image ? resnet_feature_count(b->image) : b->model.text.dim;
     void *data;
@@ -264,10 +264,12 @@ static enum status open_tower(struct bench_step *b, struct error *err) {
     b->dfeatures = tensor_2d(data, dtype, n, f);
     const struct fill fill = {.out = b->dfeatures, .value = 1.0 / (double)(n * f)};
     TRY(b->dev->ops->fill(b->dev, &fill, err));
+    kept = (struct carve){.base = b->kept};
+    scratch = (struct carve){.base = b->scratch};
     if (image) {
-        resnet_attach(b->image, b->dev, dtype, b->kept, b->scratch);
+        resnet_place(b->image, b->dev, dtype, &kept, &scratch);
     } else {
-        transformer_attach(b->text, b->dev, dtype, b->kept, b->scratch);
+        transformer_place(b->text, b->dev, dtype, &kept, &scratch);
     }
     return upload_tower_input(b, token_rows, err);
 }

@@ -95,7 +95,6 @@ enum status unit_forward(const struct unit_owner *o,
                          const struct unit *u,
                          struct tensor in,
                          struct tensor residual,
-                         enum resnet_pass pass,
                          struct error *err) {
     const int64_t n = in.shape[0];
     if (!has_batch_norm(o)) {
@@ -112,10 +111,10 @@ enum status unit_forward(const struct unit_owner *o,
                          .residual = residual,
                          .conv = conv_of(u),
                          .group = o->group,
-                         .training = pass != RESNET_INFERENCE,
+                         .training = o->pass != RESNET_INFERENCE,
                          .eps = 1e-5f,
                          .momentum = params_momentum(o->params)};
-    if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
+    if (o->pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
         op.running_mean = params_tensor(o->params, u->running_mean);
         op.running_var = params_tensor(o->params, u->running_var);
     }
@@ -129,7 +128,6 @@ enum status unit_backward(const struct unit_owner *o,
                           enum write_mode din_mode,
                           struct tensor dresidual,
                           struct tensor dout,
-                          enum write_mode mode,
                           struct error *err) {
     const int64_t n = dout.shape[0];
     if (!has_batch_norm(o)) {
@@ -150,7 +148,7 @@ enum status unit_backward(const struct unit_owner *o,
                                   .weight = as_weight(params_tensor(o->params, u->weight)),
                                   .gamma = norm_tensor(o, u->gamma),
                                   .din_mode = din_mode,
-                                  .param_mode = mode,
+                                  .param_mode = o->mode,
                                   .conv = conv_of(u),
                                   .groups = resnet_group_count(o->norm, u->out_channels)},
             err);
@@ -172,7 +170,7 @@ enum status unit_backward(const struct unit_owner *o,
                               .weight = as_weight(params_tensor(o->params, u->weight)),
                               .gamma = params_tensor(o->params, u->gamma),
                               .din_mode = din_mode,
-                              .param_mode = mode,
+                              .param_mode = o->mode,
                               .conv = conv_of(u),
                               .group = o->group},
         err);

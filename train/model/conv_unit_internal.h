@@ -5,7 +5,7 @@
 #ifndef TRAIN_MODEL_CONV_UNIT_INTERNAL_H
 #define TRAIN_MODEL_CONV_UNIT_INTERNAL_H
 
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/resnet.h"
 
 /* What the units of a model share. */
@@ -14,7 +14,9 @@ struct unit_owner {
     struct device *dev; /* NULL before the model is attached */
     enum resnet_norm norm;
     const struct batch_norm_group *group;
-    struct tensor dpre; /* room for the gradient of any unit's `pre` */
+    struct tensor dpre;    /* room for the gradient of any unit's `pre` */
+    enum resnet_pass pass; /* of forward */
+    enum write_mode mode;  /* of gradients of parameters, backward */
 };
 
 struct unit {
@@ -51,7 +53,6 @@ enum status unit_forward(const struct unit_owner *o,
                          const struct unit *u,
                          struct tensor in,
                          struct tensor residual,
-                         enum resnet_pass pass,
                          struct error *err);
 
 /* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be omitted. */
@@ -62,7 +63,6 @@ enum status unit_backward(const struct unit_owner *o,
                           enum write_mode din_mode,
                           struct tensor dresidual,
                           struct tensor dout,
-                          enum write_mode mode,
                           struct error *err);
 
 #endif

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 #include "kernels/device_stream.h"
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/dual_encoder_internal.h"
 
 enum status dual_encoder_preset(struct dual_encoder_options *opt,
@@ -63,15 +63,6 @@ static void place_head(struct dual_encoder *m, struct head *h, struct carve *kep
     }
 }
 
-/* The heads' part of `kept`, which also holds their scratch. */
-static void place_heads(struct dual_encoder *m, struct carve *kept) {
-    if (!m->opt.texts_alone) {
-        place_head(m, &m->image_head, kept);
-    }
-    place_head(m, &m->text_head, kept);
-    m->z = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, m->opt.embed_dim));
-}
-
 static void place_input(struct dual_encoder *m, struct carve *input) {
     const int64_t px = m->opt.image.image_px;
     for (int32_t i = 0; i <= m->opt.slots; i++) {
@@ -87,36 +78,33 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
     }
 }
 
-/* Bytes of the towers, for the plan and for attach. */
-struct tower_bytes {
-    size_t image_kept, image_scratch, text_kept, text_scratch;
-};
-
-static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
-    struct tower_bytes b = {0};
+/* Towers, heads and their scratch, inputs. */
+static void place(struct dual_encoder *m, struct encoder_carves *c) {
+    const enum dtype dtype = m->opt.dtype;
+    struct carve image = c->scratch;
+    struct carve text = c->scratch;
     if (!m->opt.texts_alone) {
-        resnet_memory(m->image, m->opt.dtype, &b.image_kept, &b.image_scratch);
+        resnet_place(m->image, m->dev, dtype, &c->kept, &image);
     }
-    transformer_memory(m->text, m->opt.dtype, &b.text_kept, &b.text_scratch);
-    return b;
+    transformer_place(m->text, m->dev, dtype, &c->kept, &text);
+    c->scratch = image.used_bytes > text.used_bytes ? image : text;
+    if (!m->opt.texts_alone) {
+        place_head(m, &m->image_head, &c->kept);
+    }
+    place_head(m, &m->text_head, &c->kept);
+    m->z = carve_take(&c->kept, tensor_2d(NULL, dtype, m->opt.micro_batch, m->opt.embed_dim));
+    place_input(m, &c->input);
 }
 
 static void plan_memory(struct dual_encoder *m, bool host_memory) {
-    struct tower_bytes b = tower_bytes(m);
-    struct carve heads = {0};
-    struct carve input = {0};
-    place_heads(m, &heads);
-    place_input(m, &input);
-    struct dual_encoder_memory *u = &m->memory;
-    u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
-    u->scratch_bytes = b.image_scratch > b.text_scratch ? b.image_scratch : b.text_scratch;
-    u->input_bytes = input.used_bytes;
+    struct encoder_carves used = {0};
+    place(m, &used);
     m->blocks.params = m->params;
     m->blocks.dtype = m->opt.dtype;
     m->blocks.training = m->opt.training;
     m->blocks.comm = m->opt.comm;
     m->blocks.parts = (m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch;
-    encoder_plan(&m->blocks, u, host_memory);
+    encoder_plan(&m->blocks, &m->memory, &used, host_memory);
 }
 
 static enum status add_parameters(struct dual_encoder *m, struct error *err) {
@@ -177,22 +165,6 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
     return STATUS_OK;
 }
 
-static enum status take_memory(struct dual_encoder *m, struct device *dev, struct error *err) {
-    m->dev = dev;
-    TRY(encoder_blocks_take(&m->blocks, dev, &m->memory, err));
-    struct tower_bytes b = tower_bytes(m);
-    uint8_t *at = m->blocks.kept;
-    if (!m->opt.texts_alone) {
-        resnet_attach(m->image, dev, m->opt.dtype, at, m->blocks.scratch);
-    }
-    transformer_attach(m->text, dev, m->opt.dtype, at + b.image_kept, m->blocks.scratch);
-    struct carve heads = {.base = at + b.image_kept + b.text_kept};
-    struct carve input = {.base = m->blocks.input};
-    place_heads(m, &heads);
-    place_input(m, &input);
-    return STATUS_OK;
-}
-
 static enum status take_host(const struct dual_encoder *m,
                              int32_t slot,
                              size_t count,
@@ -230,10 +202,13 @@ enum status dual_encoder_create(struct dual_encoder **out,
                                 struct error *err) {
     enum status s = STATUS_OK;
     struct dual_encoder *m = NULL;
+    struct encoder_carves carves;
     *out = NULL;
     TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, dev->stream == NULL, err));
-    TRY_OR_FAIL(s, take_memory(m, dev, err));
+    m->dev = dev;
+    TRY_OR_FAIL(s, encoder_blocks_take(&m->blocks, &carves, dev, &m->memory, err));
+    place(m, &carves);
     TRY_OR_FAIL(s, take_slots(m, err));
     *out = m;
     return STATUS_OK;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/dual_encoder_internal.h"
 
 /* Longest captions and rows of captions are rounded up to these, so that few different shapes are

@@ -73,7 +73,10 @@ enum status running_end(struct running *r, struct error *err) {
     return STATUS_OK;
 }
 
-void encoder_plan(struct encoder_blocks *b, struct dual_encoder_memory *m, bool host_memory) {
+void encoder_plan(struct encoder_blocks *b,
+                  struct dual_encoder_memory *m,
+                  const struct encoder_carves *used,
+                  bool host_memory) {
     const struct params_bytes bytes = params_plan(b->params, b->dtype, b->training);
     b->sum_blocks = b->training && host_memory ? gradients_block_count(b->parts) : 0;
     m->values_bytes = bytes.value_bytes + bytes.working_bytes;
@@ -82,12 +85,16 @@ void encoder_plan(struct encoder_blocks *b, struct dual_encoder_memory *m, bool 
     }
     m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)b->sum_blocks);
     m->moments_bytes = bytes.moments_bytes;
+    m->activations_bytes = used->kept.used_bytes;
+    m->scratch_bytes = used->scratch.used_bytes;
+    m->input_bytes = used->input.used_bytes;
     m->total_bytes = m->values_bytes + m->gradients_bytes + m->moments_bytes +
                      m->activations_bytes + m->scratch_bytes + m->input_bytes;
     m->parameter_count = params_element_count(b->params, PARAM_TRAINED);
 }
 
 enum status encoder_blocks_take(struct encoder_blocks *b,
+                                struct encoder_carves *out,
                                 struct device *dev,
                                 const struct dual_encoder_memory *m,
                                 struct error *err) {
@@ -98,7 +105,10 @@ enum status encoder_blocks_take(struct encoder_blocks *b,
     }
     TRY(dev->ops->alloc(dev, m->activations_bytes, &b->kept, err));
     TRY(dev->ops->alloc(dev, m->scratch_bytes, &b->scratch, err));
-    return dev->ops->alloc(dev, m->input_bytes, &b->input, err);
+    TRY(dev->ops->alloc(dev, m->input_bytes, &b->input, err));
+    *out = (struct encoder_carves){
+        .kept.base = b->kept, .scratch.base = b->scratch, .input.base = b->input};
+    return STATUS_OK;
 }
 
 void encoder_blocks_free(struct encoder_blocks *b, struct device *dev) {

@@ -6,6 +6,7 @@
 #define TRAIN_MODEL_ENCODER_INTERNAL_H
 
 #include "train/comm/comm.h"
+#include "train/model/carve.h"
 #include "train/model/dual_encoder.h"
 #include "train/model/gradients.h"
 
@@ -50,18 +51,24 @@ struct encoder_blocks {
                            which only devices promise whose memory is the host's */
     struct gradients sums;
     struct running running;
-    void *kept;    /* activations_bytes of the plan */
-    void *scratch; /* scratch_bytes */
-    void *input;   /* input_bytes */
+    void *kept, *scratch, *input; /* activations_bytes, scratch_bytes, input_bytes of the plan */
 };
 
-/* The parameters' part of the plan, with memory of struct running, and its total;
- * activations_bytes, scratch_bytes and input_bytes are the caller's. host_memory: of the device. */
-void encoder_plan(struct encoder_blocks *b, struct dual_encoder_memory *m, bool host_memory);
+/* Where a model's activations and inputs lie. */
+struct encoder_carves {
+    struct carve kept, scratch, input;
+};
 
-/* Takes all of the plan from `dev`. What was taken before a failure is for free. Returns OK, NOMEM
- * or DEVICE. */
+/* *m from what the model has placed in `used`, which only counts. host_memory: of the device. */
+void encoder_plan(struct encoder_blocks *b,
+                  struct dual_encoder_memory *m,
+                  const struct encoder_carves *used,
+                  bool host_memory);
+
+/* Takes all of the plan from `dev`; *out is where the model is to place once more. What was taken
+ * before a failure is for free. Returns OK, NOMEM or DEVICE. */
 enum status encoder_blocks_take(struct encoder_blocks *b,
+                                struct encoder_carves *out,
                                 struct device *dev,
                                 const struct dual_encoder_memory *m,
                                 struct error *err);

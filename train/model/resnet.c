@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/conv_unit_internal.h"
 
 enum { SLOT_COUNT = 4, STEM_MAX_UNITS = 3, BLOCK_MAX_UNITS = 3 };
@@ -46,6 +46,7 @@ struct resnet {
     struct block *blocks;
     int32_t block_count;
     int32_t feature_count;
+    int64_t largest; /* elements of an image's largest activation, or of its gradient */
 
     struct tensor input;             /* (max_batch, S, S, 3) */
     struct tensor pooled;            /* (max_batch, P, P, C) */
@@ -124,6 +125,8 @@ static enum status add_unit(struct resnet *r,
                                 .conv = true,
                                 .init = PARAM_INIT_NORMAL,
                                 .init_scale = sqrt(2.0 / fan_out)};
+    const int64_t out = (int64_t)u->out_px * u->out_px * u->out_channels;
+    r->largest = out > r->largest ? out : r->largest;
     TRY(params_add(r->units.params, &u->weight, &weight, err));
     return unit_add_norm(u, &r->units, norm, gamma_init, err);
 }
@@ -217,6 +220,8 @@ static enum status build_block(struct resnet *r,
 }
 
 static enum status build(struct resnet *r, struct error *err) {
+    /* a pool's output is smaller than its input, which is a unit's */
+    r->largest = (int64_t)r->opt.image_px * r->opt.image_px * 3;
     TRY(build_stem(r, err));
     int32_t channels = r->opt.width;
     int32_t px = r->pool_px;
@@ -272,32 +277,6 @@ int32_t resnet_feature_count(const struct resnet *r) {
 }
 
 /* ---- memory ---- */
-
-static int64_t unit_out_elements(const struct resnet *r, const struct unit *u) {
-    return (int64_t)r->opt.max_batch * u->out_px * u->out_px * u->out_channels;
-}
-
-static int64_t largest(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-/* Elements of the largest activation (or of its gradient). */
-static int64_t slot_elements(const struct resnet *r) {
-    int64_t n = (int64_t)r->opt.max_batch * r->opt.image_px * r->opt.image_px * 3;
-    for (int32_t i = 0; i < r->stem_count; i++) {
-        n = largest(n, unit_out_elements(r, &r->stem[i]));
-    }
-    for (int32_t k = 0; k < r->block_count; k++) {
-        const struct block *b = &r->blocks[k];
-        for (int32_t i = 0; i < b->unit_count; i++) {
-            n = largest(n, unit_out_elements(r, &b->units[i]));
-        }
-        if (b->has_shortcut) {
-            n = largest(n, unit_out_elements(r, &b->shortcut));
-        }
-    }
-    return n; /* a pool's output is smaller than its input, which is in the list */
-}
 
 /* What a layout pass carries along. */
 struct layout {
@@ -357,9 +336,14 @@ static int32_t place_block(const struct layout *l, struct block *b, int32_t in) 
     return a;
 }
 
-static void lay_out(struct resnet *r, enum dtype dtype, struct carve *kept, struct carve *scratch) {
+void resnet_place(struct resnet *r,
+                  struct device *dev,
+                  enum dtype dtype,
+                  struct carve *kept,
+                  struct carve *scratch) {
     int64_t n = r->opt.max_batch;
-    struct tensor slot = tensor_1d(NULL, dtype, slot_elements(r));
+    struct tensor slot = tensor_1d(NULL, dtype, n * r->largest);
+    r->units.dev = dev;
     for (int32_t i = 0; i < SLOT_COUNT; i++) {
         r->slots[i] = carve_take(scratch, slot);
     }
@@ -388,33 +372,11 @@ static void lay_out(struct resnet *r, enum dtype dtype, struct carve *kept, stru
     r->features = carve_take(kept, tensor_2d(NULL, dtype, n, r->feature_count));
 }
 
-void resnet_memory(struct resnet *r, enum dtype dtype, size_t *kept_bytes, size_t *scratch_bytes) {
-    struct carve kept = {0};
-    struct carve scratch = {0};
-    lay_out(r, dtype, &kept, &scratch);
-    *kept_bytes = kept.used_bytes;
-    *scratch_bytes = scratch.used_bytes;
-}
-
-void resnet_attach(struct resnet *r,
-                   struct device *dev,
-                   enum dtype dtype,
-                   void *kept,
-                   void *scratch) {
-    r->units.dev = dev;
-    struct carve k = {.base = kept};
-    struct carve s = {.base = scratch};
-    lay_out(r, dtype, &k, &s);
-}
-
 /* ---- forward ---- */
 
 /* *x: in, the block's input (N, P, P, I); out, its output (N, P', P', O) */
-static enum status block_forward(const struct resnet *r,
-                                 const struct block *b,
-                                 struct tensor *x,
-                                 enum resnet_pass pass,
-                                 struct error *err) {
+static enum status
+block_forward(const struct resnet *r, const struct block *b, struct tensor *x, struct error *err) {
     int64_t n = x->shape[0];
     struct tensor residual = *x;
     if (b->has_shortcut) {
@@ -424,12 +386,12 @@ static enum status block_forward(const struct resnet *r,
             const struct avgpool average = {.out = in, .in = *x, .pool = AVERAGE_POOL};
             TRY(r->units.dev->ops->avgpool(r->units.dev, &average, err));
         }
-        TRY(unit_forward(&r->units, &b->shortcut, in, NOT_WANTED, pass, err));
+        TRY(unit_forward(&r->units, &b->shortcut, in, NOT_WANTED, err));
         residual = first_rows(b->shortcut.out, n);
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
-        TRY(unit_forward(&r->units, &b->units[i], *x, last ? residual : NOT_WANTED, pass, err));
+        TRY(unit_forward(&r->units, &b->units[i], *x, last ? residual : NOT_WANTED, err));
         *x = first_rows(b->units[i].out, n);
     }
     return STATUS_OK;
@@ -444,12 +406,13 @@ enum status resnet_forward(struct resnet *r,
     REQUIRE(images->ndim == 4 && images->shape[0] >= 1 && images->shape[0] <= r->opt.max_batch);
     const struct ops *ops = r->units.dev->ops;
     int64_t n = images->shape[0];
+    r->units.pass = pass;
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
     const struct normalize_u8 normalize = {
         .out = x, .in = *images, .norm = &IMAGE_NORMS[r->opt.norm]};
     TRY(ops->normalize_u8(r->units.dev, &normalize, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
-        TRY(unit_forward(&r->units, &r->stem[i], x, NOT_WANTED, pass, err));
+        TRY(unit_forward(&r->units, &r->stem[i], x, NOT_WANTED, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
     if (r->has_pool) {
@@ -461,7 +424,7 @@ enum status resnet_forward(struct resnet *r,
         x = op.out;
     }
     for (int32_t k = 0; k < r->block_count; k++) {
-        TRY(block_forward(r, &r->blocks[k], &x, pass, err));
+        TRY(block_forward(r, &r->blocks[k], &x, err));
     }
     *features = first_rows(r->features, n);
     const struct global_avgpool op = {.out = *features, .in = x}; /* (N, S/32, S/32, F) -> (N, F) */
@@ -477,17 +440,15 @@ static enum status shortcut_backward(struct resnet *r,
                                      struct tensor dx,
                                      struct tensor dshortcut,
                                      const struct tensor *spare,
-                                     enum write_mode mode,
                                      struct error *err) {
     if (!b->has_average) {
-        return unit_backward(&r->units, &b->shortcut, x, dx, WRITE_SET, NOT_WANTED, dshortcut, mode,
-                             err);
+        return unit_backward(&r->units, &b->shortcut, x, dx, WRITE_SET, NOT_WANTED, dshortcut, err);
     }
     int64_t n = x.shape[0];
     struct tensor averaged = first_rows(b->averaged, n);
     struct tensor daveraged = shaped(spare, n, b->shortcut.in_px, b->shortcut.in_channels);
     TRY(unit_backward(&r->units, &b->shortcut, averaged, daveraged, WRITE_SET, NOT_WANTED,
-                      dshortcut, mode, err));
+                      dshortcut, err));
     const struct avgpool_bwd average = {.din = dx, .dout = daveraged, .pool = AVERAGE_POOL};
     return r->units.dev->ops->avgpool_bwd(r->units.dev, &average, err);
 }
@@ -497,7 +458,6 @@ static enum status block_backward(struct resnet *r,
                                   const struct block *b,
                                   const struct tensor *x,
                                   int32_t *at,
-                                  enum write_mode mode,
                                   struct error *err) {
     const struct tensor *free_slot = &r->slots[*at]; /* free once the last unit is done */
     const struct tensor *inner_slot = &r->slots[(*at + 1) % SLOT_COUNT];
@@ -513,24 +473,23 @@ static enum status block_backward(struct resnet *r,
     /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
     struct tensor in = first_rows(last[-1].out, n);
     TRY(unit_backward(&r->units, last, in, inner, WRITE_SET, b->has_shortcut ? dshortcut : dx, dout,
-                      mode, err));
+                      err));
     if (b->has_shortcut) {
-        TRY(shortcut_backward(r, b, *x, dx, dshortcut, free_slot, mode, err));
+        TRY(shortcut_backward(r, b, *x, dx, dshortcut, free_slot, err));
     }
     if (b->unit_count == 3) {
         const struct unit *middle = &b->units[1];
         struct tensor din = shaped(free_slot, n, middle->in_px, middle->in_channels);
         in = first_rows(b->units[0].out, n);
-        TRY(unit_backward(&r->units, middle, in, din, WRITE_SET, NOT_WANTED, inner, mode, err));
+        TRY(unit_backward(&r->units, middle, in, din, WRITE_SET, NOT_WANTED, inner, err));
         inner = din;
     }
     *at = x_at;
-    return unit_backward(&r->units, &b->units[0], *x, dx, WRITE_ADD, NOT_WANTED, inner, mode, err);
+    return unit_backward(&r->units, &b->units[0], *x, dx, WRITE_ADD, NOT_WANTED, inner, err);
 }
 
 /* Backward through pool and stem from the slot of dL/d(first block's input). */
-static enum status
-stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, struct error *err) {
+static enum status stem_backward(struct resnet *r, int64_t n, int32_t at, struct error *err) {
     const struct unit *last = &r->stem[r->stem_count - 1];
     struct tensor dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
     if (r->has_pool) {
@@ -547,12 +506,12 @@ stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, str
         struct tensor in = first_rows(r->stem[i - 1].out, n);
         at = (at + 1) % SLOT_COUNT;
         struct tensor din = shaped(&r->slots[at], n, u->in_px, u->in_channels);
-        TRY(unit_backward(&r->units, u, in, din, WRITE_SET, NOT_WANTED, dout, mode, err));
+        TRY(unit_backward(&r->units, u, in, din, WRITE_SET, NOT_WANTED, dout, err));
         dout = din;
     }
     struct tensor input = first_rows(r->input, n);
     return unit_backward(&r->units, &r->stem[0], input, NOT_WANTED, WRITE_SET, NOT_WANTED, dout,
-                         mode, err);
+                         err);
 }
 
 enum status resnet_backward(struct resnet *r,
@@ -563,6 +522,7 @@ enum status resnet_backward(struct resnet *r,
     REQUIRE(r->units.dev != NULL && r->opt.training && dfeatures->ndim == 2);
     REQUIRE(dfeatures->shape[0] >= 1 && dfeatures->shape[0] <= r->opt.max_batch);
     int64_t n = dfeatures->shape[0];
+    r->units.mode = mode;
     const struct block *b = &r->blocks[r->block_count - 1];
     const struct unit *end = &b->units[b->unit_count - 1];
     int32_t at = 0;
@@ -577,9 +537,9 @@ enum status resnet_backward(struct resnet *r,
         } else {
             x = first_rows(r->has_pool ? r->pooled : r->stem[r->stem_count - 1].out, n);
         }
-        TRY(block_backward(r, &r->blocks[k], &x, &at, mode, err));
+        TRY(block_backward(r, &r->blocks[k], &x, &at, err));
         TRY(gradients_final(sums, r->blocks[k].units[0].weight, err));
     }
-    TRY(stem_backward(r, n, at, mode, err));
+    TRY(stem_backward(r, n, at, err));
     return gradients_final(sums, r->stem[0].weight, err);
 }

@@ -24,6 +24,7 @@
 #include "formats/base/image_norm.h"
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/carve.h"
 #include "train/model/gradients.h"
 #include "train/model/params.h"
 
@@ -87,17 +88,15 @@ void resnet_destroy(struct resnet *r); /* accepts NULL */
 
 int32_t resnet_feature_count(const struct resnet *r); /* F */
 
-/* Device memory that the tower needs: `kept` holds what lives from forward to backward and the
- * features, `scratch` holds nothing between two calls and may be shared with other towers. Call
- * before attach. */
-void resnet_memory(struct resnet *r, enum dtype dtype, size_t *kept_bytes, size_t *scratch_bytes);
-
-/* Places all activations; dtype is that of the table. Call once, before forward. */
-void resnet_attach(struct resnet *r,
-                   struct device *dev,
-                   enum dtype dtype,
-                   void *kept,
-                   void *scratch);
+/* Places all activations: `kept` holds what lives from forward to backward and the features,
+ * `scratch` holds nothing between two calls and may be shared with other towers. dtype is that of
+ * the table. First with empty carves and dev NULL, which counts; once more, with memory, before
+ * forward. */
+void resnet_place(struct resnet *r,
+                  struct device *dev,
+                  enum dtype dtype,
+                  struct carve *kept,
+                  struct carve *scratch);
 
 /* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. A training pass and its replay need
  * options.training. *features (N, F) is a view until the next forward. Returns OK or what the

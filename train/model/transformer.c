@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/transformer_internal.h"
 
 /* Masks number the elements of attention for at most 512 tokens (kernels/dropout_mask.h). */
@@ -200,12 +200,16 @@ static void place_layer(const struct transformer *t,
     place_norm(&l->output_norm, c, dt, r, o->dim);
 }
 
-static void
-lay_out(struct transformer *t, enum dtype dtype, struct carve *kept, struct carve *scratch) {
+void transformer_place(struct transformer *t,
+                       struct device *dev,
+                       enum dtype dtype,
+                       struct carve *kept,
+                       struct carve *scratch) {
     const struct transformer_options *o = &t->opt;
     int64_t m = (int64_t)o->max_batch * o->max_tokens;
     struct tensor wide = tensor_2d(NULL, dtype, m, o->dim);
     struct carve *c = o->training ? kept : scratch;
+    t->dev = dev;
     if (o->pool == TRANSFORMER_POOL_MEAN) {
         t->pooled = carve_take(kept, tensor_2d(NULL, dtype, o->max_batch, o->dim));
     }
@@ -240,26 +244,4 @@ lay_out(struct transformer *t, enum dtype dtype, struct carve *kept, struct carv
         t->dpre = carve_take(scratch, tensor_2d(NULL, dtype, m, o->ffn_dim));
         t->dqkv = carve_take(scratch, tensor_2d(NULL, dtype, m, 3 * (int64_t)o->dim));
     }
-}
-
-void transformer_memory(struct transformer *t,
-                        enum dtype dtype,
-                        size_t *kept_bytes,
-                        size_t *scratch_bytes) {
-    struct carve kept = {0};
-    struct carve scratch = {0};
-    lay_out(t, dtype, &kept, &scratch);
-    *kept_bytes = kept.used_bytes;
-    *scratch_bytes = scratch.used_bytes;
-}
-
-void transformer_attach(struct transformer *t,
-                        struct device *dev,
-                        enum dtype dtype,
-                        void *kept,
-                        void *scratch) {
-    t->dev = dev;
-    struct carve k = {.base = kept};
-    struct carve s = {.base = scratch};
-    lay_out(t, dtype, &k, &s);
 }

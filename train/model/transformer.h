@@ -29,6 +29,7 @@
 
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/carve.h"
 #include "train/model/gradients.h"
 #include "train/model/params.h"
 
@@ -69,16 +70,12 @@ enum status transformer_create(struct transformer **out,
                                struct error *err);
 void transformer_destroy(struct transformer *t); /* accepts NULL */
 
-/* As resnet_memory and resnet_attach. */
-void transformer_memory(struct transformer *t,
-                        enum dtype dtype,
-                        size_t *kept_bytes,
-                        size_t *scratch_bytes);
-void transformer_attach(struct transformer *t,
-                        struct device *dev,
-                        enum dtype dtype,
-                        void *kept,
-                        void *scratch);
+/* As resnet_place. */
+void transformer_place(struct transformer *t,
+                       struct device *dev,
+                       enum dtype dtype,
+                       struct carve *kept,
+                       struct carve *scratch);
 
 /* A batch of captions. */
 struct transformer_batch {

@@ -8,7 +8,7 @@
 #ifndef TRAIN_MODEL_TRANSFORMER_INTERNAL_H
 #define TRAIN_MODEL_TRANSFORMER_INTERNAL_H
 
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/transformer.h"
 
 struct affine {

@@ -4,7 +4,7 @@
  * Dropout's element numbers count from the start of a caption, so the masks of the last block,
  * which continues with the first row of each caption alone, are those of the whole one.
  */
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/model/transformer.h"
 #include "train/model/transformer_internal.h"
 

@@ -104,23 +104,22 @@ static void place_input(struct view_encoder *m, struct carve *input) {
     }
 }
 
+static void place(struct view_encoder *m, struct encoder_carves *c) {
+    resnet_place(m->image, m->dev, m->opt.dtype, &c->kept, &c->scratch);
+    place_head(m, &c->kept);
+    place_input(m, &c->input);
+}
+
 static void plan_memory(struct view_encoder *m, bool host_memory) {
-    struct dual_encoder_memory *u = &m->memory;
-    struct carve head = {0};
-    struct carve input = {0};
-    size_t tower_bytes;
-    resnet_memory(m->image, m->opt.dtype, &tower_bytes, &u->scratch_bytes);
-    place_head(m, &head);
-    place_input(m, &input);
-    u->activations_bytes = tower_bytes + head.used_bytes;
-    u->input_bytes = input.used_bytes;
+    struct encoder_carves used = {0};
+    place(m, &used);
     const int32_t most = m->held_count / 2;
     m->blocks.params = m->params;
     m->blocks.dtype = m->opt.dtype;
     m->blocks.training = m->opt.training;
     m->blocks.comm = m->opt.comm;
     m->blocks.parts = most > 0 ? (m->opt.max_batch / 2 + most - 1) / most : 1;
-    encoder_plan(&m->blocks, u, host_memory);
+    encoder_plan(&m->blocks, &m->memory, &used, host_memory);
 }
 
 /* Everything but device memory. */
@@ -172,35 +171,24 @@ enum status view_encoder_plan(struct dual_encoder_memory *out,
     return STATUS_OK;
 }
 
-static enum status take_memory(struct view_encoder *m, struct device *dev, struct error *err) {
-    size_t tower_bytes;
-    size_t scratch_bytes;
-    m->dev = dev;
-    m->units.dev = dev;
-    REQUIRE(m->opt.slots == 0 || dev->stream != NULL);
-    TRY(encoder_blocks_take(&m->blocks, dev, &m->memory, err));
-    resnet_memory(m->image, m->opt.dtype, &tower_bytes, &scratch_bytes);
-    resnet_attach(m->image, dev, m->opt.dtype, m->blocks.kept, m->blocks.scratch);
-    struct carve head = {.base = (uint8_t *)m->blocks.kept + tower_bytes};
-    struct carve input = {.base = m->blocks.input};
-    place_head(m, &head);
-    place_input(m, &input);
-    return STATUS_OK;
-}
-
 enum status view_encoder_create(struct view_encoder **out,
                                 struct device *dev,
                                 const struct view_encoder_options *opt,
                                 struct error *err) {
     struct view_encoder *m = NULL;
+    struct encoder_carves carves;
     *out = NULL;
+    REQUIRE(opt->slots == 0 || dev->stream != NULL);
     TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, dev->stream == NULL, err));
-    const enum status s = take_memory(m, dev, err);
+    m->dev = dev;
+    m->units.dev = dev;
+    const enum status s = encoder_blocks_take(&m->blocks, &carves, dev, &m->memory, err);
     if (s != STATUS_OK) {
         view_encoder_destroy(m);
         return s;
     }
+    place(m, &carves);
     *out = m;
     return STATUS_OK;
 }
@@ -297,7 +285,8 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
     const int32_t n = p->count * p->view_count;
     const struct tensor images = views_of(m, p);
     TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
-    TRY(unit_forward(&m->units, &m->hidden, as_pixels(m->features), NOT_WANTED, p->pass, err));
+    m->units.pass = p->pass;
+    TRY(unit_forward(&m->units, &m->hidden, as_pixels(m->features), NOT_WANTED, err));
     struct linear project = {.out = first_rows(m->z, n),
                              .in = as_rows(first_rows(m->hidden.out, n)),
                              .weight = params_tensor(m->params, m->weight),
@@ -433,8 +422,9 @@ static enum status part_backward(struct view_encoder *m,
     const int64_t n = 2 * p->count;
     TRY(output_backward(m, dx, p, mode, err));
     const struct tensor dfeatures = first_rows(m->dfeatures, n);
+    m->units.mode = mode;
     TRY(unit_backward(&m->units, &m->hidden, as_pixels(m->features), as_pixels(dfeatures),
-                      WRITE_SET, NOT_WANTED, first_rows(m->dhidden, n), mode, err));
+                      WRITE_SET, NOT_WANTED, first_rows(m->dhidden, n), err));
     TRY(gradients_final(&m->blocks.sums, m->hidden.weight, err));
     return resnet_backward(m->image, &dfeatures, mode, &m->blocks.sums, err);
 }

@@ -6,7 +6,7 @@
 
 #include "train/eval/examples.h"
 #include "train/loss/loss_device.h"
-#include "train/model/carve_internal.h"
+#include "train/model/carve.h"
 #include "train/optim/schedule.h"
 #include "train/run/checkpoint.h"
 #include "train/run/metrics.h"

@@ -4,8 +4,8 @@
  * The same layout function runs twice: with base NULL it only counts bytes, then, with the block
  * allocated, it places. So the plan and the placement can never differ.
  */
-#ifndef TRAIN_MODEL_CARVE_INTERNAL_H
-#define TRAIN_MODEL_CARVE_INTERNAL_H
+#ifndef TRAIN_MODEL_CARVE_H
+#define TRAIN_MODEL_CARVE_H
 
 #include <stddef.h>
 #include <stdint.h>
