@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the tables of augment/caption.c: Python's lower case, as ranges of code points.
 
-    tests/golden/augment/make_lowercase.py | clang-format
+    tests/golden/augment/make_lowercase.py
 
 A row (first, last, step, delta) means that first, first + step, ... last become themselves + delta.
 Omitted: what becomes more than one code point (U+0130 alone; caption.c has it by hand).
@@ -21,11 +21,24 @@ for c, l in pairs:
             rows[-1] = (first, c, gap, delta)
             continue
     rows.append((c, c, 0, l - c))
-print("static const struct lower_range lower_ranges[] = {")
-print(f"/* Unicode {unicodedata.unidata_version}, {len(pairs)} code points. */")
-for first, last, step, delta in rows:
-    print(f"    {{0x{first:04X}, 0x{last:04X}, {step or 1}, {delta}}},")
-print("};")
+
+
+def show(head, items):
+    print(head)
+    line = "   "
+    for item in items:
+        if len(line) + len(item) > 99:
+            print(line)
+            line = "   "
+        line += " " + item
+    print(line)
+    print("};")
+
+
+print("/* clang-format off */")
+show(f"""/* Unicode {unicodedata.unidata_version}, {len(pairs)} code points. */
+static const struct lower_range lower_ranges[] = {{""",
+     [f"{{0x{first:X}, 0x{last:X}, {step or 1}, {delta}}}," for first, last, step, delta in rows])
 
 
 def show_ranges(name, holds):
@@ -36,10 +49,8 @@ def show_ranges(name, holds):
                 ranges[-1][1] = c
             else:
                 ranges.append([c, c])
-    print(f"static const uint32_t {name}[][2] = {{")
-    for first, last in ranges:
-        print(f"    {{0x{first:04X}, 0x{last:04X}}},")
-    print("};")
+    show(f"static const uint32_t {name}[][2] = {{",
+         [f"{{0x{first:X}, 0x{last:X}}}," for first, last in ranges])
 
 
 def is_ignorable(c):
@@ -48,3 +59,4 @@ def is_ignorable(c):
 
 show_ranges("cased", lambda c: ("1" + c + "\u03a3").lower()[-1] == "\u03c2")
 show_ranges("case_ignorable", is_ignorable)
+print("/* clang-format on */")

@@ -148,6 +148,8 @@ print("""/*
 #define DROP(first, last) {first, last, 1, CHAR_DROP, VALUE, 0}
 #define BREAK(first, last) {first, last, 1, CHAR_BREAK, VALUE, 0}
 #define ALONE(first, last) {first, last, 1, CHAR_ALONE, DELTA, 0} /* unchanged */
+#define LETTER(first, last, step, delta) {first, last, step, CHAR_LETTER, DELTA, delta}
+#define LIST(first, last, at) {first, last, 1, CHAR_LETTER, TABLE, at}
 #define ROW(first, last, step, kind, form, value) {first, last, step, CHAR_##kind, form, value}
 
 /* Code points first, first + step, ... last; those between and outside are letters that stay. */
@@ -171,10 +173,15 @@ for r in rows:
     form = "DELTA" if delta else FORM[r["form"]]
     value, step = r["delta"] if delta else r["value"], r["step"] or 1
     span = f"0x{r['first']:X}, 0x{r['last']:X}"
-    short = (r["kind"], form, value, step) in [("DROP", "VALUE", 0, 1), ("BREAK", "VALUE", 0, 1),
-                                               ("ALONE", "DELTA", 0, 1)]
-    items.append(f"{r['kind']}({span})," if short
-                 else f"ROW({span}, {step}, {r['kind']}, {form}, {value}),")
+    kind = r["kind"]
+    if (kind, form, value, step) in [("DROP", "VALUE", 0, 1), ("BREAK", "VALUE", 0, 1),
+                                     ("ALONE", "DELTA", 0, 1)]:
+        items.append(f"{kind}({span}),")
+    elif (kind, form) == ("LETTER", "DELTA"):
+        items.append(f"LETTER({span}, {step}, {value}),")
+    else:
+        items.append(f"LIST({span}, {value})," if (kind, form) == ("LETTER", "TABLE")
+                     else f"ROW({span}, {step}, {kind}, {form}, {value}),")
 show(items)
 
 
