@@ -12,18 +12,12 @@
 
 static const struct manifest empty;
 
-static enum status nomem(struct error *err) {
-    return error_set(err, STATUS_NOMEM, "out of memory for the manifest");
-}
-
 enum status manifest_copy_text(char **out, const char *text, struct error *err) {
     size_t size = strlen(text);
     FAIL_IF(size > MANIFEST_MAX_TEXT_BYTES, err, STATUS_LIMIT,
             "text of %zu bytes in the manifest, the limit is %d", size, MANIFEST_MAX_TEXT_BYTES);
     *out = malloc(size + 1);
-    if (!*out) {
-        return nomem(err);
-    }
+    TRY_MEMORY(*out, err, "out of memory for the manifest");
     memcpy(*out, text, size + 1);
     return STATUS_OK;
 }
@@ -69,6 +63,15 @@ void manifest_fini(struct manifest *m) {
     *m = empty;
 }
 
+/* Room for one more element of `array`, which has `count`; returns LIMIT at `max`, NOMEM. */
+#define TRY_GROW(array, count, max, err, ...)                                                      \
+    do {                                                                                           \
+        FAIL_IF((count) == (max), err, STATUS_LIMIT, __VA_ARGS__);                                 \
+        void *larger_ = grow(array, count, sizeof(*(array)));                                      \
+        TRY_MEMORY(larger_, err, "out of memory for the manifest");                                \
+        (array) = larger_;                                                                         \
+    } while (0)
+
 /* Room for element `count` of an array that doubles: capacity is the power of two >= count. */
 static void *grow(void *array, size_t count, size_t element_bytes) {
     if (count > 0 && (count & (count - 1)) != 0) {
@@ -80,15 +83,10 @@ static void *grow(void *array, size_t count, size_t element_bytes) {
 enum status
 manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err) {
     REQUIRE(m && shard && shard_name_is_valid(shard->name));
-    FAIL_IF(m->shard_count == MANIFEST_MAX_SHARDS, err, STATUS_LIMIT,
-            "more than %d shards in a dataset: choose a larger --shard-samples or "
-            "--shard-size and start again",
-            MANIFEST_MAX_SHARDS);
-    struct shard_summary *shards = grow(m->shards, m->shard_count, sizeof(*shards));
-    if (!shards) {
-        return nomem(err);
-    }
-    m->shards = shards;
+    TRY_GROW(m->shards, m->shard_count, MANIFEST_MAX_SHARDS, err,
+             "more than %d shards in a dataset: choose a larger --shard-samples or "
+             "--shard-size and start again",
+             MANIFEST_MAX_SHARDS);
     m->shards[m->shard_count++] = *shard;
     return STATUS_OK;
 }
@@ -100,13 +98,8 @@ bool manifest_is_plain_name(const char *name) {
 enum status
 manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct error *err) {
     REQUIRE(m && name && manifest_is_plain_name(name));
-    FAIL_IF(m->source_count == MANIFEST_MAX_SOURCES, err, STATUS_LIMIT, "more than %d sources",
-            MANIFEST_MAX_SOURCES);
-    struct manifest_source *sources = grow(m->sources, m->source_count, sizeof(*sources));
-    if (!sources) {
-        return nomem(err);
-    }
-    m->sources = sources;
+    TRY_GROW(m->sources, m->source_count, MANIFEST_MAX_SOURCES, err, "more than %d sources",
+             MANIFEST_MAX_SOURCES);
     m->sources[m->source_count] = (struct manifest_source){.rows = rows};
     TRY(manifest_copy_text(&m->sources[m->source_count].name, name, err));
     m->source_count++;
@@ -116,13 +109,8 @@ manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct 
 enum status
 manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err) {
     REQUIRE(m && name && value);
-    FAIL_IF(m->option_count == MANIFEST_MAX_OPTIONS, err, STATUS_LIMIT, "more than %d options",
-            MANIFEST_MAX_OPTIONS);
-    struct manifest_option *options = grow(m->options, m->option_count, sizeof(*options));
-    if (!options) {
-        return nomem(err);
-    }
-    m->options = options;
+    TRY_GROW(m->options, m->option_count, MANIFEST_MAX_OPTIONS, err, "more than %d options",
+             MANIFEST_MAX_OPTIONS);
     struct manifest_option *o = &m->options[m->option_count];
     *o = (struct manifest_option){NULL, NULL};
     TRY(manifest_copy_text(&o->name, name, err));
@@ -137,13 +125,8 @@ manifest_add_option(struct manifest *m, const char *name, const char *value, str
 
 enum status manifest_add_class(struct manifest *m, const char *name, struct error *err) {
     REQUIRE(m && name);
-    FAIL_IF(m->class_count == MANIFEST_MAX_CLASSES, err, STATUS_LIMIT, "more than %d classes",
-            MANIFEST_MAX_CLASSES);
-    char **classes = grow(m->classes, m->class_count, sizeof(*classes));
-    if (!classes) {
-        return nomem(err);
-    }
-    m->classes = classes;
+    TRY_GROW(m->classes, m->class_count, MANIFEST_MAX_CLASSES, err, "more than %d classes",
+             MANIFEST_MAX_CLASSES);
     TRY(manifest_copy_text(&m->classes[m->class_count], name, err));
     m->class_count++;
     return STATUS_OK;
@@ -183,9 +166,7 @@ manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, stru
     FAIL_IF(count > MANIFEST_MAX_REMOVED - r->count, err, STATUS_LIMIT,
             "more than %d removed samples", MANIFEST_MAX_REMOVED);
     uint64_t *all = realloc(r->ids, (r->count + count + 1) * sizeof(*all));
-    if (!all) {
-        return nomem(err);
-    }
+    TRY_MEMORY(all, err, "out of memory for the manifest");
     r->ids = all;
     for (size_t i = 0; i < count; i++) {
         all[r->count + i] = ids[i];
@@ -209,14 +190,8 @@ bool manifest_is_removed(const struct manifest *m, uint64_t id) {
 enum status manifest_add_generation(struct manifest *m,
                                     const struct manifest_generation *g,
                                     struct error *err) {
-    FAIL_IF(m->generation_count == MANIFEST_MAX_GENERATIONS, err, STATUS_LIMIT,
-            "more than %d generations", MANIFEST_MAX_GENERATIONS);
-    struct manifest_generation *generations =
-        grow(m->generations, m->generation_count, sizeof(*generations));
-    if (!generations) {
-        return nomem(err);
-    }
-    m->generations = generations;
+    TRY_GROW(m->generations, m->generation_count, MANIFEST_MAX_GENERATIONS, err,
+             "more than %d generations", MANIFEST_MAX_GENERATIONS);
     m->generations[m->generation_count++] = *g;
     return STATUS_OK;
 }

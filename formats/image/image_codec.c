@@ -23,34 +23,25 @@ struct image_decoder {
     struct pixel_buffer turned; /* upright, if that differs */
 };
 
+static const struct {
+    const char *name, *extension;
+} formats[] = {
+    [IMAGE_FORMAT_UNKNOWN] = {"unknown", "bin"}, [IMAGE_FORMAT_JPEG] = {"jpeg", "jpg"},
+    [IMAGE_FORMAT_PNG] = {"png", "png"},         [IMAGE_FORMAT_WEBP] = {"webp", "webp"},
+    [IMAGE_FORMAT_GIF] = {"gif", "gif"},
+};
+
+/* Any number is accepted. */
+static size_t known_format(enum image_format f) {
+    return (size_t)f < sizeof(formats) / sizeof(formats[0]) ? (size_t)f : IMAGE_FORMAT_UNKNOWN;
+}
+
 const char *image_format_name(enum image_format f) {
-    switch (f) {
-    case IMAGE_FORMAT_JPEG:
-        return "jpeg";
-    case IMAGE_FORMAT_PNG:
-        return "png";
-    case IMAGE_FORMAT_WEBP:
-        return "webp";
-    case IMAGE_FORMAT_GIF:
-        return "gif";
-    default:
-        return "unknown";
-    }
+    return formats[known_format(f)].name;
 }
 
 const char *image_format_extension(enum image_format f) {
-    switch (f) {
-    case IMAGE_FORMAT_JPEG:
-        return "jpg";
-    case IMAGE_FORMAT_PNG:
-        return "png";
-    case IMAGE_FORMAT_WEBP:
-        return "webp";
-    case IMAGE_FORMAT_GIF:
-        return "gif";
-    default:
-        return "bin";
-    }
+    return formats[known_format(f)].extension;
 }
 
 enum status image_format_unknown(struct error *err) {

@@ -42,6 +42,19 @@ enum status bench_run_threads(void *items,
                               void *(*work)(void *item),
                               struct error *err);
 
+/* Sorts the values; returns the one in the middle. Requires count >= 1. */
+double bench_median(double *values, size_t count);
+
+/* Opens a device whose messages, such as the engines that cuDNN chooses, go to `log`, which is set
+ * here and must stay. Returns as device_open_with. */
+enum status bench_open_device(struct device **out,
+                              const char *name,
+                              uint64_t threads,
+                              bool autotune,
+                              const char *plan_cache,
+                              struct log_sink *log,
+                              struct error *err);
+
 /* The limit of the loader: the functions that its decoding threads call, in a loop over images in
  * memory. With `digest` each thread also hashes what it makes, as the consumer of a loader run with
  * --digest does. */

@@ -254,11 +254,6 @@ struct timing {
     bool pipelined; /* as shape_list's */
 };
 
-static int by_size(const void *a, const void *b) {
-    const double d = *(const double *)a - *(const double *)b;
-    return (d > 0) - (d < 0);
-}
-
 /* Calls one after the other, then a wait. */
 static enum status call_in_a_row(double *seconds,
                                  struct device *dev,
@@ -300,8 +295,8 @@ static enum status time_calls(struct result *out,
         times[runs++] = took / calls;
         FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
     }
-    qsort(times, (size_t)runs, sizeof times[0], by_size);
-    *out = (struct result){times[runs / 2], times[0], op_flops(id, args), op_bytes(id, args)};
+    const double median_s = bench_median(times, (size_t)runs);
+    *out = (struct result){median_s, times[0], op_flops(id, args), op_bytes(id, args)};
     return STATUS_OK;
 }
 
@@ -495,14 +490,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(check_only(o, err));
     FAIL_IF(o->convolutions != NULL && strcmp(o->device, "cpu") != 0, err, STATUS_USAGE,
             "--convolutions measures oneDNN and requires --device cpu");
-    struct device_options how;
-    device_options_default(&how);
-    how.threads_count = (int32_t)o->threads;
-    how.autotune = o->autotune;
-    how.plan_cache = o->plan_cache;
-    const struct log_sink log = log_stderr("ccbench", LOG_LEVEL_DEBUG);
-    how.log = &log; /* names the engines that cuDNN chooses */
-    TRY(device_open_with(&dev, o->device, &how, err));
+    struct log_sink log;
+    TRY(bench_open_device(&dev, o->device, o->threads, o->autotune, o->plan_cache, &log, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);
     THEN(s, o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err));
     device_close(dev);

@@ -128,12 +128,6 @@ struct result {
     struct device_counters counters; /* of the device at the end; all 0: it has none */
 };
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return x < y ? -1 : x > y ? 1 : 0;
-}
-
 /* One step that is timed by operator. */
 static enum status time_operators(struct bench_step *b, struct result *r, struct error *err) {
     double unused;
@@ -148,11 +142,6 @@ static enum status time_operators(struct bench_step *b, struct result *r, struct
     return STATUS_OK;
 }
 
-static double median(double *values, size_t count) {
-    qsort(values, count, sizeof values[0], by_value);
-    return values[count / 2];
-}
-
 /* Where steps overlap: the mean step of several runs of them. */
 static enum status in_windows(struct bench_step *b, struct result *r, struct error *err) {
     enum { WINDOWS = 5 };
@@ -163,7 +152,7 @@ static enum status in_windows(struct bench_step *b, struct result *r, struct err
         r->step_s[i] = took / (double)b->o->steps;
     }
     r->idle_fraction = b->busy_s > 0.0 ? b->idle_s / (b->idle_s + b->busy_s) : -1.0;
-    r->median_s = median(r->step_s, WINDOWS);
+    r->median_s = bench_median(r->step_s, WINDOWS);
     r->fastest_s = r->step_s[0];
     return STATUS_OK;
 }
@@ -185,9 +174,9 @@ in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, 
             TRY(bare_convolutions_run(bare, &r->conv_s[i], err));
         }
     }
-    r->median_s = median(r->step_s, steps);
+    r->median_s = bench_median(r->step_s, steps);
     r->fastest_s = r->step_s[0];
-    r->conv_only_s = bare != NULL ? median(r->conv_s, steps) : 0.0;
+    r->conv_only_s = bare != NULL ? bench_median(r->conv_s, steps) : 0.0;
     return STATUS_OK;
 }
 

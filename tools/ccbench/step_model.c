@@ -370,15 +370,9 @@ void bench_step_close(struct bench_step *b) {
 static enum status open_device(struct bench_step *b, struct error *err) {
     const struct step_options *o = b->o;
     const struct step_values first = {.grad_scale = 1.0, .sound = 1};
-    struct device_options how;
     void *values;
-    device_options_default(&how);
-    how.threads_count = (int32_t)o->threads;
-    how.autotune = o->autotune;
-    how.plan_cache = o->plan_cache;
-    b->log = log_stderr("ccbench", LOG_LEVEL_DEBUG); /* names the engines that cuDNN chooses */
-    how.log = &b->log;
-    TRY(device_open_with(&b->dev, o->device, &how, err));
+    TRY(bench_open_device(&b->dev, o->device, o->threads, o->autotune, o->plan_cache, &b->log,
+                          err));
     TRY(take(b, sizeof *b->values, &values, err));
     b->values = values;
     return b->dev->ops->upload(b->dev, b->values, &first, sizeof first, err);

@@ -1,6 +1,6 @@
 /*
- * What the measurements of the loader and of the decoder share: images read from shards, and a
- * function run on several threads.
+ * What measurements share: images read from shards, a function run on several threads, a median,
+ * the device.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -55,4 +55,31 @@ enum status bench_run_threads(void *items,
         s = error_set(err, STATUS_INTERRUPTED, "interrupted");
     }
     return s;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double d = *(const double *)a - *(const double *)b;
+    return (d > 0) - (d < 0);
+}
+
+double bench_median(double *values, size_t count) {
+    qsort(values, count, sizeof values[0], by_value);
+    return values[count / 2];
+}
+
+enum status bench_open_device(struct device **out,
+                              const char *name,
+                              uint64_t threads,
+                              bool autotune,
+                              const char *plan_cache,
+                              struct log_sink *log,
+                              struct error *err) {
+    struct device_options how;
+    device_options_default(&how);
+    how.threads_count = (int32_t)threads;
+    how.autotune = autotune;
+    how.plan_cache = plan_cache;
+    *log = log_stderr("ccbench", LOG_LEVEL_DEBUG);
+    how.log = log;
+    return device_open_with(out, name, &how, err);
 }
