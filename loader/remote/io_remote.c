@@ -88,6 +88,15 @@ static void complete(struct read_engine *e, const struct read_completion *c) {
 
 /* --- one request --- */
 
+/* So many bytes were copied to the current part, which they do not exceed. */
+static void advance(struct pending *p, size_t size_bytes) {
+    p->part_bytes += size_bytes;
+    if (p->part_bytes == p->request.parts[p->part].iov_len) {
+        p->part++;
+        p->part_bytes = 0;
+    }
+}
+
 static bool take(void *cookie, const void *bytes, size_t size_bytes, struct error *err) {
     struct pending *p = cookie;
     const uint8_t *at = bytes;
@@ -99,11 +108,7 @@ static bool take(void *cookie, const void *bytes, size_t size_bytes, struct erro
         memcpy((uint8_t *)part->iov_base + p->part_bytes, at, step);
         at += step;
         size_bytes -= step;
-        p->part_bytes += step;
-        if (p->part_bytes == part->iov_len) {
-            p->part++;
-            p->part_bytes = 0;
-        }
+        advance(p, step);
     }
     return true;
 }
@@ -161,11 +166,7 @@ static enum status fill(struct pending *p, struct error *err) {
             return s;
         }
         r->got_bytes += got;
-        p->part_bytes += got;
-        if (p->part_bytes == part->iov_len) {
-            p->part++;
-            p->part_bytes = 0;
-        }
+        advance(p, got);
         if ((offset + got) % REMOTE_PIECE_BYTES == 0 && r->got_bytes < r->size_bytes) {
             extents_put(x, p->extent);
             if (!next_extent(p, err)) {

@@ -17,8 +17,7 @@ struct fetch_source {
     struct fetch *fetch;
     struct source *list;
     struct byte_buffer identity; /* of the row */
-    struct json_writer json;
-    uint64_t list_rows; /* read from the list */
+    uint64_t list_rows;          /* read from the list */
     bool begun;
 };
 
@@ -58,13 +57,10 @@ next_selected(struct fetch_source *s, struct source_row *row, struct error *err)
 /* The metadata of a sample: where its picture came from. */
 static enum status
 add_json(struct fetch_source *s, struct source_row *row, const char *url, struct error *err) {
-    json_writer_reset(&s->json);
-    json_open_object(&s->json, NULL);
-    json_string(&s->json, "url", url);
-    json_close_object(&s->json);
-    TRY(json_writer_status(&s->json, err));
-    row->json.size_bytes = 0;
-    return byte_buffer_append(&row->json, s->json.out.data, s->json.out.size_bytes, err);
+    json_writer_reset(&s->base.json);
+    json_open_object(&s->base.json, NULL);
+    json_string(&s->base.json, "url", url);
+    return source_row_take_json(row, &s->base.json, err);
 }
 
 static enum status take_picture(struct fetch_source *s,
@@ -127,7 +123,6 @@ static void fetch_source_close(struct source *base) {
     fetch_stop(s->fetch);
     source_close(s->list);
     byte_buffer_fini(&s->identity);
-    json_writer_fini(&s->json);
 }
 
 static const struct source_type fetch_source_type = {
@@ -151,7 +146,7 @@ enum status fetch_open_source(struct source **out,
     s->base.content = hash64(NULL, 0);
     s->fetch = f;
     byte_buffer_init(&s->identity, 0);
-    json_writer_init(&s->json, 0);
+    json_writer_init(&s->base.json, 0);
     enum status status = fetch_open_list(&s->list, f, err);
     if (status != STATUS_OK) {
         source_close(&s->base);

@@ -83,6 +83,9 @@ enum status opt_out_open(struct opt_out **out,
     *out = NULL;
     TRY(file_read_all(fs, &text, path, MAX_FILE_BYTES, err));
     struct opt_out *o = calloc(1, sizeof(*o));
+    if (o) {
+        byte_buffer_init(&o->hashes, SIZE_MAX / 2);
+    }
     enum status s = o ? add_lines(o, path, (char *)text.data, err)
                       : error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     byte_buffer_fini(&text);

@@ -15,7 +15,7 @@
 #include "net/robots.h"
 #include "net/url.h"
 
-enum { MAX_SITES = 65536, FIRST_BYTES = 4096 };
+enum { MAX_SITES = 65536 };
 
 struct site {
     struct sites *all;
@@ -23,8 +23,7 @@ struct site {
     enum { SITE_ASKED, SITE_KNOWN, SITE_UNREACHABLE } state;
     struct robots *rules;                        /* NULL: everything is allowed */
     struct sites_waiter *waiters, **waiters_end; /* in the order in which they came */
-    char *text;                                  /* of robots.txt, while it arrives */
-    size_t text_bytes, text_capacity;
+    struct byte_buffer text;                     /* of robots.txt, while it arrives */
     bool no_memory;
     struct site *newer; /* in the order of their requests */
 };
@@ -60,7 +59,7 @@ static void forget(struct sites *s, struct site *site) {
     tdelete(site, &s->by_origin, compare);
     s->count--;
     robots_destroy(site->rules);
-    free(site->text);
+    byte_buffer_fini(&site->text);
     free(site);
 }
 
@@ -91,28 +90,17 @@ static void make_room(struct sites *s) {
 /* What follows the first ROBOTS_MAX_BYTES is ignored. */
 static bool on_body(void *cookie, const void *bytes, size_t size_bytes) {
     struct site *site = cookie;
-    const size_t room = ROBOTS_MAX_BYTES - site->text_bytes;
+    const size_t room = ROBOTS_MAX_BYTES - site->text.size_bytes;
     const size_t taken = size_bytes < room ? size_bytes : room;
-    if (site->text_bytes + taken > site->text_capacity) {
-        size_t capacity = site->text_capacity > 0 ? 2 * site->text_capacity : FIRST_BYTES;
-        capacity = capacity < site->text_bytes + taken ? site->text_bytes + taken : capacity;
-        char *grown = realloc(site->text, capacity);
-        if (!grown) {
-            site->no_memory = true;
-            return false;
-        }
-        site->text = grown;
-        site->text_capacity = capacity;
-    }
-    memcpy(site->text + site->text_bytes, bytes, taken);
-    site->text_bytes += taken;
-    return taken == size_bytes;
+    site->no_memory = byte_buffer_append(&site->text, bytes, taken, NULL) != STATUS_OK;
+    return taken == size_bytes && !site->no_memory;
 }
 
 static void take_rules(struct site *site) {
     struct error err = {0};
-    const enum status s = robots_create(&site->rules, site->text ? site->text : "",
-                                        site->text_bytes, site->all->agent, &err);
+    const enum status s =
+        robots_create(&site->rules, site->text.data ? (const char *)site->text.data : "",
+                      site->text.size_bytes, site->all->agent, &err);
     site->state = s == STATUS_OK && !site->no_memory ? SITE_KNOWN : SITE_UNREACHABLE;
 }
 
@@ -127,8 +115,7 @@ static void on_done(void *cookie, const struct http_result *r) {
     } else if (r->outcome == HTTP_TIMEOUT || r->outcome == HTTP_PARTIAL) {
         site->state = SITE_UNREACHABLE;
     } /* without a connection the requests for pictures fail too, and say why */
-    free(site->text);
-    site->text = NULL;
+    byte_buffer_fini(&site->text);
     if (r->outcome == HTTP_CANCELLED) {
         return; /* so are those who wait */
     }
@@ -150,6 +137,7 @@ add_site(struct sites *s, struct site **out, const char *origin, struct error *e
     *out = site;
     TRY_MEMORY(site, err, "out of memory for hosts");
     site->all = s;
+    byte_buffer_init(&site->text, ROBOTS_MAX_BYTES);
     snprintf(site->origin, sizeof(site->origin), "%s", origin);
     snprintf(url, sizeof(url), "%s/robots.txt", origin);
     const struct http_request request = {

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/base/json_writer.h"
 #include "formats/base/utf8.h"
 #include "pack/source/text_internal.h"
 
@@ -72,7 +71,6 @@ struct source_cifar {
     uint64_t before_bytes; /* of the files before this one */
     char *names_text;      /* of the file of names; NULL: the names are built in */
     const char *names[100];
-    struct json_writer json; /* of the current row */
 };
 
 static bool labels_fit(const struct form *f, const uint8_t *labels) {
@@ -164,16 +162,14 @@ static enum status next_file(struct source_cifar *c, struct error *err) {
 
 static enum status
 set_json(struct source_cifar *c, struct source_row *row, const uint8_t *labels, struct error *err) {
-    struct json_writer *w = &c->json;
+    struct json_writer *w = &c->base.json;
     json_writer_reset(w);
     json_open_object(w, NULL);
     json_string(w, "class", c->names[labels[c->form->labels - 1]]);
     if (c->form->labels == 2) {
         json_u64(w, "coarse_label", labels[0]);
     }
-    json_close_object(w);
-    TRY(json_writer_status(w, err));
-    return byte_buffer_append(&row->json, w->out.data, w->out.size_bytes, err);
+    return source_row_take_json(row, w, err);
 }
 
 static enum status cifar_next(struct source *s, struct source_row *row, struct error *err) {
@@ -213,7 +209,6 @@ static enum status cifar_next(struct source *s, struct source_row *row, struct e
 static void cifar_close(struct source *s) {
     struct source_cifar *c = (struct source_cifar *)s;
     source_blocks_close(&c->blocks);
-    json_writer_fini(&c->json);
     free(c->names_text);
 }
 
@@ -271,7 +266,6 @@ static enum status
 cifar_open(struct source *s, const struct source_options *opt, struct error *err) {
     (void)opt;
     struct source_cifar *c = (struct source_cifar *)s;
-    json_writer_init(&c->json, 0);
     c->batch = 1;
     c->whole_folder = file_in(c->path, s->path, 1);
     if (c->whole_folder) {

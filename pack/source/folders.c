@@ -106,9 +106,7 @@ enum status source_row_set_class(struct source_row *row,
     json_writer_reset(w);
     json_open_object(w, NULL);
     json_string(w, "class", class_name);
-    json_close_object(w);
-    TRY(json_writer_status(w, err));
-    return byte_buffer_append(&row->json, w->out.data, w->out.size_bytes, err);
+    return source_row_take_json(row, w, err);
 }
 
 /* A folder that is being walked. */
@@ -127,7 +125,6 @@ struct source_folders {
     struct level levels[SOURCE_MAX_FOLDER_DEPTH];
     size_t depth;
     size_t listed_bytes; /* of the names in all levels */
-    struct json_writer json;
 };
 
 /* The kind of a folder's entry: KIND_FILE, KIND_FOLDER, or 0 for one that is skipped. */
@@ -425,7 +422,7 @@ static enum status folders_next(struct source *s, struct source_row *row, struct
     const struct level *l = &f->levels[f->depth - 1];
     const size_t class_index = f->class_next - 1;
     strcpy(row->path, f->path);
-    TRY(source_row_set_class(row, &f->json, f->path + f->root_bytes, class_index,
+    TRY(source_row_set_class(row, &s->json, f->path + f->root_bytes, class_index,
                              f->classes.names[class_index], err));
     return add_caption(f, row, l->list.names[l->next - 1], false, err);
 }
@@ -472,7 +469,6 @@ static enum status pairs_next(struct source *s, struct source_row *row, struct e
 }
 
 static enum status begin(struct source_folders *f, struct error *err) {
-    json_writer_init(&f->json, 0);
     source_names_init(&f->classes);
     FAIL_IF(strlen(f->base.path) >= sizeof(f->path) - 2, err, STATUS_LIMIT,
             "%.80s...: the path is too long", f->base.path);
@@ -561,7 +557,6 @@ static void folders_close(struct source *s) {
         pop(f);
     }
     source_names_fini(&f->classes);
-    json_writer_fini(&f->json);
 }
 
 static enum status

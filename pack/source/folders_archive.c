@@ -21,7 +21,6 @@ struct folders_archive {
     struct source_names folders; /* of all pictures */
     struct source_names classes;
     struct byte_buffer scratch; /* first bytes of pictures whose folders are listed */
-    struct json_writer json;
 };
 
 /* Size of the folder in a member's name, with the slash; 0: none. */
@@ -203,7 +202,7 @@ folders_archive_next(struct source *s, struct source_row *row, struct error *err
     if (!fits) {
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
     }
-    return source_row_set_class(row, &f->json, name, (size_t)(class - f->classes.names), *class,
+    return source_row_set_class(row, &s->json, name, (size_t)(class - f->classes.names), *class,
                                 err);
 }
 
@@ -213,13 +212,11 @@ static void folders_archive_close(struct source *s) {
     source_names_fini(&f->folders);
     source_names_fini(&f->classes);
     byte_buffer_fini(&f->scratch);
-    json_writer_fini(&f->json);
 }
 
 static enum status
 folders_archive_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct folders_archive *f = (struct folders_archive *)s;
-    json_writer_init(&f->json, 0);
     byte_buffer_init(&f->scratch, SOURCE_MAX_IMAGE_BYTES);
     source_names_init(&f->folders);
     source_names_init(&f->classes);

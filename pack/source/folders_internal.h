@@ -5,7 +5,6 @@
 #ifndef PACK_SOURCE_FOLDERS_INTERNAL_H
 #define PACK_SOURCE_FOLDERS_INTERNAL_H
 
-#include "formats/base/json_writer.h"
 #include "pack/source/source_internal.h"
 
 /* Names, each followed by a NUL, and pointers to them after sorting. */

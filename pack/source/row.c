@@ -83,6 +83,13 @@ void source_row_reset(struct source_row *r, uint64_t row) {
     r->raw = NULL;
 }
 
+enum status source_row_take_json(struct source_row *r, struct json_writer *w, struct error *err) {
+    json_close_object(w);
+    TRY(json_writer_status(w, err));
+    r->json.size_bytes = 0;
+    return byte_buffer_append(&r->json, w->out.data, w->out.size_bytes, err);
+}
+
 void source_row_drop_json(struct source_row *r, const char *why) {
     r->json.size_bytes = 0;
     r->json_unchecked = false;

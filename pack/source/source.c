@@ -131,6 +131,7 @@ void source_close(struct source *s) {
             free(s->scratch);
         }
         s->type->close(s);
+        json_writer_fini(&s->json);
         free(s);
     }
 }

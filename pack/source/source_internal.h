@@ -4,6 +4,7 @@
 #ifndef PACK_SOURCE_SOURCE_INTERNAL_H
 #define PACK_SOURCE_SOURCE_INTERNAL_H
 
+#include "formats/base/json_writer.h"
 #include "formats/json/json_reader.h"
 #include "pack/source/source.h"
 
@@ -94,6 +95,7 @@ struct source {
     uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */
     const char *const *class_names;      /* owned by the kind; NULL: none */
     size_t class_count;
+    struct json_writer json;    /* of the current row, for kinds that write one */
     struct source_row *scratch; /* of source_skip; NULL: not needed yet */
 };
 
@@ -119,6 +121,9 @@ enum status source_row_add_json_captions(struct source_row *r,
                                          const struct json_value *v,
                                          const char *name,
                                          struct error *err);
+
+/* Closes the object in `w`, which becomes the row's JSON. Returns OK, NOMEM or LIMIT. */
+enum status source_row_take_json(struct source_row *r, struct json_writer *w, struct error *err);
 
 /* Removes the row's JSON and records why. */
 void source_row_drop_json(struct source_row *r, const char *why);

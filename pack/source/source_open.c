@@ -260,6 +260,7 @@ enum status source_open(struct source **out,
     TRY_MEMORY(s, err, "%s: out of memory", path);
     s->type = type;
     s->content = hash64(NULL, 0);
+    json_writer_init(&s->json, 0);
     enum status status = open_source(s, path, opt, err);
     if (status != STATUS_OK) {
         source_close(s);

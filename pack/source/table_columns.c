@@ -150,10 +150,23 @@ static bool lacks_captions(const struct source_table *t, size_t columns) {
     return t->base.urls && columns == 1 && t->path_column == 0 && t->caption_column == NO_COLUMN;
 }
 
-static enum status same_column(const struct source_table *t, struct error *err) {
-    return error_set(err, STATUS_USAGE,
-                     "%s: column %zu cannot be both the caption and the picture's path",
-                     t->base.path, t->path_column + 1);
+/* Of two columns, the one that is known tells the other. Returns OK, END (undecided) or USAGE. */
+static enum status
+settle(struct source_table *t, size_t path, size_t caption, size_t count, struct error *err) {
+    if (count == 2 && path < NO_COLUMN && caption == NO_COLUMN) {
+        caption = 1 - path;
+    } else if (count == 2 && path == NO_COLUMN && caption < NO_COLUMN) {
+        path = 1 - caption;
+    }
+    t->path_column = path;
+    t->caption_column = caption;
+    if (path == NO_COLUMN || (caption == NO_COLUMN && !lacks_captions(t, count))) {
+        return STATUS_END;
+    }
+    FAIL_IF(path == caption, err, STATUS_USAGE,
+            "%s: column %zu cannot be both the caption and the picture's path", t->base.path,
+            path + 1);
+    return STATUS_OK;
 }
 
 /* Finds the columns by these names. Returns OK, END (undecided) or USAGE. */
@@ -167,18 +180,7 @@ static enum status by_names(struct source_table *t,
     TRY(find_asked(t, &caption, cells, count, opt->caption_column, err));
     path = path < NO_COLUMN ? path : find_usual(cells, count, path_names(t->base.urls), caption);
     caption = caption < NO_COLUMN ? caption : find_usual(cells, count, CAPTION_NAMES, path);
-    if (count == 2 && path < NO_COLUMN && caption == NO_COLUMN) {
-        caption = 1 - path;
-    }
-    if (count == 2 && path == NO_COLUMN && caption < NO_COLUMN) {
-        path = 1 - caption;
-    }
-    t->path_column = path;
-    t->caption_column = caption;
-    if (path == NO_COLUMN || (caption == NO_COLUMN && !lacks_captions(t, count))) {
-        return STATUS_END;
-    }
-    return path == caption ? same_column(t, err) : STATUS_OK;
+    return settle(t, path, caption, count, err);
 }
 
 /* The names of the option "a,_,b" as cells. Returns OK or USAGE. */
@@ -296,22 +298,12 @@ static enum status by_votes(struct source_table *t,
     size_t path, caption;
     TRY(find_asked(t, &path, none, v->columns, opt->image_column, err));
     TRY(find_asked(t, &caption, none, v->columns, opt->caption_column, err));
-    if (v->columns == 2 && caption < NO_COLUMN && path == NO_COLUMN) {
-        path = 1 - caption;
-    }
-    if (path == NO_COLUMN) {
+    if (path == NO_COLUMN && (v->columns != 2 || caption == NO_COLUMN)) {
         TRY(elect_path(t, &path, v, err));
     }
-    if (caption == NO_COLUMN && v->columns == 2 && path < NO_COLUMN) {
-        caption = 1 - path;
-    }
-    t->path_column = path;
-    t->caption_column = caption;
     t->column_count = v->columns;
-    if (path == NO_COLUMN || (caption == NO_COLUMN && !lacks_captions(t, v->columns))) {
-        return cannot_tell(t, err);
-    }
-    return path == caption ? same_column(t, err) : STATUS_OK;
+    enum status s = settle(t, path, caption, v->columns, err);
+    return s == STATUS_END ? cannot_tell(t, err) : s;
 }
 
 static enum status names_do_not_tell(const struct source_table *t, struct error *err) {

@@ -34,54 +34,50 @@ struct id_range {
 /* The ids that were used: those that ascend as ranges, so that consecutive ones take no memory, the
  * others in a map. All zero: empty. */
 struct id_set {
-    struct id_range *ranges; /* ascending */
-    size_t count, capacity;
-    uint64_t end;            /* greater than every id in the ranges */
-    struct pack_map *others; /* ids that were added after a greater one; NULL: none */
+    struct byte_buffer ranges; /* each a struct id_range, ascending */
+    uint64_t end;              /* greater than every id in the ranges */
+    struct pack_map *others;   /* ids that were added after a greater one; NULL: none */
 };
 
 static void fini_ids(struct id_set *s) {
-    free(s->ranges);
+    byte_buffer_fini(&s->ranges);
     pack_map_destroy(s->others);
     memset(s, 0, sizeof(*s));
 }
 
+static struct id_range *range_at(const struct id_set *s, size_t i) {
+    return (struct id_range *)(void *)s->ranges.data + i;
+}
+
 static bool has_id(const struct id_set *s, uint64_t id) {
-    size_t low = 0, high = s->count;
+    const size_t count = s->ranges.size_bytes / sizeof(struct id_range);
+    size_t low = 0, high = count;
     while (low < high) { /* the first range that ends after the id */
         size_t middle = low + (high - low) / 2;
-        if (s->ranges[middle].end <= id) {
+        if (range_at(s, middle)->end <= id) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return (low < s->count && s->ranges[low].first <= id) ||
+    return (low < count && range_at(s, low)->first <= id) ||
            (s->others && pack_map_get(s->others, id) != PACK_MAP_NONE);
 }
 
 /* Adds the ids from `first` to `end` - 1, none of which it has; one id, or all beyond the others.
  * Returns OK, NOMEM or LIMIT. */
 static enum status add_ids(struct id_set *s, uint64_t first, uint64_t end, struct error *err) {
+    const struct id_range range = {first, end};
+    const size_t count = s->ranges.size_bytes / sizeof(range);
     if (first < s->end) {
-        if (!s->others) {
-            TRY(pack_map_create(&s->others, err));
-        }
+        TRY(s->others ? STATUS_OK : pack_map_create(&s->others, err));
         return pack_map_put(s->others, first, 0, err);
     }
-    if (s->count > 0 && s->end == first) {
-        s->ranges[s->count - 1].end = end;
-        s->end = end;
-        return STATUS_OK;
+    if (count > 0 && s->end == first) {
+        range_at(s, count - 1)->end = end;
+    } else {
+        TRY(byte_buffer_append(&s->ranges, &range, sizeof(range), err));
     }
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity > 0 ? 2 * s->capacity : 64;
-        struct id_range *grown = realloc(s->ranges, capacity * sizeof(*grown));
-        TRY_MEMORY(grown, err, "out of memory for ids");
-        s->ranges = grown;
-        s->capacity = capacity;
-    }
-    s->ranges[s->count++] = (struct id_range){first, end};
     s->end = end;
     return STATUS_OK;
 }
@@ -179,6 +175,7 @@ enum status pack_writer_open(struct pack_writer **out,
     w->options = *opt;
     w->options.directory = w->directory;
     w->last_label = SHARD_NO_LABEL;
+    byte_buffer_init(&w->ids.ranges, SIZE_MAX / 2);
     pthread_mutex_init(&w->mutex, NULL);
     pack_budget_init(&w->budget, BUDGET_JOBS);
     enum status s = open_directory(w, err);
