@@ -368,12 +368,7 @@ enum status extent_read(struct extents *x,
         e->retried_count = 0; /* counted once */
     }
     pthread_mutex_unlock(&x->lock);
-    if (state == EXTENT_FAILED) {
-        if (err != NULL) {
-            *err = e->why;
-        }
-        return e->why.status;
-    }
+    FAIL_IF(state == EXTENT_FAILED, err, e->why.status, "%s", e->why.text);
     if (state != EXTENT_READY) {
         return STATUS_AGAIN;
     }

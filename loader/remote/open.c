@@ -246,10 +246,8 @@ static enum status fetch_one(struct remote_object *o, bool whole, struct error *
     struct fetch f;
     fetch_init(&f, o, whole);
     TRY(fetch_all(&f, 1, err));
-    if (f.status != STATUS_OK && err != NULL) {
-        *err = f.why;
-    }
-    return f.status;
+    FAIL_IF(f.status != STATUS_OK, err, f.status, "%s", f.why.text);
+    return STATUS_OK;
 }
 
 /* --- a dataset --- */
@@ -281,8 +279,7 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
     for (size_t i = 0; i < count && s == STATUS_OK; i++) {
         const struct fetch *f = &fetches[i];
         if (f->status < STATUS_OK && !(f->whole && f->status == STATUS_NOTFOUND)) {
-            s = f->status;
-            *err = f->why;
+            s = error_set(err, f->status, "%s", f->why.text);
         } else if (f->status == STATUS_NOTFOUND) {
             learn_missing(f->read.object);
         }
@@ -307,10 +304,8 @@ static enum status check_current(struct remote_object *o, bool *current, struct 
         *current = true;
         return STATUS_OK;
     }
-    if (s != STATUS_OK && s != STATUS_CORRUPT && err != NULL) { /* CORRUPT: it is another one */
-        *err = why;
-    }
-    return s == STATUS_CORRUPT ? STATUS_OK : s;
+    FAIL_IF(s != STATUS_OK && s != STATUS_CORRUPT, err, s, "%s", why.text);
+    return STATUS_OK; /* CORRUPT: it is another one */
 }
 
 /* Reads the manifest; where the server cannot be reached, from the cache. */
@@ -324,10 +319,8 @@ static enum status fetch_manifest(struct remote_object *o, struct error *err) {
                   why.text);
         return STATUS_OK;
     }
-    if (s < STATUS_OK && err != NULL) {
-        *err = why;
-    }
-    return s;
+    FAIL_IF(s < STATUS_OK, err, s, "%s", why.text);
+    return STATUS_OK;
 }
 
 static enum status open_manifest(struct remote_object **out, const char *path, struct error *err) {
@@ -349,13 +342,11 @@ static enum status open_manifest(struct remote_object **out, const char *path, s
     struct error why = {0};
     enum status s = fetch_shards(&m, folder, &why);
     manifest_fini(&m);
-    if (s < STATUS_OK && err != NULL) {
-        *err = why;
-    }
     if (s < STATUS_OK) {
         objects_drop_folder((*out)->folder);
+        return error_set(err, s, "%s", why.text);
     }
-    return s;
+    return STATUS_OK;
 }
 
 static enum status open_file(struct remote_object **out, const char *path, struct error *err) {

@@ -517,10 +517,7 @@ fetch_take(struct fetch *f, struct ledger_line *line, bool *unusable, struct err
         clock_wait_ms(&f->changed, &f->mutex, WAIT_MS);
     }
     if (s == STATUS_OK && f->status != STATUS_OK) {
-        s = f->status;
-        if (err) {
-            *err = f->error;
-        }
+        s = error_set(err, f->status, "%s", f->error.text);
     }
     if (s == STATUS_OK) {
         *line = e->line;

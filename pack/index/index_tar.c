@@ -284,6 +284,14 @@ write_index(struct run *r, size_t tar, const struct byte_buffer *index, struct e
     return s;
 }
 
+/* Returns `s`, but CORRUPT for EXISTS: the same id twice. */
+static enum status explain(enum status s, const struct error *why, struct error *err) {
+    FAIL_IF(s == STATUS_EXISTS, err, STATUS_CORRUPT, "%.300s; --ids row numbers rows instead",
+            why->text);
+    FAIL_IF(s != STATUS_OK, err, s, "%s", why->text);
+    return STATUS_OK;
+}
+
 /* Writes the index of a tar that has samples. */
 static enum status
 commit_index(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
@@ -294,11 +302,7 @@ commit_index(struct run *r, size_t tar, struct index_tar_result *result, struct 
     struct error why = {0};
     enum status s = shard_foreign_finish(result->index, &index, &shard, result->file_bytes,
                                          result->file_hash, add_to_ids, &why);
-    if (s == STATUS_EXISTS) {
-        s = error_set(err, STATUS_CORRUPT, "%.300s; --ids row numbers rows instead", why.text);
-    } else if (s != STATUS_OK && err) {
-        *err = why;
-    }
+    s = explain(s, &why, err);
     THEN(s, write_index(r, tar, &index, err));
     THEN(s, manifest_add_shard(&r->manifest, &shard, err));
     byte_buffer_fini(&index);
@@ -314,12 +318,7 @@ static enum status
 commit(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
     struct pack_summary *sum = r->summary;
     const struct byte_buffer *lines = &result->rejects;
-    if (result->status != STATUS_OK) {
-        if (err) {
-            *err = result->error;
-        }
-        return result->status;
-    }
+    FAIL_IF(result->status != STATUS_OK, err, result->status, "%s", result->error.text);
     if (shard_foreign_sample_count(result->index) > 0) {
         TRY(commit_index(r, tar, result, err));
     }
@@ -437,12 +436,7 @@ static enum status publish(struct run *r, struct error *err) {
     TRY(name_indexes(r, err));
     enum status s =
         dataset_fingerprint_of(&sum->fingerprint, &r->manifest, r->opt.directory, r->opt.fs, &why);
-    if (s == STATUS_EXISTS) { /* the same id in two tars */
-        s = error_set(err, STATUS_CORRUPT, "%.300s; --ids row numbers rows instead", why.text);
-    } else if (s != STATUS_OK && err) {
-        *err = why;
-    }
-    TRY(s);
+    TRY(explain(s, &why, err));
     TRY(manifest_seal(&r->manifest, sum->fingerprint, err));
     TRY(pack_rejects_publish(&r->rejects, err));
     TRY(manifest_write(&r->manifest, r->opt.fs, r->opt.directory, err));

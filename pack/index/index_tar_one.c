@@ -114,10 +114,8 @@ static enum status add_sample(struct reading *r, struct error *err) {
                           why.text);
         return STATUS_OK;
     }
-    if (s != STATUS_OK && err) {
-        *err = why;
-    }
-    return s;
+    FAIL_IF(s != STATUS_OK, err, s, "%s", why.text);
+    return STATUS_OK;
 }
 
 static enum status add_reject(struct reading *r, struct error *err) {
@@ -135,10 +133,7 @@ static enum status take_row(struct reading *r, struct error *err) {
     item->id = w->opt->ids == PACK_IDS_KEY ? item->row.number : item->row.row;
     item->label = SHARD_NO_LABEL;
     pack_worker_run(w->packer, item);
-    if (item->status != STATUS_OK) {
-        *err = item->error;
-        return item->status;
-    }
+    FAIL_IF(item->status != STATUS_OK, err, item->status, "%s", item->error.text);
     if (item->row.reason == REASON_NONE) {
         TRY(add_sample(r, err));
     }
