@@ -21,11 +21,11 @@
 
 enum retrieval_metric { RETRIEVAL_R1, RETRIEVAL_R5, RETRIEVAL_R10, RETRIEVAL_METRIC_COUNT };
 
-/* One metric: the mean over queries of a function of the rank. */
+/* One metric: the percentage of queries whose rank is below `within`. */
 struct retrieval_metric_row {
-    const char *name;                /* in JSON, after the direction: "r1" for i2t_r1 */
-    const char *title;               /* in text: "R@1" */
-    double (*of_rank)(int64_t rank); /* rank: wrong answers that score as high or higher */
+    const char *name;  /* in JSON, after the direction: "r1" for i2t_r1 */
+    const char *title; /* in text: "R@1" */
+    int64_t within;    /* a rank counts wrong answers that score as high or higher */
 };
 extern const struct retrieval_metric_row retrieval_metrics[RETRIEVAL_METRIC_COUNT];
 

@@ -8,22 +8,10 @@
 #include "train/eval/retrieval.h"
 #include "train/eval/scores.h"
 
-static double recall_at_1(int64_t rank) {
-    return rank < 1 ? 100.0 : 0.0;
-}
-
-static double recall_at_5(int64_t rank) {
-    return rank < 5 ? 100.0 : 0.0;
-}
-
-static double recall_at_10(int64_t rank) {
-    return rank < 10 ? 100.0 : 0.0;
-}
-
 const struct retrieval_metric_row retrieval_metrics[RETRIEVAL_METRIC_COUNT] = {
-    [RETRIEVAL_R1] = {"r1", "R@1", recall_at_1},
-    [RETRIEVAL_R5] = {"r5", "R@5", recall_at_5},
-    [RETRIEVAL_R10] = {"r10", "R@10", recall_at_10},
+    [RETRIEVAL_R1] = {"r1", "R@1", 1},
+    [RETRIEVAL_R5] = {"r5", "R@5", 5},
+    [RETRIEVAL_R10] = {"r10", "R@10", 10},
 };
 
 /* Best score among a query's own candidates, and how many of the others reach it. */
@@ -61,7 +49,7 @@ static enum status add_query(void *cookie, int64_t query, const float *scores, s
     }
     const int64_t rank = rank_of(scores, d->own, d->candidate_count);
     for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
-        d->sums[k] += retrieval_metrics[k].of_rank(rank);
+        d->sums[k] += rank < retrieval_metrics[k].within ? 100.0 : 0.0;
     }
     d->asked++;
     return STATUS_OK;

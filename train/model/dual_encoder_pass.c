@@ -21,10 +21,6 @@ struct part {
     enum resnet_pass pass;
 };
 
-static size_t image_bytes(const struct dual_encoder *m) {
-    return (size_t)m->opt.image.image_px * (size_t)m->opt.image.image_px * 3;
-}
-
 static struct part part_of(const struct dual_encoder *m,
                            const struct dual_encoder_batch *whole,
                            int32_t start,
@@ -35,7 +31,8 @@ static struct part part_of(const struct dual_encoder *m,
     p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
     /* one side alone in evaluation has no arrays of the other, and is never divided */
     if (start > 0) {
-        p.batch.images += m->opt.texts_alone ? 0 : at * image_bytes(m);
+        const size_t px = (size_t)m->opt.image.image_px;
+        p.batch.images += m->opt.texts_alone ? 0 : at * px * px * 3;
         p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
         p.batch.lengths += at;
         p.batch.sample_ids += p.batch.sample_ids != NULL ? at : 0;

@@ -145,9 +145,8 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
     return STATUS_OK;
 }
 
-/* Elements of each class, gaps included, and where each tensor lies if offsets are requested. */
-static void
-place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int64_t *offsets) {
+/* Elements of each class, gaps included; before params_alloc also where each tensor lies. */
+static void place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT]) {
     int64_t align = (int64_t)(BLOCK_ALIGN_BYTES / dtype_size_bytes(dtype));
     memset(total, 0, CLASS_COUNT * sizeof(*total));
     for (int32_t i = p->count - 1; i >= 0; i--) {
@@ -158,16 +157,14 @@ place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int6
         int64_t *end = &total[first->class];
         *end = (*end + align - 1) / align * align;
         for (int32_t j = i; j < p->count; j++) {
-            const struct entry *e = &p->entries[j];
+            struct entry *e = &p->entries[j];
             if (e->class != first->class) {
                 continue;
             }
             if (j > i && !e->spec.adjacent) {
                 break;
             }
-            if (offsets != NULL) {
-                offsets[j] = *end;
-            }
+            e->offset = p->dev == NULL ? *end : e->offset;
             *end += e->count;
         }
     }
@@ -185,7 +182,7 @@ struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool t
     int64_t total[CLASS_COUNT];
     const bool working = dtype == DTYPE_BF16;
     dtype = stored_dtype(dtype);
-    place(p, dtype, total, NULL);
+    place(p, dtype, total);
     size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
     size_t size = dtype_size_bytes(dtype);
     struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER]) * size,
@@ -209,13 +206,7 @@ enum status params_alloc(struct params *p,
     struct params_bytes b = params_plan(p, dtype, training);
     p->working_dtype = dtype;
     dtype = stored_dtype(dtype);
-    int64_t *offsets = malloc(((size_t)p->count + 1) * sizeof(*offsets));
-    TRY_MEMORY(offsets != NULL, err, "out of memory for the parameter table");
-    place(p, dtype, p->class_count, offsets);
-    for (int32_t i = 0; i < p->count; i++) {
-        p->entries[i].offset = offsets[i];
-    }
-    free(offsets);
+    place(p, dtype, p->class_count);
     p->dev = dev;
     p->dtype = dtype;
     p->training = training;

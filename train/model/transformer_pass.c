@@ -72,21 +72,12 @@ drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, s
     return p->ops->dropout(p->dev, &op, err);
 }
 
-static enum status linear_forward(const struct pass *p,
-                                  const struct affine *l,
-                                  struct tensor out,
-                                  struct tensor pre,
-                                  struct tensor in,
-                                  enum activation act,
-                                  struct error *err) {
-    return p->ops->linear(p->dev,
-                          &(struct linear){.out = out,
-                                           .pre = pre,
-                                           .in = in,
-                                           .weight = params_tensor(p->t->params, l->weight),
-                                           .bias = params_tensor(p->t->params, l->bias),
-                                           .act = act},
-                          err);
+/* `op` with the layer's parameters. */
+static enum status
+linear_forward(const struct pass *p, const struct affine *l, struct linear op, struct error *err) {
+    op.weight = params_tensor(p->t->params, l->weight);
+    op.bias = params_tensor(p->t->params, l->bias);
+    return p->ops->linear(p->dev, &op, err);
 }
 
 /* out (R, D) = LN(a + b); `a` is the memory of n->sum, so that the sum is made in place. */
@@ -165,14 +156,16 @@ layer_forward(const struct pass *p, int32_t i, struct tensor x, struct error *er
         x = skipped.out;
     }
     struct tensor sum = first_rows(l->attention_norm.sum, r); /* (R, D) */
-    TRY(linear_forward(p, &l->out, sum, NOT_WANTED, context, ACTIVATION_NONE, err));
+    TRY(linear_forward(p, &l->out, (struct linear){.out = sum, .in = context}, err));
     struct tensor h = first_rows(l->h, r); /* (R, D) */
     TRY(norm_forward(p, &l->attention_norm, h, x, err));
 
     struct tensor hidden = first_rows(l->hidden, r); /* (R, F) */
-    TRY(linear_forward(p, &l->lin1, hidden, first_rows(l->pre, r), h, ACTIVATION_GELU, err));
+    const struct linear lin1 = {
+        .out = hidden, .pre = first_rows(l->pre, r), .in = h, .act = ACTIVATION_GELU};
+    TRY(linear_forward(p, &l->lin1, lin1, err));
     sum = first_rows(l->output_norm.sum, r); /* (R, D) */
-    TRY(linear_forward(p, &l->lin2, sum, NOT_WANTED, hidden, ACTIVATION_NONE, err));
+    TRY(linear_forward(p, &l->lin2, (struct linear){.out = sum, .in = hidden}, err));
     if (drops(p)) {
         TRY(drop(p, sum, sum, 2 * i + 2, err));
     }
@@ -223,29 +216,16 @@ enum status transformer_forward(struct transformer *t,
 
 /* ---- backward ---- */
 
+/* `op` with the layer's parameters and their gradients. */
 static enum status linear_backward(const struct pass *p,
                                    const struct affine *l,
-                                   struct tensor din,
-                                   enum write_mode din_mode,
-                                   struct tensor dpre,
-                                   struct tensor dout,
-                                   struct tensor in,
-                                   struct tensor pre,
-                                   enum activation act,
+                                   struct linear_bwd op,
                                    struct error *err) {
-    return p->ops->linear_bwd(p->dev,
-                              &(struct linear_bwd){.din = din,
-                                                   .dweight = params_grad(p->t->params, l->weight),
-                                                   .dbias = params_grad(p->t->params, l->bias),
-                                                   .dpre = dpre,
-                                                   .dout = dout,
-                                                   .in = in,
-                                                   .weight = params_tensor(p->t->params, l->weight),
-                                                   .pre = pre,
-                                                   .din_mode = din_mode,
-                                                   .param_mode = p->mode,
-                                                   .act = act},
-                              err);
+    op.weight = params_tensor(p->t->params, l->weight);
+    op.dweight = params_grad(p->t->params, l->weight);
+    op.dbias = params_grad(p->t->params, l->bias);
+    op.param_mode = p->mode;
+    return p->ops->linear_bwd(p->dev, &op, err);
 }
 
 /* dsum (R, D) is set. */
@@ -286,10 +266,16 @@ static enum status ffn_backward(const struct pass *p,
         df = spare;
     }
     struct tensor dhidden = first_rows(p->t->dffn, r); /* (R, F) */
-    TRY(linear_backward(p, &l->lin2, dhidden, WRITE_SET, NOT_WANTED, df, first_rows(l->hidden, r),
-                        NOT_WANTED, ACTIVATION_NONE, err));
-    return linear_backward(p, &l->lin1, dh, WRITE_ADD, first_rows(p->t->dpre, r), dhidden,
-                           first_rows(l->h, r), first_rows(l->pre, r), ACTIVATION_GELU, err);
+    const struct linear_bwd lin2 = {.din = dhidden, .dout = df, .in = first_rows(l->hidden, r)};
+    TRY(linear_backward(p, &l->lin2, lin2, err));
+    const struct linear_bwd lin1 = {.din = dh,
+                                    .din_mode = WRITE_ADD,
+                                    .dpre = first_rows(p->t->dpre, r),
+                                    .dout = dhidden,
+                                    .in = first_rows(l->h, r),
+                                    .pre = first_rows(l->pre, r),
+                                    .act = ACTIVATION_GELU};
+    return linear_backward(p, &l->lin1, lin1, err);
 }
 
 /* Attention proper and q, k, v. dcontext (M, D) -> dx (M, D), set or added. */
@@ -346,8 +332,8 @@ static enum status layer_backward(const struct pass *p,
     TRY(norm_backward(p, &l->attention_norm, dsum, dh, err));
     struct tensor dcontext = first_rows(*a, r); /* dh is used up */
     struct tensor context = first_rows(is_narrow(p, i) ? l->picked : l->context, r);
-    TRY(linear_backward(p, &l->out, dcontext, WRITE_SET, NOT_WANTED, dsum, context, NOT_WANTED,
-                        ACTIVATION_NONE, err));
+    const struct linear_bwd out = {.din = dcontext, .dout = dsum, .in = context};
+    TRY(linear_backward(p, &l->out, out, err));
     if (!is_narrow(p, i)) {
         *dx = dsum; /* (M, D) along the skip; attention adds to it */
         return attention_backward(p, i, x, *dx, WRITE_ADD, dcontext, err);

@@ -278,12 +278,16 @@ static enum status copy_views(struct view_encoder *m,
     return STATUS_OK;
 }
 
-/* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 but with
- * `raw` */
-static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
+/* The part's views, which slot 0 copies first, through tower and head -> its rows of m->out, of
+ * length 1 but with `raw` */
+static enum status part_forward(struct view_encoder *m,
+                                const struct view_encoder_batch *batch,
+                                const struct part *p,
+                                struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int32_t n = p->count * p->view_count;
     const struct tensor images = views_of(m, p);
+    TRY(p->slot == 0 ? copy_views(m, batch, p, err) : STATUS_OK);
     TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
     m->units.pass = p->pass;
     TRY(unit_forward(&m->units, &m->hidden, as_pixels(m->features), NOT_WANTED, err));
@@ -307,16 +311,6 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
         TRY(ops->l2_normalize(m->dev, &normalize, err));
     }
     return STATUS_OK;
-}
-
-static enum status part_forward(struct view_encoder *m,
-                                const struct view_encoder_batch *batch,
-                                const struct part *p,
-                                struct error *err) {
-    if (p->slot == 0) {
-        TRY(copy_views(m, batch, p, err));
-    }
-    return part_run(m, p, err);
 }
 
 enum status view_encoder_put(struct view_encoder *m,
