@@ -36,7 +36,8 @@ struct window {
     int64_t held_count;
     int64_t *places;
     uint64_t *entries;
-    struct error fault; /* of sample_state_largest in this batch */
+    double *of_ranks;   /* (world), of sample_state_largest */
+    struct error fault; /* of it in this batch */
 };
 
 struct sample_state {
@@ -44,7 +45,6 @@ struct sample_state {
     struct comm *comm; /* NULL: one rank */
     uint64_t rank, world;
     uint64_t held_count; /* ids of this rank */
-    double *of_ranks;    /* (world) */
     int32_t column_count;
     struct device *dev; /* NULL: on the host alone */
     enum sample_state_place place;
@@ -63,18 +63,12 @@ enum status sample_state_create(struct sample_state **out,
     REQUIRE(out != NULL && id_space_count > 0);
     *out = NULL;
     struct sample_state *s = calloc(1, sizeof *s);
-    if (s != NULL) {
-        s->id_space_count = id_space_count;
-        s->comm = comm;
-        s->rank = comm != NULL ? (uint64_t)comm_rank(comm) : 0;
-        s->world = comm != NULL ? (uint64_t)comm_world(comm) : 1;
-        s->held_count = id_space_count / s->world + (s->rank < id_space_count % s->world ? 1 : 0);
-        s->of_ranks = calloc((size_t)s->world, sizeof *s->of_ranks);
-    }
-    if (s == NULL || s->of_ranks == NULL) {
-        sample_state_destroy(s);
-        return error_set(err, STATUS_NOMEM, "sample state: out of memory");
-    }
+    TRY_MEMORY(s != NULL, err, "sample state: out of memory");
+    s->id_space_count = id_space_count;
+    s->comm = comm;
+    s->rank = comm != NULL ? (uint64_t)comm_rank(comm) : 0;
+    s->world = comm != NULL ? (uint64_t)comm_world(comm) : 1;
+    s->held_count = id_space_count / s->world + (s->rank < id_space_count % s->world ? 1 : 0);
     *out = s;
     return STATUS_OK;
 }
@@ -100,7 +94,7 @@ void sample_state_destroy(struct sample_state *s) {
             host_memory_default().release(NULL, c->values);
         }
     }
-    free(s->of_ranks);
+    free(s->window.of_ranks);
     free(s->window.data);
     free(s->window.places);
     free(s->window.entries);
@@ -308,7 +302,8 @@ enum status sample_state_reserve(struct sample_state *s, int64_t max_count, stru
     w->data = calloc((size_t)max_count, w->entry_bytes + 1);
     w->places = calloc((size_t)max_count, sizeof *w->places);
     w->entries = calloc((size_t)max_count, sizeof *w->entries);
-    return w->data != NULL && w->places != NULL && w->entries != NULL
+    w->of_ranks = calloc((size_t)s->world, sizeof *w->of_ranks);
+    return w->data != NULL && w->places != NULL && w->entries != NULL && w->of_ranks != NULL
                ? STATUS_OK
                : error_set(err, STATUS_NOMEM, "sample state: no memory for a batch of %lld",
                            (long long)max_count);
@@ -375,15 +370,15 @@ double sample_state_largest(struct sample_state *s, int32_t column) {
         largest = fmax(largest, (double)values[i]);
     }
     if (s->world > 1) {
-        double *own = &s->of_ranks[s->rank];
+        double *own = &s->window.of_ranks[s->rank];
         *own = largest;
         struct error *fault = &s->window.fault;
-        fault->status = comm_gather(s->comm, s->of_ranks, own, sizeof *own, fault);
+        fault->status = comm_gather(s->comm, s->window.of_ranks, own, sizeof *own, fault);
         if (fault->status != STATUS_OK) {
             return -HUGE_VAL;
         }
         for (uint64_t r = 0; r < s->world; r++) {
-            largest = fmax(largest, s->of_ranks[r]);
+            largest = fmax(largest, s->window.of_ranks[r]);
         }
     }
     return largest;
