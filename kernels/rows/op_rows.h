@@ -1,7 +1,7 @@
 /*
- * op_rows: how every operator is tested: sizes, variants, contents of its operands (which
- * kernels/operands.h describes) and tolerances. tests/ops makes tests of the rows,
- * tools/ccbench/ops.c a benchmark.
+ * op_rows: how every operator is called: variants and contents of its operands (which
+ * kernels/operands.h describes). tools/ccbench/ops.c makes a benchmark of the rows, tests/ops
+ * tests, with the sizes and tolerances of tests/support/op_cases.c.
  *
  * A backward row names its forward row. Operands of equal name in both hold the same values:
  * filling a backward case runs the forward one and copies what it kept. The gradient of operand x
@@ -21,14 +21,12 @@
 
 enum {
     OP_MAX_OPERANDS = 20,
-    OP_MAX_SIZES = 12,    /* sizes of a row */
-    OP_MAX_VARIANTS = 10, /* flag sets of a row */
     OP_MAX_SAMPLES = 256, /* batch, for dropout's sample ids */
     OP_GUARD_BYTES = 256, /* on both sides of every operand */
     OP_GUARD_BYTE = 0xA5  /* that they hold */
 };
 
-/* Flags of a variant; a row lists the sets that apply to it. */
+/* Flags of a variant. */
 enum op_flag {
     OP_ADD = 1,   /* gradients are added instead of set */
     OP_PLAIN = 2, /* without residual, bias or second summand */
@@ -101,15 +99,6 @@ struct op_row {
     /* Sets other letters and the numbers of the arguments, calls op_add_operands, and changes
      * operands that differ from their table. NULL: only op_add_operands. */
     void (*describe)(struct op_case *c, const int64_t *size);
-    double tolerance_f32; /* of cpu against cpu-ref, relative to the largest value of the operand or
-                             1 */
-    double tolerance_bf16; /* the same in a BF16 call, normwise; one element: four times that, and a
-                              step of rounding */
-    double tolerance_f64;  /* of the gradient against finite differences, likewise */
-    int sizes_count;
-    struct op_size sizes[OP_MAX_SIZES];
-    int variants_count;
-    unsigned variants[OP_MAX_VARIANTS];
 };
 
 extern const struct op_row op_rows[];

@@ -173,8 +173,8 @@ static void check_rows(const char *name, const char *device, enum dtype real) {
     struct device *dev = op_cases_open(device);
     const size_t sizes_count = op_cases_computes(dev, real) ? sizeof sizes / sizeof sizes[0] : 0;
     for (size_t s = 0; s < sizes_count; s++) {
-        for (int v = 0; v < row->variants_count; v++) {
-            op_describe(&c, row, &sizes[s], row->variants[v], real);
+        for (int v = 0; v < op_trial_of(row)->variants_count; v++) {
+            op_describe(&c, row, &sizes[s], op_trial_of(row)->variants[v], real);
             check_case(&c, dev);
         }
     }

@@ -83,8 +83,8 @@ static void variants(const struct op_row *row,
                      visit_case *visit,
                      void *cookie) {
     static struct op_case c;
-    for (int v = 0; v < row->variants_count; v++) {
-        op_describe(&c, row, size, row->variants[v], real);
+    for (int v = 0; v < op_trial_of(row)->variants_count; v++) {
+        op_describe(&c, row, size, op_trial_of(row)->variants[v], real);
         if (!is_heavy(&c)) {
             visit(&c, cookie);
         }
@@ -95,8 +95,8 @@ static void variants(const struct op_row *row,
 static void each_case(enum dtype real, visit_case *visit, void *cookie) {
     for (int r = 0; r < op_rows_count; r++) {
         const struct op_row *row = &op_rows[r];
-        for (int s = 0; s < row->sizes_count; s++) {
-            variants(row, &row->sizes[s], real, visit, cookie);
+        for (int s = 0; s < op_trial_of(row)->sizes_count; s++) {
+            variants(row, &op_trial_of(row)->sizes[s], real, visit, cookie);
         }
         for (int m = 0; m < MORE_COUNT; m++) {
             if (strcmp(more[m].op, row->name) == 0 ||
@@ -304,7 +304,7 @@ TEST(batch_norm_over_ranks_is_refused) {
         struct op_data d;
         struct op_data before;
         struct error err = {0};
-        op_describe(&c, row, &row->sizes[0], 0, DTYPE_F32);
+        op_describe(&c, row, &op_trial_of(row)->sizes[0], 0, DTYPE_F32);
         op_cases_make(&d, &c, 0, ref);
         assert_ok(op_data_create(&before, &c, 0, &err), err);
         op_data_copy(&before, &d, &c);

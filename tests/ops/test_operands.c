@@ -109,10 +109,11 @@ TEST(swapped_operands_change_the_result) {
     struct device *ref = op_cases_open("cpu-ref");
     for (int r = 0; r < op_rows_count; r++) {
         const struct op_row *row = &op_rows[r];
-        for (int v = 0; v < row->variants_count; v++) {
+        for (int v = 0; v < op_trial_of(row)->variants_count; v++) {
             static struct op_case c;
-            op_describe(&c, row, &row->sizes[row->sizes_count > 1 ? 1 : 0], row->variants[v],
-                        DTYPE_F32);
+            op_describe(&c, row,
+                        &op_trial_of(row)->sizes[op_trial_of(row)->sizes_count > 1 ? 1 : 0],
+                        op_trial_of(row)->variants[v], DTYPE_F32);
             swap_all(&c, ref);
         }
     }

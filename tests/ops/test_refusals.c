@@ -90,7 +90,8 @@ TEST(cpu_refuses_doubles) {
         static struct op_case c;
         struct op_data d;
         struct error err = {0};
-        op_describe(&c, &op_rows[r], &op_rows[r].sizes[0], op_rows[r].variants[0], DTYPE_F64);
+        op_describe(&c, &op_rows[r], &op_trial_of(&op_rows[r])->sizes[0],
+                    op_trial_of(&op_rows[r])->variants[0], DTYPE_F64);
         if (op_rows[r].op == OP_grad_scale || op_rows[r].op == OP_cast) {
             continue; /* no operand of such a call has that type */
         }
@@ -111,7 +112,8 @@ refused_after(const char *row, unsigned flags, void (*spoil)(struct op_case *, s
         struct op_data d;
         struct op_data before;
         struct error err = {0};
-        op_describe(&c, op_row_find(row), &op_row_find(row)->sizes[1], flags, DTYPE_F32);
+        op_describe(&c, op_row_find(row), &op_trial_of(op_row_find(row))->sizes[1], flags,
+                    DTYPE_F32);
         op_cases_make(&d, &c, 0, dev);
         spoil(&c, &d);
         assert_ok(op_data_create(&before, &c, 0, &err), err);
@@ -283,7 +285,7 @@ static void reported_later(const char *row, void (*spoil)(struct op_case *, stru
     static struct op_case c;
     struct op_data d;
     struct error err = {0};
-    op_describe(&c, op_row_find(row), &op_row_find(row)->sizes[1], 0, DTYPE_F32);
+    op_describe(&c, op_row_find(row), &op_trial_of(op_row_find(row))->sizes[1], 0, DTYPE_F32);
     op_cases_make(&d, &c, 0, dev);
     spoil(&c, &d);
     assert_status(op_run(dev, &c, &d, &err), STATUS_INVALID, err);

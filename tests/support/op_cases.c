@@ -10,8 +10,264 @@
 #include "kernels/bf16.h"
 #include "tests/support/test.h"
 
+/* ---- sizes, variants and tolerances ---- */
+
+#define SIZES(n, ...)    .sizes_count = (n), .sizes = {__VA_ARGS__}
+#define VARIANTS(n, ...) .variants_count = (n), .variants = {__VA_ARGS__}
+
+#define CONV_SIZES                                                                                 \
+    SIZES(12, {{2, 4, 5, 65, 9, 1, 1, 0}}, {{2, 2, 2, 64, 17, 3, 1, 1}},                           \
+          {{1, 5, 3, 67, 8, 3, 2, 1}}, {{1, 1, 1, 1, 1, 1, 1, 0}}, {{2, 1, 1, 3, 5, 1, 1, 0}},     \
+          {{2, 5, 7, 3, 17, 3, 2, 1}}, {{1, 8, 8, 16, 16, 3, 1, 1}}, {{3, 7, 5, 9, 33, 3, 1, 1}},  \
+          {{2, 6, 9, 17, 8, 1, 2, 0}}, {{1, 9, 9, 3, 8, 7, 2, 3}}, {{2, 3, 2, 7, 1, 3, 3, 2}},     \
+          {{3, 1, 4, 2, 31, 1, 1, 1}})
+#define MAXPOOL_SIZES                                                                              \
+    SIZES(6, {{1, 1, 1, 1, 1, 1, 0}}, {{2, 7, 5, 3, 3, 2, 1}}, {{1, 8, 8, 16, 3, 2, 1}},           \
+          {{3, 4, 6, 17, 2, 2, 0}}, {{2, 5, 5, 9, 3, 1, 1}}, {{1, 9, 4, 33, 2, 3, 0}})
+#define AVGPOOL_SIZES                                                                              \
+    SIZES(6, {{1, 1, 1, 1, 2, 2, 0}}, {{2, 7, 5, 3, 2, 2, 0}}, {{1, 8, 8, 16, 2, 2, 0}},           \
+          {{3, 5, 6, 17, 3, 2, 1}}, {{2, 5, 5, 9, 3, 1, 1}}, {{1, 9, 4, 33, 2, 3, 1}})
+#define PLANE_SIZES SIZES(4, {{1, 1, 1, 1}}, {{2, 3, 5, 7}}, {{3, 2, 2, 33}}, {{5, 4, 4, 16}})
+#define PRODUCT_SIZES                                                                              \
+    SIZES(6, {{1, 1, 1}}, {{1, 7, 3}}, {{17, 1, 33}}, {{33, 17, 1}}, {{16, 8, 32}}, {{19, 31, 23}})
+#define EMBEDDING_SIZES                                                                            \
+    SIZES(4, {{1, 1, 1, 1, 1}}, {{3, 5, 7, 4, 6}}, {{2, 9, 33, 11, 9}}, {{4, 8, 16, 3, 8}})
+#define LAYERNORM_SIZES SIZES(5, {{1, 2}}, {{1, 33}}, {{7, 5}}, {{19, 16}}, {{35, 31}})
+#define ATTENTION_SIZES                                                                            \
+    SIZES(7, {{1, 1, 1, 1}}, {{2, 3, 1, 5}}, {{3, 7, 3, 4}}, {{2, 16, 2, 16}}, {{1, 17, 1, 33}},   \
+          {{5, 2, 4, 1}}, {{1, 70, 2, 3}})
+#define DROPOUT_SIZES SIZES(5, {{1, 1, 1}}, {{3, 1, 7}}, {{2, 5, 9}}, {{4, 8, 16}}, {{2, 31, 37}})
+#define L2_SIZES      SIZES(5, {{1, 1}}, {{1, 2}}, {{3, 7}}, {{5, 33}}, {{16, 16}})
+#define FLAT_SIZES    SIZES(5, {{1, 1}}, {{7, 2}}, {{16, 10}}, {{1001, 1000}}, {{40007, 3}})
+
+/* In the order of op_rows. */
+static const struct op_trial trials[] = {
+    {.name = "fill", .tolerance_f32 = 0, .tolerance_bf16 = 0, FLAT_SIZES, VARIANTS(1, 0)},
+    {.name = "cast", .tolerance_f32 = 0, .tolerance_bf16 = 0, FLAT_SIZES, VARIANTS(2, 0, OP_ALT)},
+    {.name = "normalize_u8",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     PLANE_SIZES,
+     VARIANTS(1, 0)},
+    {.name = "conv_bn",
+     .tolerance_f32 = 1e-5,
+     .tolerance_bf16 = 4e-3,
+     CONV_SIZES,
+     VARIANTS(7,
+              0,
+              OP_ACT,
+              OP_PLAIN,
+              OP_PLAIN | OP_ACT,
+              OP_EVAL | OP_ACT,
+              OP_EVAL | OP_PLAIN,
+              OP_OMIT | OP_ACT)},
+    {.name = "conv_bn_bwd",
+     .tolerance_f32 = 2e-5,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     CONV_SIZES,
+     VARIANTS(8,
+              0,
+              OP_ACT,
+              OP_ACT | OP_ADD,
+              OP_PLAIN | OP_ACT,
+              OP_PLAIN | OP_ADD,
+              OP_ALIAS | OP_ACT,
+              OP_OMIT | OP_ACT,
+              OP_OMIT | OP_ACT | OP_ADD)},
+    {.name = "conv_gn",
+     .tolerance_f32 = 1e-5,
+     .tolerance_bf16 = 4e-3,
+     CONV_SIZES,
+     VARIANTS(6, 0, OP_ACT, OP_PLAIN, OP_ALT, OP_ALT | OP_ACT, OP_ALT | OP_PLAIN | OP_ACT)},
+    {.name = "conv_gn_bwd",
+     .tolerance_f32 = 2e-5,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     CONV_SIZES,
+     VARIANTS(10,
+              0,
+              OP_ACT,
+              OP_ACT | OP_ADD,
+              OP_PLAIN | OP_ADD,
+              OP_ALIAS | OP_ACT,
+              OP_OMIT | OP_ACT,
+              OP_ALT | OP_ACT,
+              OP_ALT | OP_ACT | OP_ADD,
+              OP_ALT | OP_ALIAS | OP_ACT,
+              OP_ALT | OP_OMIT)},
+    {.name = "maxpool", .tolerance_f32 = 0, .tolerance_bf16 = 0, MAXPOOL_SIZES, VARIANTS(1, 0)},
+    {.name = "maxpool_bwd",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     MAXPOOL_SIZES,
+     VARIANTS(2, 0, OP_ADD)},
+    {.name = "avgpool",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     AVGPOOL_SIZES,
+     VARIANTS(1, 0)},
+    {.name = "avgpool_bwd",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     AVGPOOL_SIZES,
+     VARIANTS(2, 0, OP_ADD)},
+    {.name = "global_avgpool",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     PLANE_SIZES,
+     VARIANTS(1, 0)},
+    {.name = "global_avgpool_bwd",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     PLANE_SIZES,
+     VARIANTS(2, 0, OP_ADD)},
+    /* bf16: cuBLASLt adds a bias of the result's type, so cuda rounds twice, by up to 2^-8 each */
+    {.name = "linear",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 8e-3,
+     PRODUCT_SIZES,
+     VARIANTS(4, 0, OP_PLAIN, OP_ACT, OP_ACT | OP_PLAIN)},
+    {.name = "linear_bwd",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     PRODUCT_SIZES,
+     VARIANTS(8,
+              0,
+              OP_ADD,
+              OP_PLAIN,
+              OP_ACT,
+              OP_ACT | OP_ADD,
+              OP_ACT | OP_PLAIN | OP_ADD,
+              OP_OMIT,
+              OP_OMIT | OP_ACT | OP_ADD)},
+    {.name = "matmul",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 4e-3,
+     PRODUCT_SIZES,
+     VARIANTS(6,
+              0,
+              OP_ADD,
+              OP_TRANSPOSE_A,
+              OP_TRANSPOSE_B | OP_ADD,
+              OP_TRANSPOSE_A | OP_TRANSPOSE_B,
+              OP_ALT | OP_TRANSPOSE_B)},
+    {.name = "embedding",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     EMBEDDING_SIZES,
+     VARIANTS(2, 0, OP_PACKED)},
+    {.name = "embedding_bwd",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     EMBEDDING_SIZES,
+     VARIANTS(3, 0, OP_ADD, OP_PACKED)},
+    {.name = "layernorm",
+     .tolerance_f32 = 5e-6,
+     .tolerance_bf16 = 4e-3,
+     LAYERNORM_SIZES,
+     VARIANTS(4, 0, OP_PLAIN, OP_ALIAS, OP_ALIAS | OP_PLAIN)},
+    {.name = "layernorm_bwd",
+     .tolerance_f32 = 5e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     LAYERNORM_SIZES,
+     VARIANTS(3, 0, OP_ADD, OP_PLAIN)},
+    {.name = "attention",
+     .tolerance_f32 = 5e-6,
+     .tolerance_bf16 = 4e-3,
+     ATTENTION_SIZES,
+     VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
+    {.name = "attention_bwd",
+     .tolerance_f32 = 5e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     ATTENTION_SIZES,
+     VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
+    {.name = "dropout",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     DROPOUT_SIZES,
+     VARIANTS(3, 0, OP_ALIAS, OP_PACKED)},
+    {.name = "dropout (gradient)",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     DROPOUT_SIZES,
+     VARIANTS(2, 0, OP_PACKED)},
+    {.name = "segment_mean",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     DROPOUT_SIZES,
+     VARIANTS(2, 0, OP_PACKED)},
+    {.name = "segment_mean_bwd",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     DROPOUT_SIZES,
+     VARIANTS(3, 0, OP_ADD, OP_PACKED)},
+    {.name = "gather_rows",
+     .tolerance_f32 = 0,
+     .tolerance_bf16 = 0,
+     SIZES(4, {{1, 1, 1}}, {{5, 3, 7}}, {{9, 31, 33}}, {{16, 16, 16}}),
+     VARIANTS(1, 0)},
+    {.name = "scatter_rows",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     SIZES(4, {{1, 1, 1}}, {{3, 5, 7}}, {{9, 31, 33}}, {{16, 16, 16}}),
+     VARIANTS(2, 0, OP_ADD)},
+    {.name = "l2_normalize",
+     .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3,
+     L2_SIZES,
+     VARIANTS(1, 0)},
+    {.name = "l2_normalize_bwd",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 4e-3,
+     .tolerance_f64 = 1e-6,
+     L2_SIZES,
+     VARIANTS(1, 0)},
+    {.name = "add", .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, FLAT_SIZES, VARIANTS(1, 0)},
+    {.name = "sum_squares",
+     .tolerance_f32 = 1e-12,
+     .tolerance_bf16 = 1e-12,
+     FLAT_SIZES,
+     VARIANTS(1, 0)},
+    {.name = "grad_scale",
+     .tolerance_f32 = 1e-12,
+     .tolerance_bf16 = 1e-12,
+     SIZES(4, {{1, 0}}, {{2, 0}}, {{2, 1}}, {{1, 100000}}),
+     VARIANTS(1, 0)},
+    {.name = "adamw",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 1e-4,
+     FLAT_SIZES,
+     VARIANTS(2, 0, OP_OMIT)},
+    {.name = "sgdm",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 1e-4,
+     FLAT_SIZES,
+     VARIANTS(3, 0, OP_OMIT, OP_ALT)},
+    {.name = "lars",
+     .tolerance_f32 = 2e-6,
+     .tolerance_bf16 = 1e-4,
+     FLAT_SIZES,
+     VARIANTS(2, 0, OP_OMIT)},
+};
+
+const struct op_trial *op_trial_of(const struct op_row *row) {
+    const struct op_trial *t = &trials[row - op_rows];
+    assert_string_equal(t->name, row->name);
+    return t;
+}
+
 static double op_row_tolerance(const struct op_row *row, enum dtype real) {
-    return real == DTYPE_BF16 ? row->tolerance_bf16 : row->tolerance_f32;
+    return real == DTYPE_BF16 ? op_trial_of(row)->tolerance_bf16 : op_trial_of(row)->tolerance_f32;
 }
 
 double op_rounding_step(enum dtype t) {
@@ -101,9 +357,10 @@ void op_cases_each(enum dtype real, void (*visit)(struct op_case *c, void *cooki
         if (!row_is_asked_for(&op_rows[r], real)) {
             continue;
         }
-        for (int s = 0; s < op_rows[r].sizes_count; s++) {
-            for (int v = 0; v < op_rows[r].variants_count; v++) {
-                op_describe(&c, &op_rows[r], &op_rows[r].sizes[s], op_rows[r].variants[v], real);
+        for (int s = 0; s < op_trial_of(&op_rows[r])->sizes_count; s++) {
+            for (int v = 0; v < op_trial_of(&op_rows[r])->variants_count; v++) {
+                op_describe(&c, &op_rows[r], &op_trial_of(&op_rows[r])->sizes[s],
+                            op_trial_of(&op_rows[r])->variants[v], real);
                 visit(&c, cookie);
             }
         }

@@ -11,7 +11,27 @@
 
 #include "kernels/rows/op_rows.h"
 
-enum { OP_CASES_DEVICES = 2 };
+enum {
+    OP_CASES_DEVICES = 2,
+    OP_MAX_SIZES = 12,    /* sizes of a row */
+    OP_MAX_VARIANTS = 10, /* flag sets of a row */
+};
+
+/* What a row is tested at. */
+struct op_trial {
+    const char *name;     /* of the row */
+    double tolerance_f32; /* of cpu against cpu-ref, relative to the largest value of the operand or
+                             1 */
+    double tolerance_bf16; /* the same in a BF16 call, normwise; one element: four times that, and a
+                              step of rounding */
+    double tolerance_f64;  /* of the gradient against finite differences, likewise */
+    int sizes_count;
+    struct op_size sizes[OP_MAX_SIZES];
+    int variants_count;
+    unsigned variants[OP_MAX_VARIANTS];
+};
+
+const struct op_trial *op_trial_of(const struct op_row *row);
 
 /* The devices of every build: the reference and the CPU. */
 extern const char *const op_cases_devices[OP_CASES_DEVICES];
