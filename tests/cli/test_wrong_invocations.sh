@@ -52,7 +52,7 @@ while IFS='|' read -r want command words; do
     [ ! -e z ] || fail "an output folder is left"
 done <"$table"
 # Every command is known to the other programs.
-for program in ccdump ccstream-eval ccbench ccpack ccstudy; do
+for program in ccdump ccstream-eval ccbench ccpack; do
     other=ccdump
     [ "$program" != ccdump ] || other=ccbench
     # As --help lists them, or as its usage lines name them.

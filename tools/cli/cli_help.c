@@ -317,8 +317,6 @@ static int unknown_command(const struct cli_suite *suite, const char *word) {
     fprintf(stderr, "%s: no command '%s'; ", suite->name, word);
     if (access(word, F_OK) == 0) {
         fprintf(stderr, "a command comes first: %s COMMAND %s\n", suite->name, word);
-    } else if (cli_foreign_command(word) != NULL) {
-        fprintf(stderr, "did you mean '%s'?\n", cli_foreign_command(word));
     } else if (owner != NULL) {
         fprintf(stderr, "did you mean '%s %s'?\n", owner, word);
     } else if (guess.best != NULL) {
@@ -338,8 +336,7 @@ static bool is_meant_as_command(const struct cli_suite *suite, const char *word)
         cli_guess_add(&guess, word, strlen(word), suite->commands[i].name);
     }
     return word[0] != '-' && access(word, F_OK) != 0 &&
-           (guess.best != NULL || cli_owner_of_command(word) != NULL ||
-            cli_foreign_command(word) != NULL);
+           (guess.best != NULL || cli_owner_of_command(word) != NULL);
 }
 
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv) {

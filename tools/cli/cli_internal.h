@@ -41,9 +41,6 @@ void cli_guess_add(struct cli_guess *g, const char *word, size_t n, const char *
 /* The choice that a misspelt or foreign value stands for, or NULL. */
 const char *cli_meant_value(const char *const *choices, const char *text);
 
-/* Our command for what other tools call `name`, as "ccdump info", or NULL. */
-const char *cli_foreign_command(const char *name);
-
 /* The program whose command has this name, or NULL. */
 const char *cli_owner_of_command(const char *name);
 

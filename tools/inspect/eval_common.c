@@ -196,11 +196,6 @@ enum status eval_class_vectors(float **out,
                                  names, templates, err);
 }
 
-struct classify_set eval_image_set(const struct embeddings *e, const int32_t *labels) {
-    return (struct classify_set){
-        .rows = e->images, .labels = labels, .count = e->images_count, .dim = e->embed_dim};
-}
-
 void eval_map_labels(int32_t *labels,
                      int64_t count,
                      const struct text_list *from,

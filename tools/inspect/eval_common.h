@@ -89,9 +89,6 @@ enum status eval_class_vectors(float **out,
                                const struct text_list *templates,
                                struct error *err);
 
-/* The images of embeddings as a set to classify. */
-struct classify_set eval_image_set(const struct embeddings *e, const int32_t *labels);
-
 /* Renumbers labels from the classes `from` to the classes `to` of the same name; a class that `to`
  * lacks becomes -1. If either list is empty, labels stay as they are. */
 void eval_map_labels(int32_t *labels,
