@@ -231,10 +231,8 @@ static enum status print_json(const struct rate rates[WAY_COUNT],
 
 static void
 print_text(const struct rate rates[WAY_COUNT], const struct pictures *p, const struct options *o) {
-    char jpegs[CLI_TEXT_BYTES];
-    char threads[CLI_TEXT_BYTES];
-    printf("%s of %.1f KB on average, %s\n", cli_format_counted(jpegs, p->count, "JPEG"),
-           (double)p->bytes / 1e3 / p->count, cli_format_counted(threads, o->threads, "thread"));
+    printf("%s of %.1f KB on average, %s\n", cli_format_counted(p->count, "JPEG"),
+           (double)p->bytes / 1e3 / p->count, cli_format_counted(o->threads, "thread"));
     for (int i = 0; i < WAY_COUNT; i++) {
         printf("  %-8s %10.1f images/s %8.1f MB/s per core\n", way_names[i], rates[i].images_per_s,
                rates[i].mb_per_s);

@@ -438,19 +438,13 @@ static enum status print_json(const struct result *r,
 
 static void
 print_text(const struct result *r, const struct options *o, const struct loader_options *opt) {
-    char count[CLI_TEXT_BYTES];
-    char threads[CLI_TEXT_BYTES];
-    char pairs[CLI_TEXT_BYTES];
-    char memory[CLI_TEXT_BYTES];
     char line[256];
     loader_stats_line(&r->stats, line, sizeof(line));
     printf("%s, %s, %u px, batches of %u, %s, %s%s\n",
-           cli_format_counted(count, r->info.sample_count, "sample"),
-           augment_kind_name(opt->augment), opt->image_size_px, opt->batch_count,
-           cli_format_counted(threads, r->info.threads, "thread"), r->info.engine,
-           opt->direct ? ", direct" : "");
-    printf("  loader  %10.1f pairs/s   %s pairs\n", r->pairs_per_s,
-           cli_format_count(pairs, r->pairs));
+           cli_format_counted(r->info.sample_count, "sample"), augment_kind_name(opt->augment),
+           opt->image_size_px, opt->batch_count, cli_format_counted(r->info.threads, "thread"),
+           r->info.engine, opt->direct ? ", direct" : "");
+    printf("  loader  %10.1f pairs/s   %s pairs\n", r->pairs_per_s, cli_format_count(r->pairs));
     if (o->no_limit) {
         printf("  cpu     %10.3f s\n", r->cpu_s);
     } else {
@@ -461,7 +455,7 @@ print_text(const struct result *r, const struct options *o, const struct loader_
     }
     printf("  stalled %10.2f %%         first batch after %.3f s\n", 100 * stall_fraction(r),
            r->open_s + (double)r->stats.first_batch_ns / 1e9);
-    printf("  memory  %10s         at most\n", cli_format_bytes(memory, r->peak_rss_bytes));
+    printf("  memory  %10s         at most\n", cli_format_bytes(r->peak_rss_bytes));
     if (o->digest) {
         printf("  digest  %016" PRIx64 "\n", r->digest);
     }

@@ -163,9 +163,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         s = put_samples(&c, err);
     }
     if (s == STATUS_OK && c.omitted > 0) {
-        char rows_text[CLI_TEXT_BYTES];
         fprintf(stderr, "%s: %s: %s without a picture omitted\n", program.name, a->items[0],
-                cli_format_counted(rows_text, c.omitted, "row"));
+                cli_format_counted(c.omitted, "row"));
     }
 fail:
     names_fini(&c.names);

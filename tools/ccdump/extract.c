@@ -160,16 +160,13 @@ static enum status put_samples(struct extract *x, struct error *err) {
 fail:
     sample_walk_fini(&walk);
     if (s == STATUS_INTERRUPTED) {
-        char text[CLI_TEXT_BYTES];
         return error_set(err, s, "interrupted after %s; run it again to resume",
-                         cli_format_counted(text, x->samples, "sample"));
+                         cli_format_counted(x->samples, "sample"));
     }
     return s == STATUS_END ? STATUS_OK : s;
 }
 
 static enum status report(const struct extract *x, struct error *err) {
-    char a[CLI_TEXT_BYTES];
-    char b[CLI_TEXT_BYTES];
     struct json_writer w;
     if (x->options->json) {
         cli_begin_json(&w);
@@ -180,10 +177,10 @@ static enum status report(const struct extract *x, struct error *err) {
         return cli_end_json(&w, err);
     }
     if (!x->options->quiet) {
-        printf("%s: %s, %s written", x->options->out, cli_format_counted(a, x->samples, "sample"),
-               cli_format_counted(b, x->written, "file"));
+        printf("%s: %s, %s written", x->options->out, cli_format_counted(x->samples, "sample"),
+               cli_format_counted(x->written, "file"));
         if (x->present > 0) {
-            printf(", %s already present", cli_format_count(a, x->present));
+            printf(", %s already present", cli_format_count(x->present));
         }
         printf("\n");
     }

@@ -66,7 +66,6 @@ static void write_lists(struct json_writer *w, const struct manifest *m) {
 }
 
 static void print_lists(const struct manifest *m) {
-    char a[CLI_TEXT_BYTES];
     enum { SHOWN_SOURCES = 10 };
     printf("  made by      %s", m->created_by);
     for (size_t i = 0; i < m->option_count; i++) {
@@ -74,16 +73,15 @@ static void print_lists(const struct manifest *m) {
     }
     printf("\n");
     if (m->removed.count > 0) {
-        printf("  removed      %s", cli_format_counted(a, m->removed.count, "sample"));
+        printf("  removed      %s", cli_format_counted(m->removed.count, "sample"));
         if (m->removed.samples > 0) {
             printf(", %s still in shards ('ccpack compact' rewrites them)",
-                   cli_format_count(a, m->removed.samples));
+                   cli_format_count(m->removed.samples));
         }
         printf("\n");
     }
     if (m->class_count > 0) {
-        printf("  classes      %s (ccdump stats lists them)\n",
-               cli_format_count(a, m->class_count));
+        printf("  classes      %s (ccdump stats lists them)\n", cli_format_count(m->class_count));
     }
     if (m->tokenizer.file) {
         printf("  tokenizer    %s, %s, xxh64 %016" PRIx64 "\n", m->tokenizer.file,
@@ -91,12 +89,12 @@ static void print_lists(const struct manifest *m) {
     }
     for (size_t i = 0; i + 1 < m->generation_count; i++) {
         printf("  before       %s, fingerprint %016" PRIx64 "\n",
-               cli_format_counted(a, m->generations[i].samples, "sample"),
+               cli_format_counted(m->generations[i].samples, "sample"),
                m->generations[i].fingerprint);
     }
     for (size_t i = 0; i < m->source_count && i < SHOWN_SOURCES; i++) {
         printf("  %-12s %s, %s\n", i == 0 ? "from" : "", m->sources[i].name,
-               cli_format_counted(a, m->sources[i].rows, "row"));
+               cli_format_counted(m->sources[i].rows, "row"));
     }
     if (m->source_count > SHOWN_SOURCES) {
         printf("  %-12s and %zu more\n", "", m->source_count - SHOWN_SOURCES);
@@ -124,26 +122,24 @@ static void write_json(struct json_writer *w, const struct totals *t, const stru
 }
 
 static void print_text(const char *path, const struct totals *t, const struct manifest *m) {
-    char a[CLI_TEXT_BYTES];
-    char b[CLI_TEXT_BYTES];
     printf("%s\n", path);
-    printf("  samples      %s\n", cli_format_count(a, t->samples));
+    printf("  samples      %s\n", cli_format_count(t->samples));
     if (t->problems > 0) {
         printf("  other rows   %s that cannot be packed (ccdump verify explains)\n",
-               cli_format_count(a, t->problems));
+               cli_format_count(t->problems));
     }
-    printf("  captions     %s\n", cli_format_count(a, t->texts));
-    printf("  ids          below %s (%s without a sample)\n", cli_format_count(a, t->id_space),
-           cli_format_count(b, t->id_space - t->samples));
+    printf("  captions     %s\n", cli_format_count(t->texts));
+    printf("  ids          below %s (%s without a sample)\n", cli_format_count(t->id_space),
+           cli_format_count(t->id_space - t->samples));
     if (m) {
-        printf("  shards       %s (%s), %s\n", cli_format_count(a, t->shards), t->container,
-               cli_format_bytes(b, t->bytes));
+        printf("  shards       %s (%s), %s\n", cli_format_count(t->shards), t->container,
+               cli_format_bytes(t->bytes));
     } else {
-        printf("  file         %s, %s\n", t->container, cli_format_bytes(a, t->bytes));
+        printf("  file         %s, %s\n", t->container, cli_format_bytes(t->bytes));
     }
-    printf("  images       %s", cli_format_bytes(a, t->image_bytes));
+    printf("  images       %s", cli_format_bytes(t->image_bytes));
     if (t->samples > 0) {
-        printf(", %s each", cli_format_bytes(a, t->image_bytes / t->samples));
+        printf(", %s each", cli_format_bytes(t->image_bytes / t->samples));
     }
     printf("\n  fingerprint  %016" PRIx64 "\n", t->fingerprint);
     if (m) {

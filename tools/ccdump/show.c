@@ -58,7 +58,6 @@ static const struct cli_program program = {
 enum { INDENT = 11 };
 
 static void print_facts(const struct sample_facts *f, const char *key) {
-    char bytes[CLI_TEXT_BYTES];
     printf("sample %" PRIu64 "  key ", f->id);
     cli_text_put(stdout, key, strlen(key), 0);
     printf("  position %" PRIu64 "\n", f->position);
@@ -69,7 +68,7 @@ static void print_facts(const struct sample_facts *f, const char *key) {
     }
     if (f->image_bytes > 0) {
         printf("  %-8s %" PRIu32 " x %" PRIu32 " %s, %s%s%s\n", "image", f->width_px, f->height_px,
-               image_format_name(f->format), cli_format_bytes(bytes, f->image_bytes),
+               image_format_name(f->format), cli_format_bytes(f->image_bytes),
                (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
                (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
     }

@@ -17,13 +17,11 @@ enum { IMAGE_PX = 320, IMAGES_UNTIL_BYTES = 920 << 10, TEXT_CHARACTERS = 4000 };
 static void
 put_facts(struct page *p, const struct sample_facts *f, const struct sample_content *content) {
     char text[160];
-    char bytes[CLI_TEXT_BYTES];
     json_open_array(page_json(p), "facts");
     page_fact(p, "key", content->key);
     if (f->image_bytes > 0) {
         (void)snprintf(text, sizeof text, "%" PRIu32 " x %" PRIu32 " %s, %s%s%s", f->width_px,
-                       f->height_px, image_format_name(f->format),
-                       cli_format_bytes(bytes, f->image_bytes),
+                       f->height_px, image_format_name(f->format), cli_format_bytes(f->image_bytes),
                        (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
                        (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
         page_fact(p, "image", text);

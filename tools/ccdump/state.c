@@ -65,11 +65,9 @@ static void count_bins(struct column *c, const struct state_column *from) {
 }
 
 static void print_column(const struct column *c) {
-    char visited[CLI_TEXT_BYTES];
-    char ids[CLI_TEXT_BYTES];
     uint64_t most = 0;
-    printf("\n%s: %s of %s ids visited", c->name,
-           cli_format_count(visited, c->summary.visited_count), cli_format_count(ids, c->ids));
+    printf("\n%s: %s of %s ids visited", c->name, cli_format_count(c->summary.visited_count),
+           cli_format_count(c->ids));
     if (c->summary.visited_count == 0) {
         printf("\n");
         return;
@@ -79,7 +77,7 @@ static void print_column(const struct column *c) {
         most = c->bins[i] > most ? c->bins[i] : most;
     }
     for (int i = 0; i < BINS && c->summary.max > c->summary.min; i++) {
-        printf("  %12.5g  %11s  ", edge(c, i), cli_format_count(visited, c->bins[i]));
+        printf("  %12.5g  %11s  ", edge(c, i), cli_format_count(c->bins[i]));
         print_bar((double)c->bins[i] / (double)most, BAR_COLUMNS);
     }
 }

@@ -287,35 +287,24 @@ static size_t bar_width(void) {
     return columns > BESIDE + NARROWEST ? columns - BESIDE : NARROWEST;
 }
 
-const char *stats_number_text(char out[CLI_TEXT_BYTES], enum stats_measure m, uint64_t v) {
-    if (m == ASPECT) {
-        snprintf(out, CLI_TEXT_BYTES, "%.2f", (double)v / STATS_ASPECT_SCALE);
-        return out;
-    }
-    return cli_format_count(out, v);
+const char *stats_number_text(enum stats_measure m, uint64_t v) {
+    return m == ASPECT ? cli_format("%.2f", (double)v / STATS_ASPECT_SCALE) : cli_format_count(v);
 }
 
 void stats_bin_label(char out[STATS_LABEL_BYTES],
                      enum stats_measure m,
                      const struct tally_histogram *h,
                      size_t i) {
-    char from[CLI_TEXT_BYTES];
-    char to[CLI_TEXT_BYTES];
     /* For whole numbers the label ends with the last one in the bin; a bin of one number is named
      * by it. */
     const uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
-    stats_number_text(from, m, h->edges[i]);
-    stats_number_text(to, m, last);
-    if (last == h->edges[i]) {
-        snprintf(out, STATS_LABEL_BYTES, "%s", from);
-    } else {
-        snprintf(out, STATS_LABEL_BYTES, "%s - %s", from, to);
-    }
+    const bool one = last == h->edges[i];
+    snprintf(out, STATS_LABEL_BYTES, "%s%s%s", stats_number_text(m, h->edges[i]), one ? "" : " - ",
+             one ? "" : stats_number_text(m, last));
 }
 
 static void
 print_bin(enum stats_measure m, const struct tally_histogram *h, size_t i, uint64_t total) {
-    char count[CLI_TEXT_BYTES];
     char label[STATS_LABEL_BYTES];
     uint64_t most = 0;
     for (size_t k = 0; k < h->bin_count; k++) {
@@ -323,20 +312,16 @@ print_bin(enum stats_measure m, const struct tally_histogram *h, size_t i, uint6
     }
     stats_bin_label(label, m, h, i);
     double share = (double)h->counts[i] / (double)total;
-    printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(count, h->counts[i]),
+    printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(h->counts[i]),
            100 * share);
     print_bar((double)h->counts[i] / (double)most, bar_width());
 }
 
 void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t) {
-    char a[CLI_TEXT_BYTES];
-    char b[CLI_TEXT_BYTES];
-    char c[CLI_TEXT_BYTES];
     snprintf(out, STATS_LINE_BYTES, "min %s, mean %.*f, median %s, max %s",
-             stats_number_text(a, m, t->entries[0].value), m == ASPECT ? 2 : 1,
-             t->sum / (double)t->count / scale_of(m),
-             stats_number_text(b, m, tally_quantile(t, 0.5)),
-             stats_number_text(c, m, t->entries[t->used - 1].value));
+             stats_number_text(m, t->entries[0].value), m == ASPECT ? 2 : 1,
+             t->sum / (double)t->count / scale_of(m), stats_number_text(m, tally_quantile(t, 0.5)),
+             stats_number_text(m, t->entries[t->used - 1].value));
 }
 
 static void print_measure(const struct stats *s, enum stats_measure m) {
@@ -355,7 +340,6 @@ static void print_measure(const struct stats *s, enum stats_measure m) {
 }
 
 static void print_labels(const struct stats *s) {
-    char count[CLI_TEXT_BYTES];
     uint64_t most = 0;
     size_t classes = 0;
     for (size_t i = 0; i < s->labels.used; i++) {
@@ -375,7 +359,7 @@ static void print_labels(const struct stats *s) {
             printf("  %6" PRIu64 " ", e->value - 1);
             size_t used = name ? cli_text_put(stdout, name, strlen(name), LABEL_WIDTH - 7) : 0;
             printf("%*s  %11s %5.1f%%  ", (int)(LABEL_WIDTH - 7 - used), "",
-                   cli_format_count(count, e->count), 100 * (double)e->count / (double)s->samples);
+                   cli_format_count(e->count), 100 * (double)e->count / (double)s->samples);
             print_bar((double)e->count / (double)most, bar_width());
             shown++;
         }
@@ -386,33 +370,31 @@ static void print_labels(const struct stats *s) {
 }
 
 static void print_text(const struct stats *s) {
-    char a[CLI_TEXT_BYTES];
-    char b[CLI_TEXT_BYTES];
-    printf("%s, %s", cli_format_counted(a, s->samples, "sample"),
-           cli_format_counted(b, s->tallies[CAPTION_WORDS].count, "caption"));
+    printf("%s, %s", cli_format_counted(s->samples, "sample"),
+           cli_format_counted(s->tallies[CAPTION_WORDS].count, "caption"));
     for (int i = 0; i < STATS_FORMATS; i++) {
         if (s->formats[i] > 0) {
-            printf(", %s %s", cli_format_count(a, s->formats[i]),
+            printf(", %s %s", cli_format_count(s->formats[i]),
                    image_format_name((enum image_format)i));
         }
     }
     printf("\n");
     if (s->problems > 0) {
         printf("%s cannot be packed (ccdump verify explains), %s without a picture\n",
-               cli_format_counted(a, s->problems, "row"), cli_format_count(b, s->pictureless));
+               cli_format_counted(s->problems, "row"), cli_format_count(s->pictureless));
     }
     if (s->reencoded > 0 || s->unchecked > 0) {
         printf("%s re-encoded by the packer, %s not decoded by it\n",
-               cli_format_count(a, s->reencoded), cli_format_count(b, s->unchecked));
+               cli_format_count(s->reencoded), cli_format_count(s->unchecked));
     }
     if (s->size_unknown > 0) {
-        printf("%s of unknown size\n", cli_format_counted(a, s->size_unknown, "picture"));
+        printf("%s of unknown size\n", cli_format_counted(s->size_unknown, "picture"));
     }
-    printf("%s %s", cli_format_count(a, s->duplicates),
+    printf("%s %s", cli_format_count(s->duplicates),
            s->duplicates == 1 ? "picture is a duplicate" : "pictures are duplicates");
     if (s->duplicates > 0) {
         printf(" of %s different ones; one occurs %s times (ccdump find --hash %016" PRIx64 ")",
-               cli_format_count(a, s->duplicate_groups), cli_format_count(b, s->groups[0].samples),
+               cli_format_count(s->duplicate_groups), cli_format_count(s->groups[0].samples),
                s->groups[0].hash);
     }
     printf("\n");

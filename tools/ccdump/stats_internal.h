@@ -33,7 +33,7 @@ enum {
     STATS_ASPECT_SCALE = 1000,
     STATS_FORMATS = 5,
     STATS_GROUPS = 6,
-    STATS_LABEL_BYTES = 2 * CLI_TEXT_BYTES + 4,
+    STATS_LABEL_BYTES = 100,
     STATS_LINE_BYTES = 512,
 };
 
@@ -66,7 +66,7 @@ uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 
 /* For people: a value; "200 - 249"; "least .., mean .., median .., most .." of a tally that is not
  * empty. */
-const char *stats_number_text(char out[CLI_TEXT_BYTES], enum stats_measure m, uint64_t value);
+const char *stats_number_text(enum stats_measure m, uint64_t value);
 void stats_bin_label(char out[STATS_LABEL_BYTES],
                      enum stats_measure m,
                      const struct tally_histogram *h,

@@ -109,7 +109,6 @@ static enum status find_images(struct sheet_page *p, struct error *err) {
     struct stats *s = p->s;
     struct sample_walk walk = {0};
     struct sample_facts f;
-    char number[CLI_TEXT_BYTES];
     for (size_t i = 0; i < SHEETS; i++) {
         const struct tally *t = &s->tallies[sheets[i]];
         for (size_t k = 0; k < QUANTILES; k++) {
@@ -118,8 +117,7 @@ static enum status find_images(struct sheet_page *p, struct error *err) {
             if (!w->found) {
                 w->value = tally_quantile(t, (double)k / (QUANTILES - 1));
                 (void)snprintf(w->label, sizeof w->label, "%s, %zu %%",
-                               stats_number_text(number, sheets[i], w->value),
-                               100 * k / (QUANTILES - 1));
+                               stats_number_text(sheets[i], w->value), 100 * k / (QUANTILES - 1));
             }
         }
     }
@@ -127,7 +125,7 @@ static enum status find_images(struct sheet_page *p, struct error *err) {
         p->wanted[SHEETS][k].value = s->groups[k].hash;
         p->wanted[SHEETS][k].found = s->groups[k].samples == 0;
         (void)snprintf(p->wanted[SHEETS][k].label, sizeof p->wanted[SHEETS][k].label, "%s times",
-                       cli_format_count(number, s->groups[k].samples));
+                       cli_format_count(s->groups[k].samples));
     }
     enum status status;
     TRY(input_from(s->input, 0, err));
@@ -147,32 +145,29 @@ fail:
 struct summary {
     const char *names[MAX_SUMMARY];
     const char *cells[MAX_SUMMARY];
-    char texts[MAX_SUMMARY][CLI_TEXT_BYTES];
     size_t count;
 };
 
-/* The room for a further value. */
-static char *add_fact(struct summary *m, const char *name) {
+/* Text made by cli_format. */
+static void add_fact(struct summary *m, const char *name, const char *text) {
     m->names[m->count] = name;
-    m->cells[m->count] = m->texts[m->count];
-    return m->texts[m->count++];
+    m->cells[m->count++] = text;
 }
 
 static void put_summary(struct sheet_page *p) {
     const struct stats *s = p->s;
     struct summary m = {.count = 0};
-    cli_format_count(add_fact(&m, "samples with an image"), s->samples);
-    cli_format_count(add_fact(&m, "captions"), s->tallies[CAPTION_WORDS].count);
-    cli_format_bytes(add_fact(&m, "bytes of images"), (uint64_t)s->tallies[IMAGE_BYTES].sum);
-    cli_format_count(add_fact(&m, "duplicates"), s->duplicates);
+    add_fact(&m, "samples with an image", cli_format_count(s->samples));
+    add_fact(&m, "captions", cli_format_count(s->tallies[CAPTION_WORDS].count));
+    add_fact(&m, "bytes of images", cli_format_bytes((uint64_t)s->tallies[IMAGE_BYTES].sum));
+    add_fact(&m, "duplicates", cli_format_count(s->duplicates));
     for (int i = 0; i < STATS_FORMATS; i++) {
         if (s->formats[i] > 0) {
-            cli_format_count(add_fact(&m, image_format_name((enum image_format)i)), s->formats[i]);
+            add_fact(&m, image_format_name((enum image_format)i), cli_format_count(s->formats[i]));
         }
     }
     if (s->input->manifest != NULL) {
-        (void)snprintf(add_fact(&m, "fingerprint"), CLI_TEXT_BYTES, "%016" PRIx64,
-                       s->input->manifest->fingerprint);
+        add_fact(&m, "fingerprint", cli_format("%016" PRIx64, s->input->manifest->fingerprint));
     }
     const struct {
         const char *name;
@@ -184,7 +179,7 @@ static void put_summary(struct sheet_page *p) {
                 {"not decoded by the packer", s->unchecked}};
     for (size_t i = 0; i < CLI_COUNT(rare); i++) {
         if (rare[i].count > 0) {
-            cli_format_count(add_fact(&m, rare[i].name), rare[i].count);
+            add_fact(&m, rare[i].name, cli_format_count(rare[i].count));
         }
     }
     page_summary(&p->page, &(struct page_table){.columns = m.names,

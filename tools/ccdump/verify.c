@@ -125,8 +125,6 @@ static enum status report(const struct verify_options *o,
                           const char *path,
                           const struct verify_result *r,
                           struct error *err) {
-    char samples[CLI_TEXT_BYTES];
-    char bytes[CLI_TEXT_BYTES];
     char fingerprint[40] = "";
     if (o->json) {
         struct json_writer w;
@@ -148,10 +146,9 @@ static enum status report(const struct verify_options *o,
         if (r->has_fingerprint) {
             snprintf(fingerprint, sizeof(fingerprint), ", fingerprint %016" PRIx64, r->fingerprint);
         }
-        char files[CLI_TEXT_BYTES];
-        printf("%s: ok: %s in %s, %s%s\n", path, cli_format_counted(samples, r->samples, "sample"),
-               cli_format_counted(files, r->shards, r->files_are),
-               cli_format_bytes(bytes, r->bytes), fingerprint);
+        printf("%s: ok: %s in %s, %s%s\n", path, cli_format_counted(r->samples, "sample"),
+               cli_format_counted(r->shards, r->files_are), cli_format_bytes(r->bytes),
+               fingerprint);
     }
     if (r->faults > 0) {
         char advice[240] = "";
@@ -159,7 +156,7 @@ static enum status report(const struct verify_options *o,
             advise(advice, sizeof(advice), path, r->damage);
         }
         return error_set(err, STATUS_CORRUPT, "%s: %s found%s", path,
-                         cli_format_counted(samples, r->faults, "fault"), advice);
+                         cli_format_counted(r->faults, "fault"), advice);
     }
     return STATUS_OK;
 }

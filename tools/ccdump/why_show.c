@@ -47,7 +47,6 @@ static size_t first_shown(const struct why *w) {
 static enum status print_sample(const struct why *w, struct error *err) {
     struct sample_facts f;
     struct sample_content content;
-    char bytes[CLI_TEXT_BYTES];
     TRY(input_find(w->input, &f, w->id, err));
     TRY(input_read(w->input, &content, err));
     printf("sample %" PRIu64 "  key ", f.id);
@@ -56,7 +55,7 @@ static enum status print_sample(const struct why *w, struct error *err) {
         printf("  id in the run %" PRIu64, w->run_id);
     }
     printf("\n  %-8s %" PRIu32 " x %" PRIu32 " %s, %s\n", "image", f.width_px, f.height_px,
-           image_format_name(f.format), cli_format_bytes(bytes, f.image_bytes));
+           image_format_name(f.format), cli_format_bytes(f.image_bytes));
     for (uint32_t k = 0; k < f.caption_count; k++) {
         printf("  %-8s ", k == 0 ? "caption" : "");
         cli_text_wrap(stdout, content.captions[k].data, content.captions[k].size_bytes, INDENT,
@@ -92,7 +91,6 @@ static void print_visits(const struct why *w) {
 }
 
 static void print_columns(const struct why *w) {
-    char count[CLI_TEXT_BYTES];
     if (w->column_count > 0) {
         printf("\n%-28s %12s  %s\n", "per-sample state", "value", "percentile");
     }
@@ -102,7 +100,7 @@ static void print_columns(const struct why *w) {
             printf("%-28s %12s\n", c->name, "not visited");
         } else {
             printf("%-28s %12.6g  %.1f %% of %s\n", c->name, c->value,
-                   100.0 * (double)c->below / (double)c->count, cli_format_count(count, c->count));
+                   100.0 * (double)c->below / (double)c->count, cli_format_count(c->count));
         }
     }
 }

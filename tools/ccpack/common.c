@@ -8,13 +8,12 @@
 #include "tools/ccpack/ccpack_internal.h"
 
 static void print_rejects(const struct pack_summary *s, const char *directory) {
-    char n[CLI_TEXT_BYTES];
-    fprintf(stderr, "%s rejected, see %s/%s:", cli_format_counted(n, s->rejected, "row"), directory,
+    fprintf(stderr, "%s rejected, see %s/%s:", cli_format_counted(s->rejected, "row"), directory,
             PACK_REJECTS_NAME);
     const char *comma = "";
     for (int i = 0; i < REASON_COUNT; i++) {
         if (s->rejected_by[i] > 0) {
-            fprintf(stderr, "%s %s %s", comma, cli_format_count(n, s->rejected_by[i]),
+            fprintf(stderr, "%s %s %s", comma, cli_format_count(s->rejected_by[i]),
                     source_reason_name((enum source_reason)i));
             comma = ",";
         }
@@ -26,24 +25,20 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
 }
 
 static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
-    char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
-    char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
     fprintf(stderr, "%s: %s%s with %s in %s, %s, fingerprint %016" PRIx64 "\n", directory,
-            s->was_finished ? "finished already: " : "",
-            cli_format_counted(samples, s->samples, "sample"),
-            cli_format_counted(texts, s->texts, "caption"),
-            cli_format_counted(shards, s->shards, "shard"), cli_format_bytes(bytes, s->bytes),
-            s->fingerprint);
+            s->was_finished ? "finished already: " : "", cli_format_counted(s->samples, "sample"),
+            cli_format_counted(s->texts, "caption"), cli_format_counted(s->shards, "shard"),
+            cli_format_bytes(s->bytes), s->fingerprint);
     if (s->was_finished) {
         return;
     }
     uint64_t own_samples = s->samples - s->resumed;
     uint64_t own_bytes = s->bytes - s->resumed_bytes;
-    fprintf(stderr, "%s, %s, %s/s\n", cli_format_seconds(time, seconds),
-            cli_format_rate(samples, seconds > 0 ? (double)own_samples / seconds : 0.0, "samples"),
-            cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
+    fprintf(stderr, "%s, %s, %s/s\n", cli_format_seconds(seconds),
+            cli_format_rate(seconds > 0 ? (double)own_samples / seconds : 0.0, "samples"),
+            cli_format_bytes(seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
     if (s->resumed > 0) {
-        fprintf(stderr, "%s packed before\n", cli_format_counted(samples, s->resumed, "sample"));
+        fprintf(stderr, "%s packed before\n", cli_format_counted(s->resumed, "sample"));
     }
     if (s->rejected > 0) {
         print_rejects(s, directory);
@@ -51,21 +46,21 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     if (s->notes > 0) {
         fprintf(stderr, "warning: %s", s->note);
         if (s->notes > 1) {
-            fprintf(stderr, "; %s more source%s with such a doubt",
-                    cli_format_count(samples, s->notes - 1), s->notes == 2 ? "" : "s");
+            fprintf(stderr, "; %s more source%s with such a doubt", cli_format_count(s->notes - 1),
+                    s->notes == 2 ? "" : "s");
         }
         fputc('\n', stderr);
     }
     if (s->json_dropped > 0) {
         fprintf(stderr, "%s packed without their .json, which is invalid; the first: %s\n",
-                cli_format_counted(samples, s->json_dropped, "sample"), s->json_example);
+                cli_format_counted(s->json_dropped, "sample"), s->json_example);
     }
     if (s->ignored > 0) {
         fprintf(stderr,
                 "%s file%s or annotation%s ignored: files that are hidden, have no extension in a "
                 "tar, or are no picture in a class folder; links in a tar or to folders; "
                 "annotations of pictures that a COCO file does not list\n",
-                cli_format_count(samples, s->ignored), s->ignored == 1 ? "" : "s",
+                cli_format_count(s->ignored), s->ignored == 1 ? "" : "s",
                 s->ignored == 1 ? "" : "s");
     }
 }
@@ -115,7 +110,6 @@ enum status ccpack_end(struct ccpack_run *r,
 }
 
 void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory) {
-    char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
     const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
     if (s->unchanged) {
         if (status == STATUS_INTERRUPTED) {
@@ -132,14 +126,14 @@ void ccpack_print_remains(const struct pack_summary *s, enum status status, cons
         fprintf(stderr,
                 "ccpack: %s is a valid dataset, but partial: %s, %s; the same command "
                 "with %s continues, --overwrite starts again\n",
-                directory, cli_format_counted(n, s->rows, "row"),
-                cli_format_counted(m, s->samples, "sample"), resume);
+                directory, cli_format_counted(s->rows, "row"),
+                cli_format_counted(s->samples, "sample"), resume);
     } else if (s->has_journal) {
         fprintf(stderr,
                 "ccpack: %s holds %s with %s, and no dataset.json: it is no "
                 "dataset; the same command with %s continues, --overwrite starts again\n",
-                directory, cli_format_counted(n, s->shards, "finished shard"),
-                cli_format_counted(m, s->samples, "sample"), resume);
+                directory, cli_format_counted(s->shards, "finished shard"),
+                cli_format_counted(s->samples, "sample"), resume);
     } else if (status == STATUS_INTERRUPTED) {
         fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
     }

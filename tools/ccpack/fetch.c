@@ -152,7 +152,7 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
     struct fetch_run *r = cookie;
     struct cli_progress *progress = &r->base.progress;
     struct fetch_stats s;
-    char extra[160], hosts[CLI_TEXT_BYTES], bytes[CLI_TEXT_BYTES];
+    char extra[160];
     if (!progress->active || clock_now_ns() - progress->drawn_ns < PROGRESS_NS) {
         return;
     }
@@ -162,8 +162,8 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
     snprintf(extra, sizeof(extra), "%.0f %%  %.0f %% fetched  %s  %s/s",
              p->done > 0 ? 100 * p->done : 0.0,
              tried > 0 ? 100.0 * (double)s.fetched / (double)tried : 0.0,
-             cli_format_counted(hosts, s.hosts, "host"),
-             cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)s.bytes / seconds) : 0));
+             cli_format_counted(s.hosts, "host"),
+             cli_format_bytes(seconds > 0 ? (uint64_t)((double)s.bytes / seconds) : 0));
     progress->begun = p->resumed;
     cli_progress_update(progress, p->samples,
                         p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0, p->bytes,
@@ -171,22 +171,20 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
 }
 
 static void print_reasons(const struct fetch_stats *s, const char *directory) {
-    char n[CLI_TEXT_BYTES], failed[CLI_TEXT_BYTES], excluded[CLI_TEXT_BYTES];
     const uint64_t tried = s->fetched + s->failed + s->excluded;
-    fprintf(stderr, "fetched %s of %s (%.1f %%)", cli_format_count(n, s->fetched),
-            cli_format_counted(failed, tried, "row"),
+    fprintf(stderr, "fetched %s of %s (%.1f %%)", cli_format_count(s->fetched),
+            cli_format_counted(tried, "row"),
             tried > 0 ? 100.0 * (double)s->fetched / (double)tried : 0.0);
     if (s->known > 0) {
-        fprintf(stderr, ", %s of them in earlier runs", cli_format_count(n, s->known));
+        fprintf(stderr, ", %s of them in earlier runs", cli_format_count(s->known));
     }
-    fprintf(stderr, ", with %s to %s", cli_format_counted(n, s->attempts, "request"),
-            cli_format_counted(failed, s->hosts, "host"));
+    fprintf(stderr, ", with %s to %s", cli_format_counted(s->attempts, "request"),
+            cli_format_counted(s->hosts, "host"));
     if (s->failed + s->excluded > 0) {
         fprintf(stderr, "; %s failed, %s excluded, see %s/" FETCH_DIRECTORY "/ledger.jsonl:",
-                cli_format_count(failed, s->failed), cli_format_count(excluded, s->excluded),
-                directory);
+                cli_format_count(s->failed), cli_format_count(s->excluded), directory);
         for (size_t i = 0; i < s->reason_count; i++) {
-            fprintf(stderr, "%s %s %s", i > 0 ? "," : "", cli_format_count(n, s->reasons[i].count),
+            fprintf(stderr, "%s %s %s", i > 0 ? "," : "", cli_format_count(s->reasons[i].count),
                     s->reasons[i].name);
         }
     }

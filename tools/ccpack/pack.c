@@ -182,8 +182,6 @@ static enum status to_options(struct pack_options *out,
  * not. 16 bytes is what SogCLR keeps, and 32 what NuCLR does. */
 static void warn_of_sparse_ids(const struct pack_summary *s) {
     enum { SPARSE = 10, FEW = 1000000, LEAST_BYTES = 16, USUAL_BYTES = 32 };
-    char ids[CLI_TEXT_BYTES], samples[CLI_TEXT_BYTES];
-    char least[CLI_TEXT_BYTES], usual[CLI_TEXT_BYTES];
     if (s->id_space < FEW || s->id_space / SPARSE < s->ids) {
         return;
     }
@@ -193,9 +191,8 @@ static void warn_of_sparse_ids(const struct pack_summary *s) {
         stderr,
         "warning: ids go up to %s, for %s sample%s. Training keeps state for every id in memory: "
         "%s with SogCLR, %s with NuCLR. --ids row numbers the rows instead\n",
-        cli_format_count(ids, s->id_space - 1), cli_format_count(samples, s->ids),
-        s->ids == 1 ? "" : "s", cli_format_bytes(least, counted * LEAST_BYTES),
-        cli_format_bytes(usual, counted * USUAL_BYTES));
+        cli_format_count(s->id_space - 1), cli_format_count(s->ids), s->ids == 1 ? "" : "s",
+        cli_format_bytes(counted * LEAST_BYTES), cli_format_bytes(counted * USUAL_BYTES));
 }
 
 int ccpack_pack_main(int argc, char **argv) {

@@ -192,17 +192,16 @@ static void report_removed(const struct remove_cli *o,
                            const char *directory,
                            const struct pack_remove_summary *r,
                            uint64_t unknown_keys) {
-    char a[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
     fprintf(stderr,
             "%s: %s sample%s %s, %s left, fingerprint %016" PRIx64 ", before %016" PRIx64 "\n",
-            directory, cli_format_count(a, r->removed), r->removed == 1 ? "" : "s",
-            o->dry_run ? "would be removed" : "removed", cli_format_count(b, r->samples),
+            directory, cli_format_count(r->removed), r->removed == 1 ? "" : "s",
+            o->dry_run ? "would be removed" : "removed", cli_format_count(r->samples),
             r->fingerprint, r->old_fingerprint);
     if (r->before > 0) {
-        fprintf(stderr, "%s of the ids had been removed before\n", cli_format_count(a, r->before));
+        fprintf(stderr, "%s of the ids had been removed before\n", cli_format_count(r->before));
     }
     if (unknown_keys > 0) {
-        fprintf(stderr, "%s of the keys are of no sample\n", cli_format_count(a, unknown_keys));
+        fprintf(stderr, "%s of the keys are of no sample\n", cli_format_count(unknown_keys));
     }
     if (r->removed > 0 && !o->dry_run) {
         fprintf(
@@ -210,7 +209,7 @@ static void report_removed(const struct remove_cli *o,
             "their pictures and captions (%s of pictures) are in the shards until 'ccpack compact "
             "%s'\n'ccstream-train --resume' keeps the state of the other samples; 'ccpack "
             "tokenizer %s --cache' makes a token cache again\n",
-            cli_format_bytes(a, r->image_bytes), directory, directory);
+            cli_format_bytes(r->image_bytes), directory, directory);
     }
 }
 
@@ -257,7 +256,6 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     const struct compact_cli *o = options;
     struct pack_remove_summary result;
     struct ccpack_run r;
-    char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
     TRY(path_check_local(a->items[0], err));
     TRY(path_check_dataset(a->items[0], err));
     ccpack_begin(&r, "shards", o->quiet);
@@ -276,9 +274,9 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
             "interrupted: %s is as it was; run it again to compact it", opt.directory);
     if (s == STATUS_OK && !o->quiet) {
         fprintf(stderr, "%s: %s removed sample%s (%s of pictures) %s out of %s shard%s\n",
-                opt.directory, cli_format_count(n, result.removed), result.removed == 1 ? "" : "s",
-                cli_format_bytes(b, result.image_bytes), o->dry_run ? "would be taken" : "taken",
-                cli_format_count(m, result.shards), result.shards == 1 ? "" : "s");
+                opt.directory, cli_format_count(result.removed), result.removed == 1 ? "" : "s",
+                cli_format_bytes(result.image_bytes), o->dry_run ? "would be taken" : "taken",
+                cli_format_count(result.shards), result.shards == 1 ? "" : "s");
     }
     return s == STATUS_OK && o->json ? report_json(&result, o->dry_run, true, 0, err) : s;
 }

@@ -215,10 +215,8 @@ static enum status report_choice(const struct choice *c, const char *directory, 
         json_u64(&w, "image_bytes", c->image_bytes);
         return cli_end_json(&w, err);
     }
-    char n[CLI_TEXT_BYTES], of[CLI_TEXT_BYTES], bytes[CLI_TEXT_BYTES];
-    printf("%s: %s of %s would be taken, %s of pictures\n", directory, cli_format_count(n, samples),
-           cli_format_counted(of, c->in->sample_count, "sample"),
-           cli_format_bytes(bytes, c->image_bytes));
+    printf("%s: %s of %s would be taken, %s of pictures\n", directory, cli_format_count(samples),
+           cli_format_counted(c->in->sample_count, "sample"), cli_format_bytes(c->image_bytes));
     return STATUS_OK;
 }
 

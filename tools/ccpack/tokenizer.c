@@ -117,11 +117,10 @@ struct outcome {
 
 static void
 report_text(const struct tokenizer_cli *o, const char *directory, const struct outcome *r) {
-    char pieces[CLI_TEXT_BYTES], count[CLI_TEXT_BYTES], tokens[CLI_TEXT_BYTES];
     const struct tokenizer *t = r->tokenizer;
     fprintf(stderr, "%s/%s: %s, %s", directory, DATASET_TOKENIZER_NAME,
             tokenizer_kind_name(tokenizer_kind(t)),
-            cli_format_counted(pieces, tokenizer_vocab_count(t), "piece"));
+            cli_format_counted(tokenizer_vocab_count(t), "piece"));
     if (r->kept) {
         fprintf(stderr, ", kept");
     } else if (o->tokenizer) {
@@ -129,14 +128,14 @@ report_text(const struct tokenizer_cli *o, const char *directory, const struct o
     } else {
         fprintf(stderr, "%s from %s",
                 tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than --vocab-size," : "",
-                cli_format_counted(count, r->captions, "caption"));
+                cli_format_counted(r->captions, "caption"));
     }
     fprintf(stderr, ", hash %016" PRIx64 "\n", tokenizer_hash(t));
     if (o->cache) {
         double rate = r->cache.seconds > 0 ? (double)r->cache.captions / r->cache.seconds : 0;
         fprintf(stderr, "%s/%s: %s of %s, %.0f captions/s\n", directory, TOKEN_CACHE_NAME,
-                cli_format_counted(tokens, r->cache.tokens, "token"),
-                cli_format_counted(count, r->cache.captions, "caption"), rate);
+                cli_format_counted(r->cache.tokens, "token"),
+                cli_format_counted(r->cache.captions, "caption"), rate);
     }
 }
 

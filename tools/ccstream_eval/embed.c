@@ -73,11 +73,9 @@ write_all(const struct options *o, const struct embeddings *e, struct error *err
 
 static enum status report(const struct options *o, const struct embeddings *e, struct error *err) {
     if (!o->common.json) {
-        char images[CLI_TEXT_BYTES];
-        char texts[CLI_TEXT_BYTES];
         printf("%s: %s, %s, %d numbers each\n", o->out,
-               cli_format_counted(images, (uint64_t)e->images_count, "image"),
-               cli_format_counted(texts, (uint64_t)e->texts_count, "text"), (int)e->embed_dim);
+               cli_format_counted((uint64_t)e->images_count, "image"),
+               cli_format_counted((uint64_t)e->texts_count, "text"), (int)e->embed_dim);
         return STATUS_OK;
     }
     struct json_writer w;

@@ -143,8 +143,7 @@ static enum status report(const struct options *o,
                           int64_t count,
                           struct error *err) {
     if (!o->common.json) {
-        char pairs[CLI_TEXT_BYTES];
-        printf("%s, tau %g\n", cli_format_counted(pairs, (uint64_t)count, "pair"), o->tau);
+        printf("%s, tau %g\n", cli_format_counted((uint64_t)count, "pair"), o->tau);
         printf("gcl    %12.6f   (anchors images %.6f, texts %.6f)\n", r->gcl, r->gcl_image,
                r->gcl_text);
         printf("clip   %12.6f\n", r->clip);

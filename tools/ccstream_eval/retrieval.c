@@ -51,11 +51,9 @@ static enum status print_json(const struct retrieval_result *r, struct error *er
 static void print_text(const struct retrieval_result *r) {
     static const char *const directions[RETRIEVAL_DIRECTION_COUNT] = {
         "image to text (%)", "text to image (%)", "mean of both (%)"};
-    char images[CLI_TEXT_BYTES];
-    char texts[CLI_TEXT_BYTES];
-    char head[2 * CLI_TEXT_BYTES + 20];
-    (void)snprintf(head, sizeof head, "%s, %s", cli_format_counted(images, r->images, "image"),
-                   cli_format_counted(texts, r->texts, "text"));
+    char head[120];
+    (void)snprintf(head, sizeof head, "%s, %s", cli_format_counted(r->images, "image"),
+                   cli_format_counted(r->texts, "text"));
     printf("%-24s", head);
     for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
         printf("%8s", retrieval_metrics[k].title);

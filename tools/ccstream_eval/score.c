@@ -114,9 +114,8 @@ static enum status report(const struct options *o, const struct summary *r, stru
         }
         return cli_end_json(&w, err);
     }
-    char scored[CLI_TEXT_BYTES], samples[CLI_TEXT_BYTES];
-    printf("%s: %s of %s scored, mean %.3f\n", o->out, cli_format_count(scored, r->scored),
-           cli_format_counted(samples, r->samples, "sample"), r->mean);
+    printf("%s: %s of %s scored, mean %.3f\n", o->out, cli_format_count(r->scored),
+           cli_format_counted(r->samples, "sample"), r->mean);
     for (int k = 0; k < SHARE_COUNT; k++) {
         printf("  %-6s %6.3f\n", share_names[k], r->at[k]);
     }

@@ -13,10 +13,6 @@ void announce_start(const struct log_sink *log,
                     const struct train_options *o,
                     const char *run) {
     const struct trainer_summary sum = trainer_summary(t);
-    char samples[CLI_TEXT_BYTES];
-    char steps[CLI_TEXT_BYTES];
-    char parameters[CLI_TEXT_BYTES];
-    char memory[CLI_TEXT_BYTES];
     const bool texts_alone = train_options_texts_alone(o);
     log_write(log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
@@ -24,11 +20,10 @@ void announce_start(const struct log_sink *log,
               texts_alone            ? "projection"
               : o->trainer.task != 0 ? "projection head"
                                      : o->trainer.text_tower,
-              cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
-              cli_format_bytes(memory, sum.memory.total_bytes),
-              cli_format_counted(samples, sum.samples_count, "sample"),
-              cli_format_counted(steps, sum.steps_per_epoch, "step"), sum.loss, sum.device,
-              sum.engine);
+              cli_format_count((uint64_t)sum.memory.parameter_count),
+              cli_format_bytes(sum.memory.total_bytes),
+              cli_format_counted(sum.samples_count, "sample"),
+              cli_format_counted(sum.steps_per_epoch, "step"), sum.loss, sum.device, sum.engine);
     if (strcmp(sum.state, "host") != 0) {
         log_write(log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
                   strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
@@ -52,7 +47,7 @@ void announce_start(const struct log_sink *log,
     }
     if (sum.step >= sum.total_steps) {
         log_write(log, LOG_LEVEL_INFO, "%s is finished after %s", run,
-                  cli_format_counted(steps, sum.step, "step"));
+                  cli_format_counted(sum.step, "step"));
     }
 }
 
@@ -83,10 +78,9 @@ void announce_sources(const struct log_sink *log, const struct trainer *t, uint3
     }
     for (uint32_t i = 0; i < count && count > 1; i++) {
         const struct trainer_source s = trainer_source(t, i);
-        char samples[CLI_TEXT_BYTES];
         log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s, ids from %" PRIu64,
                   100 * (s.weight > 0 ? s.weight : (double)s.samples_count) / all, s.directory,
-                  cli_format_counted(samples, s.samples_count, "sample"), s.id_offset);
+                  cli_format_counted(s.samples_count, "sample"), s.id_offset);
     }
 }
 
@@ -119,12 +113,10 @@ void announce_changes(const struct log_sink *log,
 void announce_messages(const struct log_sink *log, const struct comm *comm, uint64_t steps) {
     const struct comm_counters c = comm_counters(comm);
     if (comm_world(comm) > 1 && steps > 0) {
-        char bytes[CLI_TEXT_BYTES];
-        char wait[CLI_TEXT_BYTES];
         log_write(log, LOG_LEVEL_INFO,
                   "rank 0 of %d sent %.1f messages and %s per step, and waited %s in all",
                   (int)comm_world(comm), (double)c.messages_count / (double)steps,
-                  cli_format_bytes(bytes, c.sent_bytes / steps),
-                  cli_format_seconds(wait, (double)c.wait_ns * 1e-9));
+                  cli_format_bytes(c.sent_bytes / steps),
+                  cli_format_seconds((double)c.wait_ns * 1e-9));
     }
 }

@@ -60,29 +60,25 @@ static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
         return;
     }
     l->estimated = true;
-    char epoch[CLI_TEXT_BYTES];
-    char run[CLI_TEXT_BYTES];
     const double rest_s = s / (double)l->steps * (double)(total_steps - step);
     log_write(&l->log, LOG_LEVEL_INFO, "about %s per epoch, %s remaining%s",
-              cli_format_seconds(epoch, s / (double)l->steps * (double)l->steps_per_epoch),
-              cli_format_seconds(run, rest_s),
+              cli_format_seconds(s / (double)l->steps * (double)l->steps_per_epoch),
+              cli_format_seconds(rest_s),
               l->on_cpu && rest_s > demo_s
                   ? "; this is a long run for a CPU: --preset cpu-demo trains a small model"
                   : "");
 }
 
 static void describe(char *out, size_t size, const struct live *l, const struct step_report *r) {
-    char rate[CLI_TEXT_BYTES];
     int n = snprintf(out, size, "epoch %" PRIu64 "  loss %.4f  %s  stall %.0f %%", r->epoch + 1,
-                     r->global_loss, cli_format_rate(rate, l->mean_rate, "pairs"),
-                     100.0 * l->mean_stall);
+                     r->global_loss, cli_format_rate(l->mean_rate, "pairs"), 100.0 * l->mean_stall);
     if (l->recall >= 0) {
         n += snprintf(out + n, size - (size_t)n, "  R@1 %.1f %%", l->recall);
     }
     if (r->slowest_pairs_per_s > 0.0) {
-        (void)snprintf(
-            out + n, size - (size_t)n, "  rank %u: %s  wait %.0f %%", (unsigned)r->slowest_rank,
-            cli_format_rate(rate, r->slowest_pairs_per_s, "pairs"), 100.0 * r->wait_fraction);
+        (void)snprintf(out + n, size - (size_t)n, "  rank %u: %s  wait %.0f %%",
+                       (unsigned)r->slowest_rank, cli_format_rate(r->slowest_pairs_per_s, "pairs"),
+                       100.0 * r->wait_fraction);
     }
 }
 
@@ -143,15 +139,12 @@ void live_step(void *cookie, const struct step_report *r, uint64_t total_steps) 
 void live_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r) {
     struct live *l = cookie;
     l->recall = r->value[RETRIEVAL_MEAN][RETRIEVAL_R1];
-    char images[CLI_TEXT_BYTES];
-    char texts[CLI_TEXT_BYTES];
     log_write(&l->log, LOG_LEVEL_INFO,
               "step %" PRIu64 "  image to text R@1 %.2f %%, text to image R@1 %.2f %%, mean %.2f %%"
               " (%s, %s)",
               step, r->value[RETRIEVAL_I2T][RETRIEVAL_R1], r->value[RETRIEVAL_T2I][RETRIEVAL_R1],
-              r->value[RETRIEVAL_MEAN][RETRIEVAL_R1],
-              cli_format_counted(images, r->images, "image"),
-              cli_format_counted(texts, r->texts, "text"));
+              r->value[RETRIEVAL_MEAN][RETRIEVAL_R1], cli_format_counted(r->images, "image"),
+              cli_format_counted(r->texts, "text"));
 }
 
 void live_zeroshot(void *cookie, uint64_t step, const struct classify_result *r) {

@@ -17,12 +17,9 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
                  {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
                  {"loss", m->loss_bytes},         {"state", m->state_bytes},
                  {"total", m->total_bytes}};
-    char text[CLI_TEXT_BYTES];
-    (void)fprintf(out, "%-12s %s\n", "trained",
-                  cli_format_count(text, (uint64_t)m->parameter_count));
+    (void)fprintf(out, "%-12s %s\n", "trained", cli_format_count((uint64_t)m->parameter_count));
     for (size_t i = 0; i < CLI_COUNT(lines); i++) {
-        (void)fprintf(out, "%-12s %s\n", lines[i].name,
-                      cli_format_bytes(text, lines[i].size_bytes));
+        (void)fprintf(out, "%-12s %s\n", lines[i].name, cli_format_bytes(lines[i].size_bytes));
     }
 }
 
@@ -45,7 +42,6 @@ static enum status print_batches(FILE *out,
     for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
         struct trainer_options o = *t;
         struct dual_encoder_memory m;
-        char text[3][CLI_TEXT_BYTES];
         if (batch < 2) {
             batch = 2;
         }
@@ -61,9 +57,8 @@ static enum status print_batches(FILE *out,
         }
         TRY(trainer_plan(&m, &o, vocab_count, id_space_count, err));
         (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
-                      (unsigned)o.micro_batch_count, cli_format_bytes(text[0], m.activations_bytes),
-                      cli_format_bytes(text[1], m.scratch_bytes),
-                      cli_format_bytes(text[2], m.total_bytes));
+                      (unsigned)o.micro_batch_count, cli_format_bytes(m.activations_bytes),
+                      cli_format_bytes(m.scratch_bytes), cli_format_bytes(m.total_bytes));
     }
     return STATUS_OK;
 }
@@ -154,15 +149,12 @@ static enum status check_memory(const struct trainer_options *t,
                                 struct error *err) {
     struct dual_encoder_memory m;
     struct trainer_options o = *t;
-    char need[CLI_TEXT_BYTES], there[CLI_TEXT_BYTES], less[CLI_TEXT_BYTES];
     const uint64_t free_bytes = free_memory_bytes();
     TRY(trainer_plan(&m, &o, vocab_count, ids, err));
     const uint64_t need_bytes = m.total_bytes;
     if (free_bytes == 0 || need_bytes <= free_bytes) {
         return STATUS_OK;
     }
-    (void)cli_format_bytes(need, need_bytes);
-    (void)cli_format_bytes(there, free_bytes);
     o.micro_batch_count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
     size_t least_bytes = m.total_bytes; /* more micro-batches may take more copies of gradients */
     uint32_t least = o.micro_batch_count;
@@ -178,12 +170,14 @@ static enum status check_memory(const struct trainer_options *t,
             "this run needs %s of memory, %s are available; not even --micro-batch %u "
             "fits (%s): use a smaller --image-size, --image-tower or --batch-size, or "
             "--preset cpu-demo; --dry-run shows the plan",
-            need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
+            cli_format_bytes(need_bytes), cli_format_bytes(free_bytes), (unsigned)least,
+            cli_format_bytes(least_bytes));
     return error_set(
         err, STATUS_NOMEM,
         "this run needs %s of memory, %s are available. --micro-batch %u fits in %s (same "
         "full-batch loss); --preset cpu-demo is a small model for CPUs; --dry-run shows the plan",
-        need, there, (unsigned)o.micro_batch_count, cli_format_bytes(less, m.total_bytes));
+        cli_format_bytes(need_bytes), cli_format_bytes(free_bytes), (unsigned)o.micro_batch_count,
+        cli_format_bytes(m.total_bytes));
 }
 
 enum status memory_plan_print(const struct trainer_options *t, struct error *err) {

@@ -287,18 +287,18 @@ void cli_progress_clear(struct cli_progress *p);
 
 /* ---- readable numbers ------------------------------------------------------------------------ */
 
-enum { CLI_TEXT_BYTES = 48 };
-
+/* Up to 47 bytes of text, in the thread's memory: it stays until 32 more texts were made. */
+const char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "1.4 GiB" */
-const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes);
+const char *cli_format_bytes(uint64_t bytes);
 /* "3,318,333" */
-const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count);
+const char *cli_format_count(uint64_t count);
 /* "3,318,333 samples", "1 sample": the noun is one that takes an s */
-const char *cli_format_counted(char out[CLI_TEXT_BYTES], uint64_t count, const char *noun);
+const char *cli_format_counted(uint64_t count, const char *noun);
 /* "1,250 pairs/s", "3.4 pairs/s", "18 pairs/min", "0.5 pairs/h"; without a noun ("") "12/s" */
-const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second, const char *noun);
+const char *cli_format_rate(double per_second, const char *noun);
 /* "1h02m", "3m20s", "12.5s" */
-const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
+const char *cli_format_seconds(double seconds);
 
 /* ---- stopping on request --------------------------------------------------------------------- */
 

@@ -38,6 +38,7 @@ static const struct {
     {"fp32", "f32"},
     {"sgd", "sgdm"},
     {"webdataset", "wds"},
+    {"hf", "transformers"},
 };
 
 /* Commands, and the program that has them. */

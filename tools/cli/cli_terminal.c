@@ -3,6 +3,7 @@
  * a carriage return.
  */
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,23 +58,19 @@ static void describe(char *out,
     const double seconds = (double)(p->drawn_ns - p->started_ns) / 1e9;
     const uint64_t own = done > p->begun ? done - p->begun : 0;
     const double rate = seconds > 0 ? (double)own / seconds : 0;
-    char a[CLI_TEXT_BYTES];
-    char b[CLI_TEXT_BYTES];
-    char c[CLI_TEXT_BYTES];
     int n = 0;
     out[0] = '\0';
     if (p->what != NULL) {
-        n = snprintf(out, size, "%s%s%s %s  %s", cli_format_count(a, done), total > 0 ? "/" : "",
-                     total > 0 ? cli_format_count(b, total) : "", p->what,
-                     cli_format_rate(c, rate, ""));
+        n = snprintf(out, size, "%s%s%s %s  %s", cli_format_count(done), total > 0 ? "/" : "",
+                     total > 0 ? cli_format_count(total) : "", p->what, cli_format_rate(rate, ""));
     }
     if (bytes > 0 && seconds > 0) {
         n += snprintf(out + n, size - (size_t)n, "  %s/s",
-                      cli_format_bytes(a, (uint64_t)((double)bytes / seconds)));
+                      cli_format_bytes((uint64_t)((double)bytes / seconds)));
     }
     if (total > done && rate > 0) {
         n += snprintf(out + n, size - (size_t)n, "%s%s left", n > 0 ? "  " : "",
-                      cli_format_seconds(a, (double)(total - done) / rate));
+                      cli_format_seconds((double)(total - done) / rate));
     }
     if (extra != NULL && extra[0] != '\0') {
         (void)snprintf(out + n, size - (size_t)n, "  %s", extra);
@@ -124,7 +121,19 @@ void cli_progress_clear(struct cli_progress *p) {
     }
 }
 
-const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes) {
+const char *cli_format(const char *format, ...) {
+    enum { TEXTS = 32, TEXT_BYTES = 48 };
+    static _Thread_local char texts[TEXTS][TEXT_BYTES];
+    static _Thread_local unsigned last;
+    char *out = texts[last++ % TEXTS];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(out, TEXT_BYTES, format, arguments);
+    va_end(arguments);
+    return out;
+}
+
+const char *cli_format_bytes(uint64_t bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t unit = 0;
     double v = (double)bytes;
@@ -132,31 +141,26 @@ const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes) {
         v /= 1024;
         unit++;
     }
-    snprintf(out, CLI_TEXT_BYTES, unit == 0 ? "%.0f %s" : "%.1f %s", v, units[unit]);
-    return out;
+    return cli_format(unit == 0 ? "%.0f %s" : "%.1f %s", v, units[unit]);
 }
 
-const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count) {
-    char digits[24];
-    int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)count);
-    size_t at = 0;
-    for (int i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0) {
-            out[at++] = ',';
+const char *cli_format_count(uint64_t count) {
+    char text[32] = "";
+    size_t at = sizeof text - 1;
+    for (int digits = 0; digits == 0 || count > 0; digits++, count /= 10) {
+        if (digits > 0 && digits % 3 == 0) {
+            text[--at] = ',';
         }
-        out[at++] = digits[i];
+        text[--at] = (char)('0' + count % 10);
     }
-    out[at] = '\0';
-    return out;
+    return cli_format("%s", text + at);
 }
 
-const char *cli_format_counted(char out[CLI_TEXT_BYTES], uint64_t count, const char *noun) {
-    const size_t n = strlen(cli_format_count(out, count));
-    snprintf(out + n, CLI_TEXT_BYTES - n, " %s%s", noun, count == 1 ? "" : "s");
-    return out;
+const char *cli_format_counted(uint64_t count, const char *noun) {
+    return cli_format("%s %s%s", cli_format_count(count), noun, count == 1 ? "" : "s");
 }
 
-const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second, const char *noun) {
+const char *cli_format_rate(double per_second, const char *noun) {
     static const struct {
         const char *name;
         double seconds;
@@ -166,28 +170,17 @@ const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second, const c
         i++;
     }
     const double rate = per_second * spans[i].seconds;
-    char digits[CLI_TEXT_BYTES];
-    if (rate >= 9.95) {
-        (void)cli_format_count(digits, (uint64_t)(rate + 0.5));
-    } else {
-        snprintf(digits, sizeof digits, "%.2g", rate);
-    }
-    snprintf(out, CLI_TEXT_BYTES, "%.24s%s%s/%s", digits, noun[0] != '\0' ? " " : "", noun,
-             spans[i].name);
-    return out;
+    const char *digits =
+        rate >= 9.95 ? cli_format_count((uint64_t)(rate + 0.5)) : cli_format("%.2g", rate);
+    return cli_format("%.24s%s%s/%s", digits, noun[0] != '\0' ? " " : "", noun, spans[i].name);
 }
 
-const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds) {
+const char *cli_format_seconds(double seconds) {
     double limited = seconds < 0 ? 0 : seconds > 359999999 ? 359999999 : seconds;
     unsigned long whole = (unsigned long)(limited + 0.5);
-    if (limited < 59.95) {
-        snprintf(out, CLI_TEXT_BYTES, "%.1fs", limited);
-    } else if (whole < 3600) {
-        snprintf(out, CLI_TEXT_BYTES, "%lum%02lus", whole / 60, whole % 60);
-    } else {
-        snprintf(out, CLI_TEXT_BYTES, "%luh%02lum", whole / 3600, whole / 60 % 60);
-    }
-    return out;
+    return limited < 59.95 ? cli_format("%.1fs", limited)
+           : whole < 3600  ? cli_format("%lum%02lus", whole / 60, whole % 60)
+                           : cli_format("%luh%02lum", whole / 3600, whole / 60 % 60);
 }
 
 /* Set by the handler, read by every thread; relaxed, because it orders no other memory. */

@@ -241,10 +241,9 @@ void eval_print_classes(const char *what,
                         const char *unit,
                         const struct text_list *names,
                         bool per_class) {
-    char images[CLI_TEXT_BYTES];
     printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s, "
            "%d classes)\n",
-           what, r->top1, r->top5, r->per_class, cli_format_counted(images, r->images, unit),
+           what, r->top1, r->top5, r->per_class, cli_format_counted(r->images, unit),
            (int)r->class_count);
     if (!isnan(r->avg2)) {
         printf("%-18s AVG-2 %6.2f %%", "", r->avg2);

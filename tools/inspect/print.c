@@ -137,16 +137,11 @@ static enum status print_line(struct input *in,
                               size_t columns,
                               struct error *err) {
     char text[256];
-    char bytes[CLI_TEXT_BYTES] = "-";
-    char size[CLI_TEXT_BYTES] = "?";
     struct shard_text last;
     size_t used = 0;
-    if (f->width_px > 0) {
-        snprintf(size, sizeof(size), "%" PRIu32 "x%" PRIu32, f->width_px, f->height_px);
-    }
-    if (f->image_bytes > 0) {
-        cli_format_bytes(bytes, f->image_bytes);
-    }
+    const char *size =
+        f->width_px > 0 ? cli_format("%" PRIu32 "x%" PRIu32, f->width_px, f->height_px) : "?";
+    const char *bytes = f->image_bytes > 0 ? cli_format_bytes(f->image_bytes) : "-";
     snprintf(text, sizeof(text), "%9" PRIu64 "  ", f->id);
     put_column(&used, columns, text, strlen(text));
     if (key) {

@@ -177,9 +177,8 @@ enum status sample_walk_next(struct sample_walk *w, struct sample_facts *out, st
                             NULL);
     }
     if (cli_interrupted()) {
-        char text[CLI_TEXT_BYTES];
         return error_set(err, STATUS_INTERRUPTED, "interrupted after %s",
-                         cli_format_counted(text, w->done, "sample"));
+                         cli_format_counted(w->done, "sample"));
     }
     const enum status s = next(w, out, err);
     if (s == STATUS_OK) {

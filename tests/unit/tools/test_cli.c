@@ -362,26 +362,25 @@ TEST(shared_rows_follow_the_own_ones) {
 }
 
 TEST(numbers_have_separators_and_units) {
-    char t[CLI_TEXT_BYTES];
-    assert_string_equal(cli_format_bytes(t, 999), "999 B");
-    assert_string_equal(cli_format_bytes(t, 1536), "1.5 KiB");
-    assert_string_equal(cli_format_bytes(t, (UINT64_C(1) << 30) - 1), "1.0 GiB");
-    assert_string_equal(cli_format_count(t, 3318333), "3,318,333");
-    assert_string_equal(cli_format_count(t, 12), "12");
-    assert_string_equal(cli_format_count(t, UINT64_MAX), "18,446,744,073,709,551,615");
-    assert_string_equal(cli_format_rate(t, 1249.7, "pairs"), "1,250 pairs/s");
-    assert_string_equal(cli_format_rate(t, 9.96, ""), "10/s");
-    assert_string_equal(cli_format_rate(t, 3.44, ""), "3.4/s");
-    assert_string_equal(cli_format_rate(t, 0.31, "pairs"), "0.31 pairs/s");
-    assert_string_equal(cli_format_rate(t, 0.0124, "pairs"), "0.74 pairs/min");
-    assert_string_equal(cli_format_rate(t, 0.0005, "steps"), "1.8 steps/h");
-    assert_string_equal(cli_format_rate(t, 1e-9, ""), "3.6e-06/h");
-    assert_string_equal(cli_format_rate(t, 0.0, ""), "0/s");
-    assert_string_equal(cli_format_counted(t, 1, "sample"), "1 sample");
-    assert_string_equal(cli_format_counted(t, 0, "sample"), "0 samples");
-    assert_string_equal(cli_format_counted(t, 3318333, "sample"), "3,318,333 samples");
-    assert_string_equal(cli_format_seconds(t, 12.5), "12.5s");
-    assert_string_equal(cli_format_seconds(t, 200), "3m20s");
-    assert_string_equal(cli_format_seconds(t, 3725), "1h02m");
-    assert_string_equal(cli_format_seconds(t, 59.97), "1m00s");
+    assert_string_equal(cli_format_bytes(999), "999 B");
+    assert_string_equal(cli_format_bytes(1536), "1.5 KiB");
+    assert_string_equal(cli_format_bytes((UINT64_C(1) << 30) - 1), "1.0 GiB");
+    assert_string_equal(cli_format_count(3318333), "3,318,333");
+    assert_string_equal(cli_format_count(12), "12");
+    assert_string_equal(cli_format_count(UINT64_MAX), "18,446,744,073,709,551,615");
+    assert_string_equal(cli_format_rate(1249.7, "pairs"), "1,250 pairs/s");
+    assert_string_equal(cli_format_rate(9.96, ""), "10/s");
+    assert_string_equal(cli_format_rate(3.44, ""), "3.4/s");
+    assert_string_equal(cli_format_rate(0.31, "pairs"), "0.31 pairs/s");
+    assert_string_equal(cli_format_rate(0.0124, "pairs"), "0.74 pairs/min");
+    assert_string_equal(cli_format_rate(0.0005, "steps"), "1.8 steps/h");
+    assert_string_equal(cli_format_rate(1e-9, ""), "3.6e-06/h");
+    assert_string_equal(cli_format_rate(0.0, ""), "0/s");
+    assert_string_equal(cli_format_counted(1, "sample"), "1 sample");
+    assert_string_equal(cli_format_counted(0, "sample"), "0 samples");
+    assert_string_equal(cli_format_counted(3318333, "sample"), "3,318,333 samples");
+    assert_string_equal(cli_format_seconds(12.5), "12.5s");
+    assert_string_equal(cli_format_seconds(200), "3m20s");
+    assert_string_equal(cli_format_seconds(3725), "1h02m");
+    assert_string_equal(cli_format_seconds(59.97), "1m00s");
 }

@@ -53,9 +53,8 @@ static void put_totals(struct report *r) {
             report_put_number(t.cells[i][2 + k], stage_share(log, k, 0, count), 1);
         }
         if (count > 0) {
-            char text[CLI_TEXT_BYTES];
             (void)snprintf(t.cells[i][1], sizeof t.cells[i][1], "%s",
-                           cli_format_seconds(text, sum_of(&log->series[RUN_STAGE_ALL], 0, count)));
+                           cli_format_seconds(sum_of(&log->series[RUN_STAGE_ALL], 0, count)));
         }
     }
     report_put_table(r, &t, false);
