@@ -220,7 +220,7 @@ self_test() {
     plant tools/cli/planted.c '#include "tools/ccpack/where.h"'
     plant tools/inspect/page/planted.c '#include "tools/ccdump/verify.h"'
     plant tools/ccdump/planted.c '#include "tools/ccpack/where.h"'
-    plant tools/ccstudy/planted.c '#include "tools/ccstream_eval/eval_page.h"'
+    plant tools/ccstudy/planted.c '#include "tools/ccstream_eval/ccstream_eval_internal.h"'
     echo "self-test passed"
 }
 

@@ -44,8 +44,7 @@ static const struct cli_program program = {
         "decode at that scale; crop decodes the middle half of the image's area at full size "
         "and skips the rest if the format allows it."),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 enum way { WAY_FULL, WAY_HALF, WAY_QUARTER, WAY_CROP, WAY_COUNT };

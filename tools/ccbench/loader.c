@@ -136,7 +136,7 @@ static const struct cli_program program = {
         "batch. peak_rss_bytes is measured before the limit runs; rss_bytes lists the memory "
         "in use after every rss_batches batches."),
     CLI_OPTIONS(rows),
-    .max_arguments = LOADER_MAX_SOURCES,
+    .arguments = {0, LOADER_MAX_SOURCES},
 };
 
 enum { MAX_RSS_SAMPLES = 64 };

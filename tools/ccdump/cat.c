@@ -40,8 +40,7 @@ static const struct cli_program program = {
                        "DIR|SHARD|TAR --id N --image|--caption|--json-text"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
     .examples =
         CLI_TEXTS("ccdump cat cc3m | tar -tv | head", "ccdump cat cc3m --id 12 --image >12.jpg"),
     .notes = CLI_TEXTS(

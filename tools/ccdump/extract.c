@@ -38,8 +38,7 @@ static const struct cli_program program = {
     .usage = CLI_TEXTS("DIR|SHARD|TAR -o DIR [--id N | --from ID --count N]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
     .examples =
         CLI_TEXTS("ccdump extract cc3m -o some --id 5,100-199", "ccdump extract 00000.tar -o all"),
     .notes = CLI_TEXTS(

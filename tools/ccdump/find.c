@@ -59,8 +59,7 @@ static const struct cli_program program = {
     .usage = CLI_TEXTS("DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump find cc3m --caption 'red car' --min-side 256",
                           "ccdump find cc3m --key '00012*' --json"),
     .notes = CLI_TEXTS(

@@ -27,8 +27,7 @@ static const struct cli_program program = {
     .purpose = "summarises a dataset, a shard or a plain tar",
     .usage = CLI_TEXTS("DIR|SHARD|TAR... [--json]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = CLI_MAX_ARGUMENTS,
+    .arguments = {1, CLI_MAX_ARGUMENTS},
     .examples = CLI_TEXTS("ccdump info cc3m cc12m --json | jq .samples", "ccdump info 00000.tar"),
     .notes = CLI_TEXTS("A plain tar has no index and is read whole. Its fingerprint is "
                        "that of a dataset of its usable rows, with row numbers as ids."),

@@ -43,8 +43,7 @@ static const struct cli_program program = {
     .usage = CLI_TEXTS("RUN --step T [--world W] [--json]",
                        "DIR[:WEIGHT]... --step T [--seed N] [--batch-size N] [--order KIND]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = LOADER_MAX_SOURCES,
+    .arguments = {1, LOADER_MAX_SOURCES},
     .examples = CLI_TEXTS("ccdump order runs/a --step 1000",
                           "ccdump order cc3m --seed 1 --batch-size 512 --step 1000 --json"),
     .notes = CLI_TEXTS(

@@ -48,8 +48,7 @@ static const struct cli_program program = {
                "exp(zeta / tau)",
     .usage = CLI_TEXTS("CHECKPOINT DIR... [options]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 2,
-    .max_arguments = 1 + LOADER_MAX_SOURCES,
+    .arguments = {2, 1 + LOADER_MAX_SOURCES},
     .examples = CLI_TEXTS("ccdump popularity runs/a cc3m --html popularity.html"),
     .notes = CLI_TEXTS("The checkpoint must be from a run of nuclr on DIR, or on a mix "
                        "that contains DIR. Several DIRs of a mix are ranked together. "

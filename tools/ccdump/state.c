@@ -30,8 +30,7 @@ static const struct cli_program program = {
                "histogram of each column",
     .usage = CLI_TEXTS("CHECKPOINT [--json]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump state runs/a"),
     .notes = CLI_TEXTS(
         "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "

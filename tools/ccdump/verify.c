@@ -33,8 +33,7 @@ static const struct cli_program program = {
     .purpose = "reads and checks everything in a dataset, a shard or a plain tar",
     .usage = CLI_TEXTS("DIR|SHARD|TAR... [--decode] [--jobs N] [--json]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = CLI_MAX_ARGUMENTS,
+    .arguments = {1, CLI_MAX_ARGUMENTS},
     .examples = CLI_TEXTS("ccdump verify cc3m", "ccdump verify cc3m --decode --json"),
     .notes = CLI_TEXTS(
         "Each fault is one line with shard, sample id, byte and what is wrong, in the order of the "

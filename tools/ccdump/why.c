@@ -45,8 +45,7 @@ static const struct cli_program program = {
     .purpose = "shows one sample in a run: training history, per-sample state, nearest neighbours",
     .usage = CLI_TEXTS("RUN DIR ID [options]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 3,
-    .max_arguments = 3,
+    .arguments = {3, 3},
     .examples = CLI_TEXTS("ccdump why runs/a cc3m 12", "ccdump why runs/a cc3m 12 --html 12.html"),
     .notes = CLI_TEXTS(
         "Steps are 0-based and computed from the recorded options and the dataset; "

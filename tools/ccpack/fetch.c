@@ -120,8 +120,7 @@ static const struct cli_program fetch_program = {
         "pack/FETCH.md has all rules."),
     CLI_OPTIONS(fetch_rows),
     .shared = ccpack_shape_rows,
-    .min_arguments = 1,
-    .max_arguments = CLI_MAX_ARGUMENTS, /* one, see to_options */
+    .arguments = {1, CLI_MAX_ARGUMENTS}, /* one, see to_options */
 };
 
 enum { PROGRESS_NS = 100000000 };

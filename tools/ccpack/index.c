@@ -45,8 +45,7 @@ static const struct cli_program index_program = {
         "was.",
         "Memory: as ccpack, plus the indexes of 4 tars per job."),
     CLI_OPTIONS(index_rows),
-    .min_arguments = 1,
-    .max_arguments = CLI_MAX_ARGUMENTS,
+    .arguments = {1, CLI_MAX_ARGUMENTS},
 };
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

@@ -44,8 +44,7 @@ static const struct cli_program merge_program = {
         "dataset.json is written last. After an interruption or a kill the same command "
         "resumes; it is a no-op after a complete merge."),
     CLI_OPTIONS(merge_rows),
-    .min_arguments = 1,
-    .max_arguments = CLI_MAX_ARGUMENTS,
+    .arguments = {1, CLI_MAX_ARGUMENTS},
 };
 
 /* The numbers of the parts with each fault, and how many there should be. */

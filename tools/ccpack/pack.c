@@ -136,8 +136,7 @@ static const struct cli_program pack_program = {
         "pack/SOURCES.md and pack/RUNS.md have all rules."),
     CLI_OPTIONS(pack_rows),
     .shared = ccpack_shape_rows,
-    .min_arguments = 1,
-    .max_arguments = CLI_MAX_ARGUMENTS,
+    .arguments = {1, CLI_MAX_ARGUMENTS},
 };
 
 static const char *get_variable(void *cookie, const char *name) {

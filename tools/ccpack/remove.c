@@ -59,8 +59,7 @@ static const struct cli_program remove_program = {
         "An id that the dataset never had is an error before anything changes; one that was "
         "removed before is skipped."),
     CLI_OPTIONS(remove_rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 static const struct cli_option compact_rows[] = {
@@ -85,8 +84,7 @@ static const struct cli_program compact_program = {
         "Copies, hard links made by 'ccpack merge', backups and the trained vocabulary are not "
         "changed. Tars indexed in place are never written to."),
     CLI_OPTIONS(compact_rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 /* ---- the ids --------------------------------------------------------------------------------- */

@@ -46,8 +46,7 @@ static const struct cli_program program = {
         "rebuilds the manifest, the sidecars and the token cache of a dataset from its shards",
     .usage = CLI_TEXTS("DIR [--fingerprint HEX] [--dry-run] [--json]"),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump verify cc3m || ccpack repair cc3m"),
     .notes = CLI_TEXTS(
         "Sidecars and tokens.cct are restored byte-identically. dataset.json gets the same "

@@ -87,8 +87,7 @@ static const struct cli_program subset_program = {
         "dataset.json is written last. After an interruption or a kill the same command "
         "resumes; it is a no-op if the dataset is complete."),
     CLI_OPTIONS(subset_rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 /* ---- choosing -------------------------------------------------------------------------------- */

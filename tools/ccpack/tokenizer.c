@@ -3,12 +3,14 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "augment/caption.h"
+#include "formats/base/clock.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/tokenizer/token_cache.h"
 #include "formats/tokenizer/tokenizer.h"
-#include "tools/ccpack/captions.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/cli/path_kind.h"
 
@@ -66,9 +68,145 @@ static const struct cli_program tokenizer_program = {
         "Refuses to start while another run writes to DIR, and locks DIR.",
         "Ctrl-C leaves DIR as it was; while SentencePiece trains, press it twice."),
     CLI_OPTIONS(tokenizer_rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
+
+/* ---- captions -------------------------------------------------------------------------------- */
+
+/* All captions of a dataset in the order of text ids, as stored or cleaned. */
+struct caption_walk {
+    const struct dataset *dataset;
+    struct cli_progress *progress;
+    bool clean;
+    struct caption_reader *reader;
+    uint64_t position; /* of the next sample */
+    uint32_t caption;  /* the next one of the sample */
+    uint64_t count;    /* captions given */
+    struct dataset_sample sample;
+    char *cleaned;
+    size_t cleaned_bytes;
+};
+
+static enum status caption_walk_init(struct caption_walk *w,
+                                     const struct dataset *d,
+                                     bool clean,
+                                     struct cli_progress *progress,
+                                     struct error *err) {
+    *w = (struct caption_walk){.dataset = d, .clean = clean, .progress = progress};
+    return caption_reader_create(&w->reader, d, err);
+}
+
+static void caption_walk_fini(struct caption_walk *w) {
+    caption_reader_destroy(w->reader);
+    free(w->cleaned);
+    memset(w, 0, sizeof(*w));
+}
+
+/* Moves to the next sample with a caption; END after the last. */
+static enum status find_caption(struct caption_walk *w, struct error *err) {
+    while (w->caption == w->sample.text_count) {
+        if (w->position == dataset_sample_count(w->dataset)) {
+            return STATUS_END;
+        }
+        TRY(dataset_sample_at(w->dataset, w->position++, &w->sample, err));
+        w->caption = 0;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+clean_caption(struct caption_walk *w, const char **text, size_t *size_bytes, struct error *err) {
+    size_t bound = CAPTION_CLEAN_BOUND_BYTES(*size_bytes);
+    if (bound > w->cleaned_bytes) {
+        char *grown = realloc(w->cleaned, bound);
+        TRY_MEMORY(grown, err, "out of memory for a caption");
+        w->cleaned = grown;
+        w->cleaned_bytes = bound;
+    }
+    *size_bytes = caption_clean(w->cleaned, *text, *size_bytes);
+    *text = w->cleaned;
+    return STATUS_OK;
+}
+
+/* The next caption; the source of a tokenizer. A text is valid until the next call. */
+static enum status
+caption_walk_next(void *walk, const char **text, size_t *size_bytes, struct error *err) {
+    struct caption_walk *w = walk;
+    struct shard_text caption;
+    FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
+    enum status s = find_caption(w, err);
+    if (s != STATUS_OK) {
+        return s;
+    }
+    TRY(caption_reader_get(w->reader, &w->sample, w->caption++, &caption, err));
+    *text = caption.data;
+    *size_bytes = caption.size_bytes;
+    if (w->clean) {
+        TRY(clean_caption(w, text, size_bytes, err));
+    }
+    w->count++;
+    cli_progress_update(w->progress, w->count, dataset_text_count(w->dataset), 0, NULL);
+    return STATUS_OK;
+}
+
+/* ---- tokens.cct ------------------------------------------------------------------------------ */
+
+static enum status add_captions(struct ccpack_cache_result *out,
+                                struct token_cache_writer *w,
+                                struct caption_walk *walk,
+                                const struct tokenizer *t,
+                                struct error *err) {
+    const char *text = NULL;
+    size_t size_bytes = 0;
+    for (;;) {
+        static int32_t ids[TOKENIZER_MAX_TOKENS]; /* one command, one thread */
+        uint32_t count = 0;
+        enum status s = caption_walk_next(walk, &text, &size_bytes, err);
+        if (s == STATUS_END) {
+            return STATUS_OK;
+        }
+        TRY(s);
+        TRY(tokenizer_encode(t, ids, &count, text, size_bytes, TOKENIZER_MAX_TOKENS, err));
+        TRY(token_cache_writer_add(w, ids + 1, count - 2, err)); /* without begin and end */
+        out->captions++;
+        out->tokens += count - 2;
+    }
+}
+
+enum status ccpack_write_cache(struct ccpack_cache_result *out,
+                               const char *directory,
+                               const struct dataset *d,
+                               const struct tokenizer *t,
+                               bool clean,
+                               bool quiet,
+                               struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct token_cache_writer *w = NULL;
+    struct caption_walk walk;
+    struct cli_progress progress;
+    const struct token_cache_key key = {
+        .fingerprint = dataset_fingerprint(d),
+        .text_count = dataset_text_count(d),
+        .tokenizer_hash = tokenizer_hash(t),
+        .vocab_count = tokenizer_vocab_count(t),
+        .clean = clean,
+    };
+    *out = (struct ccpack_cache_result){0};
+    TRY(path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err));
+    int64_t started_ns = clock_now_ns();
+    cli_progress_init(&progress, "captions", quiet);
+    TRY(caption_walk_init(&walk, d, clean, &progress, err));
+    enum status s = token_cache_writer_create(&w, path, file_posix(), &key, err);
+    THEN(s, add_captions(out, w, &walk, t, err));
+    THEN(s, token_cache_writer_finish(w, err));
+    cli_progress_clear(&progress);
+    token_cache_writer_destroy(w);
+    caption_walk_fini(&walk);
+    out->seconds = (double)(clock_now_ns() - started_ns) / 1e9;
+    return s;
+}
+
+/* ---- the tokenizer --------------------------------------------------------------------------- */
 
 /* Trains on the dataset's captions; *captions is their number. */
 static enum status learn(struct tokenizer **out,

@@ -58,8 +58,7 @@ static const struct cli_program program = {
         "accuracy before and after, over all images and of the worst group."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 enum { BEFORE, AFTER, SIDES }; /* the projection */

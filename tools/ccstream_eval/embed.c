@@ -37,8 +37,7 @@ static const struct cli_program program = {
                        "features are not normalised. Ids are u64, labels and owners i32."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 static enum status write_one(const char *prefix,

@@ -237,8 +237,7 @@ static const struct cli_program mean_program = {
         "followed by its standard deviation (--json: std)."),
     CLI_OPTIONS(mean_rows),
     .shared = feature_tables,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 static enum status classify_mean(struct job *j, const struct options *o, struct error *err) {
@@ -286,8 +285,7 @@ static const struct cli_program linear_program = {
                        "NeurIPS 2022): features as they are, AdamW, 32 epochs."),
     CLI_OPTIONS(linear_rows),
     .shared = feature_tables,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 static enum status classify_linear(struct job *j, const struct options *o, struct error *err) {
@@ -341,8 +339,7 @@ static const struct cli_program knn_program = {
                        "(that of DCL and HCL)."),
     CLI_OPTIONS(knn_rows),
     .shared = feature_tables,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 /* -|row|^2 / 2: with it the largest dot product is the smallest distance. */

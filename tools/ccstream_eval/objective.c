@@ -42,8 +42,7 @@ static const struct cli_program program = {
         "The work grows with the square of the number of samples."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 /* Pairs of an image and its first caption. */

@@ -35,8 +35,7 @@ static const struct cli_program program = {
         "dimensions."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 static double dot(const float *a, const float *b, int64_t count) {

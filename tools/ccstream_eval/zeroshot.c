@@ -38,8 +38,7 @@ static const struct cli_program program = {
                        "cleaned as captions are. Ties with another class count as errors."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 static enum status report(const struct options *o,

@@ -56,8 +56,7 @@ static const struct cli_program program = {
     .list_heading = "Formats",
     .list = format_list,
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .arguments = {1, 1},
 };
 
 enum format { FORMAT_TIMM, FORMAT_TRANSFORMERS, FORMAT_OPEN_CLIP, FORMAT_SAFETENSORS };

@@ -42,8 +42,7 @@ static const struct cli_program program = {
         "--instance-metadata unless --endpoint is given.",
         "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'."),
     CLI_OPTIONS(rows),
-    .min_arguments = 1,
-    .max_arguments = REPORT_MAX_RUNS,
+    .arguments = {1, REPORT_MAX_RUNS},
 };
 
 static void put_last(struct json_writer *w, const struct run_log *r, enum run_series which) {

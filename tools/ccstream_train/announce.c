@@ -1,12 +1,10 @@
 /*
  * announce: lines about a run, each written with what only the trainer knows.
  */
-#include "tools/ccstream_train/announce.h"
+#include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#include "tools/cli/cli.h"
 
 void announce_start(const struct log_sink *log,
                     const struct trainer *t,

@@ -2,7 +2,7 @@
  * attach: reads what is new in metrics.jsonl a few times a second. The file is replaced when a run
  * is resumed from an earlier step; then it is read again.
  */
-#include "tools/ccstream_train/attach.h"
+#include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 
 #include "formats/base/file_io.h"
 #include "formats/json/json_reader.h"
-#include "tools/ccstream_train/launch_log.h"
 
 enum { MAX_LAUNCHES_BYTES = 1 << 28, PAUSE_US = 200000 };
 

@@ -16,19 +16,12 @@
 #include "formats/base/json_writer.h"
 #include "formats/dataset/manifest.h"
 #include "kernels/ops.h"
-#include "tools/ccstream_train/announce.h"
-#include "tools/ccstream_train/attach.h"
-#include "tools/ccstream_train/launch_log.h"
-#include "tools/ccstream_train/live.h"
-#include "tools/ccstream_train/memory_plan.h"
-#include "tools/cli/cli.h"
+#include "tools/ccstream_train/ccstream_train_internal.h"
 #include "tools/cli/openmp_wait.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/presets.h"
 #include "tools/inspect/report/report_page.h"
 #include "tools/inspect/run_config.h"
-#include "tools/inspect/train_options.h"
-#include "train/run/trainer.h"
 
 /* The ranks of this call. */
 struct launch {

@@ -1,7 +1,7 @@
 /*
  * launch_log: lines of JSON, each appended with one write, and a lock on the open file description.
  */
-#include "tools/ccstream_train/launch_log.h"
+#include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

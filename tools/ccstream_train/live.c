@@ -1,4 +1,4 @@
-#include "tools/ccstream_train/live.h"
+#include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,9 @@
-#include "tools/ccstream_train/memory_plan.h"
+#include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <stdio.h>
 
 #include "formats/base/file_io.h"
 #include "formats/dataset/dataset_tokenizer.h"
-#include "tools/cli/cli.h"
 #include "tools/cli/free_memory.h"
 #include "train/run/checkpoint.h"
 

@@ -406,10 +406,10 @@ check_complete(const struct cli_program *p, const struct cli_arguments *a, struc
         FAIL_IF(row->required && !a->given[i], err, STATUS_USAGE, "--%s %s is missing", row->name,
                 row->metavar);
     }
-    FAIL_IF(a->count < p->min_arguments, err, STATUS_USAGE, "too few arguments; usage: %s %s",
+    FAIL_IF(a->count < p->arguments.min, err, STATUS_USAGE, "too few arguments; usage: %s %s",
             p->name, p->usage[0]);
-    FAIL_IF(a->count > p->max_arguments, err, STATUS_USAGE,
-            "one argument too many: '%.100s'; usage: %s %s", a->items[p->max_arguments], p->name,
+    FAIL_IF(a->count > p->arguments.max, err, STATUS_USAGE,
+            "one argument too many: '%.100s'; usage: %s %s", a->items[p->arguments.max], p->name,
             p->usage[0]);
     return STATUS_OK;
 }
@@ -537,7 +537,7 @@ static bool is_former_name(const struct cli_option *row, const struct cli_option
 
 enum status cli_check(const struct cli_program *p, struct error *err) {
     FAIL_IF(p->name == NULL || p->purpose == NULL || p->usage == NULL || p->usage[0] == NULL ||
-                cli_row(p, CLI_MAX_OPTIONS) != NULL || p->min_arguments > p->max_arguments,
+                cli_row(p, CLI_MAX_OPTIONS) != NULL || p->arguments.min > p->arguments.max,
             err, STATUS_INVALID, "option table of %s: name, purpose or usage is missing",
             p->name != NULL ? p->name : "a program");
     const struct cli_option *row;

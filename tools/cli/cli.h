@@ -15,7 +15,7 @@
  *     };
  *     static const struct cli_program program = {
  *         .name = "ccx", .purpose = "does x", .usage = CLI_TEXTS("-o DIR FILE..."),
- *         CLI_OPTIONS(rows), .min_arguments = 1, .max_arguments = CLI_MAX_ARGUMENTS};
+ *         CLI_OPTIONS(rows), .arguments = {1, CLI_MAX_ARGUMENTS}};
  *
  *     static enum status run(const void *options, const struct cli_arguments *a,
  *                            struct error *err) {
@@ -122,8 +122,10 @@ struct cli_program {
     const struct cli_entry *list; /* after the options, until one without a name; NULL: none */
     const struct cli_option *options;
     size_t option_count;
-    const struct cli_rows *shared;       /* more tables, until one without rows; NULL: none */
-    size_t min_arguments, max_arguments; /* positional */
+    const struct cli_rows *shared; /* more tables, until one without rows; NULL: none */
+    struct {
+        size_t min, max;
+    } arguments; /* positional */
     /* Of a program with many options: what --help prints, while --help all prints the whole table;
      * and what --help TOPIC prints (NULL: there is no such topic). All NULL: --help is the whole.
      */

@@ -52,7 +52,7 @@ static const struct cli_program program = {
     .usage = (const char *const[]){"-o DIR [FILE...]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
-    .max_arguments = 3,
+    .arguments = {0, 3},
     .examples =
         (const char *const[]){
             "ccx -o a-rather-long-directory-name one-rather-long-file-name another-long-file-name "

@@ -62,7 +62,7 @@ void report_put_origins(struct report *r);
 /* report_stages.c: where the time went. */
 void report_draw_stages(struct report *r);
 
-/* report_examples.c, report_extremes.c: images and captions of one run: what captions and images
+/* report_samples.c: images and captions of one run: what captions and images
  * found at the last evaluation, and the samples with the largest and the smallest numbers in the
  * last checkpoint. What cannot be read is named on the page. Nothing where the run was not
  * evaluated on captions, or no checkpoint keeps zeta or u. */

@@ -1,0 +1,131 @@
+/*
+ * ccstream_train_internal: what the parts of ccstream-train share: what a run prints (live,
+ * announce), RUN/launches.jsonl (launch_log), a run of another process (attach), and the memory
+ * that a run takes (memory_plan).
+ *
+ * Threading : one owner; live's log takes lines of any thread.
+ * Untrusted : attach: RUN/metrics.jsonl and RUN/launches.jsonl. Lines that do not parse are
+ * omitted.
+ */
+#ifndef TOOLS_CCSTREAM_TRAIN_CCSTREAM_TRAIN_INTERNAL_H
+#define TOOLS_CCSTREAM_TRAIN_CCSTREAM_TRAIN_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "formats/base/log.h"
+#include "tools/cli/cli.h"
+#include "tools/inspect/train_options.h"
+#include "train/run/trainer.h"
+
+/* ---- live ------------------------------------------------------------------------------- */
+
+/* bar: one line that is redrawn; plain: a line every ten seconds; json: an object every second, and
+ * no messages but warnings; auto: bar on a terminal that can redraw a line, else plain. plain and
+ * json have a line of the last step too. */
+enum live_mode { LIVE_AUTO, LIVE_BAR, LIVE_PLAIN, LIVE_JSON, LIVE_NONE };
+
+struct live {
+    struct cli_progress progress;
+    struct log_sink log, out; /* log erases the progress first; out: where it goes */
+    pthread_mutex_t terminal; /* guards progress and what out writes */
+    const char *run;          /* its directory */
+    enum live_mode mode;
+    int64_t started_ns, logged_ns;
+    double mean_rate, mean_stall; /* of the last steps */
+    double global_loss;
+    double recall; /* mean R@1 of the last evaluation in percent; below 0: none */
+    uint64_t steps, steps_per_epoch;
+    int64_t first_ns; /* when the first step began */
+    bool estimated, on_cpu;
+    struct classify_result zeroshot; /* the last one, without its arrays; images 0: none */
+};
+
+/* out: where lines go; one that takes no more than warnings (--quiet) has no progress. */
+void live_init(struct live *l, enum live_mode mode, struct log_sink out, const char *run);
+/* Steps come after this one. */
+void live_begin(struct live *l, uint64_t step, uint64_t steps_per_epoch);
+/* Erases the line. */
+void live_end(struct live *l);
+void live_fini(struct live *l);
+
+/* Callbacks of struct trainer_options; the cookie is a struct live. */
+void live_step(void *cookie, const struct step_report *r, uint64_t total_steps);
+void live_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r);
+void live_zeroshot(void *cookie, uint64_t step, const struct classify_result *r);
+
+/* ---- announce --------------------------------------------------------------------------- */
+
+/* Model, data, loss, device and step size of zeta; where it resumes, or that it is finished. */
+void announce_start(const struct log_sink *log,
+                    const struct trainer *t,
+                    const struct train_options *o,
+                    const char *run);
+/* How several ranks share the work. */
+void announce_ranks(const struct log_sink *log, const struct trainer_options *t);
+/* A line for each of several datasets. */
+void announce_sources(const struct log_sink *log, const struct trainer *t, uint32_t count);
+/* What a resumed run does otherwise than it `recorded`. */
+void announce_changes(const struct log_sink *log,
+                      const struct trainer *t,
+                      const struct train_options *o,
+                      const struct train_options *recorded);
+/* What rank 0 sent to the others and waited for them, of `steps` steps. */
+void announce_messages(const struct log_sink *log, const struct comm *comm, uint64_t steps);
+
+/* ---- launch_log ------------------------------------------------------------------------- */
+
+/* RUN/launches.jsonl: one line for every call of ccstream-train that trained the run,
+ * what it was started with and where:
+ *
+ *   {"time":..,"run":ID,"version":..,"command":[..],"directory":..,"host":..,"pid":..,"kernel":..,"cpu":..,
+ *    "cpus":..,"memory_bytes":..,"device":..,"engine":..,"ranks":..,"step":..,"total_steps":..,
+ *    "steps_per_epoch":..,"batch":..,"loss":..,"parameters":..,"model_bytes":..,
+ *    "datasets":[{"directory":..,"samples":..,"captions":..,"fingerprint":..,"weight":..},..],
+ *    "val":{..}}
+ *
+ * directory: the working directory. step: where the call began. weight: of a mix. val: null without
+ * one. What a launcher such as mpirun was started with is not in it.
+ *
+ * The process that trains a run holds a lock on the file, which ends with the process: a run is
+ * trained by one process at a time, and others can see whether it is. */
+#define LAUNCH_LOG_NAME "launches.jsonl"
+
+/* *out: a descriptor, or -1. Waits some seconds for a process that is ending. Returns OK, EXISTS
+ * (another process trains the run), IO, NOTFOUND or LIMIT. */
+enum status launch_log_open(int *out, const char *run, struct error *err);
+void launch_log_close(int fd); /* accepts -1 */
+
+/* Removes the file: for a new run that does not begin. */
+void launch_log_discard(const char *run);
+
+/* Whether a process has it open: one that trains the run. True where the file system cannot tell.
+ */
+bool launch_log_is_held(const char *run);
+
+/* Appends the line of this call, argv with `argc` words. Returns OK, IO, NOMEM or LIMIT. */
+enum status launch_log_add(int fd,
+                           const struct trainer *trainer,
+                           const struct trainer_options *t,
+                           int argc,
+                           char *const *argv,
+                           struct error *err);
+
+/* ---- attach ----------------------------------------------------------------------------- */
+
+/* Until no process trains the run any more, or cli_interrupted. Returns OK (the run has its last
+ * step, or the caller was interrupted), NOTFOUND (no run), MISMATCH (no process trains it, and it
+ * is not finished), IO or NOMEM. */
+enum status attach(struct live *l, struct error *err);
+
+/* ---- memory_plan ------------------------------------------------------------------------ */
+
+/* Prints the plan, and those of a quarter to four times the batch. Returns OK, or as
+ * dataset_tokenizer_open and trainer_plan. */
+enum status memory_plan_print(const struct trainer_options *t, struct error *err);
+
+/* Refuses a run on the CPU that does not fit into the memory that is free; names the largest
+ * micro-batch that fits. Returns OK, NOMEM, or as above. */
+enum status memory_plan_check(const struct trainer_options *t, struct error *err);
+
+#endif
