@@ -12,7 +12,6 @@
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
 #include "tools/cli/path_kind.h"
-#include "tools/inspect/page/page_run.h"
 #include "tools/inspect/page/page_samples.h"
 #include "tools/inspect/state_column.h"
 

@@ -1,10 +1,8 @@
-#include "tools/ccpack/id_list.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "tools/cli/cli.h"
+#include "tools/ccpack/ccpack_internal.h"
 
 void id_list_fini(struct id_list *l) {
     byte_buffer_fini(&l->text);

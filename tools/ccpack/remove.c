@@ -11,22 +11,12 @@
 
 #include "formats/base/file_io.h"
 #include "tools/ccpack/ccpack_internal.h"
-#include "tools/ccpack/id_list.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/input.h"
 
 struct remove_cli {
-    const char *ids;
-    const char *keys;
-    bool dry_run;
-    bool json;
-    bool quiet;
-};
-
-struct compact_cli {
-    bool dry_run;
-    bool json;
-    bool quiet;
+    const char *ids, *keys; /* not of compact */
+    bool dry_run, json, quiet;
 };
 
 static const struct cli_option remove_rows[] = {
@@ -63,10 +53,10 @@ static const struct cli_program remove_program = {
 };
 
 static const struct cli_option compact_rows[] = {
-    {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct compact_cli, dry_run),
+    {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, dry_run),
      .help = "only report what would be rewritten"},
-    {"json", 0, CLI_FLAG, CLI_FIELD(struct compact_cli, json), .help = "summary as JSON on stdout"},
-    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct compact_cli, quiet), .help = "errors only"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct remove_cli, quiet), .help = "errors only"},
 };
 
 static const struct cli_program compact_program = {
@@ -251,7 +241,7 @@ static void show_shards(void *cookie, uint64_t shards, uint64_t total_shards) {
 
 static enum status
 run_compact(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct compact_cli *o = options;
+    const struct remove_cli *o = options;
     struct pack_remove_summary result;
     struct ccpack_run r;
     TRY(path_check_local(a->items[0], err));
@@ -281,4 +271,4 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
 
 CLI_MAIN(ccpack_remove_main, remove_program, struct remove_cli, run_remove)
 
-CLI_MAIN(ccpack_compact_main, compact_program, struct compact_cli, run_compact)
+CLI_MAIN(ccpack_compact_main, compact_program, struct remove_cli, run_compact)

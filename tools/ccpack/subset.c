@@ -10,7 +10,6 @@
 
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/columns.h"
-#include "tools/ccpack/id_list.h"
 #include "tools/ccpack/where.h"
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"

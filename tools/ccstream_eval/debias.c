@@ -9,12 +9,11 @@
 #include <string.h>
 
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
-#include "tools/inspect/input.h"
 #include "train/eval/debias.h"
 
 struct options {
     struct eval_options common;
-    const char *templates, *class_names, *spurious, *pairs, *train;
+    const char *templates, *class_names, *spurious, *pairs;
     double lambda;
 };
 
@@ -37,9 +36,6 @@ static const struct cli_option rows[] = {
              "ones"},
     {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
      .help = "lines 'class TAB name'; default: CLASS itself, with spaces for _"},
-    {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR",
-     .help =
-         "also print the average with groups weighted as in this dataset (with the same folders)"},
     EVAL_TRANSFORM_ROW("crop"),
 };
 
@@ -68,11 +64,10 @@ struct group {
     int32_t class_index;
     uint64_t images;
     double percent[SIDES]; /* of the images, right */
-    double weight;         /* images in --train */
 };
 
 struct accuracy { /* in percent */
-    double average, weighted, worst;
+    double average, worst;
     const char *worst_group;
 };
 
@@ -162,28 +157,6 @@ static enum status read_files(struct job *j, struct error *err) {
     return split_pairs(j, err);
 }
 
-/* Counts the images of each group in --train. */
-static enum status weigh_groups(struct job *j, struct error *err) {
-    struct input *in = NULL;
-    struct sample_facts f;
-    enum status s;
-    uint64_t known = 0;
-    TRY(input_open(&in, j->o->train, err));
-    while ((s = input_next(in, &f, err)) == STATUS_OK) {
-        for (size_t k = 0; f.class_name != NULL && k < j->folders.count; k++) {
-            if (strcmp(f.class_name, j->folders.lines[k]) == 0) {
-                j->groups[k].weight += 1.0;
-                known += j->groups[k].images > 0;
-            }
-        }
-    }
-    input_close(in);
-    return s != STATUS_END ? s
-           : known > 0
-               ? STATUS_OK
-               : error_set(err, STATUS_USAGE, "%s has none of the groups of --data", j->o->train);
-}
-
 /* ---- vectors ---- */
 
 /* The embeddings of texts, allocated in *out. */
@@ -260,7 +233,6 @@ static enum status judge(struct job *j, const float *vectors, int side, struct e
 static struct accuracy sum_up(const struct job *j, int side) {
     struct accuracy a = {.worst = HUGE_VAL};
     double images = 0.0;
-    double weights = 0.0;
     for (size_t k = 0; k < j->folders.count; k++) {
         const struct group *g = &j->groups[k];
         if (g->images == 0) {
@@ -268,16 +240,13 @@ static struct accuracy sum_up(const struct job *j, int side) {
         }
         const double percent = g->percent[side];
         a.average += (double)g->images * percent;
-        a.weighted += g->weight * percent;
         images += (double)g->images;
-        weights += g->weight;
         if (percent < a.worst) {
             a.worst = percent;
             a.worst_group = j->folders.lines[k];
         }
     }
     a.average /= images;
-    a.weighted /= weights;
     return a;
 }
 
@@ -292,7 +261,6 @@ static enum status judge_both(struct job *j, struct error *err) {
     TRY_OR_FAIL(s, judge(j, vectors, BEFORE, err));
     TRY_OR_FAIL(s, project(vectors, j, err));
     TRY_OR_FAIL(s, judge(j, vectors, AFTER, err));
-    s = o->train != NULL ? weigh_groups(j, err) : STATUS_OK;
 fail:
     free(vectors);
     return s;
@@ -300,13 +268,9 @@ fail:
 
 /* ---- the report ---- */
 
-static void
-write_accuracy(struct json_writer *w, const char *key, const struct accuracy *a, bool weighted) {
+static void write_accuracy(struct json_writer *w, const char *key, const struct accuracy *a) {
     json_open_object(w, key);
     json_double(w, "average", a->average);
-    if (weighted) {
-        json_double(w, "weighted_average", a->weighted);
-    }
     json_double(w, "worst_group", a->worst);
     json_string(w, "worst", a->worst_group);
     json_close_object(w);
@@ -317,8 +281,8 @@ report_json(const struct job *j, const struct accuracy a[SIDES], struct error *e
     struct json_writer w;
     uint64_t images = 0;
     cli_begin_json(&w);
-    write_accuracy(&w, "zeroshot", &a[BEFORE], j->o->train != NULL);
-    write_accuracy(&w, "debiased", &a[AFTER], j->o->train != NULL);
+    write_accuracy(&w, "zeroshot", &a[BEFORE]);
+    write_accuracy(&w, "debiased", &a[AFTER]);
     json_open_array(&w, "groups");
     for (size_t k = 0; k < j->folders.count; k++) {
         const struct group *g = &j->groups[k];
@@ -356,9 +320,6 @@ static void report_text(const struct job *j, const struct accuracy a[SIDES]) {
         }
     }
     print_sides("average", a[BEFORE].average, a[AFTER].average);
-    if (j->o->train != NULL) {
-        print_sides("average, weighted as in --train", a[BEFORE].weighted, a[AFTER].weighted);
-    }
     print_sides("worst group", a[BEFORE].worst, a[AFTER].worst);
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
-#include "tools/inspect/page/page_run.h"
 #include "tools/inspect/page/page_samples.h"
 #include "train/eval/examples.h"
 #include "train/eval/retrieval.h"

@@ -19,7 +19,6 @@
 #include "tools/ccstream_train/ccstream_train_internal.h"
 #include "tools/cli/openmp_wait.h"
 #include "tools/cli/path_kind.h"
-#include "tools/inspect/presets.h"
 #include "tools/inspect/report/report_page.h"
 #include "tools/inspect/run_config.h"
 

@@ -2,6 +2,7 @@
  * Everything that is printed from a program's table: --help, the configuration as JSON, the message
  * at the end; and programs with subcommands.
  */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,43 +24,44 @@ static size_t option_left(const struct cli_option *row, char *out, size_t size) 
     return n > 0 ? (size_t)n : 0;
 }
 
-static void add(char *text, size_t size, const char *piece) {
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s", piece);
+/* Appends to facts, after a comma if there are some. */
+static void add(char facts[512], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(char facts[512], const char *fmt, ...) {
+    va_list arguments;
+    size_t used = strlen(facts);
+    used += (size_t)snprintf(facts + used, 512 - used, "%s", used > 0 ? ", " : "");
+    va_start(arguments, fmt);
+    (void)vsnprintf(facts + used, 512 - used, fmt, arguments);
+    va_end(arguments);
 }
 
 /* "help [1..256, default 4]" */
 static void option_right(const struct cli_option *row, char *out, size_t size) {
     char facts[512] = "";
+    const char *word = row->word != NULL ? row->word : "";
+    const char * or = row->word != NULL ? " or " : "";
     if (row->type == CLI_ENUM) {
         for (int i = 0; row->choices[i] != NULL; i++) {
-            add(facts, sizeof(facts), i > 0 ? "|" : "");
-            add(facts, sizeof(facts), row->choices[i]);
+            const size_t used = strlen(facts);
+            snprintf(facts + used, sizeof(facts) - used, "%s%s", i > 0 ? "|" : "", row->choices[i]);
         }
     } else if (row->min != NULL && row->max != NULL) {
-        add(facts, sizeof(facts), row->min);
-        add(facts, sizeof(facts), "..");
-        add(facts, sizeof(facts), row->max);
+        add(facts, "%s..%s%s%s", row->min, row->max, or, word);
     } else if (row->min != NULL || row->max != NULL) {
-        add(facts, sizeof(facts), row->min != NULL ? "at least " : "at most ");
-        add(facts, sizeof(facts), row->min != NULL ? row->min : row->max);
-    }
-    if (row->word != NULL && facts[0] != '\0') {
-        add(facts, sizeof(facts), " or ");
-        add(facts, sizeof(facts), row->word);
+        add(facts, "%s %s%s%s", row->min != NULL ? "at least" : "at most",
+            row->min != NULL ? row->min : row->max, or, word);
     }
     if (row->default_text != NULL && row->default_text[0] != '\0') {
-        add(facts, sizeof(facts), facts[0] != '\0' ? ", default " : "default ");
-        add(facts, sizeof(facts), row->default_text);
+        add(facts, "default %s", row->default_text);
     }
     if (row->required) {
-        add(facts, sizeof(facts), facts[0] != '\0' ? ", required" : "required");
+        add(facts, "required");
     }
     if (row->type == CLI_LIST) {
-        add(facts, sizeof(facts), facts[0] != '\0' ? ", may be repeated" : "may be repeated");
+        add(facts, "may be repeated");
     }
-    snprintf(out, size, "%s%s%s%s", row->help, facts[0] != '\0' ? " [" : "", facts,
-             facts[0] != '\0' ? "]" : "");
+    const bool any = facts[0] != '\0';
+    snprintf(out, size, "%s%s%s%s", row->help, any ? " [" : "", facts, any ? "]" : "");
 }
 
 static void print_row(FILE *out, const char *left, const char *right, size_t column) {
@@ -307,36 +309,33 @@ static void suite_help(const struct cli_suite *suite, FILE *out) {
     print_examples(suite->examples, out);
 }
 
-/* A first word that is neither a command nor an option. */
-static int unknown_command(const struct cli_suite *suite, const char *word) {
+/* What a first word that is no command was meant to be: the program that has it, or "", in *owner.
+ * NULL: nothing. */
+static const char *
+meant_command(const struct cli_suite *suite, const char *word, const char **owner) {
     struct cli_guess guess = {0};
-    const char *owner = cli_owner_of_command(word);
-    for (size_t i = 0; i < suite->command_count; i++) {
+    *owner = cli_owner_of_command(word);
+    for (size_t i = 0; i < suite->command_count && *owner == NULL; i++) {
         cli_guess_add(&guess, word, strlen(word), suite->commands[i].name);
     }
+    const char *command = *owner != NULL ? word : guess.best;
+    *owner = *owner != NULL ? *owner : "";
+    return command;
+}
+
+static int unknown_command(const struct cli_suite *suite, const char *word) {
+    const char *owner;
+    const char *meant = meant_command(suite, word, &owner);
     fprintf(stderr, "%s: no command '%s'; ", suite->name, word);
     if (access(word, F_OK) == 0) {
         fprintf(stderr, "a command comes first: %s COMMAND %s\n", suite->name, word);
-    } else if (owner != NULL) {
-        fprintf(stderr, "did you mean '%s %s'?\n", owner, word);
-    } else if (guess.best != NULL) {
-        fprintf(stderr, "did you mean '%s'?\n", guess.best);
+    } else if (meant != NULL) {
+        fprintf(stderr, "did you mean '%s%s%s'?\n", owner, owner[0] != '\0' ? " " : "", meant);
     } else {
         fprintf(stderr, "unknown command\n");
     }
     fprintf(stderr, "%s: '%s --help' lists the commands\n", suite->name, suite->name);
     return status_exit_code(STATUS_USAGE);
-}
-
-/* Whether a program that also works without a command was given a wrong one: a word that names no
- * file, but is near a command or is another program's. */
-static bool is_meant_as_command(const struct cli_suite *suite, const char *word) {
-    struct cli_guess guess = {0};
-    for (size_t i = 0; i < suite->command_count; i++) {
-        cli_guess_add(&guess, word, strlen(word), suite->commands[i].name);
-    }
-    return word[0] != '-' && access(word, F_OK) != 0 &&
-           (guess.best != NULL || cli_owner_of_command(word) != NULL);
 }
 
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv) {
@@ -353,8 +352,10 @@ int cli_suite_main(const struct cli_suite *suite, int argc, char **argv) {
         return cli_suite_main(suite, argc, argv);
     }
     if (suite->otherwise != NULL) {
-        return is_meant_as_command(suite, word) ? unknown_command(suite, word)
-                                                : suite->otherwise(argc, argv);
+        const char *owner;
+        const bool wrong =
+            word[0] != '-' && access(word, F_OK) != 0 && meant_command(suite, word, &owner) != NULL;
+        return wrong ? unknown_command(suite, word) : suite->otherwise(argc, argv);
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         suite_help(suite, stdout);

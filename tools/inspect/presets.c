@@ -2,7 +2,7 @@
  * The settings of NUCLR (Wang et al., ICLR 2025, appendix G; its CC3M script) and of EMC2 (Yau et
  * al., ICML 2024, table 3; what that does not name is of the commands in its published code).
  */
-#include "tools/inspect/presets.h"
+#include "tools/inspect/train_options.h"
 
 #include <stddef.h>
 

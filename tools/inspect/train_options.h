@@ -71,4 +71,11 @@ enum status train_options_keep(struct train_options *kept,
                                const struct train_options *o,
                                struct error *err);
 
+/* Settings of papers under a name, as words that stand before the command line (presets.c). "none"
+ * first, which has no words; ends with NULL. */
+extern const char *const train_preset_names[];
+
+/* The words of train_preset_names[preset], for run_config_add_words. */
+const char *const *train_preset_words(int preset, int *count);
+
 #endif

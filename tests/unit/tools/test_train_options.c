@@ -8,7 +8,6 @@
 
 #include "formats/base/image_norm.h"
 #include "tests/support/test.h"
-#include "tools/inspect/presets.h"
 #include "tools/inspect/run_config.h"
 #include "tools/inspect/train_options.h"
 
