@@ -33,8 +33,8 @@ static inline enum dtype statistics_dtype(enum dtype activations) {
     return activations == DTYPE_BF16 ? DTYPE_F32 : activations;
 }
 
-/* An operand that is omitted. */
-static const struct tensor NOT_WANTED = {0};
+/* An operand that is omitted. All members are named for C++, which warns about missing ones. */
+static const struct tensor NOT_WANTED = {NULL, (enum dtype)0, 0, {0}};
 
 /* The first n rows of a tensor planned for the largest batch. */
 static inline struct tensor first_rows(struct tensor t, int64_t n) {
