@@ -145,13 +145,8 @@ static enum status find_column(struct state_column *out,
                                const char *name,
                                const struct options *o,
                                struct error *err) {
-    char full[SAMPLE_STATE_NAME_BYTES];
-    char pair[32] = "";
-    if (o->pair > 1) {
-        (void)snprintf(pair, sizeof pair, ".%" PRIu64, o->pair);
-    }
-    (void)snprintf(full, sizeof full, "%s.%s%s", side_choices[o->side], name, pair);
-    return state_column_find(out, c, full, err);
+    const char *pair = o->pair > 1 ? cli_format(".%" PRIu64, o->pair) : "";
+    return state_column_find(out, c, cli_format("%s.%s%s", side_choices[o->side], name, pair), err);
 }
 
 /* All visited samples of the datasets, the largest zeta first. */

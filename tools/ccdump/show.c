@@ -57,6 +57,13 @@ static const struct cli_program program = {
 
 enum { INDENT = 11 };
 
+static const char *image_text(const struct sample_facts *f) {
+    return cli_format("%" PRIu32 " x %" PRIu32 " %s, %s%s%s", f->width_px, f->height_px,
+                      image_format_name(f->format), cli_format_bytes(f->image_bytes),
+                      (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
+                      (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
+}
+
 static void print_facts(const struct sample_facts *f, const char *key) {
     printf("sample %" PRIu64 "  key ", f->id);
     cli_text_put(stdout, key, strlen(key), 0);
@@ -67,10 +74,7 @@ static void print_facts(const struct sample_facts *f, const char *key) {
         putchar('\n');
     }
     if (f->image_bytes > 0) {
-        printf("  %-8s %" PRIu32 " x %" PRIu32 " %s, %s%s%s\n", "image", f->width_px, f->height_px,
-               image_format_name(f->format), cli_format_bytes(f->image_bytes),
-               (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
-               (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
+        printf("  %-8s %s\n", "image", image_text(f));
     }
     if (f->label != SHARD_NO_LABEL) {
         printf("  %-8s %" PRId32 "%s%s\n", "label", f->label, f->class_name ? ", " : "",
@@ -100,29 +104,21 @@ enum { IMAGE_PX = 320, IMAGES_UNTIL_BYTES = 920 << 10, TEXT_CHARACTERS = 4000 };
 
 static void
 put_facts(struct page *p, const struct sample_facts *f, const struct sample_content *content) {
-    char text[160];
     json_open_array(page_json(p), "facts");
     page_fact(p, "key", content->key);
     if (f->image_bytes > 0) {
-        (void)snprintf(text, sizeof text, "%" PRIu32 " x %" PRIu32 " %s, %s%s%s", f->width_px,
-                       f->height_px, image_format_name(f->format), cli_format_bytes(f->image_bytes),
-                       (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
-                       (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
-        page_fact(p, "image", text);
+        page_fact(p, "image", image_text(f));
     }
     if (f->label != SHARD_NO_LABEL) {
-        (void)snprintf(text, sizeof text, "%" PRId32 " %.120s", f->label,
-                       f->class_name != NULL ? f->class_name : "");
-        page_fact(p, "label", text);
+        const char *name = f->class_name != NULL ? f->class_name : "";
+        page_fact(p, "label", cli_format("%" PRId32 " %.120s", f->label, name));
     }
     if (f->problem != NULL) {
         page_fact(p, "cannot be packed", f->problem);
     }
     page_fact(p, "file", f->file);
-    (void)snprintf(text, sizeof text, "%" PRIu64, f->offset);
-    page_fact(p, "byte", text);
-    (void)snprintf(text, sizeof text, "%016" PRIx64, f->image_hash);
-    page_fact(p, "xxh64", text);
+    page_fact(p, "byte", cli_format("%" PRIu64, f->offset));
+    page_fact(p, "xxh64", cli_format("%016" PRIx64, f->image_hash));
     json_close_array(page_json(p));
 }
 
@@ -148,10 +144,8 @@ static void put_metadata(struct page *p, struct shard_text json) {
 static enum status
 put_card(struct page *p, struct input *in, const struct sample_facts *f, struct error *err) {
     struct sample_content content;
-    char title[48];
     TRY(input_read(in, &content, err));
-    (void)snprintf(title, sizeof title, "Sample %" PRIu64, f->id);
-    page_section(p, title, false);
+    page_section(p, cli_format("Sample %" PRIu64, f->id), false);
     page_images(p, NULL, "wide");
     page_card(p, NULL, content.image, f->image_bytes,
               f->caption_count > 0 ? content.captions[0] : (struct shard_text){"", 0});

@@ -124,7 +124,6 @@ static enum status report(const struct verify_options *o,
                           const char *path,
                           const struct verify_result *r,
                           struct error *err) {
-    char fingerprint[40] = "";
     if (o->json) {
         struct json_writer w;
         cli_begin_json(&w);
@@ -142,9 +141,8 @@ static enum status report(const struct verify_options *o,
         }
         TRY(cli_end_json(&w, err));
     } else if (r->faults == 0) {
-        if (r->has_fingerprint) {
-            snprintf(fingerprint, sizeof(fingerprint), ", fingerprint %016" PRIx64, r->fingerprint);
-        }
+        const char *fingerprint =
+            r->has_fingerprint ? cli_format(", fingerprint %016" PRIx64, r->fingerprint) : "";
         printf("%s: ok: %s in %s, %s%s\n", path, cli_format_counted(r->samples, "sample"),
                cli_format_counted(r->shards, r->files_are), cli_format_bytes(r->bytes),
                fingerprint);

@@ -294,9 +294,8 @@ static enum status make_page(struct page *p, const struct why *w, struct error *
     static const char *const names[] = {"dataset", "run", "steps"};
     const struct why_near own = {.id = w->id, .value = (double)NAN};
     struct shown_list lists[LISTS];
-    char steps[32];
     lists_of(lists, w);
-    (void)snprintf(steps, sizeof steps, "%" PRIu64, checkpoint_position(w->checkpoint)->step);
+    const char *steps = cli_format("%" PRIu64, checkpoint_position(w->checkpoint)->step);
     page_summary(p, &(struct page_table){.columns = names,
                                          .column_count = 3,
                                          .cells = (const char *const[]){w->dataset, w->run, steps},
@@ -309,9 +308,7 @@ static enum status make_page(struct page *p, const struct why *w, struct error *
     put_columns(p, w);
     for (int i = 0; i < LISTS && s == STATUS_OK; i++) {
         const struct why_list *l = lists[i].list;
-        char title[64];
-        (void)snprintf(title, sizeof title, "N%s", lists[i].title + 1);
-        page_section(p, title, false);
+        page_section(p, cli_format("N%s", lists[i].title + 1), false);
         page_text(p, "%s",
                   l->none[0] != '\0' ? l->none
                   : i == 0           ? "With the zeta of their caption (text.zeta)."
@@ -327,9 +324,7 @@ static enum status make_page(struct page *p, const struct why *w, struct error *
 
 enum status why_write_page(const struct why *w, const char *path, struct error *err) {
     struct page p;
-    char title[64];
-    (void)snprintf(title, sizeof title, "Sample %" PRIu64, w->id);
-    page_begin(&p, title);
+    page_begin(&p, cli_format("Sample %" PRIu64, w->id));
     enum status s = make_page(&p, w, err);
     THEN(s, page_end(&p, path, err));
     page_fini(&p);

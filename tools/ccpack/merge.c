@@ -73,10 +73,9 @@ static void take_problem(void *cookie, const struct pack_merge_problem *p) {
     }
     r->count = p->count;
     if (p->fault != PACK_MERGE_MISSING) {
-        char part[40] = "";
-        if (p->fault == PACK_MERGE_UNFINISHED || p->fault == PACK_MERGE_FOREIGN) {
-            snprintf(part, sizeof(part), "part %" PRIu32 "/%" PRIu32 ": ", p->first, p->count);
-        }
+        const char *part = p->fault == PACK_MERGE_UNFINISHED || p->fault == PACK_MERGE_FOREIGN
+                               ? cli_format("part %" PRIu32 "/%" PRIu32 ": ", p->first, p->count)
+                               : "";
         fprintf(stderr, "%s: %s%s\n", names[p->fault], part, text);
     }
     if (r->status == STATUS_OK) {

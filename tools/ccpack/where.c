@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "formats/base/bytes.h"
+#include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
 
 enum { MAX_DEPTH = 64, MAX_WORD_BYTES = 512 };
@@ -450,7 +451,6 @@ static enum status fits_text(bool *out,
                              struct input *in,
                              const struct sample_facts *f,
                              struct error *err) {
-    char hash[17];
     switch (n->fact) {
     case TEXT_CAPTION:
         return fits_caption(out, n, in, f->caption_count, err);
@@ -460,8 +460,7 @@ static enum status fits_text(bool *out,
         *out = compare_texts(n, f->class_name);
         return STATUS_OK;
     case TEXT_HASH:
-        snprintf(hash, sizeof(hash), "%016" PRIx64, f->image_hash);
-        *out = compare_texts(n, hash);
+        *out = compare_texts(n, cli_format("%016" PRIx64, f->image_hash));
         return STATUS_OK;
     default:
         *out = compare_texts(n, (size_t)f->format < sizeof(formats) / sizeof(formats[0])

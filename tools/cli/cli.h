@@ -289,7 +289,7 @@ void cli_progress_clear(struct cli_progress *p);
 
 /* ---- readable numbers ------------------------------------------------------------------------ */
 
-/* Up to 47 bytes of text, in the thread's memory: it stays until 32 more texts were made. */
+/* Up to 159 bytes of text, in the thread's memory: it stays until 32 more texts were made. */
 const char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "1.4 GiB" */
 const char *cli_format_bytes(uint64_t bytes);

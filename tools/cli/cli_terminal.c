@@ -122,7 +122,7 @@ void cli_progress_clear(struct cli_progress *p) {
 }
 
 const char *cli_format(const char *format, ...) {
-    enum { TEXTS = 32, TEXT_BYTES = 48 };
+    enum { TEXTS = 32, TEXT_BYTES = 160 };
     static _Thread_local char texts[TEXTS][TEXT_BYTES];
     static _Thread_local unsigned last;
     char *out = texts[last++ % TEXTS];

@@ -228,12 +228,8 @@ int32_t eval_label_count(const int32_t *labels, int64_t count) {
     return largest + 1;
 }
 
-static const char *class_name(const struct text_list *names, int32_t c, char out[24]) {
-    if ((size_t)c < names->count) {
-        return names->lines[c];
-    }
-    snprintf(out, 24, "%d", (int)c);
-    return out;
+static const char *class_name(const struct text_list *names, int32_t c) {
+    return (size_t)c < names->count ? names->lines[c] : cli_format("%d", (int)c);
 }
 
 void eval_print_classes(const char *what,
@@ -256,9 +252,8 @@ void eval_print_classes(const char *what,
         printf("\n");
     }
     for (int32_t c = 0; per_class && c < r->class_count; c++) {
-        char number[24];
         if (r->class_images[c] > 0) {
-            printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c, number), r->class_top1[c],
+            printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c), r->class_top1[c],
                    (unsigned long long)r->class_images[c]);
         }
     }
@@ -274,9 +269,8 @@ void eval_write_classes(struct json_writer *w,
     }
     json_open_array(w, "class_results");
     for (int32_t c = 0; c < r->class_count; c++) {
-        char number[24];
         json_open_object(w, NULL);
-        json_string(w, "class", class_name(names, c, number));
+        json_string(w, "class", class_name(names, c));
         json_u64(w, "images", r->class_images[c]);
         if (r->class_images[c] > 0) {
             json_double(w, "top1", r->class_top1[c]);

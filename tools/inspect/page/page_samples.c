@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli/cli.h"
 #include "train/eval/examples.h"
 
 enum status page_sample(struct page *p,
@@ -138,10 +139,8 @@ page_queries(struct page *p, struct input *in, const struct page_queries *q, str
 void page_run_summary(struct page *p, const struct checkpoint *c, double tau, const char *dataset) {
     static const char *const names[] = {"checkpoint", "dataset", "loss", "epochs done"};
     const struct train_position *at = checkpoint_position(c);
-    char loss[128];
-    char epochs[64];
-    (void)snprintf(loss, sizeof loss, "%s, tau %g", checkpoint_loss_name(c), tau);
-    (void)snprintf(epochs, sizeof epochs, "%" PRIu64 " (step %" PRIu64 ")", at->epoch, at->step);
+    const char *loss = cli_format("%s, tau %g", checkpoint_loss_name(c), tau);
+    const char *epochs = cli_format("%" PRIu64 " (step %" PRIu64 ")", at->epoch, at->step);
     page_summary(p, &(struct page_table){
                         .columns = names,
                         .column_count = 4,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli/cli.h"
 #include "tools/inspect/report/report_internal.h"
 
 enum { IMAGE_PX = 128, IMAGES_UNTIL_BYTES = 900 << 10, MAX_RIDGES = 10 };
@@ -179,7 +180,6 @@ static const struct run_column *find_column(const struct run_log *r, const char 
 
 /* Smallest, mean and largest value at every checkpoint; of several runs the means. */
 static void draw_column(struct report *r, const char *name) {
-    char title[SAMPLE_STATE_NAME_BYTES + 32];
     for (size_t i = 0; i < r->run_count; i++) {
         const struct run_column *c = find_column(r->runs[i], name);
         if (c != NULL && r->run_count == 1) {
@@ -190,15 +190,13 @@ static void draw_column(struct report *r, const char *name) {
             add_line(r, r->runs[i]->name, &c->mean, 1, i + 1, false);
         }
     }
-    (void)snprintf(title, sizeof title, r->run_count > 1 ? "%s, mean" : "%s", name);
-    draw_lines(r, title, name, NULL, false);
+    draw_lines(r, cli_format("%s%s", name, r->run_count > 1 ? ", mean" : ""), name, NULL, false);
 }
 
 static const struct page_axis share = {.title = "samples seen", .unit = "%"};
 
 /* Of several runs the last histogram of each. */
 static void draw_last_histograms(struct report *r, const char *name) {
-    char title[SAMPLE_STATE_NAME_BYTES + 48];
     for (size_t i = 0; i < r->run_count; i++) {
         const struct run_column *c = find_column(r->runs[i], name);
         if (c == NULL || c->histogram_count == 0) {
@@ -215,7 +213,7 @@ static void draw_last_histograms(struct report *r, const char *name) {
                                                             .count = h->count,
                                                             .colour = (uint32_t)(i + 1)};
     }
-    (void)snprintf(title, sizeof title, "%s in the last checkpoint", name);
+    const char *title = cli_format("%s in the last checkpoint", name);
     report_draw(r, &(struct page_figure){
                        .kind = "histogram", .title = title, .x = {.title = name}, .y = share});
 }
@@ -225,13 +223,11 @@ static void draw_last_histograms(struct report *r, const char *name) {
 static void draw_ridges(struct report *r, const char *name) {
     const struct run_column *c = find_column(r->runs[0], name);
     struct json_writer *j = page_json(&r->page);
-    char title[SAMPLE_STATE_NAME_BYTES + 64];
     if (c == NULL || c->histogram_count == 0) {
         return;
     }
     const size_t count = c->histogram_count < MAX_RIDGES ? c->histogram_count : (size_t)MAX_RIDGES;
-    (void)snprintf(title, sizeof title, "%s of visited samples, at checkpoints", name);
-    page_item(&r->page, "ridges", title);
+    page_item(&r->page, "ridges", cli_format("%s of visited samples, at checkpoints", name));
     page_axis(&r->page, "x", &(struct page_axis){.title = name});
     page_axis(&r->page, "y", &share);
     json_string(j, "label", "step");
@@ -276,12 +272,9 @@ enum status
 report_page_write(const char *path, struct run_log *const *runs, size_t count, struct error *err) {
     REQUIRE(path != NULL && runs != NULL && count >= 1 && count <= REPORT_MAX_RUNS);
     struct report r = {.runs = runs, .run_count = count};
-    char title[160];
     r.lines = calloc(REPORT_MAX_SERIES, sizeof *r.lines);
     TRY_MEMORY(r.lines, err, "out of memory for a page");
-    (void)snprintf(title, sizeof title, count > 1 ? "%zu runs" : "%.0zu%.120s",
-                   count > 1 ? count : 0, runs[0]->name);
-    page_begin(&r.page, title);
+    page_begin(&r.page, count > 1 ? cli_format("%zu runs", count) : runs[0]->name);
     r.page.image_px = IMAGE_PX;
     r.page.images_until_bytes = IMAGES_UNTIL_BYTES;
     report_put_summary(&r);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli/cli.h"
 #include "tools/cli/data_list.h"
 #include "tools/inspect/page/page_samples.h"
 #include "tools/inspect/report/report_internal.h"
@@ -140,16 +141,13 @@ static enum status show_column(struct view *v, const char *name, struct error *e
     struct state_column column;
     struct pick high[CHOSEN];
     struct pick low[CHOSEN];
-    char title[SAMPLE_STATE_NAME_BYTES + 32];
     enum status s = state_column_find(&column, v->checkpoint, name, err);
     const size_t count = s == STATUS_OK ? choose(high, v, &column, 1.0) : 0;
     if (count == 0 || choose(low, v, &column, -1.0) == 0 || high[0].value == low[0].value) {
         s = s == STATUS_OK || s == STATUS_USAGE ? STATUS_END : s;
     } else {
-        (void)snprintf(title, sizeof title, "The largest %s", name);
-        show_end(v, title, high, count);
-        (void)snprintf(title, sizeof title, "The smallest %s", name);
-        show_end(v, title, low, count);
+        show_end(v, cli_format("The largest %s", name), high, count);
+        show_end(v, cli_format("The smallest %s", name), low, count);
     }
     state_column_fini(&column);
     return s;
