@@ -11,12 +11,11 @@
 #include "formats/base/file_io.h"
 #include "tools/inspect/page/page.h"
 
-static const char file[] = "page.html";
-
 /* Ends the page and returns its file; the caller frees it. */
 static char *end(struct page *p) {
     struct byte_buffer text;
     struct error err = {0};
+    const char *file = test_temp_path("page.html");
     assert_int_equal(page_end(p, file, &err), STATUS_OK);
     assert_int_equal(file_read_all(file_posix(), &text, file, 1 << 20, &err), STATUS_OK);
     assert_int_equal(byte_buffer_append(&text, "", 1, &err), STATUS_OK);
