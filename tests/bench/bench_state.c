@@ -53,12 +53,13 @@ static struct sample_state *make_state(uint64_t ids, int64_t batch) {
     int32_t c;
     check(sample_state_create(&s, ids, NULL, &err), &err);
     for (int i = 0; i < F32_COUNT; i++) {
-        check(sample_state_add(s, f32_names[i], SAMPLE_STATE_UNVISITED, &c, &err), &err);
+        check(sample_state_add(s, f32_names[i], SAMPLE_STATE_F32, SAMPLE_STATE_UNVISITED, &c, &err),
+              &err);
     }
     for (int i = 0; i < ID_COUNT; i++) {
-        check(sample_state_add_u64(s, id_names[i], SAMPLE_STATE_ID, &c, &err), &err);
+        check(sample_state_add(s, id_names[i], SAMPLE_STATE_ID, 0.0f, &c, &err), &err);
     }
-    check(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, &c, &err), &err);
+    check(sample_state_add(s, "visits", SAMPLE_STATE_COUNT, 0.0f, &c, &err), &err);
     check(sample_state_reserve(s, batch, &err), &err);
     return s;
 }

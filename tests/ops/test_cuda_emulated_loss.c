@@ -715,10 +715,10 @@ TEST(columns_go_to_the_device_up_to_a_tenth_of_its_memory) {
     int32_t column;
     struct device *dev = open_guarded(); /* reports 1 GiB free */
     assert_ok(sample_state_create(&s, 13 << 20, NULL, &err), err);
-    assert_ok(sample_state_add(s, "a", 0.0f, &column, &err), err);
+    assert_ok(sample_state_add(s, "a", SAMPLE_STATE_F32, 0.0f, &column, &err), err);
     assert_ok(sample_state_choose_place(&place, s, dev, &err), err);
     assert_int_equal(place, SAMPLE_STATE_DEVICE);
-    assert_ok(sample_state_add(s, "b", 0.0f, &column, &err), err);
+    assert_ok(sample_state_add(s, "b", SAMPLE_STATE_F32, 0.0f, &column, &err), err);
     assert_ok(sample_state_choose_place(&place, s, dev, &err), err);
     assert_int_equal(place, SAMPLE_STATE_PINNED);
     sample_state_destroy(s);

@@ -62,9 +62,7 @@ static enum status add_column(struct loss *l,
             (void)snprintf(which, sizeof which, ".%d", (int)pair + 1);
         }
         snprintf(full, sizeof full, "%s.%s%s", side, c->name, which);
-        TRY(c->kind == SAMPLE_STATE_F32
-                ? sample_state_add(l->state, full, first, &column, err)
-                : sample_state_add_u64(l->state, full, c->kind, &column, err));
+        TRY(sample_state_add(l->state, full, c->kind, first, &column, err));
         *out = pair == 0 ? column : *out;
         assert(column == *out + pair);
     }
@@ -85,7 +83,7 @@ static enum status add_columns(struct loss *l, struct error *err) {
             TRY(add_column(l, &l->columns[k][side], c, sides[side], first, err));
         }
     }
-    return sample_state_add_u64(l->state, "visits", SAMPLE_STATE_COUNT, &l->visits, err);
+    return sample_state_add(l->state, "visits", SAMPLE_STATE_COUNT, 0.0f, &l->visits, err);
 }
 
 static void add_scalar(struct loss *l, const char *name, double *value) {

@@ -58,7 +58,7 @@ enum status trainer_open_blocks(struct trainer *t, struct error *err) {
     b->gradient = calloc(n * n * t->options.blocks.size, sizeof *b->gradient);
     FAIL_IF(b->similarity == NULL || b->gradient == NULL, err, STATUS_NOMEM,
             "no memory for %zu blocks; use a smaller --batch-size", n);
-    TRY(sample_state_add_u64(t->state, "visits", SAMPLE_STATE_COUNT, &b->visits, err));
+    TRY(sample_state_add(t->state, "visits", SAMPLE_STATE_COUNT, 0.0f, &b->visits, err));
     return sample_state_reserve(t->state, t->options.batch_count, err);
 }
 

@@ -44,9 +44,7 @@ static enum status load_old_state(struct sample_state **out,
         const enum sample_state_kind kind = sample_state_kind(t->state, i);
         const char *name = sample_state_name(t->state, i);
         int32_t column;
-        s = kind == SAMPLE_STATE_F32
-                ? sample_state_add(old, name, SAMPLE_STATE_UNVISITED, &column, err)
-                : sample_state_add_u64(old, name, kind, &column, err);
+        s = sample_state_add(old, name, kind, SAMPLE_STATE_UNVISITED, &column, err);
     }
     THEN(s, checkpoint_load_state(c, old, NULL, 0, err));
     if (s != STATUS_OK) {

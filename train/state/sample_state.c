@@ -101,12 +101,12 @@ void sample_state_destroy(struct sample_state *s) {
     free(s);
 }
 
-/* A column whose entries are not set yet. */
-static enum status add_column(struct sample_state *s,
-                              const char *name,
-                              enum sample_state_kind kind,
-                              int32_t *out_column,
-                              struct error *err) {
+enum status sample_state_add(struct sample_state *s,
+                             const char *name,
+                             enum sample_state_kind kind,
+                             float initial,
+                             int32_t *out_column,
+                             struct error *err) {
     REQUIRE(s != NULL && name != NULL && out_column != NULL && s->window.data == NULL &&
             strlen(name) < SAMPLE_STATE_NAME_BYTES);
     FAIL_IF(sample_state_find(s, name) >= 0, err, STATUS_EXISTS,
@@ -127,32 +127,12 @@ static enum status add_column(struct sample_state *s,
     memcpy(c->name, name, strlen(name) + 1);
     c->kind = kind;
     c->values = values;
-    return STATUS_OK;
-}
-
-enum status sample_state_add(struct sample_state *s,
-                             const char *name,
-                             float initial,
-                             int32_t *out_column,
-                             struct error *err) {
-    TRY(add_column(s, name, SAMPLE_STATE_F32, out_column, err));
-    float *values = sample_state_column(s, *out_column);
-    for (uint64_t i = 0; i < s->held_count; i++) {
-        values[i] = initial;
-    }
-    return STATUS_OK;
-}
-
-enum status sample_state_add_u64(struct sample_state *s,
-                                 const char *name,
-                                 enum sample_state_kind kind,
-                                 int32_t *out_column,
-                                 struct error *err) {
-    REQUIRE(kind != SAMPLE_STATE_F32);
-    TRY(add_column(s, name, kind, out_column, err));
-    uint64_t *values = sample_state_column_u64(s, *out_column);
-    for (uint64_t i = 0; i < s->held_count; i++) {
-        values[i] = kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID;
+    for (size_t i = 0; i < count; i++) {
+        if (kind == SAMPLE_STATE_F32) {
+            ((float *)values)[i] = initial;
+        } else {
+            ((uint64_t *)values)[i] = kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID;
+        }
     }
     return STATUS_OK;
 }

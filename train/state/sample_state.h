@@ -64,20 +64,14 @@ enum status sample_state_create(struct sample_state **out,
                                 struct error *err);
 void sample_state_destroy(struct sample_state *s); /* accepts NULL */
 
-/* Adds a column whose entries all hold `initial`. Returns OK, NOMEM, LIMIT (too many columns) or
- * EXISTS. */
+/* Adds a column whose entries all hold `initial` if they are f32, else 0 or SAMPLE_STATE_NO_ID by
+ * their kind. Returns OK, NOMEM, LIMIT (too many columns) or EXISTS. */
 enum status sample_state_add(struct sample_state *s,
                              const char *name,
+                             enum sample_state_kind kind,
                              float initial,
                              int32_t *out_column,
                              struct error *err);
-
-/* The same for a column of u64, which begins with 0 or SAMPLE_STATE_NO_ID by its kind. */
-enum status sample_state_add_u64(struct sample_state *s,
-                                 const char *name,
-                                 enum sample_state_kind kind,
-                                 int32_t *out_column,
-                                 struct error *err);
 
 struct comm *sample_state_comm(const struct sample_state *s); /* NULL: one rank */
 uint64_t sample_state_id_space(const struct sample_state *s);

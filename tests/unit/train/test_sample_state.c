@@ -16,10 +16,10 @@ static struct sample_state *open_state(uint64_t id_space) {
     struct sample_state *s = NULL;
     int32_t c;
     assert_ok(sample_state_create(&s, id_space, NULL, &err), err);
-    assert_ok(sample_state_add(s, "x", SAMPLE_STATE_UNVISITED, &c, &err), err);
+    assert_ok(sample_state_add(s, "x", SAMPLE_STATE_F32, SAMPLE_STATE_UNVISITED, &c, &err), err);
     assert_int_equal(c, 0);
-    assert_ok(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, &c, &err), err);
-    assert_ok(sample_state_add_u64(s, "chain", SAMPLE_STATE_ID, &c, &err), err);
+    assert_ok(sample_state_add(s, "visits", SAMPLE_STATE_COUNT, 0.0f, &c, &err), err);
+    assert_ok(sample_state_add(s, "chain", SAMPLE_STATE_ID, 0.0f, &c, &err), err);
     assert_int_equal(c, 2);
     return s;
 }
@@ -133,17 +133,18 @@ TEST(names_are_unique_and_columns_bounded) {
     struct error err = {0};
     struct sample_state *s = open_state(IDS);
     int32_t c;
-    assert_status(sample_state_add(s, "visits", 0.0f, &c, &err), STATUS_EXISTS, err);
-    assert_status(sample_state_add_u64(s, "x", SAMPLE_STATE_ID, &c, &err), STATUS_EXISTS, err);
+    assert_status(sample_state_add(s, "visits", SAMPLE_STATE_F32, 0.0f, &c, &err), STATUS_EXISTS,
+                  err);
+    assert_status(sample_state_add(s, "x", SAMPLE_STATE_ID, 0.0f, &c, &err), STATUS_EXISTS, err);
     assert_int_equal(sample_state_find(s, "chain"), 2);
     assert_int_equal(sample_state_find(s, "y"), -1);
     assert_int_equal(sample_state_bytes(s), IDS * (4 + 8 + 8));
     for (int i = 3; i < SAMPLE_STATE_MAX_COLUMNS; i++) {
         char name[8];
         snprintf(name, sizeof name, "c%d", i);
-        assert_ok(sample_state_add(s, name, 0.0f, &c, &err), err);
+        assert_ok(sample_state_add(s, name, SAMPLE_STATE_F32, 0.0f, &c, &err), err);
     }
-    assert_status(sample_state_add(s, "more", 0.0f, &c, &err), STATUS_LIMIT, err);
+    assert_status(sample_state_add(s, "more", SAMPLE_STATE_F32, 0.0f, &c, &err), STATUS_LIMIT, err);
     sample_state_destroy(s);
 }
 

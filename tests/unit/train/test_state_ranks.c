@@ -203,8 +203,8 @@ static enum status bits_body(struct comm *c, void *cookie, struct error *err) {
     int32_t f, u;
     (void)cookie;
     TRY(sample_state_create(&s, 6, c, err));
-    TRY(sample_state_add(s, "f", 0.0f, &f, err));
-    TRY(sample_state_add_u64(s, "u", SAMPLE_STATE_ID, &u, err));
+    TRY(sample_state_add(s, "f", SAMPLE_STATE_F32, 0.0f, &f, err));
+    TRY(sample_state_add(s, "u", SAMPLE_STATE_ID, 0.0f, &u, err));
     TRY(sample_state_reserve(s, 6, err));
     /* Values of NaN and of u64 beyond 2^63 arrive as they are, and are stored as they are. */
     for (int round = 0; round < 2; round++) {
@@ -248,7 +248,7 @@ static enum status pieces_body(struct comm *c, void *cookie, struct error *err) 
     struct sample_state_summary sum = {0};
     int32_t column;
     TRY(sample_state_create(&s, LARGE, c, err));
-    TRY(sample_state_add(s, "x", SAMPLE_STATE_UNVISITED, &column, err));
+    TRY(sample_state_add(s, "x", SAMPLE_STATE_F32, SAMPLE_STATE_UNVISITED, &column, err));
     RANK_CHECK(sample_state_bytes(s) == ((LARGE - rank + world - 1) / world) * sizeof(float));
     for (uint64_t id = 0, count = 777777; id < LARGE; id += count) {
         count = LARGE - id < count ? LARGE - id : count;
@@ -293,7 +293,7 @@ static enum status few_ids_body(struct comm *c, void *cookie, struct error *err)
     int32_t column;
     (void)cookie;
     TRY(sample_state_create(&s, 2, c, err));
-    TRY(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, &column, err));
+    TRY(sample_state_add(s, "visits", SAMPLE_STATE_COUNT, 0.0f, &column, err));
     TRY(sample_state_reserve(s, 2, err));
     RANK_CHECK(sample_state_bytes(s) == (comm_rank(c) < 2 ? 8 : 0));
     TRY(sample_state_begin_batch(s, ids, 2, err));
@@ -329,8 +329,8 @@ static enum status remap_body(struct comm *c, void *cookie, struct error *err) {
     TRY(sample_state_create(&from, OLD_IDS, NULL, err));
     for (int i = 0; i < 2; i++) {
         struct sample_state *s = i == 0 ? to : from;
-        TRY(sample_state_add(s, "x", 0.5f, &x, err));
-        TRY(sample_state_add_u64(s, "chain", SAMPLE_STATE_ID, &chain, err));
+        TRY(sample_state_add(s, "x", SAMPLE_STATE_F32, 0.5f, &x, err));
+        TRY(sample_state_add(s, "chain", SAMPLE_STATE_ID, 0.0f, &chain, err));
     }
     for (uint64_t i = 0; i < OLD_IDS; i++) {
         sample_state_column(from, x)[i] = (float)i;
