@@ -97,7 +97,7 @@ code=0
 wait $pid || code=$?
 [ "$code" -eq 0 ] || fail "SIGTERM to a rank: exit code $code: $(cat stopped.txt)"
 grep -q 'use a --micro-batch that divides 12$' stopped.txt || fail "numbers unlike those of one rank: $(cat stopped.txt)"
-[ "$(grep -c 'stopped on request' stopped.txt)" -eq 1 ] || fail "SIGTERM to a rank: $(cat stopped.txt)"
+[ "$(grep -c 'checkpoint saved; resume with' stopped.txt)" -eq 1 ] || fail "SIGTERM to a rank: $(cat stopped.txt)"
 
 # SIGUSR1 to mpirun, which forwards it: the same, also before the first step.
 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &

@@ -78,7 +78,7 @@ model_difference(const struct model_config *a, const struct model_config *b, boo
     }
     return a->image_size_px != b->image_size_px     ? "image size"
            : a->text_pool != b->text_pool           ? "pool of text"
-           : a->image_norm != b->image_norm         ? "normalisation of pictures"
+           : a->image_norm != b->image_norm         ? "normalisation of images"
            : a->max_tokens != b->max_tokens         ? "number of tokens"
            : a->clean_captions != b->clean_captions ? "cleaning of captions"
                                                     : NULL;
@@ -200,9 +200,9 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
     FAIL_IF(t->step > t->schedule.total_steps, err, STATUS_USAGE,
             "%s was saved after step %" PRIu64 ", beyond the %" PRIu64 " of --epochs %" PRIu64,
             checkpoint_path(c), t->step, t->schedule.total_steps, t->options.epochs);
-    FAIL_IF(t->options.max_steps > 0 && t->options.max_steps < p->step, err, STATUS_USAGE,
+    FAIL_IF(t->options.max_steps > 0 && t->options.max_steps < t->step, err, STATUS_USAGE,
             "--steps %" PRIu64 ": %s is at step %" PRIu64 " already; pass a larger one, or omit it",
-            t->options.max_steps, checkpoint_path(c), p->step);
+            t->options.max_steps, checkpoint_path(c), t->step);
     t->resumed_step = p->step;
     if (same) { /* else the state is not what the file holds */
         t->saved_step = p->step;
