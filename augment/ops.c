@@ -1,6 +1,6 @@
 /*
  * ops: the ops on single pixels, and sharpness. This file computes statistics and tables once per
- * picture; the loops process the pixels.
+ * image; the loops process the pixels.
  */
 #include "augment/ops_internal.h"
 
@@ -26,7 +26,7 @@ const struct op_loops *op_loops_fastest(void) {
     return all[op_loops_available(all) - 1];
 }
 
-/* A picture as runs of pixels: its rows, or the whole picture where rows are contiguous. */
+/* An image as runs of pixels: its rows, or the whole image where rows are contiguous. */
 struct runs {
     size_t rows;
     size_t pixels; /* of a run */

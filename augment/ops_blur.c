@@ -1,5 +1,5 @@
 /*
- * ops_blur: the Gaussian blur. The first pass, along the rows, writes a picture with reflected rows
+ * ops_blur: the Gaussian blur. The first pass, along the rows, writes an image with reflected rows
  * above and below it; the second goes across. Both use the column loop of resize: neighbours along
  * a row of RGB pixels are "rows" three bytes apart.
  */

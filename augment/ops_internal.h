@@ -1,5 +1,5 @@
 /*
- * ops_internal: single steps on a picture that already has its final size, u8 in and u8 out, and
+ * ops_internal: single steps on an image that already has its final size, u8 in and u8 out, and
  * the inner loops they share.
  *
  * The libraries whose results they reproduce, byte for byte unless noted otherwise:
@@ -10,10 +10,10 @@
  *   the papers' code     sharpness, with its uint8 wrap-around, and the order of the calls
  *   torchvision          blur, within one level: two passes with 8 bits in between
  *
- * Pictures   : sides in [1, OPS_MAX_SIDE_PX], any stride of at least a row. `out` has the sides of
+ * Images   : sides in [1, OPS_MAX_SIDE_PX], any stride of at least a row. `out` has the sides of
  *              `in`; strides may differ. Bytes between rows are neither read into results nor
  *              written.
- * Overlap    : ops under "in place" accept out == in and pictures that do not overlap; the others
+ * Overlap    : ops under "in place" accept out == in and images that do not overlap; the others
  *              only the latter.
  * Loops      : the plain C functions are the specification; vector code gives the same bytes.
  * Threading  : stateless. Nothing is allocated except by the scratch of the blur.
@@ -51,7 +51,7 @@ struct op_loops {
     void (*gray)(uint8_t *out, const uint8_t *in, size_t count);
     void (*saturation)(uint8_t *out, const uint8_t *in, size_t count, float factor);
     void (*hue)(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift);
-    /* `size_bytes` bytes of a row inside the picture: three bytes to the left and right, and a row
+    /* `size_bytes` bytes of a row inside the image: three bytes to the left and right, and a row
      * of stride_bytes above and below, may be read. out and in do not overlap. */
     void (*sharpness)(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t size_bytes);
     /* Interpolates between `from` and `to` in thirty-seconds, one fraction per byte; out overlaps
@@ -62,7 +62,7 @@ struct op_loops {
                     const uint8_t *fractions,
                     size_t size_bytes);
     /* Bilinear samples at (x + dx[i], y + dy[i]) >> 10 of `in`, with 5 bits of fraction; up to 8
-     * bytes in two rows are read from each place, all inside the picture. */
+     * bytes in two rows are read from each place, all inside the image. */
     void (*warp)(uint8_t *out,
                  const uint8_t *in,
                  size_t stride_bytes,
@@ -97,8 +97,8 @@ void op_autocontrast(struct op_pass p);
 /* Equalises the histogram of each channel. */
 void op_equalize(struct op_pass p);
 
-/* Blend with black, with the picture's mean gray, with each pixel's gray: factor 0 gives that, 1
- * the picture, and more extrapolates. factor >= 0; results are clamped to [0, 255] and rounded
+/* Blend with black, with the image's mean gray, with each pixel's gray: factor 0 gives that, 1
+ * the image, and more extrapolates. factor >= 0; results are clamped to [0, 255] and rounded
  * down. */
 void op_brightness(struct op_pass p, float factor);
 void op_contrast(struct op_pass p, float factor);
@@ -111,7 +111,7 @@ void op_hue(struct op_pass p, uint8_t shift);
 /* Sets all channels to the gray level (299 R + 587 G + 114 B) / 1000, in 16-bit fixed point. */
 void op_gray(struct op_pass p);
 
-/* Gaussian blur of 2 * radius + 1 pixels in both directions; the picture is reflected at its
+/* Gaussian blur of 2 * radius + 1 pixels in both directions; the image is reflected at its
  * border, without repeating the edge. sigma > 0, radius in [0, OPS_MAX_SIDE_PX]. The only op that
  * needs memory. Returns OK or NOMEM. */
 enum status op_blur_with(const struct resize_kernels *kernels,
@@ -128,9 +128,9 @@ enum status op_blur(const struct image_view *out,
                     struct resize_scratch *scratch,
                     struct error *err);
 
-/* --- only pictures apart --- */
+/* --- only images apart --- */
 
-/* The papers' sharpening by 1.36 against a smoothed picture. The outermost pixels stay as they are;
+/* The papers' sharpening by 1.36 against a smoothed image. The outermost pixels stay as they are;
  * values below 0 and above 255 wrap around, as they do there. */
 void op_sharpness(struct op_pass p);
 

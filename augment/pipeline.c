@@ -13,7 +13,7 @@
 #include "formats/base/rng.h"
 
 enum {
-    MOST_REDUCTION = 8, /* of a decoder: pixels of the picture per decoded pixel */
+    MOST_REDUCTION = 8, /* of a decoder: pixels of the image per decoded pixel */
     /* For evaluation the decoder may reduce to twice the size: 0.3 levels from a full decode, on
      * average over the worst of 190 photographs; reduced to the size itself it would be 3. */
     EVAL_MIN_TIMES = 2,
@@ -57,7 +57,7 @@ void augment_options_default(struct augment_options *opt, enum augment_kind kind
 
 /* ---------------------------------------------------------------------------------- the draws */
 
-/* torchvision's Resize and CenterCrop as one box of the picture. The region is larger by the
+/* torchvision's Resize and CenterCrop as one box of the image. The region is larger by the
  * support of the filter, so that pixels at the edge of the crop use those beyond it. */
 static void centre_part(struct augment_params *p,
                         const struct augment_options *opt,
@@ -170,7 +170,7 @@ void augment_scratch_fini(struct augment_scratch *s) {
     resize_scratch_fini(&s->spare);
 }
 
-/* The place of a box of the picture in the decoded pixels. */
+/* The place of a box of the image in the decoded pixels. */
 static struct image_box box_in_pixels(const struct image_box *of,
                                       const struct image_box *decoded,
                                       const struct image_rect *region) {

@@ -1,6 +1,6 @@
 /*
- * pipeline: turns a stored picture into the pixels of one batch slot, in two halves around the
- * decoder: augment_draw makes all random draws and chooses the part of the picture that is needed,
+ * pipeline: turns a stored image into the pixels of one batch slot, in two halves around the
+ * decoder: augment_draw makes all random draws and chooses the part of the image that is needed,
  * the caller decodes that part, and augment_apply computes the (size, size, 3) pixels from it.
  *
  *     augment_draw(&params, &opt, width, height, seed, epoch, sample_id, view);
@@ -11,7 +11,7 @@
  *     augment_apply(slot, &pixels, &box, &part, &params, &opt, &scratch, err);
  *
  * For two views of one sample augment_draw is called for views 0 and 1, augment_decode with both
- * results, the picture is decoded once, and augment_apply is called once per view.
+ * results, the image is decoded once, and augment_apply is called once per view.
  *
  * Threading : pure functions of their arguments; a scratch has one owner.
  * Ownership : the caller's storage. Nothing is allocated after the scratch has grown.
@@ -33,7 +33,7 @@ enum { AUGMENT_MAX_SIZE_PX = 4096, AUGMENT_MAX_VIEWS = 2 };
 
 enum augment_kind {
     AUGMENT_TRAIN = 1,       /* "crop": random resized crop, then a mirror image half of the time */
-    AUGMENT_EVAL_SQUASH = 2, /* "eval-squash", "none": the whole picture resized to size x size,
+    AUGMENT_EVAL_SQUASH = 2, /* "eval-squash", "none": the whole image resized to size x size,
                               * bicubic, its aspect ratio not kept; nothing is drawn */
     AUGMENT_EVAL_CROP = 3,   /* "eval-crop": the shorter side resized to
                               * round(size * shorter_ratio), bilinear, then the centre size x size;
@@ -63,10 +63,10 @@ struct augment_options {
 void augment_options_default(struct augment_options *opt, enum augment_kind kind);
 
 /* All random draws for one view of one sample. The order of the draws (crop, flip, steps) is fixed,
- * so that runs are reproducible. Coordinates are pixels of the upright picture. */
+ * so that runs are reproducible. Coordinates are pixels of the upright image. */
 struct augment_params {
     struct image_box shown;   /* the part that the result shows */
-    struct image_rect region; /* the pixels that are used: around `shown`, inside the picture */
+    struct image_rect region; /* the pixels that are used: around `shown`, inside the image */
     int32_t min_width_px;     /* a decoder may scale `region` down, but not below this */
     int32_t min_height_px;
     bool flip;
@@ -97,7 +97,7 @@ void augment_decode(struct augment_part *part, const struct augment_params *para
 
 struct augment_scratch {
     struct resize_scratch resize; /* also used by the blur */
-    struct resize_scratch spare;  /* a second picture, for steps that do not work in place */
+    struct resize_scratch spare;  /* a second image, for steps that do not work in place */
 };
 
 void augment_scratch_init(struct augment_scratch *s);

@@ -1,6 +1,6 @@
 /*
  * resize: resamples in two separable passes, as Pillow does: along the rows first, into an 8-bit
- * picture of the final width that holds only the input rows that the second pass needs, then
+ * image of the final width that holds only the input rows that the second pass needs, then
  * across.
  *
  *     in (box) --rows--> middle (input rows x output width, u8) --column--> out
@@ -306,7 +306,7 @@ enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, 
     }
     size_t capacity = padded(size_bytes + size_bytes / 3);
     uint8_t *data = aligned_alloc(ALIGN_BYTES, capacity);
-    TRY_MEMORY(data, err, "no memory to work on a picture: %zu bytes", capacity);
+    TRY_MEMORY(data, err, "no memory to work on an image: %zu bytes", capacity);
     free(s->data);
     s->data = data;
     s->capacity_bytes = capacity;

@@ -1,9 +1,9 @@
 /*
- * resize: antialiased resampling of a fractional box of a picture to an exact size, and the
+ * resize: antialiased resampling of a fractional box of an image to an exact size, and the
  * arithmetic of `short:N`.
  *
  * The method is that of Pillow's resize: two separable passes of fixed-point arithmetic with an
- * 8-bit picture in between, where the support of the filter grows with the reduction. Results
+ * 8-bit image in between, where the support of the filter grows with the reduction. Results
  * differ from Pillow's by at most one level. The instruction set never changes a pixel.
  *
  * Threading : a scratch has one owner; everything else is stateless.
@@ -47,8 +47,8 @@ enum status resize_image(const struct image_view *out,
                          struct resize_scratch *scratch,
                          struct error *err);
 
-/* The size of a picture whose shorter side is reduced to `short_px` and whose other side is reduced
- * in proportion and rounded. A picture that is already small enough keeps its size. Returns whether
+/* The size of an image whose shorter side is reduced to `short_px` and whose other side is reduced
+ * in proportion and rounded. An image that is already small enough keeps its size. Returns whether
  * the size changes. */
 bool resize_short_size(int32_t *out_width_px,
                        int32_t *out_height_px,

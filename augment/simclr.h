@@ -4,7 +4,7 @@
  *
  * As in torchvision: the four steps of the jitter come in random order. Brightness, contrast and
  * saturation change by factors uniform in [1 - s, 1 + s] (not below 0), and hue by a fraction of
- * the circle uniform in [-s, s]. The blur has an odd number of taps and reflects the picture at its
+ * the circle uniform in [-s, s]. The blur has an odd number of taps and reflects the image at its
  * border.
  *
  * Threading : pure functions of their arguments and the state of the generator.

@@ -35,7 +35,7 @@ macro(ccs_package component package section summary text)
 endmacro()
 
 string(JOIN "\n" about
-  "ccstream packs pictures with captions into indexed shards, loads them in an"
+  "ccstream packs images with captions into indexed shards, loads them in an"
   "order that can be reproduced and resumed exactly, and trains image-text models"
   "with CLIP, SogCLR, NUCLR and other contrastive losses.")
 ccs_package(ccstream ccstream science "train image-text models with global contrastive losses"

@@ -1,6 +1,6 @@
 /*
  * order: which samples a step of a run has, and in which steps a sample is: the order of a loader
- * with the same options, without reading pictures.
+ * with the same options, without reading images.
  *
  * Threading : immutable after order_open.
  * Ownership : owns the datasets it opens.

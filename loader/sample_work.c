@@ -78,11 +78,11 @@ void sample_work_destroy(struct sample_work *w) {
 
 /* The size that crops are drawn for. It comes from the index where that has one; the decoder then
  * detects a file whose header has another size. */
-static enum status picture_size(int32_t *width_px,
-                                int32_t *height_px,
-                                const struct dataset_sample *sample,
-                                const uint8_t *image,
-                                struct error *err) {
+static enum status image_size(int32_t *width_px,
+                              int32_t *height_px,
+                              const struct dataset_sample *sample,
+                              const uint8_t *image,
+                              struct error *err) {
     if (sample->width_px > 0 && sample->height_px > 0) {
         *width_px = (int32_t)sample->width_px;
         *height_px = (int32_t)sample->height_px;
@@ -95,7 +95,7 @@ static enum status picture_size(int32_t *width_px,
     return STATUS_OK;
 }
 
-/* One decode for all views: of the part of the picture that covers the crops of all of them. */
+/* One decode for all views: of the part of the image that covers the crops of all of them. */
 static enum status make_views(struct sample_work *w,
                               uint8_t *const out_views[AUGMENT_MAX_VIEWS],
                               const struct dataset_sample *sample,
@@ -105,7 +105,7 @@ static enum status make_views(struct sample_work *w,
                               struct error *err) {
     int32_t width_px = 0;
     int32_t height_px = 0;
-    TRY(picture_size(&width_px, &height_px, sample, image, err));
+    TRY(image_size(&width_px, &height_px, sample, image, err));
     struct augment_params params[AUGMENT_MAX_VIEWS];
     for (uint32_t v = 0; v < w->opt.views; v++) {
         augment_draw(&params[v], &w->augment, width_px, height_px, w->opt.seed,

@@ -124,7 +124,7 @@ void exchange_judge(struct exchange *x, CURLcode code, bool timed_out, int64_t n
 /* Parsers of header values, apart for the fuzzer. */
 /* "bytes FIRST-LAST/TOTAL"; TOTAL may be *. */
 bool http_parse_content_range(const char *text, uint64_t *first, uint64_t *last, uint64_t *total);
-/* Whether a value of X-Robots-Tag forbids `agent` (lower case) or everybody to use a picture. */
+/* Whether a value of X-Robots-Tag forbids `agent` (lower case) or everybody to use an image. */
 bool http_robots_tag_forbids(const char *text, const char *agent);
 
 #endif

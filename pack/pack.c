@@ -103,9 +103,9 @@ static enum status check_options(const struct pack_options *o, struct error *err
             "parts, then append");
     FAIL_IF(o->dedup != PACK_DEDUP_NONE && o->part.count > 0, err, STATUS_USAGE,
             "--dedup and --part exclude each other: a part does not know the "
-            "pictures of the other parts");
+            "images of the other parts");
     FAIL_IF(!o->check && o->resize.kind != PACK_RESIZE_NONE, err, STATUS_USAGE,
-            "--no-check and --resize exclude each other: resizing decodes every picture");
+            "--no-check and --resize exclude each other: resizing decodes every image");
     FAIL_IF(!o->check && o->phash, err, STATUS_USAGE,
             "--no-check and --phash exclude each other: a hash is made of the pixels");
     FAIL_IF(o->filter.max_aspect != 0 && o->filter.max_aspect < 1, err, STATUS_USAGE,

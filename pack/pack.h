@@ -12,7 +12,7 @@
  * Threading : pack_run starts its threads and has joined them when it returns. The callbacks are
  *             called on the caller's thread, `interrupted` also on the one that reads.
  * Ownership : the options are borrowed for the call.
- * Memory    : at most 256 MiB plus 64 MiB for each job, whatever the pictures and captions; in
+ * Memory    : at most 256 MiB plus 64 MiB for each job, whatever the images and captions; in
  *             addition a JSON file that is read whole, and 22 bytes a sample each with dedup (and
  *             the captions that it merges, at most 1 GiB) and with ids by key.
  */
@@ -43,7 +43,7 @@ enum pack_ids {
 
 enum pack_dedup {
     PACK_DEDUP_NONE,
-    PACK_DEDUP_EXACT, /* of pictures that would be stored as the same bytes, the first one, with the
+    PACK_DEDUP_EXACT, /* of images that would be stored as the same bytes, the first one, with the
                        * captions of all where SOURCES.md says so */
 };
 
@@ -72,7 +72,7 @@ struct pack_resize {
     int32_t width_px, height_px; /* [PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX] */
 };
 
-/* Limits on the source's pictures and captions; other rows are rejected. */
+/* Limits on the source's images and captions; other rows are rejected. */
 struct pack_filter {
     uint32_t min_side_px;       /* of the shorter side; 0 */
     double max_aspect;          /* longer side to shorter side, at least 1; 0: any */
@@ -107,7 +107,7 @@ struct pack_options {
     const struct file_system *fs; /* for everything written; file_posix(). Sources are always files
                                    * of the operating system. */
     const char *directory;        /* created if needed; its parent must exist */
-    struct fetch *fetch; /* not NULL: the one source is a list of URLs, whose pictures it fetches
+    struct fetch *fetch; /* not NULL: the one source is a list of URLs, whose images it fetches
                           * (pack/fetch/fetch.h); with PACK_IDS_KEY, without dedup and part */
     const char *const *sources;
     size_t source_count;
@@ -121,13 +121,13 @@ struct pack_options {
     enum source_grouping grouping; /* SOURCE_GROUP_AUTO */
     enum pack_ids ids;             /* PACK_IDS_ROW */
     struct pack_part part;         /* all rows; else every source must be a file or folder */
-    bool check;                /* decode every picture; true. False: read only its headers; not with
+    bool check;                /* decode every image; true. False: read only its headers; not with
                                 * resize */
     struct pack_filter filter; /* none */
     enum pack_dedup dedup;     /* PACK_DEDUP_NONE; not with parts */
     struct pack_resize resize; /* PACK_RESIZE_NONE */
     int32_t quality;           /* of JPEGs made by a resize, [1, 100]; 90 */
-    bool phash;                /* stores a perceptual hash of every picture in its JSON, as "phash":
+    bool phash;                /* stores a perceptual hash of every image in its JSON, as "phash":
                                 * 16 hexadecimal digits (pack/SOURCES.md); only with check */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
     int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3. Level 9 saves
@@ -157,7 +157,7 @@ struct pack_summary {
     char reject_example[480];    /* the first bad row of this process; empty: none */
     uint64_t missing_in_folders; /* in this run: rows rejected as caption-missing whose member is in
                                   * a folder, which may be a class */
-    uint64_t absent;             /* in this run: rows whose picture's file does not exist */
+    uint64_t absent;             /* in this run: rows whose image's file does not exist */
     char absent_example[240];    /* the first of these files */
     uint64_t json_dropped;       /* samples packed without their JSON, which is invalid */
     char json_example[240];      /* the first of them: source, row, what is wrong */
@@ -178,7 +178,7 @@ struct pack_summary {
     bool unchanged;         /* after a failure: nothing in the directory was changed */
 };
 
-/* Whether most bad rows look like pictures in class folders, which have no captions. */
+/* Whether most bad rows look like images in class folders, which have no captions. */
 bool pack_summary_looks_like_folders(const struct pack_summary *s);
 
 /* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. If there are too many of

@@ -244,9 +244,9 @@ struct ccs_loader_options {
     uint64_t struct_size;   /* set by ccs_loader_options_init, as all defaults */
     uint32_t batch_size;    /* rows of all ranks together, [1, 1048576]; 512 */
     uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
-    uint32_t image_size_px; /* side of the delivered pictures, [8, 2048]; 256 */
+    uint32_t image_size_px; /* side of the delivered images, [8, 2048]; 256 */
     const char *augment;    /* "crop", "eval-squash", "eval-crop", "paper", "simclr"; "crop" */
-    uint32_t views;         /* of each picture, 1 or 2; 1 */
+    uint32_t views;         /* of each image, 1 or 2; 1 */
     uint32_t positives;     /* rows of a batch that are one sample, [1, 8], with one view; 1 */
     const char *order;      /* "global", "sequential", "block:SIZE:WINDOW"; "global" */
     const char *filter;     /* as --filter of ccstream-train; NULL: everything; NULL */
@@ -401,7 +401,7 @@ struct ccs_writer_options {
     uint64_t shard_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
     uint32_t shard_samples; /* of a shard at most, [1, 1048576]; 10000 */
     int32_t level;          /* of zstd, [1, 19]; 3 */
-    bool check;             /* decode every picture; false: read its headers only; true */
+    bool check;             /* decode every image; false: read its headers only; true */
     bool overwrite;         /* replace a dataset, once a sample is accepted; other files stay */
     bool append;            /* add to a dataset, with ids after its own; not with overwrite */
     const char *container;  /* "tar.zst" or "tar"; "tar.zst" */
@@ -436,8 +436,8 @@ CCS_API void ccs_new_sample_init(struct ccs_new_sample *s, uint64_t struct_size)
 
 /* Adds one sample; everything is copied. Any number of threads may add at once: they decode
  * together and store one after the other, in the order in which they get there; one thread alone
- * gives the same shards each time. A sample that is refused (CORRUPT: picture, UTF-8 or JSON;
- * UNSUPPORTED: kind of picture; EXISTS: the id or key is taken; LIMIT) leaves the writer as it was.
+ * gives the same shards each time. A sample that is refused (CORRUPT: image, UTF-8 or JSON;
+ * UNSUPPORTED: kind of image; EXISTS: the id or key is taken; LIMIT) leaves the writer as it was.
  * A failure to store one, as IO, ends it: later calls repeat it. *id (may be NULL) receives the id.
  */
 CCS_API int32_t ccs_writer_add(struct ccs_writer *w,
@@ -578,7 +578,7 @@ CCS_API int32_t ccs_loss_option(const char *name,
 /* A contrastive loss over host arrays, with its state by sample id. */
 struct ccs_loss;
 
-/* name: as --loss of ccstream-train. views: two views of pictures instead of pairs. options:
+/* name: as --loss of ccstream-train. views: two views of images instead of pairs. options:
  * (option_count) texts as "tau=0.01", with the names, ranges and defaults of ccstream-train's, of
  * those that the loss reads; gamma-epochs and beta-epochs have no default; instead of zeta-lr,
  * zeta-lr-image-ratio and zeta-freeze-epochs are the step sizes of each step. samples: live ones of

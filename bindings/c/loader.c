@@ -59,7 +59,7 @@ static void *alloc_block(void *cookie, size_t size) {
     return data;
 }
 
-/* Pictures are at the beginning of a block. */
+/* Images are at the beginning of a block. */
 static void release_block(void *cookie, void *data) {
     struct ccs_loader *l = cookie;
     bool kept = false;

@@ -20,7 +20,7 @@ struct image_rect {
     int32_t x, y, width, height;
 };
 
-/* A part of a picture in fractional pixels: pixel i covers [i, i + 1). */
+/* A part of an image in fractional pixels: pixel i covers [i, i + 1). */
 struct image_box {
     double x, y, width, height;
 };

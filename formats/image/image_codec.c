@@ -45,8 +45,7 @@ const char *image_format_extension(enum image_format f) {
 }
 
 enum status image_format_unknown(struct error *err) {
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "no JPEG, PNG, WebP or GIF picture by its first bytes");
+    return error_set(err, STATUS_UNSUPPORTED, "no JPEG, PNG, WebP or GIF image by its first bytes");
 }
 
 /* -------------------------------------------------------------------------- buffers, limits */
@@ -55,7 +54,7 @@ enum status pixel_buffer_reserve(struct pixel_buffer *b, size_t size_bytes, stru
     if (size_bytes <= b->capacity_bytes) {
         return STATUS_OK;
     }
-    /* Some more than asked: a row of growing pictures does not reallocate at each one. */
+    /* Some more than asked: a row of growing images does not reallocate at each one. */
     size_t spare = size_bytes / 3;
     size_t capacity =
         size_bytes + (spare < PIXEL_BUFFER_SPARE_BYTES ? spare : PIXEL_BUFFER_SPARE_BYTES);
@@ -90,11 +89,11 @@ enum status image_check_size(int64_t width_px,
                              int64_t height_px,
                              const struct image_limits *limits,
                              struct error *err) {
-    FAIL_IF(width_px <= 0 || height_px <= 0, err, STATUS_CORRUPT, "picture of %lld x %lld pixels",
+    FAIL_IF(width_px <= 0 || height_px <= 0, err, STATUS_CORRUPT, "image of %lld x %lld pixels",
             (long long)width_px, (long long)height_px);
     FAIL_IF(width_px > limits->max_side_px || height_px > limits->max_side_px ||
                 width_px * height_px > limits->max_pixels,
-            err, STATUS_LIMIT, "picture of %lld x %lld pixels; at most %d a side and %lld in all",
+            err, STATUS_LIMIT, "image of %lld x %lld pixels; at most %d a side and %lld in all",
             (long long)width_px, (long long)height_px, (int)limits->max_side_px,
             (long long)limits->max_pixels);
     return STATUS_OK;
@@ -128,7 +127,7 @@ enum status decode_job_region(const struct decode_job *job,
         r = (struct image_rect){r.y, r.x, r.height, r.width};
     }
     FAIL_IF(r.width > raw_width_px - r.x || r.height > raw_height_px - r.y, err, STATUS_CORRUPT,
-            "wanted %d x %d pixels at %d, %d of a picture stored as %d x %d", (int)r.width,
+            "wanted %d x %d pixels at %d, %d of an image stored as %d x %d", (int)r.width,
             (int)r.height, (int)r.x, (int)r.y, (int)raw_width_px, (int)raw_height_px);
     if (orientation_mirrors_x(job->orientation)) {
         r.x = raw_width_px - r.x - r.width;
@@ -191,7 +190,7 @@ void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int
     }
 }
 
-/* Copies a tile-sized part of the stored picture to where it is looked at. A stored pixel (x, y)
+/* Copies a tile-sized part of the stored image to where it is looked at. A stored pixel (x, y)
  * goes to out + x * step_x + y * step_y. */
 static void turn_tile(uint8_t *out,
                       ptrdiff_t step_x,
@@ -284,8 +283,7 @@ void image_decoder_destroy(struct image_decoder *d) {
 }
 
 /* Pixels as they are stored, by the reader of the format. */
-static enum status
-read_picture(struct image_decoder *d, struct decode_job *job, struct error *err) {
+static enum status read_image(struct image_decoder *d, struct decode_job *job, struct error *err) {
     switch (image_format_of(job->data, job->size_bytes)) {
     case IMAGE_FORMAT_JPEG:
         job->orientation = jpeg_orientation(job->data, job->size_bytes);
@@ -331,7 +329,7 @@ enum status image_decode(struct image_decoder *d,
                              .opt = opt,
                              .orientation = 1,
                              .pixels = &d->pixels};
-    TRY(read_picture(d, &job, err));
+    TRY(read_image(d, &job, err));
     if (opt->check_only) {
         return STATUS_OK;
     }

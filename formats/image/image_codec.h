@@ -1,8 +1,8 @@
 /*
- * image_codec: decodes stored pictures to RGB pixels, and encodes pixels. Only its files include
+ * image_codec: decodes stored images to RGB pixels, and encodes pixels. Only its files include
  * libjpeg-turbo, libpng, libwebp and giflib.
  *
- * Every picture becomes upright 8-bit RGB:
+ * Every image becomes upright 8-bit RGB:
  *
  *   orientation   all eight of EXIF, in JPEG's APP1, PNG's eXIf and WebP's EXIF; damaged EXIF is
  *                 ignored
@@ -14,26 +14,26 @@
  *                 colours of files are not used
  *   progressive   read whole, like interlaced ones
  *   several       (animations, MPO, gain maps) the first one counts, on its whole canvas. A GIF's
- *                 canvas grows where its first picture reaches beyond it.
+ *                 canvas grows where its first image reaches beyond it.
  *   profiles      colour profiles and gamma are not applied
  *
  * What counts as damage (CORRUPT):
- *   JPEG  coded data that ends early, contradicts itself or is more than the picture needs, also
+ *   JPEG  coded data that ends early, contradicts itself or is more than the image needs, also
  *         if libjpeg would continue with a warning. Not: odd bytes between the headers, damaged
  *         metadata, a missing end marker, anything after the end marker.
  *   PNG   image data that ends early, does not unpack or fails its checksum. Not: other chunks.
  *   WebP  a file shorter than its header says, or one whose parts disagree in size.
- *   GIF   codes that are wrong, or end before the picture and its terminator do; a colour that is
- *         in no table. Not: what follows the first picture.
+ *   GIF   codes that are wrong, or end before the image and its terminator do; a colour that is
+ *         in no table. Not: what follows the first image.
  *
  * Only what is read is checked: rows below the requested region are not.
  *
  * Threading : a decoder has one owner; distinct decoders are independent. image_probe and
  *             the encoders are free of state.
  * Ownership : the decoder owns its pixels; a view is borrowed until the next call on it.
- * Untrusted : every byte of the picture, and so the sizes it claims; see struct image_limits.
+ * Untrusted : every byte of the image, and so the sizes it claims; see struct image_limits.
  * Memory    : a decoder's own buffers only grow, until image_decoder_trim, so it stops allocating
- *             once it has seen the largest pictures; the libraries take and free their own
+ *             once it has seen the largest images; the libraries take and free their own
  *             inside each call. image_decode_memory_bytes says beforehand how much.
  */
 #ifndef FORMATS_IMAGE_IMAGE_CODEC_H
@@ -67,7 +67,7 @@ enum { IMAGE_MAX_SCANS = 500 }; /* of one JPEG; fewer for very large ones */
 struct image_limits {
     int32_t max_side_px;     /* of width and height, [1, IMAGE_MAX_SIDE_PX]; IMAGE_MAX_SIDE_PX */
     int64_t max_pixels;      /* width * height, at least 1; 128 Mi */
-    size_t max_memory_bytes; /* all that decoding one picture may take; 512 MiB */
+    size_t max_memory_bytes; /* all that decoding one image may take; 512 MiB */
 };
 
 void image_limits_default(struct image_limits *limits);
@@ -99,35 +99,35 @@ enum status image_decoder_create(struct image_decoder **out,
                                  struct error *err);
 void image_decoder_destroy(struct image_decoder *d); /* accepts NULL */
 
-/* All zero is the default: the whole picture at full size. */
+/* All zero is the default: the whole image at full size. */
 struct image_decode_options {
-    /* The part to decode, in pixels of the upright picture; width 0: all of it. */
+    /* The part to decode, in pixels of the upright image; width 0: all of it. */
     struct image_rect region;
     /* The size that the region will be brought to. Where both are given, a JPEG may be decoded at
      * 1/2, 1/4 or 1/8 as long as the region stays at least this large; 0: never. */
     int32_t min_width_px, min_height_px;
     /* A damaged JPEG gives what could be read of it, and OK. */
     bool accept_partial;
-    /* Only whether the whole picture decodes is of interest: finds the same damage, keeps no
+    /* Only whether the whole image decodes is of interest: finds the same damage, keeps no
      * pixels, and *view is empty. `region` and the sizes above are ignored. */
     bool check_only;
 };
 
-/* Upper estimate of the memory that image_decode takes for this picture with these options: its
+/* Upper estimate of the memory that image_decode takes for this image with these options: its
  * own buffers and the library's. More than max_memory_bytes is refused with LIMIT. `opt` may be
  * NULL. */
 uint64_t image_decode_memory_bytes(const struct image_info *info,
                                    const struct image_decode_options *opt);
 
 /* Frees each of the decoder's own buffers that has grown beyond `keep_bytes`; for callers that
- * meet a large picture now and then. The last view becomes invalid. */
+ * meet a large image now and then. The last view becomes invalid. */
 void image_decoder_trim(struct image_decoder *d, size_t keep_bytes);
 
 /* Decodes into the decoder's own pixels. `*view` then holds the region and perhaps a margin around
  * it, and `*box` says where in the view the region lies: whole numbers at full size, fractions of
  * pixels after a reduction by 2, 4 or 8. `opt` and `box` may be NULL. At full size the pixels
  * inside the box equal those of a whole decode. Returns OK; CORRUPT (also for a region that is not
- * inside the picture: the caller's record of its size and the file disagree); UNSUPPORTED; LIMIT;
+ * inside the image: the caller's record of its size and the file disagree); UNSUPPORTED; LIMIT;
  * NOMEM. On failure *view is empty. */
 enum status image_decode(struct image_decoder *d,
                          struct image_view *view,

@@ -1,6 +1,6 @@
 /*
  * Writing JPEG with libjpeg-turbo, straight into a byte buffer. Baseline, 4:2:0, Huffman tables
- * made for the picture, JFIF header only.
+ * made for the image, JFIF header only.
  *
  * The buffer may move as it grows, so libjpeg gets the free part after the written bytes, and a
  * larger one when it is full.
@@ -87,8 +87,8 @@ static void encode(struct jpeg_writer *w, const struct image_view *view, int32_t
     c->image_height = (JDIMENSION)view->height_px;
     c->input_components = 3;
     c->in_color_space = JCS_RGB;
-    /* YCbCr with chroma halved both ways, and the standard's codes: codes of its own would make a
-     * picture 2 % smaller and `ccpack --resize` a third slower. */
+    /* YCbCr with chroma halved both ways, and the standard's codes: codes of its own would make an
+     * image 2 % smaller and `ccpack --resize` a third slower. */
     jpeg_set_defaults(c);
     jpeg_set_quality(c, quality, TRUE);
     jpeg_start_compress(c, TRUE);

@@ -1,13 +1,13 @@
 /*
- * Reading GIF with giflib: records one by one, up to the end of the first picture; its rows go
- * straight to where they belong, so interlaced pictures need no room of their own.
+ * Reading GIF with giflib: records one by one, up to the end of the first image; its rows go
+ * straight to where they belong, so interlaced images need no room of their own.
  *
  *     "GIF89a" | screen: u16 width, height, u8 flags, 2 bytes | colours | records ...
- *     record   '!' extension: u8 kind, sub-blocks | ',' picture: u16 left, top, width, height,
+ *     record   '!' extension: u8 kind, sub-blocks | ',' image: u16 left, top, width, height,
  *              u8 flags, colours, LZW in sub-blocks | ';' end
  *
- * The canvas is the logical screen, and larger where the first picture reaches beyond it (as
- * browsers and Pillow do); what the picture does not cover or leaves transparent is white. The
+ * The canvas is the logical screen, and larger where the first image reaches beyond it (as
+ * browsers and Pillow do); what the image does not cover or leaves transparent is white. The
  * background colour is not used: hardly any viewer draws it.
  */
 #include <gif_lib.h>
@@ -15,7 +15,7 @@
 
 #include "formats/image/image_codec_internal.h"
 
-enum { GIF_HEAD_BYTES = 13, GIF_PICTURE_BYTES = 9, NO_COLOUR = -1 };
+enum { GIF_HEAD_BYTES = 13, GIF_IMAGE_BYTES = 9, NO_COLOUR = -1 };
 
 /* ------------------------------------------------------------------------------------- probe */
 
@@ -28,8 +28,8 @@ static size_t colours_bytes(uint8_t flags) {
     return (flags & 0x80) != 0 ? (size_t)3 << ((flags & 7) + 1) : 0;
 }
 
-static int32_t canvas_side(int32_t screen_px, int32_t offset_px, int32_t picture_px) {
-    int32_t needed_px = offset_px + picture_px;
+static int32_t canvas_side(int32_t screen_px, int32_t offset_px, int32_t image_px) {
+    int32_t needed_px = offset_px + image_px;
     return needed_px > screen_px ? needed_px : screen_px;
 }
 
@@ -45,11 +45,11 @@ gif_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, struc
         }
         at++;
     }
-    FAIL_IF(at >= size_bytes || data[at] != ',' || size_bytes - at - 1 < GIF_PICTURE_BYTES, err,
-            STATUS_CORRUPT, "gif: no picture in %zu bytes", size_bytes);
+    FAIL_IF(at >= size_bytes || data[at] != ',' || size_bytes - at - 1 < GIF_IMAGE_BYTES, err,
+            STATUS_CORRUPT, "gif: no image in %zu bytes", size_bytes);
     const uint8_t *p = data + at + 1;
     FAIL_IF(le16(p + 4) == 0 || le16(p + 6) == 0, err, STATUS_CORRUPT,
-            "gif: picture of %d x %d pixels", (int)le16(p + 4), (int)le16(p + 6));
+            "gif: image of %d x %d pixels", (int)le16(p + 4), (int)le16(p + 6));
     info->raw_width_px = canvas_side(le16(data + 6), le16(p), le16(p + 4));
     info->raw_height_px = canvas_side(le16(data + 8), le16(p + 2), le16(p + 6));
     info->components = 1;
@@ -67,7 +67,7 @@ struct gif_state {
     struct decode_job *job;
     struct error *err;
     int transparent;         /* colour number, or NO_COLOUR */
-    struct image_rect frame; /* of the first picture, on the canvas */
+    struct image_rect frame; /* of the first image, on the canvas */
     struct image_rect region;
 };
 
@@ -87,8 +87,7 @@ static enum status gif_failed(struct gif_state *st, int code) {
     FAIL_IF(code == D_GIF_ERR_NOT_ENOUGH_MEM, st->err, STATUS_NOMEM, "no memory for giflib");
     FAIL_IF(st->left_bytes == 0, st->err, STATUS_CORRUPT, "gif: data ends early");
     const char *text = GifErrorString(code);
-    return error_set(st->err, STATUS_CORRUPT, "gif: %s",
-                     text != NULL ? text : "not a valid picture");
+    return error_set(st->err, STATUS_CORRUPT, "gif: %s", text != NULL ? text : "not a valid image");
 }
 
 /* Skips an extension; a graphics control extension names the transparent colour. */
@@ -107,8 +106,8 @@ static enum status read_extension(struct gif_state *st) {
     return ok == GIF_OK ? STATUS_OK : gif_failed(st, st->file->Error);
 }
 
-/* Up to the first picture's data. */
-static enum status find_picture(struct gif_state *st) {
+/* Up to the first image's data. */
+static enum status find_image(struct gif_state *st) {
     for (;;) {
         GifRecordType type;
         if (DGifGetRecordType(st->file, &type) != GIF_OK) {
@@ -119,7 +118,7 @@ static enum status find_picture(struct gif_state *st) {
         } else if (type == IMAGE_DESC_RECORD_TYPE) {
             break;
         } else {
-            return error_set(st->err, STATUS_CORRUPT, "gif: no picture in it");
+            return error_set(st->err, STATUS_CORRUPT, "gif: no image in it");
         }
     }
     if (DGifGetImageDesc(st->file) != GIF_OK) {
@@ -128,11 +127,11 @@ static enum status find_picture(struct gif_state *st) {
     const GifImageDesc *d = &st->file->Image;
     st->frame = (struct image_rect){d->Left, d->Top, d->Width, d->Height};
     FAIL_IF(d->Width <= 0 || d->Height <= 0, st->err, STATUS_CORRUPT,
-            "gif: picture of %d x %d pixels", d->Width, d->Height);
+            "gif: image of %d x %d pixels", d->Width, d->Height);
     return STATUS_OK;
 }
 
-/* One row of the picture as colours, where the region has it. */
+/* One row of the image as colours, where the region has it. */
 static enum status paint_row(struct gif_state *st, int32_t frame_y, const uint8_t *numbers) {
     const ColorMapObject *map =
         st->file->Image.ColorMap != NULL ? st->file->Image.ColorMap : st->file->SColorMap;
@@ -183,7 +182,7 @@ static enum status read_rows(struct gif_state *st, struct pixel_buffer *numbers)
 }
 
 static enum status read_gif(struct gif_state *st, struct pixel_buffer *numbers) {
-    TRY(find_picture(st));
+    TRY(find_image(st));
     FAIL_IF(st->file->Image.ColorMap == NULL && st->file->SColorMap == NULL, st->err,
             STATUS_CORRUPT, "gif: no colours");
     struct decode_job *job = st->job;

@@ -57,7 +57,7 @@ bool orientation_swaps(int32_t orientation);
 bool orientation_mirrors_x(int32_t orientation);
 bool orientation_mirrors_y(int32_t orientation);
 
-/* CORRUPT for empty pictures, LIMIT beyond the limits. */
+/* CORRUPT for empty images, LIMIT beyond the limits. */
 enum status image_check_size(int64_t width_px,
                              int64_t height_px,
                              const struct image_limits *limits,
@@ -109,10 +109,10 @@ bool vp8l_table_bytes(uint64_t *out,
 /* RGB from RGB (3 channels) or from RGBA (4) laid over white. */
 void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int channels);
 
-/* Orientation from a TIFF block, or 0. Damage means "not said": EXIF never fails a picture. */
+/* Orientation from a TIFF block, or 0. Damage means "not said": EXIF never fails an image. */
 int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes);
 
-/* EXIF orientation of a picture of that format, 1 where there is none. */
+/* EXIF orientation of an image of that format, 1 where there is none. */
 int32_t jpeg_orientation(const uint8_t *data, size_t size_bytes);
 int32_t png_orientation(const uint8_t *data, size_t size_bytes);
 int32_t webp_orientation(const uint8_t *data, size_t size_bytes);

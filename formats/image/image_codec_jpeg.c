@@ -1,19 +1,19 @@
 /*
- * Reading JPEG with libjpeg-turbo: one decompressor per reader, used again for every picture.
+ * Reading JPEG with libjpeg-turbo: one decompressor per reader, used again for every image.
  *
  *   - For a region, only what it needs is decoded: jpeg_crop_scanline crops columns at iMCU
  *     borders, rows above are entropy-decoded but not transformed (jpeg_skip_scanlines), rows
  *     below are not read. Chroma upsampling reads neighbours, and libjpeg treats the crop as the
- *     picture's edge, so a margin is decoded too.
+ *     image's edge, so a margin is decoded too.
  *   - Reductions are by 1/2, 1/4 and 1/8 only: the others lose libjpeg's SIMD path.
- *   - libjpeg keeps quantisation and Huffman tables from one picture to the next. A picture that
+ *   - libjpeg keeps quantisation and Huffman tables from one image to the next. An image that
  *     relies on tables it does not bring must not depend on what was decoded before it, so they
  *     are set to a fixed state first: the standard Huffman tables (what libjpeg itself falls back
- *     to), and quantisation tables of zeros, which no legal picture has.
- *   - A check without pixels walks the codes of ordinary pictures first (image_codec_jpeg_scan.c).
+ *     to), and quantisation tables of zeros, which no legal image has.
+ *   - A check without pixels walks the codes of ordinary images first (image_codec_jpeg_scan.c).
  *     Only what is not beyond doubt there, and other kinds, are decoded, at 1/8.
- *   - A damaged picture is recognised by libjpeg's warnings about coded data; the first one ends
- *     the decode, unless a partial picture will do.
+ *   - A damaged image is recognised by libjpeg's warnings about coded data; the first one ends
+ *     the decode, unless a partial image will do.
  */
 #include <setjmp.h>
 #include <stdio.h>
@@ -31,12 +31,12 @@ enum {
     MARGIN_PX = 2,
     SKIP_MARGIN_PX = 2,
     ROWS_PER_CALL = 16,
-    MIN_SCANS = 64,        /* allowed for a picture of any size */
+    MIN_SCANS = 64,        /* allowed for an image of any size */
     MIN_SCAN_BYTES = 4096, /* less is decoded sooner than the tables are made */
     MAX_ODD_BYTES = 64,    /* tolerated after coded data: some cameras pad; damage leaves more */
 };
 
-/* Scans times pixels that one picture may cost, beyond MIN_SCANS: bounds the time that a small file
+/* Scans times pixels that one image may cost, beyond MIN_SCANS: bounds the time that a small file
  * of many empty scans can take. */
 static const int64_t MAX_SCAN_PIXELS = INT64_C(1) << 32;
 
@@ -244,7 +244,7 @@ static void check(struct jpeg_reader *r, enum status s) {
     }
 }
 
-/* Rows of libjpeg's output that hold [from, from + length) of the stored picture, as [*a, *b). */
+/* Rows of libjpeg's output that hold [from, from + length) of the stored image, as [*a, *b). */
 static void
 output_span(int32_t *a, int32_t *b, int32_t from, int32_t length, unsigned by, int32_t limit) {
     *a = (int32_t)((unsigned)from / by);
@@ -311,7 +311,7 @@ static void read_cmyk_rows(struct jpeg_reader *r, const struct image_view *view,
     }
 }
 
-/* What libjpeg lets pass: tables that were never given, a picture that lacks whole scans. */
+/* What libjpeg lets pass: tables that were never given, an image that lacks whole scans. */
 static void check_complete(struct jpeg_reader *r) {
     const struct jpeg_decompress_struct *c = &r->cinfo;
     for (int i = 0; i < c->num_components; i++) {
@@ -415,7 +415,7 @@ static bool add_component(struct jpeg_reader *r,
     return true;
 }
 
-/* Whether the picture, whose headers are read, is an ordinary one without damage. */
+/* Whether the image, whose headers are read, is an ordinary one without damage. */
 static bool is_sound(struct jpeg_reader *r) {
     const struct jpeg_decompress_struct *c = &r->cinfo;
     struct jpeg_scan_code codes[2][JPEG_SCAN_TABLES];
@@ -457,7 +457,7 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
     scans = scans < MIN_SCANS ? MIN_SCANS : scans;
     r->max_scans = scans > IMAGE_MAX_SCANS ? IMAGE_MAX_SCANS : (int)scans;
     choose_colour(r);
-    /* Only useful for pictures that lack their last scans, where it would blur across the crop. */
+    /* Only useful for images that lack their last scans, where it would blur across the crop. */
     c->do_block_smoothing = FALSE;
     job->codec_bytes = codec_bytes(c);
     if (job->opt->check_only && !r->accept_partial && is_sound(r)) {
@@ -489,7 +489,7 @@ enum status jpeg_reader_decode(struct jpeg_reader *r, struct decode_job *job, st
     r->errors.num_warnings = 0;
     r->cinfo.mem->max_memory_to_use = limit < INT64_MAX ? (long)limit : 0;
     decode(r, job);
-    /* Frees what libjpeg took for this picture; the rest of the file is of no interest. */
+    /* Frees what libjpeg took for this image; the rest of the file is of no interest. */
     jpeg_abort_decompress(&r->cinfo);
     return r->status;
 }

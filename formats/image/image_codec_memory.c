@@ -51,7 +51,7 @@ uint64_t webp_codec_bytes(uint32_t width_px,
     uint64_t total = LIBRARY_BYTES + PIXEL_BUFFER_SPARE_BYTES + table_bytes +
                      (uint64_t)width_px * WEBP_ROW_BYTES_PER_PIXEL;
     if (lossless) {
-        total += pixels * 5; /* ARGB, and the pictures that steer its transforms */
+        total += pixels * 5; /* ARGB, and the images that steer its transforms */
     } else if (alpha) {
         total += pixels * 6; /* the plane; what a lossless decoder for it takes */
     }

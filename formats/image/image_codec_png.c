@@ -1,8 +1,8 @@
 /*
  * Reading PNG with libpng: rows are expanded to RGB or RGBA by libpng, laid over white here, and
- * only the wanted rows and columns are kept; what lies below them is not read. Interlaced pictures
- * need all their rows at once. Metadata is not parsed at all, so damage in it cannot fail a
- * picture.
+ * only the wanted rows and columns are kept; what lies below them is not read. Interlaced images
+ * need all their rows at once. Metadata is not parsed at all, so damage in it cannot fail an
+ * image.
  */
 #include <png.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /*
- * What a picture's headers say, read by a walk over the marker segments of a JPEG or the chunks of
+ * What an image's headers say, read by a walk over the marker segments of a JPEG or the chunks of
  * a PNG, without the libraries: a probe touches a few hundred bytes and allocates nothing. (The
  * files of WebP and GIF do the same for theirs; of lossless WebP the codes are read as well, see
  * image_codec_vp8l.c.)

@@ -1,11 +1,11 @@
 /*
  * How many sets of code tables a lossless WebP stream asks for. libwebp allocates them, some 10 KiB
  * each, as soon as it has read their number, and up to 65,536 of them for a file of 300 KiB; it has
- * no limit to set. So the number is read here first: the stream up to the picture that gives each
- * tile its set, and of that picture which numbers occur. Pixels are not made.
+ * no limit to set. So the number is read here first: the stream up to the image that gives each
+ * tile its set, and of that image which numbers occur. Pixels are not made.
  *
- *     transforms (each with a small picture) | cache? | tiles of sets? -> picture | sets ...
- *     picture  cache? | one set | symbols: literal, copy, cached
+ *     transforms (each with a small image) | cache? | tiles of sets? -> image | sets ...
+ *     image  cache? | one set | symbols: literal, copy, cached
  *     set      5 codes: green + copy lengths + cached, red, blue, alpha, distance
  *
  * Bits are read from each byte's low end; codes are canonical, their first bit first.
@@ -164,7 +164,7 @@ static bool read_code(struct bits *b, struct code *c, uint32_t symbol_count) {
     return build_code(c, lengths, symbol_count) && !b->over;
 }
 
-/* --------------------------------------------------------------------------------- pictures */
+/* --------------------------------------------------------------------------------- images */
 
 /* A length or a distance. */
 static uint32_t read_copy_value(struct bits *b, uint32_t symbol) {
@@ -185,7 +185,7 @@ static bool read_cache_bits(struct bits *b, uint32_t *cache_bits) {
     return *cache_bits >= 1 && *cache_bits <= MAX_CACHE_BITS;
 }
 
-/* The numbers that a picture of tiles names; only its literals can bring new ones. */
+/* The numbers that an image of tiles names; only its literals can bring new ones. */
 struct set_numbers {
     uint32_t largest, count;
     uint8_t seen[ALL_SETS / 8];
@@ -198,8 +198,8 @@ static void see_number(struct set_numbers *numbers, uint32_t number) {
     numbers->largest = number > numbers->largest ? number : numbers->largest;
 }
 
-/* Passes over a picture inside the stream; `numbers` may be NULL. */
-static bool pass_picture(struct bits *b, uint64_t pixel_count, struct set_numbers *numbers) {
+/* Passes over an image inside the stream; `numbers` may be NULL. */
+static bool pass_image(struct bits *b, uint64_t pixel_count, struct set_numbers *numbers) {
     uint16_t green[MAX_GREEN_SYMBOLS];
     uint16_t others[3][256];
     uint16_t distance[DISTANCE_SYMBOLS];
@@ -268,7 +268,7 @@ static bool pass_transforms(struct bits *b, uint32_t *width_px, uint32_t height_
             *width_px = tiles(*width_px, colours > 16 ? 0 : colours > 4 ? 1 : colours > 2 ? 2 : 3);
             pixels = colours;
         }
-        if (pixels > 0 && !pass_picture(b, pixels, NULL)) {
+        if (pixels > 0 && !pass_image(b, pixels, NULL)) {
             return false;
         }
     }
@@ -291,7 +291,7 @@ static bool count_sets(struct bits *b,
     }
     uint32_t tile_bits = 2 + read_bits(b, 3);
     uint64_t pixels = (uint64_t)tiles(width_px, tile_bits) * tiles(height_px, tile_bits);
-    if (!pass_picture(b, pixels, &numbers)) {
+    if (!pass_image(b, pixels, &numbers)) {
         return false;
     }
     /* A cached colour that nothing has set yet is number 0. */

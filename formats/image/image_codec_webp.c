@@ -6,8 +6,8 @@
  *     still     VP8 (lossy) or VP8L (lossless); or VP8X, ALPH, VP8 ..., EXIF
  *     animated  VP8X, ANIM, ANMF (place on the canvas, then ALPH, VP8 or VP8L) ..., EXIF
  *
- * Of a region of a lossy picture a margin is decoded too: chroma upsampling looks at neighbours,
- * and libwebp treats the crop as the picture's edge.
+ * Of a region of a lossy image a margin is decoded too: chroma upsampling looks at neighbours,
+ * and libwebp treats the crop as the image's edge.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -68,17 +68,17 @@ static bool is(const struct chunk *c, const char *type) {
 struct webp_layout {
     uint32_t width_px, height_px; /* of the canvas */
     bool alpha, animated, lossless;
-    bool whole;             /* all of the file is there */
-    const uint8_t *picture; /* ALPH and VP8, or VP8L, of the first frame; NULL: not found */
-    size_t picture_bytes;   /* what of it is there */
+    bool whole;           /* all of the file is there */
+    const uint8_t *image; /* ALPH and VP8, or VP8L, of the first frame; NULL: not found */
+    size_t image_bytes;   /* what of it is there */
     uint32_t frame_x, frame_y, frame_width, frame_height;
-    const uint8_t *coded; /* the lossless stream of the picture or its alpha plane; NULL: none */
+    const uint8_t *coded; /* the lossless stream of the image or its alpha plane; NULL: none */
     size_t coded_bytes;
     const uint8_t *exif;
     size_t exif_bytes;
 };
 
-/* Size and kind of a picture from the head of its VP8 or VP8L chunk. */
+/* Size and kind of an image from the head of its VP8 or VP8L chunk. */
 static bool read_bitstream_head(struct webp_layout *w, const struct chunk *c) {
     const uint8_t *p = c->body;
     if (is(c, "VP8L")) {
@@ -102,11 +102,11 @@ static bool read_bitstream_head(struct webp_layout *w, const struct chunk *c) {
     return true;
 }
 
-/* Finds the picture in the chunks from *at on: of a file, or of one frame of an animation. */
-static void find_picture(struct webp_layout *w, const uint8_t *data, size_t size_bytes, size_t at) {
+/* Finds the image in the chunks from *at on: of a file, or of one frame of an animation. */
+static void find_image(struct webp_layout *w, const uint8_t *data, size_t size_bytes, size_t at) {
     struct chunk c;
     const uint8_t *begin = NULL;
-    while (w->picture == NULL && next_chunk(&c, data, size_bytes, &at)) {
+    while (w->image == NULL && next_chunk(&c, data, size_bytes, &at)) {
         if (is(&c, "ALPH") && begin == NULL) {
             begin = c.head;
             w->alpha = true;
@@ -118,8 +118,8 @@ static void find_picture(struct webp_layout *w, const uint8_t *data, size_t size
                 return;
             }
             begin = begin != NULL && is(&c, "VP8 ") ? begin : c.head;
-            w->picture = begin;
-            w->picture_bytes = (size_t)(c.body - begin) + c.body_size_bytes;
+            w->image = begin;
+            w->image_bytes = (size_t)(c.body - begin) + c.body_size_bytes;
         }
     }
 }
@@ -129,20 +129,20 @@ static void
 read_extended(struct webp_layout *w, const uint8_t *data, size_t size_bytes, size_t at) {
     struct chunk c;
     if (!w->animated) {
-        find_picture(w, data, size_bytes, at);
+        find_image(w, data, size_bytes, at);
     }
     while (next_chunk(&c, data, size_bytes, &at)) {
         if (is(&c, "EXIF") && w->exif == NULL && c.whole) {
             w->exif = c.body;
             w->exif_bytes = c.body_size_bytes;
-        } else if (is(&c, "ANMF") && w->animated && w->picture == NULL &&
+        } else if (is(&c, "ANMF") && w->animated && w->image == NULL &&
                    c.body_size_bytes >= FRAME_HEAD_BYTES) {
             w->frame_x = 2 * le24(c.body);
             w->frame_y = 2 * le24(c.body + 3);
-            find_picture(w, c.body, c.body_size_bytes, FRAME_HEAD_BYTES);
-            if (w->picture != NULL && (w->frame_width != 1 + le24(c.body + 6) ||
-                                       w->frame_height != 1 + le24(c.body + 9))) {
-                w->picture = NULL; /* contradicts itself */
+            find_image(w, c.body, c.body_size_bytes, FRAME_HEAD_BYTES);
+            if (w->image != NULL && (w->frame_width != 1 + le24(c.body + 6) ||
+                                     w->frame_height != 1 + le24(c.body + 9))) {
+                w->image = NULL; /* contradicts itself */
             }
         }
     }
@@ -163,16 +163,16 @@ read_layout(struct webp_layout *w, const uint8_t *data, size_t size_bytes, struc
         w->height_px = 1 + le24(c.body + 7);
         read_extended(w, data, size_bytes, at);
     } else {
-        find_picture(w, data, size_bytes, RIFF_HEAD_BYTES);
+        find_image(w, data, size_bytes, RIFF_HEAD_BYTES);
         w->width_px = w->frame_width;
         w->height_px = w->frame_height;
     }
-    FAIL_IF(w->picture == NULL, err, STATUS_CORRUPT, "webp: no picture in %zu bytes", size_bytes);
+    FAIL_IF(w->image == NULL, err, STATUS_CORRUPT, "webp: no image in %zu bytes", size_bytes);
     FAIL_IF(
         (uint64_t)w->frame_x + w->frame_width > w->width_px ||
             (uint64_t)w->frame_y + w->frame_height > w->height_px ||
             (!w->animated && (w->frame_width != w->width_px || w->frame_height != w->height_px)),
-        err, STATUS_CORRUPT, "webp: a picture of %u x %u at %u, %u on a canvas of %u x %u",
+        err, STATUS_CORRUPT, "webp: an image of %u x %u at %u, %u on a canvas of %u x %u",
         (unsigned)w->frame_width, (unsigned)w->frame_height, (unsigned)w->frame_x,
         (unsigned)w->frame_y, (unsigned)w->width_px, (unsigned)w->height_px);
     return STATUS_OK;
@@ -183,7 +183,7 @@ static int32_t layout_orientation(const struct webp_layout *w) {
     return w->exif != NULL ? exif_orientation(w->exif + skip, w->exif_bytes - skip) : 0;
 }
 
-/* False where the picture is damaged before the size of its tables is known. */
+/* False where the image is damaged before the size of its tables is known. */
 static bool layout_codec_bytes(const struct webp_layout *w, uint64_t *out) {
     uint64_t table_bytes = 0;
     bool known = w->coded == NULL || vp8l_table_bytes(&table_bytes, w->coded, w->coded_bytes,
@@ -291,7 +291,7 @@ static enum status run_libwebp(uint8_t *out,
     config->output.u.RGBA.rgba = out;
     config->output.u.RGBA.stride = (int)row_bytes;
     config->output.u.RGBA.size = row_bytes * (size_t)crop->height;
-    VP8StatusCode code = WebPDecode(w->picture, w->picture_bytes, config);
+    VP8StatusCode code = WebPDecode(w->image, w->image_bytes, config);
     WebPFreeDecBuffer(&config->output);
     return code == VP8_STATUS_OK ? STATUS_OK : webp_failed(code, job->codec_bytes, err);
 }
@@ -303,7 +303,7 @@ static enum status ask_libwebp(WebPDecoderConfig *config,
                                struct error *err) {
     FAIL_IF(!WebPInitDecoderConfig(config), err, STATUS_UNSUPPORTED,
             "libwebp has another version than its header");
-    VP8StatusCode code = WebPGetFeatures(w->picture, w->picture_bytes, &config->input);
+    VP8StatusCode code = WebPGetFeatures(w->image, w->image_bytes, &config->input);
     if (code != VP8_STATUS_OK) {
         return webp_failed(code, job->codec_bytes, err);
     }

@@ -3,10 +3,10 @@
  * walk over the members of one sample in the same way:
  *
  *     frame offset                  image offset                         frame offset + frame size
- *     | header 00012.jpg             | picture .. | header 00012.txt | .. | header 00012.json | ..
+ *     | header 00012.jpg             | image .. | header 00012.txt | .. | header 00012.json | ..
  * |
  *
- * The picture is the member whose body begins at the image offset; its stem gives the key, and the
+ * The image is the member whose body begins at the image offset; its stem gives the key, and the
  * first STEM.json is the JSON text. Captions come from the index alone, because which text is the
  * caption was the packer's choice.
  */
@@ -28,7 +28,7 @@ struct shard_foreign {
 /* ---- members ----------------------------------------------------------------------------------
  */
 
-/* Finds the picture that begins `image_start` bytes from the beginning. Its name stays good. */
+/* Finds the image that begins `image_start` bytes from the beginning. Its name stays good. */
 static enum status find_image(struct tar_walk *w,
                               struct tar_walk_member *out,
                               size_t image_start,
@@ -138,7 +138,7 @@ static enum status check_place(const struct shard_frame *frame,
     tar_walk_init(&w, p->members, p->size_bytes);
     TRY(find_image(&w, &image, start, frame->record.image_bytes, err));
     FAIL_IF(hash64(image.body, image.size_bytes) != frame->record.image_hash, err, STATUS_CORRUPT,
-            "the picture does not stand in the tar as it is");
+            "the image does not stand in the tar as it is");
     return find_json(p->members, p->size_bytes, image.name,
                      tar_stem_bytes(image.name, image.name_bytes), &json, err);
 }

@@ -205,7 +205,7 @@ struct knowing {
     uint64_t rows; /* of the list, before the first that is fetched */
 };
 
-/* Rows of this round that are not packed yet are known; pictures of all others are packed. */
+/* Rows of this round that are not packed yet are known; images of all others are packed. */
 static enum status see_known(void *cookie, const struct ledger_entry *entry, struct error *err) {
     const struct knowing *k = cookie;
     struct fetch *f = k->f;
@@ -217,9 +217,9 @@ static enum status see_known(void *cookie, const struct ledger_entry *entry, str
     if (this_round && line->row >= k->rows) {
         return f->known ? pack_map_put(f->known, line->row, entry->begin_bytes, err) : STATUS_OK;
     }
-    if (f->pictures && line->state == LEDGER_FETCHED &&
-        pack_map_get(f->pictures, line->hash) == PACK_MAP_NONE) {
-        return pack_map_put(f->pictures, line->hash, line->row, err);
+    if (f->images && line->state == LEDGER_FETCHED &&
+        pack_map_get(f->images, line->hash) == PACK_MAP_NONE) {
+        return pack_map_put(f->images, line->hash, line->row, err);
     }
     return STATUS_OK;
 }
@@ -228,7 +228,7 @@ enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err) 
     uint64_t good_bytes = 0;
     struct knowing k = {f, rows};
     if (f->opt->dedup) {
-        TRY(pack_map_create(&f->pictures, err));
+        TRY(pack_map_create(&f->images, err));
     }
     if (f->opt->resume) {
         TRY(pack_map_create(&f->known, err));
@@ -352,7 +352,7 @@ void fetch_destroy(struct fetch *f) {
     ledger_close(f->ledger);
     opt_out_close(f->opt_out);
     pack_map_destroy(f->known);
-    pack_map_destroy(f->pictures);
+    pack_map_destroy(f->images);
     free(f->selected);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->mutex);

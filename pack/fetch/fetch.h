@@ -1,9 +1,9 @@
 /*
- * fetch: the pictures of a list of URLs, downloaded while they are packed.
+ * fetch: the images of a list of URLs, downloaded while they are packed.
  *
  *     table (ahead) ---> requests, many at a time ---> fetch/spool/N       fetch thread
  *                                                 \--> fetch/ledger.jsonl
- *     table ----------> row, waits for its picture --> workers, shards     pack_run
+ *     table ----------> row, waits for its image --> workers, shards     pack_run
  *
  * A struct fetch goes into pack_options.fetch, with the list as the only source and PACK_IDS_KEY:
  * the id of a sample is its row in the list. Rows are committed in the order of the list, so the
@@ -15,7 +15,7 @@
  * Untrusted : the list, the ledger, everything that servers send.
  * Memory    : about 32 MiB for the rows ahead, libcurl's buffers (about 100 KiB for each connection
  *             with TLS), the rules of at most 65,536 hosts (usually below 1 KiB each); with
- *             `dedup` 24 bytes a picture; with `retry` a bit for each row of the list.
+ *             `dedup` 24 bytes an image; with `retry` a bit for each row of the list.
  */
 #ifndef PACK_FETCH_FETCH_H
 #define PACK_FETCH_FETCH_H
@@ -70,7 +70,7 @@ enum status fetch_finish(struct fetch *f, struct error *err);
 struct fetch_stats {
     uint64_t fetched, failed, excluded; /* rows, of this process */
     uint64_t known;                     /* rows whose result the ledger had */
-    uint64_t attempts;                  /* requests for pictures */
+    uint64_t attempts;                  /* requests for images */
     uint64_t bytes;                     /* of bodies */
     uint64_t hosts;                     /* with at least one request */
     bool opened;                        /* the ledger was opened */

@@ -41,7 +41,7 @@ struct ledger_line {
     uint32_t attempts;
     uint64_t time_s;      /* since 1970 */
     uint64_t elapsed_ms;  /* of the last attempt */
-    uint64_t bytes, hash; /* XXH64 of the picture as it came */
+    uint64_t bytes, hash; /* XXH64 of the image as it came */
     char etag[256];       /* empty: none */
     char detail[240];
 };
@@ -104,7 +104,7 @@ void opt_out_close(struct opt_out *o); /* accepts NULL */
 
 /* NULL has no entries. */
 bool opt_out_has_url(const struct opt_out *o, const struct url *u);
-bool opt_out_has_picture(const struct opt_out *o, uint64_t hash);
+bool opt_out_has_image(const struct opt_out *o, uint64_t hash);
 
 /* ---- sites: what the robots.txt of each origin allows, requested once and kept ---- */
 
@@ -186,14 +186,14 @@ struct fetch {
 
     /* The source's. */
     struct source_options source_options;
-    struct pack_map *pictures; /* hash to row, of pictures that are packed; NULL: no dedup */
-    uint64_t removed;          /* spooled pictures below are removed, or spare */
+    struct pack_map *images; /* hash to row, of images that are packed; NULL: no dedup */
+    uint64_t removed;        /* spooled images below are removed, or spare */
     bool started;
     pthread_t thread;
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    uint64_t spares[FETCH_WINDOW_ROWS]; /* rows whose spooled pictures are packed: files to reuse */
+    uint64_t spares[FETCH_WINDOW_ROWS]; /* rows whose spooled images are packed: files to reuse */
     size_t spare_count;
     struct fetch_entry *entries; /* FETCH_WINDOW_ROWS; `done` ones are the source's */
     uint64_t head;
@@ -208,7 +208,7 @@ static inline bool fetch_is_selected(const struct fetch *f, uint64_t row) {
     return !f->selected || (row / 8 < f->selected_bytes && (f->selected[row / 8] >> row % 8 & 1));
 }
 
-/* The file of a row's picture. Returns OK or LIMIT. */
+/* The file of a row's image. Returns OK or LIMIT. */
 enum status fetch_spool_path(const struct fetch *f,
                              char path[PATH_MAX_BYTES],
                              uint64_t sequence,
@@ -222,7 +222,7 @@ enum status fetch_open_list(struct source **out, const struct fetch *f, struct e
 enum status fetch_open_ledger(struct fetch *f, struct error *err);
 
 /* Reads what the ledger knows: results of the rows of this round from `rows` on, if it is resumed,
- * and with dedup the pictures of the others. */
+ * and with dedup the images of the others. */
 enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err);
 
 /* Begins to fetch from the sequence-th selected row on, with `rows` rows of the list before it. */
@@ -241,7 +241,7 @@ enum status fetch_open_source(struct source **out,
                               const struct source_options *opt,
                               struct error *err);
 
-/* The rows before this one are in shards that are on the disk: their spooled pictures go, or become
+/* The rows before this one are in shards that are on the disk: their spooled images go, or become
  * the files of further ones. */
 void fetch_committed(struct fetch *f, uint64_t sequence);
 

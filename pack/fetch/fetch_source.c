@@ -1,5 +1,5 @@
 /*
- * The rows of a list with the pictures that were fetched for them, as a source of pack_run. Rows
+ * The rows of a list with the images that were fetched for them, as a source of pack_run. Rows
  * come from the list itself; the fetch thread is waited for.
  *
  * What identifies the source is its list alone (key, URL, captions), so a resumed run recognises
@@ -54,7 +54,7 @@ next_selected(struct fetch_source *s, struct source_row *row, struct error *err)
     return STATUS_OK;
 }
 
-/* The metadata of a sample: where its picture came from. */
+/* The metadata of a sample: where its image came from. */
 static enum status
 add_json(struct fetch_source *s, struct source_row *row, const char *url, struct error *err) {
     json_writer_reset(&s->base.json);
@@ -63,19 +63,19 @@ add_json(struct fetch_source *s, struct source_row *row, const char *url, struct
     return source_row_take_json(row, &s->base.json, err);
 }
 
-static enum status take_picture(struct fetch_source *s,
-                                struct source_row *row,
-                                const struct ledger_line *line,
-                                uint64_t sequence,
-                                struct error *err) {
+static enum status take_image(struct fetch_source *s,
+                              struct source_row *row,
+                              const struct ledger_line *line,
+                              uint64_t sequence,
+                              struct error *err) {
     struct fetch *f = s->fetch;
-    if (f->pictures) {
-        const uint64_t first = pack_map_get(f->pictures, line->hash);
+    if (f->images) {
+        const uint64_t first = pack_map_get(f->images, line->hash);
         if (first != PACK_MAP_NONE && first != line->row) {
-            source_row_reject(row, REASON_DUPLICATE, "row %" PRIu64 " has the same picture", first);
+            source_row_reject(row, REASON_DUPLICATE, "row %" PRIu64 " has the same image", first);
             return STATUS_OK;
         }
-        TRY(pack_map_put(f->pictures, line->hash, line->row, err));
+        TRY(pack_map_put(f->images, line->hash, line->row, err));
     }
     TRY(add_json(s, row, row->path, err));
     return fetch_spool_path(f, row->path, sequence, err);
@@ -108,7 +108,7 @@ fetch_source_next(struct source *base, struct source_row *row, struct error *err
     FAIL_IF(unusable || line.row != row->number, err, STATUS_CORRUPT,
             "%.300s: changed while it was read", f->opt->list);
     if (line.state == LEDGER_FETCHED) {
-        return take_picture(s, row, &line, sequence, err);
+        return take_image(s, row, &line, sequence, err);
     }
     /* The reason alone: the ledger's detail may have times in it. */
     source_row_reject(row,

@@ -1,5 +1,5 @@
 /*
- * The fetch thread: reads the list ahead, asks robots.txt, requests pictures, spools them, and
+ * The fetch thread: reads the list ahead, asks robots.txt, requests images, spools them, and
  * writes what became of each row to the ledger. Everything happens in callbacks of its struct http;
  * only the ring of entries is shared with the source.
  */
@@ -151,7 +151,7 @@ static bool write_body(struct fetch_entry *e, const void *bytes, size_t size_byt
     return true;
 }
 
-/* A body that is no picture ends with its first bytes. */
+/* A body that is no image ends with its first bytes. */
 static bool on_body(void *cookie, const void *bytes, size_t size_bytes) {
     struct fetch_entry *e = cookie;
     if (e->first_count < FETCH_SNIFF_BYTES) {
@@ -182,7 +182,7 @@ static bool retry_later(struct fetch_entry *e, const struct http_result *r) {
     return true;
 }
 
-/* Closes the spooled picture; keeps it only if it is whole. */
+/* Closes the spooled image; keeps it only if it is whole. */
 static bool keep_spooled(struct fetch_entry *e, bool is_whole) {
     const struct file_system *fs = e->fetch->opt->fs;
     struct error err = {0};
@@ -220,13 +220,13 @@ static void end_stopped(struct fetch_entry *e) {
 
 static void end_whole(struct fetch_entry *e) {
     e->line.hash = hasher_value(e->hasher);
-    if (opt_out_has_picture(e->fetch->opt_out, e->line.hash)) {
+    if (opt_out_has_image(e->fetch->opt_out, e->line.hash)) {
         char path[PATH_MAX_BYTES];
         const struct file_system *fs = e->fetch->opt->fs;
         if (fetch_spool_path(e->fetch, path, e->sequence, NULL) == STATUS_OK) {
             (void)fs->remove(fs->context, path, NULL);
         }
-        end_with(e, LEDGER_EXCLUDED, "opt-out", "the opt-out list has this picture");
+        end_with(e, LEDGER_EXCLUDED, "opt-out", "the opt-out list has this image");
         return;
     }
     end_with(e, LEDGER_FETCHED, "", "");
@@ -346,20 +346,20 @@ static void on_site_ready(struct sites_waiter *w) {
 
 /* ---- reading ahead -------------------------------------------------------------------------- */
 
-/* Whether the spooled picture is still what the ledger says. */
+/* Whether the spooled image is still what the ledger says. */
 static bool has_spooled(const struct fetch_entry *e) {
     const struct file_system *fs = e->fetch->opt->fs;
-    struct byte_buffer picture = {0};
+    struct byte_buffer image = {0};
     char path[PATH_MAX_BYTES];
     bool exists = false;
     if (fetch_spool_path(e->fetch, path, e->sequence, NULL) != STATUS_OK ||
         fs->exists(fs->context, path, &exists, NULL) != STATUS_OK || !exists ||
-        file_read_all(fs, &picture, path, SOURCE_MAX_IMAGE_BYTES, NULL) != STATUS_OK) {
+        file_read_all(fs, &image, path, SOURCE_MAX_IMAGE_BYTES, NULL) != STATUS_OK) {
         return false;
     }
-    const bool same = picture.size_bytes == e->line.bytes &&
-                      hash64(picture.data, picture.size_bytes) == e->line.hash;
-    byte_buffer_fini(&picture);
+    const bool same =
+        image.size_bytes == e->line.bytes && hash64(image.data, image.size_bytes) == e->line.hash;
+    byte_buffer_fini(&image);
     return same;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Entries are kept as hashes of their text, sorted: hosts and URLs of their normal forms, pictures
+ * Entries are kept as hashes of their text, sorted: hosts and URLs of their normal forms, images
  * as they are. That a URL has the hash of another is as unlikely as an error of the memory.
  */
 #include "pack/fetch/fetch_internal.h"
@@ -123,6 +123,6 @@ bool opt_out_has_url(const struct opt_out *o, const struct url *u) {
     return false;
 }
 
-bool opt_out_has_picture(const struct opt_out *o, uint64_t hash) {
+bool opt_out_has_image(const struct opt_out *o, uint64_t hash) {
     return o && has(o, hash);
 }

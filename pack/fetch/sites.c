@@ -1,7 +1,7 @@
 /*
  * RFC 9309, section 2.3.1: a robots.txt that is there applies, one that is not (4xx) allows
  * everything, and a server that fails to answer (5xx, 429) forbids everything. Where there is no
- * server at all, the request for the picture finds that out and says how.
+ * server at all, the request for the image finds that out and says how.
  *
  * The oldest rules are forgotten beyond MAX_SITES origins, and requested again if they are needed.
  */
@@ -114,7 +114,7 @@ static void on_done(void *cookie, const struct http_result *r) {
         site->state = status >= 500 || status == 429 ? SITE_UNREACHABLE : SITE_KNOWN;
     } else if (r->outcome == HTTP_TIMEOUT || r->outcome == HTTP_PARTIAL) {
         site->state = SITE_UNREACHABLE;
-    } /* without a connection the requests for pictures fail too, and say why */
+    } /* without a connection the requests for images fail too, and say why */
     byte_buffer_fini(&site->text);
     if (r->outcome == HTTP_CANCELLED) {
         return; /* so are those who wait */
@@ -157,7 +157,7 @@ add_site(struct sites *s, struct site **out, const char *origin, struct error *e
     s->newest = site;
     const enum status started = http_start(s->http, &request, NULL);
     FAIL_IF(started == STATUS_NOMEM, err, started, "out of memory for a request");
-    if (started != STATUS_OK) { /* then no picture can be requested either, which is reported */
+    if (started != STATUS_OK) { /* then no image can be requested either, which is reported */
         site->state = SITE_KNOWN;
     }
     return STATUS_OK;

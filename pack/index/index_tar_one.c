@@ -64,12 +64,11 @@ enum status index_tar_look(const struct pack_options *opt, const char *path, str
     TRY(source_open(&source, path, &how, err));
     bool plain = source_is_plain_tar(source);
     source_close(source);
-    return plain
-               ? STATUS_OK
-               : error_set(err, STATUS_CORRUPT,
-                           "%s: is compressed or no tar, so its pictures cannot be read in place; "
-                           "pack it: ccpack -o DIR FILE",
-                           path);
+    return plain ? STATUS_OK
+                 : error_set(err, STATUS_CORRUPT,
+                             "%s: is compressed or no tar, so its images cannot be read in place; "
+                             "pack it: ccpack -o DIR FILE",
+                             path);
 }
 
 static void take_bytes(void *cookie, const void *data, size_t size_bytes) {

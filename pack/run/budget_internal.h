@@ -1,17 +1,17 @@
 /*
- * budget: limits the memory of the pictures and captions of a run, whatever they are. It has two
+ * budget: limits the memory of the images and captions of a run, whatever they are. It has two
  * shares:
  *
  *     share  limit            who takes bytes, and when            who gives them back, and when
- *     rows   4 MiB + 8 a job  a row: its picture, captions and     the committing thread, once the
- *                             JSON, once it is read; a picture in  row is in its shard or rejected
+ *     rows   4 MiB + 8 a job  a row: its image, captions and     the committing thread, once the
+ *                             JSON, once it is read; an image in  row is in its shard or rejected
  *                             a file of its own before it is read
- *     work   112 MiB + 16     a picture: what decoding and         the same worker, once it has
+ *     work   112 MiB + 16     an image: what decoding and         the same worker, once it has
  *            a job            resizing it takes, before that       trimmed its buffers
  *
  * A request that would exceed the limit of its share waits, with two exceptions: the first row that
- * is not committed never waits for rows, and a picture never waits when no other is in work.
- * Pictures are admitted in the order of their requests, so small ones do not overtake a large one
+ * is not committed never waits for rows, and an image never waits when no other is in work.
+ * Images are admitted in the order of their requests, so small ones do not overtake a large one
  * forever.
  *
  * Why it cannot deadlock: a thread that has work waits for nothing until it gives it back, so every
@@ -22,7 +22,7 @@
  * pack_budget_limit_malloc sets thresholds of malloc, for the whole process: a block of 4 MiB or
  * more returns to the system when it is freed, and an arena keeps at most 8 MiB free at its end. By
  * default glibc raises these to 32 and 64 MiB, and each thread's arena keeps what its last large
- * picture needed. Peak memory with 8 jobs, 96 pictures of 24 sizes from 1200 x 900 to 3040 x 2280,
+ * image needed. Peak memory with 8 jobs, 96 images of 24 sizes from 1200 x 900 to 3040 x 2280,
  * resized to 1600: 255 to 269 MiB, without the thresholds 644 to 678 MiB (three runs each). The
  * decoding libraries allocate most of it, so mapping our own buffers would not do.
  *
@@ -40,7 +40,7 @@ enum {
     PACK_ROWS_JOB_BYTES = 8 << 20,
     PACK_WORK_BYTES = 112 << 20,
     PACK_WORK_JOB_BYTES = 16 << 20,
-    PACK_IMAGE_MEMORY_BYTES = 128 << 20, /* of work, that one picture may take */
+    PACK_IMAGE_MEMORY_BYTES = 128 << 20, /* of work, that one image may take */
 };
 
 struct pack_budget {

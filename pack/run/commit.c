@@ -34,8 +34,8 @@ static enum status remember_shard(struct pack_commit *c, const char *name, struc
     for (uint32_t i = 0; s == STATUS_OK && i < count; i++) {
         struct shard_record r;
         s = shard_reader_record(reader, i, &r, err);
-        if (s == STATUS_OK && c->pictures) {
-            s = pack_map_put(c->pictures, r.image_hash, r.sample_id, err);
+        if (s == STATUS_OK && c->images) {
+            s = pack_map_put(c->images, r.image_hash, r.sample_id, err);
         }
         if (s == STATUS_OK && c->ids) {
             s = pack_map_put(c->ids, r.sample_id, SEEN_BEFORE, err);
@@ -45,10 +45,10 @@ static enum status remember_shard(struct pack_commit *c, const char *name, struc
     return s;
 }
 
-/* Ids and pictures of the samples that the dataset has already. */
+/* Ids and images of the samples that the dataset has already. */
 static enum status open_maps(struct pack_commit *c, struct error *err) {
     if (c->opt->dedup == PACK_DEDUP_EXACT) {
-        TRY(pack_map_create(&c->pictures, err));
+        TRY(pack_map_create(&c->images, err));
     }
     /* The ids of a list that is fetched ascend: only those of earlier runs could come again. */
     const bool ascending = c->opt->fetch != NULL && !c->opt->append;
@@ -56,7 +56,7 @@ static enum status open_maps(struct pack_commit *c, struct error *err) {
         TRY(pack_map_create(&c->ids, err));
     }
     const struct manifest *m = &c->plan->manifest;
-    for (size_t i = 0; (c->pictures || c->ids) && i < m->shard_count; i++) {
+    for (size_t i = 0; (c->images || c->ids) && i < m->shard_count; i++) {
         TRY(remember_shard(c, m->shards[i].name, err));
     }
     for (size_t i = 0; c->ids && i < m->removed.count; i++) { /* never used again */
@@ -165,7 +165,7 @@ static const char *hint(char out[320], const struct pack_options *o, const struc
     } else if (is_wrong_folder(s)) {
         snprintf(out, 320,
                  "; %s%.60s lacks %" PRIu64 " of %" PRIu64
-                 " pictures, the first is %.120s; --images names the folder to which paths are "
+                 " images, the first is %.120s; --images names the folder to which paths are "
                  "relative",
                  o->images ? "" : "the folder of the source", o->images ? o->images : "", s->absent,
                  s->rows, s->absent_example);
@@ -380,15 +380,14 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
 }
 
 static bool is_duplicate(struct pack_commit *c, struct pack_item *item) {
-    if (!c->pictures) {
+    if (!c->images) {
         return false;
     }
-    uint64_t first = pack_map_get(c->pictures, item->frame.record.image_hash);
+    uint64_t first = pack_map_get(c->images, item->frame.record.image_hash);
     if (first == PACK_MAP_NONE) {
         return false;
     }
-    source_row_reject(&item->row, REASON_DUPLICATE, "its picture is that of sample %" PRIu64,
-                      first);
+    source_row_reject(&item->row, REASON_DUPLICATE, "its image is that of sample %" PRIu64, first);
     return true;
 }
 
@@ -410,8 +409,8 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
         return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
     }
     TRY(pack_keys_add(&c->keys, &item->frame, err));
-    if (c->pictures) {
-        TRY(pack_map_put(c->pictures, record->image_hash, record->sample_id, err));
+    if (c->images) {
+        TRY(pack_map_put(c->images, record->image_hash, record->sample_id, err));
     }
     c->summary->samples++;
     count_dropped_json(c, item);
@@ -541,7 +540,7 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
     const struct pack_summary *s = c->summary;
-    FAIL_IF(s->rows == 0, err, STATUS_CORRUPT, "the sources hold no pictures: nothing to pack");
+    FAIL_IF(s->rows == 0, err, STATUS_CORRUPT, "the sources hold no images: nothing to pack");
     char why[320];
     bool example = s->reject_example[0] != '\0' && !is_wrong_folder(s);
     return error_set(err, STATUS_CORRUPT,
@@ -601,7 +600,7 @@ void pack_commit_close(struct pack_commit *c) {
     pack_rejects_close(&c->rejects);
     pack_journal_close(&c->journal);
     shard_frame_builder_destroy(c->builder);
-    pack_map_destroy(c->pictures);
+    pack_map_destroy(c->images);
     pack_map_destroy(c->ids);
     pack_keys_fini(&c->keys);
     memset(c, 0, sizeof(*c));

@@ -1,7 +1,7 @@
 /*
- * Captions of rows with equal pictures. A row counts as it will in the run: not if it is bad, or if
- * its captions or its key exclude it. Whether the picture decodes and is within the limits is the
- * same for equal pictures, so that is not checked here.
+ * Captions of rows with equal images. A row counts as it will in the run: not if it is bad, or if
+ * its captions or its key exclude it. Whether the image decodes and is within the limits is the
+ * same for equal images, so that is not checked here.
  */
 #include "pack/run/equal_internal.h"
 
@@ -22,7 +22,7 @@ struct caption {
 };
 
 struct pack_equal {
-    struct pack_map *first; /* the first row with a picture, by its hash */
+    struct pack_map *first; /* the first row with an image, by its hash */
     struct pack_map *added; /* its captions, by that row: first << 32 | last, from 1 */
     struct byte_buffer text, captions;
 };
@@ -101,7 +101,7 @@ static enum status read_source(struct pack_equal *e,
     case STATUS_INTERRUPTED:
         return error_set(err, status, "stopped on request");
     case STATUS_NOMEM:
-        return error_set(err, status, "out of memory for captions of equal pictures");
+        return error_set(err, status, "out of memory for captions of equal images");
     default:
         return STATUS_END;
     }
@@ -113,7 +113,7 @@ enum status pack_equal_find(struct pack_equal **out, struct pack_plan *p, struct
     *out = e;
     if (!e || !row) {
         free(row);
-        return error_set(err, STATUS_NOMEM, "out of memory for captions of equal pictures");
+        return error_set(err, STATUS_NOMEM, "out of memory for captions of equal images");
     }
     source_row_init(row);
     byte_buffer_init(&e->text, 0);

@@ -1,5 +1,5 @@
 /*
- * Rows that the options exclude, and the size of a picture after the resize.
+ * Rows that the options exclude, and the size of an image after the resize.
  */
 #include "pack/run/filter_internal.h"
 

@@ -1,5 +1,5 @@
 /*
- * filter: rows that the options exclude, and the size that a picture is brought to.
+ * filter: rows that the options exclude, and the size that an image is brought to.
  */
 #ifndef PACK_RUN_FILTER_INTERNAL_H
 #define PACK_RUN_FILTER_INTERNAL_H
@@ -12,7 +12,7 @@ void pack_filter_image(struct source_row *row,
                        int32_t width_px,
                        int32_t height_px);
 
-/* Replaces a picture's size by its size after the resize. Returns whether it differs. */
+/* Replaces an image's size by its size after the resize. Returns whether it differs. */
 bool pack_resize_size(int32_t *width_px, int32_t *height_px, const struct pack_resize *r);
 
 #endif

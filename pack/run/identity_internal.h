@@ -19,7 +19,7 @@
  * NOMEM. */
 enum status pack_identity_sample(struct manifest_source *out, const char *path, struct error *err);
 
-/* Reads all rows of source `index` of the run without their pictures: fills `out`, and adds its
+/* Reads all rows of source `index` of the run without their images: fills `out`, and adds its
  * classes to p->classes if `classes`. Returns OK, INTERRUPTED, or as the sources. */
 enum status pack_identity_scan(struct manifest_source *out,
                                struct pack_plan *p,

@@ -20,7 +20,7 @@ struct pack_item {
     int32_t label;
     struct source_row row;
     struct byte_buffer resized; /* the new JPEG, where there is one */
-    uint64_t phash;             /* of the picture, with options.phash */
+    uint64_t phash;             /* of the image, with options.phash */
     struct shard_frame frame;
     char key[SHARD_MAX_KEY_BYTES + 1]; /* the key that the frame stores */
     struct shard_sample sample;        /* borrows from key, row, resized and captions */

@@ -1,5 +1,5 @@
 /*
- * The DCT of the reduced picture as two products with a matrix of cosines. Their fixed point has 20
+ * The DCT of the reduced image as two products with a matrix of cosines. Their fixed point has 20
  * fraction bits: 255 * 32^2 * 2^40 fits 59 bits, and a coefficient is right to 0.001 of a level.
  */
 #include "pack/run/phash_internal.h"

@@ -4,7 +4,7 @@
  *
  *     committed <= claimed <= read <= committed + slots
  *
- * A wake-up costs about as much as a tenth of a picture's decode, so threads are woken and locks
+ * A wake-up costs about as much as a tenth of an image's decode, so threads are woken and locks
  * taken for batches of rows, not for single ones. Only rows of a pipe, which may be silent at any
  * time, are handed over one by one. The reader sleeps until half of the ring is free, the caller
  * until a quarter of it is built or no more rows can come, and then commits all that are built.
@@ -246,7 +246,7 @@ static void *reader_main(void *cookie) {
 
 /* ---- building ---- */
 
-/* The size of a picture that will be loaded from its own file. */
+/* The size of an image that will be loaded from its own file. */
 static uint64_t file_bytes(const struct source_row *row) {
     struct stat info;
     if (row->path[0] == '\0' || row->reason != REASON_NONE || stat(row->path, &info) != 0 ||

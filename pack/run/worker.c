@@ -1,5 +1,5 @@
 /*
- * One row on any thread: load its file, decode the picture, resize it if the options say so, and
+ * One row on any thread: load its file, decode the image, resize it if the options say so, and
  * build the frame.
  */
 #include "pack/run/worker_internal.h"
@@ -16,10 +16,10 @@
 #include "pack/run/metadata_internal.h"
 #include "pack/run/phash_internal.h"
 
-/* Capacity that a worker keeps of its buffers after a large picture. */
+/* Capacity that a worker keeps of its buffers after a large image. */
 enum { KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
 
-/* Work that takes less than this needs no budget: each job has one such picture at most. */
+/* Work that takes less than this needs no budget: each job has one such image at most. */
 enum { SMALL_BYTES = 1 << 20 };
 
 struct pack_worker {
@@ -31,7 +31,7 @@ struct pack_worker {
     struct image_decoder *decoder;
     struct shard_frame_builder *builder;
     struct resize_scratch scratch;
-    uint8_t *pixels; /* of the resized picture */
+    uint8_t *pixels; /* of the resized image */
     size_t pixels_bytes;
     struct json_writer json; /* of members that are added */
 };
@@ -74,7 +74,7 @@ void pack_worker_destroy(struct pack_worker *w) {
     }
 }
 
-/* A picture's failure rejects the row; only a lack of memory ends the run. */
+/* An image's failure rejects the row; only a lack of memory ends the run. */
 static enum status judge(struct source_row *row, enum status s, struct error *err) {
     switch (s) {
     case STATUS_UNSUPPORTED:
@@ -98,13 +98,13 @@ static enum status make_room(struct pack_worker *w, size_t size_bytes, struct er
         return STATUS_OK;
     }
     uint8_t *grown = realloc(w->pixels, size_bytes);
-    TRY_MEMORY(grown, err, "out of memory for a picture of %zu bytes", size_bytes);
+    TRY_MEMORY(grown, err, "out of memory for an image of %zu bytes", size_bytes);
     w->pixels = grown;
     w->pixels_bytes = size_bytes;
     return STATUS_OK;
 }
 
-/* Encodes the decoded picture as a new JPEG. Pictures that are small enough are encoded too, so
+/* Encodes the decoded image as a new JPEG. Images that are small enough are encoded too, so
  * that a resized dataset holds only baseline JPEGs without metadata. */
 static enum status make_jpeg(struct pack_worker *w,
                              struct pack_item *item,
@@ -138,7 +138,7 @@ static enum status make_jpeg(struct pack_worker *w,
     return STATUS_OK;
 }
 
-/* Stores the picture's own bytes. */
+/* Stores the image's own bytes. */
 static void take_bytes(struct pack_item *item, const struct image_info *info, uint32_t flags) {
     item->sample.image = item->row.image.data;
     item->sample.image_bytes = item->row.image.size_bytes;
@@ -166,13 +166,13 @@ static enum status work_on(struct pack_worker *w,
     return w->opt->phash ? pack_phash(&item->phash, &view, &box, &w->scratch, err) : STATUS_OK;
 }
 
-/* An upper bound on decoding and resizing: in addition to decoding a picture as wide as the new one
+/* An upper bound on decoding and resizing: in addition to decoding an image as wide as the new one
  * and as high as the decoded one, the new one, and the encoder's memory. */
 static uint64_t resize_memory_bytes(uint64_t decode_bytes, int32_t width_px, int32_t height_px) {
     return decode_bytes + 2 * 3 * (uint64_t)width_px * (uint64_t)height_px;
 }
 
-/* Frees what a large picture needed before its work is given back. */
+/* Frees what a large image needed before its work is given back. */
 static void trim_worker(struct pack_worker *w) {
     image_decoder_trim(w->decoder, KEEP_DECODER_BYTES);
     if (w->scratch.capacity_bytes > KEEP_PIXELS_BYTES) {
@@ -186,7 +186,7 @@ static void trim_worker(struct pack_worker *w) {
     }
 }
 
-/* Decodes the picture, which finds any damage, and fills its part of the sample. */
+/* Decodes the image, which finds any damage, and fills its part of the sample. */
 static enum status decode(struct pack_worker *w,
                           struct pack_item *item,
                           const struct image_info *info,

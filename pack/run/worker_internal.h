@@ -24,7 +24,7 @@ enum status pack_worker_create(struct pack_worker **out,
                                struct error *err);
 void pack_worker_destroy(struct pack_worker *w); /* accepts NULL */
 
-/* Loads the row, checks and resizes its picture, and fills item->sample, all but key, id and label.
+/* Loads the row, checks and resizes its image, and fills item->sample, all but key, id and label.
  * A row that cannot be used gets its reason. Returns OK or NOMEM. */
 enum status pack_worker_check(struct pack_worker *w, struct pack_item *item, struct error *err);
 

@@ -4,7 +4,7 @@
  * header that source_tar does not support, and by libarchive from there on.
  *
  * In a plain tar, the rest of a member is skipped with a seek if it has SEEK_BYTES or more, so that
- * counting the rows of large pictures reads little. A disk reads SEEK_BYTES in the time of a seek.
+ * counting the rows of large images reads little. A disk reads SEEK_BYTES in the time of a seek.
  * After a seek blocks start small, because another seek may follow.
  */
 #include "pack/source/archive_internal.h"

@@ -7,7 +7,7 @@
  *
  * A source is one such file, or the folder with data_batch_1.bin and those that follow it, or with
  * train.bin; test batches are sources of their own. source_row_load makes a PNG of a row's
- * picture. Names of the classes are read from batches.meta.txt or fine_label_names.txt next to the
+ * image. Names of the classes are read from batches.meta.txt or fine_label_names.txt next to the
  * file, or else are those of the authors.
  */
 #include <inttypes.h>

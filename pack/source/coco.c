@@ -2,7 +2,7 @@
  * COCO captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}.
  * The file is read whole, and parsed entry by entry. The rows are the entries of "images" in their
  * order, each with its captions in the order of "annotations". An annotation that is not valid JSON
- * or is of a picture that is not listed belongs to no row and is counted: a file may list a part of
+ * or is of an image that is not listed belongs to no row and is counted: a file may list a part of
  * a split.
  */
 #include <inttypes.h>
@@ -20,7 +20,7 @@ struct source_coco {
     struct source base;
     struct byte_buffer text;
     struct json_parts images, annotations;
-    struct listed *listed; /* by id; pictures that have one */
+    struct listed *listed; /* by id; images that have one */
     size_t listed_count;
     uint32_t *first; /* annotation of each image, counted from 1; 0: it has none */
     uint32_t *next;  /* likewise, of the same image after each annotation */

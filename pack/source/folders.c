@@ -1,11 +1,11 @@
 /*
- * Folders of pictures. Class folders:
+ * Folders of images. Class folders:
  *
  *     SOURCE/cat/1.jpg   SOURCE/cat/more/2.jpg   SOURCE/dog/3.png
  *
- * The folders in SOURCE that hold a picture are the classes, in byte order of their names. The rows
- * are the pictures of each class. The entries of a folder are visited in byte order, a folder among
- * them with all that it contains. A file is a picture by the extension of its name or, without a
+ * The folders in SOURCE that hold an image are the classes, in byte order of their names. The rows
+ * are the images of each class. The entries of a folder are visited in byte order, a folder among
+ * them with all that it contains. A file is an image by the extension of its name or, without a
  * known one, by its content. NAME.txt beside NAME.jpg is its caption, which it need not have. Other
  * files, hidden ones and those in SOURCE itself are counted as ignored. Links to files are
  * followed, and so is a link that is a class. Other links to folders are not followed, so there are
@@ -15,9 +15,9 @@
  *
  *     SOURCE/1.jpg   SOURCE/1.txt   SOURCE/more/2.png   SOURCE/more/2.txt   SOURCE/more/2.json
  *
- * The rows are the pictures in SOURCE and its folders, in the same order, by the extensions of
- * their names. NAME.txt is the caption of NAME.jpg, and NAME.json its JSON. A NAME.txt without a
- * picture is a bad row. Of two pictures with one name, the second is rejected as image-extra. Other
+ * The rows are the images in SOURCE and its folders, in the same order, by the extensions of
+ * their names. NAME.txt is the caption of NAME.jpg, and NAME.json its JSON. A NAME.txt without an
+ * image is a bad row. Of two images with one name, the second is rejected as image-extra. Other
  * files are counted as ignored.
  *
  * The names of one folder and its parents are in memory at a time.
@@ -144,7 +144,7 @@ static char kind_of(DIR *folder, const struct dirent *e, bool follow) {
     }
     bool link = S_ISLNK(info.st_mode);
     if (link && fstatat(dirfd(folder), e->d_name, &info, 0) != 0) {
-        return KIND_FILE; /* a broken link: a rejected row if its name is a picture's */
+        return KIND_FILE; /* a broken link: a rejected row if its name is an image's */
     }
     if (S_ISDIR(info.st_mode)) {
         return !link || follow ? KIND_FOLDER : 0;
@@ -220,8 +220,8 @@ static void pop(struct source_folders *f) {
     source_names_fini(&l->list);
 }
 
-/* Whether the current file is a picture by its content. O_NONBLOCK: it may have become a pipe. */
-static bool is_picture_inside(const char *path) {
+/* Whether the current file is an image by its content. O_NONBLOCK: it may have become a pipe. */
+static bool is_image_inside(const char *path) {
     uint8_t head[PEEK_BYTES];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = fd >= 0 ? read(fd, head, sizeof(head)) : -1;
@@ -242,7 +242,7 @@ static size_t stem_bytes(const char *name) {
     return dot ? (size_t)(dot - name) : strlen(name);
 }
 
-/* The first name of the level from `from` on that has this stem and is a picture's (extension NULL)
+/* The first name of the level from `from` on that has this stem and is an image's (extension NULL)
  * or has the extension; the number of names when there is none. */
 static size_t
 find_beside(const struct level *l, const char *name, size_t size_bytes, const char *extension) {
@@ -269,7 +269,7 @@ find_beside(const struct level *l, const char *name, size_t size_bytes, const ch
     return l->list.count;
 }
 
-/* Whether the file is the caption of a picture beside it. */
+/* Whether the file is the caption of an image beside it. */
 static bool is_caption(const struct level *l, const char *name) {
     return has_extension(name, ".txt") &&
            find_beside(l, name, stem_bytes(name), NULL) < l->list.count;
@@ -292,7 +292,7 @@ static enum status step(struct source_folders *f, const char **name, struct erro
     return STATUS_OK;
 }
 
-/* Takes one step of the walk; *found: f->path is a picture's. Requires that the walk has not ended.
+/* Takes one step of the walk; *found: f->path is an image's. Requires that the walk has not ended.
  * Returns OK, IO, NOTFOUND, NOMEM or LIMIT. */
 static enum status next_entry(struct source_folders *f, bool *found, struct error *err) {
     *found = false;
@@ -303,14 +303,14 @@ static enum status next_entry(struct source_folders *f, bool *found, struct erro
     const char *name;
     TRY(step(f, &name, err));
     if (name) {
-        *found = source_is_image_name(name) || is_picture_inside(f->path);
+        *found = source_is_image_name(name) || is_image_inside(f->path);
         f->base.ignored += !*found && !is_caption(&f->levels[f->depth - 1], name);
     }
     return STATUS_OK;
 }
 
-/* Puts the next picture's path in f->path. Returns END, or as next_entry. */
-static enum status next_picture(struct source_folders *f, struct error *err) {
+/* Puts the next image's path in f->path. Returns END, or as next_entry. */
+static enum status next_image(struct source_folders *f, struct error *err) {
     bool found = false;
     while (!found) {
         if (f->depth == 0 && f->class_next == f->classes.count) {
@@ -321,8 +321,8 @@ static enum status next_picture(struct source_folders *f, struct error *err) {
     return STATUS_OK;
 }
 
-/* Whether the class that is walked next holds a picture. Ends its walk. */
-static enum status has_picture(struct source_folders *f, bool *out, struct error *err) {
+/* Whether the class that is walked next holds an image. Ends its walk. */
+static enum status has_image(struct source_folders *f, bool *out, struct error *err) {
     const size_t end = f->class_next + 1;
     enum status s = STATUS_OK;
     *out = false;
@@ -335,7 +335,7 @@ static enum status has_picture(struct source_folders *f, bool *out, struct error
     return s;
 }
 
-/* Keeps the classes with pictures, so that a tar of the folder, which need not list the others, has
+/* Keeps the classes with images, so that a tar of the folder, which need not list the others, has
  * the same classes. */
 static enum status drop_empty_classes(struct source_folders *f, struct error *err) {
     size_t kept = 0;
@@ -343,7 +343,7 @@ static enum status drop_empty_classes(struct source_folders *f, struct error *er
         const uint64_t ignored = f->base.ignored;
         bool found = false;
         f->class_next = i;
-        TRY(has_picture(f, &found, err));
+        TRY(has_image(f, &found, err));
         if (found) {
             f->classes.names[kept++] = f->classes.names[i];
             f->base.ignored = ignored; /* it is walked again */
@@ -356,7 +356,7 @@ static enum status drop_empty_classes(struct source_folders *f, struct error *er
 
 /* ---- rows ---- */
 
-/* Reads the file beside the current picture; its path is f->path then. Returns OK, NOTFOUND, LIMIT,
+/* Reads the file beside the current image; its path is f->path then. Returns OK, NOTFOUND, LIMIT,
  * IO or NOMEM. */
 static enum status read_beside(struct source_folders *f,
                                struct byte_buffer *out,
@@ -415,7 +415,7 @@ add_texts(struct source_folders *f, struct source_row *row, const char *name, st
 
 static enum status folders_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_folders *f = (struct source_folders *)s;
-    enum status status = next_picture(f, err);
+    enum status status = next_image(f, err);
     if (status != STATUS_OK) {
         return status;
     }
@@ -431,25 +431,25 @@ static enum status folders_next(struct source *s, struct source_row *row, struct
 static enum status
 take_file(struct source_folders *f, struct source_row *row, const char *name, struct error *err) {
     const struct level *l = &f->levels[f->depth - 1];
-    const size_t picture = find_beside(l, name, stem_bytes(name), NULL);
-    const bool is_picture = source_is_image_name(name);
+    const size_t image = find_beside(l, name, stem_bytes(name), NULL);
+    const bool is_image = source_is_image_name(name);
     const bool is_text = has_extension(name, ".txt");
-    if (!is_picture && picture < l->list.count && (is_text || has_extension(name, ".json"))) {
-        return STATUS_AGAIN; /* of a picture's row */
+    if (!is_image && image < l->list.count && (is_text || has_extension(name, ".json"))) {
+        return STATUS_AGAIN; /* of an image's row */
     }
-    if (!is_picture && !is_text) {
+    if (!is_image && !is_text) {
         f->base.ignored++;
         return STATUS_AGAIN;
     }
     const char *key = f->path + f->root_bytes;
     source_row_set_key(row, key, strlen(key) - (strlen(name) - stem_bytes(name)));
-    if (!is_picture) {
-        source_row_reject(row, REASON_IMAGE_MISSING, "no picture beside '%.160s'", name);
+    if (!is_image) {
+        source_row_reject(row, REASON_IMAGE_MISSING, "no image beside '%.160s'", name);
         return STATUS_OK;
     }
     strcpy(row->path, f->path);
-    if (l->list.names[picture] != name) {
-        source_row_reject(row, REASON_IMAGE_EXTRA, "'%.160s' has its name", l->list.names[picture]);
+    if (l->list.names[image] != name) {
+        source_row_reject(row, REASON_IMAGE_EXTRA, "'%.160s' has its name", l->list.names[image]);
         return STATUS_OK;
     }
     return add_texts(f, row, name, err);
@@ -491,24 +491,24 @@ pairs_open(struct source *s, const struct source_options *opt, struct error *err
     return STATUS_OK;
 }
 
-/* Whether at least half of the pictures of the current folder have a .txt beside them. *decided: it
- * has pictures. */
+/* Whether at least half of the images of the current folder have a .txt beside them. *decided: it
+ * has images. */
 static bool half_have_texts(const struct source_folders *f, bool *decided) {
     const struct level *l = &f->levels[f->depth - 1];
-    size_t pictures = 0;
+    size_t image_count = 0;
     size_t texts = 0;
     for (size_t i = 0; i < l->list.count; i++) {
         const char *name = l->list.names[i];
         if (name[-1] == KIND_FILE && source_is_image_name(name)) {
-            pictures++;
+            image_count++;
             texts += find_beside(l, name, stem_bytes(name), ".txt") < l->list.count;
         }
     }
-    *decided = pictures > 0;
-    return 2 * texts >= pictures;
+    *decided = image_count > 0;
+    return 2 * texts >= image_count;
 }
 
-/* The first folder with pictures decides, of at most LOOK_FOLDERS. */
+/* The first folder with images decides, of at most LOOK_FOLDERS. */
 static bool find_pairs(struct source_folders *f) {
     bool decided = false;
     for (int looked = 1; looked < LOOK_FOLDERS && f->depth > 0;) {
@@ -574,7 +574,7 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     TRY(drop_empty_classes(f, err));
     FAIL_IF(f->classes.count == 0, err, STATUS_CORRUPT,
             "%s: neither a folder of class folders (each class is a folder in it), nor "
-            "one of pictures NAME.jpg with NAME.txt beside them, nor an imagefolder "
+            "one of images NAME.jpg with NAME.txt beside them, nor an imagefolder "
             "with metadata.jsonl; name tars, tables and JSON files one by one",
             s->path);
     for (size_t i = 0; i < f->classes.count; i++) {

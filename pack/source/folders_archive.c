@@ -1,8 +1,8 @@
 /*
- * Class folders inside a tar or zip: SET/CLASS/.../FILE. The folders that all pictures share are
- * above the classes; if all pictures are in one folder, that folder is the only class. The archive
+ * Class folders inside a tar or zip: SET/CLASS/.../FILE. The folders that all images share are
+ * above the classes; if all images are in one folder, that folder is the only class. The archive
  * is read twice: once for the names of the folders, so that the classes are known before the first
- * row, and once for the pictures, in the archive's order.
+ * row, and once for the images, in the archive's order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +16,11 @@ enum { PEEK_BYTES = SOURCE_HASHED_BYTES, NO_KIND = ' ' };
 struct folders_archive {
     struct source base;
     struct source_archive *archive;
-    bool listing;                /* of all pictures' folders, before the prefix is known */
+    bool listing;                /* of all images' folders, before the prefix is known */
     size_t prefix_bytes;         /* of a name, up to its class */
-    struct source_names folders; /* of all pictures */
+    struct source_names folders; /* of all images */
     struct source_names classes;
-    struct byte_buffer scratch; /* first bytes of pictures whose folders are listed */
+    struct byte_buffer scratch; /* first bytes of images whose folders are listed */
 };
 
 /* Size of the folder in a member's name, with the slash; 0: none. */
@@ -29,11 +29,11 @@ static size_t folder_bytes(const char *name) {
     return slash ? (size_t)(slash - name) + 1 : 0;
 }
 
-/* Whether the current member is a picture, by its name or else by its content. Reads its body into
+/* Whether the current member is an image, by its name or else by its content. Reads its body into
  * `image`, only its first bytes if the row is skipped and its size is known. *fits is whether it is
  * within the limit; if not, `image` is empty. */
 static enum status look(struct folders_archive *f,
-                        bool *is_picture,
+                        bool *is_image,
                         struct byte_buffer *image,
                         bool *fits,
                         struct error *err) {
@@ -46,8 +46,8 @@ static enum status look(struct folders_archive *f,
         TRY(byte_buffer_reserve(image, PEEK_BYTES, err));
         TRY(source_archive_peek(f->archive, image->data, &image->size_bytes, PEEK_BYTES, err));
     }
-    *is_picture = source_is_image_name(m->name) ||
-                  image_format_of(image->data, image->size_bytes) != IMAGE_FORMAT_UNKNOWN;
+    *is_image = source_is_image_name(m->name) ||
+                image_format_of(image->data, image->size_bytes) != IMAGE_FORMAT_UNKNOWN;
     return STATUS_OK;
 }
 
@@ -56,9 +56,9 @@ static bool is_hidden(const char *name) {
     return name[0] == '.' || strstr(name, "/.") != NULL;
 }
 
-/* Moves to the next picture that is in a folder below the prefix; image and fits as above. */
+/* Moves to the next image that is in a folder below the prefix; image and fits as above. */
 static enum status
-next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, struct error *err) {
+next_image(struct folders_archive *f, struct byte_buffer *image, bool *fits, struct error *err) {
     bool found = false;
     while (!found) {
         enum status s = source_archive_next(f->archive, err);
@@ -88,14 +88,14 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
     return STATUS_OK;
 }
 
-/* Lists the folders of all pictures, without consecutive repeats. */
+/* Lists the folders of all images, without consecutive repeats. */
 static enum status list_folders(struct folders_archive *f, struct error *err) {
     size_t last = 0; /* where the previous one begins in the list */
     f->base.sparse = true;
     f->listing = true;
     for (;;) {
         bool fits;
-        enum status s = next_picture(f, &f->scratch, &fits, err);
+        enum status s = next_image(f, &f->scratch, &fits, err);
         if (s != STATUS_OK) {
             f->listing = false;
             return s == STATUS_END ? source_names_sort(&f->folders, err) : s;
@@ -148,7 +148,7 @@ static void drop_hidden(struct source_names *folders) {
 static enum status find_classes(struct folders_archive *f, struct error *err) {
     const char *path = f->base.path;
     FAIL_IF(f->folders.count == 0, err, STATUS_CORRUPT,
-            "%s: no picture in it is in a folder, and folders are the classes", path);
+            "%s: no image in it is in a folder, and folders are the classes", path);
     drop_hidden(&f->folders);
     f->prefix_bytes = find_prefix(&f->folders);
     const char *last = NULL;
@@ -185,7 +185,7 @@ static enum status
 folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
     struct folders_archive *f = (struct folders_archive *)s;
     bool fits;
-    enum status status = next_picture(f, &row->image, &fits, err);
+    enum status status = next_image(f, &row->image, &fits, err);
     if (status != STATUS_OK) {
         return status;
     }

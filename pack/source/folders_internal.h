@@ -38,7 +38,7 @@ enum status source_row_set_class(struct source_row *row,
                                  const char *class_name,
                                  struct error *err);
 
-/* Whether a path has the extension of a picture. */
+/* Whether a path has the extension of an image. */
 bool source_is_image_name(const char *path);
 
 #endif

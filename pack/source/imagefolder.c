@@ -1,5 +1,5 @@
 /*
- * A Hugging Face imagefolder: a folder of pictures with metadata.jsonl or metadata.csv, whose
+ * A Hugging Face imagefolder: a folder of images with metadata.jsonl or metadata.csv, whose
  * file_name is a path in the folder and whose text (or caption) is the caption. The rows are those
  * of that file, by the rules of its kind. A folder of imagefolders, such as train and test, is
  * refused, because it would be taken for class folders.

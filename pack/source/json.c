@@ -6,7 +6,7 @@
  *
  * `image` may be called file_name and `caption` text, as in Hugging Face's metadata.jsonl. Every
  * element is a row. `caption` is a string or a list of strings. The key is image_id, a number
- * or a string, or else the name of the picture's file. An object with other members is packed with
+ * or a string, or else the name of the image's file. An object with other members is packed with
  * its sample.
  *
  * The file may be of any size. Brackets and quotes are followed to find the end of an element, and

@@ -4,9 +4,9 @@
  *     {"images": [{"filepath": "val2014", "filename": "1.jpg", "cocoid": 1, "imgid": 0,
  *                  "split": "train", "sentences": [{"raw": "A dog."}, ...]}]}
  *
- * The file is read whole, and parsed picture by picture. A picture that is not valid JSON is a bad
- * row, whatever splits are chosen. The rows are the pictures of the chosen splits, in the file's
- * order, each with all its sentences. Pictures of other splits are no rows and have no numbers. The
+ * The file is read whole, and parsed image by image. An image that is not valid JSON is a bad
+ * row, whatever splits are chosen. The rows are the images of the chosen splits, in the file's
+ * order, each with all its sentences. Images of other splits are no rows and have no numbers. The
  * path is filepath/filename, or filename without a filepath. The key is cocoid, or else imgid, or
  * else the file's name.
  */
@@ -70,11 +70,11 @@ take_sentences(struct source_row *row, const struct json_value *image, struct er
     return STATUS_OK;
 }
 
-/* Fills a row with a picture. */
-static enum status take_picture(struct source_karpathy *k,
-                                struct source_row *row,
-                                const struct json_value *image,
-                                struct error *err) {
+/* Fills a row with an image. */
+static enum status take_image(struct source_karpathy *k,
+                              struct source_row *row,
+                              const struct json_value *image,
+                              struct error *err) {
     size_t name_bytes = 0;
     size_t folder_bytes = 0;
     const char *name = json_value_string(json_value_get(image, "filename"), &name_bytes);
@@ -106,7 +106,7 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
         }
         const struct json_value *image = json_document_root(document);
         bool chosen = is_chosen(k, image);
-        enum status status = chosen ? take_picture(k, row, image, err) : STATUS_OK;
+        enum status status = chosen ? take_image(k, row, image, err) : STATUS_OK;
         json_document_destroy(document);
         if (chosen) {
             return status;
@@ -116,7 +116,7 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
     return STATUS_END;
 }
 
-/* Which of the chosen splits have a picture, and the names of all that have one. */
+/* Which of the chosen splits have an image, and the names of all that have one. */
 struct splits {
     bool has[64]; /* in the order of the option; those beyond are not checked */
     char found[120];
@@ -134,7 +134,7 @@ static void add_split(struct splits *out, const char *chosen, const char *name, 
     }
 }
 
-/* Checks that every chosen split has a picture. Returns OK, USAGE or NOMEM. */
+/* Checks that every chosen split has an image. Returns OK, USAGE or NOMEM. */
 static enum status check_splits(const struct source_karpathy *k, struct error *err) {
     struct splits splits = {.found = ""};
     for (size_t i = 0; i < k->images.count; i++) {
@@ -154,9 +154,9 @@ static enum status check_splits(const struct source_karpathy *k, struct error *e
     const char *p = k->split;
     for (size_t i = 0; *p != '\0' && i < 64; i++) {
         size_t n = strcspn(p, ",");
-        FAIL_IF(!splits.has[i], err, STATUS_USAGE,
-                "%s: no picture is of split '%.*s': there are %s", k->base.path,
-                n < 40 ? (int)n : 40, p, splits.found[0] ? splits.found : "none at all");
+        FAIL_IF(!splits.has[i], err, STATUS_USAGE, "%s: no image is of split '%.*s': there are %s",
+                k->base.path, n < 40 ? (int)n : 40, p,
+                splits.found[0] ? splits.found : "none at all");
         p += n + (p[n] == ',');
     }
     return STATUS_OK;

@@ -255,8 +255,8 @@ static enum status read_file(struct source_row *r, int fd, uint64_t size, struct
     return STATUS_OK;
 }
 
-/* O_NONBLOCK: a pipe or a device in a list of pictures must not block the run. */
-static enum status load_picture(struct source_row *r, struct error *err) {
+/* O_NONBLOCK: a pipe or a device in a list of images must not block the run. */
+static enum status load_image(struct source_row *r, struct error *err) {
     enum status s = STATUS_OK;
     struct stat info;
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -343,7 +343,7 @@ enum status source_row_load(struct source_row *r, struct error *err) {
                           "%s", r->json_problem);
     }
     if (r->path[0] != '\0' && r->reason == REASON_NONE) {
-        TRY(load_picture(r, err));
+        TRY(load_image(r, err));
     }
     return STATUS_OK;
 }

@@ -19,7 +19,7 @@ const char *const source_kind_names[SOURCE_KIND_COUNT + 1] = {
 
 const char *const source_grouping_names[] = {"auto", "never", "adjacent", "all", NULL};
 
-/* The path of a row's picture, without the folder that all paths are relative to. */
+/* The path of a row's image, without the folder that all paths are relative to. */
 static const char *relative_path(const struct source *s, const struct source_row *row) {
     size_t n = strlen(s->images);
     bool inside = n > 0 && strncmp(row->path, s->images, n) == 0 &&

@@ -1,5 +1,5 @@
 /*
- * source: reads a collection of pictures with captions row by row, whatever it is stored as. The
+ * source: reads a collection of images with captions row by row, whatever it is stored as. The
  * rules of each kind are in its file and in pack/SOURCES.md.
  *
  * A row that cannot be used is still a row: it has a number and a reason.
@@ -33,7 +33,7 @@ enum {
                                         * folders in a tar */
     SOURCE_MAX_FOLDER_DEPTH = 32,
     SOURCE_MAX_NAME_BYTES = 63, /* of a column or a JSON member that options name */
-    SOURCE_HASHED_BYTES = 64,   /* of a picture in an archive, in source_content */
+    SOURCE_HASHED_BYTES = 64,   /* of an image in an archive, in source_content */
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
@@ -78,25 +78,25 @@ extern const char *const source_grouping_names[];
 /* Why a row cannot be used: the words of rejects.jsonl. */
 enum source_reason {
     REASON_NONE,
-    REASON_IMAGE_MISSING,     /* the row has no picture */
+    REASON_IMAGE_MISSING,     /* the row has no image */
     REASON_IMAGE_UNREADABLE,  /* its file does not exist or cannot be read */
     REASON_IMAGE_UNSUPPORTED, /* a format that this build does not decode */
     REASON_IMAGE_DAMAGED,     /* does not decode */
     REASON_IMAGE_LIMIT,       /* too many bytes or pixels */
-    REASON_IMAGE_EXTRA,       /* the row before has its picture */
+    REASON_IMAGE_EXTRA,       /* the row before has its image */
     REASON_CAPTION_MISSING,
     REASON_CAPTION_EMPTY, /* nothing but white space */
     REASON_CAPTION_NOT_UTF8,
     REASON_CAPTION_LIMIT, /* too long, or too many */
     REASON_ROW_BAD,       /* malformed */
     REASON_KEY_NOT_NUMBER,
-    REASON_FETCH_FAILED, /* its picture could not be downloaded */
+    REASON_FETCH_FAILED, /* its image could not be downloaded */
     /* The row is good, but the packer's options exclude it. */
     REASON_IMAGE_SMALL,
     REASON_IMAGE_LARGE,
     REASON_IMAGE_ASPECT,
     REASON_CAPTION_LONG,
-    REASON_DUPLICATE,      /* its picture is in the dataset already */
+    REASON_DUPLICATE,      /* its image is in the dataset already */
     REASON_FETCH_EXCLUDED, /* robots.txt, X-Robots-Tag or the opt-out list forbids its download */
     REASON_COUNT,
 };
@@ -107,21 +107,21 @@ struct source_row {
     uint64_t row;                /* in its source, from 0 */
     uint64_t offset_bytes;       /* of its first member in the (decompressed) tar; 0 elsewhere */
     uint64_t end_bytes;          /* likewise: where its last member ends, with padding */
-    uint64_t image_offset_bytes; /* likewise: of the picture's body. The bytes there are not the
-                                  * picture where the member is sparse: compare before use */
+    uint64_t image_offset_bytes; /* likewise: of the image's body. The bytes there are not the
+                                  * image where the member is sparse: compare before use */
     char key[SOURCE_KEY_BUFFER_BYTES];
     bool has_number; /* the key's last part is a number */
     uint64_t number;
     int32_t class_index;       /* of source_class_name; -1: the source has no classes */
-    struct byte_buffer image;  /* the picture; source_row_load fills it when `path` is set */
-    char path[PATH_MAX_BYTES]; /* of the picture's file, to be read; with source_options.urls the
-                                * picture's URL; empty: none */
+    struct byte_buffer image;  /* the image; source_row_load fills it when `path` is set */
+    char path[PATH_MAX_BYTES]; /* of the image's file, to be read; with source_options.urls the
+                                * image's URL; empty: none */
     struct byte_buffer text;   /* the captions end to end */
     uint32_t caption_count;
     uint32_t caption_size_bytes[SOURCE_MAX_CAPTIONS];
     struct byte_buffer json; /* empty: none, or dropped */
     char json_problem[120];  /* why it was dropped; empty: it was not */
-    bool absent;             /* the picture's file does not exist; source_row_load finds out */
+    bool absent;             /* the image's file does not exist; source_row_load finds out */
     enum source_reason reason;
     char detail[240]; /* explains `reason`; may be empty */
 
@@ -129,7 +129,7 @@ struct source_row {
     bool captions_optional; /* the row needs no caption: it has a class */
     bool image_is_planes;   /* 32 x 32 pixels as planes of red, green and blue, to become a PNG */
     bool json_unchecked;
-    uint64_t member_bytes; /* size of the picture's member in an archive; 0: it has none */
+    uint64_t member_bytes; /* size of the image's member in an archive; 0: it has none */
     const void *raw; /* the source's text of the row, which stands for all fields; NULL: none */
     size_t raw_bytes;
     char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: no caption in it */
@@ -155,7 +155,7 @@ struct source_options {
                             * file's own */
     bool (*stop)(void *cookie); /* polled while waiting for standard input; NULL: never stops */
     void *stop_cookie;
-    const char *split;          /* karpathy: only pictures of these splits, "train,restval"; NULL:
+    const char *split;          /* karpathy: only images of these splits, "train,restval"; NULL:
                                  * of all */
     const char *columns;        /* tsv, csv: names of the columns of a table without header line,
                                  * "caption,_,path"; "_" for an unused one; NULL: detected */
@@ -165,9 +165,9 @@ struct source_options {
                                  * the member, "caption". wds: member of the .json with the caption,
                                  * a string or a list of strings, instead of the .txt. NULL: usual
                                  * names */
-    const char *image_column;   /* tsv, csv, json: the same for the picture's path */
+    const char *image_column;   /* tsv, csv, json: the same for the image's path */
     enum source_grouping grouping; /* tsv, csv */
-    bool urls; /* tsv, csv: the pictures are URLs, not files; a table of one column has no captions
+    bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,
      * so that a file can be hashed while it is read; source_skip must not be used then. NULL: off.
@@ -195,7 +195,7 @@ enum status source_open(struct source **out,
  * close. */
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
-/* Skips `count` rows, usable or not, without their pictures; those in a plain tar are not read but
+/* Skips `count` rows, usable or not, without their images; those in a plain tar are not read but
  * for their first bytes. *skipped is how many were skipped. Returns OK; END when fewer were left;
  * or what source_next returns. After anything but OK the source is only good for its counts and
  * close. */
@@ -204,7 +204,7 @@ enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, str
 uint64_t source_rows_read(const struct source *s); /* skipped ones included */
 
 /* A hash of the rows read so far, whether they were skipped or not: keys, paths relative to the
- * folder of pictures, captions, JSON, and of pictures in an archive the size and the first
+ * folder of images, captions, JSON, and of images in an archive the size and the first
  * SOURCE_HASHED_BYTES. It depends on no folder, and so identifies the source on every machine. It
  * is never 0. */
 uint64_t source_content(const struct source *s);
@@ -214,8 +214,8 @@ size_t source_class_count(const struct source *s);
 const char *source_class_name(const struct source *s, size_t i); /* NULL beyond the last */
 
 /* Files read so far that belong to no row: members of a tar that are hidden, have no extension, or
- * are not regular files; in class folders everything but pictures, without folders. Of COCO,
- * annotations that are not valid JSON or name no listed picture. */
+ * are not regular files; in class folders everything but images, without folders. Of COCO,
+ * annotations that are not valid JSON or name no listed image. */
 uint64_t source_ignored(const struct source *s);
 
 /* After END, a doubt about the source as a whole, such as a tar without an end mark. Empty: none.

@@ -8,7 +8,7 @@
 #include "formats/json/json_reader.h"
 #include "pack/source/source.h"
 
-enum { SOURCE_PLANES_SIDE_PX = 32 }; /* of CIFAR's pictures */
+enum { SOURCE_PLANES_SIDE_PX = 32 }; /* of CIFAR's images */
 
 /* What detection examines: the first bytes of a file, or a folder. */
 struct source_head {
@@ -80,16 +80,16 @@ extern const struct source_type *const source_types[SOURCE_KIND_COUNT];
 struct source {
     const struct source_type *type;
     char path[PATH_MAX_BYTES];
-    char images[PATH_MAX_BYTES];         /* relative paths of pictures begin here: --images, or the
+    char images[PATH_MAX_BYTES];         /* relative paths of images begin here: --images, or the
                                           * folder that contains `path`. The open function of a kind
                                           * of folder with a list of paths sets it to `path` */
-    bool urls;                           /* pictures are URLs, see struct source_options */
+    bool urls;                           /* images are URLs, see struct source_options */
     uint64_t rows;                       /* read or skipped so far */
     uint64_t content;                    /* see source_content */
     uint64_t ignored;                    /* see source_ignored */
     const char *note;                    /* see source_note; owned by the kind; NULL: none */
     bool plain_tar;                      /* see source_is_plain_tar */
-    bool sparse;                         /* the row is skipped: of a picture in an archive only the
+    bool sparse;                         /* the row is skipped: of an image in an archive only the
                                           * first SOURCE_HASHED_BYTES are needed, and where `raw` is
                                           * set nothing else */
     uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */
@@ -131,7 +131,7 @@ void source_row_drop_json(struct source_row *r, const char *why);
 /* Empties the row and sets its number. */
 void source_row_reset(struct source_row *r, uint64_t row);
 
-/* Sets the picture's file to `name` in s->images. A bad name rejects the row. */
+/* Sets the image's file to `name` in s->images. A bad name rejects the row. */
 void source_row_set_path(struct source_row *r,
                          const struct source *s,
                          const char *name,

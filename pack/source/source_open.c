@@ -129,7 +129,7 @@ static enum status judge_head(enum source_kind *out, struct source_head *h, stru
             "CSV, for example with pandas or DuckDB, for 'ccpack fetch'",
             h->path);
     FAIL_IF(image_format_of(h->data, h->size_bytes) != IMAGE_FORMAT_UNKNOWN, err, STATUS_CORRUPT,
-            "%s: a single picture; name its tar, its table or the parent of its class "
+            "%s: a single image; name its tar, its table or the parent of its class "
             "folder",
             h->path);
     find_text(h);

@@ -6,8 +6,8 @@
  * columns by name. The path column is then the one that the options name, or the one with a usual
  * name. The same holds for the caption column, which may also be the other one of two.
  *
- * Without names, the path column is the one in which most of the first 100 records end like a
- * picture's file; failing that, the one in which most of them name a file that exists. The caption
+ * Without names, the path column is the one in which most of the first 100 records end like an
+ * image's file; failing that, the one in which most of them name a file that exists. The caption
  * column is the other one of two.
  *
  * In a list of URLs the same holds with the names of URL_NAMES, and of cells that begin like a URL.
@@ -35,7 +35,7 @@ static const char *const CAPTION_NAMES[] = {"caption",  "captions",    "text",  
 struct votes {
     size_t columns; /* of the first record */
     unsigned records;
-    unsigned named[TABLE_MAX_COLUMNS];     /* end like a picture's file */
+    unsigned named[TABLE_MAX_COLUMNS];     /* end like an image's file */
     unsigned there[TABLE_MAX_COLUMNS];     /* name a file that exists */
     unsigned addresses[TABLE_MAX_COLUMNS]; /* are URLs */
 };
@@ -56,7 +56,7 @@ static struct table_cell trimmed(const struct table_cell *c) {
     return t;
 }
 
-static bool ends_like_picture(const char *data, size_t size_bytes) {
+static bool ends_like_image(const char *data, size_t size_bytes) {
     for (size_t n = 0; n < size_bytes && n < 8; n++) {
         if (data[size_bytes - 1 - n] == '.') {
             return source_is_image_extension(data + size_bytes - n, n);
@@ -72,15 +72,15 @@ struct table_cell table_path(const struct table_cell *c) {
         n--;
     }
     if (n > 0 && n < path.size_bytes && path.data[n - 1] == '#' &&
-        ends_like_picture(path.data, n - 1)) {
+        ends_like_image(path.data, n - 1)) {
         path.size_bytes = n - 1;
     }
     return path;
 }
 
-bool table_names_picture(const struct table_cell *c) {
+bool table_names_image(const struct table_cell *c) {
     struct table_cell path = table_path(c);
-    return ends_like_picture(path.data, path.size_bytes);
+    return ends_like_image(path.data, path.size_bytes);
 }
 
 static bool is_named(const struct table_cell *c, const char *name, size_t size_bytes) {
@@ -164,7 +164,7 @@ settle(struct source_table *t, size_t path, size_t caption, size_t count, struct
         return STATUS_END;
     }
     FAIL_IF(path == caption, err, STATUS_USAGE,
-            "%s: column %zu cannot be both the caption and the picture's path", t->base.path,
+            "%s: column %zu cannot be both the caption and the image's path", t->base.path,
             path + 1);
     return STATUS_OK;
 }
@@ -235,7 +235,7 @@ vote(const struct source_table *t, struct votes *v, const struct table_cell *cel
         struct table_cell path = table_path(&cells[c]);
         bool address = is_address(&path);
         v->addresses[c] += address;
-        v->named[c] += !address && ends_like_picture(path.data, path.size_bytes);
+        v->named[c] += !address && ends_like_image(path.data, path.size_bytes);
         v->there[c] += !address && is_there(t, &path);
     }
 }

@@ -1,12 +1,12 @@
 /*
- * Records of one picture become one row, which stands where the first of them is.
+ * Records of one image become one row, which stands where the first of them is.
  *
- * Adjacent records: the row at hand waits until a record names another picture. All records: the
+ * Adjacent records: the row at hand waits until a record names another image. All records: the
  * table is read once to keep paths and captions, and a second time to make rows of them.
  *
  * A record that cannot be used, or that no longer fits into its row, is a row of its own, in the
  * order of the table. It ends no group, so that a bad caption between two good ones does not make
- * two samples of one picture. With adjacent records, such records are read again after their group.
+ * two samples of one image. With adjacent records, such records are read again after their group.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ struct table_groups {
 enum status table_groups_create(struct table_groups **out, struct error *err) {
     struct table_groups *g = calloc(1, sizeof(*g));
     *out = g;
-    TRY_MEMORY(g, err, "out of memory for rows of one picture");
+    TRY_MEMORY(g, err, "out of memory for rows of one image");
     source_row_init(&g->waiting);
     g->full_at = UINT64_MAX;
     byte_buffer_init(&g->text, SOURCE_MAX_WHOLE_BYTES);
@@ -81,7 +81,7 @@ static bool fits(const struct source_row *record, uint32_t caption_count, size_t
 
 static void reject_extra(struct source_row *record) {
     source_row_reject(record, REASON_CAPTION_LIMIT,
-                      "a picture has at most %d captions and %d bytes of them together",
+                      "an image has at most %d captions and %d bytes of them together",
                       SOURCE_MAX_CAPTIONS, SOURCE_MAX_TEXT_BYTES);
 }
 
@@ -205,7 +205,7 @@ static uint32_t *find_slot(const struct table_groups *g, const char *path, size_
 static enum status grow_slots(struct table_groups *g, struct error *err) {
     size_t count = g->slot_count > 0 ? 2 * g->slot_count : FIRST_SLOTS;
     uint32_t *slots = malloc(count * sizeof(*slots));
-    TRY_MEMORY(slots, err, "out of memory for rows of one picture");
+    TRY_MEMORY(slots, err, "out of memory for rows of one image");
     memset(slots, 0xFF, count * sizeof(*slots));
     free(g->slots);
     g->slots = slots;

@@ -47,18 +47,18 @@ enum status table_record(struct source_table *t,
 /* Returns to the first record, after the header. Returns OK, IO or NOMEM. */
 enum status table_restart(struct source_table *t, struct error *err);
 
-/* ---- records of one picture, table_groups.c ---- */
+/* ---- records of one image, table_groups.c ---- */
 
 struct table_groups; /* opaque */
 
 enum status table_groups_create(struct table_groups **out, struct error *err);
 void table_groups_destroy(struct table_groups *g); /* accepts NULL */
 
-/* Fills the next row with adjacent records of one picture. Returns OK, END, IO or NOMEM. */
+/* Fills the next row with adjacent records of one image. Returns OK, END, IO or NOMEM. */
 enum status
 table_groups_adjacent(struct source_table *t, struct source_row *row, struct error *err);
 
-/* Fills the next row with all records of one picture. Returns LIMIT too. */
+/* Fills the next row with all records of one image. Returns LIMIT too. */
 enum status table_groups_all(struct source_table *t, struct source_row *row, struct error *err);
 
 /* ---- records and cells, table_records.c ---- */
@@ -86,8 +86,8 @@ enum status table_find_quotes(struct source_table *t, struct error *err);
 
 /* ---- columns, table_columns.c ---- */
 
-/* Whether a cell ends like a picture's file. */
-bool table_names_picture(const struct table_cell *c);
+/* Whether a cell ends like an image's file. */
+bool table_names_image(const struct table_cell *c);
 
 /* The path in a cell without the number of a caption after it: "1.jpg#0". */
 struct table_cell table_path(const struct table_cell *c);

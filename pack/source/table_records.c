@@ -109,28 +109,28 @@ static void scan_quotes(const struct source_table *t, size_t from, struct quotin
     }
 }
 
-static bool cell_names_picture(const char *p, size_t n) {
+static bool cell_names_image(const char *p, size_t n) {
     while (n > 0 && (p[n - 1] == '"' || source_is_space(p[n - 1]))) {
         n--;
     }
-    return table_names_picture(&(struct table_cell){p, n});
+    return table_names_image(&(struct table_cell){p, n});
 }
 
-/* The number of cells of a line, quotes ignored, if one of them ends like a picture's file; else 0.
+/* The number of cells of a line, quotes ignored, if one of them ends like an image's file; else 0.
  */
 static size_t count_if_row(const struct source_table *t, const char *p, const char *end) {
-    bool picture = false;
+    bool image = false;
     for (size_t count = 1;; count++) {
         const char *stop = memchr(p, t->delimiter, (size_t)(end - p));
-        picture |= cell_names_picture(p, (size_t)((stop ? stop : end) - p));
+        image |= cell_names_image(p, (size_t)((stop ? stop : end) - p));
         if (!stop) {
-            return picture ? count : 0;
+            return image ? count : 0;
         }
         p = stop + 1;
     }
 }
 
-/* Whether each line of the record has as many cells as the first one and names a picture. */
+/* Whether each line of the record has as many cells as the first one and names an image. */
 static bool all_lines_are_rows(const struct source_table *t) {
     const char *p = (const char *)t->text.data;
     const char *end = p + t->text.size_bytes;

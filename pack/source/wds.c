@@ -6,12 +6,12 @@
  *     \_______ one row _____________/
  *
  * A row ends where the stem changes, and before a member that the row has already: a second .txt or
- * .json, a picture of the same name, or any picture once there are picture and caption. Other
- * pictures of the row ("00012.depth.png") are extras: each becomes a rejected row of its own, so
- * that no picture is lost without a line in rejects.jsonl. Links are not followed, but named where
- * a picture or caption is missing.
+ * .json, an image of the same name, or any image once there are image and caption. Other
+ * images of the row ("00012.depth.png") are extras: each becomes a rejected row of its own, so
+ * that no image is lost without a line in rejects.jsonl. Links are not followed, but named where
+ * an image or caption is missing.
  *
- * A row that is skipped is read in the same way, but for its picture, of which only the first bytes
+ * A row that is skipped is read in the same way, but for its image, of which only the first bytes
  * are read.
  */
 #include <stdio.h>
@@ -25,7 +25,7 @@
 #include "pack/source/source_internal.h"
 
 enum {
-    PEEK_BYTES = SOURCE_HASHED_BYTES, /* enough to recognise a picture */
+    PEEK_BYTES = SOURCE_HASHED_BYTES, /* enough to recognise an image */
     EXTRAS_END_BYTES = 64 << 10,      /* a row with more names of extras than this ends */
 };
 
@@ -38,11 +38,11 @@ struct source_wds {
     bool at_end;
     /* of the .json; empty: the .txt is the caption */
     char caption_member[SOURCE_MAX_NAME_BYTES + 1];
-    struct byte_buffer text;     /* the .txt being read */
-    struct byte_buffer member;   /* the picture being read; swapped with the row's */
-    struct byte_buffer key;      /* of the row being read, and of its extras; no NUL */
-    struct byte_buffer picture;  /* name of the row's picture; ends with a NUL */
-    struct byte_buffer before;   /* key of the row before, if it has a picture; no NUL */
+    struct byte_buffer text;       /* the .txt being read */
+    struct byte_buffer member;     /* the image being read; swapped with the row's */
+    struct byte_buffer key;        /* of the row being read, and of its extras; no NUL */
+    struct byte_buffer image_name; /* name of the row's image; ends with a NUL */
+    struct byte_buffer before;     /* key of the row before, if it has an image; no NUL */
     struct byte_buffer links[2]; /* name and target, each followed by a NUL, of the last link in the
                                   * row, and of the last one in a later row */
     struct byte_buffer extras;   /* names, each followed by a NUL */
@@ -59,7 +59,7 @@ struct row_parts {
     uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
 };
 
-enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
+enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_IMAGE, MEMBER_OTHER };
 
 /* Bytes of folder and base name up to its first dot. */
 static size_t stem_bytes(const char *name) {
@@ -226,7 +226,7 @@ static enum status take_json(struct source_wds *w, struct source_row *row, struc
     return STATUS_OK;
 }
 
-/* A further member of the row becomes an extra if it is a picture. */
+/* A further member of the row becomes an extra if it is an image. */
 static enum status take_extra(struct source_wds *w, bool named_image, struct error *err) {
     if (!named_image) {
         uint8_t head[PEEK_BYTES];
@@ -239,10 +239,9 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
     return add_name(&w->extras, w->pending->name, err);
 }
 
-/* Whether a member is within the limit, and is a picture by its content. w->member then holds the
- * picture, or its first bytes if the row is skipped. */
-static enum status
-look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err) {
+/* Whether a member is within the limit, and is an image by its content. w->member then holds the
+ * image, or its first bytes if the row is skipped. */
+static enum status look_at_image(struct source_wds *w, bool *fits, bool *real, struct error *err) {
     const struct source_member *m = w->pending;
     if (w->base.sparse && m->size_known) {
         w->member.size_bytes = 0;
@@ -258,18 +257,18 @@ look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err)
     return STATUS_OK;
 }
 
-/* The row's picture is the first member that is a picture by its content. Until there is one, it is
- * the first that is a picture by its name, so that the decoder reports what is wrong with it. */
-static enum status take_picture(struct source_wds *w,
-                                struct source_row *row,
-                                struct row_parts *parts,
-                                bool named_image,
-                                struct error *err) {
+/* The row's image is the first member that is an image by its content. Until there is one, it is
+ * the first that is an image by its name, so that the decoder reports what is wrong with it. */
+static enum status take_image(struct source_wds *w,
+                              struct source_row *row,
+                              struct row_parts *parts,
+                              bool named_image,
+                              struct error *err) {
     if (parts->image && !parts->guessed) {
         return take_extra(w, named_image, err);
     }
     bool fits, real;
-    TRY(look_at_picture(w, &fits, &real, err));
+    TRY(look_at_image(w, &fits, &real, err));
     if (!real && !named_image) {
         return STATUS_OK;
     }
@@ -281,10 +280,10 @@ static enum status take_picture(struct source_wds *w,
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
     }
     if (parts->image) {
-        TRY(add_name(&w->extras, (const char *)w->picture.data, err));
+        TRY(add_name(&w->extras, (const char *)w->image_name.data, err));
     }
-    w->picture.size_bytes = 0;
-    TRY(add_name(&w->picture, name, err));
+    w->image_name.size_bytes = 0;
+    TRY(add_name(&w->image_name, name, err));
     swap_buffers(&row->image, &w->member);
     row->member_bytes = w->pending->size_known ? w->pending->size_bytes : row->image.size_bytes;
     row->image_offset_bytes = w->pending->body_bytes;
@@ -304,7 +303,7 @@ static enum member_kind kind_of(const char *name, size_t stem) {
     }
     const char *last = strrchr(extension, '.');
     last = last ? last + 1 : extension;
-    return source_is_image_extension(last, strlen(last)) ? MEMBER_PICTURE : MEMBER_OTHER;
+    return source_is_image_extension(last, strlen(last)) ? MEMBER_IMAGE : MEMBER_OTHER;
 }
 
 static bool is_new_text(const struct row_parts *parts, const char *extension) {
@@ -331,9 +330,9 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
         return is_new_text(parts, name + stem + 1);
     case MEMBER_JSON:
         return !parts->json;
-    case MEMBER_PICTURE:
+    case MEMBER_IMAGE:
         return !parts->image ||
-               (!has_caption(w, parts) && strcmp(name, (const char *)w->picture.data) != 0);
+               (!has_caption(w, parts) && strcmp(name, (const char *)w->image_name.data) != 0);
     case MEMBER_OTHER:
         break;
     }
@@ -358,11 +357,11 @@ static enum status take_member(struct source_wds *w,
     case MEMBER_JSON:
         parts->json = true;
         return take_json(w, row, err);
-    case MEMBER_PICTURE:
+    case MEMBER_IMAGE:
     case MEMBER_OTHER:
         break;
     }
-    return take_picture(w, row, parts, kind == MEMBER_PICTURE, err);
+    return take_image(w, row, parts, kind == MEMBER_IMAGE, err);
 }
 
 /* The next extra as a row of its own. */
@@ -370,8 +369,8 @@ static void give_extra(struct source_wds *w, struct source_row *row) {
     const char *name = (const char *)w->extras.data + w->extras_at;
     w->extras_at += strlen(name) + 1;
     source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
-    source_row_reject(row, REASON_IMAGE_EXTRA, "%.100s: the row has its picture, %.100s", name,
-                      (const char *)w->picture.data);
+    source_row_reject(row, REASON_IMAGE_EXTRA, "%.100s: the row has its image, %.100s", name,
+                      (const char *)w->image_name.data);
 }
 
 /* Reads the members of one row. */
@@ -384,7 +383,7 @@ static enum status take_members(struct source_wds *w,
         return status;
     }
     w->key.size_bytes = 0;
-    w->picture.size_bytes = 0;
+    w->image_name.size_bytes = 0;
     w->extras.size_bytes = 0;
     w->extras_at = 0;
     const char *name = w->pending->name;
@@ -403,19 +402,19 @@ static enum status take_members(struct source_wds *w,
     return status < STATUS_OK ? status : STATUS_OK;
 }
 
-/* A picture without caption right after a row with its name is a second picture of that row: "1.txt
+/* An image without caption right after a row with its name is a second image of that row: "1.txt
  * 1.jpg 1.png". */
-static void reject_second_picture(const struct source_wds *w,
-                                  struct source_row *row,
-                                  const struct row_parts *parts) {
+static void reject_second_image(const struct source_wds *w,
+                                struct source_row *row,
+                                const struct row_parts *parts) {
     if (parts->image && parts->text_count == 0 && !parts->json && w->before.size_bytes > 0 &&
-        has_stem(&w->before, (const char *)w->picture.data)) {
-        source_row_reject(row, REASON_IMAGE_EXTRA, "%.160s: the row before has its picture",
-                          (const char *)w->picture.data);
+        has_stem(&w->before, (const char *)w->image_name.data)) {
+        source_row_reject(row, REASON_IMAGE_EXTRA, "%.160s: the row before has its image",
+                          (const char *)w->image_name.data);
     }
 }
 
-/* Names a link instead of the picture or caption that is missing. */
+/* Names a link instead of the image or caption that is missing. */
 static void
 reject_link(const struct source_wds *w, struct source_row *row, const struct row_parts *parts) {
     if (w->links[0].size_bytes > 0 && (!parts->image || !has_caption(w, parts))) {
@@ -439,17 +438,17 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
         return status;
     }
     TRY(order_captions(w, row, &parts, err));
-    reject_second_picture(w, row, &parts);
+    reject_second_image(w, row, &parts);
     reject_link(w, row, &parts);
     if (!parts.image) {
         source_row_reject(row, REASON_IMAGE_MISSING,
-                          "no picture next to it: members of a row have one name and are "
+                          "no image next to it: members of a row have one name and are "
                           "consecutive");
     }
     if (!has_caption(w, &parts)) {
         source_row_reject(row, REASON_CAPTION_MISSING,
                           "no caption: a member of the same name ending in .%s is required right "
-                          "before or after the picture; --caption-column reads it from the .json, "
+                          "before or after the image; --caption-column reads it from the .json, "
                           "--from folders makes folders classes",
                           w->caption_member[0] != '\0' ? "json" : "txt");
     }
@@ -464,7 +463,7 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->text);
     byte_buffer_fini(&w->member);
     byte_buffer_fini(&w->key);
-    byte_buffer_fini(&w->picture);
+    byte_buffer_fini(&w->image_name);
     byte_buffer_fini(&w->extras);
     byte_buffer_fini(&w->before);
     byte_buffer_fini(&w->links[0]);

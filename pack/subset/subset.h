@@ -19,20 +19,20 @@
 
 struct pack_subset_progress {
     uint64_t samples, total_samples;
-    uint64_t bytes; /* of pictures copied so far */
+    uint64_t bytes; /* of images copied so far */
 };
 
 struct pack_subset_options {
-    const struct file_system *fs; /* file_posix() */
-    const char *source;           /* a dataset's directory, or a location that can be read */
-    const char *directory;        /* created if needed; its parent must exist */
-    const uint64_t *ids;          /* ascending, each once, all in the source */
-    uint64_t id_count;            /* at least 1 */
-    uint32_t shard_samples;       /* as in struct pack_options; 10000 */
-    uint64_t shard_size_bytes;    /* of a shard's pictures, unless one alone is larger; 1 GiB */
-    bool overwrite;               /* as in struct pack_options */
-    const char *created_by;       /* for the manifest, "ccpack 0.1.0" */
-    bool (*interrupted)(void *cookie);                                    /* NULL: never */
+    const struct file_system *fs;      /* file_posix() */
+    const char *source;                /* a dataset's directory, or a location that can be read */
+    const char *directory;             /* created if needed; its parent must exist */
+    const uint64_t *ids;               /* ascending, each once, all in the source */
+    uint64_t id_count;                 /* at least 1 */
+    uint32_t shard_samples;            /* as in struct pack_options; 10000 */
+    uint64_t shard_size_bytes;         /* of a shard's images, unless one alone is larger; 1 GiB */
+    bool overwrite;                    /* as in struct pack_options */
+    const char *created_by;            /* for the manifest, "ccpack 0.1.0" */
+    bool (*interrupted)(void *cookie); /* NULL: never */
     void (*progress)(void *cookie, const struct pack_subset_progress *p); /* NULL: none */
     void *cookie;                                                         /* of both */
 };
@@ -40,7 +40,7 @@ struct pack_subset_options {
 void pack_subset_options_default(struct pack_subset_options *opt);
 
 /* Copies. dataset.json is written last; the same call resumes what ended before, and does nothing
- * after it is complete. Pictures keep their bytes; tars in place become shards. Returns OK; EXISTS
+ * after it is complete. Images keep their bytes; tars in place become shards. Returns OK; EXISTS
  * (the directory is not empty); NOTFOUND (an id that the source does not have); CORRUPT (a damaged
  * sample, named); USAGE (both directories are the same); INTERRUPTED, VERSION, LIMIT, IO or NOMEM.
  * `out` is filled on OK; after a failure `has_journal` says that it can be resumed. */

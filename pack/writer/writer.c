@@ -22,7 +22,7 @@
 #include "pack/run/worker_internal.h"
 #include "pack/source/source_internal.h"
 
-/* Threads whose pictures the budget admits together; more of them wait for each other. */
+/* Threads whose images the budget admits together; more of them wait for each other. */
 enum { BUDGET_JOBS = 16 };
 
 /* ---- ids ---- */
@@ -256,7 +256,7 @@ static void give_slot(struct pack_writer *w, struct slot *slot) {
 }
 
 static enum status check_values(const struct pack_writer_sample *in, struct error *err) {
-    FAIL_IF(!in->image || in->image_bytes == 0, err, STATUS_INVALID, "the sample has no picture");
+    FAIL_IF(!in->image || in->image_bytes == 0, err, STATUS_INVALID, "the sample has no image");
     FAIL_IF(in->key && !shard_key_is_valid(in->key), err, STATUS_INVALID,
             "the key '%.100s' is not 1 to %d bytes of printable ASCII without space "
             ". / and \\",

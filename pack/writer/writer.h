@@ -5,7 +5,7 @@
  *     open --> add ... add --> finish --> close
  *                   \---------------------^       without finish: what was written is removed
  *
- * add does the whole work of a sample, so that it can refuse it: decoding the picture (nearly all
+ * add does the whole work of a sample, so that it can refuse it: decoding the image (nearly all
  * of the time), compressing the texts, and handing the bytes to the shard's file. Full shards are
  * made durable by a thread of the writer's own.
  *
@@ -53,7 +53,7 @@ struct pack_writer_sample {
 };
 
 /* Returns OK and *id. A refused sample leaves the writer as it was: INVALID (key, label, or keys
- * for some samples only), CORRUPT (picture, text or JSON), UNSUPPORTED (kind of picture), EXISTS
+ * for some samples only), CORRUPT (image, text or JSON), UNSUPPORTED (kind of image), EXISTS
  * (id or key), LIMIT, NOMEM. A failure to store it, IO or NOMEM, ends the writer: later calls
  * repeat it. */
 enum status pack_writer_add(struct pack_writer *w,

@@ -3,9 +3,9 @@
  *
  *     bench_images SIZE_PX SECONDS FILE.tar...
  *
- * Prints pictures and megabytes of JPEG per second for a whole decode, for the decode of training
+ * Prints images and megabytes of JPEG per second for a whole decode, for the decode of training
  * crops with and without reduced scales, and for each kind of augmentation with its decode and
- * alone (one view). bench_steps has its single steps. Rounds over the same few hundred pictures:
+ * alone (one view). bench_steps has its single steps. Rounds over the same few hundred images:
  * the fastest counts, the median stands beside it.
  */
 #include <stdio.h>
@@ -18,16 +18,16 @@
 #include "formats/image/image_codec.h"
 #include "tests/support/tar.h"
 
-enum { MAX_PICTURES = 100000, MAX_FILE_BYTES = 1 << 30, ROUND_PICTURES = 300, MAX_ROUNDS = 1000 };
+enum { MAX_IMAGES = 100000, MAX_FILE_BYTES = 1 << 30, ROUND_IMAGES = 300, MAX_ROUNDS = 1000 };
 
-struct picture {
+struct image {
     const uint8_t *data;
     size_t size_bytes;
     int32_t width_px, height_px;
 };
 
 struct bench {
-    struct picture *pictures;
+    struct image *images;
     size_t count;
     struct image_decoder *decoder;
     struct augment_options options;
@@ -53,17 +53,17 @@ static void load_tar(struct bench *b, const char *path) {
     struct test_tar tar;
     struct test_tar_file f;
     test_tar_init(&tar, file.data, file.size_bytes);
-    while (test_tar_next(&tar, &f) && b->count < MAX_PICTURES) {
+    while (test_tar_next(&tar, &f) && b->count < MAX_IMAGES) {
         struct image_info info;
         if (image_probe(&info, f.data, f.size_bytes, NULL, NULL) == STATUS_OK) {
-            b->pictures[b->count++] =
-                (struct picture){f.data, f.size_bytes, info.width_px, info.height_px};
+            b->images[b->count++] =
+                (struct image){f.data, f.size_bytes, info.width_px, info.height_px};
         }
     }
 }
 
-static void one_picture(struct bench *b, size_t index, uint64_t epoch) {
-    const struct picture *p = &b->pictures[index];
+static void one_image(struct bench *b, size_t index, uint64_t epoch) {
+    const struct image *p = &b->images[index];
     struct augment_params params;
     struct image_decode_options decode = {0};
     struct image_view view;
@@ -88,7 +88,7 @@ static void one_picture(struct bench *b, size_t index, uint64_t epoch) {
     }
 }
 
-/* A picture that is decoded already. */
+/* An image that is decoded already. */
 static void one_augmentation(struct bench *b, size_t index, uint64_t epoch) {
     const struct image_view *v = &b->view;
     struct augment_params params;
@@ -113,12 +113,12 @@ static void measure(struct bench *b,
                     void (*one)(struct bench *, size_t, uint64_t),
                     double seconds) {
     static double rounds[MAX_ROUNDS];
-    size_t count = b->count < ROUND_PICTURES ? b->count : ROUND_PICTURES;
+    size_t count = b->count < ROUND_IMAGES ? b->count : ROUND_IMAGES;
     size_t step = b->count / count;
     size_t done = 0;
     double bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        bytes += (double)b->pictures[i * step].size_bytes;
+        bytes += (double)b->images[i * step].size_bytes;
         one(b, i * step, 0);
     }
     int64_t begin = clock_thread_cpu_ns();
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
         return 64;
     }
     struct error err = {0};
-    struct bench b = {.pictures = calloc(MAX_PICTURES, sizeof(struct picture))};
+    struct bench b = {.images = calloc(MAX_IMAGES, sizeof(struct image))};
     augment_options_default(&b.options, AUGMENT_TRAIN);
     augment_scratch_init(&b.scratch);
     b.options.size_px = atoi(argv[1]);
@@ -168,7 +168,7 @@ int main(int argc, char **argv) {
         return 64;
     }
     b.slot = malloc((size_t)b.options.size_px * (size_t)b.options.size_px * 3);
-    if (b.pictures == NULL || b.slot == NULL ||
+    if (b.images == NULL || b.slot == NULL ||
         image_decoder_create(&b.decoder, NULL, &err) != STATUS_OK) {
         die(&err);
     }
@@ -176,21 +176,21 @@ int main(int argc, char **argv) {
         load_tar(&b, argv[i]);
     }
     if (b.count == 0) {
-        fprintf(stderr, "bench_images: no pictures in these tars\n");
+        fprintf(stderr, "bench_images: no images in these tars\n");
         return EXIT_FAILURE;
     }
-    printf("%zu pictures, %d px\n", b.count, (int)b.options.size_px);
+    printf("%zu images, %d px\n", b.count, (int)b.options.size_px);
     b.decode_only = b.whole = true;
-    measure(&b, "decode whole", one_picture, seconds);
+    measure(&b, "decode whole", one_image, seconds);
     b.whole = false;
-    measure(&b, "decode crop", one_picture, seconds);
+    measure(&b, "decode crop", one_image, seconds);
     b.reduce = true;
-    measure(&b, "decode crop, reduced", one_picture, seconds);
+    measure(&b, "decode crop, reduced", one_image, seconds);
     b.decode_only = b.reduce = false;
-    measure(&b, "decode crop + augment", one_picture, seconds);
+    measure(&b, "decode crop + augment", one_image, seconds);
     b.reduce = true;
-    measure_kinds(&b, "decode, reduced + ", one_picture, seconds);
-    const struct picture *p = &b.pictures[0];
+    measure_kinds(&b, "decode, reduced + ", one_image, seconds);
+    const struct image *p = &b.images[0];
     if (image_decode(b.decoder, &b.view, NULL, p->data, p->size_bytes, NULL, &err) != STATUS_OK) {
         die(&err);
     }

@@ -3,7 +3,7 @@
 #
 # Runs as many batches as a trainer needs in an hour at four steps per second (14,400), of only 32 pairs so that it takes
 # minutes, and samples the memory in use 32 to 64 times: prints the first, last, least and largest value. The spread omits the
-# first half, in which buffers of the decoder and of SentencePiece grow to the largest picture and the longest caption. BIN
+# first half, in which buffers of the decoder and of SentencePiece grow to the largest image and the longest caption. BIN
 # names the folder of ccbench. Exits with 1 if the second half spreads over more than 1 MiB.
 set -eu
 

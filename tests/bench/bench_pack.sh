@@ -6,9 +6,9 @@
 #          by taking them several times
 #   JOBS   threads of everything (default: all cores)    ROUNDS  of each (default 3: the median counts)
 #
-# Pass-through: ccpack with and without the check of every picture, beside `cp` and `tar | zstd -1`,
+# Pass-through: ccpack with and without the check of every image, beside `cp` and `tar | zstd -1`,
 # all with their fsync, page cache warm. Check: beside one bare decode pass. Resize: beside the bare
-# decode, resize and encode of the same pictures (bench_recode).
+# decode, resize and encode of the same images (bench_recode).
 set -eu
 
 : "${BIN:?folder of ccpack}" "${TESTBIN:?folder of bench_recode}"

@@ -1,7 +1,7 @@
 /*
  * bench_read FILE... : both reading engines of the loader alone, without decoding
  *
- * Random pieces of 16 KiB, as pictures are, of the files named (a dataset's shards, best far larger
+ * Random pieces of 16 KiB, as images are, of the files named (a dataset's shards, best far larger
  * than the disk's own cache), with as many threads and requests in flight as the loader gives each
  * engine: from the page cache, every page touched before, and past it (O_DIRECT). Prints pieces and
  * megabytes a second, and what a piece costs the processors.

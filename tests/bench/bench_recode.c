@@ -1,10 +1,10 @@
 /*
- * The work of packing pictures alone: every picture of plain tars in memory is decoded once, or
+ * The work of packing images alone: every image of plain tars in memory is decoded once, or
  * decoded, scaled to a shorter side, and encoded again:
  *
  *     bench_recode SHORT_PX|0 QUALITY THREADS FILE.tar...
  *
- * Prints one line: seconds from the first picture to the last, and pictures per second. Pictures
+ * Prints one line: seconds from the first image to the last, and images per second. Images
  * that do not decode are counted and skipped, as the packer does.
  */
 #include <inttypes.h>
@@ -19,18 +19,18 @@
 #include "formats/image/image_codec.h"
 #include "tests/support/tar.h"
 
-enum { MAX_PICTURES = 1 << 20, MAX_FILE_BYTES = 1 << 30, MAX_THREADS = 64 };
+enum { MAX_IMAGES = 1 << 20, MAX_FILE_BYTES = 1 << 30, MAX_THREADS = 64 };
 
-struct picture {
+struct image {
     const uint8_t *data;
     size_t size_bytes;
 };
 
-static struct picture pictures[MAX_PICTURES];
-static size_t picture_count;
+static struct image images[MAX_IMAGES];
+static size_t image_count;
 static int32_t short_px;
 static int32_t quality;
-static atomic_size_t next_picture; /* relaxed: a ticket, nothing is published by it */
+static atomic_size_t next_image; /* relaxed: a ticket, nothing is published by it */
 static atomic_size_t bad_count;
 
 struct worker {
@@ -56,9 +56,9 @@ static void load_tar(const char *path) {
         die(&err);
     }
     test_tar_init(&tar, file.data, file.size_bytes);
-    while (test_tar_next(&tar, &f) && picture_count < MAX_PICTURES) {
+    while (test_tar_next(&tar, &f) && image_count < MAX_IMAGES) {
         if (image_format_of(f.data, f.size_bytes) != IMAGE_FORMAT_UNKNOWN) {
-            pictures[picture_count++] = (struct picture){f.data, f.size_bytes};
+            images[image_count++] = (struct image){f.data, f.size_bytes};
         }
     }
 }
@@ -84,7 +84,7 @@ static enum status encode(struct worker *w,
     return image_encode_jpeg(&w->jpeg, &out, quality, err);
 }
 
-static enum status one_picture(struct worker *w, const struct picture *p, struct error *err) {
+static enum status one_image(struct worker *w, const struct image *p, struct error *err) {
     struct image_decode_options how = {0};
     struct image_info info;
     struct image_view view;
@@ -104,11 +104,11 @@ static enum status one_picture(struct worker *w, const struct picture *p, struct
 static void *worker_main(void *cookie) {
     struct worker *w = cookie;
     for (;;) {
-        size_t i = atomic_fetch_add_explicit(&next_picture, 1, memory_order_relaxed);
-        if (i >= picture_count) {
+        size_t i = atomic_fetch_add_explicit(&next_image, 1, memory_order_relaxed);
+        if (i >= image_count) {
             return NULL;
         }
-        if (one_picture(w, &pictures[i], NULL) != STATUS_OK) {
+        if (one_image(w, &images[i], NULL) != STATUS_OK) {
             atomic_fetch_add_explicit(&bad_count, 1, memory_order_relaxed);
         }
     }
@@ -145,8 +145,7 @@ int main(int argc, char **argv) {
         pthread_join(workers[i].thread, NULL);
     }
     double seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
-    printf("%.3f s  %.0f pictures/s  (%zu pictures, %zu bad)\n", seconds,
-           (double)picture_count / seconds, picture_count,
-           atomic_load_explicit(&bad_count, memory_order_relaxed));
+    printf("%.3f s  %.0f images/s  (%zu images, %zu bad)\n", seconds, (double)image_count / seconds,
+           image_count, atomic_load_explicit(&bad_count, memory_order_relaxed));
     return EXIT_SUCCESS;
 }

@@ -3,8 +3,8 @@
  *
  *     bench_steps [SIZE_PX [SECONDS [--json]]]      default: 256 0.2
  *
- * Each step on a picture of SIZE_PX x SIZE_PX, with every set of inner loops that this CPU has:
- * megapixels per second and microseconds per picture, fastest of the rounds, the median of them
+ * Each step on an image of SIZE_PX x SIZE_PX, with every set of inner loops that this CPU has:
+ * megapixels per second and microseconds per image, fastest of the rounds, the median of them
  * beside it, and the share of what memcpy moves. Resizes begin at 500 x 375. Times are those of the
  * thread, so that other work on the machine counts little. --json: one object per line instead.
  */
@@ -24,7 +24,7 @@ struct bench {
     struct resize_scratch scratch;
     double seconds;
     bool json;
-    double copy_s; /* of one picture */
+    double copy_s; /* of one image */
 };
 
 /* One way of doing one step. */

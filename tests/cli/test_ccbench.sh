@@ -12,8 +12,8 @@ ids() { # ids FILE: the ids of a dump, in order
     sed 's/.*"ids":\[\([0-9,]*\)\].*/\1/' "$1" | tr ',' '\n' | grep . || true
 }
 
-"$TESTBIN/make_pictures" d 120
-"$TESTBIN/make_pictures" e 60
+"$TESTBIN/make_images" d 120
+"$TESTBIN/make_images" e 60
 
 one=$(digest d --threads 1 --io-engine pread)
 for key in pairs pairs_per_s limit_pairs_per_s ratio stall_fraction peak_rss_bytes rss_batches rss_bytes digest stages engine; do
@@ -41,7 +41,7 @@ samples=$(sed 's/.*"rss_bytes":\[\([0-9,]*\)\].*/\1/' out.txt | tr "," "\n" | gr
 [ "$samples" = 50 ] || fail "$samples samples of memory in 200 batches, 50 expected"
 loader d --steps 9 --epochs 1
 has out.txt '"pairs":120,'
-[ "$one" != "$(digest d --augment none)" ] || fail "other pictures, the same digest"
+[ "$one" != "$(digest d --augment none)" ] || fail "other images, the same digest"
 [ "$one" != "$(digest d --views 2)" ] || fail "two views, the same digest"
 loader d
 has out.txt '"digest":null'
@@ -125,7 +125,7 @@ expect 64 "$BIN/ccbench" nonsense
 expect 0 "$BIN/ccbench" --help
 has out.txt loader
 
-"$TESTBIN/make_pictures" bad 120 30 300
+"$TESTBIN/make_images" bad 120 30 300
 loader bad --quarantine q.jsonl --epochs 2
 has out.txt '"replaced":4,"corrupt":2'
 [ "$(wc -l <q.jsonl)" = 2 ] || fail "lines of the quarantine file"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccdump duplicates: groups of equal pictures, and of similar ones as comparing all pairs finds them.
+# ccdump duplicates: groups of equal images, and of similar ones as comparing all pairs finds them.
 . "$SRC/tests/support/cli.sh"
 "$TESTBIN/make_scenes" val 120 1 32 a.tar >/dev/null
 "$TESTBIN/make_scenes" train 5 2 32 b.tar >/dev/null
@@ -13,7 +13,7 @@ has err.txt "3 groups with 6 samples"
 
 # Nothing found, no hashes, a wrong number of bits.
 expect 66 "$BIN/ccdump" duplicates d --id 0-124
-has err.txt "no two pictures are equal"
+has err.txt "no two images are equal"
 expect 0 "$BIN/ccpack" -q -o plain b.tar
 expect 66 "$BIN/ccdump" duplicates plain --phash 3
 has err.txt "pack with --phash"
@@ -28,14 +28,14 @@ command -v python3 >which.txt || { echo "no python3: not compared with all pairs
 tar xf b.tar
 python3 - "$(ls ./*.jpg | head -1)" <<'PYTHON'
 import io, json, random, sys, tarfile
-draw, seen, picture = random.Random(1), [], open(sys.argv[1], "rb").read()
+draw, seen, image = random.Random(1), [], open(sys.argv[1], "rb").read()
 with tarfile.open("near.tar", "w") as out:
     for row in range(400):
         value = draw.choice(seen) if row % 4 else draw.getrandbits(64)
         for bit in draw.sample(range(64), draw.randrange(10)):
             value ^= 1 << bit
         seen.append(value)
-        for extension, data in (("jpg", picture), ("txt", b"c"), ("json", json.dumps({"phash": f"{value:016x}"}).encode())):
+        for extension, data in (("jpg", image), ("txt", b"c"), ("json", json.dumps({"phash": f"{value:016x}"}).encode())):
             member = tarfile.TarInfo(f"{row:04}.{extension}")
             member.size = len(data)
             out.addfile(member, io.BytesIO(data))

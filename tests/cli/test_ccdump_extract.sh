@@ -115,11 +115,11 @@ for n in 1 2 3 4 5 6; do
     cmp "${name%.txt}.jpg" "stage/$n/p.jpg"
 done
 
-# Rows without a picture: extract writes their texts, cat omits them with a message.
+# Rows without an image: extract writes their texts, cat omits them with a message.
 echo "only text" >text.txt
 tar rf evil.tar text.txt
 expect 0 "$BIN/ccdump" cat evil.tar
-has err.txt "1 row without a picture omitted"
+has err.txt "1 row without an image omitted"
 expect 0 "$BIN/ccdump" extract evil.tar -o deep/er/out
 has out.txt "8 samples, 1 file written, 14 already present"
 

@@ -78,14 +78,14 @@ expect 0 "$BIN/ccdump" find --help
 has out.txt "66 if none was"
 # Keys that a shard cannot hold are found as they were in the source.
 "$TESTBIN/make_scenes" val 3 1 48 scenes.tar >scenes.txt
-mkdir pictures && tar xf scenes.tar -C pictures
-set -- pictures/*.jpg
+mkdir images && tar xf scenes.tar -C images
+set -- images/*.jpg
 for ending in jpg txt; do
-    mv "${1%.jpg}.$ending" "pictures/大熊猫.$ending"
-    mv "${2%.jpg}.$ending" "pictures/しろくま.$ending"
+    mv "${1%.jpg}.$ending" "images/大熊猫.$ending"
+    mv "${2%.jpg}.$ending" "images/しろくま.$ending"
 done
-tar cf pictures.tar --sort=name -C pictures .
-"$BIN/ccpack" -q -o keys pictures.tar
+tar cf images.tar --sort=name -C images .
+"$BIN/ccpack" -q -o keys images.tar
 expect 0 "$BIN/ccdump" find keys --key '大熊猫' --json
 lines out.txt 1
 expect 0 "$BIN/ccdump" find keys --key 'し*' --json

@@ -38,16 +38,16 @@ expect 0 "$BIN/ccpack" -q -o d scenes.tar
 expect 0 "$BIN/ccdump" stats d --html d.html --json
 cp out.txt d.json
 python3 check.py d.html d.json >images.txt || fail "the page of 40 scenes"
-[ "$(cat images.txt)" = 24 ] || fail "$(cat images.txt) pictures, not 4 rows of 6"
+[ "$(cat images.txt)" = 24 ] || fail "$(cat images.txt) images, not 4 rows of 6"
 hasnt d.html "Most frequent duplicates"
 expect 0 "$BIN/ccdump" stats d --id 3-4 --html sub/two.html -q
 [ "$(python3 check.py sub/two.html)" = 8 ] || fail "two samples are shown once in every row"
-"$TESTBIN/make_dataset" odd 250 100 # unknown formats, labels, pictures of no content
+"$TESTBIN/make_dataset" odd 250 100 # unknown formats, labels, images of no content
 expect 0 "$BIN/ccdump" stats odd --html odd.html --json
 cp out.txt odd.json
 python3 check.py odd.html odd.json >images.txt || fail "the page of samples that do not decode"
 
-# --- a plain tar whose texts are markup, controls and no UTF-8, with pictures that occur again
+# --- a plain tar whose texts are markup, controls and no UTF-8, with images that occur again
 mkdir x && tar xf scenes.tar -C x
 rm -f x/*.json
 set -- x/*.jpg
@@ -68,7 +68,7 @@ expect 64 "$BIN/ccdump" stats - --html pipe.html <hostile.tar
 expect 0 "$BIN/ccdump" show hostile.tar 0 --html one.html --count 3
 python3 check.py one.html '' '</script><b2 onload="x">"quoted" &amp; '"'single'" '</dl><b2>' 'caption-not-utf8' \
     >images.txt || fail "samples of hostile texts"
-[ "$(cat images.txt)" = 3 ] || fail "not three pictures"
+[ "$(cat images.txt)" = 3 ] || fail "not three images"
 
 # --- show: several samples; fewer than asked for at the end; what excludes what
 expect 0 "$BIN/ccdump" show d 3 --html three.html --count 3

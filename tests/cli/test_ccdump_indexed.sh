@@ -47,8 +47,8 @@ first=$(field out.txt id)
 expect 0 "$BIN/ccdump" verify and/two.tar
 expect 0 "$BIN/ccdump" ls bare.tar --count 1 --json
 [ "$(field out.txt id)" = 0 ] || fail "a tar without index begins with row 0"
-expect 0 "$BIN/ccdump" show and "$first" --image picture.jpg
-"$BIN/ccdump" show bare.tar 0 --image - | cmp - picture.jpg
+expect 0 "$BIN/ccdump" show and "$first" --image image.jpg
+"$BIN/ccdump" show bare.tar 0 --image - | cmp - image.jpg
 
 # A tar that was changed afterwards is refused.
 offset=$("$BIN/ccdump" show and "$first" --json | sed 's/.*"offset":\([0-9]*\),.*/\1/')

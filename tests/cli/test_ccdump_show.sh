@@ -9,8 +9,8 @@ printf 'A caption that is much longer than forty columns, with a cat \342\200\25
     >"x/$key.txt"
 printf '{"url": "http://example.org/\\u001b[31m.jpg", "size": {"width": 640, "list": [1, "two", []]}, "no": null}' \
     >"x/$key.json"
-tar cf picture.tar --sort=name -C x .
-"$BIN/ccpack" -q -o d picture.tar
+tar cf image.tar --sort=name -C x .
+"$BIN/ccpack" -q -o d image.tar
 escape=$(printf '\033')
 
 # --- not on a terminal: no wrapping
@@ -26,7 +26,7 @@ has out.txt "               - two"
 has out.txt "               - []"
 has out.txt "           no: null"
 
-# A picture that does not decode is shown by its facts.
+# An image that does not decode is shown by its facts.
 "$TESTBIN/make_dataset" noise 10 10
 expect 0 "$BIN/ccdump" show noise 1
 has out.txt "caption  "

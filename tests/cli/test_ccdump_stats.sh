@@ -11,7 +11,7 @@ for key in samples texts width height short_side aspect image_bytes captions cap
     has d.txt "\"$key\":"
 done
 # Sample i is i pixels wide and i % 200 high (tests/support/make_shards.c).
-has d.txt '"samples":250,"problems":0,"pictureless":0,"texts":407,'
+has d.txt '"samples":250,"problems":0,"imageless":0,"texts":407,'
 has d.txt '"width":{"count":248,"min":1,'
 has d.txt '"median":124,"max":249,"edges":[0,50,100,150,200,250],"counts":[49,50,50,50,49]}'
 has d.txt '"formats":{"unknown":50,"jpeg":50,"png":50,"webp":50,"gif":50},"size_unknown":2,'
@@ -38,7 +38,7 @@ expect 0 "$BIN/ccdump" stats d --bins 1
 expect 64 "$BIN/ccdump" stats d --bins 0
 expect 66 "$BIN/ccdump" stats nowhere
 
-# A plain tar, with duplicate pictures and a row that cannot be packed.
+# A plain tar, with duplicate images and a row that cannot be packed.
 "$TESTBIN/make_scenes" val 10 1 48 ten.tar >scenes.txt
 mkdir x && tar xf ten.tar -C x
 set -- x/*.jpg
@@ -49,10 +49,10 @@ for k in 1 2 3; do
 done
 cp "$two" x/other.jpg
 echo "four" >x/other.txt
-echo "no picture" >x/zzz.txt
+echo "no image" >x/zzz.txt
 tar cf more.tar --sort=name -C x .
 expect 0 "$BIN/ccdump" stats more.tar --json
-has out.txt '"samples":14,"problems":1,"pictureless":1,'
+has out.txt '"samples":14,"problems":1,"imageless":1,'
 has out.txt '"duplicates":{"samples":4,"groups":2,"largest":4,"largest_hash":"'
 hash=$(field out.txt largest_hash)
 has out.txt '"caption_words":{"count":14,"min":1,'
@@ -62,9 +62,9 @@ expect 0 "$BIN/ccdump" stats more.tar
 has out.txt "1 row cannot be packed"
 has out.txt "ccdump find --hash $hash"
 
-# Pictures without captions are counted too.
+# Images without captions are counted too.
 rm x/*.txt
 tar cf bare.tar --sort=name -C x .
 expect 0 "$BIN/ccdump" stats bare.tar --json
-has out.txt '"samples":14,"problems":14,"pictureless":0,"texts":0,"width":{"count":14,'
+has out.txt '"samples":14,"problems":14,"imageless":0,"texts":0,"width":{"count":14,'
 echo passed

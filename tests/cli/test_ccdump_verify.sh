@@ -134,7 +134,7 @@ sed -i "s/$print/0123456789abcdef/g" other/dataset.json
 expect 65 "$BIN/ccdump" verify other
 has out.txt "other: the samples have the fingerprint $print"
 
-# --decode: the pictures of d are noise.
+# --decode: the images of d are noise.
 expect 65 "$BIN/ccdump" verify d --decode --json
 has out.txt '"faults":250,"samples":0,'
 cd ..
@@ -175,7 +175,7 @@ wait "$pid" || code=$?
 [ "$code" = 130 ] || fail "verify ended by SIGTERM: exit code $code"
 has err.txt interrupted
 
-# A plain tar: rows that cannot be packed, pictures that do not decode, a truncated tar.
+# A plain tar: rows that cannot be packed, images that do not decode, a truncated tar.
 "$TESTBIN/make_scenes" val 20 1 48 good.tar >scenes.txt
 expect 0 "$BIN/ccdump" verify good.tar
 has out.txt "ok: 20 samples in 1 tar"
@@ -185,7 +185,7 @@ mkdir x && tar xf good.tar -C x
 set -- x/*.jpg
 head -c $(($(wc -c <"$3") / 2)) "$3" >half && mv half "$3"
 rm "${5%.jpg}.txt"
-echo "no picture" >x/zzz.txt
+echo "no image" >x/zzz.txt
 tar cf faulty.tar --sort=name -C x .
 expect 65 "$BIN/ccdump" verify faulty.tar
 lines out.txt 3

@@ -26,8 +26,8 @@ readable() {
 }
 
 "$TESTBIN/make_scenes" val 60 1 48 all.tar >/dev/null || exit 1
-mkdir pictures && tar xf all.tar -C pictures
-for text in pictures/*.txt; do
+mkdir images && tar xf all.tar -C images
+for text in images/*.txt; do
     printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
 done >all.tsv
 
@@ -50,7 +50,7 @@ readable size
 # --- extracted files equal the packed ones
 pack 60 60 0 -o plain all.tar
 mkdir back && tar --zstd -xf plain/shard-000000.tar.zst -C back
-for file in pictures/*.jpg pictures/*.txt; do
+for file in images/*.jpg images/*.txt; do
     cmp -s "$file" "back/$(basename "$file")" ||
         [ "$(cat "$file")" = "$(cat "back/$(basename "$file")")" ] || fail "$file changed"
 done
@@ -67,54 +67,54 @@ for source in all.tar.gz all.tar.zst; do
 done
 pack 60 60 0 -o form --overwrite - <all.tar
 same "standard input"
-pack 60 60 0 -o form --overwrite --images pictures all.tsv
+pack 60 60 0 -o form --overwrite --images images all.tsv
 same "a TSV"
 {
     printf 'n\tfilepath\ttitle\r\n'
     awk -F '\t' '{ printf "%d\t%s\t%s\r\n", NR, $2, $1 }' all.tsv
-} >pictures/header.tsv
-pack 60 60 0 -o form --overwrite pictures/header.tsv
+} >images/header.tsv
+pack 60 60 0 -o form --overwrite images/header.tsv
 same "a TSV with a header"
 awk -F '\t' 'BEGIN { printf "{\"images\": [" }
     { printf "%s{\"id\": %d, \"file_name\": \"%s\"}", (NR > 1 ? ", " : ""), NR + 9, $2
       notes = notes sprintf(", {\"image_id\": %d, \"caption\": \"%s\"}", NR + 9, $1) }
     END { printf "], \"annotations\": [%s]}\n", substr(notes, 3) }' all.tsv >captions.json
-pack 60 60 0 -o form --overwrite --images pictures captions.json
+pack 60 60 0 -o form --overwrite --images images captions.json
 same "COCO captions"
-pack 60 60 0 -o form --overwrite --ids key --images pictures captions.json
+pack 60 60 0 -o form --overwrite --ids key --images images captions.json
 grep -q "\"fingerprint\":\"$print\"" out.json && fail "--ids key does not use the images' ids"
 
 # --- bad rows: counted, listed, their ids unused
 {
     sed -n 1,5p all.tsv
-    printf 'no such picture\tmissing.jpg\n'
+    printf 'no such image\tmissing.jpg\n'
     printf '  \t000000001.jpg\n'
     printf 'bad \377 text\t000000001.jpg\n'
     printf 'one column alone\n'
-    printf 'not a picture\tnoise.jpg\n'
-    printf 'half a picture\thalf.jpg\n'
+    printf 'not an image\tnoise.jpg\n'
+    printf 'half an image\thalf.jpg\n'
     sed -n 6,7p all.tsv
 } >bad.tsv
-picture=$(cut -f 2 all.tsv | head -1)
-echo "this is no picture" >pictures/noise.jpg
-head -c $(($(stat -c %s "pictures/$picture") / 2)) "pictures/$picture" >pictures/half.jpg
-pack 7 7 6 -o bad --max-bad 6 --images pictures bad.tsv
+image=$(cut -f 2 all.tsv | head -1)
+echo "this is no image" >images/noise.jpg
+head -c $(($(stat -c %s "images/$image") / 2)) "images/$image" >images/half.jpg
+pack 7 7 6 -o bad --max-bad 6 --images images bad.tsv
 cut -d '"' -f 13- bad/rejects.jsonl | cut -d '"' -f 2 >reasons.txt
 printf '%s\n' image-unreadable caption-empty caption-not-utf8 row-bad image-unsupported image-damaged |
     cmp - reasons.txt || fail "other reasons: $(cat bad/rejects.jsonl)"
 grep -q '"source":"bad.tsv","row":5,' bad/rejects.jsonl || fail "source and row are not named"
 "$BIN/ccdump" show bad --id 11 >/dev/null || fail "the id of a bad row is used"
 expect_message 66 "5" "$BIN/ccdump" show bad --id 5
-expect_message 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
-expect_message 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
-mkdir no-pictures
-expect_message 65 "nothing was packed; no-pictures lacks 10 of 13 pictures, the first is no-pictures/.*jpg; --images names" \
-    "$BIN/ccpack" -o none --images no-pictures --max-bad 100% bad.tsv
+expect_message 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images images bad.tsv
+expect_message 65 "--max-bad 10%" "$BIN/ccpack" -o share --images images bad.tsv
+mkdir no-images
+expect_message 65 "nothing was packed; no-images lacks 10 of 13 images, the first is no-images/.*jpg; --images names" \
+    "$BIN/ccpack" -o none --images no-images --max-bad 100% bad.tsv
 [ ! -e none ] || fail "a run that packed nothing leaves $(ls none)"
-expect_message 65 "nothing was packed; no-pictures lacks 10 of 13 pictures" "$BIN/ccpack" -o none --images no-pictures bad.tsv
-"$BIN/ccpack" -q -o none --max-bad 6 --images pictures bad.tsv || fail "the corrected command is refused"
+expect_message 65 "nothing was packed; no-images lacks 10 of 13 images" "$BIN/ccpack" -o none --images no-images bad.tsv
+"$BIN/ccpack" -q -o none --max-bad 6 --images images bad.tsv || fail "the corrected command is refused"
 cp -r none none-before
-expect_message 65 "nothing was packed" "$BIN/ccpack" --overwrite -o none --images no-pictures bad.tsv
+expect_message 65 "nothing was packed" "$BIN/ccpack" --overwrite -o none --images no-images bad.tsv
 diff -r none none-before || fail "--overwrite by a run that packs nothing changes the dataset"
 "$BIN/ccdump" verify few >/dev/null || fail "what was written before the stop is not valid"
 
@@ -144,7 +144,7 @@ done
 rmdir mixed/folder || fail "--overwrite touched a folder"
 diff -r kept mixed || fail "--overwrite left something of the old dataset"
 expect_message 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
-mkdir alone && cp pictures/*.jpg alone/
+mkdir alone && cp images/*.jpg alone/
 expect_message 65 "NAME.txt beside them" "$BIN/ccpack" -o refused alone
 : >empty.tar
 expect_message 65 "empty.tar: the file is empty" "$BIN/ccpack" -o refused empty.tar
@@ -174,7 +174,7 @@ expect_message 65 "half.tar: .* after row [0-9]" "$BIN/ccpack" -o half half.tar
 "$BIN/ccdump" verify half >/dev/null || fail "no valid dataset before the break"
 
 # --- invalid JSON: the sample is packed without it, and the summary reports it
-mkdir json && cp pictures/00000000[0-4].* json 2>/dev/null
+mkdir json && cp images/00000000[0-4].* json 2>/dev/null
 for text in json/*.txt; do
     echo '{"of": "this"}' >"${text%.txt}.json"
 done

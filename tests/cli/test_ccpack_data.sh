@@ -32,7 +32,7 @@ tar xf "$data/retrieval/images.tar" -C retrieval
 pack 500 2500 0 --images retrieval/images "$data/retrieval/captions.json"
 
 tar xf "$data/hostile/files.tar" -C hostile
-tail -n +2 "$data/hostile/manifest.tsv" | awk -F '\t' '{ print "picture " NR "\t" $1 }' >hostile.tsv
+tail -n +2 "$data/hostile/manifest.tsv" | awk -F '\t' '{ print "image " NR "\t" $1 }' >hostile.tsv
 rows=$(wc -l <hostile.tsv)
 "$BIN/ccpack" -q --json -o odd --max-bad 100% --images hostile/files hostile.tsv >out.json 2>err.txt ||
     fail "hostile files: $(cat err.txt)"
@@ -40,7 +40,7 @@ listed=$(wc -l <odd/rejects.jsonl)
 packed=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 [ $((listed + packed)) -eq "$rows" ] || fail "of $rows odd files $packed are packed, $listed listed"
 [ "$packed" -ge 50 ] && [ "$listed" -ge 15 ] || fail "odd files: $packed packed, $listed listed"
-# The same as a tar: five pictures share a stem, and none has a caption.
+# The same as a tar: five images share a stem, and none has a caption.
 expect 65 "$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar"
 grep -q "none of the $rows rows is usable" err.txt || fail "not all of $rows members are rows: $(cat err.txt)"
 tail -n +2 "$data/hostile/manifest.tsv" | cut -f 1 | while read -r name; do
@@ -50,7 +50,7 @@ tail -n +2 "$data/hostile/manifest.tsv" | cut -f 1 | while read -r name; do
 done
 "$BIN/ccpack" -q --json -o twin --max-bad 100% captions.tar >out.json 2>err.txt || fail "tar: $(cat err.txt)"
 twin=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
-[ $(($(wc -l <twin/rejects.jsonl) + twin)) -eq "$rows" ] || fail "of $rows pictures $twin are packed, $(wc -l <twin/rejects.jsonl) listed"
-[ "$twin" -eq "$packed" ] || fail "$twin pictures are packed from a tar, $packed from a table"
+[ $(($(wc -l <twin/rejects.jsonl) + twin)) -eq "$rows" ] || fail "of $rows images $twin are packed, $(wc -l <twin/rejects.jsonl) listed"
+[ "$twin" -eq "$packed" ] || fail "$twin images are packed from a tar, $packed from a table"
 "$BIN/ccdump" verify twin >/dev/null || fail "verify after odd files in a tar"
 "$BIN/ccdump" verify odd >/dev/null || fail "verify after odd files"

@@ -12,8 +12,8 @@ done
 for text in source/*.txt; do
     printf '{"of": "%s", "mine": ["first words", "second words"]}' "$(basename "$text")" >"${text%.txt}.json"
 done
-printf 'no picture' >source/zz.jpg
-printf 'of no picture' >source/zz.txt
+printf 'no image' >source/zz.jpg
+printf 'of no image' >source/zz.txt
 printf 'of no row' >source/README
 
 # --- tars of different tools

@@ -18,14 +18,14 @@ tar cf fewer.tar --sort=name -C fewer .
 wanted=$("$BIN/ccdump" info fewer.d --json >a.txt && field a.txt fingerprint)
 printf '# opt-out\n 41\n4\r\n\n42\n59\n' >ids.txt
 
-# gone DIR: no file of it has a removed caption or picture. Captions of containers tar and the picture's
-# bytes after its headers, which pictures share, are verbatim in shards.
+# gone DIR: no file of it has a removed caption or image. Captions of containers tar and the image's
+# bytes after its headers, which images share, are verbatim in shards.
 gone() {
     for id in 4 41 42 59; do
         name=$(ls rows/*.txt | sed -n "$((id + 1))p")
         part=$(od -An -tx1 -j700 -N16 "${name%.txt}.jpg" | tr -d ' \n' | sed 's/../\\x&/g')
         LC_ALL=C grep -qaP "$part" rows.tar || fail "the test looks for other bytes"
-        ! cat "$1"/* | LC_ALL=C grep -qaP "$part" || fail "the picture of $id is in $1"
+        ! cat "$1"/* | LC_ALL=C grep -qaP "$part" || fail "the image of $id is in $1"
     done
 }
 

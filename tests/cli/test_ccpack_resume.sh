@@ -73,8 +73,8 @@ run --append --allow-repeat $how -o one a.tar
 [ "$(field samples)" = 60 ] || fail "--allow-repeat: $(cat out.json)"
 
 # --- too many bad rows, resumed with a higher limit
-mkdir pictures && tar xf a.tar -C pictures
-for text in pictures/*.txt; do
+mkdir images && tar xf a.tar -C images
+for text in images/*.txt; do
     printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
 done >rows.tsv
 {
@@ -82,13 +82,13 @@ done >rows.tsv
     printf 'gone\tgone.jpg\nno words here\tno.jpg\n'
     tail -40 rows.tsv
 } >bad.tsv
-run $how --max-bad 2 -o bad-good --images pictures bad.tsv
-expect_message 65 "more than --max-bad 1" "$BIN/ccpack" $how --max-bad 1 -o bad --images pictures bad.tsv
-run $how --max-bad 2 --resume -o bad --images pictures bad.tsv
+run $how --max-bad 2 -o bad-good --images images bad.tsv
+expect_message 65 "more than --max-bad 1" "$BIN/ccpack" $how --max-bad 1 -o bad --images images bad.tsv
+run $how --max-bad 2 --resume -o bad --images images bad.tsv
 diff -r bad-good bad || fail "after --max-bad, --resume gives other bytes"
 expect_message 65 "bad.tsv: row 20, key '[^']*': image-unreadable" \
-    "$BIN/ccpack" $how --on-bad fail -o fails --images pictures bad.tsv
-run $how --max-bad 2 --resume -o fails --images pictures bad.tsv
+    "$BIN/ccpack" $how --on-bad fail -o fails --images images bad.tsv
+run $how --max-bad 2 --resume -o fails --images images bad.tsv
 diff -r bad-good fails || fail "after --on-bad fail, --resume gives other bytes"
 
 # --- --append
@@ -179,7 +179,7 @@ if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may h
     tr '\r' '\n' <screen.txt | grep -q '^[0-9]* samples  [0-9]*/s  [0-9.]* [KMG]*iB/s' ||
         fail "no progress: $(tr '\r' '\n' <screen.txt | head -5)"
     for ((i = 0; i < 400; i++)); do cat bad.tsv; done >long.tsv # some seconds: the line is redrawn every 0.1 s
-    script -qec "'$BIN/ccpack' -j 1 --resize short:40 -o shown --overwrite --images pictures long.tsv" \
+    script -qec "'$BIN/ccpack' -j 1 --resize short:40 -o shown --overwrite --images images long.tsv" \
         /dev/null >screen.txt || fail "on a terminal: $(cat screen.txt)"
     tr '\r' '\n' <screen.txt | grep -q '/s  .*s left  [0-9]* %  [0-9]* rejected' ||
         fail "no remaining time: $(tr '\r' '\n' <screen.txt | head -5)"

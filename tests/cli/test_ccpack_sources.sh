@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccpack's sources: the same pictures and captions in every form give the same fingerprint; classes stay
+# ccpack's sources: the same images and captions in every form give the same fingerprint; classes stay
 # with their samples; messages for unreadable input say what to do.
 . "$SRC/tests/support/cli.sh"
 refuses() {
@@ -28,8 +28,8 @@ same() {
 }
 
 "$TESTBIN/make_scenes" val 40 1 48 all.tar >/dev/null || exit 1
-mkdir pictures && tar xf all.tar -C pictures
-for text in pictures/*.txt; do
+mkdir images && tar xf all.tar -C images
+for text in images/*.txt; do
     printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
 done >all.tsv
 pack 40 0 all.tar
@@ -37,8 +37,8 @@ print=$(fingerprint)
 
 # --- the same pairs in every form
 if command -v zip >/dev/null; then
-    (cd pictures && tar tf ../all.tar | zip -q ../all.zip -@)
-    (cd pictures && tar tf ../all.tar | zip -q - -@ | cat >../piped.zip)
+    (cd images && tar tf ../all.tar | zip -q ../all.zip -@)
+    (cd images && tar tf ../all.tar | zip -q - -@ | cat >../piped.zip)
     for source in all.zip piped.zip; do
         pack 40 0 "$source"
         same "$source"
@@ -48,69 +48,69 @@ fi
     printf 'id,image,caption\r\n'
     awk -F '\t' '{ gsub(/"/, "\"\"", $1); printf "%d,%s,\"%s\"\r\n", NR, $2, $1 }' all.tsv
 } >all.csv
-pack 40 0 --images pictures all.csv
+pack 40 0 --images images all.csv
 same "a CSV"
-pack 40 0 --images pictures --caption-column 3 --image-column image all.csv
+pack 40 0 --images images --caption-column 3 --image-column image all.csv
 same "a CSV with columns by option"
 tail -n +2 all.csv >bare.csv
-pack 40 0 --images pictures --columns _,path,caption bare.csv
+pack 40 0 --images images --columns _,path,caption bare.csv
 same "a CSV with named columns"
-# --- tables: the delimiter, quotes, and records of one picture
-pack 40 0 --images pictures --from csv --delimiter ',' all.csv
+# --- tables: the delimiter, quotes, and records of one image
+pack 40 0 --images images --from csv --delimiter ',' all.csv
 same "a CSV with its delimiter"
-refuses 64 "one ASCII character" "$BIN/ccpack" -o refused --images pictures --delimiter ',,' all.csv
+refuses 64 "one ASCII character" "$BIN/ccpack" -o refused --images images --delimiter ',,' all.csv
 {
     printf 'image\tcaption\n'
     awk -F '\t' '{ printf "%s\t\"%s\"\n", $2, $1 }' all.tsv
 } >quoted.tsv
-pack 40 0 --images pictures quoted.tsv
+pack 40 0 --images images quoted.tsv
 same "a quoted TSV"
 {
     echo "image,caption"
     echo "$(head -n 1 all.tsv | cut -f 2),A man, a dog"
 } >wide.csv
 refuses 65 "is usable; nothing was packed.*has 3 columns instead of 2" \
-    "$BIN/ccpack" -o bad --max-bad 100% --images pictures wide.csv
+    "$BIN/ccpack" -o bad --max-bad 100% --images images wide.csv
 rm -rf bad
 awk -F '\t' '{ for (i = 0; i < 3; i++) printf "%s#%d\t%s, seen %d times%s\n", $2, i, $1, i,
                   (NR % 8 == 0 && i == 1 ? "\textra" : "") }' all.tsv >token.txt
-pack 40 5 --max-bad 5 --images pictures token.txt
-grep -q '"texts":115,' out.json || fail "captions of one picture are not joined"
+pack 40 5 --max-bad 5 --images images token.txt
+grep -q '"texts":115,' out.json || fail "captions of one image are not joined"
 grep -q '"row":8,.*line 23 has 3 columns' form/rejects.jsonl || fail "$(cat form/rejects.jsonl)"
 print2=$(fingerprint)
 cp -r form whole
 for part in 1/3 2/3 3/3; do
-    "$BIN/ccpack" -q -o "part-${part%/*}" --part $part --max-bad 5 --images pictures token.txt || fail "part $part"
+    "$BIN/ccpack" -q -o "part-${part%/*}" --part $part --max-bad 5 --images images token.txt || fail "part $part"
 done
 "$BIN/ccpack" merge -q --json -o merged part-1 part-2 part-3 >out.json || fail "merge of groups"
 [ "$(fingerprint)" = "$print2" ] || fail "parts of a table with groups differ"
 cmp whole/rejects.jsonl merged/rejects.jsonl || fail "rejects of parts differ"
 shuf --random-source=all.tar token.txt >shuffled.txt
-pack 40 5 --max-bad 5 --images pictures --group-captions all shuffled.txt
+pack 40 5 --max-bad 5 --images images --group-captions all shuffled.txt
 grep -q '"texts":115,' out.json || fail "captions that are not adjacent are not joined"
-pack 115 5 --max-bad 5 --images pictures --group-captions never token.txt
+pack 115 5 --max-bad 5 --images images --group-captions never token.txt
 refuses 64 "--group-captions does not apply" "$BIN/ccpack" -o refused --group-captions all all.tar
 
 awk -F '\t' 'BEGIN { printf "[" }
     { printf "%s{\"image\": \"%s\", \"caption\": \"%s\", \"image_id\": %d}", (NR > 1 ? ",\n" : ""), $2, $1, NR + 99 }
     END { printf "]\n" }' all.tsv >list.json
-pack 40 0 --images pictures list.json
+pack 40 0 --images images list.json
 same "a list of objects"
 sed 's/^\[//; s/[],]*$//' list.json >list.jsonl
-pack 40 0 --images pictures list.jsonl
+pack 40 0 --images images list.jsonl
 same "lines of objects"
-pack 40 0 --images pictures --ids key list.json
+pack 40 0 --images images --ids key list.json
 "$BIN/ccdump" show form 139 --json | grep -q '"key":"139"' || fail "--ids key does not use image_id"
 sed 's/"image_id": 139/"image_id": 1234567890/' list.json >sparse.json
 for how in "" "--resume"; do
-    "$BIN/ccpack" -o sparse $how --ids key --images pictures sparse.json 2>err.txt || fail "$(cat err.txt)"
+    "$BIN/ccpack" -o sparse $how --ids key --images images sparse.json 2>err.txt || fail "$(cat err.txt)"
     grep -q "ids go up to 1,234,567,890, for 40 samples.* 18.* GiB with SogCLR, 36.* GiB with NuCLR. --ids row" err.txt ||
         fail "ids with gaps are not named: $(cat err.txt)"
 done
-"$BIN/ccpack" -o dense --ids key --images pictures list.json 2>err.txt
+"$BIN/ccpack" -o dense --ids key --images images list.json 2>err.txt
 grep -q "ids go up" err.txt && fail "ids without gaps are named: $(cat err.txt)"
 awk -F '\t' 'BEGIN { printf "{\"images\": [" }
-    { printf "%s{\"filepath\": \"pictures\", \"filename\": \"%s\", \"imgid\": %d, \"split\": \"%s\", \"sentences\": [{\"raw\": \"%s\"}]}",
+    { printf "%s{\"filepath\": \"images\", \"filename\": \"%s\", \"imgid\": %d, \"split\": \"%s\", \"sentences\": [{\"raw\": \"%s\"}]}",
           (NR > 1 ? ", " : ""), $2, NR, (NR % 4 ? "train" : "val"), $1 }
     END { printf "], \"dataset\": \"ours\"}\n" }' all.tsv >karpathy.json
 pack 40 0 karpathy.json
@@ -119,10 +119,10 @@ pack 10 0 --split val karpathy.json
 pack 40 0 --split val,train karpathy.json
 same "all splits by name"
 
-# --- folders: pictures with texts beside them, and an imagefolder
-pack 40 0 pictures
+# --- folders: images with texts beside them, and an imagefolder
+pack 40 0 images
 same "loose pairs"
-mkdir hugging && cp pictures/*.jpg hugging/
+mkdir hugging && cp images/*.jpg hugging/
 sed 's/"image"/"file_name"/; s/"caption"/"text"/' list.jsonl >hugging/metadata.jsonl
 pack 40 0 hugging
 same "an imagefolder"
@@ -166,7 +166,7 @@ refuses 0 "joined.tar: what follows the end mark after its 80 members was not re
     "$BIN/ccpack" index indexed/joined.tar
 
 # --- sparse members, also those that end in a hole
-mkdir holes && set -- pictures/*.jpg
+mkdir holes && set -- images/*.jpg
 cp "$1" holes/1.jpg && truncate -s 5M holes/1.jpg
 cp "$2" holes/2.jpg && truncate -s 1M holes/2.jpg && cat "$2" >>holes/2.jpg && truncate -s 3M holes/2.jpg
 echo one >holes/1.txt && echo two >holes/2.txt
@@ -177,11 +177,11 @@ for how in gnu "posix --sparse-version=0.0" "posix --sparse-version=0.1" "posix 
     tar cSf sparse.tar --sort=name --format=$how -C holes .
     [ "$(stat -c %s sparse.tar)" -lt 1000000 ] || fail "tar -S --format=$how made no sparse tar"
     pack 2 0 sparse.tar
-    [ "$(fingerprint)" = "$whole" ] || fail "a sparse tar of format $how gives other pictures"
+    [ "$(fingerprint)" = "$whole" ] || fail "a sparse tar of format $how gives other images"
 done
 
 # --- a key that is not ASCII stays in the metadata, and a byte order mark is no part of a caption
-mkdir foreign && cp "pictures/$(head -n 1 all.tsv | cut -f 2)" "foreign/犬 1.jpg"
+mkdir foreign && cp "images/$(head -n 1 all.tsv | cut -f 2)" "foreign/犬 1.jpg"
 printf '\357\273\277a dog\n' >"foreign/犬 1.txt"
 pack 1 0 foreign
 "$BIN/ccdump" show form 0 --json >show.json
@@ -192,8 +192,8 @@ grep -q '"a dog"' show.json || fail "the byte order mark is kept: $(cat show.jso
 pack 1 0 foreign.tar
 "$BIN/ccdump" show form 0 --json | cmp - show.json || fail "the tar of the folder differs"
 
-# --- captions of equal pictures are merged
-mkdir equal && set -- pictures/*.jpg
+# --- captions of equal images are merged
+mkdir equal && set -- images/*.jpg
 for name in 1 2 4 5; do cp "$1" "equal/$name.jpg"; done && cp "$2" equal/3.jpg
 printf 'a' >equal/1.txt && printf 'b' >equal/2.txt && printf 'c' >equal/3.txt && printf '\377' >equal/4.txt && printf 'a' >equal/5.txt
 for how in "equal" "more.tsv equal"; do
@@ -203,14 +203,14 @@ for how in "equal" "more.tsv equal"; do
     grep -q '"captions":\["c"\]' ls.txt || fail "$how: $(cat ls.txt)"
     want='"captions":\["a","b"\]'
     [ "$how" = equal ] || want='"captions":\["d","e","a","b"\]'
-    grep -q "$want" ls.txt || fail "captions of equal pictures are not merged: $how: $(cat ls.txt)"
+    grep -q "$want" ls.txt || fail "captions of equal images are not merged: $how: $(cat ls.txt)"
 done
 (cd equal && tar cf ../equal.tar --sort=name -- *)
 pack 2 3 --dedup exact --max-bad 1 - <equal.tar
 grep -q '"texts":2,' out.json || fail "standard input was read twice: $(cat out.json)"
 
-# --- links in a tar, and a second picture after the caption, are named
-mkdir links && set -- pictures/*.jpg
+# --- links in a tar, and a second image after the caption, are named
+mkdir links && set -- images/*.jpg
 cp "$1" links/1.jpg && ln links/1.jpg links/2.jpg && ln -s 1.jpg links/3.jpg
 for i in 1 2 3; do echo "caption $i" >links/$i.txt; done
 cp "$2" links/4.jpg && cp "$3" links/4.png && echo four >links/4.txt
@@ -220,12 +220,12 @@ for i in 2 3; do
     grep -q '"reason":"image-missing","detail":"'$i'.jpg is a link to 1.jpg,' form/rejects.jsonl ||
         fail "the link $i.jpg is not named: $(cat form/rejects.jsonl)"
 done
-grep -q '"reason":"image-extra","detail":"4.png: the row before has its picture"' form/rejects.jsonl ||
+grep -q '"reason":"image-extra","detail":"4.png: the row before has its image"' form/rejects.jsonl ||
     fail "4.png is not named: $(cat form/rejects.jsonl)"
 
 # --- captions from the JSON
-mkdir json && cp pictures/*.jpg json/
-for text in pictures/*.txt; do
+mkdir json && cp images/*.jpg json/
+for text in images/*.txt; do
     printf '{"words": "%s"}' "$(cat "$text")" >"json/$(basename "$text" .txt).json"
 done
 (cd json && tar cf ../json.tar --sort=name --format=ustar -- *)
@@ -235,9 +235,9 @@ refuses 65 "is usable; nothing was packed.*has no member 'none'" "$BIN/ccpack" -
 
 # --- classes, on disk and in a tar: label, name and JSON are packed
 mkdir -p set/cat/more set/dog set/bare set/.hidden
-set -- pictures/*.jpg
+set -- images/*.jpg
 cp "$1" set/cat/1.jpg && cp "$2" set/cat/more/2.jpg && cp "$3" set/dog/3.jpg && cp "$4" set/dog/named
-echo "no picture" >set/dog/notes.txt
+echo "no image" >set/dog/notes.txt
 cp "$1" set/.hidden/5.jpg
 for how in "set" "--from folders set.tar"; do
     tar cf set.tar --sort=name --format=ustar set
@@ -262,10 +262,10 @@ mkdir batches && cp one.bin batches/data_batch_1.bin && cp one.bin batches/data_
 pack 3 0 one.bin
 pack 6 0 batches
 "$BIN/ccdump" show form 5 --json | grep -q '"label":3,"class":"cat"' || fail "no cat: $("$BIN/ccdump" show form 5 --json)"
-"$BIN/ccdump" show form 5 --json | grep -q '"format":"png"' || fail "CIFAR's pictures are not PNGs"
+"$BIN/ccdump" show form 5 --json | grep -q '"format":"png"' || fail "CIFAR's images are not PNGs"
 
 # --- parts and a resumed run skip exactly the rows of other parts
-for source in "--images pictures list.json" "--images pictures all.csv" karpathy.json pictures hugging set "--from folders set.tar" batches; do
+for source in "--images images list.json" "--images images all.csv" karpathy.json images hugging set "--from folders set.tar" batches; do
     for k in 1 2 3; do
         rm -rf "part-$k"
         "$BIN/ccpack" -q --part "$k/3" -o "part-$k" $source 2>err.txt || fail "--part $k/3 $source: $(cat err.txt)"
@@ -277,16 +277,16 @@ for source in "--images pictures list.json" "--images pictures all.csv" karpathy
     same "three parts of $source"
 done
 
-# --- a wrong or missing folder of pictures is named, with the first file that was looked for
+# --- a wrong or missing folder of images is named, with the first file that was looked for
 mkdir bare
 refuses 66 "--images nowhere: there is no such folder" "$BIN/ccpack" -o refused --images nowhere all.tsv
 rm -rf bad
-refuses 65 "; bare lacks 40 of 40 pictures, the first is bare/.*jpg; --images names" "$BIN/ccpack" -o bad --images bare all.tsv
+refuses 65 "; bare lacks 40 of 40 images, the first is bare/.*jpg; --images names" "$BIN/ccpack" -o bad --images bare all.tsv
 rm -rf bad
-refuses 65 "; the folder of the source lacks 40 of 40 pictures, the first is .*jpg; --images names" "$BIN/ccpack" -o bad all.tsv
+refuses 65 "; the folder of the source lacks 40 of 40 images, the first is .*jpg; --images names" "$BIN/ccpack" -o bad all.tsv
 rm -rf bad
 yes "$(head -n 1 all.tsv)" | head -n 5000 >many.tsv
-refuses 65 "; bare lacks 1000 of 1000 pictures" "$BIN/ccpack" -o bad --group-captions never --images bare many.tsv
+refuses 65 "; bare lacks 1000 of 1000 images" "$BIN/ccpack" -o bad --group-captions never --images bare many.tsv
 rm -rf bad
 
 # --- messages for unreadable input say what to do
@@ -296,7 +296,7 @@ printf 'caption,url\na dog,https://example.org/1.jpg\n' >urls.csv
 refuses 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.csv
 printf 'PAR1....' >some.parquet
 refuses 65 "parquet" "$BIN/ccpack" -o refused some.parquet
-refuses 65 "single picture" "$BIN/ccpack" -o refused "$1"
+refuses 65 "single image" "$BIN/ccpack" -o refused "$1"
 refuses 65 "each class is a folder" "$BIN/ccpack" -o refused json
 printf '[{"image_id": 1, "caption": "a result"}]' >results.json
 refuses 65 "objects with 'image'" "$BIN/ccpack" -o refused results.json

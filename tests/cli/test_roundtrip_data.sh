@@ -1,4 +1,4 @@
-# Packs real collections and reads them back: ids, captions, metadata and the bytes of pictures equal the
+# Packs real collections and reads them back: ids, captions, metadata and the bytes of images equal the
 # source. Python's tarfile and json read both sides, so that no code of ours checks itself.
 . "$SRC/tests/support/cli.sh"
 
@@ -19,7 +19,7 @@ extracted() { # the files that extract makes of ./out
     "$BIN/ccdump" extract out -o files -q
     sed 's/.*"sha256": "\([0-9a-f]*\)".*/\1/' expected.txt | sort >wanted.txt
     find files -type f ! -name '*.txt' ! -name '*.json' -exec sha256sum {} + | cut -d ' ' -f 1 | sort |
-        cmp - wanted.txt || fail "extracted pictures are not the source's"
+        cmp - wanted.txt || fail "extracted images are not the source's"
 }
 both() { # both COUNT OPTION...: in every container
     count=$1

@@ -1,5 +1,5 @@
 # The page formats/SHARD_FORMAT.md against the program: a reader that was written from the page alone
-# reads the golden datasets and what ccpack writes in every container, with pictures above 128 KiB
+# reads the golden datasets and what ccpack writes in every container, with images above 128 KiB
 # and captions too long for a compressed head, and sees the samples that ccdump sees.
 . "$SRC/tests/support/cli.sh"
 command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
@@ -26,7 +26,7 @@ while [ $i -lt 300 ]; do
     cat "$1"
     i=$((i + 1))
 done >tail
-cat tail >>"$2" # a picture of several blocks
+cat tail >>"$2" # an image of several blocks
 i=0
 while [ $i -lt 9000 ]; do
     echo "a very long caption, line $i"

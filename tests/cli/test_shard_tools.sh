@@ -7,7 +7,7 @@ command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
 mkdir source && tar xf scenes.tar -C source
 set -- source/*.jpg
 i=0
-while [ $i -lt 300 ]; do # a picture beyond one block of 128 KiB, which a shard has to split
+while [ $i -lt 300 ]; do # an image beyond one block of 128 KiB, which a shard has to split
     cat "$1"
     i=$((i + 1))
 done >tail
@@ -16,7 +16,7 @@ for k in 1 2; do
     echo "one more caption $k" >"${1%.jpg}.$k.txt"
 done
 tar cf source.tar --sort=name -C source .
-sums() { # sums FOLDER: of the pictures in it
+sums() { # sums FOLDER: of the images in it
     (cd "$1" && sha256sum -- *.jpg)
 }
 sums source >source.sums
@@ -55,7 +55,7 @@ for member in tarfile.open(fileobj=sys.stdin.buffer, mode="r|"):
     fi
 }
 
-check_dataset() { # check_dataset DIR: shards as above; the pictures are the source's
+check_dataset() { # check_dataset DIR: shards as above; the images are the source's
     mkdir "$1-out"
     for file in "$1"/shard-*.tar*; do
         "$BIN/ccdump" cat "$file" | tar -t >wanted.txt
@@ -63,7 +63,7 @@ check_dataset() { # check_dataset DIR: shards as above; the pictures are the sou
         check_shard "$file" wanted.txt
         tar xf "$file" -C "$1-out"
     done
-    sums "$1-out" | cmp - source.sums || fail "pictures out of $1 are not the source's"
+    sums "$1-out" | cmp - source.sums || fail "images out of $1 are not the source's"
 }
 
 "$BIN/ccpack" -q -o zst --shard-samples 25 source.tar
@@ -75,7 +75,7 @@ for k in 0 1 2; do
     "$BIN/ccdump" cat zst/shard-00000$k.tar.zst | cmp - a.tar || fail "containers differ"
 done
 
-# Every kind of sample: no captions, five captions, odd sizes, a picture of unknown format.
+# Every kind of sample: no captions, five captions, odd sizes, an image of unknown format.
 "$TESTBIN/make_dataset" d 60 60
 "$BIN/ccdump" cat d | tar -t >wanted.txt
 check_shard d/made-000000.tar.zst wanted.txt

@@ -6,11 +6,11 @@ PATH=$BIN:$PATH
 table=$SRC/tests/cli/wrong_invocations.txt
 
 "$TESTBIN/make_scenes" val 12 1 32 pairs.tar >/dev/null || exit 1
-mkdir tars pictures empty || exit 1
+mkdir tars images empty || exit 1
 cp pairs.tar tars/a.tar
 cp pairs.tar tars/b.tar
-tar xf pairs.tar -C pictures
-for text in pictures/*.txt; do
+tar xf pairs.tar -C images
+for text in images/*.txt; do
     printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
 done >pairs.tsv
 : >empty.tar
@@ -27,7 +27,7 @@ echo '{"program":"ccstream-train","options":{"data":["data"],"out":null}}' | tee
 printf '\002\000\000\000\000\000\000\000{}' >run/last
 cp -r data datasets/a
 cp -r bare headless && rm headless/dataset.json
-mkdir -p folders/circle && cp pictures/*0.jpg folders/circle && ccpack -q -o classes folders || exit 1
+mkdir -p folders/circle && cp images/*0.jpg folders/circle && ccpack -q -o classes folders || exit 1
 
 failures=0
 rows=0

@@ -4,7 +4,7 @@
     pip install torch timm transformers open_clip_torch safetensors sentencepiece numpy pillow
     export_peers.py BIN RUN DATA [OUT]
 
-RUN: a run of ccstream-train. DATA: a dataset, made by ccpack, of pictures that have RUN's image size already and
+RUN: a run of ccstream-train. DATA: a dataset, made by ccpack, of images that have RUN's image size already and
 are stored without loss (PNG), one caption each: then both sides see the same pixels. Loads every format with strict=True and compares features and embeddings with those of
 ccstream-eval embed; the largest difference must stay below TOLERANCE times the largest value. With OUT set
 the names, types and shapes that the programs expect are written there (tests/golden/export).
@@ -76,10 +76,10 @@ plain = export("safetensors")
 config = json.load(open(f"{plain}/config.json"))
 mean, std = (np.array(config[n], np.float32).reshape(1, 3, 1, 1) for n in ("mean", "std"))
 pixels = [Image.open(io.BytesIO(tar.extractfile(members[k + ".png"]).read())).convert("RGB") for k in keys]
-assert all(p.size == (config["image_size"], config["image_size"]) for p in pixels), "pictures of another size"
+assert all(p.size == (config["image_size"], config["image_size"]) for p in pixels), "images of another size"
 pixels = np.stack([np.asarray(p) for p in pixels])
 pixels = torch.from_numpy((pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255 - mean) / std)
-print(f"{len(keys)} pictures of {config['image_size']} px, {config['image_tower']} + {config['text_tower']}")
+print(f"{len(keys)} images of {config['image_size']} px, {config['image_tower']} + {config['text_tower']}")
 
 def clean(text):
     """augment/caption.h, for captions of ASCII."""

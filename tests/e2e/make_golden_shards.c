@@ -103,7 +103,7 @@ static void make_own(const char *directory, enum shard_container container) {
     shard_frame_fini(&frame);
 }
 
-/* A tar as others write them: picture first, a folder, a member of no sample, one caption each. */
+/* A tar as others write them: image first, a folder, a member of no sample, one caption each. */
 static void make_foreign(const char *directory) {
     struct shard_frame_builder *b = NULL;
     struct shard_foreign *x = NULL;

@@ -4,7 +4,7 @@
     read_events.py DIR RUN/metrics.jsonl
 
 Every CRC must hold. What is left after the starts of sessions, which drop the steps from theirs on, must be the
-numbers and histograms of the lines, each once, and a picture with a text for every evaluation that found examples. Prints how many
+numbers and histograms of the lines, each once, and an image with a text for every evaluation that found examples. Prints how many
 events, numbers and histograms there are.
 """
 
@@ -82,7 +82,7 @@ def value_of(data):
     return tag, number, histogram
 
 
-def is_picture(data):
+def is_image(data):
     """A JPEG, or the text beside it."""
     value = dict(fields(data))
     tag = value[1].decode()
@@ -93,7 +93,7 @@ def is_picture(data):
     elif 8 in value:
         tensor = dict(fields(value[8]))
         assert tag == "examples/t2i/text" and value[9] == b"\x0a\x06\x0a\x04text" and tensor[1] == 7
-        assert tensor[8].decode().startswith("1. ") and "(own picture: number " in tensor[8].decode()
+        assert tensor[8].decode().startswith("1. ") and "(own image: number " in tensor[8].decode()
     else:
         return False
     return True
@@ -120,7 +120,7 @@ def close(a, b):
 
 
 folder, metrics = sys.argv[1:]
-events, pictures = [], []
+events, images = [], []
 for path in sorted(glob.glob(f"{folder}/events.out.tfevents.*")):
     first = True
     for record in records(path):
@@ -132,12 +132,12 @@ for path in sorted(glob.glob(f"{folder}/events.out.tfevents.*")):
                 assert first and value == b"brain.Event:2"
             elif field == 5:
                 all_values = [v for f, v in fields(value) if f == 1]
-                values += [value_of(v) for v in all_values if not is_picture(v)]
-                pictures += [step] * (len([v for v in all_values if is_picture(v)]) == 2)
+                values += [value_of(v) for v in all_values if not is_image(v)]
+                images += [step] * (len([v for v in all_values if is_image(v)]) == 2)
             elif field == 7:
                 assert dict(fields(value)) == {1: 1}
                 events = [e for e in events if e[0] < step]
-                pictures = [p for p in pictures if p < step]
+                images = [p for p in images if p < step]
         first = False
         if values:
             events.append((step, values))
@@ -150,7 +150,7 @@ for line in lines:
         expected.append((line["step"], found))
 assert len(events) == len(expected), f"{len(events)} events, {len(expected)} lines"
 found = [line["step"] for line in lines if line.get("examples")]
-assert pictures == found, f"pictures at {pictures}, examples at {found}"
+assert images == found, f"images at {images}, examples at {found}"
 count = 0
 for (step, values), (expected_step, found) in zip(events, expected):
     assert step == expected_step

@@ -40,7 +40,7 @@ for seed in ${SEEDS:-0 1 2}; do
     done
 done
 
-# Chance of R@10 is 2 % from text to image (10 of 500 pictures) and about the same from image to text
+# Chance of R@10 is 2 % from text to image (10 of 500 images) and about the same from image to text
 # (10 of 2,500 captions, five of them right).
 python3 - *-[0-9]*/eval.json <<'PY' | tee table.txt
 import json, statistics, sys

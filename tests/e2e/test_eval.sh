@@ -171,7 +171,7 @@ r = ((x[o] * t).sum(1)[:, None] > x[o] @ t.T).sum(1)
 "
 fi
 
-# Scores: entry i is the mean cosine of sample i's picture and captions, by the embeddings.
+# Scores: entry i is the mean cosine of sample i's image and captions, by the embeddings.
 rows() { tail -c +129 "out.$1.npy" | od -An -v -t "$2" -w"$3"; }
 evaluate score run --data held -o scores.npy --json >score.json
 [ "$(number scored score.json)" = 160 ] || fail "score: $(cat score.json)"
@@ -192,7 +192,7 @@ tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed 4s/.*/x/ >fewer.txt
 sed 4s/.*/x/ scores.txt | cmp - fewer.txt || fail "scores of the other samples changed"
 tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed -n 4p | grep -q nan || fail "an id without a sample has a score"
 
-# Pictures are normalised as in training, unless --image-norm names another dataset.
+# Images are normalised as in training, unless --image-norm names another dataset.
 embedded() { # embedded RUN OPTIONS...
     local run=$1
     shift

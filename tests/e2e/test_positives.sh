@@ -6,7 +6,7 @@
 "$TESTBIN/make_scenes" train 32 3 32 one.tar
 mkdir all
 tar -xf one.tar -C all
-for text in all/*.txt; do # three captions a picture
+for text in all/*.txt; do # three captions an image
     sed 's/^/again: /' "$text" >"${text%.txt}.1.txt"
     sed 's/^/and once more: /' "$text" >"${text%.txt}.2.txt"
 done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every preset trains a step, on small data and a smaller model than the paper's; pictures without captions.
+# Every preset trains a step, on small data and a smaller model than the paper's; images without captions.
 . "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 32 3 24 train.tar

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/quickstart on pictures of one's own, with the programs of this build: what it shows and says at the end.
+# tools/quickstart on images of one's own, with the programs of this build: what it shows and says at the end.
 . "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 96 3 32 scenes.tar
@@ -26,7 +26,7 @@ found=tree/build/quickstart/found.html
 # The last lines say what the numbers mean.
 pairs=$(wc -l <tree/build/quickstart/train.tsv)
 unseen=$(wc -l <tree/build/quickstart/val.tsv)
-for line in "What the numbers mean" "partners of $unseen pictures" "has learned from $pairs pairs" 'among its 10 best in [0-9]* of 100'; do
+for line in "What the numbers mean" "partners of $unseen images" "has learned from $pairs pairs" 'among its 10 best in [0-9]* of 100'; do
     grep -q "$line" out.txt || fail "it does not say '$line': $(tail -n 30 out.txt)"
 done
 

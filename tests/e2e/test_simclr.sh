@@ -81,7 +81,7 @@ else
     [ ! -e fast ] || fail "a refused run left a directory"
 fi
 
-# The two views of a picture move closer together than those of different pictures, and neighbours have the
+# The two views of an image move closer together than those of different images, and neighbours have the
 # same class more often than by chance (33 %). Under sanitizers there is time for one epoch.
 epochs=12
 [ -z "${CCS_SANITIZE:-}" ] || epochs=1
@@ -120,7 +120,7 @@ refused() { # refused WORDS COMMAND...
 }
 train="$BIN/ccstream-train -q"
 refused 'needs image-text pairs' $train $options --loss nuclr --out refused
-refused 'has no captions; --task two-views trains on pictures alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch-size 32
+refused 'has no captions; --task two-views trains on images alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch-size 32
 refused '--micro-batch 65 is larger than --batch-size 64' $train $options --loss simclr --micro-batch 65 --out refused
 refused 'has no --variant code for two views' $train $options --loss sogclr --variant code --out refused
 refused '--val is for images with captions, not for --task two-views; .* knn' $train $options --loss simclr --val test --out refused

@@ -35,7 +35,7 @@ wait $pid || fail "$(cat err.txt)"
 has sent.txt '"retrieval/mean_r1":'
 has sent.txt '"state/image.log_u/histogram": {"low":'
 
-# Captions that no picture of examples has room for: the run continues, and says so once.
+# Captions that no image of examples has room for: the run continues, and says so once.
 mkdir long
 tar -xf train.tar -C long
 for text in long/*.txt; do

@@ -36,11 +36,11 @@ has rows.txt "b "
 for step in $(seq 0 17); do
     "$BIN/ccdump" order whole --step "$step" --json | grep -q '"id":5,' && echo "$step" >>steps.txt
 done
-expect 0 "$BIN/ccdump" why whole a 5 --json --html page.html --image picture
+expect 0 "$BIN/ccdump" why whole a 5 --json --html page.html --image image
 cp out.txt why.json
 grep -o '"step":[0-9]*' why.json | cut -d : -f 2 | cmp - steps.txt || fail "other steps than order: $(cat why.json)"
 "$BIN/ccdump" show a 5 --image expected
-cmp picture expected
+cmp image expected
 for key in nearest_by_zeta nearest_images nearest_texts; do
     [ "$(grep -o "\"$key\":\[[^]]*" why.json | grep -o '"id"' | wc -l)" = 5 ] || fail "not 5 of $key: $(cat why.json)"
 done

@@ -1,10 +1,10 @@
 #!/bin/bash
-# by hand: trains a tower on two views of 1,600 pictures of CIFAR-10 without labels, then evaluates a linear
+# by hand: trains a tower on two views of 1,600 images of CIFAR-10 without labels, then evaluates a linear
 # classifier and nearest neighbours with the labels on 400 others, and the same for an untrained tower.
 # Fails if a trained tower is not 3 points better than the untrained one in both.
 #
 # usage: BIN=build/release/bin tests/e2e/two_views.sh DATA [DIR [LOSS...]]
-#   DATA/zeroshot/cifar10.tar: class folders with 200 pictures each
+#   DATA/zeroshot/cifar10.tar: class folders with 200 images each
 #   EPOCHS=N THREADS=N SEED=N  change the runs
 # About eight minutes on one core. Started again with the same DIR, it resumes. The table is also in
 # DIR/table.txt.

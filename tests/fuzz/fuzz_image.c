@@ -1,5 +1,5 @@
 /*
- * Pictures of any bytes: a picture that probe accepts and that decodes has the size that probe
+ * Images of any bytes: an image that probe accepts and that decodes has the size that probe
  * reported, a decoded region has the pixels of the whole decode, and a check without pixels finds
  * the same damage.
  */
@@ -17,7 +17,7 @@ static void demand(bool holds) {
     }
 }
 
-/* Some part of the picture, chosen by the file's own end. */
+/* Some part of the image, chosen by the file's own end. */
 static struct image_rect
 pick_region(const struct image_view *whole, const uint8_t *data, size_t size_bytes) {
     uint32_t draw[4] = {0};
@@ -60,7 +60,7 @@ static void check_region(struct image_decoder *d,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     struct image_limits limits;
     image_limits_default(&limits);
-    limits.max_pixels = 1 << 18; /* small, so that a run sees many pictures */
+    limits.max_pixels = 1 << 18; /* small, so that a run sees many images */
     struct image_info info;
     enum status probed = image_probe(&info, data, size_bytes, &limits, NULL);
     struct image_decoder *d = NULL;

@@ -1,6 +1,6 @@
 /*
  * Lossless WebP streams of any bytes (the body of a VP8L chunk): our walk that counts the codes
- * accepts every stream that libwebp accepts; otherwise good pictures would be refused.
+ * accepts every stream that libwebp accepts; otherwise good images would be refused.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -6,10 +6,10 @@
 Prints its port on the first line and the port of its second origin on the second one, then serves
 until SIGTERM, or until the process that started it ends. Files of FOLDER are served with ranges,
 ETag (of size and time), If-Match, If-None-Match, HEAD and keep-alive. The query of a URL selects
-no file, so `picture.jpg?row=1` and `picture.jpg?row=2` are two URLs of one.
+no file, so `image.jpg?row=1` and `image.jpg?row=2` are two URLs of one.
 
 A fault is NAME or NAME:ARGUMENT. It applies
-  - to a request that has it in its query: picture.jpg?fault=503:2
+  - to a request that has it in its query: image.jpg?fault=503:2
     (&times=N: to the first N requests of this target and range only), or
   - to a share of all requests: --faults reset=0.1,latency:200=0.3 (the sum is at most 1). Which,
     is drawn from the seed, the target, the range and how often they were requested before: the

@@ -1,15 +1,15 @@
 #!/bin/bash
 # By hand: ccpack fetch under thousands of faults, and killed a hundred times.
 #
-#   tests/net/prove_fetch.sh BIN PICTURES [ROWS] [KILLS]     BIN: folder of the programs; PICTURES: of .jpg files
+#   tests/net/prove_fetch.sh BIN IMAGES [ROWS] [KILLS]     BIN: folder of the programs; IMAGES: of .jpg files
 #
 # Faults: half of the requests go wrong at random. Every row must then be a sample with exactly the bytes of
-# its picture, or be in rejects.jsonl with the reason of the ledger. Kills: runs are killed at random times and
+# its image, or be in rejects.jsonl with the reason of the ledger. Kills: runs are killed at random times and
 # resumed until they end; all files must be those of an undisturbed run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$(cd "$1" && pwd)
-pictures=$(cd "$2" && pwd)
+images=$(cd "$2" && pwd)
 rows=${3:-25000}
 kills=${4:-100}
 work=$(mktemp -d "${TMPDIR:-/tmp}/prove-fetch.XXXXXX")
@@ -19,15 +19,15 @@ fast="--allow-private --no-robots --rate-per-host 0 --per-host 64 -c 64 --quiet"
 
 serve() { # serve OPTION...: sets port
     [ -z "${SERVER_PID:-}" ] || { kill "$SERVER_PID"; wait "$SERVER_PID" || true; }
-    coproc SERVER { exec python3 "$here/fault_server.py" "$pictures" --seed 7 "$@"; }
+    coproc SERVER { exec python3 "$here/fault_server.py" "$images" --seed 7 "$@"; }
     read -r port <&"${SERVER[0]}"
 }
 
 serve --faults reset=0.06,half=0.06,reset_body=0.05,503:0=0.05,429:1=0.03,404=0.05,empty=0.03,html=0.03,garbage=0.02,long_length=0.03,half_chunked=0.03,redirect_loop=0.02,huge_headers=0.01,bad_gzip=0.02,latency:20=0.05
-python3 "$here/fetch_list.py" "$pictures" "$port" "$rows" >/dev/null
+python3 "$here/fetch_list.py" "$images" "$port" "$rows" >/dev/null
 "$bin/ccpack" fetch --json -o faulty $fast list.tsv >summary.json
 "$bin/ccdump" verify faulty
-python3 - "$port" "$pictures" <<'PYTHON'
+python3 - "$port" "$images" <<'PYTHON'
 import glob, hashlib, io, json, subprocess, sys, tarfile, urllib.request
 port, folder = sys.argv[1:]
 stats = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/stats"))
@@ -64,7 +64,7 @@ print("  ", ", ".join(f"{n} {name}" for name, n in sorted(stats["faults"].items(
 PYTHON
 
 serve
-python3 "$here/fetch_list.py" "$pictures" "$port" 3000 0.2 >/dev/null
+python3 "$here/fetch_list.py" "$images" "$port" 3000 0.2 >/dev/null
 shape="--attempts 1 --shard-samples 400 --resize short:64 -c 8"
 "$bin/ccpack" fetch -o whole $fast $shape list.tsv
 rounds=0 done=0

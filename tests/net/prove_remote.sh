@@ -1,7 +1,7 @@
 #!/bin/bash
 # By hand: remote loading under thousands of faults, and training with a cache that is killed a hundred times.
 #
-#   tests/net/prove_remote.sh BIN DATASET [FAULTS] [KILLS]     BIN: folder of the programs; DATASET: of some thousand pictures
+#   tests/net/prove_remote.sh BIN DATASET [FAULTS] [KILLS]     BIN: folder of the programs; DATASET: of some thousand images
 #
 # Faults: requests go wrong at random until there were so many; batches must be those of the folder, every sample once an
 # epoch. Kills: a run with a cache, on a server that goes wrong too, is killed at random times and resumed until it ends;

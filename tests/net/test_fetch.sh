@@ -19,7 +19,7 @@ has err.txt "rows rejected"
 bad=$(wc -l <faults.txt)
 [ "$(field out.txt fetched)" = $((300 - bad)) ] || fail "$(cat out.txt) with $bad bad rows"
 expect 0 "$BIN/ccdump" verify whole
-[ -z "$(ls whole/fetch/spool)" ] || fail "spooled pictures are left"
+[ -z "$(ls whole/fetch/spool)" ] || fail "spooled images are left"
 lines whole/fetch/ledger.jsonl 300
 while read -r row reason; do
     grep -q "\"row\":$row,\"state\":\"[a-z]*\",\"reason\":\"$reason\"" whole/fetch/ledger.jsonl ||
@@ -75,7 +75,7 @@ expect 0 "$BIN/ccdump" verify stopped
 expect 0 "$BIN/ccpack" fetch --json -o stopped --resume $fast slow.tsv
 [ "$(field out.txt samples)" = 300 ] && [ "$(field out.txt requests)" -le 240 ] || fail "$(cat out.txt)"
 
-# Files of the spool are reused once their pictures are in a shard: one row at a time gives the same bytes.
+# Files of the spool are reused once their images are in a shard: one row at a time gives the same bytes.
 for connections in 32 1; do
     expect 0 "$BIN/ccpack" fetch -o few-$connections $fast --resize none --shard-samples 5 -c $connections list.tsv
 done
@@ -102,7 +102,7 @@ expect 0 "$BIN/ccpack" fetch -o whole $fast --retry excluded,failed cured.tsv
 [ "$("$BIN/ccdump" info --json whole | sed 's/.*"samples":\([0-9]*\).*/\1/')" = 300 ] ||
     fail "not all rows are there after retries"
 
-# Opt-outs by host, URL and hash; robots.txt; private addresses; a second picture with the same bytes.
+# Opt-outs by host, URL and hash; robots.txt; private addresses; a second image with the same bytes.
 printf 'caption\turl\n' >small.tsv
 for row in 0 1 2 3 4 7; do
     printf 'c %s\thttp://127.0.0.1:%s/%s?row=%s&x\n' "$row" "$port" "$(ls www | grep jpg | sed -n "$((row % 3 + 1))p")" "$row"

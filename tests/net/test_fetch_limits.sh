@@ -8,7 +8,7 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 mkdir www && tar xf scenes.tar -C www
 first=$(cd www && ls | grep -m1 'jpg$')
 cp "www/$first" www/large.jpg
-truncate -s 256M www/large.jpg # zeros after the picture
+truncate -s 256M www/large.jpg # zeros after the image
 coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" www; }
 read -r port <&"${SERVER[0]}"
 trap 'kill "$SERVER_PID" 2>/dev/null' EXIT
@@ -21,7 +21,7 @@ code = subprocess.call(sys.argv[1:])
 open("peak.txt", "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
 sys.exit(code)' "$BIN/ccpack" fetch --json -o "$directory" --allow-private --no-robots --rate-per-host 0 --attempts 1 "$@" list.tsv
 }
-list() { # list TARGET...: rows of them and of good pictures, in turns
+list() { # list TARGET...: rows of them and of good images, in turns
     for target in "$@"; do
         printf 'c\thttp://127.0.0.1:%s/%s\nc\thttp://127.0.0.1:%s/%s\n' "$port" "$target" "$port" "$first?$((n += 1))"
     done >list.tsv
@@ -37,14 +37,14 @@ rejected() { # rejected DIR ROW REASON DETAIL
 n=0
 
 # A body of 256 MiB with its length, without it, without an end; 256 MiB in 0.3 MiB. Each row before and after is
-# there, and memory is that of a run of small pictures.
+# there, and memory is that of a run of small images.
 list "$first?a" "$first?b" "$first?c" "$first?d"
 fetch 0 small
 [ "$(field out.txt samples)" = 8 ] || fail "$(cat out.txt)"
 usual=$(cat peak.txt)
 list "large.jpg?length" "large.jpg?fault=chunked" "large.jpg?fault=no_length" "$first?fault=gzip_bomb" "$first?fault=gzip"
 fetch 0 large
-[ "$(cat peak.txt)" -lt $((usual + 96 * 1024)) ] || fail "took $(cat peak.txt) KiB, and $usual for small pictures"
+[ "$(cat peak.txt)" -lt $((usual + 96 * 1024)) ] || fail "took $(cat peak.txt) KiB, and $usual for small images"
 [ "$(field out.txt samples) $(field out.txt too_large)" = "6 4" ] || fail "$(cat out.txt)"
 [ "$(field out.txt requests)" = 10 ] || fail "$(cat out.txt): a row that is too large was asked for again"
 [ "$(sed 's/.*"fetch":{.*"bytes":\([0-9]*\).*/\1/' out.txt)" -le $((3 * (20 << 20) + 6 * $(wc -c <"www/$first"))) ] ||

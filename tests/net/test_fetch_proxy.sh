@@ -6,8 +6,8 @@ unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 
 "$TESTBIN/make_scenes" val 12 1 32 scenes.tar >/dev/null
 mkdir www && tar xf scenes.tar -C www
-pictures=$(cd www && ls | grep 'jpg$')
-printf 'User-agent: *\nDisallow: /%s\n' "$(echo "$pictures" | head -1)" >www/robots.txt
+images=$(cd www && ls | grep 'jpg$')
+printf 'User-agent: *\nDisallow: /%s\n' "$(echo "$images" | head -1)" >www/robots.txt
 coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" www; }
 read -r port <&"${SERVER[0]}"
 exec 3< <(exec python3 "$SRC/tests/net/proxy.py" "$port" proxy.txt)
@@ -15,8 +15,8 @@ read -r proxy <&3
 exec 4< <(exec python3 "$SRC/tests/net/fault_server.py" www --host ::1 2>&1)
 read -r port6 <&4
 trap 'kill "$SERVER_PID" 2>/dev/null' EXIT
-list() { # list ORIGIN: every picture, with its name as caption
-    for name in $pictures; do printf '%s\t%s/%s\n' "$name" "$1" "$name"; done >list.tsv
+list() { # list ORIGIN: every image, with its name as caption
+    for name in $images; do printf '%s\t%s/%s\n' "$name" "$1" "$name"; done >list.tsv
 }
 fetch() { # fetch CODE DIR OPTION...
     local want=$1 directory=$2
@@ -25,12 +25,12 @@ fetch() { # fetch CODE DIR OPTION...
 }
 
 # The proxy knows a name that nobody else does; that its own address is private refuses nothing.
-list http://pictures.test
+list http://images.test
 http_proxy=http://127.0.0.1:$proxy fetch 0 proxied
 [ "$(field out.txt fetched) $(field out.txt excluded)" = "11 1" ] || fail "$(cat out.txt)"
-lines proxy.txt 12 # robots.txt once, and a picture is excluded
-has proxy.txt "GET http://pictures.test/robots.txt"
-has proxy.txt "GET http://pictures.test/$(echo "$pictures" | tail -1)"
+lines proxy.txt 12 # robots.txt once, and an image is excluded
+has proxy.txt "GET http://images.test/robots.txt"
+has proxy.txt "GET http://images.test/$(echo "$images" | tail -1)"
 
 # A private address in the list is refused, whoever would connect to it.
 list "http://127.0.0.1:$port"

@@ -8,7 +8,7 @@ unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 
 "$TESTBIN/make_scenes" val 12 1 32 scenes.tar >/dev/null
 mkdir www && tar xf scenes.tar -C www
-picture=$(cd www && ls | grep -m1 'jpg$')
+image=$(cd www && ls | grep -m1 'jpg$')
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test \
     -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout good.key -out good.crt 2>openssl.txt ||
     fail "openssl: $(cat openssl.txt)"
@@ -34,7 +34,7 @@ read -r two <&4
 one=https://127.0.0.1:$one/dns-query two=https://localhost:$two/dns-query
 
 list() { # list HOST...
-    for name in "$@"; do printf 'c\thttp://%s:%s/%s\n' "$name" "$port" "$picture"; done >list.tsv
+    for name in "$@"; do printf 'c\thttp://%s:%s/%s\n' "$name" "$port" "$image"; done >list.tsv
 }
 fetch() { # fetch CODE DIR OPTION...
     local want=$1 directory=$2

@@ -7,7 +7,7 @@ unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 
 "$TESTBIN/make_scenes" val 12 1 32 scenes.tar >/dev/null
 mkdir www && tar xf scenes.tar -C www
-pictures=$(cd www && ls | grep 'jpg$')
+images=$(cd www && ls | grep 'jpg$')
 certificate() { # certificate NAME SUBJECTS OPTION...: NAME.pem with its key, NAME.crt without
     local name=$1 subjects=$2
     shift 2
@@ -16,7 +16,7 @@ certificate() { # certificate NAME SUBJECTS OPTION...: NAME.pem with its key, NA
         fail "openssl: $(cat openssl.txt)"
     cat "$name.key" "$name.crt" >"$name.pem"
 }
-certificate good DNS:localhost,DNS:pictures.test,IP:127.0.0.1
+certificate good DNS:localhost,DNS:images.test,IP:127.0.0.1
 certificate other DNS:other.test
 coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" www --tls good.pem; }
 read -r port <&"${SERVER[0]}"
@@ -26,8 +26,8 @@ exec 4< <(exec python3 "$SRC/tests/net/proxy.py" "$port" proxy.txt)
 read -r proxy <&4
 nginx=
 trap 'kill $SERVER_PID $nginx 2>/dev/null' EXIT
-list() { # list ORIGIN: every picture, with its name as caption
-    for name in $pictures; do printf '%s\t%s/%s\n' "$name" "$1" "$name"; done >list.tsv
+list() { # list ORIGIN: every image, with its name as caption
+    for name in $images; do printf '%s\t%s/%s\n' "$name" "$1" "$name"; done >list.tsv
 }
 fetch() { # fetch CODE DIR OPTION...
     local want=$1 directory=$2
@@ -56,10 +56,10 @@ fetch 65 robots --allow-private
 has err.txt "12 tls"
 
 # The proxy sees the name and no more.
-list https://pictures.test
+list https://images.test
 https_proxy=http://127.0.0.1:$proxy fetch 0 proxied --ca-file good.crt
 fetched_all
-[ "$(sort -u proxy.txt)" = "CONNECT pictures.test:443" ] || fail "$(cat proxy.txt)"
+[ "$(sort -u proxy.txt)" = "CONNECT images.test:443" ] || fail "$(cat proxy.txt)"
 https_proxy=http://127.0.0.1:$proxy fetch 65 proxied-untrusted --no-robots
 has err.txt "12 tls"
 

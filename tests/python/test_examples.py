@@ -1,4 +1,4 @@
-"""Runs the examples of the package on a few small pictures; each where its packages are installed."""
+"""Runs the examples of the package on a few small images; each where its packages are installed."""
 
 import importlib.util
 import os
@@ -24,7 +24,7 @@ def example(name, *arguments):
 
 
 def setUpModule():
-    subprocess.run([os.path.join(os.environ["TESTBIN"], "make_pictures"), "d", "24"], check=True)
+    subprocess.run([os.path.join(os.environ["TESTBIN"], "make_images"), "d", "24"], check=True)
 
 
 class ExampleTest(unittest.TestCase):
@@ -53,7 +53,7 @@ class ExampleTest(unittest.TestCase):
         import ccstream
         source = ccstream.Dataset("d")
         rows = [{"image": {"bytes": s.image}, "caption": ["one", "two"], "url": f"http://{s.id}"} for s in source]
-        rows.insert(3, {"image": {"bytes": b"no picture"}, "caption": ["x"], "url": ""})
+        rows.insert(3, {"image": {"bytes": b"no image"}, "caption": ["x"], "url": ""})
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "a.parquet")
         self.assertTrue(example("parquet_to_shards", "out", "a.parquet").endswith("24 packed, 1 refused\n"))
         ds = ccstream.Dataset("out")

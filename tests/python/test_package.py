@@ -33,8 +33,8 @@ SAMPLES, BATCH, SIZE = 60, 12, 16
 
 
 def setUpModule():
-    subprocess.run([os.path.join(TESTBIN, "make_pictures"), "d", str(SAMPLES)], check=True)
-    subprocess.run([os.path.join(TESTBIN, "make_pictures"), "damaged", "30", "12"], check=True)
+    subprocess.run([os.path.join(TESTBIN, "make_images"), "d", str(SAMPLES)], check=True)
+    subprocess.run([os.path.join(TESTBIN, "make_images"), "damaged", "30", "12"], check=True)
 
 
 def loader(data="d", **options):
@@ -358,7 +358,7 @@ class LoaderTest(unittest.TestCase):
     def test_a_batch_names_what_it_lacks(self):
         batch = next(iter(loader(captions=False)))
         self.assertNotIn("tokens", batch)
-        for name, text in (("tokens", "ccpack tokenizer"), ("picture", "it has image, ")):
+        for name, text in (("tokens", "ccpack tokenizer"), ("pixels", "it has image, ")):
             with self.assertRaisesRegex(KeyError, text):
                 batch[name]
         self.assertEqual(repr(batch["id"]), f"Array(int64, ({BATCH},))")
@@ -384,7 +384,7 @@ class LoaderTest(unittest.TestCase):
 
 
 class HoldingHandler(http.server.BaseHTTPRequestHandler):
-    """Serves ranges of the files here; those of pictures once the server's `released` is set."""
+    """Serves ranges of the files here; those of images once the server's `released` is set."""
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):

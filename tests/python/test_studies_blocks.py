@@ -17,7 +17,7 @@ from ccstream.studies import blocks_data, study, towers
 
 
 def setUpModule():
-    subprocess.run([os.path.join(os.environ["TESTBIN"], "make_pictures"), "d", "100"], check=True)
+    subprocess.run([os.path.join(os.environ["TESTBIN"], "make_images"), "d", "100"], check=True)
 
 
 class DataTest(unittest.TestCase):

@@ -187,7 +187,7 @@ class LossTest(unittest.TestCase):
                     a = once(image, text, ids, lr=1e-3)
                     more = [x.detach()[places].clone() for x in (image, text)]
                     for x in more:
-                        x[[3, 6]] = 0.5  # what comes again is another picture
+                        x[[3, 6]] = 0.5  # what comes again is another image
                         x.requires_grad_(True)
                     b = twice(*more, ids[places], lr=1e-3)
                     self.assertAlmostEqual(a.item(), b.item(), delta=1e-6 * max(1.0, abs(a.item())))

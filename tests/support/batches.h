@@ -10,7 +10,7 @@
 
 enum { BATCHES_SIDE = 32, BATCHES_TOKENS = 12 };
 
-/* Small pictures and rows, two threads, the seed of the test. */
+/* Small images and rows, two threads, the seed of the test. */
 struct loader_options batches_options(uint32_t batch);
 
 /* Skips the case when io_uring is asked for by name and the kernel has none; else it must open. */

@@ -1,6 +1,6 @@
-/* Pictures of a few soft waves, encoded as JPEG; one in nine is noise and larger than a block of
+/* Images of a few soft waves, encoded as JPEG; one in nine is noise and larger than a block of
  * the shard format, so that its bytes lie in several pieces. */
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,15 +18,15 @@
 #define MUST(expr)                                                                                 \
     do {                                                                                           \
         if ((expr) < STATUS_OK) {                                                                  \
-            fprintf(stderr, "picture_dataset: %s: %s\n", #expr, err.text);                         \
+            fprintf(stderr, "image_dataset: %s: %s\n", #expr, err.text);                           \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
 
 enum { MAX_CAPTIONS = 3, CAPTION_BYTES = 96, LARGE_PX = 280 };
 
-void picture_dataset_default(struct picture_dataset *how) {
-    *how = (struct picture_dataset){
+void image_dataset_default(struct image_dataset *how) {
+    *how = (struct image_dataset){
         .samples = 100,
         .id_step = 3,
         .samples_per_shard = 40,
@@ -47,7 +47,7 @@ static uint32_t caption_count(uint64_t i) {
     return (uint32_t)(i % (MAX_CAPTIONS + 1));
 }
 
-static void draw_picture(struct byte_buffer *jpeg, int32_t *width, int32_t *height, uint64_t i) {
+static void draw_image(struct byte_buffer *jpeg, int32_t *width, int32_t *height, uint64_t i) {
     bool is_large = i % 9 == 4;
     struct rng r;
     rng_init(&r, 5, RNG_INIT, i, 0);
@@ -70,11 +70,11 @@ static void draw_picture(struct byte_buffer *jpeg, int32_t *width, int32_t *heig
     free(pixels);
 }
 
-static void add_picture(struct shard_writer *w,
-                        struct shard_frame_builder *b,
-                        struct shard_frame *frame,
-                        uint64_t i,
-                        uint64_t step) {
+static void add_image(struct shard_writer *w,
+                      struct shard_frame_builder *b,
+                      struct shard_frame *frame,
+                      uint64_t i,
+                      uint64_t step) {
     char key[32];
     char text[MAX_CAPTIONS][CAPTION_BYTES];
     struct shard_text captions[MAX_CAPTIONS];
@@ -83,7 +83,7 @@ static void add_picture(struct shard_writer *w,
     int32_t width;
     int32_t height;
     byte_buffer_init(&jpeg, 0);
-    draw_picture(&jpeg, &width, &height, i);
+    draw_image(&jpeg, &width, &height, i);
     for (uint32_t k = 0; k < caption_count(i); k++) {
         captions[k] = (struct shard_text){text[k], caption_text(text[k], i, k)};
     }
@@ -111,17 +111,16 @@ static void make_shard(struct manifest *m,
                        uint32_t number,
                        uint64_t from,
                        uint64_t to,
-                       const struct picture_dataset *how) {
+                       const struct image_dataset *how) {
     struct shard_writer *w = NULL;
     struct shard_frame_builder *b = NULL;
     struct shard_frame frame = {0};
     struct shard_summary summary;
     struct error err = {0};
-    MUST(shard_writer_open(&w, file_posix(), directory, "pictures", number, how->container, 1,
-                           &err));
+    MUST(shard_writer_open(&w, file_posix(), directory, "images", number, how->container, 1, &err));
     MUST(shard_frame_builder_create(&b, how->container, 1, &err));
     for (uint64_t i = from; i < to; i++) {
-        add_picture(w, b, &frame, i, how->id_step);
+        add_image(w, b, &frame, i, how->id_step);
     }
     MUST(shard_writer_finish(w, &summary, &err));
     MUST(manifest_add_shard(m, &summary, &err));
@@ -169,7 +168,7 @@ static void make_tokenizer(const char *directory, uint64_t samples) {
     byte_buffer_fini(&model);
 }
 
-void picture_dataset_make(const char *directory, const struct picture_dataset *how) {
+void image_dataset_make(const char *directory, const struct image_dataset *how) {
     const struct file_system *fs = file_posix();
     struct manifest m;
     struct error err = {0};
@@ -190,7 +189,7 @@ void picture_dataset_make(const char *directory, const struct picture_dataset *h
     }
 }
 
-void picture_dataset_damage(const char *directory, uint64_t sample_id) {
+void image_dataset_damage(const char *directory, uint64_t sample_id) {
     struct dataset *d = NULL;
     struct dataset_sample sample;
     struct error err = {0};
@@ -208,7 +207,7 @@ void picture_dataset_damage(const char *directory, uint64_t sample_id) {
     dataset_close(d);
 }
 
-void picture_dataset_damage_record(const char *directory, uint64_t number) {
+void image_dataset_damage_record(const char *directory, uint64_t number) {
     enum { HEADER_BYTES = 128, RECORD_BYTES = 64, HASH_AT = 16 }; /* formats/SHARD_FORMAT.md */
     struct dataset *d = NULL;
     struct dataset_sample sample;

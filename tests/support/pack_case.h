@@ -1,5 +1,5 @@
 /*
- * pack_case: what the packer's tests share: tars of pictures, runs into any file system, and the
+ * pack_case: what the packer's tests share: tars of images, runs into any file system, and the
  * question whether two directories hold the same bytes.
  *
  * Threading : single-owner. Everything ends the test case on failure.
@@ -11,10 +11,10 @@
 
 struct pack_case_tar {
     int rows;
-    int first;     /* number of the first row: key, picture and caption follow from it; 0 */
+    int first;     /* number of the first row: key, image and caption follow from it; 0 */
     int bad_step;  /* every such row has no caption; 0: none */
-    int same_step; /* every such row has the picture of row `first`; 0: none */
-    int side_px;   /* of the pictures; 16 */
+    int same_step; /* every such row has the image of row `first`; 0: none */
+    int side_px;   /* of the images; 16 */
 };
 
 /* A JPEG of noise that follows from its number; the buffer is the caller's. */

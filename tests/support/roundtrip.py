@@ -8,7 +8,7 @@ are compared without code of ours.
     roundtrip.py expected folders ROOT          class folders; a sample's class is its captions' place
     roundtrip.py actual CCDUMP DATASET [classes]
 
-Each prints a JSON line per sample by id: id, captions (or class), SHA-256 of the picture, metadata.
+Each prints a JSON line per sample by id: id, captions (or class), SHA-256 of the image, metadata.
 """
 import hashlib
 import json
@@ -58,9 +58,9 @@ def members(stream):
 
 
 def image_of(parts):
-    pictures = [e for e in parts if not e.endswith("txt") and e != "json"]
-    assert len(pictures) == 1, parts.keys()
-    return parts[pictures[0]]
+    imgs = [e for e in parts if not e.endswith("txt") and e != "json"]
+    assert len(imgs) == 1, parts.keys()
+    return parts[imgs[0]]
 
 
 def captions_of(parts):

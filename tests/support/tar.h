@@ -1,6 +1,6 @@
 /*
  * tar: the regular files of a plain ustar archive in memory, for tests and benchmarks that read
- * sets of pictures without a library.
+ * sets of images without a library.
  *
  * Threading : one owner. Ownership: borrows the archive's bytes.
  */

@@ -118,7 +118,7 @@ struct bench_convolutions {
 
 /* The network ("resnet18", "resnet34", "resnet50") at px x px and a batch, on the threads that the
  * device cpu was opened with, in f32 or bf16: bare oneDNN primitives, all that a step needs, which
- * is not the gradient of the pictures. Returns OK, USAGE (unknown name), NOMEM, LIMIT, DEVICE or
+ * is not the gradient of the images. Returns OK, USAGE (unknown name), NOMEM, LIMIT, DEVICE or
  * INTERRUPTED. */
 enum status bench_convolutions(struct bench_convolutions *out,
                                const char *network,

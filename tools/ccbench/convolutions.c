@@ -1,5 +1,5 @@
 /*
- * ccbench convolutions: how many pictures a second the convolutions of a ResNet alone would allow
+ * ccbench convolutions: how many images a second the convolutions of a ResNet alone would allow
  * on this processor: each direction that a training step needs, as bare oneDNN primitives over
  * plain NHWC, one convolution after the other. What a step reaches is measured against this.
  */
@@ -19,7 +19,7 @@ struct network {
     int64_t batch, px, channels, dtype; /* of what the next convolution reads */
 };
 
-/* Adds a convolution of the current picture; `next`: its output becomes the current one. */
+/* Adds a convolution of the current image; `next`: its output becomes the current one. */
 static void add(struct network *n, int64_t out, int64_t kernel, int64_t stride, bool next) {
     struct conv_shape *s = &n->items[n->count++];
     const int64_t pad = kernel / 2;

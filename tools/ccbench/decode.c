@@ -50,23 +50,23 @@ static const struct cli_program program = {
 enum way { WAY_FULL, WAY_HALF, WAY_QUARTER, WAY_CROP, WAY_COUNT };
 static const char *const way_names[WAY_COUNT] = {"full", "half", "quarter", "crop"};
 
-struct picture {
+struct image {
     uint8_t *data;
     uint32_t size_bytes;
     int32_t width_px, height_px;
 };
 
-struct pictures {
-    struct picture *items;
+struct images {
+    struct image *items;
     uint32_t count;
     uint64_t skipped; /* not JPEG, or damaged */
     uint64_t bytes;
 };
 
-/* --- pictures --- */
+/* --- images --- */
 
 static enum status
-read_picture(struct picture *p, const struct dataset *d, uint64_t position, struct error *err) {
+read_image(struct image *p, const struct dataset *d, uint64_t position, struct error *err) {
     struct dataset_sample s;
     struct image_info info;
     TRY(dataset_sample_at(d, position, &s, err));
@@ -81,20 +81,20 @@ read_picture(struct picture *p, const struct dataset *d, uint64_t position, stru
 }
 
 static enum status
-read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, struct error *err) {
+read_images(struct images *out, const struct dataset *d, uint64_t wanted, struct error *err) {
     uint64_t n = dataset_sample_count(d);
     struct permutation order;
     FAIL_IF(n == 0, err, STATUS_USAGE, "the dataset has no samples");
     permutation_init(&order, n, 0, 0);
     out->items = calloc(wanted, sizeof(*out->items));
-    TRY_MEMORY(out->items, err, "out of memory for the pictures");
+    TRY_MEMORY(out->items, err, "out of memory for the images");
     for (uint64_t i = 0; i < n && out->count < wanted; i++) {
-        struct picture *p = &out->items[out->count];
+        struct image *p = &out->items[out->count];
         struct error why = {0};
-        enum status s = read_picture(p, d, permutation_at(&order, i), &why);
+        enum status s = read_image(p, d, permutation_at(&order, i), &why);
         if (s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT) {
             free(p->data);
-            *p = (struct picture){0};
+            *p = (struct image){0};
             out->skipped++;
             continue;
         }
@@ -113,7 +113,7 @@ read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, st
                           : error_set(err, STATUS_USAGE, "the dataset has no JPEG that decodes");
 }
 
-static void free_pictures(struct pictures *p) {
+static void free_images(struct images *p) {
     for (uint32_t i = 0; p->items != NULL && i < p->count; i++) {
         free(p->items[i].data);
     }
@@ -124,15 +124,15 @@ static void free_pictures(struct pictures *p) {
 
 struct worker {
     struct bench_worker base;
-    const struct pictures *pictures;
+    const struct images *images;
     enum way way;
-    uint32_t first; /* picture to start with, a different one for each thread */
+    uint32_t first; /* image to start with, a different one for each thread */
     int64_t end_ns;
     uint64_t count, bytes;
     int64_t cpu_ns;
 };
 
-static struct image_decode_options options_of(enum way way, const struct picture *p) {
+static struct image_decode_options options_of(enum way way, const struct image *p) {
     struct image_decode_options how = {0};
     int32_t parts = way == WAY_HALF ? 2 : 4;
     if (way == WAY_HALF || way == WAY_QUARTER) {
@@ -155,7 +155,7 @@ static void *work(void *arg) {
     int64_t begin_ns = clock_thread_cpu_ns();
     uint32_t at = w->first;
     while (w->base.status == STATUS_OK && clock_now_ns() < w->end_ns && !cli_interrupted()) {
-        const struct picture *p = &w->pictures->items[at];
+        const struct image *p = &w->images->items[at];
         struct image_decode_options how = options_of(w->way, p);
         struct image_view view;
         enum status s =
@@ -165,7 +165,7 @@ static void *work(void *arg) {
         }
         w->count += s == STATUS_OK;
         w->bytes += s == STATUS_OK ? p->size_bytes : 0;
-        at = (at + 1) % w->pictures->count;
+        at = (at + 1) % w->images->count;
     }
     w->cpu_ns = clock_thread_cpu_ns() - begin_ns;
     image_decoder_destroy(decoder);
@@ -179,7 +179,7 @@ struct rate {
 
 /* Rates are per CPU second, so that other programs do not count. */
 static enum status measure(struct rate *out,
-                           const struct pictures *pictures,
+                           const struct images *images,
                            struct worker *workers,
                            uint32_t threads,
                            enum way way,
@@ -190,9 +190,9 @@ static enum status measure(struct rate *out,
     int64_t cpu_ns = 0;
     int64_t end_ns = clock_now_ns() + ns;
     for (uint32_t i = 0; i < threads; i++) {
-        workers[i] = (struct worker){.pictures = pictures,
+        workers[i] = (struct worker){.images = images,
                                      .way = way,
-                                     .first = (uint32_t)((uint64_t)i * pictures->count / threads),
+                                     .first = (uint32_t)((uint64_t)i * images->count / threads),
                                      .end_ns = end_ns};
     }
     TRY(bench_run_threads(workers, sizeof(*workers), threads, work, err));
@@ -210,7 +210,7 @@ static enum status measure(struct rate *out,
 /* --- result --- */
 
 static enum status print_json(const struct rate rates[WAY_COUNT],
-                              const struct pictures *p,
+                              const struct images *p,
                               const struct options *o,
                               struct error *err) {
     struct json_writer w;
@@ -229,7 +229,7 @@ static enum status print_json(const struct rate rates[WAY_COUNT],
 }
 
 static void
-print_text(const struct rate rates[WAY_COUNT], const struct pictures *p, const struct options *o) {
+print_text(const struct rate rates[WAY_COUNT], const struct images *p, const struct options *o) {
     printf("%s of %.1f KB on average, %s\n", cli_format_counted(p->count, "JPEG"),
            (double)p->bytes / 1e3 / p->count, cli_format_counted(o->threads, "thread"));
     for (int i = 0; i < WAY_COUNT; i++) {
@@ -238,8 +238,7 @@ print_text(const struct rate rates[WAY_COUNT], const struct pictures *p, const s
     }
 }
 
-static enum status
-measure_all(const struct pictures *p, const struct options *o, struct error *err) {
+static enum status measure_all(const struct images *p, const struct options *o, struct error *err) {
     struct rate rates[WAY_COUNT];
     struct worker *workers = calloc(o->threads, sizeof(*workers));
     TRY_MEMORY(workers, err, "out of memory for %" PRIu64 " threads", o->threads);
@@ -260,14 +259,14 @@ measure_all(const struct pictures *p, const struct options *o, struct error *err
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct dataset *d = NULL;
-    struct pictures pictures = {0};
+    struct images images = {0};
     cli_signals_install();
     TRY(path_check_dataset(a->items[0], err));
     TRY(dataset_open(&d, a->items[0], NULL, err));
-    enum status s = read_pictures(&pictures, d, o->samples, err);
+    enum status s = read_images(&images, d, o->samples, err);
     dataset_close(d);
-    THEN(s, measure_all(&pictures, o, err));
-    free_pictures(&pictures);
+    THEN(s, measure_all(&images, o, err));
+    free_images(&images);
     return s;
 }
 

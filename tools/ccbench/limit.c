@@ -1,6 +1,6 @@
 /*
  * ccbench limit: the rate of decoding, augmenting and tokenizing alone. A shared counter gives each
- * thread the next sample, so that all threads end together although pictures differ in cost. Each
+ * thread the next sample, so that all threads end together although images differ in cost. Each
  * crop is drawn for (epoch, id) as in the loader.
  */
 #include <stdatomic.h>

@@ -149,7 +149,7 @@ static const struct shape {
     {"conv_gn", "the same without norm", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ALT},
 };
 
-/* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
+/* Of a step at 224 px and 32 tokens; fewer images than a GPU trains at, but no operand that a
  * cache would hold where memory decides. */
 static const struct shape large_shapes[] = {
     {"normalize_u8", "224 px", {{64, 224, 224}}, 0},

@@ -54,7 +54,7 @@ struct cat {
     struct file_draft out; /* file NULL: standard output */
     struct names names;
     struct byte_buffer tar;
-    uint64_t omitted; /* rows without a picture */
+    uint64_t omitted; /* rows without an image */
 };
 
 static enum status
@@ -140,7 +140,7 @@ static enum status check_options(const struct options *o, struct error *err) {
     FAIL_IF(o->image && !one, err, STATUS_USAGE, "--image writes one sample: name it with --id");
     FAIL_IF(!o->caption && !o->json_text && !o->out && isatty(STDOUT_FILENO) == 1, err,
             STATUS_USAGE,
-            "refusing to write a tar or a picture to a terminal: redirect it to a file or a pipe");
+            "refusing to write a tar or an image to a terminal: redirect it to a file or a pipe");
     return STATUS_OK;
 }
 
@@ -162,7 +162,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         s = put_samples(&c, err);
     }
     if (s == STATUS_OK && c.omitted > 0) {
-        fprintf(stderr, "%s: %s: %s without a picture omitted\n", program.name, a->items[0],
+        fprintf(stderr, "%s: %s: %s without an image omitted\n", program.name, a->items[0],
                 cli_format_counted(c.omitted, "row"));
     }
 fail:

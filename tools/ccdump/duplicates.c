@@ -1,5 +1,5 @@
 /*
- * ccdump duplicates: groups of samples whose pictures are the same bytes, or look alike by the
+ * ccdump duplicates: groups of samples whose images are the same bytes, or look alike by the
  * perceptual hashes that `ccpack --phash` stored.
  *
  * Two hashes of 64 bits that differ in at most B agree in at least one of B + 1 blocks of them. So
@@ -254,7 +254,7 @@ static enum status put_groups(const struct duplicates *d,
         }
     }
     json_writer_fini(&w);
-    FAIL_IF(s == STATUS_OK && groups == 0, err, STATUS_NOTFOUND, "%s: no two pictures are %s", path,
+    FAIL_IF(s == STATUS_OK && groups == 0, err, STATUS_NOTFOUND, "%s: no two images are %s", path,
             o->phash_bits >= 0 ? "near each other" : "equal");
     if (s == STATUS_OK && !o->quiet) {
         fprintf(stderr, "%s with %s\n", cli_format_counted(groups, "group"),

@@ -1,6 +1,6 @@
 /*
  * ccdump popularity: the samples to which nuclr assigns the largest and the smallest popularity,
- * with their captions, and with their pictures on a page (as figures 5, 7 and 8 of the paper).
+ * with their captions, and with their images on a page (as figures 5, 7 and 8 of the paper).
  */
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /*
- * ccdump show: one sample for a person to look at: facts, captions, metadata; its picture as a
+ * ccdump show: one sample for a person to look at: facts, captions, metadata; its image as a
  * file or on a page.
  */
 #include <inttypes.h>
@@ -210,8 +210,8 @@ static enum status write_image(const char *path,
                                const struct sample_facts *f,
                                const struct sample_content *content,
                                struct error *err) {
-    FAIL_IF(f->image_bytes == 0, err, STATUS_NOTFOUND, "sample %" PRIu64 " has no picture: %s",
-            f->id, f->problem ? f->problem : "");
+    FAIL_IF(f->image_bytes == 0, err, STATUS_NOTFOUND, "sample %" PRIu64 " has no image: %s", f->id,
+            f->problem ? f->problem : "");
     if (strcmp(path, "-") == 0) {
         return cli_put(content->image, f->image_bytes, err);
     }
@@ -256,7 +256,7 @@ check_outputs(const struct options *o, const struct cli_arguments *a, struct err
     FAIL_IF(o->json, err, STATUS_USAGE, "--json and --image - both write to standard output");
     return isatty(STDOUT_FILENO) == 1
                ? error_set(err, STATUS_USAGE,
-                           "refusing to write a picture to a terminal: redirect it to a file or a "
+                           "refusing to write an image to a terminal: redirect it to a file or a "
                            "pipe")
                : STATUS_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * ccdump stats: histograms and counts of a collection, from the index and the captions. Where there
- * is an index, no picture is read.
+ * is an index, no image is read.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static enum status add_hash(struct stats *s, uint64_t hash, struct error *err) {
     if (s->samples == s->hash_capacity) {
         size_t capacity = s->hash_capacity > 0 ? 2 * s->hash_capacity : 4096;
         uint64_t *hashes = realloc(s->hashes, capacity * sizeof(*hashes));
-        TRY_MEMORY(hashes, err, "out of memory for the hashes of %zu pictures", capacity);
+        TRY_MEMORY(hashes, err, "out of memory for the hashes of %zu images", capacity);
         s->hashes = hashes;
         s->hash_capacity = capacity;
     }
@@ -112,7 +112,7 @@ static enum status add_caption(struct stats *s, const struct shard_text *text, s
 static enum status add_sample(struct stats *s, const struct sample_facts *f, struct error *err) {
     s->problems += f->problem != NULL;
     if (f->image_bytes == 0) {
-        s->pictureless++;
+        s->imageless++;
         return STATUS_OK;
     }
     TRY(add_hash(s, f->image_hash, err));
@@ -152,7 +152,7 @@ static void keep_group(struct stats *s, uint64_t hash, uint64_t samples) {
     }
 }
 
-/* A picture that occurs n times has n - 1 duplicates. */
+/* An image that occurs n times has n - 1 duplicates. */
 static void count_duplicates(struct stats *s) {
     if (s->samples > 1) {
         qsort(s->hashes, s->samples, sizeof(*s->hashes), by_value);
@@ -248,7 +248,7 @@ static enum status write_json(const struct stats *s, struct error *err) {
     cli_begin_json(&w);
     json_u64(&w, "samples", s->samples);
     json_u64(&w, "problems", s->problems);
-    json_u64(&w, "pictureless", s->pictureless);
+    json_u64(&w, "imageless", s->imageless);
     json_u64(&w, "texts", s->tallies[CAPTION_WORDS].count);
     for (int m = 0; m < STATS_MEASURES; m++) {
         write_measure(&w, s, (enum stats_measure)m);
@@ -379,18 +379,18 @@ static void print_text(const struct stats *s) {
     }
     printf("\n");
     if (s->problems > 0) {
-        printf("%s cannot be packed (ccdump verify explains), %s without a picture\n",
-               cli_format_counted(s->problems, "row"), cli_format_count(s->pictureless));
+        printf("%s cannot be packed (ccdump verify explains), %s without an image\n",
+               cli_format_counted(s->problems, "row"), cli_format_count(s->imageless));
     }
     if (s->reencoded > 0 || s->unchecked > 0) {
         printf("%s re-encoded by the packer, %s not decoded by it\n",
                cli_format_count(s->reencoded), cli_format_count(s->unchecked));
     }
     if (s->size_unknown > 0) {
-        printf("%s of unknown size\n", cli_format_counted(s->size_unknown, "picture"));
+        printf("%s of unknown size\n", cli_format_counted(s->size_unknown, "image"));
     }
     printf("%s %s", cli_format_count(s->duplicates),
-           s->duplicates == 1 ? "picture is a duplicate" : "pictures are duplicates");
+           s->duplicates == 1 ? "image is a duplicate" : "images are duplicates");
     if (s->duplicates > 0) {
         printf(" of %s different ones; one occurs %s times (ccdump find --hash %016" PRIx64 ")",
                cli_format_count(s->duplicate_groups), cli_format_count(s->groups[0].samples),

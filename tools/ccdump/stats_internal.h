@@ -48,19 +48,19 @@ struct stats {
     struct tally tallies[STATS_MEASURES];
     struct tally labels; /* label + 1; 0: none */
     uint64_t formats[STATS_FORMATS];
-    uint64_t *hashes; /* (samples) of the pictures */
+    uint64_t *hashes; /* (samples) of the images */
     size_t hash_capacity;
-    uint64_t samples;     /* with a picture; only those are counted */
-    uint64_t pictureless; /* rows of a tar */
-    uint64_t problems;    /* rows of a tar that could not be packed, with a picture or without */
+    uint64_t samples;   /* with an image; only those are counted */
+    uint64_t imageless; /* rows of a tar */
+    uint64_t problems;  /* rows of a tar that could not be packed, with an image or without */
     uint64_t size_unknown, reencoded, unchecked;
     uint64_t duplicates, duplicate_groups;
     struct stats_group {
         uint64_t hash, samples;
-    } groups[STATS_GROUPS]; /* of equal pictures, the largest first; samples 0: no more */
+    } groups[STATS_GROUPS]; /* of equal images, the largest first; samples 0: no more */
 };
 
-/* Of a picture of known size, in thousandths. */
+/* Of an image of known size, in thousandths. */
 uint64_t stats_aspect(const struct sample_facts *f);
 uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 
@@ -73,7 +73,7 @@ void stats_bin_label(char out[STATS_LABEL_BYTES],
                      size_t i);
 void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t);
 
-/* Writes options->html, of counted stats. Reads the collection once more, for its pictures: USAGE
+/* Writes options->html, of counted stats. Reads the collection once more, for its images: USAGE
  * where it comes from a pipe. */
 enum status stats_page_write(struct stats *s, struct error *err);
 

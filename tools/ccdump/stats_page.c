@@ -173,7 +173,7 @@ static void put_summary(struct sheet_page *p) {
         const char *name;
         uint64_t count;
     } rare[] = {{"rows that cannot be packed", s->problems},
-                {"rows without an image", s->pictureless},
+                {"rows without an image", s->imageless},
                 {"images of unknown size", s->size_unknown},
                 {"re-encoded by the packer", s->reencoded},
                 {"not decoded by the packer", s->unchecked}};

@@ -1,6 +1,6 @@
 /*
  * ccdump verify: checks every byte of every shard, then the fingerprint of the whole; in a plain
- * tar every row and every picture. Each fault is a line on stdout and does not stop the check.
+ * tar every row and every image. Each fault is a line on stdout and does not stop the check.
  */
 #include <inttypes.h>
 #include <stdio.h>

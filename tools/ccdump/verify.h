@@ -60,7 +60,7 @@ enum status verify_fault_line(struct byte_buffer *out,
                               struct error *err);
 
 /* Checks what a sample that was read says about itself: its label against the number of classes (0:
- * they have no names, and any label is right); with a decoder also that the picture decodes, and
+ * they have no names, and any label is right); with a decoder also that the image decodes, and
  * its format and size. Returns OK, or CORRUPT, UNSUPPORTED or LIMIT for a fault; NOMEM. */
 enum status verify_sample(struct image_decoder *decoder,
                           const struct sample_view *view,

@@ -53,7 +53,7 @@ struct pool {
 struct worker {
     struct pool *pool;
     pthread_t thread;
-    struct image_decoder *decoder; /* NULL: pictures are not decoded */
+    struct image_decoder *decoder; /* NULL: images are not decoded */
     size_t shard;
     const char *name; /* of the shard's file */
     char path[PATH_MAX_BYTES];
@@ -95,18 +95,17 @@ static void print_ready(struct pool *p) {
 
 /* ---- one sample ------------------------------------------------------------------------------ */
 
-/* The picture against its record in the index. */
-static enum status check_picture(const struct sample_view *view, struct error *err) {
+/* The image against its record in the index. */
+static enum status check_image(const struct sample_view *view, struct error *err) {
     const struct shard_record *r = &view->record;
     struct image_info info;
     TRY(image_probe(&info, view->image, view->image_bytes, NULL, err));
-    FAIL_IF(info.format != r->format, err, STATUS_CORRUPT,
-            "the index records %s, the picture is %s", image_format_name(r->format),
-            image_format_name(info.format));
+    FAIL_IF(info.format != r->format, err, STATUS_CORRUPT, "the index records %s, the image is %s",
+            image_format_name(r->format), image_format_name(info.format));
     bool unknown = r->width_px == 0 && r->height_px == 0;
     FAIL_IF(!unknown && (r->width_px != (uint32_t)info.width_px ||
                          r->height_px != (uint32_t)info.height_px),
-            err, STATUS_CORRUPT, "the index records %u x %u pixels, the picture has %d x %d",
+            err, STATUS_CORRUPT, "the index records %u x %u pixels, the image has %d x %d",
             r->width_px, r->height_px, info.width_px, info.height_px);
     return STATUS_OK;
 }
@@ -124,7 +123,7 @@ enum status verify_sample(struct image_decoder *decoder,
         return STATUS_OK;
     }
     TRY(image_decode(decoder, &pixels, NULL, view->image, view->image_bytes, &check, err));
-    return check_picture(view, err);
+    return check_image(view, err);
 }
 
 /* ---- the workers ----------------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ static void find_embedded(struct why *w, const struct embeddings *e) {
     }
 }
 
-/* Encodes the dataset with the run's model. Two views of pictures have no texts. */
+/* Encodes the dataset with the run's model. Two views of images have no texts. */
 static enum status encode(struct why *w, struct error *err) {
     const struct eval_options how = {
         .data = w->dataset, .device = "cpu", .batch_size = 128, .transform = 1, .quiet = true};

@@ -25,7 +25,7 @@ static void lists_of(struct shown_list out[LISTS], const struct why *w) {
     out[2] = (struct shown_list){"nearest_texts", "nearest captions", "cosine", &w->texts};
 }
 
-/* The neighbour's caption; of a picture its first, "" without one. Borrowed until the next. */
+/* The neighbour's caption; of an image its first, "" without one. Borrowed until the next. */
 static enum status read_caption(const struct why *w,
                                 const struct why_near *x,
                                 struct sample_facts *f,

@@ -5,7 +5,7 @@
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"fetch", "downloads the pictures of a list of URLs and packs them", ccpack_fetch_main},
+        {"fetch", "downloads the images of a list of URLs and packs them", ccpack_fetch_main},
         {"merge", "joins parts into one dataset", ccpack_merge_main},
         {"index", "makes a dataset of tars in place, without copying them", ccpack_index_main},
         {"tokenizer", "adds a tokenizer to a dataset, learnt or imported", ccpack_tokenizer_main},
@@ -17,7 +17,7 @@ int main(int argc, char **argv) {
     };
     static const struct cli_suite suite = {
         .name = "ccpack",
-        .purpose = "packs pictures with captions into a dataset of indexed shards",
+        .purpose = "packs images with captions into a dataset of indexed shards",
         .commands = commands,
         .command_count = CLI_COUNT(commands),
         .otherwise = ccpack_pack_main,

@@ -28,7 +28,7 @@ struct ccpack_options {
     bool json, quiet;
 };
 
-extern const struct cli_rows ccpack_shape_rows[]; /* of those that also pack pictures */
+extern const struct cli_rows ccpack_shape_rows[]; /* of those that also pack images */
 
 /* The options for the library, with its defaults for those that the program does not have; the
  * arguments are the sources, which are checked. The cookie is still to be set to the struct

@@ -58,8 +58,8 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     if (s->ignored > 0) {
         fprintf(stderr,
                 "%s file%s or annotation%s ignored: files that are hidden, have no extension in a "
-                "tar, or are no picture in a class folder; links in a tar or to folders; "
-                "annotations of pictures that a COCO file does not list\n",
+                "tar, or are no image in a class folder; links in a tar or to folders; "
+                "annotations of images that a COCO file does not list\n",
                 cli_format_count(s->ignored), s->ignored == 1 ? "" : "s",
                 s->ignored == 1 ? "" : "s");
     }

@@ -192,12 +192,11 @@ static void report_removed(const struct remove_cli *o,
         fprintf(stderr, "%s of the keys are of no sample\n", cli_format_count(unknown_keys));
     }
     if (r->removed > 0 && !o->dry_run) {
-        fprintf(
-            stderr,
-            "their pictures and captions (%s of pictures) are in the shards until 'ccpack compact "
-            "%s'\n'ccstream-train --resume' keeps the state of the other samples; 'ccpack "
-            "tokenizer %s --cache' makes a token cache again\n",
-            cli_format_bytes(r->image_bytes), directory, directory);
+        fprintf(stderr,
+                "their images and captions (%s of images) are in the shards until 'ccpack compact "
+                "%s'\n'ccstream-train --resume' keeps the state of the other samples; 'ccpack "
+                "tokenizer %s --cache' makes a token cache again\n",
+                cli_format_bytes(r->image_bytes), directory, directory);
     }
 }
 
@@ -261,7 +260,7 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     FAIL_IF(s == STATUS_INTERRUPTED, err, s,
             "interrupted: %s is as it was; run it again to compact it", opt.directory);
     if (s == STATUS_OK && !o->quiet) {
-        fprintf(stderr, "%s: %s removed sample%s (%s of pictures) %s out of %s shard%s\n",
+        fprintf(stderr, "%s: %s removed sample%s (%s of images) %s out of %s shard%s\n",
                 opt.directory, cli_format_count(result.removed), result.removed == 1 ? "" : "s",
                 cli_format_bytes(result.image_bytes), o->dry_run ? "would be taken" : "taken",
                 cli_format_count(result.shards), result.shards == 1 ? "" : "s");

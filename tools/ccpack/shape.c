@@ -1,5 +1,5 @@
 /*
- * The options that every command which packs pictures has: which of them, how they are stored, how
+ * The options that every command which packs images has: which of them, how they are stored, how
  * the run shows itself; and what all options are to the library.
  */
 #include <inttypes.h>

@@ -213,7 +213,7 @@ static enum status report_choice(const struct choice *c, const char *directory, 
         json_u64(&w, "image_bytes", c->image_bytes);
         return cli_end_json(&w, err);
     }
-    printf("%s: %s of %s would be taken, %s of pictures\n", directory, cli_format_count(samples),
+    printf("%s: %s of %s would be taken, %s of images\n", directory, cli_format_count(samples),
            cli_format_counted(c->in->sample_count, "sample"), cli_format_bytes(c->image_bytes));
     return STATUS_OK;
 }

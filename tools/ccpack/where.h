@@ -9,7 +9,7 @@
  *
  * VALUE is a number; N%, the value below which N percent of the samples are; or a text, in quotes
  * where it is not one word. A comparison with a number that a sample lacks (the size of an unknown
- * picture, zeta of a sample that no step has seen) is false.
+ * image, zeta of a sample that no step has seen) is false.
  *
  * Threading : single-owner.
  * Ownership : an expression borrows its columns and owns the rest.

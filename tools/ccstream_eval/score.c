@@ -1,5 +1,5 @@
 /*
- * ccstream-eval score: how well the captions of every sample fit its picture, by sample id.
+ * ccstream-eval score: how well the captions of every sample fit its image, by sample id.
  */
 #include <math.h>
 #include <stdio.h>

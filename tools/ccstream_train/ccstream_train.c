@@ -120,7 +120,7 @@ check_source(const char *directory, bool captions, bool begins, struct error *er
     }
     if (s == STATUS_OK && captions && m.texts == 0) {
         s = error_set(err, STATUS_USAGE,
-                      "%s has no captions; --task two-views trains on pictures alone", directory);
+                      "%s has no captions; --task two-views trains on images alone", directory);
     }
     manifest_fini(&m);
     return s;

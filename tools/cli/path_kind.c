@@ -247,7 +247,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
         {IS(KIND_COMPRESSED_TAR) | IS(KIND_FILE),
          "$ is a file, not a dataset; 'ccpack -o DIR $' packs tars, tables and JSON files"},
         {ANY, "$ is not a dataset (it has no " MANIFEST_NAME "); 'ccpack -o DIR $' makes one of a "
-              "folder of pictures"},
+              "folder of images"},
     };
     const char *hint = shell_hint(path);
     struct found found;
@@ -309,7 +309,7 @@ static const char *conversion(const char *path) {
     }
     for (size_t i = 0; i < CLI_COUNT(arrays); i++) {
         if (ends_with(path, arrays[i])) {
-            return "write its pictures as files, in class folders or with a CSV of captions";
+            return "write its images as files, in class folders or with a CSV of captions";
         }
     }
     return NULL;
@@ -319,9 +319,9 @@ enum status path_check_source(const char *path, struct error *err) {
     static const struct rule rules[] = {
         {IS(KIND_DATASET), "$ is a dataset already; 'ccdump cat $ | ccpack -o DIR -' packs it "
                            "again, 'ccpack merge' joins parts"},
-        {IS_RUN, "$ is a training run; ccpack packs pictures: tars, tables, JSON files or class "
+        {IS_RUN, "$ is a training run; ccpack packs images: tars, tables, JSON files or class "
                  "folders"},
-        {IS(KIND_CHECKPOINT), "$ is a file of tensors; ccpack packs pictures: tars, tables, JSON "
+        {IS(KIND_CHECKPOINT), "$ is a file of tensors; ccpack packs images: tars, tables, JSON "
                               "files or class folders"},
         {IS(KIND_TARS), "$ is a folder of tars; name the tars: $/*.tar"},
         {0, NULL},

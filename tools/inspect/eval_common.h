@@ -77,7 +77,7 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
 void eval_close(struct eval *e); /* accepts an all-zero one */
 
 /* The options of embed_dataset that follow from the checkpoint and the command line; without
- * --transform that is the whole picture. They borrow the eval, which shows the progress. */
+ * --transform that is the whole image. They borrow the eval, which shows the progress. */
 struct embed_options eval_embed_options(struct eval *e, const struct eval_options *o);
 struct embed_options eval_transformed(struct eval *e, const struct eval_options *o);
 

@@ -9,7 +9,7 @@
  * next, find and at choose the current sample; caption and read give what belongs to it.
  *
  * Threading : single-owner.
- * Ownership : the input owns everything it gives out; texts, pictures and facts are borrowed until
+ * Ownership : the input owns everything it gives out; texts, images and facts are borrowed until
  *             the next call that chooses a sample.
  * Untrusted : every byte; limits are those of formats/shard/shard.h and pack/source/source.h.
  */
@@ -44,11 +44,11 @@ struct sample_facts {
     uint64_t position; /* among all samples, from 0 */
     uint64_t id;
     uint64_t first_text_id; /* INPUT_UNKNOWN in a tar; counted within the shard in a shard */
-    uint64_t offset; /* in `file`: of the picture; in a plain tar, of the row's first member */
+    uint64_t offset;        /* in `file`: of the image; in a plain tar, of the row's first member */
     uint64_t image_hash, caption_hash;
     const char *file; /* name without folder */
     uint32_t caption_count;
-    uint32_t image_bytes; /* 0: a row without a picture */
+    uint32_t image_bytes; /* 0: a row without an image */
     uint32_t width_px, height_px;
     enum image_format format;
     uint32_t flags;
@@ -93,7 +93,7 @@ enum status input_find(struct input *in, struct sample_facts *out, uint64_t id, 
 enum status
 input_at(struct input *in, struct sample_facts *out, uint64_t position, struct error *err);
 
-/* Caption k of the current sample; does not read the picture where there is an index. Borrowed
+/* Caption k of the current sample; does not read the image where there is an index. Borrowed
  * until the next caption. Requires k < facts.caption_count. Returns OK, CORRUPT, IO or NOMEM. */
 enum status input_caption(struct input *in, struct shard_text *out, uint32_t k, struct error *err);
 

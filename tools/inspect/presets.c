@@ -31,7 +31,7 @@ static const char *const cpu_demo[] = {
         "--stem=standard", "--norm-layer=none", "--augment=simclr", "--image-norm=none",           \
         "--min-lr=0", "--warmup=linear", "--clip-norm=0"
 
-/* 3,125 and 390 steps are an epoch of its 100,000 pictures. */
+/* 3,125 and 390 steps are an epoch of its 100,000 images. */
 #define STL10_WORDS                                                                                \
     EMC2_WORDS, "--image-tower=resnet18", "--image-size=96", "--hidden-dim=512",                   \
         "--embed-dim=512", "--weight-decay=1e-4"
@@ -52,7 +52,7 @@ static const char *const emc2_stl10_subset[] = {
     "--epochs=10",         "--batch-size=4",     "--tau=0.2",        "--lr=1e-3",
     "--warmup-steps=1250", "--cache-refresh=0.1"};
 
-/* 487 steps an epoch of its 124,689 pictures. */
+/* 487 steps an epoch of its 124,689 images. */
 static const char *const emc2_imagenet100[] = {
     EMC2_WORDS,          "--image-tower=resnet50", "--image-size=224",
     "--hidden-dim=2048", "--embed-dim=128",        "--optimizer=lars",

@@ -33,7 +33,7 @@ struct embed_options {
     bool texts;     /* all captions as well; needs the tokenizer; false */
     bool no_images; /* images are not encoded; always so of a model without a tower for them; false
                      */
-    enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
+    enum augment_kind augment; /* how images become S x S; AUGMENT_EVAL_SQUASH */
     const void *tokenizer;     /* model bytes */
     size_t tokenizer_size_bytes;
     bool clean_captions;
@@ -60,7 +60,7 @@ struct embeddings {
     int64_t images_count, texts_count, embed_dim, feature_dim;
 };
 
-/* Every image, and what is asked for beside it; a damaged picture ends it. Zeroes *out first; on
+/* Every image, and what is asked for beside it; a damaged image ends it. Zeroes *out first; on
  * failure nothing is left to free. Of several ranks: collective, and a failure is that of all.
  * Returns OK, USAGE (no samples; texts without captions, tokenizer
  * or text tower), NOMEM, INTERRUPTED, or what loader and device return. */

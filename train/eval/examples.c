@@ -24,7 +24,7 @@ bool examples_is_right(const struct embeddings *e,
     return by_caption ? e->owner[query] == candidate : e->owner[candidate] == query;
 }
 
-/* Captions of a picture are adjacent. */
+/* Captions of an image are adjacent. */
 int64_t examples_caption_of(const struct embeddings *e, int64_t text) {
     int64_t first = text;
     while (first > 0 && e->owner[first - 1] == e->owner[text]) {
@@ -116,7 +116,7 @@ void examples_fini(struct examples *x) {
     *x = (struct examples){0};
 }
 
-/* The members that name a picture, or a caption of one. */
+/* The members that name an image, or a caption of one. */
 static void
 write_place(struct json_writer *w, const struct embeddings *e, bool caption, int64_t index) {
     json_u64(w, "id", e->sample_ids[caption ? e->owner[index] : index]);

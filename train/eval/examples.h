@@ -1,6 +1,6 @@
 /*
  * examples: example queries of a dataset with their nearest results: captions with
- * pictures, or pictures with captions, by the scores that retrieval ranks.
+ * images, or images with captions, by the scores that retrieval ranks.
  *
  * Threading : as the device.
  * Ownership : struct examples owns its items until examples_fini; embeddings are borrowed.
@@ -19,14 +19,14 @@
 enum { EXAMPLES_FOUND = 6 };
 
 struct example {
-    int64_t query; /* index of the caption or of the picture in the embeddings */
-    int64_t rank;  /* from 1: of its own picture, or of the best of its own captions */
-    int64_t found[EXAMPLES_FOUND]; /* indices of pictures or captions, the nearest first */
+    int64_t query; /* index of the caption or of the image in the embeddings */
+    int64_t rank;  /* from 1: of its own image, or of the best of its own captions */
+    int64_t found[EXAMPLES_FOUND]; /* indices of images or captions, the nearest first */
     float scores[EXAMPLES_FOUND];
 };
 
 struct examples {
-    bool by_caption; /* captions are the queries, pictures the candidates */
+    bool by_caption; /* captions are the queries, images the candidates */
     struct example *items;
     int64_t count;
     int64_t found_count; /* of every example: EXAMPLES_FOUND, or all candidates where fewer */
@@ -42,17 +42,17 @@ enum status examples_find(struct examples *out,
                           struct error *err);
 void examples_fini(struct examples *x); /* accepts an all-zero one */
 
-/* Whether a candidate (picture for a caption, caption for a picture) is the query's own. */
+/* Whether a candidate (image for a caption, caption for an image) is the query's own. */
 bool examples_is_right(const struct embeddings *e,
                        bool by_caption,
                        int64_t query,
                        int64_t candidate);
 
-/* Which of its picture's captions a caption is, from 0. */
+/* Which of its image's captions a caption is, from 0. */
 int64_t examples_caption_of(const struct embeddings *e, int64_t text);
 
 /* A list: of captions [{"id":SAMPLE,"caption":K,"rank":R,"found":[{"id":SAMPLE,"score":S},..]},..];
- * of pictures the same, where "caption" is in what is found. */
+ * of images the same, where "caption" is in what is found. */
 void examples_write_json(struct json_writer *w,
                          const char *key,
                          const struct examples *x,

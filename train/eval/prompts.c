@@ -15,10 +15,10 @@
 const char PROMPT_TEMPLATES[] = "{}\n"
                                 "a photo of {}\n"
                                 "a photo of a {}\n"
-                                "a picture of the {}\n"
+                                "an image of the {}\n"
                                 "a close view of a {}\n"
                                 "a {} seen from far away\n"
-                                "there is a {} in this picture\n"
+                                "there is a {} in this image\n"
                                 "a drawing of a {}\n";
 
 /* ---- lists ---- */

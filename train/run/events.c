@@ -192,7 +192,7 @@ put_number(struct byte_buffer *b, uint32_t field, uint64_t value, struct error *
 }
 
 /* Summary.Image: 1 height, 2 width, 3 channels, 4 the file. */
-static enum status put_image(struct events *e, const struct events_picture *p, struct error *err) {
+static enum status put_image(struct events *e, const struct events_image *p, struct error *err) {
     struct byte_buffer *b = &e->inner;
     reset(b);
     TRY(put_number(b, 1, p->height_px, err));
@@ -205,7 +205,7 @@ static enum status put_image(struct events *e, const struct events_picture *p, s
 }
 
 /* A TensorProto of one string (1: DT_STRING, 2: no dimensions, 8: it), of the plugin "text". */
-static enum status put_text(struct events *e, const struct events_picture *p, struct error *err) {
+static enum status put_text(struct events *e, const struct events_image *p, struct error *err) {
     enum { STRING = 7 };
     static const char plugin[] = {
         1 << 3 | WIRE_BYTES, 6, 1 << 3 | WIRE_BYTES, 4, 't', 'e', 'x', 't'};
@@ -278,7 +278,7 @@ enum status events_line(struct events *e, const char *line, size_t size_bytes, s
 }
 
 enum status
-events_picture(struct events *e, uint64_t step, const struct events_picture *p, struct error *err) {
+events_image(struct events *e, uint64_t step, const struct events_image *p, struct error *err) {
     REQUIRE(e != NULL && p != NULL);
     reset(&e->summary);
     TRY(put_image(e, p, err));

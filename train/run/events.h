@@ -1,7 +1,7 @@
 /*
  * events: the lines of metrics.jsonl as an event file of TensorBoard: every number a scalar, named
  * by its path ("retrieval/mean_r1"), every histogram a histogram. Beside the lines it may have
- * pictures.
+ * images.
  *
  *   file     events.out.tfevents.SECONDS.HOST.PID.N, of TFRecords
  *   record   u64 length, u32 masked CRC32C of it, the bytes, u32 masked CRC32C of them
@@ -34,8 +34,8 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
  * NOMEM, or CORRUPT (no such line). */
 enum status events_line(struct events *e, const char *line, size_t size_bytes, struct error *err);
 
-/* A JPEG and a text (Markdown) beside it, whose tag is the picture's and "/text". */
-struct events_picture {
+/* A JPEG and a text (Markdown) beside it, whose tag is the image's and "/text". */
+struct events_image {
     const char *tag;
     const void *jpeg;
     size_t jpeg_bytes;
@@ -44,7 +44,7 @@ struct events_picture {
     size_t text_bytes;
 };
 enum status
-events_picture(struct events *e, uint64_t step, const struct events_picture *p, struct error *err);
+events_image(struct events *e, uint64_t step, const struct events_image *p, struct error *err);
 void events_close(struct events *e); /* accepts NULL */
 
 /* CRC-32C (Castagnoli, reflected 0x82F63B78), as TFRecord masks it: ((crc >> 15) | (crc << 17)) +

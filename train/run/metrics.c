@@ -251,15 +251,13 @@ enum status metrics_retrieval(struct metrics *m,
     return write_line(m, err);
 }
 
-bool metrics_takes_pictures(const struct metrics *m) {
+bool metrics_takes_images(const struct metrics *m) {
     return m != NULL && m->events != NULL;
 }
 
-enum status metrics_picture(struct metrics *m,
-                            uint64_t step,
-                            const struct events_picture *p,
-                            struct error *err) {
-    return events_picture(m->events, step, p, err);
+enum status
+metrics_image(struct metrics *m, uint64_t step, const struct events_image *p, struct error *err) {
+    return events_image(m->events, step, p, err);
 }
 
 enum status metrics_zeroshot(struct metrics *m,

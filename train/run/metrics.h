@@ -90,7 +90,7 @@ enum status
 metrics_stages(struct metrics *m, uint64_t step, const struct stage_report *r, struct error *err);
 
 /* {"step":..,"retrieval":{..},"examples":{"t2i":[..],"i2t":[..]}}, see retrieval_write_json and
- * examples_write_json. found: (2) captions with pictures, then pictures with captions, by the
+ * examples_write_json. found: (2) captions with images, then images with captions, by the
  * embeddings `e`. */
 enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
@@ -99,12 +99,10 @@ enum status metrics_retrieval(struct metrics *m,
                               const struct embeddings *e,
                               struct error *err);
 
-/* Whether there is an event file; then a picture for it alone. Returns OK, IO, NOMEM or LIMIT. */
-bool metrics_takes_pictures(const struct metrics *m);
-enum status metrics_picture(struct metrics *m,
-                            uint64_t step,
-                            const struct events_picture *p,
-                            struct error *err);
+/* Whether there is an event file; then an image for it alone. Returns OK, IO, NOMEM or LIMIT. */
+bool metrics_takes_images(const struct metrics *m);
+enum status
+metrics_image(struct metrics *m, uint64_t step, const struct events_image *p, struct error *err);
 
 /* {"step":..,"zeroshot":{"top1":..,"top5":..,...}}, see classify_write_json. */
 enum status metrics_zeroshot(struct metrics *m,

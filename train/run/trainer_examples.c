@@ -1,6 +1,6 @@
 /*
- * trainer_examples: what captions find, as one picture: a row for each caption, first its own
- * picture, then those found, the nearest first; green: it is the caption's own, red: it is not. The
+ * trainer_examples: what captions find, as one image: a row for each caption, first its own
+ * image, then those found, the nearest first; green: it is the caption's own, red: it is not. The
  * captions are a text beside it.
  */
 #include <inttypes.h>
@@ -27,7 +27,7 @@ struct sheet {
 };
 
 static void
-put_tile(struct sheet *s, int64_t row, int64_t column, const uint8_t *picture, uint32_t frame_rgb) {
+put_tile(struct sheet *s, int64_t row, int64_t column, const uint8_t *image, uint32_t frame_rgb) {
     for (int y = 0; y < TILE_PX; y++) {
         uint8_t *to = s->pixels + 3 * ((row * TILE_PX + y) * s->width_px + column * TILE_PX);
         for (int x = 0; x < TILE_PX; x++) {
@@ -36,8 +36,7 @@ put_tile(struct sheet *s, int64_t row, int64_t column, const uint8_t *picture, u
             to[3 * x + 2] = (uint8_t)frame_rgb;
         }
         if (y >= FRAME_PX && y < FRAME_PX + SIDE_PX) {
-            memcpy(to + 3 * FRAME_PX, picture + 3 * (ptrdiff_t)(y - FRAME_PX) * SIDE_PX,
-                   3 * SIDE_PX);
+            memcpy(to + 3 * FRAME_PX, image + 3 * (ptrdiff_t)(y - FRAME_PX) * SIDE_PX, 3 * SIDE_PX);
         }
     }
 }
@@ -103,7 +102,7 @@ static enum status draw(struct byte_buffer *jpeg,
                                : status;
 }
 
-/* A line for each caption: its number, itself, and the rank of its own picture. */
+/* A line for each caption: its number, itself, and the rank of its own image. */
 static enum status list(struct byte_buffer *text,
                         const char *directory,
                         const struct examples *x,
@@ -120,7 +119,7 @@ static enum status list(struct byte_buffer *text,
         struct shard_text caption;
         char end[64];
         const int size =
-            snprintf(end, sizeof end, " (own picture: number %" PRId64 ")\n", x->items[i].rank);
+            snprintf(end, sizeof end, " (own image: number %" PRId64 ")\n", x->items[i].rank);
         s = dataset_find(d, id, &sample, err);
         THEN(s, caption_reader_get(r, &sample, (uint32_t)examples_caption_of(e, query), &caption,
                                    err));
@@ -156,15 +155,15 @@ enum status trainer_show_examples(struct trainer *t,
     enum status s = draw(&jpeg, &sheet, t->options.val, x, e, &why);
     THEN(s, list(&text, t->options.val, x, e, &why));
     if (s == STATUS_OK) {
-        s = metrics_picture(t->metrics, t->step,
-                            &(struct events_picture){.tag = "examples/t2i",
-                                                     .jpeg = jpeg.data,
-                                                     .jpeg_bytes = jpeg.size_bytes,
-                                                     .width_px = sheet.width_px,
-                                                     .height_px = sheet.height_px,
-                                                     .text = (const char *)text.data,
-                                                     .text_bytes = text.size_bytes},
-                            err);
+        s = metrics_image(t->metrics, t->step,
+                          &(struct events_image){.tag = "examples/t2i",
+                                                 .jpeg = jpeg.data,
+                                                 .jpeg_bytes = jpeg.size_bytes,
+                                                 .width_px = sheet.width_px,
+                                                 .height_px = sheet.height_px,
+                                                 .text = (const char *)text.data,
+                                                 .text_bytes = text.size_bytes},
+                          err);
     } else {
         miss(t, &why);
         s = STATUS_OK;

@@ -150,7 +150,7 @@ struct trainer {
     uint64_t resumed_step;
     uint64_t reported_steps; /* by this process */
     uint64_t device_bytes;   /* the most of the device's memory seen in use */
-    bool missed_examples;    /* a picture of examples could not be drawn, which was logged */
+    bool missed_examples;    /* an image of examples could not be drawn, which was logged */
     uint64_t saved_step;     /* of the newest checkpoint of this process; UINT64_MAX: none */
 };
 
@@ -183,8 +183,8 @@ enum status trainer_check_val(const struct trainer *t, struct error *err);
 enum status
 trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, struct error *err);
 
-/* trainer_examples.c: captions with the pictures that they found, for TensorBoard. What cannot be
- * drawn is logged and not an error; fails as metrics_picture does. */
+/* trainer_examples.c: captions with the images that they found, for TensorBoard. What cannot be
+ * drawn is logged and not an error; fails as metrics_image does. */
 enum status trainer_show_examples(struct trainer *t,
                                   const struct examples *x,
                                   const struct embeddings *e,

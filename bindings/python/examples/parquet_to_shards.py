@@ -5,7 +5,7 @@
 
 pip install pyarrow. An image column has bytes, or a struct with the field "bytes"; a caption column a
 text or a list of texts; every other column of simple values becomes metadata. Rows that ccstream
-refuses (no picture, text that is not UTF-8) are counted, not packed.
+refuses (no image, text that is not UTF-8) are counted, not packed.
 """
 import argparse
 

@@ -25,7 +25,7 @@
 #include "tests/support/h200.h"
 
 enum { SKIP = 77, USAGE = 64, MAX_BATCH = 1024 };
-static const size_t ARENA_BYTES_PER_PICTURE = (size_t)12 << 20;
+static const size_t ARENA_BYTES_PER_IMAGE = (size_t)12 << 20;
 static const size_t WORKSPACE_BYTES = (size_t)1 << 30;
 
 static struct options {
@@ -158,7 +158,7 @@ static int convolutions(void) {
     struct total totals[3] = {{0}};
     for (int i = 0; i < SHAPES_COUNT; i++) {
         for (int pass = DNN_FORWARD; pass <= DNN_WEIGHT; pass++) {
-            if (pass != DNN_DATA || shapes[i].c > 3) { /* the gradient of pictures is not used */
+            if (pass != DNN_DATA || shapes[i].c > 3) { /* the gradient of images is not used */
                 try_convolution(&shapes[i], (enum dnn_pass)pass, PLAIN, names[pass], &totals[pass]);
             }
         }
@@ -501,7 +501,7 @@ int main(int argc, char **argv) {
             return 1;
         }
         const size_t arena_bytes =
-            parts[i].memory ? (size_t)opt.batch * ARENA_BYTES_PER_PICTURE + 2 * WORKSPACE_BYTES : 0;
+            parts[i].memory ? (size_t)opt.batch * ARENA_BYTES_PER_IMAGE + 2 * WORKSPACE_BYTES : 0;
         const bool opened = dnn_gpu_open(&gpu, text, arena_bytes, why);
         const int code = opened ? parts[i].run() : text == NULL ? SKIP : 1;
         if (!opened) {

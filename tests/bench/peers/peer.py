@@ -1,6 +1,6 @@
 """What all peers share: the options, the transform's numbers, the measuring loop, the line of JSON.
 
-A peer yields batches of uint8 pictures, (N, size, size, 3) or (N, 3, size, size), endlessly. What is
+A peer yields batches of uint8 images, (N, size, size, 3) or (N, 3, size, size), endlessly. What is
 made ahead while the first batches are waited for is not counted.
 """
 

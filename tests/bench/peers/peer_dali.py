@@ -14,7 +14,7 @@ assert files, "no *.jpg in %s" % args.data
 
 
 @pipeline_def(batch_size=args.batch, num_threads=args.workers, device_id=None)
-def pictures():
+def images():
     data, _ = fn.readers.file(files=files, random_shuffle=True, initial_fill=4096)
     crop = fn.decoders.image_random_crop(data, device="cpu", output_type=types.RGB,
                                          random_area=list(peer.SCALE),
@@ -25,7 +25,7 @@ def pictures():
 
 
 def batches():
-    pipe = pictures()
+    pipe = images()
     pipe.build()
     while True:
         (out,) = pipe.run()

@@ -23,22 +23,22 @@ files = sorted(f for d in args.data for f in glob.glob(os.path.join(d, "*.jpg"))
 assert files, "no *.jpg in %s" % args.data
 
 
-class Pictures:
+class Images:
     def __len__(self):
         return len(files)
 
     def __getitem__(self, i):
-        with Image.open(files[i]) as picture:
-            return np.array(picture.convert("RGB")), i
+        with Image.open(files[i]) as image:
+            return np.array(image.convert("RGB")), i
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "pictures.beton")
-        # Its writer takes pixels, so the pictures are encoded once more.
+        path = os.path.join(folder, "images.beton")
+        # Its writer takes pixels, so the images are encoded once more.
         writer = DatasetWriter(path, {"image": RGBImageField(write_mode="jpg", jpeg_quality=90),
                                       "label": IntField()}, num_workers=args.workers)
-        writer.from_indexed_dataset(Pictures())
+        writer.from_indexed_dataset(Images())
         decoder = RandomResizedCropRGBImageDecoder((args.size, args.size), scale=peer.SCALE,
                                                    ratio=peer.RATIO)
         loader = Loader(path, batch_size=args.batch, num_workers=args.workers,

@@ -21,7 +21,7 @@ transform = v2.Compose([
 ])
 
 
-class Pictures(torch.utils.data.Dataset):
+class Images(torch.utils.data.Dataset):
     def __len__(self):
         return len(files)
 
@@ -30,13 +30,13 @@ class Pictures(torch.utils.data.Dataset):
             data = torchvision.io.read_file(files[i])
             return transform(torchvision.io.decode_jpeg(
                 data, mode=torchvision.io.ImageReadMode.RGB))
-        with Image.open(files[i]) as picture:
-            return v2.functional.pil_to_tensor(transform(picture.convert("RGB")))
+        with Image.open(files[i]) as image:
+            return v2.functional.pil_to_tensor(transform(image.convert("RGB")))
 
 
 def main():
     loader = torch.utils.data.DataLoader(
-        Pictures(), batch_size=args.batch, shuffle=True, num_workers=args.workers, drop_last=True,
+        Images(), batch_size=args.batch, shuffle=True, num_workers=args.workers, drop_last=True,
         persistent_workers=args.workers > 0)
     if args.workers == 0:
         torch.set_num_threads(1)

@@ -19,8 +19,8 @@ transform = v2.Compose([
 
 
 def decode(sample):
-    with Image.open(io.BytesIO(sample["jpg"])) as picture:
-        return v2.functional.pil_to_tensor(transform(picture.convert("RGB")))
+    with Image.open(io.BytesIO(sample["jpg"])) as image:
+        return v2.functional.pil_to_tensor(transform(image.convert("RGB")))
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccpack fetch beside img2dataset, one after the other on the same list: the pictures come from nginx on the
+# ccpack fetch beside img2dataset, one after the other on the same list: the images come from nginx on the
 # loopback interface and go into tars, as they are (where ccpack still checks every one, and img2dataset none)
 # or as new JPEGs of quality 95 whose shorter side is at most SIDE pixels.
 #
@@ -63,7 +63,7 @@ for file, count in (("all.tsv", rows), ("one.tsv", 1)):
             out.write(f"caption {row}\thttp://127.0.0.1:{port}/{name}?row={row}\n")
 PYTHON
 
-ours() { # ours HOW LIST: prints how many pictures were packed
+ours() { # ours HOW LIST: prints how many images were packed
     local shape=()
     [ "$1" = none ] || shape=(--resize "short:$SIDE" --quality 95)
     rm -rf out
@@ -79,7 +79,7 @@ theirs() {
         "${shape[@]}" --extract_exif False --compute_hash None --number_sample_per_shard 1000 --enable_wandb False >peer.txt 2>&1
     cat out/*_stats.json | sed -n 's/.*"successes": \([0-9]*\).*/\1/p' | awk '{ s += $1 } END { print s + 0 }'
 }
-measure() { # measure PROGRAM HOW LIST: adds "PROGRAM HOW LIST pictures seconds processor-seconds" to times.txt
+measure() { # measure PROGRAM HOW LIST: adds "PROGRAM HOW LIST images seconds processor-seconds" to times.txt
     local TIMEFORMAT='%R %U %S'
     { time "$@" >count.txt; } 2>time.txt || { cat peer.txt time.txt >&2; exit 1; }
     echo "$* $(cat count.txt) $(awk 'END { print $1, $2 + $3 }' time.txt)" | tee -a times.txt >&2
@@ -100,16 +100,16 @@ import statistics, sys
 rows = int(sys.argv[1])
 seen = {}
 for line in open("times.txt", encoding="utf-8"):
-    program, how, file, pictures, seconds, processor = line.split()
-    seen.setdefault((program, how, file), []).append((float(seconds), float(processor), int(pictures)))
+    program, how, file, images, seconds, processor = line.split()
+    seen.setdefault((program, how, file), []).append((float(seconds), float(processor), int(images)))
 print("| program | resize | packed | seconds | images/s | processor seconds | images per processor second | without start-up |")
 print("|---|---|---:|---:|---:|---:|---:|---:|")
 for how, words in (("none", "none"), ("short", f"short:{sys.argv[2]}")):
     rates = []
     for program, name in (("ours", "`ccpack fetch`"), ("theirs", "img2dataset")):
-        seconds, processor, pictures = (statistics.median(x) for x in zip(*seen[program, how, "all.tsv"]))
+        seconds, processor, images = (statistics.median(x) for x in zip(*seen[program, how, "all.tsv"]))
         start = statistics.median(x[1] for x in seen[program, how, "one.tsv"])
-        rates.append((pictures / seconds, pictures / processor, pictures / (processor - start)))
-        print(f"| {name} | {words} | {pictures:.0f} of {rows} | {seconds:.2f} | {rates[-1][0]:.0f} | {processor:.2f} | {rates[-1][1]:.0f} | {rates[-1][2]:.0f} |")
+        rates.append((images / seconds, images / processor, images / (processor - start)))
+        print(f"| {name} | {words} | {images:.0f} of {rows} | {seconds:.2f} | {rates[-1][0]:.0f} | {processor:.2f} | {rates[-1][1]:.0f} | {rates[-1][2]:.0f} |")
     print("| ratio | {} | | | {:.1f} | | {:.1f} | {:.1f} |".format(words, *(a / b for a, b in zip(*rates))))
 PYTHON

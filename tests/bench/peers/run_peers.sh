@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccstream's loader beside others, one after the other on the same pictures: random resized crop
+# ccstream's loader beside others, one after the other on the same images: random resized crop
 # (antialiased bicubic) and mirror to SIZE x SIZE, uint8, WORKERS threads or processes each.
 #
 #   tests/bench/peers/run_peers.sh BIN WORK TAR...
@@ -31,7 +31,7 @@ install() { # install NAME PACKAGE...
     fi
 }
 
-# --- the same pictures for all
+# --- the same images for all
 [ -e "$work/data/dataset.json" ] || "$bin/ccpack" -q --out "$work/data" "$@"
 if [ ! -d "$work/jpg" ]; then
     mkdir "$work/jpg.tmp"
@@ -41,7 +41,7 @@ if [ ! -d "$work/jpg" ]; then
     mv "$work/jpg.tmp" "$work/jpg"
 fi
 samples=$(ls "$work/jpg" | wc -l)
-echo "$samples pictures, $WORKERS workers, batches of $BATCH, $SIZE px, $REPEATS times" >&2
+echo "$samples images, $WORKERS workers, batches of $BATCH, $SIZE px, $REPEATS times" >&2
 
 # --- the peers
 [ -x "$python" ] || python3 -m venv "$work/venv"

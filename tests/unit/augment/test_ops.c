@@ -10,7 +10,7 @@
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
 
-static struct image_view new_picture(int32_t width_px, int32_t height_px) {
+static struct image_view new_image(int32_t width_px, int32_t height_px) {
     struct image_view v = {.width_px = width_px, .height_px = height_px};
     v.stride_bytes = (size_t)width_px * 3;
     v.data = malloc(v.stride_bytes * (size_t)height_px);
@@ -19,8 +19,8 @@ static struct image_view new_picture(int32_t width_px, int32_t height_px) {
 }
 
 /* As tests/golden/augment/make_golden.py makes it. */
-static struct image_view picture(int kind, int32_t width_px, int32_t height_px) {
-    struct image_view v = new_picture(width_px, height_px);
+static struct image_view image(int kind, int32_t width_px, int32_t height_px) {
+    struct image_view v = new_image(width_px, height_px);
     uint8_t *p = v.data;
     uint32_t w = (uint32_t)width_px;
     uint32_t h = (uint32_t)height_px;
@@ -86,7 +86,7 @@ crop_eval(const struct golden *g, const struct image_view *out, const struct ima
     augment_draw(&params, &opt, in->width_px, in->height_px, 1, 2, 3, 0);
     augment_decode(&part, &params, 1);
     /* As a decoder would give it: the part alone, nothing around it. */
-    struct image_view decoded = new_picture(part.region.width, part.region.height);
+    struct image_view decoded = new_image(part.region.width, part.region.height);
     for (int32_t y = 0; y < part.region.height; y++) {
         memcpy(decoded.data + (size_t)y * decoded.stride_bytes,
                in->data + (size_t)(y + part.region.y) * in->stride_bytes +
@@ -170,8 +170,8 @@ TEST(agrees_with_pillow_opencv_and_torchvision) {
             continue;
         }
         assert_true(read_case(&g, line));
-        struct image_view in = picture(g.kind, g.width_px, g.height_px);
-        struct image_view out = new_picture(g.out_width_px, g.out_height_px);
+        struct image_view in = image(g.kind, g.width_px, g.height_px);
+        struct image_view out = new_image(g.out_width_px, g.out_height_px);
         run_case(op_loops_plain(), &g, &out, &in);
         size_t n = out.stride_bytes * (size_t)out.height_px;
         if (g.exact) {
@@ -204,7 +204,7 @@ TEST(agrees_with_pillow_opencv_and_torchvision) {
 
 /* ------------------------------------------------------------- every set of loops against plain */
 
-/* A picture with padding after each row, and bytes around it that must not change. */
+/* An image with padding after each row, and bytes around it that must not change. */
 struct framed {
     uint8_t *memory;
     size_t size_bytes;
@@ -420,8 +420,8 @@ TEST(sharpness_is_exact_for_every_sum) {
 /* ----------------------------------------------------------------------- what each op is about */
 
 TEST(degenerate_warps_give_the_fill_colour) {
-    struct image_view in = picture(1, 20, 10);
-    struct image_view out = new_picture(20, 10);
+    struct image_view in = image(1, 20, 10);
+    struct image_view out = new_image(20, 10);
     const double maps[][6] = {{0, 0, 0, 0, 0, 0},
                               {1, 2, 0, 2, 4, 0},
                               {1e-9, 0, 0, 0, 1, 0},
@@ -445,9 +445,9 @@ TEST(degenerate_warps_give_the_fill_colour) {
 TEST(blur_keeps_flat_areas_and_works_in_place) {
     struct resize_scratch scratch = {0};
     for (int32_t side = 1; side < 40; side += 4) {
-        struct image_view flat = picture(3, side, 40 - side);
-        struct image_view noise = picture(1, side, 40 - side);
-        struct image_view out = new_picture(side, 40 - side);
+        struct image_view flat = image(3, side, 40 - side);
+        struct image_view noise = image(1, side, 40 - side);
+        struct image_view out = new_image(side, 40 - side);
         size_t n = out.stride_bytes * (size_t)out.height_px;
         for (int32_t radius = 0; radius < 60; radius += 7) {
             double sigma = 0.1 + radius * 0.31;

@@ -140,7 +140,7 @@ TEST(kinds_are_parsed_from_their_names) {
 }
 
 /* torchvision's arithmetic: Resize(shorter), CenterCrop(size). */
-TEST(eval_crop_is_the_centre_of_the_resized_picture) {
+TEST(eval_crop_is_the_centre_of_the_resized_image) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_EVAL_CROP);
     opt.size_px = 224;
@@ -218,7 +218,7 @@ TEST(views_share_one_decode) {
     augment_scratch_fini(&scratch);
 }
 
-TEST(squash_uses_the_whole_picture_unflipped) {
+TEST(squash_uses_the_whole_image_unflipped) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_EVAL_SQUASH);
     for (uint64_t id = 0; id < 50; id++) {
@@ -267,18 +267,18 @@ TEST(apply_writes_only_the_output) {
     augment_scratch_fini(&scratch);
 }
 
-enum { PICTURE = 61, SLOT = 32 };
+enum { IMAGE = 61, SLOT = 32 };
 
-/* A picture of noise over a slope, cropped and flipped as drawn, at the slot's size. */
+/* An image of noise over a slope, cropped and flipped as drawn, at the slot's size. */
 struct cropped {
-    uint8_t pixels[PICTURE * PICTURE * 3];
+    uint8_t pixels[IMAGE * IMAGE * 3];
     uint8_t out[SLOT * SLOT * 3];
     struct image_view view;
     struct augment_scratch scratch;
 };
 
 static void make_cropped(struct cropped *c) {
-    c->view = (struct image_view){c->pixels, PICTURE, PICTURE, (size_t)PICTURE * 3};
+    c->view = (struct image_view){c->pixels, IMAGE, IMAGE, (size_t)IMAGE * 3};
     for (size_t i = 0; i < sizeof(c->pixels); i++) {
         c->pixels[i] = (uint8_t)(i / 75 + ((i * 2654435761u) >> 13) % 97);
     }
@@ -294,7 +294,7 @@ apply(struct cropped *c, const struct augment_params *params, const struct augme
     assert_ok(augment_apply(c->out, &c->view, &box, &part, params, opt, &c->scratch, &err), err);
 }
 
-/* Steps one after the other, each into a fresh picture. */
+/* Steps one after the other, each into a fresh image. */
 TEST(paper_is_crop_then_its_steps) {
     static struct cropped c;
     static uint8_t now[SLOT * SLOT * 3], next[SLOT * SLOT * 3];
@@ -306,8 +306,8 @@ TEST(paper_is_crop_then_its_steps) {
     int apart[3] = {0};
     for (uint64_t id = 0; id < 600; id++) {
         struct augment_params p, same;
-        augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, id, 0);
-        augment_draw(&same, &crop, PICTURE, PICTURE, 3, 1, id, 0);
+        augment_draw(&p, &opt, IMAGE, IMAGE, 3, 1, id, 0);
+        augment_draw(&same, &crop, IMAGE, IMAGE, 3, 1, id, 0);
         assert_memory_equal(&p.region, &same.region, sizeof(p.region));
         apply(&c, &same, &crop);
         memcpy(now, c.out, sizeof(now));
@@ -329,8 +329,8 @@ TEST(paper_is_crop_then_its_steps) {
     augment_scratch_fini(&c.scratch);
 }
 
-/* Each op, alone, changes the picture, and its sign matters where it has one. */
-TEST(every_randaugment_op_changes_the_picture) {
+/* Each op, alone, changes the image, and its sign matters where it has one. */
+TEST(every_randaugment_op_changes_the_image) {
     static struct cropped c;
     static uint8_t plain[SLOT * SLOT * 3], positive[SLOT * SLOT * 3];
     struct augment_options opt;
@@ -339,7 +339,7 @@ TEST(every_randaugment_op_changes_the_picture) {
     make_cropped(&c);
     for (int op = 0; op < RANDAUGMENT_OP_COUNT; op++) {
         struct augment_params p;
-        augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, 8, 0);
+        augment_draw(&p, &opt, IMAGE, IMAGE, 3, 1, 8, 0);
         p.steps[1].applied = false;
         p.steps[0] = (struct randaugment_step){.op = (enum randaugment_op)op, .applied = false};
         apply(&c, &p, &opt);
@@ -368,7 +368,7 @@ TEST(simclr_is_crop_then_jitter_gray_blur) {
     int changed = 0;
     for (uint64_t id = 0; id < 200; id++) {
         struct augment_params p;
-        augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, id, 1);
+        augment_draw(&p, &opt, IMAGE, IMAGE, 3, 1, id, 1);
         apply(&c, &p, &crop);
         memcpy(now, c.out, sizeof(now));
         for (int i = 0; p.simclr.jitter && i < SIMCLR_JITTER_COUNT; i++) {
@@ -406,7 +406,7 @@ TEST(scratch_grows_once_for_each_kind) {
         const uint8_t *before[2] = {NULL, NULL};
         for (uint64_t id = 0; id < 400; id++) {
             struct augment_params p;
-            augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, id % 100, 1);
+            augment_draw(&p, &opt, IMAGE, IMAGE, 3, 1, id % 100, 1);
             apply(&c, &p, &opt);
             if (id == 100) {
                 before[0] = c.scratch.resize.data;

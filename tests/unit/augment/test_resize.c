@@ -8,7 +8,7 @@
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
 
-static struct image_view new_picture(int32_t width_px, int32_t height_px, size_t slack_bytes) {
+static struct image_view new_image(int32_t width_px, int32_t height_px, size_t slack_bytes) {
     struct image_view v = {.width_px = width_px, .height_px = height_px};
     v.stride_bytes = (size_t)width_px * 3 + slack_bytes;
     v.data = malloc(v.stride_bytes * (size_t)height_px);
@@ -18,7 +18,7 @@ static struct image_view new_picture(int32_t width_px, int32_t height_px, size_t
 
 /* As tests/golden/augment/make_resize.py makes it. */
 static struct image_view pattern(int32_t width_px, int32_t height_px) {
-    struct image_view v = new_picture(width_px, height_px, 0);
+    struct image_view v = new_image(width_px, height_px, 0);
     uint8_t *p = v.data;
     for (int32_t y = 0; y < height_px; y++) {
         for (int32_t x = 0; x < width_px; x++) {
@@ -31,7 +31,7 @@ static struct image_view pattern(int32_t width_px, int32_t height_px) {
 }
 
 static struct image_view noise(int32_t width_px, int32_t height_px, uint64_t seed) {
-    struct image_view v = new_picture(width_px, height_px, 0);
+    struct image_view v = new_image(width_px, height_px, 0);
     struct rng rng;
     rng_init(&rng, seed, RNG_INIT, 0, 0);
     for (size_t i = 0; i < v.stride_bytes * (size_t)height_px; i++) {
@@ -61,7 +61,7 @@ TEST(agrees_with_pillow) {
             continue;
         }
         struct image_view in = pattern(w, h);
-        struct image_view out = new_picture(ow, oh, 0);
+        struct image_view out = new_image(ow, oh, 0);
         assert_ok(
             resize_image(&out, &in, &box, NULL, (enum resize_filter)filter, false, &scratch, &err),
             err);
@@ -100,7 +100,7 @@ static void check_job_with(const struct resize_kernels *k,
     int32_t ow = expected->width_px;
     struct image_view out[2];
     for (int i = 0; i < 2; i++) {
-        out[i] = new_picture(ow, expected->height_px, 5);
+        out[i] = new_image(ow, expected->height_px, 5);
         memset(out[i].data, 0xA5, out[i].stride_bytes * (size_t)out[i].height_px);
         assert_int_equal(
             resize_image_with(k, &out[i], in, box, within, filter, i == 1, scratch, NULL),
@@ -134,7 +134,7 @@ static void check_job(struct rng *rng, struct resize_scratch *scratch) {
     box.y = rng_uniform(rng) * (h - box.height);
     within = rng_below(rng, 2) ? box : within;
     struct image_view in = noise(w, h, rng_u64(rng));
-    struct image_view expected = new_picture(ow, oh, 0);
+    struct image_view expected = new_image(ow, oh, 0);
     const struct resize_kernels *sets[RESIZE_KERNELS_MAX];
     int count = resize_kernels_available(sets);
     assert_int_equal(
@@ -159,8 +159,8 @@ TEST(vector_and_plain_loops_give_the_same_bytes) {
 
 TEST(flat_areas_keep_their_value) {
     struct resize_scratch scratch = {0};
-    struct image_view in = new_picture(301, 203, 0);
-    struct image_view out = new_picture(64, 200, 0);
+    struct image_view in = new_image(301, 203, 0);
+    struct image_view out = new_image(64, 200, 0);
     struct image_box box = {3.25, 1.5, 290.1, 199.7};
     for (int value = 0; value < 256; value += 51) {
         memset(in.data, value, in.stride_bytes * 203);
@@ -181,7 +181,7 @@ TEST(flat_areas_keep_their_value) {
 TEST(resize_to_the_same_size_is_the_identity) {
     struct resize_scratch scratch = {0};
     struct image_view in = noise(70, 50, 4);
-    struct image_view out = new_picture(70, 50, 0);
+    struct image_view out = new_image(70, 50, 0);
     struct image_box box = {0, 0, 70, 50};
     assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &scratch, NULL), 0);
     assert_memory_equal(out.data, in.data, in.stride_bytes * 50);
@@ -193,7 +193,7 @@ TEST(resize_to_the_same_size_is_the_identity) {
 TEST(scratch_grows_once) {
     struct resize_scratch scratch = {0};
     struct image_view in = noise(200, 200, 5);
-    struct image_view out = new_picture(96, 96, 0);
+    struct image_view out = new_image(96, 96, 0);
     struct image_box box = {0, 0, 200, 200};
     assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &scratch, NULL), 0);
     const uint8_t *before = scratch.data;

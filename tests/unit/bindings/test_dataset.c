@@ -7,18 +7,18 @@
 #include "bindings/c/ccstream.h"
 #include "formats/base/hash.h"
 #include "formats/dataset/dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/library.h"
-#include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
 enum { SAMPLES = 100, STEP = 3 };
 
 static const char *make(void) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.tokenizer = false;
     const char *dir = test_temp_path("d");
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     return dir;
 }
 
@@ -184,7 +184,7 @@ TEST(a_damaged_sample_is_corrupt) {
     struct ccs_reader *r = NULL;
     struct ccs_error err;
     const struct ccs_sample *s = NULL;
-    picture_dataset_damage(dir, 5 * STEP);
+    image_dataset_damage(dir, 5 * STEP);
     assert_int_equal(ccs_dataset_open(&d, dir, NULL), CCS_OK);
     assert_int_equal(ccs_reader_open(&r, d, NULL), CCS_OK);
     library_check_error(ccs_reader_get(r, 5, &s, &err), CCS_ERROR_CORRUPT, &err, "sample 15");

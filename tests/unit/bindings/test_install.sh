@@ -50,7 +50,7 @@ done
 LD_LIBRARY_PATH=$(dirname "$(find "$PWD/prefix" -name libccstream.so)")
 export LD_LIBRARY_PATH
 
-"$TESTBIN/make_pictures" data 100
+"$TESTBIN/make_images" data 100
 for run in . built; do
     expect 0 "$run/captions" data
     [ "$(wc -l <out.txt)" -gt 10 ] || fail "few captions"

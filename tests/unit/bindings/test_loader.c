@@ -14,18 +14,18 @@
 #include "formats/base/hash.h"
 #include "loader/loader.h"
 #include "tests/support/batches.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/library.h"
-#include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
 enum { SAMPLES = 100, STEP = 3, BATCH = 16, WAIT_MS = 60000 };
 
 static const char *make_at(const char *name, bool tokenizer) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.tokenizer = tokenizer;
     const char *dir = test_temp_path("%s", name);
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     return dir;
 }
 
@@ -576,8 +576,8 @@ TEST(damaged_samples_are_replaced_counted_and_logged) {
     opt.log_cookie = &log_lines;
     opt.drop_last = false;
     opt.epochs = 1;
-    picture_dataset_damage(dir, 5 * STEP);
-    picture_dataset_damage(dir, 50 * STEP);
+    image_dataset_damage(dir, 5 * STEP);
+    image_dataset_damage(dir, 50 * STEP);
     struct ccs_loader *l = open_made(dir, &opt);
     uint32_t replaced = 0;
     while (ccs_loader_next(l, &b, WAIT_MS, NULL) == CCS_OK) {

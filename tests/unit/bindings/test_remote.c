@@ -8,8 +8,8 @@
 
 #include "bindings/c/ccstream.h"
 #include "tests/support/fault_server.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/library.h"
-#include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
 enum { BATCH = 20, SIDE = 16, WAIT_MS = 60000 };
@@ -17,10 +17,10 @@ enum { BATCH = 20, SIDE = 16, WAIT_MS = 60000 };
 /* Datasets in the folders d, e, f and g, each of other samples; returns where they are served. */
 static const char *serve(struct fault_server *s) {
     static char url[64];
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     for (char name[] = "d"; name[0] <= 'g'; name[0]++) {
-        picture_dataset_make(test_temp_path("%s", name), &how);
+        image_dataset_make(test_temp_path("%s", name), &how);
         how.samples -= 10;
         how.id_step++;
     }

@@ -3,18 +3,18 @@
 #include <string.h>
 
 #include "bindings/c/ccstream.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/library.h"
-#include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
 enum { SAMPLES = 100, TOKENS = 12 };
 
 static struct ccs_dataset *open_made(bool tokenizer) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.tokenizer = tokenizer;
     struct ccs_dataset *d = NULL;
-    picture_dataset_make(test_temp_path("d"), &how);
+    image_dataset_make(test_temp_path("d"), &how);
     assert_int_equal(ccs_dataset_open(&d, test_temp_path("d"), NULL), CCS_OK);
     return d;
 }

@@ -25,7 +25,7 @@ static struct ccs_writer *open_writer(const char *directory, bool append) {
     return w;
 }
 
-/* Sample `number`: its picture, two captions, metadata, and itself as label. */
+/* Sample `number`: its image, two captions, metadata, and itself as label. */
 static int32_t add(struct ccs_writer *w, int number, uint64_t *id, struct ccs_error *err) {
     struct byte_buffer jpeg = {0};
     struct ccs_new_sample s;
@@ -129,7 +129,7 @@ TEST(wrong_options_and_samples_are_refused) {
     struct ccs_new_sample s;
     ccs_new_sample_init(&s, sizeof(s));
     assert_int_equal(ccs_writer_add(w, &s, NULL, &err), CCS_ERROR_INVALID);
-    assert_non_null(strstr(err.text, "no picture"));
+    assert_non_null(strstr(err.text, "no image"));
     s.caption_count = 257;
     s.captions = (const struct ccs_text[]){{"", 0}};
     assert_int_equal(ccs_writer_add(w, &s, NULL, &err), CCS_ERROR_LIMIT);

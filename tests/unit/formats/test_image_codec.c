@@ -9,8 +9,8 @@
 #include "tests/support/tar.h"
 #include "tests/support/test.h"
 
-/* A picture of smooth colours with some noise in it: every pixel differs from its neighbours. */
-static struct image_view make_picture(int32_t width_px, int32_t height_px, uint64_t seed) {
+/* An image of smooth colours with some noise in it: every pixel differs from its neighbours. */
+static struct image_view make_image(int32_t width_px, int32_t height_px, uint64_t seed) {
     struct image_view v = {
         .width_px = width_px, .height_px = height_px, .stride_bytes = (size_t)width_px * 3};
     v.data = malloc(v.stride_bytes * (size_t)height_px);
@@ -43,7 +43,7 @@ static struct image_decoder *make_decoder(void) {
     return d;
 }
 
-/* The decoded picture as a copy without padding. */
+/* The decoded image as a copy without padding. */
 static struct image_view decode_copy(struct image_decoder *d,
                                      const void *data,
                                      size_t size_bytes,
@@ -93,7 +93,7 @@ static struct byte_buffer with_orientation(const struct byte_buffer *jpeg, uint8
 }
 
 TEST(encode_and_decode_round_trip) {
-    struct image_view in = make_picture(131, 77, 1);
+    struct image_view in = make_image(131, 77, 1);
     struct byte_buffer jpeg = encode(&in, 90);
     struct byte_buffer again = encode(&in, 90);
     assert_int_equal(jpeg.size_bytes, again.size_bytes);
@@ -118,7 +118,7 @@ TEST(encode_and_decode_round_trip) {
 }
 
 TEST(encode_appends_across_growth_and_keeps_size_on_failure) {
-    struct image_view in = make_picture(900, 700, 2);
+    struct image_view in = make_image(900, 700, 2);
     struct byte_buffer out;
     byte_buffer_init(&out, 0);
     assert_int_equal(byte_buffer_append(&out, "head", 4, NULL), STATUS_OK);
@@ -140,7 +140,7 @@ TEST(encode_appends_across_growth_and_keeps_size_on_failure) {
     free(in.data);
 }
 
-/* Where a stored pixel of a (w, h) picture is looked at. */
+/* Where a stored pixel of a (w, h) image is looked at. */
 static void
 looked_at(int32_t o, int32_t w, int32_t h, int32_t x, int32_t y, int32_t *ox, int32_t *oy) {
     const int32_t table[9][2] = {{0, 0},         {x, y}, {w - 1 - x, y}, {w - 1 - x, h - 1 - y},
@@ -151,7 +151,7 @@ looked_at(int32_t o, int32_t w, int32_t h, int32_t x, int32_t y, int32_t *ox, in
 }
 
 TEST(all_orientations_are_applied) {
-    struct image_view in = make_picture(50, 37, 3);
+    struct image_view in = make_image(50, 37, 3);
     struct byte_buffer jpeg = encode(&in, 95);
     struct image_decoder *d = make_decoder();
     struct image_view stored = decode_copy(d, jpeg.data, jpeg.size_bytes, NULL);
@@ -172,7 +172,7 @@ TEST(all_orientations_are_applied) {
                 assert_memory_equal(pixel(&out, ox, oy), pixel(&stored, x, y), 3);
             }
         }
-        /* A region of the turned picture is that part of it. */
+        /* A region of the turned image is that part of it. */
         struct image_decode_options opt = {.region = {5, 9, 21, 17}};
         struct image_view view;
         struct image_box box;
@@ -192,7 +192,7 @@ TEST(all_orientations_are_applied) {
     image_decoder_destroy(d);
 }
 
-/* Regions of one picture against the whole of it. */
+/* Regions of one image against the whole of it. */
 static void check_regions(struct image_decoder *d,
                           const char *name,
                           const void *data,
@@ -227,7 +227,7 @@ static void check_regions(struct image_decoder *d,
     free(whole.data);
 }
 
-/* Every picture of an archive that decodes. Returns how many. */
+/* Every image of an archive that decodes. Returns how many. */
 static int check_archive(const char *path, int tries) {
     size_t size_bytes;
     uint8_t *file = test_read_file(test_data_path(path), &size_bytes);
@@ -254,7 +254,7 @@ TEST(regions_of_photographs_equal_the_whole) {
     assert_true(check_archive("raw/images.tar", tries) > 150);
 }
 
-TEST(regions_of_odd_pictures_equal_the_whole) {
+TEST(regions_of_odd_images_equal_the_whole) {
     int tries = test_sanitizer()[0] != 0 ? 3 : 30;
     assert_true(check_archive("hostile/files.tar", tries) > 50);
 }
@@ -303,8 +303,8 @@ TEST(png_of_every_kind) {
 }
 
 TEST(own_buffers_stay_once_they_are_large_enough) {
-    struct image_view large = make_picture(200, 180, 1);
-    struct image_view small = make_picture(90, 120, 2);
+    struct image_view large = make_image(200, 180, 1);
+    struct image_view small = make_image(90, 120, 2);
     struct byte_buffer jpegs[2] = {encode(&large, 90), encode(&small, 90)};
     struct byte_buffer turned[2] = {with_orientation(&jpegs[0], 6), with_orientation(&jpegs[1], 8)};
     struct image_decoder *d = make_decoder();
@@ -328,7 +328,7 @@ TEST(own_buffers_stay_once_they_are_large_enough) {
 }
 
 TEST(trim_frees_buffers_beyond_the_limit) {
-    struct image_view large = make_picture(200, 180, 1);
+    struct image_view large = make_image(200, 180, 1);
     struct byte_buffer jpeg = encode(&large, 90);
     struct byte_buffer turned = with_orientation(&jpeg, 6);
     struct image_decoder *d = make_decoder();
@@ -348,7 +348,7 @@ TEST(trim_frees_buffers_beyond_the_limit) {
 }
 
 TEST(a_check_keeps_no_pixels_and_finds_the_same_damage) {
-    struct image_view in = make_picture(120, 90, 4);
+    struct image_view in = make_image(120, 90, 4);
     struct byte_buffer jpeg = encode(&in, 80);
     struct image_decoder *d = make_decoder();
     struct image_decode_options check = {.check_only = true};
@@ -364,8 +364,8 @@ TEST(a_check_keeps_no_pixels_and_finds_the_same_damage) {
     free(in.data);
 }
 
-TEST(a_check_of_a_large_picture_finds_the_same_damage) {
-    struct image_view in = make_picture(400, 300, 4);
+TEST(a_check_of_a_large_image_finds_the_same_damage) {
+    struct image_view in = make_image(400, 300, 4);
     struct byte_buffer jpeg = encode(&in, 95);
     assert_true(jpeg.size_bytes > 16384); /* its codes are walked before it is decoded */
     struct image_decoder *d = make_decoder();
@@ -390,7 +390,7 @@ TEST(a_check_of_a_large_picture_finds_the_same_damage) {
     free(in.data);
 }
 
-/* ---------------------------------------------------------------- independence of pictures */
+/* ---------------------------------------------------------------- independence of images */
 
 /* Removes all segments of one kind before the scan. */
 static struct byte_buffer without_segments(const struct byte_buffer *jpeg, uint8_t marker) {
@@ -409,13 +409,13 @@ static struct byte_buffer without_segments(const struct byte_buffer *jpeg, uint8
     return out;
 }
 
-TEST(no_picture_depends_on_the_one_before) {
-    struct image_view a = make_picture(64, 64, 1);
-    struct image_view b = make_picture(80, 48, 9);
+TEST(no_image_depends_on_the_one_before) {
+    struct image_view a = make_image(64, 64, 1);
+    struct image_view b = make_image(80, 48, 9);
     struct byte_buffer whole = encode(&a, 60);
     struct byte_buffer other = encode(&b, 98);
     for (int kind = 0; kind < 2; kind++) {
-        /* DHT, DQT: the tables would be those of the picture before. */
+        /* DHT, DQT: the tables would be those of the image before. */
         struct byte_buffer cut = without_segments(&whole, kind == 0 ? 0xC4 : 0xDB);
         struct image_decoder *fresh = make_decoder();
         struct image_decoder *used = make_decoder();
@@ -442,10 +442,10 @@ TEST(no_picture_depends_on_the_one_before) {
     free(b.data);
 }
 
-/* Pictures of telephones have a gain map or a second view as a JPEG after the first one. */
-TEST(bytes_after_the_first_picture_are_ignored) {
-    struct image_view a = make_picture(96, 64, 1);
-    struct image_view b = make_picture(24, 16, 2);
+/* Images of telephones have a gain map or a second view as a JPEG after the first one. */
+TEST(bytes_after_the_first_image_are_ignored) {
+    struct image_view a = make_image(96, 64, 1);
+    struct image_view b = make_image(24, 16, 2);
     struct byte_buffer first = encode(&a, 90);
     struct byte_buffer second = encode(&b, 90);
     struct image_decoder *d = make_decoder();
@@ -467,7 +467,7 @@ TEST(bytes_after_the_first_picture_are_ignored) {
                 assert_memory_equal(pixel(&v, 0, y), pixel(&alone, 0, y), 96 * 3);
             }
         }
-        /* Also without its end marker the first picture is whole. */
+        /* Also without its end marker the first image is whole. */
         assert_int_equal(s == STATUS_OK, n >= first_bytes - 2);
         assert_int_equal(image_decode(d, &v, NULL, both.data, n, &check, NULL), s);
     }
@@ -483,7 +483,7 @@ TEST(bytes_after_the_first_picture_are_ignored) {
 /* ------------------------------------------------------------------------------ reductions */
 
 TEST(reductions_keep_the_region_large_enough) {
-    struct image_view in = make_picture(403, 301, 5);
+    struct image_view in = make_image(403, 301, 5);
     struct byte_buffer jpeg = encode(&in, 95);
     struct image_decoder *d = make_decoder();
     struct rng rng;
@@ -507,7 +507,7 @@ TEST(reductions_keep_the_region_large_enough) {
                     r->height < opt.min_height_px * 2 * by);
         assert_true(box.x >= 0 && box.x + box.width <= v.width_px);
         assert_true(box.y >= 0 && box.y + box.height <= v.height_px);
-        /* The ramps of the picture say where each pixel is from. */
+        /* The ramps of the image say where each pixel is from. */
         for (double at = 0.25; at < 1; at += 0.5) {
             int32_t x = (int32_t)(box.x + at * box.width);
             int32_t y = (int32_t)(box.y + at * box.height);
@@ -525,7 +525,7 @@ TEST(reductions_keep_the_region_large_enough) {
 /* ---------------------------------------------------------------------------------- limits */
 
 TEST(limits_are_kept) {
-    struct image_view in = make_picture(100, 50, 5);
+    struct image_view in = make_image(100, 50, 5);
     struct byte_buffer jpeg = encode(&in, 80);
     struct image_limits limits;
     image_limits_default(&limits);
@@ -541,7 +541,7 @@ TEST(limits_are_kept) {
         assert_int_equal(image_probe(&info, jpeg.data, jpeg.size_bytes, &limits, NULL), expected);
         image_decoder_destroy(d);
     }
-    /* A region beyond the picture: what the caller believes of its size is wrong. */
+    /* A region beyond the image: what the caller believes of its size is wrong. */
     struct image_decoder *d = make_decoder();
     struct image_decode_options opt = {.region = {60, 10, 41, 10}};
     assert_int_equal(image_decode(d, &v, NULL, jpeg.data, jpeg.size_bytes, &opt, NULL),
@@ -560,7 +560,7 @@ static void put(struct byte_buffer *b, const char *bytes, size_t n) {
     assert_int_equal(byte_buffer_append(b, bytes, n, NULL), STATUS_OK);
 }
 
-/* A progressive gray picture of many scans that each refine nothing. */
+/* A progressive gray image of many scans that each refine nothing. */
 static struct byte_buffer scan_bomb(uint8_t side_high, int scans) {
     char frame[] = "\xFF\xC2\0\x0B\x08\0\0\0\0\x01\x01\x11";
     frame[5] = frame[7] = (char)side_high;
@@ -586,7 +586,7 @@ static struct byte_buffer scan_bomb(uint8_t side_high, int scans) {
     return b;
 }
 
-TEST(pictures_of_too_many_scans_are_refused) {
+TEST(images_of_too_many_scans_are_refused) {
     struct image_decoder *d = make_decoder();
     struct image_view v;
     struct error err = {0};

@@ -1,5 +1,5 @@
 /*
- * The image codec on real and on hostile pictures.
+ * The image codec on real and on hostile images.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -87,11 +87,11 @@ TEST(photographs_decode_as_in_pillow) {
     assert_true(check_golden("raw/images.tar") >= 190);
 }
 
-TEST(odd_pictures_decode_as_in_pillow) {
+TEST(odd_images_decode_as_in_pillow) {
     assert_true(check_golden("hostile/files.tar") >= 50);
 }
 
-/* What the manifest's code allows a decoder that does not accept partial pictures to say. */
+/* What the manifest's code allows a decoder that does not accept partial images to say. */
 static bool allowed(char code, enum status s, enum image_format format) {
     bool known = format != IMAGE_FORMAT_UNKNOWN;
     switch (code) {
@@ -146,7 +146,7 @@ TEST(hostile_files_get_the_answer_of_the_manifest) {
             assert_true(image_decode_memory_bytes(&info, NULL) < (UINT64_C(64) << 20));
         }
         enum image_format format = image_format_of(f.data, f.size_bytes);
-        /* Its manifest line speaks of the EXIF, but the picture is noise: see make_decode.py. */
+        /* Its manifest line speaks of the EXIF, but the image is noise: see make_decode.py. */
         bool exempt = strstr(name, "hopper_bad_exif") != NULL && s == STATUS_CORRUPT;
         if (!allowed(code, s, format) && !exempt) {
             fail_msg("%s: code %c, got %s: %s", name, code, status_name(s), err.text);

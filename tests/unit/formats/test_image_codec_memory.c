@@ -1,6 +1,6 @@
 /*
- * What decoding takes, against what was said beforehand. The pictures are of one colour, so that
- * a few kilobytes of file make many megabytes of picture.
+ * What decoding takes, against what was said beforehand. The images are of one colour, so that
+ * a few kilobytes of file make many megabytes of image.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,8 +198,8 @@ static struct byte_buffer make_riff(const struct byte_buffer *body) {
     return b;
 }
 
-/* A picture whose five codes have one symbol each, so that pixels take no bits. The same bytes
- * without the signature are the alpha plane of a lossy picture. */
+/* An image whose five codes have one symbol each, so that pixels take no bits. The same bytes
+ * without the signature are the alpha plane of a lossy image. */
 static void put_lossless(struct byte_buffer *b, uint32_t width_px, uint32_t height_px, bool alpha) {
     put(b, "VP8L\x0a\0\0\0\x2f", 9);
     put_le(b, (width_px - 1) | (height_px - 1) << 14 | (uint32_t)alpha << 28, 4);
@@ -242,7 +242,7 @@ static struct byte_buffer make_lossy_webp(uint32_t width_px, uint32_t height_px,
         put(&body, "VP8X\x0a\0\0\0\x10\0\0\0", 12);
         put_le(&body, width_px - 1, 3);
         put_le(&body, height_px - 1, 3);
-        put(&body, "ALPH\x06\0\0\0\x01", 9); /* coded as a lossless picture is */
+        put(&body, "ALPH\x06\0\0\0\x01", 9); /* coded as a lossless image is */
         struct bit_writer w = {.out = &body};
         put_bits(&w, 0, 3);
         for (int i = 0; i < 5; i++) {
@@ -285,7 +285,7 @@ static uint32_t reversed(uint32_t byte) {
     return out;
 }
 
-/* A lossless picture in which every tile of 4 x 4 has a set of codes of its own. */
+/* A lossless image in which every tile of 4 x 4 has a set of codes of its own. */
 static struct byte_buffer make_webp_of_many_codes(uint32_t side_px) {
     struct byte_buffer body, stream;
     byte_buffer_init(&body, 0);
@@ -364,12 +364,12 @@ static uint64_t own_memory(const char *name) {
     return kib * 1024;
 }
 
-/* Decodes it, frees the picture, and holds the memory that this took at its peak against the
+/* Decodes it, frees the image, and holds the memory that this took at its peak against the
  * estimate; and one byte less than the estimate's own sum must be refused before it is taken. */
-static void check_memory(struct byte_buffer *picture, const struct image_decode_options *opt) {
+static void check_memory(struct byte_buffer *image, const struct image_decode_options *opt) {
     struct image_info info;
     struct error err = {0};
-    assert_ok(image_probe(&info, picture->data, picture->size_bytes, NULL, &err), err);
+    assert_ok(image_probe(&info, image->data, image->size_bytes, NULL, &err), err);
     uint64_t estimate = image_decode_memory_bytes(&info, opt);
     struct image_limits limits;
     image_limits_default(&limits);
@@ -379,7 +379,7 @@ static void check_memory(struct byte_buffer *picture, const struct image_decode_
     limits.max_memory_bytes = (size_t)(estimate / 4);
     assert_int_equal(image_decoder_create(&d, &limits, NULL), STATUS_OK);
     uint64_t before = own_memory("VmHWM");
-    assert_status(image_decode(d, &v, NULL, picture->data, picture->size_bytes, opt, &err),
+    assert_status(image_decode(d, &v, NULL, image->data, image->size_bytes, opt, &err),
                   STATUS_LIMIT, err);
     image_decoder_destroy(d);
     uint64_t refused = own_memory("VmHWM") - before;
@@ -387,14 +387,14 @@ static void check_memory(struct byte_buffer *picture, const struct image_decode_
     limits.max_memory_bytes = (size_t)estimate;
     assert_int_equal(image_decoder_create(&d, &limits, NULL), STATUS_OK);
     before = own_memory("VmRSS");
-    assert_ok(image_decode(d, &v, NULL, picture->data, picture->size_bytes, opt, &err), err);
+    assert_ok(image_decode(d, &v, NULL, image->data, image->size_bytes, opt, &err), err);
     uint64_t peak = own_memory("VmHWM");
     uint64_t taken = peak > before ? peak - before : 0;
     print_message("%d x %d: took %.1f MiB, estimate %.1f MiB, refusal %.1f MiB\n",
                   (int)info.width_px, (int)info.height_px, (double)taken / 1048576,
                   (double)estimate / 1048576, (double)refused / 1048576);
     image_decoder_destroy(d);
-    byte_buffer_fini(picture);
+    byte_buffer_fini(image);
     if (test_sanitizer()[0] != 0) {
         return; /* shadow memory counts too */
     }
@@ -497,19 +497,19 @@ TEST(gif_whole) {
     check_memory(&b, NULL);
 }
 
-/* Without codecs that keep a whole picture, a check takes next to nothing. */
-TEST(checks_of_large_pictures_are_small) {
-    struct byte_buffer pictures[] = {
-        make_jpeg(6000, 5000, JPEG_ONE_SCAN, true, true), make_png(6000, 5000, 8, 2, false),
-        make_lossy_webp(6000, 5000, false), make_gif(2500, 2000, false)};
+/* Without codecs that keep a whole image, a check takes next to nothing. */
+TEST(checks_of_large_images_are_small) {
+    struct byte_buffer images[] = {make_jpeg(6000, 5000, JPEG_ONE_SCAN, true, true),
+                                   make_png(6000, 5000, 8, 2, false),
+                                   make_lossy_webp(6000, 5000, false), make_gif(2500, 2000, false)};
     struct image_limits limits;
     image_limits_default(&limits);
     limits.max_memory_bytes = 12 << 20;
     struct image_decoder *d;
     assert_int_equal(image_decoder_create(&d, &limits, NULL), STATUS_OK);
     uint64_t before = own_memory("VmHWM");
-    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]); i++) {
-        const struct byte_buffer *b = &pictures[i];
+    for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++) {
+        const struct byte_buffer *b = &images[i];
         struct image_info info;
         struct image_view v;
         struct error err = {0};
@@ -522,7 +522,7 @@ TEST(checks_of_large_pictures_are_small) {
         assert_true(own_memory("VmHWM") - before <= limits.max_memory_bytes);
     }
     image_decoder_destroy(d);
-    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]); i++) {
-        byte_buffer_fini(&pictures[i]);
+    for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++) {
+        byte_buffer_fini(&images[i]);
     }
 }

@@ -26,7 +26,7 @@ static const char *const BAD[] = {
     "webp/bad_anmf_size.webp",     "gif/bad_colour.gif",     "gif/bad_no_colours.gif",
     "gif/bad_no_picture.gif",      "gif/bad_no_rows.gif",    "gif/bad_short.gif"};
 
-/* A stored picture and what it means. */
+/* A stored image and what it means. */
 struct golden {
     char name[64];
     enum image_format format;
@@ -174,7 +174,7 @@ static void check_cuts(const struct golden *g) {
         assert_int_equal(image_decode(d, &v, NULL, cut, n, &check, NULL), s);
         free(cut);
     }
-    /* WebP says how long it is. Of a GIF, what follows the first picture does not count. */
+    /* WebP says how long it is. Of a GIF, what follows the first image does not count. */
     bool animated = strcmp(g->name, "gif/animated") == 0;
     if (g->format == IMAGE_FORMAT_WEBP || strcmp(g->name, "gif/no_end") == 0) {
         assert_int_equal(accepted, 0);
@@ -207,7 +207,7 @@ TEST(files_that_contradict_themselves_are_damaged) {
     image_decoder_destroy(d);
 }
 
-/* A picture whose header states this size, truncated after what a probe reads. */
+/* An image whose header states this size, truncated after what a probe reads. */
 static void check_claim(const void *data, size_t size_bytes, int32_t width_px, int32_t height_px) {
     struct image_limits limits;
     image_limits_default(&limits);

@@ -157,7 +157,7 @@ TEST(a_wrong_index_with_correct_hashes_is_found) {
                       hash64(index + INDEX_HEADER_BYTES, f.index.size_bytes - INDEX_HEADER_BYTES));
             store_u64(index + 120, hash64(index, 120));
             bool same = memcmp(b.data, f.shard.data, b.size_bytes) == 0;
-            /* Facts that nothing else in the shard repeats: size, label and flags of the picture.
+            /* Facts that nothing else in the shard repeats: size, label and flags of the image.
              */
             size_t field = at < INDEX_HEADER_BYTES ? 0 : (at - INDEX_HEADER_BYTES) % 64;
             bool free_field =

@@ -46,7 +46,7 @@ static void fill_image(uint8_t image[64], uint32_t i) {
     }
 }
 
-/* Three samples: captions 0, 1 and 2; one with JSON; images that are no pictures. */
+/* Three samples: captions 0, 1 and 2; one with JSON; images that are no images. */
 static void write_shard(const struct file_system *fs,
                         enum shard_container container,
                         struct shard_summary *summary) {

@@ -171,7 +171,7 @@ TEST(only_samples_in_place_are_indexed) {
     f.tar.data[156] = '0';
     assert_ok(add(&f, 0, "picture a", 0, image), err);
     put(&f, "b.txt", "behind it");
-    f.tar.data[1024 + 3] ^= 1; /* bytes after the picture are checked too */
+    f.tar.data[1024 + 3] ^= 1; /* bytes after the image are checked too */
     assert_status(add(&f, 1, "picture a", 0, image), STATUS_CORRUPT, err);
     assert_int_equal(shard_foreign_sample_count(f.x), 1);
     fixture_fini(&f);

@@ -36,7 +36,7 @@ static void make_data(size_t n, struct rng *r, uint32_t alphabet, uint32_t copie
     }
 }
 
-/* Tar headers and texts, as they precede a picture in a shard. Returns their size. */
+/* Tar headers and texts, as they precede an image in a shard. Returns their size. */
 static size_t make_head(uint64_t id) {
     static const char text[] = "a brown dog runs over the grass";
     const struct shard_text captions[2] = {{text, 31}, {text + 2, 20}};
@@ -58,7 +58,7 @@ static size_t make_head(uint64_t id) {
         .json = {json, sizeof(json) - 1},
     };
     assert_ok(shard_sample_tar(&head, &s, &err), err);
-    size_t size_bytes = head.size_bytes - TAR_BLOCK_BYTES; /* without the picture */
+    size_t size_bytes = head.size_bytes - TAR_BLOCK_BYTES; /* without the image */
     memcpy(data, head.data, size_bytes);
     byte_buffer_fini(&head);
     return size_bytes;

@@ -8,18 +8,18 @@
 #include "formats/base/file_io.h"
 #include "pack/remove/remove.h"
 #include "tests/support/batches.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 enum { SAMPLES = 60, STEP = 3, BATCH = 12 };
 
 static const char *make_dataset(const char *name, uint64_t samples, bool tokenizer) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.samples = samples;
     how.tokenizer = tokenizer;
     const char *dir = test_temp_path("%s", name);
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     return dir;
 }
 
@@ -144,8 +144,8 @@ TEST(rows_that_cannot_be_used_have_a_status) {
     const char *dir = make_dataset("d", SAMPLES, true);
     struct error err = {0};
     struct loader_options opt = batches_options(BATCH);
-    picture_dataset_damage(dir, DAMAGED);
-    picture_dataset_damage_record(dir, BAD_RECORD);
+    image_dataset_damage(dir, DAMAGED);
+    image_dataset_damage_record(dir, BAD_RECORD);
     struct loader *l = batches_open(dir, &opt);
     struct fetcher *f = open_fetcher(l, opt.augment, 1, ROWS);
     const uint64_t ids[ROWS] = {DAMAGED, INTACT, STEP + 1, 1 << 20, BAD_RECORD * STEP};

@@ -1,4 +1,4 @@
-/* The whole loader on small datasets of real pictures: the same batches whatever the threads,
+/* The whole loader on small datasets of real images: the same batches whatever the threads,
  * engines, ranks and restarts, and what happens when disks and files misbehave. */
 #include "loader/loader.h"
 
@@ -20,17 +20,17 @@
 #include "formats/dataset/dataset.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "tests/support/batches.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 enum { TOKENS = BATCHES_TOKENS, SAMPLES = 100, STEP = 3 };
 
 static const char *make_dataset_at(const char *name, bool tokenizer) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.tokenizer = tokenizer;
     const char *dir = test_temp_path("%s", name);
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     return dir;
 }
 
@@ -62,16 +62,16 @@ static void check_engine(enum loader_engine engine) {
     assert_memory_not_equal(got, expected, sizeof(got));
 }
 
-/* Plain tars have their pictures at other places, and in one piece. */
+/* Plain tars have their images at other places, and in one piece. */
 TEST(containers_give_the_same_batches) {
     enum { STEPS = 12 };
     uint64_t got[2][STEPS];
     for (int i = 0; i < 2; i++) {
-        struct picture_dataset how;
-        picture_dataset_default(&how);
+        struct image_dataset how;
+        image_dataset_default(&how);
         how.container = i == 0 ? SHARD_CONTAINER_TAR_ZSTD : SHARD_CONTAINER_TAR;
         const char *dir = test_temp_path("d%d", i);
-        picture_dataset_make(dir, &how);
+        image_dataset_make(dir, &how);
         hash_steps(got[i], STEPS, dir, batches_options(16));
     }
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
@@ -287,7 +287,7 @@ TEST(fixed_views_are_the_same_in_every_epoch) {
         assert_int_equal(batches_hash_sample(&b, &opt, i), expected[b.sample_ids[i] / STEP]);
         same += memcmp(b.images + i * image_bytes, b.images2 + i * image_bytes, image_bytes) == 0;
     }
-    assert_true(same < b.count / 4); /* narrow pictures are shown whole */
+    assert_true(same < b.count / 4); /* narrow images are shown whole */
     loader_release(l, &b);
     loader_close(l);
     opt.fixed_views = false;
@@ -331,7 +331,7 @@ TEST(rows_of_a_sample_have_crops_and_captions_of_their_own) {
             second[i] = texts[1];
             first[i] = texts[0];
         }
-        assert_true(same < SAMPLES / 4); /* narrow pictures are shown whole */
+        assert_true(same < SAMPLES / 4); /* narrow images are shown whole */
         loader_release(l, &b);
         loader_release(one, &plain);
     }
@@ -482,7 +482,7 @@ TEST(damaged_samples_are_replaced_counted_and_listed) {
     const uint64_t damaged[] = {2 * STEP, 4 * STEP, 77 * STEP};
     const char *dir = make_dataset_at("d", true);
     for (size_t i = 0; i < 3; i++) {
-        picture_dataset_damage(dir, damaged[i]);
+        image_dataset_damage(dir, damaged[i]);
     }
     uint64_t hashes[2][10];
     struct loader_options opt = batches_options(20);
@@ -519,8 +519,8 @@ TEST(damaged_samples_are_replaced_counted_and_listed) {
 
 TEST(too_much_damage_ends_the_run) {
     const char *dir = make_dataset_at("d", true);
-    picture_dataset_damage(dir, 10 * STEP);
-    picture_dataset_damage(dir, 20 * STEP);
+    image_dataset_damage(dir, 10 * STEP);
+    image_dataset_damage(dir, 20 * STEP);
     struct loader_options opt = batches_options(20);
     opt.max_corrupt_count = 1;
     struct loader *l = batches_open(dir, &opt);
@@ -538,16 +538,16 @@ TEST(too_much_damage_ends_the_run) {
 
 TEST(lost_shards_are_named) {
     const char *dir = make_dataset_at("d", true);
-    const char *shard = test_temp_path("d/pictures-000001.tar.zst");
+    const char *shard = test_temp_path("d/images-000001.tar.zst");
     struct loader_options opt = batches_options(20);
     struct loader *l = NULL;
     struct error err = {0};
     assert_int_equal(truncate(shard, 1000), 0);
     assert_true(loader_open(&l, dir, &opt, &err) < STATUS_OK);
-    assert_non_null(strstr(err.text, "pictures-000001"));
+    assert_non_null(strstr(err.text, "images-000001"));
     assert_int_equal(unlink(shard), 0);
     assert_status(loader_open(&l, dir, &opt, &err), STATUS_NOTFOUND, err);
-    assert_non_null(strstr(err.text, "pictures-000001"));
+    assert_non_null(strstr(err.text, "images-000001"));
     assert_null(l);
 }
 

@@ -15,7 +15,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/hash.h"
 #include "loader/loader_internal.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 enum { SIDE = 16, STEPS = 6 };
@@ -95,11 +95,11 @@ static const struct read_engine_ops odd_engine = {
 };
 
 static const char *make_dir(void) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.tokenizer = false;
     const char *dir = test_temp_path("d");
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     return dir;
 }
 
@@ -198,7 +198,7 @@ TEST(failing_disk_ends_the_run_with_shard_and_offset) {
     fail_from = 50;
     assert_status(run_to_failure(dir, &err), STATUS_IO, err);
     assert_non_null(strstr(err.text, strerror(EIO)));
-    assert_non_null(strstr(err.text, "/pictures-00000"));
+    assert_non_null(strstr(err.text, "/images-00000"));
     assert_non_null(strstr(err.text, "at offset "));
     assert_non_null(strstr(err.text, "4 tries"));
 }
@@ -209,7 +209,7 @@ TEST(read_past_the_end_of_a_shard_is_reported) {
     fail_errno = 0; /* a result of 0: the end of the file */
     fail_from = 50;
     assert_status(run_to_failure(dir, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "/pictures-00000"));
+    assert_non_null(strstr(err.text, "/images-00000"));
     assert_non_null(strstr(err.text, "the file ends at offset"));
 }
 
@@ -225,7 +225,7 @@ TEST(hanging_disk_is_reported_within_the_timeout) {
     assert_status(loader_acquire(l, &b, &err), STATUS_TIMEOUT, err);
     assert_true(clock_now_ns() - begin_ns >= 50000000);
     assert_non_null(strstr(err.text, "stuck in read, "));
-    assert_non_null(strstr(err.text, "/pictures-00000"));
+    assert_non_null(strstr(err.text, "/images-00000"));
     open_gate();
     enum status s;
     do { /* it may be tried again */
@@ -348,7 +348,7 @@ static void check_change(void (*change)(const char *path), enum status expected,
     struct loader_batch b;
     struct error err = {0};
     char path[4200];
-    snprintf(path, sizeof(path), "%s/pictures-000000.tar.zst", dir);
+    snprintf(path, sizeof(path), "%s/images-000000.tar.zst", dir);
     opt.prefetch_batches = 1;
     struct loader *l = open_with(dir, &opt, read_engine_pread());
     assert_ok(loader_acquire(l, &b, &err), err);
@@ -385,9 +385,9 @@ TEST(truncated_shard_without_sidecar_is_reported) {
     struct loader_batch b;
     struct error err = {0};
     char path[4200];
-    snprintf(path, sizeof(path), "%s/pictures-000000.cci", dir);
+    snprintf(path, sizeof(path), "%s/images-000000.cci", dir);
     assert_int_equal(remove(path), 0);
-    snprintf(path, sizeof(path), "%s/pictures-000000.tar.zst", dir);
+    snprintf(path, sizeof(path), "%s/images-000000.tar.zst", dir);
     opt.prefetch_batches = 1;
     struct loader *l = open_with(dir, &opt, NULL);
     assert_ok(loader_acquire(l, &b, &err), err);
@@ -413,7 +413,7 @@ static struct loader *open_before_last_shard(char path[4200], const char *dir) {
     opt.batch_count = 10;
     opt.prefetch_batches = 1;
     opt.read_depth = 1;
-    snprintf(path, 4200, "%s/pictures-000002.tar.zst", dir);
+    snprintf(path, 4200, "%s/images-000002.tar.zst", dir);
     return open_with(dir, &opt, read_engine_pread());
 }
 
@@ -482,13 +482,13 @@ static uint64_t count_lines(const char *path, const char *containing) {
 
 TEST(five_percent_of_damage_is_replaced_and_listed) {
     enum { SAMPLES = 200, DAMAGED = 10, EPOCHS = 3 };
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.samples = SAMPLES;
     const char *dir = test_temp_path("d");
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     for (uint64_t i = 0; i < DAMAGED; i++) {
-        picture_dataset_damage(dir, (i * 19 + 3) * how.id_step);
+        image_dataset_damage(dir, (i * 19 + 3) * how.id_step);
     }
     uint64_t hashes[2] = {0};
     for (uint32_t round = 0; round < 2; round++) {
@@ -525,8 +525,8 @@ TEST(five_percent_of_damage_is_replaced_and_listed) {
 
 TEST(damaged_index_records_are_replaced_like_damaged_images) {
     const char *dir = make_dir();
-    picture_dataset_damage_record(dir, 5);
-    picture_dataset_damage_record(dir, 50);
+    image_dataset_damage_record(dir, 5);
+    image_dataset_damage_record(dir, 50);
     uint64_t hashes[2] = {0};
     for (uint32_t round = 0; round < 2; round++) {
         struct loader_options opt = options();
@@ -573,7 +573,7 @@ TEST(failing_quarantine_file_ends_the_run) {
     struct loader_source source = {.directory = dir};
     opt.quarantine_path = test_temp_path("no/such/folder");
     assert_status(loader_open_with_engine(&l, &source, 1, &opt, NULL, &err), STATUS_NOTFOUND, err);
-    picture_dataset_damage(dir, 30);
+    image_dataset_damage(dir, 30);
     opt.quarantine_path = "/dev/full";
     l = open_with(dir, &opt, NULL);
     assert_status(run_through(l, &err), STATUS_IO, err);
@@ -628,7 +628,7 @@ TEST(blocked_quarantine_write_stalls_no_stage) {
     enum { DAMAGED = 5, EPOCHS = 2, STEPS_PER_EPOCH = 6 };
     const char *dir = make_dir();
     for (uint64_t i = 0; i < DAMAGED; i++) {
-        picture_dataset_damage(dir, i * 30);
+        image_dataset_damage(dir, i * 30);
     }
     struct full_pipe *pipe = make_full_pipe();
     struct loader_options opt = options();
@@ -672,7 +672,7 @@ TEST(close_writes_the_pending_records) {
     struct loader_options opt = options();
     struct loader_batch b;
     struct error err = {0};
-    picture_dataset_damage(dir, 0);
+    image_dataset_damage(dir, 0);
     opt.order = LOADER_ORDER_SEQUENTIAL;
     opt.quarantine_path = test_temp_path("quarantine");
     struct loader *l = open_with(dir, &opt, NULL);
@@ -689,7 +689,7 @@ TEST(close_abandons_a_quarantine_write_that_never_ends) {
     struct log_sink log = {count_line, &count, LOG_LEVEL_WARN};
     struct loader_batch b;
     struct error err = {0};
-    picture_dataset_damage(dir, 0);
+    image_dataset_damage(dir, 0);
     opt.order = LOADER_ORDER_SEQUENTIAL;
     opt.host_memory = (struct host_memory){counted_alloc, counted_release, &count};
     opt.log = &log;

@@ -7,7 +7,7 @@
  */
 #include "loader/loader.h"
 #include "tests/support/count_malloc.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 static void take_epochs(struct loader *l, uint64_t epochs) {
@@ -57,18 +57,18 @@ static void check_kind(struct loader_options opt,
 }
 
 static void check_engine(enum loader_engine engine) {
-    struct picture_dataset how;
+    struct image_dataset how;
     struct error err = {0};
     if (!count_malloc_works()) {
         test_skip("a sanitizer replaces malloc");
     }
     struct loader_source sources[2] = {{.directory = test_temp_path("d")},
                                        {.directory = test_temp_path("e")}};
-    picture_dataset_default(&how);
+    image_dataset_default(&how);
     how.samples = 60;
-    picture_dataset_make(sources[0].directory, &how);
+    image_dataset_make(sources[0].directory, &how);
     how.samples = 24;
-    picture_dataset_make(sources[1].directory, &how);
+    image_dataset_make(sources[1].directory, &how);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         struct loader_options opt;
         loader_options_default(&opt);
@@ -97,16 +97,16 @@ TEST(running_loader_allocates_nothing_with_pread) {
 
 /* In the order of the disk, which sorts every batch. */
 TEST(running_loader_of_large_batches_allocates_nothing) {
-    struct picture_dataset how;
+    struct image_dataset how;
     struct loader_options opt;
     struct error err = {0};
     const struct loader_source source = {.directory = test_temp_path("d")};
     if (!count_malloc_works()) {
         test_skip("a sanitizer replaces malloc");
     }
-    picture_dataset_default(&how);
+    image_dataset_default(&how);
     how.samples = 3 * 512;
-    picture_dataset_make(source.directory, &how);
+    image_dataset_make(source.directory, &how);
     loader_options_default(&opt);
     opt.batch_count = 512;
     opt.image_size_px = 8;

@@ -8,22 +8,22 @@
 #include "formats/base/rng.h"
 #include "formats/dataset/dataset.h"
 #include "tests/support/batches.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 enum { FIRST = 90, SECOND = 40, STEP = 3, FIRST_SPACE = (FIRST - 1) * STEP + 1 };
 
 /* Two datasets that share one tokenizer: that of the first. */
 static void make_pair(struct loader_source out[2], double first_weight, double second_weight) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.samples = FIRST;
     const char *first = test_temp_path("first");
     const char *second = test_temp_path("second");
-    picture_dataset_make(first, &how);
+    image_dataset_make(first, &how);
     how.samples = SECOND;
     how.tokenizer = false;
-    picture_dataset_make(second, &how);
+    image_dataset_make(second, &how);
     out[0] = (struct loader_source){first, first_weight};
     out[1] = (struct loader_source){second, second_weight};
 }
@@ -272,7 +272,7 @@ TEST(filter_over_a_damaged_index_is_refused) {
     struct loader_options opt = batches_options(16);
     struct loader *l = NULL;
     struct error err = {0};
-    picture_dataset_damage_record(pair[1].directory, 7);
+    image_dataset_damage_record(pair[1].directory, 7);
     opt.filter.min_side_px = 1;
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_CORRUPT, err);
     assert_non_null(strstr(err.text, "a filter needs an intact index"));
@@ -285,7 +285,7 @@ TEST(two_views_are_drawn_independently) {
     struct loader_options opt = batches_options(FIRST);
     opt.views = 2;
     opt.drop_last = false;
-    opt.filter.max_aspect = 1.3; /* of long pictures every view is the centre */
+    opt.filter.max_aspect = 1.3; /* of long images every view is the centre */
     struct loader *l = batches_open(pair[0].directory, &opt);
     struct loader_batch b;
     struct error err = {0};

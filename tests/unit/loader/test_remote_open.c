@@ -8,7 +8,7 @@
 #include "formats/dataset/dataset.h"
 #include "loader/remote/remote.h"
 #include "tests/support/fault_server.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 struct lines {
@@ -34,12 +34,12 @@ TEST(a_cached_dataset_is_opened_again_soon_after_its_server_went) {
     struct lines lines = {0};
     const struct log_sink log = {keep_line, &lines, LOG_LEVEL_WARN};
     struct remote_options opt;
-    struct picture_dataset how;
+    struct image_dataset how;
     struct fault_server s;
     struct error err = {0};
     char url[64];
-    picture_dataset_default(&how);
-    picture_dataset_make(test_temp_path("d"), &how);
+    image_dataset_default(&how);
+    image_dataset_make(test_temp_path("d"), &how);
     remote_options_default(&opt);
     opt.cache = test_temp_path("cache");
     opt.log = &log;

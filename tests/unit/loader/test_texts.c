@@ -9,19 +9,19 @@
 #include "formats/tokenizer/token_cache.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "loader/loader.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 enum { TOKENS = 10, SAMPLES = 100, STEP = 3, TEXTS = 150 };
 
 static struct loader *open_loader(void) {
-    struct picture_dataset how;
+    struct image_dataset how;
     struct loader_options opt;
     struct loader *l = NULL;
     struct error err = {0};
     const char *dir = test_temp_path("d");
-    picture_dataset_default(&how);
-    picture_dataset_make(dir, &how);
+    image_dataset_default(&how);
+    image_dataset_make(dir, &how);
     loader_options_default(&opt);
     opt.batch_count = 10;
     opt.image_size_px = 8;

@@ -10,7 +10,7 @@
 #include "formats/tokenizer/token_cache.h"
 #include "loader/texts.h"
 #include "tests/support/batches.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 
 enum { STEPS = 8, LONG_ROW = 64 };
@@ -18,10 +18,10 @@ enum { STEPS = 8, LONG_ROW = 64 };
 static struct error err;
 
 static const char *make_dataset_at(const char *name) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     const char *dir = test_temp_path("%s", name);
-    picture_dataset_make(dir, &how);
+    image_dataset_make(dir, &how);
     return dir;
 }
 
@@ -108,11 +108,11 @@ TEST(wordpiece_cache_gives_the_same_batches) {
 
 TEST(mix_uses_the_cache_of_each_dataset) {
     const char *a = make_dataset_at("a");
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.samples = 70;
     const char *b = test_temp_path("b");
-    picture_dataset_make(b, &how);
+    image_dataset_make(b, &how);
     char copy[512], from[512];
     snprintf(copy, sizeof(copy), "%s/tokenizer.model", b);
     snprintf(from, sizeof(from), "%s/tokenizer.model", a);

@@ -17,7 +17,7 @@
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
-enum { TARS = 5, PICTURES = 8 }; /* of each tar; and a bad row in every second */
+enum { TARS = 5, IMAGES = 8 }; /* of each tar; and a bad row in every second */
 
 static char paths[TARS][640];
 static const char *tars[TARS];
@@ -50,7 +50,7 @@ static void make_tars(void) {
         tars[k] = paths[k];
         FILE *f = fopen(paths[k], "wb");
         assert_non_null(f);
-        for (int i = 0; i < PICTURES; i++, row++) {
+        for (int i = 0; i < IMAGES; i++, row++) {
             put_row(f, 1000 - row, 6 * row, "a caption\n");
         }
         if (k % 2 == 1) {
@@ -84,7 +84,7 @@ static void assert_same_dataset(const struct pack_summary *sum,
     assert_int_equal(sum->texts, packed.texts);
     assert_memory_equal(sum->rejected_by, packed.rejected_by, sizeof(packed.rejected_by));
     assert_ok(dataset_open(&d, folder, NULL, &err), err);
-    assert_int_equal(dataset_sample_count(d), TARS * PICTURES);
+    assert_int_equal(dataset_sample_count(d), TARS * IMAGES);
     assert_int_equal(dataset_fingerprint(d), packed.fingerprint);
     for (uint32_t i = 0; i < dataset_shard_count(d); i++) {
         struct shard_verify how = {.expected = &dataset_manifest(d)->shards[i]};
@@ -350,7 +350,7 @@ TEST(a_failure_of_any_call_leaves_no_index) {
         assert_ok(memory->exists(memory->context, "tars/dataset.json", &exists, &err), err);
         if (exists) {
             assert_ok(dataset_open(&d, "tars", memory, &err), err);
-            assert_int_equal(dataset_sample_count(d), TARS * PICTURES);
+            assert_int_equal(dataset_sample_count(d), TARS * IMAGES);
             dataset_close(d);
         } else if (s < STATUS_OK) {
             assert_clean(memory, "tars", true);

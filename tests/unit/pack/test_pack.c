@@ -10,7 +10,7 @@
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
-/* A tar of `count` pictures; every `bad_step`th has no caption (0: none). */
+/* A tar of `count` images; every `bad_step`th has no caption (0: none). */
 static const char *make_tar(const char *name, int count, int bad_step) {
     const char *path = test_temp_path("%s", name);
     FILE *f = fopen(path, "wb");

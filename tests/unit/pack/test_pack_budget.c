@@ -1,5 +1,5 @@
 /*
- * The budget's rule: what exceeds a share waits, the first row and a lone picture do not, pictures
+ * The budget's rule: what exceeds a share waits, the first row and a lone image do not, images
  * are admitted in order, and a run that ends wakes everybody.
  */
 #include <pthread.h>
@@ -107,7 +107,7 @@ TEST(the_first_uncommitted_row_never_waits) {
     pack_budget_fini(&b);
 }
 
-TEST(pictures_are_admitted_in_the_order_of_their_requests) {
+TEST(images_are_admitted_in_the_order_of_their_requests) {
     struct pack_budget b;
     unsigned served = 0;
     pack_budget_init(&b, 1); /* 128 MiB */
@@ -125,7 +125,7 @@ TEST(pictures_are_admitted_in_the_order_of_their_requests) {
     pack_budget_fini(&b);
 }
 
-TEST(a_single_picture_is_always_admitted) {
+TEST(a_single_image_is_always_admitted) {
     struct pack_budget b;
     pack_budget_init(&b, 1);
     pack_budget_take_work(&b, (uint64_t)PACK_WORK_BYTES * 2);

@@ -1,5 +1,5 @@
 /*
- * Pictures are checked at an eighth of their size. That finds the damage that a whole decode finds:
+ * Images are checked at an eighth of their size. That finds the damage that a whole decode finds:
  * all of a JPEG's data is read either way, only fewer pixels are made of it.
  */
 #include <dirent.h>

@@ -13,11 +13,11 @@
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
-enum { PICTURES = 9, BAD = 2 };
+enum { IMAGES = 9, BAD = 2 };
 
 static char tar_path[256];
 
-/* PICTURES rows and BAD ones. */
+/* IMAGES rows and BAD ones. */
 static void make_tar(void) {
     snprintf(tar_path, sizeof(tar_path), "%s", test_temp_path("a.tar"));
     FILE *f = fopen(tar_path, "wb");
@@ -26,7 +26,7 @@ static void make_tar(void) {
     struct error err = {0};
     uint8_t pixels[16 * 16 * 3];
     struct image_view view = {pixels, 16, 16, 48};
-    for (int i = 0; i < PICTURES + BAD; i++) {
+    for (int i = 0; i < IMAGES + BAD; i++) {
         char name[32];
         memset(pixels, 16 * i, sizeof(pixels));
         jpeg.size_bytes = 0;
@@ -72,7 +72,7 @@ static bool check_dataset(const struct file_system *fs) {
         return false;
     }
     assert_ok(dataset_open(&d, "out", fs, &err), err);
-    assert_int_equal(dataset_sample_count(d), PICTURES);
+    assert_int_equal(dataset_sample_count(d), IMAGES);
     assert_int_equal(dataset_manifest(d)->shard_count, 3);
     dataset_close(d);
     assert_true(is_there(fs, "out/rejects.jsonl"));

@@ -1,5 +1,5 @@
 /*
- * Odd and broken pictures through the packer: each one is packed or listed, as the set's manifest
+ * Odd and broken images through the packer: each one is packed or listed, as the set's manifest
  * allows, in bounded memory; and what is packed comes out of the loader.
  */
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void add_to_tar(FILE *tar, const char *name, const void *data, size_t siz
     size_t stem = strcspn(name, ".");
     snprintf(text, sizeof(text), "%.*s.txt", (int)stem, name);
     /* The caption first: a name that comes again begins another row, and many come again. */
-    assert_true(tar_write_file(tar, text, "an odd picture", 14));
+    assert_true(tar_write_file(tar, text, "an odd image", 14));
     assert_true(tar_write_file(tar, name, data, size_bytes));
 }
 
@@ -90,7 +90,7 @@ static void read_rejects(struct hostile_file *files, size_t count, const char *d
 static bool allowed(const struct hostile_file *f) {
     bool damaged = strcmp(f->reason, "image-damaged") == 0;
     bool unsupported = strcmp(f->reason, "image-unsupported") == 0;
-    /* Its manifest line speaks of the EXIF, but the picture is noise: see make_decode.py. */
+    /* Its manifest line speaks of the EXIF, but the image is noise: see make_decode.py. */
     if (strstr(f->name, "hopper_bad_exif") != NULL) {
         return damaged;
     }
@@ -108,7 +108,7 @@ static bool allowed(const struct hostile_file *f) {
         return f->packed || unsupported;
     case 'L': /* very large */
         return f->packed || strcmp(f->reason, "image-limit") == 0;
-    case 'R': /* refuse; what is no picture by name or content is none that is missing */
+    case 'R': /* refuse; what is no image by name or content is none that is missing */
         return damaged || unsupported || strcmp(f->reason, "image-missing") == 0;
     default:
         return false;
@@ -198,7 +198,7 @@ TEST(hostile_files_are_packed_or_listed) {
     assert_true(test_sanitizer()[0] != 0 || used.ru_maxrss / 1024 < MAX_MEMORY_MIB);
 }
 
-/* Loads every sample of a dataset once; a picture that does not decode ends the run. */
+/* Loads every sample of a dataset once; an image that does not decode ends the run. */
 static void load_all(const char *directory, uint32_t count) {
     struct loader_options opt;
     loader_options_default(&opt);
@@ -229,7 +229,7 @@ TEST(webp_and_gif_go_from_a_tar_to_batches) {
     enum { COUNT = sizeof(names) / sizeof(names[0]) };
     static struct hostile_file files[COUNT];
     char tar[512], directory[512];
-    snprintf(tar, sizeof(tar), "%s", test_temp_path("pictures.tar"));
+    snprintf(tar, sizeof(tar), "%s", test_temp_path("images.tar"));
     snprintf(directory, sizeof(directory), "%s", test_temp_path("out"));
     FILE *out = fopen(tar, "wb");
     assert_non_null(out);

@@ -1,5 +1,5 @@
 /*
- * Packing stays below 256 MiB and 64 MiB for each job, whatever the pictures and captions are. The
+ * Packing stays below 256 MiB and 64 MiB for each job, whatever the images and captions are. The
  * run is a process of its own, so that what it took at most is known.
  */
 #include <stdio.h>
@@ -48,8 +48,8 @@ static void skip_under_sanitizers(void) {
     }
 }
 
-/* A smooth picture, with `padding` bytes after its end. */
-static void make_picture(const char *name, int32_t width_px, int32_t height_px, size_t padding) {
+/* A smooth image, with `padding` bytes after its end. */
+static void make_image(const char *name, int32_t width_px, int32_t height_px, size_t padding) {
     struct byte_buffer jpeg = {0};
     struct error err = {0};
     size_t stride = (size_t)width_px * 3;
@@ -69,22 +69,22 @@ static void make_picture(const char *name, int32_t width_px, int32_t height_px, 
     byte_buffer_fini(&jpeg);
 }
 
-/* Rows that name the pictures 0.jpg to (pictures - 1).jpg in turn. */
-static const char *make_table(int pictures, int rows, const char *caption) {
+/* Rows that name the images 0.jpg to (images - 1).jpg in turn. */
+static const char *make_table(int images, int rows, const char *caption) {
     const char *path = test_temp_path("a.tsv");
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     fputs("caption\tpath\n", f);
     for (int i = 0; i < rows; i++) {
-        fprintf(f, "%s %d\t%d.jpg\n", caption, i, i % pictures);
+        fprintf(f, "%s %d\t%d.jpg\n", caption, i, i % images);
     }
     assert_int_equal(fclose(f), 0);
     return path;
 }
 
-TEST(large_pictures_take_turns) {
+TEST(large_images_take_turns) {
     skip_under_sanitizers();
-    make_picture("0.jpg", 6000, 4000, 0);
+    make_image("0.jpg", 6000, 4000, 0);
     const char *sources[] = {make_table(1, 8, "large")};
     struct pack_options o = pack_case_options(NULL, test_temp_path("out"), sources, 1);
     o.resize = (struct pack_resize){PACK_RESIZE_LONG, 3400, 0}; /* decoded at full size */
@@ -93,22 +93,22 @@ TEST(large_pictures_take_turns) {
     expect_bounded(&o, 8);
 }
 
-/* The long files are soon read, and wait for the large picture before them to be resized. Sizes
+/* The long files are soon read, and wait for the large image before them to be resized. Sizes
  * differ, so that what malloc keeps of one is of no use for the next. */
 TEST(long_files_wait_for_a_slow_row_before_them) {
-    enum { PICTURES = 9 };
+    enum { IMAGES = 9 };
     skip_under_sanitizers();
-    make_picture("0.jpg", 5000, 4000, 0);
-    for (int i = 1; i < PICTURES; i++) {
+    make_image("0.jpg", 5000, 4000, 0);
+    for (int i = 1; i < IMAGES; i++) {
         char name[16];
         snprintf(name, sizeof(name), "%d.jpg", i);
-        make_picture(name, 64 * i, 64, (size_t)(60 - 3 * i) << 20);
+        make_image(name, 64 * i, 64, (size_t)(60 - 3 * i) << 20);
     }
-    const char *sources[] = {make_table(PICTURES, 2 * PICTURES, "mixed")};
+    const char *sources[] = {make_table(IMAGES, 2 * IMAGES, "mixed")};
     struct pack_options o = pack_case_options(NULL, test_temp_path("out"), sources, 1);
     o.resize = (struct pack_resize){PACK_RESIZE_LONG, 2600, 0};
     o.jobs = 2;
-    expect_bounded(&o, 2 * PICTURES);
+    expect_bounded(&o, 2 * IMAGES);
 }
 
 TEST(captions_of_a_shard_end_it) {
@@ -117,7 +117,7 @@ TEST(captions_of_a_shard_end_it) {
     assert_non_null(caption);
     memset(caption, 'x', CAPTION_BYTES);
     caption[CAPTION_BYTES] = '\0';
-    make_picture("0.jpg", 64, 64, 0);
+    make_image("0.jpg", 64, 64, 0);
     const char *sources[] = {make_table(1, ROWS, caption)};
     free(caption);
     struct pack_options o = pack_case_options(NULL, test_temp_path("out"), sources, 1);

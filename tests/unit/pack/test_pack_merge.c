@@ -386,7 +386,7 @@ TEST(every_part_that_prevents_a_merge_is_reported) {
     file_memory_destroy(fs);
 }
 
-/* Sources of one name and size, but with other rows, or with other pictures. */
+/* Sources of one name and size, but with other rows, or with other images. */
 TEST(parts_of_other_content_are_refused) {
     struct file_system *fs = memory();
     make_tars();
@@ -406,7 +406,7 @@ TEST(parts_of_a_source_that_changed_in_between_are_refused) {
     size_t size_bytes = 0;
     uint8_t *tar = test_read_file(tars[0], &size_bytes);
     const size_t jpeg_bytes = strtoul((const char *)tar + 124, NULL, 8);
-    tar[512 + jpeg_bytes - 10] ^= 1; /* the rows are the same, and one picture is not */
+    tar[512 + jpeg_bytes - 10] ^= 1; /* the rows are the same, and one image is not */
     test_write_file(tars[0], tar, size_bytes);
     free(tar);
     struct pack_options o = pack_case_options(fs, parts[1], tars, 3);

@@ -24,13 +24,13 @@ static struct file_system *memory(void) {
     return fs;
 }
 
-/* A tar of one picture of each size, with captions of the given sizes. */
-struct picture {
+/* A tar of one image of each size, with captions of the given sizes. */
+struct image {
     int32_t width_px, height_px;
     size_t caption_bytes;
 };
 
-static const char *tar_of(const char *name, const struct picture *p, size_t count) {
+static const char *tar_of(const char *name, const struct image *p, size_t count) {
     const char *path = test_temp_path("%s", name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -105,8 +105,8 @@ TEST(sizes_follow_the_rule_and_never_grow) {
     }
 }
 
-TEST(resized_pictures_have_the_size_that_was_asked_for) {
-    static const struct picture pictures[] = {{200, 100, 4}, {40, 90, 4}, {30, 30, 4}};
+TEST(resized_images_have_the_size_that_was_asked_for) {
+    static const struct image images[] = {{200, 100, 4}, {40, 90, 4}, {30, 30, 4}};
     static const struct {
         struct pack_resize how;
         uint32_t sizes[3][2];
@@ -115,7 +115,7 @@ TEST(resized_pictures_have_the_size_that_was_asked_for) {
         {{PACK_RESIZE_EXACT, 48, 32}, {{48, 32}, {40, 32}, {30, 30}}},
         {{PACK_RESIZE_SHORT, 20, 0}, {{40, 20}, {20, 45}, {20, 20}}},
     };
-    const char *sources[] = {tar_of("a.tar", pictures, 3)};
+    const char *sources[] = {tar_of("a.tar", images, 3)};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct file_system *fs = memory();
         struct pack_options o = pack_case_options(fs, "out", sources, 1);
@@ -138,10 +138,9 @@ TEST(resized_pictures_have_the_size_that_was_asked_for) {
 /* Good rows that options leave out are told apart from bad ones: --max-bad 0 and --on-bad fail let
  * them pass. */
 TEST(rows_that_options_exclude_are_not_bad) {
-    static const struct picture pictures[] = {{64, 64, 9},  {63, 200, 9}, {64, 200, 9},
-                                              {64, 193, 9}, {190, 64, 9}, {100, 100, 9},
-                                              {64, 64, 10}, {101, 100, 9}};
-    const char *sources[] = {tar_of("a.tar", pictures, 8)};
+    static const struct image images[] = {{64, 64, 9},  {63, 200, 9},  {64, 200, 9}, {64, 193, 9},
+                                          {190, 64, 9}, {100, 100, 9}, {64, 64, 10}, {101, 100, 9}};
+    const char *sources[] = {tar_of("a.tar", images, 8)};
     struct file_system *fs = memory();
     struct pack_options o = pack_case_options(fs, "out", sources, 1);
     struct pack_summary sum;
@@ -191,12 +190,12 @@ TEST(the_first_bad_row_ends_the_run_where_asked) {
 }
 
 TEST(headers_alone_are_read_where_asked) {
-    static const struct picture pictures[] = {{64, 48, 9}, {64, 48, 9}};
+    static const struct image images[] = {{64, 48, 9}, {64, 48, 9}};
     struct error err = {0};
-    const char *path = tar_of("a.tar", pictures, 2);
+    const char *path = tar_of("a.tar", images, 2);
     size_t size_bytes = 0;
     uint8_t *tar = test_read_file(path, &size_bytes);
-    memset(tar + 512 + 700, 0, 400); /* in the first picture's coded data */
+    memset(tar + 512 + 700, 0, 400); /* in the first image's coded data */
     test_write_file(path, tar, size_bytes);
     free(tar);
     const char *sources[] = {path};
@@ -221,7 +220,7 @@ TEST(headers_alone_are_read_where_asked) {
     file_memory_destroy(fs);
 }
 
-TEST(equal_pictures_are_packed_once) {
+TEST(equal_images_are_packed_once) {
     const struct pack_case_tar how = {.rows = 23, .same_step = 4};
     const char *sources[] = {pack_case_tar("a.tar", &how), pack_case_tar("b.tar", &how)};
     struct file_system *fs = memory();
@@ -237,7 +236,7 @@ TEST(equal_pictures_are_packed_once) {
     struct byte_buffer text;
     assert_ok(file_read_all(fs, &text, "out/" PACK_REJECTS_NAME, 1 << 16, &err), err);
     assert_non_null(strstr((const char *)text.data, "\"row\":12,\"key\":\"000012\",\"reason\":"
-                                                    "\"duplicate\",\"detail\":\"its picture is "
+                                                    "\"duplicate\",\"detail\":\"its image is "
                                                     "that of sample 0\""));
     byte_buffer_fini(&text);
     o.append = true; /* of what is there, too */
@@ -254,8 +253,8 @@ TEST(equal_pictures_are_packed_once) {
     file_memory_destroy(fs);
 }
 
-/* The ids and pictures of the shards that are there are known again. */
-TEST(ids_and_pictures_seen_are_known_after_a_stop) {
+/* The ids and images of the shards that are there are known again. */
+TEST(ids_and_images_seen_are_known_after_a_stop) {
     const struct pack_case_tar how = {.rows = 23, .same_step = 4};
     const char *sources[] = {pack_case_tar("a.tar", &how)};
     struct file_system *good = memory();

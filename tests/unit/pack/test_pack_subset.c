@@ -138,7 +138,7 @@ TEST(shards_end_at_the_size_that_was_asked_for) {
     struct file_system *fs = all();
     struct pack_subset_options o = options(fs);
     o.shard_samples = 1000;
-    o.shard_size_bytes = 1; /* less than any picture: one in each */
+    o.shard_size_bytes = 1; /* less than any image: one in each */
     assert_ok(pack_subset(&o, &sum, &err), err);
     assert_int_equal(sum.shards, SOME);
     assert_true(pack_case_verify(fs, "some") == sum.fingerprint);

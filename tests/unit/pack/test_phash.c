@@ -13,7 +13,7 @@ static int32_t square(int32_t x) {
     return x * x;
 }
 
-/* As picture() of tests/golden/phash/make_phash.py. */
+/* As image() of tests/golden/phash/make_phash.py. */
 static uint8_t value(int kind, int32_t x, int32_t y, int32_t c, int32_t w, int32_t h) {
     if (kind == 0) {
         const int32_t u = x * 1000 / w;
@@ -28,7 +28,7 @@ static uint8_t value(int kind, int32_t x, int32_t y, int32_t c, int32_t w, int32
     return (uint8_t)((x * 7 + y * 13 + c * 50) ^ ((x * y) >> 3));
 }
 
-static struct image_view picture(int kind, int32_t w, int32_t h) {
+static struct image_view image(int kind, int32_t w, int32_t h) {
     struct image_view v = {malloc((size_t)w * (size_t)h * 3), w, h, (size_t)w * 3};
     uint8_t *p = v.data;
     assert_non_null(p);
@@ -63,7 +63,7 @@ TEST(agrees_with_float64) {
         int kind, w, h;
         uint64_t want;
         assert_int_equal(sscanf(line, "%d %d %d %" SCNx64, &kind, &w, &h, &want), 4);
-        struct image_view v = picture(kind, w, h);
+        struct image_view v = image(kind, w, h);
         const int apart = __builtin_popcountll(hash_of(&v) ^ want);
         if (apart > 4) {
             fail_msg("'%s': %d bits differ", line, apart);
@@ -78,8 +78,8 @@ TEST(agrees_with_float64) {
     free(text);
 }
 
-TEST(a_flat_picture_has_only_the_mean) {
-    struct image_view v = picture(0, 90, 70);
+TEST(a_flat_image_has_only_the_mean) {
+    struct image_view v = image(0, 90, 70);
     for (int level = 0; level < 256; level += 51) {
         memset(v.data, level, v.stride_bytes * 70);
         assert_true(hash_of(&v) == (level > 0 ? UINT64_C(1) << 63 : 0));
@@ -88,10 +88,10 @@ TEST(a_flat_picture_has_only_the_mean) {
 }
 
 /* Half of the bits at random would be 32. */
-TEST(a_smaller_picture_is_near_and_another_is_far) {
-    struct image_view a = picture(0, 640, 480);
-    struct image_view b = picture(0, 200, 150);
-    struct image_view c = picture(1, 640, 480);
+TEST(a_smaller_image_is_near_and_another_is_far) {
+    struct image_view a = image(0, 640, 480);
+    struct image_view b = image(0, 200, 150);
+    struct image_view c = image(1, 640, 480);
     assert_true(__builtin_popcountll(hash_of(&a) ^ hash_of(&b)) <= 4);
     assert_true(__builtin_popcountll(hash_of(&a) ^ hash_of(&c)) >= 16);
     free(a.data);

@@ -166,8 +166,10 @@ TEST(options_of_another_kind_are_refused) {
     } cases[] = {
         {{.split = "train"}, "--split does not apply to sources of kind tsv"},
         {{.caption_column = ""}, "--caption-column is empty"},
-        {{.kind = SOURCE_COCO, .caption_column = "x"}, "--caption-column does not apply to sources of kind coco"},
-        {{.kind = SOURCE_WDS, .image_column = "x"}, "--image-column does not apply to sources of kind wds"},
+        {{.kind = SOURCE_COCO, .caption_column = "x"},
+         "--caption-column does not apply to sources of kind coco"},
+        {{.kind = SOURCE_WDS, .image_column = "x"},
+         "--image-column does not apply to sources of kind wds"},
         {{.kind = SOURCE_WDS, .columns = "a,b"}, "--columns does not apply to sources of kind wds"},
         {{.image_column = "0123456789012345678901234567890123456789012345678901234567890123"},
          "longer than 63 bytes"},
@@ -209,7 +211,7 @@ TEST(tar_members_make_rows) {
         {"./0.txt", "zero\n"},    {"./0.jpg", jpeg_head},  {"._0.jpg", "of macOS"},
         {"a.b/1.jpg", jpeg_head}, {"a.b/1.seg.txt", "no"}, {"a.b/1.txt", "one"},
         {"a.b/1.json", "{}"},     {"README", "no row"},    {"2.cls", "7"},
-        {"2.txt", "two"},         {"3.jpg", "no picture"}, {"3.txt", "three"},
+        {"2.txt", "two"},         {"3.jpg", "no image"},   {"3.txt", "three"},
         {"4.jpg", jpeg_head},     {"5.jpg", jpeg_head},    {"5.txt", "\n "},
         {"6.jpg", jpeg_head},     {"6.txt", "\xFF"},       {"7.dat", jpeg_head},
         {"7.TXT", "seven"},       {"8.jpg", jpeg_head},    {"8.txt", "x"},
@@ -342,7 +344,7 @@ TEST(broken_archives_name_the_file_and_the_row) {
 }
 
 /* Names such as photo.1.jpg all have the stem "photo". */
-TEST(many_pictures_of_one_stem_all_become_rows) {
+TEST(many_images_of_one_stem_all_become_rows) {
     const char *path = test_temp_path("a.tar");
     FILE *f = fopen(path, "wb");
     assert_non_null(f);

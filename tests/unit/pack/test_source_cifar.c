@@ -13,9 +13,9 @@
 
 enum { PIXELS = 32 * 32 };
 
-/* The value of a colour in picture i: every plane its own pattern. */
-static uint8_t pixel(int picture, int plane, int at) {
-    return (uint8_t)(picture * 17 + plane * 101 + at / 3);
+/* The value of a colour in image i: every plane its own pattern. */
+static uint8_t pixel(int img, int plane, int at) {
+    return (uint8_t)(img * 17 + plane * 101 + at / 3);
 }
 
 /* `count` records of label_count labels each; the class of record i is (first + i) % classes. */
@@ -36,7 +36,7 @@ static void write_records(const char *path, int count, int label_count, int firs
     assert_int_equal(fclose(f), 0);
 }
 
-static void expect_pixels(struct source_row *row, int picture) {
+static void expect_pixels(struct source_row *row, int img) {
     struct image_decoder *decoder = NULL;
     struct image_view view;
     struct image_box box;
@@ -54,7 +54,7 @@ static void expect_pixels(struct source_row *row, int picture) {
         const uint8_t *p =
             view.data + (size_t)(at / 32) * view.stride_bytes + (size_t)(at % 32) * 3;
         for (int plane = 0; plane < 3; plane++) {
-            assert_int_equal(p[plane], pixel(picture, plane, at));
+            assert_int_equal(p[plane], pixel(img, plane, at));
         }
     }
     image_decoder_destroy(decoder);

@@ -28,8 +28,8 @@ TEST(kinds_are_detected_by_content) {
         {"words\n", 6, STATUS_OK, SOURCE_TSV, ""},
         {"a\0b", 3, STATUS_CORRUPT, 0, "neither tar or zip"},
         {"PAR1\0\0", 6, STATUS_CORRUPT, 0, "ccpack fetch"},
-        {"\xFF\xD8\xFF\xE0", 4, STATUS_CORRUPT, 0, "a single picture"},
-        {"\x89PNG\r\n\x1a\n", 8, STATUS_CORRUPT, 0, "a single picture"},
+        {"\xFF\xD8\xFF\xE0", 4, STATUS_CORRUPT, 0, "a single image"},
+        {"\x89PNG\r\n\x1a\n", 8, STATUS_CORRUPT, 0, "a single image"},
     };
     enum source_kind kind;
     struct error err = {0};

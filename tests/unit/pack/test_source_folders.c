@@ -39,11 +39,11 @@ static void expect_row(struct source_reading *r, const char *key, const char *cl
     assert_int_equal(r->row.caption_count, 0);
 }
 
-TEST(rows_are_pictures_in_the_order_of_their_names) {
+TEST(rows_are_images_in_the_order_of_their_names) {
     struct source_reading r;
     make_file("set/dog/2.jpg", jpeg_head);
     make_file("set/dog/10.JPEG", jpeg_head);
-    make_file("set/dog/1/z.png", "no picture, but called one");
+    make_file("set/dog/1/z.png", "no image, but called one");
     make_file("set/dog/1/deep/a.gif", "");
     make_file("set/dog/notes.txt", "text");
     make_file("set/dog/noext", jpeg_head);
@@ -53,7 +53,7 @@ TEST(rows_are_pictures_in_the_order_of_their_names) {
     make_file("set/.git/x.jpg", jpeg_head);
     make_file("set/top.jpg", jpeg_head);
     source_reading_open(&r, test_temp_path("set"), NULL);
-    assert_int_equal(source_class_count(r.source), 2); /* without the one that has no picture */
+    assert_int_equal(source_class_count(r.source), 2); /* without the one that has no image */
     assert_string_equal(source_class_name(r.source, 1), "dog");
     assert_null(source_class_name(r.source, 2));
     expect_row(&r, "Cat/x.y", "Cat");
@@ -86,7 +86,7 @@ static void expect_caption(struct source_reading *r, const char *key, const char
     }
 }
 
-TEST(pictures_of_classes_may_have_captions) {
+TEST(images_of_classes_may_have_captions) {
     struct source_reading r;
     make_file("set/dog/1.jpg", jpeg_head);
     make_file("set/dog/1.txt", " a dog\n");
@@ -94,7 +94,7 @@ TEST(pictures_of_classes_may_have_captions) {
     make_file("set/dog/2.json", "{}");
     make_file("set/dog/3.TXT", "another");
     make_file("set/dog/3.png", jpeg_head);
-    make_file("set/dog/4.txt", "of no picture");
+    make_file("set/dog/4.txt", "of no image");
     make_file("set/dog/5.jpg", jpeg_head);
     make_file("set/dog/5.txt", "\xFF");
     make_file("set/dog/more/1.jpg", jpeg_head);
@@ -283,7 +283,7 @@ TEST(loose_pairs) {
     make_file("pairs/c.txt", " ");
     make_file("pairs/d.jpg", jpeg_head);
     make_file("pairs/d.txt", "\xFF");
-    make_file("pairs/lost.txt", "no picture");
+    make_file("pairs/lost.txt", "no image");
     make_file("pairs/notes.md", "x");
     make_file("pairs/.hidden.jpg", jpeg_head);
     source_reading_open(&r, test_temp_path("pairs"), NULL);

@@ -104,7 +104,7 @@ TEST(coco_ids_that_are_strings_are_named) {
     source_reading_close(&r);
 }
 
-TEST(bad_values_in_split_files_cost_their_picture) {
+TEST(bad_values_in_split_files_cost_their_image) {
     for (size_t i = 0; i < sizeof(bad_values) / sizeof(bad_values[0]); i++) {
         char text[1024];
         struct source_reading r;
@@ -157,7 +157,7 @@ static const char karpathy[] =
     "{\"filename\": \"6.jpg\", \"split\": \"train\", \"sentences\": [{\"tokens\": []}]},"
     "{\"filename\": \"7.jpg\", \"sentences\": [{\"raw\": \"of no split\"}]}]}";
 
-TEST(karpathy_rows_are_pictures_with_all_sentences) {
+TEST(karpathy_rows_are_images_with_all_sentences) {
     struct source_reading r;
     source_reading_open_text(&r, "k.json", karpathy, NULL);
     assert_string_equal(source_reading_next(&r), "A man.|A bike.");
@@ -344,14 +344,14 @@ TEST(real_files) {
     struct source_reading r;
     const char *path = test_data_path("retrieval/dataset_karpathy.json");
     source_reading_open(&r, path, NULL);
-    uint64_t pictures = 0;
+    uint64_t images = 0;
     uint64_t sentences = 0;
     while (source_reading_next(&r)) {
         assert_int_equal(r.row.reason, REASON_NONE);
-        pictures++;
+        images++;
         sentences += r.row.caption_count;
     }
-    assert_int_equal(pictures, 500);
+    assert_int_equal(images, 500);
     assert_int_equal(sentences, 2500);
     source_reading_close(&r);
     struct source *s = NULL;

@@ -123,7 +123,7 @@ TEST(tars_with_extras_and_ignored_members) {
         {"1.none", "x", 30000},       {"1.txt", "one", 0},
         {"1.jpg", jpeg_head, 300000}, {"1.json", "{}", 0},
         {"1.txt", "again", 0},        {"2.cls", "7", 0},
-        {"2.txt", "two", 0},          {"3.jpg", "no picture", 600},
+        {"2.txt", "two", 0},          {"3.jpg", "no image", 600},
         {"3.png", jpeg_head, 600000}, {"3.txt", "three", 0},
         {"4.jpg", jpeg_head, 511},    {"4.jpg", jpeg_head, 512},
         {"5.dat", jpeg_head, 513},    {"5.txt", "", 0},
@@ -191,7 +191,7 @@ TEST(lists_and_lines_of_objects) {
                "{\"image\": \"1.jpg\", \"caption\": \"a\"}\n7\n{\"image\": \"2.jpg\"}\n\n8");
 }
 
-/* On disk, and as a tar; with what is no picture between the pictures. */
+/* On disk, and as a tar; with what is no image between the images. */
 TEST(class_folders) {
     static const char *const names[] = {"set/b/2.jpg", "set/b/1.jpg", "set/a/x.txt",
                                         "set/a/data",  "set/a/3.png", "set/top.jpg"};

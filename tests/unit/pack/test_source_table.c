@@ -139,7 +139,7 @@ TEST(csv_cells_may_be_quoted) {
     }
 }
 
-/* The 40 captions of a table, whose pictures are named 0 to 39. */
+/* The 40 captions of a table, whose images are named 0 to 39. */
 static void check_rows(const char *path, const struct source_options *how, char want[40][24]) {
     struct source_reading r;
     source_reading_open(&r, path, how);
@@ -389,7 +389,7 @@ TEST(numbers_after_paths_are_no_part_of_them) {
 }
 
 /* One record per caption, as in Flickr's tables. */
-TEST(records_of_one_picture_become_one_row) {
+TEST(records_of_one_image_become_one_row) {
     static const char text[] = "image,caption\n"
                                "1.jpg,a\n1.jpg,b\n2.jpg,c\n1.jpg,d\n3.jpg,\n2.jpg,e\n"
                                "2.jpg,f,g\n2.jpg,h\n2.jpg,\xFF\n2.jpg,i\n";
@@ -436,8 +436,8 @@ TEST(groups_are_bounded) {
         FILE *f = fopen(path, "wb");
         assert_non_null(f);
         for (int i = 0; i < RECORDS; i++) {
-            int picture = groupings[k] == SOURCE_GROUP_ALL ? i % 2 : i < RECORDS / 2;
-            fprintf(f, "%d.jpg\tcaption %d\n", picture, i);
+            int image = groupings[k] == SOURCE_GROUP_ALL ? i % 2 : i < RECORDS / 2;
+            fprintf(f, "%d.jpg\tcaption %d\n", image, i);
         }
         assert_int_equal(fclose(f), 0);
         struct source_reading r;
@@ -457,20 +457,20 @@ TEST(groups_are_bounded) {
 
 /* More groups than the first table of hashes holds, whose records are far apart. */
 TEST(groups_of_all_records_are_found) {
-    enum { PICTURES = 5000 };
+    enum { IMAGES = 5000 };
     const char *path = test_temp_path("t.tsv");
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
-    for (int i = 0; i < 3 * PICTURES; i++) {
-        fprintf(f, "%d.jpg\t%d\n", i % PICTURES, i);
+    for (int i = 0; i < 3 * IMAGES; i++) {
+        fprintf(f, "%d.jpg\t%d\n", i % IMAGES, i);
     }
     assert_int_equal(fclose(f), 0);
     struct source_reading r;
     struct source_options how = {.grouping = SOURCE_GROUP_ALL};
     source_reading_open(&r, path, &how);
-    for (int i = 0; i < PICTURES; i++) {
+    for (int i = 0; i < IMAGES; i++) {
         char expected[64];
-        snprintf(expected, sizeof(expected), "%d|%d|%d", i, i + PICTURES, i + 2 * PICTURES);
+        snprintf(expected, sizeof(expected), "%d|%d|%d", i, i + IMAGES, i + 2 * IMAGES);
         assert_string_equal(source_reading_next(&r), expected);
         assert_int_equal(atoi(path_base_name(r.row.path)), i);
     }

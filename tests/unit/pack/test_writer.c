@@ -180,7 +180,7 @@ TEST(refused_samples_leave_the_writer_as_it_was) {
     struct error err = {0};
     struct pack_writer_sample s = r.sample;
     s.image_bytes = 0;
-    refused(w, &s, STATUS_INVALID, "no picture");
+    refused(w, &s, STATUS_INVALID, "no image");
     s.image_bytes = r.sample.image_bytes / 2;
     refused(w, &s, STATUS_CORRUPT, "image-damaged");
     s.image = "neither";

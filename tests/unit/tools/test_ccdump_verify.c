@@ -23,7 +23,7 @@ static void make_view(struct sample_view *v, struct byte_buffer *jpeg) {
     };
 }
 
-TEST(format_and_size_in_the_record_must_be_those_of_the_picture) {
+TEST(format_and_size_in_the_record_must_be_those_of_the_image) {
     struct image_decoder *d = NULL;
     struct byte_buffer jpeg;
     struct sample_view v;
@@ -34,7 +34,7 @@ TEST(format_and_size_in_the_record_must_be_those_of_the_picture) {
     v.record.height_px = 40;
     assert_ok(verify_sample(NULL, &v, 0, &err), err);
     assert_status(verify_sample(d, &v, 0, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "records 30 x 40 pixels, the picture has 40 x 30"));
+    assert_non_null(strstr(err.text, "records 30 x 40 pixels, the image has 40 x 30"));
     v.record.width_px = 40;
     v.record.height_px = 0;
     assert_status(verify_sample(d, &v, 0, &err), STATUS_CORRUPT, err);
@@ -42,7 +42,7 @@ TEST(format_and_size_in_the_record_must_be_those_of_the_picture) {
     assert_ok(verify_sample(d, &v, 0, &err), err);
     v.record.format = IMAGE_FORMAT_PNG;
     assert_status(verify_sample(d, &v, 0, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "records png, the picture is jpeg"));
+    assert_non_null(strstr(err.text, "records png, the image is jpeg"));
     image_decoder_destroy(d);
     byte_buffer_fini(&jpeg);
 }

@@ -11,15 +11,15 @@
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 
-static const struct sample_facts picture = {.id = 7,
-                                            .image_hash = 0xab,
-                                            .caption_count = 2,
-                                            .image_bytes = 1000,
-                                            .width_px = 300,
-                                            .height_px = 200,
-                                            .format = IMAGE_FORMAT_JPEG,
-                                            .label = 3,
-                                            .class_name = "red car"};
+static const struct sample_facts image = {.id = 7,
+                                          .image_hash = 0xab,
+                                          .caption_count = 2,
+                                          .image_bytes = 1000,
+                                          .width_px = 300,
+                                          .height_px = 200,
+                                          .format = IMAGE_FORMAT_JPEG,
+                                          .label = 3,
+                                          .class_name = "red car"};
 static const struct sample_facts unknown = {.id = 8, .label = SHARD_NO_LABEL};
 
 static bool fits(const char *text, const struct sample_facts *f) {
@@ -33,23 +33,23 @@ static bool fits(const char *text, const struct sample_facts *f) {
 }
 
 TEST(comparisons_of_numbers) {
-    assert_true(fits("id = 7", &picture) && fits("id == 7", &picture) && !fits("id=8", &picture));
-    assert_true(fits("id != 8", &picture) && !fits("id != 7", &picture));
-    assert_true(fits("width > 299.5", &picture) && !fits("width > 300", &picture));
-    assert_true(fits("width >= 300", &picture) && fits("width<=3e2", &picture));
-    assert_true(fits("height < 201", &picture) && !fits("height < 200", &picture));
-    assert_true(fits("shorter = 200", &picture) && fits("longer = 300", &picture));
-    assert_true(fits("aspect = 1.5", &picture) && fits("captions = 2", &picture));
-    assert_true(fits("image_bytes = 1000", &picture) && fits("label = 3", &picture));
-    assert_true(fits("id > -1", &picture));
+    assert_true(fits("id = 7", &image) && fits("id == 7", &image) && !fits("id=8", &image));
+    assert_true(fits("id != 8", &image) && !fits("id != 7", &image));
+    assert_true(fits("width > 299.5", &image) && !fits("width > 300", &image));
+    assert_true(fits("width >= 300", &image) && fits("width<=3e2", &image));
+    assert_true(fits("height < 201", &image) && !fits("height < 200", &image));
+    assert_true(fits("shorter = 200", &image) && fits("longer = 300", &image));
+    assert_true(fits("aspect = 1.5", &image) && fits("captions = 2", &image));
+    assert_true(fits("image_bytes = 1000", &image) && fits("label = 3", &image));
+    assert_true(fits("id > -1", &image));
 }
 
 TEST(texts) {
-    assert_true(fits("format = jpeg", &picture) && fits("format != png", &picture));
-    assert_true(fits("class = 'red car'", &picture) && fits("class ~ \"red*\"", &picture));
-    assert_true(fits("class ~ *car", &picture) && !fits("class ~ car", &picture));
-    assert_true(fits("class != blue", &picture) && !fits("class != 'red car'", &picture));
-    assert_true(fits("hash = 00000000000000ab", &picture));
+    assert_true(fits("format = jpeg", &image) && fits("format != png", &image));
+    assert_true(fits("class = 'red car'", &image) && fits("class ~ \"red*\"", &image));
+    assert_true(fits("class ~ *car", &image) && !fits("class ~ car", &image));
+    assert_true(fits("class != blue", &image) && !fits("class != 'red car'", &image));
+    assert_true(fits("hash = 00000000000000ab", &image));
     assert_true(fits("format = unknown", &unknown));
 }
 
@@ -61,12 +61,12 @@ TEST(a_comparison_with_what_a_sample_lacks_is_false) {
 }
 
 TEST(and_binds_closer_than_or_and_not_closest) {
-    assert_true(fits("id = 7 or id = 1 and id = 2", &picture));
-    assert_false(fits("(id = 7 or id = 1) and id = 2", &picture));
-    assert_false(fits("not id = 7 or id = 1", &picture));
-    assert_true(fits("not (id = 1 or id = 2)", &picture));
-    assert_true(fits("not not id = 7", &picture));
-    assert_true(fits("id=7 and(width=300)and not(id=1)", &picture));
+    assert_true(fits("id = 7 or id = 1 and id = 2", &image));
+    assert_false(fits("(id = 7 or id = 1) and id = 2", &image));
+    assert_false(fits("not id = 7 or id = 1", &image));
+    assert_true(fits("not (id = 1 or id = 2)", &image));
+    assert_true(fits("not not id = 7", &image));
+    assert_true(fits("id=7 and(width=300)and not(id=1)", &image));
 }
 
 TEST(a_percentage_is_the_value_with_that_share_below) {
@@ -74,7 +74,7 @@ TEST(a_percentage_is_the_value_with_that_share_below) {
     struct where *w = NULL;
     assert_ok(where_parse(&w, "id < 50% and width >= 0% or id > 100%", NULL, &err), err);
     assert_true(where_has_ranks(w));
-    struct sample_facts f = picture;
+    struct sample_facts f = image;
     for (f.id = 0; f.id < 10; f.id++) {
         assert_ok(where_rank(w, &f, &err), err);
     }
@@ -93,7 +93,7 @@ TEST(a_percentage_is_the_value_with_that_share_below) {
     assert_ok(where_rank(w, &unknown, &err), err); /* nobody has a label */
     where_rank_end(w);
     bool good = true;
-    assert_ok(where_fits(&good, w, NULL, &picture, &err), err);
+    assert_ok(where_fits(&good, w, NULL, &image, &err), err);
     assert_false(good);
     where_destroy(w);
 }

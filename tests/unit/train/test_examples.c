@@ -1,5 +1,5 @@
 /*
- * Examples of retrieval: ranks and order counted by hand on two pictures of two captions each.
+ * Examples of retrieval: ranks and order counted by hand on two images of two captions each.
  */
 #include "tests/support/test.h"
 
@@ -8,13 +8,13 @@
 
 #include "train/eval/examples.h"
 
-/* The pictures lie along the axes; caption 1 of picture 0 is nearer to picture 1. */
+/* The images lie along the axes; caption 1 of image 0 is nearer to image 1. */
 static float images[] = {1.0f, 0.0f, 0.0f, 1.0f};
 static float texts[] = {0.96f, 0.28f, 0.6f, 0.8f, 0.28f, 0.96f, 0.0f, 1.0f};
 static int32_t owner[] = {0, 0, 1, 1};
 static uint64_t ids[] = {5, 9};
 
-static struct embeddings two_pictures(void) {
+static struct embeddings two_images(void) {
     return (struct embeddings){.images = images,
                                .texts = texts,
                                .images_count = 2,
@@ -24,11 +24,11 @@ static struct embeddings two_pictures(void) {
                                .sample_ids = ids};
 }
 
-TEST(a_caption_ranks_pictures) {
+TEST(a_caption_ranks_images) {
     struct error err = {0};
     struct device *dev = NULL;
     struct examples x;
-    const struct embeddings e = two_pictures();
+    const struct embeddings e = two_images();
     assert_ok(device_open(&dev, "cpu", 1, &err), err);
     assert_ok(examples_find(&x, dev, &e, true, 6, &err), err);
     assert_true(x.count == 4 && x.found_count == 2);
@@ -44,12 +44,12 @@ TEST(a_caption_ranks_pictures) {
     device_close(dev);
 }
 
-TEST(a_picture_ranks_captions_and_is_written) {
+TEST(an_image_ranks_captions_and_is_written) {
     struct error err = {0};
     struct device *dev = NULL;
     struct examples x;
     struct json_writer w;
-    const struct embeddings e = two_pictures();
+    const struct embeddings e = two_images();
     assert_ok(device_open(&dev, "cpu", 1, &err), err);
     assert_ok(examples_find(&x, dev, &e, false, 1, &err), err);
     assert_true(x.count == 1 && x.found_count == 4 && x.items[0].rank == 1);

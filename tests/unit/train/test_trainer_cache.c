@@ -5,7 +5,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 #include "train/run/trainer_internal.h"
 
@@ -13,14 +13,14 @@ enum { SAMPLES = 12, BATCH = 4, ID_STEP = 3 };
 
 static struct trainer *open_trainer(enum trainer_task task) {
     const struct loader_source source = {.directory = test_temp_path("d")};
-    struct picture_dataset how;
+    struct image_dataset how;
     struct trainer_options o;
     struct trainer *t = NULL;
     struct error err = {0};
-    picture_dataset_default(&how);
+    image_dataset_default(&how);
     how.samples = SAMPLES;
     how.id_step = ID_STEP; /* most ids have no sample */
-    picture_dataset_make(source.directory, &how);
+    image_dataset_make(source.directory, &how);
     (void)mkdir(test_temp_path("run"), 0777);
     trainer_options_default(&o);
     o.sources = &source;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "tests/support/count_malloc.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 #include "train/run/trainer.h"
 
@@ -36,17 +36,17 @@ static void on_step(void *cookie, const struct step_report *r, uint64_t total_st
 
 static void check_run(const char *loss, uint32_t batch, uint32_t micro_batch) {
     struct error err = {0};
-    struct picture_dataset how;
+    struct image_dataset how;
     struct loader_source source = {.directory = test_temp_path("data-%s", loss)};
     struct trainer_options o;
     struct trainer *t = NULL;
     struct retrieval_result result;
     struct watch w = {0};
     const char *directory = test_temp_path("run-%s", loss);
-    picture_dataset_default(&how);
+    image_dataset_default(&how);
     how.samples = STEPS_PER_EPOCH * (uint64_t)batch;
     how.samples_per_shard = batch;
-    picture_dataset_make(source.directory, &how);
+    image_dataset_make(source.directory, &how);
     assert_int_equal(mkdir(directory, 0777), 0);
     trainer_options_default(&o);
     o.sources = &source;

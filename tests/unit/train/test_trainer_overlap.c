@@ -6,8 +6,8 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "tests/support/image_dataset.h"
 #include "tests/support/lazy_stream.h"
-#include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 #include "train/run/trainer.h"
 
@@ -83,10 +83,10 @@ static enum status run(const char *name, const struct how *how, struct seen *see
 }
 
 static void make_data(void) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.samples = SAMPLES;
-    picture_dataset_make(test_temp_path("d"), &how);
+    image_dataset_make(test_temp_path("d"), &how);
 }
 
 /* All that the two reported but for the times. */

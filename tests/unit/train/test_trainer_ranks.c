@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "tests/support/comm_threads.h"
-#include "tests/support/picture_dataset.h"
+#include "tests/support/image_dataset.h"
 #include "tests/support/test.h"
 #include "train/run/trainer_internal.h"
 
@@ -121,10 +121,10 @@ static void train(struct run *run, int32_t world, const char *name) {
 }
 
 static void make_data(void) {
-    struct picture_dataset how;
-    picture_dataset_default(&how);
+    struct image_dataset how;
+    image_dataset_default(&how);
     how.samples = SAMPLES;
-    picture_dataset_make(test_temp_path("d"), &how);
+    image_dataset_make(test_temp_path("d"), &how);
 }
 
 /* All that the two reported but for the times. */

@@ -240,8 +240,8 @@ TEST(views_follow_each_other) {
     tear_down(&f);
 }
 
-/* Evaluation treats each picture alone: the rest of the batch changes nothing. */
-TEST(evaluation_treats_each_picture_alone) {
+/* Evaluation treats each image alone: the rest of the batch changes nothing. */
+TEST(evaluation_treats_each_image_alone) {
     struct error err;
     struct fixture f;
     struct tensor x;

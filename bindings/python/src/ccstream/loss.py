@@ -92,7 +92,7 @@ class Loss(_Columns):
     """A contrastive loss of ccstream-train over host arrays, with its state by sample id, which
     loss["image.log_u"] reads. On tensors, and with autograd, use ccstream.torch.GlobalContrastiveLoss.
 
-    name: as --loss. views: two views of pictures instead of pairs. dataset_size: live samples.
+    name: as --loss. views: two views of images instead of pairs. dataset_size: live samples.
     id_space: greater than every id; dataset_size if None. max_batch: pairs of a step at most.
     options: those of ccstream-train that the loss reads, with underscores; gamma_epochs has no
     default. UsageError. One thread at a time.

@@ -23,11 +23,11 @@ class Writer:
 
     The directory is a dataset once the `with` ends without an exception, or after finish(); otherwise
     what was written is removed. shard_samples, shard_bytes: of a shard at most. container: "tar.zst"
-    or "tar". level: of zstd, 1 to 19. check: decode every picture, or read its headers only.
+    or "tar". level: of zstd, 1 to 19. check: decode every image, or read its headers only.
     overwrite: replace a dataset. append: add to one; its ids stay. ExistsError: the directory is not
     empty, or another process writes to it.
 
-    Threads may call add at once: pictures are decoded without the GIL. One thread alone gives the
+    Threads may call add at once: images are decoded without the GIL. One thread alone gives the
     same shards each time. A child after fork may not use a writer (ForkedError).
     """
 
@@ -43,8 +43,8 @@ class Writer:
 
         image: bytes of a JPEG, PNG, WebP or GIF. metadata: what JSON can express. key: its name in the
         shard, printable ASCII; for all samples or for none. id: None takes the next one. A refused
-        sample leaves the writer as it was: CorruptError (picture or text), UnsupportedError (kind of
-        picture), ExistsError (id or key is taken), LimitError, UsageError. StorageError ends it.
+        sample leaves the writer as it was: CorruptError (image or text), UnsupportedError (kind of
+        image), ExistsError (id or key is taken), LimitError, UsageError. StorageError ends it.
         """
         if isinstance(captions, str):
             raise TypeError("captions is a list of texts, not one text")

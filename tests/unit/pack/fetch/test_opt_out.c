@@ -27,7 +27,7 @@ static bool has(const struct opt_out *o, const char *text) {
     return yes;
 }
 
-TEST(hosts_urls_and_pictures_are_found) {
+TEST(hosts_urls_and_images_are_found) {
     struct file_system *fs;
     struct opt_out *o = list(&fs, "# a comment\r\n\r\n Example.ORG \n.below.net\n"
                                   "https://one.com/a b.jpg?x=1#part\n0123456789abcdef\n");
@@ -38,9 +38,9 @@ TEST(hosts_urls_and_pictures_are_found) {
     assert_false(has(o, "https://one.com/a%20b.jpg?x=2"));
     assert_false(has(o, "http://notexample.org/"));
     assert_false(has(o, "http://org/"));
-    assert_true(opt_out_has_picture(o, UINT64_C(0x0123456789abcdef)));
-    assert_false(opt_out_has_picture(o, 1));
-    assert_false(opt_out_has_picture(NULL, 1));
+    assert_true(opt_out_has_image(o, UINT64_C(0x0123456789abcdef)));
+    assert_false(opt_out_has_image(o, 1));
+    assert_false(opt_out_has_image(NULL, 1));
     opt_out_close(o);
     file_memory_destroy(fs);
 }
