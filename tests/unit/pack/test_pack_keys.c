@@ -73,7 +73,7 @@ static void add_row(FILE *f, const struct byte_buffer *jpeg, const char *key) {
     snprintf(name, sizeof(name), "%s.jpg", key);
     assert_true(tar_write_file(f, name, jpeg->data, jpeg->size_bytes));
     snprintf(name, sizeof(name), "%s.txt", key);
-    assert_true(tar_write_file(f, name, "an image", 9));
+    assert_true(tar_write_file(f, name, "an image", 8));
 }
 
 /* a, a-2 and a: KEY-ID of the third one is a-2 as well. */

@@ -323,6 +323,7 @@ TEST(options_fill_the_narrow_fields_of_a_library) {
     p.option_count = CLI_COUNT(narrow_rows);
     assert_ok(cli_parse(&p, &o, &a, 1, (char **)(uintptr_t)words, &err), err);
     assert_true(o.library.count == 7 && o.library.exact && o.library.check && !o.json);
+    cli_arguments_fini(&a);
     assert_ok(cli_parse(&p, &o, &a, 4, (char **)(uintptr_t)words, &err), err);
     cli_copy(&p, &o, offsetof(struct narrow, library), &library, sizeof library);
     assert_true(library.count == UINT32_MAX && library.exact && !library.check);
@@ -334,6 +335,7 @@ TEST(options_fill_the_narrow_fields_of_a_library) {
         (const char *)text.data,
         "{\"count\":4294967295,\"mode\":\"exact\",\"no-check\":true,\"json\":false}");
     byte_buffer_fini(&text);
+    cli_arguments_fini(&a);
     struct cli_option wide[CLI_COUNT(narrow_rows)];
     memcpy(wide, narrow_rows, sizeof wide);
     wide[0].max = "4294967296";
