@@ -27,6 +27,8 @@ enum { ONEDNN_MAX_CONVOLUTIONS = 1024, ONEDNN_MAX_PRODUCTS = 512 };
 struct conv_shape {
     int64_t n, h, w, in, out, kernel_h, kernel_w, stride, pad, out_h, out_w;
     int64_t dtype; /* enum dtype, F32 or BF16; gradients of weights are F32 */
+    int64_t transpose,
+        add; /* 0 or 1, only forward: weight is (in, kernel_h, kernel_w, out); dst += */
 };
 
 enum status onednn_create(struct onednn **out, struct error *err);
@@ -44,7 +46,7 @@ struct convolution {
     void *dst, *src, *weight;
 };
 
-/* The mode is SET. Returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
+/* The mode is SET; `shape.add` adds. Returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
 enum status convolve(struct onednn *o, const struct convolution *c, struct error *err);
 /* For measuring: the primitive alone, on weights in oneDNN's layout with any values. */
 enum status convolve_bare(struct onednn *o, const struct convolution *c, struct error *err);

@@ -35,9 +35,10 @@ static enum status make_geometry(struct geometry *g,
     TRY(onednn_check(describe(&g->dst, 4, dst, type, dnnl_nhwc), "describing the output", err));
     TRY(onednn_check(describe(&g->weight, 4, weight, type, dnnl_format_tag_any), what, err));
     TRY(onednn_check(describe(&g->dweight, 4, weight, dnnl_f32, dnnl_format_tag_any), what, err));
-    return onednn_check(
-        describe(our_weight, 4, weight, d == CONV_BACKWARD_WEIGHT ? dnnl_f32 : type, dnnl_acdb),
-        what, err);
+    TRY(onednn_check(describe(our_weight, 4, weight, d == CONV_BACKWARD_WEIGHT ? dnnl_f32 : type,
+                              c->transpose ? dnnl_bcda : dnnl_acdb),
+                     what, err));
+    return c->add ? onednn_adding(&g->how, err) : STATUS_OK;
 }
 
 static enum status fill_pass(struct pass *p,
@@ -87,6 +88,7 @@ static enum status make_pass(struct onednn *o,
         s = fill_pass(p, d, &g, &our_weight, pd, o->engine, err);
         (void)dnnl_primitive_desc_destroy(pd);
     }
+    (void)dnnl_primitive_attr_destroy(g.how);
     forget(&g.src);
     forget(&g.weight);
     forget(&g.dweight);

@@ -85,6 +85,7 @@ struct geometry {
     descriptor src, weight, dst; /* weight: any layout */
     descriptor dweight;          /* the same in f32 */
     dnnl_dims_t strides, dilates, pads;
+    dnnl_primitive_attr_t how; /* of the forward pass; NULL: nothing special */
 };
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -96,7 +97,7 @@ static inline dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t s = dnnl_convolution_forward_primitive_desc_create(
         &hint, engine, dnnl_forward_training, dnnl_convolution_direct, g->src, g->weight, NULL,
-        g->dst, g->strides, g->dilates, g->pads, g->pads, NULL);
+        g->dst, g->strides, g->dilates, g->pads, g->pads, d == CONV_FORWARD ? g->how : NULL);
     if (s != dnnl_success || d == CONV_FORWARD) {
         *pd = hint;
         return s;
@@ -126,7 +127,7 @@ static inline dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
         &op, dnnl_forward_training, dnnl_convolution_direct, &g->src, &g->weight, NULL, &g->dst,
         g->strides, g->pads, g->pads);
     if (s == dnnl_success) {
-        s = dnnl_primitive_desc_create(&hint, &op, NULL, engine, NULL);
+        s = dnnl_primitive_desc_create(&hint, &op, d == CONV_FORWARD ? g->how : NULL, engine, NULL);
     }
     if (s != dnnl_success || d == CONV_FORWARD) {
         *pd = hint;
