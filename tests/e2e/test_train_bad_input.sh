@@ -74,12 +74,20 @@ $train --resume run || fail "a remapped run does not resume"
 
 # A non-finite step (Adam without epsilon divides 0 by 0) ends the run and records the values.
 code=0
-$train --data data $options --adam-eps 0 --checkpoint-every 1 --out broken 2>err.txt || code=$?
+$train --data data $options --adam-eps 0 --out broken 2>err.txt || code=$?
 [ "$code" -ne 0 ] || fail "a run of NaN ended well"
-grep -q 'nonfinite.json describes the step' err.txt || fail "no dump: $(cat err.txt)"
+grep -q 'nonfinite.json describes the step; no checkpoint is saved yet' err.txt || fail "no dump: $(cat err.txt)"
 grep -q '"parameters_not_finite":{"' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
 grep -q '"sample_ids":\[' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
-"$BIN/ccdump" state broken >state.txt || fail "the last checkpoint is not sound"
+[ ! -e broken/last ] || fail "a checkpoint of a run that diverged in its second step"
+
+# What such a step made of the model is not saved: the checkpoint before it stays the last.
+expect_message 65 'tensor .* has the value .*; training diverged.*; the last checkpoint stays' \
+    $train --data data $towers --batch-size 16 --lr 100 --weight-decay 100 --epochs 2 --threads 1 --checkpoint-every 1 --out sound
+[ "$(readlink sound/last)" = "checkpoints/$(ls -t sound/checkpoints | head -n 1)" ] || fail "last names $(readlink sound/last)"
+"$BIN/ccstream-eval" retrieval -q sound --data data >/dev/null || fail "the last checkpoint is not sound"
+expect_message 65 'tensor .* has the value .*; no checkpoint is saved' \
+    $train --data data $options --adam-eps 0 --checkpoint-every 1 --out never
 
 # A full disk: files may not grow beyond a quarter of a checkpoint. The run stops, or with the option
 # continues to its last checkpoint; what was saved before stays.

@@ -97,6 +97,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(path_check_out_folder(o->out, err));
     TRY_OR_FAIL(s, checkpoint_open(&checkpoint, fs, a->items[0], err));
+    TRY_OR_FAIL(s, checkpoint_check_finite(checkpoint, err));
     TRY_OR_FAIL(s, safetensors_open(&file, fs, checkpoint_path(checkpoint), err));
     TRY_OR_FAIL(s, fs->exists(fs->context, o->out, &there, err));
     TRY_OR_FAIL(s, file_make_parents(fs, o->out, err));

@@ -8,6 +8,8 @@
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"
 #include "tools/inspect/report/report_page.h"
+#include "train/run/checkpoint.h"
+#include "train/run/run_dir.h"
 
 struct options {
     const char *out;
@@ -85,6 +87,20 @@ use_remote(const struct run_log *r, struct remote_choice choice, struct error *e
     return remote_choice_use(&choice, err);
 }
 
+/* A run from before its checkpoints were checked: what is drawn of it would look like a result. */
+static enum status check_model(const char *run, struct error *err) {
+    struct checkpoint *c = NULL;
+    bool saved = false;
+    TRY(run_dir_has_checkpoint(run, &saved, err));
+    if (!saved) {
+        return STATUS_OK;
+    }
+    TRY(checkpoint_open_state(&c, file_posix(), run, err));
+    const enum status s = checkpoint_check_finite(c, err);
+    checkpoint_close(c);
+    return s;
+}
+
 static enum status report(struct run_log **runs,
                           const struct options *o,
                           const struct cli_arguments *a,
@@ -92,6 +108,7 @@ static enum status report(struct run_log **runs,
     char path[PATH_MAX_BYTES];
     for (size_t i = 0; i < a->count; i++) {
         TRY(run_log_open(&runs[i], a->items[i], err));
+        TRY(check_model(a->items[i], err));
     }
     run_log_name_apart(runs, a->count);
     TRY(use_remote(runs[0], o->remote, err));

@@ -12,6 +12,7 @@
 #include "train/eval/embed.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -293,6 +294,26 @@ static enum status begin(struct job *j, struct error *err) {
     return encode_images(j, err);
 }
 
+/* NaNs would rank as anything. */
+static enum status check_finite(const struct job *j, struct error *err) {
+    const struct embeddings *e = j->out;
+    const struct {
+        const char *what;
+        const float *values;
+        int64_t rows, dim;
+    } all[] = {{"image", e->images, e->images_count, e->embed_dim},
+               {"image features", e->features, e->images_count, e->feature_dim},
+               {"caption", e->texts, e->texts_count, e->embed_dim}};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        for (int64_t i = 0; all[k].values != NULL && i < all[k].rows * all[k].dim; i++) {
+            FAIL_IF(!isfinite(all[k].values[i]), err, STATUS_CORRUPT,
+                    "%s: the model's %s embedding of row %lld is not finite; training diverged",
+                    j->dataset_dir, all[k].what, (long long)(i / all[k].dim));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status embed_dataset(struct embeddings *out,
                           const struct embed_model *model,
                           struct device *dev,
@@ -310,6 +331,7 @@ enum status embed_dataset(struct embeddings *out,
     if (s == STATUS_OK && opt->texts) {
         s = embed_texts(&j, err);
     }
+    THEN(s, check_finite(&j, err));
     loader_close(j.loader);
     if (s != STATUS_OK) {
         embeddings_fini(out);

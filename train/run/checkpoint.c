@@ -4,6 +4,7 @@
  */
 #include "train/run/checkpoint.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -406,6 +407,67 @@ const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes)
     return c->tokenizer;
 }
 
+/* ---- numbers that are not finite ---- */
+
+static bool is_under(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+enum status checkpoint_check_numbers(const char *path,
+                                     const char *name,
+                                     const float *values,
+                                     uint64_t first,
+                                     uint64_t count,
+                                     bool unset_ok,
+                                     struct error *err) {
+    const bool weights = !is_under(name, "adamw.") && !is_under(name, "sgdm.") &&
+                         !is_under(name, TENSOR_STATE) && !is_under(name, "cache.");
+    const float most = weights ? 0x1p63f : FLT_MAX;
+    for (uint64_t i = 0; i < count; i++) {
+        const float v = values[i];
+        if (!(fabsf(v) <= most) && !(unset_ok && isnan(v))) {
+            return error_set(err, STATUS_CORRUPT,
+                             "%s: tensor %s has the value %g at %" PRIu64
+                             "; training diverged: lower the learning rate",
+                             path, name, isnan(v) ? (double)NAN : (double)v, first + i);
+        }
+    }
+    return STATUS_OK;
+}
+
+struct numbers_check {
+    const struct checkpoint *c;
+    const char *name;
+    bool unset_ok;
+    uint64_t at;
+    enum status status;
+    struct error why;
+};
+
+static void check_piece(void *cookie, const void *piece, size_t size_bytes) {
+    struct numbers_check *k = cookie;
+    const uint64_t count = size_bytes / sizeof(float);
+    THEN(k->status,
+         checkpoint_check_numbers(k->c->path, k->name, piece, k->at, count, k->unset_ok, &k->why));
+    k->at += count;
+}
+
+enum status checkpoint_check_finite(const struct checkpoint *c, struct error *err) {
+    REQUIRE(c != NULL);
+    for (size_t i = 0; i < safetensors_count(c->file); i++) {
+        const struct safetensors_info *info = safetensors_at(c->file, i);
+        struct numbers_check k = {.c = c,
+                                  .name = info->name,
+                                  .unset_ok = is_under(info->name, TENSOR_STATE) ||
+                                              is_under(info->name, "cache.")};
+        if (info->dtype == SAFETENSORS_F32) {
+            TRY(safetensors_read_pieces(c->file, info, check_piece, &k, err));
+            FAIL_IF(k.status != STATUS_OK, err, k.status, "%s", k.why.text);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* ---- tensors ---- */
 
 static enum status load_param(const struct checkpoint *c,
@@ -428,6 +490,7 @@ static enum status load_param(const struct checkpoint *c,
             found == NULL ? "missing" : "of another shape");
     const size_t size_bytes = (size_t)info.count * sizeof *host;
     TRY(safetensors_read(c->file, found, host, size_bytes, err));
+    TRY(checkpoint_check_numbers(c->path, name, host, 0, (uint64_t)info.count, false, err));
     return params_write(p, index, slot, host, size_bytes, err);
 }
 
@@ -508,7 +571,10 @@ enum status checkpoint_read_column(const struct checkpoint *c,
     REQUIRE(info != NULL);
     const uint64_t entry_bytes = safetensors_dtype_bytes(info->dtype);
     struct range r = {values, first * entry_bytes, (first + count) * entry_bytes, 0};
-    return safetensors_read_pieces(c->file, info, copy_range, &r, err);
+    TRY(safetensors_read_pieces(c->file, info, copy_range, &r, err));
+    return column->kind == SAMPLE_STATE_F32
+               ? checkpoint_check_numbers(c->path, name, values, first, count, true, err)
+               : STATUS_OK;
 }
 
 struct column_place {
@@ -516,11 +582,15 @@ struct column_place {
     int32_t column;
     uint64_t id; /* of the next entry */
     size_t entry_bytes;
+    struct numbers_check check;
 };
 
 static void put_piece(void *cookie, const void *piece, size_t size_bytes) {
     struct column_place *to = cookie;
     const uint64_t count = size_bytes / to->entry_bytes;
+    if (sample_state_kind(to->state, to->column) == SAMPLE_STATE_F32) {
+        check_piece(&to->check, piece, size_bytes);
+    }
     sample_state_put(to->state, to->column, to->id, piece, count);
     to->id += count;
 }
@@ -542,8 +612,14 @@ static enum status load_column(const struct checkpoint *c,
     FAIL_IF(found->shape[0] > sample_state_id_space(state), err, STATUS_MISMATCH,
             "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path, name,
             found->shape[0], sample_state_id_space(state));
-    struct column_place to = {state, column, 0, safetensors_dtype_bytes(found->dtype)};
-    return safetensors_read_pieces(c->file, found, put_piece, &to, err);
+    struct column_place to = {
+        .state = state,
+        .column = column,
+        .entry_bytes = safetensors_dtype_bytes(found->dtype),
+        .check = {.c = c, .name = name, .unset_ok = isnan(sample_state_initial(state, column))}};
+    TRY(safetensors_read_pieces(c->file, found, put_piece, &to, err));
+    FAIL_IF(to.check.status != STATUS_OK, err, to.check.status, "%s", to.check.why.text);
+    return STATUS_OK;
 }
 
 enum status checkpoint_load_state(const struct checkpoint *c,
@@ -573,6 +649,8 @@ static enum status load_cache(const struct checkpoint *c,
             o->id_count, (long long)o->dim);
     TRY(safetensors_read(c->file, found, feature_cache_rows(cache), (size_t)found->size_bytes,
                          err));
+    TRY(checkpoint_check_numbers(c->path, name, feature_cache_rows(cache), 0, found->element_count,
+                                 true, err));
     feature_cache_set_filled(cache);
     return STATUS_OK;
 }
@@ -598,7 +676,7 @@ enum status checkpoint_load_scalars(const struct checkpoint *c,
         TRY(get_text(c, key, &text, err));
         char *end;
         const double value = strtod(text, &end);
-        if (end == text || *end != '\0') {
+        if (end == text || *end != '\0' || !isfinite(value)) {
             return missing(c, key, err);
         }
         *scalars[i].value = value;

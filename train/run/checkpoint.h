@@ -131,6 +131,11 @@ enum status checkpoint_load_params(const struct checkpoint *c,
                                    bool moments,
                                    struct error *err);
 
+/* Reads every f32 tensor. Returns OK, IO, NOMEM, or CORRUPT naming the first tensor that holds a
+ * number that is not finite, or a weight too large to compute with. (The functions that fill tables
+ * and columns check what they read in the same way.) */
+enum status checkpoint_check_finite(const struct checkpoint *c, struct error *err);
+
 /* Fills every column of `state` and every scalar. Columns may be longer than the stored ones (the
  * dataset has grown): new ids keep what they hold. Of several ranks each reads the file, and keeps
  * its own ids. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */

@@ -58,6 +58,18 @@ void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
 /* F32 or U64. */
 enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state, int32_t column);
 
+/* Returns OK, or CORRUPT with the first number of a piece of a tensor that a checkpoint must not
+ * hold: one that is not finite, or a weight or a running statistic whose square is not finite (no
+ * embedding computed from it is). `unset_ok`: a NaN stands for a value that was never set. `first`:
+ * index of values[0] in the tensor. */
+enum status checkpoint_check_numbers(const char *path,
+                                     const char *name,
+                                     const float *values,
+                                     uint64_t first,
+                                     uint64_t count,
+                                     bool unset_ok,
+                                     struct error *err);
+
 /* Room for the largest tensor of the table; NULL without memory. */
 float *checkpoint_largest_tensor(const struct params *p);
 

@@ -4,6 +4,7 @@
  * first writes; all of them take part in passing the columns by, also after a write has failed.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -102,6 +103,8 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     for (int32_t i = 0; i < c->scalar_count; i++) {
         char key[128];
         (void)snprintf(key, sizeof key, KEY_SCALAR "%s", c->scalars[i].name);
+        FAIL_IF(!isfinite(*c->scalars[i].value), err, STATUS_CORRUPT, "%s is %g; training diverged",
+                key, *c->scalars[i].value);
         TRY(put_double(w, key, *c->scalars[i].value, err));
     }
     return STATUS_OK;
@@ -140,14 +143,19 @@ static enum status declare_cache(struct safetensors_writer *w,
     return safetensors_writer_declare(w, name, SAFETENSORS_F32, shape, 2, err);
 }
 
-static enum status
-write_cache(struct safetensors_writer *w, const struct feature_cache *cache, struct error *err) {
+static enum status write_cache(struct safetensors_writer *w,
+                               const char *path,
+                               const char *name,
+                               const struct feature_cache *cache,
+                               struct error *err) {
     if (cache == NULL) {
         return STATUS_OK;
     }
     const struct feature_cache_options *o = feature_cache_shape(cache);
-    return safetensors_writer_data(w, feature_cache_rows(cache),
-                                   (size_t)o->id_count * (size_t)o->dim * sizeof(float), err);
+    const uint64_t count = o->id_count * (uint64_t)o->dim;
+    TRY(checkpoint_check_numbers(path, name, feature_cache_rows(cache), 0, count, true, err));
+    return safetensors_writer_data(w, feature_cache_rows(cache), (size_t)count * sizeof(float),
+                                   err);
 }
 
 static enum status
@@ -172,6 +180,7 @@ declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, st
 }
 
 static enum status write_slot(struct safetensors_writer *w,
+                              const char *path,
                               const struct params *p,
                               enum param_slot slot,
                               float *host,
@@ -182,19 +191,24 @@ static enum status write_slot(struct safetensors_writer *w,
             continue;
         }
         const size_t size_bytes = (size_t)info.count * sizeof *host;
+        char name[CHECKPOINT_NAME_BYTES];
+        checkpoint_param_name(name, p, &info, slot);
         TRY(params_read(p, i, slot, host, size_bytes, err));
+        TRY(checkpoint_check_numbers(path, name, host, 0, (uint64_t)info.count, false, err));
         TRY(safetensors_writer_data(w, host, size_bytes, err));
     }
     return STATUS_OK;
 }
 
-static enum status
-write_params(struct safetensors_writer *w, const struct params *p, struct error *err) {
+static enum status write_params(struct safetensors_writer *w,
+                                const char *path,
+                                const struct params *p,
+                                struct error *err) {
     enum status s = STATUS_OK;
     float *host = checkpoint_largest_tensor(p);
     TRY_MEMORY(host != NULL, err, "no memory to write the model");
     for (size_t i = 0; i < checkpoint_slot_count(p) && s == STATUS_OK; i++) {
-        s = write_slot(w, p, checkpoint_slots[i], host, err);
+        s = write_slot(w, path, p, checkpoint_slots[i], host, err);
     }
     free(host);
     return s;
@@ -209,12 +223,13 @@ static enum status begin(struct safetensors_writer **w,
     TRY(safetensors_writer_create(w, fs, path, err));
     TRY(put_metadata(*w, c, err));
     TRY(declare_all(*w, c, err));
-    return c->params != NULL ? write_params(*w, c->params, err) : STATUS_OK;
+    return c->params != NULL ? write_params(*w, path, c->params, err) : STATUS_OK;
 }
 
 /* w: NULL on ranks that write nothing. *written: the first failure of the writer, after which the
  * other ranks' pieces pass by unwritten. Returns what sample_state_piece returns. */
 static enum status pass_columns(struct safetensors_writer *w,
+                                const char *path,
                                 enum status *written,
                                 const struct sample_state *state,
                                 struct sample_state_summary *summaries,
@@ -223,13 +238,21 @@ static enum status pass_columns(struct safetensors_writer *w,
     for (int32_t i = 0; i < sample_state_count(state); i++) {
         const enum sample_state_kind kind = sample_state_kind(state, i);
         const size_t entry_bytes = safetensors_dtype_bytes(checkpoint_column_dtype(state, i));
+        const bool unset_ok = isnan(sample_state_initial(state, i));
+        char name[CHECKPOINT_NAME_BYTES];
+        (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(state, i));
         struct sample_state_summary sum = {0};
         uint64_t count = 0;
         for (uint64_t id = 0; id < sample_state_id_space(state); id += count) {
             const void *values = NULL;
             TRY(sample_state_piece(state, i, id, room, &values, &count, err));
-            if (w != NULL && *written == STATUS_OK) {
-                *written = safetensors_writer_data(w, values, (size_t)count * entry_bytes, err);
+            if (w != NULL && kind == SAMPLE_STATE_F32) {
+                THEN(*written,
+                     checkpoint_check_numbers(path, name, values, id, count, unset_ok, err));
+            }
+            if (w != NULL) {
+                THEN(*written,
+                     safetensors_writer_data(w, values, (size_t)count * entry_bytes, err));
             }
             if (summaries != NULL) {
                 sample_state_summarise(&sum, values, kind, count);
@@ -240,10 +263,12 @@ static enum status pass_columns(struct safetensors_writer *w,
     return STATUS_OK;
 }
 
-static enum status
-end(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
-    TRY(write_cache(w, c->image_cache, err));
-    TRY(write_cache(w, c->text_cache, err));
+static enum status end(struct safetensors_writer *w,
+                       const char *path,
+                       const struct checkpoint_content *c,
+                       struct error *err) {
+    TRY(write_cache(w, path, TENSOR_IMAGE_CACHE, c->image_cache, err));
+    TRY(write_cache(w, path, TENSOR_TEXT_CACHE, c->text_cache, err));
     if (c->tokenizer != NULL) {
         TRY(safetensors_writer_data(w, c->tokenizer, c->tokenizer_size_bytes, err));
     }
@@ -276,9 +301,9 @@ enum status checkpoint_save(const struct file_system *fs,
     s = agree(comm, s, err);
     if (s == STATUS_OK) {
         enum status written = STATUS_OK;
-        s = pass_columns(w, &written, content->state, summaries, room, err);
+        s = pass_columns(w, path, &written, content->state, summaries, room, err);
         if (s == STATUS_OK && writes && written == STATUS_OK) {
-            written = end(w, content, err);
+            written = end(w, path, content, err);
         }
         THEN(s, agree(comm, written, err));
     }

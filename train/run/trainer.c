@@ -191,7 +191,10 @@ static enum status save_when_due(struct trainer *t, bool last, struct error *err
                   "step %" PRIu64 " is not saved, the run continues: %s", t->step, why.text);
         return STATUS_OK;
     }
-    return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
+    const char *stays = s != STATUS_CORRUPT              ? ""
+                        : t->saved_step == nothing_saved ? "; no checkpoint is saved"
+                                                         : "; the last checkpoint stays";
+    return s == STATUS_OK ? s : error_set(err, s, "%s%s", why.text, stays);
 }
 
 static enum status stopped(const struct trainer *t, struct error *err) {

@@ -212,7 +212,9 @@ static void dump_unsound(struct trainer *t, const struct step_flight *f, const s
     if (trainer_is_first(t) &&
         trainer_dump(t, f, why != NULL ? why->text : "", &ignored) == STATUS_OK) {
         log_write(t->options.log, LOG_LEVEL_WARN,
-                  "%s/nonfinite.json describes the step; the last checkpoint is intact",
+                  t->saved_step == UINT64_MAX
+                      ? "%s/nonfinite.json describes the step; no checkpoint is saved yet"
+                      : "%s/nonfinite.json describes the step; the last checkpoint is intact",
                   t->options.run);
     }
 }

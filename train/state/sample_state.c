@@ -22,6 +22,7 @@
 struct column {
     char name[SAMPLE_STATE_NAME_BYTES];
     enum sample_state_kind kind;
+    float initial;       /* f32 */
     size_t window_bytes; /* of the entries of one id in the columns before this one in the window */
     void *values;        /* (held count) of float or uint64_t */
     void *on_device;     /* the same for kernels; NULL: not placed */
@@ -126,6 +127,7 @@ enum status sample_state_add(struct sample_state *s,
     struct column *c = &s->columns[ *out_column = s->column_count++];
     memcpy(c->name, name, strlen(name) + 1);
     c->kind = kind;
+    c->initial = initial;
     c->values = values;
     for (size_t i = 0; i < count; i++) {
         if (kind == SAMPLE_STATE_F32) {
@@ -160,6 +162,10 @@ int32_t sample_state_count(const struct sample_state *s) {
 
 const char *sample_state_name(const struct sample_state *s, int32_t column) {
     return s->columns[column].name;
+}
+
+float sample_state_initial(const struct sample_state *s, int32_t column) {
+    return s->columns[column].initial;
 }
 
 enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t column) {

@@ -79,6 +79,7 @@ int32_t sample_state_count(const struct sample_state *s); /* of columns */
 const char *sample_state_name(const struct sample_state *s, int32_t column);
 
 enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t column);
+float sample_state_initial(const struct sample_state *s, int32_t column); /* of an f32 column */
 size_t sample_state_bytes(const struct sample_state *s); /* of all columns, on this rank */
 
 /* -1: there is no column of this name. */

@@ -2,11 +2,13 @@
  * Checkpoints: what is saved comes back, equal content gives equal bytes on any number of ranks,
  * damaged and foreign files are refused with a reason.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/tensors/safetensors.h"
 #include "tests/support/comm_threads.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
@@ -399,6 +401,133 @@ TEST(a_failed_save_leaves_the_old_checkpoint) {
     }
     byte_buffer_fini(&old);
     file_memory_destroy(memory);
+    close_fixture(&a);
+}
+
+/* ---- numbers that are not finite ---- */
+
+static void set_param(struct fixture *f, int32_t index, enum param_slot slot, float value) {
+    struct params *p = dual_encoder_params(f->model);
+    struct error err = {0};
+    const size_t count = (size_t)params_info(p, index).count;
+    float *values = malloc(count * sizeof *values);
+    assert_ok(params_read(p, index, slot, values, count * sizeof *values, &err), err);
+    values[count - 1] = value;
+    assert_ok(params_write(p, index, slot, values, count * sizeof *values, &err), err);
+    free(values);
+}
+
+static void refuses(const struct fixture *f, const char *tensor) {
+    struct error err = {0};
+    const char *path = test_temp_path("kept");
+    assert_status(checkpoint_save(file_posix(), path, &f->content, NULL, &err), STATUS_CORRUPT,
+                  err);
+    assert_non_null(strstr(err.text, tensor));
+    struct checkpoint *c;
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err); /* the earlier one */
+    assert_ok(checkpoint_check_finite(c, &err), err);
+    checkpoint_close(c);
+}
+
+/* A weight, a running statistic, a moment, an entry of a column, a number of the loss. */
+TEST(a_number_that_is_not_finite_is_not_saved) {
+    struct error err = {0};
+    struct fixture a;
+    const char *path = test_temp_path("kept");
+    open_fixture(&a, "nuclr", 5, 1);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
+    const struct params *p = dual_encoder_params(a.model);
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const struct param_info info = params_info(p, i);
+        const float values[] = {NAN, INFINITY, 2e19f};
+        for (int k = 0; k < 3; k++) {
+            set_param(&a, i, PARAM_VALUE, values[k]);
+            refuses(&a, info.name);
+        }
+        set_param(&a, i, PARAM_VALUE, 1e18f);
+        for (int slot = PARAM_M; slot <= PARAM_V && info.kind == PARAM_TRAINED; slot++) {
+            set_param(&a, i, (enum param_slot)slot, -INFINITY);
+            refuses(&a, slot == PARAM_M ? "adamw.m." : "adamw.v.");
+            set_param(&a, i, (enum param_slot)slot, 1e30f);
+        }
+    }
+    for (int32_t c = 0; c < sample_state_count(a.state); c++) {
+        if (sample_state_kind(a.state, c) == SAMPLE_STATE_F32) {
+            float *last = sample_state_column(a.state, c) + 4;
+            const float before = *last;
+            *last = isnan(sample_state_initial(a.state, c)) ? INFINITY : NAN;
+            refuses(&a, sample_state_name(a.state, c));
+            *last = before;
+        }
+    }
+    for (int32_t i = 0; i < a.content.scalar_count; i++) {
+        const double before = *a.content.scalars[i].value;
+        *a.content.scalars[i].value = (double)NAN;
+        refuses(&a, a.content.scalars[i].name);
+        *a.content.scalars[i].value = before;
+    }
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
+    close_fixture(&a);
+}
+
+/* A copy of the file in which the last number of a tensor is another, as an earlier version or
+ * another program wrote it. */
+static void copy_with(const char *to, const char *from, const char *tensor, float value) {
+    struct error err = {0};
+    struct safetensors *r;
+    struct safetensors_writer *w;
+    assert_ok(safetensors_open(&r, file_posix(), from, &err), err);
+    assert_ok(safetensors_writer_create(&w, file_posix(), to, &err), err);
+    for (size_t i = 0; i < safetensors_metadata_count(r); i++) {
+        const char *key = safetensors_metadata_key(r, i);
+        assert_ok(safetensors_writer_metadata(w, key, safetensors_metadata(r, key), &err), err);
+    }
+    for (size_t i = 0; i < safetensors_count(r); i++) {
+        const struct safetensors_info *t = safetensors_at(r, i);
+        assert_ok(safetensors_writer_declare(w, t->name, t->dtype, t->shape, t->dim_count, &err),
+                  err);
+    }
+    for (size_t i = 0; i < safetensors_count(r); i++) {
+        const struct safetensors_info *t = safetensors_at(r, i);
+        unsigned char *data = malloc((size_t)t->size_bytes);
+        assert_ok(safetensors_read(r, t, data, (size_t)t->size_bytes, &err), err);
+        if (strcmp(t->name, tensor) == 0) {
+            memcpy(data + t->size_bytes - sizeof value, &value, sizeof value);
+        }
+        assert_ok(safetensors_writer_data(w, data, (size_t)t->size_bytes, &err), err);
+        free(data);
+    }
+    assert_ok(safetensors_writer_finish(w, &err), err);
+    safetensors_writer_destroy(w);
+    safetensors_close(r);
+}
+
+TEST(a_number_that_is_not_finite_is_not_loaded) {
+    static const char *const tensors[] = {"image.bn1.running_var", "text_proj.weight",
+                                          "adamw.v.text_proj.weight", "state.image.log_u",
+                                          "state.text.zeta"};
+    struct error err = {0};
+    struct fixture a;
+    const char *good = test_temp_path("good");
+    open_fixture(&a, "nuclr", 5, 1);
+    assert_ok(checkpoint_save(file_posix(), good, &a.content, NULL, &err), err);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        struct checkpoint *c;
+        const char *bad = test_temp_path("bad");
+        const bool column = strncmp(tensors[i], "state.", 6) == 0;
+        copy_with(bad, good, tensors[i], INFINITY);
+        assert_ok(checkpoint_open(&c, file_posix(), bad, &err), err);
+        assert_status(checkpoint_check_finite(c, &err), STATUS_CORRUPT, err);
+        assert_non_null(strstr(err.text, tensors[i]));
+        err = (struct error){0};
+        assert_status(column ? checkpoint_load_state(c, a.state, a.content.scalars,
+                                                     a.content.scalar_count, &err)
+                             : checkpoint_load_params(c, dual_encoder_params(a.model), true, &err),
+                      STATUS_CORRUPT, err);
+        assert_non_null(strstr(err.text, tensors[i]));
+        err = (struct error){0};
+        checkpoint_close(c);
+    }
     close_fixture(&a);
 }
 
