@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "formats/dataset/dataset_tokenizer.h"
 
 _Static_assert((int)CCS_IMAGE_JPEG == (int)IMAGE_FORMAT_JPEG &&
@@ -26,7 +26,7 @@ static enum status open_dataset(struct ccs_dataset **out, const char *path, stru
         s = error_set(err, STATUS_NOMEM, "%s: out of memory", path);
         goto fail;
     }
-    TRY_OR_FAIL(s, border_open_remote(path, err));
+    TRY_OR_FAIL(s, api_open_remote(path, err));
     TRY_OR_FAIL(s, dataset_open(&d->dataset, path, NULL, err));
     *out = d;
     return STATUS_OK;
@@ -37,7 +37,7 @@ fail:
 
 int32_t ccs_dataset_open(struct ccs_dataset **out, const char *path, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_dataset(out, path, &e), &e);
+    return api_result(err, open_dataset(out, path, &e), &e);
 }
 
 void ccs_dataset_close(struct ccs_dataset *d) {
@@ -75,14 +75,14 @@ get_info(const struct ccs_dataset *d, struct ccs_dataset_info *info, struct erro
         .classes = (uint32_t)m->class_count,
         .tokenizer = tokenizer,
     };
-    return border_give(info, &mine, sizeof(mine), err);
+    return api_give(info, &mine, sizeof(mine), err);
 }
 
 int32_t ccs_dataset_get_info(const struct ccs_dataset *d,
                              struct ccs_dataset_info *info,
                              struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_info(d, info, &e), &e);
+    return api_result(err, get_info(d, info, &e), &e);
 }
 
 const char *ccs_dataset_class(const struct ccs_dataset *d, uint32_t label) {
@@ -123,7 +123,7 @@ static enum status
 give_record(struct ccs_record *out, const struct dataset_sample *sample, struct error *err) {
     struct ccs_record mine = {0};
     dataset_record_of(&mine, sample);
-    return border_give(out, &mine, sizeof(mine), err);
+    return api_give(out, &mine, sizeof(mine), err);
 }
 
 static enum status record_at(const struct ccs_dataset *d,
@@ -141,7 +141,7 @@ int32_t ccs_dataset_record(const struct ccs_dataset *d,
                            struct ccs_record *out,
                            struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, record_at(d, position, out, &e), &e);
+    return api_result(err, record_at(d, position, out, &e), &e);
 }
 
 static enum status
@@ -157,7 +157,7 @@ int32_t ccs_dataset_find(const struct ccs_dataset *d,
                          struct ccs_record *out,
                          struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, find(d, id, out, &e), &e);
+    return api_result(err, find(d, id, out, &e), &e);
 }
 
 static enum status list_ids(const struct ccs_dataset *d,
@@ -184,5 +184,5 @@ int32_t ccs_dataset_ids(const struct ccs_dataset *d,
                         uint64_t count,
                         struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, list_ids(d, out, first, count, &e), &e);
+    return api_result(err, list_ids(d, out, first, count, &e), &e);
 }

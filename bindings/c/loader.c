@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "bindings/c/loader_internal.h"
 #include "formats/base/file_io.h"
 
@@ -136,7 +136,7 @@ static enum status open_sources(struct ccs_loader **out,
     struct ccs_loader *l = NULL;
     struct loader_info info;
     for (uint32_t i = 0; i < count; i++) {
-        TRY(border_open_remote(sources[i].directory, err));
+        TRY(api_open_remote(sources[i].directory, err));
     }
     TRY(make_handle(&l, opt, err));
     enum status s = loader_open_mix(&l->inside, sources, count, &l->opt, err);
@@ -165,10 +165,10 @@ int32_t ccs_loader_open(struct ccs_loader **out,
                         const struct ccs_loader_options *opt,
                         struct ccs_error *err) {
     struct error e = {0};
-    const struct border_numbers n = border_enter_numbers();
+    const struct api_numbers n = api_enter_numbers();
     const enum status s = open_one(out, dataset, opt, &e);
-    border_leave_numbers(n);
-    return border_result(err, s, &e);
+    api_leave_numbers(n);
+    return api_result(err, s, &e);
 }
 
 _Static_assert((int)CCS_MAX_SOURCES == (int)LOADER_MAX_SOURCES, "sources");
@@ -202,14 +202,14 @@ int32_t ccs_loader_open_mix(struct ccs_loader **out,
                             const struct ccs_loader_options *opt,
                             struct ccs_error *err) {
     struct error e = {0};
-    const struct border_numbers n = border_enter_numbers();
+    const struct api_numbers n = api_enter_numbers();
     const enum status s = open_mix(out, datasets, count, opt, &e);
-    border_leave_numbers(n);
-    return border_result(err, s, &e);
+    api_leave_numbers(n);
+    return api_result(err, s, &e);
 }
 
 void ccs_loader_close(struct ccs_loader *l) {
-    if (l == NULL || border_check_process(l->process, NULL) != STATUS_OK) {
+    if (l == NULL || api_check_process(l->process, NULL) != STATUS_OK) {
         return;
     }
     pthread_mutex_lock(&l->lock);
@@ -267,7 +267,7 @@ next(struct ccs_loader *l, const struct ccs_batch **out, int64_t timeout_ms, str
     *out = NULL;
     CHECK_ARGUMENT(l != NULL, err, "the loader is NULL");
     CHECK_ARGUMENT(timeout_ms >= 0, err, "timeout_ms is negative");
-    TRY(border_check_process(l->process, err));
+    TRY(api_check_process(l->process, err));
     struct loader_batch b;
     enum status s = loader_acquire_for(
         l->inside, &b, timeout_ms < LOADER_MAX_WAIT_MS ? timeout_ms : LOADER_MAX_WAIT_MS, err);
@@ -282,12 +282,12 @@ int32_t ccs_loader_next(struct ccs_loader *l,
                         int64_t timeout_ms,
                         struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, next(l, out, timeout_ms, &e), &e);
+    return api_result(err, next(l, out, timeout_ms, &e), &e);
 }
 
 void ccs_batch_release(const struct ccs_batch *b) {
     struct slot *slot = writable(b);
-    if (b == NULL || border_check_process(slot->owner->process, NULL) != STATUS_OK) {
+    if (b == NULL || api_check_process(slot->owner->process, NULL) != STATUS_OK) {
         return;
     }
     struct ccs_loader *l = slot->owner;
@@ -318,7 +318,7 @@ void ccs_batch_release(const struct ccs_batch *b) {
 static enum status
 get_state(const struct ccs_loader *l, struct ccs_loader_state *out, struct error *err) {
     CHECK_ARGUMENT(l != NULL && out != NULL, err, "the loader or out is NULL");
-    TRY(border_check_process(l->process, err));
+    TRY(api_check_process(l->process, err));
     const struct loader_state own = loader_state(l->inside);
     struct ccs_loader_state mine = {
         .fingerprint = own.fingerprint,
@@ -335,22 +335,22 @@ get_state(const struct ccs_loader *l, struct ccs_loader_state *out, struct error
         mine.source_fingerprints[i] = own.sources[i].fingerprint;
         mine.source_id_offsets[i] = own.sources[i].id_offset;
     }
-    return border_give(out, &mine, sizeof(mine), err);
+    return api_give(out, &mine, sizeof(mine), err);
 }
 
 int32_t ccs_loader_get_state(const struct ccs_loader *l,
                              struct ccs_loader_state *out,
                              struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_state(l, out, &e), &e);
+    return api_result(err, get_state(l, out, &e), &e);
 }
 
 static enum status
 seek(struct ccs_loader *l, const struct ccs_loader_state *state, struct error *err) {
     CHECK_ARGUMENT(l != NULL && state != NULL, err, "the loader or the state is NULL");
-    TRY(border_check_process(l->process, err));
+    TRY(api_check_process(l->process, err));
     struct ccs_loader_state theirs = {0};
-    TRY(border_take(&theirs, sizeof(theirs), state, err));
+    TRY(api_take(&theirs, sizeof(theirs), state, err));
     struct loader_state own = {
         .fingerprint = theirs.fingerprint,
         .seed = theirs.seed,
@@ -378,13 +378,13 @@ seek(struct ccs_loader *l, const struct ccs_loader_state *state, struct error *e
 int32_t
 ccs_loader_seek(struct ccs_loader *l, const struct ccs_loader_state *state, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, seek(l, state, &e), &e);
+    return api_result(err, seek(l, state, &e), &e);
 }
 
 static enum status
 get_info(const struct ccs_loader *l, struct ccs_loader_info *info, struct error *err) {
     CHECK_ARGUMENT(l != NULL && info != NULL, err, "the loader or info is NULL");
-    TRY(border_check_process(l->process, err));
+    TRY(api_check_process(l->process, err));
     struct loader_info own;
     loader_info(l->inside, &own);
     struct ccs_loader_info mine = {
@@ -399,20 +399,20 @@ get_info(const struct ccs_loader *l, struct ccs_loader_info *info, struct error 
         .sources = own.source_count,
         .engine = own.engine,
     };
-    return border_give(info, &mine, sizeof(mine), err);
+    return api_give(info, &mine, sizeof(mine), err);
 }
 
 int32_t ccs_loader_get_info(const struct ccs_loader *l,
                             struct ccs_loader_info *info,
                             struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_info(l, info, &e), &e);
+    return api_result(err, get_info(l, info, &e), &e);
 }
 
 static enum status
 get_stats(struct ccs_loader *l, struct ccs_loader_stats *out, struct error *err) {
     CHECK_ARGUMENT(l != NULL && out != NULL, err, "the loader or out is NULL");
-    TRY(border_check_process(l->process, err));
+    TRY(api_check_process(l->process, err));
     struct loader_stats own;
     loader_stats(l->inside, &own);
     struct ccs_loader_stats mine = {
@@ -426,11 +426,11 @@ get_stats(struct ccs_loader *l, struct ccs_loader_stats *out, struct error *err)
         .stall_ns = own.consumer_stall_ns,
         .first_batch_ns = own.first_batch_ns,
     };
-    return border_give(out, &mine, sizeof(mine), err);
+    return api_give(out, &mine, sizeof(mine), err);
 }
 
 int32_t
 ccs_loader_get_stats(struct ccs_loader *l, struct ccs_loader_stats *out, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_stats(l, out, &e), &e);
+    return api_result(err, get_stats(l, out, &e), &e);
 }

@@ -8,7 +8,7 @@
 #include "loader/loader.h"
 
 /* The defaults, and then what the caller's struct has; `opt` NULL: the defaults. Returns OK or what
- * border_take returns. */
+ * api_take returns. */
 enum status loader_take_options(struct ccs_loader_options *out,
                                 const struct ccs_loader_options *opt,
                                 struct error *err);

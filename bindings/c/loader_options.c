@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "bindings/c/loader_internal.h"
 #include "formats/tokenizer/tokenizer.h"
 
@@ -36,14 +36,14 @@ static struct ccs_loader_options defaults(void) {
 
 void ccs_loader_options_init(struct ccs_loader_options *opt, uint64_t struct_size) {
     const struct ccs_loader_options mine = defaults();
-    border_init(opt, struct_size, &mine, sizeof(mine));
+    api_init(opt, struct_size, &mine, sizeof(mine));
 }
 
 enum status loader_take_options(struct ccs_loader_options *out,
                                 const struct ccs_loader_options *opt,
                                 struct error *err) {
     *out = defaults();
-    return opt != NULL ? border_take(out, sizeof(*out), opt, err) : STATUS_OK;
+    return opt != NULL ? api_take(out, sizeof(*out), opt, err) : STATUS_OK;
 }
 
 static enum status check_ranges(const struct ccs_loader_options *o, struct error *err) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "bindings/c/column_internal.h"
 #include "train/loss/loss_row.h"
 #include "train/run/checkpoint.h"
@@ -35,9 +35,9 @@ static enum status take_options(struct loss_options *o,
     for (uint32_t i = 0; i < count; i++) {
         enum loss_option which = LOSS_OPTION_NONE;
         CHECK_ARGUMENT(options[i] != NULL, err, "an option is NULL");
-        const struct border_numbers n = border_enter_numbers();
+        const struct api_numbers n = api_enter_numbers();
         const enum status s = loss_option_parse(o, &which, options[i], err);
-        border_leave_numbers(n);
+        api_leave_numbers(n);
         TRY(s);
         given[which] = true;
     }
@@ -95,7 +95,7 @@ static enum status option_at(const char *name,
         } else if (option->automatic && mine.value == LOSS_AUTO) {
             mine.choice = "auto";
         }
-        return border_give(out, &mine, sizeof(mine), err);
+        return api_give(out, &mine, sizeof(mine), err);
     }
     return error_set(err, STATUS_NOTFOUND, "loss %s reads fewer options", row->name);
 }
@@ -108,7 +108,7 @@ int32_t ccs_loss_option(const char *name,
                         struct ccs_loss_option *out,
                         struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, option_at(name, views, options, option_count, i, out, &e), &e);
+    return api_result(err, option_at(name, views, options, option_count, i, out, &e), &e);
 }
 
 static enum status
@@ -150,7 +150,7 @@ int32_t ccs_loss_open(struct ccs_loss **out,
         *out = NULL;
     }
     if (out == NULL || name == NULL || (options == NULL && option_count > 0)) {
-        return border_result(err, error_set(&e, s, "out, name or options is NULL"), &e);
+        return api_result(err, error_set(&e, s, "out, name or options is NULL"), &e);
     }
     loss_options_default(&o);
     o.name = name;
@@ -173,7 +173,7 @@ int32_t ccs_loss_open(struct ccs_loss **out,
     } else {
         ccs_loss_close(l);
     }
-    return border_result(err, s, &e);
+    return api_result(err, s, &e);
 }
 
 void ccs_loss_close(struct ccs_loss *l) {
@@ -225,7 +225,7 @@ int32_t ccs_loss_carried(struct ccs_loss *l,
                          uint32_t batch,
                          struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, carried(l, out, ids, batch, &e), &e);
+    return api_result(err, carried(l, out, ids, batch, &e), &e);
 }
 
 /* The batch is checked already. */
@@ -285,8 +285,8 @@ static enum status step(struct ccs_loss *l,
     struct ccs_loss_input in = {0};
     struct ccs_loss_output to = {0};
     CHECK_ARGUMENT(l != NULL && theirs != NULL && out != NULL, err, "the loss, in or out is NULL");
-    TRY(border_take(&in, sizeof(in), theirs, err));
-    TRY(border_take(&to, sizeof(to), out, err));
+    TRY(api_take(&in, sizeof(in), theirs, err));
+    TRY(api_take(&to, sizeof(to), out, err));
     TRY(check_step(l, &in, &to, err));
     const struct loss_input mine = {
         .similarity = in.similarity,
@@ -312,7 +312,7 @@ static enum status step(struct ccs_loss *l,
     to.value = result.value;
     to.objective = result.objective;
     to.tau = result.tau;
-    return border_give(out, &to, sizeof(to), err);
+    return api_give(out, &to, sizeof(to), err);
 }
 
 int32_t ccs_loss_step(struct ccs_loss *l,
@@ -320,7 +320,7 @@ int32_t ccs_loss_step(struct ccs_loss *l,
                       struct ccs_loss_output *out,
                       struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, step(l, in, out, &e), &e);
+    return api_result(err, step(l, in, out, &e), &e);
 }
 
 /* ---- columns ----------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ column_at(const struct ccs_loss *l, uint32_t i, struct ccs_column *out, struct e
         .ids = sample_state_id_space(l->state),
         .kind = (int32_t)sample_state_kind(l->state, (int32_t)i),
     };
-    return border_give(out, &mine, sizeof(mine), err);
+    return api_give(out, &mine, sizeof(mine), err);
 }
 
 int32_t ccs_loss_column(const struct ccs_loss *l,
@@ -344,7 +344,7 @@ int32_t ccs_loss_column(const struct ccs_loss *l,
                         struct ccs_column *out,
                         struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, column_at(l, i, out, &e), &e);
+    return api_result(err, column_at(l, i, out, &e), &e);
 }
 
 /* Finds a column and checks a range of it. */
@@ -386,7 +386,7 @@ int32_t ccs_loss_read(const struct ccs_loss *l,
                       uint64_t count,
                       struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, read_column(l, column, values, first, count, &e), &e);
+    return api_result(err, read_column(l, column, values, first, count, &e), &e);
 }
 
 static enum status write_column(struct ccs_loss *l,
@@ -415,7 +415,7 @@ int32_t ccs_loss_write(struct ccs_loss *l,
                        uint64_t count,
                        struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, write_column(l, column, values, first, count, &e), &e);
+    return api_result(err, write_column(l, column, values, first, count, &e), &e);
 }
 
 /* ---- scalars ----------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ int32_t ccs_loss_get_scalar(const struct ccs_loss *l,
     if (s == STATUS_OK) {
         *value = *own;
     }
-    return border_result(err, s, &e);
+    return api_result(err, s, &e);
 }
 
 int32_t
@@ -468,7 +468,7 @@ ccs_loss_set_scalar(struct ccs_loss *l, const char *name, double value, struct c
     if (s == STATUS_OK) {
         *own = value;
     }
-    return border_result(err, s, &e);
+    return api_result(err, s, &e);
 }
 
 /* ---- files ------------------------------------------------------------------------------------
@@ -503,10 +503,10 @@ int32_t ccs_loss_save(const struct ccs_loss *l,
                       uint64_t step,
                       struct ccs_error *err) {
     struct error e = {0};
-    const struct border_numbers n = border_enter_numbers();
+    const struct api_numbers n = api_enter_numbers();
     const enum status s = save(l, path, fingerprint, step, &e);
-    border_leave_numbers(n);
-    return border_result(err, s, &e);
+    api_leave_numbers(n);
+    return api_result(err, s, &e);
 }
 
 static enum status load(struct ccs_loss *l, const struct checkpoint *c, struct error *err) {
@@ -523,12 +523,12 @@ int32_t ccs_loss_load(struct ccs_loss *l, const char *path, struct ccs_error *er
     struct checkpoint *c = NULL;
     enum status s = STATUS_INVALID;
     if (l == NULL || path == NULL) {
-        return border_result(err, error_set(&e, s, "the loss or the path is NULL"), &e);
+        return api_result(err, error_set(&e, s, "the loss or the path is NULL"), &e);
     }
-    const struct border_numbers n = border_enter_numbers();
+    const struct api_numbers n = api_enter_numbers();
     s = checkpoint_open_state(&c, file_posix(), path, &e);
     THEN(s, load(l, c, &e));
-    border_leave_numbers(n);
+    api_leave_numbers(n);
     checkpoint_close(c);
-    return border_result(err, s, &e);
+    return api_result(err, s, &e);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "bindings/c/dataset_internal.h"
 #include "formats/dataset/dataset_reader.h"
 
@@ -39,7 +39,7 @@ fail:
 int32_t
 ccs_reader_open(struct ccs_reader **out, const struct ccs_dataset *d, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_reader(out, d, &e), &e);
+    return api_result(err, open_reader(out, d, &e), &e);
 }
 
 void ccs_reader_close(struct ccs_reader *r) {
@@ -83,7 +83,7 @@ int32_t ccs_reader_get(struct ccs_reader *r,
                        const struct ccs_sample **out,
                        struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_sample(r, position, out, &e), &e);
+    return api_result(err, get_sample(r, position, out, &e), &e);
 }
 
 static enum status get_captions(struct ccs_reader *r,
@@ -118,5 +118,5 @@ int32_t ccs_reader_captions(struct ccs_reader *r,
                             uint32_t *count,
                             struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_captions(r, position, out, count, &e), &e);
+    return api_result(err, get_captions(r, position, out, count, &e), &e);
 }

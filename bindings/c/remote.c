@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "formats/base/file_io.h"
 #include "loader/remote/remote.h"
 
@@ -28,7 +28,7 @@ static enum status start(const struct ccs_remote_options *from, struct error *er
 static enum status configure(const struct ccs_remote_options *opt, struct error *err) {
     struct ccs_remote_options mine = {.struct_size = sizeof mine};
     CHECK_ARGUMENT(opt != NULL, err, "opt is NULL");
-    TRY(border_take(&mine, sizeof mine, opt, err));
+    TRY(api_take(&mine, sizeof mine, opt, err));
     CHECK_ARGUMENT(mine.instance_metadata <= 1, err, "instance_metadata is 0 or 1");
     pthread_mutex_lock(&lock);
     const enum status s =
@@ -42,10 +42,10 @@ static enum status configure(const struct ccs_remote_options *opt, struct error 
 
 int32_t ccs_remote_configure(const struct ccs_remote_options *opt, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, configure(opt, &e), &e);
+    return api_result(err, configure(opt, &e), &e);
 }
 
-enum status border_open_remote(const char *path, struct error *err) {
+enum status api_open_remote(const char *path, struct error *err) {
     static const struct ccs_remote_options none = {.struct_size = sizeof none};
     enum status s = STATUS_OK;
     if (path_is_remote(path) && !started) { /* then no lock that a fork could leave taken */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "bindings/c/column_internal.h"
 #include "train/run/checkpoint.h"
 
@@ -24,9 +24,9 @@ static enum status open_state(struct ccs_state **out, const char *path, struct e
     CHECK_ARGUMENT(path != NULL, err, "path is NULL");
     struct ccs_state *s = calloc(1, sizeof(*s));
     TRY_MEMORY(s, err, "%s: out of memory", path);
-    const struct border_numbers n = border_enter_numbers();
+    const struct api_numbers n = api_enter_numbers();
     const enum status status = checkpoint_open_state(&s->checkpoint, file_posix(), path, err);
-    border_leave_numbers(n);
+    api_leave_numbers(n);
     if (status != STATUS_OK) {
         free(s);
         return status;
@@ -37,7 +37,7 @@ static enum status open_state(struct ccs_state **out, const char *path, struct e
 
 int32_t ccs_state_open(struct ccs_state **out, const char *path, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_state(out, path, &e), &e);
+    return api_result(err, open_state(out, path, &e), &e);
 }
 
 void ccs_state_close(struct ccs_state *s) {
@@ -58,13 +58,13 @@ get_info(const struct ccs_state *s, struct ccs_state_info *info, struct error *e
         .samples = p->samples_count,
         .id_space = p->id_space_count,
     };
-    return border_give(info, &mine, sizeof(mine), err);
+    return api_give(info, &mine, sizeof(mine), err);
 }
 
 int32_t
 ccs_state_get_info(const struct ccs_state *s, struct ccs_state_info *info, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, get_info(s, info, &e), &e);
+    return api_result(err, get_info(s, info, &e), &e);
 }
 
 static enum status
@@ -76,7 +76,7 @@ column_at(const struct ccs_state *s, uint32_t i, struct ccs_column *out, struct 
     TRY(found);
     const struct ccs_column mine = {
         .name = column.name, .ids = column.ids, .kind = (int32_t)column.kind};
-    return border_give(out, &mine, sizeof(mine), err);
+    return api_give(out, &mine, sizeof(mine), err);
 }
 
 int32_t ccs_state_column(const struct ccs_state *s,
@@ -84,7 +84,7 @@ int32_t ccs_state_column(const struct ccs_state *s,
                          struct ccs_column *out,
                          struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, column_at(s, i, out, &e), &e);
+    return api_result(err, column_at(s, i, out, &e), &e);
 }
 
 enum status column_check_range(const char *name,
@@ -133,5 +133,5 @@ int32_t ccs_state_read(const struct ccs_state *s,
                        uint64_t count,
                        struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, read_column(s, column, values, first, count, &e), &e);
+    return api_result(err, read_column(s, column, values, first, count, &e), &e);
 }

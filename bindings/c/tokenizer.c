@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "augment/caption.h"
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "bindings/c/dataset_internal.h"
 #include "formats/dataset/dataset_tokenizer.h"
 
@@ -40,7 +40,7 @@ int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                            size_t size,
                            struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_model(out, model, size, &e), &e);
+    return api_result(err, open_model(out, model, size, &e), &e);
 }
 
 static enum status
@@ -60,7 +60,7 @@ int32_t ccs_tokenizer_of_dataset(struct ccs_tokenizer **out,
                                  const struct ccs_dataset *d,
                                  struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_of_dataset(out, d, &e), &e);
+    return api_result(err, open_of_dataset(out, d, &e), &e);
 }
 
 void ccs_tokenizer_close(struct ccs_tokenizer *t) {
@@ -138,5 +138,5 @@ int32_t ccs_tokenizer_encode(const struct ccs_tokenizer *t,
                              bool clean,
                              struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, encode(t, tokens, lengths, texts, count, max_tokens, clean, &e), &e);
+    return api_result(err, encode(t, tokens, lengths, texts, count, max_tokens, clean, &e), &e);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 #include "formats/shard/shard_writer.h"
 #include "pack/source/source.h"
 
@@ -36,7 +36,7 @@ static struct ccs_writer_options defaults(void) {
 
 void ccs_writer_options_init(struct ccs_writer_options *opt, uint64_t struct_size) {
     const struct ccs_writer_options mine = defaults();
-    border_init(opt, struct_size, &mine, sizeof(mine));
+    api_init(opt, struct_size, &mine, sizeof(mine));
 }
 
 static enum status take_container(struct pack_options *own, const char *name, struct error *err) {
@@ -55,7 +55,7 @@ static enum status
 take_options(struct pack_options *own, const struct ccs_writer_options *opt, struct error *err) {
     struct ccs_writer_options o = defaults();
     if (opt != NULL) {
-        TRY(border_take(&o, sizeof(o), opt, err));
+        TRY(api_take(&o, sizeof(o), opt, err));
     }
     pack_options_default(own);
     TRY(take_container(own, o.container, err));
@@ -103,11 +103,11 @@ int32_t ccs_writer_open(struct ccs_writer **out,
                         const struct ccs_writer_options *opt,
                         struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, open_writer(out, directory, opt, &e), &e);
+    return api_result(err, open_writer(out, directory, opt, &e), &e);
 }
 
 void ccs_writer_close(struct ccs_writer *w) {
-    if (w != NULL && border_check_process(w->process, NULL) == STATUS_OK) {
+    if (w != NULL && api_check_process(w->process, NULL) == STATUS_OK) {
         pack_writer_close(w->writer);
         free(w);
     }
@@ -116,16 +116,16 @@ void ccs_writer_close(struct ccs_writer *w) {
 static const struct ccs_new_sample new_sample = {.id = CCS_NEXT_ID, .label = SHARD_NO_LABEL};
 
 void ccs_new_sample_init(struct ccs_new_sample *s, uint64_t struct_size) {
-    border_init(s, struct_size, &new_sample, sizeof(new_sample));
+    api_init(s, struct_size, &new_sample, sizeof(new_sample));
 }
 
 static enum status
 add(struct ccs_writer *w, const struct ccs_new_sample *sample, uint64_t *id, struct error *err) {
     CHECK_ARGUMENT(w != NULL && sample != NULL, err, "the writer or the sample is NULL");
-    TRY(border_check_process(w->process, err));
+    TRY(api_check_process(w->process, err));
     struct ccs_new_sample in = new_sample;
     struct shard_text captions[SOURCE_MAX_CAPTIONS];
-    TRY(border_take(&in, sizeof(in), sample, err));
+    TRY(api_take(&in, sizeof(in), sample, err));
     CHECK_ARGUMENT(in.image != NULL || in.image_size == 0, err, "image is NULL");
     CHECK_ARGUMENT(in.captions != NULL || in.caption_count == 0, err, "captions is NULL");
     CHECK_ARGUMENT(in.metadata.data != NULL || in.metadata.size == 0, err, "metadata is NULL");
@@ -162,13 +162,13 @@ int32_t ccs_writer_add(struct ccs_writer *w,
                        uint64_t *id,
                        struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, add(w, sample, id, &e), &e);
+    return api_result(err, add(w, sample, id, &e), &e);
 }
 
 static enum status
 set_classes(struct ccs_writer *w, const char *const *names, uint32_t count, struct error *err) {
     CHECK_ARGUMENT(w != NULL && (names != NULL || count == 0), err, "the writer or names is NULL");
-    TRY(border_check_process(w->process, err));
+    TRY(api_check_process(w->process, err));
     for (uint32_t i = 0; i < count; i++) {
         CHECK_ARGUMENT(names[i] != NULL, err, "a name is NULL");
     }
@@ -180,14 +180,14 @@ int32_t ccs_writer_set_classes(struct ccs_writer *w,
                                uint32_t count,
                                struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, set_classes(w, names, count, &e), &e);
+    return api_result(err, set_classes(w, names, count, &e), &e);
 }
 
 static enum status finish(struct ccs_writer *w, struct ccs_dataset_info *info, struct error *err) {
     CHECK_ARGUMENT(w != NULL, err, "the writer is NULL");
-    TRY(border_check_process(w->process, err));
+    TRY(api_check_process(w->process, err));
     struct ccs_dataset_info mine = {0};
-    TRY(info != NULL ? border_give(info, &mine, sizeof(mine), err) : STATUS_OK);
+    TRY(info != NULL ? api_give(info, &mine, sizeof(mine), err) : STATUS_OK);
     TRY(pack_writer_finish(w->writer, err));
     const struct manifest *m = pack_writer_manifest(w->writer);
     mine.samples = m->samples;
@@ -198,11 +198,11 @@ static enum status finish(struct ccs_writer *w, struct ccs_dataset_info *info, s
     mine.shards = (uint32_t)m->shard_count;
     mine.classes = (uint32_t)m->class_count;
     mine.tokenizer = m->tokenizer.file != NULL;
-    return info != NULL ? border_give(info, &mine, sizeof(mine), err) : STATUS_OK;
+    return info != NULL ? api_give(info, &mine, sizeof(mine), err) : STATUS_OK;
 }
 
 int32_t
 ccs_writer_finish(struct ccs_writer *w, struct ccs_dataset_info *info, struct ccs_error *err) {
     struct error e = {0};
-    return border_result(err, finish(w, info, &e), &e);
+    return api_result(err, finish(w, info, &e), &e);
 }

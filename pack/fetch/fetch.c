@@ -215,11 +215,11 @@ static enum status see_known(void *cookie, const struct ledger_entry *entry, str
     }
     const bool this_round = entry->end_bytes > f->round_bytes;
     if (this_round && line->row >= k->rows) {
-        return f->known ? pack_map_put(f->known, line->row, entry->begin_bytes, err) : STATUS_OK;
+        return f->known ? hash_map_put(f->known, line->row, entry->begin_bytes, err) : STATUS_OK;
     }
     if (f->images && line->state == LEDGER_FETCHED &&
-        pack_map_get(f->images, line->hash) == PACK_MAP_NONE) {
-        return pack_map_put(f->images, line->hash, line->row, err);
+        hash_map_get(f->images, line->hash) == HASH_MAP_NONE) {
+        return hash_map_put(f->images, line->hash, line->row, err);
     }
     return STATUS_OK;
 }
@@ -228,10 +228,10 @@ enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err) 
     uint64_t good_bytes = 0;
     struct knowing k = {f, rows};
     if (f->opt->dedup) {
-        TRY(pack_map_create(&f->images, err));
+        TRY(hash_map_create(&f->images, err));
     }
     if (f->opt->resume) {
-        TRY(pack_map_create(&f->known, err));
+        TRY(hash_map_create(&f->known, err));
     }
     if (!f->opt->resume && !f->opt->retry) {
         return STATUS_OK;
@@ -351,8 +351,8 @@ void fetch_destroy(struct fetch *f) {
     fetch_stop(f);
     ledger_close(f->ledger);
     opt_out_close(f->opt_out);
-    pack_map_destroy(f->known);
-    pack_map_destroy(f->images);
+    hash_map_destroy(f->known);
+    hash_map_destroy(f->images);
     free(f->selected);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->mutex);

@@ -23,7 +23,7 @@
 #include "net/http.h"
 #include "net/url.h"
 #include "pack/fetch/fetch.h"
-#include "pack/run/map_internal.h"
+#include "pack/run/hash_map_internal.h"
 #include "pack/source/source_internal.h"
 
 enum { FETCH_SNIFF_BYTES = 32 };
@@ -182,11 +182,11 @@ struct fetch {
     uint64_t ahead_sequence;
     bool ahead_ended;
     struct fetch_entry *waiting; /* for another attempt, in no order */
-    struct pack_map *known;      /* row to where its line begins in the ledger; NULL: none */
+    struct hash_map *known;      /* row to where its line begins in the ledger; NULL: none */
 
     /* The source's. */
     struct source_options source_options;
-    struct pack_map *images; /* hash to row, of images that are packed; NULL: no dedup */
+    struct hash_map *images; /* hash to row, of images that are packed; NULL: no dedup */
     uint64_t removed;        /* spooled images below are removed, or spare */
     bool started;
     pthread_t thread;
@@ -201,7 +201,7 @@ struct fetch {
     enum status status; /* of the thread */
     struct error error;
     struct fetch_stats stats;
-    struct pack_map *hosts; /* hash of a host that was asked: 0 */
+    struct hash_map *hosts; /* hash of a host that was asked: 0 */
 };
 
 static inline bool fetch_is_selected(const struct fetch *f, uint64_t row) {

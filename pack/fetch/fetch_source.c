@@ -70,12 +70,12 @@ static enum status take_image(struct fetch_source *s,
                               struct error *err) {
     struct fetch *f = s->fetch;
     if (f->images) {
-        const uint64_t first = pack_map_get(f->images, line->hash);
-        if (first != PACK_MAP_NONE && first != line->row) {
+        const uint64_t first = hash_map_get(f->images, line->hash);
+        if (first != HASH_MAP_NONE && first != line->row) {
             source_row_reject(row, REASON_DUPLICATE, "row %" PRIu64 " has the same image", first);
             return STATUS_OK;
         }
-        TRY(pack_map_put(f->images, line->hash, line->row, err));
+        TRY(hash_map_put(f->images, line->hash, line->row, err));
     }
     TRY(add_json(s, row, row->path, err));
     return fetch_spool_path(f, row->path, sequence, err);

@@ -262,8 +262,8 @@ static void on_done(void *cookie, const struct http_result *r) {
 
 static void count_host(struct fetch *f, const struct url *u) {
     const uint64_t host = hash64(u->host, strlen(u->host));
-    if (pack_map_get(f->hosts, host) == PACK_MAP_NONE &&
-        pack_map_put(f->hosts, host, 0, NULL) == STATUS_OK) {
+    if (hash_map_get(f->hosts, host) == HASH_MAP_NONE &&
+        hash_map_put(f->hosts, host, 0, NULL) == STATUS_OK) {
         pthread_mutex_lock(&f->mutex);
         f->stats.hosts++;
         pthread_mutex_unlock(&f->mutex);
@@ -366,8 +366,8 @@ static bool has_spooled(const struct fetch_entry *e) {
 /* Whether the ledger has the row's result, which is then the entry's. */
 static bool is_known(struct fetch_entry *e) {
     const struct fetch *f = e->fetch;
-    const uint64_t at = f->known ? pack_map_get(f->known, e->line.row) : PACK_MAP_NONE;
-    if (at == PACK_MAP_NONE) {
+    const uint64_t at = f->known ? hash_map_get(f->known, e->line.row) : HASH_MAP_NONE;
+    if (at == HASH_MAP_NONE) {
         return false;
     }
     const struct ledger_line empty = {.row = e->line.row};
@@ -496,7 +496,7 @@ enum status fetch_start(struct fetch *f, uint64_t sequence, uint64_t rows, struc
     f->entries = calloc(FETCH_WINDOW_ROWS, sizeof(*f->entries));
     TRY_MEMORY(f->entries, err, "out of memory for rows");
     f->ahead_sequence = f->head = sequence;
-    TRY(pack_map_create(&f->hosts, err));
+    TRY(hash_map_create(&f->hosts, err));
     TRY(create_http(f, err));
     TRY(open_ahead(f, rows, err));
     f->started = pthread_create(&f->thread, NULL, fetch_main, f) == 0;
@@ -559,6 +559,6 @@ void fetch_stop(struct fetch *f) {
         free(f->ahead_row);
         f->ahead_row = NULL;
     }
-    pack_map_destroy(f->hosts);
+    hash_map_destroy(f->hosts);
     f->hosts = NULL;
 }

@@ -85,17 +85,17 @@ enum status index_tar_folder(char *out,
 /* Two tars whose indexes would have one name: the same tar twice, or a and a.tar. */
 static enum status check_names(const struct pack_options *o, struct error *err) {
     char name[SHARD_MAX_NAME_BYTES + sizeof(SHARD_INDEX_EXTENSION)];
-    struct pack_map *seen = NULL; /* by 64-bit hash of the name */
-    enum status s = pack_map_create(&seen, err);
+    struct hash_map *seen = NULL; /* by 64-bit hash of the name */
+    enum status s = hash_map_create(&seen, err);
     for (size_t i = 0; s == STATUS_OK && i < o->source_count; i++) {
         s = shard_index_name(name, sizeof(name), index_tar_name(o->sources[i]), err);
         uint64_t hash = s == STATUS_OK ? hash64(name, strlen(name)) : 0;
-        if (s == STATUS_OK && pack_map_get(seen, hash) != PACK_MAP_NONE) {
+        if (s == STATUS_OK && hash_map_get(seen, hash) != HASH_MAP_NONE) {
             s = error_set(err, STATUS_USAGE, "two tars would have the index %s", name);
         }
-        THEN(s, pack_map_put(seen, hash, i, err));
+        THEN(s, hash_map_put(seen, hash, i, err));
     }
-    pack_map_destroy(seen);
+    hash_map_destroy(seen);
     return s;
 }
 

@@ -25,14 +25,14 @@ void pack_classes_fini(struct pack_classes *c) {
     }
     free(c->names);
     free(c->of_source);
-    pack_map_destroy(c->places);
+    hash_map_destroy(c->places);
     pthread_mutex_destroy(&c->mutex);
 }
 
 /* If two names had the same 64-bit hash, one of them would be added again each time. */
 static bool find(const struct pack_classes *c, const char *name, uint64_t hash, uint64_t *place) {
-    *place = pack_map_get(c->places, hash);
-    return *place != PACK_MAP_NONE && strcmp(c->names[*place], name) == 0;
+    *place = hash_map_get(c->places, hash);
+    return *place != HASH_MAP_NONE && strcmp(c->names[*place], name) == 0;
 }
 
 /* The size of a name in dataset.json, with quotes and comma. */
@@ -48,7 +48,7 @@ static uint64_t json_bytes(const char *name) {
 enum status
 pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err) {
     if (!c->places) {
-        TRY(pack_map_create(&c->places, err));
+        TRY(hash_map_create(&c->places, err));
     }
     uint64_t hash = hash64(name, strlen(name));
     if (find(c, name, hash, place)) {
@@ -83,7 +83,7 @@ pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, stru
         free(copy);
         return s;
     }
-    return pack_map_put(c->places, hash, *place, err);
+    return hash_map_put(c->places, hash, *place, err);
 }
 
 enum status

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "formats/dataset/manifest.h"
-#include "pack/run/map_internal.h"
+#include "pack/run/hash_map_internal.h"
 #include "pack/source/source.h"
 
 struct pack_classes {
@@ -18,7 +18,7 @@ struct pack_classes {
     char **names;
     size_t count, capacity;
     uint64_t json_bytes;     /* of all names */
-    struct pack_map *places; /* the reader's: hash of a name to its place in `names` */
+    struct hash_map *places; /* the reader's: hash of a name to its place in `names` */
     int32_t *of_source;      /* the reader's: places of the current source's classes */
     size_t of_source_count, of_source_capacity;
 };

@@ -35,10 +35,10 @@ static enum status remember_shard(struct pack_commit *c, const char *name, struc
         struct shard_record r;
         s = shard_reader_record(reader, i, &r, err);
         if (s == STATUS_OK && c->images) {
-            s = pack_map_put(c->images, r.image_hash, r.sample_id, err);
+            s = hash_map_put(c->images, r.image_hash, r.sample_id, err);
         }
         if (s == STATUS_OK && c->ids) {
-            s = pack_map_put(c->ids, r.sample_id, SEEN_BEFORE, err);
+            s = hash_map_put(c->ids, r.sample_id, SEEN_BEFORE, err);
         }
     }
     shard_reader_close(reader);
@@ -48,19 +48,19 @@ static enum status remember_shard(struct pack_commit *c, const char *name, struc
 /* Ids and images of the samples that the dataset has already. */
 static enum status open_maps(struct pack_commit *c, struct error *err) {
     if (c->opt->dedup == PACK_DEDUP_EXACT) {
-        TRY(pack_map_create(&c->images, err));
+        TRY(hash_map_create(&c->images, err));
     }
     /* The ids of a list that is fetched ascend: only those of earlier runs could come again. */
     const bool ascending = c->opt->fetch != NULL && !c->opt->append;
     if (c->opt->ids == PACK_IDS_KEY && c->opt->source_count > 0 && !ascending) {
-        TRY(pack_map_create(&c->ids, err));
+        TRY(hash_map_create(&c->ids, err));
     }
     const struct manifest *m = &c->plan->manifest;
     for (size_t i = 0; (c->images || c->ids) && i < m->shard_count; i++) {
         TRY(remember_shard(c, m->shards[i].name, err));
     }
     for (size_t i = 0; c->ids && i < m->removed.count; i++) { /* never used again */
-        TRY(pack_map_put(c->ids, m->removed.ids[i], SEEN_BEFORE, err));
+        TRY(hash_map_put(c->ids, m->removed.ids[i], SEEN_BEFORE, err));
     }
     return STATUS_OK;
 }
@@ -363,10 +363,10 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
     if (!c->ids) {
         return STATUS_OK;
     }
-    uint64_t first = pack_map_get(c->ids, item->id);
-    if (first == PACK_MAP_NONE) {
+    uint64_t first = hash_map_get(c->ids, item->id);
+    if (first == HASH_MAP_NONE) {
         uint64_t row = item->row.row & ((UINT64_C(1) << ROW_BITS) - 1);
-        return pack_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
+        return hash_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
     }
     char place[200] = "a sample packed before has or had it";
     if (first != SEEN_BEFORE) {
@@ -383,8 +383,8 @@ static bool is_duplicate(struct pack_commit *c, struct pack_item *item) {
     if (!c->images) {
         return false;
     }
-    uint64_t first = pack_map_get(c->images, item->frame.record.image_hash);
-    if (first == PACK_MAP_NONE) {
+    uint64_t first = hash_map_get(c->images, item->frame.record.image_hash);
+    if (first == HASH_MAP_NONE) {
         return false;
     }
     source_row_reject(&item->row, REASON_DUPLICATE, "its image is that of sample %" PRIu64, first);
@@ -410,7 +410,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
     }
     TRY(pack_keys_add(&c->keys, &item->frame, err));
     if (c->images) {
-        TRY(pack_map_put(c->images, record->image_hash, record->sample_id, err));
+        TRY(hash_map_put(c->images, record->image_hash, record->sample_id, err));
     }
     c->summary->samples++;
     count_dropped_json(c, item);
@@ -600,8 +600,8 @@ void pack_commit_close(struct pack_commit *c) {
     pack_rejects_close(&c->rejects);
     pack_journal_close(&c->journal);
     shard_frame_builder_destroy(c->builder);
-    pack_map_destroy(c->images);
-    pack_map_destroy(c->ids);
+    hash_map_destroy(c->images);
+    hash_map_destroy(c->ids);
     pack_keys_fini(&c->keys);
     memset(c, 0, sizeof(*c));
 }

@@ -19,8 +19,8 @@ struct pack_commit {
     struct pack_point point;     /* after the last row that was added */
     struct shard_writer *writer; /* NULL between shards */
     struct shard_frame_builder *builder;
-    struct pack_map *images; /* hash of an image to its id; NULL: without dedup */
-    struct pack_map *ids;    /* id to source and row; NULL: none can come twice */
+    struct hash_map *images; /* hash of an image to its id; NULL: without dedup */
+    struct hash_map *ids;    /* id to source and row; NULL: none can come twice */
     struct pack_keys keys;
     bool begun;    /* the directory has been changed */
     bool prepared; /* what is replaced is gone: from now on this run writes files */

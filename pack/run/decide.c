@@ -20,8 +20,8 @@
 #include "pack/fetch/fetch.h"
 #include "pack/journal/journal_internal.h"
 #include "pack/options_internal.h"
+#include "pack/run/dedup_internal.h"
 #include "pack/run/directory_internal.h"
-#include "pack/run/equal_internal.h"
 #include "pack/run/identity_internal.h"
 
 static bool is_partial(const struct manifest *m) {
@@ -475,7 +475,7 @@ static enum status prepare_reading(struct pack_plan *p, struct error *err) {
         return STATUS_OK;
     }
     if (p->opt->dedup == PACK_DEDUP_EXACT) {
-        TRY(pack_equal_find(&p->equal, p, err));
+        TRY(dedup_find(&p->dedup, p, err));
     }
     struct source_options how;
     pack_plan_source_options(&how, p);
@@ -518,7 +518,7 @@ enum status pack_plan_make(struct pack_plan *p,
 void pack_plan_fini(struct pack_plan *p) {
     p->opt->fs->close(p->lock);
     source_close(p->opened);
-    pack_equal_destroy(p->equal);
+    dedup_destroy(p->dedup);
     manifest_fini(&p->manifest);
     pack_classes_fini(&p->classes);
     byte_buffer_fini(&p->head);

@@ -14,14 +14,14 @@
 
 enum status pack_keys_init(struct pack_keys *k, struct error *err) {
     memset(k, 0, sizeof(*k));
-    TRY(pack_map_create(&k->hashes, err));
+    TRY(hash_map_create(&k->hashes, err));
     pthread_mutex_init(&k->mutex, NULL);
     return STATUS_OK;
 }
 
 void pack_keys_fini(struct pack_keys *k) {
     if (k->hashes) {
-        pack_map_destroy(k->hashes);
+        hash_map_destroy(k->hashes);
         pthread_mutex_destroy(&k->mutex);
     }
     memset(k, 0, sizeof(*k));
@@ -52,7 +52,7 @@ enum status pack_keys_keep(struct source_row *row, struct json_writer *w, struct
 
 static bool is_taken(struct pack_keys *k, const char *key) {
     pthread_mutex_lock(&k->mutex);
-    bool taken = pack_map_get(k->hashes, hash64(key, strlen(key))) != PACK_MAP_NONE;
+    bool taken = hash_map_get(k->hashes, hash64(key, strlen(key))) != HASH_MAP_NONE;
     pthread_mutex_unlock(&k->mutex);
     return taken;
 }
@@ -72,18 +72,18 @@ bool pack_keys_choose(struct pack_keys *k, struct pack_item *item) {
 
 enum status pack_keys_add(struct pack_keys *k, const struct shard_frame *frame, struct error *err) {
     pthread_mutex_lock(&k->mutex);
-    enum status s = pack_map_put(k->hashes, frame->key_hash, 0, err);
+    enum status s = hash_map_put(k->hashes, frame->key_hash, 0, err);
     pthread_mutex_unlock(&k->mutex);
     return s;
 }
 
 enum status pack_keys_clear(struct pack_keys *k, struct error *err) {
-    struct pack_map *empty = NULL;
-    TRY(pack_map_create(&empty, err));
+    struct hash_map *empty = NULL;
+    TRY(hash_map_create(&empty, err));
     pthread_mutex_lock(&k->mutex);
-    struct pack_map *old = k->hashes;
+    struct hash_map *old = k->hashes;
     k->hashes = empty;
     pthread_mutex_unlock(&k->mutex);
-    pack_map_destroy(old);
+    hash_map_destroy(old);
     return STATUS_OK;
 }

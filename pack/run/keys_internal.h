@@ -17,12 +17,12 @@
 #include <pthread.h>
 
 #include "formats/base/json_writer.h"
+#include "pack/run/hash_map_internal.h"
 #include "pack/run/item_internal.h"
-#include "pack/run/map_internal.h"
 
 struct pack_keys {
     pthread_mutex_t mutex;
-    struct pack_map *hashes; /* guarded by mutex: of the keys in the shard that is being filled */
+    struct hash_map *hashes; /* guarded by mutex: of the keys in the shard that is being filled */
 };
 
 enum status pack_keys_init(struct pack_keys *k, struct error *err);

@@ -16,7 +16,7 @@
 #include "pack/pack.h"
 #include "pack/run/classes_internal.h"
 
-struct pack_equal;
+struct dedup;
 
 /* A place between two rows, and what is known of all rows before it. Their shards and classes are
  * in the manifest. */
@@ -63,7 +63,7 @@ struct pack_plan {
     struct manifest_source *totals; /* with all rows; NULL: they were not counted */
     char **notes;                   /* source_note of those that have ended; NULL: none */
     uint64_t part_rows;             /* rows of the part, where totals are known */
-    struct pack_equal *equal;       /* see equal_internal.h; NULL: without --dedup */
+    struct dedup *dedup;            /* see dedup_internal.h; NULL: without --dedup */
     struct pack_classes classes;
     struct byte_buffer head;  /* the journal's first line */
     uint64_t journal_bytes;   /* size of its undamaged lines */

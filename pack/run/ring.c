@@ -426,7 +426,7 @@ static void stop_threads(struct ring *r, struct worker_thread *workers, const pt
 static enum status
 start_worker(struct ring *r, struct worker_thread *t, struct pack_keys *keys, struct error *err) {
     t->ring = r;
-    TRY(pack_worker_create(&t->worker, r->opt, &r->budget, keys, r->plan->equal, err));
+    TRY(pack_worker_create(&t->worker, r->opt, &r->budget, keys, r->plan->dedup, err));
     FAIL_IF(pthread_create(&t->thread, NULL, worker_main, t) != 0, err, STATUS_NOMEM,
             "cannot start a thread");
     t->started = true;

@@ -11,7 +11,7 @@
 
 #include "augment/resize.h"
 #include "formats/image/image_codec.h"
-#include "pack/run/equal_internal.h"
+#include "pack/run/dedup_internal.h"
 #include "pack/run/filter_internal.h"
 #include "pack/run/metadata_internal.h"
 #include "pack/run/phash_internal.h"
@@ -26,7 +26,7 @@ struct pack_worker {
     const struct pack_options *opt;
     struct pack_budget *budget;
     struct pack_keys *keys;
-    const struct pack_equal *equal;
+    const struct dedup *dedup;
     struct image_limits limits;
     struct image_decoder *decoder;
     struct shard_frame_builder *builder;
@@ -40,7 +40,7 @@ enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
                                struct pack_budget *budget,
                                struct pack_keys *keys,
-                               const struct pack_equal *equal,
+                               const struct dedup *dedup,
                                struct error *err) {
     *out = NULL;
     struct pack_worker *w = calloc(1, sizeof(*w));
@@ -48,7 +48,7 @@ enum status pack_worker_create(struct pack_worker **out,
     w->opt = opt;
     w->budget = budget;
     w->keys = keys;
-    w->equal = equal;
+    w->dedup = dedup;
     image_limits_default(&w->limits);
     w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
     resize_scratch_init(&w->scratch);
@@ -266,7 +266,7 @@ enum status pack_worker_check(struct pack_worker *w, struct pack_item *item, str
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;
     }
-    TRY(pack_equal_add(w->equal, item->source, &item->row, err));
+    TRY(dedup_add(w->dedup, item->source, &item->row, err));
     TRY(judge(&item->row, take_image(w, item, err), err));
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;

@@ -13,14 +13,14 @@
 
 struct pack_worker;
 
-struct pack_equal;
+struct dedup;
 
-/* `keys` NULL: every row keeps its own key. `equal` NULL: its own captions. Returns OK or NOMEM. */
+/* `keys` NULL: every row keeps its own key. `dedup` NULL: its own captions. Returns OK or NOMEM. */
 enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
                                struct pack_budget *budget,
                                struct pack_keys *keys,
-                               const struct pack_equal *equal,
+                               const struct dedup *dedup,
                                struct error *err);
 void pack_worker_destroy(struct pack_worker *w); /* accepts NULL */
 

@@ -18,7 +18,7 @@
 #include "pack/run/commit_internal.h"
 #include "pack/run/decide_internal.h"
 #include "pack/run/directory_internal.h"
-#include "pack/run/map_internal.h"
+#include "pack/run/hash_map_internal.h"
 #include "pack/run/worker_internal.h"
 #include "pack/source/source_internal.h"
 
@@ -36,12 +36,12 @@ struct id_range {
 struct id_set {
     struct byte_buffer ranges; /* each a struct id_range, ascending */
     uint64_t end;              /* greater than every id in the ranges */
-    struct pack_map *others;   /* ids that were added after a greater one; NULL: none */
+    struct hash_map *others;   /* ids that were added after a greater one; NULL: none */
 };
 
 static void fini_ids(struct id_set *s) {
     byte_buffer_fini(&s->ranges);
-    pack_map_destroy(s->others);
+    hash_map_destroy(s->others);
     memset(s, 0, sizeof(*s));
 }
 
@@ -61,7 +61,7 @@ static bool has_id(const struct id_set *s, uint64_t id) {
         }
     }
     return (low < count && range_at(s, low)->first <= id) ||
-           (s->others && pack_map_get(s->others, id) != PACK_MAP_NONE);
+           (s->others && hash_map_get(s->others, id) != HASH_MAP_NONE);
 }
 
 /* Adds the ids from `first` to `end` - 1, none of which it has; one id, or all beyond the others.
@@ -70,8 +70,8 @@ static enum status add_ids(struct id_set *s, uint64_t first, uint64_t end, struc
     const struct id_range range = {first, end};
     const size_t count = s->ranges.size_bytes / sizeof(range);
     if (first < s->end) {
-        TRY(s->others ? STATUS_OK : pack_map_create(&s->others, err));
-        return pack_map_put(s->others, first, 0, err);
+        TRY(s->others ? STATUS_OK : hash_map_create(&s->others, err));
+        return hash_map_put(s->others, first, 0, err);
     }
     if (count > 0 && s->end == first) {
         range_at(s, count - 1)->end = end;
@@ -104,7 +104,7 @@ struct pack_writer {
     struct pack_commit commit;
     struct slot *free_slots;
     struct id_set ids;
-    struct pack_map *keys; /* hashes of the keys that were given */
+    struct hash_map *keys; /* hashes of the keys that were given */
     int32_t last_label;    /* the largest */
     bool has_keys;         /* all samples so far have one, else none has */
     bool has_classes, finished;
@@ -217,7 +217,7 @@ void pack_writer_close(struct pack_writer *w) {
         destroy_slot(slot);
     }
     fini_ids(&w->ids);
-    pack_map_destroy(w->keys);
+    hash_map_destroy(w->keys);
     pack_budget_fini(&w->budget);
     pthread_mutex_destroy(&w->mutex);
     free(w->directory);
@@ -352,9 +352,9 @@ static enum status choose_key(struct pack_writer *w,
         source_row_set_number_key(&item->row, item->id);
     } else {
         if (!w->keys) {
-            TRY(pack_map_create(&w->keys, err));
+            TRY(hash_map_create(&w->keys, err));
         }
-        FAIL_IF(pack_map_get(w->keys, hash64(in->key, strlen(in->key))) != PACK_MAP_NONE, err,
+        FAIL_IF(hash_map_get(w->keys, hash64(in->key, strlen(in->key))) != HASH_MAP_NONE, err,
                 STATUS_EXISTS, "key '%s': another sample has it", in->key);
         source_row_set_key(&item->row, in->key, strlen(in->key));
     }
@@ -367,7 +367,7 @@ store(struct pack_writer *w, struct pack_item *item, bool has_key, struct error 
     TRY(add_ids(&w->ids, item->id, item->id + 1, err));
     w->has_keys = has_key;
     if (has_key) {
-        TRY(pack_map_put(w->keys, hash64(item->key, strlen(item->key)), item->id, err));
+        TRY(hash_map_put(w->keys, hash64(item->key, strlen(item->key)), item->id, err));
     }
     TRY(pack_commit_add_sample(&w->commit, item, err));
     w->last_label = item->label > w->last_label ? item->label : w->last_label;

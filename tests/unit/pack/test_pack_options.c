@@ -10,7 +10,7 @@
 #include "formats/dataset/dataset.h"
 #include "pack/merge/merge.h"
 #include "pack/run/filter_internal.h"
-#include "pack/run/map_internal.h"
+#include "pack/run/hash_map_internal.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"
@@ -286,21 +286,21 @@ TEST(ids_and_images_seen_are_known_after_a_stop) {
 
 TEST(the_map_finds_every_key) {
     enum { COUNT = 200000 };
-    struct pack_map *map = NULL;
+    struct hash_map *map = NULL;
     struct error err = {0};
-    assert_ok(pack_map_create(&map, &err), err);
-    assert_true(pack_map_get(map, 0) == PACK_MAP_NONE);
+    assert_ok(hash_map_create(&map, &err), err);
+    assert_true(hash_map_get(map, 0) == HASH_MAP_NONE);
     for (uint64_t i = 0; i < COUNT; i++) {
-        assert_ok(pack_map_put(map, i * i, i, &err), err);
+        assert_ok(hash_map_put(map, i * i, i, &err), err);
     }
-    assert_ok(pack_map_put(map, UINT64_MAX, 7, &err), err);
-    assert_ok(pack_map_put(map, 9, 1000, &err), err);
+    assert_ok(hash_map_put(map, UINT64_MAX, 7, &err), err);
+    assert_ok(hash_map_put(map, 9, 1000, &err), err);
     for (uint64_t i = 0; i < COUNT; i++) {
-        assert_true(pack_map_get(map, i * i) == (i == 3 ? 1000 : i));
+        assert_true(hash_map_get(map, i * i) == (i == 3 ? 1000 : i));
     }
-    assert_true(pack_map_get(map, UINT64_MAX) == 7);
-    assert_true(pack_map_get(map, 2) == PACK_MAP_NONE && pack_map_get(map, 5) == PACK_MAP_NONE);
-    pack_map_destroy(map);
+    assert_true(hash_map_get(map, UINT64_MAX) == 7);
+    assert_true(hash_map_get(map, 2) == HASH_MAP_NONE && hash_map_get(map, 5) == HASH_MAP_NONE);
+    hash_map_destroy(map);
 }
 
 /* ---- classes ----------------------------------------------------------------------------------

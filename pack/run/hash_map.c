@@ -3,7 +3,7 @@
  * tables, each of which grows by a quarter when it is full. So an entry takes 16 bytes plus 3 to 8
  * for free slots, and growing copies only one of the tables.
  */
-#include "pack/run/map_internal.h"
+#include "pack/run/hash_map_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { SEGMENTS = 256, FIRST_CAPACITY = 16 };
 
 struct entry {
     uint64_t key;
-    uint64_t value; /* PACK_MAP_NONE: the slot is free */
+    uint64_t value; /* HASH_MAP_NONE: the slot is free */
 };
 
 struct segment {
@@ -21,17 +21,17 @@ struct segment {
     size_t count;
 };
 
-struct pack_map {
+struct hash_map {
     struct segment segments[SEGMENTS];
 };
 
-enum status pack_map_create(struct pack_map **out, struct error *err) {
+enum status hash_map_create(struct hash_map **out, struct error *err) {
     *out = calloc(1, sizeof(**out));
     return *out ? STATUS_OK
                 : error_set(err, STATUS_NOMEM, "out of memory for ids and hashes of samples");
 }
 
-void pack_map_destroy(struct pack_map *m) {
+void hash_map_destroy(struct hash_map *m) {
     for (size_t i = 0; m && i < SEGMENTS; i++) {
         free(m->segments[i].entries);
     }
@@ -48,7 +48,7 @@ static uint64_t mix(uint64_t x) {
 /* The slot of the key, or the free slot where it would be. Requires a free slot. */
 static struct entry *find(const struct segment *s, uint64_t key, uint64_t mixed) {
     size_t at = (size_t)(((mixed & UINT32_MAX) * s->capacity) >> 32);
-    while (s->entries[at].value != PACK_MAP_NONE && s->entries[at].key != key) {
+    while (s->entries[at].value != HASH_MAP_NONE && s->entries[at].key != key) {
         at = at + 1 < s->capacity ? at + 1 : 0;
     }
     return &s->entries[at];
@@ -65,7 +65,7 @@ static enum status grow(struct segment *s, struct error *err) {
     memset(larger.entries, 0xFF, larger.capacity * sizeof(*larger.entries));
     for (size_t i = 0; i < s->capacity; i++) {
         const struct entry *e = &s->entries[i];
-        if (e->value != PACK_MAP_NONE) {
+        if (e->value != HASH_MAP_NONE) {
             *find(&larger, e->key, mix(e->key)) = *e;
         }
     }
@@ -74,20 +74,20 @@ static enum status grow(struct segment *s, struct error *err) {
     return STATUS_OK;
 }
 
-uint64_t pack_map_get(const struct pack_map *m, uint64_t key) {
+uint64_t hash_map_get(const struct hash_map *m, uint64_t key) {
     uint64_t mixed = mix(key);
     const struct segment *s = &m->segments[mixed >> 56];
-    return s->capacity > 0 ? find(s, key, mixed)->value : PACK_MAP_NONE;
+    return s->capacity > 0 ? find(s, key, mixed)->value : HASH_MAP_NONE;
 }
 
-enum status pack_map_put(struct pack_map *m, uint64_t key, uint64_t value, struct error *err) {
+enum status hash_map_put(struct hash_map *m, uint64_t key, uint64_t value, struct error *err) {
     uint64_t mixed = mix(key);
     struct segment *s = &m->segments[mixed >> 56];
     if (s->count >= s->capacity - s->capacity / 8) {
         TRY(grow(s, err));
     }
     struct entry *e = find(s, key, mixed);
-    s->count += e->value == PACK_MAP_NONE;
+    s->count += e->value == HASH_MAP_NONE;
     *e = (struct entry){key, value};
     return STATUS_OK;
 }

@@ -3,14 +3,14 @@
  * its captions or its key exclude it. Whether the image decodes and is within the limits is the
  * same for equal images, so that is not checked here.
  */
-#include "pack/run/equal_internal.h"
+#include "pack/run/dedup_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/hash.h"
 #include "pack/run/filter_internal.h"
-#include "pack/run/map_internal.h"
+#include "pack/run/hash_map_internal.h"
 
 /* A row as the value of a map: its source and number. */
 enum { ROW_BITS = 40 };
@@ -21,9 +21,9 @@ struct caption {
     uint32_t next; /* of the same row; 0 after the last, else its number from 1 */
 };
 
-struct pack_equal {
-    struct pack_map *first; /* the first row with an image, by its hash */
-    struct pack_map *added; /* its captions, by that row: first << 32 | last, from 1 */
+struct dedup {
+    struct hash_map *first; /* the first row with an image, by its hash */
+    struct hash_map *added; /* its captions, by that row: first << 32 | last, from 1 */
     struct byte_buffer text, captions;
 };
 
@@ -31,11 +31,11 @@ static uint64_t place_of(size_t source, const struct source_row *row) {
     return (uint64_t)source << ROW_BITS | (row->row & ((UINT64_C(1) << ROW_BITS) - 1));
 }
 
-static struct caption *caption_at(const struct pack_equal *e, uint64_t number) {
+static struct caption *caption_at(const struct dedup *e, uint64_t number) {
     return (struct caption *)(void *)e->captions.data + (number - 1);
 }
 
-static enum status add_caption(struct pack_equal *e,
+static enum status add_caption(struct dedup *e,
                                uint64_t place,
                                const uint8_t *text,
                                uint32_t size_bytes,
@@ -44,16 +44,16 @@ static enum status add_caption(struct pack_equal *e,
     TRY(byte_buffer_append(&e->text, text, size_bytes, err));
     TRY(byte_buffer_append(&e->captions, &caption, sizeof(caption), err));
     uint64_t number = e->captions.size_bytes / sizeof(caption);
-    uint64_t list = pack_map_get(e->added, place);
-    if (list == PACK_MAP_NONE) {
-        return pack_map_put(e->added, place, number << 32 | number, err);
+    uint64_t list = hash_map_get(e->added, place);
+    if (list == HASH_MAP_NONE) {
+        return hash_map_put(e->added, place, number << 32 | number, err);
     }
     caption_at(e, list & UINT32_MAX)->next = (uint32_t)number;
-    return pack_map_put(e->added, place, list >> 32 << 32 | number, err);
+    return hash_map_put(e->added, place, list >> 32 << 32 | number, err);
 }
 
 /* Takes a row that was read. */
-static enum status take_row(struct pack_equal *e,
+static enum status take_row(struct dedup *e,
                             const struct pack_options *o,
                             size_t source,
                             struct source_row *row,
@@ -64,9 +64,9 @@ static enum status take_row(struct pack_equal *e,
         return STATUS_OK;
     }
     uint64_t hash = hash64(row->image.data, row->image.size_bytes);
-    uint64_t first = pack_map_get(e->first, hash);
-    if (first == PACK_MAP_NONE) {
-        return pack_map_put(e->first, hash, place_of(source, row), err);
+    uint64_t first = hash_map_get(e->first, hash);
+    if (first == HASH_MAP_NONE) {
+        return hash_map_put(e->first, hash, place_of(source, row), err);
     }
     const uint8_t *text = row->text.data;
     for (uint32_t i = 0; i < row->caption_count; i++) {
@@ -77,7 +77,7 @@ static enum status take_row(struct pack_equal *e,
 }
 
 /* Reads a source. Returns OK at its end; END where it ends as damaged. */
-static enum status read_source(struct pack_equal *e,
+static enum status read_source(struct dedup *e,
                                struct pack_plan *p,
                                size_t index,
                                struct source_row *row,
@@ -107,8 +107,8 @@ static enum status read_source(struct pack_equal *e,
     }
 }
 
-enum status pack_equal_find(struct pack_equal **out, struct pack_plan *p, struct error *err) {
-    struct pack_equal *e = calloc(1, sizeof(*e));
+enum status dedup_find(struct dedup **out, struct pack_plan *p, struct error *err) {
+    struct dedup *e = calloc(1, sizeof(*e));
     struct source_row *row = malloc(sizeof(*row));
     *out = e;
     if (!e || !row) {
@@ -118,22 +118,22 @@ enum status pack_equal_find(struct pack_equal **out, struct pack_plan *p, struct
     source_row_init(row);
     byte_buffer_init(&e->text, 0);
     byte_buffer_init(&e->captions, 0);
-    enum status s = pack_map_create(&e->first, err);
-    THEN(s, pack_map_create(&e->added, err));
+    enum status s = hash_map_create(&e->first, err);
+    THEN(s, hash_map_create(&e->added, err));
     for (size_t i = 0; i < p->opt->source_count && s == STATUS_OK; i++) {
         s = strcmp(p->opt->sources[i], "-") == 0 ? STATUS_END : read_source(e, p, i, row, err);
     }
     source_row_fini(row);
     free(row);
-    pack_map_destroy(e->first);
+    hash_map_destroy(e->first);
     e->first = NULL;
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-void pack_equal_destroy(struct pack_equal *e) {
+void dedup_destroy(struct dedup *e) {
     if (e) {
-        pack_map_destroy(e->first);
-        pack_map_destroy(e->added);
+        hash_map_destroy(e->first);
+        hash_map_destroy(e->added);
         byte_buffer_fini(&e->text);
         byte_buffer_fini(&e->captions);
         free(e);
@@ -151,13 +151,11 @@ static bool has_caption(const struct source_row *row, const uint8_t *text, uint3
     return false;
 }
 
-enum status pack_equal_add(const struct pack_equal *e,
-                           size_t source,
-                           struct source_row *row,
-                           struct error *err) {
-    uint64_t list = e && row->reason == REASON_NONE ? pack_map_get(e->added, place_of(source, row))
-                                                    : PACK_MAP_NONE;
-    uint64_t number = list == PACK_MAP_NONE ? 0 : list >> 32;
+enum status
+dedup_add(const struct dedup *e, size_t source, struct source_row *row, struct error *err) {
+    uint64_t list = e && row->reason == REASON_NONE ? hash_map_get(e->added, place_of(source, row))
+                                                    : HASH_MAP_NONE;
+    uint64_t number = list == HASH_MAP_NONE ? 0 : list >> 32;
     while (number > 0 && row->caption_count < SOURCE_MAX_CAPTIONS) {
         const struct caption *c = caption_at(e, number);
         const uint8_t *text = e->text.data + c->at;

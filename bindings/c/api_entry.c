@@ -1,4 +1,4 @@
-#include "bindings/c/border_internal.h"
+#include "bindings/c/api_entry_internal.h"
 
 #include <inttypes.h>
 #include <locale.h>
@@ -35,7 +35,7 @@ const char *ccs_status_text(int32_t status) {
     return status_text((enum status)status);
 }
 
-int32_t border_result(struct ccs_error *err, enum status s, const struct error *e) {
+int32_t api_result(struct ccs_error *err, enum status s, const struct error *e) {
     if (err != NULL) {
         const char *text = e->text[0] != '\0' ? e->text : status_text(s);
         err->status = (int32_t)s;
@@ -45,7 +45,7 @@ int32_t border_result(struct ccs_error *err, enum status s, const struct error *
     return (int32_t)s;
 }
 
-enum status border_check_process(pid_t owner, struct error *err) {
+enum status api_check_process(pid_t owner, struct error *err) {
     if (owner == getpid()) {
         return STATUS_OK;
     }
@@ -55,13 +55,13 @@ enum status border_check_process(pid_t owner, struct error *err) {
                      (int)owner);
 }
 
-struct border_numbers border_enter_numbers(void) {
-    struct border_numbers n = {.plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0)};
+struct api_numbers api_enter_numbers(void) {
+    struct api_numbers n = {.plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0)};
     n.before = uselocale(n.plain);
     return n;
 }
 
-void border_leave_numbers(struct border_numbers n) {
+void api_leave_numbers(struct api_numbers n) {
     uselocale(n.before);
     if (n.plain != (locale_t)0) {
         freelocale(n.plain);
@@ -87,15 +87,15 @@ static void copy(void *to, const void *from, size_t size) {
     memcpy((char *)to + first, (const char *)from + first, size - first);
 }
 
-void border_init(void *out, uint64_t struct_size, const void *defaults, size_t size) {
+void api_init(void *out, uint64_t struct_size, const void *defaults, size_t size) {
     if (out != NULL && struct_size >= sizeof(struct_size) && struct_size <= MAX_STRUCT_BYTES) {
         memset(out, 0, (size_t)struct_size);
         memcpy(out, &struct_size, sizeof(struct_size));
-        (void)border_give(out, defaults, size, NULL);
+        (void)api_give(out, defaults, size, NULL);
     }
 }
 
-enum status border_take(void *mine, size_t size, const void *in, struct error *err) {
+enum status api_take(void *mine, size_t size, const void *in, struct error *err) {
     TRY(check_size(in, err));
     const size_t theirs = (size_t)size_of(in);
     for (size_t i = size; i < theirs; i++) {
@@ -106,7 +106,7 @@ enum status border_take(void *mine, size_t size, const void *in, struct error *e
     return STATUS_OK;
 }
 
-enum status border_give(void *out, const void *mine, size_t size, struct error *err) {
+enum status api_give(void *out, const void *mine, size_t size, struct error *err) {
     TRY(check_size(out, err));
     const size_t theirs = (size_t)size_of(out);
     copy(out, mine, theirs < size ? theirs : size);
