@@ -50,6 +50,7 @@ expect 0 "$BIN/ccstream-train" -q --data data --val wordy --out third --tensorbo
 
 echo x >file
 code=0
-"$BIN/ccstream-train" -q --data data --out other --tensorboard file/board --batch-size 16 2>err.txt || code=$?
+"$BIN/ccstream-train" -q --data data --out other --tensorboard file/board \
+    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --batch-size 16 2>err.txt || code=$?
 [ $code != 0 ] || fail "a folder in a file was accepted"
 has err.txt "file/board"
