@@ -48,11 +48,11 @@ const char *augment_kind_name(enum augment_kind kind);
 bool augment_kind_of(enum augment_kind *out, const char *name); /* false: no such name */
 
 struct augment_options {
-    int32_t size_px;              /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; 256 */
+    int32_t size_px;              /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; default 256 */
     enum augment_kind kind;       /* as passed to augment_options_default */
     struct crop_options crop;     /* of the training kinds; see crop.h. scale_min is 0.08 for
                                    * AUGMENT_SIMCLR */
-    double flip_probability;      /* of the training kinds, [0, 1]; 0.5 */
+    double flip_probability;      /* of the training kinds, [0, 1]; default 0.5 */
     enum resize_filter filter;    /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
     double shorter_ratio;         /* of AUGMENT_EVAL_CROP, [1, 4]; 1, as in the papers' zero-shot
                                    * evaluation; 256.0 / 224 is also common */

@@ -26,12 +26,12 @@ enum simclr_jitter {
 };
 
 struct simclr_options {
-    double jitter_probability;               /* [0, 1]; 0.8 */
+    double jitter_probability;               /* [0, 1]; default 0.8 */
     double brightness, contrast, saturation; /* strengths s >= 0; 0.8 each */
-    double hue;                              /* strength s in [0, 0.5]; 0.2 */
-    double gray_probability;                 /* [0, 1]; 0.2 */
-    double blur_probability;                 /* [0, 1]; 0.5 */
-    double blur_sigma_min_px;                /* 0 < min <= max; 0.1 */
+    double hue;                              /* strength s in [0, 0.5]; default 0.2 */
+    double gray_probability;                 /* [0, 1]; default 0.2 */
+    double blur_probability;                 /* [0, 1]; default 0.5 */
+    double blur_sigma_min_px;                /* 0 < min <= max; default 0.1 */
     double blur_sigma_max_px;                /* 2 */
     double blur_share; /* taps of the blur over the side of the result, (0, 1]; 0.1: 25 of 256 */
 };

@@ -702,10 +702,11 @@ struct log_sink; /* formats/base/log.h */
 struct device_options {
     int32_t threads_count; /* CPU devices; 0: all CPUs of the process */
     int32_t local_rank; /* "cuda" and "auto": the number of the GPU, one for each of the ranks of a
-                           machine; 0 */
+                           machine; default 0 */
     bool deterministic; /* cuda: only library kernels that give the same bits again; default true */
-    bool tf32;          /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
-    bool autotune;      /* cuda: time the kernels of every shape once and use the fastest; false */
+    bool tf32;     /* cuda: f32 products on tensor cores with 10-bit mantissas; default false */
+    bool autotune; /* cuda: time the kernels of every shape once and use the fastest; default false
+                    */
     const char *plan_cache; /* cuda: folder that stores found plans; NULL: none */
     /* cuda: at DEBUG the cuDNN engine of every shape, at WARN engines that refuse to run; NULL:
      * silent. Borrowed while the device is open. */

@@ -131,7 +131,7 @@ enum status loader_source_parse(struct loader_source *out,
 /* Selects samples by their index records. A filter changes the positions of samples, never their
  * ids: a sample keeps its optimiser state. */
 struct loader_filter {
-    uint32_t min_side_px; /* of the shorter side; an unknown size counts as 0; 0 */
+    uint32_t min_side_px; /* of the shorter side; an unknown size counts as 0; default 0 */
     double max_aspect; /* longer side over shorter, [1, LOADER_FILTER_MAX_ASPECT], in thousandths;
                           an unknown size does not pass; 0: any */
     uint32_t min_captions, max_captions; /* number of captions; 0, UINT32_MAX */
@@ -169,57 +169,59 @@ struct loader_state {
 };
 
 struct loader_options {
-    uint32_t batch_count;      /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; 512 */
-    uint32_t rank;             /* [0, world); 0 */
-    uint32_t world;            /* [1, LOADER_MAX_WORLD]; 1 */
-    uint32_t image_size_px;    /* S; 256 */
-    enum augment_kind augment; /* AUGMENT_TRAIN */
+    uint32_t batch_count; /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; default 512 */
+    uint32_t rank;        /* [0, world); default 0 */
+    uint32_t world;       /* [1, LOADER_MAX_WORLD]; default 1 */
+    uint32_t image_size_px;        /* S; default 256 */
+    enum augment_kind augment;     /* AUGMENT_TRAIN */
     enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
     enum loader_order order;       /* LOADER_ORDER_GLOBAL */
-    uint32_t block_count;  /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
-    uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
+    uint32_t
+        block_count; /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; default 1024 */
+    uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; default 16 */
     uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are read
-                              and not decoded, batches have none; 1 */
+                              and not decoded, batches have none; default 1 */
     bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
                          that every epoch has the pixels of epoch 0; captions are still sampled per
                          epoch; default false */
     /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
      * the captions l, l + m, ... of the sample (of fewer than m: caption l modulo their number). An
      * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in
-     * [1, LOADER_MAX_POSITIVES]; 1 */
+     * [1, LOADER_MAX_POSITIVES]; default 1 */
     uint32_t positives;
     /* Noisy pairs, as RINCE studies them: the probability, in [0, 1], that a sample has the
      * captions of another live sample of its dataset. Drawn by (seed, sample id): which samples and
      * whose captions stay the same in all epochs, and a higher rate only adds samples. A dataset of
-     * one live sample has no noise; of one that has grown, noisy samples have other captions; 0 */
+     * one live sample has no noise; of one that has grown, noisy samples have other captions;
+     * default 0 */
     double pair_noise;
     struct loader_filter filter; /* loader_filter_default() */
-    bool drop_last;              /* omit a last batch of fewer than batch_count; true */
+    bool drop_last;              /* omit a last batch of fewer than batch_count; default true */
     uint64_t seed;               /* 0 */
     uint64_t epochs;             /* END after this epoch number is reached; 0: never; default 0 */
 
     const struct loader_state *start; /* NULL: epoch 0, step 0; read by open only */
 
-    uint32_t max_tokens;         /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; 30 */
-    bool clean_captions;         /* the paper's caption cleaning before the tokenizer; true */
+    uint32_t max_tokens; /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; default 30 */
+    bool clean_captions; /* the paper's caption cleaning before the tokenizer; default true */
     const void *tokenizer_model; /* NULL: the tokenizer of the first dataset; no tokens where that
                                     has none */
     size_t tokenizer_model_size_bytes;
 
-    uint32_t threads;          /* decode threads; 0: one per CPU; 0 */
+    uint32_t threads;          /* decode threads; 0: one per CPU; default 0 */
     enum loader_engine engine; /* LOADER_ENGINE_AUTO */
     bool direct;               /* O_DIRECT: bypass the page cache; UNSUPPORTED where the file system
-                                  cannot; false */
-    uint32_t read_depth;       /* images in flight or waiting to be decoded; 64 */
-    uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; 3 */
-    bool verify_images;        /* compare each image with its stored hash; true */
-    uint64_t
-        max_corrupt_count; /* different damaged samples before CORRUPT; 0 for evaluation; 1000 */
+                                  cannot; default false */
+    uint32_t read_depth;       /* images in flight or waiting to be decoded; default 64 */
+    uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; default 3 */
+    bool verify_images;        /* compare each image with its stored hash; default true */
+    uint64_t max_corrupt_count;  /* different damaged samples before CORRUPT; 0 for evaluation;
+                                    default 1000 */
     const char *quarantine_path; /* damaged samples are appended here, one JSON object a line:
                                     dataset, sample, reason. A thread of its own writes; END and
-                                    close wait for it. Read by open only; NULL */
+                                    close wait for it. Read by open only; default NULL */
     int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close, in [0,
-                                    LOADER_MAX_WAIT_MS]; 60000 */
+                                    LOADER_MAX_WAIT_MS]; default 60000 */
 
     struct host_memory host_memory; /* allocates the batches; host_memory_default() */
     const struct log_sink *log;     /* NULL: silent */

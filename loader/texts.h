@@ -23,11 +23,12 @@ struct texts;     /* opaque */
 enum { TEXTS_MAX_BATCH = 1 << 20 };
 
 struct texts_options {
-    uint32_t batch_count;   /* texts per call, [1, TEXTS_MAX_BATCH]; default 256 */
-    uint32_t max_tokens;    /* row length, [2, TOKENIZER_MAX_TOKENS]; default 30 */
-    bool clean_captions;    /* as in training; default true */
-    uint64_t position_from; /* captions of the positions [from, to) in sequential order; 0 */
-    uint64_t position_to;   /* UINT64_MAX: to the last; default UINT64_MAX */
+    uint32_t batch_count; /* texts per call, [1, TEXTS_MAX_BATCH]; default 256 */
+    uint32_t max_tokens;  /* row length, [2, TOKENIZER_MAX_TOKENS]; default 30 */
+    bool clean_captions;  /* as in training; default true */
+    uint64_t
+        position_from;    /* captions of the positions [from, to) in sequential order; default 0 */
+    uint64_t position_to; /* UINT64_MAX: to the last; default UINT64_MAX */
 };
 
 void texts_options_default(struct texts_options *opt);

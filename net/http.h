@@ -37,14 +37,14 @@
 struct http; /* opaque */
 
 struct http_options {
-    uint32_t max_connections;          /* requests that run at a time, [1, 4096]; 64 */
-    uint32_t max_connections_per_host; /* [1, 4096]; 2 */
+    uint32_t max_connections;          /* requests that run at a time, [1, 4096]; default 64 */
+    uint32_t max_connections_per_host; /* [1, 4096]; default 2 */
     double
         requests_per_second_per_host; /* token bucket of each host, one second deep; 0: no limit */
     int64_t connect_timeout_ms;       /* name, TCP and TLS, [1, 86400000]; 10,000 */
     int64_t first_byte_timeout_ms;    /* from the start of a request to its first header; 20,000 */
     int64_t total_timeout_ms;         /* of one request with its redirects; 60,000 */
-    uint32_t max_redirects;           /* [0, 20]; 5 */
+    uint32_t max_redirects;           /* [0, 20]; default 5 */
     bool allow_private;     /* false: no connection to a private, loopback or link-local address;
                                behind a proxy only addresses in the URL can be judged */
     const char *resolvers;  /* DNS servers, separated by commas: URLs of DNS over HTTPS (not with
@@ -131,7 +131,7 @@ struct http_request {
     const char *method;   /* NULL: GET; "PUT" for tokens of instance metadata, without a body */
     uint64_t range_first; /* of the bytes asked for; HTTP_UNKNOWN: the last range_bytes ones */
     uint64_t range_bytes; /* 0: the whole object */
-    const char *if_match; /* ETag: another one is status 412; NULL */
+    const char *if_match; /* ETag: another one is status 412; default NULL */
     const char *const *headers; /* further "Name: value" lines; dropped at another origin */
     size_t header_count;
     const struct http_signature *signature; /* NULL: none */

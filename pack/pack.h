@@ -74,7 +74,7 @@ struct pack_resize {
 
 /* Limits on the source's images and captions; other rows are rejected. */
 struct pack_filter {
-    uint32_t min_side_px;       /* of the shorter side; 0 */
+    uint32_t min_side_px;       /* of the shorter side; default 0 */
     double max_aspect;          /* longer side to shorter side, at least 1; 0: any */
     uint64_t max_pixels;        /* width * height; PACK_MAX_PIXELS */
     uint32_t max_caption_bytes; /* of each caption; SOURCE_MAX_TEXT_BYTES */
@@ -112,7 +112,7 @@ struct pack_options {
     const char *const *sources;
     size_t source_count;
     enum source_kind kind; /* SOURCE_AUTO */
-    const char *images;    /* this and the next five as in struct source_options; NULL */
+    const char *images;    /* this and the next five as in struct source_options; default NULL */
     const char *split;
     const char *columns;
     const char *delimiter;
@@ -126,14 +126,14 @@ struct pack_options {
     struct pack_filter filter; /* none */
     enum pack_dedup dedup;     /* PACK_DEDUP_NONE; not with parts */
     struct pack_resize resize; /* PACK_RESIZE_NONE */
-    int32_t quality;           /* of JPEGs made by a resize, [1, 100]; 90 */
+    int32_t quality;           /* of JPEGs made by a resize, [1, 100]; default 90 */
     bool phash;                /* stores a perceptual hash of every image in its JSON, as "phash":
                                 * 16 hexadecimal digits (pack/SOURCES.md); only with check */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
     int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3. Level 9 saves
                     * 0.2 % of the bytes and takes 10 % more time */
-    uint32_t jobs; /* threads that check and build, [1, PACK_MAX_JOBS]; 1 */
-    uint32_t shard_samples;    /* [1, SHARD_MAX_SAMPLES]; 10000 */
+    uint32_t jobs; /* threads that check and build, [1, PACK_MAX_JOBS]; default 1 */
+    uint32_t shard_samples;    /* [1, SHARD_MAX_SAMPLES]; default 10000 */
     uint64_t shard_size_bytes; /* a shard takes no sample that makes it larger; 1 GiB */
     bool overwrite;            /* replaces an existing dataset as soon as a row can be packed; other
                                 * files stay */

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every public header must compile alone, as C11 and as C++17.
+# Every public header must compile alone, as C11 and as C++17, and label its defaults.
 # Usage: check_headers.sh CC CXX (SRC: root of the tree)
 set -eu
 cc=${1:-cc}
@@ -21,5 +21,9 @@ while read -r header; do
     done
 done < <(find formats augment net pack loader kernels train bindings tools -name '*.h' ! -name '*_internal.h' |
     sort)
+if git ls-files '*.h' | xargs grep -nE '; (NULL|false|true|-?[0-9][0-9.]*) \*/$' | grep -v default; then
+    echo "a default without a label: write '; default X */'"
+    bad=1
+fi
 echo "$count headers checked"
 exit "$bad"

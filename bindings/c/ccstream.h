@@ -242,27 +242,27 @@ struct ccs_allocator {
 
 struct ccs_loader_options {
     uint64_t struct_size;   /* set by ccs_loader_options_init, as all defaults */
-    uint32_t batch_size;    /* rows of all ranks together, [1, 1048576]; 512 */
+    uint32_t batch_size;    /* rows of all ranks together, [1, 1048576]; default 512 */
     uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
-    uint32_t image_size_px; /* side of the delivered images, [8, 2048]; 256 */
+    uint32_t image_size_px; /* side of the delivered images, [8, 2048]; default 256 */
     const char *augment;    /* "crop", "eval-squash", "eval-crop", "paper", "simclr"; "crop" */
-    uint32_t views;         /* of each image, 1 or 2; 1 */
-    uint32_t positives;     /* rows of a batch that are one sample, [1, 8], with one view; 1 */
-    const char *order;      /* "global", "sequential", "block:SIZE:WINDOW"; "global" */
-    const char *filter;     /* as --filter of ccstream-train; NULL: everything; NULL */
-    bool captions;          /* deliver tokens of a caption; true */
-    bool drop_last;         /* omit a last batch that is not full; true */
-    bool clean_captions;    /* the paper's cleaning before the tokenizer; true */
-    bool verify_images;     /* compare every image with its stored hash; true */
-    uint32_t max_tokens;    /* of a row of tokens, [2, 4096]; 30 */
-    uint64_t seed;          /* of order, crops and captions; 0 */
-    uint64_t epochs;        /* CCS_END after this many; 0: never; 0 */
-    uint32_t threads;       /* that decode, at most 1024; 0: one per CPU; 0 */
-    uint32_t prefetch;      /* batches made ahead, [1, 64]; 3 */
-    uint64_t max_corrupt;   /* damaged samples that are replaced before the run fails, at most 4096;
-                               1000 */
-    const void *tokenizer;  /* bytes of a model, read by open only; NULL: the first dataset's; no
-                               tokens without one; NULL */
+    uint32_t views;         /* of each image, 1 or 2; default 1 */
+    uint32_t positives;  /* rows of a batch that are one sample, [1, 8], with one view; default 1 */
+    const char *order;   /* "global", "sequential", "block:SIZE:WINDOW"; "global" */
+    const char *filter;  /* as --filter of ccstream-train; NULL: everything; default NULL */
+    bool captions;       /* deliver tokens of a caption; default true */
+    bool drop_last;      /* omit a last batch that is not full; default true */
+    bool clean_captions; /* the paper's cleaning before the tokenizer; default true */
+    bool verify_images;  /* compare every image with its stored hash; default true */
+    uint32_t max_tokens; /* of a row of tokens, [2, 4096]; default 30 */
+    uint64_t seed;       /* of order, crops and captions; default 0 */
+    uint64_t epochs;     /* CCS_END after this many; 0: never; default 0 */
+    uint32_t threads;    /* that decode, at most 1024; 0: one per CPU; default 0 */
+    uint32_t prefetch;   /* batches made ahead, [1, 64]; default 3 */
+    uint64_t max_corrupt;  /* damaged samples that are replaced before the run fails, at most 4096;
+                              1000 */
+    const void *tokenizer; /* bytes of a model, read by open only; NULL: the first dataset's; no
+                              tokens without one; default NULL */
     size_t tokenizer_size;
     struct ccs_allocator allocator;
     void (*log)(void *cookie, const char *line); /* from any thread until close; NULL: silent */
@@ -399,9 +399,9 @@ struct ccs_writer;
 struct ccs_writer_options {
     uint64_t struct_size;
     uint64_t shard_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
-    uint32_t shard_samples; /* of a shard at most, [1, 1048576]; 10000 */
-    int32_t level;          /* of zstd, [1, 19]; 3 */
-    bool check;             /* decode every image; false: read its headers only; true */
+    uint32_t shard_samples; /* of a shard at most, [1, 1048576]; default 10000 */
+    int32_t level;          /* of zstd, [1, 19]; default 3 */
+    bool check;             /* decode every image; false: read its headers only; default true */
     bool overwrite;         /* replace a dataset, once a sample is accepted; other files stay */
     bool append;            /* add to a dataset, with ids after its own; not with overwrite */
     const char *container;  /* "tar.zst" or "tar"; "tar.zst" */
@@ -423,13 +423,14 @@ struct ccs_new_sample {
     uint64_t struct_size;
     uint64_t id;       /* CCS_NEXT_ID: one more than the largest so far; CCS_NEXT_ID */
     const char *key;   /* its name in the shard, 1 to 80 bytes of printable ASCII but space . / \;
-                          NULL: the id's digits. Of all samples of a writer, or of none; NULL */
+                          NULL: the id's digits. Of all samples of a writer, or of none; default
+                          NULL */
     const void *image; /* (image_size) a JPEG, PNG, WebP or GIF of at most 64 MiB */
     size_t image_size;
     const struct ccs_text *captions; /* (caption_count), at most 256 of together 256 KiB; stored
                                         without white space around; empty ones are not stored */
     uint32_t caption_count;
-    int32_t label;            /* class, -1: none; -1 */
+    int32_t label;            /* class, -1: none; default -1 */
     struct ccs_text metadata; /* a JSON object of at most 4 MiB; size 0: none */
 };
 CCS_API void ccs_new_sample_init(struct ccs_new_sample *s, uint64_t struct_size);

@@ -44,7 +44,8 @@ struct tokenizer_source {
 enum tokenizer_model_type { TOKENIZER_UNIGRAM, TOKENIZER_BPE };
 
 struct tokenizer_train_options {
-    uint32_t vocab_size;   /* ceiling of pieces, [TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB]; 8192 */
+    uint32_t vocab_size;   /* ceiling of pieces, [TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB]; default
+                              8192 */
     uint32_t max_captions; /* more than these are sampled, evenly and repeatably; default 1000000 */
     enum tokenizer_model_type model_type; /* default TOKENIZER_UNIGRAM */
 };

@@ -360,7 +360,7 @@ static enum status open_file(struct remote_object **out, const char *path, struc
         return s;
     }
     return o->known ? STATUS_OK
-                    : error_set(err, STATUS_NOTFOUND, "%.300s: there is no such file", path);
+                    : error_set(err, STATUS_NOTFOUND, "%.300s: no such file", path);
 }
 
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err) {

@@ -36,7 +36,7 @@ enum { REMOTE_MAX_TRIES = 10, REMOTE_MAX_SILENCE_MS = 45000 };
 
 struct remote_options {
     const char *endpoint;   /* of s3:// locations; NULL: as location_options says */
-    bool instance_metadata; /* may ask the machine's metadata service for keys; false */
+    bool instance_metadata; /* may ask the machine's metadata service for keys; default false */
     const char *cache; /* folder for pieces of remote files, made where it is missing; NULL: none */
     uint64_t cache_bytes;       /* its limit, at least REMOTE_CACHE_MIN_BYTES; 64 GiB */
     const char *user_agent;     /* "ccstream" */

@@ -42,15 +42,15 @@ struct fetch_options {
     const char *directory;        /* of the dataset; created if needed */
     const char *list;             /* a TSV, a CSV, or a text with a URL in each line */
     struct http_options http;     /* with 256 connections, and 5 requests per second and host */
-    uint32_t attempts;            /* for each row of this run, [1, FETCH_MAX_ATTEMPTS]; 3 */
+    uint32_t attempts;            /* for each row of this run, [1, FETCH_MAX_ATTEMPTS]; default 3 */
     uint64_t max_bytes;           /* of an image; 20 MiB */
-    bool robots;                  /* robots.txt and X-Robots-Tag are obeyed; true */
-    const char *opt_out;          /* file of hosts, URLs and hashes that are not fetched; NULL */
-    bool dedup;                   /* of images with the same bytes only the first is packed */
-    const char *retry; /* only rows that failed before for these reasons, see fetch_create;
-                        * NULL: all rows */
-    bool resume;       /* what the ledger records of this run is not fetched again */
-    bool overwrite;    /* an earlier ledger is removed */
+    bool robots;                  /* robots.txt and X-Robots-Tag are obeyed; default true */
+    const char *opt_out; /* file of hosts, URLs and hashes that are not fetched; default NULL */
+    bool dedup;          /* of images with the same bytes only the first is packed */
+    const char *retry;   /* only rows that failed before for these reasons, see fetch_create;
+                          * NULL: all rows */
+    bool resume;         /* what the ledger records of this run is not fetched again */
+    bool overwrite;      /* an earlier ledger is removed */
 };
 
 /* All but directory, list and http.user_agent. */

@@ -54,7 +54,7 @@ static enum status read_journal(struct merge *m, struct merge_part *part, struct
     if (!exists) {
         TRY(m->fs->exists(m->fs->context, part->directory, &exists, err));
         return set_no_part(
-            part, exists ? "holds no part: it has no " MANIFEST_NAME : "there is no such directory",
+            part, exists ? "holds no part: it has no " MANIFEST_NAME : "no such directory",
             err);
     }
     TRY(pack_journal_kind(&kind, m->fs, part->directory, err));

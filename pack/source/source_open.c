@@ -228,7 +228,7 @@ static enum status open_source(struct source *s,
     if (opt->images) {
         struct stat info;
         FAIL_IF(stat(opt->images, &info) != 0 || !S_ISDIR(info.st_mode), err, STATUS_NOTFOUND,
-                "--images %.200s: there is no such folder", opt->images);
+                "--images %.200s: no such folder", opt->images);
         TRY(path_join(s->images, sizeof(s->images), "", opt->images, err));
     } else {
         TRY(path_directory(s->images, sizeof(s->images), path, err));

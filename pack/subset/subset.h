@@ -28,7 +28,7 @@ struct pack_subset_options {
     const char *directory;             /* created if needed; its parent must exist */
     const uint64_t *ids;               /* ascending, each once, all in the source */
     uint64_t id_count;                 /* at least 1 */
-    uint32_t shard_samples;            /* as in struct pack_options; 10000 */
+    uint32_t shard_samples;            /* as in struct pack_options; default 10000 */
     uint64_t shard_size_bytes;         /* of a shard's images, unless one alone is larger; 1 GiB */
     bool overwrite;                    /* as in struct pack_options */
     const char *created_by;            /* for the manifest, "ccpack 0.1.0" */

@@ -110,7 +110,7 @@ has out.txt "ratio"
 has out.txt "$one"
 
 expect 66 "$BIN/ccbench" loader nowhere
-has err.txt "nowhere: there is no such dataset"
+has err.txt "nowhere: no such dataset"
 expect 64 "$BIN/ccbench" loader
 expect 64 "$BIN/ccbench" loader d --batch-size 121
 expect 64 "$BIN/ccbench" loader d --io-engine mmap

@@ -279,7 +279,7 @@ done
 
 # --- a wrong or missing folder of images is named, with the first file that was looked for
 mkdir bare
-refuses 66 "--images nowhere: there is no such folder" "$BIN/ccpack" -o refused --images nowhere all.tsv
+refuses 66 "--images nowhere: no such folder" "$BIN/ccpack" -o refused --images nowhere all.tsv
 rm -rf bad
 refuses 65 "; bare lacks 40 of 40 images, the first is bare/.*jpg; --images names" "$BIN/ccpack" -o bad --images bare all.tsv
 rm -rf bad

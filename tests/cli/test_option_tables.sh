@@ -22,7 +22,7 @@ check() { # check PROGRAM [SUBCOMMAND]
     [ ! -s err.txt ] || { cat err.txt; fail "$* --help writes to stderr"; }
     long=$(awk 'length($0) > 100' help.txt)
     [ -z "$long" ] || fail "$* --help has a line beyond 100 columns: $long"
-    found=$(lint help.txt) && [ "${1##*/}" != ccstudy ] && fail "$* --help: words: $found"
+    found=$(lint help.txt) && fail "$* --help: words: $found"
     grep -q '^usage: ' help.txt || fail "$* --help shows no usage"
     [ $# -gt 1 ] || grep -q '^Examples:' help.txt || fail "$* --help shows no example"
     if grep -q ' COMMAND ' help.txt; then

@@ -82,6 +82,6 @@ expect 0 train -q --attach plain
 
 # --- what is no run, and options that look at nothing
 expect 66 train --attach data
-has err.txt 'data is no run of ccstream-train'
+has err.txt 'data is not a run of ccstream-train'
 expect 64 train --attach run --batch-size 8
 has err.txt '--batch-size has no use with --attach'

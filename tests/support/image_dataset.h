@@ -15,7 +15,7 @@
 
 struct image_dataset {
     uint64_t samples;               /* 100 */
-    uint64_t id_step;               /* ids 0, step, 2 * step, ...; 3 */
+    uint64_t id_step;               /* ids 0, step, 2 * step, ...; default 3 */
     uint32_t samples_per_shard;     /* 40 */
     bool tokenizer;                 /* true: a trained one lies beside the shards */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */

@@ -11,10 +11,10 @@
 
 struct pack_case_tar {
     int rows;
-    int first;     /* number of the first row: key, image and caption follow from it; 0 */
+    int first;     /* number of the first row: key, image and caption follow from it; default 0 */
     int bad_step;  /* every such row has no caption; 0: none */
     int same_step; /* every such row has the image of row `first`; 0: none */
-    int side_px;   /* of the images; 16 */
+    int side_px;   /* of the images; default 16 */
 };
 
 /* A JPEG of noise that follows from its number; the buffer is the caller's. */

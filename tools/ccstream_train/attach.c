@@ -172,7 +172,7 @@ static enum status check_run(const char *run, struct error *err) {
     TRY(file_posix()->exists(file_posix()->context, path, &there, err));
     return there ? STATUS_OK
                  : error_set(err, STATUS_NOTFOUND,
-                             "%s is no run of ccstream-train, or one that has not begun: there is "
+                             "%s is not a run of ccstream-train, or one that has not begun: there is "
                              "no config.json",
                              run);
 }

@@ -96,7 +96,7 @@ def _guarded(program: str, act: Callable[[], None]) -> int:
         if code is None:
             raise
         print(f"{program}: {error}", file=sys.stderr)
-        if code == 64:
+        if code == 64 and "--" in str(error):
             print(f"{program}: '{program} --help' lists every option", file=sys.stderr)
         return code
     return 0

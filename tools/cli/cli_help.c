@@ -242,7 +242,8 @@ int cli_exit(const struct cli_program *p, enum status s, const struct error *err
     }
     const char *text = err != NULL && err->text[0] != '\0' ? err->text : status_text(s);
     fprintf(stderr, "%s: %s\n", p->name, text);
-    if (s == STATUS_USAGE) {
+    const bool about_options = strstr(text, "--") != NULL || strstr(text, "usage:") != NULL;
+    if (s == STATUS_USAGE && about_options) {
         fprintf(stderr, "%s: '%s --help%s' lists every option\n", p->name, p->name,
                 p->topic != NULL ? " all" : "");
     }

@@ -256,7 +256,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
         return check_location(path, err);
     }
     FAIL_IF(found.kind == KIND_MISSING, err, STATUS_NOTFOUND,
-            "%.200s: there is no such dataset%s%s%s%s", path, hint,
+            "%.200s: no such dataset%s%s%s%s", path, hint,
             hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
             hint[0] == '\0' ? " SOURCE...' makes one" : "");
     return apply(rules, &found, path, err);
@@ -281,7 +281,7 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
     find_kind(&found, path);
     return found.kind == KIND_MISSING
                ? error_set(err, STATUS_NOTFOUND,
-                           "%.200s: there is no such run or checkpoint%s; ccstream-train --out "
+                           "%.200s: no such run or checkpoint%s; ccstream-train --out "
                            "makes runs",
                            path, shell_hint(path))
                : apply(rules, &found, path, err);
@@ -291,7 +291,7 @@ enum status path_check_weights(const char *path, struct error *err) {
     struct stat st;
     TRY(path_check_local(path, err));
     FAIL_IF(stat(path, &st) != 0, err, STATUS_NOTFOUND,
-            "%.200s: there is no such file; weights are not downloaded by a model's "
+            "%.200s: no such file; weights are not downloaded by a model's "
             "name: name a safetensors file or a run",
             path);
     return S_ISDIR(st.st_mode) ? path_check_checkpoint(path, err) : STATUS_OK;
@@ -332,7 +332,7 @@ enum status path_check_source(const char *path, struct error *err) {
         return explain_remote(path, err);
     }
     FAIL_IF(found.kind == KIND_MISSING && strcmp(path, "-") != 0, err, STATUS_NOTFOUND,
-            "%.250s: there is no such file or folder%s", path, shell_hint(path));
+            "%.250s: no such file or folder%s", path, shell_hint(path));
     FAIL_IF(found.kind == KIND_FILE && conversion(path) != NULL, err, STATUS_CORRUPT,
             "%.200s: ccpack does not read this format; %s", path, conversion(path));
     return apply(rules, &found, path, err);

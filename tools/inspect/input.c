@@ -79,10 +79,7 @@ enum status input_kind_of(enum input_kind *out, const char *path, struct error *
         return path_check_dataset(path, err);
     }
     TRY(path_check_local(path, err));
-    if (stat(path, &info) != 0) {
-        return error_set_errno(err, "%s: cannot be read", path);
-    }
-    if (S_ISDIR(info.st_mode)) {
+    if (stat(path, &info) != 0 || S_ISDIR(info.st_mode)) {
         *out = INPUT_DATASET;
         return path_check_dataset(path, err);
     }

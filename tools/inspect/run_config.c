@@ -167,7 +167,7 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     const struct file_system *fs = file_posix();
     TRY(path_join(path, sizeof path, run, "config.json", err));
     TRY(fs->exists(fs->context, path, &there, err));
-    FAIL_IF(!there, err, STATUS_NOTFOUND, "%s is no run of ccstream-train: there is no %s", run,
+    FAIL_IF(!there, err, STATUS_NOTFOUND, "%s is not a run of ccstream-train: there is no %s", run,
             path);
     return run_config_add_file(w, path, err);
 }

@@ -276,7 +276,7 @@ static enum status check_run(const char *run, struct error *err) {
         }
     }
     return error_set(err, STATUS_NOTFOUND,
-                     "%s is no run of ccstream-train: there is no config.json and no "
+                     "%s is not a run of ccstream-train: there is no config.json and no "
                      "metrics.jsonl in it",
                      run);
 }

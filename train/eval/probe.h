@@ -19,8 +19,8 @@ struct probe_options {
     int32_t epochs;                    /* 32 */
     int32_t batch_count;               /* 512, or all rows where there are fewer */
     double lr;                         /* 0.005 */
-    double weight_decay;               /* of the weights; 0.01 */
-    uint64_t seed;                     /* of the first weights and the order; 0 */
+    double weight_decay;               /* of the weights; default 0.01 */
+    uint64_t seed;                     /* of the first weights and the order; default 0 */
     bool (*should_stop)(void *cookie); /* asked between epochs; may be NULL */
     void *cookie;
 };

@@ -54,7 +54,7 @@ struct dual_encoder_options {
     int32_t max_batch;               /* N at most, 1 */
     int32_t micro_batch; /* pairs that the towers hold, [0, max_batch]; 0: all. Never 0 in what
                             dual_encoder_get_options returns */
-    bool training;       /* gradients, moments and a backward pass; true */
+    bool training;       /* gradients, moments and a backward pass; default true */
     enum dtype dtype;    /* of activations: F32; F64 or BF16 where the device has it. Embeddings,
                             values and gradients of a BF16 model are f32 */
     bool padded;       /* captions as the batch has them, padded to the longest; false: packed. The
@@ -64,12 +64,12 @@ struct dual_encoder_options {
                           the micro-batches of all, in the order of the batch; NULL: this one */
     int32_t moments;   /* of the optimiser: 2, or 1 (optimizer_moments) */
     int32_t slots;     /* places for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
-                          dual_encoder_put; 0 */
+                          dual_encoder_put; default 0 */
     bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
                               */
-    bool texts_alone;        /* no image tower: of `image` only image_px (>= 1) is read; false */
-    bool raw; /* embeddings as the projection gives them, not of length 1; not BF16; false
-               */
+    bool texts_alone; /* no image tower: of `image` only image_px (>= 1) is read; default false */
+    bool raw;         /* embeddings as the projection gives them, not of length 1; not BF16; false
+                       */
 };
 
 /* Fills *opt from two presets (see resnet_preset and transformer_preset); image_tower NULL: of

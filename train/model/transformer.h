@@ -49,7 +49,7 @@ struct transformer_options {
     int32_t position_count; /* rows of the position table, >= max_tokens; 0: max_tokens */
     int32_t max_tokens;     /* T at most (30) */
     int32_t max_batch;      /* N at most */
-    float dropout;          /* [0, 1); 0.1 */
+    float dropout;          /* [0, 1); default 0.1 */
     enum transformer_pool pool;
     bool training; /* false: no backward, blocks share one set of buffers */
 };

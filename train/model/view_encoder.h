@@ -44,9 +44,9 @@ struct view_encoder_options {
     enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.
                                     Embeddings, values and gradients of a
                                     BF16 model are f32 */
-    struct comm *comm;           /* ranks that share a batch, as in dual_encoder_options; NULL */
-    int32_t slots;               /* places for whole batches on the device, [0,
-                                    DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; 0 */
+    struct comm *comm; /* ranks that share a batch, as in dual_encoder_options; default NULL */
+    int32_t slots;     /* places for whole batches on the device, [0,
+                          DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; default 0 */
 };
 
 /* The plan alone, as dual_encoder_plan. */

@@ -32,7 +32,7 @@ static inline int32_t optimizer_moments(enum optimizer_kind kind) {
 
 struct optimizer_options {
     enum optimizer_kind kind;
-    double momentum;     /* sgdm, lars: [0, 1); 0.9 */
+    double momentum;     /* sgdm, lars: [0, 1); default 0.9 */
     double trust;        /* lars: > 0; 0.001 (You et al. and EMC2) */
     double beta1, beta2; /* adamw, adam: [0, 1); 0.9, 0.999 */
     double eps;          /* adamw, adam: > 0; 1e-8 */

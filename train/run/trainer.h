@@ -68,10 +68,10 @@ struct trainer_options {
 
     struct trainer_blocks_options {
         enum block_kind kind; /* BLOCK_LOGISTIC */
-        uint32_t size;        /* b: similar images of every anchor, [1, LOADER_MAX_BLOCK - 1]; 2 */
-        uint32_t negatives;   /* k: other blocks an anchor is compared with; 4 */
-        bool pairs;           /* QT; false */
-        bool captions;        /* of the samples, through the text tower; false: their images */
+        uint32_t size; /* b: similar images of every anchor, [1, LOADER_MAX_BLOCK - 1]; default 2 */
+        uint32_t negatives; /* k: other blocks an anchor is compared with; default 4 */
+        bool pairs;         /* QT; default false */
+        bool captions;      /* of the samples, through the text tower; false: their images */
     } blocks; /* TRAINER_BLOCKS alone: batch_count samples are batch_count / (b + 1) blocks, more
                  than k; of images an even number */
     struct loss_options loss; /* not with TRAINER_BLOCKS; views follows `task`; gamma_epochs 0: half
@@ -90,16 +90,16 @@ struct trainer_options {
     uint32_t image_size_px;
     uint32_t max_tokens;
     uint32_t embed_dim;
-    uint32_t hidden_dim; /* two views: of the projection head; 512 */
+    uint32_t hidden_dim; /* two views: of the projection head; default 512 */
     double dropout;      /* of the text tower */
     bool clean_captions;
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
     enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */
-    bool no_projection_bias;         /* see dual_encoder_options; false */
+    bool no_projection_bias;         /* see dual_encoder_options; default false */
     enum dtype dtype;                /* DTYPE_F32, or DTYPE_BF16 where the device has it */
     bool padded_captions;            /* false: packed, the same numbers for less work */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
-    bool fixed_views;                /* struct loader_options; false */
+    bool fixed_views;                /* struct loader_options; default false */
 
     uint32_t batch_count;       /* global batch: a multiple of the ranks */
     uint32_t micro_batch_count; /* pairs the towers of a rank hold at a time; 0, or more than its
@@ -122,7 +122,7 @@ struct trainer_options {
     const char *device;                   /* a name of device_open */
     enum trainer_state state;             /* TRAINER_STATE_AUTO */
     struct device_options device_options; /* how to open it; its threads_count is `threads` */
-    bool record_steps;                    /* cuda: repeated steps as CUDA graphs; true */
+    bool record_steps;                    /* cuda: repeated steps as CUDA graphs; default true */
     uint32_t threads;                     /* of the device; 0 = all */
     uint32_t loader_threads;              /* 0 = one per CPU */
     enum loader_engine engine;

@@ -309,7 +309,7 @@ TEST(parts_that_do_not_belong_together_are_named) {
     pack_parts(fs, 3);
     const char *third[] = {parts[0], parts[1], "third"};
     refused(fs, third, 3, STATUS_MISMATCH,
-            "no part 0-0 of 0 third: third: there is no such;"
+            "no part 0-0 of 0 third: third: no such;"
             "missing 3-3 of 3;1 not a part, 1 missing");
     struct pack_options o = pack_case_options(fs, "third", tars, 3);
     pack_other(&o, STATUS_OK);
