@@ -108,93 +108,20 @@ AVX2 static void avx2_saturation(uint8_t *out, const uint8_t *in, size_t count, 
 
 /* ----------------------------------------------------------------------------------------- hue */
 
-/* All values are integers below 2^24, which single precision represents exactly; its
- * multiplications cost half as much as those of 32-bit integers. */
-
-/* n / d rounded down, for integers 0 <= n < 2^22 and 0 < d < 2^10 with n / d < 2^8: adding a half
- * to n keeps the quotient farther from an integer than the error of single precision. */
-AVX2 static inline __m256 quotient(__m256 n, __m256 d) {
-    return _mm256_floor_ps(_mm256_div_ps(_mm256_add_ps(n, _mm256_set1_ps(0.5F)), d));
-}
-
-/* The nearest integer to max * n / 65025, 0 <= n <= 65025: an estimate, corrected by its
- * remainder. */
-AVX2 static inline __m256 share_of(__m256 max, __m256 n) {
-    const __m256 unit = _mm256_set1_ps(65025.0F);
-    const __m256 one = _mm256_set1_ps(1.0F);
-    const __m256 half = _mm256_set1_ps(32512.5F);
-    __m256 product = _mm256_mul_ps(max, n);
-    __m256 q = _mm256_round_ps(_mm256_mul_ps(product, _mm256_set1_ps(1.0F / 65025.0F)),
-                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 left = _mm256_sub_ps(product, _mm256_mul_ps(q, unit));
-    __m256 up = _mm256_and_ps(_mm256_cmp_ps(left, half, _CMP_GT_OQ), one);
-    __m256 down = _mm256_and_ps(
-        _mm256_cmp_ps(_mm256_sub_ps(_mm256_setzero_ps(), half), left, _CMP_GT_OQ), one);
-    return _mm256_sub_ps(_mm256_add_ps(q, up), down);
-}
-
-struct hsv_8 {
-    __m256 h, s, v;
-};
-
-AVX2 static inline struct hsv_8 hsv_of_8(__m256 r, __m256 g, __m256 b) {
-    const __m256 one = _mm256_set1_ps(1.0F);
-    const __m256 zero = _mm256_setzero_ps();
-    __m256 max = _mm256_max_ps(_mm256_max_ps(r, g), b);
-    __m256 c = _mm256_sub_ps(max, _mm256_min_ps(_mm256_min_ps(r, g), b));
-    __m256 is_r = _mm256_cmp_ps(r, max, _CMP_EQ_OQ);
-    __m256 is_g = _mm256_cmp_ps(g, max, _CMP_EQ_OQ);
-    __m256 difference = _mm256_blendv_ps(_mm256_sub_ps(r, g), _mm256_sub_ps(b, r), is_g);
-    difference = _mm256_blendv_ps(difference, _mm256_sub_ps(g, b), is_r);
-    __m256 base = _mm256_blendv_ps(_mm256_set1_ps(340.0F), _mm256_set1_ps(170.0F), is_g);
-    base = _mm256_andnot_ps(is_r, base);
-    __m256 n =
-        _mm256_add_ps(_mm256_mul_ps(base, c), _mm256_mul_ps(difference, _mm256_set1_ps(85.0F)));
-    __m256 circle = _mm256_mul_ps(c, _mm256_set1_ps(510.0F));
-    n = _mm256_add_ps(n, _mm256_and_ps(_mm256_cmp_ps(n, zero, _CMP_LT_OQ), circle));
-    /* Gray pixels have c = 0, and black ones max = 0: any divisor will do, since c decides. */
-    __m256 c2 = _mm256_max_ps(_mm256_add_ps(c, c), one);
-    __m256 c255 = _mm256_mul_ps(c, _mm256_set1_ps(255.0F));
-    return (struct hsv_8){quotient(n, c2), quotient(c255, _mm256_max_ps(max, one)), max};
-}
-
-/* The three channels as one 32-bit lane per pixel. */
-AVX2 static inline __m256i rgb_of_8(struct hsv_8 p) {
-    const __m256 unit = _mm256_set1_ps(65025.0F);
-    const __m256 all = _mm256_set1_ps(255.0F);
-    __m256 h6 = _mm256_mul_ps(p.h, _mm256_set1_ps(6.0F));
-    __m256 sector = quotient(h6, all);
-    __m256 f = _mm256_sub_ps(h6, _mm256_mul_ps(sector, all));
-    __m256 sf = _mm256_mul_ps(p.s, f);
-    __m256 s255 = _mm256_mul_ps(p.s, all);
-    __m256 pv = share_of(p.v, _mm256_sub_ps(unit, s255));
-    __m256 qv = share_of(p.v, _mm256_sub_ps(unit, sf));
-    __m256 tv = share_of(p.v, _mm256_sub_ps(unit, _mm256_sub_ps(s255, sf)));
-    /* Bytes v, t, p, q of a lane, selected by sector: tables of three indices. */
-    __m256 vt = _mm256_add_ps(p.v, _mm256_mul_ps(tv, _mm256_set1_ps(256.0F)));
-    __m256 pq = _mm256_add_ps(pv, _mm256_mul_ps(qv, _mm256_set1_ps(256.0F)));
-    __m256i lane =
-        _mm256_or_si256(_mm256_cvttps_epi32(vt), _mm256_slli_epi32(_mm256_cvttps_epi32(pq), 16));
-    const __m256i choice =
-        _mm256_setr_epi32(0x020100, 0x020003, 0x010002, 0x000302, 0x000201, 0x030200, 0x020100, 0);
-    const __m256i lane_start = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0,
-                                                 0x04040404, 0x08080808, 0x0C0C0C0C);
-    __m256i which = _mm256_permutevar8x32_epi32(choice, _mm256_cvttps_epi32(sector));
-    return _mm256_shuffle_epi8(lane, _mm256_add_epi8(which, lane_start));
-}
-
 AVX2 static void avx2_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
-    const __m256 turn = _mm256_set1_ps(shift);
-    const __m256 circle = _mm256_set1_ps(256.0F);
+    struct hue_block p;
     size_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        __m256i bytes = load_24(in + 3 * i);
-        struct hsv_8 p = hsv_of_8(_mm256_cvtepi32_ps(channel_of_8(bytes, 0)),
-                                  _mm256_cvtepi32_ps(channel_of_8(bytes, 1)),
-                                  _mm256_cvtepi32_ps(channel_of_8(bytes, 2)));
-        p.h = _mm256_add_ps(p.h, turn);
-        p.h = _mm256_sub_ps(p.h, _mm256_and_ps(_mm256_cmp_ps(p.h, circle, _CMP_GE_OQ), circle));
-        store_24(out + 3 * i, rgb_of_8(p));
+    for (; i + HUE_BLOCK_PX <= count; i += HUE_BLOCK_PX) {
+        for (size_t k = 0; k < HUE_BLOCK_PX; k += 8) {
+            __m256i bytes = load_24(in + 3 * (i + k));
+            store_32(p.r + k, channel_of_8(bytes, 0));
+            store_32(p.g + k, channel_of_8(bytes, 1));
+            store_32(p.b + k, channel_of_8(bytes, 2));
+        }
+        hue_of_block(&p, shift);
+        for (size_t k = 0; k < HUE_BLOCK_PX; k += 8) {
+            store_24(out + 3 * (i + k), load_32(p.rgb + k));
+        }
     }
     op_loops_plain()->hue(out + 3 * i, in + 3 * i, count - i, shift);
 }

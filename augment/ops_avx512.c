@@ -97,7 +97,7 @@ avx512_table(uint8_t *out, const uint8_t *in, size_t count, const struct op_tabl
 
 /* ---------------------------------------------------------------------------- sixteen pixels */
 
-enum { BLOCK_PX = 16, BLOCK_BYTES = 48 };
+enum { BLOCK_PX = 16 };
 
 static const __mmask64 BLOCK_MASK = 0x0000FFFFFFFFFFFFu;
 
@@ -156,85 +156,20 @@ AVX512 static void avx512_saturation(uint8_t *out, const uint8_t *in, size_t cou
 
 /* ----------------------------------------------------------------------------------------- hue */
 
-/* As in ops_avx2.c: integers below 2^24, which single precision represents exactly. */
-AVX512 static inline __m512 quotient(__m512 n, __m512 d) {
-    __m512 q = _mm512_div_ps(_mm512_add_ps(n, _mm512_set1_ps(0.5F)), d);
-    return _mm512_roundscale_ps(q, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
-
-AVX512 static inline __m512 share_of(__m512 max, __m512 n) {
-    const __m512 unit = _mm512_set1_ps(65025.0F);
-    const __m512 one = _mm512_set1_ps(1.0F);
-    __m512 product = _mm512_mul_ps(max, n);
-    __m512 q = _mm512_roundscale_ps(_mm512_mul_ps(product, _mm512_set1_ps(1.0F / 65025.0F)),
-                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 left = _mm512_sub_ps(product, _mm512_mul_ps(q, unit));
-    __mmask16 up = _mm512_cmp_ps_mask(left, _mm512_set1_ps(32512.5F), _CMP_GT_OQ);
-    __mmask16 down = _mm512_cmp_ps_mask(left, _mm512_set1_ps(-32512.5F), _CMP_LT_OQ);
-    return _mm512_mask_sub_ps(_mm512_mask_add_ps(q, up, q, one), down, q, one);
-}
-
-struct hsv_16 {
-    __m512 h, s, v;
-};
-
-AVX512 static inline struct hsv_16 hsv_of_16(__m512 r, __m512 g, __m512 b) {
-    const __m512 one = _mm512_set1_ps(1.0F);
-    __m512 max = _mm512_max_ps(_mm512_max_ps(r, g), b);
-    __m512 c = _mm512_sub_ps(max, _mm512_min_ps(_mm512_min_ps(r, g), b));
-    __mmask16 is_r = _mm512_cmp_ps_mask(r, max, _CMP_EQ_OQ);
-    __mmask16 is_g = _mm512_cmp_ps_mask(g, max, _CMP_EQ_OQ);
-    __m512 difference = _mm512_mask_sub_ps(_mm512_sub_ps(r, g), is_g, b, r);
-    difference = _mm512_mask_sub_ps(difference, is_r, g, b);
-    __m512 base = _mm512_mask_mov_ps(_mm512_set1_ps(340.0F), is_g, _mm512_set1_ps(170.0F));
-    base = _mm512_mask_mov_ps(base, is_r, _mm512_setzero_ps());
-    __m512 n =
-        _mm512_add_ps(_mm512_mul_ps(base, c), _mm512_mul_ps(difference, _mm512_set1_ps(85.0F)));
-    __mmask16 below = _mm512_cmp_ps_mask(n, _mm512_setzero_ps(), _CMP_LT_OQ);
-    n = _mm512_mask_add_ps(n, below, n, _mm512_mul_ps(c, _mm512_set1_ps(510.0F)));
-    /* Gray pixels have c = 0, and black ones max = 0: any divisor will do, since c decides. */
-    __m512 c2 = _mm512_max_ps(_mm512_add_ps(c, c), one);
-    __m512 c255 = _mm512_mul_ps(c, _mm512_set1_ps(255.0F));
-    return (struct hsv_16){quotient(n, c2), quotient(c255, _mm512_max_ps(max, one)), max};
-}
-
-/* The three channels as one 32-bit lane per pixel. */
-AVX512 static inline __m512i rgb_of_16(struct hsv_16 p) {
-    const __m512 unit = _mm512_set1_ps(65025.0F);
-    const __m512 all = _mm512_set1_ps(255.0F);
-    __m512 h6 = _mm512_mul_ps(p.h, _mm512_set1_ps(6.0F));
-    __m512 sector = quotient(h6, all);
-    __m512 f = _mm512_sub_ps(h6, _mm512_mul_ps(sector, all));
-    __m512 sf = _mm512_mul_ps(p.s, f);
-    __m512 s255 = _mm512_mul_ps(p.s, all);
-    __m512 pv = share_of(p.v, _mm512_sub_ps(unit, s255));
-    __m512 qv = share_of(p.v, _mm512_sub_ps(unit, sf));
-    __m512 tv = share_of(p.v, _mm512_sub_ps(unit, _mm512_sub_ps(s255, sf)));
-    /* Bytes v, t, p, q of a lane, selected by sector: tables of three indices. */
-    __m512 vt = _mm512_add_ps(p.v, _mm512_mul_ps(tv, _mm512_set1_ps(256.0F)));
-    __m512 pq = _mm512_add_ps(pv, _mm512_mul_ps(qv, _mm512_set1_ps(256.0F)));
-    __m512i lane =
-        _mm512_or_si512(_mm512_cvttps_epi32(vt), _mm512_slli_epi32(_mm512_cvttps_epi32(pq), 16));
-    const __m512i choice = _mm512_setr_epi32(0x020100, 0x020003, 0x010002, 0x000302, 0x000201,
-                                             0x030200, 0x020100, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512i lane_start =
-        _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C));
-    __m512i which = _mm512_permutexvar_epi32(_mm512_cvttps_epi32(sector), choice);
-    return _mm512_shuffle_epi8(lane, _mm512_add_epi8(which, lane_start));
-}
-
 AVX512 static void avx512_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
-    const __m512 turn = _mm512_set1_ps(shift);
-    const __m512 circle = _mm512_set1_ps(256.0F);
+    struct hue_block p;
     size_t i = 0;
-    for (; i + BLOCK_PX <= count; i += BLOCK_PX) {
-        __m512i bytes = _mm512_maskz_loadu_epi8(BLOCK_MASK, in + 3 * i);
-        struct hsv_16 p = hsv_of_16(_mm512_cvtepi32_ps(channel_of_16(bytes, 0)),
-                                    _mm512_cvtepi32_ps(channel_of_16(bytes, 1)),
-                                    _mm512_cvtepi32_ps(channel_of_16(bytes, 2)));
-        p.h = _mm512_add_ps(p.h, turn);
-        p.h = _mm512_mask_sub_ps(p.h, _mm512_cmp_ps_mask(p.h, circle, _CMP_GE_OQ), p.h, circle);
-        store_16(out + 3 * i, rgb_of_16(p));
+    for (; i + HUE_BLOCK_PX <= count; i += HUE_BLOCK_PX) {
+        for (size_t k = 0; k < HUE_BLOCK_PX; k += BLOCK_PX) {
+            __m512i bytes = _mm512_maskz_loadu_epi8(BLOCK_MASK, in + 3 * (i + k));
+            _mm512_storeu_si512(p.r + k, channel_of_16(bytes, 0));
+            _mm512_storeu_si512(p.g + k, channel_of_16(bytes, 1));
+            _mm512_storeu_si512(p.b + k, channel_of_16(bytes, 2));
+        }
+        hue_of_block(&p, shift);
+        for (size_t k = 0; k < HUE_BLOCK_PX; k += BLOCK_PX) {
+            store_16(out + 3 * (i + k), _mm512_loadu_si512(p.rgb + k));
+        }
     }
     op_loops_plain()->hue(out + 3 * i, in + 3 * i, count - i, shift);
 }

@@ -5,6 +5,7 @@
 #ifndef AUGMENT_OPS_PIXEL_INTERNAL_H
 #define AUGMENT_OPS_PIXEL_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Coordinates in a warp: ten bits of fraction, of which five are used. */
@@ -79,6 +80,58 @@ static inline void pixel_hue(uint8_t *out, const uint8_t *in, uint8_t shift) {
                                      {t, p, v}, {v, p, q}, {v, t, p}};
     for (int i = 0; i < 3; i++) {
         out[i] = by_sector[sector][i];
+    }
+}
+
+/* pixel_hue of many pixels, written so that compilers make vector code of it: without branches,
+ * and with divisions in single precision, which represents all values here exactly. */
+enum { HUE_BLOCK_PX = 32 };
+
+struct hue_block {
+    int32_t r[HUE_BLOCK_PX], g[HUE_BLOCK_PX], b[HUE_BLOCK_PX]; /* in */
+    uint32_t rgb[HUE_BLOCK_PX];                                /* out: r + 256 g + 65536 b */
+};
+
+static inline int32_t hue_pick(bool first, int32_t a, int32_t b) {
+    return b ^ ((a ^ b) & -(int32_t)first);
+}
+
+/* The nearest integer to max * n / 65025, 0 <= n <= 65025: an estimate, corrected by its
+ * remainder. */
+static inline int32_t hue_share(float max, float n) {
+    float product = max * n;
+    int32_t q = (int32_t)(product * (1.0F / 65025.0F) + 0.5F);
+    float left = product - (float)q * 65025.0F;
+    return q + (left > 32512.5F) - (left < -32512.5F);
+}
+
+/* Quotients of integers below 2^24 are rounded down: adding a half to the numerator keeps them
+ * farther from an integer than the error of single precision. Gray pixels have c = 0, and black
+ * ones max = 0: any divisor will do, since c decides. */
+__attribute__((always_inline)) static inline void hue_of_block(struct hue_block *p, uint8_t shift) {
+    for (int i = 0; i < HUE_BLOCK_PX; i++) {
+        int32_t r = p->r[i], g = p->g[i], b = p->b[i];
+        int32_t max = r > g ? r : g;
+        max = max > b ? max : b;
+        int32_t min = r < g ? r : g;
+        min = min < b ? min : b;
+        int32_t c = max - min;
+        int32_t n = hue_pick(r == max, g - b, hue_pick(g == max, 2 * c + b - r, 4 * c + r - g));
+        n += 6 * c & (n >> 31);
+        float v = (float)max, vc = (float)c;
+        int32_t hue = ((int32_t)((85.0F * (float)n + 0.5F) / (vc + vc + (c == 0))) + shift) & 255;
+        int32_t s = (int32_t)((255.0F * vc + 0.5F) / (v + (max == 0)));
+        int32_t sector = (int32_t)(((float)(6 * hue) + 0.5F) * (1.0F / 255.0F));
+        float fs = (float)(6 * hue - 255 * sector) * (float)s;
+        int32_t down = (max * (255 - s) + 128) * 257 >> 16; /* p, q, t of pixel_hue */
+        int32_t q = hue_share(v, 65025.0F - fs);
+        int32_t t = hue_share(v, 65025.0F - ((float)(255 * s) - fs));
+        /* Each channel is byte v, t, p or q of a lane, chosen by 4 bits for each sector. */
+        uint32_t lane = (uint32_t)(max | t << 8 | down << 16 | q << 24);
+        uint32_t at = 4 * (uint32_t)sector;
+        p->rgb[i] = (lane >> (0x91180U >> at & 24) & 255) |
+                    (lane >> (0x9118008U >> at & 24) & 255) << 8 |
+                    (lane >> (0x11800910U >> at & 24) & 255) << 16;
     }
 }
 
