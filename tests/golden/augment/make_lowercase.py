@@ -5,8 +5,8 @@
 
 A row (first, last, step, delta) means that first, first + step, ... last become themselves + delta.
 Omitted: what becomes more than one code point (U+0130 alone; caption.c has it by hand).
-A row of the other two (first, last): what makes a capital sigma after it a final one, and what the
-question skips.
+The other two, what makes a capital sigma after it a final one and what the question skips, are
+numbers of code points that are not, are, are not ... of the kind.
 """
 import unicodedata
 
@@ -41,22 +41,20 @@ static const struct lower_range lower_ranges[] = {{""",
      [f"{{0x{first:X}, 0x{last:X}, {step or 1}, {delta}}}," for first, last, step, delta in rows])
 
 
-def show_ranges(name, holds):
-    ranges = []
+def show_runs(name, holds):
+    runs, held = [0], False
     for c in range(0x110000):
-        if holds(chr(c)):
-            if ranges and ranges[-1][1] == c - 1:
-                ranges[-1][1] = c
-            else:
-                ranges.append([c, c])
-    show(f"static const uint32_t {name}[][2] = {{",
-         [f"{{0x{first:X}, 0x{last:X}}}," for first, last in ranges])
+        if holds(chr(c)) != held:
+            held = not held
+            runs.append(0)
+        runs[-1] += 1
+    show(f"static const uint32_t {name}[] = {{", [f"{n}," for n in (runs if held else runs[:-1])])
 
 
 def is_ignorable(c):
     return ("A" + c + "\u03a3").lower()[-1] == "\u03c2" and ("1" + c + "\u03a3").lower()[-1] == "\u03c3"
 
 
-show_ranges("cased", lambda c: ("1" + c + "\u03a3").lower()[-1] == "\u03c2")
-show_ranges("case_ignorable", is_ignorable)
+show_runs("cased", lambda c: ("1" + c + "\u03a3").lower()[-1] == "\u03c2")
+show_runs("case_ignorable", is_ignorable)
 print("/* clang-format on */")
