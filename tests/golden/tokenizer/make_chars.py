@@ -151,6 +151,9 @@ print("""/*
 #define LETTER(first, last, step, delta) {first, last, step, CHAR_LETTER, DELTA, delta}
 #define LIST(first, last, at) {first, last, 1, CHAR_LETTER, TABLE, at}
 #define ROW(first, last, step, kind, form, value) {first, last, step, CHAR_##kind, form, value}
+#define TO(first, last, value) {first, last, 1, CHAR_LETTER, VALUE, value}
+#define MARK(first, last, value) {first, last, 1, CHAR_MARK, VALUE, value}
+#define PARTS(first, value) {first, first, 1, CHAR_SEQUENCE, VALUE, value}
 
 /* Code points first, first + step, ... last; those between and outside are letters that stay. */
 const struct tokenizer_char_row tokenizer_char_rows[] = {""")
@@ -179,6 +182,10 @@ for r in rows:
         items.append(f"{kind}({span}),")
     elif (kind, form) == ("LETTER", "DELTA"):
         items.append(f"LETTER({span}, {step}, {value}),")
+    elif form == "VALUE" and step == 1 and kind in ("LETTER", "MARK"):
+        items.append(f"{'TO' if kind == 'LETTER' else 'MARK'}({span}, {value}),")
+    elif (kind, form, step, r["last"]) == ("SEQUENCE", "VALUE", 1, r["first"]):
+        items.append(f"PARTS(0x{r['first']:X}, {value}),")
     else:
         items.append(f"LIST({span}, {value})," if (kind, form) == ("LETTER", "TABLE")
                      else f"ROW({span}, {step}, {kind}, {form}, {value}),")
