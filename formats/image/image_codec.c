@@ -105,11 +105,11 @@ bool orientation_swaps(int32_t orientation) {
     return orientation >= 5;
 }
 
-bool orientation_mirrors_x(int32_t orientation) {
+static bool orientation_mirrors_x(int32_t orientation) {
     return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
 }
 
-bool orientation_mirrors_y(int32_t orientation) {
+static bool orientation_mirrors_y(int32_t orientation) {
     return orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
 }
 
@@ -257,11 +257,8 @@ enum status image_decoder_create(struct image_decoder **out,
     REQUIRE(limits == NULL || limits->max_side_px <= IMAGE_MAX_SIDE_PX);
     struct image_decoder *d = calloc(1, sizeof(*d));
     TRY_MEMORY(d, err, "no memory for an image decoder");
-    if (limits != NULL) {
-        d->limits = *limits;
-    } else {
-        image_limits_default(&d->limits);
-    }
+    image_limits_default(&d->limits);
+    d->limits = limits != NULL ? *limits : d->limits;
     enum status s = jpeg_reader_create(&d->jpeg, err);
     if (s != STATUS_OK) {
         image_decoder_destroy(d);
@@ -286,13 +283,10 @@ void image_decoder_destroy(struct image_decoder *d) {
 static enum status read_image(struct image_decoder *d, struct decode_job *job, struct error *err) {
     switch (image_format_of(job->data, job->size_bytes)) {
     case IMAGE_FORMAT_JPEG:
-        job->orientation = jpeg_orientation(job->data, job->size_bytes);
         return jpeg_reader_decode(d->jpeg, job, err);
     case IMAGE_FORMAT_PNG:
-        job->orientation = png_orientation(job->data, job->size_bytes);
         return png_reader_decode(&d->rows, job, err);
     case IMAGE_FORMAT_WEBP:
-        job->orientation = webp_orientation(job->data, job->size_bytes);
         return webp_reader_decode(&d->rows, job, err);
     case IMAGE_FORMAT_GIF:
         return gif_reader_decode(&d->rows, job, err);
@@ -327,7 +321,7 @@ enum status image_decode(struct image_decoder *d,
                              .size_bytes = size_bytes,
                              .limits = &d->limits,
                              .opt = opt,
-                             .orientation = 1,
+                             .orientation = image_orientation(data, size_bytes),
                              .pixels = &d->pixels};
     TRY(read_image(d, &job, err));
     if (opt->check_only) {

@@ -52,10 +52,8 @@ struct decode_job {
 /* UNSUPPORTED, with a message. */
 enum status image_format_unknown(struct error *err);
 
-/* The EXIF orientations as a swap of the axes after a mirroring of each. */
+/* Whether an EXIF orientation swaps the axes, after it has mirrored them or not. */
 bool orientation_swaps(int32_t orientation);
-bool orientation_mirrors_x(int32_t orientation);
-bool orientation_mirrors_y(int32_t orientation);
 
 /* CORRUPT for empty images, LIMIT beyond the limits. */
 enum status image_check_size(int64_t width_px,
@@ -112,10 +110,8 @@ void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int
 /* Orientation from a TIFF block, or 0. Damage means "not said": EXIF never fails an image. */
 int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes);
 
-/* EXIF orientation of an image of that format, 1 where there is none. */
-int32_t jpeg_orientation(const uint8_t *data, size_t size_bytes);
-int32_t png_orientation(const uint8_t *data, size_t size_bytes);
-int32_t webp_orientation(const uint8_t *data, size_t size_bytes);
+/* The same of an image; 1 where it has none. */
+int32_t image_orientation(const uint8_t *data, size_t size_bytes);
 
 /* Fill what they know of *info, whose format is set: OK or CORRUPT. */
 enum status

@@ -110,18 +110,6 @@ static int32_t segment_orientation(const struct jpeg_segment *s) {
     return exif_orientation(s->body + 6, s->body_size_bytes - 6);
 }
 
-int32_t jpeg_orientation(const uint8_t *data, size_t size_bytes) {
-    struct jpeg_segment s;
-    size_t at = 2;
-    while (jpeg_next_segment(&s, data, size_bytes, &at)) {
-        int32_t orientation = segment_orientation(&s);
-        if (orientation != 0) {
-            return orientation;
-        }
-    }
-    return 1;
-}
-
 static bool is_frame_header(uint32_t marker) {
     return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
 }
@@ -205,16 +193,15 @@ png_next_chunk(struct png_chunk *out, const uint8_t *data, size_t size_bytes, si
     return true;
 }
 
-int32_t png_orientation(const uint8_t *data, size_t size_bytes) {
+static int32_t png_orientation(const uint8_t *data, size_t size_bytes) {
     struct png_chunk c;
     size_t at = 8;
     while (png_next_chunk(&c, data, size_bytes, &at)) {
         if (memcmp(c.type, "eXIf", 4) == 0) {
-            int32_t orientation = exif_orientation(c.body, c.body_size_bytes);
-            return orientation == 0 ? 1 : orientation;
+            return exif_orientation(c.body, c.body_size_bytes);
         }
     }
-    return 1;
+    return 0;
 }
 
 static enum status
@@ -286,6 +273,14 @@ static enum status probe_format(struct image_info *info,
     info->width_px = swap ? info->raw_height_px : info->raw_width_px;
     info->height_px = swap ? info->raw_width_px : info->raw_height_px;
     return image_check_size(info->raw_width_px, info->raw_height_px, limits, err);
+}
+
+int32_t image_orientation(const uint8_t *data, size_t size_bytes) {
+    struct image_info info = {.format = image_format_of(data, size_bytes)};
+    struct image_limits limits;
+    image_limits_default(&limits);
+    (void)probe_format(&info, data, size_bytes, &limits, NULL);
+    return info.orientation > 0 ? info.orientation : 1;
 }
 
 enum status image_probe(struct image_info *info,

@@ -204,15 +204,6 @@ webp_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, stru
     return STATUS_OK;
 }
 
-int32_t webp_orientation(const uint8_t *data, size_t size_bytes) {
-    struct webp_layout w;
-    if (read_layout(&w, data, size_bytes, NULL) != STATUS_OK) {
-        return 1;
-    }
-    int32_t orientation = layout_orientation(&w);
-    return orientation == 0 ? 1 : orientation;
-}
-
 /* ------------------------------------------------------------------------------------ decode */
 
 /* Since 1.4 libwebp reports some damage as lack of memory. It needs at most codec_bytes: where
