@@ -95,12 +95,7 @@ enum status classes_create(struct classes **out,
         THEN(s, divide(c, sorted, count, sources->items[0].directory, err));
     }
     free(sorted);
-    if (s != STATUS_OK) {
-        classes_destroy(c);
-        return s;
-    }
-    *out = c;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, c, classes_destroy);
 }
 
 void classes_destroy(struct classes *c) {

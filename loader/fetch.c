@@ -57,12 +57,7 @@ enum status fetcher_open(struct fetcher **out,
         from->opt.captions == LOADER_CAPTIONS_NONE ? LOADER_CAPTIONS_NONE : opt->captions;
     f->max_count = opt->max_count;
     enum status s = allocate(f, opt, err);
-    if (s < STATUS_OK) {
-        fetcher_close(f);
-        return s;
-    }
-    *out = f;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, f, fetcher_close);
 }
 
 void fetcher_close(struct fetcher *f) {

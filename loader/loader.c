@@ -295,12 +295,7 @@ enum status loader_open_with_engine(struct loader **out,
     /* The caller's bytes were copied or are no longer needed. */
     l->p.opt.tokenizer_model = NULL;
     l->p.opt.quarantine_path = NULL;
-    if (s < STATUS_OK) {
-        loader_close(l);
-        return s;
-    }
-    *out = l;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, l, loader_close);
 }
 
 enum status loader_open_mix(struct loader **out,

@@ -39,12 +39,7 @@ enum status order_open(struct order **out,
     struct order *o = calloc(1, sizeof(*o));
     TRY_MEMORY(o != NULL, err, "out of memory for the order of samples");
     const enum status s = fill(o, list, count, opt, err);
-    if (s != STATUS_OK) {
-        order_close(o);
-        return s;
-    }
-    *out = o;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, o, order_close);
 }
 
 void order_close(struct order *o) {

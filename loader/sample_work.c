@@ -56,11 +56,8 @@ enum status sample_work_create(struct sample_work **out,
         }
     }
     TRY_OR_FAIL(s, text_scratch_create(&w->text, err));
-    *out = w;
-    return STATUS_OK;
 fail:
-    sample_work_destroy(w);
-    return s;
+    RETURN_CREATED(s, out, w, sample_work_destroy);
 }
 
 void sample_work_destroy(struct sample_work *w) {

@@ -97,12 +97,7 @@ enum status shard_files_create(struct shard_files **out,
     f->direct = direct;
     pthread_mutex_init(&f->lock, NULL);
     enum status s = stat_all(f, err);
-    if (s < STATUS_OK) {
-        shard_files_destroy(f);
-        return s;
-    }
-    *out = f;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, f, shard_files_destroy);
 }
 
 void shard_files_destroy(struct shard_files *f) {

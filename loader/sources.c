@@ -129,12 +129,7 @@ enum status sources_open(struct sources **out,
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
         status = add_source(s, &list[i], filter, err);
     }
-    if (status < STATUS_OK) {
-        sources_close(s);
-        return status;
-    }
-    *out = s;
-    return STATUS_OK;
+    RETURN_CREATED(status, out, s, sources_close);
 }
 
 void sources_close(struct sources *s) {

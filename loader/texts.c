@@ -69,12 +69,7 @@ enum status texts_open(struct texts **out,
         t->opt.position_to = dataset_sample_count(dataset);
     }
     enum status s = make_memory(t, err);
-    if (s < STATUS_OK) {
-        texts_close(t);
-        return s;
-    }
-    *out = t;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, t, texts_close);
 }
 
 void texts_close(struct texts *t) {

@@ -117,6 +117,17 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
+/* The end of a function that creates an object: hands it over, or destroys it after a failure. */
+#define RETURN_CREATED(s, out, object, destroy)                                                    \
+    do {                                                                                           \
+        if ((s) != STATUS_OK) {                                                                    \
+            destroy(object);                                                                       \
+            return s;                                                                              \
+        }                                                                                          \
+        *(out) = object;                                                                           \
+        return STATUS_OK;                                                                          \
+    } while (0)
+
 #define TRY_OR_FAIL(s, expr)                                                                       \
     do {                                                                                           \
         (s) = (expr);                                                                              \

@@ -96,12 +96,7 @@ caption_reader_create(struct caption_reader **out, const struct dataset *d, stru
     TRY_MEMORY(r, err, "out of memory for a caption reader");
     r->dataset = d;
     enum status s = caption_chunk_init(&r->chunk, d->max_chunk_bytes, err);
-    if (s != STATUS_OK) {
-        free(r);
-        return s;
-    }
-    *out = r;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, r, free);
 }
 
 void caption_reader_destroy(struct caption_reader *r) {

@@ -260,12 +260,7 @@ enum status image_decoder_create(struct image_decoder **out,
     image_limits_default(&d->limits);
     d->limits = limits != NULL ? *limits : d->limits;
     enum status s = jpeg_reader_create(&d->jpeg, err);
-    if (s != STATUS_OK) {
-        image_decoder_destroy(d);
-        return s;
-    }
-    *out = d;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, d, image_decoder_destroy);
 }
 
 void image_decoder_destroy(struct image_decoder *d) {

@@ -113,12 +113,7 @@ shard_foreign_create(struct shard_foreign **out, const char *name, int level, st
     TRY_MEMORY(x, err, "%s: out of memory for its index", name);
     memcpy(x->name, name, strlen(name));
     enum status s = index_builder_init(&x->index, x->name, level, err);
-    if (s != STATUS_OK) {
-        shard_foreign_destroy(x);
-        return s;
-    }
-    *out = x;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, x, shard_foreign_destroy);
 }
 
 void shard_foreign_destroy(struct shard_foreign *x) {

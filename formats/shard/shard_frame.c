@@ -44,12 +44,7 @@ enum status shard_frame_builder_create(struct shard_frame_builder **out,
     byte_buffer_init(&b->head, SHARD_MAX_HEAD_BYTES);
     enum status s = zstd_packer_create(&b->packer, level, err);
     THEN(s, hasher_create(&b->hasher, err));
-    if (s != STATUS_OK) {
-        shard_frame_builder_destroy(b);
-        return s;
-    }
-    *out = b;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, b, shard_frame_builder_destroy);
 }
 
 void shard_frame_builder_destroy(struct shard_frame_builder *b) {

@@ -91,12 +91,7 @@ enum status shard_reader_open(struct shard_reader **out,
     enum status s = path_join(r->path, sizeof(r->path), "", path, err);
     THEN(s, read_index(r, err));
     THEN(s, caption_chunk_init(&r->chunk, r->index.largest_chunk_bytes, err));
-    if (s != STATUS_OK) {
-        shard_reader_close(r);
-        return s;
-    }
-    *out = r;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, r, shard_reader_close);
 }
 
 void shard_reader_close(struct shard_reader *r) {

@@ -71,12 +71,7 @@ enum status shard_writer_open(struct shard_writer **out,
     byte_buffer_init(&w->seek, 0);
     byte_buffer_init(&w->stage, STAGE_BYTES);
     enum status s = begin(w, directory, name, number, level, err);
-    if (s != STATUS_OK) {
-        shard_writer_close(w);
-        return s;
-    }
-    *out = w;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, w, shard_writer_close);
 }
 
 void shard_writer_close(struct shard_writer *w) {

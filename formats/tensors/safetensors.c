@@ -324,11 +324,8 @@ enum status safetensors_open(struct safetensors **out,
         r->by_name[i] = &r->tensors[i];
     }
     qsort(r->by_name, r->tensor_count, sizeof(r->by_name[0]), compare_name);
-    *out = r;
-    return STATUS_OK;
 fail:
-    safetensors_close(r);
-    return s;
+    RETURN_CREATED(s, out, r, safetensors_close);
 }
 
 void safetensors_close(struct safetensors *r) {

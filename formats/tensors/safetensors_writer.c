@@ -62,11 +62,8 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
     enum status s;
     TRY_OR_FAIL(s, hasher_create(&w->hasher, err));
     TRY_OR_FAIL(s, file_draft_open(&w->out, fs, path, err));
-    *out = w;
-    return STATUS_OK;
 fail:
-    safetensors_writer_destroy(w);
-    return s;
+    RETURN_CREATED(s, out, w, safetensors_writer_destroy);
 }
 
 void safetensors_writer_omit_hashes(struct safetensors_writer *w) {

@@ -149,12 +149,7 @@ enum status token_cache_open(struct token_cache **out,
     }
     enum status s = load_file(c, fs ? fs : file_system_of(path), err);
     THEN(s, parse_trailer(c, err));
-    if (s != STATUS_OK) {
-        token_cache_close(c);
-        return s;
-    }
-    *out = c;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, c, token_cache_close);
 }
 
 void token_cache_close(struct token_cache *c) {
@@ -276,11 +271,8 @@ enum status token_cache_writer_create(struct token_cache_writer **out,
         goto fail;
     }
     TRY_OR_FAIL(s, file_draft_open(&w->out, fs, path, err));
-    *out = w;
-    return STATUS_OK;
 fail:
-    token_cache_writer_destroy(w);
-    return s;
+    RETURN_CREATED(s, out, w, token_cache_writer_destroy);
 }
 
 static enum status flush(struct token_cache_writer *w, size_t least_bytes, struct error *err) {

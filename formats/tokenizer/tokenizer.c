@@ -62,12 +62,7 @@ enum status tokenizer_open(struct tokenizer **out,
     t->engine =
         is_vocabulary(t->bytes, t->size_bytes) ? &tokenizer_wordpiece : &tokenizer_sentencepiece;
     enum status s = t->engine->open(t, err);
-    if (s != STATUS_OK) {
-        tokenizer_close(t);
-        return s;
-    }
-    *out = t;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, t, tokenizer_close);
 }
 
 void tokenizer_close(struct tokenizer *t) {

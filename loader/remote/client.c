@@ -41,12 +41,7 @@ remote_client_create(struct remote_client **out, uint32_t connections, struct er
     opt.allow_private = true; /* the user named the location */
     opt.user_agent = remote_view.options.user_agent;
     enum status s = http_create(&c->http, &opt, err);
-    if (s < STATUS_OK) {
-        free(c);
-        return s;
-    }
-    *out = c;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, c, free);
 }
 
 static void finish(struct remote_read *r, enum status s, const struct error *err) {

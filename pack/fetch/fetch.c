@@ -336,12 +336,7 @@ enum status fetch_create(struct fetch **out, const struct fetch_options *opt, st
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->changed, NULL);
     const enum status s = open_fetch(f, err);
-    if (s != STATUS_OK) {
-        fetch_destroy(f);
-        return s;
-    }
-    *out = f;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, f, fetch_destroy);
 }
 
 void fetch_destroy(struct fetch *f) {

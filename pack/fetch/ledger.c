@@ -189,12 +189,7 @@ enum status ledger_open(struct ledger **out,
     byte_buffer_init(&l->line, 0);
     enum status s = fs->open(fs->context, &l->file, path, FILE_APPEND_WRITE, err);
     THEN(s, fs->open(fs->context, &l->reader, path, FILE_READ, err));
-    if (s != STATUS_OK) {
-        ledger_close(l);
-        return s;
-    }
-    *out = l;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, l, ledger_close);
 }
 
 void ledger_close(struct ledger *l) {

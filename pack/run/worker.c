@@ -55,12 +55,7 @@ enum status pack_worker_create(struct pack_worker **out,
     json_writer_init(&w->json, 0);
     enum status s = image_decoder_create(&w->decoder, &w->limits, err);
     THEN(s, shard_frame_builder_create(&w->builder, opt->container, opt->level, err));
-    if (s != STATUS_OK) {
-        pack_worker_destroy(w);
-        return s;
-    }
-    *out = w;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, w, pack_worker_destroy);
 }
 
 void pack_worker_destroy(struct pack_worker *w) {

@@ -221,12 +221,7 @@ enum status source_archive_open(struct source_archive **out,
     a->opt = *opt;
     enum status s = open_file(a, path, err);
     THEN(s, open_archive(a, err));
-    if (s != STATUS_OK) {
-        source_archive_close(a);
-        return s;
-    }
-    *out = a;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, a, source_archive_close);
 }
 
 void source_archive_close(struct source_archive *a) {

@@ -262,10 +262,5 @@ enum status source_open(struct source **out,
     s->content = hash64(NULL, 0);
     json_writer_init(&s->json, 0);
     enum status status = open_source(s, path, opt, err);
-    if (status != STATUS_OK) {
-        source_close(s);
-        return status;
-    }
-    *out = s;
-    return STATUS_OK;
+    RETURN_CREATED(status, out, s, source_close);
 }

@@ -328,12 +328,7 @@ enum status source_tar_open(struct source_tar **out,
         (in_window(t) < TAR_BLOCK_BYTES || !read_header(t->window, &type, &body_bytes))) {
         s = unsupported(t, err);
     }
-    if (s != STATUS_OK) {
-        free(t);
-        return s;
-    }
-    *out = t;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, t, free);
 }
 
 void source_tar_close(struct source_tar *t) {

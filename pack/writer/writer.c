@@ -179,12 +179,7 @@ enum status pack_writer_open(struct pack_writer **out,
     pthread_mutex_init(&w->mutex, NULL);
     pack_budget_init(&w->budget, BUDGET_JOBS);
     enum status s = open_directory(w, err);
-    if (s != STATUS_OK) {
-        pack_writer_close(w);
-        return s;
-    }
-    *out = w;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, w, pack_writer_close);
 }
 
 static void destroy_slot(struct slot *slot) {
@@ -239,12 +234,7 @@ static enum status take_slot(struct pack_writer *w, struct slot **out, struct er
     TRY_MEMORY(slot, err, "out of memory for a sample");
     pack_item_init(&slot->item);
     enum status s = pack_worker_create(&slot->worker, &w->options, &w->budget, NULL, NULL, err);
-    if (s != STATUS_OK) {
-        destroy_slot(slot);
-        return s;
-    }
-    *out = slot;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, slot, destroy_slot);
 }
 
 static void give_slot(struct pack_writer *w, struct slot *slot) {
