@@ -21,6 +21,7 @@ static bool keeps_rows(enum status s, const struct pack_commit *c) {
 }
 
 static void take_notes(struct pack_summary *out, const struct pack_plan *p) {
+    memcpy(out->columns, p->columns, sizeof(out->columns));
     for (size_t i = 0; i < p->opt->source_count; i++) {
         if (p->notes[i] && out->notes++ == 0) {
             snprintf(out->note, sizeof(out->note), "%s", p->notes[i]);

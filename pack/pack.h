@@ -33,6 +33,7 @@ enum {
     PACK_MAX_RESIZE_PX = 8192,
     PACK_MAX_PARTS = 100000,
     PACK_MAX_PIXELS = 128 << 20,
+    PACK_COLUMNS_BYTES = 1024,
     PACK_PERCENT_AFTER_ROWS = 1000, /* a share of bad rows counts from here on, and at the end */
 };
 
@@ -164,10 +165,12 @@ struct pack_summary {
     uint64_t notes;              /* sources that may have lost rows: a tar without an end mark, or
                                   * followed by what is no tar */
     char note[240];              /* about the first of them */
-    uint64_t ignored;            /* files and entries that belong to no row, see source_ignored */
-    uint64_t bytes;              /* of the shards */
-    uint64_t fingerprint;        /* of the dataset; with append it includes the old samples */
-    uint64_t id_space, ids;      /* likewise: its largest id + 1, and how many samples have one */
+    char columns[PACK_COLUMNS_BYTES]; /* lines "SOURCE: source_columns"; those that repeat another's
+                                       * text, or do not fit, are left out. Empty: none */
+    uint64_t ignored;       /* files and entries that belong to no row, see source_ignored */
+    uint64_t bytes;         /* of the shards */
+    uint64_t fingerprint;   /* of the dataset; with append it includes the old samples */
+    uint64_t id_space, ids; /* likewise: its largest id + 1, and how many samples have one */
     uint32_t shards;
     uint64_t resumed;       /* samples that an earlier run had packed */
     uint64_t resumed_bytes; /* likewise, of shards */

@@ -154,6 +154,7 @@ enum status fetch_open_source(struct source **out,
     }
     uint64_t position_bytes;
     source_position(s->list, &position_bytes, &s->base.size_bytes);
+    memcpy(s->base.columns, s->list->columns, sizeof(s->base.columns));
     *out = &s->base;
     return STATUS_OK;
 }

@@ -4,6 +4,7 @@
  */
 #include "pack/run/plan_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool pack_plan_must_stop(void *cookie) {
@@ -35,6 +36,16 @@ enum status pack_plan_note(struct pack_plan *p, size_t index, const char *note, 
     }
     p->notes[index] = strdup(note);
     return p->notes[index] ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for a note");
+}
+
+void pack_plan_columns(struct pack_plan *p, size_t index, const char *columns) {
+    const size_t at = strlen(p->columns);
+    const size_t room = sizeof(p->columns) - at;
+    if (columns[0] != '\0' && !strstr(p->columns, columns) &&
+        snprintf(p->columns + at, room, "%.120s: %s\n", p->opt->sources[index], columns) >=
+            (int)room) {
+        p->columns[at] = '\0';
+    }
 }
 
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source) {

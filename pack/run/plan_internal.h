@@ -60,10 +60,11 @@ struct pack_plan {
     struct pack_point end;    /* the row after the run's last one */
     struct manifest_source
         *sources; /* of the run, with the rows that have been committed; no names */
-    struct manifest_source *totals; /* with all rows; NULL: they were not counted */
-    char **notes;                   /* source_note of those that have ended; NULL: none */
-    uint64_t part_rows;             /* rows of the part, where totals are known */
-    struct dedup *dedup;            /* see dedup_internal.h; NULL: without --dedup */
+    struct manifest_source *totals;   /* with all rows; NULL: they were not counted */
+    char **notes;                     /* source_note of those that have ended; NULL: none */
+    char columns[PACK_COLUMNS_BYTES]; /* see struct pack_summary */
+    uint64_t part_rows;               /* rows of the part, where totals are known */
+    struct dedup *dedup;              /* see dedup_internal.h; NULL: without --dedup */
     struct pack_classes classes;
     struct byte_buffer head;  /* the journal's first line */
     uint64_t journal_bytes;   /* size of its undamaged lines */
@@ -80,6 +81,9 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p);
 
 /* Keeps the source's note. Returns OK or NOMEM. */
 enum status pack_plan_note(struct pack_plan *p, size_t index, const char *note, struct error *err);
+
+/* Adds source_columns to p->columns, unless the same was said of a source before. */
+void pack_plan_columns(struct pack_plan *p, size_t index, const char *columns);
 
 /* The id of row 0 of a source, with ids by row. Requires that all sources before it are read. */
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source);

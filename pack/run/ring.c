@@ -176,6 +176,7 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
     const struct pack_point *end = &r->plan->end;
     uint64_t limit = index == end->source ? end->row : UINT64_MAX;
     enum status status = pack_classes_open_source(&r->plan->classes, s, err);
+    pack_plan_columns(r->plan, index, source_columns(s));
     while (status == STATUS_OK && source_rows_read(s) < limit) {
         struct slot *slot = wait_for_slot(r);
         if (!slot) {

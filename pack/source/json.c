@@ -4,8 +4,9 @@
  *
  *     [{"image": "000/1.jpg", "caption": "a dog", "image_id": 7}, ...]
  *
- * `image` may be called file_name and `caption` text, as in Hugging Face's metadata.jsonl. Every
- * element is a row. `caption` is a string or a list of strings. The key is image_id, a number
+ * `image` and `caption` may have other usual names (columns.c), such as file_name and text in
+ * Hugging Face's metadata.jsonl; the first element decides. Every element is a row. `caption` is a
+ * string or a list of strings. The key is image_id, a number
  * or a string, or else the name of the image's file. An object with other members is packed with
  * its sample.
  *
@@ -21,7 +22,7 @@
 struct source_json {
     struct source base;
     char image_member[SOURCE_MAX_NAME_BYTES + 1];
-    char caption_member[SOURCE_MAX_NAME_BYTES + 1];
+    char caption_member[SOURCE_MAX_NAMES_BYTES + 1];
     struct source_blocks blocks;
     bool list; /* elements in [ ], separated by commas */
     bool any;  /* an element was found */
@@ -149,7 +150,6 @@ static enum status take_object(struct source_json *j,
                                struct source_row *row,
                                const struct json_value *v,
                                struct error *err) {
-    const struct json_value *caption = json_value_get(v, j->caption_member);
     size_t size_bytes = 0;
     const char *path = json_value_string(json_value_get(v, j->image_member), &size_bytes);
     if (!path) {
@@ -161,11 +161,7 @@ static enum status take_object(struct source_json *j,
     const struct json_value *id = json_value_get(v, "image_id");
     set_key(row, id, path, size_bytes);
     source_row_set_path(row, &j->base, path, size_bytes);
-    if (!caption) {
-        source_row_reject(row, REASON_CAPTION_MISSING, "no '%s'", j->caption_member);
-        return STATUS_OK;
-    }
-    TRY(source_row_add_json_captions(row, caption, j->caption_member, err));
+    TRY(source_row_add_json_captions(row, v, j->caption_member, err));
     size_t known = id ? 3 : 2;
     if (json_value_count(v) > known) {
         return byte_buffer_append(&row->json, j->text.data, j->text.size_bytes, err);
@@ -218,19 +214,42 @@ static enum status rewind_json(struct source_json *j, struct error *err) {
     return STATUS_OK;
 }
 
-/* Without options, members of the first element have the names of Hugging Face's metadata.jsonl if
- * those above are missing. */
-static void use_other_names(struct source_json *j,
-                            const struct source_options *opt,
-                            const struct json_value *first) {
-    if (!opt->image_column && !json_value_get(first, "image") &&
-        json_value_get(first, "file_name")) {
-        strcpy(j->image_member, "file_name");
+/* The first of the usual names that the object has; NULL: none. */
+static const char *find_usual(const struct json_value *object, const char *const *names) {
+    while (*names && !json_value_get(object, *names)) {
+        names++;
     }
-    if (!opt->caption_column && json_value_get(first, j->image_member) &&
-        !json_value_get(first, "caption") && json_value_get(first, "text")) {
-        strcpy(j->caption_member, "text");
+    return *names;
+}
+
+/* Without options, the first element tells which of the usual names the members have. */
+static void choose_members(struct source_json *j,
+                           const struct source_options *opt,
+                           const struct json_value *first) {
+    const char *image = find_usual(first, source_image_names);
+    const char *caption = find_usual(first, source_caption_names);
+    if (!opt->image_column && image) {
+        strcpy(j->image_member, image);
     }
+    if (!opt->caption_column && caption) {
+        strcpy(j->caption_member, caption);
+    }
+}
+
+/* Sets the text of source_columns by the members of the first element. */
+static void say_members(struct source_json *j, const struct json_value *first) {
+    enum { MOST = 64 };
+    struct source_column columns[MOST];
+    size_t count = 0;
+    void *position = NULL;
+    const struct json_value *value;
+    while (count < MOST && json_value_next_member(first, &position, &columns[count].name, &value)) {
+        const char *name = columns[count].name;
+        columns[count++].role = strcmp(name, j->image_member) == 0          ? SOURCE_COLUMN_IMAGE
+                                : source_is_listed(j->caption_member, name) ? SOURCE_COLUMN_CAPTION
+                                                                            : SOURCE_COLUMN_OTHER;
+    }
+    source_say_columns(&j->base, columns, count);
 }
 
 /* The first element must be such an object, or the source is refused. If it cannot be parsed, it is
@@ -246,7 +265,8 @@ check_first(struct source_json *j, const struct source_options *opt, struct erro
     s = json_document_parse(&document, "object", j->text.data, j->text.size_bytes, &why);
     if (s == STATUS_OK) {
         const struct json_value *root = json_document_root(document);
-        use_other_names(j, opt, root);
+        choose_members(j, opt, root);
+        say_members(j, root);
         known = json_value_get(root, j->image_member) != NULL;
         json_document_destroy(document);
     }

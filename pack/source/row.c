@@ -185,10 +185,8 @@ enum status source_row_add_caption(struct source_row *r,
     return STATUS_OK;
 }
 
-enum status source_row_add_json_captions(struct source_row *r,
-                                         const struct json_value *v,
-                                         const char *name,
-                                         struct error *err) {
+static enum status
+add_member(struct source_row *r, const struct json_value *v, const char *name, struct error *err) {
     size_t count = json_value_is_array(v) ? json_value_count(v) : 1;
     for (size_t i = 0; i < count; i++) {
         size_t size_bytes = 0;
@@ -200,6 +198,23 @@ enum status source_row_add_json_captions(struct source_row *r,
             return STATUS_OK;
         }
         TRY(source_row_add_caption(r, text, size_bytes, err));
+    }
+    return STATUS_OK;
+}
+
+enum status source_row_add_json_captions(struct source_row *r,
+                                         const struct json_value *object,
+                                         const char *names,
+                                         struct error *err) {
+    char name[SOURCE_MAX_NAME_BYTES + 1];
+    bool any = false;
+    for (const char *list = names; source_next_name(&list, name);) {
+        const struct json_value *v = json_value_get(object, name);
+        any |= v != NULL;
+        TRY(v ? add_member(r, v, name, err) : STATUS_OK);
+    }
+    if (!any) {
+        source_row_reject(r, REASON_CAPTION_MISSING, "no member '%s'", names);
     }
     return STATUS_OK;
 }
@@ -278,18 +293,6 @@ static enum status load_image(struct source_row *r, struct error *err) {
     return s;
 }
 
-/* The captions that the member of the JSON holds: one string, or a list of them. */
-static enum status
-take_captions(struct source_row *r, const struct json_value *root, struct error *err) {
-    const struct json_value *v = json_value_get(root, r->caption_member);
-    if (!v) {
-        source_row_reject(r, REASON_CAPTION_MISSING, "its JSON has no member '%s'",
-                          r->caption_member);
-        return STATUS_OK;
-    }
-    return source_row_add_json_captions(r, v, r->caption_member, err);
-}
-
 /* Drops invalid JSON from the row. If the captions should be in it, the row is rejected. */
 static enum status check_json(struct source_row *r, struct error *err) {
     struct json_document *document = NULL;
@@ -305,7 +308,7 @@ static enum status check_json(struct source_row *r, struct error *err) {
         return STATUS_OK;
     }
     if (r->caption_member[0] != '\0') {
-        s = take_captions(r, json_document_root(document), err);
+        s = source_row_add_json_captions(r, json_document_root(document), r->caption_member, err);
     }
     json_document_destroy(document);
     return s;

@@ -115,6 +115,10 @@ const char *source_note(const struct source *s) {
     return s->note ? s->note : "";
 }
 
+const char *source_columns(const struct source *s) {
+    return s->columns;
+}
+
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes) {
     *position_bytes = s->position_bytes < s->size_bytes ? s->position_bytes : s->size_bytes;
     *size_bytes = s->size_bytes;

@@ -32,8 +32,10 @@ enum {
     SOURCE_MAX_LIST_BYTES = 256 << 20, /* of the names in a class folder and its parents, or of all
                                         * folders in a tar */
     SOURCE_MAX_FOLDER_DEPTH = 32,
-    SOURCE_MAX_NAME_BYTES = 63, /* of a column or a JSON member that options name */
-    SOURCE_HASHED_BYTES = 64,   /* of an image in an archive, in source_content */
+    SOURCE_MAX_NAME_BYTES = 63,   /* of a column or a JSON member that options name */
+    SOURCE_MAX_NAMES_BYTES = 255, /* of several, with commas between them */
+    SOURCE_COLUMNS_BYTES = 480,   /* of the text of source_columns */
+    SOURCE_HASHED_BYTES = 64,     /* of an image in an archive, in source_content */
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
@@ -132,7 +134,8 @@ struct source_row {
     uint64_t member_bytes; /* size of the image's member in an archive; 0: it has none */
     const void *raw; /* the source's text of the row, which stands for all fields; NULL: none */
     size_t raw_bytes;
-    char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: no caption in it */
+    char caption_member[SOURCE_MAX_NAMES_BYTES + 1]; /* of the JSON, comma-separated; empty: no
+                                                      * caption in it */
 };
 
 void source_row_init(struct source_row *r);
@@ -161,11 +164,11 @@ struct source_options {
                                  * "caption,_,path"; "_" for an unused one; NULL: detected */
     const char *delimiter;      /* tsv, csv: one ASCII character between cells, or "tab"; NULL: the
                                  * TAB of a TSV; of a CSV detected */
-    const char *caption_column; /* tsv, csv: name of a column, or its number from 1. json: name of
-                                 * the member, "caption". wds: member of the .json with the caption,
-                                 * a string or a list of strings, instead of the .txt. NULL: usual
-                                 * names */
-    const char *image_column;   /* tsv, csv, json: the same for the image's path */
+    const char *caption_column; /* comma-separated names, whose captions a row gets in this order.
+                                 * tsv, csv: of columns, or their numbers from 1. json: of members,
+                                 * a string or a list of strings. wds: of members of the .json,
+                                 * instead of the .txt. NULL: the first usual name that is there */
+    const char *image_column;   /* tsv, csv, json: one name of the image's path, likewise */
     enum source_grouping grouping; /* tsv, csv */
     bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */
@@ -221,6 +224,10 @@ uint64_t source_ignored(const struct source *s);
 /* After END, a doubt about the source as a whole, such as a tar without an end mark. Empty: none.
  */
 const char *source_note(const struct source *s);
+
+/* Which columns of a table, or members of the first JSON object, hold captions and paths, where
+ * others could as well: one line. Empty: there is no choice. */
+const char *source_columns(const struct source *s);
 
 /* Progress: bytes of the file read so far, and its size; both 0 where that is not known. */
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes);

@@ -88,6 +88,7 @@ struct source {
     uint64_t content;                    /* see source_content */
     uint64_t ignored;                    /* see source_ignored */
     const char *note;                    /* see source_note; owned by the kind; NULL: none */
+    char columns[SOURCE_COLUMNS_BYTES];  /* see source_columns */
     bool plain_tar;                      /* see source_is_plain_tar */
     bool sparse;                         /* the row is skipped: of an image in an archive only the
                                           * first SOURCE_HASHED_BYTES are needed, and where `raw` is
@@ -98,6 +99,29 @@ struct source {
     struct json_writer json;    /* of the current row, for kinds that write one */
     struct source_row *scratch; /* of source_skip; NULL: not needed yet */
 };
+
+/* Usual names of columns and JSON members in order of preference, ended with NULL. */
+extern const char *const source_image_names[], *const source_url_names[];
+extern const char *const source_caption_names[];
+
+/* Takes the next of comma-separated names, of at most SOURCE_MAX_NAME_BYTES. False: none is left.
+ */
+bool source_next_name(const char **list, char name[SOURCE_MAX_NAME_BYTES + 1]);
+
+/* Whether `name` is one of the comma-separated names. */
+bool source_is_listed(const char *list, const char *name);
+
+struct source_column {
+    const char *name;
+    enum source_role {
+        SOURCE_COLUMN_CAPTION,
+        SOURCE_COLUMN_IMAGE,
+        SOURCE_COLUMN_OTHER,
+    } role;
+};
+
+/* Sets the text of source_columns. */
+void source_say_columns(struct source *s, const struct source_column *columns, size_t count);
 
 /* Copies the key, its last bytes when it is too long, and finds the number in it. */
 void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes);
@@ -115,11 +139,12 @@ enum status source_row_add_caption(struct source_row *r,
                                    size_t size_bytes,
                                    struct error *err);
 
-/* Adds the captions in member `name`, a string or a list of strings. Anything else rejects the row.
+/* Adds the captions in the members of `object` with these comma-separated names, each a string or a
+ * list of strings. Anything else rejects the row, and so does an object without any of them.
  * Returns OK or NOMEM. */
 enum status source_row_add_json_captions(struct source_row *r,
-                                         const struct json_value *v,
-                                         const char *name,
+                                         const struct json_value *object,
+                                         const char *names,
                                          struct error *err);
 
 /* Closes the object in `w`, which becomes the row's JSON. Returns OK, NOMEM or LIMIT. */

@@ -43,14 +43,14 @@ static bool is_key(const char *key, size_t size_bytes, const char *const *names)
 static void look_at_key(struct look *l, const char *key, size_t size_bytes) {
     static const char *const images[] = {"images", NULL};
     static const char *const annotations[] = {"annotations", NULL};
-    static const char *const row[] = {"image", "caption", "file_name", "text", NULL};
     static const char *const of_coco[] = {"file_name", NULL};
     static const char *const of_karpathy[] = {"filename", "sentences", "sentids", "split", NULL};
     if (l->depth == 1) {
         l->in_images = is_key(key, size_bytes, images);
         l->keys->images |= l->in_images;
         l->keys->annotations |= is_key(key, size_bytes, annotations);
-        l->keys->image_or_caption |= is_key(key, size_bytes, row);
+        l->keys->image_or_caption |= is_key(key, size_bytes, source_image_names) ||
+                                     is_key(key, size_bytes, source_caption_names);
     } else if (l->depth == 3 && l->in_images) { /* { "images": [ { */
         l->keys->annotations |= is_key(key, size_bytes, of_coco);
         l->keys->karpathy |= is_key(key, size_bytes, of_karpathy);
@@ -175,6 +175,21 @@ enum status source_kind_of(enum source_kind *out, const char *path, struct error
 
 /* ---- opening ---- */
 
+/* Names that no column or member can have. */
+static enum status
+check_names(const char *option, const char *list, size_t max_bytes, struct error *err) {
+    FAIL_IF(list && strlen(list) > max_bytes, err, STATUS_USAGE,
+            "--%s: '%.80s' is longer than %zu bytes", option, list, max_bytes);
+    for (const char *at = list; at && *at != '\0';) {
+        const size_t n = strcspn(at, ",");
+        FAIL_IF(n == 0 || n > SOURCE_MAX_NAME_BYTES || strcmp(at + n, ",") == 0, err, STATUS_USAGE,
+                "--%s %.80s: each name must have from 1 to %d bytes", option, list,
+                SOURCE_MAX_NAME_BYTES);
+        at += n + (at[n] == ',');
+    }
+    return STATUS_OK;
+}
+
 /* Refuses options that this kind does not have, and names that no column or member can have. */
 static enum status check_options(const char *path,
                                  enum source_kind kind,
@@ -203,12 +218,8 @@ static enum status check_options(const char *path,
         FAIL_IF(all[i].value && all[i].value[0] == '\0', err, STATUS_USAGE, "--%s is empty",
                 all[i].name);
     }
-    const char *const names[] = {opt->caption_column, opt->image_column};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        FAIL_IF(names[i] && strlen(names[i]) > SOURCE_MAX_NAME_BYTES, err, STATUS_USAGE,
-                "'%.80s' is longer than %d bytes", names[i], SOURCE_MAX_NAME_BYTES);
-    }
-    return STATUS_OK;
+    TRY(check_names("caption-column", opt->caption_column, SOURCE_MAX_NAMES_BYTES, err));
+    return check_names("image-column", opt->image_column, SOURCE_MAX_NAME_BYTES, err);
 }
 
 /* Class folders in a tar or zip have a reader of their own. */

@@ -37,9 +37,8 @@ enum status table_record(struct source_table *t,
     }
     struct table_cell cells[TABLE_MAX_COLUMNS];
     size_t count = table_split(t, cells);
-    const bool has_caption = t->caption_column != TABLE_NO_COLUMN;
-    if (count <= t->path_column || (has_caption && count <= t->caption_column) ||
-        count > t->column_count || (count < t->column_count && !t->header)) {
+    if (count < t->needed_columns || count > t->column_count ||
+        (count < t->column_count && !t->header)) {
         source_row_reject(row, REASON_ROW_BAD, "line %" PRIu64 " has %zu column%s instead of %zu",
                           t->line, count, count == 1 ? "" : "s", t->column_count);
         return STATUS_OK;
@@ -47,12 +46,12 @@ enum status table_record(struct source_table *t,
     *path = table_path(&cells[t->path_column]);
     source_row_set_stem(row, path->data, path->size_bytes);
     source_row_set_path(row, s, path->data, path->size_bytes);
-    row->captions_optional = !has_caption;
-    if (!has_caption) {
-        return STATUS_OK;
+    row->captions_optional = t->caption_count == 0;
+    for (size_t i = 0; i < t->caption_count; i++) {
+        const struct table_cell *caption = &cells[t->captions[i]];
+        TRY(source_row_add_caption(row, caption->data, caption->size_bytes, err));
     }
-    const struct table_cell *caption = &cells[t->caption_column];
-    return source_row_add_caption(row, caption->data, caption->size_bytes, err);
+    return STATUS_OK;
 }
 
 enum status table_restart(struct source_table *t, struct error *err) {

@@ -2,16 +2,17 @@
  * Which column of a table is which.
  *
  * Names come from the options (for a table without header line), or from the first line if that is
- * a header: if a cell of it is a usual name of a path column (PATH_NAMES), or options choose
- * columns by name. The path column is then the one that the options name, or the one with a usual
- * name. The same holds for the caption column, which may also be the other one of two.
+ * a header: if a cell of it is a usual name of a path column (source_image_names), or options
+ * choose columns by name. The path column is then the one that the options name, or the one with
+ * the first usual name that is there. The same holds for captions, whose column may also be the
+ * other of two.
  *
  * Without names, the path column is the one in which most of the first 100 records end like an
  * image's file; failing that, the one in which most of them name a file that exists. The caption
  * column is the other one of two.
  *
- * In a list of URLs the same holds with the names of URL_NAMES, and of cells that begin like a URL.
- * A list of one column has no captions.
+ * In a list of URLs the same holds with the names of source_url_names, and of cells that begin like
+ * a URL. A list of one column has no captions.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +24,6 @@
 
 enum { LOOK_RECORDS = 100, NO_COLUMN = TABLE_NO_COLUMN };
 
-static const char *const PATH_NAMES[] = {"path",     "file",       "filename",   "file_name",
-                                         "filepath", "file_path",  "image",      "image_path",
-                                         "img",      "image_file", "image_name", NULL};
-static const char *const URL_NAMES[] = {"url", "urls", "image_url", "img_url", "imageurl",
-                                        "uri", "link", "image",     NULL};
-static const char *const CAPTION_NAMES[] = {"caption",  "captions",    "text",    "title",
-                                            "sentence", "description", "comment", NULL};
-
 /* What is known of the first records' cells, by column. */
 struct votes {
     size_t columns; /* of the first record */
@@ -41,7 +34,7 @@ struct votes {
 };
 
 static const char *const *path_names(bool urls) {
-    return urls ? URL_NAMES : PATH_NAMES;
+    return urls ? source_url_names : source_image_names;
 }
 
 static struct table_cell trimmed(const struct table_cell *c) {
@@ -88,11 +81,23 @@ static bool is_named(const struct table_cell *c, const char *name, size_t size_b
     return t.size_bytes == size_bytes && strncasecmp(t.data, name, size_bytes) == 0;
 }
 
-static size_t
-find_usual(const struct table_cell *cells, size_t count, const char *const *names, size_t except) {
-    for (size_t i = 0; i < count; i++) {
-        for (const char *const *name = names; i != except && *name; name++) {
-            if (is_named(&cells[i], *name, strlen(*name))) {
+static bool is_caption(const struct source_table *t, size_t column) {
+    size_t i = 0;
+    while (i < t->caption_count && t->captions[i] != column) {
+        i++;
+    }
+    return i < t->caption_count;
+}
+
+/* The column with the first of the names that is there, but for `path` and those of captions. */
+static size_t find_usual(const struct source_table *t,
+                         const struct table_cell *cells,
+                         size_t count,
+                         const char *const *names,
+                         size_t path) {
+    for (; *names; names++) {
+        for (size_t i = 0; i < count; i++) {
+            if (i != path && !is_caption(t, i) && is_named(&cells[i], *names, strlen(*names))) {
                 return i;
             }
         }
@@ -108,8 +113,14 @@ static size_t number_of(const char *option) {
     return (size_t)strtoul(option, NULL, 10);
 }
 
-static bool is_name(const char *option) {
-    return option && number_of(option) == 0;
+/* Whether one of the comma-separated columns is a name. */
+static bool has_name(const char *list) {
+    char name[SOURCE_MAX_NAME_BYTES + 1];
+    bool found = false;
+    while (list && !found && source_next_name(&list, name)) {
+        found = number_of(name) == 0;
+    }
+    return found;
 }
 
 /* The column that an option chooses. Returns OK or USAGE. */
@@ -145,28 +156,68 @@ static enum status find_asked(const struct source_table *t,
                      option, names);
 }
 
+/* The columns that --caption-column chooses. Returns OK or USAGE. */
+static enum status find_captions(struct source_table *t,
+                                 const struct table_cell *cells,
+                                 size_t count,
+                                 const struct source_options *opt,
+                                 struct error *err) {
+    char name[SOURCE_MAX_NAME_BYTES + 1];
+    size_t column;
+    t->caption_count = 0;
+    for (const char *list = opt->caption_column; list && source_next_name(&list, name);) {
+        TRY(find_asked(t, &column, cells, count, name, err));
+        if (!is_caption(t, column)) {
+            t->captions[t->caption_count++] = column;
+        }
+    }
+    return STATUS_OK;
+}
+
 /* A list of nothing but URLs has no captions. */
 static bool lacks_captions(const struct source_table *t, size_t columns) {
-    return t->base.urls && columns == 1 && t->path_column == 0 && t->caption_column == NO_COLUMN;
+    return t->base.urls && columns == 1 && t->path_column == 0 && t->caption_count == 0;
 }
 
 /* Of two columns, the one that is known tells the other. Returns OK, END (undecided) or USAGE. */
-static enum status
-settle(struct source_table *t, size_t path, size_t caption, size_t count, struct error *err) {
-    if (count == 2 && path < NO_COLUMN && caption == NO_COLUMN) {
-        caption = 1 - path;
-    } else if (count == 2 && path == NO_COLUMN && caption < NO_COLUMN) {
-        path = 1 - caption;
+static enum status settle(struct source_table *t, size_t path, size_t count, struct error *err) {
+    if (count == 2 && path < NO_COLUMN && t->caption_count == 0) {
+        t->captions[t->caption_count++] = 1 - path;
+    } else if (count == 2 && path == NO_COLUMN && t->caption_count == 1) {
+        path = 1 - t->captions[0];
     }
     t->path_column = path;
-    t->caption_column = caption;
-    if (path == NO_COLUMN || (caption == NO_COLUMN && !lacks_captions(t, count))) {
+    if (path == NO_COLUMN || (t->caption_count == 0 && !lacks_captions(t, count))) {
         return STATUS_END;
     }
-    FAIL_IF(path == caption, err, STATUS_USAGE,
+    FAIL_IF(is_caption(t, path), err, STATUS_USAGE,
             "%s: column %zu cannot be both the caption and the image's path", t->base.path,
             path + 1);
+    t->column_count = count;
+    t->needed_columns = path + 1;
+    for (size_t i = 0; i < t->caption_count; i++) {
+        const size_t end = t->captions[i] + 1;
+        t->needed_columns = end > t->needed_columns ? end : t->needed_columns;
+    }
     return STATUS_OK;
+}
+
+/* Sets the text of source_columns by the names in the cells. */
+static void say_columns(struct source_table *t, const struct table_cell *cells, size_t count) {
+    struct source_column columns[TABLE_MAX_COLUMNS];
+    char names[TABLE_MAX_COLUMNS][SOURCE_MAX_NAME_BYTES + 1];
+    for (size_t i = 0; i < count; i++) {
+        const struct table_cell name = trimmed(&cells[i]);
+        const size_t n =
+            name.size_bytes < SOURCE_MAX_NAME_BYTES ? name.size_bytes : SOURCE_MAX_NAME_BYTES;
+        memcpy(names[i], name.data, n);
+        names[i][n] = '\0';
+        columns[i].name = names[i];
+        columns[i].role = i == t->path_column ? SOURCE_COLUMN_IMAGE
+                          : is_caption(t, i)  ? SOURCE_COLUMN_CAPTION
+                                              : SOURCE_COLUMN_OTHER;
+    }
+    source_say_columns(&t->base, columns, count);
 }
 
 /* Finds the columns by these names. Returns OK, END (undecided) or USAGE. */
@@ -175,12 +226,21 @@ static enum status by_names(struct source_table *t,
                             size_t count,
                             const struct source_options *opt,
                             struct error *err) {
-    size_t path, caption;
+    size_t path;
     TRY(find_asked(t, &path, cells, count, opt->image_column, err));
-    TRY(find_asked(t, &caption, cells, count, opt->caption_column, err));
-    path = path < NO_COLUMN ? path : find_usual(cells, count, path_names(t->base.urls), caption);
-    caption = caption < NO_COLUMN ? caption : find_usual(cells, count, CAPTION_NAMES, path);
-    return settle(t, path, caption, count, err);
+    TRY(find_captions(t, cells, count, opt, err));
+    path =
+        path < NO_COLUMN ? path : find_usual(t, cells, count, path_names(t->base.urls), NO_COLUMN);
+    const size_t caption =
+        t->caption_count > 0 ? NO_COLUMN : find_usual(t, cells, count, source_caption_names, path);
+    if (caption < NO_COLUMN) {
+        t->captions[t->caption_count++] = caption;
+    }
+    enum status s = settle(t, path, count, err);
+    if (s == STATUS_OK) {
+        say_columns(t, cells, count);
+    }
+    return s;
 }
 
 /* The names of the option "a,_,b" as cells. Returns OK or USAGE. */
@@ -204,7 +264,6 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
             "%s: --columns %.80s names no %s column; --caption-column and "
             "--image-column choose them",
             t->base.path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption");
-    t->column_count = count;
     return s;
 }
 
@@ -295,14 +354,13 @@ static enum status by_votes(struct source_table *t,
                             const struct source_options *opt,
                             struct error *err) {
     struct table_cell none[TABLE_MAX_COLUMNS] = {{NULL, 0}};
-    size_t path, caption;
+    size_t path;
     TRY(find_asked(t, &path, none, v->columns, opt->image_column, err));
-    TRY(find_asked(t, &caption, none, v->columns, opt->caption_column, err));
-    if (path == NO_COLUMN && (v->columns != 2 || caption == NO_COLUMN)) {
+    TRY(find_captions(t, none, v->columns, opt, err));
+    if (path == NO_COLUMN && (v->columns != 2 || t->caption_count != 1)) {
         TRY(elect_path(t, &path, v, err));
     }
-    t->column_count = v->columns;
-    enum status s = settle(t, path, caption, v->columns, err);
+    enum status s = settle(t, path, v->columns, err);
     return s == STATUS_END ? cannot_tell(t, err) : s;
 }
 
@@ -315,10 +373,12 @@ static enum status names_do_not_tell(const struct source_table *t, struct error 
 }
 
 /* Whether the first record names columns and is no row. */
-static bool
-is_header(const struct table_cell *cells, size_t count, const struct source_options *opt) {
-    return is_name(opt->image_column) || is_name(opt->caption_column) ||
-           find_usual(cells, count, path_names(opt->urls), NO_COLUMN) < NO_COLUMN;
+static bool is_header(const struct source_table *t,
+                      const struct table_cell *cells,
+                      size_t count,
+                      const struct source_options *opt) {
+    return has_name(opt->image_column) || has_name(opt->caption_column) ||
+           find_usual(t, cells, count, path_names(opt->urls), NO_COLUMN) < NO_COLUMN;
 }
 
 enum status
@@ -340,9 +400,8 @@ table_find_columns(struct source_table *t, const struct source_options *opt, str
                     t->base.path, TABLE_MAX_COLUMNS);
             continue;
         }
-        if (i == 0 && is_header(cells, count, opt)) {
+        if (i == 0 && is_header(t, cells, count, opt)) {
             t->header = true;
-            t->column_count = count;
             s = by_names(t, cells, count, opt, err);
             return s == STATUS_END ? names_do_not_tell(t, err) : s;
         }

@@ -75,7 +75,7 @@ static bool is_usable(const struct source_row *record) {
 
 /* Whether a row with so many captions takes those of the record. */
 static bool fits(const struct source_row *record, uint32_t caption_count, size_t captions_bytes) {
-    return caption_count < SOURCE_MAX_CAPTIONS &&
+    return caption_count <= SOURCE_MAX_CAPTIONS - record->caption_count &&
            record->text.size_bytes <= SOURCE_MAX_TEXT_BYTES - captions_bytes;
 }
 
@@ -118,7 +118,11 @@ static enum status add_record(struct table_groups *g,
     struct source_row *w = &g->waiting;
     bool same = is_usable(row);
     if (same && g->full_at == UINT64_MAX && fits(row, w->caption_count, w->text.size_bytes)) {
-        return source_row_add_caption(w, (const char *)row->text.data, row->text.size_bytes, err);
+        const char *text = (const char *)row->text.data;
+        for (uint32_t i = 0; i < row->caption_count; text += row->caption_size_bytes[i++]) {
+            TRY(source_row_add_caption(w, text, row->caption_size_bytes[i], err));
+        }
+        return STATUS_OK;
     }
     if (same && g->full_at == UINT64_MAX) {
         g->full_at = place->offset;
@@ -233,11 +237,12 @@ static enum status add_group(struct table_groups *g,
 
 static enum status add_caption(struct table_groups *g,
                                struct group *group,
-                               const struct byte_buffer *text,
+                               const char *text,
+                               uint32_t size_bytes,
                                struct error *err) {
     uint32_t index = (uint32_t)(g->captions.size_bytes / sizeof(struct caption));
-    struct caption caption = {g->text.size_bytes, (uint32_t)text->size_bytes, NONE};
-    TRY(byte_buffer_append(&g->text, text->data, text->size_bytes, err));
+    struct caption caption = {g->text.size_bytes, size_bytes, NONE};
+    TRY(byte_buffer_append(&g->text, text, size_bytes, err));
     TRY(byte_buffer_append(&g->captions, &caption, sizeof(caption), err));
     if (group->first == NONE) {
         group->first = index;
@@ -270,7 +275,11 @@ static enum status collect_record(struct table_groups *g,
         group->full_at = offset;
         return STATUS_OK;
     }
-    return add_caption(g, group, &row->text, err);
+    const char *text = (const char *)row->text.data;
+    for (uint32_t i = 0; i < row->caption_count; text += row->caption_size_bytes[i++]) {
+        TRY(add_caption(g, group, text, row->caption_size_bytes[i], err));
+    }
+    return STATUS_OK;
 }
 
 /* Reads the whole table, and returns to its first record. */

@@ -20,9 +20,11 @@ struct source_table {
     bool unclosed;           /* a quote is not closed, see table_records.c; the text is one line */
     uint64_t search_end;     /* where the last search for a closing quote that failed has ended */
     size_t search_bytes;     /* the limit of searches before that place */
-    size_t path_column, caption_column; /* caption_column TABLE_NO_COLUMN: there are no captions */
-    bool header;                        /* the first line is one */
-    size_t column_count;                /* of every record; with a header at most so many */
+    size_t path_column;
+    size_t captions[TABLE_MAX_COLUMNS], caption_count; /* columns of captions; 0: there are none */
+    size_t needed_columns; /* of every record, up to the last of these columns */
+    bool header;           /* the first line is one */
+    size_t column_count;   /* of every record; with a header at most so many */
     enum source_grouping grouping;
     struct table_groups *groups; /* NULL: every record is a row */
 };
@@ -92,8 +94,8 @@ bool table_names_image(const struct table_cell *c);
 /* The path in a cell without the number of a caption after it: "1.jpg#0". */
 struct table_cell table_path(const struct table_cell *c);
 
-/* Finds the columns by the first lines: path_column, caption_column, header, column_count. Returns
- * OK, CORRUPT (undecided), USAGE (an option names a missing column), IO or NOMEM.
+/* Finds the columns by the first lines: all of those above. Returns OK, CORRUPT (undecided), USAGE
+ * (an option names a missing column), IO or NOMEM.
  */
 enum status
 table_find_columns(struct source_table *t, const struct source_options *opt, struct error *err);

@@ -37,7 +37,7 @@ struct source_wds {
                            */
     bool at_end;
     /* of the .json; empty: the .txt is the caption */
-    char caption_member[SOURCE_MAX_NAME_BYTES + 1];
+    char caption_member[SOURCE_MAX_NAMES_BYTES + 1];
     struct byte_buffer text;       /* the .txt being read */
     struct byte_buffer member;     /* the image being read; swapped with the row's */
     struct byte_buffer key;        /* of the row being read, and of its extras; no NUL */

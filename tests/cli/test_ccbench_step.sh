@@ -4,7 +4,7 @@ set -eu
 . "$SRC/tests/support/cli.sh"
 step() { # step OPTION...
     expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch-size 4 \
-        --tokens 8 --vocab 50 --steps 1 --threads 1 "$@"
+        --tokens 8 --vocab "${vocab:-50}" --steps 1 --threads 1 "$@"
 }
 step --json --micro-batch 3
 lines out.txt 1
@@ -31,7 +31,8 @@ expect 66 "$BIN/ccbench" step --data nowhere
 expect 64 "$BIN/ccbench" step --image-size 16 --batch-size 4 --data d
 has err.txt "ccpack tokenizer d"
 expect 0 "$BIN/ccpack" tokenizer d --vocab-size 300
-step --json --data d --vocab 1000 --loss nuclr --machine off
+vocab=1000
+step --json --data d --loss nuclr --machine off
 hasnt out.txt matmul_gflops
 for key in fed_ratio held_pairs_per_s stall_fraction; do
     has out.txt "\"$key\":"

@@ -231,7 +231,7 @@ done
 (cd json && tar cf ../json.tar --sort=name --format=ustar -- *)
 pack 40 0 --caption-column words json.tar
 same "captions in the JSON"
-refuses 65 "is usable; nothing was packed.*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
+refuses 65 "is usable; nothing was packed.*no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
 
 # --- classes, on disk and in a tar: label, name and JSON are packed
 mkdir -p set/cat/more set/dog set/bare set/.hidden

@@ -22,8 +22,15 @@ cat >few/ccstream-train <<SCRIPT
 #!/bin/sh
 case "\$*" in
 *--resume* | *--dry-run* | *--attach*) exec "$BIN/ccstream-train" "\$@" ;;
-*) exec "$BIN/ccstream-train" "\$@" --epochs 3 --zeta-freeze-epochs 1 ;;
 esac
+for word; do # without --epochs N and --zeta-freeze-epochs N of the page
+    shift
+    case "\$last" in --epochs | --zeta-freeze-epochs) ;; *)
+        case "\$word" in --epochs* | --zeta-freeze-epochs*) ;; *) set -- "\$@" "\$word" ;; esac ;;
+    esac
+    last=\$word
+done
+exec "$BIN/ccstream-train" "\$@" --epochs 3 --zeta-freeze-epochs 1
 SCRIPT
 chmod +x few/ccstream-train
 export PATH="$PWD/few:$BIN:$PATH"

@@ -16,7 +16,7 @@ done
 [ -s runs/nuclr/report.html ] || fail "the end of a run wrote no report"
 
 # --report: the page is there before the end, which a killed run does not reach.
-"$BIN/ccstream-train" $how --epochs 1000 --loss nuclr -o seen &
+$last "$BIN/ccstream-train" $how --epochs 1000 --loss nuclr -o seen &
 pid=$!
 for _ in $(seq 1000); do
     [ -s seen/report.html ] && break

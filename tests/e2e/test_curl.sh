@@ -19,7 +19,7 @@ options="--task blocks --image-tower resnet10t --image-size 16 --embed-dim 32 --
 train() { # train NAME OPTION...
     name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q --data train $options --batch-size 32 --epochs 4 --checkpoint-every 9 --keep-checkpoints 9 "$@" --out "$name"
+    expect 0 $last "$BIN/ccstream-train" -q --data train $options --batch-size 32 --epochs 4 --checkpoint-every 9 --keep-checkpoints 9 "$@" --out "$name"
 }
 train whole --augment none
 resumes whole 9
@@ -27,7 +27,7 @@ if grep -Eq 'nan|inf|null' <(grep -o '"loss":[^,]*' whole/metrics.jsonl); then
     fail "metrics are not numbers"
 fi
 # Killed at some moment after its first checkpoint, and resumed.
-"$BIN/ccstream-train" -q --data train $options --batch-size 32 --epochs 4 --augment none --checkpoint-every 1 --out killed 2>err.txt &
+$last "$BIN/ccstream-train" -q --data train $options --batch-size 32 --epochs 4 --augment none --checkpoint-every 1 --out killed 2>err.txt &
 pid=$!
 until [ -e killed/last ]; do
     kill -0 $pid 2>/dev/null || fail "the run ends without a checkpoint: $(cat err.txt)"
@@ -35,7 +35,7 @@ until [ -e killed/last ]; do
 done
 kill -KILL $pid 2>/dev/null || true
 wait $pid 2>/dev/null || true
-expect 0 "$BIN/ccstream-train" -q --resume killed
+expect 0 $last "$BIN/ccstream-train" -q --resume killed
 cmp whole/last killed/last || fail "a run that was killed and resumed ends in other bytes"
 steps_of() { grep '"loss":' "$1/metrics.jsonl" | sed 's/,"pairs_per_s":.*//'; }
 cmp <(steps_of whole) <(steps_of killed) || fail "a run that was killed has other metrics"
@@ -55,7 +55,7 @@ train one --micro-batch 32 --augment none
 cmp one/last whole/last || fail "one micro-batch is not the batch"
 [ "$(grep -o '"loss":[^,]*' micro/metrics.jsonl | head -n 2)" != "$(grep -o '"loss":[^,]*' one/metrics.jsonl | head -n 2)" ] ||
     fail "batch norm does not go by micro-batches"
-expect 0 "$BIN/ccstream-train" --data train $options --batch-size 32 --dry-run --out none
+expect 0 $last "$BIN/ccstream-train" --data train $options --batch-size 32 --dry-run --out none
 losses() { grep -o '"loss":[^,]*' whole/metrics.jsonl | cut -d: -f2; }
 losses | awk '{ l[NR] = $1 } END { for (i = 1; i <= 8; i++) { first += l[i]; last += l[NR - i + 1] } exit !(last < 0.9 * first) }' ||
     fail "the loss does not fall: $(losses)"
@@ -63,7 +63,7 @@ losses | awk '{ l[NR] = $1 } END { for (i = 1; i <= 8; i++) { first += l[i]; las
 # Embeddings are inner products: without a norm. The mean classifier uses them.
 "$BIN/ccstream-eval" mean whole --train train --data train --layer projection --json >mean.json
 grep -q '"top1":' mean.json || fail "mean: $(cat mean.json)"
-expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
+expect 0 $last "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
 grep -q '"task":"blocks"' from-init/config.json || fail "--init does not know the task"
 
 # Exported, they are named as what they are.
@@ -76,7 +76,7 @@ has err.txt 'trained on images alone'
 refused() { # refused WORDS OPTION...
     words=$1
     shift
-    expect 64 "$BIN/ccstream-train" -q $options --batch-size 32 "$@" --out refused
+    expect 64 $last "$BIN/ccstream-train" -q $options --batch-size 32 "$@" --out refused
     grep -q -- "$words" err.txt || fail "not '$words': $(cat err.txt)"
 }
 refused 'has no label' --data pairs
@@ -92,11 +92,11 @@ refused 'does not work with several datasets' --data train --data pairs
 refused 'not for --task blocks' --data train --val pairs
 refused 'does not work with --variant code' --data train --variant code
 refused '--loss clip: --task blocks trains with the block loss' --data train --loss clip
-expect 64 "$BIN/ccstream-train" -q --resume whole --data few-packed --remap-state train
+expect 64 $last "$BIN/ccstream-train" -q --resume whole --data few-packed --remap-state train
 has err.txt 'does not work with --remap-state'
 if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     . "$SRC/tests/support/mpirun.sh"
-    expect 64 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" -q $options --batch-size 32 --data train --out refused
+    expect 64 mpirun --oversubscribe --bind-to none -n 2 $last "$BIN/ccstream-train" -q $options --batch-size 32 --data train --out refused
     has err.txt 'does not work with several ranks'
 fi
 refused 'does not work with --init-state' --data train --init whole --init-state

@@ -23,7 +23,7 @@ options="--task blocks --block-of captions --text-tower tiny --text-pool mean --
 train() { # train NAME OPTION...
     name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q --data train $options "$@" --out "$name"
+    expect 0 $last "$BIN/ccstream-train" -q --data train $options "$@" --out "$name"
 }
 train whole --epochs 4 --checkpoint-every 9 --keep-checkpoints 9
 resumes whole 9
@@ -63,10 +63,10 @@ paste <(losses micro) <(losses again) | awk '{ d = $1 - $2; if (d < 0) d = -d; i
 train paired --epochs 4 --steps 1 --block-pairs
 train hinge --epochs 4 --steps 1 --block-loss hinge
 [ "$(for run in again paired hinge; do losses $run | head -n 1; done | sort -u | wc -l)" -eq 3 ] || fail "losses are the same"
-expect 0 "$BIN/ccstream-train" --data train $options --dry-run --out none
-expect 0 "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
+expect 0 $last "$BIN/ccstream-train" --data train $options --dry-run --out none
+expect 0 $last "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
 has from-init/config.json '"block-of":"captions"'
-"$BIN/ccstream-train" --data train $options --image-tower resnet10t --steps 1 --out warned 2>err.txt
+$last "$BIN/ccstream-train" --data train $options --image-tower resnet10t --steps 1 --out warned 2>err.txt
 has err.txt '--image-tower has no effect with --block-of captions'
 
 # There is a tower for captions alone.
@@ -83,14 +83,14 @@ for command in "mean --train train" retrieval "embed -o x" "zeroshot"; do
 done
 expect 0 "$BIN/ccdump" why whole train 3 --encode 1000
 has out.txt 'the checkpoint has no image tower'
-expect 65 "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower resnet10t --image-size 16 --batch-size 32 --out pair
+expect 65 $last "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower resnet10t --image-size 16 --batch-size 32 --out pair
 has err.txt 'has a different model (towers)'
 
 # What cannot work.
 refused() { # refused WORDS OPTION...
     words=$1
     shift
-    expect 64 "$BIN/ccstream-train" -q $options "$@" --out refused
+    expect 64 $last "$BIN/ccstream-train" -q $options "$@" --out refused
     has err.txt "$words"
 }
 "$BIN/ccpack" -q -o pairs train.tar
@@ -103,6 +103,6 @@ refused '--batch-size 30 is not a number of captions in blocks of 4' --data trai
 refused 'judge a checkpoint by ccstream-eval mean --layer captions' --data train --val pairs
 refused '--pair-noise is for images with captions' --data train --pair-noise 0.5
 refused '--init-image: --block-of captions has no image tower' --data train --init-image whole
-"$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower resnet10t --image-size 16 --text-tower tiny --batch-size 32 --steps 1 \
+$last "$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower resnet10t --image-size 16 --text-tower tiny --batch-size 32 --steps 1 \
     --threads 1 --out plain 2>err.txt
 has err.txt '--block-of has no effect without --task blocks'

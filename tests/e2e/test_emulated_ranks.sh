@@ -46,11 +46,11 @@ near() { # near RUN RUN: losses to within 1e-5
         fail "$2 is not near $1"
 }
 
-CCSTREAM_EMULATED=now expect 0 "$BIN/ccstream-train" "${options[@]}" --steps 2 --cuda-graph off --out one
-CCSTREAM_EMULATED=now expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --steps 3 \
+CCSTREAM_EMULATED=now expect 0 $last "$BIN/ccstream-train" "${options[@]}" --steps 2 --cuda-graph off --out one
+CCSTREAM_EMULATED=now expect 0 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --steps 3 \
     --cuda-graph off --out eager
 has err.txt "loss on the device"
-CCSTREAM_EMULATED=late expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --steps 3 \
+CCSTREAM_EMULATED=late expect 0 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --steps 3 \
     --state-memory pinned --out recorded
 has err.txt " graphs of "
 cmp eager/last recorded/last || fail "recorded steps are not those op by op"
@@ -59,14 +59,14 @@ cmp eager/last recorded/last || fail "recorded steps are not those op by op"
 near one eager
 
 # A rank without a GPU; all ranks on one.
-CCSTREAM_EMULATED_GPUS=1 expect 69 ranks 2 "$BIN/ccstream-train" "${options[@]}" --out none
+CCSTREAM_EMULATED_GPUS=1 expect 69 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --out none
 has err.txt "this machine has 1 GPU, none for its rank 1 (from 0); start at most 1 rank on it"
-expect 69 ranks 2 "$BIN/ccstream-train" "${options[@]}" --device cuda:0 --out none
+expect 69 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --device cuda:0 --out none
 has err.txt "--device cuda:0 gives all 2 ranks of this host one GPU"
 
 # Rank 1 is killed; rank 0 waits for it on the device.
 code=0
-CCSTREAM_EMULATED=late ranks 2 "$BIN/ccstream-train" "${options[@]}" --epochs 1000 --out lost \
+CCSTREAM_EMULATED=late ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --epochs 1000 --out lost \
     >out.txt 2>err.txt &
 job=$!
 until [ "$(field lost/ranks/1.json step 2>/dev/null || echo 0)" -ge 1 ] 2>/dev/null; do

@@ -12,7 +12,7 @@ options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --
 train() { # train OUT OPTIONS...
     local out=$1
     shift
-    "$BIN/ccstream-train" $options --out "$out" "$@" 2>"$out.log"
+    $last "$BIN/ccstream-train" $options --out "$out" "$@" 2>"$out.log"
 }
 
 train first --seed 1
@@ -26,7 +26,7 @@ fi
 
 # --init takes the whole model and its options: without a learning rate, the text side, which has no running
 # statistics, stays as it is to the last bit. So does the temperature.
-"$BIN/ccstream-train" --data data --batch-size 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
+$last "$BIN/ccstream-train" --data data --batch-size 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
     --init first --out all 2>all.log
 grep -q 'taken both towers, both projections, the temperature; not taken: the state of samples and of the loss (--init-state), ' all.log ||
     fail "what is taken is not named: $(cat all.log)"
@@ -45,7 +45,7 @@ train after --init warm --steps 1
 [ "$(tau after)" = 0.25 ] || fail "the temperature is $(tau after)"
 train chosen --init warm --tau 0.5 --steps 1
 [ "$(tau chosen)" = 0.5 ] || fail "--tau: the temperature is $(tau chosen)"
-"$BIN/ccstream-train" -q --resume after
+$last "$BIN/ccstream-train" -q --resume after
 [ "$(tail -n 1 after/metrics.jsonl | sed 's/.*"step":\([0-9]*\).*/\1/')" = 2 ] || fail "after does not resume"
 grep '"loss":' after/metrics.jsonl | tail -n 1 | grep -q '"tau":0.25,' || fail "resumed, the temperature is another: $(cat after/metrics.jsonl)"
 
@@ -63,14 +63,14 @@ grep -q 'taken .*, the state of samples; not taken' state.log || fail "$(cat sta
 train whole --seed 2 --init-image first/last --init-text first/last
 cp first/last copy.safetensors
 mv first moved
-"$BIN/ccstream-train" -q --resume both
+$last "$BIN/ccstream-train" -q --resume both
 cmp whole/last both/last || fail "a resumed run is not the uninterrupted one"
 
 # Weights that do not fit are named, and no files are left.
 refused() { # refused CODE PATTERN OPTIONS...
     local wanted=$1 pattern=$2 code=0
     shift 2
-    "$BIN/ccstream-train" -q $options --out x "$@" 2>err.txt || code=$?
+    $last "$BIN/ccstream-train" -q $options --out x "$@" 2>err.txt || code=$?
     [ "$code" -eq "$wanted" ] || fail "$*: exit code $code, not $wanted: $(cat err.txt)"
     grep -q -- "$pattern" err.txt || fail "$*: no '$pattern': $(cat err.txt)"
     [ ! -e x ] || fail "$*: left a directory"

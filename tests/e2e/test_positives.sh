@@ -23,7 +23,7 @@ options="--data data --augment crop --image-tower resnet10t --text-tower tiny --
 run() { # run NAME OPTIONS...
     local name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q $options "$@" --out "$name"
+    expect 0 $last "$BIN/ccstream-train" -q $options "$@" --out "$name"
     [ "$(readlink "$name/last")" = checkpoints/step-8.safetensors ] || fail "last names $(readlink "$name/last")"
     resumes "$name" 4
 }
@@ -64,7 +64,7 @@ has out.txt '"visits":{"ids":32,"visited":32,'
 pairs() { # pairs NAME OPTION...: NAME-1 and NAME-2 list the zeta of either pair
     local name=$1
     shift
-    expect 0 "$BIN/ccstream-train" -q $options --data single --loss nuclr --positives 2 --zeta-freeze-epochs 0 \
+    expect 0 $last "$BIN/ccstream-train" -q $options --data single --loss nuclr --positives 2 --zeta-freeze-epochs 0 \
         --zeta-lr 0.01 --steps 2 "$@" --out "$name"
     "$BIN/ccdump" popularity "$name" single --top 32 --json >"$name-1"
     "$BIN/ccdump" popularity "$name" single --top 32 --json --pair 2 >"$name-2"
@@ -80,17 +80,17 @@ refused() { # refused CODE WORDS OPTION...
     code=$1
     words=$2
     shift 2
-    expect "$code" "$BIN/ccstream-train" $options "$@"
+    expect "$code" $last "$BIN/ccstream-train" $options "$@"
     has err.txt "$words"
 }
 refused 64 'batch-size 24 is not a multiple of --positives 5' --loss dcl --positives 5 --out refused
 refused 64 'positives 3, of at least 2 samples' --loss dcl --positives 3 --batch-size 3 --out refused
 refused 64 'positives' --loss dcl --positives 9 --out refused
-expect 0 "$BIN/ccstream-train" $options --loss dcl --positives 3 --dry-run
+expect 0 $last "$BIN/ccstream-train" $options --loss dcl --positives 3 --dry-run
 [ "$(grep -c '^ *\(6\|12\|24\|48\|96\) ' out.txt)" -eq 5 ] || fail "not five sizes of batches: $(cat out.txt)"
-expect 0 "$BIN/ccstream-train" $options --loss dcl --positives 8 --dry-run
+expect 0 $last "$BIN/ccstream-train" $options --loss dcl --positives 8 --dry-run
 [ "$(grep -c '^ *\(6\|12\|24\|48\|96\) ' out.txt)" -eq 3 ] || fail "batches with parts of samples: $(cat out.txt)"
-expect 64 "$BIN/ccstream-train" -q --resume dcl --positives 2
+expect 64 $last "$BIN/ccstream-train" -q --resume dcl --positives 2
 has err.txt '--positives cannot be changed by --resume'
-expect 0 "$BIN/ccstream-train" $options --loss clip --positives 3 --steps 1 --out clip
+expect 0 $last "$BIN/ccstream-train" $options --loss clip --positives 3 --steps 1 --out clip
 has err.txt '--positives has no effect: loss clip does not read it here'

@@ -13,9 +13,9 @@ options="--data data --augment crop --loss clip --tau 0.1 --image-tower resnet10
 run() { # run NAME OPTIONS...
     local name=$1
     shift
-    "$BIN/ccstream-train" -q $options "$@" --out "$name"
-    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --steps 1
-    "$BIN/ccstream-train" -q --resume "$name-parts"
+    $last "$BIN/ccstream-train" -q $options "$@" --out "$name"
+    $last "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --steps 1
+    $last "$BIN/ccstream-train" -q --resume "$name-parts"
     cmp "$name/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
 }
 losses() {
@@ -35,25 +35,25 @@ other() {
 run f32
 run sgdm --optimizer sgdm --momentum 0.8 --lr 0.01
 run lars --optimizer lars --lr 1.2 --weight-decay 0.000001 --trust-coeff 0.01
-"$BIN/ccstream-train" -q $options --optimizer lars --lr 1.2 --weight-decay 0.000001 --out lars-trust
+$last "$BIN/ccstream-train" -q $options --optimizer lars --lr 1.2 --weight-decay 0.000001 --out lars-trust
 other lars lars-trust
 run adam --optimizer adam --lr 0.001 --weight-decay 0.1
-"$BIN/ccstream-train" -q $options --lr 0.001 --weight-decay 0.1 --out adamw
+$last "$BIN/ccstream-train" -q $options --lr 0.001 --weight-decay 0.1 --out adamw
 other adam adamw
 run mean --text-pool mean
 other f32 mean
 
-"$BIN/ccstream-train" -q $options --padding longest --out padded
+$last "$BIN/ccstream-train" -q $options --padding longest --out padded
 near f32 padded 0.0001
 
 # The device computes in bf16, or reports before any work that it cannot.
 code=0
-"$BIN/ccstream-train" -q $options --precision bf16 --out fast 2>err.txt || code=$?
+$last "$BIN/ccstream-train" -q $options --precision bf16 --out fast 2>err.txt || code=$?
 if [ "$code" -eq 0 ]; then
     near fast f32 0.1
     other fast f32
     run bf16 --precision bf16 --micro-batch 5
-    "$BIN/ccstream-train" -q $options --precision bf16 --val data --out evaluated
+    $last "$BIN/ccstream-train" -q $options --precision bf16 --val data --out evaluated
     grep -q '"mean_r1":' evaluated/metrics.jsonl || fail "a run in bf16 was not evaluated"
 else
     [ "$code" -eq 69 ] || fail "bf16: exit code $code: $(cat err.txt)"

@@ -8,7 +8,7 @@
 ranks() { # ranks W OPTION...
     local world=$1
     shift
-    timeout 600 mpirun --oversubscribe --bind-to none -n "$world" "$BIN/ccstream-train" "$@" </dev/null
+    timeout 600 mpirun --oversubscribe --bind-to none -n "$world" $last "$BIN/ccstream-train" "$@" </dev/null
 }
 
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
@@ -33,7 +33,7 @@ numbers() {
 
 # One rank; and 2, interrupted, resumed with 4: equal bytes and evaluations.
 evaluations="--val data --zeroshot classes"
-"$BIN/ccstream-train" -q $options $evaluations --out one
+$last "$BIN/ccstream-train" -q $options $evaluations --out one
 grep -q '"zeroshot":' one/metrics.jsonl || fail "no zero-shot evaluation"
 [ ! -e one/ranks ] || fail "one rank leaves heartbeats"
 ranks 2 $options --out parts --steps 2 2>2.txt || fail "2 ranks: $(cat 2.txt)"
@@ -60,13 +60,13 @@ paste <(losses one) <(losses w3) | awk '
 
 # Four pairs of each sample, of which ranks of six pairs hold parts.
 several="--loss nuclr --positives 4 --zeta-lr 0.001 --steps 3"
-"$BIN/ccstream-train" -q $options $several --out several
+$last "$BIN/ccstream-train" -q $options $several --out several
 ranks 4 -q $options $several --out several-4
 cmp several/last several-4/last || fail "4 ranks with parts of samples end in other bytes than one"
 
 # LARS, from the model and the state of another run, on a mix of its data and other data.
 next="--init one --init-state --data more --remap-state data --optimizer lars --lr 1 --trust-coeff 0.01 --steps 2"
-"$BIN/ccstream-train" -q $options $next --out next1
+$last "$BIN/ccstream-train" -q $options $next --out next1
 ranks 2 -q $options $next --out next2
 cmp next1/last next2/last || fail "lars, another run's state on a mix: 2 ranks end in other bytes than one"
 
@@ -100,7 +100,7 @@ grep -q 'use a --micro-batch that divides 12$' stopped.txt || fail "numbers unli
 [ "$(grep -c 'checkpoint saved; resume with' stopped.txt)" -eq 1 ] || fail "SIGTERM to a rank: $(cat stopped.txt)"
 
 # SIGUSR1 to mpirun, which forwards it: the same, also before the first step.
-mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &
+mpirun --oversubscribe --bind-to none -n 2 $last "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &
 pid=$!
 started ended/ranks/0.json
 kill -USR1 $pid

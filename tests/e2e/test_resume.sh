@@ -11,20 +11,20 @@ model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
 options="--data data $model"
 
 # The uninterrupted run: 16 steps.
-"$BIN/ccstream-train" -q $options --out whole
+$last "$BIN/ccstream-train" -q $options --out whole
 [ "$(readlink whole/last)" = checkpoints/step-16.safetensors ] || fail "last names $(readlink whole/last)"
 
 # --zeta-lr auto is printed as a number: 5e-6 of the paper's 132,950 steps with zeta unfrozen, here 12. The run stores it.
-"$BIN/ccstream-train" $options --out auto --steps 1 2>auto.txt
+$last "$BIN/ccstream-train" $options --out auto --steps 1 2>auto.txt
 grep -q 'zeta: peak step size 0.0554 (auto)' auto.txt || fail "the step size of zeta is not printed: $(cat auto.txt)"
 grep -q '"zeta-lr":0.05539' auto/config.json || fail "the step size of zeta is not stored: $(cat auto/config.json)"
-"$BIN/ccstream-train" --resume auto --steps 2 2>auto.txt
+$last "$BIN/ccstream-train" --resume auto --steps 2 2>auto.txt
 grep -q 'zeta: peak step size 0.0554,' auto.txt || fail "a resumed run has another step size: $(cat auto.txt)"
 
 # An epoch and three quarters, then the rest with another number of loader threads and another engine.
-"$BIN/ccstream-train" -q $options --out parts --steps 7 --loader-threads 1
+$last "$BIN/ccstream-train" -q $options --out parts --steps 7 --loader-threads 1
 [ "$(readlink parts/last)" = checkpoints/step-7.safetensors ] || fail "last names $(readlink parts/last)"
-"$BIN/ccstream-train" -q --resume parts --loader-threads 4 --io-engine pread
+$last "$BIN/ccstream-train" -q --resume parts --loader-threads 4 --io-engine pread
 cmp whole/last parts/last || fail "a resumed run is not the uninterrupted one"
 
 # One metrics line per step, besides those of checkpoints; everything but times is equal.
@@ -35,7 +35,7 @@ cmp whole.metrics parts.metrics || fail "metrics differ"
 [ "$(wc -l <parts.metrics)" -eq 16 ] || fail "$(wc -l <parts.metrics) lines of metrics"
 
 # SIGINT saves and exits with 0.
-"$BIN/ccstream-train" -q $options --out stopped &
+$last "$BIN/ccstream-train" -q $options --out stopped &
 pid=$!
 for _ in $(seq 2000); do
     [ -s stopped/metrics.jsonl ] && break
@@ -46,11 +46,11 @@ code=0
 wait "$pid" || code=$?
 [ "$code" -eq 0 ] || fail "SIGINT: exit code $code"
 [ -e stopped/last ] || fail "SIGINT left no checkpoint"
-"$BIN/ccstream-train" -q --resume stopped
+$last "$BIN/ccstream-train" -q --resume stopped
 cmp whole/last stopped/last || fail "a stopped run does not end as the uninterrupted one"
 
 # kill -9, before any checkpoint or after one.
-"$BIN/ccstream-train" -q $options --out killed --checkpoint-every 3 &
+$last "$BIN/ccstream-train" -q $options --out killed --checkpoint-every 3 &
 pid=$!
 for _ in $(seq 2000); do
     [ -s killed/metrics.jsonl ] && break
@@ -58,7 +58,7 @@ for _ in $(seq 2000); do
 done
 kill -KILL "$pid" 2>/dev/null || true
 wait "$pid" 2>/dev/null || true
-"$BIN/ccstream-train" -q --resume killed
+$last "$BIN/ccstream-train" -q --resume killed
 cmp whole/last killed/last || fail "a killed run does not end as the uninterrupted one"
 
 # An evaluation that was due when a run was stopped is run later: the evaluation lines are those of an uninterrupted
@@ -66,9 +66,9 @@ cmp whole/last killed/last || fail "a killed run does not end as the uninterrupt
 evaluations() {
     grep '"retrieval":' "$1/metrics.jsonl" | sed 's/,"time":.*//'
 }
-"$BIN/ccstream-train" -q $options --epochs 2 --val data --out judged
+$last "$BIN/ccstream-train" -q $options --epochs 2 --val data --out judged
 [ "$(evaluations judged | cut -d, -f1 | tr '\n' ' ')" = '{"step":4 {"step":8 ' ] || fail "$(evaluations judged)"
-"$BIN/ccstream-train" -q $options --epochs 2 --val data --out cut &
+$last "$BIN/ccstream-train" -q $options --epochs 2 --val data --out cut &
 pid=$!
 for _ in $(seq 2000); do
     grep -qs '"state":' cut/metrics.jsonl && break
@@ -76,26 +76,26 @@ for _ in $(seq 2000); do
 done
 kill -INT "$pid"
 wait "$pid" || fail "SIGINT: exit code $?"
-"$BIN/ccstream-train" -q --resume cut
+$last "$BIN/ccstream-train" -q --resume cut
 cmp <(evaluations judged) <(evaluations cut) || fail "evaluations of a stopped run: $(evaluations cut)"
-"$BIN/ccstream-train" -q $options --epochs 2 --val data --out owing --steps 4
+$last "$BIN/ccstream-train" -q $options --epochs 2 --val data --out owing --steps 4
 grep -v '"retrieval":' owing/metrics.jsonl >left.jsonl
 mv left.jsonl owing/metrics.jsonl
-"$BIN/ccstream-train" -q --resume owing
+$last "$BIN/ccstream-train" -q --resume owing
 cmp <(evaluations judged) <(evaluations owing) || fail "an evaluation was not made up: $(evaluations owing)"
-"$BIN/ccstream-train" -q --resume owing
+$last "$BIN/ccstream-train" -q --resume owing
 cmp <(evaluations judged) <(evaluations owing) || fail "a finished run was evaluated again: $(evaluations owing)"
 
 # A run without a checkpoint starts at step 0; a finished one is not changed.
 mkdir fresh
 cp whole/config.json fresh/
-"$BIN/ccstream-train" -q --resume fresh --json >fresh.json
+$last "$BIN/ccstream-train" -q --resume fresh --json >fresh.json
 grep -q '"resumed_step":0' fresh.json || fail "a run without checkpoint did not start at step 0"
 cmp whole/last fresh/last || fail "a run from config.json alone is another run"
-"$BIN/ccstream-train" -q --resume whole || fail "resuming a finished run: exit code $?"
+$last "$BIN/ccstream-train" -q --resume whole || fail "resuming a finished run: exit code $?"
 
 # The memory plan requires no run.
-"$BIN/ccstream-train" $options --out planned --dry-run >plan.txt
+$last "$BIN/ccstream-train" $options --out planned --dry-run >plan.txt
 grep -q "^total " plan.txt || fail "--dry-run printed no total: $(cat plan.txt)"
 [ ! -e planned ] || fail "--dry-run made a directory"
 

@@ -1,6 +1,7 @@
 # For shell tests: . "$SRC/tests/support/cli.sh"
 # The last command's output is in out.txt and err.txt.
 set -eu
+last="bash $SRC/tests/support/last.sh" # $last PROGRAM OPTION...: later options replace earlier ones
 fail() {
     echo "FAILED: $*"
     exit 1

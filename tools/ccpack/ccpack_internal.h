@@ -24,6 +24,7 @@ int ccpack_compact_main(int argc, char **argv);
 struct ccpack_options {
     struct pack_options pack; /* what options fill in it, see ccpack_take */
     const char *resize, *max_bad;
+    struct cli_list captions; /* --caption-column */
     int container;
     bool json, quiet;
 };

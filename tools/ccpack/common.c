@@ -43,6 +43,7 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     if (s->rejected > 0) {
         print_rejects(s, directory);
     }
+    fputs(s->columns, stderr);
     if (s->notes > 0) {
         fprintf(stderr, "warning: %s", s->note);
         if (s->notes > 1) {
@@ -71,6 +72,7 @@ void ccpack_put_summary(struct json_writer *w, const struct pack_summary *s, dou
     json_u64(w, "texts", s->texts);
     json_u64(w, "json_dropped", s->json_dropped);
     json_u64(w, "notes", s->notes);
+    json_string(w, "columns", s->columns);
     json_u64(w, "ignored", s->ignored);
     json_u64(w, "shards", s->shards);
     json_u64(w, "bytes", s->bytes);

@@ -40,10 +40,12 @@ static const struct cli_option fetch_rows[] = {
      .help = "column names of a list without header row; '_' for an unused one", .group = "List"},
     {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
      .help = "field separator: ',', ';', '|', 'tab' or another character [default: by content]"},
-    {"caption-column", 0, CLI_STRING, FIELD(base.pack.caption_column), .metavar = "NAME",
-     .help = "caption column, by name or 1-based number"},
+    {"caption-column", 0, CLI_LIST, FIELD(base.captions), .metavar = "NAME,...",
+     .help = "columns of captions, by name or 1-based number; several give a sample several "
+             "captions; may be repeated [default: the first of caption, captions, text, title, "
+             "sentence, description, comment]"},
     {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
-     .help = "URL column, likewise"},
+     .help = "URL column, by name or 1-based number"},
     {"connections", 'c', CLI_U64, FIELD(fetch.http.max_connections), .min = "1", .max = "4096",
      .default_text = "256", .metavar = "N", .help = "concurrent requests in total",
      .group = "Network"},

@@ -11,8 +11,8 @@ static const char *const ids_names[] = {"row", "key", NULL};
 static const struct cli_option index_rows[] = {
     {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite),
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
-    {"caption-column", 0, CLI_STRING, FIELD(pack.caption_column), .metavar = "NAME",
-     .help = "field of the .json to use as the caption instead of the .txt"},
+    {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
+     .help = "fields of the .json to use as captions instead of the .txt; may be repeated"},
     {"ids", 0, CLI_ENUM, FIELD(pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all tars, or the number at the end of the key"},

@@ -48,11 +48,12 @@ static const struct cli_option pack_rows[] = {
     {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
      .help = "field separator of a table: ',', ';', '|', 'tab' or another character [default: by "
              "content]"},
-    {"caption-column", 0, CLI_STRING, FIELD(base.pack.caption_column), .metavar = "NAME",
-     .help = "caption column, by name or 1-based number; for JSON (lists, and .json in tars) the "
-             "field name"},
+    {"caption-column", 0, CLI_LIST, FIELD(base.captions), .metavar = "NAME,...",
+     .help = "columns of captions, by name or 1-based number; for JSON (lists, and .json in tars) "
+             "field names; several give a sample several captions; may be repeated [default: the "
+             "first of caption, captions, text, title, sentence, description, comment]"},
     {"image-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
-     .help = "image path column, likewise"},
+     .help = "image path column, by name or 1-based number; for JSON the field name"},
     {"group-captions", 0, CLI_ENUM, FIELD(base.pack.grouping), .choices = source_grouping_names,
      .default_text = "auto", .metavar = "HOW",
      .help =

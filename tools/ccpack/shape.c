@@ -69,6 +69,21 @@ static void show_progress(void *run, const struct pack_progress *p) {
     cli_progress_update(progress, p->samples, total, p->bytes, extra);
 }
 
+/* The values of --caption-column as one list, in memory that stays. Returns OK or USAGE. */
+static enum status
+join_captions(struct pack_options *out, const struct cli_list *l, struct error *err) {
+    static char names[SOURCE_MAX_NAMES_BYTES + 1];
+    size_t at = 0;
+    for (size_t i = 0; i < l->count && at < sizeof(names); i++) {
+        at +=
+            (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i > 0 ? "," : "", l->items[i]);
+    }
+    FAIL_IF(at >= sizeof(names), err, STATUS_USAGE,
+            "--caption-column: the names have more than %d bytes", SOURCE_MAX_NAMES_BYTES);
+    out->caption_column = l->count > 0 ? names : NULL;
+    return STATUS_OK;
+}
+
 enum status ccpack_take(struct pack_options *out,
                         const struct cli_program *p,
                         const struct ccpack_options *o,
@@ -87,6 +102,7 @@ enum status ccpack_take(struct pack_options *out,
     for (size_t i = 0; i < a->count; i++) {
         TRY(path_check_source(a->items[i], err));
     }
+    TRY(join_captions(out, &o->captions, err));
     TRY(o->max_bad ? pack_parse_max_bad(&out->max_bad, o->max_bad, err) : STATUS_OK);
     return o->resize ? pack_parse_resize(&out->resize, o->resize, err) : STATUS_OK;
 }

@@ -447,7 +447,7 @@ static enum status collect_words(struct run_config_words *line,
         if (given->data.count > 0) {
             run_config_drop(line, "data");
         }
-        TRY(cli_parse(train_program(), recorded, &args, line->count, line->words, err));
+        TRY(cli_parse_words(train_program(), recorded, &args, line->count, line->words, true, err));
         cli_arguments_fini(&args);
     } else {
         TRY(run_config_add_words(line, preset_count, preset, err));
@@ -477,7 +477,7 @@ static enum status train_with(struct launch *l,
     struct train_options recorded;
     struct cli_arguments all = {0};
     enum status s = collect_words(&line, &recorded, given, argc, argv, err);
-    THEN(s, cli_parse(train_program(), &o, &all, line.count, line.words, err));
+    THEN(s, cli_parse_words(train_program(), &o, &all, line.count, line.words, true, err));
     if (s == STATUS_OK && given->resume != NULL) {
         s = train_options_check_resumed(typed, &recorded, &o, err);
     }

@@ -266,7 +266,8 @@ struct parser {
     struct cli_arguments *args;
     int argc;
     char **argv;
-    int at; /* the word being read */
+    bool merged; /* an option may come twice */
+    int at;      /* the word being read */
 };
 
 static bool is_name(const char *own, const char *name, size_t n) {
@@ -311,6 +312,8 @@ static enum status take_value(struct parser *ps, size_t i, const char *glued, st
     }
     FAIL_IF(text != NULL && text[0] == '\0', err, STATUS_USAGE,
             "--%s requires a value, not an empty text: %s", row->name, row->metavar);
+    FAIL_IF(ps->args->given[i] && row->type != CLI_LIST && !ps->merged, err, STATUS_USAGE,
+            "--%s is given twice", row->name);
     ps->args->given[i] = true;
     return set_value(row, cli_field(row, ps->options), text, err);
 }
@@ -414,18 +417,19 @@ check_complete(const struct cli_program *p, const struct cli_arguments *a, struc
     return STATUS_OK;
 }
 
-enum status cli_parse(const struct cli_program *p,
-                      void *options,
-                      struct cli_arguments *args,
-                      int argc,
-                      char **argv,
-                      struct error *err) {
+enum status cli_parse_words(const struct cli_program *p,
+                            void *options,
+                            struct cli_arguments *args,
+                            int argc,
+                            char **argv,
+                            bool merged,
+                            struct error *err) {
     memset(args, 0, sizeof(*args));
     TRY(cli_check(p, err));
     TRY(cli_defaults(p, options, err));
     args->items = calloc((size_t)(argc > 0 ? argc : 1), sizeof(*args->items));
     TRY_MEMORY(args->items, err, "out of memory for %d arguments", argc);
-    struct parser ps = {p, options, args, argc, argv, 0};
+    struct parser ps = {p, options, args, argc, argv, merged, 0};
     enum status s = parse_words(&ps, err);
     THEN(s, check_complete(p, args, err));
     if (s != STATUS_OK) {

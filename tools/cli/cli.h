@@ -159,14 +159,24 @@ struct cli_arguments {
 
 /* Fills every field: defaults first, then the command line (argv[0] is skipped). --help and
  * --version print to stdout and give END. The table is checked first, so that a bad one is found by
- * the first run. Returns OK, END, USAGE, NOMEM or INVALID (the table is wrong). On anything but OK
- * nothing is left to free. */
-enum status cli_parse(const struct cli_program *p,
-                      void *options,
-                      struct cli_arguments *args,
-                      int argc,
-                      char **argv,
-                      struct error *err);
+ * the first run. Of an option that may not be repeated the later word counts where the words are
+ * merged from several sources; it is refused elsewhere. Returns OK, END, USAGE, NOMEM or INVALID
+ * (the table is wrong). On anything but OK nothing is left to free. */
+enum status cli_parse_words(const struct cli_program *p,
+                            void *options,
+                            struct cli_arguments *args,
+                            int argc,
+                            char **argv,
+                            bool merged,
+                            struct error *err);
+static inline enum status cli_parse(const struct cli_program *p,
+                                    void *options,
+                                    struct cli_arguments *args,
+                                    int argc,
+                                    char **argv,
+                                    struct error *err) {
+    return cli_parse_words(p, options, args, argc, argv, false, err);
+}
 void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
 
 /* Whether the option was named on the command line, and not only defaulted. */

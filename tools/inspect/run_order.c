@@ -13,7 +13,7 @@ fill(struct run_order *r, const char *run, const char *dataset, struct error *er
     struct train_options o;
     TRY(run_config_add_words(&r->words, 1, program, err));
     TRY(run_config_add_run(&r->words, run, err));
-    TRY(cli_parse(train_program(), &o, &none, r->words.count, r->words.words, err));
+    TRY(cli_parse_words(train_program(), &o, &none, r->words.count, r->words.words, true, err));
     cli_arguments_fini(&none);
     if (dataset != NULL && o.data.count == 1) {
         o.data.items[0] = dataset;

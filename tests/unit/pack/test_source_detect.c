@@ -64,7 +64,7 @@ TEST(kinds_of_json_are_detected_by_their_keys) {
         {"{\"image\": \"a\", \"caption\": \"b\"}\n{\"image\"", SOURCE_JSON},
         {"{\"image\": \"a\", \"caption\": \"not \\\"images\\\": [{ ends", SOURCE_JSON},
         {"{\"file\": \"a\", \"text\": \"b\"}\n{", SOURCE_JSON},
-        {"{\"file\": \"a\", \"words\": \"b\"}\n", SOURCE_COCO},
+        {"{\"data\": \"a\", \"words\": \"b\"}\n", SOURCE_COCO},
         {"{\"file_name\": \"a\", \"text\": \"b\"}\n", SOURCE_JSON},
         {"{\"info\": {\"sentences\": [{\"image", SOURCE_COCO},
         {"{", SOURCE_COCO},

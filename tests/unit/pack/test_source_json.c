@@ -262,6 +262,29 @@ TEST(lines_of_objects) {
     source_reading_close(&r);
 }
 
+/* The order of preference is that of tables; what was not taken is said. */
+TEST(caption_goes_before_other_usual_names) {
+    struct source_reading r;
+    source_reading_open_text(
+        &r, "l.json",
+        "[{\"path\": \"1.jpg\", \"title\": \"t\", \"text\": \"a\", \"caption\": \"b\"}]", NULL);
+    assert_string_equal(source_columns(r.source),
+                        "captions are from 'caption', not from 'title', 'text'; paths from 'path'");
+    assert_string_equal(source_reading_next(&r), "b");
+    source_reading_close(&r);
+    struct source_options how = {.caption_column = "text,none,title"};
+    source_reading_open_text(
+        &r, "l.json", "[{\"image\": \"1.jpg\", \"title\": [\"t\", \"u\"], \"text\": \"a\"}]", &how);
+    assert_string_equal(source_columns(r.source), "");
+    assert_string_equal(source_reading_next(&r), "a|t|u");
+    source_reading_close(&r);
+    how.caption_column = "none,nor";
+    source_reading_open_text(&r, "l.json", "[{\"image\": \"1.jpg\", \"text\": \"a\"}]", &how);
+    source_reading_next(&r);
+    assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
+    source_reading_close(&r);
+}
+
 TEST(members_of_other_names) {
     struct source_reading r;
     struct source_options how = {.caption_column = "text", .image_column = "img"};
@@ -297,7 +320,7 @@ TEST(broken_lists) {
     }
     struct source_options how = {0};
     expect_refused("[{\"image_id\": 1, \"text\": \"a result\"}]", &how, STATUS_CORRUPT,
-                   "objects with 'image' (a path) and 'caption' are expected");
+                   "objects with 'image' (a path) and 'text' are expected");
     expect_refused(" [ ] ", &how, STATUS_CORRUPT, "an empty list");
     expect_refused("[", &how, STATUS_CORRUPT, "ends within the list");
 }

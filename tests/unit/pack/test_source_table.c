@@ -361,6 +361,39 @@ TEST(options_name_the_columns) {
     assert_string_equal(read_all("x,2,1.jpg\nx,4,3.jpg\n", &how), "2@1.jpg;4@3.jpg;");
 }
 
+TEST(caption_goes_before_other_usual_names) {
+    static const char table[] = "image,text,Title,caption,path\na.jpg,ocr,t,a dog,b.jpg\n";
+    struct source_options how = {.kind = SOURCE_CSV};
+    struct source_reading r;
+    source_reading_open_text(&r, "t.csv", table, &how);
+    assert_string_equal(source_columns(r.source),
+                        "captions are from 'caption', not from 'text', 'Title'; paths from "
+                        "'image', not from 'path'");
+    assert_string_equal(source_reading_next(&r), "a dog");
+    source_reading_close(&r);
+    assert_string_equal(read_all("n,image_name,title,description\n1,a.jpg,t,d\n", &how),
+                        "t@a.jpg;");
+    how.caption_column = "4,text"; /* in this order */
+    assert_string_equal(read_all(table, &how), "a dog|ocr@a.jpg;");
+    source_reading_open_text(&r, "t.csv", "image,caption\na.jpg,a dog\n", NULL);
+    assert_string_equal(source_columns(r.source), "");
+    source_reading_close(&r);
+    how.caption_column = "text,,caption";
+    struct source *none = NULL;
+    assert_status(source_open(&none, test_temp_path("t.csv"), &how, NULL), STATUS_USAGE, r.err);
+}
+
+/* Of records of one image, each with several captions. */
+TEST(several_caption_columns_are_grouped) {
+    static const enum source_grouping groupings[] = {SOURCE_GROUP_ADJACENT, SOURCE_GROUP_ALL};
+    for (size_t i = 0; i < 2; i++) {
+        struct source_options how = {
+            .kind = SOURCE_CSV, .grouping = groupings[i], .caption_column = "a,b"};
+        assert_string_equal(read_all("file,a,b\n1.jpg,p,q\n1.jpg,r,s\n2.jpg,,t\n", &how),
+                            "p|q|r|s@1.jpg;t@2.jpg;");
+    }
+}
+
 TEST(columns_that_are_not_there_are_refused) {
     static const char header[] = "when,words,where\n1,a dog,d/1\n";
     struct source_options how = {.caption_column = "word", .image_column = "where"};

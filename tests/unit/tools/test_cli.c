@@ -114,9 +114,10 @@ TEST(former_names_are_accepted_but_not_shown) {
     assert_int_equal(o.mode, 0);
     assert_true(cli_given(&program, &a, "mode"));
     cli_arguments_fini(&a);
-    assert_ok(parse(&o, &a, &err, "-o", "d", "--method=exact", "--mode=quick", NULL), err);
+    assert_ok(parse(&o, &a, &err, "-o", "d", "--mode=quick", NULL), err);
     assert_int_equal(o.mode, 0);
     cli_arguments_fini(&a);
+    assert_refused("--mode is given twice", "-o", "d", "--method=exact", "--mode=quick");
     assert_refused("--mode must be one of fast, exact, not 'nosuch'", "-o", "d", "--method",
                    "nosuch");
     char *text = NULL;
@@ -201,8 +202,22 @@ TEST(a_word_stands_for_its_number) {
     assert_ok(parse(&o, &a, &err, "-o", "d", "--share", "0.25", NULL), err);
     assert_true(o.share == 0.25);
     cli_arguments_fini(&a);
-    assert_ok(parse(&o, &a, &err, "-o", "d", "--share", "0.25", "--share=auto", NULL), err);
+    assert_ok(parse(&o, &a, &err, "-o", "d", "--share=auto", NULL), err);
     assert_true(o.share == -1.0);
+    cli_arguments_fini(&a);
+}
+
+TEST(an_option_given_twice_is_refused) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    assert_refused("--jobs is given twice", "-o", "d", "--jobs=2", "--jobs", "2");
+    assert_refused("--out is given twice", "-od", "--out", "e");
+    assert_refused("--quiet is given twice", "-o", "d", "-qq");
+    char name[] = "ccx", first[] = "--out=d", second[] = "--out=e";
+    char *words[] = {name, first, second, NULL};
+    assert_ok(cli_parse_words(&program, &o, &a, 3, words, true, &err), err);
+    assert_string_equal(o.out, "e");
     cli_arguments_fini(&a);
 }
 

@@ -47,7 +47,7 @@ static const struct cli_program program = {.name = "program",
 static void parse(struct options *o, struct run_config_words *w) {
     struct error err = {0};
     struct cli_arguments args = {0};
-    assert_ok(cli_parse(&program, o, &args, w->count, w->words, &err), err);
+    assert_ok(cli_parse_words(&program, o, &args, w->count, w->words, true, &err), err);
     cli_arguments_fini(&args);
 }
 
