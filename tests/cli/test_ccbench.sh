@@ -59,19 +59,19 @@ fi
 
 # Orders and ids.
 for order in global sequential block:8 block:8:2; do
-    loader d --order $order --epochs 2 --dump-ids ids.txt
+    loader d --order $order --epochs 2 --dump-ids ids.txt --force
     [ "$(wc -l <ids.txt)" = 12 ] || fail "$order: lines of ids"
     [ "$(ids ids.txt | sort -n | uniq -c | awk '$1 != 2' | wc -l)" = 0 ] || fail "$order: every id twice"
     [ "$(ids ids.txt | wc -l)" = 240 ] || fail "$order: count of ids"
     cp ids.txt whole.txt
     # From the middle: the end of the whole run.
-    loader d --order $order --epochs 2 --from 0:4 --dump-ids ids.txt
+    loader d --order $order --epochs 2 --from 0:4 --dump-ids ids.txt --force
     tail -n +5 whole.txt | cmp - ids.txt || fail "$order: from 0:4"
-    loader d --order $order --from 1:2 --dump-ids ids.txt
+    loader d --order $order --from 1:2 --dump-ids ids.txt --force
     tail -n +9 whole.txt | cmp - ids.txt || fail "$order: from 1:2"
     # Three ranks together.
     for rank in 0 1 2; do
-        loader d --order $order --epochs 2 --ranks 3 --rank $rank --dump-ids r$rank.txt
+        loader d --order $order --epochs 2 --ranks 3 --rank $rank --dump-ids r$rank.txt --force
         has r$rank.txt "\"rank\":$rank,"
     done
     for line in 1 6 12; do
@@ -84,18 +84,18 @@ for order in global sequential block:8 block:8:2; do
     done
 done
 head -n 1 whole.txt | grep -q '^{"epoch":0,"step":0,"rank":0,"ids":\[[0-9,]*\]}$' || fail "line of ids"
-loader d --order sequential --dump-ids ids.txt
+loader d --order sequential --dump-ids ids.txt --force
 [ "$(ids ids.txt | head -n 3 | tr '\n' ' ')" = "0 3 6 " ] || fail "sequential ids"
 
 # A mix: two thirds and one third of 180; ids of the second dataset follow those of the first.
-loader --data d:2 --data e:1 --dump-ids ids.txt
+loader --data d:2 --data e:1 --dump-ids ids.txt --force
 [ "$(ids ids.txt | awk '$1 < 358' | wc -l)" = 120 ] || fail "share of the first dataset"
 [ "$(ids ids.txt | awk '$1 >= 358' | wc -l)" = 60 ] || fail "share of the second dataset"
 mixed=$(digest --data d:1 --data e:1 --threads 1)
 [ "$mixed" = "$(digest d:1 e:1 --threads 3)" ] || fail "a mix, three threads"
 
 # A filter keeps the ids.
-loader d --filter label=3..4 --dump-ids ids.txt --keep-last
+loader d --filter label=3..4 --dump-ids ids.txt --force --keep-last
 [ "$(ids ids.txt | awk '{ i = $1 / 3; if (i % 10 < 3 || i % 10 > 4 || i % 7 == 3) print }' | wc -l)" = 0 ] ||
     fail "ids of the filter"
 [ "$(ids ids.txt | wc -l)" -gt 15 ] || fail "the filter rejects everything"

@@ -84,7 +84,7 @@ for what in d $shard; do
     has out.txt '"width":116,"height":116,"format":"jpeg",'
     has out.txt '"meta":{"url":'
     has out.txt "\"shard\":\"made-000001.$container\",\"offset\":"
-    expect 0 "$BIN/ccdump" show $what --id 116 --image image.bin
+    expect 0 "$BIN/ccdump" show $what --id 116 --image image.bin --force
     [ ! -s out.txt ] || fail "--image prints something"
     "$BIN/ccdump" show $what 116 --image - | cmp - image.bin
     "$BIN/ccdump" cat $what --id 116 --image | cmp - image.bin
@@ -119,7 +119,7 @@ for tar in plain.tar plain.tar.gz plain.zst; do
     expect 0 "$BIN/ccdump" show $tar 116 --json
     has out.txt '"id":116,"key":"k000000116"'
     has out.txt '"meta":{"url":'
-    expect 0 "$BIN/ccdump" show $tar 116 --image tarred.bin
+    expect 0 "$BIN/ccdump" show $tar 116 --image tarred.bin --force
     cmp image.bin tarred.bin
     expect 66 "$BIN/ccdump" show $tar 250
     has err.txt "no sample 250"

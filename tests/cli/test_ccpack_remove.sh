@@ -58,7 +58,7 @@ expect 0 "$BIN/ccdump" ls d --removed
 [ "$(tr '\n' ' ' <out.txt)" = "4 41 42 59 " ] || fail "other removed ids"
 "$BIN/ccdump" cat d >cat.tar
 [ "$(tar tf cat.tar | grep -c jpg)" = 56 ] || fail "ccdump cat has other samples"
-expect 0 "$BIN/ccbench" loader d --epochs 1 --keep-last --batch-size 8 --size 32 --threads 1 --dump-ids steps.txt
+expect 0 "$BIN/ccbench" loader d --epochs 1 --keep-last --batch-size 8 --size 32 --threads 1 --dump-ids steps.txt --force
 sed 's/.*\[//; s/\].*//' steps.txt | tr ',' '\n' | sort -n >seen.txt
 seq 0 59 | grep -vxE '4|41|42|59' | cmp - seen.txt || fail "the loader delivers other samples"
 

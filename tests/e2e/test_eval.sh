@@ -196,7 +196,7 @@ tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed -n 4p | grep -q nan || fail "
 embedded() { # embedded RUN OPTIONS...
     local run=$1
     shift
-    evaluate embed "$run" --data held -o norm "$@" >/dev/null
+    evaluate embed "$run" --data held -o norm --force "$@" >/dev/null
     cksum <norm.images.npy
 }
 own=$(cksum <out.images.npy)

@@ -27,7 +27,7 @@ stats() { # stats EXPRESSION of s
 s = json.load(urllib.request.urlopen('http://127.0.0.1:$port/stats')); print($1)"
 }
 loader() { # loader DATA OPTION...: digest and number of pairs; the ids go to ids.json
-    "$bin/ccbench" loader "$@" --size 32 --batch-size 64 --digest --no-limit --json --dump-ids ids.json |
+    "$bin/ccbench" loader "$@" --size 32 --batch-size 64 --digest --no-limit --json --dump-ids ids.json --force |
         sed 's/.*"pairs":\([0-9]*\),.*"digest":"\([0-9a-f]*\)".*/\2 \1/'
 }
 

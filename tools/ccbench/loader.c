@@ -17,6 +17,7 @@
 #include "formats/base/hash.h"
 #include "tools/ccbench/ccbench_internal.h"
 #include "tools/cli/data_list.h"
+#include "tools/cli/output.h"
 #include "tools/cli/remote_choice.h"
 
 struct options {
@@ -42,6 +43,7 @@ struct options {
     bool digest, no_limit;
     bool json;
     struct remote_choice remote;
+    bool force;
 };
 
 /* In the order of enum loader_engine. */
@@ -109,6 +111,7 @@ static const struct cli_option rows[] = {
      .help = "write one JSON object per batch: epoch, step, rank, ids"},
     {"quarantine", 0, CLI_STRING, FIELD(quarantine), .metavar = "FILE",
      .help = "append one JSON object per damaged sample"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
@@ -471,6 +474,7 @@ static enum status open_consumer(struct consumer *c, struct error *err) {
         TRY(hasher_create(&c->digest, err));
     }
     if (c->o->dump_ids != NULL) {
+        TRY(output_check_file(c->o->dump_ids, c->o->force, err));
         TRY(file_make_parents(fs, c->o->dump_ids, err));
     }
     return c->o->dump_ids != NULL

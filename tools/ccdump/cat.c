@@ -10,6 +10,7 @@
 #include "formats/shard/shard_writer.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/names.h"
+#include "tools/cli/output.h"
 
 struct options {
     struct sample_choice choice;
@@ -18,11 +19,13 @@ struct options {
     bool json_text;
     const char *out;
     bool quiet;
+    bool force;
 };
 
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
      .help = "write to this file, which appears when it is complete, instead of standard output"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"image", 0, CLI_FLAG, CLI_FIELD(struct options, image),
      .help = "only the image of the sample given by --id", .group = "Parts"},
     {"caption", 0, CLI_FLAG, CLI_FIELD(struct options, caption),
@@ -57,8 +60,13 @@ struct cat {
     uint64_t omitted; /* rows without an image */
 };
 
-static enum status
-put(const struct cat *c, const void *data, size_t size_bytes, struct error *err) {
+/* Opens the file before its first bytes: not where there is nothing to write. */
+static enum status put(struct cat *c, const void *data, size_t size_bytes, struct error *err) {
+    const char *path = c->options->out;
+    if (path != NULL && strcmp(path, "-") != 0 && c->out.file == NULL) {
+        TRY(file_make_parents(file_posix(), path, err));
+        TRY(file_draft_open(&c->out, file_posix(), path, err));
+    }
     return c->out.file ? c->out.fs->write(c->out.file, data, size_bytes, err)
                        : cli_put(data, size_bytes, err);
 }
@@ -148,24 +156,21 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct cat c = {.options = o};
     TRY(check_options(o, err));
+    TRY(output_check_file(o->out, o->force, err));
     TRY(remote_choice_use(&o->choice.remote, err));
     TRY(input_open(&c.input, a->items[0], err));
     if (o->out) { /* so that no half-written file stays */
         samples_signals();
     }
-    enum status s;
-    if (o->out && strcmp(o->out, "-") != 0) {
-        TRY_OR_FAIL(s, file_make_parents(file_posix(), o->out, err));
-        TRY_OR_FAIL(s, file_draft_open(&c.out, file_posix(), o->out, err));
-        s = file_draft_close(&c.out, put_samples(&c, err), err);
-    } else {
-        s = put_samples(&c, err);
+    enum status s = put_samples(&c, err);
+    THEN(s, put(&c, "", 0, err));
+    if (c.out.file != NULL) {
+        s = file_draft_close(&c.out, s, err);
     }
     if (s == STATUS_OK && c.omitted > 0) {
         fprintf(stderr, "%s: %s: %s without an image omitted\n", program.name, a->items[0],
                 cli_format_counted(c.omitted, "row"));
     }
-fail:
     names_fini(&c.names);
     byte_buffer_fini(&c.tar);
     input_close(c.input);

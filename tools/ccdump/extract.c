@@ -13,7 +13,7 @@
 #include "formats/base/file_io.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/names.h"
-#include "tools/cli/path_kind.h"
+#include "tools/cli/output.h"
 
 struct options {
     struct sample_choice choice;
@@ -26,7 +26,7 @@ struct options {
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
      .help = "the folder; created if it is missing"},
-    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct options, overwrite),
+    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct options, overwrite), .alias = "force",
      .help = "replace existing files that have other bytes"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "the result as one JSON object"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress, no summary"},
@@ -117,6 +117,7 @@ static enum status put_file(struct extract *x,
     }
     FAIL_IF(there && !x->options->overwrite, err, STATUS_EXISTS,
             "%s: exists with other bytes: choose another folder or --overwrite", path);
+    TRY(file_make_parents(file_posix(), path, err));
     TRY(write_file(path, data, size_bytes, err));
     x->written++;
     x->bytes += size_bytes;
@@ -187,15 +188,12 @@ static enum status report(const struct extract *x, struct error *err) {
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct file_system *fs = file_posix();
     struct extract x = {.options = options};
     enum status s;
-    TRY(path_check_out_folder(x.options->out, err));
+    TRY(output_check_folder(x.options->out, OUTPUT_FOLDER, err));
     TRY(remote_choice_use(&x.options->choice.remote, err));
     TRY(input_open(&x.input, a->items[0], err));
     samples_signals();
-    TRY_OR_FAIL(s, file_make_parents(fs, x.options->out, err));
-    TRY_OR_FAIL(s, fs->make_directory(fs->context, x.options->out, err));
     TRY_OR_FAIL(s, put_samples(&x, err));
     s = report(&x, err);
 fail:

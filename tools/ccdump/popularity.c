@@ -11,6 +11,7 @@
 #include "formats/dataset/dataset.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/page/page_samples.h"
 #include "tools/inspect/state_column.h"
@@ -21,6 +22,7 @@ struct options {
     double tau;
     const char *html;
     bool json;
+    bool force;
 };
 
 static const char *const side_choices[] = {"text", "image", NULL};
@@ -38,6 +40,7 @@ static const struct cli_option rows[] = {
      .default_text = "0", .metavar = "X", .help = "temperature; 0: the run's"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
      .help = "also write a page with the images, in one file"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
 };
 
@@ -314,15 +317,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct checkpoint *c = NULL;
     struct report r = {.o = o, .tau = o->tau};
     samples_signals();
+    TRY(output_check_file(o->html, o->force, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
-    if (o->html != NULL) {
-        const enum status made = file_make_parents(file_posix(), o->html, err);
-        if (made != STATUS_OK) {
-            checkpoint_close(c);
-            return made;
-        }
-    }
     page_begin(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of images");
     json_writer_init(&r.line, 0);
     const enum status s = rank_and_show(&r, c, a->items + 1, a->count - 1, err);

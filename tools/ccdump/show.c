@@ -11,6 +11,7 @@
 #include "formats/json/json_reader.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
+#include "tools/cli/output.h"
 #include "tools/inspect/page/page.h"
 
 struct options {
@@ -20,6 +21,7 @@ struct options {
     bool json;
     const char *image, *html;
     struct remote_choice remote;
+    bool force;
 };
 
 static const struct cli_option rows[] = {
@@ -36,6 +38,7 @@ static const struct cli_option rows[] = {
     {"image", 0, CLI_STRING, CLI_FIELD(struct options, image), .metavar = "FILE",
      .help = "write the image file's exact bytes to this file, or to standard output for '-'; with "
              "--json print the object too"},
+    OUTPUT_FORCE_ROW(struct options, force),
     CLI_REMOTE_ROWS(struct options, remote),
 };
 
@@ -179,8 +182,7 @@ static enum status write_page(const char *path,
         THEN(s, put_card(&p, in, &f, err));
     }
     if (s == STATUS_OK || s == STATUS_END) {
-        s = file_make_parents(file_posix(), path, err);
-        s = s == STATUS_OK ? page_end(&p, path, err) : s;
+        s = page_end(&p, path, err);
     }
     page_fini(&p);
     return s;
@@ -250,6 +252,8 @@ check_outputs(const struct options *o, const struct cli_arguments *a, struct err
             "--html excludes --json and --image");
     FAIL_IF(o->html == NULL && cli_given(&program, a, "count"), err, STATUS_USAGE,
             "--count needs --html");
+    TRY(output_check_file(o->html, o->force, err));
+    TRY(output_check_file(o->image, o->force, err));
     if (o->image == NULL || strcmp(o->image, "-") != 0) {
         return STATUS_OK;
     }

@@ -10,6 +10,7 @@
 #include "formats/base/utf8.h"
 #include "tools/ccdump/stats_internal.h"
 #include "tools/cli/cli_text.h"
+#include "tools/cli/output.h"
 
 static const struct cli_option rows[] = {
     {"bins", 0, CLI_U64, CLI_FIELD(struct stats_options, bins), .min = "1", .max = "20",
@@ -17,6 +18,7 @@ static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, CLI_FIELD(struct stats_options, json), .help = "one JSON object"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct stats_options, html), .metavar = "FILE",
      .help = "also write a page with the histograms and a contact sheet, in one file"},
+    OUTPUT_FORCE_ROW(struct stats_options, force),
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct stats_options, quiet), .help = "no progress"},
 };
 
@@ -405,6 +407,7 @@ static void print_text(const struct stats *s) {
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct stats s = {.options = options};
+    TRY(output_check_file(s.options->html, s.options->force, err));
     TRY(remote_choice_use(&s.options->choice.remote, err));
     TRY(input_open(&s.input, a->items[0], err));
     enum status status = count_all(&s, err);

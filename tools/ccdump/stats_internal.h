@@ -15,6 +15,7 @@ struct stats_options {
     const char *html;
     bool json;
     bool quiet;
+    bool force;
 };
 
 enum stats_measure {

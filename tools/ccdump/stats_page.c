@@ -296,7 +296,6 @@ enum status stats_page_write(struct stats *s, struct error *err) {
     page_images(&p->page, NULL, "cards");
     TRY_OR_FAIL(status, find_images(p, err));
     page_images_end(&p->page);
-    TRY_OR_FAIL(status, file_make_parents(file_posix(), s->options->html, err));
     status = page_end(&p->page, s->options->html, err);
 fail:
     page_fini(&p->page);

@@ -11,6 +11,7 @@
 
 #include "formats/base/file_io.h"
 #include "tools/ccdump/why_internal.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/eval_common.h"
 #include "tools/inspect/run_order.h"
@@ -21,6 +22,7 @@ struct options {
     const char *html, *image;
     bool json;
     struct remote_choice remote;
+    bool force;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -36,6 +38,7 @@ static const struct cli_option rows[] = {
      .help = "also write the image file's exact bytes to this file"},
     {"html", 0, CLI_STRING, FIELD(html), .metavar = "FILE",
      .help = "also write a page with the images, in one file"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
@@ -292,7 +295,6 @@ static enum status collect(struct why *w, const struct options *o, struct error 
         TRY(write_image(w, o->image, err));
     }
     if (o->html != NULL) {
-        TRY(file_make_parents(file_posix(), o->html, err));
         TRY(why_write_page(w, o->html, err));
     }
     return o->json ? why_print_json(w, err) : why_print(w, err);
@@ -317,6 +319,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     samples_signals();
     FAIL_IF(!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id), err, STATUS_USAGE,
             "'%s' is not an id: ids are whole numbers", a->items[2]);
+    TRY(output_check_file(o->html, o->force, err));
+    TRY(output_check_file(o->image, o->force, err));
     TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(path_check_dataset(a->items[1], err));

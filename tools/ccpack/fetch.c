@@ -12,7 +12,7 @@
 #include "pack/fetch/fetch.h"
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
-#include "tools/cli/path_kind.h"
+#include "tools/cli/output.h"
 
 struct fetch_cli {
     struct ccpack_options base; /* first: shared rows fill it */
@@ -34,7 +34,7 @@ static const struct cli_option fetch_rows[] = {
      .help = "request rows again that failed before: failed (all of them), excluded, 4xx, 5xx, "
              "http-429, timeout, dns, ...; those that succeed are added to the dataset under their "
              "ids"},
-    {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite), .alias = "force",
      .help = "replace the dataset in DIR and its ledger"},
     {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
      .help = "column names of a list without header row; '_' for an unused one", .group = "List"},
@@ -235,7 +235,7 @@ static enum status to_options(struct pack_options *out,
             "cat %.100s %.100s > all.tsv (a header line only in the first)",
             a->items[1], a->items[0], a->items[1]);
     TRY(ccpack_take(out, &fetch_program, &o->base, a, err));
-    TRY(path_check_out_folder(out->directory, err));
+    TRY(output_check_folder(out->directory, OUTPUT_DATASET, err));
     out->ids = PACK_IDS_KEY;
     out->append = o->fetch.retry != NULL;
     out->allow_repeat = out->append;

@@ -9,7 +9,7 @@ static const char *const ids_names[] = {"row", "key", NULL};
 #define FIELD(name) CLI_FIELD(struct ccpack_options, name)
 
 static const struct cli_option index_rows[] = {
-    {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite), .alias = "force",
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
      .help = "fields of the .json to use as captions instead of the .txt; may be repeated"},

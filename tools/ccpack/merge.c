@@ -8,6 +8,7 @@
 
 #include "pack/merge/merge.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 
 struct merge_cli {
@@ -20,7 +21,7 @@ struct merge_cli {
 static const struct cli_option merge_rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct merge_cli, out), .metavar = "DIR", .required = true,
      .help = "directory of the joined dataset"},
-    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, overwrite),
+    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, overwrite), .alias = "force",
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, json),
      .help = "summary as JSON on stdout, or the numbers of the parts that prevent a merge"},
@@ -152,7 +153,7 @@ static enum status merge(struct merge_run *r,
     opt.progress = show_progress;
     opt.problem = take_problem;
     opt.cookie = r;
-    TRY(path_check_out_folder(o->out, err));
+    TRY(output_check_folder(o->out, OUTPUT_DATASET, err));
     enum status s = pack_merge(&opt, &summary, err);
     s = ccpack_end(&r->run, s, &summary, o->out, o->quiet, o->json, err);
     if (s == STATUS_MISMATCH && r->count > 0 && r->status == STATUS_OK) {

@@ -10,7 +10,7 @@
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/part.h"
-#include "tools/cli/path_kind.h"
+#include "tools/cli/output.h"
 
 struct pack_cli {
     struct ccpack_options base; /* first: shared rows fill it */
@@ -26,7 +26,7 @@ static const char *const dedup_names[] = {"none", "exact", NULL};
 static const struct cli_option pack_rows[] = {
     {"out", 'o', CLI_STRING, FIELD(base.pack.directory), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
-    {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite), .alias = "force",
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"append", 0, CLI_FLAG, FIELD(base.pack.append),
      .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
@@ -175,7 +175,7 @@ static enum status to_options(struct pack_options *out,
     if (o->part) {
         TRY(find_part(out, directory, o, err));
     }
-    return path_check_out_folder(out->directory, err);
+    return output_check_folder(out->directory, OUTPUT_DATASET, err);
 }
 
 /* With --ids key: training keeps state for every id up to the largest, whether a sample has it or

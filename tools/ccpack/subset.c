@@ -11,6 +11,7 @@
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/columns.h"
 #include "tools/ccpack/where.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"
 #include "tools/inspect/input.h"
@@ -50,7 +51,7 @@ static const struct cli_option subset_rows[] = {
     {"shard-size", 0, CLI_U64, FIELD(subset.shard_size_bytes), .unit = CLI_UNIT_BYTES,
      .min = "64KiB", .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
      .help = "maximum size of a shard's images"},
-    {"overwrite", 0, CLI_FLAG, FIELD(subset.overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(subset.overwrite), .alias = "force",
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
@@ -253,7 +254,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(remote_choice_use(&o->remote, err));
     TRY(path_check_dataset(directory, err));
     if (o->subset.directory) {
-        TRY(path_check_out_folder(o->subset.directory, err));
+        TRY(output_check_folder(o->subset.directory, OUTPUT_DATASET, err));
     }
     ccpack_begin(&r, "samples", o->quiet);
     struct choice c = {.o = o};

@@ -31,7 +31,7 @@ static const struct cli_option tokenizer_rows[] = {
     {"cache", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, cache),
      .help = "also write the token ids of all captions to DIR/tokens.cct; keeps an existing "
              "tokenizer of DIR"},
-    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, overwrite),
+    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, overwrite), .alias = "force",
      .help = "replace the tokenizer of DIR"},
     {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
      .max = "262144", .default_text = "8192", .metavar = "N",

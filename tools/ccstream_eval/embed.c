@@ -7,11 +7,13 @@
 
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/npy.h"
+#include "tools/cli/output.h"
 
 struct options {
     struct eval_options common;
     const char *out;
     bool texts, features;
+    bool force;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -21,6 +23,7 @@ static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX", .required = true,
      .help = "prefix of the files: PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those "
              "of the options below"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"texts", 0, CLI_FLAG, FIELD(texts),
      .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
     {"features", 0, CLI_FLAG, FIELD(features),
@@ -40,6 +43,25 @@ static const struct cli_program program = {
     .arguments = {1, 1},
 };
 
+static enum status
+file_name(char out[PATH_MAX_BYTES], const char *prefix, const char *name, struct error *err) {
+    const int n = snprintf(out, PATH_MAX_BYTES, "%s.%s.npy", prefix, name);
+    FAIL_IF(n >= PATH_MAX_BYTES, err, STATUS_LIMIT, "%.80s...: the path is too long", prefix);
+    return STATUS_OK;
+}
+
+static enum status check_outputs(const struct options *o, struct error *err) {
+    static const char *const names[] = {"images", "ids", "labels", "features", "texts", "owners"};
+    char path[PATH_MAX_BYTES];
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        if (i < 3 || (i == 3 ? o->features : o->texts)) {
+            TRY(file_name(path, o->out, names[i], err));
+            TRY(output_check_file(path, o->force, err));
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status write_one(const char *prefix,
                              const char *name,
                              const char *dtype,
@@ -49,8 +71,7 @@ static enum status write_one(const char *prefix,
                              int64_t columns,
                              struct error *err) {
     char path[PATH_MAX_BYTES];
-    FAIL_IF(snprintf(path, sizeof path, "%s.%s.npy", prefix, name) >= (int)sizeof path, err,
-            STATUS_LIMIT, "%.80s...: the path is too long", prefix);
+    TRY(file_name(path, prefix, name, err));
     return npy_write(path, dtype, data, item_bytes, (uint64_t)row_count, (uint64_t)columns, err);
 }
 
@@ -90,16 +111,12 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct eval e;
     struct embeddings found;
+    TRY(check_outputs(o, err));
     TRY(eval_open_images(&e, a->items[0], &o->common, err));
-    enum status s = file_make_parents(file_posix(), o->out, err);
-    if (s != STATUS_OK) {
-        eval_close(&e);
-        return s;
-    }
     struct embed_options how = eval_transformed(&e, &o->common);
     how.texts = o->texts;
     how.features = o->features;
-    s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
+    enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
     eval_close(&e);
     TRY(s);
     s = write_all(o, &found, err);

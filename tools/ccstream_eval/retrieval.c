@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
+#include "tools/cli/output.h"
 #include "tools/inspect/page/page_samples.h"
 #include "train/eval/examples.h"
 #include "train/eval/retrieval.h"
@@ -13,12 +14,14 @@ struct options {
     struct eval_options common;
     const char *html;
     uint64_t examples;
+    bool force;
 };
 
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack; the checkpoint's tokenizer encodes its captions"),
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
      .help = "also write a page of retrieval examples in both directions, in one file"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
      .default_text = "24", .metavar = "N",
      .help = "captions and images on that page, spread evenly over the dataset"},
@@ -174,9 +177,6 @@ compute(struct retrieval_result *out, struct eval *e, const struct options *o, s
     struct embeddings found;
     struct embed_options how = eval_embed_options(e, &o->common);
     how.texts = true;
-    if (o->html != NULL) {
-        TRY(file_make_parents(file_posix(), o->html, err));
-    }
     TRY(embed_dataset(&found, &e->encoder, e->dev, o->common.data, &how, err));
     enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
                                     found.texts_count, found.owner, found.embed_dim, err);
@@ -191,6 +191,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct eval e;
     struct retrieval_result result;
+    TRY(output_check_file(o->html, o->force, err));
     TRY(eval_open(&e, a->items[0], &o->common, err));
     enum status s = compute(&result, &e, o, err);
     eval_close(&e);

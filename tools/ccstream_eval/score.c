@@ -8,16 +8,19 @@
 #include "formats/dataset/dataset.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/npy.h"
+#include "tools/cli/output.h"
 
 struct options {
     struct eval_options common;
     const char *out;
+    bool force;
 };
 
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack"),
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE", .required = true,
      .help = "the scores, a NumPy array (.npy)"},
+    OUTPUT_FORCE_ROW(struct options, force),
     EVAL_TRANSFORM_ROW("squash"),
 };
 
@@ -146,8 +149,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct eval e;
     struct embeddings found;
     uint64_t id_space = 0;
+    TRY(output_check_file(o->out, o->force, err));
     TRY(id_space_of(&id_space, o->common.data, err));
-    TRY(file_make_parents(file_posix(), o->out, err));
     TRY(eval_open(&e, a->items[0], &o->common, err));
     struct embed_options how = eval_transformed(&e, &o->common);
     how.texts = true;

@@ -2,17 +2,18 @@
  * ccstream-export: a trained model as files of timm, transformers, open_clip or plain safetensors.
  */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "formats/base/file_io.h"
 #include "tools/ccstream_export/export_internal.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 
 struct options {
     const char *out;
     int format;
     bool quiet;
+    bool force;
 };
 
 /* In the order of enum format. */
@@ -23,8 +24,8 @@ static const struct cli_option rows[] = {
     {"format", 'f', CLI_ENUM, CLI_FIELD(struct options, format), .choices = format_choices,
      .default_text = "safetensors", .metavar = "NAME", .help = "format of the files, see below"},
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
-     .help =
-         "folder for the files; created if it is missing, files of the same names are replaced"},
+     .help = "folder for the files; created if it is missing"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet),
      .help = "do not print how to load the files"},
 };
@@ -67,6 +68,12 @@ static enum status (*const writers[])(const struct export_job *job, struct error
     [FORMAT_OPEN_CLIP] = export_open_clip,
     [FORMAT_SAFETENSORS] = export_safetensors};
 
+/* The first file of each, which shows whose the folder is. */
+static const char *const written[] = {[FORMAT_TIMM] = "model.safetensors",
+                                      [FORMAT_TRANSFORMERS] = "text/model.safetensors",
+                                      [FORMAT_OPEN_CLIP] = "open_clip_model.safetensors",
+                                      [FORMAT_SAFETENSORS] = "model.safetensors"};
+
 /* The line of Python that loads what was written. */
 static void print_use(const struct options *o, const char *tower) {
     switch ((enum format)o->format) {
@@ -92,16 +99,12 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct file_system *fs = file_posix();
     struct checkpoint *checkpoint = NULL;
     struct safetensors *file = NULL;
-    bool there = true;
     enum status s;
     TRY(path_check_checkpoint(a->items[0], err));
-    TRY(path_check_out_folder(o->out, err));
+    TRY(output_check_own_folder(o->out, written[o->format], o->force, err));
     TRY_OR_FAIL(s, checkpoint_open(&checkpoint, fs, a->items[0], err));
     TRY_OR_FAIL(s, checkpoint_check_finite(checkpoint, err));
     TRY_OR_FAIL(s, safetensors_open(&file, fs, checkpoint_path(checkpoint), err));
-    TRY_OR_FAIL(s, fs->exists(fs->context, o->out, &there, err));
-    TRY_OR_FAIL(s, file_make_parents(fs, o->out, err));
-    TRY_OR_FAIL(s, fs->make_directory(fs->context, o->out, err));
     const struct export_job job = {
         .checkpoint = checkpoint, .file = file, .out = o->out, .log = &log};
     TRY_OR_FAIL(s, writers[o->format](&job, err));
@@ -109,9 +112,6 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         print_use(o, checkpoint_model(checkpoint)->image_tower);
     }
 fail:
-    if (s != STATUS_OK && !there) {
-        (void)rmdir(o->out); /* only when nothing was put in it */
-    }
     safetensors_close(file);
     checkpoint_close(checkpoint);
     return s;

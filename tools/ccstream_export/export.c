@@ -22,12 +22,9 @@ static enum status export_path(char out[PATH_MAX_BYTES],
                                const char *name,
                                struct error *err) {
     char directory[PATH_MAX_BYTES];
-    const struct file_system *fs = file_posix();
     TRY(path_join(directory, sizeof directory, job->out, folder != NULL ? folder : ".", err));
-    if (folder != NULL) {
-        TRY(fs->make_directory(fs->context, directory, err));
-    }
-    return path_join(out, PATH_MAX_BYTES, folder != NULL ? directory : job->out, name, err);
+    TRY(path_join(out, PATH_MAX_BYTES, folder != NULL ? directory : job->out, name, err));
+    return file_make_parents(file_posix(), out, err);
 }
 
 static enum status export_json(const struct export_job *job,

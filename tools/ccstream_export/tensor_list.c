@@ -3,6 +3,7 @@
  * of its element's size, as the public writers have it.
  */
 #include "tools/ccstream_export/export_internal.h"
+#include "tools/cli/cli.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,6 +125,7 @@ enum status tensor_list_write(const struct tensor_list *l, const char *path, str
     if (s == STATUS_OK) {
         safetensors_writer_omit_hashes(w);
         s = safetensors_writer_metadata(w, "format", "pt", err);
+        THEN(s, safetensors_writer_metadata(w, "generator", cli_command_name(), err));
     }
     for (int pass = 0; pass < 4; pass++) { /* declare, then write: integers, then the rest */
         for (size_t i = 0; i < l->count && s == STATUS_OK; i++) {

@@ -3,8 +3,10 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/cli/cli.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"
 #include "tools/inspect/report/report_page.h"
@@ -15,11 +17,13 @@ struct options {
     const char *out;
     bool json;
     struct remote_choice remote;
+    bool force;
 };
 
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
      .help = "the page; without it, report.html in the first RUN"},
+    OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
      .help = "the last numbers of every run as JSON on stdout"},
     CLI_REMOTE_ROWS(struct options, remote),
@@ -112,8 +116,9 @@ static enum status report(struct run_log **runs,
     }
     run_log_name_apart(runs, a->count);
     TRY(use_remote(runs[0], o->remote, err));
-    if (o->out == NULL) {
-        TRY(path_join(path, sizeof path, a->items[0], "report.html", err));
+    TRY(path_join(path, sizeof path, a->items[0], "report.html", err));
+    if (o->out != NULL && strcmp(o->out, path) != 0) {
+        TRY(output_check_file(o->out, o->force, err));
     }
     const char *page = o->out != NULL ? o->out : path;
     TRY(report_page_write(page, runs, a->count, err));

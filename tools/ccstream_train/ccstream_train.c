@@ -18,6 +18,7 @@
 #include "kernels/ops.h"
 #include "tools/ccstream_train/ccstream_train_internal.h"
 #include "tools/cli/openmp_wait.h"
+#include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/report/report_page.h"
 #include "tools/inspect/run_config.h"
@@ -164,15 +165,27 @@ static void keep_derived(struct train_options *o,
     t->warmup_epochs = recorded->trainer.epochs;
 }
 
-/* *made: it was not there. */
-static enum status make_run(const char *run, bool *made, struct error *err) {
+/* *made: how many folders, with those above, were not there. */
+static enum status make_run(const char *run, int *made, struct error *err) {
     const struct file_system *fs = file_posix();
-    bool there;
-    TRY(fs->exists(fs->context, run, &there, err));
+    char at[PATH_MAX_BYTES];
+    bool there = false;
+    TRY(path_join(at, sizeof at, "", run, err));
+    for (*made = 0; !there; *made += there ? 0 : 1) {
+        TRY(fs->exists(fs->context, at, &there, err));
+        TRY(path_directory(at, sizeof at, at, err));
+    }
     TRY(file_make_parents(fs, run, err));
-    TRY(fs->make_directory(fs->context, run, err));
-    *made = !there;
-    return STATUS_OK;
+    return fs->make_directory(fs->context, run, err);
+}
+
+/* The folders that make_run made, if nothing was put in them. */
+static void unmake_run(const char *run, int made) {
+    char at[PATH_MAX_BYTES] = "";
+    (void)path_join(at, sizeof at, "", run, NULL);
+    while (made-- > 0 && rmdir(at) == 0) {
+        (void)path_directory(at, sizeof at, at, NULL);
+    }
 }
 
 /* Records the options in force. */
@@ -201,7 +214,7 @@ static enum status open_run(struct trainer **out,
                             struct train_options *o,
                             const struct train_options *recorded,
                             struct error *err) {
-    bool made = false;
+    int made = 0;
     enum status s = l->first && recorded == NULL ? make_run(t->run, &made, err) : STATUS_OK;
     if (s == STATUS_OK && l->first) {
         s = launch_log_open(&l->launches, t->run, err);
@@ -228,9 +241,7 @@ static enum status open_run(struct trainer **out,
         if (recorded == NULL && l->first) {
             launch_log_discard(t->run);
         }
-        if (made) {
-            (void)rmdir(t->run); /* only when nothing was put in it */
-        }
+        unmake_run(t->run, made);
     }
     return s;
 }
@@ -261,6 +272,8 @@ static enum status check_start(const struct train_options *o,
                                bool is_new,
                                struct error *err) {
     TRY(check_inputs(o, t, err));
+    FAIL_IF(t->tensorboard != NULL && path_check_dataset(t->tensorboard, NULL) == STATUS_OK, err,
+            STATUS_EXISTS, "%s is a dataset; choose another --tensorboard", t->tensorboard);
     return is_new && !o->trainer.init_state && o->remap_state.count > 0
                ? error_set(err, STATUS_USAGE,
                            "--remap-state needs a run whose state it maps: --resume RUN, or --init "
@@ -382,23 +395,35 @@ static enum status train(struct launch *l,
     return s;
 }
 
+/* A folder may hold a job's files, but none that the run would write over. */
+static enum status check_out(const char *out, struct error *err) {
+    static const char *const names[] = {"config.json", "metrics.jsonl", "checkpoints", "last",
+                                        "report.html"}; /* none made before all ranks are here */
+    char path[PATH_MAX_BYTES];
+    bool there[CLI_COUNT(names)];
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        TRY(path_join(path, sizeof path, out, names[i], err));
+        TRY(file_posix()->exists(file_posix()->context, path, &there[i], err));
+    }
+    FAIL_IF(there[0] && there[1], err, STATUS_EXISTS,
+            "%s holds a run already; 'ccstream-train --resume %s' continues it; or choose "
+            "another --out",
+            out, out);
+    TRY(output_check_folder(out, OUTPUT_FOLDER, err));
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        FAIL_IF(there[i], err, STATUS_EXISTS,
+                "%s has a %s, which a run would replace; choose another --out", out, names[i]);
+    }
+    return STATUS_OK;
+}
+
 static enum status start_new(struct launch *l, const struct train_options *o, struct error *err) {
     if (o->data.count > 0 && o->dry_run) {
         return train(l, o, NULL, "", err);
     }
     FAIL_IF(o->data.count == 0 || o->out == NULL, err, STATUS_USAGE,
             "--data DIR and --out RUN are needed, or --resume RUN");
-    char config[PATH_MAX_BYTES];
-    bool there = false;
-    TRY(path_check_out_folder(o->out, err));
-    TRY(path_join(config, sizeof config, o->out, "config.json", err));
-    TRY(file_posix()->exists(file_posix()->context, config, &there, err));
-    FAIL_IF(there, err, STATUS_EXISTS,
-            "%s holds a run already; 'ccstream-train --resume %s' continues it; or choose "
-            "another --out",
-            o->out, o->out);
-    FAIL_IF(path_check_dataset(o->out, NULL) == STATUS_OK, err, STATUS_EXISTS,
-            "%s is a dataset; choose another --out for the run", o->out);
+    TRY(check_out(o->out, err));
     return train(l, o, NULL, o->out, err);
 }
 

@@ -96,7 +96,8 @@ void announce_messages(const struct log_sink *log, const struct comm *comm, uint
 enum status launch_log_open(int *out, const char *run, struct error *err);
 void launch_log_close(int fd); /* accepts -1 */
 
-/* Removes the file: for a new run that does not begin. */
+/* Removes the file, and the configuration and the empty metrics: for a new run that does not begin,
+ * in a folder that had none of them. */
 void launch_log_discard(const char *run);
 
 /* Whether a process has it open: one that trains the run. True where the file system cannot tell.

@@ -159,9 +159,12 @@ void launch_log_close(int fd) {
 }
 
 void launch_log_discard(const char *run) {
+    static const char *const names[] = {LAUNCH_LOG_NAME, "config.json", "metrics.jsonl"};
     char path[PATH_MAX_BYTES];
-    if (path_join(path, sizeof path, run, LAUNCH_LOG_NAME, NULL) == STATUS_OK) {
-        (void)unlink(path);
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        if (path_join(path, sizeof path, run, names[i], NULL) == STATUS_OK) {
+            (void)unlink(path);
+        }
     }
 }
 

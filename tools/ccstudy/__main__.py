@@ -47,8 +47,9 @@ def _run(name: str, words: list[str]) -> None:
     options = command.parse(module, f"ccstudy {name}", words)
     if hasattr(module, "check"):
         module.check(options)
+    stem = module.stem(options) if hasattr(module, "stem") else name
     if options.out is not None:
-        page.check_folder(options.out)
+        page.check_folder(options.out, stem, options.force)
     progress = study.Progress(options.quiet)
     try:
         result = module.run(options, progress)
@@ -59,7 +60,6 @@ def _run(name: str, words: list[str]) -> None:
         page.print_table(module.table(result))
     text = page.json_text(result)
     if options.out is not None:
-        stem = module.stem(options) if hasattr(module, "stem") else name
         path = page.write_files(Path(options.out), stem, text, module, result, options)
         if shown:
             print(path)

@@ -121,6 +121,7 @@ def _part(o: Options) -> str | None:
 def _write_part(o: Options, runs: list[dict[str, Any]]) -> None:
     path = _part(o)
     if path:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path + ".tmp", "w") as file:
             json.dump({"settings": settings(o), "runs": runs}, file)
         os.replace(path + ".tmp", path)

@@ -21,17 +21,42 @@ class ExistsError(study.StudyError):
     code = 73
 
 
-def check_folder(out: str) -> None:
-    """Before the work: whether files can be written to this folder, which is made if it is missing."""
+def _kept_by_us(folder: Path) -> str | None:
+    """What tools/cli/output.c says of a folder."""
+    try:
+        if '"ccstream-dataset"' in (folder / "dataset.json").read_text("utf-8", "replace")[:1024]:
+            return "dataset"
+    except OSError:
+        pass
+    return "run" if (folder / "config.json").exists() and (folder / "metrics.jsonl").exists() else None
+
+
+def _mark(stem: str) -> str:
+    return f'<meta name="generator" content="ccstudy {stem}">'
+
+
+def check_folder(out: str, stem: str, force: bool) -> None:
+    """Before the work: whether files may be written to this folder, which is made with the first of them."""
     if "://" in out:
         raise study.UsageError(f"{out}: only local folders are written; upload the folder afterwards")
     if os.path.exists(out) and not os.path.isdir(out):
         raise ExistsError(f"{out} is a file; --out requires a folder")
-    os.makedirs(out, exist_ok=True)
+    whole = Path(out).resolve()
+    for folder in (whole, *whole.parents):
+        kind = _kept_by_us(folder)
+        if kind is not None:
+            raise ExistsError(f"{out}: is in the {kind} {folder}, where no other output is written; choose another place")
+    path = Path(out) / f"{stem}.html"
+    ours = path.is_file() and _mark(stem) in path.read_text("utf-8", "replace")[:1024]
+    for end in ("json", "html", "1.svg", "1.png"):
+        path = Path(out) / (f"{stem}-{end}" if end[0] == "1" else f"{stem}.{end}")
+        if path.exists() and not ours and not force:
+            raise ExistsError(f"{path} exists, and 'ccstudy {stem}' did not make it; --force replaces it")
 
 
 def _write(path: Path, data: bytes) -> None:
     """All of it or nothing: a reader never sees a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
             file.write(data)
@@ -170,6 +195,7 @@ _HEAD = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
 style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+%s
 """
 
 
@@ -181,7 +207,7 @@ def _summary(table: Table) -> str:
     return f'<div class="scroll"><table><tr>{heads}</tr>{rows}</table></div>'
 
 
-def _page(title: str, table: Table, sections: list[Section], figure: bytes | None) -> str:
+def _page(stem: str, title: str, table: Table, sections: list[Section], figure: bytes | None) -> str:
     """tools/inspect/page/README.md has the format."""
     item = study.table_item("", table)
     data = {"format": 1, "title": title, "summary": {"columns": item["columns"], "rows": item["rows"]},
@@ -189,7 +215,7 @@ def _page(title: str, table: Table, sections: list[Section], figure: bytes | Non
     text = json.dumps(_finite(data), separators=(",", ":")).replace("<", "\\u003c")
     plain = "" if figure is None else ('<figure class="plain"><img alt="the first figure" style="max-width:100%" src="'
                                        f'data:image/svg+xml;base64,{base64.b64encode(figure).decode()}"></figure>\n')
-    return (f"{_HEAD}<title>{html.escape(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head><body>\n"
+    return (f"{_HEAD % _mark(stem)}<title>{html.escape(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head><body>\n"
             f"<h1>{html.escape(title)}</h1>\n{_summary(table)}\n{plain}"
             f'<script type="application/json" id="ccstream-page">{text}</script>\n'
             f"<script>\n{_viewer('viewer.js')}</script></body></html>\n")
@@ -202,5 +228,5 @@ def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, resul
     sections = module.page(result, options)
     figure = _figures(folder, stem, sections, f"ccstudy {stem}")
     path = folder / f"{stem}.html"
-    _write(path, _page(module.TITLE, module.table(result), sections, figure).encode())
+    _write(path, _page(stem, module.TITLE, module.table(result), sections, figure).encode())
     return path

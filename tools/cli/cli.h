@@ -221,6 +221,9 @@ int cli_main(const struct cli_program *p,
              int argc,
              char **argv);
 
+/* The name of the program or subcommand that cli_main runs: "ccdump stats". */
+const char *cli_command_name(void);
+
 /* Defines `int name(int argc, char **argv)`, the whole program or subcommand. Fields that no option
  * fills are zero. */
 #define CLI_MAIN(name, program, options, run)                                                      \

@@ -250,6 +250,12 @@ int cli_exit(const struct cli_program *p, enum status s, const struct error *err
     return status_exit_code(s);
 }
 
+static const char *command_name = "ccstream";
+
+const char *cli_command_name(void) {
+    return command_name;
+}
+
 int cli_main(const struct cli_program *p,
              void *options,
              enum status (*run)(const void *options,
@@ -259,6 +265,7 @@ int cli_main(const struct cli_program *p,
              char **argv) {
     struct cli_arguments a;
     struct error err = {0};
+    command_name = p->name;
     enum status s = cli_parse(p, options, &a, argc, argv, &err);
     if (s == STATUS_OK) {
         s = run(options, &a, &err);

@@ -46,6 +46,7 @@ enum status npy_write(const char *path,
     struct file_draft d;
     const size_t header_bytes = make_header(header, dtype, rows, columns);
     const size_t size_bytes = item_bytes * (size_t)rows * (size_t)(columns > 0 ? columns : 1);
+    TRY(file_make_parents(file_posix(), path, err));
     TRY(file_draft_open(&d, file_posix(), path, err));
     enum status s = d.fs->write(d.file, header, header_bytes, err);
     THEN(s, d.fs->write(d.file, data, size_bytes, err));

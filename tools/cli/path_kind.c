@@ -350,14 +350,3 @@ enum status path_check_inspectable(const char *path, struct error *err) {
     find_kind(&found, path);
     return apply(rules, &found, path, err);
 }
-
-enum status path_check_out_folder(const char *path, struct error *err) {
-    struct stat st;
-    FAIL_IF(is_remote(path), err, STATUS_USAGE,
-            "%.200s: only local folders are written; upload the folder afterwards: "
-            "'aws s3 sync DIR s3://...' or 'rclone copy DIR REMOTE:...'",
-            path);
-    FAIL_IF(stat(path, &st) == 0 && !S_ISDIR(st.st_mode), err, STATUS_EXISTS,
-            "%.200s is a file; --out requires a folder", path);
-    return STATUS_OK;
-}

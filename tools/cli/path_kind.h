@@ -29,9 +29,6 @@ enum status path_check_source(const char *path, struct error *err);
  * that are not shards, empty ones. Returns OK or NOTFOUND. */
 enum status path_check_inspectable(const char *path, struct error *err);
 
-/* A folder, or a name that is still free. Returns OK, EXISTS or USAGE (it is remote). */
-enum status path_check_out_folder(const char *path, struct error *err);
-
 /* Refuses an address such as s3://bucket/file where only local files are read or written. Returns
  * OK or NOTFOUND. */
 enum status path_check_local(const char *path, struct error *err);

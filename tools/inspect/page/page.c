@@ -14,6 +14,7 @@
 #include "augment/resize.h"
 #include "formats/base/file_io.h"
 #include "formats/base/utf8.h"
+#include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
 #include "tools/inspect/page/viewer.h"
 
@@ -23,7 +24,8 @@ static const char HEAD[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
-    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>";
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+    "<meta name=\"generator\" content=\"";
 
 /* ---- text ---- */
 
@@ -133,6 +135,8 @@ static void put_data(struct page *p, struct byte_buffer *out) {
 
 static void put_page(struct page *p, struct byte_buffer *out) {
     put_raw(p, out, HEAD);
+    put_raw(p, out, cli_command_name());
+    put_raw(p, out, "\">\n<title>");
     put_html(p, out, p->title);
     put_raw(p, out, "</title>\n<style>\n");
     put(p, out, viewer_css, viewer_css_bytes);
@@ -162,9 +166,10 @@ enum status page_end(struct page *p, const char *path, struct error *err) {
         p->status = json_writer_status(&p->json, &p->error);
     }
     put_page(p, &out);
-    const enum status s = p->status == STATUS_OK
-                              ? file_write_atomic(file_posix(), path, out.data, out.size_bytes, err)
-                              : error_set(err, p->status, "%s: %s", path, p->error.text);
+    enum status s = p->status == STATUS_OK
+                        ? file_make_parents(file_posix(), path, err)
+                        : error_set(err, p->status, "%s: %s", path, p->error.text);
+    THEN(s, file_write_atomic(file_posix(), path, out.data, out.size_bytes, err));
     byte_buffer_fini(&out);
     return s;
 }

@@ -1,0 +1,43 @@
+/*
+ * output: whether a command may write where it was told to. One rule for all programs: what exists
+ * and was not made by the same command stays, unless --force is given; nothing is written into a
+ * dataset or a run but by the programs that make them. Checked before the work; folders above an
+ * output are made when it is written, so that a command that fails makes none.
+ *
+ * What a command makes it knows again by its name: a page and a file of tensors have it in their
+ * first KiB, as "generator".
+ *
+ * Threading : pure functions, except that they read the file system.
+ * Untrusted : the path, and what it leads to.
+ */
+#ifndef TOOLS_CLI_OUTPUT_H
+#define TOOLS_CLI_OUTPUT_H
+
+#include <stdbool.h>
+
+#include "formats/base/status.h"
+
+/* The row of --force. */
+#define OUTPUT_FORCE_ROW(type, field)                                                              \
+    {                                                                                              \
+        "force", 0, CLI_FLAG, CLI_FIELD(type, field),                                              \
+            .alias = "overwrite",                                                                  \
+            .help = "replace an output that exists and that this command did not make"             \
+    }
+
+/* A file; NULL and "-": none. Returns OK, EXISTS or USAGE (it is remote). */
+enum status output_check_file(const char *path, bool force, struct error *err);
+
+enum output_place {
+    OUTPUT_DATASET, /* the folder may be a dataset, and what ccpack does there is its own rule */
+    OUTPUT_FOLDER,  /* files join those of the folder, which is neither dataset nor run */
+};
+
+/* A folder, or a name that is still free. Returns as output_check_file. */
+enum status output_check_folder(const char *path, enum output_place place, struct error *err);
+
+/* A folder that is empty or that this command made: `file` in it has its name. */
+enum status
+output_check_own_folder(const char *path, const char *file, bool force, struct error *err);
+
+#endif
