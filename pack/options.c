@@ -115,22 +115,22 @@ bool pack_reason_is_choice(enum source_reason r) {
 /* ---- as a list ---- */
 
 static struct pack_setting *
-add(struct pack_settings *l, const char *name, const char *text, unsigned traits) {
+add(struct pack_settings *l, const char *name, const char *text, bool stored) {
     struct pack_setting *s = &l->items[l->count++];
-    *s = (struct pack_setting){.name = name, .traits = traits};
+    *s = (struct pack_setting){.name = name, .stored = stored};
     s->value = text ? text : s->buffer;
     return s;
 }
 
-static void add_number(struct pack_settings *l, const char *name, uint64_t n, unsigned traits) {
-    struct pack_setting *s = add(l, name, NULL, traits);
+static void add_number(struct pack_settings *l, const char *name, uint64_t n, bool stored) {
+    struct pack_setting *s = add(l, name, NULL, stored);
     snprintf(s->buffer, sizeof(s->buffer), "%" PRIu64, n);
 }
 
 static void add_resize(struct pack_settings *l, const struct pack_options *o) {
     const struct pack_resize *r = &o->resize;
-    const unsigned traits = SETTING_STORED | SETTING_OF_DATASET;
-    struct pack_setting *s = add(l, "resize", NULL, traits);
+    const bool stored = true;
+    struct pack_setting *s = add(l, "resize", NULL, stored);
     const int size_bytes = (int)sizeof(s->buffer);
     switch (r->kind) {
     case PACK_RESIZE_NONE:
@@ -147,42 +147,42 @@ static void add_resize(struct pack_settings *l, const struct pack_options *o) {
                  r->height_px);
         break;
     }
-    add_number(l, "quality", (uint64_t)o->quality, traits);
+    add_number(l, "quality", (uint64_t)o->quality, stored);
 }
 
 static void add_filter(struct pack_settings *l, const struct pack_filter *f) {
-    const unsigned traits = SETTING_STORED;
+    const bool stored = true;
     if (f->min_side_px > 0) {
-        add_number(l, "min-side", f->min_side_px, traits);
+        add_number(l, "min-side", f->min_side_px, stored);
     }
     if (f->max_aspect > 0) {
-        struct pack_setting *s = add(l, "max-aspect", NULL, traits);
+        struct pack_setting *s = add(l, "max-aspect", NULL, stored);
         snprintf(s->buffer, sizeof(s->buffer), "%.17g", f->max_aspect);
     }
     if (f->max_pixels != PACK_MAX_PIXELS) {
-        add_number(l, "max-pixels", f->max_pixels, traits);
+        add_number(l, "max-pixels", f->max_pixels, stored);
     }
     if (f->max_caption_bytes != SOURCE_MAX_TEXT_BYTES) {
-        add_number(l, "max-caption-bytes", f->max_caption_bytes, traits);
+        add_number(l, "max-caption-bytes", f->max_caption_bytes, stored);
     }
 }
 
 void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     l->count = 0;
-    add(l, "ids", o->ids == PACK_IDS_KEY ? "key" : "row", SETTING_STORED | SETTING_OF_DATASET);
+    add(l, "ids", o->ids == PACK_IDS_KEY ? "key" : "row", true);
     add_resize(l, o);
-    add_number(l, "shard-samples", o->shard_samples, SETTING_STORED);
-    add_number(l, "shard-size", o->shard_size_bytes, SETTING_STORED);
-    add_number(l, "zstd-level", (uint64_t)o->level, SETTING_STORED);
+    add_number(l, "shard-samples", o->shard_samples, true);
+    add_number(l, "shard-size", o->shard_size_bytes, true);
+    add_number(l, "zstd-level", (uint64_t)o->level, true);
     if (!o->check) {
-        add(l, "check", "no", SETTING_STORED);
+        add(l, "check", "no", true);
     }
     add_filter(l, &o->filter);
     if (o->dedup == PACK_DEDUP_EXACT) {
-        add(l, "dedup", "exact", SETTING_STORED);
+        add(l, "dedup", "exact", true);
     }
     if (o->phash) {
-        add(l, "phash", "yes", SETTING_STORED);
+        add(l, "phash", "yes", true);
     }
     const char *const texts[][2] = {{"split", o->split},
                                     {"columns", o->columns},
@@ -191,22 +191,22 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
                                     {"image-column", o->image_column}};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i][1]) {
-            add(l, texts[i][0], texts[i][1], SETTING_STORED);
+            add(l, texts[i][0], texts[i][1], true);
         }
     }
     if (o->grouping != SOURCE_GROUP_AUTO) {
-        add(l, "group-captions", source_grouping_names[o->grouping], SETTING_STORED);
+        add(l, "group-captions", source_grouping_names[o->grouping], true);
     }
     if (o->part.count > 0) {
-        struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, SETTING_STORED);
+        struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, true);
         snprintf(s->buffer, sizeof(s->buffer), "%" PRIu32 "/%" PRIu32, o->part.number,
                  o->part.count);
     }
     if (o->kind != SOURCE_AUTO) {
-        add(l, "from", source_kind_names[o->kind], 0);
+        add(l, "from", source_kind_names[o->kind], false);
     }
     if (o->images) {
-        add(l, "images", o->images, 0);
+        add(l, "images", o->images, false);
     }
 }
 
@@ -226,6 +226,24 @@ const char *pack_manifest_option(const struct manifest *m, const char *name) {
         }
     }
     return NULL;
+}
+
+const char *const pack_append_settings[] = {
+    "ids",        "resize",     "quality",           "min-side", "max-aspect",
+    "max-pixels", "check",      "max-caption-bytes", "dedup",    "phash",
+    "zstd-level", "shard-size", "shard-samples",     NULL};
+
+/* A later generation's option is NAME@GENERATION. */
+const char *pack_manifest_in_force(const struct manifest *m, const char *name) {
+    const size_t n = strlen(name);
+    const char *value = NULL;
+    for (size_t i = 0; i < m->option_count; i++) {
+        const struct manifest_option *o = &m->options[i];
+        if (strncmp(o->name, name, n) == 0 && (o->name[n] == '\0' || o->name[n] == '@')) {
+            value = strcmp(o->value, PACK_NOT_GIVEN) == 0 ? NULL : o->value;
+        }
+    }
+    return value;
 }
 
 int pack_manifest_level(const struct manifest *m) {

@@ -13,18 +13,16 @@
 #define PACK_SETTING_SUBSET                                                                        \
     "subset" /* likewise: "SAMPLES of FINGERPRINT": what was chosen of what */
 
-enum { PACK_MAX_SETTINGS = 32, PACK_SOURCE_NAME_BYTES = MANIFEST_MAX_TEXT_BYTES + 1 };
+#define PACK_NOT_GIVEN                                                                             \
+    "not given" /* likewise, of NAME@GENERATION: an option that was given before */
 
-enum {
-    SETTING_STORED = 1,     /* dataset.json records it: it shapes the samples and is no path */
-    SETTING_OF_DATASET = 2, /* the same for all generations: an append must use it too */
-};
+enum { PACK_MAX_SETTINGS = 32, PACK_SOURCE_NAME_BYTES = MANIFEST_MAX_TEXT_BYTES + 1 };
 
 struct pack_setting {
     const char *name;
     const char *value; /* the option's own text, or `buffer` */
     char buffer[48];
-    unsigned traits;
+    bool stored; /* dataset.json records it: it shapes the samples and is no path */
 };
 
 /* Options that were added after the first version of the format appear only when they differ from

@@ -98,7 +98,7 @@ static enum status check_kinds(const struct pack_options *o, struct error *err) 
 static enum status check_options(const struct pack_options *o, struct error *err) {
     FAIL_IF(o->overwrite && (o->append || o->resume), err, STATUS_USAGE,
             "--overwrite and --%s exclude each other", o->append ? "append" : "resume");
-    FAIL_IF(o->allow_repeat && !o->append, err, STATUS_USAGE, "--allow-repeat is for --append");
+    FAIL_IF(o->new_settings && !o->append, err, STATUS_USAGE, "--new-settings is for --append");
     FAIL_IF(o->append && o->part.count > 0, err, STATUS_USAGE,
             "--append and --part exclude each other: merge the "
             "parts, then append");

@@ -139,7 +139,8 @@ struct pack_options {
     bool overwrite;            /* replaces an existing dataset as soon as a row can be packed; other
                                 * files stay */
     bool append;               /* adds to an existing dataset; not with overwrite or part */
-    bool allow_repeat;         /* append takes sources that the dataset has; only with append */
+    bool allow_repeat;         /* takes sources that the dataset has, or that are named twice */
+    bool new_settings;         /* an append's settings may differ from the dataset's */
     bool resume;               /* continues an unfinished run with these options, does nothing
                                 * after a finished one; not with overwrite */
     enum pack_on_bad on_bad;   /* PACK_ON_BAD_SKIP */
@@ -151,6 +152,16 @@ struct pack_options {
 };
 
 void pack_options_default(struct pack_options *opt);
+
+struct manifest;
+
+/* Names of options that an append takes from the dataset, ended with NULL. The first must be the
+ * dataset's, the next unless new_settings; the others may differ. */
+enum { PACK_FIXED_SETTINGS = 3, PACK_SHARED_SETTINGS = 10 };
+extern const char *const pack_append_settings[];
+
+/* The value that the dataset's latest run recorded for an option; NULL: none or the default. */
+const char *pack_manifest_in_force(const struct manifest *m, const char *name);
 
 struct pack_summary {
     uint64_t rows, samples, rejected, texts; /* of this run and the one that it resumes */

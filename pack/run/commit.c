@@ -486,15 +486,15 @@ static enum status add_sources(struct pack_commit *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* Options of an append that differ from the dataset's are recorded as NAME@GENERATION. */
+/* Options of an append that differ from those in force are recorded as NAME@GENERATION. */
 static enum status add_options(struct pack_commit *c, struct error *err) {
     struct manifest *m = &c->plan->manifest;
     struct pack_settings l;
     pack_settings_of(&l, c->opt);
     for (size_t i = 0; i < l.count; i++) {
         const struct pack_setting *s = &l.items[i];
-        const char *was = pack_manifest_option(m, s->name);
-        if ((s->traits & SETTING_STORED) == 0 || (was && strcmp(was, s->value) == 0)) {
+        const char *was = pack_manifest_in_force(m, s->name);
+        if (!s->stored || (was && strcmp(was, s->value) == 0)) {
             continue;
         }
         char name[64];
@@ -506,10 +506,12 @@ static enum status add_options(struct pack_commit *c, struct error *err) {
     }
     size_t count = c->opt->append ? m->option_count : 0;
     for (size_t i = 0; i < count; i++) {
-        char name[64];
-        snprintf(name, sizeof(name), "%.40s@%zu", m->options[i].name, m->generation_count + 1);
-        if (!strchr(m->options[i].name, '@') && !pack_settings_value(&l, m->options[i].name)) {
-            TRY(manifest_add_option(m, name, "not given", err));
+        char name[64], at[64];
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(m->options[i].name, "@"),
+                 m->options[i].name);
+        snprintf(at, sizeof(at), "%.40s@%zu", name, m->generation_count + 1);
+        if (pack_manifest_in_force(m, name) && !pack_settings_value(&l, name)) {
+            TRY(manifest_add_option(m, at, PACK_NOT_GIVEN, err));
         }
     }
     return STATUS_OK;

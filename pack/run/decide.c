@@ -121,36 +121,61 @@ static enum status other_options(const struct pack_plan *p,
                                  const char *name,
                                  const char *was,
                                  const char *is,
+                                 bool may_differ,
                                  struct error *err) {
-    const bool can_add = was != NULL && strcmp(name, "container") != 0;
-    return error_set(
-        err, STATUS_MISMATCH,
-        "%s: the dataset was made with other options: --%s was %.60s, is %.60s%s%s%s%.60s",
-        p->opt->directory, name, was ? was : "not given", is ? is : "not given",
-        can_add ? "; add --" : "", can_add ? name : "", can_add ? " " : "", can_add ? was : "");
+    char remedy[120] = "";
+    if (may_differ) {
+        strcpy(remedy, "; omit it to use the dataset's, or add --new-settings");
+    } else if (was != NULL && strcmp(name, "container") != 0) {
+        snprintf(remedy, sizeof(remedy), "; add --%.40s %.60s", name, was);
+    }
+    return error_set(err, STATUS_MISMATCH,
+                     "%s: the dataset was made with other options: --%s was %.60s, is %.60s%s",
+                     p->opt->directory, name, was ? was : "not given", is ? is : "not given",
+                     remedy);
 }
 
-/* Compares the settings that have one of the traits with those in dataset.json. */
-static enum status compare_stored(const struct pack_plan *p,
-                                  const struct manifest *m,
-                                  unsigned traits,
-                                  struct error *err) {
+static enum status
+compare_container(const struct pack_plan *p, const struct manifest *m, struct error *err) {
+    return m->container == p->opt->container
+               ? STATUS_OK
+               : other_options(p, "container", shard_container_name(m->container),
+                               shard_container_name(p->opt->container), false, err);
+}
+
+/* Compares the settings of an append with the dataset's. */
+static enum status
+compare_shared(const struct pack_plan *p, const struct manifest *m, struct error *err) {
+    const size_t count = p->opt->new_settings ? PACK_FIXED_SETTINGS : PACK_SHARED_SETTINGS;
     struct pack_settings l;
     pack_settings_of(&l, p->opt);
-    if (m->container != p->opt->container) {
-        return other_options(p, "container", shard_container_name(m->container),
-                             shard_container_name(p->opt->container), err);
-    }
-    for (size_t i = 0; i < l.count; i++) {
-        const char *was = pack_manifest_option(m, l.items[i].name);
-        if ((l.items[i].traits & traits) != 0 && (!was || strcmp(was, l.items[i].value) != 0)) {
-            return other_options(p, l.items[i].name, was, l.items[i].value, err);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = pack_append_settings[i];
+        const char *was = pack_manifest_in_force(m, name);
+        const char *is = pack_settings_value(&l, name);
+        if (was && is ? strcmp(was, is) != 0 : was != is) {
+            return other_options(p, name, was, is, i >= PACK_FIXED_SETTINGS, err);
         }
     }
-    for (size_t i = 0; i < m->option_count && (traits & SETTING_STORED) != 0; i++) {
+    return STATUS_OK;
+}
+
+/* Compares all settings with those in dataset.json. */
+static enum status
+compare_stored(const struct pack_plan *p, const struct manifest *m, struct error *err) {
+    struct pack_settings l;
+    pack_settings_of(&l, p->opt);
+    TRY(compare_container(p, m, err));
+    for (size_t i = 0; i < l.count; i++) {
+        const char *was = pack_manifest_option(m, l.items[i].name);
+        if (l.items[i].stored && (!was || strcmp(was, l.items[i].value) != 0)) {
+            return other_options(p, l.items[i].name, was, l.items[i].value, false, err);
+        }
+    }
+    for (size_t i = 0; i < m->option_count; i++) {
         const char *name = m->options[i].name;
         if (strcmp(name, PACK_SETTING_PARTIAL) != 0 && !pack_settings_value(&l, name)) {
-            return other_options(p, name, m->options[i].value, NULL, err);
+            return other_options(p, name, m->options[i].value, NULL, false, err);
         }
     }
     return STATUS_OK;
@@ -206,7 +231,7 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
             "another name or content; --append adds this one, --overwrite replaces "
             "the dataset",
             p->opt->directory, first, differs + 1);
-    TRY(compare_stored(p, old, SETTING_STORED, err));
+    TRY(compare_stored(p, old, err));
     take_whole(p, old);
     return STATUS_OK;
 }
@@ -337,7 +362,8 @@ static enum status check_appendable(const struct pack_plan *p,
             "%s: is a part of a dataset; ccpack merge must complete it first", directory);
     TRY(check_tars(p, c, err));
     TRY(pack_directory_check_sources(p->opt, err));
-    return compare_stored(p, old, SETTING_OF_DATASET, err);
+    TRY(compare_container(p, old, err));
+    return compare_shared(p, old, err);
 }
 
 /* Limits of the manifest that the run would meet at its end. */
@@ -427,6 +453,7 @@ static enum status decide(struct pack_plan *p, struct manifest *old, struct erro
     pack_directory_look(&c, &p->names, false);
     TRY(look_inside(p, &c, old, err));
     pack_directory_look(&c, &p->names, p->tars);
+    TRY(pack_identity_check_names(p, err));
     if (p->opt->append) {
         return plan_append(p, &c, old, err);
     }

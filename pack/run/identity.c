@@ -112,8 +112,40 @@ static enum status refuse(const struct pack_plan *p,
                           struct error *err) {
     return error_set(err, STATUS_MISMATCH,
                      "%.120s: the dataset has the rows of this source already, from '%.60s'; "
-                     "--allow-repeat %s",
+                     "--allow-duplicates %s",
                      p->opt->sources[index], name, rest);
+}
+
+enum status pack_identity_check_names(const struct pack_plan *p, struct error *err) {
+    const size_t count = p->opt->allow_repeat ? 0 : p->opt->source_count;
+    const char *const *paths = p->opt->sources;
+    struct stat *all = calloc(count + 1, sizeof(*all)); /* zero: not there */
+    enum status s = STATUS_OK;
+    TRY_MEMORY(all, err, "out of memory for sources");
+    for (size_t i = 0; i < count && s == STATUS_OK; i++) {
+        (void)stat(paths[i], &all[i]);
+        for (size_t k = 0; k < i && s == STATUS_OK; k++) {
+            if (strcmp(paths[i], paths[k]) == 0 ||
+                (all[i].st_nlink > 0 && all[i].st_dev == all[k].st_dev &&
+                 all[i].st_ino == all[k].st_ino)) {
+                s = error_set(err, STATUS_MISMATCH,
+                              "%.120s is the same source as %.120s; name it once, or pack it twice "
+                              "with --allow-duplicates",
+                              paths[i], paths[k]);
+            }
+        }
+    }
+    free(all);
+    return s;
+}
+
+enum status pack_identity_check_file(const struct pack_plan *p, size_t index, struct error *err) {
+    for (size_t k = 0; !p->opt->allow_repeat && k < index; k++) {
+        if (same_file(&p->sources[index], &p->sources[k])) {
+            return refuse(p, index, p->opt->sources[k], "with --resume packs them again", err);
+        }
+    }
+    return STATUS_OK;
 }
 
 /* The sources of the dataset before the append are those in the manifest. */
@@ -138,11 +170,17 @@ enum status pack_identity_check_new(struct pack_plan *p, struct error *err) {
 
 enum status pack_identity_check_read(const struct pack_plan *p, struct error *err) {
     const struct manifest *m = &p->manifest;
+    const struct manifest_source *read = p->totals ? p->totals : p->sources;
     for (size_t i = 0; !p->opt->allow_repeat && i < p->opt->source_count; i++) {
         for (size_t k = 0; k < m->source_count; k++) {
-            uint64_t content = p->sources[i].content;
+            uint64_t content = read[i].content;
             if (content != 0 && content == m->sources[k].content) {
                 return refuse(p, i, m->sources[k].name, "with --resume keeps them", err);
+            }
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (read[i].content != 0 && read[i].content == read[k].content) {
+                return refuse(p, i, p->opt->sources[k], "with --resume keeps them", err);
             }
         }
     }

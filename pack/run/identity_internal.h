@@ -35,10 +35,15 @@ enum status pack_identity_matches(bool *out,
                                   const struct manifest_source *was,
                                   struct error *err);
 
-/* Refuses to append a source that the dataset has. Before it is read, a file is known by its
+/* Refuse to append a source that the dataset has. Before it is read, a file is known by its
  * samples and a folder by its rows; after it, any source is known by its content. Returns OK or
  * MISMATCH, or as above. */
 enum status pack_identity_check_new(struct pack_plan *p, struct error *err);
 enum status pack_identity_check_read(const struct pack_plan *p, struct error *err);
+
+/* Refuse to pack a source twice in a run: before it, one file or folder by two names; when source
+ * `index` begins, a file of equal samples. Return OK, MISMATCH or NOMEM. */
+enum status pack_identity_check_names(const struct pack_plan *p, struct error *err);
+enum status pack_identity_check_file(const struct pack_plan *p, size_t index, struct error *err);
 
 #endif

@@ -203,6 +203,7 @@ static bool is_live(const char *path) {
 static enum status
 read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct error *err) {
     TRY(pack_identity_sample(&r->plan->sources[index], r->opt->sources[index], err));
+    TRY(pack_identity_check_file(r->plan, index, err));
     struct source *s = r->plan->opened;
     r->plan->opened = NULL;
     if (!s) {

@@ -3,7 +3,7 @@
 . "$SRC/tests/support/cli.sh"
 "$TESTBIN/make_scenes" val 120 1 32 a.tar >/dev/null
 "$TESTBIN/make_scenes" train 5 2 32 b.tar >/dev/null
-expect 0 "$BIN/ccpack" -q -o d --phash a.tar b.tar a.tar
+expect 0 "$BIN/ccpack" -q --allow-duplicates -o d --phash a.tar b.tar a.tar
 expect 0 "$BIN/ccdump" duplicates d --json -q
 lines out.txt 120
 [ "$(sed -n 7p out.txt)" = '{"ids":[6,131],"bits":[0,0]}' ] || fail "$(sed -n 7p out.txt)"
@@ -19,7 +19,7 @@ expect 66 "$BIN/ccdump" duplicates plain --phash 3
 has err.txt "pack with --phash"
 expect 64 "$BIN/ccdump" duplicates d --phash 9
 expect 0 "$BIN/ccpack" -q -o mixed --phash a.tar
-expect 0 "$BIN/ccpack" -q -o mixed --append b.tar
+expect 0 "$BIN/ccpack" -q -o mixed --append --new-settings b.tar
 "$BIN/ccdump" duplicates mixed --phash 8 >out.txt 2>err.txt || true
 has err.txt "without a perceptual hash: 5 samples"
 

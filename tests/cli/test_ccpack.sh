@@ -164,9 +164,9 @@ expect_message 64 "resize" "$BIN/ccpack" -o refused --resize 32 all.tar
 expect_message 64 "max-bad" "$BIN/ccpack" -o refused --max-bad 200% all.tar
 expect_message 64 "out" "$BIN/ccpack" all.tar
 [ ! -e refused ] || fail "a refused run made the directory"
-expect 65 "$BIN/ccpack" -q --ids key -o twice --shard-samples 50 all.tar all.tar
+expect 65 "$BIN/ccpack" -q --allow-duplicates --ids key -o twice --shard-samples 50 all.tar all.tar
 grep -q "row 0" err.txt || grep -q "in two shards" err.txt || fail "the id is not named: $(cat err.txt)"
-expect_message 65 "is repeated" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
+expect_message 65 "is repeated" "$BIN/ccpack" --allow-duplicates --ids key -o twice --overwrite all.tar all.tar
 
 # --- a truncated tar: the rows before the end become a dataset
 head -c $(($(stat -c %s all.tar) / 2 + 100)) all.tar >half.tar
@@ -189,7 +189,7 @@ grep -q "without their .json.*json.tar row 0" err.txt || fail "dropped JSON is n
 [ "$(tar --zstd -tf json-out/shard-000000.tar.zst | grep -c json)" -eq $((count - 1)) ] || fail "JSON members"
 
 # --- keys that a shard cannot store, and repeated ones
-pack 120 120 0 -o keys all.tar all.tar
+pack 120 120 0 --allow-duplicates -o keys all.tar all.tar
 readable keys
 [ "$(tar --zstd -tf keys/shard-000000.tar.zst | sort | uniq -d | wc -l)" -eq 0 ] ||
     fail "two members have the same name"

@@ -68,9 +68,23 @@ expect_message 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-
 expect_message 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
 run $how -o one a.tar
 expect_message 65 "finished, and not of other/a.tar" "$BIN/ccpack" --resume $how -o one other/a.tar
-expect_message 65 "rows of this source already, from 'a.tar'; --allow-repeat" "$BIN/ccpack" --append $how -o one a.tar
+expect_message 65 "rows of this source already, from 'a.tar'; --allow-duplicates" "$BIN/ccpack" --append $how -o one a.tar
 run --append --allow-repeat $how -o one a.tar
 [ "$(field samples)" = 60 ] || fail "--allow-repeat: $(cat out.json)"
+expect_message 65 "./a.tar is the same source as a.tar" "$BIN/ccpack" -o two a.tar ./a.tar
+run --allow-duplicates -o two a.tar ./a.tar
+[ "$(field samples)" = 120 ] || fail "--allow-duplicates: $(cat out.json)"
+
+# --- an append packs as the dataset was packed
+run --min-side 48 --dedup exact --no-check --container tar --shard-samples 9 -o kept a.tar
+expect_message 0 "as the dataset in kept: --min-side 48 --no-check --dedup exact" "$BIN/ccpack" --append -o kept b.tar
+[ "$(ls kept/*.tar | wc -l)" = 12 ] || fail "--append does not keep the size of shards: $(ls kept)"
+expect_message 65 "[-]-min-side was 48, is 50" "$BIN/ccpack" --append --min-side 50 -o kept other/a.tar
+expect_message 65 "[-]-dedup was exact, is not given" "$BIN/ccpack" --append --dedup none -o kept other/a.tar
+run --append --new-settings -o kept other/a.tar
+has kept/dataset.json '"dedup@3":"not given"'
+run --resize long:40 -o small a.tar
+run --append -o small b.tar
 
 # --- too many bad rows, resumed with a higher limit
 mkdir images && tar xf a.tar -C images
@@ -148,7 +162,7 @@ expect_message 64 "at least 1" "$BIN/ccpack" --max-aspect 0.5 -o refused a.tar
 run $how --container tar -o tars a.tar b.tar
 [ "$(field fingerprint)" = "$print" ] || fail "--container tar: $(field fingerprint)"
 tar tf tars/shard-000000.tar >/dev/null || fail "a shard in container tar is no tar"
-expect_message 65 "--container was tar, is tar.zst" "$BIN/ccpack" --append $how -o tars b.tar
+expect_message 65 "--container was tar, is tar.zst" "$BIN/ccpack" --append $how --container tar.zst -o tars b.tar
 run $how --container tar --append --allow-repeat -o tars b.tar
 run $how --overwrite -o tars a.tar b.tar
 diff -r good tars || fail "--overwrite leaves something of container tar"
@@ -160,10 +174,10 @@ run --overwrite -o theirs b.tar
 cmp a.tar theirs/shard-000000.tar || fail "--overwrite removed a tar that ccpack did not make"
 
 # --- the summary counts what is omitted
-run --dedup exact --min-side 48 --max-bad 0 -o once a.tar a.tar
+run --allow-duplicates --dedup exact --min-side 48 --max-bad 0 -o once a.tar a.tar
 [ "$(field samples)" = 60 ] && [ "$(field rejected)" = 60 ] || fail "--dedup: $(cat out.json)"
 expect_message 0 "60 rows rejected, see once/rejects.jsonl: 60 duplicate" \
-    "$BIN/ccpack" --dedup exact --max-bad 0 --overwrite -o once a.tar a.tar
+    "$BIN/ccpack" --allow-duplicates --dedup exact --max-bad 0 --overwrite -o once a.tar a.tar
 
 # --- on a terminal: rate, bytes, progress, remaining time
 if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may have no terminals to give

@@ -77,7 +77,7 @@ expect 0 "$BIN/ccpack" fetch --json -o stopped --resume $fast slow.tsv
 
 # Files of the spool are reused once their images are in a shard: one row at a time gives the same bytes.
 for connections in 32 1; do
-    expect 0 "$BIN/ccpack" fetch -o few-$connections $fast --resize none --shard-samples 5 -c $connections list.tsv
+    expect 0 $last "$BIN/ccpack" fetch -o few-$connections $fast --resize none --shard-samples 5 -c $connections list.tsv
 done
 expect 0 diff -r -x fetch few-32 few-1
 

@@ -40,6 +40,13 @@ enum status ccpack_take(struct pack_options *out,
                         const struct cli_arguments *a,
                         struct error *err);
 
+/* Before an append: options that the command line does not name get the values that the dataset was
+ * packed with, and a line on stderr says so. Returns OK, NOMEM or USAGE. */
+enum status ccpack_take_settings(const struct cli_program *p,
+                                 struct ccpack_options *o,
+                                 const struct cli_arguments *a,
+                                 struct error *err);
+
 /* After a failure: what the directory holds now, and how to resume. */
 void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory);
 

@@ -275,7 +275,8 @@ int ccpack_fetch_main(int argc, char **argv) {
     struct fetch_stats stats = {0};
     struct fetch_run r = {.fetch = NULL, .retry = o.fetch.retry};
     char agent[256];
-    s = to_options(&opt, &o, &a, &err);
+    s = o.fetch.retry ? ccpack_take_settings(&fetch_program, &o.base, &a, &err) : STATUS_OK;
+    THEN(s, to_options(&opt, &o, &a, &err));
     if (s == STATUS_OK) {
         to_fetch_options(&fetch, agent, &o, &opt);
         s = fetch_create(&r.fetch, &fetch, &err);

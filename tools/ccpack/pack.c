@@ -31,8 +31,11 @@ static const struct cli_option pack_rows[] = {
     {"append", 0, CLI_FLAG, FIELD(base.pack.append),
      .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
              "dataset stays as it is until all rows are packed"},
-    {"allow-repeat", 0, CLI_FLAG, FIELD(base.pack.allow_repeat),
-     .help = "let --append add a source that is already in the dataset"},
+    {"allow-duplicates", 0, CLI_FLAG, FIELD(base.pack.allow_repeat), .alias = "allow-repeat",
+     .help = "pack a source that is named twice, or with --append is already in the dataset"},
+    {"new-settings", 0, CLI_FLAG, FIELD(base.pack.new_settings),
+     .help = "let --append use other limits, --dedup, --phash, --no-check and shard sizes than the "
+             "dataset; without it, those that are not given are the dataset's"},
     {"resume", 0, CLI_FLAG, FIELD(base.pack.resume),
      .help = "resume an interrupted run with the same options and sources; start one if DIR is "
              "empty; no-op if the dataset is complete"},
@@ -207,7 +210,8 @@ int ccpack_pack_main(int argc, char **argv) {
     struct pack_summary summary = {0};
     struct ccpack_run r;
     char directory[PATH_MAX_BYTES];
-    s = to_options(&opt, directory, &o, &a, &err);
+    s = o.base.pack.append ? ccpack_take_settings(&pack_program, &o.base, &a, &err) : STATUS_OK;
+    THEN(s, to_options(&opt, directory, &o, &a, &err));
     if (s == STATUS_OK) {
         ccpack_begin(&r, "samples", o.base.quiet);
         opt.cookie = &r;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/cli/path_kind.h"
@@ -67,6 +68,44 @@ static void show_progress(void *run, const struct pack_progress *p) {
                  p->rejected);
     }
     cli_progress_update(progress, p->samples, total, p->bytes, extra);
+}
+
+enum status ccpack_take_settings(const struct cli_program *p,
+                                 struct ccpack_options *o,
+                                 const struct cli_arguments *a,
+                                 struct error *err) {
+    static struct manifest m; /* options point to its texts */
+    const size_t count = o->pack.new_settings ? PACK_FIXED_SETTINGS : SIZE_MAX;
+    char taken[400] = "";
+    if (manifest_read(&m, file_posix(), o->pack.directory, NULL) != STATUS_OK) {
+        return STATUS_OK; /* pack_run says why */
+    }
+    for (size_t i = 0; i < count && pack_append_settings[i]; i++) {
+        const char *value = pack_manifest_in_force(&m, pack_append_settings[i]);
+        const bool flag = value && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0);
+        const char *name =
+            cli_format("%s%s", flag && value[0] == 'n' ? "no-" : "", pack_append_settings[i]);
+        if (!value || cli_given(p, a, name)) {
+            continue;
+        }
+        const enum status s = cli_set(p, o, name, value, err);
+        if (s != STATUS_OK && s != STATUS_NOTFOUND) { /* the program may not have it */
+            return s;
+        }
+        if (s == STATUS_OK && i < PACK_SHARED_SETTINGS && strcmp(value, "none") != 0 &&
+            strcmp(value, "row") != 0) {
+            const size_t at = strlen(taken);
+            snprintf(taken + at, sizeof(taken) - at, " --%s%s%.80s", name, flag ? "" : " ",
+                     flag ? "" : value);
+        }
+    }
+    if (!cli_given(p, a, "container")) { /* one that is not packed is refused later */
+        (void)cli_set(p, o, "container", shard_container_name(m.container), NULL);
+    }
+    if (taken[0] != '\0' && !o->quiet) {
+        fprintf(stderr, "as the dataset in %s:%s\n", o->pack.directory, taken);
+    }
+    return STATUS_OK;
 }
 
 /* The values of --caption-column as one list, in memory that stays. Returns OK or USAGE. */

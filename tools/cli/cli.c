@@ -244,6 +244,30 @@ enum status cli_defaults(const struct cli_program *p, void *options, struct erro
     return STATUS_OK;
 }
 
+static bool is_name(const char *own, const char *name, size_t n) {
+    return own != NULL && strlen(own) == n && memcmp(own, name, n) == 0;
+}
+
+/* The number of the row, or of the one after the last where there is none. */
+static size_t find_name(const struct cli_program *p, const char *name, size_t n) {
+    const struct cli_option *row;
+    size_t i = 0;
+    while ((row = cli_row(p, i)) != NULL && !is_name(row->name, name, n) &&
+           !is_name(row->alias, name, n)) {
+        i++;
+    }
+    return i;
+}
+
+enum status cli_set(const struct cli_program *p,
+                    void *options,
+                    const char *name,
+                    const char *text,
+                    struct error *err) {
+    const struct cli_option *row = cli_row(p, find_name(p, name, strlen(name)));
+    return row == NULL ? STATUS_NOTFOUND : set_value(row, cli_field(row, options), text, err);
+}
+
 void cli_copy(const struct cli_program *p,
               const void *options,
               size_t offset,
@@ -270,21 +294,7 @@ struct parser {
     int at;      /* the word being read */
 };
 
-static bool is_name(const char *own, const char *name, size_t n) {
-    return own != NULL && strlen(own) == n && memcmp(own, name, n) == 0;
-}
-
-/* Both give the number of the row, or of the one after the last where there is none. */
-static size_t find_name(const struct cli_program *p, const char *name, size_t n) {
-    const struct cli_option *row;
-    size_t i = 0;
-    while ((row = cli_row(p, i)) != NULL && !is_name(row->name, name, n) &&
-           !is_name(row->alias, name, n)) {
-        i++;
-    }
-    return i;
-}
-
+/* Likewise. */
 static size_t find_letter(const struct cli_program *p, char letter) {
     const struct cli_option *row;
     size_t i = 0;

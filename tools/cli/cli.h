@@ -182,6 +182,13 @@ void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
 /* Whether the option was named on the command line, and not only defaulted. */
 bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name);
 
+/* Sets the field of an option as the command line would. Returns OK, NOTFOUND or USAGE. */
+enum status cli_set(const struct cli_program *p,
+                    void *options,
+                    const char *name,
+                    const char *text,
+                    struct error *err);
+
 /* Copies what options have filled between `offset` and offset + size_bytes of the options' struct,
  * where it holds a struct of a library, to such a struct with the library's defaults. */
 void cli_copy(const struct cli_program *p,

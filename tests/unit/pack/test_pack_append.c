@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
@@ -206,7 +207,7 @@ TEST(a_source_that_is_in_is_appended_only_on_request) {
     pack_case_copy(fs, "out", before, "out");
     for (size_t i = 0; i < 3; i++) {
         assert_status(append(fs, same[i], 1, false, &sum, &err), STATUS_MISMATCH, err);
-        assert_non_null(strstr(err.text, "from 'a.tar'; --allow-repeat"));
+        assert_non_null(strstr(err.text, "from 'a.tar'; --allow-duplicates"));
         assert_true(sum.keeps_dataset && sum.has_journal == (i == 2));
         assert_true(i == 2 || pack_case_equal(fs, "out", before, "out"));
         assert_true(pack_case_verify(fs, "out") == first.fingerprint);
@@ -224,6 +225,39 @@ TEST(a_source_that_is_in_is_appended_only_on_request) {
     assert_true(pack_case_verify(fs, "out") == sum.fingerprint);
     file_memory_destroy(before);
     file_memory_destroy(fs);
+}
+
+/* By another name, or in another file. Another file of the same rows is known when it was read. */
+TEST(a_source_that_is_named_twice_is_packed_only_on_request) {
+    struct pack_summary sum;
+    struct error err = {0};
+    make_tars();
+    const char *copy =
+        pack_case_tar("copy.tar", &(struct pack_case_tar){.rows = 13, .bad_step = 5});
+    const char *padded =
+        pack_case_tar("padded.tar", &(struct pack_case_tar){.rows = 13, .bad_step = 5});
+    FILE *f = fopen(padded, "ab");
+    assert_non_null(f);
+    assert_int_equal(fwrite((char[1024]){0}, 1, 1024, f), 1024);
+    assert_int_equal(fclose(f), 0);
+    const char *link = test_temp_path("link.tar");
+    assert_int_equal(symlink(tars[0], link), 0);
+    const char *const others[] = {tars[0], link, copy, padded};
+    for (size_t i = 0; i < 4; i++) {
+        struct file_system *fs = memory();
+        const char *sources[] = {tars[0], tars[1], others[i]};
+        struct pack_options o = pack_case_options(fs, "out", sources, 3);
+        memset(&err, 0, sizeof(err));
+        assert_status(pack_run(&o, &sum, &err), STATUS_MISMATCH, err);
+        assert_non_null(strstr(err.text, "--allow-duplicates"));
+        assert_true(sum.unchanged == (i < 2));
+        o.allow_repeat = true;
+        o.resume = i >= 2;
+        memset(&err, 0, sizeof(err));
+        assert_ok(pack_run(&o, &sum, &err), err);
+        assert_true(sum.rows > 2 * 13);
+        file_memory_destroy(fs);
+    }
 }
 
 static bool at_once(void *cookie) {
@@ -276,6 +310,12 @@ TEST(options_that_differ_from_the_dataset_are_named) {
     o.resize = (struct pack_resize){PACK_RESIZE_LONG, 16, 0};
     refused(&o, STATUS_MISMATCH, "--resize was none, is long:16");
     o = good;
+    o.filter.min_side_px = 4;
+    refused(&o, STATUS_MISMATCH, "--min-side was not given, is 4; omit it");
+    o = good;
+    o.dedup = PACK_DEDUP_EXACT;
+    refused(&o, STATUS_MISMATCH, "--dedup was not given, is exact; omit it");
+    o = good;
     o.container = SHARD_CONTAINER_TAR;
     refused(&o, STATUS_MISMATCH, "--container was tar.zst, is tar");
     o = good;
@@ -297,9 +337,18 @@ TEST(other_options_of_an_append_are_recorded) {
     o.append = true;
     o.filter.min_side_px = 4;
     o.shard_samples = 7;
+    o.new_settings = true;
     assert_ok(pack_run(&o, &sum, &err), err);
     o.sources = tars + 2;
     o.filter.min_side_px = 0;
+    o.new_settings = false;
+    refused(&o, STATUS_MISMATCH, "--min-side was 4, is not given");
+    o.new_settings = true;
+    assert_ok(pack_run(&o, &sum, &err), err);
+    const char *again[] = {tars[0]};
+    o.sources = again;
+    o.new_settings = false;
+    o.allow_repeat = true;
     assert_ok(pack_run(&o, &sum, &err), err);
     struct dataset *d = NULL;
     assert_ok(dataset_open(&d, "out", fs, &err), err);
@@ -307,7 +356,7 @@ TEST(other_options_of_an_append_are_recorded) {
     static const char *const want[][2] = {{"shard-samples", "4"},
                                           {"shard-samples@2", "7"},
                                           {"min-side@2", "4"},
-                                          {"shard-samples@3", "7"}};
+                                          {"min-side@3", "not given"}};
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         const char *value = NULL;
         for (size_t k = 0; k < m->option_count; k++) {
@@ -318,6 +367,8 @@ TEST(other_options_of_an_append_are_recorded) {
         assert_non_null(value);
         assert_string_equal(value, want[i][1]);
     }
+    assert_string_equal(pack_manifest_in_force(m, "shard-samples"), "7");
+    assert_null(pack_manifest_in_force(m, "min-side"));
     dataset_close(d);
     file_memory_destroy(fs);
 }

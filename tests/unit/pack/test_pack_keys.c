@@ -21,6 +21,7 @@ static void pack(const char *directory, const char *tar, uint32_t jobs, bool by_
     struct pack_options o = pack_case_options(NULL, directory, sources, TIMES);
     struct pack_summary sum;
     o.jobs = jobs;
+    o.allow_repeat = true;
     o.shard_samples = by_samples ? 3 * ROWS / 2 : SHARD_MAX_SAMPLES;
     o.shard_size_bytes = by_samples ? UINT64_C(1) << 30 : UINT64_C(60) << 10;
     assert_ok(pack_run(&o, &sum, &err), err);

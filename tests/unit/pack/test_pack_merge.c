@@ -42,6 +42,7 @@ static void pack_part(const struct file_system *fs, uint32_t number, uint32_t co
     struct pack_summary sum;
     struct error err = {0};
     o.overwrite = true;
+    o.allow_repeat = true;
     o.part = (struct pack_part){number, count};
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_true(sum.is_dataset);

@@ -247,6 +247,7 @@ TEST(equal_images_are_packed_once) {
     assert_int_equal(sum.rejected_by[REASON_DUPLICATE], 23);
     assert_true(sum.keeps_dataset);
     o.dedup = PACK_DEDUP_NONE;
+    o.new_settings = true;
     o.resume = false;
     assert_ok(pack_run(&o, &whole, &err), err);
     assert_int_equal(whole.samples, 23);
