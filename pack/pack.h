@@ -178,10 +178,10 @@ struct pack_summary {
     char note[240];              /* about the first of them */
     char columns[PACK_COLUMNS_BYTES]; /* lines "SOURCE: source_columns"; those that repeat another's
                                        * text, or do not fit, are left out. Empty: none */
-    uint64_t ignored;       /* files and entries that belong to no row, see source_ignored */
-    uint64_t bytes;         /* of the shards */
-    uint64_t fingerprint;   /* of the dataset; with append it includes the old samples */
-    uint64_t id_space, ids; /* likewise: its largest id + 1, and how many samples have one */
+    struct source_ignored ignored; /* files and entries that belong to no row, see source_ignored */
+    uint64_t bytes;                /* of the shards */
+    uint64_t fingerprint;          /* of the dataset; with append it includes the old samples */
+    uint64_t id_space, ids;        /* likewise: its largest id + 1, and how many samples have one */
     uint32_t shards;
     uint64_t resumed;       /* samples that an earlier run had packed */
     uint64_t resumed_bytes; /* likewise, of shards */

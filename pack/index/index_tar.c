@@ -327,7 +327,7 @@ commit(struct run *r, size_t tar, struct index_tar_result *result, struct error 
         TRY(r->opt.fs->write(r->rejects.file, lines->data, lines->size_bytes, err));
     }
     sum->rows += result->rows;
-    sum->ignored += result->ignored;
+    source_ignored_add(&sum->ignored, &result->ignored);
     if (result->note[0] != '\0' && sum->notes++ == 0) {
         memcpy(sum->note, result->note, sizeof(sum->note));
     }

@@ -22,7 +22,8 @@ struct index_tar_counts {
 struct index_tar_result {
     struct shard_foreign *index;
     uint64_t file_bytes, file_hash;
-    uint64_t rows, ignored;
+    uint64_t rows;
+    struct source_ignored ignored;
     char note[240]; /* source_note */
     uint64_t rejected_by[REASON_COUNT];
     struct byte_buffer rejects; /* lines of rejects.jsonl */

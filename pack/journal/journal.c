@@ -174,7 +174,13 @@ enum status pack_journal_point(struct pack_journal *j,
     json_close_object(w);
     json_u64(w, "json_dropped", p->json_dropped);
     json_string(w, "json_example", p->json_example);
-    json_u64(w, "ignored", p->ignored);
+    json_open_object(w, "ignored");
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        if (p->ignored.by[i] > 0) {
+            json_u64(w, source_ignored_name((enum source_ignored_kind)i), p->ignored.by[i]);
+        }
+    }
+    json_close_object(w);
     json_hex64(w, "content", p->content);
     json_open_array(w, "sources");
     for (; j->source < p->source; j->source++) {

@@ -78,18 +78,27 @@ static enum status take_classes(struct reading *r, const struct json_value *list
     return STATUS_OK;
 }
 
-static bool take_rejected(struct pack_point *point, const struct json_value *v) {
+static const char *reason_name(int i) {
+    return source_reason_name((enum source_reason)i);
+}
+
+static const char *ignored_name(int i) {
+    return source_ignored_name((enum source_ignored_kind)i);
+}
+
+/* Reads an object of names and counts. */
+static bool
+take_counts(uint64_t *out, int count, const char *(*name_of)(int i), const struct json_value *v) {
     void *position = NULL;
     const char *key = NULL;
     const struct json_value *value = NULL;
-    memset(point->rejected_by, 0, sizeof(point->rejected_by));
+    memset(out, 0, (size_t)count * sizeof(out[0]));
     while (json_value_next_member(v, &position, &key, &value)) {
-        int reason = 0;
-        while (reason < REASON_COUNT &&
-               strcmp(key, source_reason_name((enum source_reason)reason)) != 0) {
-            reason++;
+        int i = 0;
+        while (i < count && strcmp(key, name_of(i)) != 0) {
+            i++;
         }
-        if (reason == REASON_COUNT || !json_value_u64(value, &point->rejected_by[reason])) {
+        if (i == count || !json_value_u64(value, &out[i])) {
             return false;
         }
     }
@@ -141,9 +150,9 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
     }
     if (!get_u64(v, "rejects_bytes", &point.rejects_bytes) ||
         point.rejects_bytes < p->point.rejects_bytes ||
-        !take_rejected(&point, json_value_get(v, "rejected")) ||
+        !take_counts(point.rejected_by, REASON_COUNT, reason_name, json_value_get(v, "rejected")) ||
         !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
-        !get_u64(v, "ignored", &point.ignored) ||
+        !take_counts(point.ignored.by, IGNORED_KINDS, ignored_name, json_value_get(v, "ignored")) ||
         !json_value_hex64(json_value_get(v, "content"), &point.content)) {
         return damaged(r, "a count");
     }

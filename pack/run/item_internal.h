@@ -13,10 +13,10 @@
 struct pack_item {
     size_t source; /* index in options.sources */
     uint64_t id;
-    uint64_t position_bytes; /* in the source, after this row was read */
-    uint64_t ignored;        /* members ignored in the sources before */
-    uint64_t content;        /* source_content after this row */
-    size_t class_count;      /* classes of this source and those before */
+    uint64_t position_bytes;       /* in the source, after this row was read */
+    struct source_ignored ignored; /* members ignored in the sources before */
+    uint64_t content;              /* source_content after this row */
+    size_t class_count;            /* classes of this source and those before */
     int32_t label;
     struct source_row row;
     struct byte_buffer resized; /* the new JPEG, where there is one */

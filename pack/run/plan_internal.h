@@ -28,7 +28,7 @@ struct pack_point {
     uint64_t rejected_by[REASON_COUNT];
     uint64_t json_dropped;
     char json_example[240];
-    uint64_t ignored; /* in the sources before this one */
+    struct source_ignored ignored; /* in the sources before this one */
 };
 
 /* source_open. A run without sources does without it, and so without the libraries that it needs.

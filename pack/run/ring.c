@@ -55,7 +55,7 @@ struct ring {
     uint64_t wanted;  /* the caller sleeps until all rows before this one are built; 0: awake */
     uint32_t idle;    /* workers that wait */
     uint32_t starved; /* threads that wait for the budget */
-    uint64_t ignored; /* of the sources that are read */
+    struct source_ignored ignored; /* of the sources that are read */
     bool reader_done, stop;
     enum status reader_status;
     struct error reader_error;
@@ -216,7 +216,8 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
     hand_over(r);
     *rows = source_rows_read(s);
     pthread_mutex_lock(&r->mutex);
-    r->ignored += source_ignored(s);
+    const struct source_ignored ignored = source_ignored(s);
+    source_ignored_add(&r->ignored, &ignored);
     pthread_mutex_unlock(&r->mutex);
     source_close(s);
     return status;

@@ -1,11 +1,18 @@
 /*
  * Tars and zips, also inside gzip and zstd, are read once from front to back. This is the only file
- * that includes libarchive. A plain tar is read by source_tar, which is faster, up to the first
- * header that source_tar does not support, and by libarchive from there on.
+ * that includes libarchive and zlib. A plain tar is read by source_tar, which is faster, up to the
+ * first header that source_tar does not support, and by libarchive from there on.
  *
  * In a plain tar, the rest of a member is skipped with a seek if it has SEEK_BYTES or more, so that
  * counting the rows of large images reads little. A disk reads SEEK_BYTES in the time of a seek.
  * After a seek blocks start small, because another seek may follow.
+ *
+ * gzip is read by zlib, because libarchive ignores the checksum and the length at the end of each
+ * gzip member.
+ *
+ * Names in a zip that are marked as UTF-8 are taken from the member's header, byte for byte:
+ * libarchive would convert them to the locale's encoding, and normalise them even to UTF-8. Other
+ * zip names are read in a UTF-8 locale, which only the reading thread gets, and only for LC_CTYPE.
  */
 #include "pack/source/archive_internal.h"
 
@@ -14,11 +21,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "formats/shard/tar.h"
 
@@ -27,6 +36,9 @@ enum {
     FIRST_BYTES = 8 << 10, /* of the block after a seek */
     SEEK_BYTES = 256 << 10,
     WAIT_MS = 100,
+    KEPT_BYTES = 4 << 10, /* of what precedes a block, for names in a zip */
+    NAME_AT = 30,         /* of a zip's local file header */
+    UTF8_NAME = 0x800,    /* in its flags */
 };
 
 struct source_archive {
@@ -41,7 +53,14 @@ struct source_archive {
     bool stopped;
     struct source_options opt; /* of these stop, bytes and their cookies */
     bool plain_tar;
-    uint8_t *block;                      /* READ_BYTES, what libarchive reads from */
+    uint8_t *block;               /* READ_BYTES, what libarchive reads from; KEPT_BYTES before it */
+    uint64_t given_bytes;         /* to libarchive, this block included */
+    size_t kept_bytes, got_bytes; /* before the block, and in it */
+    locale_t utf8;                /* of names in a zip; 0: it is none, or there is none */
+    z_stream gzip;
+    uint8_t *packed;                     /* READ_BYTES of gzip; NULL: it is none */
+    bool between;                        /* two gzip members, or after the last */
+    char name[KEPT_BYTES];               /* of the member of a zip */
     uint64_t position_bytes, size_bytes; /* size: 0 for a pipe */
     bool at_member;
     struct source_member member;
@@ -58,34 +77,26 @@ static bool must_stop(struct source_archive *a) {
     return a->stopped;
 }
 
-/* Waits in small steps, so that a run can be stopped while a pipe is idle. */
-static la_ssize_t read_block(struct archive *unused, void *context, const void **block) {
-    (void)unused;
-    struct source_archive *a = context;
-    *block = a->block;
-    if (a->primes) {
-        tar_header(a->block, "before", 0);
-        a->primes = false;
-        return TAR_BLOCK_BYTES;
-    }
+/* Reads bytes of the file. Waits in small steps, so that a run can be stopped while a pipe is idle.
+ */
+static la_ssize_t read_file(struct source_archive *a, uint8_t *out, size_t size_bytes) {
     while (!must_stop(a)) {
         struct pollfd p = {.fd = a->fd, .events = POLLIN};
         int ready = a->seekable ? 1 : poll(&p, 1, WAIT_MS);
         if (ready == 0 || (ready < 0 && errno == EINTR)) {
             continue; /* a signal, which may be the one that stops the run */
         }
-        ssize_t got = read(a->fd, a->block, a->block_bytes);
+        ssize_t got = read(a->fd, out, size_bytes);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
             continue;
         }
         if (got < 0) {
             archive_set_error(a->archive, errno, "cannot read: %s", strerror(errno));
         }
-        a->block_bytes = a->block_bytes < READ_BYTES / 2 ? 2 * a->block_bytes : READ_BYTES;
         if (got > 0) {
             a->position_bytes += (uint64_t)got;
             if (a->opt.bytes) {
-                a->opt.bytes(a->opt.bytes_cookie, a->block, (size_t)got);
+                a->opt.bytes(a->opt.bytes_cookie, out, (size_t)got);
             }
         }
         return got;
@@ -94,12 +105,120 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
     return -1;
 }
 
+/* ---- gzip ---- */
+
+/* The file's first block, in a->block, is gzip: it becomes a->packed. */
+static la_ssize_t begin_gzip(struct source_archive *a, size_t got) {
+    enum { GZIP_ONLY = 16 }; /* zlib then checks CRC-32 and length of each member */
+    a->packed = malloc(READ_BYTES);
+    if (!a->packed || inflateInit2(&a->gzip, MAX_WBITS + GZIP_ONLY) != Z_OK) {
+        archive_set_error(a->archive, ENOMEM, "out of memory");
+        return -1;
+    }
+    memcpy(a->packed, a->block, got);
+    a->gzip.next_in = a->packed;
+    a->gzip.avail_in = (uInt)got;
+    return 0;
+}
+
+/* Another member may follow one, or zeros up to the end. */
+static void begin_member(struct source_archive *a) {
+    while (a->gzip.avail_in > 0 && a->gzip.next_in[0] == 0) {
+        a->gzip.next_in++;
+        a->gzip.avail_in--;
+    }
+    if (a->gzip.avail_in > 0) {
+        a->between = false;
+        inflateReset(&a->gzip);
+    }
+}
+
+/* Decompresses up to READ_BYTES into a->block; 0 at the end of the file. */
+static la_ssize_t read_gzip(struct source_archive *a) {
+    z_stream *z = &a->gzip;
+    z->next_out = a->block;
+    z->avail_out = READ_BYTES;
+    while (z->avail_out == READ_BYTES) {
+        if (z->avail_in == 0) {
+            la_ssize_t got = read_file(a, a->packed, READ_BYTES);
+            if (got == 0 && !a->between) {
+                archive_set_error(a->archive, EIO, "the gzip is truncated");
+                return -1;
+            }
+            if (got <= 0) {
+                return got;
+            }
+            z->next_in = a->packed;
+            z->avail_in = (uInt)got;
+        }
+        if (a->between) {
+            begin_member(a);
+            continue;
+        }
+        int code = inflate(z, Z_NO_FLUSH);
+        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) {
+            archive_set_error(a->archive, EIO, "the gzip is damaged: %s",
+                              z->msg ? z->msg : "out of memory");
+            return -1;
+        }
+        a->between = code == Z_STREAM_END;
+    }
+    return (la_ssize_t)(READ_BYTES - z->avail_out);
+}
+
+/* ---- blocks ---- */
+
+/* Moves the end of what was given to libarchive before the block. */
+static void keep_end(struct source_archive *a) {
+    size_t all = a->kept_bytes + a->got_bytes;
+    size_t kept = all < KEPT_BYTES ? all : KEPT_BYTES;
+    memmove(a->block - kept, a->block + a->got_bytes - kept, kept);
+    a->kept_bytes = kept;
+    a->got_bytes = 0;
+}
+
+static la_ssize_t fill_block(struct source_archive *a) {
+    if (a->packed) {
+        return read_gzip(a);
+    }
+    bool first = a->given_bytes == 0 && a->before_bytes == 0;
+    la_ssize_t got = read_file(a, a->block, a->block_bytes);
+    a->block_bytes = a->block_bytes < READ_BYTES / 2 ? 2 * a->block_bytes : READ_BYTES;
+    if (first && got >= 2 && a->block[0] == 0x1F && a->block[1] == 0x8B) {
+        return begin_gzip(a, (size_t)got) < 0 ? -1 : read_gzip(a);
+    }
+    return got;
+}
+
+static la_ssize_t read_block(struct archive *unused, void *context, const void **block) {
+    (void)unused;
+    struct source_archive *a = context;
+    *block = a->block;
+    if (a->primes) {
+        tar_header(a->block, "before", 0);
+        a->primes = false;
+        a->given_bytes = TAR_BLOCK_BYTES;
+        return TAR_BLOCK_BYTES;
+    }
+    keep_end(a);
+    bool first = a->given_bytes == 0;
+    la_ssize_t got = fill_block(a);
+    if (got > 0) {
+        a->got_bytes = (size_t)got;
+        a->given_bytes += (uint64_t)got;
+    }
+    if (first && got >= 4 && memcmp(a->block, "PK", 2) == 0 && a->block[2] < ' ') {
+        a->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    }
+    return got;
+}
+
 /* Never beyond the end of the file, so that reading finds a truncated one; never if the caller
  * receives every byte. */
 static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t request) {
     (void)unused;
     struct source_archive *a = context;
-    if (!a->seekable || a->opt.bytes || a->position_bytes >= a->size_bytes ||
+    if (!a->seekable || a->packed || a->opt.bytes || a->position_bytes >= a->size_bytes ||
         request < SEEK_BYTES) {
         return 0;
     }
@@ -109,6 +228,8 @@ static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t r
         return 0;
     }
     a->position_bytes += step;
+    a->given_bytes += step;
+    a->kept_bytes = a->got_bytes = 0;
     a->block_bytes = FIRST_BYTES;
     return (la_int64_t)step;
 }
@@ -148,12 +269,12 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
 
 /* Reads from the file's current offset. `plain`: as an uncompressed tar only. */
 static enum status open_libarchive(struct source_archive *a, bool plain, struct error *err) {
-    a->block = malloc(READ_BYTES);
+    uint8_t *memory = malloc(KEPT_BYTES + READ_BYTES);
     a->archive = archive_read_new();
+    a->block = memory ? memory + KEPT_BYTES : NULL;
     TRY_MEMORY(a->block && a->archive, err, "%s: out of memory", a->path);
     archive_read_support_format_tar(a->archive);
     if (!plain) {
-        archive_read_support_filter_gzip(a->archive);
         archive_read_support_filter_zstd(a->archive);
         archive_read_support_format_zip_streamable(a->archive);
     }
@@ -203,7 +324,7 @@ static enum status open_archive(struct source_archive *a, struct error *err) {
     uint8_t head[3] = {0};
     bool zip = pread(a->fd, head, sizeof(head), 0) != sizeof(head) ||
                (head[0] == 'P' && head[1] == 'K' && head[2] < ' ');
-    a->plain_tar = a->size_bytes > 0 && !zip && archive_filter_count(a->archive) == 1;
+    a->plain_tar = a->size_bytes > 0 && !zip && !a->packed && archive_filter_count(a->archive) == 1;
     return STATUS_OK;
 }
 
@@ -233,7 +354,14 @@ void source_archive_close(struct source_archive *a) {
     if (a->fd > STDERR_FILENO) {
         close(a->fd);
     }
-    free(a->block);
+    if (a->utf8) {
+        freelocale(a->utf8);
+    }
+    if (a->packed) {
+        inflateEnd(&a->gzip);
+        free(a->packed);
+    }
+    free(a->block ? a->block - KEPT_BYTES : NULL);
     free(a);
 }
 
@@ -241,13 +369,52 @@ static bool is_tar(const struct source_archive *a) {
     return (archive_format(a->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_TAR;
 }
 
-static const char *name_of(struct archive_entry *e) {
-    const char *name = archive_entry_pathname(e);
+/* The name in the header of a zip's member, if it is marked as UTF-8; NULL if it is not, or if
+ * libarchive did not get the header from us, but decompressed. */
+static const char *zip_name(struct source_archive *a) {
+    uint64_t at = (uint64_t)archive_read_header_position(a->archive);
+    uint64_t begin = a->given_bytes - a->got_bytes - a->kept_bytes;
+    if (at < begin || a->given_bytes - at < NAME_AT || archive_filter_count(a->archive) != 1) {
+        return NULL;
+    }
+    const uint8_t *header = a->block - a->kept_bytes + (at - begin);
+    size_t name_bytes = header[26] | (size_t)header[27] << 8;
+    if (memcmp(header, "PK\3\4", 4) != 0 || !((header[6] | header[7] << 8) & UTF8_NAME) ||
+        name_bytes >= sizeof(a->name) || name_bytes > a->given_bytes - at - NAME_AT) {
+        return NULL;
+    }
+    memcpy(a->name, header + NAME_AT, name_bytes);
+    a->name[name_bytes] = '\0';
+    return a->name;
+}
+
+static const char *name_of(struct source_archive *a, struct archive_entry *e) {
+    const char *name = a->utf8 ? zip_name(a) : NULL;
+    name = name ? name : archive_entry_pathname(e);
     name = name ? name : archive_entry_pathname_utf8(e);
     if (!name) {
         return "";
     }
     return strncmp(name, "./", 2) == 0 ? name + 2 : name;
+}
+
+/* archive_read_next_header in a UTF-8 locale if it is a zip. */
+static int next_header(struct source_archive *a, struct archive_entry **e) {
+    locale_t before = a->utf8 ? uselocale(a->utf8) : (locale_t)0;
+    int code = archive_read_next_header(a->archive, e);
+    if (before) {
+        uselocale(before);
+    }
+    return code;
+}
+
+/* Reads gzip to its end, so that its checksum is verified. A zip ends before its directory. */
+static enum status end_gzip(struct source_archive *a, struct error *err) {
+    la_ssize_t got = 1;
+    while (a->packed && got > 0) {
+        got = read_gzip(a);
+    }
+    return got < 0 ? broken(a, err) : STATUS_OK;
 }
 
 /* Skips what is unread of a member. Of a zip it is read: if the member's sizes contradict each
@@ -343,12 +510,13 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
     }
     a->at_member = false;
     uint64_t begin = (uint64_t)archive_filter_bytes(a->archive, 0);
-    int code = archive_read_next_header(a->archive, &e);
+    int code = next_header(a, &e);
     a->member.offset_bytes = a->before_bytes + (uint64_t)archive_read_header_position(a->archive);
     if (code == ARCHIVE_EOF) {
         if (is_tar(a)) {
             note_end(a, a->has_ended || (uint64_t)archive_filter_bytes(a->archive, 0) > begin);
         }
+        TRY(end_gzip(a, err));
         return STATUS_END;
     }
     if (code != ARCHIVE_OK && code != ARCHIVE_WARN) {
@@ -367,7 +535,7 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
     const char *link = size_bytes > 0 ? NULL : archive_entry_hardlink(e);
     link = link ? link : archive_entry_symlink(e);
     a->member = (struct source_member){
-        .name = name_of(e),
+        .name = name_of(a, e),
         .is_file = archive_entry_filetype(e) == AE_IFREG && !link,
         .is_folder = archive_entry_filetype(e) == AE_IFDIR,
         .link = link,

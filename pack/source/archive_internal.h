@@ -9,8 +9,15 @@
 #ifndef PACK_SOURCE_ARCHIVE_INTERNAL_H
 #define PACK_SOURCE_ARCHIVE_INTERNAL_H
 
+#include <inttypes.h>
+
 #include "formats/shard/tar.h"
 #include "pack/source/source.h"
+
+/* Why a member without a name becomes a rejected row; with the offset of its header. */
+#define SOURCE_NAMELESS                                                                            \
+    "the member at byte %" PRIu64 " of the archive has no name, or one in an unknown encoding; "   \
+    "create the archive again with names in UTF-8"
 
 struct source_archive;
 

@@ -87,7 +87,7 @@ static enum status link_annotations(struct source_coco *c, struct error *err) {
             c->next[i] = c->first[l->image];
             c->first[l->image] = (uint32_t)i;
         } else {
-            c->base.ignored++;
+            c->base.ignored.by[IGNORED_ANNOTATION]++;
         }
     }
     return STATUS_OK;

@@ -172,7 +172,9 @@ list_folder(struct source_folders *f, struct source_names *out, bool root, struc
         }
         char kind = kind_of(folder, e, root);
         if (kind == 0 || (root && kind == KIND_FILE)) {
-            f->base.ignored++;
+            f->base.ignored.by[e->d_name[0] == '.' ? IGNORED_HIDDEN
+                               : kind == 0         ? IGNORED_NOT_FILE
+                                                   : IGNORED_NO_CLASS]++;
             continue;
         }
         s = source_names_add(out, kind, e->d_name, strlen(e->d_name), err);
@@ -304,7 +306,8 @@ static enum status next_entry(struct source_folders *f, bool *found, struct erro
     TRY(step(f, &name, err));
     if (name) {
         *found = source_is_image_name(name) || is_image_inside(f->path);
-        f->base.ignored += !*found && !is_caption(&f->levels[f->depth - 1], name);
+        f->base.ignored.by[IGNORED_UNUSED] +=
+            !*found && !is_caption(&f->levels[f->depth - 1], name);
     }
     return STATUS_OK;
 }
@@ -340,7 +343,7 @@ static enum status has_image(struct source_folders *f, bool *out, struct error *
 static enum status drop_empty_classes(struct source_folders *f, struct error *err) {
     size_t kept = 0;
     for (size_t i = 0; i < f->classes.count; i++) {
-        const uint64_t ignored = f->base.ignored;
+        const struct source_ignored ignored = f->base.ignored;
         bool found = false;
         f->class_next = i;
         TRY(has_image(f, &found, err));
@@ -438,7 +441,7 @@ take_file(struct source_folders *f, struct source_row *row, const char *name, st
         return STATUS_AGAIN; /* of an image's row */
     }
     if (!is_image && !is_text) {
-        f->base.ignored++;
+        f->base.ignored.by[IGNORED_UNUSED]++;
         return STATUS_AGAIN;
     }
     const char *key = f->path + f->root_bytes;

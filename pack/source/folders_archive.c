@@ -69,10 +69,19 @@ next_image(struct folders_archive *f, struct byte_buffer *image, bool *fits, str
         }
         const struct source_member *m = source_archive_view(f->archive).member;
         size_t above = f->listing ? folder_bytes(m->name) : f->prefix_bytes;
-        if (m->is_file && folder_bytes(m->name) > f->prefix_bytes && !is_hidden(m->name + above)) {
+        const bool inside = folder_bytes(m->name) > f->prefix_bytes;
+        enum source_ignored_kind kind = IGNORED_UNUSED;
+        if (!m->is_file) {
+            kind = IGNORED_NOT_FILE;
+        } else if (m->name[0] == '\0') { /* it may be an image: a row, and a reject */
+            found = !f->listing;
+            *fits = true;
+        } else if (!inside || is_hidden(m->name + above)) {
+            kind = inside ? IGNORED_HIDDEN : IGNORED_NO_CLASS;
+        } else {
             TRY(look(f, &found, image, fits, err));
         }
-        f->base.ignored += !found && !m->is_folder;
+        f->base.ignored.by[kind] += !found && !m->is_folder;
     }
     return STATUS_OK;
 }
@@ -82,7 +91,7 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
     source_archive_close(f->archive);
     f->archive = NULL;
     f->base.note = NULL;
-    f->base.ignored = 0;
+    f->base.ignored = (struct source_ignored){0};
     TRY(source_archive_open(&f->archive, f->base.path, opt, &f->base.rows, err));
     f->base.size_bytes = source_archive_view(f->archive).size_bytes;
     return STATUS_OK;
@@ -190,6 +199,11 @@ folders_archive_next(struct source *s, struct source_row *row, struct error *err
         return status;
     }
     const struct source_member *m = source_archive_view(f->archive).member;
+    row->offset_bytes = source_archive_view(f->archive).offset_bytes;
+    if (m->name[0] == '\0') {
+        source_row_reject(row, REASON_ROW_BAD, SOURCE_NAMELESS, row->offset_bytes);
+        return STATUS_OK;
+    }
     const char *name = m->name + f->prefix_bytes;
     const char *const *class = bsearch(name, f->classes.names, f->classes.count,
                                        sizeof(f->classes.names[0]), compare_class);
@@ -197,7 +211,6 @@ folders_archive_next(struct source *s, struct source_row *row, struct error *err
         return error_set(err, STATUS_CORRUPT, "%s: its class was not there when it was opened",
                          name);
     }
-    row->offset_bytes = source_archive_view(f->archive).offset_bytes;
     row->member_bytes = m->size_known ? m->size_bytes : row->image.size_bytes;
     if (!fits) {
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);

@@ -107,8 +107,31 @@ const char *source_class_name(const struct source *s, size_t i) {
     return i < s->class_count ? s->class_names[i] : NULL;
 }
 
-uint64_t source_ignored(const struct source *s) {
+struct source_ignored source_ignored(const struct source *s) {
     return s->ignored;
+}
+
+const char *source_ignored_name(enum source_ignored_kind kind) {
+    static const char *const names[IGNORED_KINDS] = {
+        [IGNORED_HIDDEN] = "hidden",     [IGNORED_NO_EXTENSION] = "no-extension",
+        [IGNORED_NOT_FILE] = "not-file", [IGNORED_UNUSED] = "unused",
+        [IGNORED_NO_CLASS] = "no-class", [IGNORED_ANNOTATION] = "annotation",
+    };
+    return names[kind];
+}
+
+void source_ignored_add(struct source_ignored *sum, const struct source_ignored *counts) {
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        sum->by[i] += counts->by[i];
+    }
+}
+
+uint64_t source_ignored_total(const struct source_ignored *counts) {
+    uint64_t total = 0;
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        total += counts->by[i];
+    }
+    return total;
 }
 
 const char *source_note(const struct source *s) {

@@ -105,6 +105,25 @@ enum source_reason {
 
 const char *source_reason_name(enum source_reason r); /* "image-damaged"; "unknown" */
 
+/* Why a file or entry belongs to no row. */
+enum source_ignored_kind {
+    IGNORED_HIDDEN,       /* its name, or a folder's, begins with a dot */
+    IGNORED_NO_EXTENSION, /* a member of an archive that has none */
+    IGNORED_NOT_FILE,     /* a link in an archive or to a folder, a device */
+    IGNORED_UNUSED,       /* neither image nor caption nor JSON of a row */
+    IGNORED_NO_CLASS,     /* in a source of class folders, but not in one of them */
+    IGNORED_ANNOTATION,   /* of COCO: not valid JSON, or of no listed image */
+    IGNORED_KINDS,
+};
+
+struct source_ignored {
+    uint64_t by[IGNORED_KINDS];
+};
+
+const char *source_ignored_name(enum source_ignored_kind kind); /* "no-extension" */
+void source_ignored_add(struct source_ignored *sum, const struct source_ignored *counts);
+uint64_t source_ignored_total(const struct source_ignored *counts);
+
 struct source_row {
     uint64_t row;                /* in its source, from 0 */
     uint64_t offset_bytes;       /* of its first member in the (decompressed) tar; 0 elsewhere */
@@ -216,10 +235,8 @@ uint64_t source_content(const struct source *s);
 size_t source_class_count(const struct source *s);
 const char *source_class_name(const struct source *s, size_t i); /* NULL beyond the last */
 
-/* Files read so far that belong to no row: members of a tar that are hidden, have no extension, or
- * are not regular files; in class folders everything but images, without folders. Of COCO,
- * annotations that are not valid JSON or name no listed image. */
-uint64_t source_ignored(const struct source *s);
+/* Files and entries read so far that belong to no row, without folders. */
+struct source_ignored source_ignored(const struct source *s);
 
 /* After END, a doubt about the source as a whole, such as a tar without an end mark. Empty: none.
  */

@@ -86,7 +86,7 @@ struct source {
     bool urls;                           /* images are URLs, see struct source_options */
     uint64_t rows;                       /* read or skipped so far */
     uint64_t content;                    /* see source_content */
-    uint64_t ignored;                    /* see source_ignored */
+    struct source_ignored ignored;       /* see source_ignored */
     const char *note;                    /* see source_note; owned by the kind; NULL: none */
     char columns[SOURCE_COLUMNS_BYTES];  /* see source_columns */
     bool plain_tar;                      /* see source_is_plain_tar */

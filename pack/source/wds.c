@@ -47,6 +47,8 @@ struct source_wds {
                                   * row, and of the last one in a later row */
     struct byte_buffer extras;   /* names, each followed by a NUL */
     size_t extras_at;            /* those before it have become rows */
+    struct byte_buffer nameless; /* offsets, as uint64_t, of members without a name */
+    size_t nameless_at;          /* those before it have become rows */
 };
 
 /* What the members of a row so far contained. */
@@ -102,6 +104,13 @@ static void take_link(struct source_wds *w) {
     w->links[1].size_bytes = 0;
 }
 
+static enum source_ignored_kind ignored_kind(const struct source_member *m, size_t stem) {
+    if (!m->is_file) {
+        return IGNORED_NOT_FILE;
+    }
+    return m->name[stem] == '.' ? IGNORED_HIDDEN : IGNORED_NO_EXTENSION;
+}
+
 /* Finds the next regular file with a stem. Hidden files, such as "._x" of macOS, have none. */
 static enum status next_entry(struct source_wds *w, struct error *err) {
     bool first = true;
@@ -125,7 +134,11 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
             w->pending = m;
             return STATUS_OK;
         }
-        w->base.ignored += !m->is_folder;
+        if (m->is_file && m->name[0] == '\0') {
+            TRY(byte_buffer_append(&w->nameless, &m->offset_bytes, sizeof(m->offset_bytes), err));
+            continue;
+        }
+        w->base.ignored.by[ignored_kind(m, stem)] += !m->is_folder;
         if (m->link) {
             TRY(keep_link(w, m, err));
         }
@@ -233,6 +246,7 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
         size_t got = 0;
         TRY(source_archive_peek(w->archive, head, &got, sizeof(head), err));
         if (image_format_of(head, got) == IMAGE_FORMAT_UNKNOWN) {
+            w->base.ignored.by[IGNORED_UNUSED]++;
             return STATUS_OK;
         }
     }
@@ -270,6 +284,7 @@ static enum status take_image(struct source_wds *w,
     bool fits, real;
     TRY(look_at_image(w, &fits, &real, err));
     if (!real && !named_image) {
+        w->base.ignored.by[IGNORED_UNUSED]++;
         return STATUS_OK;
     }
     const char *name = w->pending->name;
@@ -373,6 +388,17 @@ static void give_extra(struct source_wds *w, struct source_row *row) {
                       (const char *)w->image_name.data);
 }
 
+/* The next member without a name as a row of its own. */
+static void give_nameless(struct source_wds *w, struct source_row *row) {
+    uint64_t offset_bytes;
+    memcpy(&offset_bytes, w->nameless.data + w->nameless_at, sizeof(offset_bytes));
+    w->nameless_at += sizeof(offset_bytes);
+    source_row_reject(row, REASON_ROW_BAD, SOURCE_NAMELESS, offset_bytes);
+    if (w->nameless_at == w->nameless.size_bytes) {
+        w->nameless_at = w->nameless.size_bytes = 0;
+    }
+}
+
 /* Reads the members of one row. */
 static enum status take_members(struct source_wds *w,
                                 struct source_row *row,
@@ -433,7 +459,12 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
         return STATUS_OK;
     }
     struct row_parts parts = {0};
-    enum status status = take_members(w, row, &parts, err);
+    enum status status =
+        w->nameless.size_bytes > 0 ? STATUS_END : take_members(w, row, &parts, err);
+    if (status == STATUS_END && w->nameless.size_bytes > 0) {
+        give_nameless(w, row);
+        return STATUS_OK;
+    }
     if (status != STATUS_OK) {
         return status;
     }
@@ -465,6 +496,7 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->key);
     byte_buffer_fini(&w->image_name);
     byte_buffer_fini(&w->extras);
+    byte_buffer_fini(&w->nameless);
     byte_buffer_fini(&w->before);
     byte_buffer_fini(&w->links[0]);
     byte_buffer_fini(&w->links[1]);

@@ -56,3 +56,8 @@ const char *path_base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
+
+uint64_t ignored_files(const struct source *s) {
+    const struct source_ignored counts = source_ignored(s);
+    return source_ignored_total(&counts);
+}

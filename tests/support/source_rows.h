@@ -30,6 +30,9 @@ const char *source_reading_next(struct source_reading *r);
 const char *source_row_captions(const struct source_row *row);
 void source_reading_close(struct source_reading *r);
 
+/* Files of all kinds that source_ignored counts. */
+uint64_t ignored_files(const struct source *s);
+
 /* A path's last part. */
 const char *path_base_name(const char *path);
 

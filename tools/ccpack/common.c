@@ -24,6 +24,26 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
     }
 }
 
+/* A line for each reason. */
+static void print_ignored(const struct source_ignored *ignored) {
+    static const char *const why[IGNORED_KINDS] = {
+        [IGNORED_HIDDEN] = "hidden: a name that begins with a dot",
+        [IGNORED_NO_EXTENSION] = "no extension, which members of an archive need",
+        [IGNORED_NOT_FILE] = "a link in an archive or to a folder, or no regular file",
+        [IGNORED_UNUSED] = "neither an image nor the caption or JSON of one",
+        [IGNORED_NO_CLASS] = "not in a class folder",
+        [IGNORED_ANNOTATION] = "not valid JSON, or of no image that the COCO file lists",
+    };
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        if (ignored->by[i] > 0) {
+            fprintf(
+                stderr, "%s ignored: %s\n",
+                cli_format_counted(ignored->by[i], i == IGNORED_ANNOTATION ? "annotation" : "file"),
+                why[i]);
+        }
+    }
+}
+
 static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
     fprintf(stderr, "%s: %s%s with %s in %s, %s, fingerprint %016" PRIx64 "\n", directory,
             s->was_finished ? "finished already: " : "", cli_format_counted(s->samples, "sample"),
@@ -56,14 +76,7 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
         fprintf(stderr, "%s packed without their .json, which is invalid; the first: %s\n",
                 cli_format_counted(s->json_dropped, "sample"), s->json_example);
     }
-    if (s->ignored > 0) {
-        fprintf(stderr,
-                "%s file%s or annotation%s ignored: files that are hidden, have no extension in a "
-                "tar, or are no image in a class folder; links in a tar or to folders; "
-                "annotations of images that a COCO file does not list\n",
-                cli_format_count(s->ignored), s->ignored == 1 ? "" : "s",
-                s->ignored == 1 ? "" : "s");
-    }
+    print_ignored(&s->ignored);
 }
 
 void ccpack_put_summary(struct json_writer *w, const struct pack_summary *s, double seconds) {
@@ -73,7 +86,14 @@ void ccpack_put_summary(struct json_writer *w, const struct pack_summary *s, dou
     json_u64(w, "json_dropped", s->json_dropped);
     json_u64(w, "notes", s->notes);
     json_string(w, "columns", s->columns);
-    json_u64(w, "ignored", s->ignored);
+    json_u64(w, "ignored", source_ignored_total(&s->ignored));
+    json_open_object(w, "ignored_by");
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        if (s->ignored.by[i] > 0) {
+            json_u64(w, source_ignored_name((enum source_ignored_kind)i), s->ignored.by[i]);
+        }
+    }
+    json_close_object(w);
     json_u64(w, "shards", s->shards);
     json_u64(w, "bytes", s->bytes);
     json_hex64(w, "fingerprint", s->fingerprint);

@@ -291,7 +291,11 @@ TEST(tar_members_make_rows) {
         }
     }
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 2); /* ._0.jpg and README */
+    assert_int_equal(ignored_files(r.source), 6);
+    const struct source_ignored ignored = source_ignored(r.source);
+    assert_int_equal(ignored.by[IGNORED_HIDDEN], 1);       /* ._0.jpg */
+    assert_int_equal(ignored.by[IGNORED_NO_EXTENSION], 1); /* README */
+    assert_int_equal(ignored.by[IGNORED_UNUSED], 4);       /* 1.seg.txt, 2.cls, e.none, m.02.txt */
     source_reading_close(&r);
     free(tar);
 }
@@ -313,7 +317,7 @@ TEST(zips_are_read_like_tars) {
         assert_int_equal(r.row.image.size_bytes, 300);
         assert_int_equal(r.row.reason, REASON_NONE);
         assert_null(source_reading_next(&r));
-        assert_int_equal(source_ignored(r.source), 1);
+        assert_int_equal(ignored_files(r.source), 1);
         source_reading_close(&r);
     }
 }

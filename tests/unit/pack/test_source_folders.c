@@ -70,7 +70,7 @@ TEST(rows_are_images_in_the_order_of_their_names) {
     expect_row(&r, "dog/2", "dog");
     expect_row(&r, "dog/noext", "dog");
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 5);
+    assert_int_equal(ignored_files(r.source), 5);
     source_reading_close(&r);
 }
 
@@ -107,7 +107,7 @@ TEST(images_of_classes_may_have_captions) {
     assert_int_equal(r.row.reason, REASON_CAPTION_NOT_UTF8);
     expect_caption(&r, "dog/more/1", NULL);
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 2); /* 2.json and 4.txt */
+    assert_int_equal(ignored_files(r.source), 2); /* 2.json and 4.txt */
     source_reading_close(&r);
 }
 
@@ -129,7 +129,7 @@ TEST(links_are_followed_without_loops) {
     assert_int_equal(r.row.reason, REASON_IMAGE_UNREADABLE);
     expect_row(&r, "b/2", "b");
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 3); /* the pipe, up, 4.txt */
+    assert_int_equal(ignored_files(r.source), 3); /* the pipe, up, 4.txt */
     source_reading_close(&r);
 }
 
@@ -199,7 +199,7 @@ TEST(tars_of_class_folders) {
     expect_row(&r, "cat/data", "cat");
     expect_row(&r, "dog/5", "dog");
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 3);
+    assert_int_equal(ignored_files(r.source), 3);
     source_reading_close(&r);
 
     static const char *const hidden[] = {"set/.git/1.jpg", "set/b/.x/2.jpg", "set/b/3.jpg",
@@ -209,7 +209,7 @@ TEST(tars_of_class_folders) {
     expect_row(&r, "b/3", "b");
     expect_row(&r, "a/4", "a");
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 2);
+    assert_int_equal(ignored_files(r.source), 2);
     source_reading_close(&r);
 
     static const char *const below_hidden[] = {".cache/cat/2.jpg", ".cache/dog/1.jpg"};
@@ -299,7 +299,7 @@ TEST(loose_pairs) {
     expect_pair(&r, "d", REASON_CAPTION_NOT_UTF8, "");
     expect_pair(&r, "lost", REASON_IMAGE_MISSING, "");
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 2);
+    assert_int_equal(ignored_files(r.source), 2);
     source_reading_close(&r);
 }
 

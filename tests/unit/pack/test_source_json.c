@@ -44,7 +44,7 @@ TEST(coco_rows_have_all_their_captions_in_order) {
     source_reading_next(&r);
     assert_int_equal(r.row.reason, REASON_ROW_BAD);
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 1);
+    assert_int_equal(ignored_files(r.source), 1);
     source_reading_close(&r);
 }
 
@@ -85,7 +85,7 @@ TEST(bad_values_in_coco_cost_their_entry) {
         assert_non_null(strstr(r.row.detail, "entry 1 of \"images\", at byte "));
         assert_string_equal(source_reading_next(&r), "c");
         assert_null(source_reading_next(&r));
-        assert_int_equal(source_ignored(r.source), 2);
+        assert_int_equal(ignored_files(r.source), 2);
         source_reading_close(&r);
     }
 }
@@ -100,7 +100,7 @@ TEST(coco_ids_that_are_strings_are_named) {
     assert_int_equal(r.row.reason, REASON_ROW_BAD);
     assert_non_null(strstr(r.row.detail, "is the string \"x7\""));
     assert_null(source_reading_next(&r));
-    assert_int_equal(source_ignored(r.source), 1);
+    assert_int_equal(ignored_files(r.source), 1);
     source_reading_close(&r);
 }
 

@@ -9,6 +9,7 @@
 
 #include "formats/base/hash.h"
 #include "pack/source/source.h"
+#include "tests/support/source_rows.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
@@ -57,7 +58,7 @@ static uint64_t count_rows(const char *path, const struct source_options *how, u
     uint64_t count = 0;
     assert_status(source_skip(s, UINT64_MAX, &count, &err), STATUS_END, err);
     assert_int_equal(source_rows_read(s), count);
-    *ignored = source_ignored(s);
+    *ignored = ignored_files(s);
     source_close(s);
     return count;
 }
@@ -79,7 +80,7 @@ static void check_skips(const char *path, const struct source_options *how) {
     contents[count] = source_content(s);
     source_row_init(&row);
     assert_status(source_next(s, &row, &err), STATUS_END, err);
-    assert_int_equal(source_ignored(s), ignored);
+    assert_int_equal(ignored_files(s), ignored);
     source_row_fini(&row);
     source_close(s);
     for (uint64_t k = 0; k <= count; k++) {

@@ -10,6 +10,7 @@
 #include "formats/base/rng.h"
 #include "formats/shard/shard_internal.h"
 #include "pack/source/source.h"
+#include "tests/support/source_rows.h"
 #include "tests/support/test.h"
 
 static const char jpeg_head[] = "\xFF\xD8\xFF\xE0 looks like one";
@@ -96,7 +97,7 @@ static struct reading read_all(const char *path, enum source_kind kind, bool eve
         r.sum = fold(r.sum, row.detail, strlen(row.detail));
         r.rows++;
     }
-    r.ignored = s ? source_ignored(s) : 0;
+    r.ignored = s ? ignored_files(s) : 0;
     source_close(s);
     source_row_fini(&row);
     return r;
