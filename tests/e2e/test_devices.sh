@@ -55,6 +55,10 @@ else
     train 0 by-cpu --device cpu
     hasnt err.txt "no cuda: "
     cmp by-auto/last by-cpu/last || fail "auto is not the cpu"
+    # and the same look at the memory
+    expect_message 71 "needs .* of memory" "$BIN/ccstream-train" --data data --loss clip --image-tower resnet10t --text-tower tiny \
+        --image-size 1024 --batch-size 2048 --device auto --out none
+    [ ! -e none ] || fail "a run was made that has no memory"
 fi
 
 # Per-sample state: in host memory on the CPU by default; another place is an error that explains why, as it

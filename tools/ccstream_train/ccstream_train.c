@@ -22,6 +22,7 @@
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/report/report_page.h"
 #include "tools/inspect/run_config.h"
+#include "train/comm/comm_device.h"
 
 /* The ranks of this call. */
 struct launch {
@@ -206,6 +207,22 @@ static enum status write_config(const struct trainer *trainer,
     return s;
 }
 
+/* Whether the memory that the run takes is this machine's: auto is opened to see what it is. */
+static enum status runs_on_cpu(bool *out, const struct trainer_options *t, struct error *err) {
+    struct device_options how = t->device_options;
+    struct device *dev;
+    *out = strcmp(t->device, "cpu") == 0;
+    if (strcmp(t->device, "auto") != 0) {
+        return STATUS_OK;
+    }
+    how.threads_count = (int32_t)t->threads;
+    TRY(comm_device_choose(t->comm, t->device, &how, err));
+    TRY(device_open_with(&dev, t->device, &how, err));
+    *out = strcmp(dev->ops->name, "cpu") == 0;
+    device_close(dev);
+    return STATUS_OK;
+}
+
 /* Opens the trainer, in a new directory or on the run that is resumed. Rank 0 writes, when all
  * ranks have found that they can begin. */
 static enum status open_run(struct trainer **out,
@@ -220,9 +237,9 @@ static enum status open_run(struct trainer **out,
         s = launch_log_open(&l->launches, t->run, err);
     }
     TRY(agree(l, s, err));
-    if (recorded == NULL && strcmp(t->device, "cpu") == 0) { /* a resumed run has no choice */
-        s = memory_plan_check(t, err);
-    }
+    bool on_cpu = false;
+    s = recorded == NULL ? runs_on_cpu(&on_cpu, t, err) : STATUS_OK; /* else there is no choice */
+    THEN(s, on_cpu ? memory_plan_check(t, err) : STATUS_OK);
     s = agree(l, s, err);
     THEN(s, comm_watch(l->comm, t->run, err));
     THEN(s, trainer_create(out, t, err));

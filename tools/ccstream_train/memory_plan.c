@@ -5,41 +5,8 @@
 
 #include "formats/base/file_io.h"
 #include "formats/dataset/dataset_tokenizer.h"
+#include "tools/cli/free_memory.h"
 #include "train/run/checkpoint.h"
-
-/* A file with one number; a missing file or "max" leaves *bytes as it is. */
-static void apply_limit(uint64_t *bytes, const char *path) {
-    uint64_t limit;
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        return;
-    }
-    if (fscanf(f, "%" SCNu64, &limit) == 1 && limit < *bytes) {
-        *bytes = limit;
-    }
-    (void)fclose(f);
-}
-
-/* Available memory and free swap, or the container's limit where that is less. 0: not known. */
-static uint64_t free_memory_bytes(void) {
-    char line[128];
-    uint64_t bytes = 0;
-    uint64_t kib;
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (f == NULL) {
-        return 0;
-    }
-    while (fgets(line, sizeof line, f) != NULL) {
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1 ||
-            sscanf(line, "SwapFree: %" SCNu64, &kib) == 1) {
-            bytes += kib * 1024;
-        }
-    }
-    (void)fclose(f);
-    apply_limit(&bytes, "/sys/fs/cgroup/memory.max");
-    apply_limit(&bytes, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    return bytes;
-}
 
 static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     const struct {
@@ -182,7 +149,7 @@ static enum status check_memory(const struct trainer_options *t,
                                 struct error *err) {
     struct dual_encoder_memory m;
     struct trainer_options o = *t;
-    const uint64_t free_bytes = free_memory_bytes();
+    const uint64_t free_bytes = free_memory_bytes("");
     TRY(trainer_plan(&m, &o, vocab_count, ids, err));
     const uint64_t need_bytes = m.total_bytes;
     if (free_bytes == 0 || need_bytes <= free_bytes) {
