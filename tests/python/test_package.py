@@ -18,6 +18,7 @@ import threading
 import time
 import unittest
 import warnings
+from unittest import mock
 
 try:
     import numpy
@@ -290,14 +291,18 @@ class LoaderTest(unittest.TestCase):
             dl.load_state_dict({k: v for k, v in state.items() if k != "epoch"})
 
     def test_ranks_come_from_the_launcher(self):
-        for names in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-                      ("SLURM_PROCID", "SLURM_NTASKS")):
-            os.environ.update(zip(names, ("2", "3")))
-            try:
+        for names, proof in ((("RANK", "WORLD_SIZE"), {}),
+                             (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {"PMIX_NAMESPACE": "7"}),
+                             (("PMI_RANK", "PMI_SIZE"), {"PMI_FD": "0"}), (("PMI_RANK", "PMI_SIZE"), {"PMI_PORT": "h:1"}),
+                             (("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), {"SLURM_TASK_PID": str(os.getppid())})):
+            with mock.patch.dict(os.environ, {**dict(zip(names, ("2", "3"))), **proof}):
                 dl = loader()
                 self.assertEqual((dl.rank, dl.world_size, len(next(iter(dl))["id"])), (2, 3, BATCH // 3))
-            finally:
-                [os.environ.pop(name) for name in names]
+            if proof:  # of an enclosing job
+                with mock.patch.dict(os.environ, dict(zip(names, ("2", "3")))), self.assertWarnsRegex(Warning, names[0]):
+                    self.assertEqual((loader().rank, loader().world_size), (0, 1))
+        with mock.patch.dict(os.environ, SLURM_PROCID="0", SLURM_NTASKS="8"), self.assertWarnsRegex(Warning, "ignored"):
+            self.assertEqual((loader().rank, loader().world_size), (0, 1))
         self.assertEqual((loader().rank, loader().world_size), (0, 1))
 
     @unittest.skipIf(importlib.util.find_spec("torch") is None, "torch is not installed")

@@ -1,6 +1,7 @@
 /*
  * launch: what a launcher's environment shows, and the group that the options select.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -25,30 +26,87 @@ static int32_t environment_number(const char *name) {
     return *end == '\0' && value <= COMM_MAX_WORLD ? (int32_t)value : -1;
 }
 
-void comm_launched(int32_t *rank, int32_t *world, const char **launcher) {
+/* ---- who started this process: variables alone may be those of an enclosing job ---- */
+
+static bool by_pmix(void) {
+    return getenv("PMIX_NAMESPACE") != NULL || getenv("OMPI_MCA_orte_hnp_uri") != NULL;
+}
+
+/* The launcher is at the other end of a descriptor, or of a port. */
+static bool by_pmi(void) {
+    const int32_t fd = environment_number("PMI_FD");
+    return (fd >= 0 && fcntl(fd, F_GETFD) != -1) || getenv("PMI_PORT") != NULL ||
+           getenv("PMI_CONTROL_PORT") != NULL;
+}
+
+/* 0: not known. */
+static long parent_of(long pid) {
+    char path[64];
+    char line[512] = "";
+    long parent = 0;
+    (void)snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (f != NULL) {
+        const char *end = fgets(line, sizeof line, f) != NULL ? strrchr(line, ')') : NULL;
+        (void)fclose(f);
+        if (end == NULL || sscanf(end, ") %*c %ld", &parent) != 1) {
+            parent = 0;
+        }
+    }
+    return parent;
+}
+
+/* srun's task is this process or one that it comes from. */
+static bool by_srun(void) {
+    const char *text = getenv("SLURM_TASK_PID");
+    const long task = text != NULL ? strtol(text, NULL, 10) : 0;
+    long pid = (long)getpid();
+    while (task > 1 && pid > 1 && pid != task) {
+        pid = parent_of(pid);
+    }
+    return task > 1 && pid == task;
+}
+
+struct launcher {
+    const char *name, *rank, *world;
+    bool (*started)(void);
+};
+
+/* NULL: there is none. *ignored: the first whose variables are there, although it did not start
+ * this process as one of several; NULL: none. */
+static const struct launcher *
+find_launcher(int32_t *rank, int32_t *world, const struct launcher **ignored) {
     /* SLURM_STEP_NUM_TASKS is set by srun for its step; SLURM_NTASKS by sbatch too, whose script
      * is one process. PMIx has no variable for the size of a job. */
-    static const struct {
-        const char *launcher, *rank, *world;
-    } known[] = {
-        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"mpiexec", "PMI_RANK", "PMI_SIZE"},
-        {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-        {"PMIx", "PMIX_RANK", NULL},
+    static const struct launcher known[] = {
+        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", by_pmix},
+        {"mpiexec", "PMI_RANK", "PMI_SIZE", by_pmi},
+        {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", by_srun},
+        {"PMIx", "PMIX_RANK", NULL, by_pmix},
     };
     *rank = 0;
     *world = 1;
-    *launcher = NULL;
+    *ignored = NULL;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const int32_t r = environment_number(known[i].rank);
         const int32_t w = known[i].world != NULL ? environment_number(known[i].world) : 0;
-        if (r >= 0 && w >= 0 && (w == 0 ? known[i].world == NULL : r < w)) {
+        if (r < 0 || w < 0 || (w == 0 ? known[i].world != NULL : r >= w)) {
+            continue;
+        }
+        if (known[i].started()) {
             *rank = r;
             *world = w;
-            *launcher = known[i].launcher;
-            return;
+            return &known[i];
         }
+        *ignored = *ignored == NULL && w != 1 ? &known[i] : *ignored;
     }
+    return NULL;
+}
+
+void comm_launched(int32_t *rank, int32_t *world, const char **launcher) {
+    const struct launcher *ignored;
+    const struct launcher *found = find_launcher(rank, world, &ignored);
+    *launcher = found != NULL ? found->name : NULL;
 }
 
 /* Never unloaded: MPI cannot be initialised again. */
@@ -166,14 +224,20 @@ static enum status open_mpi(struct comm_link **out,
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err) {
     REQUIRE(out != NULL && opt != NULL && opt->timeout_ms > 0);
     int32_t rank, world;
-    const char *launcher;
+    const struct launcher *ignored;
     char started[80] = "";
-    comm_launched(&rank, &world, &launcher);
+    const struct launcher *launcher = find_launcher(&rank, &world, &ignored);
     *out = NULL;
     if (world == 0) {
-        (void)snprintf(started, sizeof started, "%s started this process, but ", launcher);
+        (void)snprintf(started, sizeof started, "%s started this process, but ", launcher->name);
     } else if (world > 1) {
-        (void)snprintf(started, sizeof started, "%s started %d processes, but ", launcher, world);
+        (void)snprintf(started, sizeof started, "%s started %d processes, but ", launcher->name,
+                       world);
+    } else if (launcher == NULL && ignored != NULL) {
+        log_write(opt->log, LOG_LEVEL_WARN,
+                  "%s is ignored: it is of an enclosing job, and %s did not start this process as "
+                  "one of several",
+                  ignored->rank, ignored->name);
     }
     FAIL_IF(opt->ranks == COMM_RANKS_OFF && world > 1, err, STATUS_USAGE,
             "%s--ranks off makes each of them train the whole run; start one process, or use "

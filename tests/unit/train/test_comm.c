@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "kernels/ops.h"
@@ -290,9 +291,20 @@ TEST(local_ranks_are_those_of_one_host_and_boot) {
 }
 
 static void clear_launchers(void) {
-    static const char *const names[] = {
-        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",    "PMI_SIZE", "PMIX_RANK",
-        "SLURM_PROCID",         "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "PMIX_RANK",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_NTASKS",
+                                        "SLURM_TASK_PID",
+                                        "PMIX_NAMESPACE",
+                                        "PMI_FD",
+                                        "PMI_PORT",
+                                        "PMI_CONTROL_PORT",
+                                        "OMPI_MCA_orte_hnp_uri"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_int_equal(unsetenv(names[i]), 0);
     }
@@ -319,13 +331,25 @@ TEST(launchers_are_recognised) {
     expect_launched(NULL, 0, 1);
     (void)setenv("SLURM_PROCID", "3", 1);
     (void)setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    expect_launched(NULL, 0, 1); /* of an enclosing job */
+    char pid[32];
+    (void)snprintf(pid, sizeof pid, "%ld", (long)getppid());
+    (void)setenv("SLURM_TASK_PID", pid, 1);
     expect_launched("srun", 3, 4);
     (void)setenv("SLURM_STEP_NUM_TASKS", "3", 1); /* no rank 3 of 3 */
     expect_launched(NULL, 0, 1);
     (void)setenv("PMIX_RANK", "2", 1);
+    expect_launched(NULL, 0, 1);
+    (void)setenv("PMIX_NAMESPACE", "7", 1);
     expect_launched("PMIx", 2, 0);
     (void)setenv("PMI_RANK", "1", 1);
     (void)setenv("PMI_SIZE", "2", 1);
+    (void)setenv("PMI_FD", "900", 1); /* not open */
+    expect_launched("PMIx", 2, 0);
+    (void)setenv("PMI_FD", "0", 1);
+    expect_launched("mpiexec", 1, 2);
+    (void)unsetenv("PMI_FD");
+    (void)setenv("PMI_PORT", "host:4711", 1);
     expect_launched("mpiexec", 1, 2);
     (void)setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     (void)setenv("OMPI_COMM_WORLD_SIZE", "8", 1); /* mpirun within srun */
@@ -350,6 +374,7 @@ TEST(one_rank_needs_no_launcher) {
     comm_fail(c, &err, 74); /* of one rank: only frees */
     comm_close(NULL);
     (void)setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    (void)setenv("PMIX_NAMESPACE", "7", 1);
     (void)setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     assert_status(comm_open(&c, &opt, &err), STATUS_USAGE, err);
     assert_non_null(strstr(err.text, "mpirun started 4 processes"));

@@ -14,8 +14,33 @@ from .dataset import Dataset
 
 _STATE = ("fingerprint", "seed", "epoch", "step", "filter", "order", "mix", "batch",
           "source_fingerprints", "source_id_offsets")
-_LAUNCHERS = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-              ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+def _of_pmi() -> bool:
+    try:
+        os.fstat(int(os.environ["PMI_FD"]))
+        return True
+    except (KeyError, ValueError, OSError):
+        return "PMI_PORT" in os.environ or "PMI_CONTROL_PORT" in os.environ
+
+
+def _of_srun() -> bool:
+    """srun's task is this process or one that it comes from."""
+    pid, task = os.getpid(), os.environ.get("SLURM_TASK_PID")
+    while pid > 1 and str(pid) != task:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return pid > 1
+
+
+# What shows that a launcher started this process: variables alone may be those of an enclosing job.
+_LAUNCHERS = (("RANK", "WORLD_SIZE", lambda: True),
+              ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+               lambda: "PMIX_NAMESPACE" in os.environ or "OMPI_MCA_orte_hnp_uri" in os.environ),
+              ("PMI_RANK", "PMI_SIZE", _of_pmi), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", _of_srun))
 
 
 class Batch(dict[str, _ccstream.Array]):
@@ -50,7 +75,8 @@ class DataLoader:
     dataset: a Dataset, a path, or several of them, each path "DIR" or "DIR:WEIGHT" as --data of
     ccstream-train. batch_size: rows of all ranks together, as --batch-size there; this process gets its
     part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
-    (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise.
+    (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise. Variables of
+    an enclosing job, whose launcher did not start this process, are ignored with a warning.
     augment: "paper", "crop", "simclr", "eval-crop" or "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
@@ -205,9 +231,17 @@ def _find_rank() -> tuple[int, int]:
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    for rank, size in _LAUNCHERS:
+    ignored = None
+    for rank, size, started in _LAUNCHERS:
         if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
+            if started():
+                return int(os.environ[rank]), int(os.environ[size])
+            ignored = ignored or (rank if os.environ[size] != "1" else None)
+    if os.environ.get("SLURM_NTASKS", "1") != "1" and "SLURM_PROCID" in os.environ:
+        ignored = ignored or "SLURM_PROCID"
+    if ignored:
+        warnings.warn(f"{ignored} is ignored: it is of an enclosing job, whose launcher did not start this process as "
+                      "one of several; pass rank and world_size", stacklevel=3)
     return 0, 1
 
 
