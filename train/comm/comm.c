@@ -535,6 +535,7 @@ enum status comm_open_alone(struct comm **out, struct error *err) {
 
 void comm_close(struct comm *c) {
     if (c != NULL) {
+        atomic_store_explicit(&c->watched.phase, COMM_PHASE_END, memory_order_relaxed);
         destroy(c, comm_barrier(c, NULL) == STATUS_OK);
     }
 }

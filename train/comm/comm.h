@@ -41,17 +41,19 @@ enum comm_ranks {
 };
 
 struct comm_options {
-    enum comm_ranks ranks; /* COMM_RANKS_AUTO */
-    int64_t timeout_ms;    /* longest wait for another rank, above 0; 60000. Ten times that while
-                              saving and evaluating */
+    enum comm_ranks ranks;      /* COMM_RANKS_AUTO */
+    int64_t timeout_ms;         /* longest silence of another rank and wait for it, above 0; 60000.
+                                   Ten times that for a wait while saving and evaluating */
     const struct log_sink *log; /* where a lost rank is named; NULL: silent */
 };
 
 void comm_options_default(struct comm_options *opt);
 
 /* The rank and number of ranks that a launcher's environment shows: OpenMPI's mpirun, PMI, a Slurm
- * step, or PMIx, which does not show their number: 0. Rank 0 of 1 without one. *launcher: its name
- * for messages; NULL without one. Not MPI's answer: before MPI is loaded. */
+ * step, or PMIx, which does not show their number: 0. Rank 0 of 1 without one, also where the
+ * variables are there but not what shows that the launcher started this process (a server of PMIx,
+ * a descriptor or port of PMI, a task of srun that it comes from). *launcher: its name for
+ * messages; NULL without one. Not MPI's answer: before MPI is loaded. */
 void comm_launched(int32_t *rank, int32_t *world, const char **launcher);
 
 /* Once per process if it uses MPI. Returns OK, NOMEM, USAGE (COMM_RANKS_OFF under a launcher),
@@ -87,6 +89,7 @@ enum comm_phase {
     COMM_PHASE_OPTIMIZER,
     COMM_PHASE_SAVE,
     COMM_PHASE_EVALUATE,
+    COMM_PHASE_END, /* comm_close */
     COMM_PHASE_COUNT
 };
 

@@ -17,7 +17,7 @@
 enum { VERSION = 1 };
 
 static const char *const phase_names[COMM_PHASE_COUNT] = {
-    "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate",
+    "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate", "end",
 };
 
 static const char *const state_names[] = {"running", "failed", "lost-peer", "ended"};

@@ -12,7 +12,8 @@
  *   "start"      field 22 of its /proc/PID/stat
  *   "beat"       how often it was written
  *   "step"       the step that it computes, from 0
- *   "phase"      "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate"
+ *   "phase"      "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate",
+ *                "end"
  *   "wait_ms"    time that it has waited for others; 0: it does not wait
  *   "state"      "running", "failed", "lost-peer", "ended"
  *   "lost"       with "lost-peer": the rank; else -1
@@ -21,7 +22,7 @@
  * Numbers are at most 2^63 - 1. Nothing resumes from it. A file that is not of this form is as good
  * as none.
  *
- * Threading : functions on the caller's storage. One thread writes the file of a rank.
+ * Threading : functions on the caller's storage. One thread at a time writes the file of a rank.
  * Untrusted : the file's bytes.
  */
 #ifndef TRAIN_COMM_HEARTBEAT_H

@@ -4,7 +4,9 @@
  *   look, look, look ... finding --> log, file, answers of the others, abort, leave
  *                                '--> fuse (another thread): leave, whatever hangs
  *
- * The thread allocates nothing but the fuse.
+ *   beat, beat, beat ...   (a third thread, which a slow disk may hold up: this one still looks)
+ *
+ * The threads allocate nothing but the fuse.
  */
 #include "train/comm/watch.h"
 
@@ -83,11 +85,8 @@ static void rest(struct watch *w) {
 /* Says why in the own file, gives the others time for the same, and leaves. */
 static void end(struct watch *w, enum heartbeat_state state, int32_t lost, const char *reason) {
     const bool has_folder = watch_has_folder(w);
-    w->own.state = state;
-    w->own.lost = lost;
-    (void)snprintf(w->own.reason, sizeof w->own.reason, "%s", reason);
     if (has_folder) {
-        watch_post(w);
+        watch_post(w, state, lost, reason);
     }
     /* Without files the others find out by themselves. */
     const int64_t answer_ms = has_folder ? w->times.answer_ms : w->times.beat_ms;
@@ -110,8 +109,7 @@ static enum heartbeat_state watch_until(struct watch *w, struct watch_finding *f
         found = watch_look(w, clock_now_ns(), f);
         (void)pthread_mutex_lock(&w->mutex);
         if (!found && w->ended && w->has_folder && !w->posted_ended) {
-            w->own.state = HEARTBEAT_ENDED;
-            watch_post(w);
+            watch_post(w, HEARTBEAT_ENDED, -1, "");
             w->posted_ended = true;
             (void)pthread_cond_broadcast(&w->wake);
         }
@@ -168,6 +166,24 @@ static void *watch_others(void *cookie) {
     return NULL;
 }
 
+static void *beat(void *cookie) {
+    struct watch *w = cookie;
+    (void)pthread_mutex_lock(&w->mutex);
+    while (!w->stopping) {
+        const bool has_folder = w->has_folder;
+        (void)pthread_mutex_unlock(&w->mutex);
+        if (has_folder) {
+            watch_beat(w, clock_now_ns());
+        }
+        (void)pthread_mutex_lock(&w->mutex);
+        if (!w->stopping) {
+            clock_wait_ms(&w->wake, &w->mutex, w->times.look_ms);
+        }
+    }
+    (void)pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
 /* ---- open and close ---- */
 
 void watch_destroy(struct watch *w) {
@@ -176,6 +192,7 @@ void watch_destroy(struct watch *w) {
     }
     (void)pthread_cond_destroy(&w->wake);
     (void)pthread_mutex_destroy(&w->mutex);
+    (void)pthread_mutex_destroy(&w->post_mutex);
     free(w->views);
     free(w);
 }
@@ -211,6 +228,7 @@ enum status watch_create(struct watch **out,
                                 .lost = -1};
     (void)snprintf(w->own.host, sizeof w->own.host, "%s", own->host);
     (void)pthread_mutex_init(&w->mutex, NULL);
+    (void)pthread_mutex_init(&w->post_mutex, NULL);
     (void)pthread_cond_init(&w->wake, NULL);
     *out = w;
     return STATUS_OK;
@@ -228,10 +246,12 @@ enum status watch_open(struct watch **out,
     sigset_t before;
     (void)sigfillset(&every);
     (void)pthread_sigmask(SIG_SETMASK, &every, &before);
-    (*out)->runs = pthread_create(&(*out)->thread, NULL, watch_others, *out) == 0;
+    (*out)->has_beats = pthread_create(&(*out)->beats, NULL, beat, *out) == 0;
+    (*out)->runs =
+        (*out)->has_beats && pthread_create(&(*out)->thread, NULL, watch_others, *out) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!(*out)->runs) {
-        watch_destroy(*out);
+        watch_close(*out);
         *out = NULL;
         return error_set(err, STATUS_NOMEM, "cannot start the thread that watches other ranks");
     }
@@ -267,7 +287,7 @@ enum status watch_prepare(const char *run, struct error *err) {
 enum status watch_folder(struct watch *w, const char *run, struct error *err) {
     TRY(path_join(w->folder, sizeof w->folder, run, "ranks", err));
     TRY(heartbeat_path(w->own_path, w->folder, w->watched->rank, err));
-    /* The thread writes only when has_folder is set, and from then on it alone. */
+    /* The threads write only when has_folder is set, and from then on they alone. */
     struct heartbeat first = w->own;
     TRY(heartbeat_write(w->own_path, &first, err));
     (void)pthread_mutex_lock(&w->mutex);
@@ -305,6 +325,10 @@ static void stop(struct watch *w) {
     if (w->runs) {
         (void)pthread_join(w->thread, NULL);
         w->runs = false;
+    }
+    if (w->has_beats) {
+        (void)pthread_join(w->beats, NULL);
+        w->has_beats = false;
     }
 }
 

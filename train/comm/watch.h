@@ -1,18 +1,20 @@
 /*
- * watch: the thread of a rank that notices when another rank is lost, names it and ends this
- * process. Its owner may compute or wait for messages meanwhile.
+ * watch: the threads of a rank that notice when another rank is lost, name it and end this
+ * process. Their owner may compute, save or wait for messages meanwhile.
  *
  *   every look (200 ms)   the processes of this host: is the pid there, with its start time?
- *   every beat (1 s)      writes RUN/ranks/RANK.json, reads the files of the others
+ *   every beat (1 s)      reads the files of the others; the other thread writes
+ * RUN/ranks/RANK.json
  *
  * A rank is lost if it is
  *   gone     its process ended without having left the state "ended";
  *   failed   it left the state "failed" (comm_fail), with its error;
- *   silent   its file has not changed for the timeout;
+ *   silent   its file has not changed for the timeout, whatever its phase (a rank that saves still
+ *            beats); or it has ended, and its process was stopped before it was gone;
  *   stuck    this rank waits in a collective, and no message arrives, for longer than the timeout.
  *
  * Of stuck ranks the one in the lowest step and phase is lost, first among those that do not wait.
- * The timeout is ten times as long while this rank or the other saves or evaluates. Time in which
+ * A wait may be ten times as long while this rank or the other saves or evaluates. Time in which
  * this thread itself did not run (a suspended job, a frozen host) does not count. Without a folder
  * only "gone" and "stuck" are known.
  *

@@ -27,17 +27,23 @@ struct watch {
     struct watch_times times;
     struct watch_view *views; /* (world); the own one is not used */
     char folder[PATH_MAX_BYTES], own_path[PATH_MAX_BYTES];
-    pthread_t thread, fuse;
-    bool runs;
+    pthread_t thread, beats, fuse;
+    bool runs, has_beats;
 
     /* of the thread while it runs */
-    struct heartbeat own;
     int64_t looked_ns, watched_ns; /* the clock at the last look, 0: none; time watched so far */
-    int64_t written_ns;            /* when the own file was, in watched_ns */
     int64_t round_ns;              /* when reading of all files began */
     int32_t next_read;
     int64_t wait_started_ns, waited_ns; /* the owner's wait, and for how long it was seen */
-    bool reads, warned;
+    bool reads;
+
+    /* of the thread that beats */
+    int64_t beaten_ns; /* the clock at the last beat */
+    bool beaten_slow;
+
+    pthread_mutex_t post_mutex; /* taken after mutex, and held while the file is written */
+    struct heartbeat own;       /* guarded by post_mutex */
+    bool warned;
 
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -78,8 +84,11 @@ bool watch_is_running(const struct watch_view *v);
 /* Whether the process of a rank of this host is there, as far as that can be known. */
 bool watch_has_process(const struct comm_peer *peer);
 
-/* Writes the own file; a warning at the first failure. */
-void watch_post(struct watch *w);
+/* Writes the own file; a warning at the first failure. RUNNING: with the state that it has. */
+void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const char *reason);
+
+/* What the thread that beats does every look_ms: writes the file if it is time to. */
+void watch_beat(struct watch *w, int64_t now_ns);
 
 bool watch_has_folder(struct watch *w);
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/base/clock.h"
 #include "train/comm/watch_internal.h"
 
 enum {
@@ -27,21 +28,34 @@ static bool is_slow(enum comm_phase phase) {
     return phase == COMM_PHASE_SAVE || phase == COMM_PHASE_EVALUATE;
 }
 
-static enum status write_own(struct watch *w, struct error *err) {
+void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const char *reason) {
+    struct error err = {0};
+    const int64_t waits_from_ns =
+        atomic_load_explicit(&w->watched->wait_started_ns, memory_order_relaxed);
+    (void)pthread_mutex_lock(&w->post_mutex);
+    if (state != HEARTBEAT_RUNNING) {
+        w->own.state = state;
+        w->own.lost = lost;
+        (void)snprintf(w->own.reason, sizeof w->own.reason, "%s", reason);
+    }
     w->own.beat++;
     w->own.step = atomic_load_explicit(&w->watched->step, memory_order_relaxed);
     w->own.phase = own_phase(w);
-    w->own.wait_ms = w->waited_ns / NS_PER_MS;
-    w->written_ns = w->watched_ns;
-    return heartbeat_write(w->own_path, &w->own, err);
-}
-
-void watch_post(struct watch *w) {
-    struct error err = {0};
-    if (write_own(w, &err) != STATUS_OK && !w->warned) {
+    w->own.wait_ms = waits_from_ns != 0 ? (clock_now_ns() - waits_from_ns) / NS_PER_MS : 0;
+    if (heartbeat_write(w->own_path, &w->own, &err) != STATUS_OK && !w->warned) {
         w->warned = true;
         log_write(w->watched->log, LOG_LEVEL_WARN,
                   "%s; ranks on other hosts may take this one for lost", err.text);
+    }
+    (void)pthread_mutex_unlock(&w->post_mutex);
+}
+
+void watch_beat(struct watch *w, int64_t now_ns) {
+    const bool slow = is_slow(own_phase(w));
+    if (now_ns - w->beaten_ns >= w->times.beat_ms * NS_PER_MS || slow != w->beaten_slow) {
+        w->beaten_ns = now_ns;
+        w->beaten_slow = slow;
+        watch_post(w, HEARTBEAT_RUNNING, -1, "");
     }
 }
 
@@ -190,16 +204,24 @@ static bool find_reported(const struct watch *w, struct watch_finding *out) {
     return false;
 }
 
+static bool is_stopped(const struct watch *w, int32_t r) {
+    uint64_t start_ticks = 0;
+    return r != w->watched->rank && w->views[r].local &&
+           process_look(w->watched->peers[r].pid, &start_ticks) == PROCESS_STOPPED;
+}
+
+/* A rank that saves still beats. One that has ended is silent, but its process does not stop. */
 static bool find_silent(const struct watch *w, struct watch_finding *out) {
     for (int32_t r = 0; r < w->watched->world; r++) {
         const struct watch_view *v = &w->views[r];
         const int64_t silent_ns = w->watched_ns - v->moved_ns;
-        if (r == w->watched->rank || !watch_is_running(v) || silent_ns < timeout_ns(w, v)) {
+        if (r == w->watched->rank || silent_ns < w->watched->timeout_ms * NS_PER_MS) {
             continue;
         }
-        uint64_t start_ticks = 0;
-        const bool stopped =
-            v->local && process_look(w->watched->peers[r].pid, &start_ticks) == PROCESS_STOPPED;
+        const bool stopped = is_stopped(w, r);
+        if (!watch_is_running(v) && !(v->last.state == HEARTBEAT_ENDED && stopped)) {
+            continue;
+        }
         char place[96];
         describe_place(place, v, ", last seen ");
         describe(out, w, r, "has not answered for %" PRId64 " s%s%s", seconds(silent_ns), place,
@@ -259,6 +281,13 @@ static bool find_stuck(const struct watch *w, bool has_folder, struct watch_find
                  comm_phase_name(v->last.phase), v->last.step, w->watched->rank, waited_s);
         return true;
     }
+    for (int32_t r = 0; r < w->watched->world; r++) { /* before there are files */
+        if (is_stopped(w, r)) {
+            describe(out, w, r, "has not answered for %" PRId64 " s (its process is stopped)",
+                     waited_s);
+            return true;
+        }
+    }
     char others[256] = "none of them is known to be lost";
     if (v != NULL) {
         describe_all_wait(others, w);
@@ -287,10 +316,6 @@ void watch_observe(struct watch *w, int64_t now_ns, bool has_folder, bool all) {
     if (has_folder) {
         if (!w->reads) {
             begin_to_read(w);
-        }
-        if (w->watched_ns - w->written_ns >= w->times.beat_ms * NS_PER_MS ||
-            is_slow(own_phase(w)) != is_slow(w->own.phase)) {
-            watch_post(w);
         }
         read_files(w, all);
     }

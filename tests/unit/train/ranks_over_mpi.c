@@ -9,7 +9,8 @@
  *   ranks_over_mpi lose RUN RANK HOW
  *                              runs in RUN until that rank, in its step 5, is killed or stopped by
  *                              a signal (kill, stop), exits, fails or hangs (exit, fail, hang); or
- *                              ends (end)
+ *                              ends (end). stop-save: while all save; stop-open: before the files;
+ *                              stop-close: while the others close the group
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -102,12 +103,17 @@ static int lose(struct comm *c, const char *run, int32_t rank, const char *how) 
     struct error err = {0};
     (void)printf("rank %d is process %d\n", comm_rank(c), (int)getpid());
     (void)fflush(stdout);
+    if (comm_rank(c) == rank && strcmp(how, "stop-open") == 0) {
+        (void)raise(SIGSTOP);
+    }
     if (comm_watch(c, run, &err) != STATUS_OK) {
         (void)fprintf(stderr, "%s\n", err.text);
         comm_fail(c, &err, 1);
     }
-    for (uint64_t step = 0; step < LAST_STEP || strcmp(how, "end") != 0; step++) {
-        comm_at(c, step, COMM_PHASE_LOAD);
+    const bool ends = strcmp(how, "end") == 0 || strcmp(how, "stop-close") == 0;
+    const bool saves = strcmp(how, "stop-save") == 0;
+    for (uint64_t step = 0; step < LAST_STEP || !ends; step++) {
+        comm_at(c, step, saves ? COMM_PHASE_SAVE : COMM_PHASE_LOAD);
         (void)usleep(10000);
         if (comm_rank(c) == rank && step == LAST_STEP) {
             if (strcmp(how, "exit") == 0) {
@@ -119,10 +125,13 @@ static int lose(struct comm *c, const char *run, int32_t rank, const char *how) 
             }
             (void)raise(strcmp(how, "kill") == 0 ? SIGKILL : SIGSTOP);
         }
-        comm_at(c, step, COMM_PHASE_LOSS);
+        comm_at(c, step, saves ? COMM_PHASE_SAVE : COMM_PHASE_LOSS);
         if (comm_barrier(c, &err) != STATUS_OK) {
             comm_fail(c, &err, 1);
         }
+    }
+    if (comm_rank(c) == rank && strcmp(how, "stop-close") == 0) {
+        (void)raise(SIGSTOP);
     }
     comm_close(c);
     return 0;
@@ -146,7 +155,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "lose") == 0) {
         /* Only these two are found by it. On a busy machine a rank may start late and be silent. */
         const bool times_out =
-            argc == 5 && (strcmp(argv[4], "stop") == 0 || strcmp(argv[4], "hang") == 0);
+            argc == 5 && (strncmp(argv[4], "stop", 4) == 0 || strcmp(argv[4], "hang") == 0);
         opt.timeout_ms = times_out ? 6000 : 600000;
         opt.log = &log;
     }

@@ -17,12 +17,17 @@ ranks() { # ranks WORLD ARGUMENT...
 lose() { # lose RANK HOW
     mkdir "$2"
     code=0
+    local began=$SECONDS
     timeout -k 9 600 mpirun --oversubscribe --bind-to none -n 3 \
         "$TESTBIN/ranks_over_mpi" lose "$2" "$@" >"$2/out.txt" 2>"$2/err.txt" || code=$?
     echo "$code" >"$2/code"
+    echo $((SECONDS - began)) >"$2/seconds"
 }
 lose 1 stop &
 lose 2 hang &
+lose 1 stop-save &
+lose 0 stop-open &
+lose 2 stop-close &
 lose 0 fail &
 lose 0 end &
 # mpirun kills all as soon as one is gone; after 5 s instead of 1 s, also a busy machine has named it.
@@ -56,8 +61,16 @@ expect 0 "$TESTBIN/ranks_over_mpi" open mpi # without a launcher
 has out.txt "world 1"
 expect 0 "$TESTBIN/ranks_over_mpi" open auto
 
+# Variables of an enclosing job, which did not start this process: one rank, and a line that says so.
+for job in "PMI_RANK=1 PMI_SIZE=4" "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_TASK_PID=1" "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4"; do
+    expect 0 env $job "$TESTBIN/ranks_over_mpi" open auto
+    has out.txt "world 1"
+    has err.txt "${job%%=*} is ignored: it is of an enclosing job"
+    lines err.txt 1
+done
+
 # A launcher that MPI does not know.
-expect 74 env PMI_RANK=0 PMI_SIZE=4 "$TESTBIN/ranks_over_mpi" open auto
+expect 74 env PMI_RANK=0 PMI_SIZE=4 PMI_PORT=nowhere:1 "$TESTBIN/ranks_over_mpi" open auto
 has err.txt "mpiexec started 4 processes, but MPI sees 1"
 has err.txt "srun --mpi=pmix"
 
@@ -92,6 +105,13 @@ lost 1 exit "is gone: its process ended; last seen at step [0-9]+, in " 1
 lost 0 fail "failed at step 5, in load: disk full" 74
 # What is seen first: its file does not change, or it keeps the others waiting.
 lost 1 stop "(has not answered for [0-9]+ s, last seen at step [0-9]+, in .* \\(its process is stopped\\)|is in [a-z]+ at step [0-9]+, and rank [02] has waited for it)" 75
+# Not after ten times the timeout of 6 s because the others save, and not only by ranks that wait for files.
+lost 1 stop-save "has not answered for [0-9]+ s, last seen at step [0-9]+, in [a-z]+ \\(its process is stopped\\)" 75
+lost 0 stop-open "has not answered for [0-9]+ s \\(its process is stopped\\)" 75
+lost 2 stop-close "(has not answered for [0-9]+ s, last seen .* \\(its process is stopped\\)|is in [a-z]+ at step [0-9]+, and rank [01] has waited)" 75
+for how in stop-save stop-open stop-close; do
+    [ "$(cat $how/seconds)" -lt 50 ] || fail "$how: ended after $(cat $how/seconds) s"
+done
 lost 2 hang "is in load at step 5, and rank [01] has waited for it for [67] s" 75
 [ "$(cat end/code)" = 0 ] || { cat end/err.txt; fail "a group that ended: $(cat end/code)"; }
 for rank in 0 1 2; do

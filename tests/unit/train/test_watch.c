@@ -255,23 +255,48 @@ TEST(a_stopped_process_is_called_so) {
     close_group(&g);
 }
 
-TEST(saving_and_evaluating_take_ten_times_as_long) {
-    for (int own = 0; own < 2; own++) {
-        struct group g;
-        open_group(&g, false);
-        open_folder(&g);
-        g.watched.timeout_ms = TIMEOUT_MS / 10;
-        if (own == 1) {
-            atomic_store(&g.watched.phase, COMM_PHASE_EVALUATE);
-        } else {
-            g.files[2].phase = COMM_PHASE_SAVE;
+TEST(a_silent_rank_is_lost_after_the_timeout_in_every_phase) {
+    for (int own = 0; own < COMM_PHASE_COUNT; own++) {
+        for (int theirs = 0; theirs < COMM_PHASE_COUNT; theirs++) {
+            struct group g;
+            open_group(&g, false);
+            open_folder(&g);
+            atomic_store(&g.watched.phase, own);
+            g.files[2].phase = (enum comm_phase)theirs;
             beat(&g, 2);
+            assert_false(pass(&g, TIMEOUT_MS - 2000, ALL & ~4U));
+            assert_true(pass(&g, 4000, ALL & ~4U));
+            assert_found(&g, 2, "has not answered for 20 s");
+            close_group(&g);
         }
-        assert_false(pass(&g, TIMEOUT_MS - 2000, ALL & ~4U));
-        assert_true(pass(&g, 4000, ALL & ~4U));
-        assert_found(&g, 2, "has not answered for 20 s");
-        close_group(&g);
     }
+}
+
+/* It keeps others waiting in their close; one that is slow to end does not. */
+TEST(a_process_that_is_stopped_at_its_end_is_lost) {
+    struct group g;
+    open_group(&g, true);
+    open_folder(&g);
+    g.files[1].state = g.files[3].state = HEARTBEAT_ENDED;
+    beat(&g, 1);
+    beat(&g, 3);
+    kill((pid_t)g.peers[1].pid, SIGSTOP);
+    await_state((pid_t)g.peers[1].pid, PROCESS_STOPPED);
+    assert_false(pass(&g, TIMEOUT_MS - 2000, 4U));
+    assert_true(pass(&g, 4000, 4U));
+    assert_found(&g, 1, "(its process is stopped)");
+    close_group(&g);
+}
+
+TEST(a_stopped_process_is_named_before_there_are_files) {
+    struct group g;
+    open_group(&g, true);
+    kill((pid_t)g.peers[3].pid, SIGSTOP);
+    await_state((pid_t)g.peers[3].pid, PROCESS_STOPPED);
+    atomic_store(&g.watched.wait_started_ns, 1);
+    assert_true(pass(&g, TIMEOUT_MS + 2000, 0));
+    assert_found(&g, 3, "(its process is stopped)");
+    close_group(&g);
 }
 
 /* A host that was frozen, a job that was suspended and continued. */
