@@ -42,11 +42,6 @@ void simclr_draw(struct simclr_draws *out, const struct simclr_options *opt, str
     out->sigma_px = between(rng, opt->blur_sigma_min_px, opt->blur_sigma_max_px);
 }
 
-int32_t simclr_blur_radius(const struct simclr_options *opt, int32_t size_px) {
-    int32_t taps = (int32_t)(opt->blur_share * size_px);
-    return taps / 2;
-}
-
 static void jitter(const struct simclr_draws *d, struct op_pass p) {
     for (int i = 0; i < SIMCLR_JITTER_COUNT; i++) {
         switch (d->order[i]) {
@@ -80,7 +75,8 @@ enum status simclr_apply(const struct simclr_draws *d,
         op_gray(p);
     }
     if (d->blur) {
-        return op_blur(v, v, d->sigma_px, simclr_blur_radius(opt, v->width_px), scratch, err);
+        const int32_t taps = (int32_t)(opt->blur_share * v->width_px);
+        return op_blur(v, v, d->sigma_px, taps / 2, scratch, err);
     }
     return STATUS_OK;
 }

@@ -17,9 +17,6 @@ bool randaugment_works_in_place(const struct randaugment_step *s);
 /* Where the step works in place, out must be in; elsewhere they must not overlap. */
 void randaugment_apply(const struct randaugment_step *s, struct op_pass p);
 
-/* Half the number of taps, rounded down, of the blur of an image of this side. */
-int32_t simclr_blur_radius(const struct simclr_options *opt, int32_t size_px);
-
 /* In place. Returns OK or NOMEM. */
 enum status simclr_apply(const struct simclr_draws *d,
                          const struct simclr_options *opt,

@@ -53,13 +53,10 @@ enum status live_create(
         s = passes(cookie, i, &is_live, err);
         l->words[i / BITS_OF_WORD] |= (uint64_t)is_live << i % BITS_OF_WORD;
     }
-    if (s < STATUS_OK) {
-        live_destroy(l);
-        return s;
+    if (s == STATUS_OK) {
+        count_groups(l);
     }
-    count_groups(l);
-    *out = l;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, l, live_destroy);
 }
 
 void live_destroy(struct live *l) {

@@ -222,16 +222,12 @@ static enum status make_threads(struct loader *l, struct error *err) {
         TRY(sample_work_create(&l->threads[p->reader_count + i].work, &p->opt, p->sources,
                                p->tokenizer, err));
     }
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->for_reader, &monotonic);
-    pthread_cond_init(&p->for_decode, &monotonic);
-    pthread_cond_init(&p->for_batch, &monotonic);
-    pthread_cond_init(&p->for_record, &monotonic);
-    pthread_cond_init(&p->for_exit, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&p->for_reader, NULL);
+    pthread_cond_init(&p->for_decode, NULL);
+    pthread_cond_init(&p->for_batch, NULL);
+    pthread_cond_init(&p->for_record, NULL);
+    pthread_cond_init(&p->for_exit, NULL);
     l->has_sync = true;
     return STATUS_OK;
 }
@@ -412,10 +408,7 @@ enum status loader_seek(struct loader *l, const struct loader_state *state, stru
         enum status s = error_set(&why, STATUS_TIMEOUT,
                                   "reads or writes do not end: the loader can only be closed");
         pipeline_fail(&l->p, s, &why);
-        if (err != NULL) {
-            *err = why;
-        }
-        return s;
+        return error_pass(err, s, &why);
     }
     l->p.take_step = step;
     return threads_start(l, err);

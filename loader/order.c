@@ -8,12 +8,6 @@
 #include "loader/classes_internal.h"
 #include "loader/options_internal.h"
 
-struct order {
-    struct sources *sources;
-    struct classes *classes; /* CLASSES only */
-    struct sampler sampler;
-};
-
 static enum status fill(struct order *o,
                         const struct loader_source *list,
                         uint32_t count,
@@ -50,18 +44,6 @@ void order_close(struct order *o) {
     }
 }
 
-const struct sources *order_sources(const struct order *o) {
-    return o->sources;
-}
-
-uint64_t order_steps_per_epoch(const struct order *o) {
-    return o->sampler.steps_per_epoch;
-}
-
-enum status order_step(const struct order *o, uint64_t global_step, struct sampler_batch *out) {
-    return sampler_batch_at(&o->sampler, global_step, out);
-}
-
 enum status order_sample_at(const struct order *o,
                             const struct sampler_batch *b,
                             uint32_t index,
@@ -70,12 +52,4 @@ enum status order_sample_at(const struct order *o,
     REQUIRE(index < b->count);
     const struct sampler_place place = sampler_place_at(&o->sampler, b, index);
     return sources_sample_at(o->sources, place.source, place.ordinal, out, err);
-}
-
-enum status order_find(const struct order *o,
-                       uint32_t source,
-                       uint64_t position,
-                       uint64_t round,
-                       struct sampler_visit *out) {
-    return sampler_find(&o->sampler, (struct sampler_place){source, position}, round, out);
 }

@@ -12,7 +12,11 @@
 #include "loader/sampler.h"
 #include "loader/sources.h"
 
-struct order; /* opaque */
+struct order {
+    struct sources *sources;
+    struct classes *classes; /* CLASSES only */
+    struct sampler sampler;  /* of all ranks together */
+};
 
 /* Uses batch_count, positives, order, block_count, block_window, drop_last, seed, epochs and filter
  * of `opt`. Returns OK, or what loader_open_mix returns for the datasets and the order. */
@@ -23,12 +27,6 @@ enum status order_open(struct order **out,
                        struct error *err);
 void order_close(struct order *o); /* accepts NULL */
 
-const struct sources *order_sources(const struct order *o); /* borrowed until close */
-uint64_t order_steps_per_epoch(const struct order *o);
-
-/* One step, all ranks together. Returns OK, or END when the run ends before it. */
-enum status order_step(const struct order *o, uint64_t global_step, struct sampler_batch *out);
-
 /* The sample of row `index` of a step, with ids as delivered; index < b->count. Returns as
  * sources_sample_at. */
 enum status order_sample_at(const struct order *o,
@@ -36,13 +34,5 @@ enum status order_sample_at(const struct order *o,
                             uint32_t index,
                             struct source_sample *out,
                             struct error *err);
-
-/* Where the sample at `position` of a dataset is delivered in a round; see sampler_find. For an
- * order without a filter. Returns OK, NOTFOUND or END, or INVALID (no such position). */
-enum status order_find(const struct order *o,
-                       uint32_t source,
-                       uint64_t position,
-                       uint64_t round,
-                       struct sampler_visit *out);
 
 #endif

@@ -329,12 +329,9 @@ wait_ready(struct pipeline *p, struct batch_slot *slot, int64_t timeout_ms, stru
         }
         if (p->failed) {
             p->failure_reported = true;
-            if (err != NULL) {
-                *err = p->failure;
-            }
-            return p->failure.status;
+            return error_pass(err, p->failure.status, &p->failure);
         }
-        if (pthread_cond_timedwait(&p->for_batch, &p->lock, &deadline) != 0) {
+        if (pthread_cond_clockwait(&p->for_batch, &p->lock, CLOCK_MONOTONIC, &deadline) != 0) {
             return name_stuck_stage(p, timeout_ms, err);
         }
     }

@@ -154,9 +154,7 @@ static enum status take_result(struct pipeline *p,
         return STATUS_AGAIN;
     }
     if (result < 0) {
-        if (++g->tries >= READ_TRIES) {
-            return read_error(err, p, g, (int)-result);
-        }
+        RETURN_IF(++g->tries >= READ_TRIES, read_error(err, p, g, (int)-result));
         ++*retried_count;
         back_off(g->tries);
         return STATUS_AGAIN;
@@ -170,9 +168,7 @@ static enum status take_result(struct pipeline *p,
         /* Continues at an aligned offset; less than one block is the end of the file. */
         got = got / READ_DIRECT_ALIGN_BYTES * READ_DIRECT_ALIGN_BYTES;
     }
-    if (got == 0) {
-        return short_file_error(err, p, g);
-    }
+    RETURN_IF(got == 0, short_file_error(err, p, g));
     advance(g, got);
     return STATUS_AGAIN;
 }
@@ -183,10 +179,7 @@ static enum status open_shard(struct pipeline *p, struct group *g, struct error 
         struct error why = {0};
         enum status s = shard_files_acquire(p->files, &g->fd, g->shard, &why);
         if (s == STATUS_OK || tries >= READ_TRIES || (s != STATUS_NOTFOUND && s != STATUS_IO)) {
-            if (s < STATUS_OK && err != NULL) {
-                *err = why;
-            }
-            return s;
+            return s < STATUS_OK ? error_pass(err, s, &why) : s;
         }
         back_off(tries);
     }

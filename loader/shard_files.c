@@ -64,9 +64,7 @@ static enum status stat_all(struct shard_files *f, struct error *err) {
             TRY(find_remote(f, i, path, err));
             continue;
         }
-        if (stat(path, &f->rows[i].first) != 0) {
-            return error_set_errno(err, "%s: cannot find this shard", path);
-        }
+        FAIL_ERRNO_IF(stat(path, &f->rows[i].first) != 0, err, "%s: cannot find this shard", path);
         if (f->direct) {
             TRY(try_direct(path, err));
         }
@@ -161,9 +159,7 @@ static enum status open_row(struct shard_files *f, uint32_t shard, struct error 
         fd = open(path, O_RDONLY | O_CLOEXEC | (f->direct ? O_DIRECT : 0));
         /* Too many open files in this process: keeps fewer shards open. */
     } while (fd < 0 && (errno == EINTR || (errno == EMFILE && close_oldest(f))));
-    if (fd < 0) {
-        return error_set_errno(err, "%s: cannot open this shard", path);
-    }
+    FAIL_ERRNO_IF(fd < 0, err, "%s: cannot open this shard", path);
     struct stat now;
     enum status s = fstat(fd, &now) != 0 ? error_set_errno(err, "%s: cannot stat this shard", path)
                                          : compare(f, shard, &now, err);

@@ -62,10 +62,7 @@ find_live(struct source *d, const struct loader_filter *filter, struct error *er
     caption_reader_destroy(pass.captions);
     FAIL_IF(s == STATUS_CORRUPT, err, s, "%s: a filter needs an intact index: %s", d->directory,
             why.text);
-    if (s < STATUS_OK && err != NULL) {
-        *err = why;
-    }
-    return s;
+    return s < STATUS_OK ? error_pass(err, s, &why) : s;
 }
 
 /* --- open --- */

@@ -121,9 +121,7 @@ enum status state_to_step(const struct pipeline *p,
     struct loader_state own = state_make(p, 0);
     uint64_t samples = 0;
     uint64_t step = 0;
-    if (state->fingerprint != own.fingerprint) {
-        return other_data(p, state, err);
-    }
+    RETURN_IF(state->fingerprint != own.fingerprint, other_data(p, state, err));
     TRY(other_plan(state, &own, err));
     FAIL_IF(state->step > p->sampler.steps_per_epoch, err, STATUS_MISMATCH,
             "the saved position is step %" PRIu64 " of an epoch, which has only "

@@ -84,7 +84,7 @@ bool threads_stop(struct loader *l, bool for_good) {
     pthread_mutex_lock(&p->lock);
     int waited = 0;
     while (p->running_count > 0 && waited == 0) {
-        waited = pthread_cond_timedwait(&p->for_exit, &p->lock, &end);
+        waited = pthread_cond_clockwait(&p->for_exit, &p->lock, CLOCK_MONOTONIC, &end);
     }
     bool all_left = p->running_count == 0;
     if (!all_left && for_good) {

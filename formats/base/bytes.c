@@ -93,15 +93,9 @@ enum status byte_buffer_reserve(struct byte_buffer *b, size_t extra_bytes, struc
         return STATUS_OK;
     }
     size_t capacity = b->capacity_bytes + b->capacity_bytes / 2;
-    if (capacity < FIRST_CAPACITY_BYTES) {
-        capacity = FIRST_CAPACITY_BYTES;
-    }
-    if (capacity > max) {
-        capacity = max;
-    }
-    if (capacity < need) {
-        capacity = need;
-    }
+    capacity = capacity < FIRST_CAPACITY_BYTES ? FIRST_CAPACITY_BYTES : capacity;
+    capacity = capacity > max ? max : capacity;
+    capacity = capacity < need ? need : capacity;
     uint8_t *data = realloc(b->data, capacity);
     TRY_MEMORY(data, err, "out of memory for a buffer of %zu bytes", capacity);
     b->data = data;

@@ -104,17 +104,13 @@ static enum status posix_pread(struct file *f,
             size_bytes, (unsigned long long)offset);
     while (*got < size_bytes) {
         size_t piece = size_bytes - *got;
-        if (piece > PIECE_MAX_BYTES) {
-            piece = PIECE_MAX_BYTES;
-        }
+        piece = piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece;
         ssize_t n = pread(f->fd, (uint8_t *)out + *got, piece, (off_t)(offset + *got));
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        if (n < 0) {
-            return error_set_errno(err, "%s: cannot read %zu bytes at %llu", f->path, piece,
-                                   (unsigned long long)(offset + *got));
-        }
+        FAIL_ERRNO_IF(n < 0, err, "%s: cannot read %zu bytes at %llu", f->path, piece,
+                      (unsigned long long)(offset + *got));
         if (n == 0) {
             break;
         }
@@ -139,16 +135,12 @@ posix_write(struct file *f, const void *data, size_t size_bytes, struct error *e
     size_t done = 0;
     while (done < size_bytes) {
         size_t piece = size_bytes - done;
-        if (piece > PIECE_MAX_BYTES) {
-            piece = PIECE_MAX_BYTES;
-        }
+        piece = piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece;
         ssize_t n = write(f->fd, (const uint8_t *)data + done, piece);
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        if (n <= 0) {
-            return error_set_errno(err, "%s: cannot write %zu bytes", f->path, piece);
-        }
+        FAIL_ERRNO_IF(n <= 0, err, "%s: cannot write %zu bytes", f->path, piece);
         done += (size_t)n;
     }
     begin_writeback(f, size_bytes);
@@ -159,9 +151,7 @@ static enum status posix_size(struct file *f, uint64_t *out, struct error *err) 
     REQUIRE(f && out);
     *out = 0;
     struct stat st;
-    if (fstat(f->fd, &st) != 0) {
-        return error_set_errno(err, "%s: cannot tell the size", f->path);
-    }
+    FAIL_ERRNO_IF(fstat(f->fd, &st) != 0, err, "%s: cannot tell the size", f->path);
     FAIL_IF(S_ISDIR(st.st_mode), err, STATUS_IO, "%s: is a directory, a file is needed", f->path);
     *out = (uint64_t)st.st_size;
     return STATUS_OK;
@@ -170,9 +160,8 @@ static enum status posix_size(struct file *f, uint64_t *out, struct error *err) 
 static enum status posix_sync(struct file *f, struct error *err) {
     REQUIRE(f);
     /* EINVAL: a pipe or a device, where there is nothing to make durable. */
-    if (fsync(f->fd) != 0 && errno != EINVAL) {
-        return error_set_errno(err, "%s: cannot write to stable storage", f->path);
-    }
+    FAIL_ERRNO_IF(fsync(f->fd) != 0 && errno != EINVAL, err, "%s: cannot write to stable storage",
+                  f->path);
     return STATUS_OK;
 }
 
@@ -180,18 +169,14 @@ static enum status
 posix_rename(void *context, const char *from, const char *to, struct error *err) {
     (void)context;
     REQUIRE(from && to);
-    if (rename(from, to) != 0) {
-        return error_set_errno(err, "%s: cannot rename from %s", to, from);
-    }
+    FAIL_ERRNO_IF(rename(from, to) != 0, err, "%s: cannot rename from %s", to, from);
     return STATUS_OK;
 }
 
 static enum status posix_remove(void *context, const char *path, struct error *err) {
     (void)context;
     REQUIRE(path);
-    if (remove(path) != 0) {
-        return error_set_errno(err, "%s: cannot remove", path);
-    }
+    FAIL_ERRNO_IF(remove(path) != 0, err, "%s: cannot remove", path);
     return STATUS_OK;
 }
 
@@ -214,9 +199,7 @@ static enum status posix_sync_directory(void *context, const char *path, struct 
     (void)context;
     REQUIRE(path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return error_set_errno(err, "%s: cannot open the directory", path);
-    }
+    FAIL_ERRNO_IF(fd < 0, err, "%s: cannot open the directory", path);
     enum status s = STATUS_OK;
     /* EINVAL: a file system without durable directories (some network mounts). */
     if (fsync(fd) != 0 && errno != EINVAL) {
@@ -244,9 +227,7 @@ posix_list(void *context, const char *path, struct byte_buffer *names, struct er
     (void)context;
     REQUIRE(path && names);
     DIR *directory = opendir(path);
-    if (!directory) {
-        return error_set_errno(err, "%s: cannot list it", path);
-    }
+    FAIL_ERRNO_IF(!directory, err, "%s: cannot list it", path);
     enum status s = STATUS_OK;
     while (s == STATUS_OK) {
         errno = 0; /* distinguishes the end from a failure */
@@ -272,12 +253,9 @@ posix_link(void *context, const char *target, const char *path, struct error *er
     FAIL_IF(n < 0 || (size_t)n >= sizeof temporary, err, STATUS_LIMIT,
             "path is longer than %d bytes", PATH_MAX_BYTES - 1);
     /* What an earlier process left if it was killed between the two calls below. */
-    if (unlink(temporary) != 0 && errno != ENOENT) {
-        return error_set_errno(err, "%s: cannot remove", temporary);
-    }
-    if (symlink(target, temporary) != 0) {
-        return error_set_errno(err, "%s: cannot make a link to %s", temporary, target);
-    }
+    FAIL_ERRNO_IF(unlink(temporary) != 0 && errno != ENOENT, err, "%s: cannot remove", temporary);
+    FAIL_ERRNO_IF(symlink(target, temporary) != 0, err, "%s: cannot make a link to %s", temporary,
+                  target);
     if (rename(temporary, path) != 0) {
         enum status s = error_set_errno(err, "%s: cannot rename from %s", path, temporary);
         unlink(temporary);
@@ -308,15 +286,11 @@ posix_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     (void)context;
     REQUIRE(path);
     struct stat st;
-    if (stat(path, &st) != 0) {
-        return error_set_errno(err, "%s: cannot tell the size", path);
-    }
+    FAIL_ERRNO_IF(stat(path, &st) != 0, err, "%s: cannot tell the size", path);
     FAIL_IF(st.st_size < 0 || (uint64_t)st.st_size < size_bytes, err, STATUS_CORRUPT,
             "%s: has %lld bytes, at least %llu were there", path, (long long)st.st_size,
             (unsigned long long)size_bytes);
-    if (truncate(path, (off_t)size_bytes) != 0) {
-        return error_set_errno(err, "%s: cannot shorten it", path);
-    }
+    FAIL_ERRNO_IF(truncate(path, (off_t)size_bytes) != 0, err, "%s: cannot shorten it", path);
     return STATUS_OK;
 }
 

@@ -29,9 +29,7 @@ static enum status read_to_end(const struct file_system *fs,
     /* The size is a hint only: files under /proc say 0, and a growing file has more. */
     size_t piece = (size_t)size > 0 ? (size_t)size : READ_PIECE_BYTES;
     for (;;) {
-        if (piece > max_bytes - out->size_bytes) {
-            piece = max_bytes - out->size_bytes;
-        }
+        piece = piece > max_bytes - out->size_bytes ? max_bytes - out->size_bytes : piece;
         TRY(byte_buffer_reserve(out, piece + 1, err));
         /* One byte more than expected shows that the file is too long. */
         size_t got = 0;

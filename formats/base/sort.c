@@ -3,8 +3,17 @@
  */
 #include "formats/base/sort.h"
 
+#include <stdint.h>
+
 #include <assert.h>
 #include <string.h>
+
+int compare_u64(const void *a, const void *b) {
+    uint64_t x, y;
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return (x > y) - (x < y);
+}
 
 static void swap(unsigned char *a, unsigned char *b, size_t size_bytes) {
     unsigned char kept[SORT_MAX_ITEM_BYTES];

@@ -9,6 +9,9 @@
 
 #include <stddef.h>
 
+/* For sort_in_place, qsort and bsearch: by the uint64_t that an item begins with. */
+int compare_u64(const void *a, const void *b);
+
 enum { SORT_MAX_ITEM_BYTES = 64 };
 
 /* Heap sort: at most about 2 n log2 n comparisons, whatever the order before. `compare` is that of

@@ -48,6 +48,13 @@ static enum status status_from_errno(int code) {
     }
 }
 
+enum status error_pass(struct error *err, enum status s, const struct error *why) {
+    if (err) {
+        *err = *why;
+    }
+    return s;
+}
+
 enum status error_set_errno(struct error *err, const char *fmt, ...) {
     int code = errno;
     enum status s = status_from_errno(code);
@@ -59,9 +66,7 @@ enum status error_set_errno(struct error *err, const char *fmt, ...) {
         va_end(args);
         size_t used = n < 0 ? 0 : (size_t)n;
         /* A long path must not push the reason out of the message. */
-        if (used > sizeof err->text - 96) {
-            used = sizeof err->text - 96;
-        }
+        used = used > sizeof err->text - 96 ? sizeof err->text - 96 : used;
         char reason[80];
         const char *text = strerror_r(code, reason, sizeof reason);
         snprintf(err->text + used, sizeof err->text - used, ": %s", text);

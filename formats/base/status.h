@@ -55,6 +55,9 @@ const char *status_text(enum status s);
 enum status error_set(struct error *err, enum status s, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Passes on a message that was kept elsewhere: copies it and returns `s`. */
+enum status error_pass(struct error *err, enum status s, const struct error *why);
+
 /* Same, with errno appended as text; reads errno before anything else. Returns NOTFOUND for
  * ENOENT, NOMEM for ENOMEM, EXISTS for EEXIST, IO otherwise. */
 enum status error_set_errno(struct error *err, const char *fmt, ...)
@@ -97,6 +100,22 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
     do {                                                                                           \
         if (cond) {                                                                                \
             return error_set(__VA_ARGS__);                                                         \
+        }                                                                                          \
+    } while (0)
+
+/* The same with error_set_errno. */
+#define FAIL_ERRNO_IF(cond, ...)                                                                   \
+    do {                                                                                           \
+        if (cond) {                                                                                \
+            return error_set_errno(__VA_ARGS__);                                                   \
+        }                                                                                          \
+    } while (0)
+
+/* The same with a function that words the failures of one file. */
+#define RETURN_IF(cond, failure)                                                                   \
+    do {                                                                                           \
+        if (cond) {                                                                                \
+            return failure;                                                                        \
         }                                                                                          \
     } while (0)
 

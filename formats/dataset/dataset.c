@@ -25,9 +25,7 @@
 
 enum { MAX_MAPPED = 50000 };
 
-static enum status nomem(struct error *err) {
-    return error_set(err, STATUS_NOMEM, "out of memory for the dataset's tables");
-}
+static const char no_memory[] = "out of memory for the dataset's tables";
 
 /* ---- bytes of an index ------------------------------------------------------------------------
  */
@@ -75,9 +73,7 @@ static enum status map_read(struct mapping *out,
                             struct error *err) {
     size_t got = 0;
     out->base = malloc(size_bytes);
-    if (!out->base) {
-        return nomem(err);
-    }
+    TRY_MEMORY(out->base, err, no_memory);
     enum status s = fs->pread(f, out->base, &got, size_bytes, offset, err);
     if (s == STATUS_OK && got != size_bytes) {
         s = error_set(err, STATUS_CORRUPT, "%s: is being truncated", path);
@@ -181,9 +177,7 @@ static enum status open_shard(struct dataset *d,
     uint64_t size = 0;
     TRY(path_join(path, sizeof(path), directory, expected->name, err));
     shard->path = malloc(strlen(path) + 1);
-    if (!shard->path) {
-        return nomem(err);
-    }
+    TRY_MEMORY(shard->path, err, no_memory);
     strcpy(shard->path, path);
     TRY(d->fs->open(d->fs->context, &f, path, FILE_READ, err));
     enum status s = d->fs->size(f, &size, err);
@@ -229,7 +223,7 @@ static enum status rank_shards(struct dataset *d, bool *overlap, struct error *e
     d->ranks = calloc(count, sizeof(*d->ranks));
     if (!keys || !d->ranks) {
         free(keys);
-        return nomem(err);
+        return error_set(err, STATUS_NOMEM, no_memory);
     }
     for (uint32_t i = 0; i < d->shard_count; i++) {
         keys[i] = (struct rank_key){d->shards[i].index.first_id, i};
@@ -260,9 +254,7 @@ static enum status open_shards(struct dataset *d, const char *directory, struct 
     const struct manifest *m = &d->manifest;
     bool overlap = false;
     d->shards = calloc(m->shard_count > 0 ? m->shard_count : 1, sizeof(*d->shards));
-    if (!d->shards) {
-        return nomem(err);
-    }
+    TRY_MEMORY(d->shards, err, no_memory);
     d->shard_count = (uint32_t)m->shard_count;
     uint64_t samples = 0;
     for (uint32_t i = 0; i < d->shard_count; i++) {
@@ -303,19 +295,14 @@ enum status dataset_open(struct dataset **out,
     REQUIRE(out && directory);
     *out = NULL;
     struct dataset *d = calloc(1, sizeof(*d));
-    if (!d) {
-        return nomem(err);
-    }
+    TRY_MEMORY(d, err, no_memory);
     d->fs = fs ? fs : file_system_of(directory);
     enum status s = manifest_read(&d->manifest, d->fs, directory, err);
     THEN(s, open_shards(d, directory, err));
-    if (s != STATUS_OK) {
-        dataset_close(d);
-        return s;
+    if (s == STATUS_OK) {
+        open_tokens(d, directory);
     }
-    open_tokens(d, directory);
-    *out = d;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, d, dataset_close);
 }
 
 static void close_tables(struct dataset *d) {

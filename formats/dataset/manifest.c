@@ -7,6 +7,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/json_writer.h"
+#include "formats/base/sort.h"
 #include "formats/dataset/manifest.h"
 #include "formats/dataset/manifest_internal.h"
 
@@ -153,12 +154,6 @@ enum status manifest_set_tokenizer(struct manifest *m,
     return STATUS_OK;
 }
 
-static int by_id(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 enum status
 manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, struct error *err) {
     REQUIRE(m && (ids || count == 0));
@@ -172,7 +167,7 @@ manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, stru
         all[r->count + i] = ids[i];
     }
     const size_t total = r->count + count;
-    qsort(all, total, sizeof(*all), by_id);
+    qsort(all, total, sizeof(*all), compare_u64);
     r->count = 0;
     for (size_t i = 0; i < total; i++) {
         if (r->count == 0 || all[r->count - 1] != all[i]) {
@@ -184,7 +179,7 @@ manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, stru
 
 bool manifest_is_removed(const struct manifest *m, uint64_t id) {
     return m->removed.count > 0 &&
-           bsearch(&id, m->removed.ids, m->removed.count, sizeof(id), by_id) != NULL;
+           bsearch(&id, m->removed.ids, m->removed.count, sizeof(id), compare_u64) != NULL;
 }
 
 enum status manifest_add_generation(struct manifest *m,

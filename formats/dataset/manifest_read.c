@@ -80,9 +80,7 @@ static enum status parse_shards(const struct parse *p, const struct json_value *
     for (size_t i = 0; i < count; i++) {
         struct shard_summary s;
         const char *bad = manifest_get_shard(&s, json_value_at(list, i));
-        if (bad) {
-            return bad_field(p, bad, "shard", i);
-        }
+        RETURN_IF(bad, bad_field(p, bad, "shard", i));
         TRY(manifest_add_shard(p->m, &s, p->err));
     }
     return STATUS_OK;
@@ -93,18 +91,16 @@ static enum status parse_sources(const struct parse *p, const struct json_value 
         const struct json_value *v = json_value_at(list, i);
         const char *name = json_value_string(json_value_get(v, "name"), NULL);
         uint64_t rows = 0;
-        if (!name || !manifest_is_plain_name(name) || !get_u64(v, "rows", &rows)) {
-            return corrupt(p, "source", i);
-        }
+        RETURN_IF(!name || !manifest_is_plain_name(name) || !get_u64(v, "rows", &rows),
+                  corrupt(p, "source", i));
         TRY(manifest_add_source(p->m, name, rows, p->err));
         struct manifest_source *s = &p->m->sources[i];
-        if ((json_value_get(v, "bytes") && !get_u64(v, "bytes", &s->bytes)) ||
-            (json_value_get(v, "sample_hash") &&
-             !json_value_hex64(json_value_get(v, "sample_hash"), &s->sample_hash)) ||
-            (json_value_get(v, "content") &&
-             !json_value_hex64(json_value_get(v, "content"), &s->content))) {
-            return corrupt(p, "source", i);
-        }
+        RETURN_IF((json_value_get(v, "bytes") && !get_u64(v, "bytes", &s->bytes)) ||
+                      (json_value_get(v, "sample_hash") &&
+                       !json_value_hex64(json_value_get(v, "sample_hash"), &s->sample_hash)) ||
+                      (json_value_get(v, "content") &&
+                       !json_value_hex64(json_value_get(v, "content"), &s->content)),
+                  corrupt(p, "source", i));
     }
     return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of sources: entry", 0);
 }
@@ -113,14 +109,10 @@ static enum status parse_options(const struct parse *p, const struct json_value 
     void *position = NULL;
     const char *name = NULL;
     const struct json_value *value = NULL;
-    if (!json_value_is_object(object)) {
-        return corrupt(p, "the options: entry", 0);
-    }
+    RETURN_IF(!json_value_is_object(object), corrupt(p, "the options: entry", 0));
     while (json_value_next_member(object, &position, &name, &value)) {
         const char *text = json_value_string(value, NULL);
-        if (!text) {
-            return corrupt(p, "option", p->m->option_count);
-        }
+        RETURN_IF(!text, corrupt(p, "option", p->m->option_count));
         TRY(manifest_add_option(p->m, name, text, p->err));
     }
     return STATUS_OK;
@@ -133,9 +125,7 @@ static enum status parse_classes(const struct parse *p, const struct json_value 
     }
     for (size_t i = 0; i < json_value_count(list); i++) {
         const char *name = json_value_string(json_value_at(list, i), NULL);
-        if (!name) {
-            return corrupt(p, "class", i);
-        }
+        RETURN_IF(!name, corrupt(p, "class", i));
         TRY(manifest_add_class(p->m, name, p->err));
     }
     return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of classes: entry", 0);
@@ -176,10 +166,9 @@ static enum status parse_removed(const struct parse *p, const struct json_value 
     TRY_MEMORY(r->ids, p->err, "out of memory for the manifest");
     for (r->count = 0; r->count < count; r->count++) {
         uint64_t *id = &r->ids[r->count];
-        if (!json_value_u64(json_value_at(list, r->count), id) || *id > SHARD_MAX_ID ||
-            (r->count > 0 && *id <= id[-1])) {
-            return corrupt(p, "the id of removed sample", r->count);
-        }
+        RETURN_IF(!json_value_u64(json_value_at(list, r->count), id) || *id > SHARD_MAX_ID ||
+                      (r->count > 0 && *id <= id[-1]),
+                  corrupt(p, "the id of removed sample", r->count));
     }
     return STATUS_OK;
 }
@@ -200,9 +189,7 @@ static enum status parse_generations(const struct parse *p, const struct json_va
             {"fingerprint", json_value_hex64(json_value_get(v, "fingerprint"), &g.fingerprint)},
         };
         const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
-        if (bad) {
-            return bad_field(p, bad, "generation", i);
-        }
+        RETURN_IF(bad, bad_field(p, bad, "generation", i));
         before = g;
         TRY(manifest_add_generation(p->m, &g, p->err));
     }

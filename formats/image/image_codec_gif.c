@@ -110,9 +110,7 @@ static enum status read_extension(struct gif_state *st) {
 static enum status find_image(struct gif_state *st) {
     for (;;) {
         GifRecordType type;
-        if (DGifGetRecordType(st->file, &type) != GIF_OK) {
-            return gif_failed(st, st->file->Error);
-        }
+        RETURN_IF(DGifGetRecordType(st->file, &type) != GIF_OK, gif_failed(st, st->file->Error));
         if (type == EXTENSION_RECORD_TYPE) {
             TRY(read_extension(st));
         } else if (type == IMAGE_DESC_RECORD_TYPE) {
@@ -121,9 +119,7 @@ static enum status find_image(struct gif_state *st) {
             return error_set(st->err, STATUS_CORRUPT, "gif: no image in it");
         }
     }
-    if (DGifGetImageDesc(st->file) != GIF_OK) {
-        return gif_failed(st, st->file->Error);
-    }
+    RETURN_IF(DGifGetImageDesc(st->file) != GIF_OK, gif_failed(st, st->file->Error));
     const GifImageDesc *d = &st->file->Image;
     st->frame = (struct image_rect){d->Left, d->Top, d->Width, d->Height};
     FAIL_IF(d->Width <= 0 || d->Height <= 0, st->err, STATUS_CORRUPT,
@@ -170,9 +166,8 @@ static enum status read_rows(struct gif_state *st, struct pixel_buffer *numbers)
             if (!interlaced && y >= bottom) {
                 return STATUS_OK; /* the rest is not wanted */
             }
-            if (DGifGetLine(st->file, numbers->data, st->frame.width) != GIF_OK) {
-                return gif_failed(st, st->file->Error);
-            }
+            RETURN_IF(DGifGetLine(st->file, numbers->data, st->frame.width) != GIF_OK,
+                      gif_failed(st, st->file->Error));
             if (y >= top && y < bottom) {
                 TRY(paint_row(st, y, numbers->data));
             }
@@ -209,9 +204,7 @@ gif_reader_decode(struct pixel_buffer *rows, struct decode_job *job, struct erro
                            .transparent = NO_COLOUR};
     int code = 0;
     st.file = DGifOpen(&st, on_read, &code);
-    if (st.file == NULL) {
-        return gif_failed(&st, code);
-    }
+    RETURN_IF(st.file == NULL, gif_failed(&st, code));
     enum status s = read_gif(&st, rows);
     DGifCloseFile(st.file, NULL);
     return s;

@@ -215,13 +215,8 @@ enum status jpeg_reader_create(struct jpeg_reader **out, struct error *err) {
     if (r->status == STATUS_OK) {
         create_decompressor(r);
     }
-    if (r->status != STATUS_OK) {
-        enum status s = r->status;
-        jpeg_reader_destroy(r);
-        return s;
-    }
-    *out = r;
-    return STATUS_OK;
+    const enum status s = r->status;
+    RETURN_CREATED(s, out, r, jpeg_reader_destroy);
 }
 
 void jpeg_reader_destroy(struct jpeg_reader *r) {
@@ -249,9 +244,7 @@ static void
 output_span(int32_t *a, int32_t *b, int32_t from, int32_t length, unsigned by, int32_t limit) {
     *a = (int32_t)((unsigned)from / by);
     *b = (int32_t)(((unsigned)(from + length) + by - 1) / by);
-    if (*b > limit) {
-        *b = limit;
-    }
+    *b = *b > limit ? limit : *b;
 }
 
 static void choose_colour(struct jpeg_reader *r) {

@@ -295,9 +295,7 @@ static enum status ask_libwebp(WebPDecoderConfig *config,
     FAIL_IF(!WebPInitDecoderConfig(config), err, STATUS_UNSUPPORTED,
             "libwebp has another version than its header");
     VP8StatusCode code = WebPGetFeatures(w->image, w->image_bytes, &config->input);
-    if (code != VP8_STATUS_OK) {
-        return webp_failed(code, job->codec_bytes, err);
-    }
+    RETURN_IF(code != VP8_STATUS_OK, webp_failed(code, job->codec_bytes, err));
     FAIL_IF(
         config->input.width != (int)w->frame_width || config->input.height != (int)w->frame_height,
         err, STATUS_CORRUPT, "webp: %d x %d pixels, but %u x %u by its header", config->input.width,

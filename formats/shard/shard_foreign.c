@@ -86,9 +86,7 @@ enum status shard_foreign_take(struct shard_reader *r,
         s = find_json(r->content.data, r->content.size_bytes, image.name, stem_bytes, &v->json,
                       &why);
     }
-    if (s != STATUS_OK) {
-        return shard_sample_bad(r, record, why.text, err);
-    }
+    RETURN_IF(s != STATUS_OK, shard_sample_bad(r, record, why.text, err));
     TRY(shard_sample_reserve_captions(r, record->text_count, err));
     for (uint32_t k = 0; k < record->text_count; k++) { /* all in one chunk: it stays */
         TRY(caption_chunk_get(&r->chunk, &r->index, index, record, k, &r->captions[k], err));

@@ -85,13 +85,11 @@ static enum status check_sample(const struct shard_sample *s, struct error *err)
             "sample %" PRIu64 ": key '%.80s' cannot be a file "
             "name in a shard",
             s->sample_id, s->key);
-    if (s->image_bytes < 1 || s->image_bytes > SHARD_MAX_IMAGE_BYTES) {
-        return over_limit(s, "image with a size", s->image_bytes, SHARD_MAX_IMAGE_BYTES, err);
-    }
-    if (s->width_px > UINT16_MAX || s->height_px > UINT16_MAX) {
-        return over_limit(s, "image with a side",
-                          s->width_px > s->height_px ? s->width_px : s->height_px, UINT16_MAX, err);
-    }
+    RETURN_IF(s->image_bytes < 1 || s->image_bytes > SHARD_MAX_IMAGE_BYTES,
+              over_limit(s, "image with a size", s->image_bytes, SHARD_MAX_IMAGE_BYTES, err));
+    RETURN_IF(s->width_px > UINT16_MAX || s->height_px > UINT16_MAX,
+              over_limit(s, "image with a side",
+                         s->width_px > s->height_px ? s->width_px : s->height_px, UINT16_MAX, err));
     return check_texts(s, err);
 }
 

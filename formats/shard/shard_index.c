@@ -57,32 +57,25 @@ static enum status corrupt(const struct shard_index *x, struct error *err, const
 
 static enum status check_header(const struct shard_index *x, struct error *err) {
     static const uint8_t zeros[RESERVED_BYTES];
-    if (memcmp(x->bytes + RESERVED_AT, zeros, sizeof(zeros)) != 0) {
-        return corrupt(x, err, "reserved bytes are not zero");
-    }
-    if (load_u16(x->bytes + 14) != INDEX_RECORD_BYTES ||
-        load_u32(x->bytes + 64) != INDEX_CHUNK_SAMPLES) {
-        return corrupt(x, err, "record or chunk size is not this version's");
-    }
-    if (load_u64(x->bytes + 16) != x->size_bytes) {
-        return corrupt(x, err, "its size is not the one it says");
-    }
-    if (x->sample_count < 1 || x->sample_count > SHARD_MAX_SAMPLES ||
-        x->text_count > x->sample_count * (uint64_t)SHARD_MAX_CAPTIONS) {
-        return corrupt(x, err, "impossible count of samples or captions");
-    }
-    if (x->first_id > x->last_id || x->last_id - x->first_id < x->sample_count - 1 ||
-        x->last_id > SHARD_MAX_ID) {
-        return corrupt(x, err, "impossible range of ids");
-    }
-    if (x->chunk_count != index_chunk_count(x->sample_count) ||
-        x->largest_chunk_bytes > INDEX_MAX_CHUNK_BYTES || x->largest_image_bytes < 1 ||
-        x->largest_image_bytes > SHARD_MAX_IMAGE_BYTES) {
-        return corrupt(x, err, "impossible chunks or image sizes");
-    }
-    if (x->data_bytes > (uint64_t)INT64_MAX / 2 || x->image_bytes > x->data_bytes) {
-        return corrupt(x, err, "impossible size of the samples");
-    }
+    RETURN_IF(memcmp(x->bytes + RESERVED_AT, zeros, sizeof(zeros)) != 0,
+              corrupt(x, err, "reserved bytes are not zero"));
+    RETURN_IF(load_u16(x->bytes + 14) != INDEX_RECORD_BYTES ||
+                  load_u32(x->bytes + 64) != INDEX_CHUNK_SAMPLES,
+              corrupt(x, err, "record or chunk size is not this version's"));
+    RETURN_IF(load_u64(x->bytes + 16) != x->size_bytes,
+              corrupt(x, err, "its size is not the one it says"));
+    RETURN_IF(x->sample_count < 1 || x->sample_count > SHARD_MAX_SAMPLES ||
+                  x->text_count > x->sample_count * (uint64_t)SHARD_MAX_CAPTIONS,
+              corrupt(x, err, "impossible count of samples or captions"));
+    RETURN_IF(x->first_id > x->last_id || x->last_id - x->first_id < x->sample_count - 1 ||
+                  x->last_id > SHARD_MAX_ID,
+              corrupt(x, err, "impossible range of ids"));
+    RETURN_IF(x->chunk_count != index_chunk_count(x->sample_count) ||
+                  x->largest_chunk_bytes > INDEX_MAX_CHUNK_BYTES || x->largest_image_bytes < 1 ||
+                  x->largest_image_bytes > SHARD_MAX_IMAGE_BYTES,
+              corrupt(x, err, "impossible chunks or image sizes"));
+    RETURN_IF(x->data_bytes > (uint64_t)INT64_MAX / 2 || x->image_bytes > x->data_bytes,
+              corrupt(x, err, "impossible size of the samples"));
     return STATUS_OK;
 }
 
@@ -94,16 +87,15 @@ enum status shard_index_parse(struct shard_index *out,
     REQUIRE(out && name && (bytes || size_bytes == 0));
     struct shard_index x = {.name = name, .bytes = bytes, .size_bytes = size_bytes};
     memset(out, 0, sizeof(*out));
-    if (size_bytes < INDEX_HEADER_BYTES || memcmp(bytes, index_magic, sizeof(index_magic)) != 0) {
-        return corrupt(&x, err, "not a shard index");
-    }
+    RETURN_IF(size_bytes < INDEX_HEADER_BYTES ||
+                  memcmp(bytes, index_magic, sizeof(index_magic)) != 0,
+              corrupt(&x, err, "not a shard index"));
     uint32_t version = load_u32(x.bytes + 8);
     FAIL_IF(version != SHARD_VERSION, err, STATUS_VERSION,
             "%s: index: version %u, this program reads version %d", name, version, SHARD_VERSION);
     x.hash = load_u64(x.bytes + 120);
-    if (x.hash != hash64(x.bytes, HEADER_HASHED_BYTES)) {
-        return corrupt(&x, err, "the header does not have its hash");
-    }
+    RETURN_IF(x.hash != hash64(x.bytes, HEADER_HASHED_BYTES),
+              corrupt(&x, err, "the header does not have its hash"));
     uint32_t container = load_u16(x.bytes + 12);
     FAIL_IF(container < SHARD_CONTAINER_TAR_ZSTD || container > SHARD_CONTAINER_TAR_FOREIGN, err,
             STATUS_VERSION, "%s: index: container %u is not known here", name, container);
@@ -123,18 +115,17 @@ enum status shard_index_parse(struct shard_index *out,
     uint64_t records = (uint64_t)x.sample_count * INDEX_RECORD_BYTES;
     uint64_t checks = (uint64_t)x.sample_count * index_check_bytes(x.container);
     uint64_t directory = ((uint64_t)x.chunk_count + 1) * 4;
-    if (size_bytes - INDEX_HEADER_BYTES < records + checks + directory || size_bytes > UINT32_MAX) {
-        return corrupt(&x, err, "it is too short for its samples, or too long");
-    }
+    RETURN_IF(size_bytes - INDEX_HEADER_BYTES < records + checks + directory ||
+                  size_bytes > UINT32_MAX,
+              corrupt(&x, err, "it is too short for its samples, or too long"));
     x.records = x.bytes + INDEX_HEADER_BYTES;
     x.checks = checks > 0 ? x.records + records : NULL;
     x.directory = x.records + records + checks;
     x.chunks = x.directory + directory;
     x.chunks_bytes = size_bytes - INDEX_HEADER_BYTES - records - checks - directory;
-    if (load_u32(x.directory) != 0 ||
-        load_u32(x.directory + 4 * (size_t)x.chunk_count) != x.chunks_bytes) {
-        return corrupt(&x, err, "the caption chunks do not fill it");
-    }
+    RETURN_IF(load_u32(x.directory) != 0 ||
+                  load_u32(x.directory + 4 * (size_t)x.chunk_count) != x.chunks_bytes,
+              corrupt(&x, err, "the caption chunks do not fill it"));
     *out = x;
     return STATUS_OK;
 }
@@ -155,9 +146,8 @@ uint64_t shard_index_file_bytes(const struct shard_index *x) {
 }
 
 enum status shard_index_check_body(const struct shard_index *x, struct error *err) {
-    if (hash64(x->records, (size_t)x->size_bytes - INDEX_HEADER_BYTES) != x->body_hash) {
-        return corrupt(x, err, "records or captions do not have their hash");
-    }
+    RETURN_IF(hash64(x->records, (size_t)x->size_bytes - INDEX_HEADER_BYTES) != x->body_hash,
+              corrupt(x, err, "records or captions do not have their hash"));
     return STATUS_OK;
 }
 

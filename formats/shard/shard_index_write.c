@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_writer.h"
 
@@ -67,9 +68,7 @@ void index_builder_add(struct index_builder *b,
                                  f->texts.size_bytes, check};
     byte_buffer_append(&b->texts, f->texts.data, f->texts.size_bytes, NULL);
     byte_buffer_append(&b->sizes, f->sizes.data, f->sizes.size_bytes, NULL);
-    if (record->sample_id < sum->first_id) {
-        sum->first_id = record->sample_id;
-    }
+    sum->first_id = record->sample_id < sum->first_id ? record->sample_id : sum->first_id;
     if (sum->sample_count == 0 || record->sample_id > sum->last_id) {
         sum->last_id = record->sample_id;
     }
@@ -84,12 +83,6 @@ void index_builder_add(struct index_builder *b,
 /* ---- finishing --------------------------------------------------------------------------------
  */
 
-static int by_id(const void *a, const void *b) {
-    uint64_t x = ((const struct pending_record *)a)->record.sample_id;
-    uint64_t y = ((const struct pending_record *)b)->record.sample_id;
-    return x < y ? -1 : x > y;
-}
-
 /* Ids ascending and each once; numbers the captions. */
 static enum status order_records(struct index_builder *b, uint64_t add_to_ids, struct error *err) {
     uint32_t texts = 0;
@@ -97,7 +90,7 @@ static enum status order_records(struct index_builder *b, uint64_t add_to_ids, s
             STATUS_LIMIT, "%s: an id above the limit of %" PRIu64, b->name, SHARD_MAX_ID);
     b->totals.first_id += add_to_ids;
     b->totals.last_id += add_to_ids;
-    qsort(b->pending, b->totals.sample_count, sizeof(*b->pending), by_id);
+    qsort(b->pending, b->totals.sample_count, sizeof(*b->pending), compare_u64);
     for (uint32_t i = 0; i < b->totals.sample_count; i++) {
         struct shard_record *r = &b->pending[i].record;
         r->sample_id += add_to_ids;
@@ -118,9 +111,7 @@ static enum status put_chunk(struct index_builder *b,
                              struct error *err) {
     uint32_t from = chunk * INDEX_CHUNK_SAMPLES;
     uint32_t to = from + INDEX_CHUNK_SAMPLES;
-    if (to > x->sample_count) {
-        to = x->sample_count;
-    }
+    to = to > x->sample_count ? x->sample_count : to;
     scratch->size_bytes = 0;
     for (uint32_t i = from; i < to; i++) {
         const struct pending_record *p = &b->pending[i];

@@ -64,10 +64,7 @@ static enum status read_index(struct shard_reader *r, struct error *err) {
         TRY(load_foreign_index(r, err));
     }
     if (!r->index_data) {
-        if (err) {
-            *err = why;
-        }
-        return s;
+        return error_pass(err, s, &why);
     }
     FAIL_IF(s == STATUS_OK && r->index.container != tail.container, err, STATUS_CORRUPT,
             "%s: its index is of another container", r->path);

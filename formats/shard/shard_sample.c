@@ -58,9 +58,8 @@ static enum status read_bytes(struct shard_reader *r,
     TRY(byte_buffer_reserve(out, record->frame_bytes, err));
     TRY(r->fs->pread(r->file, out->data, &got, record->frame_bytes, record->frame_offset, err));
     out->size_bytes = got;
-    if (got != record->frame_bytes) {
-        return shard_sample_bad(r, record, "the file ends inside it", err);
-    }
+    RETURN_IF(got != record->frame_bytes,
+              shard_sample_bad(r, record, "the file ends inside it", err));
     return STATUS_OK;
 }
 
@@ -70,9 +69,8 @@ static enum status read_members(struct shard_reader *r,
                                 const struct shard_record *record,
                                 struct error *err) {
     TRY(read_bytes(r, &r->content, record, err));
-    if (!shard_index_has_bytes(&r->index, index, r->content.data, r->content.size_bytes)) {
-        return shard_sample_bad(r, record, "its members do not have their check value", err);
-    }
+    RETURN_IF(!shard_index_has_bytes(&r->index, index, r->content.data, r->content.size_bytes),
+              shard_sample_bad(r, record, "its members do not have their check value", err));
     return STATUS_OK;
 }
 
@@ -80,22 +78,18 @@ static enum status read_members(struct shard_reader *r,
 static enum status
 unpack_frame(struct shard_reader *r, const struct shard_record *record, struct error *err) {
     uint32_t content_bytes = 0;
-    if (!frame_content_bytes(r->frame.data, r->frame.size_bytes, &content_bytes)) {
-        return shard_sample_bad(r, record, "no frame as shards have it", err);
-    }
+    RETURN_IF(!frame_content_bytes(r->frame.data, r->frame.size_bytes, &content_bytes),
+              shard_sample_bad(r, record, "no frame as shards have it", err));
     uint64_t head =
         (uint64_t)content_bytes - record->image_bytes - tar_padding(record->image_bytes);
-    if (content_bytes < record->image_bytes || head > SHARD_MAX_HEAD_BYTES) {
-        return shard_sample_bad(r, record, "its content does not fit its image", err);
-    }
+    RETURN_IF(content_bytes < record->image_bytes || head > SHARD_MAX_HEAD_BYTES,
+              shard_sample_bad(r, record, "its content does not fit its image", err));
     r->content.size_bytes = 0;
     TRY(byte_buffer_reserve(&r->content, content_bytes, err));
     struct error why = {0};
     enum status s = zstd_unpack(r->chunk.unpacker, r->content.data, content_bytes, r->frame.data,
                                 r->frame.size_bytes, "zstd", &why);
-    if (s != STATUS_OK) {
-        return shard_sample_bad(r, record, why.text, err);
-    }
+    RETURN_IF(s != STATUS_OK, shard_sample_bad(r, record, why.text, err));
     r->content.size_bytes = content_bytes;
     return STATUS_OK;
 }
@@ -155,22 +149,19 @@ static enum status take_members(struct shard_reader *r, struct sample_view *v, s
     struct cursor c;
     struct shard_text image;
     cursor_init(&c, r->content.data, r->content.size_bytes);
-    if (c.size_bytes < TAR_BLOCK_BYTES || !take_key(r)) {
-        return shard_sample_bad(r, record, "no tar header with a usable key", err);
-    }
+    RETURN_IF(c.size_bytes < TAR_BLOCK_BYTES || !take_key(r),
+              shard_sample_bad(r, record, "no tar header with a usable key", err));
     TRY(shard_sample_reserve_captions(r, record->text_count, err));
     for (uint32_t k = 0; k < record->text_count; k++) {
-        if (!take_member(&c, &r->captions[k], r->key, TAR_CAPTION, k, record->format)) {
-            return shard_sample_bad(r, record, "a caption's tar member is not as it must be", err);
-        }
+        RETURN_IF(!take_member(&c, &r->captions[k], r->key, TAR_CAPTION, k, record->format),
+                  shard_sample_bad(r, record, "a caption's tar member is not as it must be", err));
     }
     if (!take_member(&c, &v->json, r->key, TAR_JSON, 0, record->format)) {
         v->json = (struct shard_text){NULL, 0};
     }
-    if (!take_member(&c, &image, r->key, TAR_IMAGE, 0, record->format) || cursor_left(&c) != 0 ||
-        image.size_bytes != record->image_bytes) {
-        return shard_sample_bad(r, record, "the image's tar member is not as it must be", err);
-    }
+    RETURN_IF(!take_member(&c, &image, r->key, TAR_IMAGE, 0, record->format) ||
+                  cursor_left(&c) != 0 || image.size_bytes != record->image_bytes,
+              shard_sample_bad(r, record, "the image's tar member is not as it must be", err));
     v->key = r->key;
     v->captions = r->captions;
     v->caption_count = record->text_count;
@@ -183,12 +174,11 @@ static enum status take_members(struct shard_reader *r, struct sample_view *v, s
 static enum status
 check_members(struct shard_reader *r, const struct sample_view *v, struct error *err) {
     const struct shard_record *record = &v->record;
-    if (hash64(v->image, v->image_bytes) != record->image_hash) {
-        return shard_sample_bad(r, record, "the image does not have its hash", err);
-    }
-    if (caption_hash_with(r->chunk.hasher, v->captions, v->caption_count) != record->caption_hash) {
-        return shard_sample_bad(r, record, "the captions do not have their hash", err);
-    }
+    RETURN_IF(hash64(v->image, v->image_bytes) != record->image_hash,
+              shard_sample_bad(r, record, "the image does not have its hash", err));
+    RETURN_IF(caption_hash_with(r->chunk.hasher, v->captions, v->caption_count) !=
+                  record->caption_hash,
+              shard_sample_bad(r, record, "the captions do not have their hash", err));
     struct error why = {0};
     enum status s = shard_check_captions(v->captions, v->caption_count, &why);
     if (s == STATUS_OK && v->json.data) {

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
 
@@ -38,37 +39,26 @@ struct verify {
     uint8_t *seek; /* (sample_count + 2) entries; NULL but in container tar.zst */
 };
 
-__attribute__((format(printf, 5, 0))) static void report(struct verify *v,
+__attribute__((format(printf, 5, 6))) static void report(struct verify *v,
                                                          enum shard_part part,
                                                          uint64_t sample_id,
                                                          uint64_t offset,
                                                          const char *fmt,
-                                                         va_list args) {
+                                                         ...) {
     char text[sizeof(((struct error *)NULL)->text)];
+    va_list args;
+    va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
     v->faults++;
     if (v->how->fault) {
         v->how->fault(v->how->cookie, part, sample_id, offset, text);
     }
 }
 
-/* Of the shard itself. */
-__attribute__((format(printf, 4, 5))) static void
-fault(struct verify *v, uint64_t sample_id, uint64_t offset, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    report(v, SHARD_PART_SHARD, sample_id, offset, fmt, args);
-    va_end(args);
-}
-
-/* Of what is said about the shard elsewhere. */
-__attribute__((format(printf, 4, 5))) static void
-fault_outside(struct verify *v, enum shard_part part, uint64_t offset, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    report(v, part, SHARD_NO_SAMPLE, offset, fmt, args);
-    va_end(args);
-}
+/* Of the shard itself; of what is said about it elsewhere. */
+#define fault(v, sample_id, offset, ...)    report(v, SHARD_PART_SHARD, sample_id, offset, __VA_ARGS__)
+#define fault_outside(v, part, offset, ...) report(v, part, SHARD_NO_SAMPLE, offset, __VA_ARGS__)
 
 static bool progress(const struct verify *v, uint64_t bytes) {
     return !v->how->progress || v->how->progress(v->how->cookie, bytes);
@@ -115,18 +105,6 @@ static void check_counts(struct verify *v) {
     }
 }
 
-static int by_offset(const void *a, const void *b) {
-    uint64_t x = ((const struct place *)a)->offset;
-    uint64_t y = ((const struct place *)b)->offset;
-    return x < y ? -1 : x > y;
-}
-
-static int by_value(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The records by themselves: ids ascend, captions are numbered through, sums are right. */
 static enum status check_records(struct verify *v, struct error *err) {
     struct shard_reader *r = v->reader;
@@ -158,7 +136,7 @@ static enum status check_records(struct verify *v, struct error *err) {
         fault(v, SHARD_NO_SAMPLE, r->index_offset,
               "%s: the records do not add up to the index header", v->path);
     }
-    qsort(v->places, r->index.sample_count, sizeof(*v->places), by_offset);
+    qsort(v->places, r->index.sample_count, sizeof(*v->places), compare_u64);
     return progress(v, 0) ? STATUS_OK
                           : error_set(err, STATUS_INTERRUPTED, "stopped in %s", v->path);
 }
@@ -244,10 +222,7 @@ check_sample(struct verify *v, uint32_t number, uint64_t *end, struct error *err
     if (is_fault(s)) {
         fault(v, record.sample_id, record.frame_offset, "%s", why.text);
     } else if (s != STATUS_OK) {
-        if (err) {
-            *err = why;
-        }
-        return s;
+        return error_pass(err, s, &why);
     }
     return progress(v, record.frame_bytes)
                ? STATUS_OK
@@ -267,7 +242,7 @@ static enum status check_samples(struct verify *v, struct error *err) {
         fault(v, SHARD_NO_SAMPLE, end, "%s: the frames do not fill the file up to its end of tar",
               v->path);
     }
-    qsort(v->keys, v->key_count, sizeof(*v->keys), by_value);
+    qsort(v->keys, v->key_count, sizeof(*v->keys), compare_u64);
     for (uint32_t i = 1; i < v->key_count; i++) {
         if (v->keys[i] == v->keys[i - 1]) {
             fault(v, SHARD_NO_SAMPLE, 0, "%s: two samples have the same key", v->path);
@@ -373,10 +348,7 @@ check_all(struct verify *v, enum status opened, const struct error *why, struct 
         fault(v, SHARD_NO_SAMPLE, 0, "%s", why->text);
         return STATUS_OK;
     }
-    if (err) {
-        *err = *why;
-    }
-    return opened;
+    return error_pass(err, opened, why);
 }
 
 enum status shard_verify(const struct file_system *fs,

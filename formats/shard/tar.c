@@ -218,24 +218,20 @@ enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struc
     while (w->at < w->size_bytes) {
         const uint8_t *header = w->data + w->at;
         uint64_t size = 0;
-        if (w->size_bytes - w->at < TAR_BLOCK_BYTES || !sum_is_right(header)) {
-            return bad(w, "no tar header", err);
-        }
-        if (!read_number(header + TAR_SIZE_AT, TAR_SIZE_BYTES, &size)) {
-            return bad(w, "a tar header without a size", err);
-        }
+        RETURN_IF(w->size_bytes - w->at < TAR_BLOCK_BYTES || !sum_is_right(header),
+                  bad(w, "no tar header", err));
+        RETURN_IF(!read_number(header + TAR_SIZE_AT, TAR_SIZE_BYTES, &size),
+                  bad(w, "a tar header without a size", err));
         uint8_t type = header[TAR_TYPE_AT];
         bool extra = is_announcement(type);
         bool plain = type == '0' || type == '\0' || type == '7';
         size = a.has_size && !extra ? a.size : size;
-        if (!extra && !plain && !(type >= '1' && type <= '6' && size == 0)) {
-            return bad(w, "a member of a kind that is not read in place", err);
-        }
+        RETURN_IF(!extra && !plain && !(type >= '1' && type <= '6' && size == 0),
+                  bad(w, "a member of a kind that is not read in place", err));
         size_t room = w->size_bytes - w->at - TAR_BLOCK_BYTES;
-        if (size > room || tar_padding(size) > room - size ||
-            (extra && size > TAR_WALK_MAX_EXTRA_BYTES)) {
-            return bad(w, "a member that is larger than the rest", err);
-        }
+        RETURN_IF(size > room || tar_padding(size) > room - size ||
+                      (extra && size > TAR_WALK_MAX_EXTRA_BYTES),
+                  bad(w, "a member that is larger than the rest", err));
         size_t body_offset = w->at + TAR_BLOCK_BYTES;
         if (extra) {
             TRY(take_announcement(w, type, w->data + body_offset, (size_t)size, &a, err));

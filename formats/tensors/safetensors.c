@@ -112,10 +112,9 @@ static enum status parse_tensor(const struct safetensors *r,
     const char *dtype = json_value_string(json_value_get(v, "dtype"), NULL);
     const struct json_value *shape = json_value_get(v, "shape");
     const struct json_value *offsets = json_value_get(v, "data_offsets");
-    if (!dtype || !json_value_is_array(shape) || !json_value_is_array(offsets) ||
-        json_value_count(offsets) != 2 || json_value_count(v) != 3) {
-        return corrupt(r, name, "needs exactly dtype, shape and two data_offsets", err);
-    }
+    RETURN_IF(!dtype || !json_value_is_array(shape) || !json_value_is_array(offsets) ||
+                  json_value_count(offsets) != 2 || json_value_count(v) != 3,
+              corrupt(r, name, "needs exactly dtype, shape and two data_offsets", err));
     size_t name_size = strlen(name);
     size_t dim_count = json_value_count(shape);
     FAIL_IF(name_size == 0 || name_size > SAFETENSORS_MAX_NAME_BYTES ||
@@ -130,21 +129,19 @@ static enum status parse_tensor(const struct safetensors *r,
             "%s: tensor \"%.200s\" has dtype \"%.32s\", which is not supported", r->path, name,
             dtype);
     for (size_t i = 0; i < dim_count; i++) {
-        if (!json_value_u64(json_value_at(shape, i), &out->shape[i])) {
-            return corrupt(r, name, "an extent of the shape is no count", err);
-        }
+        RETURN_IF(!json_value_u64(json_value_at(shape, i), &out->shape[i]),
+                  corrupt(r, name, "an extent of the shape is no count", err));
     }
     uint64_t begin = 0;
     uint64_t end = 0;
-    if (!json_value_u64(json_value_at(offsets, 0), &begin) ||
-        !json_value_u64(json_value_at(offsets, 1), &end) || begin > end || end > r->data_size) {
-        return corrupt(r, name, "data_offsets lie outside the file", err);
-    }
-    if (!safetensors_sizes(out->dtype, out->shape, out->dim_count, &out->element_count,
-                           &out->size_bytes) ||
-        out->size_bytes != end - begin) {
-        return corrupt(r, name, "shape and data_offsets do not agree", err);
-    }
+    RETURN_IF(!json_value_u64(json_value_at(offsets, 0), &begin) ||
+                  !json_value_u64(json_value_at(offsets, 1), &end) || begin > end ||
+                  end > r->data_size,
+              corrupt(r, name, "data_offsets lie outside the file", err));
+    RETURN_IF(!safetensors_sizes(out->dtype, out->shape, out->dim_count, &out->element_count,
+                                 &out->size_bytes) ||
+                  out->size_bytes != end - begin,
+              corrupt(r, name, "shape and data_offsets do not agree", err));
     out->offset_bytes = r->data_offset + begin;
     return STATUS_OK;
 }
@@ -196,9 +193,8 @@ static int compare_name(const void *a, const void *b) {
 static enum status check_cover(const struct safetensors *r, struct error *err) {
     uint64_t at = r->data_offset;
     for (size_t i = 0; i < r->tensor_count; i++) {
-        if (r->tensors[i].offset_bytes != at) {
-            return corrupt(r, r->tensors[i].name, "overlaps another or leaves a gap", err);
-        }
+        RETURN_IF(r->tensors[i].offset_bytes != at,
+                  corrupt(r, r->tensors[i].name, "overlaps another or leaves a gap", err));
         at += r->tensors[i].size_bytes;
     }
     FAIL_IF(at != r->data_offset + r->data_size, err, STATUS_CORRUPT,
@@ -254,10 +250,9 @@ take_hashes(struct safetensors *r, const uint8_t *head, size_t head_size, struct
                 "%s: the last tensor must be " SAFETENSORS_HASH_NAME, r->path);
         return STATUS_OK;
     }
-    if (last->dtype != SAFETENSORS_U64 || last->dim_count != 1 ||
-        last->shape[0] != r->tensor_count) {
-        return corrupt(r, last->name, "must hold one number per tensor", err);
-    }
+    RETURN_IF(last->dtype != SAFETENSORS_U64 || last->dim_count != 1 ||
+                  last->shape[0] != r->tensor_count,
+              corrupt(r, last->name, "must hold one number per tensor", err));
     size_t size = (size_t)last->size_bytes;
     r->hashes = calloc(1, size);
     TRY_MEMORY(r->hashes, err, "%s: out of memory", r->path);
@@ -422,9 +417,7 @@ safetensors_read_pieces(const struct safetensors *r,
     uint64_t size_bytes = 0;
     for (uint64_t done = 0; done < tensor->size_bytes; done += size_bytes) {
         size_bytes = tensor->size_bytes - done;
-        if (size_bytes > SAFETENSORS_PIECE_BYTES) {
-            size_bytes = SAFETENSORS_PIECE_BYTES;
-        }
+        size_bytes = size_bytes > SAFETENSORS_PIECE_BYTES ? SAFETENSORS_PIECE_BYTES : size_bytes;
         TRY_OR_FAIL(s,
                     read_exactly(r, piece, (size_t)size_bytes, tensor->offset_bytes + done, err));
         hasher_update(hasher, piece, (size_t)size_bytes);

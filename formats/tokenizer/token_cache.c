@@ -65,9 +65,8 @@ map_file(struct token_cache *c, const struct file_system *fs, struct file *f, st
     uint64_t offset = 0;
     TRY(fs->descriptor(f, &fd, &offset, err));
     void *at = mmap(NULL, (size_t)c->size_bytes, PROT_READ, MAP_SHARED, fd, (off_t)offset);
-    if (at == MAP_FAILED) {
-        return error_set_errno(err, "%s: cannot map %" PRIu64 " bytes", c->path, c->size_bytes);
-    }
+    FAIL_ERRNO_IF(at == MAP_FAILED, err, "%s: cannot map %" PRIu64 " bytes", c->path,
+                  c->size_bytes);
     c->mapped = at;
     c->bytes = at;
     return STATUS_OK;

@@ -252,9 +252,8 @@ static enum status make_folders(const char *path, struct error *err) {
             (void)snprintf(name, sizeof name, "%02x", i);
         }
         TRY(path_join(inner, sizeof inner, path, name, err));
-        if (mkdir(inner, 0777) != 0 && errno != EEXIST) {
-            return error_set_errno(err, "%s: cannot make this folder", inner);
-        }
+        FAIL_ERRNO_IF(mkdir(inner, 0777) != 0 && errno != EEXIST, err,
+                      "%s: cannot make this folder", inner);
     }
     return STATUS_OK;
 }
@@ -340,9 +339,7 @@ enum status cache_get(struct cache *c,
     struct stat st;
     name_of(name, key, number);
     *fd = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (*fd < 0) {
-        return error_set_errno(err, "%s/%s: cannot open this piece of the cache", c->path, name);
-    }
+    FAIL_ERRNO_IF(*fd < 0, err, "%s/%s: cannot open this piece of the cache", c->path, name);
     if (fstat(*fd, &st) == 0 && is_intact(*fd, &st, size_bytes, verify)) {
         if (time(NULL) - st.st_mtim.tv_sec > USE_SECONDS) {
             (void)futimens(*fd, NULL);

@@ -213,9 +213,8 @@ static void on_done(void *cookie, const struct http_result *x) {
     const bool again = x->outcome == HTTP_OK || x->outcome == HTTP_PROTOCOL ||
                        x->outcome == HTTP_TOO_LARGE || retry_worth(x->outcome, x->response->status);
     /* An address that never answered is more likely wrong than busy. */
-    const bool absent =
-        (r->dispensable || !r->object->known || remote_object_is_offline(r->object)) &&
-        (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);
+    const bool absent = (r->dispensable || !r->object->known || r->object->folder->offline) &&
+                        (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);
     const bool patient = r->tries < (absent ? OPEN_MAX_TRIES : REMOTE_MAX_TRIES) &&
                          now_ns - r->last_byte_ns < (int64_t)REMOTE_MAX_SILENCE_MS * 1000000;
     if (x->outcome == HTTP_CANCELLED) {

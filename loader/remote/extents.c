@@ -266,11 +266,7 @@ static enum status extents_create(struct extents **out, struct cache *cache, str
         free(x);
         return s;
     }
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&x->changed, NULL);
     pthread_mutex_init(&x->lock, NULL);
     const int e = pthread_create(&x->thread, NULL, run, x);
     if (e != 0) {
@@ -376,9 +372,8 @@ enum status extent_read(struct extents *x,
     const uint64_t left = e->size_bytes - at;
     size_bytes = size_bytes < left ? size_bytes : (size_t)left;
     if (e->fd >= 0) {
-        if (!remote_read_fd(e->fd, out, size_bytes, at)) {
-            return error_set_errno(err, "%.300s: cannot read it from the cache", e->object->path);
-        }
+        FAIL_ERRNO_IF(!remote_read_fd(e->fd, out, size_bytes, at), err,
+                      "%.300s: cannot read it from the cache", e->object->path);
     } else {
         memcpy(out, e->bytes + at, size_bytes);
     }

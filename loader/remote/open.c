@@ -45,9 +45,8 @@ static enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct 
         TRY(path_join(path, sizeof path, folder != NULL && folder[0] != '\0' ? folder : "/tmp",
                       "ccstream-remote-XXXXXX", err));
         copies.fd = mkostemp(path, 02000000 /* O_CLOEXEC */);
-        if (copies.fd < 0 || unlink(path) != 0) {
-            return error_set_errno(err, "%s: cannot make a temporary file", path);
-        }
+        FAIL_ERRNO_IF(copies.fd < 0 || unlink(path) != 0, err, "%s: cannot make a temporary file",
+                      path);
     }
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     *out = (struct copy){.fd = copies.fd, .offset = copies.size_bytes};
@@ -67,10 +66,9 @@ static enum status copy_write(const struct copy *c,
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        if (n <= 0) {
-            return error_set_errno(err, "cannot write a copy of a remote index to the folder of "
-                                        "temporary files (TMPDIR)");
-        }
+        FAIL_ERRNO_IF(n <= 0, err,
+                      "cannot write a copy of a remote index to the folder of "
+                      "temporary files (TMPDIR)");
         at += n;
         offset += (uint64_t)n;
         size_bytes -= (size_t)n;
@@ -359,8 +357,7 @@ static enum status open_file(struct remote_object **out, const char *path, struc
         }
         return s;
     }
-    return o->known ? STATUS_OK
-                    : error_set(err, STATUS_NOTFOUND, "%.300s: no such file", path);
+    return o->known ? STATUS_OK : error_set(err, STATUS_NOTFOUND, "%.300s: no such file", path);
 }
 
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err) {

@@ -167,10 +167,6 @@ struct copy remote_object_copy(const struct remote_object *o) {
     return copy;
 }
 
-bool remote_object_is_offline(const struct remote_object *o) {
-    return o->folder->offline;
-}
-
 void remote_object_replaced(const struct remote_object *o) {
     if (remote_view.cache != NULL) {
         heads_forget(remote_view.cache, o->url);

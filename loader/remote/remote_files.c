@@ -31,9 +31,7 @@ static enum status remote_open(void *context,
     REQUIRE(out != NULL && path != NULL);
     struct remote_object *o = NULL;
     *out = NULL;
-    if (mode != FILE_READ) {
-        return read_only(path, err);
-    }
+    RETURN_IF(mode != FILE_READ, read_only(path, err));
     TRY(remote_object_open(&o, path, err));
     return wrap(out, o, err);
 }

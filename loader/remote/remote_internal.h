@@ -141,8 +141,6 @@ enum status remote_object_open(struct remote_object **out, const char *path, str
 struct remote_object *remote_object_find(const char *path);
 /* Its copy, if there is one. */
 struct copy remote_object_copy(const struct remote_object *o);
-/* Whether its dataset was opened without the server. */
-bool remote_object_is_offline(const struct remote_object *o);
 /* The server has another version: what the cache knows of it is forgotten. Any thread. */
 void remote_object_replaced(const struct remote_object *o);
 /* Reads without an engine. Returns OK (*got is smaller only at the end of the file), IO, CORRUPT,

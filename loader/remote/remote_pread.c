@@ -132,9 +132,8 @@ enum status remote_object_pread(struct remote_object *o,
         size_bytes = (size_t)(o->size_bytes - offset);
     }
     if (copy.fd >= 0) {
-        if (!remote_read_fd(copy.fd, out, size_bytes, copy.offset + offset)) {
-            return error_set_errno(err, "cannot read a copy of a remote file");
-        }
+        FAIL_ERRNO_IF(!remote_read_fd(copy.fd, out, size_bytes, copy.offset + offset), err,
+                      "cannot read a copy of a remote file");
     } else {
         TRY(remote_extents(&x, err));
         TRY(x != NULL ? read_pieces(x, o, out, size_bytes, offset, err)

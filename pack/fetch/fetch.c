@@ -284,9 +284,7 @@ enum status fetch_finish(struct fetch *f, struct error *err) {
 
 static enum status check_list(const char *path, struct error *err) {
     struct stat info;
-    if (stat(path, &info) != 0) {
-        return error_set_errno(err, "%.300s", path);
-    }
+    FAIL_ERRNO_IF(stat(path, &info) != 0, err, "%.300s", path);
     FAIL_IF(!S_ISREG(info.st_mode), err, STATUS_USAGE,
             "%.300s: the list must be a file, because it is read in two places", path);
     return STATUS_OK;

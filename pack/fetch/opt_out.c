@@ -7,21 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
+
 enum { MAX_FILE_BYTES = 1 << 30, HASH_DIGITS = 16 };
 
 struct opt_out {
     struct byte_buffer hashes; /* each of 8 bytes, ascending */
 };
 
-static int compare(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a;
-    const uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static bool has(const struct opt_out *o, uint64_t hash) {
     const size_t count = o->hashes.size_bytes / sizeof(hash);
-    return count > 0 && bsearch(&hash, o->hashes.data, count, sizeof(hash), compare) != NULL;
+    return count > 0 && bsearch(&hash, o->hashes.data, count, sizeof(hash), compare_u64) != NULL;
 }
 
 static bool is_hash(const char *text) {
@@ -89,15 +85,11 @@ enum status opt_out_open(struct opt_out **out,
     enum status s = o ? add_lines(o, path, (char *)text.data, err)
                       : error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     byte_buffer_fini(&text);
-    if (s != STATUS_OK) {
-        opt_out_close(o);
-        return s;
+    if (s == STATUS_OK && o->hashes.size_bytes > 0) {
+        qsort(o->hashes.data, o->hashes.size_bytes / sizeof(uint64_t), sizeof(uint64_t),
+              compare_u64);
     }
-    if (o->hashes.size_bytes > 0) {
-        qsort(o->hashes.data, o->hashes.size_bytes / sizeof(uint64_t), sizeof(uint64_t), compare);
-    }
-    *out = o;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, o, opt_out_close);
 }
 
 void opt_out_close(struct opt_out *o) {

@@ -61,17 +61,13 @@ enum status index_tar_folder(char *out,
     struct stat first, other;
     char folder[PATH_MAX_BYTES];
     TRY(path_directory(out, out_size_bytes, tars[0], err));
-    if (stat(out, &first) != 0) {
-        return error_set_errno(err, "%s: cannot read it", out);
-    }
+    FAIL_ERRNO_IF(stat(out, &first) != 0, err, "%s: cannot read it", out);
     for (size_t i = 1; i < tar_count; i++) {
         TRY(path_directory(folder, sizeof(folder), tars[i], err));
         if (strcmp(folder, out) == 0) {
             continue;
         }
-        if (stat(folder, &other) != 0) {
-            return error_set_errno(err, "%s: cannot read it", folder);
-        }
+        FAIL_ERRNO_IF(stat(folder, &other) != 0, err, "%s: cannot read it", folder);
         FAIL_IF(other.st_dev != first.st_dev || other.st_ino != first.st_ino, err, STATUS_USAGE,
                 "%s is in another folder than %s: the tars of a dataset must all be in "
                 "one folder, which gets its dataset.json",

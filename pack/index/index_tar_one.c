@@ -175,9 +175,7 @@ static enum status hash_rest(struct reading *r, struct error *err) {
 static enum status
 check_unchanged(struct reading *r, const struct stat *before, struct error *err) {
     struct stat now;
-    if (stat(r->path, &now) != 0) {
-        return error_set_errno(err, "%s: cannot read it", r->path);
-    }
+    FAIL_ERRNO_IF(stat(r->path, &now) != 0, err, "%s: cannot read it", r->path);
     FAIL_IF(now.st_ino != before->st_ino || now.st_size != before->st_size ||
                 (uint64_t)now.st_size != r->out->file_bytes ||
                 now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
@@ -196,9 +194,7 @@ static enum status read_tar(struct reading *r, struct error *err) {
         .bytes = take_bytes,
         .bytes_cookie = r,
     };
-    if (stat(r->path, &before) != 0) {
-        return error_set_errno(err, "%s: cannot open it", r->path);
-    }
+    FAIL_ERRNO_IF(stat(r->path, &before) != 0, err, "%s: cannot open it", r->path);
     const struct file_system *fs = file_posix();
     TRY(fs->open(fs->context, &r->file, r->path, FILE_READ, err));
     TRY(hasher_create(&r->hasher, err));

@@ -56,12 +56,9 @@ static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) 
 static enum status take_shard(struct reading *r, const struct json_value *v) {
     struct shard_summary s;
     uint32_t number = 0;
-    if (manifest_get_shard(&s, v)) {
-        return damaged(r, "a field of the shard");
-    }
-    if (!pack_shard_number(&number, s.name, true) || number != r->plan->next_number) {
-        return damaged(r, "the shard's name");
-    }
+    RETURN_IF(manifest_get_shard(&s, v), damaged(r, "a field of the shard"));
+    RETURN_IF(!pack_shard_number(&number, s.name, true) || number != r->plan->next_number,
+              damaged(r, "the shard's name"));
     TRY(manifest_add_shard(&r->plan->manifest, &s, r->err));
     r->plan->next_number++;
     return STATUS_OK;
@@ -70,9 +67,7 @@ static enum status take_shard(struct reading *r, const struct json_value *v) {
 static enum status take_classes(struct reading *r, const struct json_value *list) {
     for (size_t i = 0; i < json_value_count(list); i++) {
         const char *name = json_value_string(json_value_at(list, i), NULL);
-        if (!name) {
-            return damaged(r, "the name of a class");
-        }
+        RETURN_IF(!name, damaged(r, "the name of a class"));
         TRY(manifest_add_class(&r->plan->manifest, name, r->err));
     }
     return STATUS_OK;
@@ -143,19 +138,19 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
     struct pack_point point = p->point;
     uint64_t source = 0;
     const char *example = json_value_string(json_value_get(v, "json_example"), NULL);
-    if (!get_u64(v, "source", &source) || !get_u64(v, "row", &point.row) ||
-        source < p->point.source || source > p->opt->source_count ||
-        (source == p->point.source && point.row < p->point.row)) {
-        return damaged(r, "the next row");
-    }
-    if (!get_u64(v, "rejects_bytes", &point.rejects_bytes) ||
-        point.rejects_bytes < p->point.rejects_bytes ||
-        !take_counts(point.rejected_by, REASON_COUNT, reason_name, json_value_get(v, "rejected")) ||
-        !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
-        !take_counts(point.ignored.by, IGNORED_KINDS, ignored_name, json_value_get(v, "ignored")) ||
-        !json_value_hex64(json_value_get(v, "content"), &point.content)) {
-        return damaged(r, "a count");
-    }
+    RETURN_IF(!get_u64(v, "source", &source) || !get_u64(v, "row", &point.row) ||
+                  source < p->point.source || source > p->opt->source_count ||
+                  (source == p->point.source && point.row < p->point.row),
+              damaged(r, "the next row"));
+    RETURN_IF(!get_u64(v, "rejects_bytes", &point.rejects_bytes) ||
+                  point.rejects_bytes < p->point.rejects_bytes ||
+                  !take_counts(point.rejected_by, REASON_COUNT, reason_name,
+                               json_value_get(v, "rejected")) ||
+                  !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
+                  !take_counts(point.ignored.by, IGNORED_KINDS, ignored_name,
+                               json_value_get(v, "ignored")) ||
+                  !json_value_hex64(json_value_get(v, "content"), &point.content),
+              damaged(r, "a count"));
     snprintf(point.json_example, sizeof(point.json_example), "%s", example);
     size_t from = p->point.source;
     point.source = (size_t)source;
@@ -166,10 +161,9 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
 static enum status take_begin(struct reading *r, const struct json_value *root) {
     struct pack_plan *p = r->plan;
     const struct json_value *totals = json_value_get(root, "totals");
-    if (!get_u64(root, "rejects_bytes", &p->point.rejects_bytes) ||
-        (totals != NULL) != (p->opt->part.count > 0)) {
-        return damaged(r, "where the run begins");
-    }
+    RETURN_IF(!get_u64(root, "rejects_bytes", &p->point.rejects_bytes) ||
+                  (totals != NULL) != (p->opt->part.count > 0),
+              damaged(r, "where the run begins"));
     if (totals) {
         size_t count = p->opt->source_count;
         p->totals = calloc(count, sizeof(*p->totals));
@@ -179,9 +173,7 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
             good = get_source(r, json_value_at(totals, i), &p->totals[i], i) &&
                    p->totals[i].rows <= SHARD_MAX_ID / count;
         }
-        if (!good) {
-            return damaged(r, "the rows of a source");
-        }
+        RETURN_IF(!good, damaged(r, "the rows of a source"));
         pack_part_locate(p);
     }
     if (!p->opt->append) { /* the dataset has them */
@@ -254,9 +246,8 @@ compare_sources(const struct json_value *was, const struct json_value *is, struc
         uint64_t b_bytes = 0;
         char what[32];
         snprintf(what, sizeof(what), "source %zu", i + 1);
-        if (!a_name || !b_name || strcmp(a_name, b_name) != 0) {
-            return differs(err, what, a_name, b_name);
-        }
+        RETURN_IF(!a_name || !b_name || strcmp(a_name, b_name) != 0,
+                  differs(err, what, a_name, b_name));
         get_u64(a, "bytes", &a_bytes);
         get_u64(b, "bytes", &b_bytes);
         if (a_bytes != b_bytes) {
@@ -278,9 +269,7 @@ compare_roots(const struct json_value *was, const struct json_value *is, struct 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         const char *a = json_value_string(json_value_get(was, texts[i][0]), NULL);
         const char *b = json_value_string(json_value_get(is, texts[i][0]), NULL);
-        if (!a || !b || strcmp(a, b) != 0) {
-            return differs(err, texts[i][1], a, b);
-        }
+        RETURN_IF(!a || !b || strcmp(a, b) != 0, differs(err, texts[i][1], a, b));
     }
     const struct json_value *a = json_value_get(was, "settings");
     const struct json_value *b = json_value_get(is, "settings");

@@ -110,10 +110,7 @@ static enum status take_file(struct merge *m,
     if (s == STATUS_UNSUPPORTED) {
         return copy_file(m, size_bytes, hash, err);
     }
-    if (s != STATUS_OK && err) {
-        *err = why;
-    }
-    return s;
+    return s != STATUS_OK ? error_pass(err, s, &why) : s;
 }
 
 static enum status take_index(struct merge *m,

@@ -54,8 +54,7 @@ static enum status read_journal(struct merge *m, struct merge_part *part, struct
     if (!exists) {
         TRY(m->fs->exists(m->fs->context, part->directory, &exists, err));
         return set_no_part(
-            part, exists ? "holds no part: it has no " MANIFEST_NAME : "no such directory",
-            err);
+            part, exists ? "holds no part: it has no " MANIFEST_NAME : "no such directory", err);
     }
     TRY(pack_journal_kind(&kind, m->fs, part->directory, err));
     TRY(set_number(part, kind.part, err));
@@ -109,9 +108,9 @@ static enum status compare_options(const struct merge_part *a,
     for (size_t i = 0; i < x->manifest.option_count; i++) {
         const struct manifest_option *o = &x->manifest.options[i];
         const char *other = pack_manifest_option(&y->manifest, o->name);
-        if (strcmp(o->name, PACK_SETTING_PART) != 0 && (!other || strcmp(o->value, other) != 0)) {
-            return differ(a, b, o->name, turned ? other : o->value, turned ? o->value : other, err);
-        }
+        RETURN_IF(strcmp(o->name, PACK_SETTING_PART) != 0 &&
+                      (!other || strcmp(o->value, other) != 0),
+                  differ(a, b, o->name, turned ? other : o->value, turned ? o->value : other, err));
     }
     return STATUS_OK;
 }
@@ -128,18 +127,15 @@ static enum status
 compare_parts(const struct merge_part *a, const struct merge_part *b, struct error *err) {
     const struct manifest *x = &a->manifest;
     const struct manifest *y = &b->manifest;
-    if (x->container != y->container) {
-        return differ(a, b, "the container", shard_container_name(x->container),
-                      shard_container_name(y->container), err);
-    }
+    RETURN_IF(x->container != y->container,
+              differ(a, b, "the container", shard_container_name(x->container),
+                     shard_container_name(y->container), err));
     TRY(compare_options(a, b, false, err));
     TRY(compare_options(a, b, true, err));
     for (size_t i = 0; i < x->source_count || i < y->source_count; i++) {
         const char *p = i < x->source_count ? x->sources[i].name : NULL;
         const char *q = i < y->source_count ? y->sources[i].name : NULL;
-        if (!p || !q || strcmp(p, q) != 0) {
-            return differ(a, b, "a source", p, q, err);
-        }
+        RETURN_IF(!p || !q || strcmp(p, q) != 0, differ(a, b, "a source", p, q, err));
         FAIL_IF(!is_same_source(&x->sources[i], &y->sources[i]), err, STATUS_MISMATCH,
                 "%.80s and %.80s are of different runs: source '%.80s' was another "
                 "one, or has changed in between",
@@ -148,9 +144,7 @@ compare_parts(const struct merge_part *a, const struct merge_part *b, struct err
     for (size_t i = 0; i < x->class_count || i < y->class_count; i++) {
         const char *p = i < x->class_count ? x->classes[i] : NULL;
         const char *q = i < y->class_count ? y->classes[i] : NULL;
-        if (!p || !q || strcmp(p, q) != 0) {
-            return differ(a, b, "a class", p, q, err);
-        }
+        RETURN_IF(!p || !q || strcmp(p, q) != 0, differ(a, b, "a class", p, q, err));
     }
     return STATUS_OK;
 }

@@ -453,10 +453,7 @@ enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struc
     TRY(pack_classes_publish(&c->plan->classes, &c->plan->manifest, item->class_count, err));
     enum status s = STATUS_OK;
     if (item->row.reason == REASON_NONE && item->status != STATUS_OK) {
-        if (err) {
-            *err = item->error;
-        }
-        return item->status;
+        return error_pass(err, item->status, &item->error);
     }
     if (item->row.reason != REASON_NONE || is_duplicate(c, item)) {
         s = add_reject(c, item, err);

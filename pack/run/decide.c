@@ -43,9 +43,7 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
     if (c->journal) {
         struct pack_journal_kind kind;
         TRY(pack_journal_kind(&kind, p->opt->fs, directory, err));
-        if (strcmp(kind.name, PACK_JOURNAL_WRITE) == 0) {
-            return unfinished_writer(p, err);
-        }
+        RETURN_IF(strcmp(kind.name, PACK_JOURNAL_WRITE) == 0, unfinished_writer(p, err));
         return error_set(
             err, STATUS_EXISTS,
             "%s: holds %s an unfinished run; resume it with %s, or replace it with --overwrite",
@@ -108,9 +106,7 @@ static enum status plan_new(struct pack_plan *p, const struct pack_contents *c, 
     /* A fetch that packed nothing left its list of rejects, which the next one replaces. */
     const bool only_rejects =
         p->opt->fetch && c->rejects && p->names.size_bytes == sizeof(PACK_REJECTS_NAME);
-    if (!p->opt->overwrite && p->names.size_bytes > 0 && !only_rejects) {
-        return refuse(p, c, err);
-    }
+    RETURN_IF(!p->opt->overwrite && p->names.size_bytes > 0 && !only_rejects, refuse(p, c, err));
     TRY(check_tars(p, c, err));
     return begin_new(p, err);
 }
@@ -153,9 +149,8 @@ compare_shared(const struct pack_plan *p, const struct manifest *m, struct error
         const char *name = pack_append_settings[i];
         const char *was = pack_manifest_in_force(m, name);
         const char *is = pack_settings_value(&l, name);
-        if (was && is ? strcmp(was, is) != 0 : was != is) {
-            return other_options(p, name, was, is, i >= PACK_FIXED_SETTINGS, err);
-        }
+        RETURN_IF(was && is ? strcmp(was, is) != 0 : was != is,
+                  other_options(p, name, was, is, i >= PACK_FIXED_SETTINGS, err));
     }
     return STATUS_OK;
 }
@@ -168,15 +163,13 @@ compare_stored(const struct pack_plan *p, const struct manifest *m, struct error
     TRY(compare_container(p, m, err));
     for (size_t i = 0; i < l.count; i++) {
         const char *was = pack_manifest_option(m, l.items[i].name);
-        if (l.items[i].stored && (!was || strcmp(was, l.items[i].value) != 0)) {
-            return other_options(p, l.items[i].name, was, l.items[i].value, false, err);
-        }
+        RETURN_IF(l.items[i].stored && (!was || strcmp(was, l.items[i].value) != 0),
+                  other_options(p, l.items[i].name, was, l.items[i].value, false, err));
     }
     for (size_t i = 0; i < m->option_count; i++) {
         const char *name = m->options[i].name;
-        if (strcmp(name, PACK_SETTING_PARTIAL) != 0 && !pack_settings_value(&l, name)) {
-            return other_options(p, name, m->options[i].value, NULL, false, err);
-        }
+        RETURN_IF(strcmp(name, PACK_SETTING_PARTIAL) != 0 && !pack_settings_value(&l, name),
+                  other_options(p, name, m->options[i].value, NULL, false, err));
     }
     return STATUS_OK;
 }
@@ -283,16 +276,12 @@ static enum status plan_resume(struct pack_plan *p,
         if (c->dataset) {
             return plan_finished(p, old, err);
         }
-        if (c->shards || c->foreign) {
-            return refuse(p, c, err);
-        }
+        RETURN_IF(c->shards || c->foreign, refuse(p, c, err));
         return begin_new(p, err);
     }
     struct pack_journal_kind kind;
     TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
-    if (strcmp(kind.name, PACK_JOURNAL_WRITE) == 0) {
-        return unfinished_writer(p, err);
-    }
+    RETURN_IF(strcmp(kind.name, PACK_JOURNAL_WRITE) == 0, unfinished_writer(p, err));
     FAIL_IF(strcmp(kind.name, "pack") != 0, err, STATUS_MISMATCH,
             "%s: holds %s that did not end; %s resumes it", o->directory,
             strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",

@@ -158,6 +158,19 @@ static bool is_listed(const struct byte_buffer *names, const char *wanted) {
     return false;
 }
 
+/* Removes a file, durably, if it is in the list. */
+static enum status remove_listed(const struct file_system *fs,
+                                 const char *directory,
+                                 const struct byte_buffer *names,
+                                 const char *name,
+                                 struct error *err) {
+    if (!is_listed(names, name)) {
+        return STATUS_OK;
+    }
+    TRY(pack_remove(fs, directory, name, err));
+    return fs->sync_directory(fs->context, directory, err);
+}
+
 /* The manifest goes first: without it the directory is no dataset. The journal, which identifies
  * the shards, goes last. */
 enum status pack_directory_clear(const struct file_system *fs,
@@ -165,10 +178,7 @@ enum status pack_directory_clear(const struct file_system *fs,
                                  const struct byte_buffer *names,
                                  bool tars,
                                  struct error *err) {
-    if (is_listed(names, MANIFEST_NAME)) {
-        TRY(pack_remove(fs, directory, MANIFEST_NAME, err));
-        TRY(fs->sync_directory(fs->context, directory, err));
-    }
+    TRY(remove_listed(fs, directory, names, MANIFEST_NAME, err));
     const char *name = (const char *)names->data;
     for (size_t at = 0; at < names->size_bytes; at += strlen(name + at) + 1) {
         if (is_own_name(name + at, tars) && strcmp(name + at, MANIFEST_NAME) != 0 &&
@@ -176,11 +186,7 @@ enum status pack_directory_clear(const struct file_system *fs,
             TRY(pack_remove(fs, directory, name + at, err));
         }
     }
-    if (is_listed(names, PACK_JOURNAL_NAME)) {
-        TRY(pack_remove(fs, directory, PACK_JOURNAL_NAME, err));
-        TRY(fs->sync_directory(fs->context, directory, err));
-    }
-    return STATUS_OK;
+    return remove_listed(fs, directory, names, PACK_JOURNAL_NAME, err);
 }
 
 /* Removes what a run wrote after its journal's last line: shards and temporary files. The list of
@@ -206,10 +212,7 @@ static enum status remove_uncommitted(const struct pack_plan *p, struct error *e
 /* Begins an append: removes what an earlier one left. */
 static enum status prepare_append(struct pack_plan *p, struct error *err) {
     const struct pack_options *o = p->opt;
-    if (is_listed(&p->names, PACK_JOURNAL_NAME)) {
-        TRY(pack_remove(o->fs, o->directory, PACK_JOURNAL_NAME, err));
-        TRY(o->fs->sync_directory(o->fs->context, o->directory, err));
-    }
+    TRY(remove_listed(o->fs, o->directory, &p->names, PACK_JOURNAL_NAME, err));
     if (is_listed(&p->names, PACK_REJECTS_TEMPORARY)) {
         TRY(pack_remove(o->fs, o->directory, PACK_REJECTS_TEMPORARY, err));
     }
@@ -281,9 +284,8 @@ enum status pack_directory_undo(struct pack_plan *p, struct error *err) {
 enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {
     const struct pack_options *o = p->opt;
     if (p->start == PACK_START_RESUME) {
-        if (!o->append && is_listed(&p->names, MANIFEST_NAME)) { /* of a partial dataset */
-            TRY(pack_remove(o->fs, o->directory, MANIFEST_NAME, err));
-            TRY(o->fs->sync_directory(o->fs->context, o->directory, err));
+        if (!o->append) { /* the manifest of a partial dataset */
+            TRY(remove_listed(o->fs, o->directory, &p->names, MANIFEST_NAME, err));
         }
         return remove_uncommitted(p, err);
     }

@@ -99,9 +99,8 @@ enum status pack_output_look(struct pack_output *o,
         }
     }
     bool taken = c.dataset || c.journal || c.shards || c.rejects || c.foreign;
-    if (!o->overwrite && taken) {
-        return refuse(o, c.dataset ? "holds a dataset already" : "is not empty", err);
-    }
+    RETURN_IF(!o->overwrite && taken,
+              refuse(o, c.dataset ? "holds a dataset already" : "is not empty", err));
     FAIL_IF(c.tar && o->container == SHARD_CONTAINER_TAR, err, STATUS_EXISTS,
             "%s/%.80s: has the name of a shard, but is of no dataset that ccpack "
             "made; move it away, or %s into another directory",

@@ -453,13 +453,9 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
     }
     stop_threads(r, workers, reading ? &reader : NULL);
     free(workers);
-    if (s == STATUS_OK && r->reader_status != STATUS_OK) {
-        s = r->reader_status;
-        if (err) {
-            *err = r->reader_error;
-        }
-    }
-    return s;
+    return s == STATUS_OK && r->reader_status != STATUS_OK
+               ? error_pass(err, r->reader_status, &r->reader_error)
+               : s;
 }
 
 /* Where each source begins among the bytes of all; not when one of them is no file. */

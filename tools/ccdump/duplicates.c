@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "formats/json/json_reader.h"
 #include "tools/ccdump/ccdump_internal.h"
 
@@ -115,12 +116,6 @@ read_hashes(struct duplicates *d, const struct options *o, struct input *in, str
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static int by_hash(const void *a, const void *b) {
-    const struct entry *x = a;
-    const struct entry *y = b;
-    return (x->hash > y->hash) - (x->hash < y->hash);
-}
-
 static int by_group(const void *a, const void *b) {
     const struct entry *x = a;
     const struct entry *y = b;
@@ -177,7 +172,7 @@ static enum status group(struct duplicates *d, int bits, struct error *err) {
     d->parents = calloc(d->count + 1, sizeof(*d->parents));
     d->order = calloc(d->count + 1, sizeof(*d->order));
     TRY_MEMORY(d->hashes && d->parents && d->order, err, "out of memory for %zu hashes", d->count);
-    qsort(d->entries, d->count, sizeof(*d->entries), by_hash);
+    qsort(d->entries, d->count, sizeof(*d->entries), compare_u64);
     for (size_t i = 0; i < d->count; i++) {
         if (i == 0 || d->entries[i].hash != d->entries[i - 1].hash) {
             d->parents[d->unique] = d->unique;

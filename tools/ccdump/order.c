@@ -67,7 +67,7 @@ static enum status first_caption(struct step *s,
                                  const struct source_sample *x,
                                  struct shard_text *out,
                                  struct error *err) {
-    const struct sources *all = order_sources(s->order);
+    const struct sources *all = s->order->sources;
     struct dataset_sample sample;
     *out = (struct shard_text){"", 0};
     if (x->sample.text_count == 0) {
@@ -81,7 +81,7 @@ static enum status first_caption(struct step *s,
 }
 
 static enum status show_row(struct step *s, uint32_t row, struct error *err) {
-    const struct sources *all = order_sources(s->order);
+    const struct sources *all = s->order->sources;
     const bool several = all->count > 1;
     struct source_sample x;
     struct shard_text caption;
@@ -116,14 +116,14 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
 }
 
 static enum status show_step(struct step *s, struct error *err) {
-    const enum status found = order_step(s->order, s->o->step, &s->batch);
+    const enum status found = sampler_batch_at(&s->order->sampler, s->o->step, &s->batch);
     FAIL_IF(found != STATUS_OK, err, STATUS_USAGE, "the run ends before step %" PRIu64, s->o->step);
     if (!s->o->json) {
         printf("step %" PRIu64 ": step %" PRIu64 " of %" PRIu64 " in epoch %" PRIu64
                " (both counted from 0)\n%7s%s  %10s  %scaption\n",
-               s->o->step, s->batch.step, order_steps_per_epoch(s->order), s->batch.epoch, "row",
+               s->o->step, s->batch.step, s->order->sampler.steps_per_epoch, s->batch.epoch, "row",
                s->o->world > 1 ? "   rank" : "", "id",
-               order_sources(s->order)->count > 1 ? "dataset, " : "");
+               s->order->sources->count > 1 ? "dataset, " : "");
     }
     for (uint32_t row = 0; row < s->batch.count; row++) {
         TRY(show_row(s, row, err));
@@ -136,7 +136,7 @@ static enum status show(const struct options *o, const struct order *order, stru
     json_writer_init(&s.line, 0);
     const enum status status = show_step(&s, err);
     json_writer_fini(&s.line);
-    for (uint32_t i = 0; i < order_sources(order)->count; i++) {
+    for (uint32_t i = 0; i < order->sources->count; i++) {
         caption_reader_destroy(s.captions[i]);
     }
     return status;

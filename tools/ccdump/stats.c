@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "formats/base/utf8.h"
 #include "tools/ccdump/stats_internal.h"
 #include "tools/cli/cli_text.h"
@@ -134,12 +135,6 @@ static enum status add_sample(struct stats *s, const struct sample_facts *f, str
     return STATUS_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Among the largest groups, in their order. */
 static void keep_group(struct stats *s, uint64_t hash, uint64_t samples) {
     size_t at = STATS_GROUPS;
@@ -157,7 +152,7 @@ static void keep_group(struct stats *s, uint64_t hash, uint64_t samples) {
 /* An image that occurs n times has n - 1 duplicates. */
 static void count_duplicates(struct stats *s) {
     if (s->samples > 1) {
-        qsort(s->hashes, s->samples, sizeof(*s->hashes), by_value);
+        qsort(s->hashes, s->samples, sizeof(*s->hashes), compare_u64);
     }
     for (uint64_t i = 0; i < s->samples;) {
         uint64_t n = 1;

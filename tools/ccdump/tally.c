@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
+
 enum {
     FIRST_CAPACITY = 256,
     OUTLIER_SHARE =
@@ -59,12 +61,6 @@ void tally_fini(struct tally *t) {
     memset(t, 0, sizeof(*t));
 }
 
-static int by_value(const void *a, const void *b) {
-    uint64_t x = ((const struct tally_entry *)a)->value;
-    uint64_t y = ((const struct tally_entry *)b)->value;
-    return x < y ? -1 : x > y;
-}
-
 void tally_sort(struct tally *t) {
     size_t used = 0;
     for (size_t i = 0; i < t->capacity; i++) {
@@ -73,7 +69,7 @@ void tally_sort(struct tally *t) {
         }
     }
     if (used > 1) {
-        qsort(t->entries, used, sizeof(*t->entries), by_value);
+        qsort(t->entries, used, sizeof(*t->entries), compare_u64);
     }
 }
 

@@ -211,9 +211,10 @@ static enum status find_visits(struct why *w,
                                uint32_t source,
                                uint64_t position,
                                struct error *err) {
+    const struct sampler_place place = {source, position};
     for (uint64_t round = 0; w->next_count < WHY_NEXT; round++) {
         struct sampler_visit v;
-        const enum status s = order_find(order, source, position, round, &v);
+        const enum status s = sampler_find(&order->sampler, place, round, &v);
         if (s == STATUS_END) {
             break;
         }
@@ -242,7 +243,7 @@ static enum status place_sample(struct why *w, struct error *err) {
     struct run_order *r;
     struct dataset_sample sample;
     TRY(run_order_open(&r, w->run, w->dataset, err));
-    const struct sources *all = order_sources(r->order);
+    const struct sources *all = r->order->sources;
     uint32_t source = 0;
     while (source < all->count &&
            dataset_fingerprint(all->items[source].dataset) != m->fingerprint) {
@@ -260,7 +261,7 @@ static enum status place_sample(struct why *w, struct error *err) {
                        "not computed: the data has changed since the checkpoint, and with it the "
                        "order");
     } else if (s == STATUS_OK) {
-        w->steps_per_epoch = order_steps_per_epoch(r->order);
+        w->steps_per_epoch = r->order->sampler.steps_per_epoch;
         w->steps_done = p->epoch * w->steps_per_epoch + p->batch;
         s = find_visits(w, r->order, source, sample.position, err);
         qsort(w->visits, w->visit_count + w->next_count, sizeof *w->visits, by_step);

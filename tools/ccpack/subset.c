@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/columns.h"
 #include "tools/ccpack/where.h"
@@ -102,11 +103,6 @@ struct choice {
     uint64_t image_bytes;    /* of them */
 };
 
-static int by_id(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Every id of the list must be one of the dataset's. */
 static enum status check_list(const struct choice *c, const char *directory, struct error *err) {
     const uint64_t *ids = (const uint64_t *)(const void *)c->list.data;
@@ -157,7 +153,7 @@ static enum status take_rank(struct choice *c, const struct sample_facts *f, str
 
 static enum status take_fitting(struct choice *c, const struct sample_facts *f, struct error *err) {
     const size_t listed = c->list.size_bytes / sizeof(uint64_t);
-    bool good = !c->o->ids || bsearch(&f->id, c->list.data, listed, sizeof(uint64_t), by_id);
+    bool good = !c->o->ids || bsearch(&f->id, c->list.data, listed, sizeof(uint64_t), compare_u64);
     if (good && c->where) {
         TRY(where_fits(&good, c->where, c->in, f, err));
     }
@@ -174,7 +170,7 @@ choose(struct choice *c, struct cli_progress *progress, const char *directory, s
     TRY(input_open(&c->in, directory, err));
     if (o->ids) {
         TRY(id_list_numbers(&c->list, o->ids, err));
-        qsort(c->list.data, c->list.size_bytes / sizeof(uint64_t), sizeof(uint64_t), by_id);
+        qsort(c->list.data, c->list.size_bytes / sizeof(uint64_t), sizeof(uint64_t), compare_u64);
         TRY(check_list(c, directory, err));
     }
     if (o->where) {

@@ -7,6 +7,8 @@
 
 #include "tools/inspect/samples.h"
 
+#include "formats/base/sort.h"
+
 #define FIELD(name) CLI_FIELD(struct sample_choice, name)
 
 static const struct cli_option choice_rows[] = {
@@ -51,17 +53,11 @@ static bool take_range(const char **text, struct sample_range *out) {
     return out->first <= out->last && (**text == ',' || **text == '\0');
 }
 
-static int by_first(const void *a, const void *b) {
-    uint64_t x = ((const struct sample_range *)a)->first;
-    uint64_t y = ((const struct sample_range *)b)->first;
-    return x < y ? -1 : x > y;
-}
-
 /* Ranges that touch become one. */
 static size_t merge(struct sample_range *ranges, size_t count) {
     size_t kept = 0;
     if (count > 1) {
-        qsort(ranges, count, sizeof(*ranges), by_first);
+        qsort(ranges, count, sizeof(*ranges), compare_u64);
     }
     for (size_t i = 0; i < count; i++) {
         struct sample_range *last = &ranges[kept > 0 ? kept - 1 : 0];

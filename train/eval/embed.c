@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "loader/texts.h"
 
@@ -144,12 +145,6 @@ static enum status encode_images(const struct job *j, struct error *err) {
     return STATUS_OK;
 }
 
-static int compare_ids(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a;
-    const uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y ? 1 : 0;
-}
-
 static enum status encode_texts(const struct job *j, struct texts *texts, struct error *err) {
     const struct range *range = &j->texts;
     struct embeddings *e = j->out;
@@ -172,7 +167,7 @@ static enum status encode_texts(const struct job *j, struct texts *texts, struct
         for (uint32_t i = 0; i < batch.count; i++) {
             const uint64_t *found =
                 bsearch(&batch.sample_ids[i], e->sample_ids, (size_t)e->images_count,
-                        sizeof *e->sample_ids, compare_ids);
+                        sizeof *e->sample_ids, compare_u64);
             FAIL_IF(found == NULL, err, STATUS_CORRUPT,
                     "caption of sample %" PRIu64 " has no image", batch.sample_ids[i]);
             e->owner[done + i] = (int32_t)(found - e->sample_ids);

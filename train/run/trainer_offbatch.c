@@ -175,12 +175,6 @@ struct feature_cache *trainer_cache(const struct trainer *t, bool images) {
 
 /* ---- which samples ---- */
 
-static int by_id(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a;
-    const uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The distinct ids that a side needs, then some of the batch; and each anchor's row of them. */
 static void list_wanted(struct trainer *t, const struct step_flight *f, int side) {
     struct offbatch_side *s = &t->offbatch.sides[side];
@@ -195,14 +189,15 @@ static void list_wanted(struct trainer *t, const struct step_flight *f, int side
             s->ids[all++] = wanted[i];
         }
     }
-    sort_in_place(s->ids, (size_t)all, sizeof *s->ids, by_id);
+    sort_in_place(s->ids, (size_t)all, sizeof *s->ids, compare_u64);
     for (int64_t i = 0; i < all; i++) {
         if (i == 0 || s->ids[i] != s->ids[i - 1]) {
             s->ids[s->count++] = s->ids[i];
         }
     }
     for (int64_t i = 0; i < anchors; i++) {
-        const uint64_t *at = bsearch(&wanted[i], s->ids, (size_t)s->count, sizeof *s->ids, by_id);
+        const uint64_t *at =
+            bsearch(&wanted[i], s->ids, (size_t)s->count, sizeof *s->ids, compare_u64);
         columns[i] = at != NULL ? at - s->ids : -1;
     }
     for (int64_t i = s->count; i < t->offbatch.rows; i++) {
