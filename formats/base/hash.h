@@ -13,17 +13,6 @@
 
 uint64_t hash64(const void *data, size_t size_bytes);
 
-struct hash64_part {
-    const void *data;
-    size_t size_bytes;
-};
-
-enum { HASH64_STRIPE_BYTES = 32 };
-
-/* The hash of three consecutive parts, and in *inner the hash of the middle one, both in one pass.
- * Requires that the first part's size is a multiple of HASH64_STRIPE_BYTES. */
-uint64_t hash64_nested(uint64_t *inner, const struct hash64_part parts[3]);
-
 struct hasher; /* opaque */
 
 enum status hasher_create(struct hasher **out, struct error *err);

@@ -176,16 +176,14 @@ static void image_block_header(uint8_t *out, size_t image_bytes, size_t offset) 
                  last ? (uint32_t)left : SHARD_BLOCK_BYTES);
 }
 
-/* Of all members and, into *image, of the image. */
-static uint64_t
-content_hash(const struct shard_frame_builder *b, const struct shard_sample *s, uint64_t *image) {
+/* Of all members. */
+static uint64_t content_hash(const struct shard_frame_builder *b, const struct shard_sample *s) {
     static const uint8_t zeros[TAR_BLOCK_BYTES];
-    const struct hash64_part parts[] = {
-        {b->head.data, b->head.size_bytes}, /* whole blocks, so whole stripes */
-        {s->image, s->image_bytes},
-        {zeros, tar_padding(s->image_bytes)},
-    };
-    return hash64_nested(image, parts);
+    hasher_reset(b->hasher);
+    hasher_update(b->hasher, b->head.data, b->head.size_bytes);
+    hasher_update(b->hasher, s->image, s->image_bytes);
+    hasher_update(b->hasher, zeros, tar_padding(s->image_bytes));
+    return hasher_value(b->hasher);
 }
 
 static enum status put_frame(struct shard_frame_builder *b,
@@ -261,6 +259,7 @@ enum status shard_frame_build(struct shard_frame_builder *b,
     TRY(check_sample(sample, err));
     out->record = (struct shard_record){
         .sample_id = sample->sample_id,
+        .image_hash = hash64(sample->image, sample->image_bytes),
         .caption_hash = caption_hash_with(b->hasher, sample->captions, sample->caption_count),
         .image_bytes = (uint32_t)sample->image_bytes,
         .text_count = (uint32_t)sample->caption_count,
@@ -276,7 +275,7 @@ enum status shard_frame_build(struct shard_frame_builder *b,
     out->container = b->container;
     out->content_bytes =
         (uint32_t)(b->head.size_bytes + sample->image_bytes + tar_padding(sample->image_bytes));
-    out->content_check = (uint32_t)content_hash(b, sample, &out->record.image_hash);
+    out->content_check = (uint32_t)content_hash(b, sample);
     out->bytes.size_bytes = 0;
     TRY(b->container == SHARD_CONTAINER_TAR ? put_members(b, out, sample, err)
                                             : put_frame(b, out, sample, err));

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/hash_map.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_writer.h"
 
@@ -24,17 +25,12 @@ struct shard_writer {
     enum shard_container container;
     struct shard_summary summary; /* name, size and, when it is finished, hash */
     struct index_builder index;
-    struct hasher *hasher; /* of the whole file */
-    uint64_t *keys;        /* open addressing over the hashes of keys; 0: free */
-    size_t keys_capacity;
+    struct hasher *hasher;   /* of the whole file */
+    struct hash_map *keys;   /* hashes of those that are in the shard */
     struct byte_buffer seek; /* entries of the seek table, in container tar.zst */
     struct byte_buffer
         stage; /* STAGE_BYTES: the end of what is in the shard, not yet in the file */
 };
-
-static enum status nomem(const struct shard_writer *w, struct error *err) {
-    return error_set(err, STATUS_NOMEM, "%s: out of memory for its index", w->out.path);
-}
 
 static enum status begin(struct shard_writer *w,
                          const char *directory,
@@ -49,6 +45,7 @@ static enum status begin(struct shard_writer *w,
     TRY(file_draft_open(&w->out, w->fs, path, err));
     TRY(index_builder_init(&w->index, w->out.path, level, err));
     TRY(hasher_create(&w->hasher, err));
+    TRY(hash_map_create(&w->keys, err));
     return byte_buffer_reserve(&w->stage, STAGE_BYTES, err);
 }
 
@@ -83,7 +80,7 @@ void shard_writer_close(struct shard_writer *w) {
     hasher_destroy(w->hasher);
     byte_buffer_fini(&w->seek);
     byte_buffer_fini(&w->stage);
-    free(w->keys);
+    hash_map_destroy(w->keys);
     free(w);
 }
 
@@ -163,40 +160,12 @@ static enum status put_seek_entry(struct shard_writer *w,
     return byte_buffer_u32(&w->seek, content_bytes, err);
 }
 
-/* The slot of a key, taken or free. */
-static uint64_t *key_slot(uint64_t *keys, size_t capacity, uint64_t hash) {
-    size_t i = (size_t)hash & (capacity - 1);
-    while (keys[i] != 0 && keys[i] != hash) {
-        i = (i + 1) & (capacity - 1);
-    }
-    return &keys[i];
-}
-
-static enum status grow_keys(struct shard_writer *w, struct error *err) {
-    size_t capacity = w->keys_capacity > 0 ? w->keys_capacity * 2 : 1024;
-    uint64_t *keys = calloc(capacity, sizeof(*keys));
-    if (!keys) {
-        return nomem(w, err);
-    }
-    for (size_t i = 0; i < w->keys_capacity; i++) {
-        if (w->keys[i] != 0) {
-            *key_slot(keys, capacity, w->keys[i]) = w->keys[i];
-        }
-    }
-    free(w->keys);
-    w->keys = keys;
-    w->keys_capacity = capacity;
-    return STATUS_OK;
-}
-
 /* Room for one more, so that nothing can fail between the file and the records but the file. */
 static enum status
 make_room(struct shard_writer *w, const struct shard_frame *f, struct error *err) {
     TRY(index_builder_reserve(&w->index, f, err));
-    if (w->index.totals.sample_count >= w->keys_capacity / 2) {
-        TRY(grow_keys(w, err));
-    }
-    return byte_buffer_reserve(&w->seek, SEEK_ENTRY_BYTES, err);
+    TRY(byte_buffer_reserve(&w->seek, SEEK_ENTRY_BYTES, err));
+    return hash_map_put(w->keys, f->key_hash, 0, err);
 }
 
 enum status
@@ -205,14 +174,13 @@ shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct err
     const struct shard_summary *sum = &w->index.totals;
     FAIL_IF(!shard_writer_fits(w, f), err, STATUS_LIMIT, "%s: is full with %u samples", w->out.path,
             sum->sample_count);
-    TRY(make_room(w, f, err));
-    uint64_t hash = f->key_hash != 0 ? f->key_hash : 1;
-    uint64_t *slot = key_slot(w->keys, w->keys_capacity, hash);
+    bool same_key = hash_map_get(w->keys, f->key_hash) != HASH_MAP_NONE;
     bool same_id = sum->sample_count > 0 && f->record.sample_id == sum->last_id;
-    FAIL_IF(*slot != 0 || same_id, err, STATUS_EXISTS,
+    FAIL_IF(same_key || same_id, err, STATUS_EXISTS,
             "%s: sample %" PRIu64 ": its %s is in the shard "
             "already",
-            w->out.path, f->record.sample_id, *slot != 0 ? "key" : "id");
+            w->out.path, f->record.sample_id, same_key ? "key" : "id");
+    TRY(make_room(w, f, err));
     struct shard_record record = f->record;
     record.frame_offset += w->summary.size_bytes;
     record.image_offset += w->summary.size_bytes;
@@ -220,7 +188,6 @@ shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct err
     if (w->container == SHARD_CONTAINER_TAR_ZSTD) {
         TRY(put_seek_entry(w, f->record.frame_bytes, f->content_bytes, err));
     }
-    *slot = hash;
     index_builder_add(&w->index, f, &record, f->content_check);
     return STATUS_OK;
 }

@@ -19,11 +19,11 @@
 #include <stdatomic.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/hash_map.h"
 #include "formats/base/json_writer.h"
 #include "net/http.h"
 #include "net/url.h"
 #include "pack/fetch/fetch.h"
-#include "pack/run/hash_map_internal.h"
 #include "pack/source/source_internal.h"
 
 enum { FETCH_SNIFF_BYTES = 32 };

@@ -9,8 +9,8 @@
 
 #include <pthread.h>
 
+#include "formats/base/hash_map.h"
 #include "formats/dataset/manifest.h"
-#include "pack/run/hash_map_internal.h"
 #include "pack/source/source.h"
 
 struct pack_classes {

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/hash_map.h"
 #include "pack/run/filter_internal.h"
-#include "pack/run/hash_map_internal.h"
 
 /* A row as the value of a map: its source and number. */
 enum { ROW_BITS = 40 };

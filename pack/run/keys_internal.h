@@ -16,8 +16,8 @@
 
 #include <pthread.h>
 
+#include "formats/base/hash_map.h"
 #include "formats/base/json_writer.h"
-#include "pack/run/hash_map_internal.h"
 #include "pack/run/item_internal.h"
 
 struct pack_keys {

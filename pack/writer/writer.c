@@ -14,11 +14,11 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/hash_map.h"
 #include "pack/options_internal.h"
 #include "pack/run/commit_internal.h"
 #include "pack/run/decide_internal.h"
 #include "pack/run/directory_internal.h"
-#include "pack/run/hash_map_internal.h"
 #include "pack/run/worker_internal.h"
 #include "pack/source/source_internal.h"
 

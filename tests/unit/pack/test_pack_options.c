@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "formats/base/hash_map.h"
 #include "formats/dataset/dataset.h"
 #include "pack/merge/merge.h"
 #include "pack/run/filter_internal.h"
-#include "pack/run/hash_map_internal.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"

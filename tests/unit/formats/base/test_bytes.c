@@ -108,27 +108,6 @@ TEST(hash_is_canonical_xxh64) {
     hasher_destroy(NULL);
 }
 
-/* Every size of each part around the stripes, against the library's. */
-TEST(nested_hashes_are_those_of_the_parts) {
-    enum { MOST = 200 };
-    uint8_t data[64 + 2 * MOST];
-    for (size_t i = 0; i < sizeof data; i++) {
-        data[i] = (uint8_t)(i * i * 31 + i * 7);
-    }
-    for (size_t front = 0; front <= 64; front += HASH64_STRIPE_BYTES) {
-        for (size_t middle = 0; middle <= MOST; middle++) {
-            for (size_t behind = 0; behind <= MOST; behind += 1 + behind / 40) {
-                const struct hash64_part parts[] = {
-                    {data, front}, {data + front, middle}, {data + front + middle, behind}};
-                uint64_t inner = 0;
-                uint64_t outer = hash64_nested(&inner, parts);
-                assert_true(inner == hash64(data + front, middle));
-                assert_true(outer == hash64(data, front + middle + behind));
-            }
-        }
-    }
-}
-
 TEST(host_memory_is_aligned) {
     struct host_memory m = host_memory_default();
     static const size_t sizes[] = {0, 1, 64, 65, 1 << 20};

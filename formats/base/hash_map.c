@@ -3,7 +3,7 @@
  * tables, each of which grows by a quarter when it is full. So an entry takes 16 bytes plus 3 to 8
  * for free slots, and growing copies only one of the tables.
  */
-#include "pack/run/hash_map_internal.h"
+#include "formats/base/hash_map.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  *
  * Threading : one owner.
  */
-#ifndef PACK_RUN_HASH_MAP_INTERNAL_H
-#define PACK_RUN_HASH_MAP_INTERNAL_H
+#ifndef FORMATS_BASE_HASH_MAP_H
+#define FORMATS_BASE_HASH_MAP_H
 
 #include <stdint.h>
 
