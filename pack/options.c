@@ -188,7 +188,8 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
                                     {"columns", o->columns},
                                     {"delimiter", o->delimiter},
                                     {"caption-column", o->caption_column},
-                                    {"image-column", o->image_column}};
+                                    {"image-column", o->image_column},
+                                    {"keep-columns", o->keep_columns}};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i][1]) {
             add(l, texts[i][0], texts[i][1], true);

@@ -113,12 +113,13 @@ struct pack_options {
     const char *const *sources;
     size_t source_count;
     enum source_kind kind; /* SOURCE_AUTO */
-    const char *images;    /* this and the next five as in struct source_options; default NULL */
+    const char *images;    /* this and the next seven as in struct source_options; default NULL */
     const char *split;
     const char *columns;
     const char *delimiter;
     const char *caption_column;
     const char *image_column;
+    const char *keep_columns;
     enum source_grouping grouping; /* SOURCE_GROUP_AUTO */
     enum pack_ids ids;             /* PACK_IDS_ROW */
     struct pack_part part;         /* all rows; else every source must be a file or folder */

@@ -2,8 +2,8 @@
  * The rows of a list with the images that were fetched for them, as a source of pack_run. Rows
  * come from the list itself; the fetch thread is waited for.
  *
- * What identifies the source is its list alone (key, URL, captions), so a resumed run recognises
- * it whatever the servers answered.
+ * What identifies the source is its list alone (key, URL, captions, metadata), so a resumed run
+ * recognises it whatever the servers answered.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "pack/fetch/fetch_internal.h"
+#include "pack/run/metadata_internal.h"
 
 struct fetch_source {
     struct source base;
@@ -48,19 +49,11 @@ next_selected(struct fetch_source *s, struct source_row *row, struct error *err)
     TRY(byte_buffer_append(&s->identity, &row->number, sizeof(row->number), err));
     TRY(byte_buffer_append(&s->identity, row->path, strlen(row->path) + 1, err));
     TRY(byte_buffer_append(&s->identity, row->text.data, row->text.size_bytes, err));
+    TRY(byte_buffer_append(&s->identity, row->json.data, row->json.size_bytes, err));
     row->raw = s->identity.data;
     row->raw_bytes = s->identity.size_bytes;
     row->row = sequence;
     return STATUS_OK;
-}
-
-/* The metadata of a sample: where its image came from. */
-static enum status
-add_json(struct fetch_source *s, struct source_row *row, const char *url, struct error *err) {
-    json_writer_reset(&s->base.json);
-    json_open_object(&s->base.json, NULL);
-    json_string(&s->base.json, "url", url);
-    return source_row_take_json(row, &s->base.json, err);
 }
 
 static enum status take_image(struct fetch_source *s,
@@ -77,7 +70,7 @@ static enum status take_image(struct fetch_source *s,
         }
         TRY(hash_map_put(f->images, line->hash, line->row, err));
     }
-    TRY(add_json(s, row, row->path, err));
+    TRY(pack_metadata_add(row, "url", row->path, &s->base.json, err));
     return fetch_spool_path(f, row->path, sequence, err);
 }
 

@@ -24,6 +24,7 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
         .grouping = o->grouping,
         .caption_column = o->caption_column,
         .image_column = o->image_column,
+        .keep_columns = o->keep_columns,
         .stop = pack_plan_must_stop,
         .stop_cookie = p,
         .fetch = o->fetch,

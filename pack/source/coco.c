@@ -112,11 +112,12 @@ static enum status take_caption(const struct source_coco *c,
     return s;
 }
 
-/* Sets key and path. */
-static void take_image(struct source_coco *c,
-                       struct source_row *row,
-                       size_t i,
-                       const struct json_value *image) {
+/* Sets key, path and metadata. */
+static enum status take_image(struct source_coco *c,
+                              struct source_row *row,
+                              size_t i,
+                              const struct json_value *image,
+                              struct error *err) {
     uint64_t id;
     size_t name_bytes = 0;
     const struct json_value *id_value = json_value_get(image, "id");
@@ -134,7 +135,9 @@ static void take_image(struct source_coco *c,
     } else {
         source_row_set_number_key(row, id);
         source_row_set_path(row, &c->base, name, name_bytes);
+        return source_row_keep_members(row, &c->base, image, "id,file_name", err);
     }
+    return STATUS_OK;
 }
 
 static enum status coco_next(struct source *s, struct source_row *row, struct error *err) {
@@ -150,8 +153,9 @@ static enum status coco_next(struct source *s, struct source_row *row, struct er
     if (!document) {
         return STATUS_OK;
     }
-    take_image(c, row, i, json_document_root(document));
+    enum status status = take_image(c, row, i, json_document_root(document), err);
     json_document_destroy(document);
+    TRY(status);
     for (uint32_t k = c->first[i]; k > 0 && row->reason == REASON_NONE; k = c->next[k]) {
         TRY(take_caption(c, row, &c->annotations.items[k - 1], err));
     }
@@ -189,6 +193,12 @@ coco_open(struct source *s, const struct source_options *opt, struct error *err)
     if (!c->listed || !c->first || !c->next) {
         return no_memory(c, err);
     }
+    struct json_document *first = NULL;
+    if (c->images.count > 0 &&
+        json_part_parse(&first, &c->text, c->images.items, NULL) == STATUS_OK) {
+        source_say_members(s, json_document_root(first), "file_name", "", "id");
+    }
+    json_document_destroy(first);
     TRY(list_images(c, err));
     return link_annotations(c, err);
 }
@@ -201,6 +211,7 @@ static bool coco_detect(const struct source_head *h) {
 }
 
 const struct source_type source_type_coco = {
+    .options = SOURCE_HAS_KEEP,
     .struct_bytes = sizeof(struct source_coco),
     .detect = coco_detect,
     .open = coco_open,

@@ -69,7 +69,7 @@ static bool imagefolder_detect(const struct source_head *h) {
 
 const struct source_type source_type_imagefolder = {
     .options = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN |
-               SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING,
+               SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING | SOURCE_HAS_KEEP,
     .detect = imagefolder_detect,
     .find_file = imagefolder_find,
 };

@@ -163,6 +163,9 @@ static enum status take_object(struct source_json *j,
     source_row_set_path(row, &j->base, path, size_bytes);
     TRY(source_row_add_json_captions(row, v, j->caption_member, err));
     size_t known = id ? 3 : 2;
+    if (j->base.keep) {
+        return source_row_keep_members(row, &j->base, v, "", err);
+    }
     if (json_value_count(v) > known) {
         return byte_buffer_append(&row->json, j->text.data, j->text.size_bytes, err);
     }
@@ -236,22 +239,6 @@ static void choose_members(struct source_json *j,
     }
 }
 
-/* Sets the text of source_columns by the members of the first element. */
-static void say_members(struct source_json *j, const struct json_value *first) {
-    enum { MOST = 64 };
-    struct source_column columns[MOST];
-    size_t count = 0;
-    void *position = NULL;
-    const struct json_value *value;
-    while (count < MOST && json_value_next_member(first, &position, &columns[count].name, &value)) {
-        const char *name = columns[count].name;
-        columns[count++].role = strcmp(name, j->image_member) == 0          ? SOURCE_COLUMN_IMAGE
-                                : source_is_listed(j->caption_member, name) ? SOURCE_COLUMN_CAPTION
-                                                                            : SOURCE_COLUMN_OTHER;
-    }
-    source_say_columns(&j->base, columns, count);
-}
-
 /* The first element must be such an object, or the source is refused. If it cannot be parsed, it is
  * a bad row like any other. */
 static enum status
@@ -266,7 +253,7 @@ check_first(struct source_json *j, const struct source_options *opt, struct erro
     if (s == STATUS_OK) {
         const struct json_value *root = json_document_root(document);
         choose_members(j, opt, root);
-        say_members(j, root);
+        source_say_members(&j->base, root, j->image_member, j->caption_member, "image_id");
         known = json_value_get(root, j->image_member) != NULL;
         json_document_destroy(document);
     }
@@ -303,7 +290,7 @@ static bool json_detect(const struct source_head *h) {
 }
 
 const struct source_type source_type_json = {
-    .options = SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN,
+    .options = SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN | SOURCE_HAS_KEEP,
     .struct_bytes = sizeof(struct source_json),
     .detect = json_detect,
     .open = json_open,

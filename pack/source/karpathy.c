@@ -70,6 +70,8 @@ take_sentences(struct source_row *row, const struct json_value *image, struct er
     return STATUS_OK;
 }
 
+static const char used_members[] = "filename,filepath,sentences,sentids";
+
 /* Fills a row with an image. */
 static enum status take_image(struct source_karpathy *k,
                               struct source_row *row,
@@ -91,6 +93,7 @@ static enum status take_image(struct source_karpathy *k,
         return STATUS_OK;
     }
     source_row_set_path(row, &k->base, path, strlen(path));
+    TRY(source_row_keep_members(row, &k->base, image, used_members, err));
     return take_sentences(row, image, err);
 }
 
@@ -177,6 +180,12 @@ karpathy_open(struct source *s, const struct source_options *opt, struct error *
     FAIL_IF(status == STATUS_NOTFOUND, err, STATUS_CORRUPT,
             "%s: not a Karpathy split file: a list \"images\" is required", s->path);
     TRY(status);
+    struct json_document *first = NULL;
+    if (k->images.count > 0 &&
+        json_part_parse(&first, &k->text, k->images.items, NULL) == STATUS_OK) {
+        source_say_members(s, json_document_root(first), "filename", "", used_members);
+    }
+    json_document_destroy(first);
     k->split = opt->split;
     return k->split ? check_splits(k, err) : STATUS_OK;
 }
@@ -186,7 +195,7 @@ static bool karpathy_detect(const struct source_head *h) {
 }
 
 const struct source_type source_type_karpathy = {
-    .options = SOURCE_HAS_SPLIT,
+    .options = SOURCE_HAS_SPLIT | SOURCE_HAS_KEEP,
     .struct_bytes = sizeof(struct source_karpathy),
     .detect = karpathy_detect,
     .open = karpathy_open,

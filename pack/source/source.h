@@ -188,6 +188,9 @@ struct source_options {
                                  * a string or a list of strings. wds: of members of the .json,
                                  * instead of the .txt. NULL: the first usual name that is there */
     const char *image_column;   /* tsv, csv, json: one name of the image's path, likewise */
+    const char *keep_columns;   /* tsv, csv, json, coco, karpathy: comma-separated names of columns
+                                 * (tsv, csv: or numbers) or members that become a sample's JSON, or
+                                 * "none"; NULL: all that are not used otherwise */
     enum source_grouping grouping; /* tsv, csv */
     bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */

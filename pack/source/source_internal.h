@@ -37,6 +37,7 @@ enum {
     SOURCE_HAS_DELIMITER = 16,
     SOURCE_HAS_GROUPING = 32,
     SOURCE_HAS_URLS = 64,
+    SOURCE_HAS_KEEP = 128,
 };
 
 /* A kind of source; the table of them is in source.c. */
@@ -89,6 +90,7 @@ struct source {
     struct source_ignored ignored;       /* see source_ignored */
     const char *note;                    /* see source_note; owned by the kind; NULL: none */
     char columns[SOURCE_COLUMNS_BYTES];  /* see source_columns */
+    const char *keep;                    /* source_options.keep_columns */
     bool plain_tar;                      /* see source_is_plain_tar */
     bool sparse;                         /* the row is skipped: of an image in an archive only the
                                           * first SOURCE_HASHED_BYTES are needed, and where `raw` is
@@ -116,12 +118,32 @@ struct source_column {
     enum source_role {
         SOURCE_COLUMN_CAPTION,
         SOURCE_COLUMN_IMAGE,
-        SOURCE_COLUMN_OTHER,
+        SOURCE_COLUMN_USED, /* otherwise */
+        SOURCE_COLUMN_KEPT, /* as metadata */
+        SOURCE_COLUMN_DROPPED,
     } role;
 };
 
 /* Sets the text of source_columns. */
 void source_say_columns(struct source *s, const struct source_column *columns, size_t count);
+
+/* The same for the members of an object; `captions` and `used` are comma-separated names. */
+void source_say_members(struct source *s,
+                        const struct json_value *object,
+                        const char *image,
+                        const char *captions,
+                        const char *used);
+
+/* Whether --keep-columns keeps a column or member of this name, if it is not used otherwise. */
+bool source_keeps(const struct source *s, const char *name);
+
+/* Makes the members of the object that are kept the row's JSON, but for those in the
+ * comma-separated `used`. Returns OK, NOMEM or LIMIT. */
+enum status source_row_keep_members(struct source_row *row,
+                                    struct source *s,
+                                    const struct json_value *object,
+                                    const char *used,
+                                    struct error *err);
 
 /* Copies the key, its last bytes when it is too long, and finds the number in it. */
 void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes);

@@ -207,6 +207,7 @@ static enum status check_options(const char *path,
          SOURCE_HAS_GROUPING},
         {"caption-column", opt->caption_column, SOURCE_HAS_CAPTION_COLUMN},
         {"image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
+        {"keep-columns", opt->keep_columns, SOURCE_HAS_KEEP},
     };
     FAIL_IF(opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0, err, STATUS_USAGE,
             "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV", path,
@@ -218,6 +219,7 @@ static enum status check_options(const char *path,
         FAIL_IF(all[i].value && all[i].value[0] == '\0', err, STATUS_USAGE, "--%s is empty",
                 all[i].name);
     }
+    TRY(check_names("keep-columns", opt->keep_columns, SOURCE_MAX_LINE_BYTES, err));
     TRY(check_names("caption-column", opt->caption_column, SOURCE_MAX_NAMES_BYTES, err));
     return check_names("image-column", opt->image_column, SOURCE_MAX_NAME_BYTES, err);
 }
@@ -236,6 +238,7 @@ static enum status open_source(struct source *s,
                                struct error *err) {
     TRY(path_join(s->path, sizeof(s->path), "", path, err));
     s->urls = opt->urls;
+    s->keep = opt->keep_columns;
     if (opt->images) {
         struct stat info;
         FAIL_IF(stat(opt->images, &info) != 0 || !S_ISDIR(info.st_mode), err, STATUS_NOTFOUND,

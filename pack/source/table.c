@@ -15,8 +15,26 @@
 enum {
     LOOK_LINES = 100,
     TABLE_OPTIONS = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN |
-                    SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING | SOURCE_HAS_URLS,
+                    SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING | SOURCE_HAS_URLS | SOURCE_HAS_KEEP,
 };
+
+/* Makes the cells that are kept the row's JSON. */
+static enum status keep_cells(struct source_table *t,
+                              struct source_row *row,
+                              const struct table_cell *cells,
+                              size_t count,
+                              struct error *err) {
+    struct json_writer *w = &t->base.json;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    for (size_t i = 0; i < count; i++) {
+        if (t->kept[i]) {
+            json_string_n(w, t->names[i], cells[i].data, cells[i].size_bytes);
+        }
+    }
+    row->json_unchecked = true; /* a cell may hold a NUL */
+    return source_row_take_json(row, w, err);
+}
 
 enum status table_record(struct source_table *t,
                          struct source_row *row,
@@ -47,6 +65,7 @@ enum status table_record(struct source_table *t,
     source_row_set_stem(row, path->data, path->size_bytes);
     source_row_set_path(row, s, path->data, path->size_bytes);
     row->captions_optional = t->caption_count == 0;
+    TRY(t->keeps ? keep_cells(t, row, cells, count, err) : STATUS_OK);
     for (size_t i = 0; i < t->caption_count; i++) {
         const struct table_cell *caption = &cells[t->captions[i]];
         TRY(source_row_add_caption(row, caption->data, caption->size_bytes, err));

@@ -202,22 +202,64 @@ static enum status settle(struct source_table *t, size_t path, size_t count, str
     return STATUS_OK;
 }
 
-/* Sets the text of source_columns by the names in the cells. */
-static void say_columns(struct source_table *t, const struct table_cell *cells, size_t count) {
-    struct source_column columns[TABLE_MAX_COLUMNS];
-    char names[TABLE_MAX_COLUMNS][SOURCE_MAX_NAME_BYTES + 1];
+/* Whether a column before this one has its name. A list of URLs gives samples a "url" itself. */
+static bool is_taken(const struct source_table *t, size_t column) {
+    size_t i = 0;
+    while (i < column && strcmp(t->names[i], t->names[column]) != 0) {
+        i++;
+    }
+    return i < column || (t->base.urls && strcmp(t->names[column], "url") == 0);
+}
+
+/* Names the columns by the cells, or by their numbers where these are empty. */
+static void name_columns(struct source_table *t, const struct table_cell *cells, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const struct table_cell name = trimmed(&cells[i]);
-        const size_t n =
-            name.size_bytes < SOURCE_MAX_NAME_BYTES ? name.size_bytes : SOURCE_MAX_NAME_BYTES;
-        memcpy(names[i], name.data, n);
-        names[i][n] = '\0';
-        columns[i].name = names[i];
+        const int n =
+            name.size_bytes < SOURCE_MAX_NAME_BYTES ? (int)name.size_bytes : SOURCE_MAX_NAME_BYTES;
+        snprintf(t->names[i], sizeof(t->names[i]), "%.*s", n, n > 0 ? name.data : "");
+        if (n == 0) {
+            snprintf(t->names[i], sizeof(t->names[i]), "column%zu", i + 1);
+        }
+        for (size_t end; is_taken(t, i);) {
+            end = strlen(t->names[i]);
+            end = end < SOURCE_MAX_NAME_BYTES ? end : SOURCE_MAX_NAME_BYTES - 1;
+            snprintf(t->names[i] + end, 2, "%c", '_');
+        }
+    }
+}
+
+/* Chooses the columns that become JSON, and sets the text of source_columns. Returns OK or USAGE.
+ */
+static enum status keep_columns(struct source_table *t,
+                                const struct table_cell *cells,
+                                size_t count,
+                                const struct source_options *opt,
+                                struct error *err) {
+    const bool all = !opt->keep_columns;
+    const bool none = !all && strcmp(opt->keep_columns, "none") == 0;
+    struct source_column columns[TABLE_MAX_COLUMNS];
+    char name[SOURCE_MAX_NAME_BYTES + 1];
+    size_t column;
+    name_columns(t, cells, count);
+    for (size_t i = 0; i < count; i++) {
+        const bool used = i == t->path_column || is_caption(t, i);
+        t->kept[i] = all && !used && !(opt->columns && is_named(&cells[i], "_", 1));
+    }
+    for (const char *list = opt->keep_columns; list && !none && source_next_name(&list, name);) {
+        TRY(find_asked(t, &column, cells, count, name, err));
+        t->kept[column] = true;
+    }
+    for (size_t i = 0; i < count; i++) {
+        t->keeps |= t->kept[i];
+        columns[i].name = t->names[i];
         columns[i].role = i == t->path_column ? SOURCE_COLUMN_IMAGE
                           : is_caption(t, i)  ? SOURCE_COLUMN_CAPTION
-                                              : SOURCE_COLUMN_OTHER;
+                          : t->kept[i]        ? SOURCE_COLUMN_KEPT
+                                              : SOURCE_COLUMN_DROPPED;
     }
     source_say_columns(&t->base, columns, count);
+    return STATUS_OK;
 }
 
 /* Finds the columns by these names. Returns OK, END (undecided) or USAGE. */
@@ -237,10 +279,7 @@ static enum status by_names(struct source_table *t,
         t->captions[t->caption_count++] = caption;
     }
     enum status s = settle(t, path, count, err);
-    if (s == STATUS_OK) {
-        say_columns(t, cells, count);
-    }
-    return s;
+    return s == STATUS_OK ? keep_columns(t, cells, count, opt, err) : s;
 }
 
 /* The names of the option "a,_,b" as cells. Returns OK or USAGE. */
@@ -361,6 +400,7 @@ static enum status by_votes(struct source_table *t,
         TRY(elect_path(t, &path, v, err));
     }
     enum status s = settle(t, path, v->columns, err);
+    THEN(s, keep_columns(t, none, v->columns, opt, err));
     return s == STATUS_END ? cannot_tell(t, err) : s;
 }
 

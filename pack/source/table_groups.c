@@ -85,6 +85,10 @@ static void reject_extra(struct source_row *record) {
                       SOURCE_MAX_CAPTIONS, SOURCE_MAX_TEXT_BYTES);
 }
 
+static const char other_metadata[] =
+    "the metadata of the first of several records of an image is kept, not that of the others; "
+    "--keep-columns chooses columns";
+
 /* ---- adjacent records ---- */
 
 static void swap_rows(struct source_row *a, struct source_row *b) {
@@ -111,14 +115,19 @@ return_group(struct source_table *t, struct source_row *row, uint64_t end, bool 
 }
 
 /* Adds the record in `row` to the waiting group, or leaves it for later. */
-static enum status add_record(struct table_groups *g,
+static enum status add_record(struct source_table *t,
                               const struct table_place *place,
                               const struct source_row *row,
                               struct error *err) {
+    struct table_groups *g = t->groups;
     struct source_row *w = &g->waiting;
     bool same = is_usable(row);
     if (same && g->full_at == UINT64_MAX && fits(row, w->caption_count, w->text.size_bytes)) {
         const char *text = (const char *)row->text.data;
+        if (row->json.size_bytes != w->json.size_bytes ||
+            (t->keeps && memcmp(row->json.data, w->json.data, w->json.size_bytes) != 0)) {
+            t->base.note = other_metadata;
+        }
         for (uint32_t i = 0; i < row->caption_count; text += row->caption_size_bytes[i++]) {
             TRY(source_row_add_caption(w, text, row->caption_size_bytes[i], err));
         }
@@ -171,7 +180,7 @@ table_groups_adjacent(struct source_table *t, struct source_row *row, struct err
             g->full_at = UINT64_MAX;
             swap_rows(&g->waiting, row);
         } else if (!is_usable(row) || strcmp(g->waiting.path, row->path) == 0) {
-            TRY(add_record(g, &place, row, err));
+            TRY(add_record(t, &place, row, err));
         } else {
             return_group(t, row, place.offset, true);
             return STATUS_OK;
@@ -259,6 +268,7 @@ static enum status collect_record(struct table_groups *g,
                                   uint64_t offset,
                                   const struct table_cell *path,
                                   const struct source_row *row,
+                                  const char **note,
                                   struct error *err) {
     if (2 * group_count(g) >= g->slot_count) {
         TRY(grow_slots(g, err));
@@ -270,6 +280,9 @@ static enum status collect_record(struct table_groups *g,
     struct group *group = group_at(g, *slot);
     if (group->full_at != UINT64_MAX) {
         return STATUS_OK;
+    }
+    if (group->caption_count > 0 && row->json.size_bytes > 0) {
+        *note = other_metadata;
     }
     if (!fits(row, group->caption_count, group->captions_bytes)) {
         group->full_at = offset;
@@ -291,7 +304,7 @@ static enum status collect(struct source_table *t, struct source_row *row, struc
         source_row_reset(row, row->row);
         s = table_record(t, row, &path, err);
         if (s == STATUS_OK && is_usable(row)) {
-            s = collect_record(t->groups, offset, &path, row, err);
+            s = collect_record(t->groups, offset, &path, row, &t->base.note, err);
         }
     }
     FAIL_IF(s == STATUS_LIMIT, err, s,

@@ -22,9 +22,11 @@ struct source_table {
     size_t search_bytes;     /* the limit of searches before that place */
     size_t path_column;
     size_t captions[TABLE_MAX_COLUMNS], caption_count; /* columns of captions; 0: there are none */
-    size_t needed_columns; /* of every record, up to the last of these columns */
-    bool header;           /* the first line is one */
-    size_t column_count;   /* of every record; with a header at most so many */
+    char names[TABLE_MAX_COLUMNS][SOURCE_MAX_NAME_BYTES + 1]; /* of all columns, no two alike */
+    bool kept[TABLE_MAX_COLUMNS], keeps; /* columns that become a row's JSON; there are some */
+    size_t needed_columns;               /* of every record, up to the last of these columns */
+    bool header;                         /* the first line is one */
+    size_t column_count;                 /* of every record; with a header at most so many */
     enum source_grouping grouping;
     struct table_groups *groups; /* NULL: every record is a row */
 };

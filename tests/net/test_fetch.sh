@@ -124,9 +124,11 @@ expect 0 "$BIN/ccpack" fetch -o public --overwrite --allow-private --no-robots s
 ! grep -q private err.txt || fail "$(cat err.txt)"
 
 # --no-robots ignores X-Robots-Tag too.
-printf 'c\thttp://127.0.0.1:%s/%s?row=0&fault=noai\nd\thttp://127.0.0.1:%s/%s?row=1\n' "$port" "$first" "$port" "$first" >tagged.tsv
+printf 'caption\turl\tlicense\nc\thttp://127.0.0.1:%s/%s?row=0&fault=noai\tby\nd\thttp://127.0.0.1:%s/%s?row=1\tcc0\n' "$port" "$first" "$port" "$first" >tagged.tsv
 expect 0 "$BIN/ccpack" fetch --json -o tagged --allow-private tagged.tsv
 has out.txt '"reasons":{"noai":1}'
+has err.txt "tagged.tsv: kept as metadata: 'license'"
+"$BIN/ccdump" show tagged 1 --json | grep -q '"url":"http[^"]*row=1","license":"cc0"' || fail "the list's columns are not kept: $("$BIN/ccdump" show tagged 1 --json)"
 expect 0 "$BIN/ccpack" fetch --json -o untagged --allow-private --no-robots tagged.tsv
 [ "$(field out.txt samples)" = 2 ] || fail "$(cat out.txt): --no-robots obeys X-Robots-Tag"
 

@@ -46,6 +46,8 @@ static const struct cli_option fetch_rows[] = {
              "sentence, description, comment]"},
     {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
      .help = "URL column, by name or 1-based number"},
+    {"keep-columns", 0, CLI_STRING, FIELD(base.pack.keep_columns), .metavar = "NAME,...|none",
+     .help = "columns that become a sample's metadata [default: all that are not used otherwise]"},
     {"connections", 'c', CLI_U64, FIELD(fetch.http.max_connections), .min = "1", .max = "4096",
      .default_text = "256", .metavar = "N", .help = "concurrent requests in total",
      .group = "Network"},

@@ -57,6 +57,9 @@ static const struct cli_option pack_rows[] = {
              "first of caption, captions, text, title, sentence, description, comment]"},
     {"image-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
      .help = "image path column, by name or 1-based number; for JSON the field name"},
+    {"keep-columns", 0, CLI_STRING, FIELD(base.pack.keep_columns), .metavar = "NAME,...|none",
+     .help = "columns of a table or fields of JSON that become a sample's metadata [default: all "
+             "that are not used otherwise]"},
     {"group-captions", 0, CLI_ENUM, FIELD(base.pack.grouping), .choices = source_grouping_names,
      .default_text = "auto", .metavar = "HOW",
      .help =

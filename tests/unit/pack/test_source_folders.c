@@ -326,7 +326,7 @@ TEST(imagefolders) {
         expect_pair(&r, "1", REASON_NONE, "a dog");
         assert_string_equal(r.row.path, test_temp_path("set%zu/d/1.jpg", i));
         expect_pair(&r, "2", REASON_NONE, "a cat");
-        assert_int_equal(r.row.json.size_bytes > 0, i != 1);
+        assert_true(r.row.json.size_bytes > 0);
         source_reading_next(&r);
         assert_int_equal(r.row.reason, REASON_ROW_BAD);
         assert_int_equal(r.row.row, 2);

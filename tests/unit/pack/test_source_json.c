@@ -269,7 +269,8 @@ TEST(caption_goes_before_other_usual_names) {
         &r, "l.json",
         "[{\"path\": \"1.jpg\", \"title\": \"t\", \"text\": \"a\", \"caption\": \"b\"}]", NULL);
     assert_string_equal(source_columns(r.source),
-                        "captions are from 'caption', not from 'title', 'text'; paths from 'path'");
+                        "captions are from 'caption', not from 'title', 'text'; paths from "
+                        "'path'; kept as metadata: 'title', 'text'");
     assert_string_equal(source_reading_next(&r), "b");
     source_reading_close(&r);
     struct source_options how = {.caption_column = "text,none,title"};
@@ -283,6 +284,51 @@ TEST(caption_goes_before_other_usual_names) {
     source_reading_next(&r);
     assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
     source_reading_close(&r);
+}
+
+/* Whole, or the members that are asked for. */
+TEST(members_are_kept_on_request) {
+    static const char text[] =
+        "{\"image\": \"1.jpg\", \"caption\": \"a\", \"by\": {\"n\": 1.50}, \"x\": 2}\n";
+    static const char *const cases[][3] = {
+        {NULL, "{\"image\": \"1.jpg\", \"caption\": \"a\", \"by\": {\"n\": 1.50}, \"x\": 2}",
+         "kept as metadata: 'by', 'x'"},
+        {"by,caption", "{\"caption\":\"a\",\"by\":{\"n\":1.5}}",
+         "kept as metadata: 'by'; not kept: 'x'"},
+        {"none", "", "not kept: 'by', 'x'"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct source_options how = {.kind = SOURCE_JSON, .keep_columns = cases[i][0]};
+        struct source_reading r;
+        source_reading_open_text(&r, "l.jsonl", text, &how);
+        assert_string_equal(source_columns(r.source), cases[i][2]);
+        assert_string_equal(source_reading_next(&r), "a");
+        assert_int_equal(r.row.json.size_bytes, strlen(cases[i][1]));
+        assert_memory_equal(r.row.json.data, cases[i][1], r.row.json.size_bytes);
+        source_reading_close(&r);
+    }
+}
+
+TEST(licences_of_coco_and_splits_of_karpathy_are_kept) {
+    static const char *const cases[][2] = {
+        {"{\"images\": [{\"id\": 1, \"file_name\": \"1.jpg\", \"license\": 4, \"coco_url\": "
+         "\"u\"}], "
+         "\"annotations\": [{\"image_id\": 1, \"caption\": \"a\"}]}",
+         "{\"license\":4,\"coco_url\":\"u\"}"},
+        {"{\"images\": [{\"filename\": \"1.jpg\", \"split\": \"train\", \"imgid\": 3, \"sentids\": "
+         "[1], "
+         "\"sentences\": [{\"raw\": \"a\"}]}]}",
+         "{\"split\":\"train\",\"imgid\":3}"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct source_reading r;
+        source_reading_open_text(&r, "l.json", cases[i][0], NULL);
+        assert_non_null(strstr(source_columns(r.source), "kept as metadata: "));
+        assert_string_equal(source_reading_next(&r), "a");
+        assert_int_equal(r.row.json.size_bytes, strlen(cases[i][1]));
+        assert_memory_equal(r.row.json.data, cases[i][1], r.row.json.size_bytes);
+        source_reading_close(&r);
+    }
 }
 
 TEST(members_of_other_names) {

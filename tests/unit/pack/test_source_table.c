@@ -368,7 +368,7 @@ TEST(caption_goes_before_other_usual_names) {
     source_reading_open_text(&r, "t.csv", table, &how);
     assert_string_equal(source_columns(r.source),
                         "captions are from 'caption', not from 'text', 'Title'; paths from "
-                        "'image', not from 'path'");
+                        "'image', not from 'path'; kept as metadata: 'text', 'Title', 'path'");
     assert_string_equal(source_reading_next(&r), "a dog");
     source_reading_close(&r);
     assert_string_equal(read_all("n,image_name,title,description\n1,a.jpg,t,d\n", &how),
@@ -381,6 +381,57 @@ TEST(caption_goes_before_other_usual_names) {
     how.caption_column = "text,,caption";
     struct source *none = NULL;
     assert_status(source_open(&none, test_temp_path("t.csv"), &how, NULL), STATUS_USAGE, r.err);
+}
+
+/* The cells of other columns as texts, under names that differ. */
+TEST(other_columns_become_metadata) {
+    static const char table[] =
+        "x,image,caption,x,,url\n007,a.jpg,a dog,\"p \"\"q\"\"\",\xC3\xA9,u\n1,b.jpg,c\n";
+    static const char *const cases[][3] = {
+        {NULL, "{\"x\":\"007\",\"x_\":\"p \\\"q\\\"\",\"column5\":\"\xC3\xA9\",\"url\":\"u\"}",
+         "kept as metadata: 'x', 'x_', 'column5', 'url'"},
+        {"url,1,image", "{\"x\":\"007\",\"image\":\"a.jpg\",\"url\":\"u\"}",
+         "kept as metadata: 'x', 'url'; not kept: 'x_', 'column5'"},
+        {"none", "", "not kept: 'x', 'x_', 'column5', 'url'"},
+    };
+    struct source_options how = {.kind = SOURCE_CSV};
+    struct source_reading r;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        how.keep_columns = cases[i][0];
+        source_reading_open_text(&r, "t.csv", table, &how);
+        assert_string_equal(source_columns(r.source), cases[i][2]);
+        assert_string_equal(source_reading_next(&r), "a dog");
+        assert_int_equal(r.row.json.size_bytes, strlen(cases[i][1]));
+        assert_memory_equal(r.row.json.data, cases[i][1], r.row.json.size_bytes);
+        assert_string_equal(source_reading_next(&r), "c");
+        assert_int_equal(r.row.json.size_bytes > 0, i < 2);
+        source_reading_close(&r);
+    }
+    how.keep_columns = "nosuch";
+    expect_refused(table, &how, STATUS_USAGE, "no column is named 'nosuch'");
+    how = (struct source_options){.columns = "_,image,caption,n", .kind = SOURCE_CSV};
+    source_reading_open_text(&r, "t.csv", "1,a.jpg,a dog,2\n", &how);
+    source_reading_next(&r);
+    assert_memory_equal(r.row.json.data, "{\"n\":\"2\"}", r.row.json.size_bytes);
+    source_reading_close(&r);
+}
+
+/* One sample has one record's metadata: where others are lost, that is noted. */
+TEST(other_metadata_of_joined_records_is_noted) {
+    static const char same[] = "image,caption,by\n1.jpg,a,me\n1.jpg,b,me\n";
+    static const char other[] = "image,caption,by\n1.jpg,a,me\n1.jpg,b,you\n";
+    struct source_reading r;
+    for (size_t i = 0; i < 4; i++) {
+        struct source_options how = {.kind = SOURCE_CSV,
+                                     .keep_columns = i == 2 ? "none" : NULL,
+                                     .grouping = i == 3 ? SOURCE_GROUP_ALL : SOURCE_GROUP_ADJACENT};
+        source_reading_open_text(&r, "t.csv", i == 0 ? same : other, &how);
+        assert_string_equal(source_reading_next(&r), "a|b");
+        assert_int_equal(r.row.json.size_bytes, i == 2 ? 0 : strlen("{\"by\":\"me\"}"));
+        assert_null(source_reading_next(&r));
+        assert_int_equal(strlen(source_note(r.source)) > 0, i % 2);
+        source_reading_close(&r);
+    }
 }
 
 /* Of records of one image, each with several captions. */
