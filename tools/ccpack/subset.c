@@ -65,6 +65,9 @@ static const struct cli_program subset_program = {
     .usage = CLI_TEXTS("DATASET --ids FILE|--where EXPR -o DIR [options]"),
     .examples =
         CLI_TEXTS("ccpack subset cc3m --where 'shorter >= 256 and aspect < 2' -o cc3m-large",
+                  "ccpack subset cc3m --where 'meta.similarity > 0.3 and caption_chars < 200' -o "
+                  "cc3m-near",
+                  "ccpack subset cc3m --where 'hash(image) % 100 >= 95' -o cc3m-val",
                   "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
                   "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
                   "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen"),
@@ -78,6 +81,13 @@ static const struct cli_program subset_program = {
         "~: a caption contains the text, ignoring the case of a-z; class and key match a "
         "pattern with * ? []. key is also compared with the original key in the metadata field "
         "'key', which reads every sample that the conditions before it have not decided.",
+        "meta.NAME is a field of a sample's metadata (meta.a.b: field b of a): compared as a "
+        "number "
+        "if VALUE is one and not in quotes, else as a text. hash(X) % N is the XXH64 of X's text "
+        "modulo "
+        "N. It does not change when samples are added or removed, so 'hash(id) % 100 < 95' and "
+        "'hash(id) % 100 >= 95' are a training and a validation set that never mix; hash(image) "
+        "puts byte-identical images on one side.",
         "A comparison with a value that a sample lacks is false: unknown sizes, a label, zeta "
         "of unvisited samples, the score of a sample without a caption.",
         "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
@@ -148,7 +158,7 @@ each_sample(struct choice *c,
 }
 
 static enum status take_rank(struct choice *c, const struct sample_facts *f, struct error *err) {
-    return where_rank(c->where, f, err);
+    return where_rank(c->where, c->in, f, err);
 }
 
 static enum status take_fitting(struct choice *c, const struct sample_facts *f, struct error *err) {

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "formats/base/bytes.h"
+#include "formats/base/hash.h"
+#include "formats/json/json_reader.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
 
@@ -34,10 +36,16 @@ enum number_fact {
     NUMBER_CAPTIONS,
     NUMBER_IMAGE_BYTES,
     NUMBER_LABEL,
+    NUMBER_CAPTION_BYTES,
+    NUMBER_CAPTION_CHARS,
+    NUMBER_META, /* of node.name */
+    NUMBER_HASH, /* likewise, modulo node.modulus */
     NUMBER_COUNT
 };
+/* The last ones have no name of one word. */
 static const char *const numbers[NUMBER_COUNT] = {
-    "id", "width", "height", "shorter", "longer", "aspect", "captions", "image_bytes", "label"};
+    "id",          "width", "height",        "shorter",       "longer", "aspect", "captions",
+    "image_bytes", "label", "caption_bytes", "caption_chars", "meta.",  "hash()"};
 
 /* NaN: not known. */
 static double number_of(const struct sample_facts *f, int32_t fact) {
@@ -63,8 +71,17 @@ static double number_of(const struct sample_facts *f, int32_t fact) {
     }
 }
 
-enum text_fact { TEXT_FORMAT, TEXT_CLASS, TEXT_KEY, TEXT_CAPTION, TEXT_HASH, TEXT_COUNT };
-static const char *const texts[TEXT_COUNT] = {"format", "class", "key", "caption", "hash"};
+enum text_fact {
+    TEXT_FORMAT,
+    TEXT_CLASS,
+    TEXT_KEY,
+    TEXT_CAPTION,
+    TEXT_HASH,
+    TEXT_META,
+    TEXT_COUNT
+};
+static const char *const texts[TEXT_COUNT] = {"format", "class", "key", "caption", "hash", "meta."};
+static const char META[] = "meta.";
 
 /* Indexed by enum image_format. */
 static const char *const formats[] = {"unknown", "jpeg", "png", "webp", "gif"};
@@ -78,7 +95,8 @@ struct node {
     enum operator op;
     double number; /* to compare with; a percentage until where_rank_end */
     bool ranked;
-    char *text; /* owned */
+    uint64_t modulus;
+    char *text, *name; /* owned; name: of a member of the metadata, or what hash() is of */
 };
 
 struct where {
@@ -101,6 +119,7 @@ void where_destroy(struct where *w) {
     if (w) {
         for (int32_t i = 0; i < w->count; i++) {
             free(w->nodes[i].text);
+            free(w->nodes[i].name);
             byte_buffer_fini(&w->ranks[i]);
         }
         free(w);
@@ -177,6 +196,7 @@ add_node(struct parser *p, const struct node *n, int32_t *out, struct error *err
     struct where *w = p->w;
     if (w->count == WHERE_MAX_NODES) {
         free(n->text);
+        free(n->name);
         return error_set(err, STATUS_LIMIT, "the condition has more than %d parts",
                          WHERE_MAX_NODES);
     }
@@ -216,7 +236,7 @@ static enum status parse_number_comparison(struct parser *p, struct node *n, str
 }
 
 static enum status parse_text_comparison(struct parser *p, struct node *n, struct error *err) {
-    const bool like = n->fact == TEXT_CAPTION || n->fact == TEXT_KEY || n->fact == TEXT_CLASS;
+    const bool like = n->fact != TEXT_FORMAT && n->fact != TEXT_HASH;
     if (n->op != OP_EQUAL && n->op != OP_OTHER && !(like && n->op == OP_LIKE)) {
         return wrong(p, like ? "one of = != ~ before a text" : "= or != before a text", err);
     }
@@ -225,6 +245,78 @@ static enum status parse_text_comparison(struct parser *p, struct node *n, struc
     }
     n->text = strdup(p->word);
     return n->text ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for the condition");
+}
+
+static bool is_meta(const char *name) {
+    return strncmp(name, META, strlen(META)) == 0 && name[strlen(META)] != '\0';
+}
+
+static bool take_byte(struct parser *p, char c) {
+    skip_space(p);
+    const bool there = *p->at == c;
+    p->at += there;
+    return there;
+}
+
+/* hash(NAME) % N: takes it from the parenthesis on. */
+static enum status
+parse_hash(struct parser *p, struct node *n, char name[MAX_WORD_BYTES], struct error *err) {
+    static const char *const hashed[] = {"id", "key", "image"};
+    const char *before = ++p->at;
+    n->fact = NUMBER_HASH;
+    if (!take_word(p) || (find_name(hashed, 3, p->word) < 0 && !is_meta(p->word))) {
+        p->at = before;
+        return wrong(p, "id, key, image or meta.NAME", err);
+    }
+    memcpy(name, p->word, MAX_WORD_BYTES);
+    if (!take_byte(p, ')') || !take_byte(p, '%')) {
+        return wrong(p, "') % N'", err);
+    }
+    before = p->at;
+    if (!take_word(p) || !cli_parse_u64(p->word, CLI_UNIT_NONE, &n->modulus) || n->modulus == 0) {
+        p->at = before;
+        return wrong(p, "an integer from 1 on", err);
+    }
+    return STATUS_OK;
+}
+
+/* A member of the metadata is compared as a number if a number is given. */
+static enum status parse_meta_comparison(struct parser *p, struct node *n, struct error *err) {
+    const char *before = p->at;
+    if (n->op != OP_LIKE && take_word(p) && !p->quoted && parse_number(n, p->word)) {
+        return STATUS_OK;
+    }
+    p->at = before;
+    n->kind = NODE_TEXT;
+    n->fact = TEXT_META;
+    return parse_text_comparison(p, n, err);
+}
+
+/* The field's name has been taken; *name: what a node keeps of it. */
+static enum status
+parse_field(struct parser *p, struct node *n, char name[MAX_WORD_BYTES], struct error *err) {
+    n->fact = find_name(numbers, NUMBER_COUNT, name);
+    const int text = find_name(texts, TEXT_COUNT, name);
+    skip_space(p);
+    if (strcmp(name, "hash") == 0 && *p->at == '(') {
+        return parse_hash(p, n, name, err);
+    }
+    if (is_meta(name)) {
+        n->fact = NUMBER_META;
+    } else if (text >= 0 && text != TEXT_META) {
+        n->kind = NODE_TEXT;
+        n->fact = text;
+    } else if ((n->fact < 0 || n->fact == NUMBER_META) && p->w->columns) {
+        int32_t column = 0;
+        TRY(columns_find(&column, p->w->columns, name, err));
+        n->fact = NUMBER_COUNT + column;
+    } else if (n->fact < 0 || n->fact == NUMBER_META) {
+        return error_set(err, STATUS_USAGE,
+                         "unknown field '%.40s'; fields are %s; per-sample state needs --state "
+                         "RUN, and score --score FILE",
+                         name, WHERE_FACTS);
+    }
+    return STATUS_OK;
 }
 
 static enum status parse_comparison(struct parser *p, int32_t *out, struct error *err) {
@@ -236,26 +328,21 @@ static enum status parse_comparison(struct parser *p, int32_t *out, struct error
         return wrong(p, "a name", err);
     }
     memcpy(name, p->word, sizeof(name));
-    n.fact = find_name(numbers, NUMBER_COUNT, name);
-    const int text = find_name(texts, TEXT_COUNT, name);
-    if (text >= 0) {
-        n.kind = NODE_TEXT;
-        n.fact = text;
-    } else if (n.fact < 0 && p->w->columns) {
-        int32_t column = 0;
-        TRY(columns_find(&column, p->w->columns, name, err));
-        n.fact = NUMBER_COUNT + column;
-    } else if (n.fact < 0) {
-        return error_set(err, STATUS_USAGE,
-                         "unknown field '%.40s'; fields are %s; per-sample state needs --state "
-                         "RUN, and score --score FILE",
-                         name, WHERE_FACTS);
-    }
+    TRY(parse_field(p, &n, name, err));
     if (!take_operator(p, &n.op)) {
         return wrong(p, "one of < <= > >= = != ~", err);
     }
-    TRY(n.kind == NODE_TEXT ? parse_text_comparison(p, &n, err)
-                            : parse_number_comparison(p, &n, err));
+    const bool meta = n.kind == NODE_NUMBER && n.fact == NUMBER_META;
+    TRY(meta                  ? parse_meta_comparison(p, &n, err)
+        : n.kind == NODE_TEXT ? parse_text_comparison(p, &n, err)
+                              : parse_number_comparison(p, &n, err));
+    if (meta || (n.kind == NODE_NUMBER && n.fact == NUMBER_HASH)) {
+        n.name = strdup(meta ? name + strlen(META) : name);
+        if (!n.name) {
+            free(n.text);
+            return error_set(err, STATUS_NOMEM, "out of memory for the condition");
+        }
+    }
     return add_node(p, &n, out, err);
 }
 
@@ -334,12 +421,116 @@ where_parse(struct where **out, const char *text, struct columns *columns, struc
     return STATUS_OK;
 }
 
-/* ---- percentages ----------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
-static double value_of(const struct where *w, const struct node *n, const struct sample_facts *f) {
-    return n->fact < NUMBER_COUNT ? number_of(f, n->fact)
-                                  : columns_value(w->columns, n->fact - NUMBER_COUNT, f->id);
+/* A member by its name, or below others with dots between their names. */
+static const struct json_value *find_member(const struct json_value *v, const char *name) {
+    char head[MAX_WORD_BYTES];
+    const struct json_value *found = json_value_get(v, name);
+    const char *dot = strchr(name, '.');
+    if (found || !dot) {
+        return found;
+    }
+    snprintf(head, sizeof(head), "%.*s", (int)(dot - name), name);
+    return find_member(json_value_get(v, head), dot + 1);
 }
+
+/* The text of a member of the metadata: a string, or other values as JSON. *out is to be freed;
+ * NULL: there is none, or null. */
+static enum status member_text(char **out, const char *name, struct input *in, struct error *err) {
+    struct sample_content content;
+    struct json_document *document = NULL;
+    *out = NULL;
+    TRY(input_read(in, &content, err));
+    if (!content.json.data || json_document_parse(&document, "metadata", content.json.data,
+                                                  content.json.size_bytes, NULL) != STATUS_OK) {
+        return STATUS_OK;
+    }
+    const struct json_value *v = find_member(json_document_root(document), name);
+    const char *text = json_value_string(v, NULL);
+    *out = text ? strdup(text) : json_value_text(v);
+    if (!text && *out && strcmp(*out, "null") == 0) {
+        free(*out);
+        *out = NULL;
+    }
+    json_document_destroy(document);
+    return STATUS_OK;
+}
+
+/* The XXH64 of what hash() names, as a text. */
+static enum status hash_of(double *out,
+                           const struct node *n,
+                           struct input *in,
+                           const struct sample_facts *f,
+                           struct error *err) {
+    char original[INPUT_MAX_KEY_BYTES];
+    struct sample_content content;
+    char *member = NULL;
+    const char *text = cli_format("%" PRIu64, f->id);
+    if (strcmp(n->name, "image") == 0) {
+        text = cli_format("%016" PRIx64, f->image_hash);
+    } else if (strcmp(n->name, "key") == 0) {
+        TRY(input_read(in, &content, err));
+        text = sample_original_key(original, &content.json) ? original : content.key;
+    } else if (strcmp(n->name, "id") != 0) {
+        TRY(member_text(&member, n->name + strlen(META), in, err));
+        text = member;
+    }
+    *out = text ? (double)(hash64(text, strlen(text)) % n->modulus) : (double)NAN;
+    free(member);
+    return STATUS_OK;
+}
+
+/* The length of the longest caption. */
+static enum status caption_length(double *out,
+                                  const struct node *n,
+                                  struct input *in,
+                                  const struct sample_facts *f,
+                                  struct error *err) {
+    for (uint32_t k = 0; k < f->caption_count; k++) {
+        struct shard_text t;
+        TRY(input_caption(in, &t, k, err));
+        size_t length = 0;
+        for (size_t i = 0; i < t.size_bytes; i++) { /* a character's other bytes are 10xxxxxx */
+            length += n->fact == NUMBER_CAPTION_BYTES || ((unsigned char)t.data[i] & 0xC0) != 0x80;
+        }
+        *out = *out >= (double)length ? *out : (double)length;
+    }
+    return STATUS_OK;
+}
+
+/* NaN: not known. */
+static enum status value_of(double *out,
+                            const struct where *w,
+                            const struct node *n,
+                            struct input *in,
+                            const struct sample_facts *f,
+                            struct error *err) {
+    char *text = NULL;
+    *out = (double)NAN;
+    switch (n->fact) {
+    case NUMBER_HASH:
+        return hash_of(out, n, in, f, err);
+    case NUMBER_CAPTION_BYTES:
+    case NUMBER_CAPTION_CHARS:
+        return caption_length(out, n, in, f, err);
+    case NUMBER_META:
+        TRY(member_text(&text, n->name, in, err));
+        if (text) {
+            char *end = NULL;
+            const double value = strtod(text, &end);
+            *out = end != text && *end == '\0' ? value : (double)NAN;
+        }
+        free(text);
+        return STATUS_OK;
+    default:
+        *out = n->fact < NUMBER_COUNT ? number_of(f, n->fact)
+                                      : columns_value(w->columns, n->fact - NUMBER_COUNT, f->id);
+        return STATUS_OK;
+    }
+}
+
+/* ---- percentages ----------------------------------------------------------------------------- */
 
 bool where_has_ranks(const struct where *w) {
     bool any = false;
@@ -349,10 +540,12 @@ bool where_has_ranks(const struct where *w) {
     return any;
 }
 
-enum status where_rank(struct where *w, const struct sample_facts *f, struct error *err) {
+enum status
+where_rank(struct where *w, struct input *in, const struct sample_facts *f, struct error *err) {
     for (int32_t i = 0; i < w->count; i++) {
         const struct node *n = &w->nodes[i];
-        const double value = n->ranked ? value_of(w, n, f) : (double)NAN;
+        double value = (double)NAN;
+        TRY(n->ranked ? value_of(&value, w, n, in, f, err) : STATUS_OK);
         if (!isnan(value)) {
             TRY(byte_buffer_append(&w->ranks[i], &value, sizeof(value), err));
         }
@@ -451,11 +644,17 @@ static enum status fits_text(bool *out,
                              struct input *in,
                              const struct sample_facts *f,
                              struct error *err) {
+    char *member;
     switch (n->fact) {
     case TEXT_CAPTION:
         return fits_caption(out, n, in, f->caption_count, err);
     case TEXT_KEY:
         return fits_key(out, n, in, err);
+    case TEXT_META:
+        TRY(member_text(&member, n->name, in, err));
+        *out = compare_texts(n, member);
+        free(member);
+        return STATUS_OK;
     case TEXT_CLASS:
         *out = compare_texts(n, f->class_name);
         return STATUS_OK;
@@ -477,9 +676,11 @@ static enum status fits(bool *out,
                         const struct sample_facts *f,
                         struct error *err) {
     const struct node *n = &w->nodes[node];
+    double value;
     switch (n->kind) {
     case NODE_NUMBER:
-        *out = compare_numbers(n->op, value_of(w, n, f), n->number);
+        TRY(value_of(&value, w, n, in, f, err));
+        *out = compare_numbers(n->op, value, n->number);
         return STATUS_OK;
     case NODE_TEXT:
         return fits_text(out, n, in, f, err);

@@ -8,8 +8,8 @@
  *     factor     : not factor | ( expression ) | comparison
  *
  * VALUE is a number; N%, the value below which N percent of the samples are; or a text, in quotes
- * where it is not one word. A comparison with a number that a sample lacks (the size of an unknown
- * image, zeta of a sample that no step has seen) is false.
+ * where it is not one word. NAME may be hash(NAME) % N. A comparison with a number that a sample
+ * lacks (the size of an unknown image, zeta of a sample that no step has seen) is false.
  *
  * Threading : single-owner.
  * Ownership : an expression borrows its columns and owns the rest.
@@ -25,10 +25,13 @@ struct where; /* opaque */
 
 enum { WHERE_MAX_NODES = 256, WHERE_MAX_TEXT_BYTES = 4096 };
 
-/* The names that are no columns, for --help: two lines. */
+/* The names that are no columns, for --help. */
 #define WHERE_FACTS                                                                                \
     "numbers id, width, height, shorter, longer (sides in pixels), aspect (longer / shorter), "    \
-    "captions (their count), image_bytes and label; texts format, class, key, caption and hash"
+    "captions (their count), caption_bytes, caption_chars (of the longest), image_bytes, label "   \
+    "and "                                                                                         \
+    "hash(X) % N (X: id, key, image or meta.NAME); texts format, class, key, caption and hash; "   \
+    "meta.NAME, a metadata field"
 
 /* columns may be NULL: none. Returns OK, NOMEM, LIMIT (longer than above), USAGE (the message says
  * at which character), or what columns_find returns. */
@@ -39,9 +42,10 @@ void where_destroy(struct where *w); /* accepts NULL */
 /* Whether any value is a percentage: then where_rank must come before where_fits. */
 bool where_has_ranks(const struct where *w);
 
-/* Takes the numbers of one sample for the percentages; after the last, where_rank_end. Returns OK
- * or NOMEM. */
-enum status where_rank(struct where *w, const struct sample_facts *f, struct error *err);
+/* Takes the numbers of one sample, the current one of `in`, for the percentages; after the last,
+ * where_rank_end. Returns as where_fits. */
+enum status
+where_rank(struct where *w, struct input *in, const struct sample_facts *f, struct error *err);
 void where_rank_end(struct where *w);
 
 /* Whether the current sample of `in` fits. Facts and columns are tested where they stand; captions

@@ -60,6 +60,20 @@ TEST(a_comparison_with_what_a_sample_lacks_is_false) {
     assert_true(fits("not width > 0", &unknown));
 }
 
+/* XXH64 of the text of the value, computed elsewhere. */
+TEST(a_hash_divides_samples_once_and_for_all) {
+    unsigned lower = 0;
+    assert_true(fits("hash(id) % 1000000 = 622455", &image)); /* of "7" */
+    assert_true(fits("hash(image)%1000000=92841", &image));   /* of "00000000000000ab" */
+    for (uint64_t id = 0; id < 10000; id++) {
+        const struct sample_facts f = {.id = id};
+        const bool good = fits("hash(id) % 100 < 95", &f);
+        assert_true(good != fits("hash(id) % 100 >= 95", &f));
+        lower += good;
+    }
+    assert_in_range(lower, 9400, 9600);
+}
+
 TEST(and_binds_closer_than_or_and_not_closest) {
     assert_true(fits("id = 7 or id = 1 and id = 2", &image));
     assert_false(fits("(id = 7 or id = 1) and id = 2", &image));
@@ -76,9 +90,9 @@ TEST(a_percentage_is_the_value_with_that_share_below) {
     assert_true(where_has_ranks(w));
     struct sample_facts f = image;
     for (f.id = 0; f.id < 10; f.id++) {
-        assert_ok(where_rank(w, &f, &err), err);
+        assert_ok(where_rank(w, NULL, &f, &err), err);
     }
-    assert_ok(where_rank(w, &unknown, &err), err); /* has an id, 8, and no width */
+    assert_ok(where_rank(w, NULL, &unknown, &err), err); /* has an id, 8, and no width */
     where_rank_end(w);
     int count = 0;
     for (f.id = 0; f.id < 10; f.id++) {
@@ -90,7 +104,7 @@ TEST(a_percentage_is_the_value_with_that_share_below) {
     assert_int_equal(count, 5);
     where_destroy(w);
     assert_ok(where_parse(&w, "label > 10%", NULL, &err), err);
-    assert_ok(where_rank(w, &unknown, &err), err); /* nobody has a label */
+    assert_ok(where_rank(w, NULL, &unknown, &err), err); /* nobody has a label */
     where_rank_end(w);
     bool good = true;
     assert_ok(where_fits(&good, w, NULL, &image, &err), err);
@@ -111,9 +125,10 @@ TEST(captions_and_keys_are_read_from_the_dataset) {
     struct shard_text caption;
     assert_ok(input_at(in, &f, 2, &err), err);
     assert_ok(input_caption(in, &caption, 0, &err), err);
-    char whole[300], start[8], key[100], key_start[8];
+    char whole[300], start[8], key[100], key_start[8], length[8];
     snprintf(whole, sizeof(whole), "%.*s", (int)caption.size_bytes, caption.data);
     snprintf(start, sizeof(start), "%.3s", whole);
+    snprintf(length, sizeof(length), "%zu", caption.size_bytes);
     assert_ok(input_read(in, &content, &err), err);
     snprintf(key, sizeof(key), "%s", content.key);
     snprintf(key_start, sizeof(key_start), "%.3s", key);
@@ -128,7 +143,9 @@ TEST(captions_and_keys_are_read_from_the_dataset) {
                  {"id = 0 or caption = '", whole, "'", true},
                  {"key = '", key, "'", true},
                  {"key != '", key, "'", false},
-                 {"key ~ '", key_start, "*'", true}};
+                 {"key ~ '", key_start, "*'", true},
+                 {"caption_bytes = ", length, "", true},
+                 {"caption_chars < ", length, "", false}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct where *w = NULL;
         bool good = !cases[i].good;
@@ -137,6 +154,51 @@ TEST(captions_and_keys_are_read_from_the_dataset) {
         assert_ok(where_parse(&w, text, NULL, &err), err);
         assert_ok(where_fits(&good, w, in, &f, &err), err);
         assert_true(good == cases[i].good);
+        where_destroy(w);
+    }
+    input_close(in);
+}
+
+TEST(metadata_is_compared_as_numbers_or_texts) {
+    static const char list[] = "{\"image\": \"1.jpg\", \"caption\": [\"a\", \"\xC3\xA9\xC3\xA9\"], "
+                               "\"size\": 0.25, \"number\": \"007\", "
+                               "\"by\": {\"name\": \"ann\"}, \"ok\": true, \"null\": null}\n";
+    static const struct {
+        const char *text;
+        bool good;
+    } cases[] = {{"caption_bytes = 4 and caption_chars = 2", true},
+                 {"meta.size > 0.24 and meta.size < 0.26", true},
+                 {"meta.size = '0.250' or meta.size != '0.25'", false},
+                 {"meta.number = 7 and meta.number != '7' and meta.number = '007'", true},
+                 {"meta.by.name ~ 'a*' and meta.by.name != bob", true},
+                 {"meta.ok = true and not meta.ok = false", true},
+                 {"meta.by.name < 5", false},
+                 {"meta.none != 1 or meta.none = x or meta.null != x or meta.by.none = x", false},
+                 {"hash(meta.none) % 9 >= 0", false},
+                 {"hash(meta.number) % 1000000 = 941796 and hash(key) % 1 = 0", true}};
+    struct error err = {0};
+    struct pack_summary sum;
+    struct byte_buffer jpeg;
+    byte_buffer_init(&jpeg, 0);
+    pack_case_jpeg(&jpeg, 1, 16, 16);
+    test_write_file(test_temp_path("1.jpg"), jpeg.data, jpeg.size_bytes);
+    byte_buffer_fini(&jpeg);
+    const char *source = test_temp_path("list.jsonl");
+    test_write_file(source, list, strlen(list));
+    struct pack_options o = pack_case_options(NULL, test_temp_path("data"), &source, 1);
+    assert_ok(pack_run(&o, &sum, &err), err);
+    struct input *in = NULL;
+    struct sample_facts f;
+    assert_ok(input_open(&in, o.directory, &err), err);
+    assert_ok(input_at(in, &f, 0, &err), err);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct where *w = NULL;
+        bool good = !cases[i].good;
+        assert_ok(where_parse(&w, cases[i].text, NULL, &err), err);
+        assert_ok(where_fits(&good, w, in, &f, &err), err);
+        if (good != cases[i].good) {
+            fail_msg("%s", cases[i].text);
+        }
         where_destroy(w);
     }
     input_close(in);
@@ -151,6 +213,9 @@ TEST(what_is_wrong_is_named_with_its_place) {
         {"id < ", "ends where a number"},
         {"id < red", "character 6 of the condition, 'red': a number"},
         {"id < 101%", "a percentage"},
+        {"hash(width) % 2 = 0", "character 6 of the condition, 'width) % 2 = 0': id, key, image"},
+        {"hash(id) < 2", "') % N'"},
+        {"hash(id) % 0 = 0", "an integer from 1 on"},
         {"id < nan", "a number"},
         {"id ~ 5", "character 6 of the condition, '5': a comparison of numbers"},
         {"format < jpeg", "= or != before a text"},
