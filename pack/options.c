@@ -198,6 +198,9 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     if (o->grouping != SOURCE_GROUP_AUTO) {
         add(l, "group-captions", source_grouping_names[o->grouping], true);
     }
+    if (o->split_names != SOURCE_SPLIT_FIRST_DOT) {
+        add(l, "split-names", source_name_split_names[o->split_names], true);
+    }
     if (o->part.count > 0) {
         struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, true);
         snprintf(s->buffer, sizeof(s->buffer), "%" PRIu32 "/%" PRIu32, o->part.number,

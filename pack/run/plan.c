@@ -22,6 +22,7 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
         .columns = o->columns,
         .delimiter = o->delimiter,
         .grouping = o->grouping,
+        .split_names = o->split_names,
         .caption_column = o->caption_column,
         .image_column = o->image_column,
         .keep_columns = o->keep_columns,

@@ -17,8 +17,8 @@
  *
  * The rows are the images in SOURCE and its folders, in the same order, by the extensions of
  * their names. NAME.txt is the caption of NAME.jpg, and NAME.json its JSON. A NAME.txt without an
- * image is a bad row. Of two images with one name, the second is rejected as image-extra. Other
- * files are counted as ignored.
+ * image is a bad row. Of several images with one name, source_image_rank decides which is the
+ * row's; the others are rejected as image-extra. Other files are counted as ignored.
  *
  * The names of one folder and its parents are in memory at a time.
  */
@@ -244,8 +244,8 @@ static size_t stem_bytes(const char *name) {
     return dot ? (size_t)(dot - name) : strlen(name);
 }
 
-/* The first name of the level from `from` on that has this stem and is an image's (extension NULL)
- * or has the extension; the number of names when there is none. */
+/* The level's name that has this stem and the extension, or for NULL is the stem's image by
+ * source_image_rank; the number of names when there is none. */
 static size_t
 find_beside(const struct level *l, const char *name, size_t size_bytes, const char *extension) {
     size_t low = 0;
@@ -258,17 +258,21 @@ find_beside(const struct level *l, const char *name, size_t size_bytes, const ch
             high = middle;
         }
     }
+    size_t found = l->list.count;
+    int found_rank = -1;
     for (size_t i = low; i < l->list.count; i++) {
         const char *other = l->list.names[i];
         if (strncmp(other, name, size_bytes + 1) != 0) {
             break;
         }
-        if (stem_bytes(other) == size_bytes && other[-1] == KIND_FILE &&
+        const int rank = extension ? 0 : source_image_rank(other + size_bytes + 1, true);
+        if (stem_bytes(other) == size_bytes && other[-1] == KIND_FILE && rank > found_rank &&
             (extension ? has_extension(other, extension) : source_is_image_name(other))) {
-            return i;
+            found = i;
+            found_rank = rank;
         }
     }
-    return l->list.count;
+    return found;
 }
 
 /* Whether the file is the caption of an image beside it. */

@@ -251,6 +251,19 @@ bool source_is_image_extension(const char *text, size_t size_bytes) {
     return false;
 }
 
+int source_image_rank(const char *extension, bool real) {
+    static const char *const preferred[] = {"webp", "jpeg", "png", "jpg"};
+    const char *dot = strrchr(extension, '.');
+    const char *last = dot ? dot + 1 : extension;
+    int rank = dot ? 0 : 4;
+    rank += source_is_image_extension(last, strlen(last)) ? 2 : 0;
+    rank = 8 * (rank + real);
+    for (int i = 0; i < 4; i++) {
+        rank += strcasecmp(last, preferred[i]) == 0 ? i + 1 : 0;
+    }
+    return rank;
+}
+
 /* Reads an open regular file whole. */
 static enum status read_file(struct source_row *r, int fd, uint64_t size, struct error *err) {
     TRY(byte_buffer_reserve(&r->image, (size_t)size, err));

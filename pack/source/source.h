@@ -77,6 +77,11 @@ enum source_grouping {
 /* "auto", "never", "adjacent", "all", and NULL. */
 extern const char *const source_grouping_names[];
 
+/* Where the stem of an archive's member ends. */
+enum source_name_split { SOURCE_SPLIT_FIRST_DOT, SOURCE_SPLIT_LAST_DOT };
+
+extern const char *const source_name_split_names[]; /* "first", "last", and NULL */
+
 /* Why a row cannot be used: the words of rejects.jsonl. */
 enum source_reason {
     REASON_NONE,
@@ -191,7 +196,8 @@ struct source_options {
     const char *keep_columns;   /* tsv, csv, json, coco, karpathy: comma-separated names of columns
                                  * (tsv, csv: or numbers) or members that become a sample's JSON, or
                                  * "none"; NULL: all that are not used otherwise */
-    enum source_grouping grouping; /* tsv, csv */
+    enum source_grouping grouping;      /* tsv, csv */
+    enum source_name_split split_names; /* wds */
     bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,

@@ -38,6 +38,7 @@ enum {
     SOURCE_HAS_GROUPING = 32,
     SOURCE_HAS_URLS = 64,
     SOURCE_HAS_KEEP = 128,
+    SOURCE_HAS_NAME_SPLIT = 256,
 };
 
 /* A kind of source; the table of them is in source.c. */
@@ -186,6 +187,12 @@ void source_row_set_path(struct source_row *r,
 
 /* ASCII white space. */
 bool source_is_space(char c);
+
+/* Which image of a stem is the row's: the one with the largest rank, in all kinds of sources and in
+ * any order. STEM.EXT comes before STEM.X.EXT, an extension of images before another, an image by
+ * its content (`real`) before one by its name alone, and jpg, png, jpeg, webp before others, as in
+ * WebDataset's usual "jpg;png;jpeg;webp". `extension` is what follows the stem's dot. */
+int source_image_rank(const char *extension, bool real);
 
 /* jpg, jpeg, png, webp, gif, bmp, tif, tiff or heic, in any case. */
 bool source_is_image_extension(const char *text, size_t size_bytes);

@@ -1,15 +1,17 @@
 /*
  * WebDataset archives (tar and zip, also .gz and .zst, also from a pipe), read once from front to
- * back.
+ * back. The stem of a name ends at its first dot, as in WebDataset, or with split_names at its
+ * last.
  *
  *     00012.jpg 00012.txt 00012.json | 00013.txt 00013.png | ...
  *     \_______ one row _____________/
  *
  * A row ends where the stem changes, and before a member that the row has already: a second .txt or
- * .json, an image of the same name, or any image once there are image and caption. Other
- * images of the row ("00012.depth.png") are extras: each becomes a rejected row of its own, so
- * that no image is lost without a line in rejects.jsonl. Links are not followed, but named where
- * an image or caption is missing.
+ * .json, or an image of the same name. source_image_rank decides which of its images is the row's.
+ * The others ("00012.depth.png") are extras: each becomes a rejected row of its own, so that no
+ * image is lost without a line in rejects.jsonl. STEM.N.txt is a further caption, but not where
+ * there is STEM.N.jpg, whose caption it is. Links are not followed, but named where an image or
+ * caption is missing.
  *
  * A row that is skipped is read in the same way, but for its image, of which only the first bytes
  * are read.
@@ -36,13 +38,14 @@ struct source_wds {
     uint64_t entry_bytes; /* where the entry after the last pending one begins, or the archive ends
                            */
     bool at_end;
+    bool last_dot; /* see split_names */
     /* of the .json; empty: the .txt is the caption */
     char caption_member[SOURCE_MAX_NAMES_BYTES + 1];
     struct byte_buffer text;       /* the .txt being read */
     struct byte_buffer member;     /* the image being read; swapped with the row's */
     struct byte_buffer key;        /* of the row being read, and of its extras; no NUL */
     struct byte_buffer image_name; /* name of the row's image; ends with a NUL */
-    struct byte_buffer before;     /* key of the row before, if it has an image; no NUL */
+    struct byte_buffer text_name;  /* of the row's first text that is no caption; likewise */
     struct byte_buffer links[2]; /* name and target, each followed by a NUL, of the last link in the
                                   * row, and of the last one in a later row */
     struct byte_buffer extras;   /* names, each followed by a NUL */
@@ -54,8 +57,9 @@ struct source_wds {
 /* What the members of a row so far contained. */
 struct row_parts {
     bool image, json;
-    bool guessed; /* only the name says that the image is one */
-    bool text;    /* STEM.txt; without it STEM.1.txt and so on are no captions */
+    int image_rank;
+    bool image_fits; /* it is not too large */
+    bool text;       /* STEM.txt; without it STEM.1.txt and so on are no captions */
     uint32_t text_count;
     uint32_t numbers[SOURCE_MAX_CAPTIONS];         /* (text_count) of the texts; STEM.txt is 0 */
     uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
@@ -63,11 +67,12 @@ struct row_parts {
 
 enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_IMAGE, MEMBER_OTHER };
 
-/* Bytes of folder and base name up to its first dot. */
-static size_t stem_bytes(const char *name) {
+/* Bytes of folder and base name up to its first dot, or its last; all of it without a dot. */
+static size_t stem_bytes(const struct source_wds *w, const char *name) {
     const char *slash = strrchr(name, '/');
     const char *base = slash ? slash + 1 : name;
-    return (size_t)(base - name) + strcspn(base, ".");
+    const char *dot = w->last_dot ? strrchr(base, '.') : strchr(base, '.');
+    return dot ? (size_t)(dot - name) : strlen(name);
 }
 
 static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
@@ -80,15 +85,16 @@ static enum status add_name(struct byte_buffer *names, const char *name, struct 
     return byte_buffer_append(names, name, strlen(name) + 1, err);
 }
 
-static bool has_stem(const struct byte_buffer *stem, const char *name) {
-    size_t n = stem_bytes(name);
-    return n == stem->size_bytes && memcmp(name, stem->data, n) == 0;
+/* Whether the name belongs to the row with w->key. */
+static bool has_stem(const struct source_wds *w, const char *name) {
+    size_t n = stem_bytes(w, name);
+    return n == w->key.size_bytes && memcmp(name, w->key.data, n) == 0;
 }
 
 /* Links are no members of rows. They explain why one is missing. */
 static enum status
 keep_link(struct source_wds *w, const struct source_member *m, struct error *err) {
-    bool later = w->key.size_bytes == 0 || !has_stem(&w->key, m->name);
+    bool later = w->key.size_bytes == 0 || !has_stem(w, m->name);
     struct byte_buffer *link = &w->links[later];
     link->size_bytes = 0;
     TRY(add_name(link, m->name, err));
@@ -98,7 +104,7 @@ keep_link(struct source_wds *w, const struct source_member *m, struct error *err
 /* The link of the row that begins with w->key is among those that were found before it. */
 static void take_link(struct source_wds *w) {
     w->links[0].size_bytes = 0;
-    if (w->links[1].size_bytes > 0 && has_stem(&w->key, (const char *)w->links[1].data)) {
+    if (w->links[1].size_bytes > 0 && has_stem(w, (const char *)w->links[1].data)) {
         swap_buffers(&w->links[0], &w->links[1]);
     }
     w->links[1].size_bytes = 0;
@@ -129,7 +135,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
             break;
         }
         const struct source_member *m = source_archive_view(w->archive).member;
-        size_t stem = stem_bytes(m->name);
+        size_t stem = stem_bytes(w, m->name);
         if (m->is_file && stem > 0 && m->name[stem - 1] != '/' && m->name[stem] == '.') {
             w->pending = m;
             return STATUS_OK;
@@ -171,7 +177,10 @@ static enum status take_text(struct source_wds *w,
                              struct error *err) {
     const char *name = w->pending->name;
     uint32_t number = 0;
-    text_number(name + stem_bytes(name) + 1, &number);
+    text_number(name + stem_bytes(w, name) + 1, &number);
+    if (number > 0 && w->text_name.size_bytes == 0) {
+        TRY(add_name(&w->text_name, name, err));
+    }
     parts->text = parts->text || number == 0;
     if (parts->text_count == SOURCE_MAX_CAPTIONS) {
         source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d", SOURCE_MAX_CAPTIONS);
@@ -179,6 +188,7 @@ static enum status take_text(struct source_wds *w,
     }
     parts->numbers[parts->text_count++] = number;
     if (w->caption_member[0] != '\0') {
+        w->base.ignored.by[IGNORED_UNUSED]++;
         return STATUS_OK;
     }
     bool fits;
@@ -195,22 +205,50 @@ static enum status take_text(struct source_wds *w,
     return STATUS_OK;
 }
 
+/* Whether the name is STEM.NUMBER.jpg, or of another image. */
+static bool is_image_of(const struct source_wds *w, const char *name, uint32_t number) {
+    char *end = NULL;
+    const char *digits = name + stem_bytes(w, name) + 1;
+    return digits[0] >= '1' && digits[0] <= '9' && strtoul(digits, &end, 10) == number &&
+           end[0] == '.' && source_is_image_extension(end + 1, strlen(end + 1));
+}
+
+/* Whether STEM.NUMBER.txt is the caption of an image of its own. */
+static bool is_text_of_other(const struct source_wds *w, uint32_t number) {
+    bool found = number > 0 && w->image_name.size_bytes > 0 &&
+                 is_image_of(w, (const char *)w->image_name.data, number);
+    for (size_t at = 0; number > 0 && !found && at < w->extras.size_bytes;) {
+        const char *name = (const char *)w->extras.data + at;
+        found = is_image_of(w, name, number);
+        at += strlen(name) + 1;
+    }
+    return found;
+}
+
 /* Sorts captions by their numbers: a sorted tar has STEM.1.txt before STEM.txt. Without STEM.txt
  * the others are no captions. */
 static enum status order_captions(struct source_wds *w,
                                   struct source_row *row,
                                   const struct row_parts *parts,
                                   struct error *err) {
+    enum { NOT_ONE = UINT16_MAX }; /* larger than any number */
     uint32_t sizes[SOURCE_MAX_CAPTIONS];
-    uint32_t count = parts->text || w->caption_member[0] != '\0' ? row->caption_count : 0;
+    uint32_t numbers[SOURCE_MAX_CAPTIONS];
+    const uint32_t all = parts->text || w->caption_member[0] != '\0' ? row->caption_count : 0;
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < all; k++) {
+        bool other = is_text_of_other(w, parts->caption_numbers[k]);
+        numbers[k] = other ? NOT_ONE : parts->caption_numbers[k];
+        count += !other;
+    }
     uint32_t number = 0; /* the next caption has this number or a larger one */
     w->text.size_bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         size_t at = 0, next_at = 0;
-        uint32_t next = UINT32_MAX;
-        for (uint32_t k = 0; k < count; at += row->caption_size_bytes[k++]) {
-            if (parts->caption_numbers[k] >= number && parts->caption_numbers[k] < next) {
-                next = parts->caption_numbers[k];
+        uint32_t next = NOT_ONE;
+        for (uint32_t k = 0; k < all; at += row->caption_size_bytes[k++]) {
+            if (numbers[k] >= number && numbers[k] < next) {
+                next = numbers[k];
                 next_at = at;
                 sizes[i] = row->caption_size_bytes[k];
             }
@@ -239,6 +277,16 @@ static enum status take_json(struct source_wds *w, struct source_row *row, struc
     return STATUS_OK;
 }
 
+/* Counts the pending member as ignored. A text is named where the row's caption is missing. */
+static enum status ignore_member(struct source_wds *w, struct error *err) {
+    const char *name = w->pending->name;
+    const char *dot = strrchr(name, '.');
+    w->base.ignored.by[IGNORED_UNUSED]++;
+    return strcasecmp(dot, ".txt") == 0 && w->text_name.size_bytes == 0
+               ? add_name(&w->text_name, name, err)
+               : STATUS_OK;
+}
+
 /* A further member of the row becomes an extra if it is an image. */
 static enum status take_extra(struct source_wds *w, bool named_image, struct error *err) {
     if (!named_image) {
@@ -246,8 +294,7 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
         size_t got = 0;
         TRY(source_archive_peek(w->archive, head, &got, sizeof(head), err));
         if (image_format_of(head, got) == IMAGE_FORMAT_UNKNOWN) {
-            w->base.ignored.by[IGNORED_UNUSED]++;
-            return STATUS_OK;
+            return ignore_member(w, err);
         }
     }
     return add_name(&w->extras, w->pending->name, err);
@@ -271,28 +318,25 @@ static enum status look_at_image(struct source_wds *w, bool *fits, bool *real, s
     return STATUS_OK;
 }
 
-/* The row's image is the first member that is an image by its content. Until there is one, it is
- * the first that is an image by its name, so that the decoder reports what is wrong with it. */
+/* The row's image is the member with the largest rank, and of these the first. */
 static enum status take_image(struct source_wds *w,
                               struct source_row *row,
                               struct row_parts *parts,
                               bool named_image,
                               struct error *err) {
-    if (parts->image && !parts->guessed) {
+    const char *name = w->pending->name;
+    const char *extension = name + stem_bytes(w, name) + 1;
+    if (parts->image && source_image_rank(extension, true) <= parts->image_rank) {
         return take_extra(w, named_image, err);
     }
     bool fits, real;
     TRY(look_at_image(w, &fits, &real, err));
     if (!real && !named_image) {
-        w->base.ignored.by[IGNORED_UNUSED]++;
-        return STATUS_OK;
+        return ignore_member(w, err);
     }
-    const char *name = w->pending->name;
-    if (!real && parts->image) {
+    const int rank = source_image_rank(extension, real || !fits);
+    if (parts->image && rank <= parts->image_rank) {
         return add_name(&w->extras, name, err);
-    }
-    if (!fits) {
-        source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
     }
     if (parts->image) {
         TRY(add_name(&w->extras, (const char *)w->image_name.data, err));
@@ -303,7 +347,8 @@ static enum status take_image(struct source_wds *w,
     row->member_bytes = w->pending->size_known ? w->pending->size_bytes : row->image.size_bytes;
     row->image_offset_bytes = w->pending->body_bytes;
     parts->image = true;
-    parts->guessed = fits && !real;
+    parts->image_rank = rank;
+    parts->image_fits = fits;
     return STATUS_OK;
 }
 
@@ -332,12 +377,23 @@ static bool is_new_text(const struct row_parts *parts, const char *extension) {
     return true;
 }
 
+static bool has_image_named(const struct source_wds *w, const char *name) {
+    bool found =
+        w->image_name.size_bytes > 0 && strcmp(name, (const char *)w->image_name.data) == 0;
+    for (size_t at = 0; !found && at < w->extras.size_bytes;) {
+        const char *other = (const char *)w->extras.data + at;
+        found = strcmp(name, other) == 0;
+        at += strlen(other) + 1;
+    }
+    return found;
+}
+
 /* Whether the pending member belongs to the row with these parts. */
 static bool
 belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
     const char *name = w->pending->name;
-    size_t stem = stem_bytes(name);
-    if (!has_stem(&w->key, name) || w->extras.size_bytes >= EXTRAS_END_BYTES) {
+    size_t stem = stem_bytes(w, name);
+    if (!has_stem(w, name) || w->extras.size_bytes >= EXTRAS_END_BYTES) {
         return false;
     }
     switch (kind) {
@@ -346,8 +402,7 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
     case MEMBER_JSON:
         return !parts->json;
     case MEMBER_IMAGE:
-        return !parts->image ||
-               (!has_caption(w, parts) && strcmp(name, (const char *)w->image_name.data) != 0);
+        return !has_image_named(w, name);
     case MEMBER_OTHER:
         break;
     }
@@ -361,7 +416,7 @@ static enum status take_member(struct source_wds *w,
                                bool *took,
                                struct error *err) {
     const char *name = w->pending->name;
-    enum member_kind kind = kind_of(name, stem_bytes(name));
+    enum member_kind kind = kind_of(name, stem_bytes(w, name));
     *took = belongs(w, parts, kind);
     if (!*took) {
         return STATUS_OK;
@@ -410,10 +465,11 @@ static enum status take_members(struct source_wds *w,
     }
     w->key.size_bytes = 0;
     w->image_name.size_bytes = 0;
+    w->text_name.size_bytes = 0;
     w->extras.size_bytes = 0;
     w->extras_at = 0;
     const char *name = w->pending->name;
-    TRY(byte_buffer_append(&w->key, name, stem_bytes(name), err));
+    TRY(byte_buffer_append(&w->key, name, stem_bytes(w, name), err));
     source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
     row->offset_bytes = w->pending->offset_bytes;
     take_link(w);
@@ -426,18 +482,6 @@ static enum status take_members(struct source_wds *w,
         }
     }
     return status < STATUS_OK ? status : STATUS_OK;
-}
-
-/* An image without caption right after a row with its name is a second image of that row: "1.txt
- * 1.jpg 1.png". */
-static void reject_second_image(const struct source_wds *w,
-                                struct source_row *row,
-                                const struct row_parts *parts) {
-    if (parts->image && parts->text_count == 0 && !parts->json && w->before.size_bytes > 0 &&
-        has_stem(&w->before, (const char *)w->image_name.data)) {
-        source_row_reject(row, REASON_IMAGE_EXTRA, "%.160s: the row before has its image",
-                          (const char *)w->image_name.data);
-    }
 }
 
 /* Names a link instead of the image or caption that is missing. */
@@ -469,12 +513,21 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
         return status;
     }
     TRY(order_captions(w, row, &parts, err));
-    reject_second_image(w, row, &parts);
+    if (parts.image && !parts.image_fits) {
+        source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
+    }
     reject_link(w, row, &parts);
     if (!parts.image) {
         source_row_reject(row, REASON_IMAGE_MISSING,
                           "no image next to it: members of a row have one name and are "
                           "consecutive");
+    }
+    if (!has_caption(w, &parts) && w->caption_member[0] == '\0' && w->text_name.size_bytes > 0) {
+        source_row_reject(row, REASON_CAPTION_MISSING,
+                          "no %.60s.txt: there is %.60s, but a row's name ends at %s dot%s",
+                          row->key, (const char *)w->text_name.data,
+                          w->last_dot ? "its last" : "the first",
+                          w->last_dot ? "" : "; --split-names last ends it at the last");
     }
     if (!has_caption(w, &parts)) {
         source_row_reject(row, REASON_CAPTION_MISSING,
@@ -483,9 +536,7 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
                           "--from folders makes folders classes",
                           w->caption_member[0] != '\0' ? "json" : "txt");
     }
-    w->before.size_bytes = 0;
-    return parts.image ? byte_buffer_append(&w->before, w->key.data, w->key.size_bytes, err)
-                       : STATUS_OK;
+    return STATUS_OK;
 }
 
 static void wds_close(struct source *s) {
@@ -497,7 +548,7 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->image_name);
     byte_buffer_fini(&w->extras);
     byte_buffer_fini(&w->nameless);
-    byte_buffer_fini(&w->before);
+    byte_buffer_fini(&w->text_name);
     byte_buffer_fini(&w->links[0]);
     byte_buffer_fini(&w->links[1]);
 }
@@ -506,6 +557,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
     struct source_wds *w = (struct source_wds *)s;
     byte_buffer_init(&w->text, SOURCE_MAX_TEXT_BYTES);
     byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES);
+    w->last_dot = opt->split_names == SOURCE_SPLIT_LAST_DOT;
     if (opt->caption_column) {
         strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
@@ -537,7 +589,7 @@ static bool wds_detect(const struct source_head *h) {
 }
 
 const struct source_type source_type_wds = {
-    .options = SOURCE_HAS_CAPTION_COLUMN,
+    .options = SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_NAME_SPLIT,
     .struct_bytes = sizeof(struct source_wds),
     .detect = wds_detect,
     .open = wds_open,

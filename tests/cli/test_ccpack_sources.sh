@@ -220,7 +220,7 @@ for i in 2 3; do
     grep -q '"reason":"image-missing","detail":"'$i'.jpg is a link to 1.jpg,' form/rejects.jsonl ||
         fail "the link $i.jpg is not named: $(cat form/rejects.jsonl)"
 done
-grep -q '"reason":"image-extra","detail":"4.png: the row before has its image"' form/rejects.jsonl ||
+grep -q '"reason":"image-extra","detail":"4.png: the row has its image, 4.jpg"' form/rejects.jsonl ||
     fail "4.png is not named: $(cat form/rejects.jsonl)"
 
 # --- captions from the JSON

@@ -65,6 +65,10 @@ static const struct cli_option pack_rows[] = {
      .help =
          "which rows of a table with the same image become one sample with several captions: "
          "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
+    {"split-names", 0, CLI_ENUM, FIELD(base.pack.split_names), .choices = source_name_split_names,
+     .default_text = "first", .metavar = "DOT",
+     .help = "the dot that ends the common name of a sample's files in a tar or zip: the first, as "
+             "in WebDataset, or the last, for names such as photo.v2.jpg with photo.v2.txt"},
     {"ids", 0, CLI_ENUM, FIELD(base.pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all sources, or the number at the end of the key"},

@@ -347,6 +347,70 @@ TEST(broken_archives_name_the_file_and_the_row) {
     }
 }
 
+/* STEM.EXT before STEM.X.EXT and jpg before png, wherever they stand; STEM.1.txt is no caption of
+ * the stem's image where there is STEM.1.jpg. */
+TEST(which_image_is_the_stems_does_not_depend_on_the_order) {
+    static const char *const names[][4] = {{"p.1.jpg", "p.1.txt", "p.jpg", "p.txt"},
+                                           {"p.depth.png", "p.seg", "p.webp", "p.txt"},
+                                           {"p.png", "p.jpeg", "p.jpg", "p.txt"}};
+    for (size_t k = 0; k < 3 * 256; k++) {
+        const size_t order[4] = {k / 3 % 4, k / 12 % 4, k / 48 % 4, k / 192};
+        unsigned all = 0;
+        FILE *f = fopen(test_temp_path("%zu.tar", k), "wb");
+        assert_non_null(f);
+        for (size_t i = 0; i < 4; i++) {
+            const char *name = names[k % 3][order[i]];
+            char body[64]; /* all but texts are JPEGs by their content */
+            snprintf(body, sizeof(body), "%s%s", strstr(name, ".txt") ? "" : jpeg_head, name);
+            assert_true(tar_write_file(f, name, body, strlen(body)));
+            all |= 1u << order[i];
+        }
+        assert_true(tar_write_end(f) && fclose(f) == 0);
+        struct source_reading r;
+        if (all == 15) { /* each name once */
+            char want[64];
+            snprintf(want, sizeof(want), "%s%s", jpeg_head, names[k % 3][2]);
+            source_reading_open(&r, test_temp_path("%zu.tar", k), NULL);
+            assert_string_equal(source_reading_next(&r), "p.txt");
+            assert_int_equal(r.row.reason, REASON_NONE);
+            assert_int_equal(r.row.image.size_bytes, strlen(want));
+            assert_memory_equal(r.row.image.data, want, strlen(want));
+            for (size_t i = 0; i < (k % 3 == 0 ? 1 : 2); i++) {
+                assert_non_null(source_reading_next(&r));
+                assert_int_equal(r.row.reason, REASON_IMAGE_EXTRA);
+            }
+            assert_null(source_reading_next(&r));
+            source_reading_close(&r);
+        }
+        assert_int_equal(remove(test_temp_path("%zu.tar", k)), 0);
+    }
+}
+
+TEST(names_may_be_split_at_their_last_dot) {
+    static const char *const names[] = {"p.v2.jpg", "p.v2.txt", "p.v3.jpg", "p.v3.txt"};
+    FILE *f = fopen(test_temp_path("a.tar"), "wb");
+    assert_non_null(f);
+    for (size_t i = 0; i < 4; i++) {
+        const char *body = i % 2 == 0 ? jpeg_head : names[i];
+        assert_true(tar_write_file(f, names[i], body, strlen(body)));
+    }
+    assert_true(tar_write_end(f) && fclose(f) == 0);
+    struct source_reading r;
+    source_reading_open(&r, test_temp_path("a.tar"), NULL);
+    assert_non_null(source_reading_next(&r));
+    assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
+    assert_non_null(strstr(r.row.detail, "no p.txt: there is p.v2.txt"));
+    assert_non_null(strstr(r.row.detail, "--split-names last"));
+    source_reading_close(&r);
+    const struct source_options how = {.split_names = SOURCE_SPLIT_LAST_DOT};
+    source_reading_open(&r, test_temp_path("a.tar"), &how);
+    assert_string_equal(source_reading_next(&r), "p.v2.txt");
+    assert_string_equal(r.row.key, "p.v2");
+    assert_string_equal(source_reading_next(&r), "p.v3.txt");
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+}
+
 /* Names such as photo.1.jpg all have the stem "photo". */
 TEST(many_images_of_one_stem_all_become_rows) {
     const char *path = test_temp_path("a.tar");
