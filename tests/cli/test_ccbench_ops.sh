@@ -15,9 +15,9 @@ done
 has out.txt '"op":"l2_normalize_bwd"'
 hasnt out.txt '"op":"linear"'
 ops --only segment
-has out.txt 'matrix product of 1536'
+has out.txt 'matmul_gflops: '
 has out.txt 'segment_mean_bwd'
-lines out.txt 4
+[ "$(grep -c segment_mean out.txt)" = 2 ]
 
 # Both sets of sizes have every op of OPS_LIST; a gradient is measured with its op.
 sed -n '/ shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >small.txt
@@ -36,7 +36,7 @@ lines out.txt 1
 has out.txt '"convolutions":20,'
 has out.txt '"images_per_s":'
 ops --convolutions resnet50 --size 32 --batch-size 1
-has out.txt 'its 53 convolutions'
+grep -q '^convolutions: *53$' out.txt
 
 code=0
 "$BIN/ccbench" ops --threads 1 --seconds 1ms --type bf16 --only scatter >out.txt 2>err.txt || code=$?

@@ -121,7 +121,7 @@ tar rf evil.tar text.txt
 expect 0 "$BIN/ccdump" cat evil.tar
 has err.txt "1 row without an image omitted"
 expect 0 "$BIN/ccdump" extract evil.tar -o deep/er/out
-has out.txt "8 samples, 1 file written, 14 already present"
+grep -qz "samples: *8.written: *1.present: *14" out.txt
 
 # --- Ctrl-C: files that exist are complete, and the same command resumes
 "$TESTBIN/make_dataset" many 4000 1000

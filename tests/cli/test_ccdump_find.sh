@@ -62,7 +62,7 @@ has out.txt '"classes":["cat","dog"]'
 expect 0 "$BIN/ccdump" stats classes --json
 has out.txt '"labels":[{"label":0,"class":"cat","samples":3},{"label":1,"class":"dog","samples":2}]'
 expect 0 "$BIN/ccdump" stats classes
-has out.txt "classes: 2"
+grep -q "^ *1 *dog *2$" out.txt
 
 # If nothing is found, the exit code is 66 and standard output is empty.
 expect 66 "$BIN/ccdump" find d --caption 'no such words' --json
@@ -98,10 +98,10 @@ expect 66 "$BIN/ccdump" find keys --key '大熊猫'
 
 # One of a thing is one thing.
 expect 0 "$BIN/ccdump" info keys
-has out.txt "removed      1 sample,"
+grep -q "^removed: *1$" out.txt
 "$TESTBIN/make_scenes" val 1 1 48 one.tar >scenes.txt
 "$BIN/ccpack" -q -o one one.tar
-for command in verify stats "ls --shards"; do
+for command in verify "ls --shards"; do
     expect 0 "$BIN/ccdump" $command one
     has out.txt "1 sample"
     hasnt out.txt "1 samples"

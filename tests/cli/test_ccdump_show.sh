@@ -17,19 +17,18 @@ escape=$(printf '\033')
 unset COLUMNS || true
 expect 0 "$BIN/ccdump" show d 0
 hasnt out.txt "$escape"
-has out.txt "sample 0  key $key  position 0"
-has out.txt "48 x 48 jpeg"
-has out.txt "caption  A caption that is much longer than forty columns, with a cat and [2J an escape."
-has out.txt "url: http://example.org/ [31m.jpg"
-has out.txt "             width: 640"
-has out.txt "               - two"
-has out.txt "               - []"
-has out.txt "           no: null"
+grep -qz "id: *0.key: *$key" out.txt
+grep -qz "width: *48.height: *48.format: *jpeg" out.txt
+has out.txt "  - A caption that is much longer than forty columns, with a cat and [2J an escape."
+grep -q "  url: *http://example.org/ \[31m.jpg" out.txt
+has out.txt "    width: 640"
+has out.txt "      - two"
+grep -q "^  no: *-" out.txt
 
 # An image that does not decode is shown by its facts.
 "$TESTBIN/make_dataset" noise 10 10
 expect 0 "$BIN/ccdump" show noise 1
-has out.txt "caption  "
+has out.txt "  - "
 
 # --- on a terminal
 if ! script -qec true /dev/null >typed.txt 2>&1 </dev/null; then
@@ -41,7 +40,7 @@ typed() { # typed COMMAND: its output on a terminal of 40 columns and 32 lines
 }
 typed "'$BIN/ccdump' show d 0"
 [ "$(LC_ALL=C.UTF-8 wc -L <out.txt)" -le 70 ] || fail "text is not wrapped"
-[ "$(grep -A1 'caption  A' out.txt | LC_ALL=C.UTF-8 wc -L)" -le 40 ] || fail "captions are not wrapped"
+[ "$(grep -A1 '  - A' out.txt | LC_ALL=C.UTF-8 wc -L)" -le 40 ] || fail "captions are not wrapped"
 hasnt out.txt "$escape"
 typed "'$BIN/ccdump' ls d"
 lines out.txt 4

@@ -31,7 +31,7 @@ has out.txt '"samples":100,'
 expect 0 env COLUMNS=70 "$BIN/ccdump" stats d
 grep "█" out.txt >bars.txt
 [ "$(LC_ALL=C.UTF-8 wc -L <bars.txt)" = 69 ] || fail "bars do not end at COLUMNS"
-has out.txt "width, pixels: min 1, mean 124.7, median 124, max 249"
+grep -qz "width:.  count:  248.  min:    1.  mean:   124.698.  median: 124.  max:    249" out.txt
 has out.txt "█"
 grep -E '  0   0\.0%  .' out.txt && fail "a bar for a count of 0"
 expect 0 "$BIN/ccdump" stats d --bins 1
@@ -59,8 +59,8 @@ has out.txt '"caption_words":{"count":14,"min":1,'
 expect 0 "$BIN/ccdump" find more.tar --hash "$hash" --json
 lines out.txt 4
 expect 0 "$BIN/ccdump" stats more.tar
-has out.txt "1 row cannot be packed"
-has out.txt "ccdump find --hash $hash"
+grep -q "^problems: *1$" out.txt
+has out.txt "largest_hash: $hash"
 
 # Images without captions are counted too.
 rm x/*.txt

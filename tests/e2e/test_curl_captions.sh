@@ -51,7 +51,7 @@ mean whole '> 95'
 mean whole '> 95' --shots 5
 for other in linear knn; do
     expect 0 "$BIN/ccstream-eval" $other -q whole --train train --data val --layer captions
-    has out.txt '96 captions, 3 classes'
+    grep -qw 96 out.txt
 done
 
 # What is drawn, micro-batches and QT change the losses or not, as they should.

@@ -12,6 +12,7 @@
 #include "formats/image/image_codec.h"
 #include "tools/ccbench/ccbench_internal.h"
 #include "tools/cli/path_kind.h"
+#include "tools/inspect/samples.h"
 
 enum { MAX_MEMORY_MIB = 256 };
 
@@ -209,10 +210,10 @@ static enum status measure(struct rate *out,
 
 /* --- result --- */
 
-static enum status print_json(const struct rate rates[WAY_COUNT],
-                              const struct images *p,
-                              const struct options *o,
-                              struct error *err) {
+static enum status print_result(const struct rate rates[WAY_COUNT],
+                                const struct images *p,
+                                const struct options *o,
+                                struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
     json_u64(&w, "images", p->count);
@@ -225,17 +226,7 @@ static enum status print_json(const struct rate rates[WAY_COUNT],
         json_double(&w, "mb_per_s_per_core", rates[i].mb_per_s);
         json_close_object(&w);
     }
-    return cli_end_json(&w, err);
-}
-
-static void
-print_text(const struct rate rates[WAY_COUNT], const struct images *p, const struct options *o) {
-    printf("%s of %.1f KB on average, %s\n", cli_format_counted(p->count, "JPEG"),
-           (double)p->bytes / 1e3 / p->count, cli_format_counted(o->threads, "thread"));
-    for (int i = 0; i < WAY_COUNT; i++) {
-        printf("  %-8s %10.1f images/s %8.1f MB/s per core\n", way_names[i], rates[i].images_per_s,
-               rates[i].mb_per_s);
-    }
+    return end_result(&w, o->json, err);
 }
 
 static enum status measure_all(const struct images *p, const struct options *o, struct error *err) {
@@ -249,11 +240,7 @@ static enum status measure_all(const struct images *p, const struct options *o, 
     }
     free(workers);
     TRY(s);
-    if (o->json) {
-        return print_json(rates, p, o, err);
-    }
-    print_text(rates, p, o);
-    return STATUS_OK;
+    return print_result(rates, p, o, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

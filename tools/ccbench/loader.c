@@ -19,6 +19,7 @@
 #include "tools/cli/data_list.h"
 #include "tools/cli/output.h"
 #include "tools/cli/remote_choice.h"
+#include "tools/inspect/samples.h"
 
 struct options {
     struct cli_list data;
@@ -384,10 +385,10 @@ static double stall_fraction(const struct result *r) {
     return ratio((double)r->stats.consumer_stall_ns, (double)r->stats.elapsed_ns);
 }
 
-static enum status print_json(const struct result *r,
-                              const struct options *o,
-                              const struct loader_options *opt,
-                              struct error *err) {
+static enum status print_result(const struct result *r,
+                                const struct options *o,
+                                const struct loader_options *opt,
+                                struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
     json_u64(&w, "pairs", r->pairs);
@@ -436,33 +437,7 @@ static enum status print_json(const struct result *r,
     json_u64(&w, "corrupt", r->stats.corrupt_count);
     json_u64(&w, "requests", r->stats.requests_count);
     json_u64(&w, "retried_reads", r->stats.retried_reads_count);
-    return cli_end_json(&w, err);
-}
-
-static void
-print_text(const struct result *r, const struct options *o, const struct loader_options *opt) {
-    char line[256];
-    loader_stats_line(&r->stats, line, sizeof(line));
-    printf("%s, %s, %u px, batches of %u, %s, %s%s\n",
-           cli_format_counted(r->info.sample_count, "sample"), augment_kind_name(opt->augment),
-           opt->image_size_px, opt->batch_count, cli_format_counted(r->info.threads, "thread"),
-           r->info.engine, opt->direct ? ", direct" : "");
-    printf("  loader  %10.1f pairs/s   %s pairs\n", r->pairs_per_s, cli_format_count(r->pairs));
-    if (o->no_limit) {
-        printf("  cpu     %10.3f s\n", r->cpu_s);
-    } else {
-        printf("  limit   %10.1f pairs/s   its decoding, augmenting and tokenizing alone\n",
-               r->limit_pairs_per_s);
-        printf("  ratio   %10.3f\n", ratio(r->pairs_per_s, r->limit_pairs_per_s));
-        printf("  cpu     %10.3f s         the limit's %.3f s\n", r->cpu_s, r->limit_cpu_s);
-    }
-    printf("  stalled %10.2f %%         first batch after %.3f s\n", 100 * stall_fraction(r),
-           r->open_s + (double)r->stats.first_batch_ns / 1e9);
-    printf("  memory  %10s         at most\n", cli_format_bytes(r->peak_rss_bytes));
-    if (o->digest) {
-        printf("  digest  %016" PRIx64 "\n", r->digest);
-    }
-    printf("  %s\n", line);
+    return end_result(&w, o->json, err);
 }
 
 /* --- the whole --- */
@@ -538,11 +513,7 @@ measure(const struct options *o, const struct data_list *list, struct error *err
         TRY_OR_FAIL(s, measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step,
                                      o->digest, err));
     }
-    if (o->json) {
-        s = print_json(&r, o, &opt, err);
-    } else {
-        print_text(&r, o, &opt);
-    }
+    s = print_result(&r, o, &opt, err);
 fail:
     close_consumer(&consumer);
     loader_close(l);

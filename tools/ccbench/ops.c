@@ -2,7 +2,6 @@
  * ccbench ops: every operator at the shapes of training, compared with the machine's best rates: a
  * large matrix product and a copy, measured in the same run.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "formats/base/log.h"
 #include "kernels/rows/op_rows.h"
 #include "tools/ccbench/ccbench_internal.h"
+#include "tools/inspect/samples.h"
 
 enum { MAX_RUNS = 1000, MIN_RUNS = 3, MAX_CALLS = 1024 };
 static const double LEAST_S = 1e-3; /* that a pipelined run of calls takes */
@@ -79,7 +79,8 @@ static const struct cli_program program = {
                           "ccbench ops --convolutions resnet50 --type bf16"),
     .notes = CLI_TEXTS(
         "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
-        "The percentages are relative to a square product of 1536 and of a copy of 64 MiB "
+        "of_matmul and of_copy are fractions of the rates of a square product of 1536 and of a "
+        "copy of 64 MiB "
         "(large sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times "
         "are medians, and mean little if other programs run. On a GPU, calls follow each other "
         "for at least a millisecond with one wait at the end."),
@@ -341,20 +342,6 @@ static void json_result(struct json_writer *w,
     json_close_object(w);
 }
 
-static void
-print_result(const struct measured *shape, const struct result *r, const struct bench_machine *m) {
-    const double speed = r->flops / r->median_s;
-    const double flow = r->bytes / r->median_s;
-    printf("%-18s %-34s %9.3f %9.3f ", shape->row->name, shape->what, r->median_s * 1e3,
-           r->fastest_s * 1e3);
-    if (r->flops > 0) {
-        printf("%9.1f %5.1f ", speed * 1e-9, 100 * speed / m->product_flops);
-    } else {
-        printf("%9s %5s ", "-", "-");
-    }
-    printf("%8.2f %5.1f\n", flow * 1e-9, 100 * flow / m->copy_bytes);
-}
-
 /* Number i of the shapes and their gradients, if there is such an op and --only asks for it. */
 static bool
 chosen(struct measured *out, const struct shape_list *list, size_t i, const char *only) {
@@ -390,18 +377,12 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
     const struct shape_list list = shape_list(o);
     const struct timing how = {(double)o->seconds_ms * 1e-3, list.pipelined};
     struct bench_machine m;
+    struct cli_progress progress;
+    cli_progress_init(&progress, NULL, false);
     TRY(bench_machine(&m, dev, types[o->type], list.large, 2 * how.seconds, err));
-    if (o->json) {
-        json_double(w, "matmul_gflops", m.product_flops * 1e-9);
-        json_double(w, "copy_gb_per_s", m.copy_bytes * 1e-9);
-        json_open_array(w, "ops");
-    } else {
-        printf("device %s, %s: matrix product of %lld: %.1f GFLOP/s; copy: %.1f GB/s\n", o->device,
-               type_names[o->type], (long long)m.product_side, m.product_flops * 1e-9,
-               m.copy_bytes * 1e-9);
-        printf("%-18s %-34s %9s %9s %9s %5s %8s %5s\n", "op", "shape", "median ms", "best ms",
-               "GFLOP/s", "%", "GB/s", "%");
-    }
+    json_double(w, "matmul_gflops", m.product_flops * 1e-9);
+    json_double(w, "copy_gb_per_s", m.copy_bytes * 1e-9);
+    json_open_array(w, "ops");
     for (size_t i = 0; i < 2 * list.count; i++) {
         struct measured what;
         struct result r;
@@ -409,16 +390,11 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
             continue;
         }
         TRY(measure(&r, dev, types[o->type], &what, &how, err));
-        if (o->json) {
-            json_result(w, &what, &r, &m);
-        } else {
-            print_result(&what, &r, &m);
-            fflush(stdout); /* a row at a time */
-        }
+        json_result(w, &what, &r, &m);
+        cli_progress_update(&progress, i + 1, 2 * list.count, 0, NULL);
     }
-    if (o->json) {
-        json_close_array(w);
-    }
+    json_close_array(w);
+    cli_progress_clear(&progress);
     return STATUS_OK;
 }
 
@@ -436,9 +412,6 @@ static enum status check_only(const struct options *o, struct error *err) {
 
 static enum status run_ops(struct device *dev, const struct options *o, struct error *err) {
     struct json_writer w;
-    if (!o->json) {
-        return measure_all(dev, o, NULL, err);
-    }
     cli_begin_json(&w);
     json_string(&w, "device", o->device);
     json_u64(&w, "threads", o->threads);
@@ -449,7 +422,7 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
         json_writer_fini(&w);
         return s;
     }
-    return cli_end_json(&w, err);
+    return end_result(&w, o->json, err);
 }
 
 static enum status run_convolutions(const struct options *o, struct error *err) {
@@ -458,14 +431,6 @@ static enum status run_convolutions(const struct options *o, struct error *err) 
     struct bench_convolutions r;
     TRY(bench_convolutions(&r, o->convolutions, (int64_t)o->image_px, (int64_t)o->batch,
                            types[o->type], err));
-    if (!o->json) {
-        printf("%s, %" PRIu64 " px, batch %" PRIu64 ", %s: %.1f images/s by its %d convolutions "
-               "alone, %.0f GFLOP/s (forward %.1f ms, gradients of inputs %.1f ms, of weights "
-               "%.1f ms)\n",
-               o->convolutions, o->image_px, o->batch, type_names[o->type], r.images_per_s,
-               (int)r.count, r.gflops, r.seconds[0] * 1e3, r.seconds[1] * 1e3, r.seconds[2] * 1e3);
-        return STATUS_OK;
-    }
     struct json_writer w;
     cli_begin_json(&w);
     json_string(&w, "network", o->convolutions);
@@ -479,7 +444,7 @@ static enum status run_convolutions(const struct options *o, struct error *err) 
     for (int d = 0; d < 3; d++) {
         json_double(&w, directions[d], r.seconds[d] * 1e3);
     }
-    return cli_end_json(&w, err);
+    return end_result(&w, o->json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

@@ -7,14 +7,13 @@
  * `--tower image` and `--tower text` omit the other tower, the projections and the loss; the
  * gradient of the features is then a constant.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/json_writer.h"
 #include "kernels/device_stream.h"
 #include "tools/ccbench/step_internal.h"
+#include "tools/inspect/samples.h"
 
 enum { MAX_STEPS = 1000 };
 
@@ -273,7 +272,7 @@ static void json_operators(struct json_writer *w, const struct result *r) {
 }
 
 static enum status
-print_json(const struct bench_step *b, const struct result *r, struct error *err) {
+print_result(const struct bench_step *b, const struct result *r, struct error *err) {
     const double n = (double)b->o->batch;
     struct json_writer w;
     cli_begin_json(&w);
@@ -308,68 +307,7 @@ print_json(const struct bench_step *b, const struct result *r, struct error *err
     }
     json_settings(&w, b);
     json_operators(&w, r);
-    return cli_end_json(&w, err);
-}
-
-static void print_operators(const struct result *r) {
-    double sum = 0.0;
-    for (size_t i = 0; i < r->op_count; i++) {
-        sum += (double)r->ops[i].ns * 1e-6;
-    }
-    const bool known = r->machine.product_flops > 0.0;
-    printf("  %-20s %6s %10s %7s %9s %6s %8s %6s\n", "operator", "calls", "ms", "share", "GFLOP/s",
-           known ? "%" : "", "GB/s", known ? "%" : "");
-    for (size_t i = 0; i < r->op_count; i++) {
-        const struct op_time *t = &r->ops[i];
-        const double ns = (double)(t->ns > 0 ? t->ns : 1);
-        char shares[2][16] = {"", ""};
-        if (known) {
-            (void)snprintf(shares[0], sizeof shares[0], "%.1f",
-                           t->flops / ns * 1e11 / r->machine.product_flops);
-            (void)snprintf(shares[1], sizeof shares[1], "%.1f",
-                           t->bytes / ns * 1e11 / r->machine.copy_bytes);
-        }
-        printf("  %-20s %6" PRIu64 " %10.2f %6.1f%% %9.0f %6s %8.1f %6s\n", t->name, t->calls,
-               (double)t->ns * 1e-6, (double)t->ns * 1e-4 / sum, t->flops / ns, shares[0],
-               t->bytes / ns, shares[1]);
-    }
-}
-
-static void print_text(const struct bench_step *b, const struct result *r) {
-    const struct step_options *o = b->o;
-    const double n = (double)o->batch;
-    const char *what = o->tower == STEP_IMAGE  ? "images"
-                       : o->tower == STEP_TEXT ? "texts"
-                                               : "pairs";
-    if (r->fed_s > 0.0) {
-        printf("fed by the loader: %.1f ms, %.2f pairs/s, %.1f %% of it waiting; %.3f of the rate "
-               "with one batch again and again:\n",
-               r->fed_s * 1e3, n / r->fed_s, 100 * r->stalled_s / r->fed_s, r->median_s / r->fed_s);
-    }
-    printf("%s, %" PRIu64 " %s a step: %.1f ms, %.2f %s/s (fastest %.2f), %.0f GFLOP/s\n",
-           precision_choices[o->precision], o->batch, what, r->median_s * 1e3, n / r->median_s,
-           what, n / r->fastest_s, r->flops / r->median_s * 1e-9);
-    if (r->machine.product_flops > 0.0) {
-        printf("matrix product of %" PRId64 ": %.0f GFLOP/s; copy: %.1f GB/s\n",
-               r->machine.product_side, r->machine.product_flops * 1e-9,
-               r->machine.copy_bytes * 1e-9);
-    }
-    if (b->dev->stream != NULL) {
-        printf("%.1f GiB of the device in use; %" PRIu64 " launches in a recorded step, %" PRIu64
-               " op by op, state %s\n",
-               (double)r->counters.memory_bytes / (1024.0 * 1024.0 * 1024.0),
-               r->counters.recorded_launches, b->launches_count,
-               b->state_place != NULL ? b->state_place : "host");
-    }
-    if (r->idle_fraction >= 0.0) {
-        printf("the queue of kernels had nothing to do for %.2f %% of the time\n",
-               100 * r->idle_fraction);
-    }
-    if (r->conv_only_s > 0.0) {
-        printf("convolutions alone: %.1f ms, %.2f images/s; the step reaches %.2f of it\n",
-               r->conv_only_s * 1e3, n / r->conv_only_s, r->conv_only_s / r->median_s);
-    }
-    print_operators(r);
+    return end_result(&w, b->o->json, err);
 }
 
 /* ---- the command ---- */
@@ -388,11 +326,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
                                      seconds, err));
     }
     TRY_OR_FAIL(s, measure(&b, &r, err));
-    if (o->json) {
-        s = print_json(&b, &r, err);
-    } else {
-        print_text(&b, &r);
-    }
+    s = print_result(&b, &r, err);
 fail:
     bench_step_close(&b);
     return s;

@@ -168,23 +168,15 @@ fail:
 
 static enum status report(const struct extract *x, struct error *err) {
     struct json_writer w;
-    if (x->options->json) {
-        cli_begin_json(&w);
-        json_u64(&w, "samples", x->samples);
-        json_u64(&w, "written", x->written);
-        json_u64(&w, "present", x->present);
-        json_u64(&w, "bytes", x->bytes);
-        return cli_end_json(&w, err);
+    if (x->options->quiet && !x->options->json) {
+        return STATUS_OK;
     }
-    if (!x->options->quiet) {
-        printf("%s: %s, %s written", x->options->out, cli_format_counted(x->samples, "sample"),
-               cli_format_counted(x->written, "file"));
-        if (x->present > 0) {
-            printf(", %s already present", cli_format_count(x->present));
-        }
-        printf("\n");
-    }
-    return STATUS_OK;
+    cli_begin_json(&w);
+    json_u64(&w, "samples", x->samples);
+    json_u64(&w, "written", x->written);
+    json_u64(&w, "present", x->present);
+    json_u64(&w, "bytes", x->bytes);
+    return end_result(&w, x->options->json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

@@ -2,8 +2,6 @@
  * ccdump info: the totals of a dataset, from its manifest alone; of a shard or a plain tar, by
  * adding up its samples.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -64,42 +62,6 @@ static void write_lists(struct json_writer *w, const struct manifest *m) {
     manifest_put_tokenizer(w, m);
 }
 
-static void print_lists(const struct manifest *m) {
-    enum { SHOWN_SOURCES = 10 };
-    printf("  made by      %s", m->created_by);
-    for (size_t i = 0; i < m->option_count; i++) {
-        printf("%s %s=%s", i == 0 ? " with" : "", m->options[i].name, m->options[i].value);
-    }
-    printf("\n");
-    if (m->removed.count > 0) {
-        printf("  removed      %s", cli_format_counted(m->removed.count, "sample"));
-        if (m->removed.samples > 0) {
-            printf(", %s still in shards ('ccpack compact' rewrites them)",
-                   cli_format_count(m->removed.samples));
-        }
-        printf("\n");
-    }
-    if (m->class_count > 0) {
-        printf("  classes      %s (ccdump stats lists them)\n", cli_format_count(m->class_count));
-    }
-    if (m->tokenizer.file) {
-        printf("  tokenizer    %s, %s, xxh64 %016" PRIx64 "\n", m->tokenizer.file,
-               m->tokenizer.kind, m->tokenizer.hash);
-    }
-    for (size_t i = 0; i + 1 < m->generation_count; i++) {
-        printf("  before       %s, fingerprint %016" PRIx64 "\n",
-               cli_format_counted(m->generations[i].samples, "sample"),
-               m->generations[i].fingerprint);
-    }
-    for (size_t i = 0; i < m->source_count && i < SHOWN_SOURCES; i++) {
-        printf("  %-12s %s, %s\n", i == 0 ? "from" : "", m->sources[i].name,
-               cli_format_counted(m->sources[i].rows, "row"));
-    }
-    if (m->source_count > SHOWN_SOURCES) {
-        printf("  %-12s and %zu more\n", "", m->source_count - SHOWN_SOURCES);
-    }
-}
-
 /* ---- any kind -------------------------------------------------------------------------------- */
 
 static void write_json(struct json_writer *w, const struct totals *t, const struct manifest *m) {
@@ -120,45 +82,18 @@ static void write_json(struct json_writer *w, const struct totals *t, const stru
     }
 }
 
-static void print_text(const char *path, const struct totals *t, const struct manifest *m) {
-    printf("%s\n", path);
-    printf("  samples      %s\n", cli_format_count(t->samples));
-    if (t->problems > 0) {
-        printf("  other rows   %s that cannot be packed (ccdump verify explains)\n",
-               cli_format_count(t->problems));
-    }
-    printf("  captions     %s\n", cli_format_count(t->texts));
-    printf("  ids          below %s (%s without a sample)\n", cli_format_count(t->id_space),
-           cli_format_count(t->id_space - t->samples));
-    if (m) {
-        printf("  shards       %s (%s), %s\n", cli_format_count(t->shards), t->container,
-               cli_format_bytes(t->bytes));
-    } else {
-        printf("  file         %s, %s\n", t->container, cli_format_bytes(t->bytes));
-    }
-    printf("  images       %s", cli_format_bytes(t->image_bytes));
-    if (t->samples > 0) {
-        printf(", %s each", cli_format_bytes(t->image_bytes / t->samples));
-    }
-    printf("\n  fingerprint  %016" PRIx64 "\n", t->fingerprint);
-    if (m) {
-        print_lists(m);
-    }
-}
-
 static enum status report(const struct options *o,
                           const char *path,
                           const struct totals *t,
                           const struct manifest *m,
                           struct error *err) {
-    if (!o->json) {
-        print_text(path, t, m);
-        return STATUS_OK;
-    }
     struct json_writer w;
     cli_begin_json(&w);
+    if (!o->json) {
+        json_string(&w, "path", path);
+    }
     write_json(&w, t, m);
-    return cli_end_json(&w, err);
+    return end_result(&w, o->json, err);
 }
 
 static enum status info_dataset(const struct options *o, const char *path, struct error *err) {

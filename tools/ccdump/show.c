@@ -10,7 +10,6 @@
 #include "formats/base/file_io.h"
 #include "formats/json/json_reader.h"
 #include "tools/ccdump/ccdump_internal.h"
-#include "tools/cli/cli_text.h"
 #include "tools/cli/output.h"
 #include "tools/inspect/page/page.h"
 
@@ -56,9 +55,8 @@ static const struct cli_program program = {
                           "ccdump show cc3m 12 --html samples.html --count 20"),
 };
 
-/* ---- as text --------------------------------------------------------------------------------- */
-
-enum { INDENT = 11 };
+/* ---- on a page ---------------------------------------------------------------------------------
+ */
 
 static const char *image_text(const struct sample_facts *f) {
     return cli_format("%" PRIu32 " x %" PRIu32 " %s, %s%s%s", f->width_px, f->height_px,
@@ -66,42 +64,6 @@ static const char *image_text(const struct sample_facts *f) {
                       (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
                       (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
 }
-
-static void print_facts(const struct sample_facts *f, const char *key) {
-    printf("sample %" PRIu64 "  key ", f->id);
-    cli_text_put(stdout, key, strlen(key), 0);
-    printf("  position %" PRIu64 "\n", f->position);
-    if (f->problem) {
-        printf("  %-8s ", "problem");
-        cli_text_put(stdout, f->problem, strlen(f->problem), 0);
-        putchar('\n');
-    }
-    if (f->image_bytes > 0) {
-        printf("  %-8s %s\n", "image", image_text(f));
-    }
-    if (f->label != SHARD_NO_LABEL) {
-        printf("  %-8s %" PRId32 "%s%s\n", "label", f->label, f->class_name ? ", " : "",
-               f->class_name ? f->class_name : "");
-    }
-}
-
-static void
-print_texts(const struct sample_facts *f, const struct sample_content *content, size_t columns) {
-    for (uint32_t k = 0; k < f->caption_count; k++) {
-        printf("  %-8s ", k == 0 ? "caption" : "");
-        cli_text_wrap(stdout, content->captions[k].data, content->captions[k].size_bytes, INDENT,
-                      columns);
-    }
-    if (content->json.data) {
-        printf("  %-8s ", "meta");
-        meta_print(content->json.data, content->json.size_bytes, INDENT, columns);
-    }
-    printf("  %-8s %s at byte %" PRIu64 ", xxh64 %016" PRIx64 "\n", "stored", f->file, f->offset,
-           f->image_hash);
-}
-
-/* ---- on a page --------------------------------------------------------------------------------
- */
 
 enum { IMAGE_PX = 320, IMAGES_UNTIL_BYTES = 920 << 10, TEXT_CHARACTERS = 4000 };
 
@@ -230,19 +192,15 @@ static enum status show_sample(const struct options *o,
     if (o->image) {
         TRY(write_image(o->image, f, &content, err));
     }
-    if (o->json) {
-        struct json_writer w;
-        json_writer_init(&w, 0);
-        enum status s = sample_write(&w, in, f, &content, err);
-        THEN(s, cli_put_json(&w, err));
-        json_writer_fini(&w);
-        return s;
+    if (o->image && !o->json) {
+        return STATUS_OK;
     }
-    if (!o->image) {
-        print_facts(f, content.key);
-        print_texts(f, &content, cli_columns());
-    }
-    return STATUS_OK;
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    enum status s = sample_write(&w, in, f, &content, err);
+    THEN(s, put_result(&w, o->json, err));
+    json_writer_fini(&w);
+    return s;
 }
 
 /* Where results go. */

@@ -1,7 +1,6 @@
 /*
  * ccdump state: the numbers that a checkpoint keeps for every sample.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 
 #define SCALAR_PREFIX "loss.state."
 
-enum { BINS = 16, BAR_COLUMNS = 40 };
+enum { BINS = 16 };
 
 struct options {
     bool json;
@@ -37,17 +36,13 @@ static const struct cli_program program = {
         "visited in a column once a step has written its entry."),
 };
 
-/* One column and its histogram: bin i counts the values in [edge(i), edge(i + 1)). */
+/* One column and its histogram: bins of equal width from the smallest value to the largest. */
 struct column {
     const char *name;
     struct sample_state_summary summary;
     uint64_t ids;
     uint64_t bins[BINS];
 };
-
-static double edge(const struct column *c, int i) {
-    return c->summary.min + (c->summary.max - c->summary.min) * i / BINS;
-}
 
 static void count_bins(struct column *c, const struct state_column *from) {
     sample_state_summarise(&c->summary, from->values, from->kind, from->ids);
@@ -60,24 +55,6 @@ static void count_bins(struct column *c, const struct state_column *from) {
             const double place = width > 0 ? (value - c->summary.min) / width * BINS : 0;
             c->bins[place < BINS ? (int)place : BINS - 1]++;
         }
-    }
-}
-
-static void print_column(const struct column *c) {
-    uint64_t most = 0;
-    printf("\n%s: %s of %s ids visited", c->name, cli_format_count(c->summary.visited_count),
-           cli_format_count(c->ids));
-    if (c->summary.visited_count == 0) {
-        printf("\n");
-        return;
-    }
-    printf("; min %.6g, mean %.6g, max %.6g\n", c->summary.min, c->summary.mean, c->summary.max);
-    for (int i = 0; i < BINS; i++) {
-        most = c->bins[i] > most ? c->bins[i] : most;
-    }
-    for (int i = 0; i < BINS && c->summary.max > c->summary.min; i++) {
-        printf("  %12.5g  %11s  ", edge(c, i), cli_format_count(c->bins[i]));
-        print_bar((double)c->bins[i] / (double)most, BAR_COLUMNS);
     }
 }
 
@@ -100,14 +77,9 @@ static void write_column(struct json_writer *w, const struct column *c) {
 static void show_scalars(struct json_writer *w, const struct safetensors *file) {
     for (size_t i = 0; i < safetensors_metadata_count(file); i++) {
         const char *key = safetensors_metadata_key(file, i);
-        if (strncmp(key, SCALAR_PREFIX, strlen(SCALAR_PREFIX)) != 0) {
-            continue;
-        }
-        const char *name = key + strlen(SCALAR_PREFIX);
-        if (w != NULL) {
-            json_double(w, name, strtod(safetensors_metadata(file, key), NULL));
-        } else {
-            printf("%s: %s\n", name, safetensors_metadata(file, key));
+        if (strncmp(key, SCALAR_PREFIX, strlen(SCALAR_PREFIX)) == 0) {
+            json_double(w, key + strlen(SCALAR_PREFIX),
+                        strtod(safetensors_metadata(file, key), NULL));
         }
     }
 }
@@ -125,46 +97,32 @@ show_columns(struct json_writer *w, const struct checkpoint *checkpoint, struct 
         if (s != STATUS_OK) {
             return s == STATUS_END ? STATUS_OK : s;
         }
-        if (w != NULL) {
-            write_column(w, &c);
-        } else {
-            print_column(&c);
-        }
+        write_column(w, &c);
     }
 }
 
 static enum status show(const struct checkpoint *c, bool json, struct error *err) {
     const struct train_position *p = checkpoint_position(c);
-    const char *path = checkpoint_path(c);
     struct safetensors *file = NULL;
-    TRY(safetensors_open(&file, file_posix(), path, err));
-    enum status s;
-    if (json) {
-        struct json_writer w;
-        cli_begin_json(&w);
-        json_u64(&w, "step", p->step);
-        json_string(&w, "loss", checkpoint_loss_name(c));
-        json_hex64(&w, "fingerprint", p->fingerprint);
-        json_u64(&w, "id_space", p->id_space_count);
-        json_open_object(&w, "scalars");
-        show_scalars(&w, file);
-        json_close_object(&w);
-        json_open_object(&w, "columns");
-        s = show_columns(&w, c, err);
-        json_close_object(&w);
-        if (s == STATUS_OK) {
-            s = cli_end_json(&w, err);
-        } else {
-            json_writer_fini(&w);
-        }
-    } else {
-        printf("%s: step %" PRIu64 ", loss %s, dataset %016" PRIx64 "\n", path, p->step,
-               checkpoint_loss_name(c), p->fingerprint);
-        show_scalars(NULL, file);
-        s = show_columns(NULL, c, err);
-    }
+    TRY(safetensors_open(&file, file_posix(), checkpoint_path(c), err));
+    struct json_writer w;
+    cli_begin_json(&w);
+    json_u64(&w, "step", p->step);
+    json_string(&w, "loss", checkpoint_loss_name(c));
+    json_hex64(&w, "fingerprint", p->fingerprint);
+    json_u64(&w, "id_space", p->id_space_count);
+    json_open_object(&w, "scalars");
+    show_scalars(&w, file);
+    json_close_object(&w);
+    json_open_object(&w, "columns");
+    const enum status s = show_columns(&w, c, err);
+    json_close_object(&w);
     safetensors_close(file);
-    return s;
+    if (s != STATUS_OK) {
+        json_writer_fini(&w);
+        return s;
+    }
+    return end_result(&w, json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

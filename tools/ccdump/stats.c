@@ -2,7 +2,6 @@
  * ccdump stats: histograms and counts of a collection, from the index and the captions. Where there
  * is an index, no image is read.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 #include "formats/base/sort.h"
 #include "formats/base/utf8.h"
 #include "tools/ccdump/stats_internal.h"
-#include "tools/cli/cli_text.h"
 #include "tools/cli/output.h"
 
 static const struct cli_option rows[] = {
@@ -37,9 +35,8 @@ static const struct cli_program program = {
     .notes = CLI_TEXTS(
         "The first and the last bin also count outliers. Aspect is width divided by height. The "
         "histograms of sizes omit images of unknown size. In a plain tar every row with an image "
-        "counts, with or without a caption.")};
-
-enum { LABEL_WIDTH = 18, SHOWN_CLASSES = 20 };
+        "counts, with or without a caption. 'ccdump find --hash' lists the images of "
+        "largest_hash, 'ccdump verify' explains problems.")};
 
 const struct stats_measure_name stats_measures[STATS_MEASURES] = {
     [WIDTH] = {"width", "width, pixels"},
@@ -190,7 +187,8 @@ static const char *class_name(const struct stats *s, uint64_t label) {
     return input_class_name(s->input, (int32_t)label);
 }
 
-/* ---- as JSON --------------------------------------------------------------------------------- */
+/* ---- as JSON or text
+ * --------------------------------------------------------------------------------- */
 
 static void write_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v) {
     if (m == ASPECT) {
@@ -240,7 +238,7 @@ static void write_labels(struct json_writer *w, const struct stats *s) {
     json_close_array(w);
 }
 
-static enum status write_json(const struct stats *s, struct error *err) {
+static enum status print(const struct stats *s, struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
     json_u64(&w, "samples", s->samples);
@@ -271,17 +269,11 @@ static enum status write_json(const struct stats *s, struct error *err) {
     }
     json_close_object(&w);
     write_labels(&w, s);
-    return cli_end_json(&w, err);
+    return end_result(&w, s->options->json, err);
 }
 
-/* ---- as text -------------------------------------------------------------------------------- */
-
-static size_t bar_width(void) {
-    enum { BESIDE = LABEL_WIDTH + 25, NARROWEST = 8 };
-    size_t columns = cli_columns();
-    columns = columns == 0 ? 100 : columns;
-    return columns > BESIDE + NARROWEST ? columns - BESIDE : NARROWEST;
-}
+/* ---- for the page
+ * -------------------------------------------------------------------------------- */
 
 const char *stats_number_text(enum stats_measure m, uint64_t v) {
     return m == ASPECT ? cli_format("%.2f", (double)v / STATS_ASPECT_SCALE) : cli_format_count(v);
@@ -299,105 +291,11 @@ void stats_bin_label(char out[STATS_LABEL_BYTES],
              one ? "" : stats_number_text(m, last));
 }
 
-static void
-print_bin(enum stats_measure m, const struct tally_histogram *h, size_t i, uint64_t total) {
-    char label[STATS_LABEL_BYTES];
-    uint64_t most = 0;
-    for (size_t k = 0; k < h->bin_count; k++) {
-        most = h->counts[k] > most ? h->counts[k] : most;
-    }
-    stats_bin_label(label, m, h, i);
-    double share = (double)h->counts[i] / (double)total;
-    printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(h->counts[i]),
-           100 * share);
-    print_bar((double)h->counts[i] / (double)most, bar_width());
-}
-
 void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t) {
     snprintf(out, STATS_LINE_BYTES, "min %s, mean %.*f, median %s, max %s",
              stats_number_text(m, t->entries[0].value), m == ASPECT ? 2 : 1,
              t->sum / (double)t->count / scale_of(m), stats_number_text(m, tally_quantile(t, 0.5)),
              stats_number_text(m, t->entries[t->used - 1].value));
-}
-
-static void print_measure(const struct stats *s, enum stats_measure m) {
-    const struct tally *t = &s->tallies[m];
-    struct tally_histogram h;
-    char line[STATS_LINE_BYTES];
-    if (t->count == 0) {
-        return;
-    }
-    tally_histogram(&h, t, s->options->bins);
-    stats_measure_line(line, m, t);
-    printf("\n%s: %s\n", stats_measures[m].title, line);
-    for (size_t i = 0; i < h.bin_count; i++) {
-        print_bin(m, &h, i, t->count);
-    }
-}
-
-static void print_labels(const struct stats *s) {
-    uint64_t most = 0;
-    size_t classes = 0;
-    for (size_t i = 0; i < s->labels.used; i++) {
-        const struct tally_entry *e = &s->labels.entries[i];
-        most = e->value > 0 && e->count > most ? e->count : most;
-        classes += e->value > 0;
-    }
-    if (classes == 0) {
-        return;
-    }
-    printf("\nclasses: %zu\n", classes);
-    size_t shown = 0;
-    for (size_t i = 0; i < s->labels.used && shown < SHOWN_CLASSES; i++) {
-        const struct tally_entry *e = &s->labels.entries[i];
-        if (e->value > 0) {
-            const char *name = class_name(s, e->value - 1);
-            printf("  %6" PRIu64 " ", e->value - 1);
-            size_t used = name ? cli_text_put(stdout, name, strlen(name), LABEL_WIDTH - 7) : 0;
-            printf("%*s  %11s %5.1f%%  ", (int)(LABEL_WIDTH - 7 - used), "",
-                   cli_format_count(e->count), 100 * (double)e->count / (double)s->samples);
-            print_bar((double)e->count / (double)most, bar_width());
-            shown++;
-        }
-    }
-    if (classes > shown) {
-        printf("  and %zu more (--json has them all)\n", classes - shown);
-    }
-}
-
-static void print_text(const struct stats *s) {
-    printf("%s, %s", cli_format_counted(s->samples, "sample"),
-           cli_format_counted(s->tallies[CAPTION_WORDS].count, "caption"));
-    for (int i = 0; i < STATS_FORMATS; i++) {
-        if (s->formats[i] > 0) {
-            printf(", %s %s", cli_format_count(s->formats[i]),
-                   image_format_name((enum image_format)i));
-        }
-    }
-    printf("\n");
-    if (s->problems > 0) {
-        printf("%s cannot be packed (ccdump verify explains), %s without an image\n",
-               cli_format_counted(s->problems, "row"), cli_format_count(s->imageless));
-    }
-    if (s->reencoded > 0 || s->unchecked > 0) {
-        printf("%s re-encoded by the packer, %s not decoded by it\n",
-               cli_format_count(s->reencoded), cli_format_count(s->unchecked));
-    }
-    if (s->size_unknown > 0) {
-        printf("%s of unknown size\n", cli_format_counted(s->size_unknown, "image"));
-    }
-    printf("%s %s", cli_format_count(s->duplicates),
-           s->duplicates == 1 ? "image is a duplicate" : "images are duplicates");
-    if (s->duplicates > 0) {
-        printf(" of %s different ones; one occurs %s times (ccdump find --hash %016" PRIx64 ")",
-               cli_format_count(s->duplicate_groups), cli_format_count(s->groups[0].samples),
-               s->groups[0].hash);
-    }
-    printf("\n");
-    for (int m = 0; m < STATS_MEASURES; m++) {
-        print_measure(s, (enum stats_measure)m);
-    }
-    print_labels(s);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
@@ -409,11 +307,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (status == STATUS_OK && s.options->html != NULL) {
         status = stats_page_write(&s, err);
     }
-    if (status == STATUS_OK && s.options->json) {
-        status = write_json(&s, err);
-    } else if (status == STATUS_OK) {
-        print_text(&s);
-    }
+    THEN(status, print(&s, err));
     for (int i = 0; i < STATS_MEASURES; i++) {
         tally_fini(&s.tallies[i]);
     }

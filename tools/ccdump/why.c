@@ -298,7 +298,7 @@ static enum status collect(struct why *w, const struct options *o, struct error 
     if (o->html != NULL) {
         TRY(why_write_page(w, o->html, err));
     }
-    return o->json ? why_print_json(w, err) : why_print(w, err);
+    return why_print(w, o->json, err);
 }
 
 static enum status open_and_collect(struct why *w, const struct options *o, struct error *err) {

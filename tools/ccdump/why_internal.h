@@ -59,8 +59,7 @@ struct why {
     struct why_list zeta, images, texts;
 };
 
-enum status why_print(const struct why *w, struct error *err);
-enum status why_print_json(const struct why *w, struct error *err);
+enum status why_print(const struct why *w, bool json, struct error *err);
 enum status why_write_page(const struct why *w, const char *path, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * What ccdump why found, as text, as JSON and as a page.
+ * What ccdump why found, as JSON, as the same in readable text, and as a page.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "tools/ccdump/why_internal.h"
-#include "tools/cli/cli_text.h"
 #include "tools/inspect/page/page_samples.h"
 
-enum { INDENT = 11, SHOWN_VISITS = 8 };
+enum { SHOWN_VISITS = 8 };
 
 /* The lists in the order in which they are shown. */
 enum { LISTS = 3 };
@@ -37,111 +36,13 @@ static enum status read_caption(const struct why *w,
                                          : STATUS_OK;
 }
 
-/* Which visits a person is shown: the last ones. */
+/* Which visits the page shows: the last ones. */
 static size_t first_shown(const struct why *w) {
     return w->visit_count > SHOWN_VISITS ? w->visit_count - SHOWN_VISITS : 0;
 }
 
-/* ---- as text --------------------------------------------------------------------------------- */
-
-static enum status print_sample(const struct why *w, struct error *err) {
-    struct sample_facts f;
-    struct sample_content content;
-    TRY(input_find(w->input, &f, w->id, err));
-    TRY(input_read(w->input, &content, err));
-    printf("sample %" PRIu64 "  key ", f.id);
-    cli_text_put(stdout, content.key, strlen(content.key), 0);
-    if (w->run_id != f.id) {
-        printf("  id in the run %" PRIu64, w->run_id);
-    }
-    printf("\n  %-8s %" PRIu32 " x %" PRIu32 " %s, %s\n", "image", f.width_px, f.height_px,
-           image_format_name(f.format), cli_format_bytes(f.image_bytes));
-    for (uint32_t k = 0; k < f.caption_count; k++) {
-        printf("  %-8s ", k == 0 ? "caption" : "");
-        cli_text_wrap(stdout, content.captions[k].data, content.captions[k].size_bytes, INDENT,
-                      cli_columns());
-    }
-    return STATUS_OK;
-}
-
-static void print_visits(const struct why *w) {
-    const struct train_position *p = checkpoint_position(w->checkpoint);
-    printf("\nrun %s, loss %s, checkpoint after %" PRIu64 " steps\n", w->run,
-           checkpoint_loss_name(w->checkpoint), p->step);
-    if (w->no_visits[0] != '\0') {
-        printf("  %-8s %s\n", "steps", w->no_visits);
-        return;
-    }
-    printf("  %-8s %zu time%s", "seen", w->visit_count, w->visit_count == 1 ? "" : "s");
-    for (size_t i = first_shown(w); i < w->visit_count; i++) {
-        printf("%s%" PRIu64,
-               i > first_shown(w)    ? ", "
-               : first_shown(w) > 0  ? ", last in steps "
-               : w->visit_count == 1 ? ", in step "
-                                     : ", in steps ",
-               w->visits[i].global_step);
-    }
-    printf("\n  %-8s ", "next");
-    for (size_t i = 0; i < w->next_count; i++) {
-        const struct sampler_visit *v = &w->visits[w->visit_count + i];
-        printf("%s%" PRIu64 " (epoch %" PRIu64 ", row %u)", i == 0 ? "in step " : ", ",
-               v->global_step, v->epoch, v->row);
-    }
-    printf("%s\n", w->next_count == 0 ? "never: the run ends before" : "");
-}
-
-static void print_columns(const struct why *w) {
-    if (w->column_count > 0) {
-        printf("\n%-28s %12s  %s\n", "per-sample state", "value", "percentile");
-    }
-    for (size_t i = 0; i < w->column_count; i++) {
-        const struct why_column *c = &w->columns[i];
-        if (!c->visited) {
-            printf("%-28s %12s\n", c->name, "not visited");
-        } else {
-            printf("%-28s %12.6g  %.1f %% of %s\n", c->name, c->value,
-                   100.0 * (double)c->below / (double)c->count, cli_format_count(c->count));
-        }
-    }
-}
-
-static enum status print_list(const struct why *w, const struct shown_list *l, struct error *err) {
-    if (l->list->capacity == 0) {
-        return STATUS_OK;
-    }
-    printf("\n%s\n", l->title);
-    if (l->list->none[0] != '\0') {
-        printf("  %s\n", l->list->none);
-        return STATUS_OK;
-    }
-    for (size_t i = 0; i < l->list->count; i++) {
-        const struct why_near *x = &l->list->items[i];
-        struct sample_facts f;
-        struct shard_text caption;
-        TRY(read_caption(w, x, &f, &caption, err));
-        const int used = printf("  %10.6f  %10" PRIu64 "  %s", x->value, x->id,
-                                x->id == w->id ? "(its own) " : "");
-        const size_t columns = cli_columns();
-        cli_text_put(stdout, caption.data, caption.size_bytes,
-                     columns > (size_t)used + 24 ? columns - (size_t)used : 0);
-        putchar('\n');
-    }
-    return STATUS_OK;
-}
-
-enum status why_print(const struct why *w, struct error *err) {
-    struct shown_list lists[LISTS];
-    lists_of(lists, w);
-    TRY(print_sample(w, err));
-    print_visits(w);
-    print_columns(w);
-    for (int i = 0; i < LISTS; i++) {
-        TRY(print_list(w, &lists[i], err));
-    }
-    return STATUS_OK;
-}
-
-/* ---- as JSON --------------------------------------------------------------------------------- */
+/* ---- as JSON or text
+ * --------------------------------------------------------------------------------- */
 
 static void write_visits(struct json_writer *j, const struct why *w) {
     if (w->no_visits[0] != '\0') {
@@ -186,6 +87,7 @@ static enum status write_list(struct json_writer *j,
                               struct error *err) {
     if (l->list->none[0] != '\0') {
         json_null(j, l->key);
+        json_string(j, cli_format("%s_unknown", l->key), l->list->none);
         return STATUS_OK;
     }
     json_open_array(j, l->key);
@@ -229,7 +131,7 @@ static enum status write_json(struct json_writer *j, const struct why *w, struct
     return STATUS_OK;
 }
 
-enum status why_print_json(const struct why *w, struct error *err) {
+enum status why_print(const struct why *w, bool json, struct error *err) {
     struct json_writer j;
     cli_begin_json(&j);
     const enum status s = write_json(&j, w, err);
@@ -237,7 +139,7 @@ enum status why_print_json(const struct why *w, struct error *err) {
         json_writer_fini(&j);
         return s;
     }
-    return cli_end_json(&j, err);
+    return end_result(&j, json, err);
 }
 
 /* ---- as a page ------------------------------------------------------------------------------- */

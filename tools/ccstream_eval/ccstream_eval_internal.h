@@ -5,6 +5,7 @@
 #define TOOLS_CCSTREAM_EVAL_CCSTREAM_EVAL_INTERNAL_H
 
 #include "tools/inspect/eval_common.h"
+#include "tools/inspect/samples.h"
 
 int ccstream_eval_retrieval(int argc, char **argv);
 int ccstream_eval_zeroshot(int argc, char **argv);

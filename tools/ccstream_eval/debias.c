@@ -276,8 +276,7 @@ static void write_accuracy(struct json_writer *w, const char *key, const struct 
     json_close_object(w);
 }
 
-static enum status
-report_json(const struct job *j, const struct accuracy a[SIDES], struct error *err) {
+static enum status report(const struct job *j, const struct accuracy a[SIDES], struct error *err) {
     struct json_writer w;
     uint64_t images = 0;
     cli_begin_json(&w);
@@ -303,24 +302,7 @@ report_json(const struct job *j, const struct accuracy a[SIDES], struct error *e
     json_u64(&w, "spurious", j->spurious.count);
     json_u64(&w, "pairs", (uint64_t)j->pair_count);
     json_double(&w, "lambda", j->o->lambda);
-    return cli_end_json(&w, err);
-}
-
-static void print_sides(const char *what, double before, double after) {
-    printf("%-34s %8.2f %% %8.2f %%\n", what, before, after);
-}
-
-static void report_text(const struct job *j, const struct accuracy a[SIDES]) {
-    printf("%-34s %10s %10s\n", "", "zero-shot", "debiased");
-    for (size_t k = 0; k < j->folders.count; k++) {
-        const struct group *g = &j->groups[k];
-        if (g->images > 0) {
-            printf("  %-32.60s %8.2f %% %8.2f %%  of %llu\n", j->folders.lines[k],
-                   g->percent[BEFORE], g->percent[AFTER], (unsigned long long)g->images);
-        }
-    }
-    print_sides("average", a[BEFORE].average, a[AFTER].average);
-    print_sides("worst group", a[BEFORE].worst, a[AFTER].worst);
+    return end_result(&w, j->o->common.json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
@@ -330,11 +312,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY_OR_FAIL(s, eval_open(&j.eval, a->items[0], &j.o->common, err));
     TRY_OR_FAIL(s, judge_both(&j, err));
     const struct accuracy both[SIDES] = {sum_up(&j, BEFORE), sum_up(&j, AFTER)};
-    if (j.o->common.json) {
-        s = report_json(&j, both, err);
-    } else {
-        report_text(&j, both);
-    }
+    s = report(&j, both, err);
 fail:
     eval_close(&j.eval);
     embeddings_fini(&j.images);

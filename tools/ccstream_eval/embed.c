@@ -92,19 +92,13 @@ write_all(const struct options *o, const struct embeddings *e, struct error *err
 }
 
 static enum status report(const struct options *o, const struct embeddings *e, struct error *err) {
-    if (!o->common.json) {
-        printf("%s: %s, %s, %d numbers each\n", o->out,
-               cli_format_counted((uint64_t)e->images_count, "image"),
-               cli_format_counted((uint64_t)e->texts_count, "text"), (int)e->embed_dim);
-        return STATUS_OK;
-    }
     struct json_writer w;
     cli_begin_json(&w);
     json_i64(&w, "images", e->images_count);
     json_i64(&w, "texts", e->texts_count);
     json_i64(&w, "embed_dim", e->embed_dim);
     json_i64(&w, "feature_dim", e->feature_dim);
-    return cli_end_json(&w, err);
+    return end_result(&w, o->common.json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

@@ -135,42 +135,10 @@ job_open(struct job *j, const struct options *o, const char *checkpoint, struct 
     return STATUS_OK;
 }
 
-static const char *unit_of(const struct options *o) {
-    return o->layer == LAYER_CAPTIONS ? "caption" : "image";
-}
-
-static bool is_of_draws(const struct job *j) {
-    return j->deviation.class_top1 != NULL;
-}
-
-static void print_deviation(const struct job *j, const struct options *o) {
-    const struct classify_result *d = &j->deviation;
-    if (!is_of_draws(j)) {
-        return;
-    }
-    printf("means over %llu draws of %llu %ss a class", (unsigned long long)o->draws,
-           (unsigned long long)o->shots, unit_of(o));
-    if (o->draws > 1) {
-        printf("; standard deviation: top-1 %.2f", d->top1);
-    }
-    if (!isnan(d->avg2)) {
-        printf(", AVG-2 %.2f", d->avg2);
-    }
-    printf("\n");
-}
-
 static enum status report(const struct job *j, const struct options *o, struct error *err) {
     const char *const *names = o->method->answers;
     const size_t count = names[1] != NULL ? 2 : 1;
     struct json_writer w;
-    if (!o->common.json) {
-        for (size_t i = 0; i < count; i++) {
-            eval_print_classes(names[i], &j->results[i], unit_of(o), &j->train.classes,
-                               o->per_class);
-        }
-        print_deviation(j, o);
-        return STATUS_OK;
-    }
     cli_begin_json(&w);
     for (size_t i = 0; i < count; i++) {
         if (count > 1) {
@@ -181,14 +149,14 @@ static enum status report(const struct job *j, const struct options *o, struct e
             json_close_object(&w);
         }
     }
-    if (is_of_draws(j)) {
+    if (j->deviation.class_top1 != NULL) { /* several draws */
         json_u64(&w, "shots", o->shots);
         json_u64(&w, "draws", o->draws);
         json_open_object(&w, "std");
         classify_write_json(&w, &j->deviation);
         json_close_object(&w);
     }
-    return cli_end_json(&w, err);
+    return end_result(&w, o->common.json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

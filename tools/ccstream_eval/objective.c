@@ -141,16 +141,6 @@ static enum status report(const struct options *o,
                           const struct objective_result *r,
                           int64_t count,
                           struct error *err) {
-    if (!o->common.json) {
-        printf("%s, tau %g\n", cli_format_counted((uint64_t)count, "pair"), o->tau);
-        printf("gcl    %12.6f   (anchors images %.6f, texts %.6f)\n", r->gcl, r->gcl_image,
-               r->gcl_text);
-        printf("clip   %12.6f\n", r->clip);
-        if (!isnan(r->nuclr)) {
-            printf("nuclr  %12.6f\n", r->nuclr);
-        }
-        return STATUS_OK;
-    }
     struct json_writer w;
     cli_begin_json(&w);
     json_i64(&w, "pairs", count);
@@ -162,7 +152,7 @@ static enum status report(const struct options *o,
     if (!isnan(r->nuclr)) {
         json_double(&w, "nuclr", r->nuclr);
     }
-    return cli_end_json(&w, err);
+    return end_result(&w, o->common.json, err);
 }
 
 static enum status embed_pairs(struct pairs *p,

@@ -2,7 +2,6 @@
  * ccstream-eval score: how well the captions of every sample fit its image, by sample id.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "formats/dataset/dataset.h"
@@ -74,7 +73,6 @@ static int by_score(const void *a, const void *b) {
 
 /* Shares of samples, and what fraction of the scored samples has at most this score. */
 static const double shares[] = {0, 0.01, 0.1, 0.5, 0.9, 0.99, 1};
-static const char *const share_names[] = {"min", "1 %", "10 %", "median", "90 %", "99 %", "max"};
 static const char *const share_keys[] = {"min", "p1", "p10", "median", "p90", "p99", "max"};
 enum { SHARE_COUNT = sizeof(shares) / sizeof(shares[0]) };
 
@@ -105,23 +103,15 @@ static void summarise(struct summary *out, float *scores, uint64_t id_space, uin
 }
 
 static enum status report(const struct options *o, const struct summary *r, struct error *err) {
-    if (o->common.json) {
-        struct json_writer w;
-        cli_begin_json(&w);
-        json_u64(&w, "samples", r->samples);
-        json_u64(&w, "scored", r->scored);
-        json_double(&w, "mean", r->mean);
-        for (int k = 0; k < SHARE_COUNT; k++) {
-            json_double(&w, share_keys[k], r->at[k]);
-        }
-        return cli_end_json(&w, err);
-    }
-    printf("%s: %s of %s scored, mean %.3f\n", o->out, cli_format_count(r->scored),
-           cli_format_counted(r->samples, "sample"), r->mean);
+    struct json_writer w;
+    cli_begin_json(&w);
+    json_u64(&w, "samples", r->samples);
+    json_u64(&w, "scored", r->scored);
+    json_double(&w, "mean", r->mean);
     for (int k = 0; k < SHARE_COUNT; k++) {
-        printf("  %-6s %6.3f\n", share_names[k], r->at[k]);
+        json_double(&w, share_keys[k], r->at[k]);
     }
-    return STATUS_OK;
+    return end_result(&w, o->common.json, err);
 }
 
 static enum status

@@ -1,7 +1,6 @@
 /*
  * ccstream-eval zeroshot: train/eval/zeroshot on a checkpoint.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,14 +44,10 @@ static enum status report(const struct options *o,
                           const struct classify_result *r,
                           const struct text_list *names,
                           struct error *err) {
-    if (!o->common.json) {
-        eval_print_classes("zero-shot", r, "image", names, o->per_class);
-        return STATUS_OK;
-    }
     struct json_writer w;
     cli_begin_json(&w);
     eval_write_classes(&w, r, names, o->per_class);
-    return cli_end_json(&w, err);
+    return end_result(&w, o->common.json, err);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {

@@ -232,33 +232,6 @@ static const char *class_name(const struct text_list *names, int32_t c) {
     return (size_t)c < names->count ? names->lines[c] : cli_format("%d", (int)c);
 }
 
-void eval_print_classes(const char *what,
-                        const struct classify_result *r,
-                        const char *unit,
-                        const struct text_list *names,
-                        bool per_class) {
-    printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s, "
-           "%d classes)\n",
-           what, r->top1, r->top5, r->per_class, cli_format_counted(r->images, unit),
-           (int)r->class_count);
-    if (!isnan(r->avg2)) {
-        printf("%-18s AVG-2 %6.2f %%", "", r->avg2);
-        if (!isnan(r->avg5)) {
-            printf("   AVG-5 %6.2f %%", r->avg5);
-        }
-        if (!isnan(r->avg10)) {
-            printf("   AVG-10 %6.2f %%", r->avg10);
-        }
-        printf("\n");
-    }
-    for (int32_t c = 0; per_class && c < r->class_count; c++) {
-        if (r->class_images[c] > 0) {
-            printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c), r->class_top1[c],
-                   (unsigned long long)r->class_images[c]);
-        }
-    }
-}
-
 void eval_write_classes(struct json_writer *w,
                         const struct classify_result *r,
                         const struct text_list *names,

@@ -99,13 +99,8 @@ void eval_map_labels(int32_t *labels,
 /* 1 + the largest label; 0 without labels. */
 int32_t eval_label_count(const int32_t *labels, int64_t count);
 
-/* Prints a classification: top-1 and top-5, and with per_class a line for each class. */
-void eval_print_classes(const char *what,
-                        const struct classify_result *r,
-                        const char *unit, /* "image" or "caption": what was classified */
-                        const struct text_list *names,
-                        bool per_class);
-/* The same as members of the open JSON object, with the list "class_results". */
+/* A classification as members of the open JSON object; with per_class also the list
+ * "class_results". */
 void eval_write_classes(struct json_writer *w,
                         const struct classify_result *r,
                         const struct text_list *names,

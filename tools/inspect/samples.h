@@ -82,9 +82,11 @@ enum status sample_write(struct json_writer *w,
                          const struct sample_content *content,
                          struct error *err);
 
-/* Readable JSON, a member per line; text that is not JSON is only wrapped. The cursor stands at
- * `indent`; ends with a line feed. columns 0: not wrapped. */
-void meta_print(const char *text, size_t size_bytes, size_t indent, size_t columns);
+/* Prints the JSON object of `w`: as one line, or, unless `json`, as readable text with the same
+ * members, its lists of objects as tables. Returns as cli_put_json. */
+enum status put_result(struct json_writer *w, bool json, struct error *err);
+/* The same for what cli_begin_json began: ends the object and frees `w`. */
+enum status end_result(struct json_writer *w, bool json, struct error *err);
 
 /* A bar of `part` (0 to 1) of `width` columns, drawn to an eighth of a column; never empty for a
  * part above 0. Ends with a line feed. */
