@@ -83,7 +83,7 @@ for run, got in zip(runs, numbers):
     assert (got["step"], got["loss"], got["lr"], got["grad_norm"]) == (last["step"], last["loss"], last["lr"], last["grad_norm"])
     assert got["mean_r1"] == recalls[-1]["mean_r1"]
     assert got["entries"] == len({entry["step"] for entry in steps})
-    loss = next(f for f in figures if f["title"] == "Batch loss")["series"][runs.index(run)]
+    loss = [s for f in figures if f["title"].startswith("Batch loss") for s in f["series"]][runs.index(run)]
     assert abs(loss["y"][-1] - last["loss"]) < 1e-6 and loss["x"][-1] == last["step"], (loss, last)
     assert f"{last['loss']:.4f}" in page["static"] and os.path.basename(run) in page["static"]
 PYTHON
@@ -97,6 +97,23 @@ has runs/nuclr/report.html "<dt>step</dt><dd>9 of 9</dd>"
 has runs/nuclr/report.html "<dt>epoch</dt><dd>3 of 3</dd>"
 has runs/nuclr/report.html "\"command\":[\"$BIN/ccstream-train\",\"-q\",\"--report\",\"--preset\",\"cpu-demo\""
 has runs/nuclr/report.html "\"$(sed -n 's/.*"datasets":[^]]*"fingerprint":"\([^"]*\).*/\1/p' runs/nuclr/launches.jsonl)\""
+has runs/nuclr/report.html '"title":"Global contrastive loss at tau 0.07, estimated from the per-sample state"'
+
+# A loss of the batch is not called global, also in a log in which it was; different losses have different axes.
+expect 0 "$BIN/ccstream-train" $how --loss clip -o runs/clip --json
+hasnt out.txt global_loss
+has out.txt '"loss":'
+hasnt runs/clip/metrics.jsonl global_loss
+cp -r runs/clip older
+sed -i 's/"loss":\([0-9.e-]*\),/&"global_loss":\1,/' older/metrics.jsonl
+expect 0 "$BIN/ccstream-report" older -o older.html --json
+hasnt out.txt global_loss
+hasnt older.html "Global contrastive"
+expect 0 "$BIN/ccstream-report" runs/clip older -o same.html
+has same.html '"title":"Batch loss"'
+expect 0 "$BIN/ccstream-report" runs/clip runs/nuclr -o other.html
+has other.html '"title":"Batch loss of clip"'
+has other.html "a figure for each run, because these are different losses: task pairs, loss clip, "
 expect 0 "$BIN/ccstream-report" runs/nuclr/ runs/sogclr -o two.html --json
 python3 check.py two.html out.txt runs/nuclr runs/sogclr || fail "the page of two runs"
 

@@ -14,11 +14,11 @@ train() { # not in the background, where it would be the child of a shell
 
 # --- off a terminal: plain lines, objects, messages alone, nothing
 train "${small[@]}" --epochs 2 --out plain 2>plain.txt || fail "$(cat plain.txt)"
-grep -q 'step 8/8  epoch 2  loss [0-9.]*  [0-9.,]* pairs/s  stall [0-9]* %  R@1 [0-9.]* %  grad ' plain.txt ||
+grep -q 'step 8/8  epoch 2  global loss [0-9.]*  [0-9.,]* pairs/s  stall [0-9]* %  R@1 [0-9.]* %  grad ' plain.txt ||
     fail "no line: $(cat plain.txt)"
 grep -q $'[\r\033]' plain.txt && fail "control characters: $(cat -v plain.txt)"
 train "${small[@]}" --epochs 2 --out json --progress json 2>json.txt || fail "$(cat json.txt)"
-grep -v '^{"step":[0-9]*,"total_steps":8,"epoch":[01],"global_loss":[0-9.e-]*,"pairs_per_s":[0-9.e+]*,.*}$' json.txt && fail "no object"
+grep -v '^{"step":[0-9]*,"total_steps":8,"epoch":[01],"loss":[0-9.e-]*,"global_loss":[0-9.e-]*,"pairs_per_s":[0-9.e+]*,.*}$' json.txt && fail "no object"
 tail -n 1 json.txt | grep -q '"step":8,.*"seconds_left":0' || fail "no last step: $(cat json.txt)"
 train "${small[@]}" --epochs 2 --out none --progress none 2>none.txt || fail "$(cat none.txt)"
 has none.txt 'step 8  image to text R@1'

@@ -5,6 +5,7 @@
 #include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,10 @@ static bool take_line(struct watched *w, struct live *l, size_t size) {
         return false;
     }
     const struct json_value *line = json_document_root(d);
-    struct step_report r = {.global_loss = number(line, "global_loss"),
+    struct step_report r = {.loss = number(line, "loss"),
+                            .global_loss = json_value_get(line, "global_loss") != NULL
+                                               ? number(line, "global_loss")
+                                               : (double)NAN,
                             .pairs_per_s = number(line, "pairs_per_s"),
                             .stall_fraction = number(line, "stall_fraction"),
                             .grad_norm = number(line, "grad_norm"),
@@ -170,11 +174,12 @@ static enum status check_run(const char *run, struct error *err) {
     bool there = false;
     TRY(path_join(path, sizeof path, run, "config.json", err));
     TRY(file_posix()->exists(file_posix()->context, path, &there, err));
-    return there ? STATUS_OK
-                 : error_set(err, STATUS_NOTFOUND,
-                             "%s is not a run of ccstream-train, or one that has not begun: there is "
-                             "no config.json",
-                             run);
+    return there
+               ? STATUS_OK
+               : error_set(err, STATUS_NOTFOUND,
+                           "%s is not a run of ccstream-train, or one that has not begun: there is "
+                           "no config.json",
+                           run);
 }
 
 static enum status say_end(const struct watched *w, const struct live *l, struct error *err) {

@@ -5,6 +5,7 @@
  * command line, before what really stands there; changes that the checkpoint excludes are refused.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,10 @@ static enum status print_json(const struct trainer *t,
         json_close_object(&w);
     }
     if (l->steps > 0) {
-        json_double(&w, "global_loss", l->global_loss);
+        json_double(&w, "loss", l->loss);
+        if (!isnan(l->global_loss)) {
+            json_double(&w, "global_loss", l->global_loss);
+        }
         json_double(&w, "pairs_per_s", l->mean_rate);
     }
     if (r->images > 0) {

@@ -33,8 +33,8 @@ struct live {
     enum live_mode mode;
     int64_t started_ns, logged_ns;
     double mean_rate, mean_stall; /* of the last steps */
-    double global_loss;
-    double recall; /* mean R@1 of the last evaluation in percent; below 0: none */
+    double loss, global_loss;     /* of the last step; global_loss NaN: the loss has none */
+    double recall;                /* mean R@1 of the last evaluation in percent; below 0: none */
     uint64_t steps, steps_per_epoch;
     int64_t first_ns; /* when the first step began */
     bool estimated, on_cpu;

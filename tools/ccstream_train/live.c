@@ -1,6 +1,7 @@
 #include "tools/ccstream_train/ccstream_train_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,8 +71,10 @@ static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
 }
 
 static void describe(char *out, size_t size, const struct live *l, const struct step_report *r) {
-    int n = snprintf(out, size, "epoch %" PRIu64 "  loss %.4f  %s  stall %.0f %%", r->epoch + 1,
-                     r->global_loss, cli_format_rate(l->mean_rate, "pairs"), 100.0 * l->mean_stall);
+    int n = snprintf(out, size, "epoch %" PRIu64 "  %s %.4f  %s  stall %.0f %%", r->epoch + 1,
+                     isnan(r->global_loss) ? "loss" : "global loss",
+                     isnan(r->global_loss) ? r->loss : r->global_loss,
+                     cli_format_rate(l->mean_rate, "pairs"), 100.0 * l->mean_stall);
     if (l->recall >= 0) {
         n += snprintf(out + n, size - (size_t)n, "  R@1 %.1f %%", l->recall);
     }
@@ -91,7 +94,10 @@ static void write_json(const struct live *l, const struct step_report *r, uint64
     json_u64(&w, "step", r->step);
     json_u64(&w, "total_steps", total_steps);
     json_u64(&w, "epoch", r->epoch);
-    json_double(&w, "global_loss", r->global_loss);
+    json_double(&w, "loss", r->loss);
+    if (!isnan(r->global_loss)) {
+        json_double(&w, "global_loss", r->global_loss);
+    }
     json_double(&w, "pairs_per_s", l->mean_rate);
     json_double(&w, "stall_fraction", l->mean_stall);
     if (own > 0 && r->step <= total_steps) { /* 0: not known to --attach */
@@ -112,6 +118,7 @@ void live_step(void *cookie, const struct step_report *r, uint64_t total_steps) 
     static const int64_t second_ns = INT64_C(1000) * 1000 * 1000;
     struct live *l = cookie;
     l->steps++;
+    l->loss = r->loss;
     l->global_loss = r->global_loss;
     const double old = l->steps == 1 ? 0.0 : 0.95;
     l->mean_rate = old * l->mean_rate + (1.0 - old) * r->pairs_per_s;

@@ -281,6 +281,17 @@ static enum status check_run(const char *run, struct error *err) {
                      run);
 }
 
+/* Older logs have the loss of the batch as global_loss too, where there is no other. */
+static void drop_batch_means(struct run_log *r) {
+    const struct run_points *batch = &r->series[RUN_LOSS];
+    struct run_points *global = &r->series[RUN_GLOBAL_LOSS];
+    bool same = global->count == batch->count;
+    for (size_t i = 0; same && i < global->count; i++) {
+        same = global->y[i] == batch->y[i];
+    }
+    global->count = same ? 0 : global->count;
+}
+
 enum status run_log_open(struct run_log **out, const char *run, struct error *err) {
     REQUIRE(out != NULL && run != NULL);
     enum status s;
@@ -299,6 +310,7 @@ enum status run_log_open(struct run_log **out, const char *run, struct error *er
     TRY_OR_FAIL(s, read_document(&r->nonfinite, r->path, "nonfinite.json", err));
     TRY_OR_FAIL(s, read_launches(r, err));
     TRY_OR_FAIL(s, read_metrics(r, err));
+    drop_batch_means(r);
     *out = r;
     return STATUS_OK;
 fail:

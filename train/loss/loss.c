@@ -171,6 +171,15 @@ bool loss_uses_self(const struct loss *l) {
     return l->row->uses_self;
 }
 
+bool loss_estimates_global(const struct loss *l) {
+    bool sums = false;
+    for (int k = 0; l->row->columns != NULL && l->row->columns[k].name != NULL; k++) {
+        const char *name = l->row->columns[k].name;
+        sums = sums || strcmp(name, "log_u") == 0 || strcmp(name, "s") == 0; /* s: --variant code */
+    }
+    return sums;
+}
+
 int32_t loss_scalars(struct loss *l, const struct loss_scalar **out) {
     *out = l->scalars;
     return l->scalar_count;

@@ -202,6 +202,10 @@ bool loss_uses_self(const struct loss *l);
 /* The temperature that the next step begins with; of individual ones that of unvisited samples. */
 double loss_temperature_now(const struct loss *l);
 
+/* Whether loss_output.objective estimates a loss over the whole dataset: the row keeps running
+ * sums. Otherwise it is that of the batch. */
+bool loss_estimates_global(const struct loss *l);
+
 /* State that is not per sample (xi of nuclr, learned temperatures and their moments), to save and
  * to load by name. */
 struct loss_scalar {

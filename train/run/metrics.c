@@ -177,7 +177,9 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     struct json_writer *w = begin_line(m, r->step);
     json_u64(w, "epoch", r->epoch);
     json_double(w, "loss", r->loss);
-    json_double(w, "global_loss", r->global_loss);
+    if (isfinite(r->global_loss)) {
+        json_double(w, "global_loss", r->global_loss);
+    }
     json_double(w, "tau", r->tau);
     put_batch(w, &r->batch);
     json_double(w, "lr", r->lr);

@@ -43,7 +43,8 @@ struct step_report {
     uint64_t step;      /* steps done, from 1 */
     uint64_t epoch;     /* of this step, from 0 */
     double loss;        /* what the gradient is of: for global losses a surrogate */
-    double global_loss; /* estimate of the loss over the dataset, see loss_output.objective */
+    double global_loss; /* estimate of the loss over the dataset, see loss_output.objective; NaN:
+                           the loss has none */
     double tau;
     struct loss_batch_state batch; /* what the step left of the batch's samples */
     double lr, zeta_lr;            /* zeta_lr 0: of a loss without zeta, or while zeta is frozen */

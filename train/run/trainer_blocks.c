@@ -103,7 +103,6 @@ enum status trainer_step_blocks(struct trainer *t, struct step_flight *f, struct
         s->gradient[place_of(o, e / points, at / block.size, at % block.size)] =
             t->blocks.gradient[e];
     }
-    f->report.global_loss = f->report.loss;
     f->report.tau = 1.0;
     f->report.batch = (struct loss_batch_state){{NAN, NAN}, {NAN, NAN}};
     return count_visits(t, f, err);

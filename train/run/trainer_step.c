@@ -24,6 +24,7 @@
 #include "train/run/trainer_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "formats/base/clock.h"
 
@@ -194,6 +195,9 @@ static enum status read_values(struct trainer *t, struct step_flight *f, struct 
             r->batch.log_u[side] = values->batch_log_u[side];
             r->batch.zeta[side] = values->batch_zeta[side];
         }
+    }
+    if (t->loss == NULL || !loss_estimates_global(t->loss)) {
+        r->global_loss = (double)NAN;
     }
     if (values->sound != 0) {
         return STATUS_OK;

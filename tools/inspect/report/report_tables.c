@@ -83,7 +83,7 @@ static void put_of(char cell[REPORT_CELL_BYTES], double at, const struct json_va
 
 void report_put_summary(struct report *r) {
     struct report_table t = {.title = "Last recorded values; recall is the mean of both directions",
-                             .heads = {"run", "loss function", "step", "epoch", "loss",
+                             .heads = {"run", "loss function", "step", "epoch", "batch loss",
                                        "global loss", "R@1, %", "best R@1, %", "pairs/s, median",
                                        "memory, GiB", "last entry"},
                              .columns = 11};
