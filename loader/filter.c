@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "formats/base/bytes.h"
 #include "formats/base/hash.h"
@@ -39,7 +40,9 @@ enum status loader_source_parse(struct loader_source *out,
                                 struct error *err) {
     REQUIRE(out != NULL && directory != NULL && text != NULL);
     *out = (struct loader_source){.directory = directory};
-    const char *colon = last_colon(text);
+    struct stat info;
+    const bool whole = stat(text, &info) == 0 && S_ISDIR(info.st_mode);
+    const char *colon = whole ? NULL : last_colon(text);
     size_t length = strlen(text);
     if (colon != NULL && read_number(colon + 1, &out->weight)) {
         length = (size_t)(colon - text);

@@ -119,9 +119,9 @@ struct loader_source {
 };
 
 /* Parses "DIR" or "DIR:WEIGHT": the text after the last colon is the weight if it is a number and
- * not the port of a location.
- * Copies the directory to `directory`. Returns OK, or USAGE for an empty directory, a weight out of
- * range, or a text that does not fit. */
+ * not the port of a location, and no folder has the whole text for a name. Copies the directory to
+ * `directory`. Returns OK, or USAGE for an empty directory, a weight out of range, or a text that
+ * does not fit. */
 enum status loader_source_parse(struct loader_source *out,
                                 char *directory,
                                 size_t directory_size_bytes,

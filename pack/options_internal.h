@@ -54,7 +54,6 @@ enum status pack_check_stop(bool (*interrupted)(void *cookie), void *cookie, str
 void pack_summary_of(struct pack_summary *out, const struct manifest *m);
 
 /* Whether few enough rows are bad for --max-bad. Returns OK or CORRUPT. */
-enum status
-pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err);
+enum status pack_judge(const struct pack_options *o, struct pack_summary *s, struct error *err);
 
 #endif

@@ -42,6 +42,7 @@ static enum status pack_rows(struct pack_plan *p, struct pack_summary *out, stru
             pack_commit_finish(&c, true, NULL);
         }
     }
+    out->resume_with = s == STATUS_MISMATCH ? "--allow-duplicates" : out->resume_with;
     out->samples = s == STATUS_OK || out->is_dataset ? out->samples : c.finished_samples;
     out->bytes = c.finished_bytes;
     out->keeps_dataset = out->keeps_dataset && !out->is_dataset;

@@ -190,8 +190,10 @@ struct pack_summary {
     bool is_dataset;        /* dataset.json was written, perhaps after a failure */
     bool was_finished;      /* resume: there was nothing left to do; the counts are the dataset's */
     bool has_journal;       /* after a failure: the run can be resumed */
-    bool keeps_dataset;     /* after a failure of append: the dataset is as it was */
-    bool unchanged;         /* after a failure: nothing in the directory was changed */
+    const char *resume_with; /* likewise: options that the same command needs with --resume, or
+                              * fails again. Empty: no option helps; NULL: none is needed */
+    bool keeps_dataset;      /* after a failure of append: the dataset is as it was */
+    bool unchanged;          /* after a failure: nothing in the directory was changed */
 };
 
 /* Whether most bad rows look like images in class folders, which have no captions. */

@@ -194,13 +194,16 @@ too_many(const struct pack_options *o, const struct pack_summary *s, struct erro
         example ? "; the first is " : "", example ? s->reject_example : "", hint(why, o, s));
 }
 
-enum status
-pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
+enum status pack_judge(const struct pack_options *o, struct pack_summary *s, struct error *err) {
     const struct pack_max_bad *m = &o->max_bad;
     uint64_t count = bad_rows(s);
     bool bad =
         m->percent >= 0 ? (double)count * 100 > m->percent * (double)s->rows : count > m->rows;
-    return bad && o->on_bad == PACK_ON_BAD_SKIP ? too_many(o, s, err) : STATUS_OK;
+    if (!bad || o->on_bad != PACK_ON_BAD_SKIP) {
+        return STATUS_OK;
+    }
+    s->resume_with = "a larger --max-bad";
+    return too_many(o, s, err);
 }
 
 /* The first bad row stands for all where there is no list. */
@@ -232,6 +235,7 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     if (pack_reason_is_choice(row->reason)) {
         return STATUS_OK;
     }
+    c->summary->resume_with = c->opt->on_bad == PACK_ON_BAD_FAIL ? "--on-bad skip" : NULL;
     FAIL_IF(c->opt->on_bad == PACK_ON_BAD_FAIL, err, STATUS_CORRUPT,
             "%.100s: row %" PRIu64 ", key '%.80s': %s%s%.200s; --on-bad skip omits "
             "such rows",
@@ -368,6 +372,7 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
         uint64_t row = item->row.row & ((UINT64_C(1) << ROW_BITS) - 1);
         return hash_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
     }
+    c->summary->resume_with = "";
     char place[200] = "a sample packed before has or had it";
     if (first != SEEN_BEFORE) {
         snprintf(place, sizeof(place), "%.120s: row %" PRIu64 " has it",

@@ -55,7 +55,10 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
     FAIL_IF(c->dataset, err, STATUS_EXISTS,
             "%s: holds a dataset already; %s, --overwrite replaces it", directory,
             p->opt->part.count > 0 ? "--resume does nothing if it is this part"
-                                   : "--append adds to it");
+            : p->opt->fetch
+                ? "--retry adds rows that failed; fetch another list into a directory of "
+                  "its own, and train on both"
+                : "--append adds to it");
     FAIL_IF(c->shards, err, STATUS_EXISTS,
             "%s: holds shards of an unfinished run without a journal to resume from; replace them "
             "with --overwrite",
@@ -221,9 +224,10 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
             p->opt->source_count, first);
     FAIL_IF(!same, err, STATUS_MISMATCH,
             "%s: the dataset is finished, and not of %.80s: its source number %zu has "
-            "another name or content; --append adds this one, --overwrite replaces "
-            "the dataset",
-            p->opt->directory, first, differs + 1);
+            "another name or content; %s, --overwrite replaces the dataset",
+            p->opt->directory, first, differs + 1,
+            p->opt->fetch ? "fetch this one into a directory of its own"
+                          : "--append adds this one");
     TRY(compare_stored(p, old, err));
     take_whole(p, old);
     return STATUS_OK;

@@ -138,6 +138,7 @@ has err.txt "ccpack fetch"
 expect 64 "$BIN/ccpack" fetch -o whole --retry tomorrow list.tsv
 expect 66 "$BIN/ccpack" fetch -o new none.tsv
 expect 73 "$BIN/ccpack" fetch -o whole list.tsv
+has err.txt "fetch another list into a directory of its own"
 echo 'not a host or url /' >wrong.txt
 expect 65 "$BIN/ccpack" fetch -o new --opt-out wrong.txt list.tsv
 has err.txt "line 1"

@@ -21,7 +21,9 @@ struct columns {
     struct state_ids ids;          /* of the dataset in it */
     struct state_column items[MAX_COLUMNS];
     int32_t count;
-    int32_t score; /* which item is the scores, whose ids begin at 0; -1: none */
+    int32_t score;  /* which item names the scores; -1: none */
+    double *scores; /* by id */
+    uint64_t score_count;
 };
 
 void columns_close(struct columns *c) {
@@ -30,6 +32,7 @@ void columns_close(struct columns *c) {
             state_column_fini(&c->items[i]);
         }
         checkpoint_close(c->checkpoint);
+        free(c->scores);
         free(c);
     }
 }
@@ -39,12 +42,12 @@ open_scores(struct columns *c, const char *path, const struct manifest *m, struc
     struct state_column *x = &c->items[c->count];
     uint64_t columns = 0;
     *x = (struct state_column){.name = SCORE, .kind = SAMPLE_STATE_F32};
-    TRY(npy_read(path, "<f4", &x->values, &x->ids, &columns, err));
+    TRY(npy_read(path, &c->scores, &c->score_count, &columns, err));
     c->score = c->count++;
-    FAIL_IF(columns != 0 || x->ids != m->id_space, err, STATUS_MISMATCH,
+    FAIL_IF(columns != 0 || c->score_count != m->id_space, err, STATUS_MISMATCH,
             "%s: has %" PRIu64 " scores, the dataset %" PRIu64
             " ids; 'ccstream-eval score' makes one for each id",
-            path, x->ids, m->id_space);
+            path, c->score_count, m->id_space);
     return STATUS_OK;
 }
 
@@ -87,7 +90,7 @@ enum status columns_find(int32_t *out, struct columns *c, const char *name, stru
 }
 
 double columns_value(const struct columns *c, int32_t column, uint64_t id) {
-    return column == c->score  ? state_column_value(&c->items[column], id)
+    return column == c->score  ? (id < c->score_count ? c->scores[id] : (double)NAN)
            : id < c->ids.count ? state_column_value(&c->items[column], c->ids.first + id)
                                : (double)NAN;
 }

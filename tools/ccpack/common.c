@@ -132,30 +132,35 @@ enum status ccpack_end(struct ccpack_run *r,
 }
 
 void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory) {
-    const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
     if (s->unchanged) {
         if (status == STATUS_INTERRUPTED) {
             fprintf(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
         }
         return;
     }
+    const char *with = s->resume_with ? s->resume_with : "";
+    const char *how = cli_format(
+        "%sthe same command with --resume%s%s continues",
+        status == STATUS_CORRUPT && with[0] == '\0' ? "when the source is repaired, " : "",
+        with[0] != '\0' ? " and " : "", with);
+    if (s->resume_with && with[0] == '\0') {
+        how = "no option continues it";
+    }
     if (s->keeps_dataset) {
-        fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
-                s->has_journal ? "the same command with --resume continues after the last"
-                               : "none of the new rows is kept",
-                s->has_journal ? "new shard" : "");
+        fprintf(stderr, "ccpack: the dataset in %s is as it was; %s\n", directory,
+                s->has_journal ? how : "none of the new rows is kept");
     } else if (s->is_dataset) {
-        fprintf(stderr,
-                "ccpack: %s is a valid dataset, but partial: %s, %s; the same command "
-                "with %s continues, --overwrite starts again\n",
-                directory, cli_format_counted(s->rows, "row"),
-                cli_format_counted(s->samples, "sample"), resume);
+        fprintf(
+            stderr,
+            "ccpack: %s is a valid dataset, but partial: %s, %s; %s, --overwrite starts again\n",
+            directory, cli_format_counted(s->rows, "row"), cli_format_counted(s->samples, "sample"),
+            how);
     } else if (s->has_journal) {
         fprintf(stderr,
-                "ccpack: %s holds %s with %s, and no dataset.json: it is no "
-                "dataset; the same command with %s continues, --overwrite starts again\n",
+                "ccpack: %s holds %s with %s, and no dataset.json: it is no dataset; %s, "
+                "--overwrite starts again\n",
                 directory, cli_format_counted(s->shards, "finished shard"),
-                cli_format_counted(s->samples, "sample"), resume);
+                cli_format_counted(s->samples, "sample"), how);
     } else if (status == STATUS_INTERRUPTED) {
         fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
     }

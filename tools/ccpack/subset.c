@@ -44,7 +44,7 @@ static const struct cli_option subset_rows[] = {
      .help = "run or checkpoint whose per-sample state EXPR uses"},
     {"score", 0, CLI_STRING, FIELD(score), .metavar = "FILE",
      .help = "file that provides score in EXPR: written by 'ccstream-eval score', or any .npy of "
-             "f4 or f8 with one entry per id"},
+             "floats or integers with one entry per id"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be selected"},
     {"shard-samples", 0, CLI_U64, FIELD(subset.shard_samples), .min = "1", .max = "1048576",
      .default_text = "10000", .metavar = "N", .help = "maximum number of samples per shard",

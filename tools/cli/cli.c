@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cli/cli_internal.h"
 
@@ -415,6 +416,11 @@ static enum status parse_words(struct parser *ps, struct error *err) {
 static enum status
 check_complete(const struct cli_program *p, const struct cli_arguments *a, struct error *err) {
     const struct cli_option *row;
+    for (size_t i = 0; i < a->count; i++) {
+        const char *owner = cli_owner_of_command(a->items[i]);
+        FAIL_IF(owner != NULL && strcmp(owner, p->name) == 0 && access(a->items[i], F_OK) != 0, err,
+                STATUS_USAGE, "the command comes first: '%s %s [options] ...'", owner, a->items[i]);
+    }
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         FAIL_IF(row->required && !a->given[i], err, STATUS_USAGE, "--%s %s is missing", row->name,
                 row->metavar);

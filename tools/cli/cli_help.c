@@ -335,7 +335,7 @@ static int unknown_command(const struct cli_suite *suite, const char *word) {
     const char *owner;
     const char *meant = meant_command(suite, word, &owner);
     fprintf(stderr, "%s: no command '%s'; ", suite->name, word);
-    if (access(word, F_OK) == 0) {
+    if (word[0] == '-' || access(word, F_OK) == 0) {
         fprintf(stderr, "a command comes first: %s COMMAND %s\n", suite->name, word);
     } else if (meant != NULL) {
         fprintf(stderr, "did you mean '%s%s%s'?\n", owner, owner[0] != '\0' ? " " : "", meant);

@@ -23,25 +23,22 @@ enum status npy_write(const char *path,
                       uint64_t columns,
                       struct error *err);
 
-enum { NPY_MAX_BYTES = 1 << 30 };
+enum { NPY_MAX_BYTES = 1 << 30, NPY_DTYPE_BYTES = 4 };
 
-/* Reads an array of one dimension (*columns 0) or two, of at least one item, as npy_write leaves
- * it. *out is the caller's, to free. Returns OK, NOTFOUND, IO, NOMEM, LIMIT (more than
- * NPY_MAX_BYTES) or CORRUPT (another dtype, order or version; a size that is not that of the
- * shape). */
-enum status npy_read(const char *path,
-                     const char *dtype,
-                     void **out,
-                     uint64_t *rows,
-                     uint64_t *columns,
-                     struct error *err);
+/* Reads an array of one dimension (*columns 0) or two, of at least one item, whose items are floats
+ * of 4 or 8 bytes, integers or bools. *out is the caller's, to free. Returns OK, NOTFOUND, IO,
+ * NOMEM, LIMIT (more than NPY_MAX_BYTES) or CORRUPT (another dtype, order or version; a size that
+ * is not that of the shape). */
+enum status
+npy_read(const char *path, double **out, uint64_t *rows, uint64_t *columns, struct error *err);
 
-/* The same of a file in memory, whose items begin at *data; `name` is for messages. */
+/* The same of a file in memory, whose items begin at *data; dtype: "<f4". `name` is for messages.
+ */
 enum status npy_parse(const uint8_t **data,
                       const char *name,
                       const void *file,
                       size_t size_bytes,
-                      const char *dtype,
+                      char dtype[NPY_DTYPE_BYTES],
                       uint64_t *rows,
                       uint64_t *columns,
                       struct error *err);

@@ -255,9 +255,8 @@ enum status path_check_dataset(const char *path, struct error *err) {
     if (found.kind == KIND_REMOTE) {
         return check_location(path, err);
     }
-    FAIL_IF(found.kind == KIND_MISSING, err, STATUS_NOTFOUND,
-            "%.200s: no such dataset%s%s%s%s", path, hint,
-            hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
+    FAIL_IF(found.kind == KIND_MISSING, err, STATUS_NOTFOUND, "%.200s: no such dataset%s%s%s%s",
+            path, hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
             hint[0] == '\0' ? " SOURCE...' makes one" : "");
     return apply(rules, &found, path, err);
 }

@@ -2,6 +2,7 @@
 #include "loader/filter_internal.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "formats/dataset/dataset.h"
 #include "tests/support/test.h"
@@ -35,8 +36,14 @@ TEST(source_is_a_directory_with_an_optional_weight) {
         struct error err = {0};
         assert_status(loader_source_parse(&source, d, sizeof(d), bad[i], &err), STATUS_USAGE, err);
     }
+    const char *folder = test_temp_path("a:30");
+    char long_d[PATH_MAX_BYTES];
     struct loader_source source;
     struct error err = {0};
+    assert_int_equal(mkdir(folder, 0777), 0);
+    assert_ok(loader_source_parse(&source, long_d, sizeof(long_d), folder, &err), err);
+    assert_true(source.weight == 0);
+    assert_string_equal(long_d, folder); /* its name has the colon */
     assert_status(loader_source_parse(&source, d, 4, "cc3m", &err), STATUS_USAGE, err);
     assert_ok(loader_source_parse(&source, d, 5, "cc3m:1", &err), err);
 }
