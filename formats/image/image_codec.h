@@ -8,7 +8,8 @@
  *                 ignored
  *   gray          repeated over the three channels
  *   palette       looked up
- *   CMYK, YCCK    converted without a profile; with Adobe's marker they are stored inverted
+ *   CMYK, YCCK    converted without a profile; taken as inverted, as Adobe stores them and Pillow
+ *                 reads them, with Adobe's marker or without
  *   16 bits       scaled to 8, rounded
  *   transparency  blended over white, also what an animation or a GIF leaves uncovered; background
  *                 colours of files are not used

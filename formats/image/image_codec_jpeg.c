@@ -265,12 +265,11 @@ static void choose_colour(struct jpeg_reader *r) {
     }
 }
 
-static void rgb_from_cmyk(uint8_t *out, const uint8_t *in, size_t width_px, bool inverted) {
-    unsigned flip = inverted ? 0 : 255;
+/* The values are inverted, as Adobe's are, with Adobe's marker or without: Pillow reads both so. */
+static void rgb_from_cmyk(uint8_t *out, const uint8_t *in, size_t width_px) {
     for (size_t x = 0; x < width_px; x++) {
-        unsigned k = in[3] ^ flip; /* 255 - v is v ^ 255 */
         for (int i = 0; i < 3; i++) {
-            out[i] = (uint8_t)(((in[i] ^ flip) * k + 127) / 255);
+            out[i] = (uint8_t)((in[i] * in[3] + 127) / 255);
         }
         in += 4;
         out += 3;
@@ -299,7 +298,7 @@ static void read_cmyk_rows(struct jpeg_reader *r, const struct image_view *view,
     while (c->output_scanline < end) {
         JSAMPROW rows[1] = {r->cmyk.data};
         jpeg_read_scanlines(c, rows, 1);
-        rgb_from_cmyk(row, r->cmyk.data, c->output_width, c->saw_Adobe_marker);
+        rgb_from_cmyk(row, r->cmyk.data, c->output_width);
         row += view->stride_bytes;
     }
 }

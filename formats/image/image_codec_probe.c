@@ -2,10 +2,10 @@
  * What an image's headers say, read by a walk over the marker segments of a JPEG or the chunks of
  * a PNG, without the libraries: a probe touches a few hundred bytes and allocates nothing. (The
  * files of WebP and GIF do the same for theirs; of lossless WebP the codes are read as well, see
- * image_codec_vp8l.c.)
+ * image_codec_vp8l.c. Of a PNG without eXIf before its pixels all chunks are walked over.)
  *
  *     JPEG  FFD8 | FF marker, u16 size, ... | ... FFDA (scan: stop)
- *     PNG   signature | u32 size, type, ..., u32 crc | ... IDAT (stop)
+ *     PNG   signature | u32 size, type, ..., u32 crc | ... IDAT ... eXIf ... IEND (stop)
  *     EXIF  "II*\0" or "MM\0*", u32 offset of a directory: u16 count, 12 bytes each
  */
 #include <string.h>
@@ -31,6 +31,10 @@ static uint32_t exif_u32(const uint8_t *p, bool big) {
 }
 
 int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes) {
+    if (size_bytes >= 6 && memcmp(tiff, "Exif\0\0", 6) == 0) { /* some write it everywhere */
+        tiff += 6;
+        size_bytes -= 6;
+    }
     if (size_bytes < 8) {
         return 0;
     }
@@ -107,7 +111,7 @@ static int32_t segment_orientation(const struct jpeg_segment *s) {
     if (s->marker != 0xE1 || s->body_size_bytes < 6 || memcmp(s->body, "Exif\0\0", 6) != 0) {
         return 0;
     }
-    return exif_orientation(s->body + 6, s->body_size_bytes - 6);
+    return exif_orientation(s->body, s->body_size_bytes);
 }
 
 static bool is_frame_header(uint32_t marker) {
@@ -176,7 +180,7 @@ struct png_chunk {
     size_t body_size_bytes;
 };
 
-/* The next chunk that is all there; false at the first IDAT or the end. */
+/* The next chunk that is all there; false at the end. */
 static bool
 png_next_chunk(struct png_chunk *out, const uint8_t *data, size_t size_bytes, size_t *at) {
     if (size_bytes < 12 || *at > size_bytes - 12) {
@@ -186,7 +190,7 @@ png_next_chunk(struct png_chunk *out, const uint8_t *data, size_t size_bytes, si
     out->body_size_bytes = be32(p);
     out->type = p + 4;
     out->body = p + 8;
-    if (memcmp(out->type, "IDAT", 4) == 0 || out->body_size_bytes > size_bytes - *at - 12) {
+    if (memcmp(out->type, "IEND", 4) == 0 || out->body_size_bytes > size_bytes - *at - 12) {
         return false;
     }
     *at += 12 + out->body_size_bytes;

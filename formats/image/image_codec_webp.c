@@ -179,8 +179,7 @@ read_layout(struct webp_layout *w, const uint8_t *data, size_t size_bytes, struc
 }
 
 static int32_t layout_orientation(const struct webp_layout *w) {
-    size_t skip = w->exif_bytes >= 6 && memcmp(w->exif, "Exif\0\0", 6) == 0 ? 6 : 0;
-    return w->exif != NULL ? exif_orientation(w->exif + skip, w->exif_bytes - skip) : 0;
+    return w->exif != NULL ? exif_orientation(w->exif, w->exif_bytes) : 0;
 }
 
 /* False where the image is damaged before the size of its tables is known. */

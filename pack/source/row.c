@@ -150,6 +150,46 @@ bool source_is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* Blanks, invisible and control characters, of any script, in ascending ranges. */
+static bool is_blank(uint32_t c) {
+    static const uint32_t ranges[][2] = {
+        {0, 0x20},         {0x7F, 0xA0},     {0xAD, 0xAD},     {0x34F, 0x34F},   {0x61C, 0x61C},
+        {0x115F, 0x1160},  {0x1680, 0x1680}, {0x17B4, 0x17B5}, {0x180B, 0x180F}, {0x2000, 0x200F},
+        {0x2028, 0x202F},  {0x205F, 0x206F}, {0x2800, 0x2800}, {0x3000, 0x3000}, {0x3164, 0x3164},
+        {0xFE00, 0xFE0F},  {0xFEFF, 0xFEFF}, {0xFFA0, 0xFFA0}, {0xFFF0, 0xFFFB}, {0x1D173, 0x1D17A},
+        {0xE0000, 0xE0FFF}};
+    size_t i = 0;
+    while (i < sizeof(ranges) / sizeof(ranges[0]) && c > ranges[i][1]) {
+        i++;
+    }
+    return i < sizeof(ranges) / sizeof(ranges[0]) && c >= ranges[i][0];
+}
+
+static bool is_all_blank(const char *text, size_t size_bytes) {
+    size_t at = 0;
+    size_t character_bytes = 0;
+    while (at < size_bytes && is_blank(utf8_decode(text + at, size_bytes - at, &character_bytes))) {
+        at += character_bytes;
+    }
+    return at == size_bytes;
+}
+
+/* Rejects a row for a caption that is no text. */
+static bool check_caption(struct source_row *r, const char *text, size_t size_bytes) {
+    const size_t valid = utf8_valid_prefix(text, size_bytes);
+    const char *nul = memchr(text, '\0', size_bytes);
+    if (valid != size_bytes) {
+        const bool utf16 = size_bytes >= 2 &&
+                           (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+        source_row_reject(r, REASON_CAPTION_NOT_UTF8, "at its byte %zu%s", valid,
+                          utf16 ? ": it is UTF-16" : "");
+    } else if (nul) {
+        source_row_reject(r, REASON_CAPTION_NOT_UTF8, "a NUL at its byte %zu; it may be UTF-16",
+                          (size_t)(nul - text));
+    }
+    return valid == size_bytes && !nul;
+}
+
 enum status source_row_add_caption(struct source_row *r,
                                    const char *text,
                                    size_t size_bytes,
@@ -165,7 +205,7 @@ enum status source_row_add_caption(struct source_row *r,
     while (size_bytes > 0 && source_is_space(text[size_bytes - 1])) {
         size_bytes--;
     }
-    if (size_bytes == 0) {
+    if (is_all_blank(text, size_bytes)) {
         return STATUS_OK;
     }
     if (r->caption_count == SOURCE_MAX_CAPTIONS ||
@@ -175,9 +215,7 @@ enum status source_row_add_caption(struct source_row *r,
                           SOURCE_MAX_TEXT_BYTES);
         return STATUS_OK;
     }
-    size_t valid = utf8_valid_prefix(text, size_bytes);
-    if (valid != size_bytes) {
-        source_row_reject(r, REASON_CAPTION_NOT_UTF8, "at its byte %zu", valid);
+    if (!check_caption(r, text, size_bytes)) {
         return STATUS_OK;
     }
     TRY(byte_buffer_append(&r->text, text, size_bytes, err));

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/utf8.h"
 #include "formats/image/image_codec.h"
 #include "pack/source/source_internal.h"
 
@@ -108,6 +109,55 @@ static void find_text(struct source_head *h) {
     }
 }
 
+/* Refuses UTF-16 and UTF-32, which are recognised by their byte order mark, or by every other byte
+ * of the first being NUL. */
+static enum status
+check_encoding(const char *path, const uint8_t *data, size_t size_bytes, struct error *err) {
+    static const struct {
+        const char *mark, *name;
+        size_t mark_bytes;
+    } known[] = {{"\xFF\xFE\0\0", "UTF-32LE", 4},
+                 {"\0\0\xFE\xFF", "UTF-32BE", 4},
+                 {"\xFF\xFE", "UTF-16LE", 2},
+                 {"\xFE\xFF", "UTF-16BE", 2}};
+    enum { LOOK_BYTES = 16 };
+    const char *name = NULL;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && !name; i++) {
+        const size_t n = known[i].mark_bytes;
+        name = size_bytes >= n && memcmp(data, known[i].mark, n) == 0 ? known[i].name : NULL;
+    }
+    size_t nuls[2] = {0};
+    for (size_t i = 0; i < LOOK_BYTES && i < size_bytes; i++) {
+        nuls[i % 2] += data[i] == 0;
+    }
+    if (!name && size_bytes >= LOOK_BYTES && nuls[0] + nuls[1] == LOOK_BYTES / 2) {
+        name = nuls[1] == LOOK_BYTES / 2   ? "UTF-16LE"
+               : nuls[0] == LOOK_BYTES / 2 ? "UTF-16BE"
+                                           : NULL;
+    }
+    FAIL_IF(name, err, STATUS_CORRUPT,
+            "%.200s: text in %s, by its bytes from 0 on; only UTF-8 is read: iconv -f %s -t UTF-8 "
+            "FILE >NEW converts it",
+            path, name, name);
+    return STATUS_OK;
+}
+
+/* A file of no kind: names the NUL if all before it is text. */
+static enum status check_nul(const struct source_head *h, struct error *err) {
+    const uint8_t *nul = memchr(h->data, '\0', h->size_bytes);
+    const size_t before = nul ? (size_t)(nul - h->data) : 0;
+    bool text = before > 0 && utf8_valid_prefix((const char *)h->data, before) == before;
+    for (size_t i = 0; i < before; i++) {
+        text = text && (h->data[i] >= ' ' || source_is_space((char)h->data[i]));
+    }
+    FAIL_IF(
+        text, err, STATUS_CORRUPT,
+        "%.200s: a NUL at byte %zu, so it is no text: tr -d '\\000' <FILE >NEW removes every NUL, "
+        "if they are a mistake",
+        h->path, before);
+    return STATUS_OK;
+}
+
 static enum status
 ask_kinds(enum source_kind *out, const struct source_head *h, struct error *err) {
     for (int kind = SOURCE_AUTO + 1; kind < SOURCE_KIND_COUNT; kind++) {
@@ -115,6 +165,10 @@ ask_kinds(enum source_kind *out, const struct source_head *h, struct error *err)
             *out = (enum source_kind)kind;
             return STATUS_OK;
         }
+    }
+    if (h->size_bytes > 0) {
+        TRY(check_encoding(h->path, h->data, h->size_bytes, err));
+        TRY(check_nul(h, err));
     }
     return error_set(err, STATUS_CORRUPT,
                      "%s: neither tar or zip (plain, .gz, .zst) nor TSV, CSV, JSON or a CIFAR "
@@ -254,6 +308,18 @@ static enum status open_source(struct source *s,
     return s->type->open(s, opt, err);
 }
 
+/* The encoding of a file whose kind was not detected, but named. */
+static enum status check_text_file(const char *path, struct error *err) {
+    uint8_t head[16];
+    size_t size_bytes = 0;
+    struct file *f = NULL;
+    TRY(file_posix()->open(file_posix()->context, &f, path, FILE_READ, err));
+    enum status s = file_posix()->pread(f, head, &size_bytes, sizeof(head), 0, err);
+    file_posix()->close(f);
+    THEN(s, check_encoding(path, head, size_bytes, err));
+    return s;
+}
+
 enum status source_open(struct source **out,
                         const char *path,
                         const struct source_options *opt,
@@ -272,6 +338,9 @@ enum status source_open(struct source **out,
         how.images = opt->images ? opt->images : path;
         TRY(source_types[kind]->find_file(file, &how.kind, path, err));
         return source_open(out, file, &how, err);
+    }
+    if (opt->kind >= SOURCE_KARPATHY) { /* and the kinds after it: text */
+        TRY(check_text_file(path, err));
     }
     const struct source_type *type = find_type(kind, path);
     struct source *s = calloc(1, type->struct_bytes);

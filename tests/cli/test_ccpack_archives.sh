@@ -114,4 +114,19 @@ has err.txt '1 file ignored: a link'
 has err.txt '1 file ignored: neither an image'
 expect 0 "$BIN/ccpack" -q --json --overwrite -o d odd.tar
 has out.txt '"ignored":4,"ignored_by":{"hidden":1,"no-extension":1,"not-file":1,"unused":1}'
+# --- other encodings than UTF-8, and NUL
+printf 'image\tcaption\n0.jpg\tone\n' >utf8.tsv
+printf '[{"image": "0.jpg", "caption": "one"}]' >utf8.json
+for encoding in UTF-16 UTF-16LE UTF-16BE UTF-32; do
+    for kind in tsv json; do
+        [ $encoding$kind = UTF-32json ] && continue # looks like a file of tensors
+        python3 -c 'import sys; sys.stdout.buffer.write(open(sys.argv[1]).read().encode(sys.argv[2]))' utf8.$kind $encoding >other.$kind
+        [ $encoding = UTF-32 ] && iconv=UTF-32LE || iconv=${encoding%LE}
+        expect_message 65 "iconv -f $iconv" "$BIN/ccpack" --overwrite -o d other.$kind
+        expect_message 65 "iconv -f $iconv" "$BIN/ccpack" --overwrite --from $kind -o d other.$kind
+    done
+done
+printf '0.jpg\tbefore\0after\n' >nul.tsv
+expect_message 65 'nul.tsv: a NUL at byte 12' "$BIN/ccpack" --overwrite -o d nul.tsv
+
 echo "archives: names, damage and reasons as documented"

@@ -192,6 +192,70 @@ TEST(all_orientations_are_applied) {
     image_decoder_destroy(d);
 }
 
+/* PNG: eXIf may stand after the pixels, and may begin as in a JPEG. */
+TEST(orientation_of_png_is_found_everywhere) {
+    static const uint8_t exif[] = "\0\0\0\x20"
+                                  "eXIf"
+                                  "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06"
+                                  "\0\0\0\0\0\0"
+                                  "CRC?";
+    struct image_view in = make_image(50, 37, 3);
+    struct byte_buffer png;
+    byte_buffer_init(&png, 0);
+    assert_int_equal(image_encode_png(&png, &in, NULL), STATUS_OK);
+    for (int k = 0; k < 4; k++) {
+        const size_t at = k < 2 ? 33 : png.size_bytes - 12; /* after IHDR, before IEND */
+        uint8_t chunk[44];
+        size_t chunk_bytes = sizeof(chunk);
+        memcpy(chunk, exif, sizeof(chunk));
+        if (k % 2 == 1) { /* without "Exif" and two NULs */
+            chunk[3] = 26;
+            memmove(chunk + 8, chunk + 14, 30);
+            chunk_bytes -= 6;
+        }
+        struct byte_buffer out;
+        struct image_info info;
+        byte_buffer_init(&out, 0);
+        assert_int_equal(byte_buffer_append(&out, png.data, at, NULL), STATUS_OK);
+        assert_int_equal(byte_buffer_append(&out, chunk, chunk_bytes, NULL), STATUS_OK);
+        assert_int_equal(byte_buffer_append(&out, png.data + at, png.size_bytes - at, NULL),
+                         STATUS_OK);
+        assert_int_equal(image_probe(&info, out.data, out.size_bytes, NULL, NULL), STATUS_OK);
+        assert_int_equal(info.orientation, 6);
+        assert_int_equal(info.width_px, 37);
+        byte_buffer_fini(&out);
+    }
+    byte_buffer_fini(&png);
+    free(in.data);
+}
+
+/* Pillow 13 reads C, M, Y, K = 200, 40, 90, 30 of this image as 49, 190, 146, with Adobe's marker
+ * and, as here, without. */
+TEST(cmyk_without_adobes_marker_is_read_as_with_it) {
+    static const uint8_t jpeg[] =
+        "\xff\xd8\xff\xdb\x00\x43\x00\x08\x06\x06\x07\x06\x05\x08\x07\x07\x07\x09\x09\x08\x0a\x0c"
+        "\x14\x0d"
+        "\x0c\x0b\x0b\x0c\x19\x12\x13\x0f\x14\x1d\x1a\x1f\x1e\x1d\x1a\x1c\x1c\x20\x24\x2e\x27\x20"
+        "\x22\x2c"
+        "\x23\x1c\x1c\x28\x37\x29\x2c\x30\x31\x34\x34\x34\x1f\x27\x39\x3d\x38\x32\x3c\x2e\x33\x34"
+        "\x32\xff"
+        "\xc0\x00\x14\x08\x00\x08\x00\x08\x04\x43\x11\x00\x4d\x11\x00\x59\x11\x00\x4b\x11\x00\xff"
+        "\xc4\x00"
+        "\x15\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07\x06\xff\xc4"
+        "\x00\x14"
+        "\x10\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xda\x00\x0e"
+        "\x04\x43"
+        "\x00\x4d\x00\x59\x00\x4b\x00\x00\x3f\x00\x36\x2b\xa9\x4c\x2f\xff\xd9";
+    struct image_decoder *d = make_decoder();
+    struct image_view v = decode_copy(d, jpeg, sizeof(jpeg) - 1, NULL);
+    static const int want[] = {49, 190, 146};
+    for (int i = 0; i < 3; i++) {
+        assert_in_range(v.data[i], want[i] - 1, want[i] + 1);
+    }
+    free(v.data);
+    image_decoder_destroy(d);
+}
+
 /* Regions of one image against the whole of it. */
 static void check_regions(struct image_decoder *d,
                           const char *name,

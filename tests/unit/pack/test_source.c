@@ -89,6 +89,35 @@ TEST(captions_are_bounded) {
     free(text);
 }
 
+TEST(captions_of_blanks_are_empty_and_nul_is_no_text) {
+    static const struct {
+        const char *text;
+        size_t size_bytes;
+        enum source_reason reason;
+        uint32_t count;
+    } cases[] = {
+        {"\xE3\x80\x80", 3, REASON_NONE, 0},             /* ideographic space */
+        {"\xC2\xA0 \xC2\xA0", 5, REASON_NONE, 0},        /* no-break spaces */
+        {"\xE2\x80\x8B\xE2\x80\x8F", 6, REASON_NONE, 0}, /* zero width, right-to-left mark */
+        {"\0", 1, REASON_NONE, 0},
+        {"\xE2\x80\xA8", 3, REASON_NONE, 0}, /* line separator */
+        {"\xE3\x85\xA4", 3, REASON_NONE, 0}, /* Hangul filler */
+        {"\xC2\xA0x", 3, REASON_NONE, 1},
+        {"\xF0\x9F\x98\x80", 4, REASON_NONE, 1},
+        {"a\0b", 3, REASON_CAPTION_NOT_UTF8, 0},
+        {"\xFF\xFEo\0", 4, REASON_CAPTION_NOT_UTF8, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct source_row row;
+        source_row_init(&row);
+        source_row_reset(&row, 0);
+        assert_int_equal(source_row_add_caption(&row, cases[i].text, cases[i].size_bytes, NULL), 0);
+        assert_int_equal(row.reason, cases[i].reason);
+        assert_int_equal(row.caption_count, cases[i].count);
+        source_row_fini(&row);
+    }
+}
+
 TEST(json_that_is_none_is_dropped_with_a_reason) {
     static const struct {
         const char *text;
