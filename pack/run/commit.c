@@ -506,7 +506,7 @@ static enum status add_options(struct pack_commit *c, struct error *err) {
         }
         TRY(manifest_add_option(m, name, s->value, err));
     }
-    size_t count = c->opt->append ? m->option_count : 0;
+    size_t count = c->opt->append && c->opt->source_count > 0 ? m->option_count : 0;
     for (size_t i = 0; i < count; i++) {
         char name[64], at[64];
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(m->options[i].name, "@"),

@@ -145,7 +145,9 @@ compare_container(const struct pack_plan *p, const struct manifest *m, struct er
 /* Compares the settings of an append with the dataset's. */
 static enum status
 compare_shared(const struct pack_plan *p, const struct manifest *m, struct error *err) {
-    const size_t count = p->opt->new_settings ? PACK_FIXED_SETTINGS : PACK_SHARED_SETTINGS;
+    const bool writer = p->opt->source_count == 0; /* its samples are not filtered */
+    const size_t count =
+        p->opt->new_settings || writer ? PACK_FIXED_SETTINGS : PACK_SHARED_SETTINGS;
     struct pack_settings l;
     pack_settings_of(&l, p->opt);
     for (size_t i = 0; i < count; i++) {

@@ -83,6 +83,8 @@ static uint64_t finish(struct pack_writer *w) {
 }
 
 /* A dataset of ccpack with rows `first` to `first + count - 1`, or more of them in one. */
+static uint32_t min_side_px; /* of the packer; a writer has no filters, and leaves the dataset's */
+
 static void pack_rows(const char *directory, int first, int count, bool append) {
     struct error err = {0};
     struct pack_summary sum;
@@ -92,6 +94,7 @@ static void pack_rows(const char *directory, int first, int count, bool append) 
         pack_case_tar(name, &(struct pack_case_tar){.rows = count, .first = first, .side_px = 16});
     struct pack_options o = pack_case_options(NULL, directory, &source, 1);
     o.append = append;
+    o.filter.min_side_px = min_side_px;
     assert_ok(pack_run(&o, &sum, &err), err);
 }
 
@@ -135,12 +138,14 @@ TEST(writers_and_packer_append_to_each_other) {
     snprintf(a, sizeof(a), "%s", test_temp_path("a"));
     snprintf(b, sizeof(b), "%s", test_temp_path("b"));
     struct pack_options o = options(file_posix());
+    min_side_px = 4;
     pack_rows(a, 0, 5, false); /* packer, writer, packer */
     o.append = true;
     struct pack_writer *w = open_writer(a, &o);
     add_rows(w, 5, 3);
     finish(w);
     pack_rows(a, 8, 4, true);
+    min_side_px = 0;
     o.append = false;
     w = open_writer(b, &o); /* writer, packer, writer */
     add_rows(w, 0, 5);
