@@ -62,6 +62,7 @@ struct device_loss_constants {
     double samples_count; /* n, live samples of the dataset */
     double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
     double gamma, zeta_momentum;
+    uint64_t zeta_freeze_epochs;
     double slow_tau; /* at or below this, a global tau is learned at a third of its rate */
     double tau_plus, beta, q, lambda;
     double cyclic_self, cyclic_cross;
@@ -73,6 +74,7 @@ struct device_loss_constants {
     bool own_tau;          /* fastclip: a temperature for every sample and side, learned */
     bool times_tau;        /* fastclip: its v3 */
     bool zeta_unbiased;    /* nuclr */
+    bool zeta_by_visit;    /* nuclr: zeta's steps are relative to tau and fall with visits */
     bool zeta_frozen;      /* nuclr: zeta never moves */
     bool own_xi;           /* nuclr: the anchor's own zeta instead of xi */
 };

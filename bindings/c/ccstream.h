@@ -582,7 +582,8 @@ struct ccs_loss;
 /* name: as --loss of ccstream-train. views: two views of images instead of pairs. options:
  * (option_count) texts as "tau=0.01", with the names, ranges and defaults of ccstream-train's, of
  * those that the loss reads; gamma-epochs and beta-epochs have no default; instead of zeta-lr,
- * zeta-lr-image-ratio and zeta-freeze-epochs are the step sizes of each step. samples: live ones of
+ * zeta-lr-image-ratio and zeta-freeze-epochs are the step sizes of each step, which with
+ * zeta-lr=auto (and there zeta-freeze-epochs) are 1, or 0 in frozen epochs. samples: live ones of
  * the dataset, at least 2; id_space: greater than every id. max_batch: pairs of a step at most, [2,
  * 32768]. Returns CCS_OK, USAGE (name or options) or NOMEM. */
 CCS_API int32_t ccs_loss_open(struct ccs_loss **out,

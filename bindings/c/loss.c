@@ -55,8 +55,9 @@ static enum status check_option(const struct loss_row *row,
                                 bool given,
                                 struct error *err) {
     const char *name = loss_option_rows[which].name;
-    const bool by_step = which == LOSS_ZETA_LR || which == LOSS_ZETA_LR_IMAGE_RATIO ||
-                         which == LOSS_ZETA_FREEZE_EPOCHS;
+    const bool by_step = (which == LOSS_ZETA_LR && o->zeta_lr != LOSS_AUTO) ||
+                         which == LOSS_ZETA_LR_IMAGE_RATIO ||
+                         (which == LOSS_ZETA_FREEZE_EPOCHS && !o->zeta_by_visit);
     const bool by_epochs = which == LOSS_GAMMA_EPOCHS || which == LOSS_BETA_EPOCHS;
     FAIL_IF(given && by_step, err, STATUS_USAGE,
             "loss %s: pass zeta_lr_image and zeta_lr_text per step instead of %s", row->name, name);
@@ -157,6 +158,7 @@ int32_t ccs_loss_open(struct ccs_loss **out,
     o.views = views;
     s = check_sizes(samples, id_space, max_batch, &e);
     s = s == STATUS_OK ? take_options(&o, &row, given, options, option_count, &e) : s;
+    o.zeta_by_visit = given[LOSS_ZETA_LR];
     for (int i = LOSS_OPTION_NONE + 1; s == STATUS_OK && i < LOSS_OPTION_COUNT; i++) {
         s = check_option(row, &o, (enum loss_option)i, given[i], &e);
     }

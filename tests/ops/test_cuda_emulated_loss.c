@@ -98,9 +98,15 @@ struct scenario {
     void (*tweak)(struct loss_options *o);
 };
 
-static void by_steps(struct loss_options *o) {
-    o->zeta_gradient = LOSS_ZETA_UNBIASED;
+static void as_published(struct loss_options *o) {
+    o->zeta_gradient = LOSS_ZETA_PAPER;
     o->gamma = 0.3;
+}
+
+/* Frozen in the first of the epochs of a test's steps. */
+static void by_visit(struct loss_options *o) {
+    o->zeta_by_visit = true;
+    o->zeta_freeze_epochs = 1;
 }
 
 static void strong(struct loss_options *o) {
@@ -149,7 +155,8 @@ static const struct scenario scenarios[] = {
     {"sogclr", false, 0.1, LOSS_TEMPERATURE_OWN, forgets},
     {"isogclr", false, 0.01, LOSS_TEMPERATURE_OWN, NULL},
     {"nuclr", false, 0.01, LOSS_TEMPERATURE_OWN, NULL},
-    {"nuclr", false, 0.07, LOSS_TEMPERATURE_OWN, by_steps},
+    {"nuclr", false, 0.07, LOSS_TEMPERATURE_OWN, as_published},
+    {"nuclr", false, 0.05, LOSS_TEMPERATURE_OWN, by_visit},
     {"nuclr-frozen", false, 0.01, LOSS_TEMPERATURE_OWN, NULL},
     {"nuclr-noxi", false, 0.02, LOSS_TEMPERATURE_OWN, NULL},
     {"emc2", false, 0.07, LOSS_TEMPERATURE_OWN, NULL},

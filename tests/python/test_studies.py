@@ -7,6 +7,8 @@ import unittest
 
 try:
     import numpy as np
+
+    import ccstream
 except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
@@ -118,6 +120,20 @@ class ZetaTest(unittest.TestCase):
             for side in ("image", "text"):
                 self.assertGreater(at[f"correlation_{side}"], 0.99)
                 self.assertLess(at[f"distance_{side}"], 0.02)
+
+    def test_the_automatic_rate_learns_popularity_in_five_visits(self):
+        p = zeta.problem("drawn", 200, 5)
+        for gamma in (0.8, 0.3):
+            loss = ccstream.Loss("nuclr", 200, max_batch=20, tau=0.2, gamma=gamma, zeta_lr="auto", zeta_freeze_epochs=0)
+            for epoch in range(5):
+                order = np.random.default_rng((5, epoch)).permutation(200).reshape(-1, 20)
+                for ids in order:
+                    loss.step(np.ascontiguousarray(p.similarity[np.ix_(ids, ids)]), ids, epoch=epoch, zeta_lr_image=1,
+                              zeta_lr_text=1)
+            for side, correlation, spread in ("image", 0.95, 0.5), ("text", 0.97, 0.6):
+                learned, exact = loss[f"{side}.zeta"].astype(float), p.minimiser[side]
+                self.assertGreater(np.corrcoef(learned, exact)[0, 1], correlation)
+                self.assertGreater(learned.std() / exact.std(), spread)
 
     def test_the_published_gradient_drifts_where_pairs_are_fitted(self):
         paper, unbiased = self.learn("fitted", "paper", 100), self.learn("fitted", "unbiased", 100)

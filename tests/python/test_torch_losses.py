@@ -55,6 +55,8 @@ class Golden(cct.GlobalContrastiveLoss):
     """With the step sizes of zeta that the file names, and similarities instead of embeddings."""
 
     def __init__(self, name, b, zeta_lr, **options):
+        if name in ("nuclr", "nuclr-noxi"):
+            options = {"zeta_gradient": "paper", "zeta_lr": 1.0} | options
         super().__init__(name, SAMPLES, steps_per_epoch=2, epochs=2, **options)
         self.rate = zeta_lr
         self.unit = torch.eye(b)

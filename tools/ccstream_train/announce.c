@@ -31,11 +31,14 @@ void announce_start(const struct log_sink *log,
                   "zeta stays frozen for the whole run: --zeta-freeze-epochs is %" PRIu64,
                   o->trainer.loss.zeta_freeze_epochs);
     } else if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
+        struct loss_options loss = o->trainer.loss;
+        loss_resolve_auto(&loss);
         log_write(log, LOG_LEVEL_INFO,
-                  "zeta: peak step size %.4g%s, of images %.4g times that, frozen for %" PRIu64
+                  "zeta: learning rate %s, of images %.4g times that, frozen for %" PRIu64
                   " epochs",
-                  sum.zeta_lr, o->trainer.loss.zeta_lr == LOSS_AUTO ? " (auto)" : "",
-                  o->trainer.loss.zeta_lr_image_ratio, o->trainer.loss.zeta_freeze_epochs);
+                  loss.zeta_by_visit ? "auto (tau / (t + 2) at visit t, at least tau / 10)"
+                                     : cli_format("%.4g", loss.zeta_lr),
+                  loss.zeta_lr_image_ratio, loss.zeta_freeze_epochs);
     }
     if (sum.device_note[0] != '\0') {
         log_write(log, LOG_LEVEL_INFO, "%s", sum.device_note);

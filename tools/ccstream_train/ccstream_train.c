@@ -194,18 +194,11 @@ static void unmake_run(const char *run, int made) {
 }
 
 /* Records the options in force. */
-static enum status write_config(const struct trainer *trainer,
-                                const struct trainer_options *t,
-                                const struct train_options *o,
-                                struct error *err) {
+static enum status
+write_config(const struct trainer_options *t, const struct train_options *o, struct error *err) {
     struct run_config_words paths = {0};
     struct train_options kept;
     enum status s = train_options_keep(&kept, &paths, o, err);
-    /* auto: a resumed run keeps the number, but one that was not used is not worth keeping. */
-    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) &&
-        !train_options_zeta_is_frozen(o)) {
-        kept.trainer.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
-    }
     THEN(s, run_config_write(train_program(), &kept, t->run_id, t->run, err));
     run_config_words_fini(&paths);
     return s;
@@ -250,7 +243,7 @@ static enum status open_run(struct trainer **out,
     if (s == STATUS_OK) {
         o->trainer.warmup_steps =
             t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->trainer.warmup_steps;
-        s = l->first ? write_config(*out, t, o, err) : STATUS_OK;
+        s = l->first ? write_config(t, o, err) : STATUS_OK;
         if (s == STATUS_OK && l->first) {
             s = launch_log_add(l->launches, *out, t, l->argc, l->argv, err);
         }

@@ -220,7 +220,7 @@ class Setting:
     seed: int
     loss: str
     options: dict[str, Any]  # of ccstream.Loss, with tau
-    zeta_lr: float | None = 0.0  # peak rate of zeta; None: as far as on CC3M
+    zeta_lr: float | None = 0.0  # peak rate of zeta, a cosine; None: --zeta-lr auto
     # Fraction of the training images with the texts of another one; labelled: with the label of another class. Which
     # ones goes by (seed, image): more noise keeps that of less.
     noise: float = 0.0
@@ -304,8 +304,9 @@ def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, e
     count, per_epoch = len(f.train), len(f.train) // batch
     total = epochs * per_epoch
     warmup, frozen = total // 20, total // 6
-    losses = [ccstream.Loss(s.loss, count, max_batch=batch, **s.options) for s in settings]
-    zeta_peaks = [_zeta_auto(total - frozen) if s.zeta_lr is None else s.zeta_lr for s in settings]
+    auto = {"zeta_lr": "auto", "zeta_freeze_epochs": frozen // per_epoch}
+    losses = [ccstream.Loss(s.loss, count, max_batch=batch, **s.options, **(auto if s.zeta_lr is None else {}))
+              for s in settings]
     sides = [f.images, f.images if f.texts is None else f.texts]
     pairs = [_Pairs(f, s) for s in settings]
     gradient = np.empty((len(settings), batch, batch), np.float32)
@@ -319,18 +320,14 @@ def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, e
         x, t = heads.forward(sides[0][image_rows], sides[1][other_rows])
         similarity = x @ t.transpose(0, 2, 1)
         for r, loss in enumerate(losses):
-            gradient[r] = loss.step(similarity[r], ids[r], step=step, epoch=epoch, lr=lr,
-                                    zeta_lr_text=zeta * zeta_peaks[r],
-                                    zeta_lr_image=0.1 * zeta * zeta_peaks[r]).gradient
+            own = settings[r].zeta_lr
+            text, image = (float(zeta > 0),) * 2 if own is None else (own * zeta, 0.1 * own * zeta)
+            gradient[r] = loss.step(similarity[r], ids[r], step=step, epoch=epoch, lr=lr, zeta_lr_text=text,
+                                    zeta_lr_image=image).gradient
         heads.backward(gradient @ t, gradient.transpose(0, 2, 1) @ x)
         heads.optimizer.step(lr)
         if (step + 1) % 64 == 0 or step + 1 == total:
             yield float(len(settings) * batch * (step % 64 + 1))
-
-
-def _zeta_auto(steps: int) -> float:
-    """A rate with which zeta moves as far in so many steps as on CC3M (train/optim/schedule.h)."""
-    return 5e-6 * (2723200 // 512 * 25) / max(steps, 1)
 
 
 def rate_of(options: Options, batch: int) -> float:

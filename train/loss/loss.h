@@ -82,10 +82,12 @@ struct loss_options {
     uint64_t gamma_epochs; /* 0 is 1 */
     double zeta0, xi0;
     enum loss_xi xi;
-    /* From these the trainer computes loss_input.zeta_lr_text and zeta_lr_image. zeta_lr LOSS_AUTO:
-     * schedule_zeta_auto_lr */
+    /* From these the trainer computes loss_input.zeta_lr_text and zeta_lr_image. LOSS_AUTO: see
+     * loss_resolve_auto */
     double zeta_lr, zeta_lr_image_ratio;
     uint64_t zeta_freeze_epochs;
+    bool zeta_by_visit; /* zeta's step is relative to tau and falls with visits, see nuclr.c; not an
+                           option of its own; default false */
     double zeta_momentum;
     enum loss_zeta_gradient zeta_gradient;
     double tau_plus, beta;
@@ -103,6 +105,10 @@ struct loss_options {
 
 /* Defaults of the table, for loss nuclr. */
 void loss_options_default(struct loss_options *opt);
+
+/* Replaces LOSS_AUTO. zeta_lr: 1 by visits, or with the published code its 5e-6; the ratio: 1 by
+ * visits, else 0.1, that of the published code. */
+void loss_resolve_auto(struct loss_options *opt);
 
 struct loss_input {
     /* (B, B); with two views (2B, 2B) of all views with all: rows 0 to B - 1 the first views, then
@@ -123,8 +129,9 @@ struct loss_input {
     int64_t batch_count;  /* B, a multiple of m, in [2, the maximum given at creation] */
     uint64_t step, epoch; /* from 0 */
     double lr;            /* of the model in this step: learned scalars without their own follow */
-    double zeta_lr_text;  /* nuclr: step size of zeta of texts and images in this step; */
-    double zeta_lr_image; /*        0 = frozen */
+    /* nuclr: step size of zeta of texts and images in this step, with zeta_by_visit eta in nuclr.c;
+     * 0: frozen */
+    double zeta_lr_text, zeta_lr_image;
 };
 
 /* The state of the batch's distinct samples after a step, as means over them: by side, images

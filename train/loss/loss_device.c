@@ -102,6 +102,7 @@ static struct device_loss_constants constants_of(const struct loss *l) {
             l->row->device == DEVICE_LOSS_FASTCLIP && o->temperature == LOSS_TEMPERATURE_INDIVIDUAL,
         .times_tau = l->row->times_tau,
         .zeta_momentum = o->zeta_momentum,
+        .zeta_freeze_epochs = o->zeta_freeze_epochs,
         .tau_plus = o->tau_plus,
         .beta = o->beta,
         .q = o->q,
@@ -112,6 +113,7 @@ static struct device_loss_constants constants_of(const struct loss *l) {
         .seed = o->seed,
         .global_tau = o->temperature == LOSS_TEMPERATURE_GLOBAL,
         .zeta_unbiased = o->zeta_gradient == LOSS_ZETA_UNBIASED,
+        .zeta_by_visit = o->zeta_by_visit,
         .zeta_frozen = l->row->zeta_frozen,
         .own_xi = l->row->own_xi,
     };

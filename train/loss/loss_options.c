@@ -65,12 +65,13 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_ZETA_LR] =
         {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = LOSS_AUTO, .automatic = true,
          .help = "peak learning rate of the text zeta, for gradients scaled by the number of "
-                 "samples (Wang: 5e-6 on CC3M); auto: 5e-6 x 132950 / (unfrozen steps of this "
-                 "run), which moves zeta as far as in Wang's run; logged at the start"},
+                 "samples, with a cosine schedule (Wang: 5e-6 on CC3M); auto: tau / (t + 2) at "
+                 "visit t of a sample, from 0, at least tau / 10"},
     [LOSS_ZETA_LR_IMAGE_RATIO] = {"zeta-lr-image-ratio", NUMBER(zeta_lr_image_ratio), .max = 1000,
-                                  .value = 0.1,
+                                  .value = LOSS_AUTO, .automatic = true,
                                   .help = "learning rate of the image zeta relative to that of the "
-                                          "text zeta (Wang's code: 0.1)"},
+                                          "text zeta (Wang's code: 0.1); auto: 1 with --zeta-lr "
+                                          "auto, otherwise 0.1"},
     [LOSS_ZETA_MOMENTUM] = {"zeta-grad-ema", .alias = "zeta-momentum", NUMBER(zeta_momentum),
                             .min = 1e-6, .max = 1, .value = 0.9,
                             .help = "moving-average weight of the newest gradient in zeta's "
@@ -80,6 +81,7 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                                  .help = "zeta stays at --zeta0 in the first N epochs (Wang: 5; 0 "
                                          "in the ablation without)"},
     [LOSS_ZETA_GRADIENT] = {"zeta-gradient", CHOICE(zeta_gradient, gradients),
+                            .value = LOSS_ZETA_UNBIASED,
                             .help = "paper: as published; unbiased: unbiased given that the sample "
                                     "is in the batch"},
     [LOSS_TAU_PLUS] = {"tau-plus", NUMBER(tau_plus), .max = 0.999, .value = 0.1,
@@ -229,6 +231,16 @@ void loss_options_default(struct loss_options *opt) {
     *opt = (struct loss_options){.name = "nuclr"};
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         loss_option_set(opt, &loss_option_rows[i], loss_option_rows[i].value);
+    }
+}
+
+void loss_resolve_auto(struct loss_options *opt) {
+    if (opt->zeta_lr == LOSS_AUTO) {
+        opt->zeta_by_visit = opt->parity == LOSS_PARITY_ALGORITHM;
+        opt->zeta_lr = opt->zeta_by_visit ? 1.0 : 5e-6;
+    }
+    if (opt->zeta_lr_image_ratio == LOSS_AUTO) {
+        opt->zeta_lr_image_ratio = opt->zeta_by_visit ? 1.0 : 0.1;
     }
 }
 

@@ -16,6 +16,16 @@
  *   q_j = 1 - p_jj - (n-1)/(B-1) sum_{i in B, i != j} p_ij           unbiased given j in B
  *   z_j <- (1 - theta) z_j + theta q_j (first time z_j = q_j),  zeta_j <- zeta_j - eta z_j
  *
+ * With options.zeta_by_visit (--zeta-lr auto) the step is relative to tau and falls with the visits
+ * of the sample, t before this one since zeta was unfrozen:
+ *
+ *   zeta_j <- zeta_j - clamp(eta tau max(1 / (t + 2), 0.1) z_j, -tau, tau),  eta = 1
+ *
+ * The Hessian of n Phi, whose minimiser zeta is (eq. (8)), has the eigenvalues of [0, 1] / tau, so
+ * tau is Newton's shortest step for any n, B and number of steps; 1 / (t + 2) is the average of
+ * Robbins and Monro, which removes the noise of small batches; 0.1 follows towers that still
+ * change. The clamp lets no popularity change by more than a factor e at a visit.
+ *
  * and then, in every iteration, xi in the form that --xi names:
  *
  *   signed  xi <- max(xi, max_j zeta_j)      the published code takes the sign, but once an epoch
@@ -45,6 +55,7 @@
  * instead of xi (the softmax itself, without the conservative start).
  */
 #include "train/loss/loss_internal.h"
+#include "train/optim/schedule.h"
 
 enum { LOG_U, ZETA, ZETA_MOMENTUM };
 static const struct loss_column nuclr_columns[] = {
@@ -150,6 +161,17 @@ static void add_popularity(const struct loss *l,
     }
 }
 
+/* The rate of row c of the batch. */
+static double rate_of(const struct loss *l, const struct loss_input *in, int64_t c, double rate) {
+    const uint64_t freeze = l->options.zeta_freeze_epochs;
+    if (!l->options.zeta_by_visit) {
+        return rate;
+    }
+    const uint64_t visits = sample_state_window_u64(l->state, l->visits)[c / loss_rows_each(l)] - 1;
+    const uint64_t epochs = in->epoch > freeze ? in->epoch - freeze : 0;
+    return l->options.tau * schedule_zeta_visit_rate(rate, visits < epochs ? visits : epochs);
+}
+
 /* zeta of the contrasts of one side, stepped along 1 - sums; xi follows. */
 static void
 step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
@@ -167,7 +189,9 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
             sample_state_visited(momentum[c]) ? (1.0 - theta) * (double)momentum[c] + theta * q : q;
         momentum[c] = (float)z;
         held_xi = held_xi || (double)zeta[c] == old_xi;
-        zeta[c] = (float)((double)zeta[c] - rate * z);
+        const double step = rate_of(l, in, c, rate) * z;
+        const double limit = l->options.zeta_by_visit ? l->options.tau : HUGE_VAL;
+        zeta[c] = (float)((double)zeta[c] - fmax(-limit, fmin(step, limit)));
         largest = fmax(largest, size_of(l, (double)zeta[c]));
     }
     loss_put_rows(l, momentum, ZETA_MOMENTUM, contrasts, b);

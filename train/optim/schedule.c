@@ -50,11 +50,9 @@ schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, ui
     return peak_lr * half_cosine(step - frozen_steps, total_steps - frozen_steps);
 }
 
-double schedule_zeta_auto_lr(uint64_t frozen_steps, uint64_t total_steps) {
-    static const double paper_lr = 5e-6;
-    static const uint64_t paper_steps = UINT64_C(2723200) / 512 * 25;
-    const uint64_t steps = total_steps > frozen_steps ? total_steps - frozen_steps : 1;
-    return paper_lr * ((double)paper_steps / (double)steps);
+double schedule_zeta_visit_rate(double lr, uint64_t visit) {
+    static const double least = 0.1;
+    return lr * fmax(1.0 / ((double)visit + 2.0), least);
 }
 
 double

@@ -28,12 +28,9 @@ double schedule_lr(const struct schedule *s, uint64_t step);
  * after the frozen ones that are done (NUCLR, ICLR 2025, appendix G: cosine after the freeze). */
 double schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, uint64_t step);
 
-/* zeta's peak rate for --zeta-lr auto. The gradient that n samples scale reaches -n/B where a pair
- * is fitted, and a sample is visited n/B times less often than there are steps: so a saturated zeta
- * moves by half of (peak rate) x (unfrozen steps) over the cosine. This rate makes that distance
- * the one of NUCLR's CC3M run: 5e-6 x 25 unfrozen epochs of floor(2723200 / 512) steps, for which
- * it is exactly 5e-6. */
-double schedule_zeta_auto_lr(uint64_t frozen_steps, uint64_t total_steps);
+/* zeta's rate for --zeta-lr auto at a sample's visit `visit`, from 0 where zeta begins to move: lr
+ * max(1 / (visit + 2), 0.1), see train/loss/nuclr.c. */
+double schedule_zeta_visit_rate(double lr, uint64_t visit);
 
 /* gamma of the running sums as FastCLIP has it (Wei et al., 2024): 1 in epoch 0, then last +
  * (1 - last)(1 + cos(pi epoch / decay_epochs))/2, and `last` from epoch decay_epochs on. */

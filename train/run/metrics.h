@@ -47,9 +47,11 @@ struct step_report {
                            the loss has none */
     double tau;
     struct loss_batch_state batch; /* what the step left of the batch's samples */
-    double lr, zeta_lr;            /* zeta_lr 0: of a loss without zeta, or while zeta is frozen */
-    double grad_norm;              /* before clipping */
-    double pairs_per_s;            /* of this step */
+    /* zeta_lr: with --zeta-lr auto in units of tau, of a sample visited once per epoch; 0: of a
+     * loss without zeta, or while zeta is frozen */
+    double lr, zeta_lr;
+    double grad_norm;        /* before clipping */
+    double pairs_per_s;      /* of this step */
     double stall_fraction;   /* of this step's time: waiting for the loader; where steps overlap, by
                                 the device's events: its queue of kernels had nothing to do */
     uint64_t launches_count; /* kernels, copies and fills of the step, see device_stream.launches;

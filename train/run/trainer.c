@@ -68,6 +68,7 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     struct trainer *t = calloc(1, sizeof *t);
     TRY_MEMORY(t != NULL, err, "trainer: out of memory");
     t->options = *opt;
+    loss_resolve_auto(&t->options.loss);
     if (opt->task == TRAINER_BLOCKS) {
         t->options.loss.name = "block";
     }
@@ -161,7 +162,6 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .device = t->dev->ops->name,
                                     .device_note = t->dev->note,
                                     .loss = t->options.loss.name,
-                                    .zeta_lr = t->options.loss.zeta_lr,
                                     .state = state_text(t)};
 }
 

@@ -156,7 +156,6 @@ struct trainer_summary {
     const char *device;      /* that computes: what "auto" chose */
     const char *device_note; /* why auto did not take its first choice; "" otherwise */
     const char *loss;
-    double zeta_lr;    /* the peak step size of zeta of texts, also where it was LOSS_AUTO */
     const char *state; /* where it is: "host", "device" or "pinned" */
 };
 

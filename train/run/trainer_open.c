@@ -449,9 +449,6 @@ void trainer_make_schedule(struct trainer *t) {
         (o->warmup_epochs > 0 ? o->warmup_epochs * t->data.steps_per_epoch : total) / 10;
     if (!has_zeta(t)) {
         t->options.loss.zeta_lr = 0.0;
-    } else if (o->loss.zeta_lr == LOSS_AUTO) {
-        t->options.loss.zeta_lr =
-            schedule_zeta_auto_lr(o->loss.zeta_freeze_epochs * t->data.steps_per_epoch, total);
     }
     t->schedule = (struct schedule){.peak_lr = o->lr,
                                     .final_lr = o->min_lr,

@@ -76,24 +76,33 @@ static void set_rates(const struct trainer *t, struct step_flight *f) {
         return;
     }
     r->lr = schedule_lr(&t->schedule, f->step);
+    if (o->loss.zeta_by_visit) {
+        const uint64_t freeze = o->loss.zeta_freeze_epochs;
+        const uint64_t epoch = f->batch.epoch;
+        r->zeta_lr =
+            epoch < freeze ? 0.0 : schedule_zeta_visit_rate(o->loss.zeta_lr, epoch - freeze);
+        return;
+    }
     r->zeta_lr =
         schedule_zeta_lr(o->loss.zeta_lr, o->loss.zeta_freeze_epochs * t->data.steps_per_epoch,
                          t->schedule.total_steps, f->step);
 }
 
 static enum status launch(struct trainer *t, struct step_flight *f, struct error *err) {
-    const double image_ratio = t->options.loss.zeta_lr_image_ratio;
+    const struct loss_options *loss = &t->options.loss;
     f->start_ns = clock_now_ns();
     f->report.step = f->step + 1;
     f->report.epoch = f->batch.epoch;
     t->stop = f->stop;
     t->save = f->save;
     set_rates(t, f);
+    const double zeta_lr =
+        loss->zeta_by_visit && f->report.zeta_lr > 0.0 ? loss->zeta_lr : f->report.zeta_lr;
     *f->sent = (struct step_values){.step = f->step,
                                     .epoch = f->batch.epoch,
                                     .lr = f->report.lr,
-                                    .zeta_lr_image = f->report.zeta_lr * image_ratio,
-                                    .zeta_lr_text = f->report.zeta_lr};
+                                    .zeta_lr_image = zeta_lr * loss->zeta_lr_image_ratio,
+                                    .zeta_lr_text = zeta_lr};
     TRY(trainer_run_flight(t, f, err)); /* trainer_compute, now or when the device comes to it */
     t->step++;
     return STATUS_OK;

@@ -352,7 +352,17 @@ static __global__ void popularity(struct device_loss l, struct loss_scratch w) {
         const double q = 1.0 - sum;
         const double z = isnan(*momentum) ? q : (1.0 - theta) * (double)*momentum + theta * q;
         *momentum = (float)z;
-        w.columns[DEVICE_LOSS_ZETA][side][c] = (float)(zeta - rate * z);
+        double step = rate * z;
+        if (l.constants.zeta_by_visit) { /* as in train/loss/nuclr.c */
+            const double tau = l.constants.tau;
+            const uint64_t freeze = l.constants.zeta_freeze_epochs;
+            const uint64_t epoch = l.values->epoch;
+            const uint64_t epochs = epoch > freeze ? epoch - freeze : 0;
+            const uint64_t t = w.visits[c] < epochs ? w.visits[c] : epochs;
+            step *= tau * fmax(1.0 / ((double)t + 2.0), 0.1);
+            step = fmax(-tau, fmin(step, tau));
+        }
+        w.columns[DEVICE_LOSS_ZETA][side][c] = (float)(zeta - step);
     }
 }
 

@@ -262,7 +262,7 @@ TEST(options_are_checked) {
     refused("clip", "temperature=warm", B, CCS_ERROR_USAGE, "'warm'");
     refused("clip", "gamma=0.5", B, CCS_ERROR_USAGE, "does not read gamma");
     refused("nuclr", "positives=-1", B, CCS_ERROR_USAGE, "'-1'");
-    refused("nuclr", "zeta-lr=auto", B, CCS_ERROR_USAGE, "zeta_lr_text per step");
+    refused("nuclr", "zeta-lr=0.1", B, CCS_ERROR_USAGE, "zeta_lr_text per step");
     refused("fastclip-v3", NULL, B, CCS_ERROR_USAGE, "gamma-epochs must be given");
     refused("clip", NULL, 1, CCS_ERROR_INVALID, "max_batch");
     refused(NULL, NULL, B, CCS_ERROR_INVALID, "NULL");

@@ -396,6 +396,66 @@ TEST(unbiased_zeta_gradient_is_unbiased) {
     }
 }
 
+/* By how much the last of visits + 1 steps in one epoch moves a zeta, in tau times its momentum. */
+static double step_by_visit(double tau, double scale, uint64_t epoch, int visits) {
+    struct error err = {0};
+    struct fixture f;
+    open_fixture(&f, "nuclr", tau * scale, 100);
+    loss_destroy(f.loss);
+    sample_state_destroy(f.state);
+    f.options.zeta_by_visit = true;
+    f.options.zeta_freeze_epochs = 2;
+    f.options.zeta0 = -0.0625 * scale;
+    assert_ok(sample_state_create(&f.state, 100, NULL, &err), err);
+    assert_ok(loss_create(&f.loss, &f.options, f.state, 100, B, &err), err);
+    for (int i = 0; i < B * B; i++) {
+        f.similarity[i] *= (float)scale;
+    }
+    const struct loss_input in = {.similarity = f.similarity,
+                                  .sample_ids = f.ids,
+                                  .batch_count = B,
+                                  .epoch = epoch,
+                                  .zeta_lr_text = 1.0,
+                                  .zeta_lr_image = 1.0};
+    double moved = 0.0;
+    for (int k = 0; k <= visits; k++) {
+        struct loss_output out = {.gradient = f.gradient};
+        const float before = column(&f, "text.zeta")[f.ids[0]];
+        assert_ok(loss_step(f.loss, &in, &out, &err), err);
+        moved = (double)(column(&f, "text.zeta")[f.ids[0]] - before) /
+                (tau * scale * (double)column(&f, "text.zeta_momentum")[f.ids[0]]);
+    }
+    close_fixture(&f);
+    return moved;
+}
+
+TEST(automatic_zeta_steps_fall_with_visits_and_scale_with_tau) {
+    assert_true(fabs(step_by_visit(0.5, 1.0, 10, 0) + 0.5) < 1e-5);
+    assert_true(fabs(step_by_visit(0.5, 1.0, 10, 3) + 1.0 / 5.0) < 1e-5);
+    assert_true(fabs(step_by_visit(0.5, 1.0, 3, 3) + 1.0 / 3.0) < 1e-5); /* 2 epochs are frozen */
+    assert_true(fabs(step_by_visit(0.5, 1.0, 1000, 40) + 0.1) < 1e-4);
+    assert_true(fabs(step_by_visit(0.5, 0.25, 10, 3) + 1.0 / 5.0) < 1e-5);
+}
+
+TEST(an_automatic_zeta_step_is_at_most_tau) {
+    struct error err = {0};
+    struct fixture f;
+    open_fixture(&f, "nuclr", 0.05, 100);
+    loss_destroy(f.loss);
+    f.options.zeta_by_visit = true;
+    sample_state_destroy(f.state);
+    assert_ok(sample_state_create(&f.state, 100, NULL, &err), err);
+    assert_ok(loss_create(&f.loss, &f.options, f.state, 100, B, &err), err);
+    for (int i = 0; i < B * B; i++) { /* text 0 is the most similar to every image */
+        f.similarity[i] = i % B == 0 ? 1.0f : -1.0f;
+    }
+    const float before = f.options.zeta0 == 0.0 ? 0.0f : (float)f.options.zeta0;
+    (void)step_rates(&f, 1.0);
+    assert_true((double)column(&f, "text.zeta_momentum")[f.ids[0]] < -2.0);
+    assert_true(fabs((double)(column(&f, "text.zeta")[f.ids[0]] - before) - 0.05) < 1e-7);
+    close_fixture(&f);
+}
+
 /* The saturated pair of the public NUCLR log: z = 1 - N/B = -5465.58 for N = 2,798,889, B = 512. */
 TEST(saturated_zeta_gradient_is_that_of_the_public_log) {
     struct error err = {0};
@@ -403,6 +463,7 @@ TEST(saturated_zeta_gradient_is_that_of_the_public_log) {
     struct loss *loss = NULL;
     struct loss_options options;
     loss_options_default(&options);
+    options.zeta_gradient = LOSS_ZETA_PAPER;
     assert_ok(sample_state_create(&samples, MAX_B, NULL, &err), err);
     assert_ok(loss_create(&loss, &options, samples, 2798889, MAX_B, &err), err);
     float *s = malloc(sizeof *s * MAX_B * MAX_B);

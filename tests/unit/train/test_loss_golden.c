@@ -116,6 +116,7 @@ static bool read_case(struct golden *g) {
     assert_non_null(fgets(line, sizeof line, g->file));
     loss_options_default(&g->options);
     g->options.zeta_lr = 0.0;
+    g->options.zeta_gradient = LOSS_ZETA_PAPER;
     g->extreme = false;
     g->away = false;
     for (char *key = strtok(line, " \n"); key != NULL; key = strtok(NULL, " \n")) {

@@ -58,30 +58,6 @@ TEST(warmup_by_stairs_is_that_of_the_published_run) {
     assert_true(fabs(schedule_lr(&uneven, 40)) < 1e-15);
 }
 
-/* How far a zeta moves whose gradient is -n/B at every visit, one an epoch. */
-static double saturated_distance(uint64_t n, uint64_t b, uint64_t epochs, uint64_t frozen) {
-    const uint64_t steps = n / b; /* an epoch; the sample is in the middle one's batch */
-    const double peak = schedule_zeta_auto_lr(frozen * steps, epochs * steps);
-    double moved = 0.0;
-    for (uint64_t e = 0; e < epochs; e++) {
-        const double rate =
-            schedule_zeta_lr(peak, frozen * steps, epochs * steps, e * steps + steps / 2);
-        moved += rate * (double)n / (double)b;
-    }
-    return moved;
-}
-
-TEST(the_automatic_rate_moves_zeta_as_far_as_the_papers_run) {
-    const uint64_t steps = 2723200 / 512;
-    assert_true(schedule_zeta_auto_lr(5 * steps, 30 * steps) == 5e-6);
-    const double paper = saturated_distance(2723200, 512, 30, 5);
-    assert_true(fabs(paper - 0.332) < 0.001); /* the published code's extra decay: 0.251 */
-    assert_true(fabs(saturated_distance(640, 64, 20, 5) / paper - 1.0) < 0.005);
-    assert_true(fabs(saturated_distance(12800000, 4096, 40, 0) / paper - 1.0) < 0.005);
-    assert_true(fabs(saturated_distance(128, 64, 300, 100) / paper - 1.0) < 0.005);
-    assert_true(isfinite(schedule_zeta_auto_lr(300, 300))); /* frozen to the end */
-}
-
 TEST(zeta_is_frozen_then_follows_a_cosine) {
     assert_true(schedule_zeta_lr(5e-6, 50, 300, 49) == 0.0);
     assert_true(fabs(schedule_zeta_lr(5e-6, 50, 300, 50) - 5e-6) < 1e-20);

@@ -450,7 +450,12 @@ class GlobalContrastiveLoss(nn.Module):
         z = torch.where(torch.isnan(z), q, (1 - o["zeta_grad_ema"]) * z + o["zeta_grad_ema"] * q)
         rate = self._zeta_rate(contrasts)
         moves = batch.usable & (rate > 0)
-        zeta = (zeta - rate * z)[batch.first].float()
+        step = rate * z
+        if o["zeta_lr"] == "auto":
+            epochs = torch.div(self.step, self.steps_per_epoch, rounding_mode="floor") - int(o["zeta_freeze_epochs"])
+            visit = torch.minimum(batch.visits - 1, epochs.clamp(min=0)).double()
+            step = (step * o["tau"] * (1 / (visit + 2)).clamp(min=0.1)).clamp(-o["tau"], o["tau"])
+        zeta = (zeta - step)[batch.first].float()
         self._store(side.zeta_momentum, batch.ids, z[batch.first], moves)
         self._store(side.zeta, batch.ids, zeta, moves)
         if o.get("xi") == "all":
@@ -507,13 +512,15 @@ class GlobalContrastiveLoss(nn.Module):
         return int(self.options["gamma_epochs"]) or max(self.epochs // 2, 1)
 
     def _zeta_rate(self, side: str) -> Tensor:
-        """0 in the frozen epochs, then half a cosine."""
+        """0 in the frozen epochs, then half a cosine; auto: then constant, see train/loss/nuclr.c."""
         o = self.options
         frozen = o["zeta_freeze_epochs"] * self.steps_per_epoch
         moving = max(self.epochs * self.steps_per_epoch - frozen, 0)
-        peak = o["zeta_lr"]
-        if peak == "auto":
-            peak = 5e-6 * (2723200 // 512 * 25) / max(moving, 1)
-        peak = peak * (o["zeta_lr_image_ratio"] if side == "image" else 1.0)
+        auto = o["zeta_lr"] == "auto"
+        ratio = o["zeta_lr_image_ratio"]
+        ratio = (1.0 if auto else 0.1) if ratio == "auto" else ratio
+        peak = (1.0 if auto else o["zeta_lr"]) * (ratio if side == "image" else 1.0)
         done = (self.step - frozen).double()
+        if auto:
+            return torch.where(done >= 0, peak, 0.0)
         return torch.where(done >= 0, peak * _half_cosine(done / max(moving, 1)), 0.0) if moving else 0.0 * done
