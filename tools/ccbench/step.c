@@ -103,7 +103,8 @@ static const struct cli_program program = {
         "On cuda, steps follow each other without a wait while the next batch is copied, and "
         "the rate is that of runs of --steps steps. launches counts those of a captured step "
         "with its copies and fills; eager_launches those of a step op by op, where a product "
-        "or a convolution of a library counts as one, with the copies of the batch. "
+        "or a convolution of a library counts as one, with the copies of ids, rates and "
+        "report. "
         "idle_fraction is how long, by the device's events, its queue of kernels waited for "
         "the host or a copy. planned_bytes is the memory of model, loss and state, "
         "scratch_bytes that of the device, used_bytes all memory in use there by any program.",
@@ -122,8 +123,9 @@ struct result {
     double flops;       /* of a step */
     double conv_only_s; /* the median of conv_s; 0: not measured */
     struct bench_machine machine;
-    double fed_s, stalled_s; /* --data: the mean step, and its wait for the loader */
-    double idle_fraction;    /* of the compute queue where steps overlap with copies; -1: unknown */
+    double fed_s, stall_fraction; /* --data: the mean step, and how much of it waited */
+    uint64_t eager_launches;
+    double idle_fraction; /* of the compute queue where steps overlap with copies; -1: unknown */
     struct device_counters counters; /* of the device at the end; all 0: it has none */
 };
 
@@ -131,7 +133,7 @@ struct result {
 static enum status time_operators(struct bench_step *b, struct result *r, struct error *err) {
     double unused;
     timed_ops_install(b->dev);
-    const enum status s = bench_step_run(b, &unused, err);
+    const enum status s = bench_step_run(b, 1, STEP_OP_BY_OP, &unused, err);
     timed_ops_remove(b->dev);
     TRY(s);
     r->op_count = timed_ops_times(r->ops);
@@ -141,16 +143,16 @@ static enum status time_operators(struct bench_step *b, struct result *r, struct
     return STATUS_OK;
 }
 
-/* Where steps overlap: the mean step of several runs of them. */
+/* Where steps overlap with copies: the mean step of several runs of them. */
 static enum status in_windows(struct bench_step *b, struct result *r, struct error *err) {
-    enum { WINDOWS = 5 };
+    enum { WINDOWS = 5, WARM = 6 };
     double took;
-    TRY(bench_step_overlapped(b, 3 * BENCH_FLIGHTS, &took, err)); /* records */
+    TRY(bench_step_run(b, WARM, STEP_REPEATED, &took, err)); /* records */
     for (int i = 0; i < WINDOWS; i++) {
-        TRY(bench_step_overlapped(b, b->o->steps, &took, err));
+        TRY(bench_step_run(b, b->o->steps, STEP_REPEATED, &took, err));
         r->step_s[i] = took / (double)b->o->steps;
     }
-    r->idle_fraction = b->busy_s > 0.0 ? b->idle_s / (b->idle_s + b->busy_s) : -1.0;
+    r->idle_fraction = b->elapsed_s > 0.0 ? b->waited_s / b->elapsed_s : 0.0;
     r->median_s = bench_median(r->step_s, WINDOWS);
     r->fastest_s = r->step_s[0];
     return STATUS_OK;
@@ -161,14 +163,14 @@ static enum status
 in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, struct error *err) {
     const size_t steps = (size_t)b->o->steps;
     double unused;
-    if (bench_step_overlaps(b)) {
+    if (b->dev->stream != NULL && b->trainer != NULL) {
         return in_windows(b, r, err);
     }
     if (bare != NULL) {
         TRY(bare_convolutions_run(bare, &unused, err)); /* makes the library's kernels */
     }
     for (size_t i = 0; i < steps; i++) {
-        TRY(bench_step_run(b, &r->step_s[i], err));
+        TRY(bench_step_run(b, 1, STEP_REPEATED, &r->step_s[i], err));
         if (bare != NULL) {
             TRY(bare_convolutions_run(bare, &r->conv_s[i], err));
         }
@@ -181,31 +183,21 @@ in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, 
 
 /* Fed by the loader, after as many steps as it has batches ready. */
 static enum status fed(struct bench_step *b, struct result *r, struct error *err) {
-    enum { READY = 4 };
+    enum { READY = 6 };
     double took;
-    if (bench_step_overlaps(b)) {
-        TRY(bench_step_overlapped(b, READY + BENCH_FLIGHTS, &took, err));
-        b->waited_s = 0.0;
-        TRY(bench_step_overlapped(b, b->o->steps, &took, err));
-        r->fed_s = took / (double)b->o->steps;
-    } else {
-        for (uint64_t i = 0; i < READY + b->o->steps; i++) {
-            b->waited_s = i < READY ? 0.0 : b->waited_s;
-            TRY(bench_step_run(b, &took, err));
-            r->fed_s += i < READY ? 0.0 : took / (double)b->o->steps;
-        }
-    }
-    r->stalled_s = b->waited_s / (double)b->o->steps;
-    b->hold = true;
+    TRY(bench_step_run(b, READY, STEP_FED, &took, err));
+    TRY(bench_step_run(b, b->o->steps, STEP_FED, &took, err));
+    r->fed_s = took / (double)b->o->steps;
+    r->stall_fraction = b->elapsed_s > 0.0 ? b->waited_s / b->elapsed_s : 0.0;
     return STATUS_OK;
 }
 
 static enum status measure(struct bench_step *b, struct result *r, struct error *err) {
     struct bare_convolutions *bare = NULL;
     double unused;
-    for (int warm = 0; warm < 2; warm++) {
-        TRY(bench_step_run(b, &unused, err));
-    }
+    TRY(bench_step_run(b, 1, STEP_FED, &unused, err));
+    r->eager_launches = b->launches_count; /* the first step of a shape runs op by op */
+    TRY(bench_step_run(b, 1, STEP_FED, &unused, err));
     if (b->o->data != NULL) {
         TRY(fed(b, r, err));
     }
@@ -220,7 +212,7 @@ static enum status measure(struct bench_step *b, struct result *r, struct error 
     if (b->dev->stream != NULL) {
         r->counters = b->dev->stream->counters(b->dev);
     }
-    return bench_step_finish(b, err);
+    return STATUS_OK;
 }
 
 /* ---- results ---- */
@@ -230,14 +222,18 @@ static double rate(const struct bench_step *b, const struct result *r) {
     return (double)b->o->batch / (r->fed_s > 0.0 ? r->fed_s : r->median_s);
 }
 
-static void json_settings(struct json_writer *w, const struct bench_step *b) {
+static void
+json_settings(struct json_writer *w, const struct bench_step *b, const struct result *r) {
     const struct step_options *o = b->o;
     json_string(w, "tower", tower_choices[o->tower]);
     json_string(w, "image_tower", o->image_tower);
     json_string(w, "text_tower", o->text_tower);
     json_string(w, "loss", o->loss);
-    json_string(w, "state", b->state_place != NULL ? b->state_place : "host");
-    json_string(w, "cuda_graph", switch_choices[b->not_recorded ? STEP_OFF : o->cuda_graph]);
+    json_string(w, "state", b->trainer != NULL ? trainer_summary(b->trainer).state : "host");
+    json_string(
+        w, "cuda_graph",
+        switch_choices[b->dev->stream != NULL && r->counters.recordings == 0 ? STEP_OFF
+                                                                             : o->cuda_graph]);
     json_string(w, "precision", precision_choices[o->precision]);
     json_string(w, "padding", padding_choices[o->padding]);
     json_string(w, "device", o->device);
@@ -247,7 +243,8 @@ static void json_settings(struct json_writer *w, const struct bench_step *b) {
     json_u64(w, "batch", o->batch);
     json_u64(w, "micro_batch", o->micro_batch);
     json_u64(w, "tokens", o->tokens);
-    json_u64(w, "caption_tokens", b->token_count);
+    json_u64(w, "caption_tokens",
+             b->trainer != NULL ? trainer_batch_tokens(b->trainer) : b->token_count);
     json_u64(w, "steps", o->steps);
 }
 
@@ -285,12 +282,12 @@ print_result(const struct bench_step *b, const struct result *r, struct error *e
         json_double(&w, "copy_gb_per_s", r->machine.copy_bytes * 1e-9);
     }
     json_double(&w, "loss_value", b->loss_value);
-    json_u64(&w, "planned_bytes", bench_step_planned_bytes(b));
+    json_u64(&w, "planned_bytes", b->trainer != NULL ? trainer_device_memory(b->trainer) : 0);
     if (b->dev->stream != NULL) {
         json_u64(&w, "used_bytes", r->counters.memory_bytes);
         json_u64(&w, "scratch_bytes", r->counters.scratch_bytes);
         json_u64(&w, "launches", r->counters.recorded_launches);
-        json_u64(&w, "eager_launches", b->launches_count);
+        json_u64(&w, "eager_launches", r->eager_launches);
         json_u64(&w, "recordings", r->counters.recordings);
     }
     if (r->idle_fraction >= 0.0) {
@@ -303,9 +300,9 @@ print_result(const struct bench_step *b, const struct result *r, struct error *e
     if (r->fed_s > 0.0) {
         json_double(&w, "held_pairs_per_s", n / r->median_s);
         json_double(&w, "fed_ratio", r->median_s / r->fed_s);
-        json_double(&w, "stall_fraction", r->stalled_s / r->fed_s);
+        json_double(&w, "stall_fraction", r->stall_fraction);
     }
-    json_settings(&w, b);
+    json_settings(&w, b, r);
     json_operators(&w, r);
     return end_result(&w, b->o->json, err);
 }
@@ -322,8 +319,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     cli_signals_install();
     TRY_OR_FAIL(s, bench_step_open(&b, err));
     if (o->machine == STEP_ON) {
-        TRY_OR_FAIL(s, bench_machine(&r.machine, b.dev, b.model.dtype, !bench_is_host(o->device),
-                                     seconds, err));
+        TRY_OR_FAIL(
+            s, bench_machine(&r.machine, b.dev, b.dtype, !bench_is_host(o->device), seconds, err));
     }
     TRY_OR_FAIL(s, measure(&b, &r, err));
     s = print_result(&b, &r, err);

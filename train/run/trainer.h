@@ -192,6 +192,31 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
  * others wait for it (comm_fail). */
 bool trainer_failed_together(const struct trainer *t);
 
+/* A trainer of steps alone, to be measured: of `opt` neither comm nor what concerns the run's
+ * directory, checkpoints and evaluations is used. Without sources the batch is the one of
+ * trainer_give_batch, whose ids are below batch_count. vocab_count: tokens of the text tower, at
+ * least those of the data's tokenizer. Returns as trainer_create. */
+enum status trainer_open_steps(struct trainer **out,
+                               const struct trainer_options *opt,
+                               uint32_t vocab_count,
+                               struct error *err);
+struct device *trainer_device(const struct trainer *t);
+/* Memory for the arrays of a batch, from where the device copies fastest. Returns OK or NOMEM. */
+enum status
+trainer_alloc_host(const struct trainer *t, size_t size_bytes, void **out, struct error *err);
+/* images, tokens, lengths and sample_ids, of trainer_alloc_host, are the trainer's from here on. */
+void trainer_give_batch(struct trainer *t, const struct loader_batch *batch);
+/* Does so many steps and waits for the last; each is reported by options.on_step. op_by_op: none is
+ * recorded or replayed. repeat: the loader's next batches are kept for this and all further steps.
+ * Also INTERRUPTED. */
+enum status
+trainer_run_steps(struct trainer *t, uint64_t count, bool op_by_op, bool repeat, struct error *err);
+
+/* Tokens of the captions of a batch that is given or kept; 0: there is none. */
+uint64_t trainer_batch_tokens(const struct trainer *t);
+/* What model, loss and state of steps alone take of the device's memory. */
+size_t trainer_device_memory(const struct trainer *t);
+
 /* Memory of one rank's device alone, without data or run: vocab_count as the tokenizer would have
  * it, id_space_count of the datasets together. The state of samples is counted where it is not
  * pinned or on the host. Not in it: the kernels' workspace of the loss (loss_device_planned_bytes),

@@ -31,6 +31,7 @@ struct step_flight {
     const uint64_t *ids;       /* (B) of the whole batch, in its order */
     uint64_t *gathered_ids;    /* memory for them; NULL with one rank */
     uint64_t *dropout_keys;    /* of this rank's rows; NULL with one positive: their ids */
+    bool kept;                 /* `batch` stays for further steps, see trainer_run_steps */
     bool stop, save;           /* after it: a rank was asked to stop; a save is due */
     struct loader_state place; /* the loader's, before the batch was acquired */
     double waited_s;           /* for the loader */
@@ -113,7 +114,9 @@ struct trainer {
     struct checkpoint *source; /* RUN/last, or else `init`; only until trainer_create returns */
     bool resumes;              /* `source` is RUN/last */
     struct model_config config;
-    struct loader *loader;
+    struct loader *loader;     /* NULL: every batch is */
+    struct loader_batch given; /* of trainer_give_batch */
+    bool repeats;              /* see trainer_run_steps */
     struct loader_info data;
     struct device *dev;
     struct dual_encoder *model; /* of pairs, or */
@@ -220,6 +223,9 @@ struct loader_state trainer_place(const struct trainer *t);
 struct tower_input trainer_input(const struct step_flight *f);
 /* Towers, loss and optimizer: a function of device memory if the device computes the loss. */
 enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err);
+
+/* trainer_steps.c: frees what trainer_give_batch gave. */
+void trainer_free_given(struct trainer *t);
 
 /* trainer_ranks.c: what ranks do together. own: what this rank made of a part of its work. Returns
  * OK if all did; else the failure of one of them, on all. */

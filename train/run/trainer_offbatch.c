@@ -119,6 +119,8 @@ enum status trainer_open_offbatch(struct trainer *t, struct error *err) {
             "--loss %s encodes further samples, which --device cuda cannot do yet: %s",
             t->options.loss.name,
             loss_cache_refresh(t->loss) > 0.0 ? "use --device cpu" : "add --emc2-off-batch skip");
+    FAIL_IF(t->loader == NULL, err, STATUS_USAGE,
+            "--loss %s encodes further samples of a dataset; add --data DIR", t->options.loss.name);
     c->rows = row_count(&t->options, t->loss);
     c->ids = calloc(2 * b, sizeof *c->ids);
     c->columns = calloc(2 * b, sizeof *c->columns);

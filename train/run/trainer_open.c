@@ -296,6 +296,9 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     FAIL_IF(o->norm_layers != RESNET_NORM_BATCH && t->dev->ops->conv_gn == NULL, err,
             STATUS_UNSUPPORTED, "--norm-layer %s: device %s has no kernel for it; use --device cpu",
             RESNET_NORM_NAMES[o->norm_layers], t->dev->ops->name);
+    if (o->source_count == 0) {
+        return STATUS_OK;
+    }
     loader_options_default(&lo);
     trainer_order_options(o, &lo);
     lo.rank = (uint32_t)comm_rank(t->comm);

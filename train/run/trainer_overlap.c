@@ -100,7 +100,7 @@ void trainer_close_flights(struct trainer *t) {
     }
     for (int i = 0; i < TRAINER_FLIGHTS; i++) {
         struct step_flight *f = &t->flights[i];
-        if (f->held) {
+        if ((f->held || f->kept) && t->loader != NULL) {
             loader_release(t->loader, &f->batch);
         }
         if (trainer_overlaps(t)) {
@@ -110,6 +110,7 @@ void trainer_close_flights(struct trainer *t) {
         }
         *f = (struct step_flight){0};
     }
+    trainer_free_given(t);
 }
 
 /* ---- recordings ---- */

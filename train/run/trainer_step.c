@@ -39,11 +39,22 @@ static void make_dropout_keys(const struct trainer *t, struct step_flight *f) {
     }
 }
 
+/* The next batch; for steps alone that of an earlier step, or the given one. */
+static enum status acquire(struct trainer *t, struct step_flight *f, struct error *err) {
+    if (t->loader == NULL) {
+        f->batch = t->given;
+        return STATUS_OK;
+    }
+    f->place = loader_state(t->loader);
+    TRY(f->kept ? STATUS_OK : loader_acquire(t->loader, &f->batch, err));
+    f->kept = t->repeats;
+    return STATUS_OK;
+}
+
 static enum status load(struct trainer *t, struct step_flight *f, struct error *err) {
     const int64_t start_ns = clock_now_ns();
     comm_at(t->comm, t->step, COMM_PHASE_LOAD);
-    f->place = loader_state(t->loader);
-    TRY(loader_acquire(t->loader, &f->batch, err));
+    TRY(acquire(t, f, err));
     f->held = true;
     f->waited_s = (double)(clock_now_ns() - start_ns) * 1e-9;
     f->step = t->step;
@@ -222,7 +233,7 @@ static enum status read_values(struct trainer *t, struct step_flight *f, struct 
 static void dump_unsound(struct trainer *t, const struct step_flight *f, const struct error *why) {
     struct error ignored = {0};
     t->failed_together = true;
-    if (trainer_is_first(t) &&
+    if (trainer_is_first(t) && t->options.run != NULL &&
         trainer_dump(t, f, why != NULL ? why->text : "", &ignored) == STATUS_OK) {
         log_write(t->options.log, LOG_LEVEL_WARN,
                   t->saved_step == UINT64_MAX
@@ -267,7 +278,9 @@ static enum status finish(struct trainer *t, struct step_flight *f, struct error
     THEN(s, measure(t, f, err));
     f->launched = false;
     f->held = false;
-    loader_release(t->loader, &f->batch);
+    if (t->loader != NULL && !f->kept) {
+        loader_release(t->loader, &f->batch);
+    }
     return s == STATUS_OK ? report(t, f, err) : s;
 }
 
