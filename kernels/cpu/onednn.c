@@ -55,12 +55,7 @@ enum status onednn_create(struct onednn **out, struct error *err) {
         onednn_check(dnnl_engine_create(&o->engine, dnnl_cpu, 0), "opening the CPU", err);
     THEN(s, onednn_check(dnnl_stream_create(&o->stream, o->engine, dnnl_stream_default_flags),
                          "opening a stream", err));
-    if (s != STATUS_OK) {
-        onednn_destroy(o);
-        return s;
-    }
-    *out = o;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, o, onednn_destroy);
 }
 
 void onednn_destroy(struct onednn *o) {

@@ -118,12 +118,7 @@ static enum status find_product(struct onednn *o,
     e->shape = *shape;
     e->used = ++o->calls;
     const enum status s = fill_product(o, e, open, err);
-    if (s != STATUS_OK) {
-        product_fini(e);
-        return s;
-    }
-    *out = e;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, e, product_fini);
 }
 
 static enum status narrow_product(struct onednn *o,

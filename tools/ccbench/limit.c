@@ -136,11 +136,8 @@ enum status bench_limit_create(struct bench_limit **out,
         TRY_OR_FAIL(s, make_thread(&b->threads[i], opt, sources, tokenizer, digest, err));
     }
     TRY_OR_FAIL(s, read_images(b, sources, &sampler, first_step, step_count, err));
-    *out = b;
-    return STATUS_OK;
 fail:
-    bench_limit_destroy(b);
-    return s;
+    RETURN_CREATED(s, out, b, bench_limit_destroy);
 }
 
 void bench_limit_destroy(struct bench_limit *b) {

@@ -88,11 +88,8 @@ enum status bare_convolutions_create(struct bare_convolutions **out, struct erro
         memset(b->buffers[k], 0, sizes[k]);
     }
     TRY_OR_FAIL(s, onednn_create(&b->library, err));
-    *out = b;
-    return STATUS_OK;
 fail:
-    bare_convolutions_destroy(b);
-    return s;
+    RETURN_CREATED(s, out, b, bare_convolutions_destroy);
 }
 
 enum status bare_convolutions_run(struct bare_convolutions *b, double *seconds, struct error *err) {

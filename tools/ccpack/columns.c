@@ -56,7 +56,7 @@ enum status columns_open(struct columns **out,
                          const char *scores,
                          const struct manifest *dataset,
                          struct error *err) {
-    enum status s;
+    enum status s = STATUS_OK;
     *out = NULL;
     struct columns *c = calloc(1, sizeof(*c));
     TRY_MEMORY(c, err, "out of memory for columns");
@@ -68,11 +68,8 @@ enum status columns_open(struct columns **out,
         TRY_OR_FAIL(s, checkpoint_open(&c->checkpoint, file_posix(), checkpoint, err));
         TRY_OR_FAIL(s, state_ids_find(&c->ids, c->checkpoint, dataset, "this dataset", err));
     }
-    *out = c;
-    return STATUS_OK;
 fail:
-    columns_close(c);
-    return s;
+    RETURN_CREATED(s, out, c, columns_close);
 }
 
 enum status columns_find(int32_t *out, struct columns *c, const char *name, struct error *err) {

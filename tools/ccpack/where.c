@@ -413,12 +413,7 @@ where_parse(struct where **out, const char *text, struct columns *columns, struc
     if (s == STATUS_OK && *p.at != '\0') {
         s = wrong(&p, "'and' or 'or'", err);
     }
-    if (s != STATUS_OK) {
-        where_destroy(w);
-        return s;
-    }
-    *out = w;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, w, where_destroy);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -147,9 +147,8 @@ static enum status read_metrics(struct watched *w, struct live *l, struct error 
         if (size <= 0 || w->line[size - 1] != '\n') { /* the rest of a line comes later */
             const bool failed = ferror(w->file) != 0;
             clearerr(w->file);
-            if (failed || fseeko(w->file, at, SEEK_SET) != 0) {
-                return error_set_errno(err, "cannot read %s", w->metrics);
-            }
+            FAIL_ERRNO_IF(failed || fseeko(w->file, at, SEEK_SET) != 0, err, "cannot read %s",
+                          w->metrics);
             break;
         }
         if (!take_line(w, l, (size_t)size)) {

@@ -277,9 +277,8 @@ int cli_main(const struct cli_program *p,
 /* ---- results on stdout ----------------------------------------------------------------------- */
 
 enum status cli_put(const void *data, size_t size_bytes, struct error *err) {
-    if (size_bytes > 0 && fwrite(data, 1, size_bytes, stdout) != size_bytes) {
-        return error_set_errno(err, "cannot write to standard output");
-    }
+    FAIL_ERRNO_IF(size_bytes > 0 && fwrite(data, 1, size_bytes, stdout) != size_bytes, err,
+                  "cannot write to standard output");
     return STATUS_OK;
 }
 

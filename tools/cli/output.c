@@ -68,9 +68,8 @@ static enum status check_above(const char *path, struct error *err) {
     struct stat st;
     TRY(find_above(real, path, err));
     errno = ENOTDIR;
-    if (stat(real, &st) != 0 || !S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) != 0) {
-        return error_set_errno(err, "%.200s: cannot write to %.200s", path, real);
-    }
+    FAIL_ERRNO_IF(stat(real, &st) != 0 || !S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) != 0,
+                  err, "%.200s: cannot write to %.200s", path, real);
     while (real[0] != '\0') {
         const char *kind = kept_by_us(real);
         FAIL_IF(

@@ -311,11 +311,8 @@ enum status run_log_open(struct run_log **out, const char *run, struct error *er
     TRY_OR_FAIL(s, read_launches(r, err));
     TRY_OR_FAIL(s, read_metrics(r, err));
     drop_batch_means(r);
-    *out = r;
-    return STATUS_OK;
 fail:
-    run_log_close(r);
-    return s;
+    RETURN_CREATED(s, out, r, run_log_close);
 }
 
 static void free_list(struct run_points *p, double unused) {

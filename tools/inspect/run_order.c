@@ -31,12 +31,7 @@ run_order_open(struct run_order **out, const char *run, const char *dataset, str
     struct run_order *r = calloc(1, sizeof *r);
     TRY_MEMORY(r, err, "out of memory for the options of a run");
     const enum status s = fill(r, run, dataset, err);
-    if (s != STATUS_OK) {
-        run_order_close(r);
-        return s;
-    }
-    *out = r;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, r, run_order_close);
 }
 
 void run_order_close(struct run_order *r) {

@@ -624,9 +624,7 @@ make_absolute(const char **path, struct run_config_words *paths, struct error *e
     if (*path == NULL || (*path)[0] == '/' || strstr(*path, "://") != NULL) {
         return STATUS_OK;
     }
-    if (getcwd(directory, sizeof directory) == NULL) {
-        return error_set_errno(err, "the working directory");
-    }
+    FAIL_ERRNO_IF(getcwd(directory, sizeof directory) == NULL, err, "the working directory");
     (void)snprintf(absolute, sizeof absolute, "%s/%s", directory, *path);
     TRY(run_config_add_words(paths, 1, &word, err));
     *path = paths->words[paths->count - 1];

@@ -136,11 +136,8 @@ enum status loss_create(struct loss **out,
     TRY_OR_FAIL(s, add_columns(l, err));
     TRY_OR_FAIL(s, sample_state_reserve(state, max_batch_count, err));
     add_scalars(l);
-    *out = l;
-    return STATUS_OK;
 fail:
-    loss_destroy(l);
-    return s;
+    RETURN_CREATED(s, out, l, loss_destroy);
 }
 
 void loss_destroy(struct loss *l) {

@@ -225,11 +225,8 @@ enum status loss_device_create(struct loss_device **out,
     TRY_OR_FAIL(s, sample_state_place(state, dev, place, err));
     put_columns(d);
     TRY_OR_FAIL(s, loss_device_send(d, err));
-    *out = d;
-    return STATUS_OK;
 fail:
-    loss_device_destroy(d);
-    return s;
+    RETURN_CREATED(s, out, d, loss_device_destroy);
 }
 
 void loss_device_destroy(struct loss_device *d) {

@@ -148,11 +148,8 @@ static enum status describe(struct dual_encoder **out,
     params_set_moments(m->params, opt->moments);
     TRY_OR_FAIL(s, add_parameters(m, err));
     plan_memory(m, host_memory);
-    *out = m;
-    return STATUS_OK;
 fail:
-    dual_encoder_destroy(m);
-    return s;
+    RETURN_CREATED(s, out, m, dual_encoder_destroy);
 }
 
 enum status dual_encoder_plan(struct dual_encoder_memory *out,
@@ -210,11 +207,8 @@ enum status dual_encoder_create(struct dual_encoder **out,
     TRY_OR_FAIL(s, encoder_blocks_take(&m->blocks, &carves, dev, &m->memory, err));
     place(m, &carves);
     TRY_OR_FAIL(s, take_slots(m, err));
-    *out = m;
-    return STATUS_OK;
 fail:
-    dual_encoder_destroy(m);
-    return s;
+    RETURN_CREATED(s, out, m, dual_encoder_destroy);
 }
 
 void dual_encoder_destroy(struct dual_encoder *m) {

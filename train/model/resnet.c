@@ -257,11 +257,8 @@ enum status resnet_create(struct resnet **out,
         goto fail;
     }
     TRY_OR_FAIL(s, build(r, err));
-    *out = r;
-    return STATUS_OK;
 fail:
-    resnet_destroy(r);
-    return s;
+    RETURN_CREATED(s, out, r, resnet_destroy);
 }
 
 void resnet_destroy(struct resnet *r) {

@@ -153,11 +153,8 @@ enum status transformer_create(struct transformer **out,
         goto fail;
     }
     TRY_OR_FAIL(s, build(t, err));
-    *out = t;
-    return STATUS_OK;
 fail:
-    transformer_destroy(t);
-    return s;
+    RETURN_CREATED(s, out, t, transformer_destroy);
 }
 
 void transformer_destroy(struct transformer *t) {

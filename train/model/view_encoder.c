@@ -154,11 +154,8 @@ static enum status describe(struct view_encoder **out,
     m->feature_count = resnet_feature_count(m->image);
     TRY_OR_FAIL(s, add_head(m, err));
     plan_memory(m, host_memory);
-    *out = m;
-    return STATUS_OK;
 fail:
-    view_encoder_destroy(m);
-    return s;
+    RETURN_CREATED(s, out, m, view_encoder_destroy);
 }
 
 enum status view_encoder_plan(struct dual_encoder_memory *out,

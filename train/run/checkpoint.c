@@ -343,11 +343,8 @@ enum status checkpoint_open_state(struct checkpoint **out,
     TRY_OR_FAIL(s, c->has_model ? read_model(c, err) : STATUS_OK);
     TRY_OR_FAIL(s, read_position(c, err));
     TRY_OR_FAIL(s, read_tokenizer(c, err));
-    *out = c;
-    return STATUS_OK;
 fail:
-    checkpoint_close(c);
-    return s;
+    RETURN_CREATED(s, out, c, checkpoint_close);
 }
 
 enum status checkpoint_open(struct checkpoint **out,

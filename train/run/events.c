@@ -55,11 +55,10 @@ static enum status put_record(struct events *e, struct error *err) {
     store_u64(head, b->size_bytes);
     store_u32(head + 8, events_masked_crc(head, 8));
     store_u32(tail, events_masked_crc(b->data, b->size_bytes));
-    if (fwrite(head, 1, sizeof head, e->file) != sizeof head ||
-        fwrite(b->data, 1, b->size_bytes, e->file) != b->size_bytes ||
-        fwrite(tail, 1, sizeof tail, e->file) != sizeof tail || fflush(e->file) != 0) {
-        return error_set_errno(err, "cannot write %s", e->path);
-    }
+    FAIL_ERRNO_IF(fwrite(head, 1, sizeof head, e->file) != sizeof head ||
+                      fwrite(b->data, 1, b->size_bytes, e->file) != b->size_bytes ||
+                      fwrite(tail, 1, sizeof tail, e->file) != sizeof tail || fflush(e->file) != 0,
+                  err, "cannot write %s", e->path);
     return STATUS_OK;
 }
 
@@ -333,12 +332,7 @@ events_open(struct events **out, const char *directory, uint64_t step, struct er
     byte_buffer_init(&e->inner, MAX_EVENT_BYTES);
     enum status s = create_file(e, directory, err);
     THEN(s, begin_file(e, step, err));
-    if (s != STATUS_OK) {
-        events_close(e);
-        return s;
-    }
-    *out = e;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, e, events_close);
 }
 
 void events_close(struct events *e) {

@@ -98,11 +98,8 @@ enum status metrics_open(struct metrics **out,
     if (events != NULL) {
         TRY_OR_FAIL(s, events_open(&m->events, events, step, err));
     }
-    *out = m;
-    return STATUS_OK;
 fail:
-    metrics_close(m);
-    return s;
+    RETURN_CREATED(s, out, m, metrics_close);
 }
 
 bool metrics_has(const struct metrics *m, enum metrics_evaluation which) {
@@ -130,10 +127,9 @@ static enum status write_line(struct metrics *m, struct error *err) {
     json_close_object(w);
     json_newline(w);
     TRY(json_writer_status(w, err));
-    if (fwrite(w->out.data, 1, w->out.size_bytes, m->file) != w->out.size_bytes ||
-        fflush(m->file) != 0) {
-        return error_set_errno(err, "cannot write %s", m->path);
-    }
+    FAIL_ERRNO_IF(fwrite(w->out.data, 1, w->out.size_bytes, m->file) != w->out.size_bytes ||
+                      fflush(m->file) != 0,
+                  err, "cannot write %s", m->path);
     return m->events == NULL
                ? STATUS_OK
                : events_line(m->events, (const char *)w->out.data, w->out.size_bytes, err);
@@ -321,9 +317,8 @@ enum status metrics_sync(struct metrics *m, struct error *err) {
     if (m == NULL) {
         return STATUS_OK;
     }
-    if (fflush(m->file) != 0 || fsync(fileno(m->file)) != 0) {
-        return error_set_errno(err, "cannot write %s", m->path);
-    }
+    FAIL_ERRNO_IF(fflush(m->file) != 0 || fsync(fileno(m->file)) != 0, err, "cannot write %s",
+                  m->path);
     return STATUS_OK;
 }
 

@@ -19,9 +19,7 @@ static const char name_format[] = "step-%" PRIu64 ".safetensors";
 enum status run_dir_resolve(char out[PATH_MAX_BYTES], const char *path, struct error *err) {
     REQUIRE(out != NULL && path != NULL);
     struct stat st;
-    if (stat(path, &st) != 0) {
-        return error_set_errno(err, "cannot open checkpoint %s", path);
-    }
+    FAIL_ERRNO_IF(stat(path, &st) != 0, err, "cannot open checkpoint %s", path);
     if (!S_ISDIR(st.st_mode)) {
         return path_join(out, PATH_MAX_BYTES, "", path, err);
     }
@@ -56,9 +54,8 @@ enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err
     struct stat st;
     TRY(path_join(path, sizeof path, run, "last", err));
     *out = stat(path, &st) == 0;
-    if (!*out && errno != ENOENT && errno != ENOTDIR) {
-        return error_set_errno(err, "cannot read the status of %s", path);
-    }
+    FAIL_ERRNO_IF(!*out && errno != ENOENT && errno != ENOTDIR, err, "cannot read the status of %s",
+                  path);
     return STATUS_OK;
 }
 
@@ -75,9 +72,7 @@ list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *
     char folder[PATH_MAX_BYTES];
     TRY(path_join(folder, sizeof folder, run, folder_name, err));
     DIR *dir = opendir(folder);
-    if (dir == NULL) {
-        return error_set_errno(err, "cannot list %s", folder);
-    }
+    FAIL_ERRNO_IF(dir == NULL, err, "cannot list %s", folder);
     const struct dirent *entry;
     while ((entry = readdir(dir)) != NULL && *count < MAX_CHECKPOINTS) {
         uint64_t step;

@@ -90,11 +90,8 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     checkpoint_close(t->source);
     t->source = NULL;
     t->saved_ns = clock_now_ns();
-    *out = t;
-    return STATUS_OK;
 fail:
-    trainer_destroy(t);
-    return s;
+    RETURN_CREATED(s, out, t, trainer_destroy);
 }
 
 void trainer_destroy(struct trainer *t) {

@@ -47,12 +47,7 @@ static enum status load_old_state(struct sample_state **out,
         s = sample_state_add(old, name, kind, SAMPLE_STATE_UNVISITED, &column, err);
     }
     THEN(s, checkpoint_load_state(c, old, NULL, 0, err));
-    if (s != STATUS_OK) {
-        sample_state_destroy(old);
-        return s;
-    }
-    *out = old;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, old, sample_state_destroy);
 }
 
 /* One after the last id that dataset `i` had in the checkpoint. */

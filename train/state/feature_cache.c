@@ -63,11 +63,8 @@ enum status feature_cache_create(struct feature_cache **out,
         feature_cache_put(c, id, NULL);
     }
     c->put_count = 0;
-    *out = c;
-    return STATUS_OK;
 fail:
-    feature_cache_destroy(c);
-    return s;
+    RETURN_CREATED(s, out, c, feature_cache_destroy);
 }
 
 void feature_cache_destroy(struct feature_cache *c) {
