@@ -9,21 +9,9 @@
 
 #include "augment/ops_pixel_internal.h"
 
-int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]) {
-    const struct op_loops *const by_speed[OP_LOOPS_MAX] = {op_loops_plain(), op_loops_avx2(),
-                                                           op_loops_avx512()};
-    int n = 0;
-    for (int i = 0; i < OP_LOOPS_MAX; i++) {
-        if (by_speed[i] != NULL) {
-            out[n++] = by_speed[i];
-        }
-    }
-    return n;
-}
-
 const struct op_loops *op_loops_fastest(void) {
-    const struct op_loops *all[OP_LOOPS_MAX];
-    return all[op_loops_available(all) - 1];
+    const struct op_loops *wide = op_loops_avx512() != NULL ? op_loops_avx512() : op_loops_avx2();
+    return wide != NULL ? wide : op_loops_plain();
 }
 
 /* An image as runs of pixels: its rows, or the whole image where rows are contiguous. */
@@ -44,8 +32,7 @@ static struct runs runs_of(const struct image_view *out, const struct image_view
 static void apply_tables(struct op_pass p, const struct op_tables *tables) {
     struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        p.loops->table(p.out->data + y * p.out->stride_bytes, p.in->data + y * p.in->stride_bytes,
-                       r.pixels, tables);
+        p.loops->table(image_row(p.out, y), image_row(p.in, y), r.pixels, tables);
     }
 }
 
@@ -67,7 +54,7 @@ void op_autocontrast(struct op_pass p) {
     uint8_t low[3] = {255, 255, 255};
     uint8_t high[3] = {0, 0, 0};
     for (size_t y = 0; y < r.rows; y++) {
-        p.loops->range(low, high, p.in->data + y * p.in->stride_bytes, r.pixels);
+        p.loops->range(low, high, image_row(p.in, y), r.pixels);
     }
     struct op_tables tables = {.same = false};
     for (int c = 0; c < 3; c++) {
@@ -113,7 +100,7 @@ void op_equalize(struct op_pass p) {
     struct runs r = runs_of(p.out, p.in);
     uint32_t counts[2][3][256] = {{{0}}};
     for (size_t y = 0; y < r.rows; y++) {
-        count_values(counts, p.in->data + y * p.in->stride_bytes, r.pixels);
+        count_values(counts, image_row(p.in, y), r.pixels);
     }
     struct op_tables tables = {.same = false};
     for (int c = 0; c < 3; c++) {
@@ -145,7 +132,7 @@ void op_contrast(struct op_pass p, float factor) {
     struct runs r = runs_of(p.out, p.in);
     uint64_t sum = 0;
     for (size_t y = 0; y < r.rows; y++) {
-        sum += p.loops->gray_sum(p.in->data + y * p.in->stride_bytes, r.pixels);
+        sum += p.loops->gray_sum(image_row(p.in, y), r.pixels);
     }
     uint64_t count = (uint64_t)p.in->width_px * (uint64_t)p.in->height_px;
     blend_with_value(p, (int32_t)((2 * sum + count) / (2 * count)), factor);
@@ -154,24 +141,21 @@ void op_contrast(struct op_pass p, float factor) {
 void op_saturation(struct op_pass p, float factor) {
     struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        p.loops->saturation(p.out->data + y * p.out->stride_bytes,
-                            p.in->data + y * p.in->stride_bytes, r.pixels, factor);
+        p.loops->saturation(image_row(p.out, y), image_row(p.in, y), r.pixels, factor);
     }
 }
 
 void op_hue(struct op_pass p, uint8_t shift) {
     struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        p.loops->hue(p.out->data + y * p.out->stride_bytes, p.in->data + y * p.in->stride_bytes,
-                     r.pixels, shift);
+        p.loops->hue(image_row(p.out, y), image_row(p.in, y), r.pixels, shift);
     }
 }
 
 void op_gray(struct op_pass p) {
     struct runs r = runs_of(p.out, p.in);
     for (size_t y = 0; y < r.rows; y++) {
-        p.loops->gray(p.out->data + y * p.out->stride_bytes, p.in->data + y * p.in->stride_bytes,
-                      r.pixels);
+        p.loops->gray(image_row(p.out, y), image_row(p.in, y), r.pixels);
     }
 }
 
@@ -182,8 +166,8 @@ void op_sharpness(struct op_pass p) {
     assert(p.out->data != p.in->data);
     size_t row_bytes = (size_t)p.in->width_px * 3;
     for (int32_t y = 0; y < p.in->height_px; y++) {
-        const uint8_t *from = p.in->data + (size_t)y * p.in->stride_bytes;
-        uint8_t *to = p.out->data + (size_t)y * p.out->stride_bytes;
+        const uint8_t *from = image_row(p.in, y);
+        uint8_t *to = image_row(p.out, y);
         if (y == 0 || y == p.in->height_px - 1 || p.in->width_px < 3) {
             memcpy(to, from, row_bytes);
             continue;

@@ -87,7 +87,7 @@ enum status op_blur_with(const struct resize_kernels *loops,
     fill_kernel(&k, sigma, radius);
     struct resize_axis axis = {.used = 2 * k.radius + 1, .bits = MAX_WEIGHT_BITS};
     for (int32_t y = 0; y < in->height_px; y++) {
-        widen_row(wide, in->data + (size_t)y * in->stride_bytes, in->width_px, k.radius);
+        widen_row(wide, image_row(in, y), in->width_px, k.radius);
         loops->column(middle + (size_t)(y + k.radius) * row_bytes, wide, 3, axis.used, row_bytes,
                       k.weights, &axis);
     }
@@ -99,8 +99,8 @@ enum status op_blur_with(const struct resize_kernels *loops,
         }
     }
     for (int32_t y = 0; y < in->height_px; y++) {
-        loops->column(out->data + (size_t)y * out->stride_bytes, middle + (size_t)y * row_bytes,
-                      row_bytes, axis.used, row_bytes, k.weights, &axis);
+        loops->column(image_row(out, y), middle + (size_t)y * row_bytes, row_bytes, axis.used,
+                      row_bytes, k.weights, &axis);
     }
     return STATUS_OK;
 }

@@ -83,10 +83,6 @@ struct op_pass {
     const struct image_view *out, *in;
 };
 
-enum { OP_LOOPS_MAX = 3 };
-
-/* The sets that this CPU supports, plain first and the fastest last; returns how many. */
-int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]);
 const struct op_loops *op_loops_fastest(void);
 
 /* --- in place --- */

@@ -80,7 +80,7 @@ static void warp_line(const struct op_loops *loops, uint8_t *out, const struct l
 
 static void fill_all(const struct image_view *out, uint8_t fill) {
     for (int32_t y = 0; y < out->height_px; y++) {
-        memset(out->data + (size_t)y * out->stride_bytes, fill, (size_t)out->width_px * 3);
+        memset(image_row(out, y), fill, (size_t)out->width_px * 3);
     }
 }
 
@@ -130,8 +130,7 @@ void op_affine(struct op_pass p, const double m[6], uint8_t fill) {
         for (int32_t y = 0; y < p.in->height_px; y++) {
             l.x = fixed_point(w[1] * y + w[2]) + OP_WARP_ROUND;
             l.y = fixed_point(w[4] * y + w[5]) + OP_WARP_ROUND;
-            warp_line(p.loops, p.out->data + (size_t)y * p.out->stride_bytes + (size_t)left * 3, &l,
-                      n);
+            warp_line(p.loops, image_row(p.out, y) + (size_t)left * 3, &l, n);
         }
     }
 }
@@ -184,9 +183,8 @@ void op_shear_x(struct op_pass p, float factor, uint8_t fill) {
     }
     for (int32_t y = 0; y < p.in->height_px; y++) {
         int32_t at = (fixed_point(back * y) + OP_WARP_ROUND) >> OP_WARP_DROP_BITS;
-        slide_row(p.loops, p.out->data + (size_t)y * p.out->stride_bytes,
-                  p.in->data + (size_t)y * p.in->stride_bytes, p.in->width_px, at >> OP_WARP_BITS,
-                  (uint8_t)(at & OP_WARP_FRACTION), fill);
+        slide_row(p.loops, image_row(p.out, y), image_row(p.in, y), p.in->width_px,
+                  at >> OP_WARP_BITS, (uint8_t)(at & OP_WARP_FRACTION), fill);
     }
 }
 
@@ -233,7 +231,7 @@ static void collect_row(uint8_t *row, const struct column_tile *t, int32_t y) {
             continue;
         }
         size_t x = ((size_t)t->left_px + (size_t)s->begin) * 3;
-        const uint8_t *from = in->data + (size_t)from_y * in->stride_bytes + x;
+        const uint8_t *from = image_row(in, from_y) + x;
         if (x + size_bytes + STEP > (size_t)in->width_px * 3) {
             memcpy(row + at, from, size_bytes);
             continue;
@@ -261,8 +259,8 @@ void op_shear_y(struct op_pass p, float factor, uint8_t fill) {
         collect_row(rows[0], &t, 0);
         for (int32_t y = 0; y < p.in->height_px; y++) {
             collect_row(rows[(y + 1) % 2], &t, y + 1);
-            p.loops->between(p.out->data + (size_t)y * p.out->stride_bytes + (size_t)t.left_px * 3,
-                             rows[y % 2], rows[(y + 1) % 2], t.fractions, (size_t)t.width_px * 3);
+            p.loops->between(image_row(p.out, y) + (size_t)t.left_px * 3, rows[y % 2],
+                             rows[(y + 1) % 2], t.fractions, (size_t)t.width_px * 3);
         }
     }
 }
@@ -290,13 +288,13 @@ void op_translate(const struct image_view *out,
     int32_t right = right_px < -w ? -w : right_px > w ? w : right_px;
     int32_t kept = w - (right < 0 ? -right : right);
     for (int32_t y = 0; y < h; y++) {
-        uint8_t *to = out->data + (size_t)y * out->stride_bytes;
+        uint8_t *to = image_row(out, y);
         int64_t from_y = (int64_t)y - down_px;
         if (from_y < 0 || from_y >= h) {
             memset(to, fill, (size_t)w * 3);
             continue;
         }
-        const uint8_t *from = in->data + (size_t)from_y * in->stride_bytes;
+        const uint8_t *from = image_row(in, from_y);
         size_t skip_out = right > 0 ? (size_t)right * 3 : 0;
         size_t skip_in = right < 0 ? (size_t)-right * 3 : 0;
         memset(to, fill, skip_out);

@@ -313,10 +313,6 @@ enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, 
     return STATUS_OK;
 }
 
-static const uint8_t *row_at(const struct image_view *v, int32_t y) {
-    return v->data + (size_t)y * v->stride_bytes;
-}
-
 /* The first pass, computed as the second one needs it, so that the intermediate rows are still in
  * the nearest cache when they are read. */
 struct middle {
@@ -341,7 +337,7 @@ static void make_rows(struct middle *m,
             int32_t row = m->made + r < m->rows ? m->made + r : m->rows - 1;
             bool last = m->first + row == m->in->height_px - 1;
             to[r] = m->data + (size_t)row * m->stride_bytes;
-            from[r] = last ? m->last_row : row_at(m->in, m->first + row);
+            from[r] = last ? m->last_row : image_row(m->in, m->first + row);
         }
         k->rows(to, from, axis);
     }
@@ -380,7 +376,7 @@ enum status resize_image_with(const struct resize_kernels *k,
     int32_t last_start = windows ? in->width_px - px.taps : INT32_MAX;
     const struct resize_kernels *row_kernels = windows ? k : resize_kernels_plain();
     if (windows) {
-        memcpy(base + l.last_row, row_at(in, in->height_px - 1), (size_t)in->width_px * 3);
+        memcpy(base + l.last_row, image_row(in, in->height_px - 1), (size_t)in->width_px * 3);
     }
     fill_axis(&ax, real, &px, filter, mirror, last_start);
     fill_axis(&ay, real, &py, filter, false, INT32_MAX);
@@ -390,34 +386,22 @@ enum status resize_image_with(const struct resize_kernels *k,
     struct middle m = {.data = base + l.middle,
                        .stride_bytes = middle_stride,
                        .in = in,
-                       .last_row = windows ? base + l.last_row : row_at(in, in->height_px - 1),
+                       .last_row = windows ? base + l.last_row : image_row(in, in->height_px - 1),
                        .first = py.first,
                        .rows = rows};
     for (int32_t y = 0; y < out->height_px; y++) {
         int32_t first = ay.starts[y] - py.first;
         make_rows(&m, first + ay.taps, row_kernels, &ax);
-        k->column(out->data + (size_t)y * out->stride_bytes, m.data + (size_t)first * middle_stride,
-                  middle_stride, rows - first, row_bytes, ay.weights + (size_t)y * (size_t)ay.taps,
-                  &ay);
+        k->column(image_row(out, y), m.data + (size_t)first * middle_stride, middle_stride,
+                  rows - first, row_bytes, ay.weights + (size_t)y * (size_t)ay.taps, &ay);
     }
     return STATUS_OK;
 }
 
-int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]) {
-    const struct resize_kernels *const by_speed[RESIZE_KERNELS_MAX] = {
-        resize_kernels_plain(), resize_kernels_avx2(), resize_kernels_avx512()};
-    int n = 0;
-    for (int i = 0; i < RESIZE_KERNELS_MAX; i++) {
-        if (by_speed[i] != NULL) {
-            out[n++] = by_speed[i];
-        }
-    }
-    return n;
-}
-
 const struct resize_kernels *resize_kernels_fastest(void) {
-    const struct resize_kernels *all[RESIZE_KERNELS_MAX];
-    return all[resize_kernels_available(all) - 1];
+    const struct resize_kernels *wide = resize_kernels_avx512();
+    wide = wide != NULL ? wide : resize_kernels_avx2();
+    return wide != NULL ? wide : resize_kernels_plain();
 }
 
 enum status resize_image(const struct image_view *out,

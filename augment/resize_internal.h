@@ -60,10 +60,6 @@ const struct resize_kernels *resize_kernels_plain(void);
 const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
 const struct resize_kernels *resize_kernels_avx512(void); /* needs VBMI and VNNI; NULL elsewhere */
 
-enum { RESIZE_KERNELS_MAX = 3 };
-
-/* The sets that this CPU supports, plain first and the fastest last; returns how many. */
-int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]);
 const struct resize_kernels *resize_kernels_fastest(void);
 
 /* Makes s->data at least this large; its contents are lost. Returns OK or NOMEM. */

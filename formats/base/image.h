@@ -15,6 +15,10 @@ struct image_view {
     size_t stride_bytes;
 };
 
+static inline uint8_t *image_row(const struct image_view *v, size_t y) {
+    return v->data + y * v->stride_bytes;
+}
+
 /* Pixels x in [x, x + width), y in [y, y + height). */
 struct image_rect {
     int32_t x, y, width, height;

@@ -20,7 +20,7 @@ extern "C" {
 void rng_block(uint32_t out[4], const uint32_t key[2], const uint32_t counter[4]);
 
 /* What a stream of numbers is for: streams of one seed never overlap. Part of what makes runs
- * repeat, so values are never reused or renumbered. */
+ * repeat, so values are never reused or renumbered; 17 was that of studies. */
 enum rng_purpose {
     RNG_ORDER = 1,          /* (seed, epoch) */
     RNG_AUGMENT = 2,        /* (seed, epoch, sample id): the first view */
@@ -30,7 +30,6 @@ enum rng_purpose {
     RNG_REPLACE = 6,        /* (seed, epoch, sample id): replacement of corrupt samples */
     RNG_AUGMENT_SECOND = 7, /* (seed, epoch, sample id): the second view */
     RNG_CHAIN = 16,         /* (seed, step, 2 * sample id + side): emc2's proposals */
-    RNG_STUDY = 17,         /* (seed, size, repeat): ccstudy's experiments */
     RNG_CACHE = 18,         /* (seed, step, 2 * sample id + side or view): negcache's negatives */
     RNG_SHOTS = 24,         /* (seed, draw, class): the samples of a classifier of few */
     RNG_PAIR_NOISE = 26,    /* (seed, 0, sample id): captions of other samples */

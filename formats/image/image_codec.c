@@ -201,7 +201,7 @@ static void turn_tile(uint8_t *out,
     int32_t x1 = x0 + TURN_TILE_PX < in->width_px ? x0 + TURN_TILE_PX : in->width_px;
     int32_t y1 = y0 + TURN_TILE_PX < in->height_px ? y0 + TURN_TILE_PX : in->height_px;
     for (int32_t y = y0; y < y1; y++) {
-        const uint8_t *from = in->data + (size_t)y * in->stride_bytes + (size_t)x0 * 3;
+        const uint8_t *from = image_row(in, (size_t)y) + (size_t)x0 * 3;
         uint8_t *to = out + x0 * step_x + y * step_y;
         for (int32_t x = x0; x < x1; x++) {
             to[0] = from[0];

@@ -56,7 +56,7 @@ static void encode(struct png_writer *w, const struct image_view *view) {
                  PNG_FILTER_TYPE_DEFAULT);
     png_write_info(w->png, w->info);
     for (int32_t y = 0; y < view->height_px; y++) {
-        png_write_row(w->png, view->data + (size_t)y * view->stride_bytes);
+        png_write_row(w->png, image_row(view, (size_t)y));
     }
     png_write_end(w->png, NULL);
 }

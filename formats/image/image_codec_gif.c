@@ -136,7 +136,7 @@ static enum status paint_row(struct gif_state *st, int32_t frame_y, const uint8_
     int32_t frame_end = st->frame.x + st->frame.width;
     int32_t region_end = st->region.x + st->region.width;
     int32_t end = frame_end < region_end ? frame_end : region_end;
-    uint8_t *row = st->job->view.data + (size_t)y * st->job->view.stride_bytes;
+    uint8_t *row = image_row(&st->job->view, (size_t)y);
     for (int32_t x = begin; x < end; x++) {
         int number = numbers[x - st->frame.x];
         if (number == st->transparent) {
@@ -189,8 +189,7 @@ static enum status read_gif(struct gif_state *st, struct pixel_buffer *numbers) 
     TRY(decode_job_alloc(job, st->region.width, st->region.height, st->err));
     job->box = (struct image_box){0, 0, st->region.width, st->region.height};
     for (int32_t y = 0; y < st->region.height; y++) {
-        memset(job->view.data + (size_t)y * job->view.stride_bytes, 255,
-               (size_t)st->region.width * 3);
+        memset(image_row(&job->view, (size_t)y), 255, (size_t)st->region.width * 3);
     }
     return read_rows(st, numbers);
 }

@@ -304,7 +304,7 @@ static enum status ask_libwebp(WebPDecoderConfig *config,
 
 static void fill_white(const struct image_view *view) {
     for (int32_t y = 0; y < view->height_px; y++) {
-        memset(view->data + (size_t)y * view->stride_bytes, 255, (size_t)view->width_px * 3);
+        memset(image_row(view, (size_t)y), 255, (size_t)view->width_px * 3);
     }
 }
 
@@ -332,7 +332,7 @@ static enum status lay_over_white(struct pixel_buffer *rows,
     for (int32_t y = 0; y < part->height; y++) {
         const uint8_t *from = rows->data + (size_t)(part->y - crop.y + y) * stride_bytes +
                               (size_t)(part->x - crop.x) * (size_t)channels;
-        uint8_t *to = job->view.data + (size_t)(to_y + y) * job->view.stride_bytes;
+        uint8_t *to = image_row(&job->view, (size_t)(to_y + y));
         image_row_over_white(to + (size_t)to_x * 3, from, part->width, channels);
     }
     return STATUS_OK;

@@ -100,10 +100,11 @@ bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset) {
     return true;
 }
 
-static bool write_all(int fd, const void *bytes, uint64_t size_bytes) {
+bool remote_write_fd(int fd, const void *bytes, uint64_t size_bytes, uint64_t offset) {
     uint64_t put = 0;
     while (put < size_bytes) {
-        const ssize_t n = write(fd, (const char *)bytes + put, size_bytes - put);
+        const ssize_t n =
+            pwrite(fd, (const char *)bytes + put, size_bytes - put, (off_t)(offset + put));
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -376,7 +377,7 @@ struct cache_file {
     int fd;
     bool failed;
     struct hasher *hash;
-    uint64_t size_bytes;
+    uint64_t size_bytes, put_bytes; /* taken, and in the file */
     size_t buffered_bytes;
     uint8_t buffer[STEP_BYTES];
 };
@@ -429,7 +430,7 @@ cache_begin(struct cache *c, struct cache_key key, uint32_t number, uint64_t siz
     }
     f->cache = c;
     f->failed = false;
-    f->size_bytes = f->buffered_bytes = 0;
+    f->size_bytes = f->put_bytes = f->buffered_bytes = 0;
     name_of(f->name, key, number);
     if (hasher_create(&f->hash, NULL) != STATUS_OK) {
         free(f);
@@ -446,10 +447,11 @@ cache_begin(struct cache *c, struct cache_key key, uint32_t number, uint64_t siz
 }
 
 static bool put_out(struct cache_file *f, const void *bytes, size_t size_bytes) {
-    if (!f->failed && !write_all(f->fd, bytes, size_bytes)) {
+    if (!f->failed && !remote_write_fd(f->fd, bytes, size_bytes, f->put_bytes)) {
         f->failed = true;
         warn(f->cache, f->name);
     }
+    f->put_bytes += size_bytes;
     return !f->failed;
 }
 
@@ -525,7 +527,8 @@ void cache_put_head(struct cache *c, struct cache_key key, const void *text, siz
     if (fd < 0) {
         return;
     }
-    if (!write_all(fd, text, size_bytes) || renameat(c->folder, temporary, c->folder, name) != 0) {
+    if (!remote_write_fd(fd, text, size_bytes, 0) ||
+        renameat(c->folder, temporary, c->folder, name) != 0) {
         warn(c, name);
         (void)unlinkat(c->folder, temporary, 0);
     }

@@ -96,7 +96,8 @@ bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
                          uint64_t piece_bytes,
                          uint64_t *hash);
 
-/* pread of all the bytes; false: errno says why, EIO where the file is shorter. */
+/* pread and pwrite of all the bytes; false: errno says why, EIO where the file is shorter. */
 bool remote_read_fd(int fd, void *out, uint64_t size_bytes, uint64_t offset);
+bool remote_write_fd(int fd, const void *bytes, uint64_t size_bytes, uint64_t offset);
 
 #endif

@@ -11,7 +11,6 @@
  * file that was read whole is there: opening the dataset again is one request, and none where the
  * server cannot be reached. A shard that was replaced nevertheless is found by If-Match.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,19 +59,9 @@ static enum status copy_write(const struct copy *c,
                               const void *bytes,
                               size_t size_bytes,
                               struct error *err) {
-    const char *at = bytes;
-    while (size_bytes > 0) {
-        const ssize_t n = pwrite(c->fd, at, size_bytes, (off_t)(c->offset + offset));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        FAIL_ERRNO_IF(n <= 0, err,
-                      "cannot write a copy of a remote index to the folder of "
-                      "temporary files (TMPDIR)");
-        at += n;
-        offset += (uint64_t)n;
-        size_bytes -= (size_t)n;
-    }
+    FAIL_ERRNO_IF(
+        !remote_write_fd(c->fd, bytes, size_bytes, c->offset + offset), err,
+        "cannot write a copy of a remote index to the folder of temporary files (TMPDIR)");
     return STATUS_OK;
 }
 

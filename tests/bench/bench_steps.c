@@ -16,6 +16,7 @@
 #include "augment/resize_internal.h"
 #include "formats/base/clock.h"
 #include "formats/base/rng.h"
+#include "tests/support/loop_sets.h"
 
 enum { MAX_SIZE_PX = 4096, MAX_ROUNDS = 4000, ROUND_NS = 500000, FILL = 128, SETS = 4 };
 
@@ -199,10 +200,10 @@ int main(int argc, char **argv) {
     b.out = noise(size_px, size_px);
     b.source = noise(500, 375);
     measure(&b, "memcpy", "libc", &(struct job){.run = run_copy});
-    const struct op_loops *loops[OP_LOOPS_MAX];
-    const struct resize_kernels *kernels[RESIZE_KERNELS_MAX];
-    int loop_sets = op_loops_available(loops);
-    int kernel_sets = resize_kernels_available(kernels);
+    const struct op_loops *loops[LOOP_SETS_MAX];
+    const struct resize_kernels *kernels[LOOP_SETS_MAX];
+    int loop_sets = op_loop_sets(loops);
+    int kernel_sets = resize_loop_sets(kernels);
     for (size_t i = 0; i < sizeof(with_kernels) / sizeof(with_kernels[0]); i++) {
         for (int k = 0; k < kernel_sets; k++) {
             struct job job = with_kernels[i].job;

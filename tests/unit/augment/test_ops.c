@@ -8,6 +8,7 @@
 #include "augment/resize_internal.h"
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
+#include "tests/support/loop_sets.h"
 #include "tests/support/test.h"
 
 static struct image_view new_image(int32_t width_px, int32_t height_px) {
@@ -309,8 +310,8 @@ static int32_t some_side(struct rng *rng) {
 }
 
 TEST(vector_and_plain_loops_give_the_same_bytes) {
-    const struct op_loops *sets[OP_LOOPS_MAX];
-    int count = op_loops_available(sets);
+    const struct op_loops *sets[LOOP_SETS_MAX];
+    int count = op_loop_sets(sets);
     struct rng rng;
     rng_init(&rng, test_seed(), RNG_AUGMENT, 1, 0);
     for (int i = 0; i < 1200; i++) {
@@ -356,8 +357,8 @@ TEST(vector_and_plain_loops_give_the_same_bytes) {
 /* A sixteenth of all colours, through two turns each; saturation, gray and their sum beside it. All
  * of them pass too; in a debug build that would take half a minute. */
 TEST(vector_loops_are_exact_for_all_colours) {
-    const struct op_loops *sets[OP_LOOPS_MAX];
-    int count = op_loops_available(sets);
+    const struct op_loops *sets[LOOP_SETS_MAX];
+    int count = op_loop_sets(sets);
     if (count == 1) {
         test_skip("this CPU has the plain loops alone");
     }
@@ -395,8 +396,8 @@ TEST(vector_loops_are_exact_for_all_colours) {
 
 /* Every value of a pixel, among neighbours whose sum goes from 0 to 8 times 255. */
 TEST(sharpness_is_exact_for_every_sum) {
-    const struct op_loops *sets[OP_LOOPS_MAX];
-    int count = op_loops_available(sets);
+    const struct op_loops *sets[LOOP_SETS_MAX];
+    int count = op_loop_sets(sets);
     enum { W = 2048, STRIDE = (W + 2) * 3 };
     static uint8_t in[3 * STRIDE], expected[W * 3], got[W * 3];
     for (int here = 0; here < 256; here++) {
@@ -515,8 +516,8 @@ TEST(shears_equal_their_warps) {
 }
 
 TEST(every_set_of_loops_gives_the_same_blur) {
-    const struct resize_kernels *sets[RESIZE_KERNELS_MAX];
-    int count = resize_kernels_available(sets);
+    const struct resize_kernels *sets[LOOP_SETS_MAX];
+    int count = resize_loop_sets(sets);
     struct resize_scratch scratch = {0};
     struct rng rng;
     rng_init(&rng, test_seed(), RNG_AUGMENT, 2, 0);

@@ -6,6 +6,7 @@
 
 #include "augment/resize_internal.h"
 #include "formats/base/rng.h"
+#include "tests/support/loop_sets.h"
 #include "tests/support/test.h"
 
 static struct image_view new_image(int32_t width_px, int32_t height_px, size_t slack_bytes) {
@@ -135,8 +136,8 @@ static void check_job(struct rng *rng, struct resize_scratch *scratch) {
     within = rng_below(rng, 2) ? box : within;
     struct image_view in = noise(w, h, rng_u64(rng));
     struct image_view expected = new_image(ow, oh, 0);
-    const struct resize_kernels *sets[RESIZE_KERNELS_MAX];
-    int count = resize_kernels_available(sets);
+    const struct resize_kernels *sets[LOOP_SETS_MAX];
+    int count = resize_loop_sets(sets);
     assert_int_equal(
         resize_image_with(sets[0], &expected, &in, &box, &within, filter, false, scratch, NULL),
         STATUS_OK);
