@@ -198,6 +198,9 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     if (o->grouping != SOURCE_GROUP_AUTO) {
         add(l, "group-captions", source_grouping_names[o->grouping], true);
     }
+    if (o->lines != SOURCE_LINES_AUTO) {
+        add(l, "caption-lines", source_lines_names[o->lines], true);
+    }
     if (o->split_names != SOURCE_SPLIT_FIRST_DOT) {
         add(l, "split-names", source_name_split_names[o->split_names], true);
     }

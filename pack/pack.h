@@ -121,6 +121,7 @@ struct pack_options {
     const char *image_column;
     const char *keep_columns;
     enum source_grouping grouping;      /* SOURCE_GROUP_AUTO */
+    enum source_lines lines;            /* SOURCE_LINES_AUTO */
     enum source_name_split split_names; /* SOURCE_SPLIT_FIRST_DOT */
     enum pack_ids ids;                  /* PACK_IDS_ROW */
     struct pack_part part;              /* all rows; else every source must be a file or folder */

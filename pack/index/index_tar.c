@@ -377,6 +377,9 @@ static enum status describe(struct run *r, struct error *err) {
     if (o->caption_column) {
         TRY(manifest_add_option(m, "caption-column", o->caption_column, err));
     }
+    if (o->lines != SOURCE_LINES_AUTO) {
+        TRY(manifest_add_option(m, "caption-lines", source_lines_names[o->lines], err));
+    }
     return o->check ? STATUS_OK : manifest_add_option(m, "check", "no", err);
 }
 

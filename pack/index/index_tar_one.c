@@ -189,6 +189,7 @@ static enum status read_tar(struct reading *r, struct error *err) {
     const struct source_options how = {
         .kind = SOURCE_WDS,
         .caption_column = r->w->opt->caption_column,
+        .lines = r->w->opt->lines,
         .stop = r->w->stop,
         .stop_cookie = r->w->stop_cookie,
         .bytes = take_bytes,

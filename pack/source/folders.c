@@ -391,7 +391,7 @@ static enum status add_caption(struct source_folders *f,
     enum status s = read_beside(f, &text, find_beside(l, name, stem_bytes(name), ".txt"),
                                 SOURCE_MAX_TEXT_BYTES, &why);
     if (s == STATUS_OK) {
-        s = source_row_add_caption(row, (const char *)text.data, text.size_bytes, &why);
+        s = source_row_add_text(row, &f->base, (const char *)text.data, text.size_bytes, &why);
     } else if (s != STATUS_NOMEM && (required || s != STATUS_NOTFOUND)) {
         source_row_reject(row, s == STATUS_LIMIT ? REASON_CAPTION_LIMIT : REASON_CAPTION_MISSING,
                           "%.200s", s == STATUS_NOTFOUND ? "no .txt beside it" : why.text);
@@ -423,6 +423,9 @@ add_texts(struct source_folders *f, struct source_row *row, const char *name, st
 static enum status folders_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_folders *f = (struct source_folders *)s;
     enum status status = next_image(f, err);
+    if (status == STATUS_END) {
+        source_note_joined(s);
+    }
     if (status != STATUS_OK) {
         return status;
     }
@@ -472,6 +475,7 @@ static enum status pairs_next(struct source *s, struct source_row *row, struct e
             return status;
         }
     }
+    source_note_joined(s);
     return STATUS_END;
 }
 
@@ -484,17 +488,39 @@ static enum status begin(struct source_folders *f, struct error *err) {
     return STATUS_OK;
 }
 
+/* By the first texts in the folder itself, if the option leaves it to them. */
+static void decide_lines(struct source_folders *f) {
+    const struct level *l = &f->levels[0];
+    const size_t path_bytes = strlen(f->path);
+    size_t first = 0;
+    size_t looked = 0;
+    bool more = f->base.lines == SOURCE_LINES_AUTO;
+    for (size_t i = 0; more && i < l->list.count; i++) {
+        struct byte_buffer text = {0};
+        struct error why = {0};
+        if (l->list.names[i][-1] == KIND_FILE && has_extension(l->list.names[i], ".txt") &&
+            read_beside(f, &text, i, SOURCE_MAX_TEXT_BYTES, &why) == STATUS_OK) {
+            const size_t lines = source_count_lines((const char *)text.data, text.size_bytes);
+            more = source_look_at_lines(&f->base, &first, lines, ++looked);
+        }
+        byte_buffer_fini(&text);
+    }
+    f->path[path_bytes] = '\0';
+}
+
 static enum status
 pairs_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct source_folders *f = (struct source_folders *)s;
     size_t size_bytes = strlen(s->path);
-    (void)opt;
     while (size_bytes > 1 && s->path[size_bytes - 1] == '/') {
         s->path[--size_bytes] = '\0';
     }
     TRY(begin(f, err));
     TRY(push(f, err));
     f->root_bytes = f->levels[0].path_bytes;
+    if (opt) {
+        decide_lines(f);
+    }
     return STATUS_OK;
 }
 
@@ -597,6 +623,7 @@ static bool folders_detect(const struct source_head *h) {
 }
 
 const struct source_type source_type_pairs = {
+    .options = SOURCE_HAS_LINES,
     .struct_bytes = sizeof(struct source_folders),
     .detect = pairs_detect,
     .open = pairs_open,
@@ -605,6 +632,7 @@ const struct source_type source_type_pairs = {
 };
 
 const struct source_type source_type_folders = {
+    .options = SOURCE_HAS_LINES,
     .struct_bytes = sizeof(struct source_folders),
     .detect = folders_detect,
     .open = folders_open,

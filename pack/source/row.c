@@ -240,6 +240,66 @@ add_member(struct source_row *r, const struct json_value *v, const char *name, s
     return STATUS_OK;
 }
 
+/* Bytes of the line at the front, without its end; *next: with it. */
+static size_t line_bytes(const char *text, size_t size_bytes, size_t *next) {
+    const char *end = memchr(text, '\n', size_bytes);
+    const size_t n = end ? (size_t)(end - text) : size_bytes;
+    *next = n + (end != NULL);
+    return n;
+}
+
+size_t source_count_lines(const char *text, size_t size_bytes) {
+    size_t count = 0;
+    for (size_t at = 0, next = 0; at < size_bytes; at += next) {
+        count += !is_all_blank(text + at, line_bytes(text + at, size_bytes - at, &next));
+    }
+    return count;
+}
+
+enum status source_row_add_text(struct source_row *r,
+                                struct source *s,
+                                const char *text,
+                                size_t size_bytes,
+                                struct error *err) {
+    const bool split = s->lines == SOURCE_LINES_EACH || s->lines == SOURCE_LINES_FIRST;
+    if (!split) {
+        s->joined += s->lines == SOURCE_LINES_AUTO && source_count_lines(text, size_bytes) > 1;
+        return source_row_add_caption(r, text, size_bytes, err);
+    }
+    const uint32_t before = r->caption_count;
+    for (size_t at = 0, next = 0; at < size_bytes; at += next) {
+        const size_t n = line_bytes(text + at, size_bytes - at, &next);
+        if (s->lines == SOURCE_LINES_EACH || r->caption_count == before) {
+            TRY(source_row_add_caption(r, text + at, n, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+bool source_look_at_lines(struct source *s, size_t *first, size_t lines, size_t looked) {
+    *first = looked == 1 ? lines : *first;
+    const bool agree = lines > 1 && lines == *first;
+    s->lines = agree ? SOURCE_LINES_EACH : SOURCE_LINES_AUTO;
+    s->columns[0] = '\0';
+    if (agree) {
+        snprintf(s->columns, sizeof(s->columns),
+                 "each line of a .txt is a caption, as all have %zu lines; --caption-lines join "
+                 "makes them one",
+                 lines);
+    }
+    return agree && looked < SOURCE_LINES_LOOKED;
+}
+
+void source_note_joined(struct source *s) {
+    if (s->joined > 0 && (!s->note || s->note[0] == '\0')) {
+        snprintf(s->joined_note, sizeof(s->joined_note),
+                 "%" PRIu64 " texts of several lines are one caption each; --caption-lines each "
+                 "makes each line one",
+                 s->joined);
+        s->note = s->joined_note;
+    }
+}
+
 enum status source_row_add_json_captions(struct source_row *r,
                                          const struct json_value *object,
                                          const char *names,

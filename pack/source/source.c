@@ -18,6 +18,7 @@ const char *const source_kind_names[SOURCE_KIND_COUNT + 1] = {
 };
 
 const char *const source_grouping_names[] = {"auto", "never", "adjacent", "all", NULL};
+const char *const source_lines_names[] = {"auto", "join", "each", "first", NULL};
 const char *const source_name_split_names[] = {"first", "last", NULL};
 
 /* The path of a row's image, without the folder that all paths are relative to. */

@@ -77,6 +77,20 @@ enum source_grouping {
 /* "auto", "never", "adjacent", "all", and NULL. */
 extern const char *const source_grouping_names[];
 
+/* What the lines of a .txt of several lines are. */
+enum source_lines {
+    SOURCE_LINES_AUTO,  /* as each if dataset_type.txt beside the archive or above its folder says
+                         * "retrieval", or if the first SOURCE_LINES_LOOKED texts have the same
+                         * number  of lines, two or more; else as join, and the note counts them */
+    SOURCE_LINES_JOIN,  /* one caption */
+    SOURCE_LINES_EACH,  /* a caption each */
+    SOURCE_LINES_FIRST, /* only the first is a caption */
+};
+
+enum { SOURCE_LINES_LOOKED = 100 };
+
+extern const char *const source_lines_names[]; /* "auto", "join", "each", "first", and NULL */
+
 /* Where the stem of an archive's member ends. */
 enum source_name_split { SOURCE_SPLIT_FIRST_DOT, SOURCE_SPLIT_LAST_DOT };
 
@@ -198,6 +212,7 @@ struct source_options {
                                  * "none"; NULL: all that are not used otherwise */
     enum source_grouping grouping;      /* tsv, csv */
     enum source_name_split split_names; /* wds */
+    enum source_lines lines;            /* wds, pairs, folders */
     bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,

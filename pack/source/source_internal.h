@@ -39,6 +39,7 @@ enum {
     SOURCE_HAS_URLS = 64,
     SOURCE_HAS_KEEP = 128,
     SOURCE_HAS_NAME_SPLIT = 256,
+    SOURCE_HAS_LINES = 512,
 };
 
 /* A kind of source; the table of them is in source.c. */
@@ -82,17 +83,20 @@ extern const struct source_type *const source_types[SOURCE_KIND_COUNT];
 struct source {
     const struct source_type *type;
     char path[PATH_MAX_BYTES];
-    char images[PATH_MAX_BYTES];         /* relative paths of images begin here: --images, or the
-                                          * folder that contains `path`. The open function of a kind
-                                          * of folder with a list of paths sets it to `path` */
-    bool urls;                           /* images are URLs, see struct source_options */
-    uint64_t rows;                       /* read or skipped so far */
-    uint64_t content;                    /* see source_content */
-    struct source_ignored ignored;       /* see source_ignored */
-    const char *note;                    /* see source_note; owned by the kind; NULL: none */
-    char columns[SOURCE_COLUMNS_BYTES];  /* see source_columns */
-    const char *keep;                    /* source_options.keep_columns */
-    bool plain_tar;                      /* see source_is_plain_tar */
+    char images[PATH_MAX_BYTES];        /* relative paths of images begin here: --images, or the
+                                         * folder that contains `path`. The open function of a kind
+                                         * of folder with a list of paths sets it to `path` */
+    bool urls;                          /* images are URLs, see struct source_options */
+    uint64_t rows;                      /* read or skipped so far */
+    uint64_t content;                   /* see source_content */
+    struct source_ignored ignored;      /* see source_ignored */
+    const char *note;                   /* see source_note; owned by the kind; NULL: none */
+    char columns[SOURCE_COLUMNS_BYTES]; /* see source_columns */
+    const char *keep;                   /* source_options.keep_columns */
+    bool plain_tar;                     /* see source_is_plain_tar */
+    enum source_lines lines;            /* of a .txt */
+    uint64_t joined;                    /* texts of several lines, if lines is AUTO */
+    char joined_note[120];
     bool sparse;                         /* the row is skipped: of an image in an archive only the
                                           * first SOURCE_HASHED_BYTES are needed, and where `raw` is
                                           * set nothing else */
@@ -161,6 +165,23 @@ enum status source_row_add_caption(struct source_row *r,
                                    const char *text,
                                    size_t size_bytes,
                                    struct error *err);
+
+/* Adds the captions of a .txt by s->lines. Returns OK or NOMEM. */
+enum status source_row_add_text(struct source_row *r,
+                                struct source *s,
+                                const char *text,
+                                size_t size_bytes,
+                                struct error *err);
+
+/* Lines that are not blank. */
+size_t source_count_lines(const char *text, size_t size_bytes);
+
+/* Decides s->lines by the lines of the texts found so far: *first is those of the first text. False
+ * once no further text is needed. */
+bool source_look_at_lines(struct source *s, size_t *first, size_t lines, size_t looked);
+
+/* Sets the note of a source at its end, if it has none, to the number of joined texts. */
+void source_note_joined(struct source *s);
 
 /* Adds the captions in the members of `object` with these comma-separated names, each a string or a
  * list of strings. Anything else rejects the row, and so does an object without any of them.

@@ -259,6 +259,8 @@ static enum status check_options(const char *path,
         {"group-captions",
          opt->grouping == SOURCE_GROUP_AUTO ? NULL : source_grouping_names[opt->grouping],
          SOURCE_HAS_GROUPING},
+        {"caption-lines", opt->lines == SOURCE_LINES_AUTO ? NULL : source_lines_names[opt->lines],
+         SOURCE_HAS_LINES},
         {"split-names",
          opt->split_names == SOURCE_SPLIT_FIRST_DOT ? NULL
                                                     : source_name_split_names[opt->split_names],
@@ -296,6 +298,7 @@ static enum status open_source(struct source *s,
                                struct error *err) {
     TRY(path_join(s->path, sizeof(s->path), "", path, err));
     s->urls = opt->urls;
+    s->lines = opt->lines;
     s->keep = opt->keep_columns;
     if (opt->images) {
         struct stat info;

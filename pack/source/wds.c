@@ -131,6 +131,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
         TRY(s);
         if (s == STATUS_END) {
             w->base.note = source_archive_view(w->archive).note;
+            source_note_joined(&w->base);
             w->at_end = true;
             break;
         }
@@ -198,9 +199,9 @@ static enum status take_text(struct source_wds *w,
         source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d bytes", SOURCE_MAX_TEXT_BYTES);
         return STATUS_OK;
     }
-    TRY(source_row_add_caption(row, (const char *)w->text.data, w->text.size_bytes, err));
-    if (row->caption_count > before) {
-        parts->caption_numbers[before] = number;
+    TRY(source_row_add_text(row, &w->base, (const char *)w->text.data, w->text.size_bytes, err));
+    for (uint32_t k = before; k < row->caption_count; k++) {
+        parts->caption_numbers[k] = number;
     }
     return STATUS_OK;
 }
@@ -231,14 +232,14 @@ static enum status order_captions(struct source_wds *w,
                                   struct source_row *row,
                                   const struct row_parts *parts,
                                   struct error *err) {
-    enum { NOT_ONE = UINT16_MAX }; /* larger than any number */
+    enum { NOT_ONE = INT32_MAX }; /* larger than any number */
     uint32_t sizes[SOURCE_MAX_CAPTIONS];
     uint32_t numbers[SOURCE_MAX_CAPTIONS];
     const uint32_t all = parts->text || w->caption_member[0] != '\0' ? row->caption_count : 0;
     uint32_t count = 0;
     for (uint32_t k = 0; k < all; k++) {
         bool other = is_text_of_other(w, parts->caption_numbers[k]);
-        numbers[k] = other ? NOT_ONE : parts->caption_numbers[k];
+        numbers[k] = other ? NOT_ONE : parts->caption_numbers[k] * SOURCE_MAX_CAPTIONS + k;
         count += !other;
     }
     uint32_t number = 0; /* the next caption has this number or a larger one */
@@ -553,6 +554,51 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->links[1]);
 }
 
+/* Whether dataset_type.txt, as CLIP-benchmark's sets have it, says that lines are captions. */
+static bool is_retrieval(const char *path) {
+    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES];
+    struct byte_buffer text = {0};
+    bool found = false;
+    static const char *const names[] = {"dataset_type.txt", "../dataset_type.txt"};
+    for (size_t i = 0; i < 2 && !found && path_directory(folder, sizeof(folder), path, NULL) == 0;
+         i++) {
+        found = path_join(file, sizeof(file), folder, names[i], NULL) == STATUS_OK &&
+                file_read_all(file_posix(), &text, file, 64, NULL) == STATUS_OK &&
+                text.size_bytes >= 9 && memcmp(text.data, "retrieval", 9) == 0;
+        byte_buffer_fini(&text);
+    }
+    return found;
+}
+
+/* Reads the first texts of the archive, if the option leaves it to them. A failure is left to the
+ * reading of the rows. */
+static void decide_lines(struct source_wds *w, const struct source_options *opt) {
+    struct source_options how = *opt;
+    struct source_archive *a = NULL;
+    struct error why = {0};
+    size_t first = 0;
+    size_t looked = 0;
+    bool more = w->base.lines == SOURCE_LINES_AUTO && strcmp(w->base.path, "-") != 0 &&
+                w->caption_member[0] == '\0';
+    if (more && is_retrieval(w->base.path)) {
+        w->base.lines = SOURCE_LINES_EACH;
+        return;
+    }
+    how.bytes = NULL;
+    more = more && source_archive_open(&a, w->base.path, &how, &w->base.rows, &why) == STATUS_OK;
+    while (more && source_archive_next(a, &why) == STATUS_OK) {
+        const struct source_member *m = source_archive_view(a).member;
+        const size_t stem = stem_bytes(w, m->name);
+        bool fits = false;
+        if (m->is_file && strcasecmp(m->name + stem, ".txt") == 0 &&
+            source_archive_read(a, &w->text, SOURCE_MAX_TEXT_BYTES, &fits, &why) == STATUS_OK) {
+            const size_t lines = source_count_lines((const char *)w->text.data, w->text.size_bytes);
+            more = source_look_at_lines(&w->base, &first, lines, ++looked);
+        }
+    }
+    source_archive_close(a);
+}
+
 static enum status wds_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct source_wds *w = (struct source_wds *)s;
     byte_buffer_init(&w->text, SOURCE_MAX_TEXT_BYTES);
@@ -561,6 +607,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
     if (opt->caption_column) {
         strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
+    decide_lines(w, opt);
     TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
     s->size_bytes = source_archive_view(w->archive).size_bytes;
     s->plain_tar = source_archive_view(w->archive).is_plain_tar;
@@ -589,7 +636,7 @@ static bool wds_detect(const struct source_head *h) {
 }
 
 const struct source_type source_type_wds = {
-    .options = SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_NAME_SPLIT,
+    .options = SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_NAME_SPLIT | SOURCE_HAS_LINES,
     .struct_bytes = sizeof(struct source_wds),
     .detect = wds_detect,
     .open = wds_open,

@@ -13,6 +13,12 @@ static const struct cli_option index_rows[] = {
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
      .help = "fields of the .json to use as captions instead of the .txt; may be repeated"},
+    {"caption-lines", 0, CLI_ENUM, FIELD(pack.lines), .choices = source_lines_names,
+     .default_text = "auto", .metavar = "HOW",
+     .help =
+         "lines of a .txt with several: join: one caption; each: a caption each; first: only the "
+         "first; auto: each if dataset_type.txt says retrieval or all texts have as many lines, "
+         "else join"},
     {"ids", 0, CLI_ENUM, FIELD(pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all tars, or the number at the end of the key"},

@@ -65,6 +65,12 @@ static const struct cli_option pack_rows[] = {
      .help =
          "which rows of a table with the same image become one sample with several captions: "
          "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
+    {"caption-lines", 0, CLI_ENUM, FIELD(base.pack.lines), .choices = source_lines_names,
+     .default_text = "auto", .metavar = "HOW",
+     .help =
+         "lines of a .txt with several: join: one caption; each: a caption each; first: only the "
+         "first; auto: each if dataset_type.txt says retrieval or all texts have as many lines, "
+         "else join"},
     {"split-names", 0, CLI_ENUM, FIELD(base.pack.split_names), .choices = source_name_split_names,
      .default_text = "first", .metavar = "DOT",
      .help = "the dot that ends the common name of a sample's files in a tar or zip: the first, as "

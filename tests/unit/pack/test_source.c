@@ -415,6 +415,45 @@ TEST(which_image_is_the_stems_does_not_depend_on_the_order) {
     }
 }
 
+static void expect_lines(const char *texts[3], enum source_lines lines, const char *want[3]) {
+    FILE *f = fopen(test_temp_path("a.tar"), "wb");
+    assert_non_null(f);
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.jpg", i);
+        assert_true(tar_write_file(f, name, jpeg_head, sizeof(jpeg_head)));
+        snprintf(name, sizeof(name), "%d.txt", i);
+        assert_true(tar_write_file(f, name, texts[i], strlen(texts[i])));
+    }
+    assert_true(tar_write_file(f, "2.1.txt", "more", 4));
+    assert_true(tar_write_end(f) && fclose(f) == 0);
+    const struct source_options how = {.lines = lines};
+    struct source_reading r;
+    source_reading_open(&r, test_temp_path("a.tar"), &how);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(source_reading_next(&r), want[i]);
+    }
+    assert_null(source_reading_next(&r));
+    const char *note = source_note(r.source);
+    const bool joined = lines == SOURCE_LINES_AUTO && strchr(want[0], '\n') != NULL;
+    assert_int_equal(joined, strstr(note, "--caption-lines each") != NULL);
+    source_reading_close(&r);
+}
+
+TEST(lines_of_a_text_are_captions_where_all_agree) {
+    const char *two[3] = {"a\nb\n", "c\r\nd", "\n e\n\nf\n"};
+    const char *mixed[3] = {"a\nb\n", "c", "e"};
+    const char *each[3] = {"a|b", "c|d", "e|f|more"};
+    const char *whole[3] = {"a\nb", "c\r\nd", "e\n\nf|more"};
+    expect_lines(two, SOURCE_LINES_JOIN, whole);
+    expect_lines(two, SOURCE_LINES_EACH, each);
+    expect_lines(two, SOURCE_LINES_FIRST, (const char *[]){"a", "c", "e|more"});
+    expect_lines(two, SOURCE_LINES_AUTO, each);
+    expect_lines(mixed, SOURCE_LINES_AUTO, (const char *[]){"a\nb", "c", "e|more"});
+    test_write_file(test_temp_path("dataset_type.txt"), "retrieval\n", 10);
+    expect_lines(mixed, SOURCE_LINES_AUTO, (const char *[]){"a|b", "c", "e|more"});
+}
+
 TEST(names_may_be_split_at_their_last_dot) {
     static const char *const names[] = {"p.v2.jpg", "p.v2.txt", "p.v3.jpg", "p.v3.txt"};
     FILE *f = fopen(test_temp_path("a.tar"), "wb");
