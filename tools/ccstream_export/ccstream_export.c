@@ -68,11 +68,9 @@ static enum status (*const writers[])(const struct export_job *job, struct error
     [FORMAT_OPEN_CLIP] = export_open_clip,
     [FORMAT_SAFETENSORS] = export_safetensors};
 
-/* The first file of each, which shows whose the folder is. */
-static const char *const written[] = {[FORMAT_TIMM] = "model.safetensors",
-                                      [FORMAT_TRANSFORMERS] = "text/model.safetensors",
-                                      [FORMAT_OPEN_CLIP] = "open_clip_model.safetensors",
-                                      [FORMAT_SAFETENSORS] = "model.safetensors"};
+/* Files that show whose a folder is: one of them is the first of each format. */
+static const char *const written[] = {"model.safetensors", "open_clip_model.safetensors",
+                                      "text/model.safetensors", NULL};
 
 /* The line of Python that loads what was written. */
 static void print_use(const struct options *o, const char *tower) {
@@ -101,7 +99,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct safetensors *file = NULL;
     enum status s;
     TRY(path_check_checkpoint(a->items[0], err));
-    TRY(output_check_own_folder(o->out, written[o->format], o->force, err));
+    TRY(output_check_own_folder(o->out, written, o->force, err));
     TRY_OR_FAIL(s, checkpoint_open(&checkpoint, fs, a->items[0], err));
     TRY_OR_FAIL(s, checkpoint_check_finite(checkpoint, err));
     TRY_OR_FAIL(s, safetensors_open(&file, fs, checkpoint_path(checkpoint), err));

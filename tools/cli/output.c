@@ -130,13 +130,17 @@ enum status output_check_folder(const char *path, enum output_place place, struc
 }
 
 enum status
-output_check_own_folder(const char *path, const char *file, bool force, struct error *err) {
+output_check_own_folder(const char *path, const char *const *files, bool force, struct error *err) {
     char own[PATH_MAX_BYTES];
     struct byte_buffer names = {0};
     struct stat st;
     TRY(output_check_folder(path, OUTPUT_FOLDER, err));
-    TRY(path_join(own, sizeof own, path, file, err));
-    if (force || stat(path, &st) != 0 || made_here(own)) {
+    bool free_to = force || stat(path, &st) != 0;
+    for (; *files != NULL && !free_to; files++) {
+        TRY(path_join(own, sizeof own, path, *files, err));
+        free_to = made_here(own);
+    }
+    if (free_to) {
         return STATUS_OK;
     }
     byte_buffer_init(&names, 0);

@@ -36,8 +36,9 @@ enum output_place {
 /* A folder, or a name that is still free. Returns as output_check_file. */
 enum status output_check_folder(const char *path, enum output_place place, struct error *err);
 
-/* A folder that is empty or that this command made: `file` in it has its name. */
+/* A folder that is empty or that this command made: one of `files` (ended with NULL) in it has its
+ * name. */
 enum status
-output_check_own_folder(const char *path, const char *file, bool force, struct error *err);
+output_check_own_folder(const char *path, const char *const *files, bool force, struct error *err);
 
 #endif
