@@ -170,19 +170,6 @@ static enum status choose(const struct options *o,
     return input_at(in, out, o->position, err);
 }
 
-static enum status write_image(const char *path,
-                               const struct sample_facts *f,
-                               const struct sample_content *content,
-                               struct error *err) {
-    FAIL_IF(f->image_bytes == 0, err, STATUS_NOTFOUND, "sample %" PRIu64 " has no image: %s", f->id,
-            f->problem ? f->problem : "");
-    if (strcmp(path, "-") == 0) {
-        return cli_put(content->image, f->image_bytes, err);
-    }
-    TRY(file_make_parents(file_posix(), path, err));
-    return file_write_atomic(file_posix(), path, content->image, f->image_bytes, err);
-}
-
 static enum status show_sample(const struct options *o,
                                struct input *in,
                                const struct sample_facts *f,
@@ -190,7 +177,7 @@ static enum status show_sample(const struct options *o,
     struct sample_content content;
     TRY(input_read(in, &content, err));
     if (o->image) {
-        TRY(write_image(o->image, f, &content, err));
+        TRY(sample_write_image(o->image, f, &content, err));
     }
     if (o->image && !o->json) {
         return STATUS_OK;

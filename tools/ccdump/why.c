@@ -272,17 +272,9 @@ static enum status place_sample(struct why *w, struct error *err) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static enum status write_image(const struct why *w, const char *path, struct error *err) {
-    struct sample_facts f;
-    struct sample_content content;
-    TRY(input_find(w->input, &f, w->id, err));
-    TRY(input_read(w->input, &content, err));
-    TRY(file_make_parents(file_posix(), path, err));
-    return file_write_atomic(file_posix(), path, content.image, f.image_bytes, err);
-}
-
 static enum status collect(struct why *w, const struct options *o, struct error *err) {
     struct sample_facts f;
+    struct sample_content content;
     struct state_ids ids;
     FAIL_IF(w->input->kind != INPUT_DATASET, err, STATUS_USAGE,
             "%s is not a dataset; name one of the run", w->dataset);
@@ -293,7 +285,9 @@ static enum status collect(struct why *w, const struct options *o, struct error 
     TRY(read_columns(w, &ids, err));
     TRY(find_by_embedding(w, o, err));
     if (o->image != NULL) {
-        TRY(write_image(w, o->image, err));
+        TRY(input_find(w->input, &f, w->id, err));
+        TRY(input_read(w->input, &content, err));
+        TRY(sample_write_image(o->image, &f, &content, err));
     }
     if (o->html != NULL) {
         TRY(why_write_page(w, o->html, err));

@@ -15,7 +15,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/cli/remote_choice.h"
-#include "tools/inspect/input.h"
+#include "tools/inspect/samples.h"
 
 struct subset_cli {
     struct pack_subset_options subset; /* what options fill in it */
@@ -210,19 +210,14 @@ static void show_samples(void *cookie, const struct pack_subset_progress *p) {
     cli_progress_update(&r->progress, p->samples, p->total_samples, p->bytes, NULL);
 }
 
-static enum status report_choice(const struct choice *c, const char *directory, struct error *err) {
+static enum status report_choice(const struct choice *c, struct error *err) {
     const uint64_t samples = c->ids.size_bytes / sizeof(uint64_t);
-    if (c->o->json) {
-        struct json_writer w;
-        cli_begin_json(&w);
-        json_u64(&w, "samples", samples);
-        json_u64(&w, "of", c->in->sample_count);
-        json_u64(&w, "image_bytes", c->image_bytes);
-        return cli_end_json(&w, err);
-    }
-    printf("%s: %s of %s would be taken, %s of images\n", directory, cli_format_count(samples),
-           cli_format_counted(c->in->sample_count, "sample"), cli_format_bytes(c->image_bytes));
-    return STATUS_OK;
+    struct json_writer w;
+    cli_begin_json(&w);
+    json_u64(&w, "samples", samples);
+    json_u64(&w, "of", c->in->sample_count);
+    json_u64(&w, "image_bytes", c->image_bytes);
+    return end_result(&w, c->o->json, err);
 }
 
 static enum status
@@ -267,7 +262,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     byte_buffer_init(&c.list, 0);
     byte_buffer_init(&c.ids, 0);
     enum status s = choose(&c, &r.progress, directory, err);
-    THEN(s, o->dry_run ? report_choice(&c, directory, err) : copy(&c, &r, directory, err));
+    THEN(s, o->dry_run ? report_choice(&c, err) : copy(&c, &r, directory, err));
     choice_fini(&c);
     return s;
 }

@@ -43,34 +43,6 @@ static const struct cli_program program = {
     .arguments = {1, 1},
 };
 
-static enum status print_json(const struct retrieval_result *r, struct error *err) {
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    retrieval_write_json(&w, NULL, r);
-    const enum status s = cli_put_json(&w, err);
-    json_writer_fini(&w);
-    return s;
-}
-
-static void print_text(const struct retrieval_result *r) {
-    static const char *const directions[RETRIEVAL_DIRECTION_COUNT] = {
-        "image to text (%)", "text to image (%)", "mean of both (%)"};
-    char head[120];
-    (void)snprintf(head, sizeof head, "%s, %s", cli_format_counted(r->images, "image"),
-                   cli_format_counted(r->texts, "text"));
-    printf("%-24s", head);
-    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
-        printf("%8s", retrieval_metrics[k].title);
-    }
-    for (int d = 0; d < RETRIEVAL_DIRECTION_COUNT; d++) {
-        printf("\n%-24s", directions[d]);
-        for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
-            printf("%8.2f", r->value[d][k]);
-        }
-    }
-    printf("\n");
-}
-
 /* ---- the page ---- */
 
 /* The examples as JSON. */
@@ -196,11 +168,12 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     enum status s = compute(&result, &e, o, err);
     eval_close(&e);
     TRY(s);
-    if (o->common.json) {
-        return print_json(&result, err);
-    }
-    print_text(&result);
-    return STATUS_OK;
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    retrieval_write_json(&w, NULL, &result);
+    s = put_result(&w, o->common.json, err);
+    json_writer_fini(&w);
+    return s;
 }
 
 CLI_MAIN(ccstream_eval_retrieval, program, struct options, run)

@@ -232,7 +232,7 @@ bool cli_is_word(const struct cli_option *row, const void *field) {
     return memcmp(field, &v, row->size_bytes) == 0; /* words are of numbers of 8 bytes */
 }
 
-enum status cli_defaults(const struct cli_program *p, void *options, struct error *err) {
+static enum status set_defaults(const struct cli_program *p, void *options, struct error *err) {
     const struct cli_option *row;
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         void *field = cli_field(row, options);
@@ -442,7 +442,7 @@ enum status cli_parse_words(const struct cli_program *p,
                             struct error *err) {
     memset(args, 0, sizeof(*args));
     TRY(cli_check(p, err));
-    TRY(cli_defaults(p, options, err));
+    TRY(set_defaults(p, options, err));
     args->items = calloc((size_t)(argc > 0 ? argc : 1), sizeof(*args->items));
     TRY_MEMORY(args->items, err, "out of memory for %d arguments", argc);
     struct parser ps = {p, options, args, argc, argv, merged, 0};
@@ -491,62 +491,43 @@ static bool fits_type(const struct cli_option *row) {
     }
 }
 
+static bool parses(const struct cli_option *row, const char *text) {
+    union number unused = {0};
+    return text == NULL || parse_number(row, text, &unused);
+}
+
 /* Why the row is wrong, or NULL. */
 static const char *row_fault(const struct cli_option *row) {
-    union number v = {0};
+    const bool number = cli_is_number(row->type);
+    const bool bounded = row->min != NULL || row->max != NULL;
     if (row->name == NULL || row->name[0] == '\0' || row->name[0] == '-') {
         return "no name";
     }
-    for (const char *c = row->name; *c != '\0'; c++) {
-        if (!islower((unsigned char)*c) && !isdigit((unsigned char)*c) && *c != '-') {
-            return "names consist of lower-case letters, digits and dashes";
-        }
-    }
-    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "version") == 0) {
-        return "every program has an option of this name";
-    }
-    if (row->help == NULL || row->help[0] == '\0') {
-        return "no help";
-    }
-    if (!fits_type(row)) {
-        return "the field's size does not fit the type";
-    }
-    if (cli_is_flag(row->type) ? (row->metavar != NULL || row->default_text != NULL)
-                               : row->metavar == NULL) {
-        return "flags have no metavar and no default, others need a metavar";
-    }
-    if (row->type == CLI_LIST && row->default_text != NULL) {
-        return "lists start empty";
-    }
-    if (row->type == CLI_ENUM && (row->choices == NULL || row->choices[0] == NULL)) {
-        return "no choices";
-    }
-    if (row->aliases != NULL && row->type != CLI_ENUM) {
-        return "only choices have former names";
-    }
-    if ((row->min != NULL || row->max != NULL || row->unit != CLI_UNIT_NONE) &&
-        !cli_is_number(row->type)) {
-        return "only numbers have bounds and units";
-    }
-    if (row->unit != CLI_UNIT_NONE && row->type == CLI_DOUBLE) {
-        return "fractions have no units";
-    }
-    if ((row->min != NULL && !parse_number(row, row->min, &v)) ||
-        (row->max != NULL && !parse_number(row, row->max, &v))) {
-        return "a bound does not parse";
-    }
-    if (row->word != NULL && (!cli_is_number(row->type) || row->word_value == NULL ||
-                              !parse_number(row, row->word_value, &v))) {
-        return "a word stands for a number";
-    }
-    bool needs_default = cli_is_number(row->type) || row->type == CLI_ENUM;
-    if (needs_default && row->default_text == NULL && !row->required) {
-        return "no default";
-    }
-    if (row->required && row->default_text != NULL) {
-        return "a required option has no default";
-    }
-    return NULL;
+    return row->name[strspn(row->name, "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0'
+               ? "names consist of lower-case letters, digits and dashes"
+           : strcmp(row->name, "help") == 0 || strcmp(row->name, "version") == 0
+               ? "every program has an option of this name"
+           : row->help == NULL || row->help[0] == '\0' ? "no help"
+           : !fits_type(row)                           ? "the field's size does not fit the type"
+           : cli_is_flag(row->type) ? (row->metavar != NULL || row->default_text != NULL
+                                           ? "flags have no metavar and no default"
+                                           : NULL)
+           : row->metavar == NULL   ? "others than flags need a metavar"
+           : row->type == CLI_LIST && row->default_text != NULL ? "lists start empty"
+           : row->type == CLI_ENUM && (row->choices == NULL || row->choices[0] == NULL)
+               ? "no choices"
+           : row->aliases != NULL && row->type != CLI_ENUM ? "only choices have former names"
+           : (bounded || row->unit != CLI_UNIT_NONE) && !number
+               ? "only numbers have bounds and units"
+           : row->unit != CLI_UNIT_NONE && row->type == CLI_DOUBLE ? "fractions have no units"
+           : !parses(row, row->min) || !parses(row, row->max)      ? "a bound does not parse"
+           : row->word != NULL &&
+                   (!number || row->word_value == NULL || !parses(row, row->word_value))
+               ? "a word stands for a number"
+           : (number || row->type == CLI_ENUM) && row->default_text == NULL && !row->required
+               ? "no default"
+           : row->required && row->default_text != NULL ? "a required option has no default"
+                                                        : NULL;
 }
 
 /* Whether a row has the former name of another. */

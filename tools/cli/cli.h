@@ -197,9 +197,6 @@ void cli_copy(const struct cli_program *p,
               void *out,
               size_t size_bytes);
 
-/* Fills the fields with the defaults alone. Returns OK or INVALID. */
-enum status cli_defaults(const struct cli_program *p, void *options, struct error *err);
-
 /* Duplicate names or letters, sizes that do not fit the type, defaults that do not parse or lie out
  * of range, help, metavar or default missing, reserved names. Returns OK or INVALID. */
 enum status cli_check(const struct cli_program *p, struct error *err);

@@ -57,7 +57,8 @@ bool cli_is_control(uint32_t code) {
     return within(code, controls, CLI_COUNT(controls));
 }
 
-size_t cli_character_columns(uint32_t code) {
+/* 0 for combining marks, 2 for East Asian wide ones and emoji. */
+static size_t character_columns(uint32_t code) {
     if (code < 0x300) {
         return 1;
     }
@@ -105,7 +106,7 @@ static struct character take(const char *text, size_t size_bytes) {
     if (code == ' ' || cli_is_control(code)) {
         return (struct character){" ", 1, n, 1, true};
     }
-    return (struct character){text, n, n, cli_character_columns(code), false};
+    return (struct character){text, n, n, character_columns(code), false};
 }
 
 size_t cli_text_columns(const char *text, size_t size_bytes) {

@@ -19,9 +19,6 @@
 /* Columns of stdout: the variable COLUMNS, or the terminal's width; 0: it is no terminal. */
 size_t cli_columns(void);
 
-/* Columns that a code point takes: 0 for combining marks, 2 for East Asian wide ones and emoji. */
-size_t cli_character_columns(uint32_t code);
-
 /* Whether a code point is a control character or changes the direction of writing. */
 bool cli_is_control(uint32_t code);
 

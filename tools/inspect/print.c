@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/file_io.h"
 #include "formats/json/json_reader.h"
 #include "tools/cli/cli_text.h"
 #include "tools/inspect/samples.h"
@@ -188,4 +189,17 @@ enum status sample_list(struct input *in,
     }
     TRY(sample_write(w, in, f, with_key ? &content : NULL, err));
     return cli_put_json(w, err);
+}
+
+enum status sample_write_image(const char *path,
+                               const struct sample_facts *f,
+                               const struct sample_content *content,
+                               struct error *err) {
+    FAIL_IF(f->image_bytes == 0, err, STATUS_NOTFOUND, "sample %" PRIu64 " has no image: %s", f->id,
+            f->problem ? f->problem : "");
+    if (strcmp(path, "-") == 0) {
+        return cli_put(content->image, f->image_bytes, err);
+    }
+    TRY(file_make_parents(file_posix(), path, err));
+    return file_write_atomic(file_posix(), path, content->image, f->image_bytes, err);
 }

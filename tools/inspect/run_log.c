@@ -178,7 +178,9 @@ static void keep_examples(struct run_log *r, struct json_document *d) {
     r->last_examples = d;
 }
 
-enum status run_log_add(struct run_log *r, const char *line, size_t size_bytes, struct error *err) {
+/* Takes one line of metrics.jsonl, without its end. */
+static enum status
+add_line(struct run_log *r, const char *line, size_t size_bytes, struct error *err) {
     struct json_document *d = NULL;
     uint64_t step;
     r->lines++;
@@ -228,7 +230,7 @@ static enum status read_metrics(struct run_log *r, struct error *err) {
     while (line < end && s == STATUS_OK) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         stop = stop != NULL ? stop : end;
-        s = stop > line ? run_log_add(r, line, (size_t)(stop - line), err) : STATUS_OK;
+        s = stop > line ? add_line(r, line, (size_t)(stop - line), err) : STATUS_OK;
         line = stop + 1;
     }
     byte_buffer_fini(&text);

@@ -112,9 +112,6 @@ void run_log_close(struct run_log *r); /* accepts NULL */
  * count: at most 32. */
 void run_log_name_apart(struct run_log *const *runs, size_t count);
 
-/* Takes one line of metrics.jsonl, without its end, as open does with all of them. */
-enum status run_log_add(struct run_log *r, const char *line, size_t size_bytes, struct error *err);
-
 /* The last value of a list, or NAN. */
 double run_log_last(const struct run_points *p);
 

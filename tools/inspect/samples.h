@@ -82,6 +82,13 @@ enum status sample_write(struct json_writer *w,
                          const struct sample_content *content,
                          struct error *err);
 
+/* Writes the image's exact bytes to a file, or to stdout for "-". Returns OK, IO, or NOTFOUND
+ * (there is none). */
+enum status sample_write_image(const char *path,
+                               const struct sample_facts *f,
+                               const struct sample_content *content,
+                               struct error *err);
+
 /* Prints the JSON object of `w`: as one line, or, unless `json`, as readable text with the same
  * members, its lists of objects as tables. Returns as cli_put_json. */
 enum status put_result(struct json_writer *w, bool json, struct error *err);
