@@ -7,7 +7,7 @@ set -- x/*.jpg
 key=$(basename "$1" .jpg)
 printf 'A caption that is much longer than forty columns, with a cat \342\200\256 and \033[2J an escape.\n' \
     >"x/$key.txt"
-printf '{"url": "http://example.org/\\u001b[31m.jpg", "size": {"width": 640, "list": [1, "two", []]}, "no": null}' \
+printf '{"url": "http://example.org/\\u001b[31m.jpg", "size": {"width": 640, "id": 9007199254740993, "ratio": 0.5, "list": [1, "two", []]}, "no": null}' \
     >"x/$key.json"
 tar cf image.tar --sort=name -C x .
 "$BIN/ccpack" -q -o d image.tar
@@ -22,6 +22,8 @@ grep -qz "width: *48.height: *48.format: *jpeg" out.txt
 has out.txt "  - A caption that is much longer than forty columns, with a cat and [2J an escape."
 grep -q "  url: *http://example.org/ \[31m.jpg" out.txt
 has out.txt "    width: 640"
+has out.txt "    id:    9007199254740993"
+has out.txt "    ratio: 0.5"
 has out.txt "      - two"
 grep -q "^  no: *-" out.txt
 

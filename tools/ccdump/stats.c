@@ -272,31 +272,7 @@ static enum status print(const struct stats *s, struct error *err) {
     return end_result(&w, s->options->json, err);
 }
 
-/* ---- for the page
- * -------------------------------------------------------------------------------- */
-
-const char *stats_number_text(enum stats_measure m, uint64_t v) {
-    return m == ASPECT ? cli_format("%.2f", (double)v / STATS_ASPECT_SCALE) : cli_format_count(v);
-}
-
-void stats_bin_label(char out[STATS_LABEL_BYTES],
-                     enum stats_measure m,
-                     const struct tally_histogram *h,
-                     size_t i) {
-    /* For whole numbers the label ends with the last one in the bin; a bin of one number is named
-     * by it. */
-    const uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
-    const bool one = last == h->edges[i];
-    snprintf(out, STATS_LABEL_BYTES, "%s%s%s", stats_number_text(m, h->edges[i]), one ? "" : " - ",
-             one ? "" : stats_number_text(m, last));
-}
-
-void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t) {
-    snprintf(out, STATS_LINE_BYTES, "min %s, mean %.*f, median %s, max %s",
-             stats_number_text(m, t->entries[0].value), m == ASPECT ? 2 : 1,
-             t->sum / (double)t->count / scale_of(m), stats_number_text(m, tally_quantile(t, 0.5)),
-             stats_number_text(m, t->entries[t->used - 1].value));
-}
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct stats s = {.options = options};

@@ -65,15 +65,6 @@ struct stats {
 uint64_t stats_aspect(const struct sample_facts *f);
 uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 
-/* For people: a value; "200 - 249"; "least .., mean .., median .., most .." of a tally that is not
- * empty. */
-const char *stats_number_text(enum stats_measure m, uint64_t value);
-void stats_bin_label(char out[STATS_LABEL_BYTES],
-                     enum stats_measure m,
-                     const struct tally_histogram *h,
-                     size_t i);
-void stats_measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t);
-
 /* Writes options->html, of counted stats. Reads the collection once more, for its images: USAGE
  * where it comes from a pipe. */
 enum status stats_page_write(struct stats *s, struct error *err);

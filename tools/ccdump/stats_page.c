@@ -43,6 +43,33 @@ struct sheet_page {
     struct wanted wanted[SHEETS + 1][QUANTILES]; /* the last: of equal images */
 };
 
+/* ---- numbers as text ------------------------------------------------------------------------- */
+
+static const char *number_text(enum stats_measure m, uint64_t v) {
+    return m == ASPECT ? cli_format("%.2f", (double)v / STATS_ASPECT_SCALE) : cli_format_count(v);
+}
+
+/* "200 - 249" */
+static void bin_label(char out[STATS_LABEL_BYTES],
+                      enum stats_measure m,
+                      const struct tally_histogram *h,
+                      size_t i) {
+    /* For whole numbers the label ends with the last one in the bin; a bin of one number is named
+     * by it. */
+    const uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
+    const bool one = last == h->edges[i];
+    snprintf(out, STATS_LABEL_BYTES, "%s%s%s", number_text(m, h->edges[i]), one ? "" : " - ",
+             one ? "" : number_text(m, last));
+}
+
+/* Of a tally that is not empty. */
+static void measure_line(char out[STATS_LINE_BYTES], enum stats_measure m, const struct tally *t) {
+    snprintf(out, STATS_LINE_BYTES, "min %s, mean %.*f, median %s, max %s",
+             number_text(m, t->entries[0].value), m == ASPECT ? 2 : 1,
+             t->sum / (double)t->count / (m == ASPECT ? STATS_ASPECT_SCALE : 1),
+             number_text(m, tally_quantile(t, 0.5)), number_text(m, t->entries[t->used - 1].value));
+}
+
 /* ---- images ---------------------------------------------------------------------------------- */
 
 /* Whether the sample has the value; *caption: the one that does, else the first. */
@@ -117,7 +144,7 @@ static enum status find_images(struct sheet_page *p, struct error *err) {
             if (!w->found) {
                 w->value = tally_quantile(t, (double)k / (QUANTILES - 1));
                 (void)snprintf(w->label, sizeof w->label, "%s, %zu %%",
-                               stats_number_text(sheets[i], w->value), 100 * k / (QUANTILES - 1));
+                               number_text(sheets[i], w->value), 100 * k / (QUANTILES - 1));
             }
         }
     }
@@ -236,9 +263,9 @@ static void put_measure(struct sheet_page *p, struct bars *b, enum stats_measure
     tally_histogram(&h, t, p->s->options->bins);
     b->count = 0;
     for (size_t i = 0; i < h.bin_count; i++) {
-        stats_bin_label(add_bar(b, h.counts[i], t->count), m, &h, i);
+        bin_label(add_bar(b, h.counts[i], t->count), m, &h, i);
     }
-    stats_measure_line(line, m, t);
+    measure_line(line, m, t);
     put_bars(p, b, stats_measures[m].title, stats_measures[m].title, line);
 }
 

@@ -157,23 +157,6 @@ static enum status print_line(struct input *in,
     return cli_put("\n", 1, err);
 }
 
-void print_bar(double part, size_t width) {
-    static const char *const eighths[] = {"",
-                                          "\xE2\x96\x8F",
-                                          "\xE2\x96\x8E",
-                                          "\xE2\x96\x8D",
-                                          "\xE2\x96\x8C",
-                                          "\xE2\x96\x8B",
-                                          "\xE2\x96\x8A",
-                                          "\xE2\x96\x89"};
-    size_t units = (size_t)(part * (double)(8 * width) + 0.5);
-    units = units == 0 && part > 0 ? 1 : units;
-    for (size_t i = 0; i < units / 8; i++) {
-        fputs("\xE2\x96\x88", stdout);
-    }
-    puts(eighths[units % 8]);
-}
-
 enum status sample_list(struct input *in,
                         const struct sample_facts *f,
                         const struct sample_list_how *how,

@@ -103,6 +103,7 @@ static void draw_bars(char room[CELL_BYTES], const struct json_value *v) {
 /* A value that is no list, or a list of numbers. */
 static struct shard_text cell_text(char room[CELL_BYTES], const struct json_value *v) {
     size_t size_bytes;
+    uint64_t u;
     double d;
     bool b;
     const char *text = json_value_string(v, &size_bytes);
@@ -111,6 +112,8 @@ static struct shard_text cell_text(char room[CELL_BYTES], const struct json_valu
     }
     if (is_numbers(v)) {
         draw_bars(room, v);
+    } else if (json_value_u64(v, &u)) { /* all digits: it may be an id */
+        snprintf(room, CELL_BYTES, "%" PRIu64, u);
     } else {
         strcpy(room, json_value_double(v, &d)  ? number_text(d)
                      : !json_value_bool(v, &b) ? "-"
@@ -172,6 +175,25 @@ static void put_table(size_t columns, const struct json_value *v, size_t indent)
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
+
+/* A bar of `part` (0 to 1) of `width` columns, drawn to an eighth of a column; never empty for a
+ * part above 0. Ends with a line feed. */
+static void print_bar(double part, size_t width) {
+    static const char *const eighths[] = {"",
+                                          "\xE2\x96\x8F",
+                                          "\xE2\x96\x8E",
+                                          "\xE2\x96\x8D",
+                                          "\xE2\x96\x8C",
+                                          "\xE2\x96\x8B",
+                                          "\xE2\x96\x8A",
+                                          "\xE2\x96\x89"};
+    size_t units = (size_t)(part * (double)(8 * width) + 0.5);
+    units = units == 0 && part > 0 ? 1 : units;
+    for (size_t i = 0; i < units / 8; i++) {
+        fputs("\xE2\x96\x88", stdout);
+    }
+    puts(eighths[units % 8]);
+}
 
 /* Bin i has counts[i] values from edges[i] up to edges[i + 1]. */
 static void put_histogram(const struct json_value *edges,

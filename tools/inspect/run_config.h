@@ -17,8 +17,8 @@
 
 enum { RUN_CONFIG_MAX_WORDS = 4 * CLI_MAX_OPTIONS, RUN_CONFIG_ID_BYTES = 17 };
 
-/* A command line for cli_parse_words, made of several sources; of an option that comes twice the later
- * word counts. */
+/* A command line for cli_parse_words, made of several sources; of an option that comes twice the
+ * later word counts. */
 struct run_config_words {
     char *words[RUN_CONFIG_MAX_WORDS];
     int count;

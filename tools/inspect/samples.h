@@ -95,10 +95,6 @@ enum status put_result(struct json_writer *w, bool json, struct error *err);
 /* The same for what cli_begin_json began: ends the object and frees `w`. */
 enum status end_result(struct json_writer *w, bool json, struct error *err);
 
-/* A bar of `part` (0 to 1) of `width` columns, drawn to an eighth of a column; never empty for a
- * part above 0. Ends with a line feed. */
-void print_bar(double part, size_t width);
-
 struct sample_list_how {
     bool json;
     bool keys;
