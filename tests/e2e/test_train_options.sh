@@ -42,9 +42,9 @@ code=0
 # On a terminal: one line redrawn in place with the remaining time, in a resumed run by the steps of this
 # process, and never wider than the terminal.
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
-    script -qec "stty cols 100; '$BIN/ccstream-train' --config preset/config.json --out seen --epochs 3" /dev/null </dev/null |
+    script -qec "stty cols 110; '$BIN/ccstream-train' --config preset/config.json --out seen --epochs 3" /dev/null </dev/null |
         tr '\r' '\n' >seen.txt
-    grep -q '^\[[#-]*\] *[0-9]* %  [1-9]/9 steps  .* left  epoch [123]  loss [-0-9.]*  [0-9]* pairs/s  stall [0-9]* %' seen.txt ||
+    grep -q '^\[[#-]*\] *[0-9]* %  [1-9]/9 steps  .* left  epoch [123]  global loss [-0-9.]*  [0-9]* pairs/s  stall [0-9]* %' seen.txt ||
         fail "no live line: $(cat seen.txt)"
     script -qec "stty cols 40; '$BIN/ccstream-train' --config preset/config.json --out narrow" /dev/null </dev/null |
         tr '\r' '\n' | grep 'steps  ' >narrow.txt

@@ -22,6 +22,20 @@ void announce_start(const struct log_sink *log,
               cli_format_bytes(sum.memory.total_bytes),
               cli_format_counted(sum.samples_count, "sample"),
               cli_format_counted(sum.steps_per_epoch, "step"), sum.loss, sum.device, sum.engine);
+    const uint64_t each = o->trainer.batch_count / trainer_positives(&o->trainer);
+    const uint64_t used = sum.steps_per_epoch * each;
+    if (used < sum.samples_count && sum.samples_count - used < each) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "%s at the end of each epoch, others in every epoch, are in no whole batch and "
+                  "left out",
+                  cli_format_counted(sum.samples_count - used, "sample"));
+    }
+    if (o->trainer.init != NULL && sum.resumed_step == 0) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "--init: image size, tokenizer and augmentation are those of %s, unless given "
+                  "on the command line",
+                  o->trainer.init);
+    }
     if (strcmp(sum.state, "host") != 0) {
         log_write(log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
                   strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
@@ -49,6 +63,14 @@ void announce_start(const struct log_sink *log,
     if (sum.step >= sum.total_steps) {
         log_write(log, LOG_LEVEL_INFO, "%s is finished after %s", run,
                   cli_format_counted(sum.step, "step"));
+    }
+}
+
+void announce_end(const struct log_sink *log, const struct train_options *o, const char *run) {
+    const char *data = o->trainer.val != NULL ? o->trainer.val : o->data.items[0];
+    log_write(log, LOG_LEVEL_INFO, "model: %s/last, page: %s/report.html", run, run);
+    if (o->trainer.task == TRAINER_PAIRS) {
+        log_write(log, LOG_LEVEL_INFO, "next: ccstream-eval retrieval %s --data %s", run, data);
     }
 }
 

@@ -388,6 +388,9 @@ static enum status train_on(struct data_list *data,
     if (l->first) {
         write_report(&l->log, live->run);
     }
+    if (l->first && s == STATUS_OK) {
+        announce_end(&live->log, &o, live->run);
+    }
     return s;
 }
 

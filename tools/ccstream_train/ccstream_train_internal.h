@@ -61,6 +61,8 @@ void announce_start(const struct log_sink *log,
                     const struct trainer *t,
                     const struct train_options *o,
                     const char *run);
+/* Where the results are, and the command that looks at them. */
+void announce_end(const struct log_sink *log, const struct train_options *o, const char *run);
 /* How several ranks share the work. */
 void announce_ranks(const struct log_sink *log, const struct trainer_options *t);
 /* A line for each of several datasets. */

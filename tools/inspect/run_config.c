@@ -172,6 +172,32 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     return run_config_add_file(w, path, err);
 }
 
+/* The augmentation of the run that a checkpoint lies in; nothing where there is no such run. */
+static enum status
+add_augment(struct run_config_words *w, const char *checkpoint, struct error *err) {
+    char at[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    struct json_document *document = NULL;
+    struct byte_buffer text = {0};
+    enum status s = STATUS_OK;
+    TRY(path_join(at, sizeof at, "", checkpoint, err));
+    for (int up = 0; up < 3 && text.size_bytes == 0; up++) { /* RUN, RUN/last, RUN/checkpoints/X */
+        TRY(path_join(path, sizeof path, at, "config.json", err));
+        (void)file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, NULL);
+        TRY(path_directory(at, sizeof at, at, err));
+    }
+    if (text.size_bytes > 0 &&
+        json_document_parse(&document, path, text.data, text.size_bytes, NULL) == STATUS_OK) {
+        const struct json_value *value =
+            json_value_get(json_value_get(json_document_root(document), "options"), "augment");
+        s = json_value_string(value, NULL) != NULL ? add_option(w, path, "augment", value, err)
+                                                   : STATUS_OK;
+    }
+    json_document_destroy(document);
+    byte_buffer_fini(&text);
+    return s;
+}
+
 enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
     REQUIRE(w != NULL && checkpoint != NULL);
@@ -209,7 +235,8 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     if (m.hidden_dim == 0 && !m.clean_captions) {
         words[count++] = "--no-clean";
     }
-    return run_config_add_words(w, count, words, err);
+    TRY(run_config_add_words(w, count, words, err));
+    return m.image_tower[0] != '\0' ? add_augment(w, checkpoint, err) : STATUS_OK;
 }
 
 /* What /dev/urandom gives, or where that fails the time. */

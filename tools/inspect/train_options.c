@@ -167,8 +167,9 @@ static const struct cli_option rows[] = {
      .help = "SentencePiece model or BERT's vocab.txt for the captions, instead of the dataset "
              "tokenizer; the checkpoint holds it"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
-     .help = "initialise the whole model from a run or checkpoint: towers, projections, tokenizer, "
-             "and temperature unless --tau is given; model options are taken from it"},
+     .help =
+         "initialise the whole model from a run or checkpoint: towers, projections, tokenizer, "
+         "and temperature unless --tau is given; model options and --augment are taken from it"},
     {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
      .help = "with --init: also start from its per-sample state; requires the same loss, and the "
              "same data or --remap-state"},
@@ -229,7 +230,9 @@ static const struct cli_option rows[] = {
 
     {"batch-size", 'b', CLI_U64, .alias = "batch", FIELD(trainer.batch_count), .min = "2",
      .max = "32768", .default_text = "512", .metavar = "N", .group = "Optimiser",
-     .help = "global batch size over all ranks; a multiple of the rank count"},
+     .help =
+         "global batch size over all ranks; a multiple of the rank count. The samples left over "
+         "at the end of an epoch, others in every epoch, are not used"},
     {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "32768",
      .default_text = "0", .metavar = "N",
      .help = "pairs (with --task two-views: images, both views of each) per forward pass of the "
