@@ -22,10 +22,10 @@ void announce_start(const struct log_sink *log,
               cli_format_bytes(sum.memory.total_bytes),
               cli_format_counted(sum.samples_count, "sample"),
               cli_format_counted(sum.steps_per_epoch, "step"), sum.loss, sum.device, sum.engine);
-    struct loss_options loss = o->trainer.loss;
-    loss.name = sum.loss;
+    struct loss_options row = o->trainer.loss;
+    row.name = sum.loss;
     const uint64_t positives =
-        o->trainer.task == TRAINER_PAIRS ? (uint64_t)loss_positives(&loss) : 1;
+        o->trainer.task == TRAINER_PAIRS ? (uint64_t)loss_positives(&row) : 1;
     const uint64_t each = o->trainer.batch_count / positives;
     const uint64_t used = sum.steps_per_epoch * each;
     if (used < sum.samples_count && sum.samples_count - used < each) {
