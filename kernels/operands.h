@@ -1,7 +1,7 @@
 /*
  * operands: one description of every operator of ops.h: its operands with their roles, types and
  * shapes, the rules for its numbers, and its cost. The checks of all backends, the memory of tests
- * and measurements (rows/), and the bytes and FLOPs that ccbench reports are derived from it.
+ * and measurements (op_cases/), and the bytes and FLOPs that ccbench reports are derived from it.
  *
  * Threading : pure functions over constant tables.
  */

@@ -205,7 +205,7 @@ self_test() {
     plant train/planted.c '#include "augment/resize.h"'
     plant train/planted.c '#include <oneapi/dnnl/dnnl.h>'
     plant kernels/planted.c '#include <oneapi/dnnl/dnnl.h>'
-    plant kernels/rows/planted.c '#include <cudnn.h>'
+    plant kernels/op_cases/planted.c '#include <cudnn.h>'
     plant pack/planted.c '#include <zstd.h>'
     plant pack/planted.c '#include <curl/curl.h>'
     plant train/comm/planted.c '#include <mpi.h>'

@@ -1,5 +1,5 @@
 /*
- * Five checks of every row of kernels/rows/op_rows.c: cpu agrees with the reference, gradients
+ * Five checks of every row of kernels/op_cases/op_rows.c: cpu agrees with the reference, gradients
  * match finite differences, only outputs are written, repeated calls give the same bits, and every
  * table is complete. test_refusals.c checks what is refused.
  */

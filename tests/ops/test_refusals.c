@@ -1,5 +1,5 @@
 /*
- * Every row of kernels/rows/op_rows.c with wrong arguments: tensors of another shape or type,
+ * Every row of kernels/op_cases/op_rows.c with wrong arguments: tensors of another shape or type,
  * numbers and indices out of range. The call must be refused and must not write.
  */
 #include <string.h>

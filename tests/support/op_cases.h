@@ -1,5 +1,5 @@
 /*
- * op_cases: shared by tests of operators over the rows of kernels/rows: opens a device, visits
+ * op_cases: shared by tests of operators over the rows of kernels/op_cases: opens a device, visits
  * every case, fills its operands, compares results.
  *
  * Threading : single-owner.
@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "kernels/rows/op_rows.h"
+#include "kernels/op_cases/op_rows.h"
 
 enum {
     OP_CASES_DEVICES = 2,

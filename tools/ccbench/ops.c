@@ -9,7 +9,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/json_writer.h"
 #include "formats/base/log.h"
-#include "kernels/rows/op_rows.h"
+#include "kernels/op_cases/op_rows.h"
 #include "tools/ccbench/ccbench_internal.h"
 #include "tools/inspect/samples.h"
 

@@ -23,7 +23,7 @@
 #include "train/comm/comm.h"
 #include "train/eval/classify.h"
 #include "train/eval/retrieval.h"
-#include "train/loss/block.h"
+#include "train/loss/curl_block.h"
 #include "train/loss/loss.h"
 #include "train/model/dual_encoder.h"
 #include "train/optim/optimizer.h"
@@ -33,7 +33,8 @@ enum trainer_task {
     TRAINER_PAIRS,  /* images with captions */
     TRAINER_VIEWS,  /* two views of every image; captions, if any, are not read */
     TRAINER_BLOCKS, /* blocks of images, or of captions, of one class, with the block loss of CURL
-                       (loss/block.h) on inner products of embeddings that are not normalised */
+                       (loss/curl_block.h) on inner products of embeddings that are not normalised
+                     */
 };
 
 /* Where the state of samples is kept, and with it what computes the loss: a device that has losses,

@@ -4,7 +4,7 @@
     pip install torch numpy && python3 make_losses.py >losses.txt
     python3 make_losses.py NAME >>losses.txt     # a new loss, whose cases come last
     python3 make_losses.py 302 >>losses.txt      # cases from this number on, of any loss
-    python3 make_losses.py blocks >blocks.txt    # the block loss, of test_block.c
+    python3 make_losses.py blocks >blocks.txt    # the block loss, of test_curl_block.c
 
 An independent second implementation: plain exponentials (float64 holds exp(600)), gradients by
 autograd, state in float64. Similarities are drawn by splitmix64 as multiples of 2^-12, so that the

@@ -1,12 +1,12 @@
 /*
- * block: one term is an anchor with a range of points of its own block against the same range of
- * each of its k negatives: all b of them, or with `pairs` one after the other. Sums are in double,
- * and those of exponentials in log space: embeddings without a norm have no bound.
+ * curl_block: one term is an anchor with a range of points of its own block against the same range
+ * of each of its k negatives: all b of them, or with `pairs` one after the other. Sums are in
+ * double, and those of exponentials in log space: embeddings without a norm have no bound.
  *
  *   d/dS_i,ml = w_m / b,  d/dS_i,il = -sum_m w_m / b
  *   logistic: w_m = e^{-v_m} / (1 + sum e^{-v}) / ln 2     hinge: w_m = 1 of the largest -v_m
  */
-#include "train/loss/block.h"
+#include "train/loss/curl_block.h"
 
 #include <math.h>
 #include <string.h>

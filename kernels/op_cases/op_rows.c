@@ -2,7 +2,7 @@
  * op_rows: the table. Sizes include edge cases: one, odd numbers, and numbers next to vector
  * widths.
  */
-#include "kernels/rows/op_rows.h"
+#include "kernels/op_cases/op_rows.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "train/loss/block.h"
+#include "train/loss/curl_block.h"
 
 enum { MAX_BLOCKS = 6, MAX_SIZE = 5, MAX_ELEMENTS = MAX_BLOCKS * MAX_BLOCKS * MAX_SIZE };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
-#include "kernels/rows/op_rows.h"
+#include "kernels/op_cases/op_rows.h"
 
 enum { ALIGNMENT_BYTES = 64 };
 

@@ -10,8 +10,8 @@
  * Threading : none. One owner.
  * Ownership : op_data owns its memory: create/destroy; op_placed owns its memory on a device.
  */
-#ifndef KERNELS_ROWS_OP_ROWS_H
-#define KERNELS_ROWS_OP_ROWS_H
+#ifndef KERNELS_OP_CASES_OP_ROWS_H
+#define KERNELS_OP_CASES_OP_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /*
- * block: the block loss of Arora et al. ("A theoretical analysis of contrastive unsupervised
+ * curl_block: the block loss of Arora et al. ("A theoretical analysis of contrastive unsupervised
  * representation learning", ICML 2019, eq. (12), with k negatives as in eq. (5)), over a batch of N
  * blocks: an anchor x_i and b points y_i1 .. y_ib of the same class, similarities of embeddings
  * that are not normalised, S_i,jl = f(x_i) . f(y_jl).
@@ -25,8 +25,8 @@
  *
  * Threading : pure function.
  */
-#ifndef TRAIN_LOSS_BLOCK_H
-#define TRAIN_LOSS_BLOCK_H
+#ifndef TRAIN_LOSS_CURL_BLOCK_H
+#define TRAIN_LOSS_CURL_BLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>
