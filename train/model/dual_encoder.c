@@ -14,7 +14,6 @@
  * Captions are packed one after the other, or padded to the longest one of the part: rows of no
  * caption change nothing but the time.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "kernels/device_stream.h"
@@ -33,35 +32,6 @@ enum status dual_encoder_preset(struct dual_encoder_options *opt,
 }
 
 /* ---- description and plan ---- */
-
-static enum status add_head(struct dual_encoder *m,
-                            struct head *h,
-                            const char *module,
-                            int32_t feature_count,
-                            struct error *err) {
-    h->feature_count = feature_count;
-    const struct param_spec weight = {.module = module,
-                                      .name = "weight",
-                                      .shape = {m->opt.embed_dim, feature_count},
-                                      .init = PARAM_INIT_UNIFORM,
-                                      .init_scale = 1.0 / sqrt((double)feature_count)};
-    struct param_spec bias = weight;
-    bias.name = "bias";
-    bias.shape[1] = 0;
-    bias.init = m->opt.no_projection_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM;
-    TRY(params_add(m->params, &h->weight, &weight, err));
-    return params_add(m->params, &h->bias, &bias, err);
-}
-
-static void place_head(struct dual_encoder *m, struct head *h, struct carve *kept) {
-    enum dtype exact = statistics_dtype(m->opt.dtype);
-    h->out = carve_take(kept, tensor_2d(NULL, exact, m->opt.max_batch, m->opt.embed_dim));
-    h->norm = carve_take(kept, tensor_1d(NULL, exact, m->opt.micro_batch));
-    if (m->opt.training) {
-        h->dfeatures =
-            carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, h->feature_count));
-    }
-}
 
 static void place_input(struct dual_encoder *m, struct carve *input) {
     const int64_t px = m->opt.image.image_px;
@@ -84,41 +54,30 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
     struct carve image = c->scratch;
     struct carve text = c->scratch;
     if (!m->opt.texts_alone) {
-        resnet_place(m->image, m->dev, dtype, &c->kept, &image);
+        resnet_place(m->image, m->e.dev, dtype, &c->kept, &image);
     }
-    transformer_place(m->text, m->dev, dtype, &c->kept, &text);
+    transformer_place(m->text, m->e.dev, dtype, &c->kept, &text);
     c->scratch = image.used_bytes > text.used_bytes ? image : text;
     if (!m->opt.texts_alone) {
-        place_head(m, &m->image_head, &c->kept);
+        head_place(&m->image_head, &m->e, &c->kept);
     }
-    place_head(m, &m->text_head, &c->kept);
-    m->z = carve_take(&c->kept, tensor_2d(NULL, dtype, m->opt.micro_batch, m->opt.embed_dim));
+    head_place(&m->text_head, &m->e, &c->kept);
+    m->e.z = carve_take(&c->kept, tensor_2d(NULL, dtype, m->e.held_rows, m->opt.embed_dim));
     place_input(m, &c->input);
-}
-
-static void plan_memory(struct dual_encoder *m, bool host_memory) {
-    struct encoder_carves used = {0};
-    place(m, &used);
-    m->blocks.params = m->params;
-    m->blocks.dtype = m->opt.dtype;
-    m->blocks.training = m->opt.training;
-    m->blocks.comm = m->opt.comm;
-    m->blocks.parts = (m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch;
-    encoder_plan(&m->blocks, &m->memory, &used, host_memory);
 }
 
 static enum status add_parameters(struct dual_encoder *m, struct error *err) {
     if (!m->opt.texts_alone) {
-        TRY(params_set_prefix(m->params, "image.", err));
-        TRY(resnet_create(&m->image, m->params, &m->opt.image, err));
+        TRY(params_set_prefix(m->e.params, "image.", err));
+        TRY(resnet_create(&m->image, m->e.params, &m->opt.image, err));
     }
-    TRY(params_set_prefix(m->params, "text.", err));
-    TRY(transformer_create(&m->text, m->params, &m->opt.text, err));
-    TRY(params_set_prefix(m->params, "", err));
+    TRY(params_set_prefix(m->e.params, "text.", err));
+    TRY(transformer_create(&m->text, m->e.params, &m->opt.text, err));
+    TRY(params_set_prefix(m->e.params, "", err));
     if (!m->opt.texts_alone) {
-        TRY(add_head(m, &m->image_head, "image_proj", resnet_feature_count(m->image), err));
+        TRY(head_add(&m->image_head, &m->e, "image_proj", resnet_feature_count(m->image), err));
     }
-    return add_head(m, &m->text_head, "text_proj", m->opt.text.dim, err);
+    return head_add(&m->text_head, &m->e, "text_proj", m->opt.text.dim, err);
 }
 
 /* Everything but device memory. */
@@ -126,28 +85,29 @@ static enum status describe(struct dual_encoder **out,
                             const struct dual_encoder_options *opt,
                             bool host_memory,
                             struct error *err) {
-    *out = NULL;
-    FAIL_IF(opt->embed_dim < 1 || opt->embed_dim > 1 << 16, err, STATUS_USAGE,
-            "embedding size %d is not in 1-65536", (int)opt->embed_dim);
-    REQUIRE(opt->moments == 1 || opt->moments == 2);
-    REQUIRE(!opt->raw || opt->dtype != DTYPE_BF16);
-    REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
-    FAIL_IF(opt->micro_batch < 0 || opt->micro_batch > opt->max_batch, err, STATUS_USAGE,
-            "--micro-batch %d is larger than --batch-size %d", (int)opt->micro_batch,
-            (int)opt->max_batch);
     enum status s = STATUS_OK;
+    struct encoder_carves used = {0};
     struct dual_encoder *m = calloc(1, sizeof(*m));
+    *out = NULL;
     TRY_MEMORY(m != NULL, err, "out of memory for the model");
     m->opt = *opt;
-    m->opt.micro_batch = opt->micro_batch == 0 ? opt->max_batch : opt->micro_batch;
+    m->e = (struct encoder){.dtype = opt->dtype,
+                            .training = opt->training,
+                            .raw = opt->raw,
+                            .comm = opt->comm,
+                            .embed_dim = opt->embed_dim,
+                            .max_rows = opt->max_batch,
+                            .views = 1};
+    TRY_OR_FAIL(s, encoder_init(&m->e, opt->micro_batch, opt->moments, opt->slots, err));
+    m->opt.micro_batch = m->e.held_rows;
     m->opt.image.max_batch = m->opt.micro_batch;
     m->opt.image.training = opt->training;
     m->opt.text.max_batch = m->opt.micro_batch;
     m->opt.text.training = opt->training;
-    TRY_OR_FAIL(s, params_create(&m->params, err));
-    params_set_moments(m->params, opt->moments);
+    m->image_head.fixed_bias = m->text_head.fixed_bias = opt->no_projection_bias;
     TRY_OR_FAIL(s, add_parameters(m, err));
-    plan_memory(m, host_memory);
+    place(m, &used);
+    encoder_plan(&m->e, &used, host_memory);
 fail:
     RETURN_CREATED(s, out, m, dual_encoder_destroy);
 }
@@ -157,7 +117,7 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
                               struct error *err) {
     struct dual_encoder *m = NULL;
     TRY(describe(&m, opt, opt->slots == 0, err));
-    *out = m->memory;
+    *out = m->e.memory;
     dual_encoder_destroy(m);
     return STATUS_OK;
 }
@@ -169,7 +129,7 @@ static enum status take_host(const struct dual_encoder *m,
                              struct error *err) {
     void *data = NULL;
     if (slot > 0) {
-        TRY(m->dev->stream->alloc_host(m->dev, count * sizeof **out, &data, err));
+        TRY(m->e.dev->stream->alloc_host(m->e.dev, count * sizeof **out, &data, err));
     } else if ((data = calloc(count, sizeof **out)) == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for %zu tokens", count);
     }
@@ -180,8 +140,8 @@ static enum status take_host(const struct dual_encoder *m,
 /* Memory of the host. */
 static enum status take_slots(struct dual_encoder *m, struct error *err) {
     const size_t rows = (size_t)m->opt.max_batch;
-    const size_t parts = (size_t)m->blocks.parts;
-    REQUIRE(m->opt.slots == 0 || m->dev->stream != NULL);
+    const size_t parts = (size_t)m->e.parts;
+    REQUIRE(m->opt.slots == 0 || m->e.dev->stream != NULL);
     for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];
         TRY(take_host(m, i, rows * (size_t)m->opt.text.max_tokens, &s->host_tokens, err));
@@ -203,8 +163,7 @@ enum status dual_encoder_create(struct dual_encoder **out,
     *out = NULL;
     TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, dev->stream == NULL, err));
-    m->dev = dev;
-    TRY_OR_FAIL(s, encoder_blocks_take(&m->blocks, &carves, dev, &m->memory, err));
+    TRY_OR_FAIL(s, encoder_take(&m->e, &carves, dev, err));
     place(m, &carves);
     TRY_OR_FAIL(s, take_slots(m, err));
 fail:
@@ -221,20 +180,19 @@ void dual_encoder_destroy(struct dual_encoder *m) {
             free(s->host_tokens);
             free(s->host_starts);
         } else if (s->host_tokens != NULL) {
-            m->dev->stream->free_host(m->dev, s->host_tokens);
-            m->dev->stream->free_host(m->dev, s->host_starts);
+            m->e.dev->stream->free_host(m->e.dev, s->host_tokens);
+            m->e.dev->stream->free_host(m->e.dev, s->host_starts);
         }
         free(s->layouts);
     }
-    encoder_blocks_free(&m->blocks, m->dev);
     transformer_destroy(m->text);
     resnet_destroy(m->image);
-    params_destroy(m->params);
+    encoder_fini(&m->e);
     free(m);
 }
 
 struct params *dual_encoder_params(struct dual_encoder *m) {
-    return m->params;
+    return m->e.params;
 }
 
 const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m) {
@@ -242,9 +200,9 @@ const struct dual_encoder_options *dual_encoder_get_options(const struct dual_en
 }
 
 int32_t dual_encoder_feature_count(const struct dual_encoder *m) {
-    return (int32_t)m->image_head.feature_count;
+    return m->image_head.feature_count;
 }
 
 struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m) {
-    return m->memory;
+    return m->e.memory;
 }

@@ -28,26 +28,12 @@ struct input_slot {
     int32_t count;          /* pairs of dual_encoder_put; 0: none */
 };
 
-/* One side's head: z = features W^T + b, out = z / |z|. */
-struct head {
-    int32_t weight, bias; /* (E, F), (E) */
-    int32_t feature_count;
-    struct tensor features;  /* (N, F) of the last forward, in the tower's memory */
-    struct tensor dfeatures; /* (micro_batch, F) */
-    struct tensor out, norm; /* (max_batch, E), (micro_batch) */
-};
-
 struct dual_encoder {
     struct dual_encoder_options opt;
-    struct params *params;
+    struct encoder e;
     struct resnet *image;
     struct transformer *text;
     struct head image_head, text_head;
-    struct dual_encoder_memory memory;
-
-    struct device *dev; /* NULL when only planned */
-    struct encoder_blocks blocks;
-    struct tensor z; /* (micro_batch, E) before the norm, and its gradient */
     struct input_slot slots[1 + DUAL_ENCODER_MAX_SLOTS];
 };
 

@@ -16,78 +16,25 @@ enum { TOKEN_STEP = 4, ROW_STEP = 64 };
 
 /* One micro-batch of a batch. */
 struct part {
-    int32_t start;                   /* its first pair */
+    struct encoder_part at;
     struct dual_encoder_batch batch; /* it alone */
-    enum resnet_pass pass;
 };
 
 static struct part part_of(const struct dual_encoder *m,
                            const struct dual_encoder_batch *whole,
-                           int32_t start,
-                           enum resnet_pass pass) {
-    struct part p = {.start = start, .batch = *whole, .pass = pass};
-    size_t at = (size_t)start;
-    int32_t left = whole->count - start;
-    p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
+                           const struct encoder_part *at) {
+    struct part p = {.at = *at, .batch = *whole};
+    const size_t start = (size_t)at->start;
+    p.batch.count = at->count;
     /* one side alone in evaluation has no arrays of the other, and is never divided */
     if (start > 0) {
         const size_t px = (size_t)m->opt.image.image_px;
-        p.batch.images += m->opt.texts_alone ? 0 : at * px * px * 3;
-        p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
-        p.batch.lengths += at;
-        p.batch.sample_ids += p.batch.sample_ids != NULL ? at : 0;
+        p.batch.images += m->opt.texts_alone ? 0 : start * px * px * 3;
+        p.batch.tokens += start * (size_t)m->opt.text.max_tokens;
+        p.batch.lengths += start;
+        p.batch.sample_ids += p.batch.sample_ids != NULL ? start : 0;
     }
     return p;
-}
-
-/* The part's rows of a tensor of the whole batch. */
-static struct tensor part_rows(const struct part *p, const struct tensor *whole) {
-    return rows_from(*whole, p->start, p->batch.count);
-}
-
-/* ---- heads ---- */
-
-/* h->features (N, F) -> the part's rows of h->out (N, E), of length 1 unless options.raw */
-static enum status
-head_forward(struct dual_encoder *m, struct head *h, const struct part *p, struct error *err) {
-    const struct ops *ops = m->dev->ops;
-    const int64_t n = h->features.shape[0];
-    const struct linear project = {.out = m->opt.raw ? part_rows(p, &h->out)
-                                                     : first_rows(m->z, n), /* (N, E) */
-                                   .in = h->features,
-                                   .weight = params_tensor(m->params, h->weight), /* (E, F) */
-                                   .bias = params_tensor(m->params, h->bias)};    /* (E) */
-    const struct l2_normalize normalize = {
-        .out = part_rows(p, &h->out), .norm = first_rows(h->norm, n), .in = project.out};
-    TRY(ops->linear(m->dev, &project, err));
-    return m->opt.raw ? STATUS_OK : ops->l2_normalize(m->dev, &normalize, err);
-}
-
-/* dout, of the whole batch -> *dfeatures (N, F) of the part, set */
-static enum status head_backward(struct dual_encoder *m,
-                                 const struct head *h,
-                                 struct tensor *dfeatures,
-                                 const struct tensor *dout,
-                                 const struct part *p,
-                                 enum write_mode mode,
-                                 struct error *err) {
-    const struct ops *ops = m->dev->ops;
-    const int64_t n = p->batch.count;
-    *dfeatures = first_rows(h->dfeatures, n);
-    const struct l2_normalize_bwd normalize = {.din = first_rows(m->z, n), /* (N, E) */
-                                               .dout = part_rows(p, dout),
-                                               .out = part_rows(p, &h->out),
-                                               .norm = first_rows(h->norm, n)};
-    const struct linear_bwd project = {
-        .din = *dfeatures,
-        .dweight = params_grad(m->params, h->weight),
-        .dbias = m->opt.no_projection_bias ? (struct tensor){0} : params_grad(m->params, h->bias),
-        .dout = m->opt.raw ? normalize.dout : normalize.din,
-        .in = h->features,
-        .weight = params_tensor(m->params, h->weight),
-        .param_mode = mode};
-    TRY(m->opt.raw ? STATUS_OK : ops->l2_normalize_bwd(m->dev, &normalize, err));
-    return ops->linear_bwd(m->dev, &project, err);
 }
 
 /* ---- sides ---- */
@@ -97,12 +44,12 @@ static struct input_slot *slot_of(struct dual_encoder *m, const struct part *p) 
 }
 
 static struct layout *layout_of(struct dual_encoder *m, const struct part *p) {
-    return &slot_of(m, p)->layouts[p->start / m->opt.micro_batch];
+    return &slot_of(m, p)->layouts[p->at.start / m->opt.micro_batch];
 }
 
 /* Where the part begins in its slot, in pairs. */
 static int64_t place_of(const struct part *p) {
-    return p->batch.slot > 0 ? p->start : 0;
+    return p->batch.slot > 0 ? p->at.start : 0;
 }
 
 static struct tensor images_of(struct dual_encoder *m, const struct part *p) {
@@ -111,7 +58,7 @@ static struct tensor images_of(struct dual_encoder *m, const struct part *p) {
 
 static enum status copy_images(struct dual_encoder *m, const struct part *p, struct error *err) {
     const struct tensor to = images_of(m, p);
-    return encoder_copy(m->dev, p->batch.slot, &to, p->batch.images, err);
+    return encoder_copy(m->e.dev, p->batch.slot, &to, p->batch.images, err);
 }
 
 static enum status image_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
@@ -119,8 +66,8 @@ static enum status image_forward(struct dual_encoder *m, const struct part *p, s
     if (p->batch.slot == 0) {
         TRY(copy_images(m, p, err));
     }
-    TRY(resnet_forward(m->image, &m->image_head.features, &in, p->pass, err));
-    return head_forward(m, &m->image_head, p, err);
+    TRY(resnet_forward(m->image, &m->image_head.features, &in, p->at.pass, err));
+    return head_forward(&m->image_head, &m->e, &p->at, err);
 }
 
 static int64_t round_up(int64_t n, int64_t step, int64_t most) {
@@ -139,7 +86,7 @@ static enum status check_captions(const struct dual_encoder *m,
     int64_t all = 0;
     for (int32_t n = 0; n < b->count; n++) {
         FAIL_IF(b->lengths[n] < 1 || b->lengths[n] > max_tokens, err, STATUS_INVALID,
-                "caption %d of the batch has %d tokens, not 1-%d", (int)(p->start + n),
+                "caption %d of the batch has %d tokens, not 1-%d", (int)(p->at.start + n),
                 (int)b->lengths[n], (int)max_tokens);
         longest = b->lengths[n] > longest ? b->lengths[n] : longest;
         all += b->lengths[n];
@@ -147,7 +94,7 @@ static enum status check_captions(const struct dual_encoder *m,
             int32_t token = b->tokens[(size_t)n * (size_t)max_tokens + (size_t)t];
             FAIL_IF(token < 0 || token >= m->opt.text.vocab_count, err, STATUS_INVALID,
                     "token %d of caption %d is %d, outside the vocabulary of %d", (int)t,
-                    (int)(p->start + n), (int)token, (int)m->opt.text.vocab_count);
+                    (int)(p->at.start + n), (int)token, (int)m->opt.text.vocab_count);
         }
     }
     out->longest = round_up(longest, TOKEN_STEP, max_tokens);
@@ -192,20 +139,20 @@ static struct transformer_batch captions_of(struct dual_encoder *m, const struct
 static enum status copy_captions(struct dual_encoder *m, const struct part *p, struct error *err) {
     const struct input_slot *s = slot_of(m, p);
     const int32_t slot = p->batch.slot;
-    int32_t *tokens = s->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
-    int32_t *starts = s->host_starts + p->start;
-    if (p->pass != RESNET_REPLAY || p->batch.beside) {
+    int32_t *tokens = s->host_tokens + (size_t)p->at.start * (size_t)m->opt.text.max_tokens;
+    int32_t *starts = s->host_starts + p->at.start;
+    if (p->at.pass != RESNET_REPLAY || p->batch.beside) {
         TRY(check_captions(m, layout_of(m, p), p, err));
         lay_captions(m, tokens, starts, p, layout_of(m, p));
     }
     const struct transformer_batch to = captions_of(m, p);
-    TRY(encoder_copy(m->dev, slot, &to.tokens, tokens, err));
-    TRY(encoder_copy(m->dev, slot, &to.starts, starts, err));
+    TRY(encoder_copy(m->e.dev, slot, &to.tokens, tokens, err));
+    TRY(encoder_copy(m->e.dev, slot, &to.starts, starts, err));
     if (p->batch.sample_ids != NULL) {
         const struct tensor ids = rows_from(s->sample_ids, place_of(p), p->batch.count);
-        TRY(encoder_copy(m->dev, slot, &ids, p->batch.sample_ids, err));
+        TRY(encoder_copy(m->e.dev, slot, &ids, p->batch.sample_ids, err));
     }
-    return encoder_copy(m->dev, slot, &to.lengths, p->batch.lengths, err);
+    return encoder_copy(m->e.dev, slot, &to.lengths, p->batch.lengths, err);
 }
 
 static enum status text_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
@@ -213,16 +160,52 @@ static enum status text_forward(struct dual_encoder *m, const struct part *p, st
         TRY(copy_captions(m, p, err));
     }
     const struct transformer_batch captions = captions_of(m, p);
-    TRY(transformer_forward(m->text, &m->text_head.features, &captions, p->pass != RESNET_INFERENCE,
-                            err));
-    return head_forward(m, &m->text_head, p, err);
+    TRY(transformer_forward(m->text, &m->text_head.features, &captions,
+                            p->at.pass != RESNET_INFERENCE, err));
+    return head_forward(&m->text_head, &m->e, &p->at, err);
 }
 
 /* ---- the public passes ---- */
 
-static enum status part_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
-    TRY(text_forward(m, p, err));
-    return m->opt.texts_alone ? STATUS_OK : image_forward(m, p, err);
+static enum status
+part_forward(void *model, const void *batch, const struct encoder_part *at, struct error *err) {
+    struct dual_encoder *m = model;
+    const struct part p = part_of(m, batch, at);
+    TRY(text_forward(m, &p, err));
+    return m->opt.texts_alone ? STATUS_OK : image_forward(m, &p, err);
+}
+
+/* Tensors in the opposite order of the table, see params.h. */
+static enum status part_backward(void *model,
+                                 const void *batch,
+                                 const struct tensor *const dout[2],
+                                 const struct encoder_part *at,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    struct dual_encoder *m = model;
+    struct gradients *sums = &m->e.sums;
+    struct tensor df_image, df_text;
+    const struct part p = part_of(m, batch, at);
+    const struct transformer_batch captions = captions_of(m, &p);
+    TRY(head_backward(&m->text_head, &m->e, &df_text, dout[1], at, mode, err));
+    if (m->opt.texts_alone) {
+        TRY(gradients_final(sums, m->text_head.weight, err));
+        return transformer_backward(m->text, &df_text, &captions, mode, sums, err);
+    }
+    TRY(head_backward(&m->image_head, &m->e, &df_image, dout[0], at, mode, err));
+    TRY(gradients_final(sums, m->image_head.weight, err));
+    TRY(transformer_backward(m->text, &df_text, &captions, mode, sums, err));
+    return resnet_backward(m->image, &df_image, mode, sums, err);
+}
+
+static struct encoder_batch whole_of(struct dual_encoder *m,
+                                     const struct dual_encoder_batch *batch) {
+    return (struct encoder_batch){.model = m,
+                                  .batch = batch,
+                                  .count = batch->count,
+                                  .beside = batch->beside,
+                                  .forward = part_forward,
+                                  .backward = part_backward};
 }
 
 enum status dual_encoder_put(struct dual_encoder *m,
@@ -232,7 +215,8 @@ enum status dual_encoder_put(struct dual_encoder *m,
     REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
     m->slots[batch->slot].count = batch->count;
     for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
-        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        const struct encoder_part at = encoder_part(&m->e, batch->count, start, RESNET_TRAINING);
+        const struct part p = part_of(m, batch, &at);
         TRY(copy_captions(m, &p, err));
         TRY(m->opt.texts_alone ? STATUS_OK : copy_images(m, &p, err));
     }
@@ -241,7 +225,7 @@ enum status dual_encoder_put(struct dual_encoder *m,
 
 uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot) {
     const struct input_slot *s = &m->slots[slot];
-    const int32_t parts = (s->count + m->opt.micro_batch - 1) / m->opt.micro_batch;
+    const int32_t parts = encoder_part_count(&m->e, s->count);
     const uint64_t numbers[3] = {(uint64_t)slot, (uint64_t)s->count,
                                  hash64(s->layouts, (size_t)parts * sizeof *s->layouts)};
     return hash64(numbers, sizeof numbers);
@@ -256,20 +240,11 @@ enum status dual_encoder_forward(struct dual_encoder *m,
     REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE(!training || m->opt.training);
     REQUIRE(!batch->beside || (training && batch->slot == 0));
-    struct running *running = &m->blocks.running;
-    const bool moves = training && !batch->beside;
     const enum resnet_pass pass = !training       ? RESNET_INFERENCE
                                   : batch->beside ? RESNET_REPLAY
                                                   : RESNET_TRAINING;
-    running_begin(running, (batch->count + m->opt.micro_batch - 1) / m->opt.micro_batch);
-    for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
-        struct part p = part_of(m, batch, start, pass);
-        if (moves) {
-            running_part(running);
-        }
-        TRY(part_forward(m, &p, err));
-    }
-    TRY(moves ? running_end(running, err) : STATUS_OK);
+    const struct encoder_batch whole = whole_of(m, batch);
+    TRY(encoder_forward(&m->e, &whole, pass, err));
     if (!m->opt.texts_alone) {
         *image = first_rows(m->image_head.out, batch->count);
     }
@@ -285,8 +260,9 @@ enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct error *err) {
     REQUIRE(count >= 1 && count <= m->opt.micro_batch && !m->opt.texts_alone);
     REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
-    struct dual_encoder_batch batch = {.count = count, .images = images};
-    struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
+    const struct dual_encoder_batch batch = {.count = count, .images = images};
+    const struct encoder_part at = encoder_part(&m->e, count, 0, RESNET_INFERENCE);
+    const struct part p = part_of(m, &batch, &at);
     TRY(image_forward(m, &p, err));
     *image = first_rows(m->image_head.out, count);
     if (features != NULL) {
@@ -302,33 +278,12 @@ enum status dual_encoder_encode_texts(struct dual_encoder *m,
                                       int32_t count,
                                       struct error *err) {
     REQUIRE(count >= 1 && count <= m->opt.micro_batch);
-    struct dual_encoder_batch batch = {.count = count, .tokens = tokens, .lengths = lengths};
-    struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
+    const struct dual_encoder_batch batch = {.count = count, .tokens = tokens, .lengths = lengths};
+    const struct encoder_part at = encoder_part(&m->e, count, 0, RESNET_INFERENCE);
+    const struct part p = part_of(m, &batch, &at);
     TRY(text_forward(m, &p, err));
     *text = first_rows(m->text_head.out, count);
     return STATUS_OK;
-}
-
-/* Backward of the part whose forward was the last one: tensors in the opposite order of the table,
- * see params.h. */
-static enum status part_backward(struct dual_encoder *m,
-                                 const struct tensor *dimage,
-                                 const struct tensor *dtext,
-                                 const struct part *p,
-                                 enum write_mode mode,
-                                 struct error *err) {
-    struct gradients *sums = &m->blocks.sums;
-    struct tensor df_image, df_text;
-    const struct transformer_batch captions = captions_of(m, p);
-    TRY(head_backward(m, &m->text_head, &df_text, dtext, p, mode, err));
-    if (m->opt.texts_alone) {
-        TRY(gradients_final(sums, m->text_head.weight, err));
-        return transformer_backward(m->text, &df_text, &captions, mode, sums, err);
-    }
-    TRY(head_backward(m, &m->image_head, &df_image, dimage, p, mode, err));
-    TRY(gradients_final(sums, m->image_head.weight, err));
-    TRY(transformer_backward(m->text, &df_text, &captions, mode, sums, err));
-    return resnet_backward(m->image, &df_image, mode, sums, err);
 }
 
 enum status dual_encoder_backward(struct dual_encoder *m,
@@ -341,18 +296,7 @@ enum status dual_encoder_backward(struct dual_encoder *m,
     REQUIRE(m->opt.training && batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE((dimage == NULL) == m->opt.texts_alone && dtext->shape[0] == batch->count);
     REQUIRE(dimage == NULL || dimage->shape[0] == batch->count);
-    struct gradients *sums = &m->blocks.sums;
-    const int32_t last = (batch->count - 1) / m->opt.micro_batch;
-    gradients_begin(sums, last + 1, mode, ready);
-    for (int32_t i = last; i >= 0; i--) {
-        const bool again = i < last || batch->beside;
-        const struct part p =
-            part_of(m, batch, i * m->opt.micro_batch, again ? RESNET_REPLAY : RESNET_TRAINING);
-        if (again) {
-            TRY(part_forward(m, &p, err));
-        }
-        TRY(part_backward(m, dimage, dtext, &p, gradients_part(sums, i), err));
-        TRY(gradients_part_end(sums, err));
-    }
-    return STATUS_OK;
+    const struct tensor *const dout[2] = {dimage, dtext};
+    const struct encoder_batch whole = whole_of(m, batch);
+    return encoder_backward(&m->e, &whole, dout, mode, ready, err);
 }

@@ -1,7 +1,10 @@
 /*
- * encoder_internal: one list of what a model's memory is, for planning and for taking.
+ * encoder: one list of what a model's memory is, for planning and for taking; the order of
+ * micro-batches; heads.
  */
 #include "train/model/encoder_internal.h"
+
+#include <math.h>
 
 #include "kernels/device_stream.h"
 #include "train/comm/comm_device.h"
@@ -9,117 +12,89 @@
 /* Weight of a micro-batch, as PyTorch's. */
 static const float momentum = 0.1f;
 
-/* Rows of batches of part_count micro-batches on each rank. */
-static int64_t running_rows(const struct comm *comm, int32_t part_count) {
-    return (int64_t)part_count * (comm != NULL ? comm_world(comm) : 1);
-}
+/* ---- description and memory ---- */
 
-static enum status running_init(struct running *r,
-                                struct params *p,
-                                struct device *dev,
-                                struct comm *comm,
-                                int32_t part_count,
-                                struct error *err) {
-    const struct tensor values = params_buffers(p);
-    const int64_t rows = running_rows(comm, part_count);
-    void *data;
-    *r = (struct running){.params = p, .dev = dev, .comm = comm};
-    TRY(dev->ops->alloc(dev, (size_t)rows * tensor_size_bytes(&values), &data, err));
-    r->rows = tensor_2d(data, values.dtype, rows, values.shape[0]);
+enum status encoder_init(struct encoder *e,
+                         int32_t micro_batch,
+                         int32_t moments,
+                         int32_t slots,
+                         struct error *err) {
+    const int32_t most = e->max_rows / e->views;
+    FAIL_IF(e->embed_dim < 1 || e->embed_dim > 1 << 16, err, STATUS_USAGE,
+            "embedding size %d is not in 1-65536", (int)e->embed_dim);
+    REQUIRE(moments == 1 || moments == 2);
+    REQUIRE(!e->raw || e->dtype != DTYPE_BF16);
+    REQUIRE(slots >= 0 && slots <= DUAL_ENCODER_MAX_SLOTS);
+    FAIL_IF(micro_batch < 0 || micro_batch > most, err, STATUS_USAGE,
+            "--micro-batch %d is larger than --batch-size %d", (int)micro_batch, (int)most);
+    e->held_rows = micro_batch == 0 ? e->max_rows : e->views * micro_batch;
+    TRY(params_create(&e->params, err));
+    params_set_moments(e->params, moments);
     return STATUS_OK;
 }
 
-static void running_fini(struct running *r) {
-    if (r->dev != NULL) {
-        r->dev->ops->free(r->dev, r->rows.data);
-    }
+int32_t encoder_micro_batch(const struct encoder *e) {
+    return e->held_rows / e->views;
 }
 
-static struct tensor row(const struct running *r, int64_t index) {
-    const struct tensor first = tensor_1d(r->rows.data, r->rows.dtype, r->rows.shape[1]);
-    return tensor_1d((char *)first.data + (size_t)index * tensor_size_bytes(&first), first.dtype,
-                     first.shape[0]);
+int32_t encoder_part_count(const struct encoder *e, int32_t count) {
+    const int32_t most = encoder_micro_batch(e);
+    return most > 0 ? (count + most - 1) / most : 1;
 }
 
-void running_begin(struct running *r, int32_t part_count) {
-    r->own_count = part_count;
-    r->part = -1;
+/* Rows of statistics of part_count micro-batches on each rank. */
+static int64_t running_rows(const struct encoder *e, int32_t part_count) {
+    return (int64_t)part_count * (e->comm != NULL ? comm_world(e->comm) : 1);
 }
 
-void running_part(struct running *r) {
-    const int64_t rank = r->comm != NULL ? comm_rank(r->comm) : 0;
-    r->part++;
-    params_redirect_buffers(r->params, row(r, rank * r->own_count + r->part).data);
-}
-
-enum status running_end(struct running *r, struct error *err) {
-    const int64_t count = running_rows(r->comm, r->own_count);
-    const struct tensor one = row(r, 0);
-    params_redirect_buffers(r->params, NULL);
-    if (count > r->own_count) {
-        const size_t own_bytes = (size_t)r->own_count * tensor_size_bytes(&one);
-        TRY(comm_device_gather(r->comm, r->dev, r->rows.data,
-                               row(r, (int64_t)comm_rank(r->comm) * r->own_count).data, own_bytes,
-                               err));
-    }
-    const struct tensor values = params_buffers(r->params);
-    for (int64_t i = 0; i < count && values.shape[0] > 0; i++) {
-        const struct tensor part = row(r, i);
-        const struct add difference = {.out = part, .in = values, .alpha = -1.0f};
-        const struct add move = {.out = values, .in = part, .alpha = momentum};
-        TRY(r->dev->ops->add(r->dev, &difference, err));
-        TRY(r->dev->ops->add(r->dev, &move, err));
-    }
-    return STATUS_OK;
-}
-
-void encoder_plan(struct encoder_blocks *b,
-                  struct dual_encoder_memory *m,
-                  const struct encoder_carves *used,
-                  bool host_memory) {
-    const struct params_bytes bytes = params_plan(b->params, b->dtype, b->training);
-    b->sum_blocks = b->training && host_memory ? gradients_block_count(b->parts) : 0;
+void encoder_plan(struct encoder *e, const struct encoder_carves *used, bool host_memory) {
+    const struct params_bytes bytes = params_plan(e->params, e->dtype, e->training);
+    struct dual_encoder_memory *m = &e->memory;
+    e->parts = encoder_part_count(e, e->max_rows / e->views);
+    e->sum_blocks = e->training && host_memory ? gradients_block_count(e->parts) : 0;
     m->values_bytes = bytes.value_bytes + bytes.working_bytes;
-    if (b->training) {
-        m->values_bytes += (size_t)running_rows(b->comm, b->parts) * bytes.buffer_bytes;
+    if (e->training) {
+        m->values_bytes += (size_t)running_rows(e, e->parts) * bytes.buffer_bytes;
     }
-    m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)b->sum_blocks);
+    m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)e->sum_blocks);
     m->moments_bytes = bytes.moments_bytes;
     m->activations_bytes = used->kept.used_bytes;
     m->scratch_bytes = used->scratch.used_bytes;
     m->input_bytes = used->input.used_bytes;
     m->total_bytes = m->values_bytes + m->gradients_bytes + m->moments_bytes +
                      m->activations_bytes + m->scratch_bytes + m->input_bytes;
-    m->parameter_count = params_element_count(b->params, PARAM_TRAINED);
+    m->parameter_count = params_element_count(e->params, PARAM_TRAINED);
 }
 
-enum status encoder_blocks_take(struct encoder_blocks *b,
-                                struct encoder_carves *out,
-                                struct device *dev,
-                                const struct dual_encoder_memory *m,
-                                struct error *err) {
-    TRY(params_alloc(b->params, dev, b->dtype, b->training, err));
-    if (b->training) {
-        TRY(gradients_init(&b->sums, b->params, dev, b->sum_blocks, err));
-        TRY(running_init(&b->running, b->params, dev, b->comm, b->parts, err));
+enum status
+encoder_take(struct encoder *e, struct encoder_carves *out, struct device *dev, struct error *err) {
+    e->dev = dev;
+    TRY(params_alloc(e->params, dev, e->dtype, e->training, err));
+    if (e->training) {
+        const struct tensor values = params_buffers(e->params);
+        const int64_t rows = running_rows(e, e->parts);
+        void *data;
+        TRY(gradients_init(&e->sums, e->params, dev, e->sum_blocks, err));
+        TRY(dev->ops->alloc(dev, (size_t)rows * tensor_size_bytes(&values), &data, err));
+        e->running = tensor_2d(data, values.dtype, rows, values.shape[0]);
     }
-    TRY(dev->ops->alloc(dev, m->activations_bytes, &b->kept, err));
-    TRY(dev->ops->alloc(dev, m->scratch_bytes, &b->scratch, err));
-    TRY(dev->ops->alloc(dev, m->input_bytes, &b->input, err));
+    TRY(dev->ops->alloc(dev, e->memory.activations_bytes, &e->kept, err));
+    TRY(dev->ops->alloc(dev, e->memory.scratch_bytes, &e->scratch, err));
+    TRY(dev->ops->alloc(dev, e->memory.input_bytes, &e->input, err));
     *out = (struct encoder_carves){
-        .kept.base = b->kept, .scratch.base = b->scratch, .input.base = b->input};
+        .kept.base = e->kept, .scratch.base = e->scratch, .input.base = e->input};
     return STATUS_OK;
 }
 
-void encoder_blocks_free(struct encoder_blocks *b, struct device *dev) {
-    if (dev == NULL) {
-        return;
+void encoder_fini(struct encoder *e) {
+    if (e->dev != NULL) {
+        e->dev->ops->free(e->dev, e->input);
+        e->dev->ops->free(e->dev, e->scratch);
+        e->dev->ops->free(e->dev, e->kept);
+        e->dev->ops->free(e->dev, e->running.data);
+        gradients_fini(&e->sums);
     }
-    dev->ops->free(dev, b->input);
-    dev->ops->free(dev, b->scratch);
-    dev->ops->free(dev, b->kept);
-    running_fini(&b->running);
-    gradients_fini(&b->sums);
+    params_destroy(e->params);
 }
 
 enum status encoder_copy(struct device *dev,
@@ -129,4 +104,174 @@ enum status encoder_copy(struct device *dev,
                          struct error *err) {
     return (slot > 0 ? dev->stream->copy_in : dev->ops->upload)(dev, to->data, from,
                                                                 tensor_size_bytes(to), err);
+}
+
+/* ---- batches ---- */
+
+struct encoder_part
+encoder_part(const struct encoder *e, int32_t count, int32_t start, enum resnet_pass pass) {
+    const int32_t left = count - start;
+    const int32_t most = encoder_micro_batch(e);
+    return (struct encoder_part){.start = start,
+                                 .count = left < most ? left : most,
+                                 .views = e->views,
+                                 .whole_count = count,
+                                 .pass = pass};
+}
+
+static struct tensor running_row(const struct encoder *e, int64_t index) {
+    const struct tensor row = rows_from(e->running, index, 1);
+    return tensor_1d(row.data, row.dtype, row.shape[1]);
+}
+
+/* All micro-batches of a batch have run, own_count of them on each rank. Collective. */
+static enum status move_running(struct encoder *e, int32_t own_count, struct error *err) {
+    const int64_t count = running_rows(e, own_count);
+    const struct tensor values = params_buffers(e->params);
+    params_redirect_buffers(e->params, NULL);
+    if (count > own_count) {
+        const struct tensor own =
+            rows_from(e->running, (int64_t)comm_rank(e->comm) * own_count, own_count);
+        TRY(comm_device_gather(e->comm, e->dev, e->running.data, own.data, tensor_size_bytes(&own),
+                               err));
+    }
+    for (int64_t i = 0; i < count && values.shape[0] > 0; i++) {
+        const struct tensor part = running_row(e, i);
+        const struct add difference = {.out = part, .in = values, .alpha = -1.0f};
+        const struct add move = {.out = values, .in = part, .alpha = momentum};
+        TRY(e->dev->ops->add(e->dev, &difference, err));
+        TRY(e->dev->ops->add(e->dev, &move, err));
+    }
+    return STATUS_OK;
+}
+
+enum status encoder_forward(struct encoder *e,
+                            const struct encoder_batch *b,
+                            enum resnet_pass pass,
+                            struct error *err) {
+    const int32_t parts = encoder_part_count(e, b->count);
+    const int64_t rank = e->comm != NULL ? comm_rank(e->comm) : 0;
+    for (int32_t i = 0; i < parts; i++) {
+        const struct encoder_part p = encoder_part(e, b->count, i * encoder_micro_batch(e), pass);
+        if (pass == RESNET_TRAINING) { /* params_tensor returns views of the row from now on */
+            params_redirect_buffers(e->params, running_row(e, rank * parts + i).data);
+        }
+        TRY(b->forward(b->model, b->batch, &p, err));
+    }
+    return pass == RESNET_TRAINING ? move_running(e, parts, err) : STATUS_OK;
+}
+
+enum status encoder_backward(struct encoder *e,
+                             const struct encoder_batch *b,
+                             const struct tensor *const dout[2],
+                             enum write_mode mode,
+                             const struct gradient_ready *ready,
+                             struct error *err) {
+    const int32_t last = encoder_part_count(e, b->count) - 1;
+    gradients_begin(&e->sums, last + 1, mode, ready);
+    for (int32_t i = last; i >= 0; i--) {
+        const bool again = i < last || b->beside;
+        const struct encoder_part p = encoder_part(e, b->count, i * encoder_micro_batch(e),
+                                                   again ? RESNET_REPLAY : RESNET_TRAINING);
+        TRY(again ? b->forward(b->model, b->batch, &p, err) : STATUS_OK);
+        TRY(b->backward(b->model, b->batch, dout, &p, gradients_part(&e->sums, i), err));
+        TRY(gradients_part_end(&e->sums, err));
+    }
+    return STATUS_OK;
+}
+
+/* ---- heads ---- */
+
+enum status head_add(struct head *h,
+                     const struct encoder *e,
+                     const char *module,
+                     int32_t feature_count,
+                     struct error *err) {
+    h->feature_count = feature_count;
+    const struct param_spec weight = {.module = module,
+                                      .name = "weight",
+                                      .shape = {e->embed_dim, feature_count},
+                                      .init = PARAM_INIT_UNIFORM,
+                                      .init_scale = 1.0 / sqrt((double)feature_count)};
+    struct param_spec bias = weight;
+    bias.name = "bias";
+    bias.shape[1] = 0;
+    bias.init = h->fixed_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM;
+    TRY(params_add(e->params, &h->weight, &weight, err));
+    return params_add(e->params, &h->bias, &bias, err);
+}
+
+void head_place(struct head *h, const struct encoder *e, struct carve *kept) {
+    const enum dtype exact = statistics_dtype(e->dtype);
+    h->out = carve_take(kept, tensor_2d(NULL, exact, e->max_rows, e->embed_dim));
+    h->norm = carve_take(kept, tensor_1d(NULL, exact, e->held_rows));
+    if (e->training) {
+        h->dfeatures = carve_take(kept, tensor_2d(NULL, e->dtype, e->held_rows, h->feature_count));
+    }
+}
+
+/* The part's rows of one view in a tensor of the whole batch, and in one of the part alone. */
+static struct tensor
+whole_rows(const struct encoder_part *p, const struct tensor *whole, int32_t view) {
+    return rows_from(*whole, (int64_t)view * p->whole_count + p->start, p->count);
+}
+
+static struct tensor part_rows(const struct encoder_part *p, const struct tensor *t, int32_t view) {
+    return rows_from(*t, (int64_t)view * p->count, p->count);
+}
+
+enum status head_forward(const struct head *h,
+                         const struct encoder *e,
+                         const struct encoder_part *p,
+                         struct error *err) {
+    const struct ops *ops = e->dev->ops;
+    struct linear project = {.out = first_rows(e->z, (int64_t)p->count * p->views),
+                             .in = h->features,
+                             .weight = params_tensor(e->params, h->weight),
+                             .bias = params_tensor(e->params, h->bias)};
+    TRY(e->raw ? STATUS_OK : ops->linear(e->dev, &project, err));
+    for (int32_t v = 0; v < p->views; v++) {
+        const struct l2_normalize normalize = {.out = whole_rows(p, &h->out, v),
+                                               .norm = part_rows(p, &h->norm, v),
+                                               .in = part_rows(p, &e->z, v)};
+        project.out = normalize.out;
+        project.in = part_rows(p, &h->features, v);
+        TRY(e->raw ? ops->linear(e->dev, &project, err)
+                   : ops->l2_normalize(e->dev, &normalize, err));
+    }
+    return STATUS_OK;
+}
+
+enum status head_backward(const struct head *h,
+                          const struct encoder *e,
+                          struct tensor *dfeatures,
+                          const struct tensor *dout,
+                          const struct encoder_part *p,
+                          enum write_mode mode,
+                          struct error *err) {
+    const struct ops *ops = e->dev->ops;
+    const int64_t n = (int64_t)p->count * p->views;
+    struct linear_bwd project = {.dweight = params_grad(e->params, h->weight),
+                                 .weight = params_tensor(e->params, h->weight),
+                                 .param_mode = mode};
+    if (!h->fixed_bias) {
+        project.dbias = params_grad(e->params, h->bias);
+    }
+    *dfeatures = first_rows(h->dfeatures, n);
+    for (int32_t v = 0; v < p->views; v++) { /* over z, which is not needed any more */
+        const struct l2_normalize_bwd normalize = {.din = part_rows(p, &e->z, v),
+                                                   .dout = whole_rows(p, dout, v),
+                                                   .out = whole_rows(p, &h->out, v),
+                                                   .norm = part_rows(p, &h->norm, v)};
+        project.din = part_rows(p, dfeatures, v);
+        project.dout = normalize.dout;
+        project.in = part_rows(p, &h->features, v);
+        TRY(e->raw ? ops->linear_bwd(e->dev, &project, err)
+                   : ops->l2_normalize_bwd(e->dev, &normalize, err));
+        project.param_mode = e->raw ? WRITE_ADD : mode;
+    }
+    project.din = *dfeatures;
+    project.dout = first_rows(e->z, n);
+    project.in = h->features;
+    return e->raw ? STATUS_OK : ops->linear_bwd(e->dev, &project, err);
 }
