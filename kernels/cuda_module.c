@@ -55,14 +55,11 @@ static bool driver_present(void) {
 
 static enum status find_and_load(const struct backend_module **out, struct error *err) {
     char path[PATH_MAX];
-    if (!module_file_find(path, sizeof path, file_name, "CCSTREAM_CUDA_MODULE")) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "this build has no CUDA module (%s next to the program)", file_name);
-    }
-    if (!driver_present()) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "no NVIDIA driver: libcuda.so.1 is not on this machine");
-    }
+    FAIL_IF(!module_file_find(path, sizeof path, file_name, "CCSTREAM_CUDA_MODULE"), err,
+            STATUS_UNSUPPORTED, "this build has no CUDA module (%s next to the program)",
+            file_name);
+    FAIL_IF(!driver_present(), err, STATUS_UNSUPPORTED,
+            "no NVIDIA driver: libcuda.so.1 is not on this machine");
     return cuda_module_load(out, path, err);
 }
 

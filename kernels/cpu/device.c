@@ -75,10 +75,5 @@ enum status cpu_open(struct device **out, int32_t threads_count, struct error *e
     }
 #endif
     const enum status s = onednn_create(&cpu->onednn, err);
-    if (s != STATUS_OK) {
-        cpu_close(&cpu->base);
-        return s;
-    }
-    *out = &cpu->base;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, &cpu->base, cpu_close);
 }

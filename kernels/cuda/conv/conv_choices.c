@@ -122,16 +122,12 @@ enum status conv_choices_put(struct conv_choices *c,
                              struct error *err) {
     REQUIRE(strlen(key) < CONV_KEY_CHARS);
     struct entry *e = find(c, key);
-    if (e == NULL && c->count == CONV_MAX_CHOICES) {
-        return error_set(err, STATUS_LIMIT, "%s holds %d convolutions already", file_name,
-                         CONV_MAX_CHOICES);
-    }
+    FAIL_IF(e == NULL && c->count == CONV_MAX_CHOICES, err, STATUS_LIMIT,
+            "%s holds %d convolutions already", file_name, CONV_MAX_CHOICES);
     if (e == NULL && c->count == c->room) {
         const int32_t room = c->room > 0 ? 2 * c->room : 64;
         struct entry *grown = realloc(c->entries, (size_t)room * sizeof *grown);
-        if (grown == NULL) {
-            return error_set(err, STATUS_NOMEM, "no memory for %d remembered convolutions", room);
-        }
+        TRY_MEMORY(grown != NULL, err, "no memory for %d remembered convolutions", room);
         c->entries = grown;
         c->room = room;
     }
@@ -173,18 +169,12 @@ enum status conv_choices_open(struct conv_choices **out,
     struct byte_buffer text;
     *out = NULL;
     *skipped = 0;
+    TRY(folder != NULL ? path_join(path, sizeof path, folder, file_name, err) : STATUS_OK);
     struct conv_choices *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for the plan cache");
-    }
+    TRY_MEMORY(c != NULL, err, "no memory for the plan cache");
     if (folder == NULL) {
         *out = c;
         return STATUS_OK;
-    }
-    const enum status joined = path_join(path, sizeof path, folder, file_name, err);
-    if (joined != STATUS_OK) {
-        conv_choices_close(c);
-        return joined;
     }
     byte_buffer_init(&text, CONV_CHOICES_MAX_BYTES);
     enum status s = file_read_all(file_posix(), &text, path, CONV_CHOICES_MAX_BYTES, err);
@@ -195,12 +185,7 @@ enum status conv_choices_open(struct conv_choices **out,
         s = STATUS_OK;
     }
     byte_buffer_fini(&text);
-    if (s != STATUS_OK) {
-        conv_choices_close(c);
-        return s;
-    }
-    *out = c;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, c, conv_choices_close);
 }
 
 void conv_choices_close(struct conv_choices *c) {
@@ -239,12 +224,8 @@ enum status conv_choices_save(struct conv_choices *c, const char *folder, struct
     for (int32_t i = 0; s == STATUS_OK && i < c->count; i++) {
         s = put_entry(&text, &c->entries[i], err);
     }
-    if (s == STATUS_OK) {
-        s = file_posix()->make_directory(file_posix()->context, folder, err);
-    }
-    if (s == STATUS_OK) {
-        s = file_write_atomic(file_posix(), path, text.data, text.size_bytes, err);
-    }
+    THEN(s, file_posix()->make_directory(file_posix()->context, folder, err));
+    THEN(s, file_write_atomic(file_posix(), path, text.data, text.size_bytes, err));
     byte_buffer_fini(&text);
     c->changed = c->changed && s != STATUS_OK;
     return s;

@@ -10,6 +10,10 @@
 #include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/cuda_internal.h"
 
+static enum status dnn_status(cudnnStatus_t code, const char *what, struct error *err) {
+    return code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, what, err);
+}
+
 static enum status dnn_set(cudnnBackendDescriptor_t d,
                            cudnnBackendAttributeName_t name,
                            cudnnBackendAttributeType_t type,
@@ -28,8 +32,7 @@ static enum status set_part(cudnnBackendDescriptor_t d,
     return dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value, err);
 }
 
-/* Leaves NULL. */
-static void dnn_destroy(cudnnBackendDescriptor_t *d) {
+void dnn_destroy(cudnnBackendDescriptor_t *d) {
     if (*d != NULL) {
         (void)cudnnBackendDestroyDescriptor(*d);
         *d = NULL;
@@ -225,9 +228,7 @@ enum status conv_graph_propose(const struct conv_graph *g,
     cudnnBackendDescriptor_t heuristics = NULL;
     *count = 0;
     enum status s = make_heuristics(&heuristics, g, gpu, mode, err);
-    if (s == STATUS_OK) {
-        s = read_results(heuristics, out, room, count, err);
-    }
+    THEN(s, read_results(heuristics, out, room, count, err));
     dnn_destroy(&heuristics);
     return s;
 }
@@ -238,11 +239,7 @@ conv_gpu_describe(cudnnBackendDescriptor_t *properties, const char *text, struct
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, properties));
     enum status s = dnn_set(*properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                             (int64_t)strlen(text), text, err);
-    if (s == STATUS_OK) {
-        const cudnnStatus_t code = cudnnBackendFinalize(*properties);
-        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
-                                         : dnn_failed(code, "the properties of a GPU", err);
-    }
+    THEN(s, dnn_status(cudnnBackendFinalize(*properties), "the properties of a GPU", err));
     if (s != STATUS_OK) {
         dnn_destroy(properties);
     }
@@ -322,16 +319,14 @@ read_knobs(cudnnBackendDescriptor_t config, struct conv_choice *out, struct erro
     int64_t count = 0;
     enum status s = STATUS_OK;
     for (int i = 0; i <= CONV_MAX_KNOBS && s == STATUS_OK; i++) {
-        const cudnnStatus_t code =
-            cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]);
-        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "a knob choice", err);
+        s = dnn_status(
+            cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]),
+            "a knob choice", err);
     }
-    if (s == STATUS_OK) {
-        const cudnnStatus_t code = cudnnBackendGetAttribute(
-            config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-            CONV_MAX_KNOBS + 1, &count, (void *)knobs);
-        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "knob choices", err);
-    }
+    THEN(s, dnn_status(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                                CUDNN_TYPE_BACKEND_DESCRIPTOR, CONV_MAX_KNOBS + 1,
+                                                &count, (void *)knobs),
+                       "knob choices", err));
     if (s == STATUS_OK && count > CONV_MAX_KNOBS) {
         s = error_set(err, STATUS_LIMIT, "cuDNN: an engine with more than %d knobs",
                       CONV_MAX_KNOBS);
@@ -350,15 +345,11 @@ conv_choice_of(cudnnBackendDescriptor_t config, struct conv_choice *out, struct 
     int64_t got = 0;
     memset(out, 0, sizeof *out);
     cudnnBackendDescriptor_t engine = engine_of(config);
-    if (engine == NULL) {
-        return error_set(err, STATUS_DEVICE, "cuDNN: a configuration without engine");
-    }
+    FAIL_IF(engine == NULL, err, STATUS_DEVICE, "cuDNN: a configuration without engine");
     const cudnnStatus_t code = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                                         CUDNN_TYPE_INT64, 1, &got, &out->engine);
     dnn_destroy(&engine);
-    if (code != CUDNN_STATUS_SUCCESS) {
-        return dnn_failed(code, "an engine's index", err);
-    }
+    TRY(dnn_status(code, "an engine's index", err));
     return read_knobs(config, out, err);
 }
 
@@ -398,24 +389,15 @@ enum status conv_config_of(const struct conv_graph *g,
     for (int32_t i = 0; s == STATUS_OK && i < choice->knobs_count; i++) {
         s = make_knob(&knobs[i], choice->knobs[i].type, choice->knobs[i].value, err);
     }
-    if (s == STATUS_OK) {
-        const cudnnStatus_t code =
-            cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, out);
-        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "a configuration", err);
-    }
-    if (s == STATUS_OK) {
-        s = dnn_set(*out, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine,
-                    err);
-    }
+    THEN(s, dnn_status(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, out),
+                       "a configuration", err));
+    THEN(s, dnn_set(*out, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine,
+                    err));
     if (s == STATUS_OK && choice->knobs_count > 0) {
         s = dnn_set(*out, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                     choice->knobs_count, knobs, err);
     }
-    if (s == STATUS_OK) {
-        const cudnnStatus_t code = cudnnBackendFinalize(*out);
-        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
-                                         : dnn_failed(code, "finalising a configuration", err);
-    }
+    THEN(s, dnn_status(cudnnBackendFinalize(*out), "finalising a configuration", err));
     for (int32_t i = 0; i < CONV_MAX_KNOBS; i++) {
         dnn_destroy(&knobs[i]);
     }
@@ -446,10 +428,8 @@ static enum status make_plan(cudnnBackendDescriptor_t *out,
     TRY_DNN(cudnnBackendFinalize(*out));
     TRY_DNN(cudnnBackendGetAttribute(*out, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                      CUDNN_TYPE_INT64, 1, &got, workspace_bytes));
-    if (*workspace_bytes < 0 || *workspace_bytes > max_workspace_bytes) {
-        return error_set(err, STATUS_LIMIT, "cuDNN: an engine requires %lld bytes of workspace",
-                         (long long)*workspace_bytes);
-    }
+    FAIL_IF(*workspace_bytes < 0 || *workspace_bytes > max_workspace_bytes, err, STATUS_LIMIT,
+            "cuDNN: an engine requires %lld bytes of workspace", (long long)*workspace_bytes);
     return STATUS_OK;
 }
 

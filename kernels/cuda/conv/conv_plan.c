@@ -34,13 +34,6 @@ struct conv_plans {
     struct plan plans[MAX_PLANS];
 };
 
-static void destroy(cudnnBackendDescriptor_t *d) {
-    if (*d != NULL) {
-        (void)cudnnBackendDestroyDescriptor(*d);
-        *d = NULL;
-    }
-}
-
 enum status conv_plans_create(struct conv_plans **out,
                               const struct conv_gpu *gpu,
                               const struct device_options *opt,
@@ -48,9 +41,7 @@ enum status conv_plans_create(struct conv_plans **out,
                               struct error *err) {
     *out = NULL;
     struct conv_plans *p = calloc(1, sizeof *p);
-    if (p == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for the convolutions' plans");
-    }
+    TRY_MEMORY(p != NULL, err, "no memory for the convolutions' plans");
     p->gpu = *gpu;
     p->options = *opt;
     p->options.plan_cache = NULL;
@@ -60,12 +51,7 @@ enum status conv_plans_create(struct conv_plans **out,
         return error_set(err, STATUS_NOMEM, "no memory for a path");
     }
     const enum status s = conv_choices_open(&p->choices, cache_folder, &skipped, err);
-    if (s != STATUS_OK) {
-        conv_plans_destroy(p);
-        return s;
-    }
-    *out = p;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, p, conv_plans_destroy);
 }
 
 void conv_plans_destroy(struct conv_plans *p) {
@@ -77,7 +63,7 @@ void conv_plans_destroy(struct conv_plans *p) {
     }
     conv_choices_close(p->choices);
     for (int32_t i = 0; i < p->count; i++) {
-        destroy(&p->plans[i].plan);
+        dnn_destroy(&p->plans[i].plan);
     }
     free(p->folder);
     free(p);
@@ -117,7 +103,7 @@ static enum status execute(struct cuda_device *dev,
         s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
                                          : dnn_failed(code, "running a convolution", err);
     }
-    destroy(&pack);
+    dnn_destroy(&pack);
     return s;
 }
 
@@ -130,7 +116,7 @@ struct proposals {
 
 static void drop_proposals(struct proposals *p) {
     for (int64_t i = 0; i < p->count; i++) {
-        destroy(&p->configs[i]);
+        dnn_destroy(&p->configs[i]);
     }
     p->count = 0;
 }
@@ -185,7 +171,7 @@ static enum status accept(const struct trial *t,
     if (*accepted) {
         return STATUS_OK;
     }
-    destroy(&out->plan);
+    dnn_destroy(&out->plan);
     if (s == STATUS_NOMEM) { /* no memory for its workspace: other plans would be slower */
         return error_set(err, s, "%s", why.text);
     }
@@ -254,12 +240,12 @@ static enum status choose(const struct trial *t,
         tried += timed;
         const float ms = timed ? time_plan(t, &candidate, best_ms) : 0.0f;
         if (ms >= 0.0f && (*chosen < 0 || ms < best_ms)) {
-            destroy(&out->plan);
+            dnn_destroy(&out->plan);
             *out = candidate;
             *chosen = i;
             best_ms = ms;
         } else {
-            destroy(&candidate.plan);
+            dnn_destroy(&candidate.plan);
         }
     }
     if (*chosen >= 0 && timed) {
@@ -292,7 +278,7 @@ static enum status recall(const struct trial *t,
         log_write(plans->options.log, LOG_LEVEL_DEBUG, "cuDNN engine %lld, remembered: %s",
                   (long long)known->engine, t->key);
     }
-    destroy(&config);
+    dnn_destroy(&config);
     return s;
 }
 
@@ -367,9 +353,8 @@ static enum status run_first(struct cuda_device *dev,
         return error_set(err, STATUS_LIMIT,
                          "a convolution of a new shape cannot be recorded in a CUDA graph");
     }
-    if (plans->count == MAX_PLANS) {
-        return error_set(err, STATUS_LIMIT, "more than %d shapes of convolutions", MAX_PLANS);
-    }
+    FAIL_IF(plans->count == MAX_PLANS, err, STATUS_LIMIT, "more than %d shapes of convolutions",
+            MAX_PLANS);
     struct plan *plan = &plans->plans[plans->count];
     struct trial t = {.dev = dev, .key = key, .data = data};
     bool recalled = false;
@@ -377,15 +362,13 @@ static enum status run_first(struct cuda_device *dev,
     plan->problem = *p;
     conv_key(key, p, &plans->gpu, &plans->options);
     enum status s = conv_graph_create(&g, p, &plans->gpu, err);
-    if (s == STATUS_OK) {
-        s = recall(&t, plan, &recalled, &g, err);
-    }
+    THEN(s, recall(&t, plan, &recalled, &g, err));
     if (s == STATUS_OK && !recalled) {
         s = plans->options.autotune ? search_timed(&t, plan, &g, err) : search(&t, plan, &g, err);
     }
     conv_graph_destroy(&g);
     if (s != STATUS_OK) {
-        destroy(&plan->plan);
+        dnn_destroy(&plan->plan);
         return s;
     }
     if (plan->none) {

@@ -85,6 +85,9 @@ enum status conv_graph_create(struct conv_graph *out,
                               struct error *err);
 void conv_graph_destroy(struct conv_graph *g);
 
+/* Leaves NULL. */
+void dnn_destroy(cudnnBackendDescriptor_t *d);
+
 /* Engine configurations in the order that `mode` proposes them; *count is set to how many were
  * written, at most room. Each is the caller's to destroy. Returns OK or DEVICE. */
 enum status conv_graph_propose(const struct conv_graph *g,

@@ -95,29 +95,16 @@ enum status cuda_failed(cudaError_t code, const char *call, struct error *err);
 enum status blas_failed(cublasStatus_t code, const char *call, struct error *err);
 enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
 
-#define TRY_CUDA(call)                                                                             \
+#define TRY_LIBRARY(type, success, failed, call, name)                                             \
     do {                                                                                           \
-        const cudaError_t code_ = (call);                                                          \
-        if (code_ != cudaSuccess) {                                                                \
-            return cuda_failed(code_, #call, err);                                                 \
+        const type code_ = (call);                                                                 \
+        if (code_ != (success)) {                                                                  \
+            return failed(code_, name, err);                                                       \
         }                                                                                          \
     } while (0)
-
-#define TRY_BLAS(call)                                                                             \
-    do {                                                                                           \
-        const cublasStatus_t code_ = (call);                                                       \
-        if (code_ != CUBLAS_STATUS_SUCCESS) {                                                      \
-            return blas_failed(code_, #call, err);                                                 \
-        }                                                                                          \
-    } while (0)
-
-#define TRY_DNN(call)                                                                              \
-    do {                                                                                           \
-        const cudnnStatus_t code_ = (call);                                                        \
-        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
-            return dnn_failed(code_, #call, err);                                                  \
-        }                                                                                          \
-    } while (0)
+#define TRY_CUDA(call) TRY_LIBRARY(cudaError_t, cudaSuccess, cuda_failed, call, #call)
+#define TRY_BLAS(call) TRY_LIBRARY(cublasStatus_t, CUBLAS_STATUS_SUCCESS, blas_failed, call, #call)
+#define TRY_DNN(call)  TRY_LIBRARY(cudnnStatus_t, CUDNN_STATUS_SUCCESS, dnn_failed, call, #call)
 
 /* Called after the launch of `op` with its result `code`. Debug builds wait for the kernel, to
  * report its errors here. Returns OK, NOMEM or DEVICE. */

@@ -16,14 +16,10 @@ static enum status no_device(cudaError_t code, struct error *err) {
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
-    if (driver == 0) {
-        return error_set(err, STATUS_DEVICE, "no NVIDIA driver on this machine");
-    }
-    if (code == cudaErrorInsufficientDriver) {
-        return error_set(err, STATUS_DEVICE,
-                         "the NVIDIA driver is for CUDA %d.%d, this build requires %d.%d or later",
-                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    }
+    FAIL_IF(driver == 0, err, STATUS_DEVICE, "no NVIDIA driver on this machine");
+    FAIL_IF(code == cudaErrorInsufficientDriver, err, STATUS_DEVICE,
+            "the NVIDIA driver is for CUDA %d.%d, this build requires %d.%d or later",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     return error_set(err, STATUS_DEVICE, "no usable NVIDIA device: %s", cudaGetErrorString(code));
 }
 
@@ -31,13 +27,10 @@ static enum status no_device(cudaError_t code, struct error *err) {
  * that CMakeLists.txt names. */
 static enum status check_cudnn(struct error *err) {
     const size_t found = cudnnGetVersion();
-    if (found / 10000 != CUDNN_MAJOR || found < CCS_CUDNN_MINIMUM) {
-        return error_set(
-            err, STATUS_DEVICE,
+    FAIL_IF(found / 10000 != CUDNN_MAJOR || found < CCS_CUDNN_MINIMUM, err, STATUS_DEVICE,
             "cuDNN %zu.%zu is installed, this build requires %d.%d or later of major %d",
             found / 10000, found / 100 % 100, CCS_CUDNN_MINIMUM / 10000,
             CCS_CUDNN_MINIMUM / 100 % 100, CUDNN_MAJOR);
-    }
     return STATUS_OK;
 }
 
@@ -156,9 +149,7 @@ enum status
 cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err) {
     *out = NULL;
     struct cuda_device *dev = calloc(1, sizeof *dev);
-    if (dev == NULL) {
-        return error_set(err, STATUS_NOMEM, "cuda: no memory for the device");
-    }
+    TRY_MEMORY(dev != NULL, err, "cuda: no memory for the device");
     dev->base.ops = ops_cuda();
     dev->base.losses = &cuda_losses;
     dev->base.close = cuda_close;
@@ -175,10 +166,5 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
         }
     }
     const enum status s = open_parts(dev, err);
-    if (s != STATUS_OK) {
-        cuda_close(&dev->base);
-        return s;
-    }
-    *out = &dev->base;
-    return STATUS_OK;
+    RETURN_CREATED(s, out, &dev->base, cuda_close);
 }

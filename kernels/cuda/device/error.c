@@ -52,10 +52,8 @@ enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, 
 }
 
 enum status cuda_aligned(const char *op, const void *data, struct error *err) {
-    if ((uintptr_t)data % ALIGNMENT_BYTES != 0) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: a tensor is not at a multiple of %d bytes, as cuDNN requires", op,
-                         ALIGNMENT_BYTES);
-    }
+    FAIL_IF((uintptr_t)data % ALIGNMENT_BYTES != 0, err, STATUS_INVALID,
+            "%s: a tensor is not at a multiple of %d bytes, as cuDNN requires", op,
+            ALIGNMENT_BYTES);
     return STATUS_OK;
 }

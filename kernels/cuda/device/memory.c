@@ -204,8 +204,7 @@ enum status cuda_launch_on(struct cuda_device *dev,
 
 enum status cuda_supports(struct device *device, enum dtype dtype, struct error *err) {
     (void)device; /* every GPU that open accepts has bf16 */
-    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16) {
-        return error_set(err, STATUS_UNSUPPORTED, "cuda computes in f32 and bf16");
-    }
+    FAIL_IF(dtype != DTYPE_F32 && dtype != DTYPE_BF16, err, STATUS_UNSUPPORTED,
+            "cuda computes in f32 and bf16");
     return STATUS_OK;
 }

@@ -139,9 +139,7 @@ static enum status begin_part(struct cuda_device *dev, struct error *err) {
 static enum status record_begin(struct device *device, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     struct recording *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "cuda: out of memory for a recording");
-    }
+    TRY_MEMORY(r != NULL, err, "cuda: out of memory for a recording");
     r->end = &r->first;
     dev->recording = r;
     dev->keeps_scratch = true;
@@ -158,9 +156,7 @@ add_part(struct recording *r, cudaGraph_t graph, const struct collective *call, 
     size_t nodes = 0;
     TRY_CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
     struct part *p = calloc(1, sizeof *p);
-    if (p == NULL) {
-        return error_set(err, STATUS_NOMEM, "cuda: out of memory for a recording");
-    }
+    TRY_MEMORY(p != NULL, err, "cuda: out of memory for a recording");
     *r->end = p;
     r->end = &p->next;
     r->launches_count += nodes;

@@ -24,9 +24,8 @@ static enum status find_symbols(struct nccl *n, void *library, struct error *err
 }
 
 static enum status check_version(struct nccl *n, struct error *err) {
-    if (n->get_version(&n->version) != NCCL_SUCCESS) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s does not report its version", NCCL_LIBRARY);
-    }
+    FAIL_IF(n->get_version(&n->version) != NCCL_SUCCESS, err, STATUS_UNSUPPORTED,
+            "%s does not report its version", NCCL_LIBRARY);
     if (n->version < NCCL_MINIMUM || n->version >= 30000) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "NCCL %d.%d is installed; %d.%d or a later version 2 is required",

@@ -62,9 +62,7 @@ static enum status settle(struct cuda_ranks *r, int code, const char *call, stru
     const int64_t start_ns = clock_now_ns();
     while (code == NCCL_IN_PROGRESS) {
         const struct timespec pause = {.tv_nsec = POLL_NS};
-        if (r->aborted) {
-            return error_set(err, STATUS_DEVICE, "NCCL: %s was aborted", call);
-        }
+        FAIL_IF(r->aborted, err, STATUS_DEVICE, "NCCL: %s was aborted", call);
         const int asked = r->nccl->async_error(r->comm, &code);
         if (asked != NCCL_SUCCESS) {
             return nccl_failed(r, asked, call, err);
@@ -152,9 +150,7 @@ static enum status join(struct device *device,
     const struct nccl *nccl;
     TRY(nccl_open(&nccl, err));
     struct cuda_ranks *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        return error_set(err, STATUS_NOMEM, "cuda: out of memory for a group of ranks");
-    }
+    TRY_MEMORY(r != NULL, err, "cuda: out of memory for a group of ranks");
     r->nccl = nccl;
     r->rank = rank;
     r->world = world;
@@ -200,9 +196,7 @@ reduce(struct cuda_device *dev, const struct collective *c, cudaStream_t on, str
 enum status
 cuda_collective(struct cuda_device *dev, const struct collective *c, struct error *err) {
     struct cuda_ranks *r = dev->ranks;
-    if (r->aborted) {
-        return error_set(err, STATUS_DEVICE, "NCCL: the group of ranks was aborted");
-    }
+    FAIL_IF(r->aborted, err, STATUS_DEVICE, "NCCL: the group of ranks was aborted");
     if (c->kind == COLLECTIVE_SUM) {
         TRY_CUDA(cudaEventRecord(r->computed, dev->stream));
         TRY_CUDA(cudaStreamWaitEvent(r->sums, r->computed, 0));

@@ -122,14 +122,12 @@ static enum status choose_algorithm(struct cuda_device *dev,
     const cublasStatus_t code =
         cublasLtMatmulAlgoGetHeuristic(dev->blas, out->operation, out->b, out->a, out->out,
                                        out->out, preference, 1, &result, &found);
-    if (code == CUBLAS_STATUS_NOT_SUPPORTED ||
-        (code == CUBLAS_STATUS_SUCCESS &&
-         (found == 0 || result.state == CUBLAS_STATUS_NOT_SUPPORTED))) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "cuBLASLt has no algorithm for (%lld,%lld) x (%lld,%lld)",
-                         (long long)out->product.m, (long long)out->product.k,
-                         (long long)out->product.k, (long long)out->product.n);
-    }
+    FAIL_IF(code == CUBLAS_STATUS_NOT_SUPPORTED ||
+                (code == CUBLAS_STATUS_SUCCESS &&
+                 (found == 0 || result.state == CUBLAS_STATUS_NOT_SUPPORTED)),
+            err, STATUS_UNSUPPORTED, "cuBLASLt has no algorithm for (%lld,%lld) x (%lld,%lld)",
+            (long long)out->product.m, (long long)out->product.k, (long long)out->product.k,
+            (long long)out->product.n);
     TRY_BLAS(code);
     TRY_BLAS(result.state);
     out->algorithm = result.algo;
