@@ -43,6 +43,23 @@ static const struct cli_program program = {
     .arguments = {1, 1},
 };
 
+static void print_text(const struct retrieval_result *r) {
+    static const char *const directions[RETRIEVAL_DIRECTION_COUNT] = {
+        "image to text (%)", "text to image (%)", "mean of both (%)"};
+    printf("%-24s", cli_format("%s, %s", cli_format_counted(r->images, "image"),
+                               cli_format_counted(r->texts, "text")));
+    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+        printf("%8s", retrieval_metrics[k].title);
+    }
+    for (int d = 0; d < RETRIEVAL_DIRECTION_COUNT; d++) {
+        printf("\n%-24s", directions[d]);
+        for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+            printf("%8.2f", r->value[d][k]);
+        }
+    }
+    printf("\n");
+}
+
 /* ---- the page ---- */
 
 /* The examples as JSON. */
@@ -168,10 +185,14 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     enum status s = compute(&result, &e, o, err);
     eval_close(&e);
     TRY(s);
+    if (!o->common.json) {
+        print_text(&result);
+        return STATUS_OK;
+    }
     struct json_writer w;
     json_writer_init(&w, 0);
     retrieval_write_json(&w, NULL, &result);
-    s = put_result(&w, o->common.json, err);
+    s = cli_put_json(&w, err);
     json_writer_fini(&w);
     return s;
 }
