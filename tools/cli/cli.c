@@ -394,10 +394,11 @@ static enum status parse_words(struct parser *ps, struct error *err) {
     bool options_end = false;
     for (ps->at = 1; ps->at < ps->argc; ps->at++) {
         const char *word = ps->argv[ps->at];
+        const bool number = word[0] == '-' && word[1] >= '0' && word[1] <= '9';
         enum status s = STATUS_OK;
         if (word[0] == '\0') {
             s = error_set(err, STATUS_USAGE, "argument %d is an empty text", ps->at);
-        } else if (options_end || word[0] != '-' || word[1] == '\0') {
+        } else if (options_end || word[0] != '-' || word[1] == '\0' || number) {
             ps->args->items[ps->args->count++] = word;
         } else if (strcmp(word, "--") == 0) {
             options_end = true;
