@@ -43,10 +43,12 @@ packed=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 # The same as a tar: five images share a stem, and none has a caption.
 expect 65 "$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar"
 grep -q "none of the $rows rows is usable" err.txt || fail "not all of $rows members are rows: $(cat err.txt)"
+n=0
 tail -n +2 "$data/hostile/manifest.tsv" | cut -f 1 | while read -r name; do
-    cp "hostile/files/$name" "tarred-$name"
-    echo "a caption" >"tarred-${name%%.*}.txt"
-    tar rf captions.tar "tarred-$name" "tarred-${name%%.*}.txt"
+    n=$((n + 1))
+    cp "hostile/files/$name" "$n-$name"
+    echo "a caption" >"$n-${name%%.*}.txt"
+    tar rf captions.tar "$n-$name" "$n-${name%%.*}.txt"
 done
 "$BIN/ccpack" -q --json -o twin --max-bad 100% captions.tar >out.json 2>err.txt || fail "tar: $(cat err.txt)"
 twin=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)

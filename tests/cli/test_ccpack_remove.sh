@@ -46,8 +46,9 @@ expect 0 "$BIN/ccdump" verify d
 has out.txt "d: ok: 56 samples in 3 shards"
 has out.txt "$wanted"
 expect 0 "$BIN/ccdump" info d
-has out.txt "removed      4 samples, 4 still in shards"
-has out.txt "before       60 samples, fingerprint $old"
+has out.txt "removed:           4"
+has out.txt "removed_in_shards: 4"
+grep -qE "^  [0-9]+ +60 .* $old\$" out.txt || fail "the generation before: $(cat out.txt)"
 expect 0 "$BIN/ccdump" ls d --json
 lines out.txt 56
 hasnt out.txt '"id":41,'
@@ -104,8 +105,8 @@ has out.txt "$wanted"
 shard-000004.cci shard-000004.$container tokenizer.model " ] || fail "other files: $(ls d)"
 cmp "d/shard-000001.$container" "whole/shard-000001.$container" || fail "a shard without removed samples changed"
 expect 0 "$BIN/ccdump" info d
-has out.txt "removed      4 samples"
-hasnt out.txt "still in shards"
+has out.txt "removed:           4"
+has out.txt "removed_in_shards: 0"
 expect 66 "$BIN/ccdump" show d 41
 "$BIN/ccdump" cat d | cmp - cat.tar || fail "the samples changed"
 expect 0 "$BIN/ccpack" compact d --json

@@ -32,7 +32,7 @@ while [ $i -lt 9000 ]; do
     echo "a very long caption, line $i"
     i=$((i + 1))
 done | head -c 200000 >"${3%.jpg}.txt"
-printf 'a\000b' >"${4%.jpg}.txt"
+printf 'a\001b' >"${4%.jpg}.txt"
 printf '{"name":"caf\303\251"}' >"${5%.jpg}.json"
 printf '{"valid":' >"${6%.jpg}.json"
 : >"${7%.jpg}.json"
@@ -48,7 +48,7 @@ done
 cmp zst.jsonl tar.jsonl || fail "the two containers hold different samples"
 [ "$(grep -c '"json": null' zst.jsonl)" = "$(($(grep -c '"json": null' indexed.jsonl) + 1))" ] ||
     fail "the invalid JSON, which ccpack drops, is still in the indexed tar"
-grep -q '"a\\u0000b"' zst.jsonl || fail "a NUL in a caption"
+grep -q '"a\\u0001b"' zst.jsonl || fail "a control character in a caption"
 grep -q '"{\\"valid\\":"' indexed.jsonl || fail "JSON that does not parse, in a foreign tar"
 
 # Removed samples, before and after the shards are rewritten.

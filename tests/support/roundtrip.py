@@ -86,20 +86,25 @@ def expected_tsv(table, images):
         emit(number, [text(caption)], read(images, name.decode()), None)
 
 
+def others(image, *used):
+    return {name: value for name, value in image.items() if name not in used} or None
+
+
 def expected_coco(path, images):
     data = json.loads(read(path))
     captions = {}
     for note in data["annotations"]:
         captions.setdefault(note["image_id"], []).append(text(note["caption"].encode()))
     for number, image in enumerate(data["images"]):
-        emit(number, captions[image["id"]], read(images, image["file_name"]), None)
+        emit(number, captions[image["id"]], read(images, image["file_name"]),
+             others(image, "id", "file_name"))
 
 
 def expected_karpathy(path, images):
     for number, image in enumerate(json.loads(read(path))["images"]):
         captions = [text(s["raw"].encode()) for s in image["sentences"]]
         name = os.path.join(image.get("filepath", ""), image["filename"])
-        emit(number, captions, read(images, name), None)
+        emit(number, captions, read(images, name), others(image, "filename", "filepath", "sentences", "sentids"))
 
 
 def expected_folders(root):

@@ -15,8 +15,7 @@
         "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
         "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
         "--xi0=0", "--xi=signed", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
-        "--zeta-gradient=paper", "--zeta-grad-ema=0.9", "--zeta-freeze-epochs=5",                  \
-        "--zeta-gradient=paper"
+        "--zeta-grad-ema=0.9", "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
 
 static const char *const nuclr_cc3m[] = {NUCLR_WORDS, "--zeta0=-0.05"};
 static const char *const nuclr_cc12m[] = {NUCLR_WORDS, "--zeta0=0"};

@@ -497,6 +497,7 @@ TEST(xi_follows_the_largest_zeta_of_its_side_at_once) {
     const double tau = 0.1;
     fixture_init(&f, "nuclr", tau, 6);
     f.options.zeta0 = -0.05;
+    f.options.zeta_gradient = LOSS_ZETA_PAPER;
     fixture_open(&f, 400);
     double xi[2] = {0.0, 0.0};
     bool moved[2] = {false, false};
@@ -549,6 +550,7 @@ static void check_form(enum loss_xi form) {
     fixture_init(&f, "nuclr", 0.1, 6);
     f.options.zeta0 = -0.05;
     f.options.xi = form;
+    f.options.zeta_gradient = LOSS_ZETA_PAPER;
     fixture_open(&f, 400);
     const double first = form == LOSS_XI_NORM ? 0.05 : 0.0;
     double xi[2] = {first, first};
