@@ -157,18 +157,22 @@ AVX512 static void avx512_saturation(uint8_t *out, const uint8_t *in, size_t cou
 /* ----------------------------------------------------------------------------------------- hue */
 
 AVX512 static void avx512_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
-    struct hue_block p;
+    struct hue_block block;
+    struct hue_block *p = &block;
     size_t i = 0;
+    /* Hides where p points: gcc would rely on a stack aligned to 64 bytes, which that of the
+     * address sanitizer is not. */
+    __asm__("" : "+r"(p));
     for (; i + HUE_BLOCK_PX <= count; i += HUE_BLOCK_PX) {
         for (size_t k = 0; k < HUE_BLOCK_PX; k += BLOCK_PX) {
             __m512i bytes = _mm512_maskz_loadu_epi8(BLOCK_MASK, in + 3 * (i + k));
-            _mm512_storeu_si512(p.r + k, channel_of_16(bytes, 0));
-            _mm512_storeu_si512(p.g + k, channel_of_16(bytes, 1));
-            _mm512_storeu_si512(p.b + k, channel_of_16(bytes, 2));
+            _mm512_storeu_si512(p->r + k, channel_of_16(bytes, 0));
+            _mm512_storeu_si512(p->g + k, channel_of_16(bytes, 1));
+            _mm512_storeu_si512(p->b + k, channel_of_16(bytes, 2));
         }
-        hue_of_block(&p, shift);
+        hue_of_block(p, shift);
         for (size_t k = 0; k < HUE_BLOCK_PX; k += BLOCK_PX) {
-            store_16(out + 3 * (i + k), _mm512_loadu_si512(p.rgb + k));
+            store_16(out + 3 * (i + k), _mm512_loadu_si512(p->rgb + k));
         }
     }
     op_loops_plain()->hue(out + 3 * i, in + 3 * i, count - i, shift);

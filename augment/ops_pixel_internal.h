@@ -127,7 +127,7 @@ __attribute__((always_inline)) static inline void hue_of_block(struct hue_block 
         int32_t q = hue_share(v, 65025.0F - fs);
         int32_t t = hue_share(v, 65025.0F - ((float)(255 * s) - fs));
         /* Each channel is byte v, t, p or q of a lane, chosen by 4 bits for each sector. */
-        uint32_t lane = (uint32_t)(max | t << 8 | down << 16 | q << 24);
+        uint32_t lane = (uint32_t)max | (uint32_t)t << 8 | (uint32_t)down << 16 | (uint32_t)q << 24;
         uint32_t at = 4 * (uint32_t)sector;
         p->rgb[i] = (lane >> (0x91180U >> at & 24) & 255) |
                     (lane >> (0x9118008U >> at & 24) & 255) << 8 |
