@@ -7,13 +7,22 @@
  * Ownership : every pointer is borrowed device memory (or host memory that the device reads at the
  *             same address). A workspace is the caller's, aligned to 16 bytes, needed until the
  *             work is done; its size is that of the _workspace_bytes function of the launcher, and
- * its contents are not kept. Types     : other real types than F32 and BF16 return
- * cudaErrorInvalidValue. Alignment : that of an element. Rows of multiples of 16 bytes at addresses
- * of multiples of 16 bytes are moved 16 bytes at a time, others element by element. Arguments :
- * checked by the caller (op_check). Order     : every sum has one order that follows from the shape
- * alone, never from the GPU or from which block came first: same input, same bits. No atomics on
- * numbers. Faults    : kernels that read indices stay in bounds whatever they read, and write a
- * fault they find to *fault. Returns   : cudaSuccess or the error of cudaLaunchKernelExC.
+ *             its contents are not kept.
+ *
+ * Types: other real types than F32 and BF16 return cudaErrorInvalidValue.
+ *
+ * Alignment: that of an element. Rows of multiples of 16 bytes at addresses of multiples of 16
+ * bytes are moved 16 bytes at a time, others element by element.
+ *
+ * Arguments: checked by the caller (op_check).
+ *
+ * Order: every sum has one order that follows from the shape alone, never from the GPU or from
+ * which block came first: same input, same bits. No atomics on numbers.
+ *
+ * Faults: kernels that read indices stay in bounds whatever they read, and write a fault they find
+ * to *fault.
+ *
+ * Returns: cudaSuccess or the error of cudaLaunchKernelExC.
  */
 #ifndef KERNELS_CUDA_DEVICE_KERNELS_INTERNAL_H
 #define KERNELS_CUDA_DEVICE_KERNELS_INTERNAL_H
