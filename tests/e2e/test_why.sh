@@ -78,7 +78,21 @@ awk 'NR > 2 { print $2 }' out.txt | cmp - options.txt
 cp -r a grown
 "$BIN/ccpack" -q --append -o grown b.tar
 expect 0 "$BIN/ccdump" why whole grown 5 --encode 0
-has out.txt "not computed: the data has changed since the checkpoint"
+has out.txt "all: the data has changed since the checkpoint"
+
+# A run that was resumed on the grown dataset: steps before that had another order, which is not made up.
+cp -r whole later
+expect 0 "$BIN/ccstream-train" -q --resume later --data grown --epochs 4
+begun=$(tail -n 1 later/launches.jsonl | grep -oE '"step":[0-9]+' | cut -d : -f 2)
+expect 0 "$BIN/ccdump" why later grown 5 --encode 0 --json
+has out.txt "\"steps_unknown\":\"those before step $begun"
+[ "$(grep -oE '"step":[0-9]+' out.txt | cut -d : -f 2 | awk -v from="$begun" '$1 < from' | wc -l)" = 0 ] || fail "steps of another order"
+step=$(grep -oE '"step":[0-9]+' out.txt | head -n 1 | cut -d : -f 2)
+row=$(grep -oE '"row":[0-9]+' out.txt | head -n 1 | cut -d : -f 2)
+expect 0 "$BIN/ccdump" order later --step "$step" --json
+[ "$(sed -n "$((row + 1))p" out.txt | grep -oE '"id":[0-9]+')" = '"id":5' ] || fail "step $step has not sample 5 in row $row"
+expect 65 "$BIN/ccdump" order later --step "$((begun - 1))"
+has err.txt "was trained on the data as it was before it changed at step $begun"
 expect 66 "$BIN/ccdump" why whole a 96
 expect 64 "$BIN/ccdump" why whole a x
 expect 65 "$BIN/ccdump" why whole b 5

@@ -49,7 +49,8 @@ static const struct cli_program program = {
     .notes = CLI_TEXTS(
         "The order is computed from seed, batch size and dataset, whether or not the run has "
         "reached the step. For a run, its recorded seed, batch size, datasets and order are "
-        "used. Replacements of corrupt samples at load time are not shown."),
+        "used; a step that it trained on the dataset as it was before it changed is refused (exit "
+        "code 65). Replacements of corrupt samples at load time are not shown."),
 };
 
 /* What is shown. */
@@ -151,7 +152,16 @@ of_run(const struct options *o, const struct cli_arguments *a, struct error *err
     }
     struct run_order *r;
     TRY(run_order_open(&r, a->items[0], NULL, err));
-    const enum status s = show(o, r->order, err);
+    uint64_t since = 0;
+    enum status s = run_order_since(&since, r, a->items[0], err);
+    if (s == STATUS_OK && o->step < since) {
+        s = error_set(err, STATUS_MISMATCH,
+                      "%s: step %" PRIu64 " was trained on the data as it was before it changed%s, "
+                      "whose order is not known any more",
+                      a->items[0], o->step,
+                      since == UINT64_MAX ? "" : cli_format(" at step %" PRIu64, since));
+    }
+    THEN(s, show(o, r->order, err));
     run_order_close(r);
     return s;
 }

@@ -205,11 +205,12 @@ static enum status read_columns(struct why *w, const struct state_ids *ids, stru
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Every round up to the last step of the checkpoint, and some after it. */
+/* Every round from step `since` up to the last step of the checkpoint, and some after it. */
 static enum status find_visits(struct why *w,
                                const struct order *order,
                                uint32_t source,
                                uint64_t position,
+                               uint64_t since,
                                struct error *err) {
     const struct sampler_place place = {source, position};
     for (uint64_t round = 0; w->next_count < WHY_NEXT; round++) {
@@ -218,8 +219,8 @@ static enum status find_visits(struct why *w,
         if (s == STATUS_END) {
             break;
         }
-        if (s != STATUS_OK) {
-            continue; /* dropped with the rest of its epoch */
+        if (s != STATUS_OK || v.global_step < since) {
+            continue; /* dropped with the rest of its epoch, or in another order */
         }
         FAIL_IF(w->visit_count + w->next_count == WHY_MAX_VISITS, err, STATUS_LIMIT,
                 "the run is in more than %d epochs", WHY_MAX_VISITS);
@@ -258,12 +259,21 @@ static enum status place_sample(struct why *w, struct error *err) {
     }
     if (s == STATUS_OK && sources_fingerprint(all) != p->fingerprint) {
         (void)snprintf(w->no_visits, sizeof w->no_visits,
-                       "not computed: the data has changed since the checkpoint, and with it the "
+                       "all: the data has changed since the checkpoint, and with it the "
                        "order");
     } else if (s == STATUS_OK) {
         w->steps_per_epoch = r->order->sampler.steps_per_epoch;
         w->steps_done = p->epoch * w->steps_per_epoch + p->batch;
-        s = find_visits(w, r->order, source, sample.position, err);
+        uint64_t since = 0;
+        s = run_order_since(&since, r, w->run, err);
+        if (s == STATUS_OK && since > 0) {
+            (void)snprintf(w->no_visits, sizeof w->no_visits,
+                           "those before step %" PRIu64
+                           ": the data was another one, and with it the "
+                           "order",
+                           since < w->steps_done ? since : w->steps_done);
+        }
+        THEN(s, find_visits(w, r->order, source, sample.position, since, err));
         qsort(w->visits, w->visit_count + w->next_count, sizeof *w->visits, by_step);
     }
     run_order_close(r);

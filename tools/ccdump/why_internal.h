@@ -51,7 +51,8 @@ struct why {
     uint64_t run_id; /* as delivered: in a mix, after the ids of the datasets before it */
     struct sampler_visit *visits; /* (visit_count), ascending; then (next_count) */
     size_t visit_count, next_count;
-    char no_visits[WHY_REASON_BYTES]; /* why steps cannot be computed; "": they were */
+    char no_visits[WHY_REASON_BYTES]; /* why steps, or the first of them, cannot be computed; "":
+                                         all were */
     uint64_t steps_per_epoch, steps_done;
     struct why_column columns[WHY_MAX_COLUMNS];
     size_t column_count;

@@ -47,6 +47,8 @@ static size_t first_shown(const struct why *w) {
 static void write_visits(struct json_writer *j, const struct why *w) {
     if (w->no_visits[0] != '\0') {
         json_string(j, "steps_unknown", w->no_visits);
+    }
+    if (w->steps_per_epoch == 0) { /* no step was computed */
         return;
     }
     for (int part = 0; part < 2; part++) {
@@ -161,7 +163,9 @@ static void put_steps(struct page *p, const struct why *w) {
     char text[1024];
     size_t used = (size_t)snprintf(text, sizeof text, "Seen %zu times", w->visit_count);
     if (w->no_visits[0] != '\0') {
-        page_text(p, "Steps: %s.", w->no_visits);
+        page_text(p, "Steps that are not known: %s.", w->no_visits);
+    }
+    if (w->steps_per_epoch == 0) {
         return;
     }
     for (size_t i = first_shown(w); i < w->visit_count + w->next_count; i++) {

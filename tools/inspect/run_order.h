@@ -26,4 +26,10 @@ enum status
 run_order_open(struct run_order **out, const char *run, const char *dataset, struct error *err);
 void run_order_close(struct run_order *r); /* accepts NULL */
 
+/* *step: the first step since which RUN was trained on the data as it is now, by the fingerprints
+ * of its launches (RUN/launches.jsonl); UINT64_MAX: none was. Steps before it had another order.
+ * Returns OK, CORRUPT (a launch does not record its data), IO, NOMEM or LIMIT. */
+enum status
+run_order_since(uint64_t *step, const struct run_order *r, const char *run, struct error *err);
+
 #endif
