@@ -1,5 +1,5 @@
 #!/bin/bash
-# The recipes of pack/README.md, run as they are written there: each gives the dataset of one process, although
+# The recipes of pack/RUNS.md, run as they are written there: each gives the dataset of one process, although
 # part 2 ended early before. No Slurm is required: a program 'sbatch' runs the tasks of an array one after another.
 . "$SRC/tests/support/cli.sh"
 PATH=$PWD/bin:$BIN:$PATH
@@ -11,8 +11,8 @@ recipe() { # recipe HEADING N FILE: the Nth block of code after the line that be
         index($0, heading) == 1 { found = 1 }
         found && /^```$/ && inside { exit }
         found && /^```/ { closing = !closing; inside = closing && ++blocks == nth; next }
-        inside' "$SRC/pack/README.md" >"$3"
-    [ -s "$3" ] || fail "pack/README.md has no block $2 after '**$1'"
+        inside' "$SRC/pack/RUNS.md" >"$3"
+    [ -s "$3" ] || fail "pack/RUNS.md has no block $2 after '**$1'"
 }
 
 mkdir bin tars

@@ -148,9 +148,9 @@ static const struct cli_program pack_program = {
         "--part auto reads SLURM_ARRAY_TASK_ID with _MIN, _MAX, _STEP and _COUNT, else "
         "JOB_COMPLETION_INDEX, else OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or SLURM_PROCID, "
         "each with its size. With auto/N the ids of a Slurm array are the numbers of the "
-        "parts, so an array with selected ids packs just those parts. pack/README.md has "
-        "recipes.",
-        "pack/SOURCES.md and pack/RUNS.md have all rules."),
+        "parts, so an array with selected ids packs just those parts.",
+        "All rules and recipes for clusters: reference/SOURCES.md and reference/RUNS.md in the "
+        "manual (share/doc/ccstream/manual)."),
     CLI_OPTIONS(pack_rows),
     .shared = ccpack_shape_rows,
     .arguments = {1, CLI_MAX_ARGUMENTS},
