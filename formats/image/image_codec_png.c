@@ -1,6 +1,6 @@
 /*
  * Reading PNG with libpng: rows are expanded to RGB or RGBA by libpng, laid over white here, and
- * only the wanted rows and columns are kept; what lies below them is not read. Interlaced images
+ * only the wanted rows and columns are kept; rows below them are not read. Interlaced images
  * need all their rows at once. Metadata is not parsed at all, so damage in it cannot fail an
  * image.
  */

@@ -225,7 +225,7 @@ static const char *find_usual(const struct json_value *object, const char *const
     return *names;
 }
 
-/* Without options, the first element tells which of the usual names the members have. */
+/* Without options, the first element decides which of the usual names the members have. */
 static void choose_members(struct source_json *j,
                            const struct source_options *opt,
                            const struct json_value *first) {

@@ -1,10 +1,10 @@
 /*
- * output: whether a command may write where it was told to. One rule for all programs: what exists
- * and was not made by the same command stays, unless --force is given; nothing is written into a
- * dataset or a run but by the programs that make them. Checked before the work; folders above an
- * output are made when it is written, so that a command that fails makes none.
+ * output: whether a command may write to an output path. One rule for all programs: a file or
+ * folder that exists and that the same command did not make is refused, unless --force is given;
+ * only the programs that make datasets and runs write into them. Checked before the work; folders
+ * above an output are made when it is written, so that a command that fails makes none.
  *
- * What a command makes it knows again by its name: a page and a file of tensors have it in their
+ * A command recognises its own outputs by its name: pages and files of tensors have it in their
  * first KiB, as "generator".
  *
  * Threading : pure functions, except that they read the file system.
