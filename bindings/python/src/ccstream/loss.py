@@ -95,7 +95,8 @@ class Loss(_Columns):
     name: as --loss. views: two views of images instead of pairs. dataset_size: live samples.
     id_space: greater than every id; dataset_size if None. max_batch: pairs of a step at most.
     options: those of ccstream-train that the loss reads, with underscores; gamma_epochs has no
-    default. UsageError. One thread at a time.
+    default; of zeta's learning rates only zeta_lr="auto" (tau / (t + 2) at visit t of a sample, at
+    least tau / 10), with zeta_freeze_epochs. UsageError. One thread at a time.
 
     beyond: whether each anchor needs a sample beyond the batch, which the caller encodes with today's
     model: "named" (emc2: those of `carried`), "drawn" (negcache: the caller draws sample j with
@@ -125,10 +126,11 @@ class Loss(_Columns):
              carried_similarity: numpy.ndarray | None = None) -> LossStep:
         """similarity (B, B): image i with text j, of L2-normalised embeddings; with two views (2B, 2B)
         of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
-        of zeta; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
+        of zeta, with zeta_lr="auto" 1; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
         texts; for cyclip, and for it alone. carried_ids (2, B) as of `carried`, and carried_similarity,
-        that of each anchor with its sample: for losses with samples beyond the batch. Updates the state. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside
-        the id space."""
+        that of each anchor with its sample: for losses with samples beyond the batch. Updates the
+        state. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside the
+        id space."""
         if (image_similarity is None) != (text_similarity is None):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
         similarity = numpy.ascontiguousarray(similarity, numpy.float32)
