@@ -37,6 +37,9 @@ static void refuse(struct op_case *c, void *cookie) {
     struct op_data start;
     struct op_data d;
     struct error err = {0};
+    if (!op_available(dev, c->row->op)) {
+        return;
+    }
     op_cases_make(&start, c, 0, dev);
     assert_ok(op_data_create(&d, c, 0, &err), err);
     for (int i = 0; i < c->count; i++) {

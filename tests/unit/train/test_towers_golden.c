@@ -105,7 +105,8 @@ struct model {
     uint64_t ids[MAX_BATCH];
     struct dual_encoder_batch batch;
     struct tensor dx, dt;
-    enum dtype real; /* of embeddings, values and gradients */
+    struct step_values *values; /* on the device */
+    enum dtype real;            /* of embeddings, values and gradients */
 };
 
 static void make_inputs(struct model *m, const struct golden *g) {
@@ -199,12 +200,15 @@ static void open_model(struct model *m, const struct golden *g) {
     m->dx = tensor_2d(data, m->real, g->batch, EMBED);
     assert_ok(m->dev->ops->alloc(m->dev, rows, &data, &err), err);
     m->dt = tensor_2d(data, m->real, g->batch, EMBED);
+    assert_ok(m->dev->ops->alloc(m->dev, sizeof *m->values, &data, &err), err);
+    m->values = data;
     make_inputs(m, g);
 }
 
 static void close_model(struct model *m) {
     m->dev->ops->free(m->dev, m->dx.data);
     m->dev->ops->free(m->dev, m->dt.data);
+    m->dev->ops->free(m->dev, m->values);
     dual_encoder_destroy(m->encoder);
     device_close(m->dev);
     free(m->host);
@@ -362,7 +366,7 @@ static void compare_model(const struct golden *g) {
     double first = 0.0;
     for (int step = 0; step < STEPS; step++) {
         struct tensor x, t;
-        struct step_values values = {.step = (uint64_t)step, .lr = 2e-4, .sound = 1};
+        const struct step_values values = {.step = (uint64_t)step, .lr = 2e-4, .sound = 1};
         if (g->way->dtype == DTYPE_F64 && step >= g->way->steps) {
             check_loss(g, step, value); /* continues with the next line */
             continue;
@@ -376,7 +380,8 @@ static void compare_model(const struct golden *g) {
             check_first_step(g, &m, &x, &t);
         }
         check_loss(g, step, value);
-        assert_ok(optimizer_step(m.params, m.dev, &values, &oo, &err), err);
+        assert_ok(m.dev->ops->upload(m.dev, m.values, &values, sizeof values, &err), err);
+        assert_ok(optimizer_step(m.params, m.dev, m.values, &oo, &err), err);
     }
     /* without norms it learns more slowly */
     assert_true(g->way->dtype == DTYPE_F64 ||
