@@ -360,6 +360,10 @@ void location_destroy(struct location *l) {
     free(l);
 }
 
+bool location_endpoint_is_named(const struct location *l) {
+    return l->profile.endpoint != NULL;
+}
+
 enum status location_url(const struct location *l,
                          char url[HTTP_MAX_URL_BYTES],
                          const char *name,

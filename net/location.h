@@ -45,6 +45,9 @@ enum status location_create(struct location **out,
                             struct error *err);
 void location_destroy(struct location *l); /* accepts NULL */
 
+/* Whether its server is one that the options or the user's profile or environment name. */
+bool location_endpoint_is_named(const struct location *l);
+
 /* The URL of the file `name` of the folder; parts of a name are separated by /. Returns OK, INVALID
  * for a name with an empty part, `.` or `..`, or LIMIT. */
 enum status location_url(const struct location *l,

@@ -30,6 +30,19 @@ static enum status nomem(struct error *err) {
 
 /* --- folders and objects --- */
 
+/* Whether the user, and not only a file that he opened, named a location. */
+static bool is_named(const char *text, const struct location *location) {
+    const struct remote_options *o = &remote_view.options;
+    const size_t size_bytes = strlen(text);
+    bool named = !o->only_places || location_endpoint_is_named(location);
+    for (size_t i = 0; i < o->place_count && !named; i++) {
+        const bool begins = strncmp(o->places[i], text, size_bytes) == 0;
+        const char *rest = begins ? o->places[i] + size_bytes : "?";
+        named = *rest == '\0' || *rest == ':' || strcmp(rest, "/") == 0;
+    }
+    return named;
+}
+
 static enum status
 folder_of(struct remote_folder **out, const char *text, size_t size_bytes, struct error *err) {
     for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
@@ -47,7 +60,15 @@ folder_of(struct remote_folder **out, const char *text, size_t size_bytes, struc
         return nomem(err);
     }
     enum status s = location_create(&f->location, f->text, &opt, err);
+    if (s == STATUS_OK && !is_named(f->text, f->location)) {
+        s = error_set(err, STATUS_USAGE,
+                      "%.120s: only a run's config.json names this location, so nothing is sent "
+                      "there; to read it, add --data '%.120s'%s",
+                      f->text, f->text,
+                      strncmp(f->text, "s3://", 5) == 0 ? " or name its server by --endpoint" : "");
+    }
     if (s < STATUS_OK) {
+        location_destroy(f->location);
         free(f->text);
         free(f);
         return s;

@@ -24,6 +24,7 @@
 #define LOADER_REMOTE_REMOTE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "formats/base/log.h"
@@ -38,6 +39,11 @@ struct remote_options {
     const char *endpoint;   /* of s3:// locations; NULL: as location_options says */
     bool instance_metadata; /* may ask the machine's metadata service for keys; default false */
     const char *cache; /* folder for pieces of remote files, made where it is missing; NULL: none */
+    /* With only_places a location that `places` lack is refused, unless it is an s3:// one of an
+     * endpoint that the user named: for programs that open what a stranger's file names. */
+    const char *const *places; /* DIR or DIR:WEIGHT; borrowed until remote_stop */
+    size_t place_count;
+    bool only_places;           /* default false */
     uint64_t cache_bytes;       /* its limit, at least REMOTE_CACHE_MIN_BYTES; 64 GiB */
     const char *user_agent;     /* "ccstream" */
     const struct log_sink *log; /* borrowed until remote_stop; NULL: silent */

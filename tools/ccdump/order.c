@@ -16,6 +16,7 @@ struct options {
     const char *order;
     bool json;
     struct remote_choice remote;
+    struct cli_list data;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -35,6 +36,7 @@ static const struct cli_option rows[] = {
     {"positives", 0, CLI_U64, FIELD(positives), .default_text = "1", .min = "1", .max = "8",
      .metavar = "M", .help = "consecutive rows that are one sample; divides --batch-size"},
     CLI_REMOTE_ROWS(struct options, remote),
+    CLI_RUN_DATA_ROW(struct options, data),
 };
 
 static const struct cli_program program = {
@@ -192,13 +194,15 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     char config[PATH_MAX_BYTES];
     bool is_run = false;
     const struct options *o = options;
-    const struct file_system *fs = file_system_of(a->items[0]);
+    const struct file_system *fs = file_posix();
+    struct remote_choice remote = o->remote;
     samples_signals();
-    TRY(remote_choice_use(&o->remote, err));
     TRY(path_join(config, sizeof config, a->items[0], "config.json", err));
     if (a->count == 1) {
         TRY(fs->exists(fs->context, config, &is_run, err));
     }
+    remote.only = is_run ? &o->data : NULL; /* whose config.json names datasets */
+    TRY(remote_choice_use(&remote, err));
     return is_run ? of_run(options, a, err) : of_data(options, a, err);
 }
 

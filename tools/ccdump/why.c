@@ -22,6 +22,7 @@ struct options {
     const char *html, *image;
     bool json;
     struct remote_choice remote;
+    struct cli_list data;
     bool force;
 };
 
@@ -41,6 +42,7 @@ static const struct cli_option rows[] = {
     OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object"},
     CLI_REMOTE_ROWS(struct options, remote),
+    CLI_RUN_DATA_ROW(struct options, data),
 };
 
 static const struct cli_program program = {
@@ -326,7 +328,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
             "'%s' is not an id: ids are whole numbers", a->items[2]);
     TRY(output_check_file(o->html, o->force, err));
     TRY(output_check_file(o->image, o->force, err));
-    TRY(remote_choice_use(&o->remote, err));
+    struct remote_choice remote = o->remote;
+    struct cli_list data = o->data; /* the run may name further ones */
+    remote.only = &data;
+    if (data.count < CLI_MAX_LIST) {
+        data.items[data.count++] = a->items[1];
+    }
+    TRY(remote_choice_use(&remote, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(path_check_dataset(a->items[1], err));
     struct why *w = calloc(1, sizeof *w);

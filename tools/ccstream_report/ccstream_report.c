@@ -17,6 +17,7 @@ struct options {
     const char *out;
     bool json;
     struct remote_choice remote;
+    struct cli_list data;
     bool force;
 };
 
@@ -27,6 +28,7 @@ static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
      .help = "the last numbers of every run as JSON on stdout"},
     CLI_REMOTE_ROWS(struct options, remote),
+    CLI_RUN_DATA_ROW(struct options, data),
 };
 
 static const struct cli_program program = {
@@ -44,8 +46,9 @@ static const struct cli_program program = {
         "examples of the last evaluation, and the samples with the largest and smallest zeta "
         "or u. Figures have their numbers below them.",
         "'ccstream-train --report' writes RUN/report.html at every checkpoint and evaluation.",
-        "Images come from the datasets of the run. Uses the run's --endpoint and "
-        "--instance-metadata unless --endpoint is given.",
+        "Images come from the datasets of the run: from those at servers only if --data names "
+        "them, or --endpoint or your AWS profile the server of s3:// ones. A run is data and may "
+        "be a stranger's: its own endpoint, cache and keys are not used.",
         "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'."),
     CLI_OPTIONS(rows),
     .arguments = {1, REPORT_MAX_RUNS},
@@ -79,18 +82,6 @@ print_json(const char *page, struct run_log *const *runs, size_t count, struct e
     return cli_end_json(&w, err);
 }
 
-/* A page of one run opens its datasets, which are reached as the run reached them. */
-static enum status
-use_remote(const struct run_log *r, struct remote_choice choice, struct error *err) {
-    bool asked = false;
-    if (choice.endpoint == NULL) {
-        choice.endpoint = json_value_string(run_log_option(r, "endpoint"), NULL);
-        (void)json_value_bool(run_log_option(r, "instance-metadata"), &asked);
-    }
-    choice.instance_metadata = choice.instance_metadata || asked;
-    return remote_choice_use(&choice, err);
-}
-
 /* A run from before its checkpoints were checked: what is drawn of it would look like a result. */
 static enum status check_model(const char *run, struct error *err) {
     struct checkpoint *c = NULL;
@@ -115,7 +106,9 @@ static enum status report(struct run_log **runs,
         TRY(check_model(a->items[i], err));
     }
     run_log_name_apart(runs, a->count);
-    TRY(use_remote(runs[0], o->remote, err));
+    struct remote_choice remote = o->remote;
+    remote.only = &o->data;
+    TRY(remote_choice_use(&remote, err));
     TRY(path_join(path, sizeof path, a->items[0], "report.html", err));
     if (o->out != NULL && strcmp(o->out, path) != 0) {
         TRY(output_check_file(o->out, o->force, err));

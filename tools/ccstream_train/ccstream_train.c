@@ -474,6 +474,7 @@ static enum status resume(struct launch *l,
 /* The words that a run's options come from, in order: those of the run that is resumed, or a
  * preset, a file and the model of --init; then the command line, argv. */
 static enum status collect_words(struct run_config_words *line,
+                                 const struct log_sink *log,
                                  struct train_options *recorded,
                                  const struct train_options *given,
                                  int argc,
@@ -489,6 +490,13 @@ static enum status collect_words(struct run_config_words *line,
         if (given->data.count > 0) {
             run_config_drop(line, "data");
         }
+        if (given->trainer.val != NULL) {
+            run_config_drop(line, "val");
+        }
+        if (given->trainer.zeroshot != NULL) {
+            run_config_drop(line, "zeroshot");
+        }
+        TRY(run_config_restrain(line, given->resume, log, err));
         TRY(cli_parse_words(train_program(), recorded, &args, line->count, line->words, true, err));
         cli_arguments_fini(&args);
     } else {
@@ -518,7 +526,8 @@ static enum status train_with(struct launch *l,
     struct train_options o;
     struct train_options recorded;
     struct cli_arguments all = {0};
-    enum status s = collect_words(&line, &recorded, given, argc, argv, err);
+    enum status s =
+        collect_words(&line, l->first ? &l->log : NULL, &recorded, given, argc, argv, err);
     THEN(s, cli_parse_words(train_program(), &o, &all, line.count, line.words, true, err));
     if (s == STATUS_OK && given->resume != NULL) {
         s = train_options_check_resumed(typed, &recorded, &o, err);

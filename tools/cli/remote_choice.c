@@ -13,6 +13,11 @@ enum status remote_choice_use(const struct remote_choice *c, struct error *err) 
     opt.endpoint = c->endpoint;
     opt.cache = c->cache;
     opt.cache_bytes = c->cache_bytes;
+    opt.only_places = c->only != NULL;
+    if (c->only != NULL) {
+        opt.places = c->only->items;
+        opt.place_count = c->only->count;
+    }
     opt.log = &log;
     opt.instance_metadata = c->instance_metadata;
     opt.user_agent = "ccstream/" CCSTREAM_VERSION;

@@ -16,6 +16,7 @@ struct remote_choice {
     const char *endpoint, *cache;
     uint64_t cache_bytes;
     bool instance_metadata;
+    const struct cli_list *only; /* places, as in remote.h; NULL: all of them */
 };
 
 /* For the member `field` of the options `type`. */
@@ -53,12 +54,21 @@ struct remote_choice {
             .help = "as a last resort, get S3 keys from the instance metadata service"             \
     }
 
+/* The member `field` of `type` is a list for remote_choice.only. */
+#define CLI_RUN_DATA_ROW(type, field)                                                              \
+    {                                                                                              \
+        "data", 'd', CLI_LIST, CLI_FIELD(type, field),                                             \
+            .metavar = "LOCATION", .group = "Remote datasets",                                     \
+            .help = "a dataset of RUN at a server that may be asked, which RUN alone cannot say; " \
+                    "may be repeated"                                                              \
+    }
+
 /* Of the defaults alone. */
 #define CLI_REMOTE_DEFAULTS                                                                        \
     { .cache_bytes = (uint64_t)64 << 30 }
 
-/* Makes https://, s3:// and hf:// locations readable. The first call in a program counts. Returns
- * OK, NOMEM, or a failure of making the cache. */
+/* Makes https://, s3:// and hf:// locations readable. The first call in a program counts; c->only
+ * stays in place until its end. Returns OK, NOMEM, or a failure of making the cache. */
 enum status remote_choice_use(const struct remote_choice *c, struct error *err);
 
 #endif

@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/json/json_reader.h"
+#include "net/location.h"
 #include "train/run/checkpoint.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20, NUMBER_BYTES = 64 };
@@ -97,13 +100,18 @@ static enum status add_option(struct run_config_words *w,
     return STATUS_OK;
 }
 
-void run_config_drop(struct run_config_words *w, const char *option) {
+/* Whether a word is --option or --option=VALUE. */
+static bool is_option(const char *word, const char *option) {
     const size_t length = strlen(option);
+    return strncmp(word, "--", 2) == 0 && strncmp(word + 2, option, length) == 0 &&
+           (word[2 + length] == '=' || word[2 + length] == '\0');
+}
+
+void run_config_drop(struct run_config_words *w, const char *option) {
     int kept = 0;
     for (int i = 0; i < w->count; i++) {
         char *word = w->words[i];
-        if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, option, length) == 0 &&
-            word[2 + length] == '=') {
+        if (is_option(word, option)) {
             free(word);
         } else {
             w->words[kept++] = word;
@@ -248,16 +256,73 @@ static void draw_id(char out[RUN_CONFIG_ID_BYTES]) {
     (void)snprintf(out, RUN_CONFIG_ID_BYTES, "%016" PRIx64, number);
 }
 
-void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
+/* NULL where there is none. */
+static struct json_document *read_config(const char *run) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer text = {0};
     struct json_document *document = NULL;
-    const char *id = NULL;
     if (path_join(path, sizeof path, run, "config.json", NULL) == STATUS_OK &&
-        file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, NULL) == STATUS_OK &&
-        json_document_parse(&document, path, text.data, text.size_bytes, NULL) == STATUS_OK) {
-        id = json_value_string(json_value_get(json_document_root(document), "run"), NULL);
+        file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, NULL) == STATUS_OK) {
+        (void)json_document_parse(&document, path, text.data, text.size_bytes, NULL);
     }
+    byte_buffer_fini(&text);
+    return document;
+}
+
+static bool is_own(const char *run) {
+    struct json_document *document = read_config(run);
+    char path[PATH_MAX_BYTES];
+    struct stat folder;
+    struct stat file;
+    uint64_t inode = 0;
+    const bool own =
+        document != NULL && path_join(path, sizeof path, run, "config.json", NULL) == STATUS_OK &&
+        stat(run, &folder) == 0 && stat(path, &file) == 0 && folder.st_uid == geteuid() &&
+        file.st_uid == geteuid() && ((folder.st_mode | file.st_mode) & (S_IWGRP | S_IWOTH)) == 0 &&
+        json_value_u64(json_value_get(json_document_root(document), "folder"), &inode) &&
+        inode == (uint64_t)folder.st_ino;
+    json_document_destroy(document);
+    return own;
+}
+
+enum status run_config_restrain(struct run_config_words *w,
+                                const char *run,
+                                const struct log_sink *log,
+                                struct error *err) {
+    static const char *const outside[] = {"endpoint", "instance-metadata", "cache", "tensorboard",
+                                          "plan-cache"};
+    static const char *const read[] = {"data", "val", "zeroshot"};
+    const bool own = is_own(run);
+    for (int i = 0; i < w->count && !own; i++) {
+        const char *value = strchr(w->words[i], '=');
+        for (size_t k = 0; k < CLI_COUNT(read); k++) {
+            FAIL_IF(is_option(w->words[i], read[k]) && location_is_remote(value + 1), err,
+                    STATUS_USAGE,
+                    "%s was copied, or others may write there, and names a server: to ask it, give "
+                    "%.*s '%.150s' again, with --endpoint if it has one",
+                    run, (int)(value - w->words[i]), w->words[i], value + 1);
+        }
+        for (size_t k = 0; k < CLI_COUNT(outside); k++) {
+            if (is_option(w->words[i], outside[k])) {
+                log_write(log, LOG_LEVEL_WARN,
+                          "%s was copied, or others may write there: its %s is not used; give it "
+                          "again if it is yours",
+                          run, w->words[i]);
+                run_config_drop(w, outside[k]);
+                i--;
+                break;
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
+    struct json_document *document = read_config(run);
+    const char *id =
+        document != NULL
+            ? json_value_string(json_value_get(json_document_root(document), "run"), NULL)
+            : NULL;
     if (id != NULL && strlen(id) == RUN_CONFIG_ID_BYTES - 1 &&
         strspn(id, "0123456789abcdef") == RUN_CONFIG_ID_BYTES - 1) {
         memcpy(out, id, RUN_CONFIG_ID_BYTES);
@@ -265,7 +330,6 @@ void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
         draw_id(out);
     }
     json_document_destroy(document);
-    byte_buffer_fini(&text);
 }
 
 static enum status append_text(struct byte_buffer *b, const char *text, struct error *err) {
@@ -279,6 +343,8 @@ enum status run_config_write(const struct cli_program *program,
                              struct error *err) {
     REQUIRE(program != NULL && options != NULL && id != NULL && run != NULL);
     char path[PATH_MAX_BYTES];
+    char folder[64];
+    struct stat there;
     struct byte_buffer text;
     byte_buffer_init(&text, MAX_CONFIG_BYTES);
     enum status s;
@@ -287,7 +353,9 @@ enum status run_config_write(const struct cli_program *program,
     TRY_OR_FAIL(s, append_text(&text, program->name, err));
     TRY_OR_FAIL(s, append_text(&text, "\",\"run\":\"", err));
     TRY_OR_FAIL(s, append_text(&text, id, err));
-    TRY_OR_FAIL(s, append_text(&text, "\",\"options\":", err));
+    (void)snprintf(folder, sizeof folder, "\",\"folder\":%" PRIu64 ",\"options\":",
+                   stat(run, &there) == 0 ? (uint64_t)there.st_ino : 0);
+    TRY_OR_FAIL(s, append_text(&text, folder, err));
     TRY_OR_FAIL(s, cli_config_json(program, options, &text, err));
     TRY_OR_FAIL(s, append_text(&text, "}\n", err));
     s = file_write_atomic(file_posix(), path, text.data, text.size_bytes, err);

@@ -1,9 +1,10 @@
 /*
  * run_config: RUN/config.json: the options of a run, kept so that --resume needs nothing else.
  *
- *     {"program": NAME, "run": ID, "options": {OPTION: VALUE, ...}}
+ *     {"program": NAME, "run": ID, "folder": INODE, "options": {OPTION: VALUE, ...}}
  *
  * ID: 16 hexadecimal digits drawn when the run is made; every line of metrics.jsonl carries it.
+ * INODE: of the folder it was written in, by which a copy is known.
  *
  * Threading : single-owner.
  * Ownership : the words belong to struct run_config_words until its fini.
@@ -12,6 +13,7 @@
 #ifndef TOOLS_INSPECT_RUN_CONFIG_H
 #define TOOLS_INSPECT_RUN_CONFIG_H
 
+#include "formats/base/log.h"
 #include "formats/base/status.h"
 #include "tools/cli/cli.h"
 
@@ -41,6 +43,16 @@ void run_config_drop(struct run_config_words *w, const char *option);
 
 /* Those of RUN/config.json; NOTFOUND: RUN is no run. */
 enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err);
+
+/* A run that was copied, or that others may write, may be a stranger's: it cannot say what is asked
+ * or written outside of its folder. Takes the options that do (cache, endpoint, ...) out of the
+ * words and names them to `log`. Returns OK, also where the run is the caller's own (its folder is
+ * the one it was made in, and nobody else may write there); USAGE where it names a dataset at a
+ * server. */
+enum status run_config_restrain(struct run_config_words *w,
+                                const char *run,
+                                const struct log_sink *log,
+                                struct error *err);
 
 /* The options that describe the model of a checkpoint, or of a run's newest one. Returns OK, NOMEM
  * or what checkpoint_open returns. */
