@@ -54,7 +54,8 @@ bool shard_container_of_name(enum shard_container *out, const char *name);
 enum {
     SHARD_FLAG_REENCODED = 1, /* the packer made the image bytes; clear: the source's own bytes */
     SHARD_FLAG_UNCHECKED = 2, /* the image was not decoded when it was packed */
-    SHARD_FLAGS_ALL = 3,
+    SHARD_FLAG_LAST_DOT = 4,  /* tar-foreign: the stem of its members' names ends at the last dot */
+    SHARD_FLAGS_ALL = 7,
 };
 
 enum { SHARD_NO_LABEL = -1 };

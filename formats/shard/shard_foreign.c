@@ -81,7 +81,8 @@ enum status shard_foreign_take(struct shard_reader *r,
     enum status s = find_image(&w, &image, (size_t)(record->image_offset - record->frame_offset),
                                record->image_bytes, &why);
     if (s == STATUS_OK) {
-        size_t stem_bytes = tar_stem_bytes(image.name, image.name_bytes);
+        size_t stem_bytes = tar_stem_bytes(image.name, image.name_bytes,
+                                           (record->flags & SHARD_FLAG_LAST_DOT) != 0);
         shard_safe_key(r->key, image.name, stem_bytes);
         s = find_json(r->content.data, r->content.size_bytes, image.name, stem_bytes, &v->json,
                       &why);
@@ -133,7 +134,9 @@ static enum status check_place(const struct shard_frame *frame,
     FAIL_IF(hash64(image.body, image.size_bytes) != frame->record.image_hash, err, STATUS_CORRUPT,
             "the image does not stand in the tar as it is");
     return find_json(p->members, p->size_bytes, image.name,
-                     tar_stem_bytes(image.name, image.name_bytes), &json, err);
+                     tar_stem_bytes(image.name, image.name_bytes,
+                                    (frame->record.flags & SHARD_FLAG_LAST_DOT) != 0),
+                     &json, err);
 }
 
 enum status shard_foreign_add(struct shard_foreign *x,

@@ -257,13 +257,12 @@ enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struc
     return a.name || a.has_size ? bad(w, "a name without its member", err) : STATUS_END;
 }
 
-size_t tar_stem_bytes(const char *name, size_t name_bytes) {
-    size_t base = name_bytes;
-    while (base > 0 && name[base - 1] != '/') {
-        base--;
+size_t tar_stem_bytes(const char *name, size_t name_bytes, bool last_dot) {
+    size_t stem = name_bytes;
+    for (size_t i = name_bytes; i > 0 && name[i - 1] != '/'; i--) {
+        stem = name[i - 1] == '.' && (stem == name_bytes || !last_dot) ? i - 1 : stem;
     }
-    const char *dot = memchr(name + base, '.', name_bytes - base);
-    return dot ? (size_t)(dot - name) : name_bytes;
+    return stem;
 }
 
 bool tar_member_is(const struct tar_walk_member *m,
@@ -273,6 +272,5 @@ bool tar_member_is(const struct tar_walk_member *m,
     size_t extension_bytes = strlen(extension);
     return m->is_file && m->name_bytes == stem_bytes + 1 + extension_bytes &&
            memcmp(m->name, stem, stem_bytes) == 0 && m->name[stem_bytes] == '.' &&
-           strncasecmp(m->name + stem_bytes + 1, extension, extension_bytes) == 0 &&
-           tar_stem_bytes(m->name, m->name_bytes) == stem_bytes;
+           strncasecmp(m->name + stem_bytes + 1, extension, extension_bytes) == 0;
 }

@@ -84,9 +84,9 @@ void tar_walk_init(struct tar_walk *w, const void *data, size_t size_bytes);
 /* Returns OK, END, or CORRUPT with what is wrong and where in the piece. */
 enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struct error *err);
 
-/* Bytes of folder and base name up to the base name's first dot: what the members of a sample have
- * in common. */
-size_t tar_stem_bytes(const char *name, size_t name_bytes);
+/* Bytes of folder and base name up to the base name's first or last dot: what the members of a
+ * sample have in common. */
+size_t tar_stem_bytes(const char *name, size_t name_bytes, bool last_dot);
 
 /* Whether the member is STEM.EXTENSION; letters of the extension in any case. */
 bool tar_member_is(const struct tar_walk_member *m,

@@ -107,11 +107,12 @@ static enum status index_path(char out[PATH_MAX_BYTES],
     return path_join(out, PATH_MAX_BYTES, o->directory, name, err);
 }
 
-static enum status check_tar(const struct pack_options *o, size_t i, struct error *err) {
+static enum status check_tar(struct run *r, size_t i, struct error *err) {
+    const struct pack_options *o = &r->opt;
     char path[PATH_MAX_BYTES];
     bool exists = false;
     bool is_shard = false;
-    TRY(index_tar_look(o, o->sources[i], err));
+    TRY(index_tar_look(&r->manifest, o, o->sources[i], err));
     TRY(index_path(path, o, i, "", err));
     TRY(o->fs->exists(o->fs->context, path, &exists, err));
     FAIL_IF(exists && !o->overwrite, err, STATUS_EXISTS, "%s: exists; --overwrite replaces it",
@@ -155,17 +156,17 @@ static enum status check_directory(const struct pack_options *o, struct error *e
 
 static enum status prepare(struct run *r, struct error *err) {
     const struct pack_options *o = &r->opt;
+    TRY(manifest_init(&r->manifest, SHARD_CONTAINER_TAR_FOREIGN, o->created_by, err));
     TRY(o->fs->lock_directory(o->fs->context, &r->lock, o->directory, err));
     for (size_t i = 0; i < o->source_count; i++) {
         struct stat info;
-        TRY(check_tar(o, i, err));
+        TRY(check_tar(r, i, err));
         r->total_bytes += stat(o->sources[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
     TRY(check_names(o, err));
     TRY(check_directory(o, err));
     r->results = calloc(o->source_count, sizeof(*r->results));
     TRY_MEMORY(r->results, err, "out of memory for %zu tars", o->source_count);
-    TRY(manifest_init(&r->manifest, SHARD_CONTAINER_TAR_FOREIGN, o->created_by, err));
     pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
     return pack_rejects_open(&r->rejects, true, err);
 }
@@ -379,6 +380,9 @@ static enum status describe(struct run *r, struct error *err) {
     }
     if (o->lines != SOURCE_LINES_AUTO) {
         TRY(manifest_add_option(m, "caption-lines", source_lines_names[o->lines], err));
+    }
+    if (o->split_names != SOURCE_SPLIT_FIRST_DOT) {
+        TRY(manifest_add_option(m, "split-names", source_name_split_names[o->split_names], err));
     }
     return o->check ? STATUS_OK : manifest_add_option(m, "check", "no", err);
 }

@@ -25,9 +25,9 @@ enum status index_tar_folder(char *out,
                              struct error *err);
 
 /* Indexes opt->sources, whose folder is opt->directory. Of the other options it uses fs,
- * caption_column, ids, check, level, jobs, overwrite (replaces an earlier index), max_bad,
- * created_by and the callbacks; progress counts bytes read. Rows get the ids, captions and reasons
- * that pack_run gives them, so the fingerprint is that of packing the tars.
+ * caption_column, lines, split_names, ids, check, level, jobs, overwrite (replaces an earlier
+ * index), max_bad, created_by and the callbacks; progress counts bytes read. Rows get the ids,
+ * captions and reasons that pack_run gives them, so the fingerprint is that of packing the tars.
  *
  * Returns OK; EXISTS (there is an index or a dataset); CORRUPT (too many bad rows, then listed in
  * rejects.jsonl; no usable row; a damaged or compressed tar; a repeated id; a tar that changes

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "formats/base/json_writer.h"
+#include "formats/dataset/manifest.h"
 #include "formats/shard/shard_foreign.h"
 #include "pack/index/index_tar.h"
 #include "pack/run/worker_internal.h"
@@ -56,9 +57,12 @@ void index_tar_worker_fini(struct index_tar_worker *w);
 /* The file name in a path. */
 const char *index_tar_name(const char *path);
 
-/* Opens the tar and checks whether it can be indexed. Returns OK, USAGE (its name), CORRUPT
- * (compressed, or no tar), or as source_open. */
-enum status index_tar_look(const struct pack_options *opt, const char *path, struct error *err);
+/* Opens the tar and checks whether it can be indexed; adds names of classes that the manifest
+ * lacks. Returns OK, USAGE (its name), CORRUPT (compressed, or no tar), or as source_open. */
+enum status index_tar_look(struct manifest *classes,
+                           const struct pack_options *opt,
+                           const char *path,
+                           struct error *err);
 
 /* Indexes a tar: fills all of `out` but status, error and done. Ids are rows of this tar, or keys.
  * Returns OK or a failure that ends the run. */

@@ -52,7 +52,10 @@ const char *index_tar_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-enum status index_tar_look(const struct pack_options *opt, const char *path, struct error *err) {
+enum status index_tar_look(struct manifest *classes,
+                           const struct pack_options *opt,
+                           const char *path,
+                           struct error *err) {
     const struct source_options how = {.kind = SOURCE_WDS, .caption_column = opt->caption_column};
     struct source *source = NULL;
     const char *name = index_tar_name(path);
@@ -63,12 +66,16 @@ enum status index_tar_look(const struct pack_options *opt, const char *path, str
             path, SHARD_MAX_NAME_BYTES);
     TRY(source_open(&source, path, &how, err));
     bool plain = source_is_plain_tar(source);
+    enum status s = plain ? STATUS_OK
+                          : error_set(err, STATUS_CORRUPT,
+                                      "%s: is compressed or no tar, so its images cannot be read "
+                                      "in place; pack it: ccpack -o DIR FILE",
+                                      path);
+    while (s == STATUS_OK && classes->class_count < source_class_count(source)) {
+        s = manifest_add_class(classes, source_class_name(source, classes->class_count), err);
+    }
     source_close(source);
-    return plain ? STATUS_OK
-                 : error_set(err, STATUS_CORRUPT,
-                             "%s: is compressed or no tar, so its images cannot be read in place; "
-                             "pack it: ccpack -o DIR FILE",
-                             path);
+    return s;
 }
 
 static void take_bytes(void *cookie, const void *data, size_t size_bytes) {
@@ -130,9 +137,11 @@ static enum status take_row(struct reading *r, struct error *err) {
     struct index_tar_worker *w = r->w;
     struct pack_item *item = &w->item;
     item->id = w->opt->ids == PACK_IDS_KEY ? item->row.number : item->row.row;
-    item->label = SHARD_NO_LABEL;
+    item->label = item->row.class_index; /* all tars have one list of classes */
     pack_worker_run(w->packer, item);
     FAIL_IF(item->status != STATUS_OK, err, item->status, "%s", item->error.text);
+    item->frame.record.flags |=
+        w->opt->split_names == SOURCE_SPLIT_LAST_DOT ? SHARD_FLAG_LAST_DOT : 0;
     if (item->row.reason == REASON_NONE) {
         TRY(add_sample(r, err));
     }
@@ -190,6 +199,7 @@ static enum status read_tar(struct reading *r, struct error *err) {
         .kind = SOURCE_WDS,
         .caption_column = r->w->opt->caption_column,
         .lines = r->w->opt->lines,
+        .split_names = r->w->opt->split_names,
         .stop = r->w->stop,
         .stop_cookie = r->w->stop_cookie,
         .bytes = take_bytes,

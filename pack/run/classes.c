@@ -1,7 +1,8 @@
 /*
  * The names of classes over all sources. A sample's label is an index in the dataset's list of
  * classes: those it had before the run, then those of the sources in their order. A name that two
- * sources share is one class.
+ * sources share is one class. But sources with one list, such as the tars beside a classnames.txt,
+ * keep its numbers, also where it has a name twice.
  */
 #include "pack/run/classes_internal.h"
 
@@ -45,14 +46,9 @@ static uint64_t json_bytes(const char *name) {
 }
 
 /* Only the reader adds, so it may read without the mutex. */
-enum status
-pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err) {
+enum status pack_classes_append(struct pack_classes *c, const char *name, struct error *err) {
     if (!c->places) {
         TRY(hash_map_create(&c->places, err));
-    }
-    uint64_t hash = hash64(name, strlen(name));
-    if (find(c, name, hash, place)) {
-        return STATUS_OK;
     }
     FAIL_IF(c->count == MANIFEST_MAX_CLASSES, err, STATUS_LIMIT, "more than %d classes",
             MANIFEST_MAX_CLASSES);
@@ -75,7 +71,6 @@ pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, stru
     }
     enum status s = c->count < c->capacity ? STATUS_OK : nomem(err);
     if (s == STATUS_OK) {
-        *place = c->count;
         c->names[c->count++] = copy;
     }
     pthread_mutex_unlock(&c->mutex);
@@ -83,12 +78,36 @@ pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, stru
         free(copy);
         return s;
     }
-    return hash_map_put(c->places, hash, *place, err);
+    const uint64_t hash = hash64(name, strlen(name));
+    uint64_t place;
+    return find(c, name, hash, &place) ? STATUS_OK
+                                       : hash_map_put(c->places, hash, c->count - 1, err);
+}
+
+enum status
+pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err) {
+    if (c->places && find(c, name, hash64(name, strlen(name)), place)) {
+        return STATUS_OK;
+    }
+    *place = c->count;
+    return pack_classes_append(c, name, err);
+}
+
+/* Whether the source's list of classes begins as that of the dataset, or the other way round. */
+static bool is_same_list(const struct pack_classes *c, const struct source *source) {
+    const char *name = "";
+    size_t i = 0;
+    while (i < c->count && (name = source_class_name(source, i)) &&
+           strcmp(name, c->names[i]) == 0) {
+        i++;
+    }
+    return i == c->count || !name;
 }
 
 enum status
 pack_classes_open_source(struct pack_classes *c, const struct source *source, struct error *err) {
-    size_t count = source_class_count(source);
+    const size_t count = source_class_count(source);
+    const bool same = is_same_list(c, source);
     c->of_source_count = 0;
     if (count > c->of_source_capacity) {
         int32_t *grown = realloc(c->of_source, count * sizeof(*grown));
@@ -99,8 +118,12 @@ pack_classes_open_source(struct pack_classes *c, const struct source *source, st
         c->of_source_capacity = count;
     }
     for (size_t i = 0; i < count; i++) {
-        uint64_t place = 0;
-        TRY(pack_classes_add(c, source_class_name(source, i), &place, err));
+        uint64_t place = i;
+        if (!same) {
+            TRY(pack_classes_add(c, source_class_name(source, i), &place, err));
+        } else if (i == c->count) {
+            TRY(pack_classes_append(c, source_class_name(source, i), err));
+        }
         c->of_source[i] = (int32_t)place;
     }
     c->of_source_count = count;

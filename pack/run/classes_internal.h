@@ -26,6 +26,9 @@ struct pack_classes {
 void pack_classes_init(struct pack_classes *c);
 void pack_classes_fini(struct pack_classes *c); /* requires pack_classes_init */
 
+/* Adds a name at the end, whether it is there already or not. Returns OK, LIMIT or NOMEM. */
+enum status pack_classes_append(struct pack_classes *c, const char *name, struct error *err);
+
 /* The place of a name, which is added when it is new. Returns OK, LIMIT or NOMEM. */
 enum status
 pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err);

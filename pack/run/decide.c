@@ -488,9 +488,8 @@ static enum status skip_rows(struct pack_plan *p, struct error *err) {
 
 /* Prepares what the reader and the committing thread begin with. */
 static enum status prepare_reading(struct pack_plan *p, struct error *err) {
-    for (size_t i = 0; i < p->manifest.class_count; i++) {
-        uint64_t place = 0;
-        TRY(pack_classes_add(&p->classes, p->manifest.classes[i], &place, err));
+    for (size_t i = pack_classes_count(&p->classes); i < p->manifest.class_count; i++) {
+        TRY(pack_classes_append(&p->classes, p->manifest.classes[i], err));
     }
     bool done = p->point.source == p->end.source && p->point.row == p->end.row;
     if (done || p->point.source == p->opt->source_count) {

@@ -61,11 +61,7 @@ enum status source_names_add(struct source_names *n,
     return byte_buffer_append(&n->text, "", 1, err);
 }
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-enum status source_names_sort(struct source_names *n, struct error *err) {
+enum status source_names_list(struct source_names *n, struct error *err) {
     n->names = malloc((n->count + 1) * sizeof(n->names[0]));
     TRY_MEMORY(n->names, err, "out of memory for %zu names", n->count);
     const char *p = (const char *)n->text.data;
@@ -73,6 +69,15 @@ enum status source_names_sort(struct source_names *n, struct error *err) {
         n->names[i] = p + 1;
         p += strlen(p) + 1;
     }
+    return STATUS_OK;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+enum status source_names_sort(struct source_names *n, struct error *err) {
+    TRY(source_names_list(n, err));
     qsort(n->names, n->count, sizeof(n->names[0]), by_bytes);
     return STATUS_OK;
 }
@@ -82,7 +87,7 @@ source_check_class(const char *path, const char *name, size_t count, struct erro
     FAIL_IF(count > SOURCE_MAX_CLASSES, err, STATUS_LIMIT, "%s: more than %d classes", path,
             SOURCE_MAX_CLASSES);
     FAIL_IF(utf8_valid_prefix(name, strlen(name)) != strlen(name), err, STATUS_CORRUPT,
-            "%s: the name of class folder '%.80s' is not UTF-8", path, name);
+            "%s: the name of class '%.80s' is not UTF-8", path, name);
     return STATUS_OK;
 }
 

@@ -1,16 +1,15 @@
 /*
- * source_folders: what class folders on disk and in an archive share: the list of classes, and
- * filling a row.
+ * source_folders: what sources with classes share: the list of their names, and filling a row.
  */
 #ifndef PACK_SOURCE_FOLDERS_INTERNAL_H
 #define PACK_SOURCE_FOLDERS_INTERNAL_H
 
 #include "pack/source/source_internal.h"
 
-/* Names, each followed by a NUL, and pointers to them after sorting. */
+/* Names, each followed by a NUL, and pointers to them once they are listed. */
 struct source_names {
     struct byte_buffer text;
-    const char **names; /* NULL before source_names_sort */
+    const char **names; /* NULL before source_names_list */
     size_t count;
 };
 
@@ -24,10 +23,13 @@ enum status source_names_add(struct source_names *n,
                              size_t size_bytes,
                              struct error *err);
 
-/* Sorts by the bytes of the names, ignoring `kind`. Returns OK or NOMEM. */
+/* Lists all names, in the order in which they were added. Returns OK or NOMEM. */
+enum status source_names_list(struct source_names *n, struct error *err);
+
+/* The same, sorted by the bytes of the names, ignoring `kind`. */
 enum status source_names_sort(struct source_names *n, struct error *err);
 
-/* Checks the number of classes, and that their names are UTF-8. Returns OK, LIMIT or CORRUPT. */
+/* Checks the number of classes, and that a name is UTF-8. Returns OK, LIMIT or CORRUPT. */
 enum status source_check_class(const char *path, const char *name, size_t count, struct error *err);
 
 /* Sets key, class and JSON of a row; `key` is the file's path below the folders above the class. */

@@ -11,7 +11,8 @@
  * The others ("00012.depth.png") are extras: each becomes a rejected row of its own, so that no
  * image is lost without a line in rejects.jsonl. STEM.N.txt is a further caption, but not where
  * there is STEM.N.jpg, whose caption it is. Links are not followed, but named where an image or
- * caption is missing.
+ * caption is missing. STEM.cls is the number of a class, from 0, in the lines of classnames.txt,
+ * which is beside the archive or in the folder above, as in CLIP-benchmark's sets.
  *
  * A row that is skipped is read in the same way, but for its image, of which only the first bytes
  * are read.
@@ -24,11 +25,13 @@
 #include "formats/image/image_codec.h"
 #include "formats/shard/tar.h"
 #include "pack/source/archive_internal.h"
+#include "pack/source/folders_internal.h"
 #include "pack/source/source_internal.h"
 
 enum {
     PEEK_BYTES = SOURCE_HASHED_BYTES, /* enough to recognise an image */
     EXTRAS_END_BYTES = 64 << 10,      /* a row with more names of extras than this ends */
+    CLASS_BYTES = 32,                 /* of a .cls */
 };
 
 struct source_wds {
@@ -52,11 +55,12 @@ struct source_wds {
     size_t extras_at;            /* those before it have become rows */
     struct byte_buffer nameless; /* offsets, as uint64_t, of members without a name */
     size_t nameless_at;          /* those before it have become rows */
+    struct source_names classes;
 };
 
 /* What the members of a row so far contained. */
 struct row_parts {
-    bool image, json;
+    bool image, json, class_id;
     int image_rank;
     bool image_fits; /* it is not too large */
     bool text;       /* STEM.txt; without it STEM.1.txt and so on are no captions */
@@ -65,7 +69,7 @@ struct row_parts {
     uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
 };
 
-enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_IMAGE, MEMBER_OTHER };
+enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_CLASS, MEMBER_IMAGE, MEMBER_OTHER };
 
 /* Bytes of folder and base name up to its first dot, or its last; all of it without a dot. */
 static size_t stem_bytes(const struct source_wds *w, const char *name) {
@@ -153,8 +157,10 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
     return STATUS_END;
 }
 
+/* Or a class, which replaces it. */
 static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
-    return w->caption_member[0] != '\0' ? parts->json : parts->text;
+    return (parts->class_id && w->classes.count > 0) ||
+           (w->caption_member[0] != '\0' ? parts->json : parts->text);
 }
 
 /* The number of a text in its row: 0 for STEM.txt, and k for STEM.k.txt, as in our own shards. */
@@ -278,6 +284,32 @@ static enum status take_json(struct source_wds *w, struct source_row *row, struc
     return STATUS_OK;
 }
 
+/* A decimal number, with white space around it. */
+static enum status take_class(struct source_wds *w, struct source_row *row, struct error *err) {
+    const size_t count = w->classes.count;
+    bool fits;
+    if (count == 0) {
+        w->base.ignored.by[IGNORED_UNUSED]++;
+        return STATUS_OK;
+    }
+    TRY(source_archive_read(w->archive, &w->text, CLASS_BYTES, &fits, err));
+    TRY(byte_buffer_append(&w->text, "", 1, err));
+    const char *digits = (const char *)w->text.data;
+    digits += strspn(digits, " \t\r\n");
+    char *end = NULL;
+    const unsigned long id = digits[0] >= '0' && digits[0] <= '9' ? strtoul(digits, &end, 10) : 0;
+    if (!fits || !end || end[strspn(end, " \t\r\n")] != '\0' || id >= count) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "its .cls is '%.32s', which is none of the %zu lines of classnames.txt, "
+                          "from 0",
+                          digits, count);
+        return STATUS_OK;
+    }
+    row->class_index = (int32_t)id;
+    row->captions_optional = true;
+    return STATUS_OK;
+}
+
 /* Counts the pending member as ignored. A text is named where the row's caption is missing. */
 static enum status ignore_member(struct source_wds *w, struct error *err) {
     const char *name = w->pending->name;
@@ -362,6 +394,9 @@ static enum member_kind kind_of(const char *name, size_t stem) {
     if (strcasecmp(extension, "json") == 0) {
         return MEMBER_JSON;
     }
+    if (strcasecmp(extension, "cls") == 0) {
+        return MEMBER_CLASS;
+    }
     const char *last = strrchr(extension, '.');
     last = last ? last + 1 : extension;
     return source_is_image_extension(last, strlen(last)) ? MEMBER_IMAGE : MEMBER_OTHER;
@@ -402,6 +437,8 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
         return is_new_text(parts, name + stem + 1);
     case MEMBER_JSON:
         return !parts->json;
+    case MEMBER_CLASS:
+        return !parts->class_id;
     case MEMBER_IMAGE:
         return !has_image_named(w, name);
     case MEMBER_OTHER:
@@ -428,6 +465,9 @@ static enum status take_member(struct source_wds *w,
     case MEMBER_JSON:
         parts->json = true;
         return take_json(w, row, err);
+    case MEMBER_CLASS:
+        parts->class_id = true;
+        return take_class(w, row, err);
     case MEMBER_IMAGE:
     case MEMBER_OTHER:
         break;
@@ -530,6 +570,11 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
                           w->last_dot ? "its last" : "the first",
                           w->last_dot ? "" : "; --split-names last ends it at the last");
     }
+    if (!has_caption(w, &parts) && parts.class_id) {
+        source_row_reject(row, REASON_CAPTION_MISSING,
+                          "no caption, and no class: a .cls needs classnames.txt beside the "
+                          "archive or in the folder above");
+    }
     if (!has_caption(w, &parts)) {
         source_row_reject(row, REASON_CAPTION_MISSING,
                           "no caption: a member of the same name ending in .%s is required right "
@@ -552,21 +597,66 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->text_name);
     byte_buffer_fini(&w->links[0]);
     byte_buffer_fini(&w->links[1]);
+    source_names_fini(&w->classes);
 }
 
-/* Whether dataset_type.txt, as CLIP-benchmark's sets have it, says that lines are captions. */
-static bool is_retrieval(const char *path) {
-    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES];
-    struct byte_buffer text = {0};
-    bool found = false;
-    static const char *const names[] = {"dataset_type.txt", "../dataset_type.txt"};
-    for (size_t i = 0; i < 2 && !found && path_directory(folder, sizeof(folder), path, NULL) == 0;
-         i++) {
-        found = path_join(file, sizeof(file), folder, names[i], NULL) == STATUS_OK &&
-                file_read_all(file_posix(), &text, file, 64, NULL) == STATUS_OK &&
-                text.size_bytes >= 9 && memcmp(text.data, "retrieval", 9) == 0;
-        byte_buffer_fini(&text);
+/* Reads a file that a CLIP-benchmark set has beside its archive or in the folder above. Returns OK,
+ * NOTFOUND, LIMIT, IO or NOMEM. */
+static enum status read_near(struct byte_buffer *out,
+                             const char *archive,
+                             const char *name,
+                             size_t max_bytes,
+                             struct error *err) {
+    static const char *const folders[] = {"", "../"};
+    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES], near[32];
+    enum status s = STATUS_NOTFOUND;
+    for (size_t i = 0; i < 2 && s == STATUS_NOTFOUND && strcmp(archive, "-") != 0; i++) {
+        snprintf(near, sizeof(near), "%s%s", folders[i], name);
+        TRY(path_directory(folder, sizeof(folder), archive, err));
+        TRY(path_join(file, sizeof(file), folder, near, err));
+        s = file_read_all(file_posix(), out, file, max_bytes, err);
     }
+    return s;
+}
+
+/* A name a line. An empty one is a class too: CLEVR's distances have one. */
+static enum status read_classes(struct source_wds *w, struct error *err) {
+    struct byte_buffer text = {0};
+    struct error why = {0};
+    source_names_init(&w->classes);
+    enum status s = read_near(&text, w->base.path, "classnames.txt", SOURCE_MAX_LIST_BYTES, &why);
+    if (s == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    FAIL_IF(s != STATUS_OK, err, s, "%s", why.text);
+    const char *line = (const char *)text.data;
+    const char *const end = line + text.size_bytes;
+    while (s == STATUS_OK && line < end) {
+        const char *next = memchr(line, '\n', (size_t)(end - line));
+        const char *last = next ? next : end;
+        for (; line < last && source_is_space(line[0]); line++) {
+        }
+        for (; line < last && source_is_space(last[-1]); last--) {
+        }
+        s = source_names_add(&w->classes, ' ', line, (size_t)(last - line), err);
+        line = next ? next + 1 : end;
+    }
+    byte_buffer_fini(&text);
+    THEN(s, source_names_list(&w->classes, err));
+    for (size_t i = 0; s == STATUS_OK && i < w->classes.count; i++) {
+        s = source_check_class(w->base.path, w->classes.names[i], w->classes.count, err);
+    }
+    w->base.class_names = w->classes.names;
+    w->base.class_count = w->classes.count;
+    return s;
+}
+
+/* Whether dataset_type.txt says that lines are captions. */
+static bool is_retrieval(const char *path) {
+    struct byte_buffer text = {0};
+    bool found = read_near(&text, path, "dataset_type.txt", 64, NULL) == STATUS_OK &&
+                 text.size_bytes >= 9 && memcmp(text.data, "retrieval", 9) == 0;
+    byte_buffer_fini(&text);
     return found;
 }
 
@@ -607,6 +697,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
     if (opt->caption_column) {
         strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
+    TRY(read_classes(w, err));
     decide_lines(w, opt);
     TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
     s->size_bytes = source_archive_view(w->archive).size_bytes;

@@ -89,6 +89,41 @@ expect 64 "$BIN/ccpack" index
 has err.txt "--help"
 expect 64 "$BIN/ccpack" index --max-bad x scenes.tar
 
+# --- CLIP-benchmark's layout: class ids and the names of classes, of which two are equal and one is empty
+mkdir -p cls/test parts dots
+i=0
+for image in $(ls source/*.jpg | head -6); do
+    cp $image parts/s$i.jpg
+    echo $((i % 4)) >parts/s$i.cls
+    cp $image dots/p.v$i.jpg
+    echo "text $i" >dots/p.v$i.txt
+    echo "{\"n\": $i}" >dots/p.v$i.json
+    i=$((i + 1))
+done
+printf 'a dog\nglasses\n\nglasses\n' >cls/classnames.txt
+tar cf cls/test/0.tar -C parts s0.cls s0.jpg s1.cls s1.jpg s2.cls s2.jpg
+tar cf cls/test/1.tar -C parts s3.cls s3.jpg s4.cls s4.jpg s5.cls s5.jpg
+expect 0 "$BIN/ccpack" -q -o cls/packed cls/test/0.tar
+expect 0 "$BIN/ccpack" -q --append -o cls/packed cls/test/1.tar
+expect 0 "$BIN/ccpack" index -q cls/test/0.tar cls/test/1.tar
+for dataset in cls/packed cls/test; do
+    expect 0 "$BIN/ccdump" info $dataset --json
+    has out.txt '"classes":["a dog","glasses","","glasses"]'
+    [ "$("$BIN/ccdump" ls $dataset --json | sed 's/.*"label":\([0-9-]*\).*/\1/' | tr '\n' ' ')" = "0 1 2 3 0 1 " ] ||
+        fail "$dataset: the labels are $("$BIN/ccdump" ls $dataset --json)"
+done
+
+# --- names that end at their last dot: also for those who read the tar in place
+mkdir last && tar cf last/a.tar -C dots $(cd dots && ls)
+expect 65 "$BIN/ccpack" index -q last/a.tar
+expect 0 "$BIN/ccpack" index -q --split-names last --overwrite last/a.tar
+has last/dataset.json '"split-names":"last"'
+expect 0 "$BIN/ccdump" verify last
+[ "$("$BIN/ccdump" ls last --keys --json | sed 's/.*"key":"\([^"]*\)".*/\1/' | tr '\n' ' ')" = \
+    "p_v0 p_v1 p_v2 p_v3 p_v4 p_v5 " ] || fail "keys: $("$BIN/ccdump" ls last --keys --json)"
+expect 0 "$BIN/ccdump" show last 4 --json
+has out.txt '"n": 4'
+
 # --- too many bad rows: only the list is written
 mkdir bad && cp tars/a.tar bad
 expect 65 "$BIN/ccpack" index --max-bad 0 bad/a.tar

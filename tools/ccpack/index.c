@@ -19,6 +19,10 @@ static const struct cli_option index_rows[] = {
          "lines of a .txt with several: join: one caption; each: a caption each; first: only the "
          "first; auto: each if dataset_type.txt says retrieval or all texts have as many lines, "
          "else join"},
+    {"split-names", 0, CLI_ENUM, FIELD(pack.split_names), .choices = source_name_split_names,
+     .default_text = "first", .metavar = "DOT",
+     .help = "the dot that ends the common name of a sample's files: the first, as in WebDataset, "
+             "or the last, for names such as photo.v2.jpg with photo.v2.txt"},
     {"ids", 0, CLI_ENUM, FIELD(pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all tars, or the number at the end of the key"},

@@ -260,14 +260,16 @@ TEST(truncated_files_and_damaged_headers_are_refused) {
     assert_refused(&damaged, 1024);
 }
 
-TEST(stems_end_at_the_base_names_first_dot) {
+TEST(stems_end_at_the_base_names_first_or_last_dot) {
     static const struct {
         const char *name;
-        size_t bytes;
-    } cases[] = {{"a.jpg", 1},   {"d.e/a.b.jpg", 5}, {"a", 1},  {"d.e/a", 5},
-                 {".hidden", 0}, {"d/.x", 2},        {"d/", 2}, {"", 0}};
+        size_t first, last;
+    } cases[] = {{"a.jpg", 1, 1},   {"d.e/a.b.jpg", 5, 7}, {"a", 1, 1},  {"d.e/a", 5, 5},
+                 {".hidden", 0, 0}, {"d/.x", 2, 2},        {"d/", 2, 2}, {"", 0, 0}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(tar_stem_bytes(cases[i].name, strlen(cases[i].name)), cases[i].bytes);
+        const size_t n = strlen(cases[i].name);
+        assert_int_equal(tar_stem_bytes(cases[i].name, n, false), cases[i].first);
+        assert_int_equal(tar_stem_bytes(cases[i].name, n, true), cases[i].last);
     }
     struct tar_walk_member m = {.name = "d/a.JSON", .name_bytes = 8, .is_file = true};
     assert_true(tar_member_is(&m, "d/a", 3, "json"));
@@ -275,7 +277,8 @@ TEST(stems_end_at_the_base_names_first_dot) {
     assert_false(tar_member_is(&m, "d/a", 3, "jso"));
     m.name = "d/a.x.json";
     m.name_bytes = 10;
-    assert_false(tar_member_is(&m, "d/a.x", 5, "json"));
+    assert_true(tar_member_is(&m, "d/a.x", 5, "json"));
+    assert_false(tar_member_is(&m, "d/a", 3, "json"));
     m.is_file = false;
-    assert_false(tar_member_is(&m, "d/a", 3, "x.json"));
+    assert_false(tar_member_is(&m, "d/a.x", 5, "json"));
 }

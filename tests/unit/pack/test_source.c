@@ -479,6 +479,51 @@ TEST(names_may_be_split_at_their_last_dot) {
     source_reading_close(&r);
 }
 
+TEST(class_ids_are_labels_by_classnames_txt) {
+    static const struct {
+        const char *cls, *reject;
+        int32_t label;
+    } cases[] = {{"1", NULL, 1},
+                 {" 0\n", NULL, 0},
+                 {"2", NULL, 2},
+                 {"3", "its .cls is '3', which is none of the 3 lines", -1},
+                 {"-1", "its .cls is '-1'", -1},
+                 {"cat", "its .cls is 'cat'", -1},
+                 {"", "its .cls is ''", -1}};
+    enum { COUNT = sizeof(cases) / sizeof(cases[0]) };
+    assert_int_equal(mkdir(test_temp_path("test"), 0755), 0);
+    FILE *f = fopen(test_temp_path("test/0.tar"), "wb");
+    assert_non_null(f);
+    for (int i = 0; i < COUNT; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "s%d.cls", i);
+        assert_true(tar_write_file(f, name, cases[i].cls, strlen(cases[i].cls)));
+        snprintf(name, sizeof(name), "s%d.jpg", i);
+        assert_true(tar_write_file(f, name, jpeg_head, sizeof(jpeg_head)));
+    }
+    assert_true(tar_write_end(f) && fclose(f) == 0);
+    struct source_reading r;
+    source_reading_open(&r, test_temp_path("test/0.tar"), NULL);
+    assert_non_null(source_reading_next(&r));
+    assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
+    assert_non_null(strstr(r.row.detail, "a .cls needs classnames.txt"));
+    source_reading_close(&r);
+    test_write_file(test_temp_path("classnames.txt"), "a dog \n\r\n a cat", 15);
+    source_reading_open(&r, test_temp_path("test/0.tar"), NULL);
+    assert_int_equal(source_class_count(r.source), 3);
+    assert_string_equal(source_class_name(r.source, 0), "a dog");
+    assert_string_equal(source_class_name(r.source, 1), "");
+    assert_string_equal(source_class_name(r.source, 2), "a cat");
+    for (int i = 0; i < COUNT; i++) {
+        assert_non_null(source_reading_next(&r));
+        assert_int_equal(r.row.class_index, cases[i].label);
+        assert_int_equal(r.row.reason, cases[i].reject ? REASON_ROW_BAD : REASON_NONE);
+        assert_true(!cases[i].reject || strstr(r.row.detail, cases[i].reject));
+    }
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+}
+
 /* Names such as photo.1.jpg all have the stem "photo". */
 TEST(many_images_of_one_stem_all_become_rows) {
     const char *path = test_temp_path("a.tar");
