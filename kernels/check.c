@@ -206,7 +206,8 @@ static enum status check_values(const struct checked *c, struct error *err) {
     }
     for (int32_t i = 0; i < c->info->operands_count; i++) {
         const struct operand *o = &c->info->operands[i];
-        if (o->below == 0 || strcmp(o->name, "lengths") == 0) {
+        if (o->below == 0 || strcmp(o->name, "lengths") == 0 ||
+            !tensor_present(operand_tensor(o, c->args))) {
             continue;
         }
         if (starts == NULL) {

@@ -64,8 +64,15 @@ OPERATOR(cast, cast_rules, NULL, CAST_TENSORS(T, W))
 
 static enum status normalize_u8_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct normalize_u8 *op = args;
-    return op->norm != NULL ? STATUS_OK
-                            : error_set(err, STATUS_INVALID, "normalize_u8: norm is missing");
+    const int64_t side = op->patch;
+    FAIL_IF(op->norm == NULL, err, STATUS_INVALID, "normalize_u8: norm is missing");
+    FAIL_IF(side < 1 || side > sizes['H'] + sizes['W'] || sizes['P'] * side != sizes['H'] ||
+                sizes['Q'] * side != sizes['W'] || sizes['C'] != 3 * side * side,
+            err, STATUS_INVALID,
+            "normalize_u8: patches of %d pixels of %lld x %lld do not give %lld x %lld of %lld",
+            (int)op->patch, (long long)sizes['H'], (long long)sizes['W'], (long long)sizes['P'],
+            (long long)sizes['Q'], (long long)sizes['C']);
+    return STATUS_OK;
 }
 
 OPERATOR(normalize_u8, normalize_u8_rules, NULL, NORMALIZE_U8_TENSORS(T, W))
@@ -242,8 +249,8 @@ OPERATOR(global_avgpool_bwd, NULL, NULL, GLOBAL_AVGPOOL_BWD_TENSORS(T, W))
 
 static enum status
 linear_act(const char *op, enum activation act, const struct tensor *pre, struct error *err) {
-    return (act == ACTIVATION_GELU && tensor_present(pre)) ||
-                   (act == ACTIVATION_NONE && !tensor_present(pre))
+    const bool gelu = act == ACTIVATION_GELU || act == ACTIVATION_QUICK_GELU;
+    return (gelu && tensor_present(pre)) || (act == ACTIVATION_NONE && !tensor_present(pre))
                ? STATUS_OK
                : error_set(err, STATUS_INVALID,
                            "%s: activation must be gelu with pre, or none without", op);
@@ -301,7 +308,15 @@ OPERATOR(matmul, matmul_rules, matmul_flops, MATMUL_TENSORS(T, W))
 
 OPERATOR(embedding, NULL, NULL, EMBEDDING_TENSORS(T, W) SEGMENTS('P', false))
 
-OPERATOR(embedding_bwd, NULL, NULL, EMBEDDING_BWD_TENSORS(T, W) SEGMENTS('P', false))
+static enum status embedding_bwd_rules(const void *args, const int64_t *sizes, struct error *err) {
+    const struct embedding_bwd *op = args;
+    return tensor_present(&op->dtable) == tensor_present(&op->tokens)
+               ? STATUS_OK
+               : error_set(err, STATUS_INVALID,
+                           "embedding_bwd: dtable and tokens are given together");
+}
+
+OPERATOR(embedding_bwd, embedding_bwd_rules, NULL, EMBEDDING_BWD_TENSORS(T, W) SEGMENTS('P', false))
 
 static enum status layernorm_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct layernorm *op = args;

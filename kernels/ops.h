@@ -53,7 +53,8 @@ enum write_mode { WRITE_SET, WRITE_ADD };
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_RELU,
-    ACTIVATION_GELU /* x/2 (1 + erf(x/sqrt 2)) */
+    ACTIVATION_GELU,      /* x/2 (1 + erf(x/sqrt 2)) */
+    ACTIVATION_QUICK_GELU /* x / (1 + exp(-1.702 x)) */
 };
 
 enum { TENSOR_MAX_DIMS = 4 };
@@ -168,13 +169,15 @@ struct cast {
 
 struct image_norm; /* formats/base/image_norm.h */
 
-/* out = (in / 255 - mean[c]) / deviation[c] */
+/* out = (in / 255 - mean[c]) / deviation[c], in square patches of `patch` pixels, each a row of its
+ * pixels in order: C = 3 patch^2, P = H / patch, Q = W / patch, whole. patch 1: out is NHW3. */
 #define NORMALIZE_U8_TENSORS(T, W)                                                                 \
-    T(out, OUT, REAL, "NHW3")                                                                      \
+    T(out, OUT, REAL, "NPQC")                                                                      \
     T(in, IN, U8, "NHW3")
 struct normalize_u8 {
     NORMALIZE_U8_TENSORS(OPS_TENSOR, OPS_TENSOR)
     const struct image_norm *norm; /* in host memory */
+    int32_t patch;                 /* >= 1 */
 };
 
 /* Convolution, batch norm, residual and activation:
@@ -349,20 +352,20 @@ struct global_avgpool_bwd {
 /* pre = in weight^T + bias; out = act(pre) */
 #define LINEAR_TENSORS(T, W)                                                                       \
     T(out, OUT, REAL, "MO")                                                                        \
-    W(pre, OUT, REAL, "MO", OPTIONAL) /* kept for GELU, omitted with NONE */                       \
+    W(pre, OUT, REAL, "MO", OPTIONAL) /* kept for a GELU, omitted with NONE */                     \
     T(in, IN, REAL, "MI")                                                                          \
     T(weight, IN, REAL, "OI")                                                                      \
     W(bias, IN, PARAM, "O", OPTIONAL)
 struct linear {
     LINEAR_TENSORS(OPS_TENSOR, OPS_TENSOR)
-    enum activation act; /* NONE or GELU */
+    enum activation act; /* NONE, GELU or QUICK_GELU */
 };
 
 #define LINEAR_BWD_TENSORS(T, W)                                                                   \
     W(din, OUT, REAL, "MI", OPTIONAL, MODE(din_mode))                                              \
     W(dweight, OUT, PARAM, "OI", MODE(param_mode))                                                 \
     W(dbias, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
-    W(dpre, SCRATCH, REAL, "MO", OPTIONAL) /* with GELU alone */                                   \
+    W(dpre, SCRATCH, REAL, "MO", OPTIONAL) /* with a GELU alone */                                 \
     T(dout, IN, REAL, "MO")                                                                        \
     T(in, IN, REAL, "MI")                                                                          \
     T(weight, IN, REAL, "OI")                                                                      \
@@ -397,12 +400,13 @@ struct embedding {
     struct segments segments;
 };
 
-/* Contributions of equal tokens are added in order of their rows. */
+/* Contributions of equal tokens are added in order of their rows. dtable and tokens are omitted
+ * together: then dpositions alone is computed. */
 #define EMBEDDING_BWD_TENSORS(T, W)                                                                \
-    W(dtable, OUT, PARAM, "VD", MODE(mode))                                                        \
+    W(dtable, OUT, PARAM, "VD", OPTIONAL, MODE(mode))                                              \
     W(dpositions, OUT, PARAM, "PD", MODE(mode))                                                    \
     T(dout, IN, REAL, "RD")                                                                        \
-    W(tokens, IN, I32, "R", BELOW('V'))
+    W(tokens, IN, I32, "R", OPTIONAL, BELOW('V'))
 struct embedding_bwd {
     EMBEDDING_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
@@ -440,8 +444,9 @@ struct layernorm_bwd {
 };
 
 /* Multi-head attention within each caption: out = dropout(softmax(q k^T / sqrt Dh)) v, with q, k
- * and v of D = heads Dh side by side in qkv. probs, after softmax and before dropout, are kept;
- * they are zero beyond a caption's length. T: the longest caption, at most DROPOUT_MAX_TOKENS. */
+ * and v of D = heads Dh side by side in qkv. Causal: a row sees itself and the rows before it
+ * alone. probs, after softmax and before dropout, are kept; they are zero beyond a caption's length
+ * and where a row does not see. T: the longest caption, at most DROPOUT_MAX_TOKENS. */
 #define ATTENTION_TENSORS(T, W)                                                                    \
     T(out, OUT, REAL, "RD")                                                                        \
     T(probs, OUT, REAL, "NHTT")                                                                    \
@@ -450,9 +455,11 @@ struct attention {
     ATTENTION_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
     int32_t heads;
+    bool causal;
     struct dropout_params dropout; /* on the probabilities; p 0: none */
 };
 
+/* Where a row does not see, probs are zero, and so is the gradient. */
 #define ATTENTION_BWD_TENSORS(T, W)                                                                \
     T(dqkv, OUT, REAL, "R3D")                                                                      \
     T(dout, IN, REAL, "RD")                                                                        \

@@ -156,6 +156,7 @@ struct heads {
     int64_t count, tokens, width, head_width;
     float scale;
     const int32_t *starts, *lengths;
+    bool causal;
     bool dropping;
     struct dropout_stream stream;
     uint32_t threshold;
@@ -265,7 +266,7 @@ static const float *read_probs(const struct heads *h,
     return b->probs;
 }
 
-/* probs = softmax(scores) within the caption, zero beyond. */
+/* probs = softmax(scores) of the keys that each query sees, zero beyond. */
 static void
 make_probs(const struct heads *h, const struct head_buffers *b, int64_t n, int64_t head) {
     const int64_t length = h->lengths[n];
@@ -274,11 +275,11 @@ make_probs(const struct heads *h, const struct head_buffers *b, int64_t n, int64
     const int64_t first = (n * h->count + head) * h->tokens * h->tokens;
     for (int64_t t = 0; t < h->tokens; t++) {
         const int64_t at = first + t * h->tokens;
-        const int64_t filled = t < length ? length : 0;
+        const int64_t filled = t >= length ? 0 : h->causal ? t + 1 : length;
         if (t < length) {
             float *to = cpu_target(h->probs, at, b->probs + t * stride);
-            softmax_row(to, b->scores + t * stride, h->scale, length);
-            cpu_store(h->probs, at, length, to);
+            softmax_row(to, b->scores + t * stride, h->scale, filled);
+            cpu_store(h->probs, at, filled, to);
         }
         memset((unsigned char *)h->probs->data + (size_t)(at + filled) * size, 0,
                (size_t)(h->tokens - filled) * size);
@@ -367,7 +368,8 @@ static struct heads heads_of(const struct attention *op) {
                       .width = op->out.shape[1],
                       .head_width = op->out.shape[1] / op->heads,
                       .starts = op->segments.starts.data,
-                      .lengths = op->segments.lengths.data};
+                      .lengths = op->segments.lengths.data,
+                      .causal = op->causal};
     h.scale = (float)(1.0 / sqrt((double)h.head_width));
     h.dropping = op->dropout.p > 0.0f;
     if (h.dropping) {

@@ -28,16 +28,25 @@ enum status cpu_normalize_u8(struct device *dev, const struct normalize_u8 *op, 
         scale[c] = 1.0f / (255.0f * op->norm->deviation[c]);
         shift[c] = -op->norm->mean[c] / op->norm->deviation[c];
     }
-    const int64_t pixels = op->in.shape[1] * op->in.shape[2];
+    /* Runs of pixels that lie together in both: rows of patches, or whole images. */
+    const int64_t side = op->patch;
+    const int64_t width = op->in.shape[2];
+    const int64_t pixels = side == 1 ? op->in.shape[1] * width : side;
+    const int64_t runs = op->in.shape[0] * op->in.shape[1] * width / pixels;
     const int64_t step = cpu_stretch(&op->out, 3 * pixels) / 3;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < op->in.shape[0]; n++) {
+    for (int64_t run = 0; run < runs; run++) {
         float buffer[CPU_STRETCH];
+        const int64_t across = side == 1 ? 1 : width / side;
+        const int64_t y = run / across; /* of all images below each other */
+        const int64_t patch = y / side * across + run % across;
+        const int64_t place = side == 1 ? run : patch * side + y % side;
         for (int64_t i = 0; i < pixels; i += step) {
-            const int64_t at = 3 * (n * pixels + i);
+            const int64_t at = 3 * (place * pixels + i);
             const int64_t size = pixels - i < step ? pixels - i : step;
             float *to = cpu_target(&op->out, at, buffer);
-            normalize(to, (const uint8_t *)op->in.data + at, size, scale, shift);
+            normalize(to, (const uint8_t *)op->in.data + 3 * (run * pixels + i), size, scale,
+                      shift);
             cpu_store(&op->out, at, 3 * size, to);
         }
     }

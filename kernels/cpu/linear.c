@@ -120,9 +120,35 @@ enum status cpu_matmul(struct device *dev, const struct matmul *op, struct error
     return STATUS_OK;
 }
 
-/* out = gelu(pre), or dpre = dout gelu'(pre) where there is a dout. */
-static void
-gelu_walk(const struct tensor *out, const struct tensor *pre, const struct tensor *dout) {
+/* sigmoid(1.702 x) */
+static inline float quick_share(float x) {
+    const float e = exp_negative(-1.702f * fabsf(x));
+    const float s = 1.0f / (1.0f + e);
+    return x >= 0.0f ? s : e * s;
+}
+
+CPU_CLONES static void quick_gelu(float *restrict out, const float *restrict in, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = in[i] * quick_share(in[i]);
+    }
+}
+
+CPU_CLONES static void quick_gelu_gradient(float *restrict dpre,
+                                           const float *restrict dout,
+                                           const float *restrict pre,
+                                           int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const float s = quick_share(pre[i]);
+        dpre[i] = dout[i] * (s + 1.702f * pre[i] * s * (1.0f - s));
+    }
+}
+
+/* out = act(pre), or dpre = dout act'(pre) where there is a dout. */
+static void gelu_walk(const struct tensor *out,
+                      const struct tensor *pre,
+                      const struct tensor *dout,
+                      enum activation act) {
+    const bool quick = act == ACTIVATION_QUICK_GELU;
     const int64_t columns = pre->shape[1];
     const int64_t step = cpu_stretch(pre, columns);
 #pragma omp parallel for schedule(static)
@@ -136,9 +162,10 @@ gelu_walk(const struct tensor *out, const struct tensor *pre, const struct tenso
             const float *x = cpu_read(pre, at, size, values);
             float *to = cpu_target(out, at, result);
             if (dout == NULL) {
-                gelu(to, x, size);
+                (quick ? quick_gelu : gelu)(to, x, size);
             } else {
-                gelu_gradient(to, cpu_read(dout, at, size, gradient), x, size);
+                (quick ? quick_gelu_gradient
+                       : gelu_gradient)(to, cpu_read(dout, at, size, gradient), x, size);
             }
             cpu_store(out, at, size, to);
         }
@@ -146,7 +173,7 @@ gelu_walk(const struct tensor *out, const struct tensor *pre, const struct tenso
 }
 
 enum status cpu_linear(struct device *dev, const struct linear *op, struct error *err) {
-    const struct tensor *sum = op->act == ACTIVATION_GELU ? &op->pre : &op->out;
+    const struct tensor *sum = op->act != ACTIVATION_NONE ? &op->pre : &op->out;
     const bool biased = tensor_present(&op->bias);
     const bool narrow = op->in.dtype == DTYPE_BF16;
     const int64_t columns = op->out.shape[1];
@@ -167,8 +194,8 @@ enum status cpu_linear(struct device *dev, const struct linear *op, struct error
                                     .biased = biased && narrow ? 1 : 0};
     TRY(matrix_product(cpu_device_of(dev)->onednn, &p, sum->data, op->in.data, op->weight.data,
                        p.biased != 0 ? op->bias.data : NULL, err));
-    if (op->act == ACTIVATION_GELU) {
-        gelu_walk(&op->out, &op->pre, NULL);
+    if (op->act != ACTIVATION_NONE) {
+        gelu_walk(&op->out, &op->pre, NULL, op->act);
     }
     return STATUS_OK;
 }
@@ -176,8 +203,8 @@ enum status cpu_linear(struct device *dev, const struct linear *op, struct error
 enum status cpu_linear_bwd(struct device *dev, const struct linear_bwd *op, struct error *err) {
     struct onednn *onednn = cpu_device_of(dev)->onednn;
     const struct tensor *d = &op->dout;
-    if (op->act == ACTIVATION_GELU) {
-        gelu_walk(&op->dpre, &op->pre, &op->dout);
+    if (op->act != ACTIVATION_NONE) {
+        gelu_walk(&op->dpre, &op->pre, &op->dout, op->act);
         d = &op->dpre;
     }
     const struct product_shape weights = {.m = op->dout.shape[1],

@@ -78,14 +78,14 @@ enum status cpu_embedding(struct device *dev, const struct embedding *op, struct
 enum status
 cpu_embedding_bwd(struct device *dev, const struct embedding_bwd *op, struct error *err) {
     enum { CHUNK = 32 }; /* columns: whole cache lines of either type */
+    const int32_t *ids = op->tokens.data;
     if (op->mode == WRITE_SET) {
-        TRY(cpu_fill(dev, &(struct fill){.out = op->dtable}, err));
+        TRY(ids == NULL ? STATUS_OK : cpu_fill(dev, &(struct fill){.out = op->dtable}, err));
         TRY(cpu_fill(dev, &(struct fill){.out = op->dpositions}, err));
     }
-    const int32_t *ids = op->tokens.data;
     const int32_t *starts = op->segments.starts.data;
     const int32_t *lengths = op->segments.lengths.data;
-    const int64_t width = op->dtable.shape[1];
+    const int64_t width = op->dout.shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t d0 = 0; d0 < width; d0 += CHUNK) {
         const int64_t d1 = d0 + CHUNK < width ? d0 + CHUNK : width;
@@ -94,11 +94,13 @@ cpu_embedding_bwd(struct device *dev, const struct embedding_bwd *op, struct err
                 const int64_t r = starts[n] + t;
                 float buffer[CHUNK];
                 const float *from = cpu_read(&op->dout, r * width + d0, d1 - d0, buffer);
-                float *word = (float *)op->dtable.data + ids[r] * width + d0;
                 float *place = (float *)op->dpositions.data + t * width + d0;
                 for (int64_t d = 0; d < d1 - d0; d++) {
-                    word[d] += from[d];
                     place[d] += from[d];
+                }
+                float *word = ids != NULL ? (float *)op->dtable.data + ids[r] * width + d0 : NULL;
+                for (int64_t d = 0; d < d1 - d0 && word != NULL; d++) {
+                    word[d] += from[d];
                 }
             }
         }

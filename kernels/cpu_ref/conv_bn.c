@@ -13,11 +13,16 @@
 
 enum status ref_normalize_u8(struct device *dev, const struct normalize_u8 *op, struct error *err) {
     const uint8_t *pixels = op->in.data;
+    const int64_t side = op->patch;
+    const int64_t across = op->out.shape[2];
     const int64_t count = tensor_count(&op->in);
     for (int64_t i = 0; i < count; i++) {
-        put(&op->out, i,
-            (pixels[i] / 255.0 - (double)op->norm->mean[i % 3]) /
-                (double)op->norm->deviation[i % 3]);
+        const int64_t c = i % 3;
+        const int64_t x = i / 3 % op->in.shape[2];
+        const int64_t y = i / 3 / op->in.shape[2]; /* of all images below each other */
+        const int64_t row = y / side * across + x / side;
+        put(&op->out, (row * side + y % side) * 3 * side + x % side * 3 + c,
+            (pixels[i] / 255.0 - (double)op->norm->mean[c]) / (double)op->norm->deviation[c]);
     }
     return STATUS_OK;
 }

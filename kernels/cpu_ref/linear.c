@@ -2,17 +2,23 @@
  * linear: out (M,OUT) = act(in (M,IN) weight (OUT,IN)^T + bias), and the plain matrix product.
  *
  * gelu(x) = x/2 (1 + erf(x/sqrt 2)); gelu'(x) = Phi(x) + x phi(x), Phi and phi those of the normal
- * distribution (Hendrycks and Gimpel, arXiv 1606.08415).
+ * distribution (Hendrycks and Gimpel, arXiv 1606.08415). The quick one is x s with s =
+ * sigmoid(1.702 x), its slope s + 1.702 x s (1 - s).
  */
 #include <math.h>
 
 #include "kernels/cpu_ref/ref_internal.h"
 
-static double gelu(double x) {
-    return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
+static double gelu(double x, enum activation act) {
+    return act == ACTIVATION_QUICK_GELU ? x / (1.0 + exp(-1.702 * x))
+                                        : 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
 }
 
-static double gelu_slope(double x) {
+static double gelu_slope(double x, enum activation act) {
+    if (act == ACTIVATION_QUICK_GELU) {
+        const double s = 1.0 / (1.0 + exp(-1.702 * x));
+        return s + 1.702 * x * s * (1.0 - s);
+    }
     const double cumulative = 0.5 * (1.0 + erf(x * 0.70710678118654752440));
     const double density = 0.39894228040143267794 * exp(-0.5 * x * x);
     return cumulative + x * density;
@@ -52,22 +58,23 @@ enum status ref_matmul(struct device *dev, const struct matmul *op, struct error
 }
 
 enum status ref_linear(struct device *dev, const struct linear *op, struct error *err) {
-    const struct tensor *sum = op->act == ACTIVATION_GELU ? &op->pre : &op->out;
+    const bool gelus = op->act != ACTIVATION_NONE;
+    const struct tensor *sum = gelus ? &op->pre : &op->out;
     product(sum, WRITE_SET, &op->in, false, &op->weight, true, 1.0,
             tensor_present(&op->bias) ? &op->bias : NULL);
-    const int64_t count = op->act == ACTIVATION_GELU ? tensor_count(&op->out) : 0;
+    const int64_t count = gelus ? tensor_count(&op->out) : 0;
     for (int64_t e = 0; e < count; e++) {
-        put(&op->out, e, gelu(get(&op->pre, e)));
+        put(&op->out, e, gelu(get(&op->pre, e), op->act));
     }
     return STATUS_OK;
 }
 
 enum status ref_linear_bwd(struct device *dev, const struct linear_bwd *op, struct error *err) {
     const struct tensor *d = &op->dout;
-    if (op->act == ACTIVATION_GELU) {
+    if (op->act != ACTIVATION_NONE) {
         const int64_t count = tensor_count(&op->dout);
         for (int64_t e = 0; e < count; e++) {
-            put(&op->dpre, e, get(&op->dout, e) * gelu_slope(get(&op->pre, e)));
+            put(&op->dpre, e, get(&op->dout, e) * gelu_slope(get(&op->pre, e), op->act));
         }
         d = &op->dpre;
     }

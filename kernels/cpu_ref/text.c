@@ -58,18 +58,20 @@ enum status ref_embedding(struct device *dev, const struct embedding *op, struct
 
 enum status
 ref_embedding_bwd(struct device *dev, const struct embedding_bwd *op, struct error *err) {
+    const int32_t *ids = op->tokens.data;
+    const int64_t width = op->dout.shape[1];
     if (op->mode == WRITE_SET) {
-        TRY(ref_fill(dev, &(struct fill){.out = op->dtable}, err));
+        TRY(ids == NULL ? STATUS_OK : ref_fill(dev, &(struct fill){.out = op->dtable}, err));
         TRY(ref_fill(dev, &(struct fill){.out = op->dpositions}, err));
     }
-    const int32_t *ids = op->tokens.data;
-    const int64_t width = op->dtable.shape[1];
     for (int64_t n = 0; n < captions(&op->segments); n++) {
         for (int64_t t = 0; t < length_of(&op->segments, n); t++) {
             const int64_t r = start_of(&op->segments, n) + t;
             for (int64_t d = 0; d < width; d++) {
                 const double g = get(&op->dout, r * width + d);
-                put_mode(&op->dtable, ids[r] * width + d, g, WRITE_ADD);
+                if (ids != NULL) {
+                    put_mode(&op->dtable, ids[r] * width + d, g, WRITE_ADD);
+                }
                 put_mode(&op->dpositions, t * width + d, g, WRITE_ADD);
             }
         }
@@ -148,6 +150,7 @@ struct head {
     int64_t width, head_width; /* D, Dh */
     int64_t sample, index;
     int64_t start, length;
+    bool causal;
     const struct dropout_params *dropout;
     struct dropout_stream stream;
     double scale;
@@ -155,6 +158,11 @@ struct head {
 };
 
 enum { PART_Q, PART_K, PART_V };
+
+/* Keys that a query sees: [0, this). */
+static int64_t seen(const struct head *h, int64_t query) {
+    return h->causal ? query + 1 : h->length;
+}
 
 static double qkv_at(const struct head *h, int64_t t, int part, int64_t d) {
     const int64_t row = (h->start + t) * 3 + part;
@@ -184,7 +192,7 @@ static double kept(const struct head *h, int64_t query, int64_t key) {
 static void head_softmax(const struct head *h, int64_t query) {
     double scores[DROPOUT_MAX_TOKENS];
     double largest = -INFINITY;
-    for (int64_t key = 0; key < h->length; key++) {
+    for (int64_t key = 0; key < seen(h, query); key++) {
         double score = 0.0;
         for (int64_t d = 0; d < h->head_width; d++) {
             score += qkv_at(h, query, PART_Q, d) * qkv_at(h, key, PART_K, d);
@@ -193,10 +201,10 @@ static void head_softmax(const struct head *h, int64_t query) {
         largest = fmax(scores[key], largest);
     }
     double total = 0.0;
-    for (int64_t key = 0; key < h->length; key++) {
+    for (int64_t key = 0; key < seen(h, query); key++) {
         total += exp(scores[key] - largest);
     }
-    for (int64_t key = 0; key < h->length; key++) {
+    for (int64_t key = 0; key < seen(h, query); key++) {
         put(h->probs, prob_place(h, query, key), exp(scores[key] - largest) / total);
     }
 }
@@ -210,7 +218,7 @@ static void head_forward(const struct head *h, const struct tensor *out) {
         head_softmax(h, query);
         for (int64_t d = 0; d < h->head_width; d++) {
             double sum = 0.0;
-            for (int64_t key = 0; key < h->length; key++) {
+            for (int64_t key = 0; key < seen(h, query); key++) {
                 sum += get(h->probs, prob_place(h, query, key)) * kept(h, query, key) *
                        qkv_at(h, key, PART_V, d);
             }
@@ -274,6 +282,7 @@ attention_walk(const struct attention *op, const struct tensor *dqkv, struct err
                      .probs = &op->probs,
                      .width = op->out.shape[1],
                      .head_width = op->out.shape[1] / op->heads,
+                     .causal = op->causal,
                      .dropout = &op->dropout};
     h.scale = 1.0 / sqrt((double)h.head_width);
     if (op->dropout.p > 0.0f) {

@@ -50,7 +50,11 @@ static void describe_cast(struct op_case *c, const int64_t *s) {
 }
 
 static void describe_normalize_u8(struct op_case *c, const int64_t *s) {
+    c->sizes['P'] = s[1] / s[3];
+    c->sizes['Q'] = s[2] / s[3];
+    c->sizes['C'] = 3 * s[3] * s[3];
     c->args.normalize_u8.norm = &IMAGE_NORMS[IMAGE_NORM_IMAGENET];
+    c->args.normalize_u8.patch = (int32_t)s[3];
     op_add_operands(c);
 }
 
@@ -149,7 +153,9 @@ DESCRIBE_POOL(avgpool_bwd, false)
 /* ---- linear: sizes m, in, out; matmul: m, n, k ---- */
 
 static enum activation act_of(const struct op_case *c) {
-    return has(c, OP_ACT) ? ACTIVATION_GELU : ACTIVATION_NONE;
+    return !has(c, OP_ACT)  ? ACTIVATION_NONE
+           : has(c, OP_ALT) ? ACTIVATION_QUICK_GELU
+                            : ACTIVATION_GELU;
 }
 
 /* Required with GELU, omitted without. */
@@ -195,6 +201,14 @@ static void describe_captions(struct op_case *c, const int64_t *s) {
     op_add_operands(c);
 }
 
+static void describe_embedding_bwd(struct op_case *c, const int64_t *s) {
+    describe_captions(c, s);
+    find(c, "dtable")->optional = false; /* only together */
+    find(c, "tokens")->optional = false;
+    omit(c, OP_OMIT, "dtable");
+    omit(c, OP_OMIT, "tokens");
+}
+
 static void describe_layernorm(struct op_case *c, const int64_t *s) {
     c->args.layernorm.eps = 1e-5f;
     op_add_operands(c);
@@ -220,6 +234,7 @@ static void add_attention_operands(struct op_case *c, const int64_t *s) {
 
 static void describe_attention(struct op_case *c, const int64_t *s) {
     c->args.attention.heads = (int32_t)s[2];
+    c->args.attention.causal = has(c, OP_ALT);
     c->args.attention.dropout = has(c, OP_DROP) ? dropout_of(c) : (struct dropout_params){.p = 0};
     add_attention_operands(c, s);
 }
@@ -318,7 +333,7 @@ const struct op_row op_rows[] = {
     {ROW(linear_bwd, "MIO"), .describe = describe_linear_bwd, .forward = "linear"},
     {ROW(matmul, "MN"), .describe = describe_matmul},
     {ROW(embedding, "NTDVP"), .describe = describe_captions},
-    {ROW(embedding_bwd, "NTDVP"), .describe = describe_captions, .forward = "embedding"},
+    {ROW(embedding_bwd, "NTDVP"), .describe = describe_embedding_bwd, .forward = "embedding"},
     {ROW(layernorm, "MD"), .describe = describe_layernorm},
     {ROW(layernorm_bwd, "MD"), .describe = describe_layernorm_bwd, .forward = "layernorm"},
     {ROW(attention, "NTH"), .describe = describe_attention},

@@ -39,7 +39,7 @@ enum op_flag {
     OP_OMIT = 256,   /* optional gradients, running statistics or copies are omitted */
     OP_PACKED = 512, /* captions one after the other instead of T rows apart */
     OP_ALT = 1024    /* the op's other form: cast back, a product in its inputs' type, Nesterov,
-                       no norm */
+                       no norm, causal, the quick GELU */
 };
 
 enum op_content {

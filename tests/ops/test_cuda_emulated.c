@@ -63,7 +63,8 @@ static const struct {
     {"scatter_rows", {{9, 40, 264}}},
     {"l2_normalize", {{9, 264}}},
     {"l2_normalize", {{3, 257}}},
-    {"normalize_u8", {{3, 19, 17}}},
+    {"normalize_u8", {{3, 19, 17, 1}}},
+    {"normalize_u8", {{2, 28, 14, 7}}},
 };
 enum { MORE_COUNT = sizeof more / sizeof more[0] };
 

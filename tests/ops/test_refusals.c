@@ -213,6 +213,9 @@ SPOIL(no_layernorm_eps, c->args.layernorm.eps = 0.0f)
 SPOIL(no_matmul_alpha, c->args.matmul.alpha = 0.0f)
 SPOIL(no_add_alpha, c->args.add.alpha = 0.0f)
 SPOIL(no_norm, c->args.normalize_u8.norm = NULL)
+SPOIL(no_patch, c->args.normalize_u8.patch = 0)
+SPOIL(other_patch, c->args.normalize_u8.patch++)
+SPOIL(no_table_gradient, d->t[op_operand_find(c, "dtable")].data = NULL)
 SPOIL(one_running_statistic, d->t[op_operand_find(c, "running_var")].data = NULL)
 SPOIL(too_many_heads, c->args.attention.heads = 2) /* width 5 */
 SPOIL(too_many_heads_bwd, c->args.attention_bwd.heads = 2)
@@ -280,6 +283,9 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("matmul", 0, no_matmul_alpha);
     refused_after("add", 0, no_add_alpha);
     refused_after("normalize_u8", 0, no_norm);
+    refused_after("normalize_u8", 0, no_patch);
+    refused_after("normalize_u8", 0, other_patch);
+    refused_after("embedding_bwd", 0, no_table_gradient);
 }
 
 /* Indices are in device memory: errors in them are reported once, when the results are fetched. */

@@ -28,6 +28,7 @@
     SIZES(6, {{1, 1, 1, 1, 2, 2, 0}}, {{2, 7, 5, 3, 2, 2, 0}}, {{1, 8, 8, 16, 2, 2, 0}},           \
           {{3, 5, 6, 17, 3, 2, 1}}, {{2, 5, 5, 9, 3, 1, 1}}, {{1, 9, 4, 33, 2, 3, 1}})
 #define PLANE_SIZES SIZES(4, {{1, 1, 1, 1}}, {{2, 3, 5, 7}}, {{3, 2, 2, 33}}, {{5, 4, 4, 16}})
+#define PATCH_SIZES SIZES(4, {{1, 1, 1, 1}}, {{2, 3, 5, 1}}, {{2, 6, 4, 2}}, {{3, 32, 48, 16}})
 #define PRODUCT_SIZES                                                                              \
     SIZES(6, {{1, 1, 1}}, {{1, 7, 3}}, {{17, 1, 33}}, {{33, 17, 1}}, {{16, 8, 32}}, {{19, 31, 23}})
 #define EMBEDDING_SIZES                                                                            \
@@ -47,7 +48,7 @@ static const struct op_trial trials[] = {
     {.name = "normalize_u8",
      .tolerance_f32 = 1e-6,
      .tolerance_bf16 = 4e-3,
-     PLANE_SIZES,
+     PATCH_SIZES,
      VARIANTS(1, 0)},
     {.name = "conv_bn",
      .tolerance_f32 = 1e-5,
@@ -130,17 +131,18 @@ static const struct op_trial trials[] = {
      .tolerance_f32 = 2e-6,
      .tolerance_bf16 = 8e-3,
      PRODUCT_SIZES,
-     VARIANTS(4, 0, OP_PLAIN, OP_ACT, OP_ACT | OP_PLAIN)},
+     VARIANTS(5, 0, OP_PLAIN, OP_ACT, OP_ACT | OP_PLAIN, OP_ACT | OP_ALT)},
     {.name = "linear_bwd",
      .tolerance_f32 = 2e-6,
      .tolerance_bf16 = 4e-3,
      .tolerance_f64 = 1e-6,
      PRODUCT_SIZES,
-     VARIANTS(8,
+     VARIANTS(9,
               0,
               OP_ADD,
               OP_PLAIN,
               OP_ACT,
+              OP_ACT | OP_ALT,
               OP_ACT | OP_ADD,
               OP_ACT | OP_PLAIN | OP_ADD,
               OP_OMIT,
@@ -166,7 +168,7 @@ static const struct op_trial trials[] = {
      .tolerance_bf16 = 4e-3,
      .tolerance_f64 = 1e-6,
      EMBEDDING_SIZES,
-     VARIANTS(3, 0, OP_ADD, OP_PACKED)},
+     VARIANTS(4, 0, OP_ADD, OP_PACKED, OP_OMIT)},
     {.name = "layernorm",
      .tolerance_f32 = 5e-6,
      .tolerance_bf16 = 4e-3,
@@ -182,13 +184,13 @@ static const struct op_trial trials[] = {
      .tolerance_f32 = 5e-6,
      .tolerance_bf16 = 4e-3,
      ATTENTION_SIZES,
-     VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
+     VARIANTS(5, 0, OP_DROP, OP_DROP | OP_PACKED, OP_ALT, OP_ALT | OP_DROP | OP_PACKED)},
     {.name = "attention_bwd",
      .tolerance_f32 = 5e-6,
      .tolerance_bf16 = 4e-3,
      .tolerance_f64 = 1e-6,
      ATTENTION_SIZES,
-     VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
+     VARIANTS(5, 0, OP_DROP, OP_DROP | OP_PACKED, OP_ALT, OP_ALT | OP_DROP | OP_PACKED)},
     {.name = "dropout",
      .tolerance_f32 = 1e-6,
      .tolerance_bf16 = 4e-3,

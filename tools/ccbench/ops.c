@@ -97,7 +97,8 @@ static const struct shape {
     struct op_size size;
     unsigned flags;
 } shapes[] = {
-    {"normalize_u8", "64 px", {{128, 64, 64}}, 0},
+    {"normalize_u8", "64 px", {{128, 64, 64, 1}}, 0},
+    {"normalize_u8", "64 px, patches of 16", {{128, 64, 64, 16}}, 0},
     {"conv_bn", "stem 3x3, 3 -> 32, 64 px", {{128, 64, 64, 3, 32, 3, 2, 1}}, RELU | OMITS},
     {"conv_bn", "stem 3x3, 32 -> 64, 32 px", {{128, 32, 32, 32, 64, 3, 1, 1}}, RELU},
     {"conv_bn", "stem 7x7, 3 -> 64, 64 px", {{128, 64, 64, 3, 64, 7, 2, 3}}, RELU | OMITS},
@@ -123,6 +124,7 @@ static const struct shape {
     {"linear", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT | ADDS},
     {"linear", "768 -> 192", {{2048, 768, 192}}, 0},
     {"linear", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT | ADDS},
+    {"linear", "768 -> 3072, quick gelu", {{1024, 768, 3072}}, OP_ACT | OP_ALT | ADDS},
     {"linear", "3072 -> 768", {{1024, 3072, 768}}, 0},
     {"matmul", "similarities, 128 x 256", {{128, 128, 256}}, OP_TRANSPOSE_B},
     {"embedding", "192, T 16", {{128, 16, 192, 8192, 64}}, ADDS},
@@ -130,6 +132,8 @@ static const struct shape {
     {"layernorm", "768", {{2048, 768}}, ADDS},
     {"attention", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
     {"attention", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
+    {"attention", "8 heads of 64, T 77, causal", {{16, 77, 8, 64}}, OP_ALT},
+    {"attention", "6 heads of 64, T 197", {{8, 197, 6, 64}}, 0},
     {"attention", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
     {"dropout", "192, T 16", {{128, 16, 192}}, 0},
     {"segment_mean", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
@@ -153,7 +157,8 @@ static const struct shape {
 /* Of a step at 224 px and 32 tokens; fewer images than a GPU trains at, but no operand that a
  * cache would hold where memory decides. */
 static const struct shape large_shapes[] = {
-    {"normalize_u8", "224 px", {{64, 224, 224}}, 0},
+    {"normalize_u8", "224 px", {{64, 224, 224, 1}}, 0},
+    {"normalize_u8", "224 px, patches of 16", {{64, 224, 224, 16}}, 0},
     {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{64, 224, 224, 3, 64, 7, 2, 3}}, RELU | OMITS},
     {"conv_bn", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, RELU},
     {"conv_bn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, RELU},
@@ -186,6 +191,7 @@ static const struct shape large_shapes[] = {
     {"embedding", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
     {"layernorm", "16384 tokens, 768", {{16384, 768}}, 0},
     {"attention", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
+    {"attention", "12 heads of 64, T 197", {{64, 197, 12, 64}}, 0},
     {"attention", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
     {"dropout", "768, T 32", {{256, 32, 768}}, 0},
     {"segment_mean", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},

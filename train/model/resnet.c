@@ -406,7 +406,7 @@ enum status resnet_forward(struct resnet *r,
     r->units.pass = pass;
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
     const struct normalize_u8 normalize = {
-        .out = x, .in = *images, .norm = &IMAGE_NORMS[r->opt.norm]};
+        .out = x, .in = *images, .norm = &IMAGE_NORMS[r->opt.norm], .patch = 1};
     TRY(ops->normalize_u8(r->units.dev, &normalize, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
         TRY(unit_forward(&r->units, &r->stem[i], x, NOT_WANTED, err));

@@ -126,13 +126,26 @@ normalised(uint8_t pixel, const struct image_norm &s, int channel) {
     return ((float)pixel * (1.0f / 255.0f) - mean) / std;
 }
 
+/* Where element i of the images lies in rows of patches of side^2 pixels. */
+static __device__ __forceinline__ int64_t patch_place(int64_t i, int64_t side, int64_t width) {
+    const int64_t row = i / (3 * width); /* of all images below each other */
+    const int64_t column = i % (3 * width);
+    const int64_t patch = row / side * (width / side) + column / (3 * side);
+    return (patch * side + row % side) * 3 * side + column % (3 * side);
+}
+
+/* V > 1: patches of one pixel. */
 template <typename T, int V>
-static __global__ void
-normalize_u8(T *out, const uint8_t *in, int64_t count, struct image_norm norm) {
+static __global__ void normalize_u8(T *out,
+                                    const uint8_t *in,
+                                    int64_t count,
+                                    int64_t side,
+                                    int64_t width,
+                                    struct image_norm norm) {
     int64_t step;
     for (int64_t i = first_piece<V>(&step); i < count; i += step) {
         const int channel = (int)(i % 3);
-        if (i + V <= count) {
+        if (V > 1 && i + V <= count) {
             const vector<uint8_t, V> pixels = load_vector<uint8_t, V>(in + i);
             float x[V];
 #pragma unroll
@@ -142,8 +155,9 @@ normalize_u8(T *out, const uint8_t *in, int64_t count, struct image_norm norm) {
             store(out + i, x);
             continue;
         }
-        for (int64_t e = i; e < count; e++) {
-            put(out + e, normalised(in[e], norm, (int)(e % 3)));
+        for (int64_t e = i; e < count && (V > 1 || e == i); e++) {
+            const int64_t to = side == 1 ? e : patch_place(e, side, width);
+            put(out + to, normalised(in[e], norm, (int)(e % 3)));
         }
     }
 }
@@ -152,15 +166,15 @@ template <typename T, int V>
 static cudaError_t run_normalize_u8(const struct launch_on &on, const struct normalize_u8 &op) {
     const int64_t count = tensor_count(&op.in);
     return launch(on.stream, blocks_for(ceil_div(count, V)), normalize_u8<T, V>, (T *)op.out.data,
-                  (const uint8_t *)op.in.data, count, *op.norm);
+                  (const uint8_t *)op.in.data, count, (int64_t)op.patch, op.in.shape[2], *op.norm);
 }
 
 cudaError_t launch_normalize_u8(const struct launch_on *on, const struct normalize_u8 *op) {
     if (tensor_count(&op->in) == 0) {
         return cudaSuccess;
     }
-    return BY_TYPE(op->out.dtype, is_aligned(op->out.data) && is_aligned(op->in.data),
-                   run_normalize_u8, *on, *op);
+    const bool vectors = op->patch == 1 && is_aligned(op->out.data) && is_aligned(op->in.data);
+    return BY_TYPE(op->out.dtype, vectors, run_normalize_u8, *on, *op);
 }
 
 /* Keeps the stream busy for that many clock cycles. */

@@ -123,7 +123,7 @@ static __device__ __forceinline__ void store_product(T *to,
     }
 }
 
-/* Along a row of scores, which 16 lanes of a warp share; keys past the length become 0. */
+/* Along a row of scores, which 16 lanes of a warp share; keys past `length` become 0. */
 template <typename T, int STEPS>
 static __device__ __forceinline__ void
 softmax_row(float (&s)[STEPS], int x, int length, float scale) {
@@ -205,7 +205,7 @@ static __global__ void short_forward(struct attention_operands<T> a) {
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
         if (i * SIDE < length) {
-            softmax_row<T>(s[i], x, length, a.scale);
+            softmax_row<T>(s[i], x, (int)seen_keys(a, h, y + SIDE * i), a.scale);
 #pragma unroll
             for (int j = 0; j < STEPS; j++) {
                 first.at[y + SIDE * i][x + SIDE * j] = s[i][j];
@@ -354,6 +354,7 @@ static cudaError_t run_attention(const struct launch_on &on, const struct attent
         operands_of<T>(on, op.probs, op.qkv, op.out, op.segments, op.dropout);
     const dim3 blocks((unsigned)(a.segments.count * a.heads));
     a.out = (T *)op.out.data;
+    a.causal = op.causal;
     if (!is_short(a, a.out, a.probs)) {
         return run_long_attention(on.stream, a);
     }

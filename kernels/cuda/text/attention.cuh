@@ -15,6 +15,7 @@ template <typename T> struct attention_operands {
     float *weighted; /* workspace of the long backward pass: sum P da of each query (N,heads,T) */
     int64_t tokens, heads, head_width;
     float scale; /* 1 / sqrt(head_width) */
+    bool causal; /* forward */
     bool drop;
     struct launch_segments segments;
     struct launch_dropout dropout;
@@ -57,6 +58,14 @@ static __device__ __forceinline__ int64_t probs_row(const struct attention_opera
                                                     const struct head_place &h,
                                                     int64_t query) {
     return ((h.n * a.heads + h.head) * a.tokens + query) * a.tokens;
+}
+
+/* Keys that a query of the caption sees: [0, this). */
+template <typename T>
+static __device__ __forceinline__ int64_t seen_keys(const struct attention_operands<T> &a,
+                                                    const struct head_place &h,
+                                                    int64_t query) {
+    return a.causal && query < h.caption.length ? query + 1 : h.caption.length;
 }
 
 /* Called first in every kernel that uses kept_keys, on its own copy of the operands. */

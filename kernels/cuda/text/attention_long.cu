@@ -64,13 +64,14 @@ template <typename T> static __global__ void long_forward(struct attention_opera
     int64_t query;
     const struct head_place h = long_place(a, &query);
     const int64_t length = h.caption.length;
+    const int64_t keys = seen_keys(a, h, query);
     const int64_t stride = 3 * a.heads * a.head_width;
     T *probs = a.probs + probs_row(a, h, query);
     if (query == 0) {
         clear_gaps(a.out, 1, a, h);
     }
     for (int64_t key = threadIdx.x; key < a.tokens; key += THREADS) {
-        if (query >= length || key >= length) {
+        if (query >= length || key >= keys) {
             put(probs + key, 0.0f);
         }
     }
@@ -78,7 +79,7 @@ template <typename T> static __global__ void long_forward(struct attention_opera
         return;
     }
     const T *q = a.qkv + qkv_row(a, h, PART_Q, query);
-    for (int64_t key = threadIdx.x / WARP; key < length; key += WARPS) {
+    for (int64_t key = threadIdx.x / WARP; key < keys; key += WARPS) {
         const float score = dot(a, q, a.qkv + qkv_row(a, h, PART_K, key)) * a.scale;
         if (threadIdx.x % WARP == 0) {
             scores[key] = score;
@@ -88,15 +89,15 @@ template <typename T> static __global__ void long_forward(struct attention_opera
     if (threadIdx.x < WARP) {
         float most = -INFINITY;
         float total = 0.0f;
-        for (int64_t key = threadIdx.x; key < length; key += WARP) {
+        for (int64_t key = threadIdx.x; key < keys; key += WARP) {
             most = fmaxf(most, scores[key]);
         }
         most = warp_max(most);
-        for (int64_t key = threadIdx.x; key < length; key += WARP) {
+        for (int64_t key = threadIdx.x; key < keys; key += WARP) {
             total += expf(scores[key] - most);
         }
         total = warp_sum(total);
-        for (int64_t key = threadIdx.x; key < length; key += WARP) {
+        for (int64_t key = threadIdx.x; key < keys; key += WARP) {
             const float p = as_stored<T>(expf(scores[key] - most) / total);
             put(probs + key, p);
             scores[key] = p * kept(a, h, query, key);
@@ -104,7 +105,7 @@ template <typename T> static __global__ void long_forward(struct attention_opera
     }
     __syncthreads();
     weighted_rows(a.out + out_row(a, h, query), scores, a.qkv + qkv_row(a, h, PART_V, 0), stride,
-                  length, a.head_width);
+                  keys, a.head_width);
 }
 
 template <typename T>

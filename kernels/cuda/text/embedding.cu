@@ -200,8 +200,10 @@ static cudaError_t run_embedding_bwd(const struct launch_on &on,
     const int64_t rows = op.dout.shape[0];
     const int64_t width = op.dout.shape[1];
     const int64_t positions = op.dpositions.shape[0];
-    TRY_LAUNCH(launch(on.stream, dim3((unsigned)rows), add_runs<T, V>, (float *)op.dtable.data,
-                      (const T *)op.dout.data, sorted_rows, sorted_keys, rows, width));
+    if (sorted_rows != NULL) {
+        TRY_LAUNCH(launch(on.stream, dim3((unsigned)rows), add_runs<T, V>, (float *)op.dtable.data,
+                          (const T *)op.dout.data, sorted_rows, sorted_keys, rows, width));
+    }
     return launch(on.stream, dim3((unsigned)positions), add_positions<T, V>,
                   (float *)op.dpositions.data, (const T *)op.dout.data, width, positions,
                   captions_of(on, op.segments, rows));
@@ -213,8 +215,9 @@ static cudaError_t clear(const struct launch_on *on, const struct tensor *t) {
 }
 
 cudaError_t launch_embedding_bwd(const struct launch_on *on, const struct embedding_bwd *op) {
+    const bool tokens = op->tokens.data != NULL;
     if (op->mode == WRITE_SET) {
-        TRY_LAUNCH(clear(on, &op->dtable));
+        TRY_LAUNCH(tokens ? clear(on, &op->dtable) : cudaSuccess);
         TRY_LAUNCH(clear(on, &op->dpositions));
     }
     const int64_t rows = op->dout.shape[0];
@@ -223,13 +226,15 @@ cudaError_t launch_embedding_bwd(const struct launch_on *on, const struct embedd
         return cudaErrorInvalidValue;
     }
     int32_t *keys = (int32_t *)on->workspace;
-    int32_t *sorted_rows = keys + rows;
-    int32_t *sorted_keys = sorted_rows + rows;
-    const dim3 blocks((unsigned)ceil_div(rows, THREADS));
-    TRY_LAUNCH(launch(on->stream, blocks, token_keys, keys, (const int32_t *)op->tokens.data,
-                      op->dtable.shape[0], op->dpositions.shape[0],
-                      captions_of(*on, op->segments, rows)));
-    TRY_LAUNCH(launch(on->stream, blocks, order_rows, sorted_rows, sorted_keys, keys, rows));
+    int32_t *sorted_rows = tokens ? keys + rows : NULL;
+    int32_t *sorted_keys = tokens ? sorted_rows + rows : NULL;
+    if (tokens) {
+        const dim3 blocks((unsigned)ceil_div(rows, THREADS));
+        TRY_LAUNCH(launch(on->stream, blocks, token_keys, keys, (const int32_t *)op->tokens.data,
+                          op->dtable.shape[0], op->dpositions.shape[0],
+                          captions_of(*on, op->segments, rows)));
+        TRY_LAUNCH(launch(on->stream, blocks, order_rows, sorted_rows, sorted_keys, keys, rows));
+    }
     const bool vectors =
         wide(real, op->dout.shape[1], op->dtable.data, op->dpositions.data, op->dout.data);
     return BY_TYPE(real, vectors, run_embedding_bwd, *on, *op, sorted_rows, sorted_keys);

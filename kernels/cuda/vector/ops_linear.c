@@ -26,7 +26,7 @@ enum status cuda_linear(struct device *device, const struct linear *op, struct e
     struct cuda_device *dev = cuda_of(device);
     struct launch_on on;
     const void *bias;
-    const bool gelu = op->act == ACTIVATION_GELU;
+    const bool gelu = op->act != ACTIVATION_NONE;
     const struct product p = {.in = op->in.dtype,
                               .out = op->in.dtype,
                               .m = op->in.shape[0],
@@ -48,7 +48,7 @@ enum status cuda_linear(struct device *device, const struct linear *op, struct e
 static enum status
 activation_bwd(struct cuda_device *dev, const struct linear_bwd *op, struct error *err) {
     struct launch_on on;
-    if (op->act == ACTIVATION_GELU) {
+    if (op->act != ACTIVATION_NONE) {
         TRY(cuda_launch_on(dev, gelu_bwd_workspace_bytes(op), &on, err));
         return launched(dev, launch_gelu_bwd(&on, op), "gelu_bwd", err);
     }
@@ -62,7 +62,7 @@ activation_bwd(struct cuda_device *dev, const struct linear_bwd *op, struct erro
 enum status cuda_linear_bwd(struct device *device, const struct linear_bwd *op, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     TRY(activation_bwd(dev, op, err));
-    const void *d = op->act == ACTIVATION_GELU ? op->dpre.data : op->dout.data;
+    const void *d = op->act != ACTIVATION_NONE ? op->dpre.data : op->dout.data;
     const struct product weight_product = {.in = op->in.dtype,
                                            .out = DTYPE_F32,
                                            .m = op->weight.shape[0],

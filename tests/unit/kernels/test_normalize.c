@@ -19,6 +19,7 @@ TEST(none_brings_bytes_to_0_to_1) {
         struct error err = {0};
         assert_ok(device_open(&dev, names[d], 1, &err), err);
         const struct normalize_u8 op = {.out = tensor_4d(out, DTYPE_F32, 1, 16, 16, 3),
+                                        .patch = 1,
                                         .in = tensor_4d(in, DTYPE_U8, 1, 16, 16, 3),
                                         .norm = &IMAGE_NORMS[IMAGE_NORM_NONE]};
         assert_ok(dev->ops->normalize_u8(dev, &op, &err), err);
