@@ -1,0 +1,42 @@
+# No program, library or module of the build, nor what is installed from it, searches the current folder for libraries:
+# an empty or relative entry of RUNPATH or RPATH would.
+. "$SRC/tests/support/cli.sh"
+command -v readelf >/dev/null || { echo "skipped: no readelf"; exit 77; }
+build=$(dirname "$BIN")
+DESTDIR=$PWD/installed cmake --install "$build" >install.txt 2>&1 || fail "cmake --install: $(tail -1 install.txt)"
+
+bad_entries() { # bad_entries FILE: its search path, if an entry is empty or does not begin with / or $ORIGIN
+    readelf -dW "$1" 2>/dev/null | sed -n 's/.*(R\(UN\)\?PATH).*\[\(.*\)\]$/\2/p' |
+        grep -E '^$|^:|::|:$|(^|:)([^/$:]|\$([^O{]|O[^R]|\{[^O]))' | sed "s|^|$1: |"
+}
+count=0
+for file in $(find "$build/bin" "$build/lib" "$build/python" "$TESTBIN" "$build/tests/emulated" installed \
+    -type f \( -perm -100 -o -name '*.so*' \) 2>/dev/null); do
+    readelf -h "$file" >/dev/null 2>&1 || continue
+    count=$((count + 1))
+    bad_entries "$file" >>bad.txt || true
+done
+[ "$count" -gt 20 ] || fail "only $count files were looked at"
+[ ! -s bad.txt ] || { cat bad.txt; fail "the current folder is searched for libraries"; }
+
+# The check can fail.
+printf 'int main(void) { return 0; }\n' >a.c
+for path in "" :/usr/lib /usr/lib: lib ./lib '$LIB/x'; do
+    cc a.c -o a -Wl,-rpath,"/x:$path" 2>/dev/null || continue
+    [ -n "$(bad_entries ./a)" ] || fail "the entry '$path' is not seen"
+done
+cc a.c -o a -Wl,-rpath,'/usr/lib:$ORIGIN/../lib'
+[ -z "$(bad_entries ./a)" ] || fail "a good search path is refused"
+
+# What a stranger planted in the current folder is not loaded.
+module=$BIN/libccstream_mpi.so
+if [ -e "$module" ]; then
+    printf '#include <unistd.h>\n__attribute__((constructor)) static void f(void) { (void)!write(1, "PLANTED\\n", 8); }\n' >x.c
+    nm -D --undefined-only "$module" | awk '$2 ~ /^MPI_/ { print "int " $2 "(void) { return 1; }" }
+        $2 ~ /^ompi_/ { print "char " $2 "[4096];" }' >>x.c
+    for name in $(readelf -dW "$module" | sed -n 's/.*(NEEDED).*\[\(libmpi.*\)\]$/\1/p'); do
+        cc -w -shared -fPIC -Wl,-soname,"$name" -o "$name" x.c
+    done
+    "$BIN/ccstream-train" --ranks mpi --data nowhere --out r >out.txt 2>&1 || true
+    hasnt out.txt PLANTED
+fi
