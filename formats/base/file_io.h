@@ -25,11 +25,11 @@ struct file; /* opaque, each file system has its own */
 enum file_open_mode {
     FILE_READ,    /* must exist; a pipe or a device is refused at once */
     FILE_CREATE,  /* write; must not exist */
-    FILE_REPLACE, /* write; truncated when it exists */
+    FILE_REPLACE, /* write; a file or link of that name is removed */
     FILE_REUSE,   /* write from the start of a file that exists; until it is truncated, bytes after
                      what was written are undefined */
     FILE_APPEND_WRITE, /* write at the end; created when missing */
-};
+}; /* no mode that writes follows a link at `path`: others may have planted it */
 
 /* Every function returns OK or a failure with a message that names the path. Short reads and
  * writes and EINTR are handled inside. */
@@ -123,28 +123,37 @@ file_append(const struct file_system *fs,
             void *cookie,
             struct error *err);
 
-/* A file that is written to PATH.tmp and gets its name when it is complete. Use `fs` to write to
- * `file`. */
+/* A file that is written to PATH.XXXXXXXX.tmp, where X is a random hexadecimal digit, and gets its
+ * name when it is complete. Use `fs` to write to `file`. */
 struct file_draft {
     const struct file_system *fs;
     struct file *file; /* NULL: closed */
     char path[PATH_MAX_BYTES], temporary[PATH_MAX_BYTES];
 };
 
-/* Creates PATH.tmp. Returns OK, LIMIT (the path is too long) or a failure of opening. */
+/* Creates the temporary file. Returns OK, LIMIT (the path is too long) or a failure of opening. */
 enum status file_draft_open(struct file_draft *d,
                             const struct file_system *fs,
                             const char *path,
                             struct error *err);
 
 /* Does nothing with a closed draft. If `status` is OK: fsync, rename, fsync of the directory;
- * otherwise, and if any of these but the last fails, PATH is untouched and PATH.tmp is removed.
- * Returns `status`, or the first failure. */
+ * otherwise, and if any of these but the last fails, PATH is untouched and the temporary file
+ * is removed. Returns `status`, or the first failure. */
 enum status file_draft_close(struct file_draft *d, enum status status, struct error *err);
 
-/* Writes a file so that a reader sees the old content or all of the new one: PATH.tmp, fsync,
- * rename, fsync of the directory. On failure PATH is untouched and PATH.tmp is removed, unless only
- * the last fsync failed: then PATH has the new content, which a power failure may still undo. */
+/* Bytes of NAME at the start of NAME.XXXXXXXX.tmp, which a killed process may leave, or of
+ * NAME.tmp; 0: it is another name. */
+size_t file_draft_name_bytes(const char *temporary);
+
+/* Removes what killed processes left of drafts of `path`. For whoever holds the lock of its folder.
+ */
+void file_draft_remove_stale(const struct file_system *fs, const char *path);
+
+/* Writes a file so that a reader sees the old content or all of the new one: a draft, fsync,
+ * rename, fsync of the directory. On failure PATH is untouched and the draft is removed, unless
+ * only the last fsync failed: then PATH has the new content, which a power failure may still undo.
+ */
 enum status file_write_atomic(const struct file_system *fs,
                               const char *path,
                               const void *data,

@@ -43,6 +43,7 @@ static enum status posix_open(void *context,
     (void)context;
     REQUIRE(out && path);
     *out = NULL;
+    struct stat st;
     int flags = O_CLOEXEC;
     switch (mode) {
     case FILE_READ: /* O_NONBLOCK: opening a pipe would wait for a writer */
@@ -52,13 +53,16 @@ static enum status posix_open(void *context,
         flags |= O_WRONLY | O_CREAT | O_EXCL;
         break;
     case FILE_REPLACE:
-        flags |= O_WRONLY | O_CREAT | O_TRUNC;
+        flags |= O_WRONLY | O_CREAT | O_EXCL;
+        if (lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
+            FAIL_ERRNO_IF(unlink(path) != 0, err, "%s: cannot be replaced", path);
+        }
         break;
     case FILE_REUSE:
-        flags |= O_WRONLY;
+        flags |= O_WRONLY | O_NOFOLLOW;
         break;
     case FILE_APPEND_WRITE:
-        flags |= O_WRONLY | O_CREAT | O_APPEND;
+        flags |= O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW;
         break;
     }
     size_t path_size = strlen(path) + 1;
@@ -285,13 +289,18 @@ static enum status
 posix_truncate(void *context, const char *path, uint64_t size_bytes, struct error *err) {
     (void)context;
     REQUIRE(path);
-    struct stat st;
-    FAIL_ERRNO_IF(stat(path, &st) != 0, err, "%s: cannot tell the size", path);
-    FAIL_IF(st.st_size < 0 || (uint64_t)st.st_size < size_bytes, err, STATUS_CORRUPT,
-            "%s: has %lld bytes, at least %llu were there", path, (long long)st.st_size,
-            (unsigned long long)size_bytes);
-    FAIL_ERRNO_IF(truncate(path, (off_t)size_bytes) != 0, err, "%s: cannot shorten it", path);
-    return STATUS_OK;
+    struct file *f = NULL;
+    uint64_t now_bytes = 0;
+    TRY(posix_open(NULL, &f, path, FILE_REUSE, err));
+    enum status s = posix_size(f, &now_bytes, err);
+    if (s == STATUS_OK && now_bytes < size_bytes) {
+        s = error_set(err, STATUS_CORRUPT, "%s: has %llu bytes, at least %llu were there", path,
+                      (unsigned long long)now_bytes, (unsigned long long)size_bytes);
+    } else if (s == STATUS_OK && ftruncate(f->fd, (off_t)size_bytes) != 0) {
+        s = error_set_errno(err, "%s: cannot shorten it", path);
+    }
+    posix_close(f);
+    return s;
 }
 
 /* The process that holds the lock on `fd`; 0: not known. */

@@ -1,11 +1,11 @@
 /*
  * What every writer and reader of whole files needs, on top of any struct file_system.
  *
- *     write PATH.tmp -> fsync -> rename to PATH -> fsync of the directory
+ *     write PATH.XXXXXXXX.tmp -> fsync -> rename to PATH -> fsync of the directory
  *
  * Before the rename PATH has its old content, after it the new one; the first fsync ensures that
  * the name never refers to a part of the bytes, the second that the new name survives a power
- * failure.
+ * failure. Nobody can plant a link under a name that cannot be guessed, and none would be followed.
  */
 #include "formats/base/file_io.h"
 
@@ -13,8 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-enum { READ_PIECE_BYTES = 64 * 1024, COPY_PIECE_BYTES = 1 << 20 };
+enum {
+    READ_PIECE_BYTES = 64 * 1024,
+    COPY_PIECE_BYTES = 1 << 20,
+    DRAFT_BYTES = 13 /* ".XXXXXXXX.tmp" */
+};
 
 static enum status read_to_end(const struct file_system *fs,
                                struct file *f,
@@ -111,11 +116,24 @@ enum status file_draft_open(struct file_draft *d,
     REQUIRE(d && fs && path);
     d->fs = fs;
     d->file = NULL;
-    int n = snprintf(d->temporary, sizeof d->temporary, "%s.tmp", path);
+    uint32_t number = 0;
+    FAIL_ERRNO_IF(getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number, err,
+                  "no random number for a temporary name of %s", path);
+    int n = snprintf(d->temporary, sizeof d->temporary, "%s.%08x.tmp", path, (unsigned)number);
     FAIL_IF(n < 0 || (size_t)n >= sizeof d->temporary, err, STATUS_LIMIT,
-            "%.80s...: the path is longer than %d bytes", path, PATH_MAX_BYTES - 5);
+            "%.80s...: the path is longer than %d bytes", path, PATH_MAX_BYTES - DRAFT_BYTES - 1);
     memcpy(d->path, path, strlen(path) + 1);
-    return fs->open(fs->context, &d->file, d->temporary, FILE_REPLACE, err);
+    return fs->open(fs->context, &d->file, d->temporary, FILE_CREATE, err);
+}
+
+size_t file_draft_name_bytes(const char *temporary) {
+    const size_t size = strlen(temporary);
+    if (size <= 4 || strcmp(temporary + size - 4, ".tmp") != 0) {
+        return 0;
+    }
+    const char *number = temporary + size - (size > DRAFT_BYTES ? DRAFT_BYTES : size);
+    return *number == '.' && strspn(number + 1, "0123456789abcdef") == 8 ? size - DRAFT_BYTES
+                                                                         : size - 4;
 }
 
 enum status file_draft_close(struct file_draft *d, enum status s, struct error *err) {
@@ -134,6 +152,25 @@ enum status file_draft_close(struct file_draft *d, enum status s, struct error *
     }
     TRY(path_directory(directory, sizeof directory, d->path, err));
     return fs->sync_directory(fs->context, directory, err);
+}
+
+void file_draft_remove_stale(const struct file_system *fs, const char *path) {
+    char directory[PATH_MAX_BYTES];
+    char stale[PATH_MAX_BYTES];
+    struct byte_buffer names;
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    byte_buffer_init(&names, 0);
+    if (path_directory(directory, sizeof directory, path, NULL) == STATUS_OK) {
+        (void)fs->list(fs->context, directory, &names, NULL);
+    }
+    for (size_t at = 0; at < names.size_bytes; at += strlen((char *)names.data + at) + 1) {
+        const char *name = (const char *)names.data + at;
+        if (file_draft_name_bytes(name) == strlen(base) && strncmp(name, base, strlen(base)) == 0 &&
+            path_join(stale, sizeof stale, directory, name, NULL) == STATUS_OK) {
+            fs->remove(fs->context, stale, NULL);
+        }
+    }
+    byte_buffer_fini(&names);
 }
 
 enum status file_write_atomic(const struct file_system *fs,

@@ -8,10 +8,10 @@
  *
  * Threading : a writer has one owner. An open reader is immutable: its functions may be called from
  *             several threads.
- * Ownership : the writer owns PATH.tmp until finish; the reader owns its file and everything that
- *             its pointers lead to, until close.
- * Untrusted : every byte of the file that is read. Sizes are checked against the limits below and
- *             against the file's real size before anything is allocated or used.
+ * Ownership : the writer owns a draft (file_io.h) until finish; the reader owns its file and
+ * everything that its pointers lead to, until close. Untrusted : every byte of the file that is
+ * read. Sizes are checked against the limits below and against the file's real size before anything
+ * is allocated or used.
  */
 #ifndef FORMATS_TENSORS_SAFETENSORS_H
 #define FORMATS_TENSORS_SAFETENSORS_H
@@ -55,14 +55,14 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype);
 
 struct safetensors_writer;
 
-/* Opens PATH.tmp. Returns OK, NOMEM, IO, NOTFOUND (no such directory) or LIMIT (path too long).
- * `fs` is borrowed. */
+/* Opens a draft of PATH. Returns OK, NOMEM, IO, NOTFOUND (no such directory) or LIMIT (path too
+ * long). `fs` is borrowed. */
 enum status safetensors_writer_create(struct safetensors_writer **out,
                                       const struct file_system *fs,
                                       const char *path,
                                       struct error *err);
 
-/* Accepts NULL. Before a successful finish it removes PATH.tmp; PATH is then as it was. */
+/* Accepts NULL. Before a successful finish it removes the draft; PATH is then as it was. */
 void safetensors_writer_destroy(struct safetensors_writer *w);
 
 /* For programs that accept no tensor beyond those that they know: a file without hashes, which

@@ -62,7 +62,7 @@ enum status token_cache_get(const struct token_cache *c,
 
 struct token_cache_writer;
 
-/* Begins PATH.tmp. Returns OK, IO, NOMEM, LIMIT or NOTFOUND (no such directory). */
+/* Begins a draft of PATH. Returns OK, IO, NOMEM, LIMIT or NOTFOUND (no such directory). */
 enum status token_cache_writer_create(struct token_cache_writer **out,
                                       const char *path,
                                       const struct file_system *fs,

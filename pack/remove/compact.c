@@ -199,18 +199,16 @@ delete_leftover(struct compact *c, const struct dataset *d, const char *name, st
 
 /* Temporary files of a compaction that was killed. */
 static enum status delete_temporary(struct compact *c, const char *name, struct error *err) {
-    static const char ending[] = ".tmp";
     char path[PATH_MAX_BYTES];
     char plain[SHARD_MAX_NAME_BYTES + 1];
     size_t prefix_bytes = 0;
     uint32_t number = 0;
-    const size_t size = strlen(name);
-    if (size <= sizeof(ending) - 1 || size - (sizeof(ending) - 1) >= sizeof(plain) ||
-        strcmp(name + size - (sizeof(ending) - 1), ending) != 0) {
+    const size_t size = file_draft_name_bytes(name);
+    if (size == 0 || size >= sizeof(plain)) {
         return STATUS_OK;
     }
-    memcpy(plain, name, size - (sizeof(ending) - 1));
-    plain[size - (sizeof(ending) - 1)] = '\0';
+    memcpy(plain, name, size);
+    plain[size] = '\0';
     if (!split_name(plain, &prefix_bytes, &number)) {
         return STATUS_OK;
     }

@@ -18,8 +18,6 @@
 
 enum { NUMBER_DIGITS = 6 };
 
-static const char TEMPORARY[] = ".tmp";
-
 bool pack_shard_number(uint32_t *out, const char *name, bool tars) {
     static const char prefix[] = PACK_SHARD_NAME "-";
     const char *digits = name + sizeof(prefix) - 1;
@@ -33,19 +31,11 @@ bool pack_shard_number(uint32_t *out, const char *name, bool tars) {
            (tars && strcmp(ending, ".tar") == 0);
 }
 
-/* Copies the name without ".tmp". Returns whether it ended so. */
+/* Copies the final name of a temporary file, or the name. Returns whether it is one. */
 static bool strip_temporary(char *plain, size_t plain_bytes, const char *name) {
-    size_t size_bytes = strlen(name);
-    size_t ending_bytes = sizeof(TEMPORARY) - 1;
-    bool temporary =
-        size_bytes > ending_bytes && strcmp(name + size_bytes - ending_bytes, TEMPORARY) == 0;
-    size_t kept = temporary ? size_bytes - ending_bytes : size_bytes;
-    if (kept >= plain_bytes) {
-        kept = plain_bytes - 1;
-    }
-    memcpy(plain, name, kept);
-    plain[kept] = '\0';
-    return temporary;
+    const size_t kept = file_draft_name_bytes(name);
+    snprintf(plain, plain_bytes, "%.*s", (int)(kept > 0 ? kept : strlen(name)), name);
+    return kept > 0;
 }
 
 static bool is_own_name(const char *name, bool tars) {
@@ -54,7 +44,7 @@ static bool is_own_name(const char *name, bool tars) {
     bool temporary = strip_temporary(plain, sizeof(plain), name);
     return strcmp(plain, MANIFEST_NAME) == 0 || strcmp(plain, PACK_REJECTS_NAME) == 0 ||
            strcmp(plain, DATASET_TOKENIZER_NAME) == 0 || strcmp(plain, TOKEN_CACHE_NAME) == 0 ||
-           (temporary && strcmp(name, PACK_REJECTS_COPY) == 0) ||
+           (temporary && strcmp(plain, PACK_REJECTS_TEMPORARY) == 0) ||
            strcmp(plain, PACK_JOURNAL_NAME) == 0 ||
            pack_shard_number(&number, plain, tars || temporary);
 }
@@ -189,24 +179,32 @@ enum status pack_directory_clear(const struct file_system *fs,
     return remove_listed(fs, directory, names, PACK_JOURNAL_NAME, err);
 }
 
+enum status pack_directory_remove_drafts(const struct file_system *fs,
+                                         const char *directory,
+                                         const struct byte_buffer *names,
+                                         struct error *err) {
+    const char *name = (const char *)names->data;
+    for (size_t at = 0; at < names->size_bytes; at += strlen(name + at) + 1) {
+        if (file_draft_name_bytes(name + at) > 0 && is_own_name(name + at, false) &&
+            strcmp(name + at, PACK_REJECTS_TEMPORARY) != 0) {
+            TRY(pack_remove(fs, directory, name + at, err));
+        }
+    }
+    return STATUS_OK;
+}
+
 /* Removes what a run wrote after its journal's last line: shards and temporary files. The list of
  * rejects is truncated when it is opened. */
 static enum status remove_uncommitted(const struct pack_plan *p, struct error *err) {
     const struct file_system *fs = p->opt->fs;
     const char *name = (const char *)p->names.data;
     for (size_t at = 0; at < p->names.size_bytes; at += strlen(name + at) + 1) {
-        const char *n = name + at;
         uint32_t number = 0;
-        char plain[SHARD_MAX_NAME_BYTES + 1];
-        bool temporary = strip_temporary(plain, sizeof(plain), n);
-        bool shard = pack_shard_number(&number, plain, p->tars);
-        bool list = strcmp(plain, PACK_REJECTS_NAME) == 0;
-        if ((temporary && is_own_name(n, p->tars) && !list) ||
-            (shard && number >= p->next_number)) {
-            TRY(pack_remove(fs, p->opt->directory, n, err));
+        if (pack_shard_number(&number, name + at, p->tars) && number >= p->next_number) {
+            TRY(pack_remove(fs, p->opt->directory, name + at, err));
         }
     }
-    return STATUS_OK;
+    return pack_directory_remove_drafts(fs, p->opt->directory, &p->names, err);
 }
 
 /* Begins an append: removes what an earlier one left. */

@@ -56,6 +56,12 @@ enum status pack_directory_prepare(struct pack_plan *p, struct error *err);
  * container. With append the dataset is as it was, or as it is now if it is complete. */
 enum status pack_directory_undo(struct pack_plan *p, struct error *err);
 
+/* What killed processes left of the packer's own files, except the list of rejects that grows. */
+enum status pack_directory_remove_drafts(const struct file_system *fs,
+                                         const char *directory,
+                                         const struct byte_buffer *names,
+                                         struct error *err);
+
 /* Removes all of the packer's own files, dataset.json first. */
 enum status pack_directory_clear(const struct file_system *fs,
                                  const char *directory,

@@ -115,6 +115,8 @@ enum status pack_output_begin(struct pack_output *o, struct error *err) {
         }
         TRY(pack_directory_clear(o->fs, o->directory, &o->names, o->tars, err));
         TRY(pack_journal_begin(o->fs, o->directory, &o->head.out, NULL, err));
+    } else {
+        TRY(pack_directory_remove_drafts(o->fs, o->directory, &o->names, err));
     }
     o->has_journal = true;
     return STATUS_OK;

@@ -11,7 +11,6 @@
 #include "pack/pack.h"
 
 #define PACK_REJECTS_TEMPORARY PACK_REJECTS_NAME ".tmp"
-#define PACK_REJECTS_COPY      PACK_REJECTS_TEMPORARY ".tmp" /* until it is complete */
 
 struct pack_rejects {
     const struct file_system *fs;

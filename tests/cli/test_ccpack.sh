@@ -131,8 +131,8 @@ for name in tokenizer.model notes .hidden shard-000000.tar shard-000007.cci; do
     rm -r taken
 done
 cp -r kept mixed && mkdir mixed/folder
-keep="notes shard-000000.tar shard-00000.tar.zst shard-000000.tar.zst.bak dataset.json.old x.tmp"
-drop="shard-000009.tar.zst shard-000009.cci dataset.json.tmp shard-000003.tar.zst.tmp"
+keep="notes shard-000000.tar shard-00000.tar.zst shard-000000.tar.zst.bak dataset.json.old x.tmp dataset.json.0123.tmp"
+drop="shard-000009.tar.zst shard-000009.cci dataset.json.tmp shard-000003.tar.zst.tmp dataset.json.0123abcd.tmp"
 for name in $keep $drop tokenizer.model; do
     echo "$name" >"mixed/$name"
 done

@@ -114,7 +114,7 @@ has out.txt '"removed":0,"shards_rewritten":0,"files_deleted":0,'
 
 # What a killed compaction left over is deleted by the next one, a shard with other samples is not.
 cp "whole/shard-000002.$container" whole/shard-000002.cci d/
-: >"d/shard-000009.$container.tmp"
+: >"d/shard-000009.$container.00ff00ff.tmp"
 "$BIN/ccpack" -q --container $container -o other more.tar
 cp "other/shard-000000.$container" "d/shard-000008.$container"
 expect 0 "$BIN/ccpack" compact d --json

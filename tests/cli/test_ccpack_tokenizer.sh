@@ -73,12 +73,12 @@ cp plain/tokens.cct one.cct
 cmp -s one.cct plain/tokens.cct && fail "--no-clean makes the same cache"
 expect_message 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --cache --vocab-size 60
 # a run that was killed after it had stored the tokenizer
-cp -r plain killed && rm killed/tokens.cct && head -c 100 plain/tokens.cct >killed/tokens.cct.tmp
+cp -r plain killed && rm killed/tokens.cct && head -c 100 plain/tokens.cct >killed/tokens.cct.01abcdef.tmp
 expect_message 73 "tokenizer" "$BIN/ccpack" tokenizer killed --cache --model-type bpe
 cmp killed/tokenizer.model plain/tokenizer.model || fail "a refused run changed the tokenizer"
 "$BIN/ccpack" tokenizer -q killed --vocab-size 100 --cache || fail "a killed run is not made again"
 cmp killed/tokenizer.model plain/tokenizer.model || fail "the same run gives another tokenizer"
-[ -e killed/tokens.cct ] && [ ! -e killed/tokens.cct.tmp ] || fail "no tokens.cct after a killed run"
+[ -e killed/tokens.cct ] && [ ! -e killed/tokens.cct.01abcdef.tmp ] || fail "no tokens.cct after a killed run"
 "$BIN/ccpack" tokenizer -q plain --tokenizer kept.model && [ -e plain/tokens.cct ] || fail "a cache that fits is gone"
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer vocab.txt || fail "vocab.txt"
 [ ! -e plain/tokens.cct ] || fail "the cache of another tokenizer stays"

@@ -620,3 +620,25 @@ void file_memory_crash(struct file_system *fs) {
     }
     pthread_mutex_unlock(&m->lock);
 }
+
+bool file_any_temporary(const struct file_system *fs, const char *directory, bool removes) {
+    struct byte_buffer names = {0};
+    bool any = false;
+    byte_buffer_init(&names, 0);
+    if (fs->list(fs->context, directory, &names, NULL) == STATUS_OK) {
+        for (size_t at = 0; at < names.size_bytes;) {
+            const char *name = (const char *)names.data + at;
+            char path[PATH_MAX_BYTES];
+            const size_t size = strlen(name);
+            at += size + 1;
+            if (size > 4 && strcmp(name + size - 4, ".tmp") == 0) {
+                any = true;
+                if (removes && path_join(path, sizeof path, directory, name, NULL) == STATUS_OK) {
+                    fs->remove(fs->context, path, NULL);
+                }
+            }
+        }
+    }
+    byte_buffer_fini(&names);
+    return any;
+}

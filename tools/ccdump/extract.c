@@ -82,18 +82,13 @@ static enum status look(const char *path,
 static enum status
 write_file(const char *path, const void *data, size_t size_bytes, struct error *err) {
     const struct file_system *fs = file_posix();
-    char temporary[PATH_MAX_BYTES];
-    struct file *f = NULL;
-    int n = snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-    FAIL_IF(n < 0 || (size_t)n >= sizeof(temporary), err, STATUS_LIMIT,
-            "%.80s...: the path is too long", path);
-    fs->remove(fs->context, temporary, NULL);
-    TRY(fs->open(fs->context, &f, temporary, FILE_CREATE, err));
-    enum status s = fs->write(f, data, size_bytes, err);
-    fs->close(f);
-    THEN(s, fs->rename(fs->context, temporary, path, err));
+    struct file_draft d;
+    TRY(file_draft_open(&d, fs, path, err));
+    enum status s = fs->write(d.file, data, size_bytes, err);
+    fs->close(d.file); /* not synced: extract can be repeated */
+    THEN(s, fs->rename(fs->context, d.temporary, path, err));
     if (s != STATUS_OK) {
-        fs->remove(fs->context, temporary, NULL);
+        fs->remove(fs->context, d.temporary, NULL);
     }
     return s;
 }

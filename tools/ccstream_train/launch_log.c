@@ -126,7 +126,7 @@ enum status launch_log_open(int *out, const char *run, struct error *err) {
     char path[PATH_MAX_BYTES];
     *out = -1;
     TRY(path_join(path, sizeof path, run, LAUNCH_LOG_NAME, err));
-    const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     FAIL_ERRNO_IF(fd < 0, err, "cannot open %s", path);
     const enum status s = lock_run(fd, run, err);
     if (s != STATUS_OK) {

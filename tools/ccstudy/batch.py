@@ -21,7 +21,7 @@ from typing import Any
 
 from . import heads
 from .heads import RECALLS, Features, Setting, mean_and_error
-from .page import _write as write_file
+from .page import write as write_file
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure,
                     series, table_item)
 

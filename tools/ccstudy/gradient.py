@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from .gradient_model import METHODS, OBJECTIVES, Linear, Method, Problem, ResNet, draw_views, read_views, train
+from .page import write
 from .study import (Column, DataError, Item, Option, Options, Progress, Section, Table, UsageError, axis, check_dataset,
                     figure, load, np, series, table_item)
 
@@ -121,10 +123,7 @@ def _part(o: Options) -> str | None:
 def _write_part(o: Options, runs: list[dict[str, Any]]) -> None:
     path = _part(o)
     if path:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path + ".tmp", "w") as file:
-            json.dump({"settings": settings(o), "runs": runs}, file)
-        os.replace(path + ".tmp", path)
+        write(Path(path), json.dumps({"settings": settings(o), "runs": runs}).encode())
 
 
 def _read_part(o: Options) -> list[dict[str, Any]]:

@@ -54,13 +54,14 @@ def check_folder(out: str, stem: str, force: bool) -> None:
             raise ExistsError(f"{path} exists, and 'ccstudy {stem}' did not make it; --force replaces it")
 
 
-def _write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes) -> None:
     """All of it or nothing: a reader never sees a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
             file.write(data)
-            os.fchmod(file.fileno(), 0o644)
+            os.umask(mask := os.umask(0o077))
+            os.fchmod(file.fileno(), 0o666 & ~mask)
             os.replace(file.name, path)
         except BaseException:
             os.unlink(file.name)
@@ -177,8 +178,8 @@ def _figures(folder: Path, stem: str, sections: list[Section], program: str) -> 
     svgs = []
     for figure in filter(None, drawn):
         svgs.append(_saved(figure, "svg"))
-        _write(folder / f"{stem}-{len(svgs)}.svg", svgs[-1])
-        _write(folder / f"{stem}-{len(svgs)}.png", _saved(figure, "png"))
+        write(folder / f"{stem}-{len(svgs)}.svg", svgs[-1])
+        write(folder / f"{stem}-{len(svgs)}.png", _saved(figure, "png"))
     return svgs[0] if svgs else None
 
 
@@ -224,9 +225,9 @@ def _page(stem: str, title: str, table: Table, sections: list[Section], figure: 
 def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],
                 options: Options) -> Path:
     """All files of a study; returns the page's path."""
-    _write(folder / f"{stem}.json", numbers.encode())
+    write(folder / f"{stem}.json", numbers.encode())
     sections = module.page(result, options)
     figure = _figures(folder, stem, sections, f"ccstudy {stem}")
     path = folder / f"{stem}.html"
-    _write(path, _page(stem, module.TITLE, module.table(result), sections, figure).encode())
+    write(path, _page(stem, module.TITLE, module.table(result), sections, figure).encode())
     return path

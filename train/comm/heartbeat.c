@@ -89,7 +89,7 @@ heartbeat_path(char out[PATH_MAX_BYTES], const char *folder, int32_t rank, struc
 
 /* 0, or errno. */
 static int write_file(const char *path, int flags, const char *data, size_t size_bytes) {
-    const int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
     if (fd < 0) {
         return errno;
     }
@@ -109,7 +109,8 @@ enum status heartbeat_write(const char *path, const struct heartbeat *h, struct 
     char temporary[PATH_MAX_BYTES];
     const size_t size_bytes = heartbeat_format(line, h);
     (void)snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    int failed = write_file(temporary, O_CREAT | O_TRUNC, line, size_bytes);
+    (void)unlink(temporary); /* what a killed process left, or somebody planted */
+    int failed = write_file(temporary, O_CREAT | O_EXCL, line, size_bytes);
     if (failed == 0 && rename(temporary, path) != 0) {
         failed = errno;
     }

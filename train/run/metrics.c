@@ -3,6 +3,7 @@
  */
 #include "train/run/metrics.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,8 @@ enum status metrics_open(struct metrics **out,
     json_writer_init(&m->line, MAX_LINE_BYTES);
     TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
     TRY_OR_FAIL(s, truncate_after(m->path, step, m->has, err));
-    m->file = fopen(m->path, "ae");
+    const int fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    m->file = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (m->file == NULL) {
         s = error_set_errno(err, "cannot open %s", m->path);
         goto fail;

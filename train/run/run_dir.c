@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_CHECKPOINTS = 4096 };
 
@@ -65,7 +66,8 @@ static int newest_first(const void *a, const void *b) {
     return x > y ? -1 : x < y ? 1 : 0;
 }
 
-/* Steps of the checkpoints in `run`, newest first; steps has room for MAX_CHECKPOINTS. */
+/* Steps of the checkpoints in `run`, newest first; steps has room for MAX_CHECKPOINTS. Deletes what
+ * a killed process left of one. */
 static enum status
 list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *err) {
     *count = 0;
@@ -78,9 +80,12 @@ list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *
         uint64_t step;
         char name[64];
         if (sscanf(entry->d_name, "step-%" SCNu64, &step) == 1) {
-            (void)snprintf(name, sizeof name, name_format, step);
+            const int n = snprintf(name, sizeof name, name_format, step);
             if (strcmp(name, entry->d_name) == 0) {
                 steps[(*count)++] = step;
+            } else if (strncmp(name, entry->d_name, (size_t)n) == 0 &&
+                       file_draft_name_bytes(entry->d_name) == (size_t)n) {
+                (void)unlinkat(dirfd(dir), entry->d_name, 0); /* of a process that was killed */
             }
         }
     }

@@ -461,10 +461,7 @@ TEST(a_repeated_id_or_key_is_refused) {
     assert_ok(shard_writer_add(w, &frame, &err), err);
     assert_status(shard_writer_finish(w, &summary, &err), STATUS_EXISTS, err);
     shard_writer_close(w);
-    bool exists = true;
-    const struct file_system *fs = file_posix();
-    assert_ok(fs->exists(NULL, test_temp_path("twice-000000.tar.zst.tmp"), &exists, &err), err);
-    assert_false(exists);
+    assert_false(file_any_temporary(file_posix(), test_temp_dir(), false));
     shard_frame_fini(&frame);
     shard_frame_builder_destroy(b);
     made_sample_fini(&made);
@@ -587,7 +584,6 @@ static void check_faults(enum shard_container container) {
     struct make_shards how;
     bool plain = container == SHARD_CONTAINER_TAR;
     const char *path = plain ? "d/made-000000.tar" : "d/made-000000.tar.zst";
-    const char *temporary = plain ? "d/made-000000.tar.tmp" : "d/made-000000.tar.zst.tmp";
     make_shards_default(&how);
     how.samples = 4;
     how.samples_per_shard = 4;
@@ -615,8 +611,7 @@ static void check_faults(enum shard_container container) {
             struct shard_verify verify = {0};
             assert_ok(shard_verify(memory, path, &verify, &err), err);
         }
-        assert_ok(memory->exists(memory->context, temporary, &exists, &err), err);
-        assert_false(exists);
+        assert_false(file_any_temporary(memory, "d", false));
         file_fault_destroy(faulty);
         file_memory_destroy(memory);
     }

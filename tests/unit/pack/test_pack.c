@@ -7,6 +7,7 @@
 #include "formats/base/rng.h"
 #include "formats/dataset/dataset.h"
 #include "pack/run/keys_internal.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
@@ -230,12 +231,7 @@ TEST(stopping_leaves_a_valid_partial_dataset) {
     assert_string_equal(m->options[m->option_count - 1].name, "partial");
     assert_true(dataset_fingerprint(d) == sum.fingerprint);
     dataset_close(d);
-    bool exists = true;
-    const struct file_system *fs = file_posix();
-    assert_ok(
-        fs->exists(fs->context, test_temp_path("out/shard-000002.tar.zst.tmp"), &exists, &err),
-        err);
-    assert_false(exists);
+    assert_false(file_any_temporary(file_posix(), test_temp_path("out"), false));
     memset(&err, 0, sizeof(err));
     o.interrupted = NULL;
     assert_status(pack_run(&o, &sum, &err), STATUS_EXISTS, err);

@@ -397,7 +397,7 @@ TEST(a_failed_save_leaves_the_old_checkpoint) {
         assert_int_equal(now.size_bytes, old.size_bytes);
         assert_memory_equal(now.data, old.data, old.size_bytes);
         byte_buffer_fini(&now);
-        (void)memory->remove(memory->context, "a.tmp", &failed);
+        (void)file_any_temporary(memory, ".", true);
     }
     byte_buffer_fini(&old);
     file_memory_destroy(memory);

@@ -66,13 +66,21 @@ TEST(other_files_in_the_run_are_left_alone) {
     const char *run = test_temp_dir();
     add_checkpoint(run, 2, 1);
     test_write_file(test_temp_path("checkpoints/step-012.safetensors"), "x", 1);
-    test_write_file(test_temp_path("checkpoints/step-1.safetensors.tmp"), "x", 1);
+    test_write_file(test_temp_path("checkpoints/step-1.safetensors.part.tmp"), "x", 1);
     test_write_file(test_temp_path("notes"), "x", 1);
     add_checkpoint(run, 3, 1);
     assert_false(there(test_temp_path("checkpoints/step-2.safetensors")));
     assert_true(there(test_temp_path("checkpoints/step-012.safetensors")));
-    assert_true(there(test_temp_path("checkpoints/step-1.safetensors.tmp")));
+    assert_true(there(test_temp_path("checkpoints/step-1.safetensors.part.tmp")));
     assert_true(there(test_temp_path("notes")));
+}
+
+TEST(what_a_killed_process_left_of_a_checkpoint_is_deleted) {
+    const char *run = test_temp_dir();
+    add_checkpoint(run, 2, 1);
+    test_write_file(test_temp_path("checkpoints/step-3.safetensors.01ab89ef.tmp"), "x", 1);
+    add_checkpoint(run, 4, 1);
+    assert_false(there(test_temp_path("checkpoints/step-3.safetensors.01ab89ef.tmp")));
 }
 
 static void write_steps(const char *run, uint64_t keep_to, uint64_t first, uint64_t last) {
