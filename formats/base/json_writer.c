@@ -45,32 +45,33 @@ static void put_text(struct json_writer *w, const char *text) {
     put(w, text, strlen(text));
 }
 
-/* Copies runs of plain characters at once; only characters that JSON requires to be escaped are
- * written one by one. */
+/* Copies runs of plain characters at once; characters that JSON requires to be escaped, and those
+ * that a terminal obeys, are written one by one. */
 static void put_quoted(struct json_writer *w, const char *text, size_t size_bytes) {
     put_text(w, "\"");
     size_t start = 0;
     size_t at = 0;
     while (at < size_bytes) {
-        size_t n = utf8_character(text + at, size_bytes - at);
-        unsigned char c = (unsigned char)text[at];
-        if (n > 0 && c >= 0x20 && c != '"' && c != '\\' && c != 0x7F) {
+        size_t n = 0;
+        const uint32_t c = utf8_decode(text + at, size_bytes - at, &n);
+        if (c != UTF8_NO_CHARACTER && !utf8_is_control(c) && c != '"' && c != '\\') {
             at += n;
             continue;
         }
         put(w, text + start, at - start);
-        char escaped[8];
-        if (n == 0) {
+        char escaped[12];
+        if (c == UTF8_NO_CHARACTER) {
             snprintf(escaped, sizeof(escaped), "\xEF\xBF\xBD");
         } else if (c == '"' || c == '\\') {
-            snprintf(escaped, sizeof(escaped), "\\%c", c);
+            snprintf(escaped, sizeof(escaped), "\\%c", (char)c);
         } else if (c == '\n' || c == '\t' || c == '\r') {
             snprintf(escaped, sizeof(escaped), "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
         } else {
-            snprintf(escaped, sizeof(escaped), "\\u%04x", c);
+            snprintf(escaped, sizeof(escaped), "\\u%04x",
+                     (unsigned)c & 0xFFFFU); /* none is larger */
         }
         put_text(w, escaped);
-        at++;
+        at += n;
         start = at;
     }
     put(w, text + start, at - start);

@@ -9,15 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { LINE_MAX_BYTES = 1024 };
+#include "formats/base/utf8.h"
 
-static void replace_controls(char *text) {
-    for (unsigned char *p = (unsigned char *)text; *p; p++) {
-        if (*p < 0x20 || *p == 0x7f) {
-            *p = *p == '\t' ? ' ' : '?';
-        }
-    }
-}
+enum { LINE_MAX_BYTES = 1024 };
 
 void log_write(const struct log_sink *sink, enum log_level level, const char *fmt, ...) {
     if (!sink || !sink->write || level > sink->max_level) {
@@ -31,7 +25,7 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fm
     if (n < 0) {
         return;
     }
-    replace_controls(line);
+    utf8_clean(line);
     sink->write(sink->cookie, level, line);
 }
 

@@ -1,6 +1,7 @@
 /*
  * Results and their messages. A message is formatted into the caller's struct error, so nothing is
- * allocated and nothing is shared between threads.
+ * allocated and nothing is shared between threads. Messages quote untrusted names, and are printed
+ * on terminals.
  */
 #include "formats/base/status.h"
 
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "formats/base/utf8.h"
 
 const char *status_text(enum status s) {
     switch (s) {
@@ -31,6 +34,7 @@ enum status error_set(struct error *err, enum status s, const char *fmt, ...) {
             err->text[0] = '\0';
         }
         va_end(args);
+        utf8_clean(err->text);
     }
     return s;
 }
@@ -70,6 +74,7 @@ enum status error_set_errno(struct error *err, const char *fmt, ...) {
         char reason[80];
         const char *text = strerror_r(code, reason, sizeof reason);
         snprintf(err->text + used, sizeof err->text - used, ": %s", text);
+        utf8_clean(err->text);
     }
     return s;
 }

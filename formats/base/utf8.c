@@ -67,6 +67,27 @@ size_t utf8_encode(char *out, uint32_t c) {
     return n;
 }
 
+bool utf8_is_control(uint32_t c) {
+    return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x061C || c == 0x200E || c == 0x200F ||
+           (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) ||
+           (c >= 0xFFF9 && c <= 0xFFFB);
+}
+
+void utf8_clean(char *text) {
+    char *out = text;
+    size_t n = 0;
+    for (size_t left = strlen(text); left > 0; left -= n, text += n) {
+        const uint32_t c = utf8_decode(text, left, &n);
+        if (c == UTF8_NO_CHARACTER || utf8_is_control(c)) {
+            *out++ = c == '\t' ? ' ' : '?';
+        } else {
+            memmove(out, text, n);
+            out += n;
+        }
+    }
+    *out = '\0';
+}
+
 /* Bytes of ASCII at the front, in steps of eight. */
 static size_t ascii_prefix(const char *text, size_t size_bytes) {
     size_t at = 0;

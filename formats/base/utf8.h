@@ -23,6 +23,14 @@ uint32_t utf8_decode(const char *text, size_t size_bytes, size_t *character_byte
 /* Writes a code point (no surrogate, at most U+10FFFF) in 1 to 4 bytes; returns how many. */
 size_t utf8_encode(char *out, uint32_t code_point);
 
+/* Whether a terminal obeys it, or it changes the direction or the lines of what is shown: C0, C1,
+ * line and paragraph separators, marks, overrides and isolates of direction, interlinear
+ * annotation. */
+bool utf8_is_control(uint32_t code_point);
+
+/* Replaces every such character, and every byte that is not UTF-8, by '?'; a tab by a space. */
+void utf8_clean(char *text);
+
 /* Bytes of the longest well-formed prefix: size_bytes when all of it is UTF-8. */
 size_t utf8_valid_prefix(const char *text, size_t size_bytes);
 

@@ -168,8 +168,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         s = file_draft_close(&c.out, s, err);
     }
     if (s == STATUS_OK && c.omitted > 0) {
-        fprintf(stderr, "%s: %s: %s without an image omitted\n", program.name, a->items[0],
-                cli_format_counted(c.omitted, "row"));
+        cli_print(stderr, "%s: %s: %s without an image omitted\n", program.name, a->items[0],
+                  cli_format_counted(c.omitted, "row"));
     }
     names_fini(&c.names);
     byte_buffer_fini(&c.tar);

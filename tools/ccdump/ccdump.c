@@ -19,7 +19,7 @@ static int repair(char **argv) {
         strcpy(strrchr(path, '/') + 1, "ccpack");
         execv(path, argv);
     }
-    fprintf(stderr, "ccdump: %s cannot be started\n", path);
+    cli_print(stderr, "ccdump: %s cannot be started\n", path);
     return 69;
 }
 

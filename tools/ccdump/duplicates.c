@@ -252,8 +252,8 @@ static enum status put_groups(const struct duplicates *d,
     FAIL_IF(s == STATUS_OK && groups == 0, err, STATUS_NOTFOUND, "%s: no two images are %s", path,
             o->phash_bits >= 0 ? "near each other" : "equal");
     if (s == STATUS_OK && !o->quiet) {
-        fprintf(stderr, "%s with %s\n", cli_format_counted(groups, "group"),
-                cli_format_counted(samples, "sample"));
+        cli_print(stderr, "%s with %s\n", cli_format_counted(groups, "group"),
+                  cli_format_counted(samples, "sample"));
     }
     return s;
 }
@@ -270,7 +270,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         s = error_set(err, STATUS_NOTFOUND,
                       "%s: no sample has a perceptual hash: pack with --phash", a->items[0]);
     } else if (s == STATUS_OK && o->phash_bits >= 0 && d.without > 0 && !o->quiet) {
-        fprintf(stderr, "without a perceptual hash: %s\n", cli_format_counted(d.without, "sample"));
+        cli_print(stderr, "without a perceptual hash: %s\n",
+                  cli_format_counted(d.without, "sample"));
     }
     s = s == STATUS_OK ? group(&d, (int)o->phash_bits, err) : s;
     s = s == STATUS_OK ? put_groups(&d, o, a->items[0], err) : s;

@@ -65,10 +65,10 @@ fail:
 static enum status
 list_shard(const struct shard_summary *m, bool json, struct json_writer *w, struct error *err) {
     if (!json) {
-        printf("%s  %9s %-7s  %9s %-8s  %10s  ids %" PRIu64 " to %" PRIu64 "\n", m->name,
-               cli_format_count(m->sample_count), m->sample_count == 1 ? "sample" : "samples",
-               cli_format_count(m->text_count), m->text_count == 1 ? "caption" : "captions",
-               cli_format_bytes(m->size_bytes), m->first_id, m->last_id);
+        cli_print(stdout, "%s  %9s %-7s  %9s %-8s  %10s  ids %" PRIu64 " to %" PRIu64 "\n", m->name,
+                  cli_format_count(m->sample_count), m->sample_count == 1 ? "sample" : "samples",
+                  cli_format_count(m->text_count), m->text_count == 1 ? "caption" : "captions",
+                  cli_format_bytes(m->size_bytes), m->first_id, m->last_id);
         return STATUS_OK;
     }
     json_open_object(w, NULL);

@@ -109,7 +109,8 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
     }
     used += printf("  %10" PRIu64 "  ", id);
     if (several) {
-        used += printf("%s  ", dir);
+        used += (int)cli_text_put(stdout, dir, strlen(dir), 0);
+        used += printf("  ");
     }
     const size_t columns = cli_columns();
     cli_text_put(stdout, caption.data, caption.size_bytes,

@@ -222,7 +222,7 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity, (double)x->zeta, x->id);
     size_t used = 36;
     if (several) {
-        printf("%s  ", from->dir);
+        cli_print(stdout, "%s  ", from->dir);
         used += strlen(from->dir) + 2;
     }
     const size_t columns = cli_columns();

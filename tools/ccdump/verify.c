@@ -143,9 +143,9 @@ static enum status report(const struct verify_options *o,
     } else if (r->faults == 0) {
         const char *fingerprint =
             r->has_fingerprint ? cli_format(", fingerprint %016" PRIx64, r->fingerprint) : "";
-        printf("%s: ok: %s in %s, %s%s\n", path, cli_format_counted(r->samples, "sample"),
-               cli_format_counted(r->shards, r->files_are), cli_format_bytes(r->bytes),
-               fingerprint);
+        cli_print(
+            stdout, "%s: ok: %s in %s, %s%s\n", path, cli_format_counted(r->samples, "sample"),
+            cli_format_counted(r->shards, r->files_are), cli_format_bytes(r->bytes), fingerprint);
     }
     if (r->faults > 0) {
         char advice[240] = "";
@@ -264,12 +264,12 @@ static enum status find_unlisted(const struct verify_options *o,
         first = first && strcmp(first, name) < 0 ? first : name;
     }
     if (first && !o->json) {
-        fprintf(stderr,
-                "%s: warning: %s contains %" PRIu64 " shard%s that " MANIFEST_NAME
-                " does not list (unused): %s%s%s\n",
-                program.name, path, r->unlisted, r->unlisted == 1 ? "" : "s", first,
-                r->unlisted == 1 ? "" : ", ...",
-                m->removed.count > 0 ? "; 'ccpack compact' deletes what it left over" : "");
+        cli_print(stderr,
+                  "%s: warning: %s contains %" PRIu64 " shard%s that " MANIFEST_NAME
+                  " does not list (unused): %s%s%s\n",
+                  program.name, path, r->unlisted, r->unlisted == 1 ? "" : "s", first,
+                  r->unlisted == 1 ? "" : ", ...",
+                  m->removed.count > 0 ? "; 'ccpack compact' deletes what it left over" : "");
     }
     byte_buffer_fini(&names);
     free(listed);

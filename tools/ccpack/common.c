@@ -8,13 +8,13 @@
 #include "tools/ccpack/ccpack_internal.h"
 
 static void print_rejects(const struct pack_summary *s, const char *directory) {
-    fprintf(stderr, "%s rejected, see %s/%s:", cli_format_counted(s->rejected, "row"), directory,
-            PACK_REJECTS_NAME);
+    cli_print(stderr, "%s rejected, see %s/%s:", cli_format_counted(s->rejected, "row"), directory,
+              PACK_REJECTS_NAME);
     const char *comma = "";
     for (int i = 0; i < REASON_COUNT; i++) {
         if (s->rejected_by[i] > 0) {
-            fprintf(stderr, "%s %s %s", comma, cli_format_count(s->rejected_by[i]),
-                    source_reason_name((enum source_reason)i));
+            cli_print(stderr, "%s %s %s", comma, cli_format_count(s->rejected_by[i]),
+                      source_reason_name((enum source_reason)i));
             comma = ",";
         }
     }
@@ -36,7 +36,7 @@ static void print_ignored(const struct source_ignored *ignored) {
     };
     for (int i = 0; i < IGNORED_KINDS; i++) {
         if (ignored->by[i] > 0) {
-            fprintf(
+            cli_print(
                 stderr, "%s ignored: %s\n",
                 cli_format_counted(ignored->by[i], i == IGNORED_ANNOTATION ? "annotation" : "file"),
                 why[i]);
@@ -45,36 +45,36 @@ static void print_ignored(const struct source_ignored *ignored) {
 }
 
 static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
-    fprintf(stderr, "%s: %s%s with %s in %s, %s, fingerprint %016" PRIx64 "\n", directory,
-            s->was_finished ? "finished already: " : "", cli_format_counted(s->samples, "sample"),
-            cli_format_counted(s->texts, "caption"), cli_format_counted(s->shards, "shard"),
-            cli_format_bytes(s->bytes), s->fingerprint);
+    cli_print(stderr, "%s: %s%s with %s in %s, %s, fingerprint %016" PRIx64 "\n", directory,
+              s->was_finished ? "finished already: " : "", cli_format_counted(s->samples, "sample"),
+              cli_format_counted(s->texts, "caption"), cli_format_counted(s->shards, "shard"),
+              cli_format_bytes(s->bytes), s->fingerprint);
     if (s->was_finished) {
         return;
     }
     uint64_t own_samples = s->samples - s->resumed;
     uint64_t own_bytes = s->bytes - s->resumed_bytes;
-    fprintf(stderr, "%s, %s, %s/s\n", cli_format_seconds(seconds),
-            cli_format_rate(seconds > 0 ? (double)own_samples / seconds : 0.0, "samples"),
-            cli_format_bytes(seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
+    cli_print(stderr, "%s, %s, %s/s\n", cli_format_seconds(seconds),
+              cli_format_rate(seconds > 0 ? (double)own_samples / seconds : 0.0, "samples"),
+              cli_format_bytes(seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
     if (s->resumed > 0) {
-        fprintf(stderr, "%s packed before\n", cli_format_counted(s->resumed, "sample"));
+        cli_print(stderr, "%s packed before\n", cli_format_counted(s->resumed, "sample"));
     }
     if (s->rejected > 0) {
         print_rejects(s, directory);
     }
-    fputs(s->columns, stderr);
+    cli_print(stderr, "%s", s->columns);
     if (s->notes > 0) {
-        fprintf(stderr, "warning: %s", s->note);
+        cli_print(stderr, "warning: %s", s->note);
         if (s->notes > 1) {
-            fprintf(stderr, "; %s more source%s with such a doubt", cli_format_count(s->notes - 1),
-                    s->notes == 2 ? "" : "s");
+            cli_print(stderr, "; %s more source%s with such a doubt",
+                      cli_format_count(s->notes - 1), s->notes == 2 ? "" : "s");
         }
         fputc('\n', stderr);
     }
     if (s->json_dropped > 0) {
-        fprintf(stderr, "%s packed without their .json, which is invalid; the first: %s\n",
-                cli_format_counted(s->json_dropped, "sample"), s->json_example);
+        cli_print(stderr, "%s packed without their .json, which is invalid; the first: %s\n",
+                  cli_format_counted(s->json_dropped, "sample"), s->json_example);
     }
     print_ignored(&s->ignored);
 }
@@ -134,7 +134,7 @@ enum status ccpack_end(struct ccpack_run *r,
 void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory) {
     if (s->unchanged) {
         if (status == STATUS_INTERRUPTED) {
-            fprintf(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
+            cli_print(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
         }
         return;
     }
@@ -147,21 +147,21 @@ void ccpack_print_remains(const struct pack_summary *s, enum status status, cons
         how = "no option continues it";
     }
     if (s->keeps_dataset) {
-        fprintf(stderr, "ccpack: the dataset in %s is as it was; %s\n", directory,
-                s->has_journal ? how : "none of the new rows is kept");
+        cli_print(stderr, "ccpack: the dataset in %s is as it was; %s\n", directory,
+                  s->has_journal ? how : "none of the new rows is kept");
     } else if (s->is_dataset) {
-        fprintf(
+        cli_print(
             stderr,
             "ccpack: %s is a valid dataset, but partial: %s, %s; %s, --overwrite starts again\n",
             directory, cli_format_counted(s->rows, "row"), cli_format_counted(s->samples, "sample"),
             how);
     } else if (s->has_journal) {
-        fprintf(stderr,
-                "ccpack: %s holds %s with %s, and no dataset.json: it is no dataset; %s, "
-                "--overwrite starts again\n",
-                directory, cli_format_counted(s->shards, "finished shard"),
-                cli_format_counted(s->samples, "sample"), how);
+        cli_print(stderr,
+                  "ccpack: %s holds %s with %s, and no dataset.json: it is no dataset; %s, "
+                  "--overwrite starts again\n",
+                  directory, cli_format_counted(s->shards, "finished shard"),
+                  cli_format_counted(s->samples, "sample"), how);
     } else if (status == STATUS_INTERRUPTED) {
-        fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
+        cli_print(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
     }
 }

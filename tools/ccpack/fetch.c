@@ -175,30 +175,31 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
 
 static void print_reasons(const struct fetch_stats *s, const char *directory) {
     const uint64_t tried = s->fetched + s->failed + s->excluded;
-    fprintf(stderr, "fetched %s of %s (%.1f %%)", cli_format_count(s->fetched),
-            cli_format_counted(tried, "row"),
-            tried > 0 ? 100.0 * (double)s->fetched / (double)tried : 0.0);
+    cli_print(stderr, "fetched %s of %s (%.1f %%)", cli_format_count(s->fetched),
+              cli_format_counted(tried, "row"),
+              tried > 0 ? 100.0 * (double)s->fetched / (double)tried : 0.0);
     if (s->known > 0) {
-        fprintf(stderr, ", %s of them in earlier runs", cli_format_count(s->known));
+        cli_print(stderr, ", %s of them in earlier runs", cli_format_count(s->known));
     }
-    fprintf(stderr, ", with %s to %s", cli_format_counted(s->attempts, "request"),
-            cli_format_counted(s->hosts, "host"));
+    cli_print(stderr, ", with %s to %s", cli_format_counted(s->attempts, "request"),
+              cli_format_counted(s->hosts, "host"));
     if (s->failed + s->excluded > 0) {
-        fprintf(stderr, "; %s failed, %s excluded, see %s/" FETCH_DIRECTORY "/ledger.jsonl:",
-                cli_format_count(s->failed), cli_format_count(s->excluded), directory);
+        cli_print(stderr, "; %s failed, %s excluded, see %s/" FETCH_DIRECTORY "/ledger.jsonl:",
+                  cli_format_count(s->failed), cli_format_count(s->excluded), directory);
         for (size_t i = 0; i < s->reason_count; i++) {
-            fprintf(stderr, "%s %s %s", i > 0 ? "," : "", cli_format_count(s->reasons[i].count),
-                    s->reasons[i].name);
+            cli_print(stderr, "%s %s %s", i > 0 ? "," : "", cli_format_count(s->reasons[i].count),
+                      s->reasons[i].name);
         }
     }
     if (s->failure[0] != '\0') {
-        fprintf(stderr, "\nthe first failure: %s", s->failure);
+        cli_print(stderr, "\nthe first failure: %s", s->failure);
     }
     for (size_t i = 0; i < s->reason_count; i++) {
         if (strcmp(s->reasons[i].name, http_outcome_name(HTTP_PRIVATE)) == 0) {
-            fprintf(stderr, "\nprivate: these addresses are of this machine or a private network; "
-                            "if the list names servers of your own, fetch them with "
-                            "--allow-private");
+            cli_print(stderr,
+                      "\nprivate: these addresses are of this machine or a private network; "
+                      "if the list names servers of your own, fetch them with "
+                      "--allow-private");
         }
     }
     fputc('\n', stderr);
@@ -294,8 +295,8 @@ int ccpack_fetch_main(int argc, char **argv) {
         const bool quiet = o.base.quiet || nothing;
         s = ccpack_end(&r.base, s, &summary, opt.directory, quiet, false, &err);
         if (nothing && !o.base.quiet) {
-            fprintf(stderr, "%s: no row failed for these reasons: nothing to retry\n",
-                    opt.directory);
+            cli_print(stderr, "%s: no row failed for these reasons: nothing to retry\n",
+                      opt.directory);
         }
         if (!o.base.quiet && stats.fetched + stats.failed + stats.excluded > 0) {
             print_reasons(&stats, opt.directory);

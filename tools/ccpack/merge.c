@@ -77,7 +77,7 @@ static void take_problem(void *cookie, const struct pack_merge_problem *p) {
         const char *part = p->fault == PACK_MERGE_UNFINISHED || p->fault == PACK_MERGE_FOREIGN
                                ? cli_format("part %" PRIu32 "/%" PRIu32 ": ", p->first, p->count)
                                : "";
-        fprintf(stderr, "%s: %s%s\n", names[p->fault], part, text);
+        cli_print(stderr, "%s: %s%s\n", names[p->fault], part, text);
     }
     if (r->status == STATUS_OK) {
         r->status = byte_buffer_append(&r->ranges[p->fault], range, sizeof(range), NULL);
@@ -88,9 +88,9 @@ static void take_problem(void *cookie, const struct pack_merge_problem *p) {
 static void print_ranges(const struct byte_buffer *ranges, const char **comma) {
     const uint32_t *range = (const uint32_t *)(const void *)ranges->data;
     for (size_t i = 0; i < ranges->size_bytes / sizeof(*range); i += 2) {
-        fprintf(stderr, "%s%" PRIu32, *comma, range[i]);
+        cli_print(stderr, "%s%" PRIu32, *comma, range[i]);
         if (range[i + 1] > range[i]) {
-            fprintf(stderr, "-%" PRIu32, range[i + 1]);
+            cli_print(stderr, "-%" PRIu32, range[i + 1]);
         }
         *comma = ",";
     }
@@ -105,14 +105,14 @@ static void print_remedy(const struct merge_run *r) {
         fputs(missing->size_bytes > 2 * sizeof(uint32_t) ? "missing: parts " : "missing: part ",
               stderr);
         print_ranges(missing, &comma);
-        fprintf(stderr, " of %" PRIu32 "\n", r->count);
+        cli_print(stderr, " of %" PRIu32 "\n", r->count);
     }
     if (missing->size_bytes + unfinished->size_bytes > 0) {
-        fprintf(stderr,
-                "'ccpack --part K/%" PRIu32
-                " --resume -o DIR ...', with the options and sources of "
-                "the others, packs part K; as a Slurm array: --part auto/%" PRIu32 ", --array=",
-                r->count, r->count);
+        cli_print(stderr,
+                  "'ccpack --part K/%" PRIu32
+                  " --resume -o DIR ...', with the options and sources of "
+                  "the others, packs part K; as a Slurm array: --part auto/%" PRIu32 ", --array=",
+                  r->count, r->count);
         comma = "";
         print_ranges(missing, &comma);
         print_ranges(unfinished, &comma);

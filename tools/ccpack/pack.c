@@ -175,8 +175,8 @@ static enum status find_part(struct pack_options *out,
     TRY(part_directory(directory, out->directory, &out->part, err));
     out->directory = directory;
     if (!o->base.quiet) {
-        fprintf(stderr, "ccpack: %s=%s: part %" PRIu32 " of %" PRIu32 ", in %s\n", variable,
-                getenv(variable), out->part.number, out->part.count, directory);
+        cli_print(stderr, "ccpack: %s=%s: part %" PRIu32 " of %" PRIu32 ", in %s\n", variable,
+                  getenv(variable), out->part.number, out->part.count, directory);
     }
     return STATUS_OK;
 }
@@ -203,7 +203,7 @@ static void warn_of_sparse_ids(const struct pack_summary *s) {
     }
     uint64_t counted =
         s->id_space < UINT64_MAX / USUAL_BYTES ? s->id_space : UINT64_MAX / USUAL_BYTES;
-    fprintf(
+    cli_print(
         stderr,
         "warning: ids go up to %s, for %s sample%s. Training keeps state for every id in memory: "
         "%s with SogCLR, %s with NuCLR. --ids row numbers the rows instead\n",

@@ -180,23 +180,24 @@ static void report_removed(const struct remove_cli *o,
                            const char *directory,
                            const struct pack_remove_summary *r,
                            uint64_t unknown_keys) {
-    fprintf(stderr,
-            "%s: %s sample%s %s, %s left, fingerprint %016" PRIx64 ", before %016" PRIx64 "\n",
-            directory, cli_format_count(r->removed), r->removed == 1 ? "" : "s",
-            o->dry_run ? "would be removed" : "removed", cli_format_count(r->samples),
-            r->fingerprint, r->old_fingerprint);
+    cli_print(stderr,
+              "%s: %s sample%s %s, %s left, fingerprint %016" PRIx64 ", before %016" PRIx64 "\n",
+              directory, cli_format_count(r->removed), r->removed == 1 ? "" : "s",
+              o->dry_run ? "would be removed" : "removed", cli_format_count(r->samples),
+              r->fingerprint, r->old_fingerprint);
     if (r->before > 0) {
-        fprintf(stderr, "%s of the ids had been removed before\n", cli_format_count(r->before));
+        cli_print(stderr, "%s of the ids had been removed before\n", cli_format_count(r->before));
     }
     if (unknown_keys > 0) {
-        fprintf(stderr, "%s of the keys are of no sample\n", cli_format_count(unknown_keys));
+        cli_print(stderr, "%s of the keys are of no sample\n", cli_format_count(unknown_keys));
     }
     if (r->removed > 0 && !o->dry_run) {
-        fprintf(stderr,
-                "their images and captions (%s of images) are in the shards until 'ccpack compact "
-                "%s'\n'ccstream-train --resume' keeps the state of the other samples; 'ccpack "
-                "tokenizer %s --cache' makes a token cache again\n",
-                cli_format_bytes(r->image_bytes), directory, directory);
+        cli_print(
+            stderr,
+            "their images and captions (%s of images) are in the shards until 'ccpack compact "
+            "%s'\n'ccstream-train --resume' keeps the state of the other samples; 'ccpack "
+            "tokenizer %s --cache' makes a token cache again\n",
+            cli_format_bytes(r->image_bytes), directory, directory);
     }
 }
 
@@ -260,10 +261,10 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     FAIL_IF(s == STATUS_INTERRUPTED, err, s,
             "interrupted: %s is as it was; run it again to compact it", opt.directory);
     if (s == STATUS_OK && !o->quiet) {
-        fprintf(stderr, "%s: %s removed sample%s (%s of images) %s out of %s shard%s\n",
-                opt.directory, cli_format_count(result.removed), result.removed == 1 ? "" : "s",
-                cli_format_bytes(result.image_bytes), o->dry_run ? "would be taken" : "taken",
-                cli_format_count(result.shards), result.shards == 1 ? "" : "s");
+        cli_print(stderr, "%s: %s removed sample%s (%s of images) %s out of %s shard%s\n",
+                  opt.directory, cli_format_count(result.removed), result.removed == 1 ? "" : "s",
+                  cli_format_bytes(result.image_bytes), o->dry_run ? "would be taken" : "taken",
+                  cli_format_count(result.shards), result.shards == 1 ? "" : "s");
     }
     return s == STATUS_OK && o->json ? report_json(&result, o->dry_run, true, 0, err) : s;
 }

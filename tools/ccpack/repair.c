@@ -92,7 +92,7 @@ static enum status say(struct repair *r,
         json_close_object(&r->w);
         return cli_put_json(&r->w, err);
     }
-    printf("%s/%s: %s: %s\n", r->directory, file, action, problem);
+    cli_print(stdout, "%s/%s: %s: %s\n", r->directory, file, action, problem);
     return STATUS_OK;
 }
 
@@ -453,7 +453,7 @@ static enum status write_manifest(struct repair *r, const char *problem, struct 
     }
     TRY(say_rebuilt(r, MANIFEST_NAME, problem, err));
     if (!r->o->quiet && !(r->read.sources && r->read.options)) {
-        fprintf(
+        cli_print(
             stderr,
             "%s: %s: the names of sources and classes and the options were lost with " MANIFEST_NAME
             "; readers do not need them, but ccpack --append does\n",
@@ -567,7 +567,8 @@ static enum status report(struct repair *r, struct error *err) {
         json_close_object(&r->w);
         TRY(cli_put_json(&r->w, err));
     } else if (r->rebuilt + r->refused == 0) {
-        printf("%s: nothing to rebuild; ccdump verify checks the samples\n", r->directory);
+        cli_print(stdout, "%s: nothing to rebuild; ccdump verify checks the samples\n",
+                  r->directory);
     }
     return r->refused == 0 ? STATUS_OK
                            : error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " file%s not rebuilt",

@@ -103,7 +103,7 @@ enum status ccpack_take_settings(const struct cli_program *p,
         (void)cli_set(p, o, "container", shard_container_name(m.container), NULL);
     }
     if (taken[0] != '\0' && !o->quiet) {
-        fprintf(stderr, "as the dataset in %s:%s\n", o->pack.directory, taken);
+        cli_print(stderr, "as the dataset in %s:%s\n", o->pack.directory, taken);
     }
     return STATUS_OK;
 }

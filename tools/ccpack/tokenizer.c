@@ -193,6 +193,7 @@ enum status ccpack_write_cache(struct ccpack_cache_result *out,
     };
     *out = (struct ccpack_cache_result){0};
     TRY(path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err));
+    file_draft_remove_stale(file_posix(), path);
     int64_t started_ns = clock_now_ns();
     cli_progress_init(&progress, "captions", quiet);
     TRY(caption_walk_init(&walk, d, clean, &progress, err));
@@ -256,24 +257,24 @@ struct outcome {
 static void
 report_text(const struct tokenizer_cli *o, const char *directory, const struct outcome *r) {
     const struct tokenizer *t = r->tokenizer;
-    fprintf(stderr, "%s/%s: %s, %s", directory, DATASET_TOKENIZER_NAME,
-            tokenizer_kind_name(tokenizer_kind(t)),
-            cli_format_counted(tokenizer_vocab_count(t), "piece"));
+    cli_print(stderr, "%s/%s: %s, %s", directory, DATASET_TOKENIZER_NAME,
+              tokenizer_kind_name(tokenizer_kind(t)),
+              cli_format_counted(tokenizer_vocab_count(t), "piece"));
     if (r->kept) {
-        fprintf(stderr, ", kept");
+        cli_print(stderr, ", kept");
     } else if (o->tokenizer) {
-        fprintf(stderr, " from %s", o->tokenizer);
+        cli_print(stderr, " from %s", o->tokenizer);
     } else {
-        fprintf(stderr, "%s from %s",
-                tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than --vocab-size," : "",
-                cli_format_counted(r->captions, "caption"));
+        cli_print(stderr, "%s from %s",
+                  tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than --vocab-size," : "",
+                  cli_format_counted(r->captions, "caption"));
     }
-    fprintf(stderr, ", hash %016" PRIx64 "\n", tokenizer_hash(t));
+    cli_print(stderr, ", hash %016" PRIx64 "\n", tokenizer_hash(t));
     if (o->cache) {
         double rate = r->cache.seconds > 0 ? (double)r->cache.captions / r->cache.seconds : 0;
-        fprintf(stderr, "%s/%s: %s of %s, %.0f captions/s\n", directory, TOKEN_CACHE_NAME,
-                cli_format_counted(r->cache.tokens, "token"),
-                cli_format_counted(r->cache.captions, "caption"), rate);
+        cli_print(stderr, "%s/%s: %s of %s, %.0f captions/s\n", directory, TOKEN_CACHE_NAME,
+                  cli_format_counted(r->cache.tokens, "token"),
+                  cli_format_counted(r->cache.captions, "caption"), rate);
     }
 }
 

@@ -118,7 +118,7 @@ static enum status report(struct run_log **runs,
     if (o->json) {
         return print_json(page, runs, a->count, err);
     }
-    printf("%s\n", page);
+    cli_print(stdout, "%s\n", page);
     return STATUS_OK;
 }
 

@@ -542,7 +542,7 @@ static enum status train_with(struct launch *l,
 
 static void print_device(const char *name, bool works, const char *text, void *cookie) {
     (void)cookie;
-    printf("%-8s %s%s\n", name, works ? "" : "unavailable: ", text);
+    cli_print(stdout, "%-8s %s%s\n", name, works ? "" : "unavailable: ", text);
 }
 
 /* One line for a failure of all ranks; of a rank that fails alone its own, and the end of the

@@ -210,6 +210,10 @@ enum status cli_config_json(const struct cli_program *p,
                             struct byte_buffer *out,
                             struct error *err);
 
+/* fprintf for texts that quote names: control characters but line feeds, and what is not UTF-8, are
+ * replaced. All that programs say on stderr goes through it. */
+void cli_print(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Prints why the program ends ("ccpack: text" on stderr, after USAGE also a hint at --help) and
  * returns its exit code. Prints nothing for OK and END, unless something printed earlier did not
  * reach stdout, which is a failure. */

@@ -236,16 +236,16 @@ int cli_exit(const struct cli_program *p, enum status s, const struct error *err
     const bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (s == STATUS_OK || s == STATUS_END) {
         if (!written) {
-            fprintf(stderr, "%s: cannot write to standard output\n", p->name);
+            cli_print(stderr, "%s: cannot write to standard output\n", p->name);
         }
         return status_exit_code(written ? STATUS_OK : STATUS_IO);
     }
     const char *text = err != NULL && err->text[0] != '\0' ? err->text : status_text(s);
-    fprintf(stderr, "%s: %s\n", p->name, text);
+    cli_print(stderr, "%s: %s\n", p->name, text);
     const bool about_options = strstr(text, "--") != NULL || strstr(text, "usage:") != NULL;
     if (s == STATUS_USAGE && about_options) {
-        fprintf(stderr, "%s: '%s --help%s' lists every option\n", p->name, p->name,
-                p->topic != NULL ? " all" : "");
+        cli_print(stderr, "%s: '%s --help%s' lists every option\n", p->name, p->name,
+                  p->topic != NULL ? " all" : "");
     }
     return status_exit_code(s);
 }
@@ -333,15 +333,15 @@ meant_command(const struct cli_suite *suite, const char *word, const char **owne
 static int unknown_command(const struct cli_suite *suite, const char *word) {
     const char *owner;
     const char *meant = meant_command(suite, word, &owner);
-    fprintf(stderr, "%s: no command '%s'; ", suite->name, word);
+    cli_print(stderr, "%s: no command '%s'; ", suite->name, word);
     if (word[0] == '-' || access(word, F_OK) == 0) {
-        fprintf(stderr, "a command comes first: %s COMMAND %s\n", suite->name, word);
+        cli_print(stderr, "a command comes first: %s COMMAND %s\n", suite->name, word);
     } else if (meant != NULL) {
-        fprintf(stderr, "did you mean '%s%s%s'?\n", owner, owner[0] != '\0' ? " " : "", meant);
+        cli_print(stderr, "did you mean '%s%s%s'?\n", owner, owner[0] != '\0' ? " " : "", meant);
     } else {
-        fprintf(stderr, "unknown command\n");
+        cli_print(stderr, "unknown command\n");
     }
-    fprintf(stderr, "%s: '%s --help' lists the commands\n", suite->name, suite->name);
+    cli_print(stderr, "%s: '%s --help' lists the commands\n", suite->name, suite->name);
     return status_exit_code(STATUS_USAGE);
 }
 

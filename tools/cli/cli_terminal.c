@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "formats/base/clock.h"
+#include "formats/base/utf8.h"
 #include "tools/cli/cli.h"
 
 static const int64_t DRAW_EVERY_NS = 100 * 1000 * 1000;
@@ -98,11 +99,12 @@ void cli_progress_update(struct cli_progress *p,
     describe(text, sizeof text, p, done, total, bytes, extra);
     if (!p->in_place) {
         draw_bar(bar, sizeof bar, done, total, 0);
-        fprintf(stderr, "%s%s\n", bar, text);
+        cli_print(stderr, "%s%s\n", bar, text);
         return;
     }
     draw_bar(bar, sizeof bar, done, total, columns);
     (void)snprintf(line, sizeof line, "%s%s", bar, text);
+    utf8_clean(line);
     if (columns < sizeof line) {
         line[columns] = '\0'; /* a wrapped line could not be redrawn in place */
     }

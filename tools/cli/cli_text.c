@@ -4,6 +4,7 @@
  */
 #include "tools/cli/cli_text.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -38,12 +39,6 @@ static const struct range two_wide[] = {
     {0x1F7E0, 0x1F7EB}, {0x1F900, 0x1FAFF}, {0x20000, 0x3FFFD},
 };
 
-/* C0, C1, line and paragraph separators, marks and overrides of direction: terminals obey them. */
-static const struct range controls[] = {
-    {0x0000, 0x001F}, {0x007F, 0x009F}, {0x061C, 0x061C}, {0x200E, 0x200F},
-    {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFFF9, 0xFFFB},
-};
-
 static bool within(uint32_t code, const struct range *ranges, size_t count) {
     for (size_t i = 0; i < count && code >= ranges[i].first; i++) {
         if (code <= ranges[i].last) {
@@ -51,10 +46,6 @@ static bool within(uint32_t code, const struct range *ranges, size_t count) {
         }
     }
     return false;
-}
-
-bool cli_is_control(uint32_t code) {
-    return within(code, controls, CLI_COUNT(controls));
 }
 
 /* 0 for combining marks, 2 for East Asian wide ones and emoji. */
@@ -76,34 +67,18 @@ struct character {
     bool space;
 };
 
-static uint32_t code_of(const char *text, size_t n) {
-    const uint8_t *p = (const uint8_t *)text;
-    switch (n) {
-    case 1:
-        return p[0];
-    case 2:
-        return (uint32_t)(p[0] & 0x1F) << 6 | (uint32_t)(p[1] & 0x3F);
-    case 3:
-        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 |
-               (uint32_t)(p[2] & 0x3F);
-    default:
-        return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
-               (uint32_t)(p[2] & 0x3F) << 6 | (uint32_t)(p[3] & 0x3F);
-    }
-}
-
 /* The character at the front. Requires size_bytes > 0. */
 static struct character take(const char *text, size_t size_bytes) {
     unsigned char first = (unsigned char)text[0];
     if (first > ' ' && first < 0x7F) {
         return (struct character){text, 1, 1, 1, false};
     }
-    size_t n = utf8_character(text, size_bytes);
-    if (n == 0) {
+    size_t n = 0;
+    const uint32_t code = utf8_decode(text, size_bytes, &n);
+    if (code == UTF8_NO_CHARACTER) {
         return (struct character){"\xEF\xBF\xBD", 3, 1, 1, false};
     }
-    uint32_t code = code_of(text, n);
-    if (code == ' ' || cli_is_control(code)) {
+    if (code == ' ' || utf8_is_control(code)) {
         return (struct character){" ", 1, n, 1, true};
     }
     return (struct character){text, n, n, character_columns(code), false};
@@ -145,6 +120,22 @@ size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_c
         columns++;
     }
     return columns;
+}
+
+void cli_print(FILE *out, const char *fmt, ...) {
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    const int n = vasprintf(&text, fmt, args);
+    va_end(args);
+    for (char *line = text; n >= 0 && *line != '\0';) {
+        const size_t size_bytes = strcspn(line, "\n");
+        const bool ends = line[size_bytes] == '\n';
+        cli_text_put(out, line, size_bytes, 0);
+        fputs(ends ? "\n" : "", out);
+        line += size_bytes + (ends ? 1 : 0);
+    }
+    free(n >= 0 ? text : NULL);
 }
 
 static size_t space_bytes(const char *text, size_t size_bytes) {

@@ -19,9 +19,6 @@
 /* Columns of stdout: the variable COLUMNS, or the terminal's width; 0: it is no terminal. */
 size_t cli_columns(void);
 
-/* Whether a code point is a control character or changes the direction of writing. */
-bool cli_is_control(uint32_t code);
-
 /* Columns of the whole text. */
 size_t cli_text_columns(const char *text, size_t size_bytes);
 

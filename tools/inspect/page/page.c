@@ -62,8 +62,14 @@ static const char *in_data(uint32_t code) {
     return code == '<' ? "\\u003c" : NULL;
 }
 
-/* Appends a text with its characters replaced. Control characters become spaces, as do those that
- * change the direction of writing; bytes that are not UTF-8 become U+FFFD. */
+/* What stands for a control character: a space, or its number where it would change the direction
+ * of writing, so that a name does not read as another. */
+static const char *in_place_of(uint32_t control, char mark[16]) {
+    (void)snprintf(mark, 16, control < 0xA0 ? " " : "[U+%04X]", (unsigned)control);
+    return mark;
+}
+
+/* Appends a text with its characters replaced. Bytes that are not UTF-8 become U+FFFD. */
 static void put_escaped(struct page *p,
                         struct byte_buffer *out,
                         const char *text,
@@ -73,9 +79,10 @@ static void put_escaped(struct page *p,
     for (size_t at = 0; at < size_bytes;) {
         size_t n;
         const uint32_t code = utf8_decode(text + at, size_bytes - at, &n);
-        const char *other = code == UTF8_NO_CHARACTER              ? "\xEF\xBF\xBD"
-                            : code != '\n' && cli_is_control(code) ? " "
-                                                                   : escape(code);
+        char mark[16];
+        const char *other = code == UTF8_NO_CHARACTER               ? "\xEF\xBF\xBD"
+                            : code != '\n' && utf8_is_control(code) ? in_place_of(code, mark)
+                                                                    : escape(code);
         if (other != NULL) {
             put(p, out, text + from, at - from);
             put_raw(p, out, other);
@@ -117,15 +124,18 @@ struct json_writer *page_json(struct page *p) {
     return &p->json;
 }
 
-/* The writer escapes control characters as \u00XX; here they become spaces too. */
+/* The writer escapes control characters as \uXXXX; what stands for them here is readable. */
 static void put_data(struct page *p, struct byte_buffer *out) {
     const char *text = (const char *)p->json.out.data;
     const size_t size_bytes = p->json.out.size_bytes;
     size_t from = 0;
     for (size_t at = 0; at + 1 < size_bytes; at++) {
         if (text[at] == '\\' && text[at + 1] == 'u' && at + 6 <= size_bytes) {
+            char digits[5] = "";
+            char mark[16];
+            memcpy(digits, text + at + 2, 4);
             put_escaped(p, out, text + from, at - from, in_data);
-            put_raw(p, out, " ");
+            put_raw(p, out, in_place_of((uint32_t)strtoul(digits, NULL, 16), mark));
             from = at + 6;
         }
         at += text[at] == '\\' ? 1 : 0; /* what it escapes */
