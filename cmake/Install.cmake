@@ -54,6 +54,7 @@ if(NOT CCS_PACKAGES) # which name it changelog.gz
   install(FILES CHANGELOG.md DESTINATION "${doc}" COMPONENT ccstream)
 endif()
 install(FILES README.md LICENSE DESTINATION "${doc}" COMPONENT ccstream)
+install(FILES formats/tokenizer/clip/LICENSE DESTINATION "${doc}" RENAME LICENSE.clip COMPONENT ccstream)
 install(DIRECTORY docs/ DESTINATION "${doc}/manual" COMPONENT ccstream
         FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.png" PATTERN reference EXCLUDE)
 # Links into the source tree there, files here.

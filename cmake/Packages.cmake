@@ -84,7 +84,8 @@ install(FILES "${PROJECT_BINARY_DIR}/debian/changelog.gz" DESTINATION "${doc}" C
 file(WRITE "${PROJECT_BINARY_DIR}/debian/copyright"
   "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: ccstream\n\n"
   "Files: *\nCopyright: 2025-2026 the authors of ccstream\nLicense: Apache-2.0\n On Debian systems, the text of the licence is in\n"
-  " /usr/share/common-licenses/Apache-2.0.\n")
+  " /usr/share/common-licenses/Apache-2.0.\n\n"
+  "Files: formats/tokenizer/clip/merges.bin\nCopyright: 2021 OpenAI\nLicense: Expat\n See LICENSE.clip in this folder.\n")
 file(WRITE "${PROJECT_BINARY_DIR}/debian/triggers" "activate-noawait ldconfig\n")
 file(WRITE "${PROJECT_BINARY_DIR}/debian/shlibs" "libccstream 0 libccstream0 (>= ${PROJECT_VERSION})\n")
 include(CPack)

@@ -39,7 +39,7 @@ check_tree() {
         lib("^gif_lib\\.h$", "giflib", "formats")
         lib("^sentencepiece", "SentencePiece", "formats")
         lib("^archive(_entry)?\\.h$", "libarchive", "pack")
-        lib("^zlib\\.h$", "zlib", "pack")
+        lib("^zlib\\.h$", "zlib", "pack formats")
         lib("^curl/", "libcurl", "net")
         lib("^liburing", "liburing", "loader")
         lib("^omp\\.h$", "OpenMP", "kernels")

@@ -470,8 +470,9 @@ CCS_API void ccs_writer_close(struct ccs_writer *w);
  * after a fork. */
 struct ccs_tokenizer;
 
-/* From the bytes of a SentencePiece model or a WordPiece vocabulary, which are copied. Returns
- * CCS_OK, CORRUPT, LIMIT, or UNSUPPORTED (a model without begin or end piece). */
+/* From the bytes of a SentencePiece model, a WordPiece vocabulary, CLIP's merges or a tokenizer.json
+ * of byte-level BPE, which are copied. Returns CCS_OK, CORRUPT, LIMIT, or UNSUPPORTED (a model
+ * without begin or end piece, or a tokenizer.json of another kind). */
 CCS_API int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                                    const void *model,
                                    size_t size,

@@ -1,5 +1,5 @@
 /*
- * The face of tokenizer.h: owns the bytes, picks the engine that reads them, and does for both
+ * The face of tokenizer.h: owns the bytes, picks the engine that reads them, and does for all
  * kinds alike what surrounds the pieces of a text.
  */
 #include "formats/tokenizer/tokenizer.h"
@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/file_io.h"
 #include "formats/base/hash.h"
-#include "formats/tokenizer/tokenizer_internal.h"
+#include "formats/tokenizer/tokenizer_bpe_internal.h"
 
 const char *tokenizer_kind_name(enum tokenizer_kind kind) {
-    return kind == TOKENIZER_WORDPIECE ? "wordpiece" : "sentencepiece";
+    static const char *const names[] = {"sentencepiece", "wordpiece", "clip-bpe", "byte-bpe"};
+    return names[kind];
 }
 
 /* A vocabulary is a text, with a line for the unknown piece among the others. A SentencePiece model
@@ -58,11 +60,69 @@ enum status tokenizer_open(struct tokenizer **out,
         memcpy(t->bytes, model, model_size_bytes);
     }
     t->size_bytes = model_size_bytes;
-    t->hash = hash64(model, model_size_bytes);
-    t->engine =
-        is_vocabulary(t->bytes, t->size_bytes) ? &tokenizer_wordpiece : &tokenizer_sentencepiece;
+    t->engine = bpe_is_file(t->bytes, t->size_bytes)     ? &tokenizer_clip_bpe
+                : is_vocabulary(t->bytes, t->size_bytes) ? &tokenizer_wordpiece
+                                                         : &tokenizer_sentencepiece;
     enum status s = t->engine->open(t, err);
+    t->hash = hash64(t->bytes, t->size_bytes);
     RETURN_CREATED(s, out, t, tokenizer_close);
+}
+
+enum status tokenizer_open_clip(struct tokenizer **out, struct error *err) {
+    return tokenizer_open(out, clip_merges, clip_merges_bytes, err);
+}
+
+/* Opens the bytes of `path`; of a vocab.json and a merges.txt, both. */
+static enum status open_file(struct tokenizer **out,
+                             const char *path,
+                             const struct byte_buffer *file,
+                             struct error *err) {
+    static const char *const names[2] = {"vocab.json", "merges.txt"};
+    const char *slash = strrchr(path, '/');
+    const size_t folder = slash ? (size_t)(slash + 1 - path) : 0;
+    const int which = strcmp(path + folder, names[0]) == 0   ? 0
+                      : strcmp(path + folder, names[1]) == 0 ? 1
+                                                             : 2;
+    char other[PATH_MAX_BYTES];
+    struct byte_buffer beside = {0};
+    struct byte_buffer joined = {0};
+    bool exists = false;
+    if (which < 2 && folder + strlen(names[0]) < sizeof(other)) {
+        memcpy(other, path, folder);
+        strcpy(other + folder, names[1 - which]);
+        TRY(file_posix()->exists(file_posix()->context, other, &exists, err));
+        FAIL_IF(which == 0 && !exists, err, STATUS_NOTFOUND, "%s: not there; a vocab.json needs it",
+                other);
+    }
+    if (!exists) {
+        return tokenizer_open(out, file->data, file->size_bytes, err);
+    }
+    enum status s = file_read_all(file_posix(), &beside, other, TOKENIZER_MAX_MODEL_BYTES, err);
+    THEN(s, bpe_join_files(&joined, which == 0 ? file : &beside, which == 0 ? &beside : file, err));
+    THEN(s, tokenizer_open(out, joined.data, joined.size_bytes, err));
+    byte_buffer_fini(&beside);
+    byte_buffer_fini(&joined);
+    return s;
+}
+
+enum status tokenizer_load(struct tokenizer **out, const char *path, struct error *err) {
+    REQUIRE(out && path);
+    struct byte_buffer file;
+    struct error why = {0};
+    *out = NULL;
+    enum status s = file_read_all(file_posix(), &file, path, TOKENIZER_MAX_MODEL_BYTES, &why);
+    if (s == STATUS_NOTFOUND && strcmp(path, "clip") == 0) {
+        return tokenizer_open_clip(out, err);
+    }
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s", why.text);
+    }
+    s = open_file(out, path, &file, &why);
+    byte_buffer_fini(&file);
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s: %s", path, why.text);
+    }
+    return STATUS_OK;
 }
 
 void tokenizer_close(struct tokenizer *t) {
@@ -130,6 +190,18 @@ enum status tokenizer_encode_rows(const struct tokenizer *t,
 
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t) {
     return t->engine->kind;
+}
+
+bool tokenizer_cleans(const struct tokenizer *t) {
+    return t->engine->kind == TOKENIZER_CLIP_BPE;
+}
+
+int32_t tokenizer_begin_id(const struct tokenizer *t) {
+    return t->cls_id;
+}
+
+int32_t tokenizer_end_id(const struct tokenizer *t) {
+    return t->sep_id;
 }
 
 uint32_t tokenizer_vocab_count(const struct tokenizer *t) {

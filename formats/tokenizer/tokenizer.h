@@ -1,6 +1,7 @@
 /*
- * tokenizer: text to token ids with a SentencePiece model or a BERT WordPiece vocabulary, through
- * one interface, and the training of a SentencePiece model. The bytes determine the kind.
+ * tokenizer: text to token ids with a SentencePiece model, a BERT WordPiece vocabulary or a
+ * byte-level BPE (CLIP's, or GPT-2's and RoBERTa's), through one interface, and the training of a
+ * SentencePiece model. The bytes determine the kind.
  *
  * Threading : an open tokenizer is immutable; the encode functions may be called from several
  *             threads at once. tokenizer_train is independent of open tokenizers.
@@ -8,11 +9,14 @@
  * Untrusted : the model's bytes and every text. Text may be empty, hold NUL bytes or invalid UTF-8
  *             (each wrong sequence counts as U+FFFD), and is truncated to TOKENIZER_MAX_TEXT_BYTES.
  * Memory    : SentencePiece allocates inside every encode (normalised text, lattice, pieces); our
- *             own part of the call reuses a buffer per thread. WordPiece allocates nothing.
+ *             own part of the call reuses a buffer per thread. WordPiece allocates nothing. BPE
+ *             allocates and frees for a text beyond 1 KiB, a word beyond 64 bytes, and CLIP's for a
+ *             text that needs mending (beyond ASCII, control characters, an &).
  */
 #ifndef FORMATS_TOKENIZER_TOKENIZER_H
 #define FORMATS_TOKENIZER_TOKENIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -64,9 +68,14 @@ enum status tokenizer_train(struct byte_buffer *out,
                             const struct tokenizer_train_options *opt,
                             struct error *err);
 
-enum tokenizer_kind { TOKENIZER_SENTENCEPIECE, TOKENIZER_WORDPIECE };
+enum tokenizer_kind {
+    TOKENIZER_SENTENCEPIECE,
+    TOKENIZER_WORDPIECE,
+    TOKENIZER_CLIP_BPE, /* 49,408 ids, begin 49406, end 49407, padding 0 */
+    TOKENIZER_BYTE_BPE,
+};
 
-/* "sentencepiece" or "wordpiece". */
+/* "sentencepiece", "wordpiece", "clip-bpe" or "byte-bpe". */
 const char *tokenizer_kind_name(enum tokenizer_kind kind);
 
 struct tokenizer;
@@ -74,13 +83,27 @@ struct tokenizer;
 /* Opens a model: ours or any SentencePiece model that has begin and end pieces, or a vocabulary: a
  * text in UTF-8, a piece a line, with the lines [UNK], [CLS] and [SEP] (BERT's vocab.txt, at most
  * 4 MiB). A vocabulary's texts are treated as Hugging Face's BertTokenizerFast does for uncased
- * models, [UNK] [CLS] [SEP] [PAD] [MASK] inside a text included. Returns OK, NOMEM, CORRUPT, LIMIT
- * or UNSUPPORTED (no begin or end piece). */
+ * models, [UNK] [CLS] [SEP] [PAD] [MASK] inside a text included.
+ * CLIP's BPE: bpe_simple_vocab_16e6.txt, also packed by gzip, merges.txt of 48,894 merges, or the
+ * tokenizer.json of a CLIP model; tokenizer_bytes is one and the same table for all of these. Texts
+ * are cleaned and encoded as open_clip does (docs/tokenizers.md names the one difference).
+ * Byte-level BPE: a tokenizer.json of Hugging Face with the model BPE, the pre-tokenizer ByteLevel
+ * and no normaliser; begin and end are <s> and </s>, else <|endoftext|>.
+ * Returns OK, NOMEM, CORRUPT, LIMIT or UNSUPPORTED (no begin or end piece, or a tokenizer.json of
+ * another kind). */
 enum status tokenizer_open(struct tokenizer **out,
                            const void *model,
                            size_t model_size_bytes,
                            struct error *err);
 void tokenizer_close(struct tokenizer *t); /* accepts NULL */
+
+/* OpenAI's BPE of CLIP, which is built in. Returns OK or NOMEM. */
+enum status tokenizer_open_clip(struct tokenizer **out, struct error *err);
+
+/* Opens a file as tokenizer_open does; of a vocab.json or a merges.txt, together with the other one
+ * beside it (a merges.txt of CLIP needs none). "clip", where no file has this name, is the built-in
+ * one. Messages name the file. Returns what tokenizer_open does, NOTFOUND or IO. */
+enum status tokenizer_load(struct tokenizer **out, const char *path, struct error *err);
 
 /* [CLS] pieces [SEP], with the pieces truncated so that there are at most max_tokens ids, which is
  * in [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; those after *out_count do not
@@ -111,6 +134,13 @@ enum status tokenizer_encode_rows(const struct tokenizer *t,
                                   struct error *err);
 
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
+
+/* Whether texts are cleaned by rules of the tokenizer's own, as CLIP's are: no other cleaning may
+ * come before. */
+bool tokenizer_cleans(const struct tokenizer *t);
+
+int32_t tokenizer_begin_id(const struct tokenizer *t);
+int32_t tokenizer_end_id(const struct tokenizer *t);
 uint32_t tokenizer_vocab_count(const struct tokenizer *t);
 
 /* The id that fills a row after its tokens; the unknown piece if the model has no padding. */

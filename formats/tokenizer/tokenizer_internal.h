@@ -1,5 +1,5 @@
 /*
- * tokenizer_internal: what tokenizer.c and the two kinds of vocabularies share. tokenizer.c checks
+ * tokenizer_internal: what tokenizer.c and the kinds of vocabularies share. tokenizer.c checks
  * arguments, adds the begin and end pieces and fills rows; an engine knows one kind of model.
  *
  * Threading : as tokenizer.h says; an engine's encode is called from several threads at once.
@@ -16,8 +16,8 @@ extern "C" {
 struct tokenizer_engine {
     enum tokenizer_kind kind;
 
-    /* Reads t->bytes and fills t->model, t->vocab_count and the ids. Returns what tokenizer_open
-     * returns; t->model is NULL after a failure. */
+    /* Reads t->bytes, which it may replace, and fills t->model, t->vocab_count and the ids. Returns
+     * what tokenizer_open returns; t->model is NULL after a failure. */
     enum status (*open)(struct tokenizer *t, struct error *err);
     void (*close)(void *model);
 
@@ -45,6 +45,8 @@ struct tokenizer {
 
 extern const struct tokenizer_engine tokenizer_sentencepiece;
 extern const struct tokenizer_engine tokenizer_wordpiece;
+extern const struct tokenizer_engine tokenizer_clip_bpe; /* its open serves both BPEs */
+extern const struct tokenizer_engine tokenizer_byte_bpe;
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the tables of augment/caption.c: Python's lower case, as ranges of code points.
+"""Prints the tables of formats/base/lowercase.c: Python's lower case, as ranges of code points.
 
     tests/golden/augment/make_lowercase.py
 
 A row (first, last, step, delta) means that first, first + step, ... last become themselves + delta.
-Omitted: what becomes more than one code point (U+0130 alone; caption.c has it by hand).
+Omitted: what becomes more than one code point (U+0130 alone; lowercase.c has it by hand).
 The other two, what makes a capital sigma after it a final one and what the question skips, are
 numbers of code points that are not, are, are not ... of the kind.
 """

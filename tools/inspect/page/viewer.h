@@ -1,5 +1,5 @@
 /*
- * viewer: viewer.js and viewer.css, embedded by embed.cmake. Not terminated.
+ * viewer: viewer.js and viewer.css, embedded by ccs_embed. Not terminated.
  */
 #ifndef TOOLS_INSPECT_PAGE_VIEWER_H
 #define TOOLS_INSPECT_PAGE_VIEWER_H

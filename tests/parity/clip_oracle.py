@@ -1,0 +1,73 @@
+"""open_clip's tokenizer without torch, and ccstream's through libccstream, for comparisons.
+
+open_clip's is the code of the PyPI wheel open_clip_torch (only tokenizer.py and the file of merges are
+taken from it), with the packages ftfy and regex. ccstream's is reached by ctypes: no build of the
+Python package is needed.
+"""
+import ctypes
+import io
+import sys
+import types
+import zipfile
+
+MERGES = "open_clip/bpe_simple_vocab_16e6.txt.gz"
+
+
+class OpenClip:
+    def __init__(self, wheel):
+        archive = zipfile.ZipFile(wheel)
+        self.merges = archive.read(MERGES)
+        for name in ("torch", "numpy"):  # imported by tokenizer.py, and not used for ids
+            sys.modules.setdefault(name, types.ModuleType(name))
+        sys.modules["torch"].__dict__.setdefault("Tensor", object)
+        sys.modules["torch"].__dict__.setdefault("LongTensor", object)
+        code = archive.read("open_clip/tokenizer.py").decode()
+        self.module = types.ModuleType("open_clip_tokenizer")
+        self.module.default_bpe = None
+        self.module.__file__ = "open_clip/tokenizer.py"
+        opened = io.BytesIO(self.merges)
+        import gzip
+        real = gzip.open
+        gzip.open = lambda path: real(opened)
+        try:
+            exec(compile(code, "tokenizer.py", "exec"), self.module.__dict__)
+        finally:
+            gzip.open = real
+        self.tokenizer = self.module._tokenizer
+
+    def encode(self, text):
+        """Ids of a text, without begin and end, not truncated."""
+        return self.tokenizer.encode(text)
+
+
+class Text(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_uint64)]
+
+
+class Ccstream:
+    def __init__(self, library, model):
+        """`model`: the bytes of a tokenizer's file."""
+        lib = self.lib = ctypes.CDLL(library)
+        lib.ccs_tokenizer_open.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+        lib.ccs_tokenizer_encode.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+                                             ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, ctypes.c_void_p]
+        self.handle = ctypes.c_void_p()
+        self.error = ctypes.create_string_buffer(4096)
+        if lib.ccs_tokenizer_open(ctypes.byref(self.handle), model, len(model), self.error) < 0:
+            raise ValueError(self.error.raw)
+
+    def rows(self, texts, max_tokens, clean=False):
+        """(ids, lengths): ctypes arrays of len(texts) x max_tokens and len(texts)."""
+        encoded = texts if texts and isinstance(texts[0], bytes) else [t.encode() for t in texts]
+        views = (Text * len(texts))(*[Text(t, len(t)) for t in encoded])
+        ids = (ctypes.c_int32 * (len(texts) * max_tokens))()
+        lengths = (ctypes.c_int32 * len(texts))()
+        if self.lib.ccs_tokenizer_encode(self.handle, ids, lengths, views, len(texts), max_tokens, clean,
+                                         self.error) < 0:
+            raise ValueError(self.error.raw)
+        return ids, lengths
+
+    def encode_all(self, texts, max_tokens=4096):
+        """Ids of each text, without begin and end."""
+        ids, lengths = self.rows(texts, max_tokens)
+        return [ids[i * max_tokens + 1:i * max_tokens + n - 1] for i, n in enumerate(lengths)]
