@@ -5,6 +5,7 @@
  */
 #include "net/http.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,6 +125,10 @@ enum status http_start(struct http *h, const struct http_request *request, struc
     struct url url;
     TRY(url_init(&url, request->url, NULL, err));
     struct transfer *t = transfer_create(request, &url);
+    if (t != NULL && h->options.allow_named) {
+        const enum address_scope written = url_host_scope(&url);
+        t->scope = request->own_server && written < ADDRESS_LOOPBACK ? ADDRESS_LOOPBACK : written;
+    }
     enum status s = t != NULL ? hosts_queue(&h->hosts, t, url.host, clock_now_ns()) : STATUS_NOMEM;
     url_fini(&url);
     if (s != STATUS_OK) {
@@ -169,27 +174,47 @@ static void release_exchange(struct http *h, struct exchange *x) {
     h->free = x;
 }
 
+/* What the redirect of a server may lead to: nothing nearer than the server is. */
+static enum address_scope scope_after(const struct exchange *x, const struct url *from) {
+    uint8_t bytes[16];
+    const char *text = x->response.address; /* of a proxy, if there may be one */
+    const enum address_scope is = proxies_variable() != NULL              ? url_host_scope(from)
+                                  : inet_pton(AF_INET, text, bytes) == 1  ? address_scope_v4(bytes)
+                                  : inet_pton(AF_INET6, text, bytes) == 1 ? address_scope_v6(bytes)
+                                                                          : ADDRESS_PUBLIC;
+    return is < x->transfer->scope ? is : x->transfer->scope;
+}
+
 /* Queues the transfer at the host it was redirected to. Returns false where that may not be. */
 static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
     struct transfer *t = x->transfer;
-    struct url url;
+    struct url url = {0};
+    struct url from = {0};
     struct error err = {0};
     const char *why = err.text;
     if (t->redirects >= h->options.max_redirects) {
         why = "too many redirects";
-    } else if (url_init(&url, x->location, t->url, &err) == STATUS_OK) {
+    } else if (url_init(&from, t->url, NULL, &err) == STATUS_OK &&
+               url_init(&url, x->location, t->url, &err) == STATUS_OK && h->options.keep_https &&
+               strncmp(t->url, "https:", 6) == 0 && strncmp(url.text, "https:", 6) != 0) {
+        why = "it leads from https to http";
+    } else if (url.text != NULL) {
         char *text = url.text;
         url.text = NULL;
+        t->scope = scope_after(x, &from);
         hosts_leave(&h->hosts, t, now_ns);
         if (hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK) {
             free(t->url);
             t->url = text;
             t->redirects++;
+            url_fini(&from);
             return true;
         }
         free(text);
         why = "out of memory";
     }
+    url_fini(&url);
+    url_fini(&from);
     x->result.outcome = HTTP_REFUSED;
     (void)snprintf(x->result.message, sizeof x->result.message,
                    "%.120s: redirect to '%.120s' is not followed: %.180s", t->url, x->location,

@@ -45,8 +45,14 @@ struct http_options {
     int64_t first_byte_timeout_ms;    /* from the start of a request to its first header; 20,000 */
     int64_t total_timeout_ms;         /* of one request with its redirects; 60,000 */
     uint32_t max_redirects;           /* [0, 20]; default 5 */
-    bool allow_private;     /* false: no connection to a private, loopback or link-local address;
-                               behind a proxy only addresses in the URL can be judged */
+    /* Which connections are opened to an address that is not public. Behind a proxy only addresses
+     * and names in URLs can be judged. Default: none. */
+    bool allow_private; /* all */
+    bool allow_named;   /* to the host of a request's URL if it is written as such an address or as
+                           a local name (url_host_scope), and to that of an own_server; a redirect
+                           leads no nearer than the server that sent it */
+    bool keep_https;    /* redirects from https to http are refused; default false */
+    bool no_proxy;      /* the proxies of the environment are not used; default false */
     const char *resolvers;  /* DNS servers, separated by commas: URLs of DNS over HTTPS (not with
                                libcurl 8.5 to 8.8), or IP addresses if libcurl has c-ares; NULL:
                                the system's. Not behind a proxy of the environment */
@@ -135,9 +141,10 @@ struct http_request {
     const char *const *headers; /* further "Name: value" lines; dropped at another origin */
     size_t header_count;
     const struct http_signature *signature; /* NULL: none */
-    uint64_t max_bytes;                     /* of the decoded body, > 0 */
-    bool compressed;                        /* offers gzip and deflate; not with a range */
-    void *cookie;                           /* of the callbacks */
+    bool own_server; /* the user's configuration names its host, not only the URL; default false */
+    uint64_t max_bytes; /* of the decoded body, > 0 */
+    bool compressed;    /* offers gzip and deflate; not with a range */
+    void *cookie;       /* of the callbacks */
     /* Called once, before the body. false: stop. NULL: continue. */
     bool (*on_head)(void *cookie, const struct http_response *response);
     /* A piece of the body, after decompression. false: stop. NULL: the body is dropped. */

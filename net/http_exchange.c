@@ -168,7 +168,8 @@ static size_t on_body(char *bytes, size_t one, size_t size_bytes, void *cookie) 
 static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_sockaddr *address) {
     (void)purpose;
     struct exchange *x = cookie;
-    if (!x->http->options.allow_private && !proxies_allow(&x->http->proxies, &address->addr)) {
+    if (!x->http->options.allow_private &&
+        !proxies_allow(&x->http->proxies, &address->addr, x->transfer->scope)) {
         x->refused_address = true;
         return CURL_SOCKET_BAD;
     }
@@ -251,6 +252,9 @@ static bool set_limits(struct exchange *x) {
     SET(CURLOPT_DNS_CACHE_TIMEOUT, 600L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_USERAGENT, o->user_agent);
+    if (o->no_proxy) {
+        SET(CURLOPT_NOPROXY, "*");
+    }
     if (o->ca_file != NULL) {
         SET(CURLOPT_CAINFO, o->ca_file);
     }
@@ -324,8 +328,8 @@ void exchange_begin(struct exchange *x, struct transfer *t, int64_t now_ns, bool
         end_early(x, HTTP_PROTOCOL, err.text);
         return;
     }
-    if (!h->options.allow_private && url_host_is_private(&url)) {
-        end_early(x, HTTP_PRIVATE, "a private address");
+    if (!h->options.allow_private && url_host_scope(&url) > t->scope) {
+        end_early(x, HTTP_PRIVATE, "its address is private");
     } else if (x->easy == NULL && (x->easy = h->curl->easy_init()) == NULL) {
         end_early(x, HTTP_CONNECT, "out of memory");
     } else if (!set_up(x, &url) || h->curl->multi_add_handle(h->multi, x->easy) != CURLM_OK) {

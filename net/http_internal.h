@@ -25,9 +25,10 @@ struct transfer {
     char *url;    /* the present one: of the request or of its last redirect */
     char *origin; /* of the request: further headers go only there */
     uint32_t redirects;
-    int64_t busy_ns;       /* on the wire, of the exchanges before a redirect */
-    struct host *host;     /* where it is queued or counted as running */
-    struct transfer *next; /* in the queue of its host */
+    enum address_scope scope; /* the nearest address that it may reach */
+    int64_t busy_ns;          /* on the wire, of the exchanges before a redirect */
+    struct host *host;        /* where it is queued or counted as running */
+    struct transfer *next;    /* in the queue of its host */
 };
 
 /* A transfer on the wire: reused from one to the next. */
@@ -77,8 +78,11 @@ struct proxies {
     size_t count;
 };
 void proxies_init(struct proxies *p, const struct curl_library *curl);
-/* Whether a connection may be opened to an address although private ones are refused. */
-bool proxies_allow(const struct proxies *p, const struct sockaddr *address);
+/* Whether a connection may be opened to an address: that of a proxy, or one no nearer than scope.
+ */
+bool proxies_allow(const struct proxies *p,
+                   const struct sockaddr *address,
+                   enum address_scope scope);
 /* The variable of the environment that names a proxy, or NULL. */
 const char *proxies_variable(void);
 

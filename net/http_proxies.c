@@ -78,7 +78,9 @@ static bool is_same(const struct sockaddr *a, const struct sockaddr *b) {
     return x->sin6_port == y->sin6_port && memcmp(&x->sin6_addr, &y->sin6_addr, 16) == 0;
 }
 
-bool proxies_allow(const struct proxies *p, const struct sockaddr *address) {
+bool proxies_allow(const struct proxies *p,
+                   const struct sockaddr *address,
+                   enum address_scope scope) {
     if (address->sa_family != AF_INET && address->sa_family != AF_INET6) {
         return false;
     }
@@ -88,9 +90,11 @@ bool proxies_allow(const struct proxies *p, const struct sockaddr *address) {
         }
     }
     if (address->sa_family == AF_INET) {
-        return !address_is_private_v4(
-            (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr);
+        return address_scope_v4(
+                   (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr) <=
+               scope;
     }
-    return !address_is_private_v6(
-        (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+    return address_scope_v6(
+               (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr) <=
+           scope;
 }

@@ -203,6 +203,7 @@ enum status instance_metadata_keys(struct aws_profile *p, int64_t *end_s, struct
     http_options_default(&options);
     options.user_agent = "ccstream/" CCSTREAM_VERSION;
     options.allow_private = true;
+    options.no_proxy = true;
     options.max_redirects = 0;
     options.connect_timeout_ms = TIMEOUT_MS;
     options.first_byte_timeout_ms = TIMEOUT_MS;

@@ -26,6 +26,7 @@ struct location {
     char *base;      /* URL of the folder, without / at its end */
     char *query;     /* after a file's name, with its ?; "" */
     char *bearer;    /* header; NULL */
+    bool own_server; /* the user's configuration names it, not the location */
     bool metadata;   /* the keys are those of the metadata service */
     int64_t end_s;   /* of these keys; 0: there are none yet */
     int64_t again_s; /* the service is not asked before */
@@ -193,6 +194,7 @@ static enum status read_hub(struct location *l, const char *text, struct error *
     const size_t revision_bytes = strcspn(revision, "/");
     const char *path = name[name_bytes] == '@' ? revision + revision_bytes : name + name_bytes;
     const char *endpoint = environment("HF_ENDPOINT");
+    l->own_server = endpoint != NULL;
     endpoint = endpoint ? endpoint : "https://huggingface.co";
     if (revision_bytes == 0 || has_bad_part(owner, true) || !is_http(endpoint)) {
         return error_set(err, STATUS_USAGE,
@@ -284,6 +286,7 @@ find_keys(struct location *l, const struct location_options *opt, struct error *
         return error_set(err, STATUS_USAGE,
                          "the endpoint '%.200s' is not a URL like https://HOST[:PORT]", endpoint);
     }
+    l->own_server = endpoint != NULL;
     if (region && !consists_of(region, strlen(region), "-")) {
         return error_set(err, STATUS_USAGE, "'%.100s' is no region of S3", region);
     }
@@ -361,7 +364,7 @@ void location_destroy(struct location *l) {
 }
 
 bool location_endpoint_is_named(const struct location *l) {
-    return l->profile.endpoint != NULL;
+    return l->own_server;
 }
 
 enum status location_url(const struct location *l,
@@ -400,6 +403,7 @@ location_authorize(struct location *l, struct http_request *request, struct erro
     request->headers = l->headers;
     request->header_count = 0;
     request->signature = NULL;
+    request->own_server = l->own_server;
     if (l->bearer) {
         l->headers[0] = l->bearer;
         request->header_count = 1;

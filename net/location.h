@@ -55,8 +55,8 @@ enum status location_url(const struct location *l,
                          const char *name,
                          struct error *err);
 
-/* Fills headers, header_count and signature of a request for a file of the folder; they are
- * borrowed until the next call or location_destroy. Asks the metadata service, which may take
+/* Fills headers, header_count, signature and own_server of a request for a file of the folder; they
+ * are borrowed until the next call or location_destroy. Asks the metadata service, which may take
  * seconds, if it is the source of the keys and they end within minutes. Returns OK, or a failure of
  * that service while there are no keys that are still valid. */
 enum status location_authorize(struct location *l, struct http_request *request, struct error *err);

@@ -150,52 +150,82 @@ static bool has_prefix(const uint8_t *address, const uint8_t *prefix, unsigned b
            (rest == 0 || ((address[whole] ^ prefix[whole]) >> (8 - rest)) == 0);
 }
 
-bool address_is_private_v4(const uint8_t address[4]) {
-    /* IANA's registry of special-purpose addresses, and multicast. */
+enum address_scope address_scope_v4(const uint8_t address[4]) {
+    /* The metadata services of clouds, then IANA's registry of special-purpose addresses, and
+     * multicast. The first that fits counts. */
     static const struct {
         uint8_t prefix[4];
         uint8_t bits;
+        enum address_scope scope;
     } ranges[] = {
-        {{0, 0, 0, 0}, 8},     {{10, 0, 0, 0}, 8},      {{100, 64, 0, 0}, 10},
-        {{127, 0, 0, 0}, 8},   {{169, 254, 0, 0}, 16},  {{172, 16, 0, 0}, 12},
-        {{192, 0, 0, 0}, 24},  {{192, 0, 2, 0}, 24},    {{192, 168, 0, 0}, 16},
-        {{198, 18, 0, 0}, 15}, {{198, 51, 100, 0}, 24}, {{203, 0, 113, 0}, 24},
-        {{224, 0, 0, 0}, 3}, /* multicast, reserved, broadcast */
+        {{169, 254, 0, 0}, 16, ADDRESS_LINK},     {{100, 100, 100, 200}, 32, ADDRESS_LINK},
+        {{168, 63, 129, 16}, 32, ADDRESS_LINK},   {{192, 0, 0, 192}, 32, ADDRESS_LINK},
+        {{0, 0, 0, 0}, 8, ADDRESS_LOOPBACK},      {{127, 0, 0, 0}, 8, ADDRESS_LOOPBACK},
+        {{10, 0, 0, 0}, 8, ADDRESS_PRIVATE},      {{100, 64, 0, 0}, 10, ADDRESS_PRIVATE},
+        {{172, 16, 0, 0}, 12, ADDRESS_PRIVATE},   {{192, 0, 0, 0}, 24, ADDRESS_PRIVATE},
+        {{192, 0, 2, 0}, 24, ADDRESS_PRIVATE},    {{192, 88, 99, 0}, 24, ADDRESS_PRIVATE},
+        {{192, 168, 0, 0}, 16, ADDRESS_PRIVATE},  {{198, 18, 0, 0}, 15, ADDRESS_PRIVATE},
+        {{198, 51, 100, 0}, 24, ADDRESS_PRIVATE}, {{203, 0, 113, 0}, 24, ADDRESS_PRIVATE},
+        {{224, 0, 0, 0}, 3, ADDRESS_PRIVATE}, /* multicast, reserved, broadcast */
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         if (has_prefix(address, ranges[i].prefix, ranges[i].bits)) {
-            return true;
+            return ranges[i].scope;
         }
     }
-    return false;
+    return ADDRESS_PUBLIC;
 }
 
-bool address_is_private_v6(const uint8_t address[16]) {
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
-    static const uint8_t six_to_four[2] = {0x20, 0x02};
-    static const uint8_t documentation[4] = {0x20, 0x01, 0x0d, 0xb8};
-    static const uint8_t global_unicast[1] = {0x20}; /* 2000::/3 */
-    if (has_prefix(address, mapped, 96) || has_prefix(address, nat64, 96)) {
-        return address_is_private_v4(address + 12);
+enum address_scope address_scope_v6(const uint8_t address[16]) {
+    /* Those that hold an address of IPv4, by its place; then others. */
+    static const struct {
+        uint8_t prefix[15];
+        uint8_t bits, v4_at;
+        enum address_scope scope;
+    } ranges[] = {
+        {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12, 0}, /* mapped */
+        {{0x00, 0x64, 0xff, 0x9b}, 96, 12, 0},                   /* NAT64 */
+        {{0x20, 0x02}, 16, 2, 0},                                /* 6to4 */
+        {{0}, 120, 0, ADDRESS_LOOPBACK},                         /* :: and ::1 */
+        {{0xfe, 0x80}, 10, 0, ADDRESS_LINK},
+        {{0xfd, 0x00, 0x0e, 0xc2}, 32, 0, ADDRESS_LINK},    /* metadata of EC2 */
+        {{0x20, 0x01, 0x0d, 0xb8}, 32, 0, ADDRESS_PRIVATE}, /* documentation */
+        {{0x3f, 0xff}, 20, 0, ADDRESS_PRIVATE},             /* documentation */
+        {{0x20, 0x01, 0x00}, 23, 0, ADDRESS_PRIVATE},       /* Teredo, benchmarks, ... */
+        {{0x20}, 3, 0, ADDRESS_PUBLIC},                     /* global unicast */
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (has_prefix(address, ranges[i].prefix, ranges[i].bits)) {
+            return ranges[i].v4_at > 0 ? address_scope_v4(address + ranges[i].v4_at)
+                                       : ranges[i].scope;
+        }
     }
-    if (has_prefix(address, six_to_four, 16)) {
-        return address_is_private_v4(address + 2);
-    }
-    return !has_prefix(address, global_unicast, 3) || has_prefix(address, documentation, 32);
+    return ADDRESS_PRIVATE;
 }
 
-bool url_host_is_private(const struct url *u) {
-    const size_t size = strlen(u->host);
+/* Names that no public server has: of one label, or below a domain kept for local networks. */
+static bool is_local_name(const char *host, size_t size_bytes) {
+    static const char *const domains[] = {".localhost", ".local", ".internal",
+                                          ".home.arpa", ".svc",   ".lan"};
+    bool local = memchr(host, '.', size_bytes) == NULL;
+    for (size_t i = 0; i < sizeof domains / sizeof domains[0] && !local; i++) {
+        const size_t n = strlen(domains[i]);
+        local = size_bytes > n && memcmp(host + size_bytes - n, domains[i], n) == 0;
+    }
+    return local;
+}
+
+enum address_scope url_host_scope(const struct url *u) {
+    size_t size = strlen(u->host);
     uint8_t address[16];
-    if (strcmp(u->host, "localhost") == 0 ||
-        (size > 10 && strcmp(u->host + size - 10, ".localhost") == 0)) {
-        return true;
-    }
     if (u->host[0] == '[') {
         char bare[URL_HOST_BYTES];
         (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(u->host + 1, "]%"), u->host + 1);
-        return inet_pton(AF_INET6, bare, address) == 1 && address_is_private_v6(address);
+        return inet_pton(AF_INET6, bare, address) == 1 ? address_scope_v6(address) : ADDRESS_LINK;
     }
-    return inet_pton(AF_INET, u->host, address) == 1 && address_is_private_v4(address);
+    if (inet_pton(AF_INET, u->host, address) == 1) {
+        return address_scope_v4(address);
+    }
+    size -= size > 0 && u->host[size - 1] == '.';
+    return is_local_name(u->host, size) ? ADDRESS_LOOPBACK : ADDRESS_PUBLIC;
 }

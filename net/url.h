@@ -1,6 +1,6 @@
 /*
- * url: http and https URLs, read and normalised by libcurl's own parser; and which addresses are
- * private.
+ * url: http and https URLs, read and normalised by libcurl's own parser; and how near addresses
+ * are.
  *
  * Threading : everything here may be called by any thread.
  * Untrusted : every byte of a URL.
@@ -31,13 +31,22 @@ struct url {
 enum status url_init(struct url *out, const char *text, const char *base, struct error *err);
 void url_fini(struct url *u);
 
-/* Whether an address of IPv4 (4 bytes, network order) or IPv6 (16 bytes) is anything but a public
- * unicast address: loopback, private, link-local, shared, multicast, documentation, unspecified, or
- * an IPv6 form of such an IPv4 address (mapped, NAT64, 6to4). */
-bool address_is_private_v4(const uint8_t address[4]);
-bool address_is_private_v6(const uint8_t address[16]);
+/* How near an address is to this machine: a request that is allowed one of them may reach those
+ * before it too. */
+enum address_scope {
+    ADDRESS_PUBLIC,
+    ADDRESS_PRIVATE,  /* private, shared, multicast, documentation, reserved */
+    ADDRESS_LOOPBACK, /* of this machine, and unspecified */
+    ADDRESS_LINK,     /* link-local, with the metadata services of clouds */
+};
 
-/* Whether the host of a URL is written as an address that is private, or is localhost. */
-bool url_host_is_private(const struct url *u);
+/* Of an address of IPv4 (4 bytes, network order) or IPv6 (16 bytes; mapped, NAT64 and 6to4 ones are
+ * judged by what they hold). */
+enum address_scope address_scope_v4(const uint8_t address[4]);
+enum address_scope address_scope_v6(const uint8_t address[16]);
+
+/* What the host of a URL is, as it is written: as an address; LOOPBACK for localhost and other
+ * names that only a local network has (one label, .local, .internal, ...), else PUBLIC. */
+enum address_scope url_host_scope(const struct url *u);
 
 #endif

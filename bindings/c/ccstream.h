@@ -109,7 +109,7 @@ struct ccs_remote_options {
     const char *cache; /* folder for pieces of 8 MiB, shared by processes; NULL: none */
     uint64_t cache_bytes;       /* its limit, at least 256 MiB; 0: 64 GiB */
     uint32_t instance_metadata; /* 1: may ask the machine's metadata service for keys */
-    uint32_t reserved;          /* 0 */
+    uint32_t allow_private;     /* 1: names and redirects may lead to private addresses */
 };
 
 /* Sets the options of the process, before the first remote dataset is opened; otherwise all are 0.

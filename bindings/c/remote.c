@@ -19,6 +19,7 @@ static enum status start(const struct ccs_remote_options *from, struct error *er
     opt.cache = from->cache;
     opt.cache_bytes = from->cache_bytes != 0 ? from->cache_bytes : REMOTE_CACHE_DEFAULT_BYTES;
     opt.instance_metadata = from->instance_metadata != 0;
+    opt.allow_private = from->allow_private != 0;
     opt.user_agent = "libccstream/" CCSTREAM_VERSION;
     TRY(remote_start(&opt, err));
     started = true;
@@ -29,7 +30,8 @@ static enum status configure(const struct ccs_remote_options *opt, struct error 
     struct ccs_remote_options mine = {.struct_size = sizeof mine};
     CHECK_ARGUMENT(opt != NULL, err, "opt is NULL");
     TRY(api_take(&mine, sizeof mine, opt, err));
-    CHECK_ARGUMENT(mine.instance_metadata <= 1, err, "instance_metadata is 0 or 1");
+    CHECK_ARGUMENT(mine.instance_metadata <= 1 && mine.allow_private <= 1, err,
+                   "instance_metadata and allow_private are 0 or 1");
     pthread_mutex_lock(&lock);
     const enum status s =
         started ? error_set(err, STATUS_EXISTS,

@@ -38,7 +38,9 @@ remote_client_create(struct remote_client **out, uint32_t connections, struct er
     opt.max_connections = connections;
     opt.max_connections_per_host = connections;
     opt.total_timeout_ms = TRY_MAX_MS;
-    opt.allow_private = true; /* the user named the location */
+    opt.allow_private = remote_view.options.allow_private;
+    opt.allow_named = true;
+    opt.keep_https = true;
     opt.user_agent = remote_view.options.user_agent;
     enum status s = http_create(&c->http, &opt, err);
     RETURN_CREATED(s, out, c, free);
@@ -182,8 +184,11 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
                        remote_view.cache != NULL ? ", which the cache does not have" : "");
     }
     describe_answer(why, sizeof why, r->object->path, x);
-    return error_set(err, s, "%.220s: cannot be read%s, %u attempt%s: %s", r->object->path, place,
-                     r->retried_count + 1, r->retried_count == 0 ? "" : "s", why);
+    return error_set(err, s, "%.220s: cannot be read%s, %u attempt%s: %s%s", r->object->path, place,
+                     r->retried_count + 1, r->retried_count == 0 ? "" : "s", why,
+                     x->outcome == HTTP_PRIVATE
+                         ? "; to allow that: --allow-private (Python: allow_private)"
+                         : "");
 }
 
 /* Also of an answer that ended badly after its last byte. */

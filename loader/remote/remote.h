@@ -43,8 +43,10 @@ struct remote_options {
      * endpoint that the user named: for programs that open what a stranger's file names. */
     const char *const *places; /* DIR or DIR:WEIGHT; borrowed until remote_stop */
     size_t place_count;
-    bool only_places;           /* default false */
-    uint64_t cache_bytes;       /* its limit, at least REMOTE_CACHE_MIN_BYTES; 64 GiB */
+    bool only_places;     /* default false */
+    bool allow_private;   /* names and redirects may lead to private addresses; default false: only
+                             locations that are written with one, and endpoints */
+    uint64_t cache_bytes; /* its limit, at least REMOTE_CACHE_MIN_BYTES; 64 GiB */
     const char *user_agent;     /* "ccstream" */
     const struct log_sink *log; /* borrowed until remote_stop; NULL: silent */
 };

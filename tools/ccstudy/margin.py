@@ -76,6 +76,8 @@ _PASSED = [  # to ccstream-eval embed
     Option("instance-metadata", kind=bool, group="Remote datasets",
            help="if S3 keys are neither in the environment nor in the files of the AWS tools, ask the metadata "
                 "service of this machine"),
+    Option("allow-private", kind=bool, group="Remote datasets",
+           help="names and redirects may lead to private addresses, as inside a company"),
 ]
 OPTIONS = [
     Option("data", "d", metavar="DIR", help="dataset with labels on which checkpoints are evaluated"),

@@ -18,6 +18,7 @@ enum status remote_choice_use(const struct remote_choice *c, struct error *err) 
         opt.places = c->only->items;
         opt.place_count = c->only->count;
     }
+    opt.allow_private = c->allow_private;
     opt.log = &log;
     opt.instance_metadata = c->instance_metadata;
     opt.user_agent = "ccstream/" CCSTREAM_VERSION;

@@ -15,7 +15,7 @@
 struct remote_choice {
     const char *endpoint, *cache;
     uint64_t cache_bytes;
-    bool instance_metadata;
+    bool instance_metadata, allow_private;
     const struct cli_list *only; /* places, as in remote.h; NULL: all of them */
 };
 
@@ -48,10 +48,17 @@ struct remote_choice {
          .metavar = "SIZE",                                                                        \
          .group = "Remote datasets",                                                               \
          .help = "limit of --cache; least recently used chunks are evicted first"},                \
+        {"instance-metadata",                                                                      \
+         0,                                                                                        \
+         CLI_FLAG,                                                                                 \
+         CLI_FIELD(type, field.instance_metadata),                                                 \
+         .group = "Remote datasets",                                                               \
+         .help = "as a last resort, get S3 keys from the instance metadata service"},              \
     {                                                                                              \
-        "instance-metadata", 0, CLI_FLAG, CLI_FIELD(type, field.instance_metadata),                \
+        "allow-private", 0, CLI_FLAG, CLI_FIELD(type, field.allow_private),                        \
             .group = "Remote datasets",                                                            \
-            .help = "as a last resort, get S3 keys from the instance metadata service"             \
+            .help = "names and redirects may lead to private addresses, as inside a company; "     \
+                    "without it only a location that is written with one, or an endpoint"          \
     }
 
 /* The member `field` of `type` is a list for remote_choice.only. */

@@ -31,7 +31,7 @@ struct eval_options {
 extern const struct cli_rows eval_shared[];
 extern const struct cli_option eval_option_rows[]; /* the same in two, for tables that share */
 extern const struct cli_option eval_remote_rows[]; /* more or less */
-enum { EVAL_OPTION_COUNT = 7, EVAL_REMOTE_COUNT = 4 };
+enum { EVAL_OPTION_COUNT = 7, EVAL_REMOTE_COUNT = 5 };
 
 #define EVAL_DATA_ROW(data_help)                                                                   \
     {                                                                                              \

@@ -289,8 +289,8 @@ enum status run_config_restrain(struct run_config_words *w,
                                 const char *run,
                                 const struct log_sink *log,
                                 struct error *err) {
-    static const char *const outside[] = {"endpoint", "instance-metadata", "cache", "tensorboard",
-                                          "plan-cache"};
+    static const char *const outside[] = {"endpoint", "instance-metadata", "allow-private",
+                                          "cache",    "tensorboard",       "plan-cache"};
     static const char *const read[] = {"data", "val", "zeroshot"};
     const bool own = is_own(run);
     for (int i = 0; i < w->count && !own; i++) {

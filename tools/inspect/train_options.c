@@ -378,6 +378,7 @@ static const char *const changeable[] = {
     "rank-timeout",
     "endpoint",
     "instance-metadata",
+    "allow-private",
     "cache",
     "cache-size",
     "report",

@@ -91,13 +91,15 @@ static PyObject *configure_remote(PyObject *module, PyObject *args) {
     struct ccs_error err;
     unsigned long long cache_bytes = 0;
     int instance_metadata = 0;
+    int allow_private = 0;
     (void)module;
-    if (!PyArg_ParseTuple(args, "zzKp", &opt.endpoint, &opt.cache, &cache_bytes,
-                          &instance_metadata)) {
+    if (!PyArg_ParseTuple(args, "zzKpp", &opt.endpoint, &opt.cache, &cache_bytes,
+                          &instance_metadata, &allow_private)) {
         return NULL;
     }
     opt.cache_bytes = cache_bytes;
     opt.instance_metadata = instance_metadata != 0;
+    opt.allow_private = allow_private != 0;
     const int32_t status = ccs_remote_configure(&opt, &err);
     return status < 0 ? ext_raise(status, &err) : Py_NewRef(Py_None);
 }

@@ -51,62 +51,75 @@ TEST(relative_urls_are_resolved) {
     expect("?q", "http://h.org/a/b", "http://h.org/a/b?q", "http://h.org:80");
 }
 
-TEST(addresses_are_private_or_public) {
+TEST(addresses_have_a_scope) {
     static const struct {
         const char *text;
-        bool is_private;
+        enum address_scope scope;
     } cases[] = {
-        {"127.0.0.1", true},
-        {"10.1.2.3", true},
-        {"172.16.0.1", true},
-        {"172.32.0.1", false},
-        {"192.168.9.9", true},
-        {"169.254.169.254", true},
-        {"100.64.0.1", true},
-        {"100.128.0.1", false},
-        {"0.0.0.0", true},
-        {"224.0.0.1", true},
-        {"255.255.255.255", true},
-        {"8.8.8.8", false},
-        {"192.0.3.1", false},
-        {"198.20.0.1", false},
-        {"::1", true},
-        {"::", true},
-        {"fe80::1", true},
-        {"fd00::1", true},
-        {"ff02::1", true},
-        {"::ffff:10.0.0.1", true},
-        {"::ffff:8.8.8.8", false},
-        {"64:ff9b::7f00:1", true},
-        {"64:ff9b::808:808", false},
-        {"2002:7f00:1::1", true},
-        {"2002:808:808::1", false},
-        {"2001:db8::1", true},
-        {"2606:4700::1111", false},
+        {"127.0.0.1", ADDRESS_LOOPBACK},
+        {"10.1.2.3", ADDRESS_PRIVATE},
+        {"172.16.0.1", ADDRESS_PRIVATE},
+        {"172.32.0.1", ADDRESS_PUBLIC},
+        {"192.168.9.9", ADDRESS_PRIVATE},
+        {"169.254.169.254", ADDRESS_LINK},
+        {"100.64.0.1", ADDRESS_PRIVATE},
+        {"100.128.0.1", ADDRESS_PUBLIC},
+        {"0.0.0.0", ADDRESS_LOOPBACK},
+        {"224.0.0.1", ADDRESS_PRIVATE},
+        {"255.255.255.255", ADDRESS_PRIVATE},
+        {"8.8.8.8", ADDRESS_PUBLIC},
+        {"192.0.3.1", ADDRESS_PUBLIC},
+        {"198.20.0.1", ADDRESS_PUBLIC},
+        {"::1", ADDRESS_LOOPBACK},
+        {"::", ADDRESS_LOOPBACK},
+        {"fe80::1", ADDRESS_LINK},
+        {"fd00::1", ADDRESS_PRIVATE},
+        {"ff02::1", ADDRESS_PRIVATE},
+        {"::ffff:10.0.0.1", ADDRESS_PRIVATE},
+        {"::ffff:8.8.8.8", ADDRESS_PUBLIC},
+        {"64:ff9b::7f00:1", ADDRESS_LOOPBACK},
+        {"64:ff9b::808:808", ADDRESS_PUBLIC},
+        {"2002:7f00:1::1", ADDRESS_LOOPBACK},
+        {"2002:808:808::1", ADDRESS_PUBLIC},
+        {"2001:db8::1", ADDRESS_PRIVATE},
+        {"2606:4700::1111", ADDRESS_PUBLIC},
+        {"100.100.100.200", ADDRESS_LINK},
+        {"168.63.129.16", ADDRESS_LINK},
+        {"192.88.99.1", ADDRESS_PRIVATE},
+        {"fd00:ec2::254", ADDRESS_LINK},
+        {"::ffff:169.254.169.254", ADDRESS_LINK},
+        {"::7f00:1", ADDRESS_PRIVATE},
+        {"2001::1", ADDRESS_PRIVATE},
+        {"2001:2::1", ADDRESS_PRIVATE},
+        {"2001:200::1", ADDRESS_PUBLIC},
+        {"3fff::1", ADDRESS_PRIVATE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint8_t address[16];
         const bool v6 = strchr(cases[i].text, ':') != NULL;
         assert_int_equal(inet_pton(v6 ? AF_INET6 : AF_INET, cases[i].text, address), 1);
-        assert_int_equal(v6 ? address_is_private_v6(address) : address_is_private_v4(address),
-                         cases[i].is_private);
+        assert_int_equal(v6 ? address_scope_v6(address) : address_scope_v4(address),
+                         cases[i].scope);
     }
 }
 
 TEST(hosts_written_as_addresses_are_judged) {
-    static const char *const private_ones[] = {"http://127.0.0.1/",   "http://localhost/",
-                                               "http://a.LOCALHOST/", "http://[::1]/",
-                                               "http://0x7f.0.0.1/",  "http://2130706433/"};
+    static const char *const private_ones[] = {
+        "http://127.0.0.1/",   "http://localhost/",
+        "http://a.LOCALHOST/", "http://[::1]/",
+        "http://0x7f.0.0.1/",  "http://2130706433/",
+        "http://localhost./",  "http://nas/",
+        "http://nas.local/",   "http://metadata.google.internal/"};
     static const char *const public_ones[] = {"http://8.8.8.8/", "http://localhost.org/",
                                               "http://[2606:4700::1111]/"};
     for (size_t i = 0; i < sizeof private_ones / sizeof private_ones[0]; i++) {
         struct url u = read_url(private_ones[i], NULL);
-        assert_true(url_host_is_private(&u));
+        assert_true(url_host_scope(&u) > ADDRESS_PUBLIC);
         url_fini(&u);
     }
     for (size_t i = 0; i < sizeof public_ones / sizeof public_ones[0]; i++) {
         struct url u = read_url(public_ones[i], NULL);
-        assert_false(url_host_is_private(&u));
+        assert_int_equal(url_host_scope(&u), ADDRESS_PUBLIC);
         url_fini(&u);
     }
 }

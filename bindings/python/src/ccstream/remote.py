@@ -8,7 +8,8 @@ from . import _ccstream
 
 
 def configure_remote(*, endpoint: str | None = None, cache: str | os.PathLike[str] | None = None,
-                     cache_size: int = 64 << 30, instance_metadata: bool = False) -> None:
+                     cache_size: int = 64 << 30, instance_metadata: bool = False,
+                     allow_private: bool = False) -> None:
     """Sets how this process reads datasets at https://HOST/PATH, s3://BUCKET/PREFIX and
     hf://datasets/OWNER/NAME, which every path of a dataset may be. Call it once, before the first
     of them is opened; without a call all are as here.
@@ -19,8 +20,11 @@ def configure_remote(*, endpoint: str | None = None, cache: str | os.PathLike[st
     cache_size: its limit in bytes, at least 256 MiB; what was not used for longest goes first.
     instance_metadata: where S3 keys are neither in the environment nor in the files of the AWS
         tools, ask the metadata service of this machine.
+    allow_private: names and redirects may lead to private addresses, as inside a company; without it only a location
+        that is written with one (http://10.0.0.5/d, http://localhost/d, http://nas/d), or an endpoint.
 
     ExistsError: a remote dataset was opened, or this was called, before; UsageError: cache_size;
     StorageError: the cache cannot be made.
     """
-    _ccstream.configure_remote(endpoint, None if cache is None else os.fspath(cache), cache_size, instance_metadata)
+    _ccstream.configure_remote(endpoint, None if cache is None else os.fspath(cache), cache_size, instance_metadata,
+                               allow_private)
