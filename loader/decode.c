@@ -57,7 +57,8 @@ enum status decode_sample(struct pipeline *p,
     batch->sample_ids[i] = slot->source.sample.sample_id;
     batch->labels[i] = slot->source.sample.label;
     return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
-                            &batch->text_ids[i], &slot->source, epoch, positive, err);
+                            &batch->text_ids[i], &batch->captions[i], &slot->source, epoch,
+                            positive, err);
 }
 
 /* Puts another sample of the same source into the slot. */

@@ -155,7 +155,7 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     size_t tokens = round_64(count * p->opt.max_tokens * sizeof(int32_t));
     size_t lengths = round_64(count * sizeof(int32_t));
     size_t ids = round_64(count * sizeof(uint64_t));
-    size_t size = views * images + tokens + 2 * lengths + 2 * ids;
+    size_t size = views * images + tokens + 3 * lengths + 2 * ids;
     uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
     TRY_MEMORY(at != NULL, err, "out of memory for a batch of %zu bytes: choose a smaller one",
                size);
@@ -170,6 +170,7 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     b->sample_ids = (uint64_t *)(void *)(at + tokens + lengths);
     b->text_ids = (uint64_t *)(void *)(at + tokens + lengths + ids);
     b->labels = (int32_t *)(void *)(at + tokens + lengths + 2 * ids);
+    b->captions = (uint32_t *)(void *)(at + tokens + 2 * lengths + 2 * ids);
     return STATUS_OK;
 }
 
@@ -181,6 +182,7 @@ struct loader_batch batch_slot_view(const struct batch_slot *b) {
         .lengths = b->lengths,
         .sample_ids = b->sample_ids,
         .text_ids = b->text_ids,
+        .captions = b->captions,
         .labels = b->labels,
         .count = b->batch.count,
         .replaced_count = b->replaced_count,

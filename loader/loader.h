@@ -245,6 +245,7 @@ struct loader_batch {
     const int32_t *lengths;     /* (count) tokens before the padding; 0 without tokenizer */
     const uint64_t *sample_ids; /* (count) */
     const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
+    const uint32_t *captions;   /* (count) which of its sample's captions it is, from 0 */
     const int32_t *labels;      /* (count), -1 without label */
     uint32_t count;
     uint32_t replaced_count; /* samples of this batch that replace damaged ones */

@@ -58,6 +58,7 @@ struct batch_slot {
     int32_t *lengths;
     uint64_t *sample_ids;
     uint64_t *text_ids;
+    uint32_t *captions;
     int32_t *labels;
 };
 

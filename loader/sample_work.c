@@ -200,11 +200,13 @@ enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
                              uint64_t *out_text_id,
+                             uint32_t *out_caption,
                              const struct source_sample *source,
                              uint64_t epoch,
                              uint32_t positive,
                              struct error *err) {
     *out_text_id = LOADER_NO_TEXT;
+    *out_caption = 0;
     *out_length = 0;
     if (w->opt.captions == LOADER_CAPTIONS_NONE) {
         memset(out_row, 0, w->opt.max_tokens * sizeof(*out_row));
@@ -219,6 +221,7 @@ enum status sample_work_text(struct sample_work *w,
         rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, source->sample.sample_id);
         uint32_t k = draw_caption(&r, sample->text_count, positive, w->opt.positives);
         *out_text_id = sample->first_text_id + k;
+        *out_caption = k;
         if (use_cached(w, out_row, out_length, source->source, *out_text_id - other.text_offset)) {
             return STATUS_OK;
         }

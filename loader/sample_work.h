@@ -40,12 +40,13 @@ enum status sample_work_image(struct sample_work *w,
                               uint32_t positive,
                               struct error *err);
 
-/* Writes max_tokens ids and the number of tokens before the padding. Returns OK, NOMEM or CORRUPT.
- */
+/* Writes max_tokens ids, the number of tokens before the padding, and which caption of its sample
+ * it is (0 without captions). Returns OK, NOMEM or CORRUPT. */
 enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
                              uint64_t *out_text_id,
+                             uint32_t *out_caption,
                              const struct source_sample *source,
                              uint64_t epoch,
                              uint32_t positive,

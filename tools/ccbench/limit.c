@@ -175,13 +175,14 @@ static enum status one_sample(struct bench_thread *t, uint64_t k, struct error *
     uint8_t *span = image->span;
     int32_t length;
     uint64_t text_id;
+    uint32_t caption;
     if (sample->image_span_bytes != sample->image_bytes) {
         memcpy(t->span, image->span, sample->image_span_bytes);
         span = t->span;
     }
     TRY(sample_work_image(t->work, t->views, &image->sample, span, image->epoch, 0, err));
-    TRY(sample_work_text(t->work, t->tokens, &length, &text_id, &image->sample, image->epoch, 0,
-                         err));
+    TRY(sample_work_text(t->work, t->tokens, &length, &text_id, &caption, &image->sample,
+                         image->epoch, 0, err));
     if (t->digest != NULL) {
         for (uint32_t v = 0; v < b->views; v++) {
             hasher_update(t->digest, t->views[v], b->pixel_bytes);

@@ -60,6 +60,7 @@ static const struct cli_program program = {
 struct ranked {
     uint64_t id;     /* in its dataset */
     uint32_t source; /* index of the dataset */
+    uint32_t caption;
     float zeta;
 };
 
@@ -72,7 +73,10 @@ static int by_zeta(const void *a, const void *b) {
     if (x->source != y->source) {
         return x->source < y->source ? -1 : 1;
     }
-    return x->id < y->id ? -1 : x->id > y->id;
+    if (x->id != y->id) {
+        return x->id < y->id ? -1 : 1;
+    }
+    return x->caption < y->caption ? -1 : x->caption > y->caption;
 }
 
 /* One of the datasets to rank. */
@@ -121,7 +125,8 @@ static enum status open_sources(struct report *r,
 
 /* ---- ranking ---- */
 
-/* Adds the samples of one dataset that have a momentum: those that a step has changed. */
+/* Adds the samples of one dataset, or their captions, that have a momentum: those that a step has
+ * changed. */
 static enum status add_samples(struct ranked *out,
                                size_t *count,
                                const struct report *r,
@@ -130,13 +135,21 @@ static enum status add_samples(struct ranked *out,
                                const struct state_column *momentum,
                                struct error *err) {
     const struct source *s = &r->sources[source];
-    const size_t most = *count + (size_t)s->input->manifest->samples;
+    const size_t most =
+        *count + (size_t)(zeta->first != NULL ? zeta->count : s->input->manifest->samples);
+    const uint32_t caption = (uint32_t)r->o->pair - 1; /* where all have the same */
     enum status status;
     struct sample_facts f;
     while ((status = input_next(s->input, &f, err)) == STATUS_OK) {
         const uint64_t at = s->ids.first + f.id;
-        if (*count < most && f.id < s->ids.count && !isnan(state_column_value(momentum, at))) {
-            out[(*count)++] = (struct ranked){f.id, source, (float)state_column_value(zeta, at)};
+        const uint32_t several = f.id < s->ids.count ? state_column_captions(zeta, at) : 0;
+        for (uint32_t k = several > 0 ? 0 : caption; k < (several > 0 ? several : caption + 1);
+             k++) {
+            if (*count < most && f.id < s->ids.count &&
+                !isnan(state_column_caption(momentum, at, k))) {
+                const float own = (float)state_column_caption(zeta, at, k);
+                out[(*count)++] = (struct ranked){f.id, source, k, own};
+            }
         }
     }
     return status == STATUS_END ? STATUS_OK : status;
@@ -167,7 +180,8 @@ static enum status rank_samples(struct ranked **out,
     TRY_OR_FAIL(s, find_column(&zeta, c, "zeta", r->o, err));
     TRY_OR_FAIL(s, find_column(&momentum, c, "zeta_momentum", r->o, err));
     for (uint32_t i = 0; i < r->source_count; i++) {
-        samples += (size_t)r->sources[i].input->manifest->samples;
+        const struct manifest *m = r->sources[i].input->manifest;
+        samples += (size_t)(zeta.first != NULL ? zeta.count : m->samples);
     }
     *out = calloc(samples + 1, sizeof **out);
     s = *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for samples");
@@ -201,10 +215,10 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     TRY(input_read(from->input, &content, err));
     const struct shard_text none = {"", 0};
     const struct shard_text caption =
-        f.caption_count > 0 ? content.captions[(r->o->pair - 1) % f.caption_count] : none;
+        f.caption_count > 0 ? content.captions[x->caption % f.caption_count] : none;
     if (r->o->html != NULL) {
         TRY(page_sample(&r->page, from->input, &f,
-                        f.caption_count > 0 ? (r->o->pair - 1) % f.caption_count : 0, NULL, err));
+                        f.caption_count > 0 ? x->caption % f.caption_count : 0, NULL, err));
         page_line(&r->page, NULL, "%s%sid %" PRIu64 ", popularity %.4g, zeta %.5f",
                   several ? from->dir : "", several ? " " : "", x->id, popularity, (double)x->zeta);
         page_card_end(&r->page);

@@ -33,7 +33,8 @@ static const struct cli_program program = {
     .examples = CLI_TEXTS("ccdump state runs/a"),
     .notes = CLI_TEXTS(
         "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
-        "visited in a column once a step has written its entry."),
+        "visited in a column once a step has written its entry. With --text-state caption the "
+        "columns of texts have an entry for each caption."),
 };
 
 /* One column and its histogram: bins of equal width from the smallest value to the largest. */
@@ -41,16 +42,18 @@ struct column {
     const char *name;
     struct sample_state_summary summary;
     uint64_t ids;
+    uint64_t captions; /* 0: its numbers are those of samples */
     uint64_t bins[BINS];
 };
 
 static void count_bins(struct column *c, const struct state_column *from) {
-    sample_state_summarise(&c->summary, from->values, from->kind, from->ids);
+    sample_state_summarise(&c->summary, from->values, from->kind, from->count);
     const double width = c->summary.max - c->summary.min;
     c->name = from->name;
     c->ids = from->ids;
-    for (uint64_t i = 0; i < c->ids; i++) {
-        const double value = state_column_value(from, i);
+    c->captions = from->first != NULL ? from->count : 0;
+    for (uint64_t i = 0; i < from->count; i++) {
+        const double value = state_column_entry(from, i);
         if (!isnan(value)) {
             const double place = width > 0 ? (value - c->summary.min) / width * BINS : 0;
             c->bins[place < BINS ? (int)place : BINS - 1]++;
@@ -60,7 +63,7 @@ static void count_bins(struct column *c, const struct state_column *from) {
 
 static void write_column(struct json_writer *w, const struct column *c) {
     json_open_object(w, c->name);
-    json_u64(w, "ids", c->ids);
+    json_u64(w, c->captions > 0 ? "captions" : "ids", c->captions > 0 ? c->captions : c->ids);
     json_u64(w, "visited", c->summary.visited_count);
     json_double(w, "min", c->summary.min);
     json_double(w, "mean", c->summary.mean);

@@ -176,6 +176,12 @@ static enum status take_column(struct why *w,
     struct why_column *c = &w->columns[w->column_count++];
     const double own = w->id < ids->count ? state_column_value(column, w->run_id) : (double)NAN;
     *c = (struct why_column){.name = column->name, .visited = !isnan(own), .value = own};
+    c->caption_count = w->id < ids->count ? state_column_captions(column, w->run_id) : 0;
+    c->captions = calloc(c->caption_count + 1, sizeof *c->captions);
+    TRY_MEMORY(c->captions != NULL, err, "out of memory for captions");
+    for (uint32_t k = 0; k < c->caption_count; k++) {
+        c->captions[k] = state_column_caption(column, w->run_id, k);
+    }
     for (uint64_t i = ids->first; i < ids->first + ids->count; i++) {
         const double value = state_column_value(column, i);
         c->count += !isnan(value);
@@ -349,6 +355,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         w->visits = visits;
         w->zeta.capacity = w->images.capacity = w->texts.capacity = (size_t)o->near;
         s = open_and_collect(w, o, err);
+        for (size_t i = 0; i < w->column_count; i++) {
+            free(w->columns[i].captions);
+        }
     }
     free(visits);
     free(w);

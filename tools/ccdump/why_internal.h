@@ -27,6 +27,9 @@ struct why_column {
     double value;
     uint64_t below; /* visited samples with a smaller value */
     uint64_t count; /* visited samples */
+    /* By caption, `value` is the mean of these: (caption_count); NaN: not visited. Else NULL. */
+    double *captions;
+    uint32_t caption_count;
 };
 
 struct why_near {

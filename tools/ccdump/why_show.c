@@ -78,6 +78,13 @@ static void write_columns(struct json_writer *j, const struct why *w) {
         json_double(j, "value", c->value);
         json_u64(j, "smaller", c->below);
         json_u64(j, "of", c->count);
+        if (c->caption_count > 0) {
+            json_open_array(j, "captions");
+            for (uint32_t k = 0; k < c->caption_count; k++) {
+                isnan(c->captions[k]) ? json_null(j, NULL) : json_double(j, NULL, c->captions[k]);
+            }
+            json_close_array(j);
+        }
         json_close_object(j);
     }
     json_close_object(j);

@@ -122,7 +122,7 @@ static enum status take_side(float **out,
         s = error_set(err, STATUS_NOMEM, "out of memory for zeta");
     }
     for (int64_t i = 0; s == STATUS_OK && i < p->count; i++) {
-        (*out)[i] = (float)state_column_value(&column, p->ids[i]);
+        (*out)[i] = (float)state_column_caption(&column, p->ids[i], 0);
     }
     state_column_fini(&column);
     return s;

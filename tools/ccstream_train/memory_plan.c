@@ -35,6 +35,7 @@ static enum status print_batches(FILE *out,
                                  const struct trainer_options *t,
                                  uint32_t vocab_count,
                                  uint64_t id_space_count,
+                                 uint64_t text_count,
                                  struct error *err) {
     const uint32_t positives = trainer_positives(t);
     (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
@@ -55,7 +56,7 @@ static enum status print_batches(FILE *out,
         if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
             o.micro_batch_count = o.batch_count;
         }
-        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, err));
+        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, text_count, err));
         (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
                       (unsigned)o.micro_batch_count, cli_format_bytes(m.activations_bytes),
                       cli_format_bytes(m.scratch_bytes), cli_format_bytes(m.total_bytes));
@@ -63,17 +64,20 @@ static enum status print_batches(FILE *out,
     return STATUS_OK;
 }
 
-/* Ids of all datasets of the run: those of the first, then those of the second, ... */
+/* Ids and captions of all datasets of the run: those of the first, then those of the second, ... */
 static enum status count_ids(uint64_t *out,
+                             uint64_t *texts,
                              const struct trainer_options *t,
                              struct manifest *first,
                              struct error *err) {
     *out = 0;
+    *texts = 0;
     for (uint32_t i = 0; i < t->source_count; i++) {
         struct manifest manifest;
         TRY(manifest_read(&manifest, file_system_of(t->sources[i].directory),
                           t->sources[i].directory, err));
         *out += manifest.id_space;
+        *texts += manifest.texts;
         if (i == 0) {
             *first = manifest;
         } else {
@@ -83,12 +87,15 @@ static enum status count_ids(uint64_t *out,
     return STATUS_OK;
 }
 
-static enum status
-print_plan(const struct trainer_options *t, uint32_t vocab_count, uint64_t ids, struct error *err) {
+static enum status print_plan(const struct trainer_options *t,
+                              uint32_t vocab_count,
+                              uint64_t ids,
+                              uint64_t texts,
+                              struct error *err) {
     struct dual_encoder_memory memory;
-    TRY(trainer_plan(&memory, t, vocab_count, ids, err));
+    TRY(trainer_plan(&memory, t, vocab_count, ids, texts, err));
     print_memory(stdout, &memory);
-    return print_batches(stdout, t, vocab_count, ids, err);
+    return print_batches(stdout, t, vocab_count, ids, texts, err);
 }
 
 /* The one that a run would use. */
@@ -126,17 +133,19 @@ static enum status with_sizes(const struct trainer_options *t,
                               enum status (*job)(const struct trainer_options *t,
                                                  uint32_t vocab_count,
                                                  uint64_t ids,
+                                                 uint64_t texts,
                                                  struct error *err),
                               struct error *err) {
     struct manifest manifest = {0};
     struct tokenizer *tokenizer = NULL;
     uint64_t ids;
-    enum status s = count_ids(&ids, t, &manifest, err);
+    uint64_t texts;
+    enum status s = count_ids(&ids, &texts, t, &manifest, err);
     if (s == STATUS_OK && t->task != TRAINER_PAIRS && !t->blocks.captions) {
-        s = job(t, 0, ids, err);
+        s = job(t, 0, ids, texts, err);
     } else if (s == STATUS_OK) {
         s = open_tokenizer(&tokenizer, t, &manifest, err);
-        THEN(s, job(t, tokenizer_vocab_count(tokenizer), ids, err));
+        THEN(s, job(t, tokenizer_vocab_count(tokenizer), ids, texts, err));
     }
     tokenizer_close(tokenizer);
     manifest_fini(&manifest);
@@ -146,11 +155,12 @@ static enum status with_sizes(const struct trainer_options *t,
 static enum status check_memory(const struct trainer_options *t,
                                 uint32_t vocab_count,
                                 uint64_t ids,
+                                uint64_t texts,
                                 struct error *err) {
     struct dual_encoder_memory m;
     struct trainer_options o = *t;
     const uint64_t free_bytes = free_memory_bytes("");
-    TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+    TRY(trainer_plan(&m, &o, vocab_count, ids, texts, err));
     const uint64_t need_bytes = m.total_bytes;
     if (free_bytes == 0 || need_bytes <= free_bytes) {
         return STATUS_OK;
@@ -160,7 +170,7 @@ static enum status check_memory(const struct trainer_options *t,
     uint32_t least = o.micro_batch_count;
     while (m.total_bytes > free_bytes && o.micro_batch_count > 2) {
         o.micro_batch_count = (o.micro_batch_count + 1) / 2;
-        TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+        TRY(trainer_plan(&m, &o, vocab_count, ids, texts, err));
         if (m.total_bytes < least_bytes) {
             least_bytes = m.total_bytes;
             least = o.micro_batch_count;

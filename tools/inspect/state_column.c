@@ -36,8 +36,14 @@ enum status state_column_read(struct state_column *out,
     if (s != STATUS_OK) {
         return s;
     }
-    *out = (struct state_column){column.name, column.kind, column.ids,
-                                 malloc((size_t)column.ids * sizeof(uint64_t) + 1)};
+    const bool by_caption = column.by_caption;
+    *out = (struct state_column){.name = column.name,
+                                 .kind = column.kind,
+                                 .ids = by_caption ? checkpoint_position(c)->id_space_count
+                                                   : column.ids,
+                                 .count = column.ids,
+                                 .first = by_caption ? checkpoint_captions(c) : NULL,
+                                 .values = malloc((size_t)column.ids * sizeof(uint64_t) + 1)};
     return out->values != NULL
                ? checkpoint_read_column(c, &column, out->values, 0, column.ids, err)
                : error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " numbers",
@@ -74,9 +80,33 @@ enum status state_column_find(struct state_column *out,
                                   name, names);
 }
 
-double state_column_value(const struct state_column *c, uint64_t id) {
+double state_column_entry(const struct state_column *c, uint64_t i) {
     double value;
-    return id < c->ids && sample_state_entry(c->values, c->kind, id, &value) ? value : (double)NAN;
+    return i < c->count && sample_state_entry(c->values, c->kind, i, &value) ? value : (double)NAN;
+}
+
+uint32_t state_column_captions(const struct state_column *c, uint64_t id) {
+    return c->first != NULL && id < c->ids ? (uint32_t)(c->first[id + 1] - c->first[id]) : 0;
+}
+
+double state_column_caption(const struct state_column *c, uint64_t id, uint32_t k) {
+    return c->first == NULL                   ? state_column_entry(c, id)
+           : k < state_column_captions(c, id) ? state_column_entry(c, c->first[id] + k)
+                                              : (double)NAN;
+}
+
+double state_column_value(const struct state_column *c, uint64_t id) {
+    if (c->first == NULL) {
+        return state_column_entry(c, id);
+    }
+    double sum = 0.0;
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < state_column_captions(c, id); k++) {
+        const double value = state_column_caption(c, id, k);
+        sum += isnan(value) ? 0.0 : value;
+        count += !isnan(value);
+    }
+    return count > 0 ? sum / count : (double)NAN;
 }
 
 void state_column_fini(struct state_column *c) {

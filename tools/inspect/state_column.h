@@ -29,7 +29,10 @@ struct state_column {
     const char *name;
     enum sample_state_kind kind;
     uint64_t ids;
-    void *values; /* (ids) */
+    uint64_t count; /* entries */
+    const uint64_t
+        *first;   /* those of id i are [i] to [i + 1] - 1, one for each caption; NULL: one */
+    void *values; /* (count) */
 };
 
 /* Reads the column of this name ("image.zeta"), or the only one that has it after its side
@@ -46,8 +49,14 @@ enum status state_column_read(struct state_column *out,
                               uint32_t index,
                               struct error *err);
 
-/* NaN: no step has written it, or there is no such id. */
+/* NaN: no step has written it, or there is no such id. By caption the mean over the captions of the
+ * id that have one. */
 double state_column_value(const struct state_column *c, uint64_t id);
+/* The same of entry i, or of caption k of an id (by sample, whichever caption). */
+double state_column_entry(const struct state_column *c, uint64_t i);
+double state_column_caption(const struct state_column *c, uint64_t id, uint32_t k);
+/* Captions of an id that have entries; 0: it has one entry for all, or there is no such id. */
+uint32_t state_column_captions(const struct state_column *c, uint64_t id);
 
 void state_column_fini(struct state_column *c); /* accepts an all-zero one */
 

@@ -52,6 +52,7 @@ static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const on_off_choices[] = {"on", "off", NULL};
 static const char *const off_on_choices[] = {"off", "on", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
+static const char *const text_state_choices[] = {"sample", "caption", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const pool_choices[] = {"first", "mean", NULL};
@@ -429,6 +430,12 @@ const struct cli_program *train_program(void) {
          .metavar = "KIND", .group = "Loss",
          .help = "paper: the published algorithm; code: for some losses what the published code "
                  "computes, including its learning rates"},
+        {"text-state", 0, CLI_ENUM, FIELD(trainer.text_state), .default_text = "sample",
+         .choices = text_state_choices, .metavar = "WHAT", .group = "Loss",
+         .help = "what the numbers that the loss keeps of texts (u, zeta, tau) belong to, where "
+                 "images have several captions: each caption, or each sample whichever caption is "
+                 "drawn. With --positives each pair of a sample has its own. A resumed run keeps "
+                 "its own"},
     };
     static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
     static struct cli_program program;
@@ -527,6 +534,15 @@ enum status train_options_check_read(const struct cli_arguments *given,
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect: loss %s does not read it here",
                       name, train_tasks_blocks(o) ? "block" : loss_names()[o->loss_index]);
         }
+    }
+    struct loss_options loss = o->trainer.loss;
+    loss.name = loss_names()[o->loss_index];
+    loss.views = o->trainer.task == TRAINER_VIEWS;
+    if (cli_given(train_program(), given, "text-state") &&
+        (train_tasks_blocks(o) || !loss_keeps_texts(&loss))) {
+        log_write(log, LOG_LEVEL_WARN,
+                  "--text-state has no effect: loss %s keeps nothing by caption here",
+                  train_tasks_blocks(o) ? "block" : loss.name);
     }
     static const char *const of_blocks[] = {"block-loss", "block-size", "block-negatives",
                                             "block-pairs", "block-of"};

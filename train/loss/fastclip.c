@@ -44,7 +44,7 @@ static struct side_taus taus_of(const struct loss *l, int side) {
     return (struct side_taus){.tau = loss_window(l, TAU, side),
                               .m = loss_window(l, TAU_GRADIENT, side),
                               .v = loss_window(l, TAU_SQUARE, side),
-                              .visits = sample_state_window_u64(l->state, l->visits)};
+                              .visits = loss_visits(l, side)};
 }
 
 static void step_tau(const struct loss_options *o, const struct side_taus *t, int64_t a, double h) {

@@ -24,10 +24,11 @@ static enum status allocate(struct loss *l, struct error *err) {
     }
     l->places = calloc(rows, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
+    l->caption_ids = calloc(b, sizeof *l->caption_ids);
     l->order = calloc(b, sizeof *l->order);
     l->is_first = calloc(b, sizeof *l->is_first);
-    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->order != NULL &&
-         l->is_first != NULL;
+    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->caption_ids != NULL &&
+         l->order != NULL && l->is_first != NULL;
     for (int i = 0; i < 2; i++) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
         ok = ok && l->view_row[i] != NULL;
@@ -51,9 +52,10 @@ static enum status allocate(struct loss *l, struct error *err) {
 static enum status add_column(struct loss *l,
                               int32_t *out,
                               const struct loss_column *c,
-                              const char *side,
+                              int side,
                               float first,
                               struct error *err) {
+    static const char *const sides[] = {"image", "text"};
     for (int64_t pair = 0; pair < loss_rows_each(l); pair++) {
         char full[SAMPLE_STATE_NAME_BYTES];
         char which[16] = "";
@@ -61,8 +63,8 @@ static enum status add_column(struct loss *l,
         if (pair > 0) {
             (void)snprintf(which, sizeof which, ".%d", (int)pair + 1);
         }
-        snprintf(full, sizeof full, "%s.%s%s", side, c->name, which);
-        TRY(sample_state_add(l->state, full, c->kind, first, &column, err));
+        snprintf(full, sizeof full, "%s.%s%s", sides[side], c->name, which);
+        TRY(sample_state_add(l->states[side], full, c->kind, first, &column, err));
         *out = pair == 0 ? column : *out;
         assert(column == *out + pair);
     }
@@ -71,7 +73,6 @@ static enum status add_column(struct loss *l,
 
 /* The row's columns, and visits. */
 static enum status add_columns(struct loss *l, struct error *err) {
-    static const char *const sides[] = {"image", "text"};
     for (int k = 0; l->row->columns != NULL && l->row->columns[k].name != NULL; k++) {
         const struct loss_column *c = &l->row->columns[k];
         assert(k < LOSS_MAX_COLUMNS);
@@ -80,10 +81,16 @@ static enum status add_columns(struct loss *l, struct error *err) {
                 ? c->first
                 : (float)loss_option_value(&l->options, &loss_option_rows[c->first_option]);
         for (int side = 0; side < loss_side_count(l); side++) {
-            TRY(add_column(l, &l->columns[k][side], c, sides[side], first, err));
+            TRY(add_column(l, &l->columns[k][side], c, side, first, err));
         }
     }
-    return sample_state_add(l->state, "visits", SAMPLE_STATE_COUNT, 0.0f, &l->visits, err);
+    int32_t *visits = l->visits;
+    TRY(sample_state_add(l->state, "visits", SAMPLE_STATE_COUNT, 0.0f, &visits[SIDE_IMAGE], err));
+    visits[SIDE_TEXT] = visits[SIDE_IMAGE];
+    return l->states[SIDE_TEXT] == l->state
+               ? STATUS_OK
+               : sample_state_add(l->states[SIDE_TEXT], "text.visits", SAMPLE_STATE_COUNT, 0.0f,
+                                  &visits[SIDE_TEXT], err);
 }
 
 static void add_scalar(struct loss *l, const char *name, double *value) {
@@ -105,13 +112,39 @@ static void add_scalars(struct loss *l) {
     }
 }
 
+bool loss_keeps_texts(const struct loss_options *opt) {
+    const struct loss_row *row = NULL;
+    bool any = false;
+    if (opt->views || opt->positives > 1 || loss_find_row(&row, opt, NULL) != STATUS_OK) {
+        return false;
+    }
+    for (int k = 0; row->columns != NULL && row->columns[k].name != NULL; k++) {
+        if (row->columns[k].kind == SAMPLE_STATE_ID) {
+            return false;
+        }
+        any = true;
+    }
+    return any;
+}
+
 enum status loss_create(struct loss **out,
                         const struct loss_options *opt,
                         struct sample_state *state,
                         uint64_t samples_count,
                         int64_t max_batch_count,
                         struct error *err) {
+    return loss_create_by_caption(out, opt, state, NULL, samples_count, max_batch_count, err);
+}
+
+enum status loss_create_by_caption(struct loss **out,
+                                   const struct loss_options *opt,
+                                   struct sample_state *state,
+                                   struct sample_state *captions,
+                                   uint64_t samples_count,
+                                   int64_t max_batch_count,
+                                   struct error *err) {
     REQUIRE(out != NULL && opt != NULL && opt->name != NULL && state != NULL);
+    REQUIRE(captions == NULL || loss_keeps_texts(opt));
     REQUIRE(max_batch_count >= 2 && max_batch_count <= LOSS_MAX_BATCH);
     *out = NULL;
     const struct loss_row *row = NULL;
@@ -126,6 +159,8 @@ enum status loss_create(struct loss **out,
     l->options = options;
     l->scale.value = -log(options.tau);
     l->state = state;
+    l->states[SIDE_IMAGE] = state;
+    l->states[SIDE_TEXT] = captions != NULL ? captions : state;
     l->samples_count = samples_count;
     l->max_batch_count = max_batch_count;
     enum status s;
@@ -135,6 +170,8 @@ enum status loss_create(struct loss **out,
     }
     TRY_OR_FAIL(s, add_columns(l, err));
     TRY_OR_FAIL(s, sample_state_reserve(state, max_batch_count, err));
+    TRY_OR_FAIL(s, captions == NULL ? STATUS_OK
+                                    : sample_state_reserve(captions, max_batch_count, err));
     add_scalars(l);
 fail:
     RETURN_CREATED(s, out, l, loss_destroy);
@@ -153,6 +190,7 @@ void loss_destroy(struct loss *l) {
     }
     free(l->places);
     free(l->ids);
+    free(l->caption_ids);
     free(l->order);
     free(l->is_first);
     free(l->carried_ids);
@@ -325,6 +363,7 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
     struct loss_output part_out = *out;
     const int64_t rows = rows_of(l, count);
     part.sample_ids = l->ids;
+    part.caption_ids = l->caption_ids;
     part.batch_count = l->options.views ? count : rows;
     const bool carried = loss_carries(l) && in->carried_ids != NULL;
     part.similarity = l->matrix[0];
@@ -440,7 +479,8 @@ static double batch_mean(const struct loss *l, const char *name, int side, int64
     const int64_t each = loss_rows_each(l);
     double sum = 0.0;
     for (int64_t pair = 0; pair < each; pair++) {
-        const float *values = sample_state_window(l->state, l->columns[k][side] + (int32_t)pair);
+        const float *values =
+            sample_state_window(l->states[side], l->columns[k][side] + (int32_t)pair);
         for (int64_t i = 0; i < count; i++) {
             sum += (double)values[i];
         }
@@ -454,7 +494,9 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     REQUIRE(in->batch_count >= 2 && in->batch_count <= l->max_batch_count);
     REQUIRE(in->batch_count % loss_rows_each(l) == 0);
     const int64_t b = in->batch_count;
+    const bool captions = l->states[SIDE_TEXT] != l->state;
     const int64_t rows = l->options.views ? 2 * b : b;
+    REQUIRE(!captions || in->caption_ids != NULL);
     const size_t size_bytes = (size_t)(rows * rows) * sizeof *out->gradient;
     TRY(check_finite(l, in->similarity, rows, l->options.views ? "view" : "image",
                      l->options.views ? "view" : "text", err));
@@ -468,6 +510,7 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     }
     for (int64_t i = 0; i < b; i++) {
         REQUIRE(in->sample_ids[i] < sample_state_id_space(l->state));
+        REQUIRE(!captions || in->caption_ids[i] < sample_state_id_space(l->states[SIDE_TEXT]));
     }
     memset(out->gradient, 0, size_bytes);
     out->value = 0.0;
@@ -475,9 +518,17 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     out->tau = loss_tau(l);
     const int64_t count = distinct_places(l, in->sample_ids, b);
     TRY(sample_state_begin_batch(l->state, l->ids, count, err));
+    for (int64_t i = 0; captions && i < count; i++) {
+        l->caption_ids[i] = in->caption_ids[l->places[i]];
+    }
+    TRY(captions ? sample_state_begin_batch(l->states[SIDE_TEXT], l->caption_ids, count, err)
+                 : STATUS_OK);
     TRY(check_carried(l, in, out, count, err));
     for (int64_t i = 0; i < count; i++) {
-        sample_state_window_u64(l->state, l->visits)[i]++;
+        loss_visits(l, SIDE_IMAGE)[i]++;
+        if (captions) {
+            loss_visits(l, SIDE_TEXT)[i]++;
+        }
     }
     if (count * loss_rows_each(l) == b) {
         l->row->step(l, in, out);
@@ -488,5 +539,6 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         out->batch.log_u[side] = batch_mean(l, "log_u", side, count);
         out->batch.zeta[side] = batch_mean(l, "zeta", side, count);
     }
-    return sample_state_end_batch(l->state, err);
+    TRY(sample_state_end_batch(l->state, err));
+    return captions ? sample_state_end_batch(l->states[SIDE_TEXT], err) : STATUS_OK;
 }

@@ -120,6 +120,9 @@ struct loss_input {
      * whose ids differ (one was replaced) are ignored; of a repeated id only the first occurrence
      * counts. */
     const uint64_t *sample_ids;
+    /* (B) entries of the rows' captions in the state of captions (loss_create_by_caption), distinct
+     * where the ids are; read where there is one. */
+    const uint64_t *caption_ids;
     /* A further sample for each anchor, of a loss that asks for them: (2, B), images then texts, or
      * first views then second ones. carried_ids: as loss_carried or feature_cache_draw left them,
      * or SAMPLE_STATE_NO_ID where the caller has no such sample. carried_similarity: that of the
@@ -174,7 +177,22 @@ enum status loss_create(struct loss **out,
                         uint64_t samples_count,
                         int64_t max_batch_count,
                         struct error *err);
+/* The same with the columns of texts, and visits of theirs ("text.visits"), in a state of their own
+ * with an entry for each caption: for images with several captions, one of which is drawn each
+ * time. captions: borrowed likewise, of the same ranks; NULL: loss_create. Not NULL only where
+ * loss_keeps_texts. */
+enum status loss_create_by_caption(struct loss **out,
+                                   const struct loss_options *opt,
+                                   struct sample_state *state,
+                                   struct sample_state *captions,
+                                   uint64_t samples_count,
+                                   int64_t max_batch_count,
+                                   struct error *err);
 void loss_destroy(struct loss *l); /* accepts NULL */
+
+/* Whether the loss with these options keeps numbers of texts that can be kept by caption: not with
+ * two views, several positives (each pair has its own), or chains of samples (emc2). */
+bool loss_keeps_texts(const struct loss_options *opt);
 
 /* Value, gradient, and the state of the batch's samples and the learned scalars updated. Where the
  * state is divided among ranks: collective, with the same input on all of them, and the same

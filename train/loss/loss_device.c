@@ -72,6 +72,10 @@ bool loss_has_kernels(const struct loss *l, struct error *why) {
         (void)error_set(why, STATUS_UNSUPPORTED, "--positives above 1 runs on the host alone");
         return false;
     }
+    if (l->states[SIDE_TEXT] != l->state) {
+        (void)error_set(why, STATUS_UNSUPPORTED, "--text-state caption runs on the host alone");
+        return false;
+    }
     if (loss_carries(l)) {
         (void)error_set(why, STATUS_UNSUPPORTED, "--emc2-off-batch encode runs on the host alone");
         return false;
@@ -136,7 +140,7 @@ static void put_columns(struct loss_device *d) {
             }
         }
     }
-    d->step.visits = sample_state_on_device(d->state, l->visits);
+    d->step.visits = sample_state_on_device(d->state, l->visits[SIDE_IMAGE]);
 }
 
 static int matrix_count(const struct loss *l) {

@@ -23,8 +23,9 @@ struct loss_order {
 
 struct loss {
     const struct loss_row *row;
-    struct loss_options options; /* completed: 0 where the row does not read one */
-    struct sample_state *state;
+    struct loss_options options;             /* completed: 0 where the row does not read one */
+    struct sample_state *state;              /* of samples */
+    struct sample_state *states[SIDE_COUNT]; /* of each side's columns; texts may have their own */
     uint64_t samples_count;
     int64_t max_batch_count;
 
@@ -32,9 +33,9 @@ struct loss {
     /* In the order of row->columns; with several positives the first of as many that follow each
      * other, one for each pair of a sample. */
     int32_t columns[LOSS_MAX_COLUMNS][SIDE_COUNT];
-    int32_t visits;            /* steps that a sample took part in */
-    struct loss_learned scale; /* log(1/tau), where the temperature is global */
-    double learned_steps;      /* of Adam */
+    int32_t visits[SIDE_COUNT]; /* steps that a sample took part in; of texts in their state */
+    struct loss_learned scale;  /* log(1/tau), where the temperature is global */
+    double learned_steps;       /* of Adam */
     struct loss_scalar scalars[LOSS_MAX_SCALARS];
     int32_t scalar_count;
 
@@ -46,6 +47,7 @@ struct loss {
     bool *is_first;        /* (max batch): whether it is the first place of its id */
     int64_t *places;       /* (R): rows of the distinct ids; with two views then of second views */
     uint64_t *ids;         /* (max batch): those ids */
+    uint64_t *caption_ids; /* (max batch): and captions */
     float *view_row[2];    /* (R): one anchor's similarities and their gradient */
     float *matrix[6];      /* (R, R): what in and out hold, among the distinct ids */
     uint64_t *carried_ids; /* (2, max batch): the same of those in `in`; of a row with `carried` */
@@ -146,11 +148,16 @@ int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id);
 /* The batch's entries of a column (its index in row->columns) and side, f32 or u64: (B), in the
  * order of sample_ids. The step changes them in place. */
 static inline float *loss_window(const struct loss *l, int column, int side) {
-    return sample_state_window(l->state, l->columns[column][side]);
+    return sample_state_window(l->states[side], l->columns[column][side]);
 }
 
 static inline uint64_t *loss_window_u64(const struct loss *l, int column, int side) {
-    return sample_state_window_u64(l->state, l->columns[column][side]);
+    return sample_state_window_u64(l->states[side], l->columns[column][side]);
+}
+
+/* Of the batch's samples or captions: the steps with them, this one included. */
+static inline uint64_t *loss_visits(const struct loss *l, int side) {
+    return sample_state_window_u64(l->states[side], l->visits[side]);
 }
 
 /* The batch's entries of an f32 column, one for each of its rows: copied to `out` (B), and back. */

@@ -61,7 +61,7 @@ void loss_take_rows(const struct loss *l, float *out, int column, int side, int6
     const int64_t each = loss_rows_each(l);
     for (int64_t i = 0; i < b; i++) {
         const int32_t of_pair = l->columns[column][side] + (int32_t)(i % each);
-        out[i] = sample_state_window(l->state, of_pair)[i / each];
+        out[i] = sample_state_window(l->states[side], of_pair)[i / each];
     }
 }
 
@@ -69,7 +69,7 @@ void loss_put_rows(struct loss *l, const float *rows, int column, int side, int6
     const int64_t each = loss_rows_each(l);
     for (int64_t i = 0; i < b; i++) {
         const int32_t of_pair = l->columns[column][side] + (int32_t)(i % each);
-        sample_state_window(l->state, of_pair)[i / each] = rows[i];
+        sample_state_window(l->states[side], of_pair)[i / each] = rows[i];
     }
 }
 

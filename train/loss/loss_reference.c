@@ -198,7 +198,7 @@ static void refresh_xi(struct loss *l, uint64_t epoch) {
     state->epoch = (double)epoch;
     for (int side = 0; side < SIDE_COUNT; side++) {
         state->xi[side] =
-            fmax(l->options.xi0, sample_state_largest(l->state, l->columns[ZETA][side]));
+            fmax(l->options.xi0, sample_state_largest(l->states[side], l->columns[ZETA][side]));
     }
 }
 

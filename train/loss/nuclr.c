@@ -95,7 +95,7 @@ static double largest_of_all(const struct loss *l, int side) {
     double largest = first_xi(l);
     for (int64_t pair = 0; pair < loss_rows_each(l); pair++) {
         const int32_t column = l->columns[ZETA][side] + (int32_t)pair;
-        largest = fmax(largest, sample_state_largest(l->state, column));
+        largest = fmax(largest, sample_state_largest(l->states[side], column));
     }
     return largest;
 }
@@ -162,12 +162,13 @@ static void add_popularity(const struct loss *l,
 }
 
 /* The rate of row c of the batch. */
-static double rate_of(const struct loss *l, const struct loss_input *in, int64_t c, double rate) {
+static double
+rate_of(const struct loss *l, const struct loss_input *in, int contrasts, int64_t c, double rate) {
     const uint64_t freeze = l->options.zeta_freeze_epochs;
     if (!l->options.zeta_by_visit) {
         return rate;
     }
-    const uint64_t visits = sample_state_window_u64(l->state, l->visits)[c / loss_rows_each(l)] - 1;
+    const uint64_t visits = loss_visits(l, contrasts)[c / loss_rows_each(l)] - 1;
     const uint64_t epochs = in->epoch > freeze ? in->epoch - freeze : 0;
     return l->options.tau * schedule_zeta_visit_rate(rate, visits < epochs ? visits : epochs);
 }
@@ -189,7 +190,7 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
             sample_state_visited(momentum[c]) ? (1.0 - theta) * (double)momentum[c] + theta * q : q;
         momentum[c] = (float)z;
         held_xi = held_xi || (double)zeta[c] == old_xi;
-        const double step = rate_of(l, in, c, rate) * z;
+        const double step = rate_of(l, in, contrasts, c, rate) * z;
         const double limit = l->options.zeta_by_visit ? l->options.tau : HUGE_VAL;
         zeta[c] = (float)((double)zeta[c] - fmax(-limit, fmin(step, limit)));
         largest = fmax(largest, size_of(l, (double)zeta[c]));

@@ -25,6 +25,7 @@ struct checkpoint {
     const char *loss_name;
     double tau;
     uint64_t version;
+    uint64_t *captions; /* of checkpoint_captions */
     uint8_t *tokenizer;
     size_t tokenizer_size_bytes;
 };
@@ -102,6 +103,10 @@ enum status model_config_view_options(const struct model_config *c,
 }
 
 /* ---- metadata ---- */
+
+static bool is_under(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
 
 static enum status missing(const struct checkpoint *c, const char *key, struct error *err) {
     return error_set(err, STATUS_CORRUPT,
@@ -313,6 +318,28 @@ static enum status read_tokenizer(struct checkpoint *c, struct error *err) {
     return safetensors_read(c->file, info, c->tokenizer, c->tokenizer_size_bytes, err);
 }
 
+static enum status read_captions(struct checkpoint *c, struct error *err) {
+    const struct safetensors_info *info = safetensors_find(c->file, TENSOR_CAPTIONS);
+    const uint64_t ids = c->position.id_space_count;
+    if (info == NULL) {
+        return STATUS_OK;
+    }
+    FAIL_IF(info->dtype != SAFETENSORS_U32 || info->dim_count != 1 || info->element_count != ids,
+            err, STATUS_CORRUPT, "%s: tensor %s is not of %" PRIu64 " ids", c->path,
+            TENSOR_CAPTIONS, ids);
+    uint32_t *counts = malloc((size_t)info->size_bytes + 1);
+    c->captions = calloc((size_t)ids + 1, sizeof *c->captions);
+    enum status s =
+        counts != NULL && c->captions != NULL
+            ? safetensors_read(c->file, info, counts, (size_t)info->size_bytes, err)
+            : error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " ids", c->path, ids);
+    for (uint64_t i = 0; s == STATUS_OK && i < ids; i++) {
+        c->captions[i + 1] = c->captions[i] + counts[i];
+    }
+    free(counts);
+    return s;
+}
+
 enum status checkpoint_open_state(struct checkpoint **out,
                                   const struct file_system *fs,
                                   const char *path,
@@ -343,6 +370,7 @@ enum status checkpoint_open_state(struct checkpoint **out,
     TRY_OR_FAIL(s, c->has_model ? read_model(c, err) : STATUS_OK);
     TRY_OR_FAIL(s, read_position(c, err));
     TRY_OR_FAIL(s, read_tokenizer(c, err));
+    TRY_OR_FAIL(s, read_captions(c, err));
 fail:
     RETURN_CREATED(s, out, c, checkpoint_close);
 }
@@ -369,6 +397,7 @@ void checkpoint_close(struct checkpoint *c) {
     }
     safetensors_close(c->file);
     free(c->tokenizer);
+    free(c->captions);
     free(c);
 }
 
@@ -399,16 +428,16 @@ enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struc
                : STATUS_OK;
 }
 
+const uint64_t *checkpoint_captions(const struct checkpoint *c) {
+    return c->captions;
+}
+
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes) {
     *size_bytes = c->tokenizer_size_bytes;
     return c->tokenizer;
 }
 
 /* ---- numbers that are not finite ---- */
-
-static bool is_under(const char *name, const char *prefix) {
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
 
 enum status checkpoint_check_numbers(const char *path,
                                      const char *name,
@@ -531,9 +560,15 @@ enum status checkpoint_column(const struct checkpoint *c,
             err, STATUS_CORRUPT, "%s: tensor %s is not a column of numbers", c->path, info->name);
     out->name = info->name + strlen(TENSOR_STATE);
     out->ids = info->element_count;
-    out->kind = info->dtype == SAFETENSORS_F32     ? SAMPLE_STATE_F32
-                : strcmp(out->name, "visits") == 0 ? SAMPLE_STATE_COUNT
-                                                   : SAMPLE_STATE_ID;
+    const bool of_texts = is_under(out->name, "text.");
+    const char *name = of_texts ? out->name + strlen("text.") : out->name;
+    out->kind = info->dtype == SAFETENSORS_F32 ? SAMPLE_STATE_F32
+                : strcmp(name, "visits") == 0  ? SAMPLE_STATE_COUNT
+                                               : SAMPLE_STATE_ID;
+    out->by_caption = of_texts && c->captions != NULL;
+    FAIL_IF(out->by_caption && out->ids != c->captions[c->position.id_space_count], err,
+            STATUS_CORRUPT, "%s: tensor %s is not of the captions that the file counts", c->path,
+            info->name);
     return STATUS_OK;
 }
 

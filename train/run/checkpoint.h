@@ -25,9 +25,9 @@
 #include "train/state/feature_cache.h"
 #include "train/state/sample_state.h"
 
-/* What is written; a version 1 file is read as well: columns that it lacks keep their first values.
- */
-enum { CHECKPOINT_VERSION = 2, CHECKPOINT_TOWER_BYTES = 32 };
+/* Version 2 is written, or 3 with columns by caption. A version 1 file is read as well: columns
+ * that it lacks keep their first values. */
+enum { CHECKPOINT_VERSION = 3, CHECKPOINT_TOWER_BYTES = 32 };
 
 /* What the model is: enough to build it again. */
 struct model_config {
@@ -79,6 +79,10 @@ struct checkpoint_content {
     double tau; /* temperature of the loss */
     const struct params *params;
     const struct sample_state *state;
+    /* Columns by caption, in the same ranks, and (id_space_count + 1) where those of each id begin;
+     * NULL: there are none. */
+    const struct sample_state *captions;
+    const uint64_t *first_caption;
     const struct feature_cache *image_cache, *text_cache; /* filled; NULL: none is saved */
     const struct loss_scalar *scalars;
     int32_t scalar_count;
@@ -89,8 +93,8 @@ struct checkpoint_content {
 /* Writes `path` atomically. Where the state is divided among ranks: collective, with equal content
  * on all of them; rank 0 writes, and columns pass by in pieces, so that no rank holds one whole.
  * The bytes do not depend on the number of ranks. summaries (of columns; NULL: not needed): of
- * every column, on all ranks. Returns OK, IO, NOMEM, LIMIT or what comm and device return; the same
- * on all ranks. */
+ * every column, on all ranks, those of `captions` last. Returns OK, IO, NOMEM, LIMIT or what comm
+ * and device return; the same on all ranks. */
 enum status checkpoint_save(const struct file_system *fs,
                             const char *path,
                             const struct checkpoint_content *content,
@@ -121,6 +125,11 @@ const char *checkpoint_loss_name(const struct checkpoint *c);
  * (a file from before it was kept). */
 enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
 
+/* (id_space_count + 1), borrowed: the entries of id i in columns by caption, whose names begin with
+ * "text.", are those from [i] to [i + 1] - 1. NULL: texts have an entry for each id, like images.
+ */
+const uint64_t *checkpoint_captions(const struct checkpoint *c);
+
 /* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);
 
@@ -136,9 +145,9 @@ enum status checkpoint_load_params(const struct checkpoint *c,
  * and columns check what they read in the same way.) */
 enum status checkpoint_check_finite(const struct checkpoint *c, struct error *err);
 
-/* Fills every column of `state` and every scalar. Columns may be longer than the stored ones (the
- * dataset has grown): new ids keep what they hold. Of several ranks each reads the file, and keeps
- * its own ids. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
+/* Fills every column of `state`, of samples or of captions, and every scalar. Columns may be longer
+ * than the stored ones (the dataset has grown): new ids keep what they hold. Of several ranks each
+ * reads the file, and keeps its own ids. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
 enum status checkpoint_load_state(const struct checkpoint *c,
                                   struct sample_state *state,
                                   const struct loss_scalar *scalars,
@@ -156,7 +165,8 @@ enum status checkpoint_load_cache(const struct checkpoint *c,
 struct checkpoint_column {
     const char *name; /* "image.log_u"; borrowed from the checkpoint */
     enum sample_state_kind kind;
-    uint64_t ids; /* entries */
+    bool by_caption; /* its entries are those of checkpoint_captions */
+    uint64_t ids;    /* entries */
 };
 
 /* Column `index` of the file, from 0. Returns OK, END (there are fewer) or CORRUPT. */

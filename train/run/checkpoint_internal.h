@@ -38,6 +38,7 @@
 #define TENSOR_IMAGE_CACHE "cache.image"
 #define TENSOR_TEXT_CACHE  "cache.text"
 #define TENSOR_TOKENIZER   "tokenizer.model"
+#define TENSOR_CAPTIONS    "captions" /* how many each id has, u32 */
 
 enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
 

@@ -86,7 +86,7 @@ static enum status
 put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
     const struct train_position *p = c->position;
     const bool has_model = c->model != NULL;
-    TRY(put_u64(w, KEY_VERSION, CHECKPOINT_VERSION, err));
+    TRY(put_u64(w, KEY_VERSION, c->captions != NULL ? 3 : 2, err));
     TRY(has_model ? put_model(w, c->model, err) : STATUS_OK);
     TRY(put_u64(w, KEY_STEP, p->step, err));
     if (has_model) {
@@ -158,18 +158,38 @@ static enum status write_cache(struct safetensors_writer *w,
                                    err);
 }
 
+/* Nothing where there are no captions (NULL). */
+static enum status
+declare_columns(struct safetensors_writer *w, const struct sample_state *state, struct error *err) {
+    const uint64_t ids = state != NULL ? sample_state_id_space(state) : 0;
+    for (int32_t i = 0; state != NULL && i < sample_state_count(state); i++) {
+        char name[CHECKPOINT_NAME_BYTES];
+        (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(state, i));
+        TRY(safetensors_writer_declare(w, name, checkpoint_column_dtype(state, i), &ids, 1, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status write_captions(struct safetensors_writer *w,
+                                  const struct checkpoint_content *c,
+                                  struct error *err) {
+    for (uint64_t id = 0; c->captions != NULL && id < c->position->id_space_count; id++) {
+        const uint32_t count = (uint32_t)(c->first_caption[id + 1] - c->first_caption[id]);
+        TRY(safetensors_writer_data(w, &count, sizeof count, err));
+    }
+    return STATUS_OK;
+}
+
 static enum status
 declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
     for (size_t i = 0; c->params != NULL && i < checkpoint_slot_count(c->params); i++) {
         TRY(declare_params(w, c->params, checkpoint_slots[i], err));
     }
-    const uint64_t ids = sample_state_id_space(c->state);
-    for (int32_t i = 0; i < sample_state_count(c->state); i++) {
-        char name[CHECKPOINT_NAME_BYTES];
-        (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(c->state, i));
-        TRY(safetensors_writer_declare(w, name, checkpoint_column_dtype(c->state, i), &ids, 1,
-                                       err));
-    }
+    TRY(declare_columns(w, c->state, err));
+    TRY(declare_columns(w, c->captions, err));
+    TRY(c->captions != NULL ? safetensors_writer_declare(w, TENSOR_CAPTIONS, SAFETENSORS_U32,
+                                                         &c->position->id_space_count, 1, err)
+                            : STATUS_OK);
     TRY(declare_cache(w, TENSOR_IMAGE_CACHE, c->image_cache, err));
     TRY(declare_cache(w, TENSOR_TEXT_CACHE, c->text_cache, err));
     if (c->tokenizer != NULL) {
@@ -267,6 +287,7 @@ static enum status end(struct safetensors_writer *w,
                        const char *path,
                        const struct checkpoint_content *c,
                        struct error *err) {
+    TRY(write_captions(w, c, err));
     TRY(write_cache(w, path, TENSOR_IMAGE_CACHE, c->image_cache, err));
     TRY(write_cache(w, path, TENSOR_TEXT_CACHE, c->text_cache, err));
     if (c->tokenizer != NULL) {
@@ -292,7 +313,9 @@ enum status checkpoint_save(const struct file_system *fs,
     const bool writes = comm == NULL || comm_rank(comm) == 0;
     struct safetensors_writer *w = NULL;
     enum status s = STATUS_OK;
-    void *room = malloc(sample_state_piece_bytes(content->state) + 1);
+    const struct sample_state *const longest =
+        content->captions != NULL ? content->captions : content->state;
+    void *room = malloc(sample_state_piece_bytes(longest) + 1);
     if (room == NULL) {
         s = error_set(err, STATUS_NOMEM, "no memory to write %s", path);
     } else if (writes) {
@@ -302,6 +325,12 @@ enum status checkpoint_save(const struct file_system *fs,
     if (s == STATUS_OK) {
         enum status written = STATUS_OK;
         s = pass_columns(w, path, &written, content->state, summaries, room, err);
+        if (s == STATUS_OK && content->captions != NULL) {
+            s = pass_columns(w, path, &written, content->captions,
+                             summaries != NULL ? summaries + sample_state_count(content->state)
+                                               : NULL,
+                             room, err);
+        }
         if (s == STATUS_OK && writes && written == STATUS_OK) {
             written = end(w, path, content, err);
         }

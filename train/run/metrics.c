@@ -290,17 +290,11 @@ static void put_histogram(struct json_writer *w, const struct sample_state_summa
     json_close_object(w);
 }
 
-enum status metrics_state(struct metrics *m,
-                          uint64_t step,
-                          const struct sample_state *state,
-                          const struct sample_state_summary *summaries,
-                          struct error *err) {
-    if (m == NULL) {
-        return STATUS_OK;
-    }
-    struct json_writer *w = begin_line(m, step);
-    json_open_object(w, "state");
-    for (int32_t c = 0; c < sample_state_count(state); c++) {
+/* Of every column. NULL: there are none. */
+static void put_state(struct json_writer *w,
+                      const struct sample_state *state,
+                      const struct sample_state_summary *summaries) {
+    for (int32_t c = 0; state != NULL && c < sample_state_count(state); c++) {
         const struct sample_state_summary *s = &summaries[c];
         json_open_object(w, sample_state_name(state, c));
         json_u64(w, "visited", s->visited_count);
@@ -310,6 +304,21 @@ enum status metrics_state(struct metrics *m,
         put_histogram(w, s);
         json_close_object(w);
     }
+}
+
+enum status metrics_state(struct metrics *m,
+                          uint64_t step,
+                          const struct sample_state *state,
+                          const struct sample_state *captions,
+                          const struct sample_state_summary *summaries,
+                          struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
+    struct json_writer *w = begin_line(m, step);
+    json_open_object(w, "state");
+    put_state(w, state, summaries);
+    put_state(w, captions, summaries + sample_state_count(state));
     json_close_object(w);
     put_peak_rss(w);
     return write_line(m, err);

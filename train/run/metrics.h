@@ -113,13 +113,14 @@ enum status metrics_zeroshot(struct metrics *m,
                              const struct classify_result *r,
                              struct error *err);
 
-/* summaries: of every column of `state`.
+/* summaries: of every column of `state`, then of `captions` (NULL: there are none).
  * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..,
  *  "histogram":{"low":..,"width":..,"counts":[..]}},..},"peak_rss_bytes":..}: bin i of a histogram
  * begins at low + i width; without empty ones at the end. */
 enum status metrics_state(struct metrics *m,
                           uint64_t step,
                           const struct sample_state *state,
+                          const struct sample_state *captions,
                           const struct sample_state_summary *summaries,
                           struct error *err);
 

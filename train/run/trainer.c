@@ -74,7 +74,7 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     }
     t->saved_step = nothing_saved;
     enum status s = STATUS_OK;
-    t->summaries = calloc(SAMPLE_STATE_MAX_COLUMNS, sizeof *t->summaries);
+    t->summaries = calloc((size_t)2 * SAMPLE_STATE_MAX_COLUMNS, sizeof *t->summaries);
     if (t->summaries == NULL) {
         TRY_OR_FAIL(s, error_set(err, STATUS_NOMEM, "trainer: out of memory"));
     }
@@ -107,6 +107,8 @@ void trainer_destroy(struct trainer *t) {
     loss_destroy(t->loss);
     trainer_close_blocks(t);
     sample_state_destroy(t->state);
+    sample_state_destroy(t->captions);
+    free(t->first_caption);
     dual_encoder_destroy(t->model);
     view_encoder_destroy(t->views);
     for (int side = 0; side < 2; side++) {

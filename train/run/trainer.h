@@ -47,6 +47,13 @@ enum trainer_state {
     TRAINER_STATE_HOST    /* on the host; the loss is computed there too */
 };
 
+/* What has the numbers that a loss keeps of texts (u, zeta, tau). A loss with options that keep
+ * none, or no such (loss_keeps_texts), reads them by sample. */
+enum trainer_text_state {
+    TRAINER_TEXT_SAMPLE,  /* each sample, whichever of its captions is drawn */
+    TRAINER_TEXT_CAPTION, /* each caption, where a sample has several */
+};
+
 struct trainer_options {
     /* The ranks that train together, borrowed for the life; NULL: one. Options are the same on all
      * of them, but for `log` and the callbacks. */
@@ -120,8 +127,10 @@ struct trainer_options {
     enum loader_order order; /* GLOBAL */
     uint32_t order_block_count, order_block_window;
 
-    const char *device;                   /* a name of device_open */
-    enum trainer_state state;             /* TRAINER_STATE_AUTO */
+    const char *device;       /* a name of device_open */
+    enum trainer_state state; /* TRAINER_STATE_AUTO */
+    /* of a new run; a resumed one keeps its own; TRAINER_TEXT_SAMPLE */
+    enum trainer_text_state text_state;
     struct device_options device_options; /* how to open it; its threads_count is `threads` */
     bool record_steps;                    /* cuda: repeated steps as CUDA graphs; default true */
     uint32_t threads;                     /* of the device; 0 = all */
@@ -219,13 +228,14 @@ uint64_t trainer_batch_tokens(const struct trainer *t);
 size_t trainer_device_memory(const struct trainer *t);
 
 /* Memory of one rank's device alone, without data or run: vocab_count as the tokenizer would have
- * it, id_space_count of the datasets together. The state of samples is counted where it is not
- * pinned or on the host. Not in it: the kernels' workspace of the loss (loss_device_planned_bytes),
- * and what the device takes for itself. */
+ * it, id_space_count and text_count of the datasets together. The state of samples is counted where
+ * it is not pinned or on the host. Not in it: the kernels' workspace of the loss
+ * (loss_device_planned_bytes), and what the device takes for itself. */
 enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,
                          uint64_t id_space_count,
+                         uint64_t text_count,
                          struct error *err);
 
 /* Rows of a batch that are one sample (loss_positives): they divide batch_count. */

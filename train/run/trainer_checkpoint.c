@@ -142,6 +142,8 @@ restore_state(struct trainer *t, const struct checkpoint *c, bool same, struct e
     const int32_t scalar_count = t->loss != NULL ? loss_scalars(t->loss, &scalars) : 0;
     if (same) {
         TRY(checkpoint_load_state(c, t->state, scalars, scalar_count, err));
+        TRY(trainer_check_captions(t, c, err));
+        TRY(t->captions != NULL ? checkpoint_load_state(c, t->captions, NULL, 0, err) : STATUS_OK);
         TRY(checkpoint_load_cache(c, trainer_cache(t, true), trainer_cache(t, false), err));
     } else {
         TRY(checkpoint_load_scalars(c, scalars, scalar_count, err));
@@ -230,7 +232,7 @@ static struct train_position position_of(const struct trainer *t) {
 
 /* The line of metrics.jsonl about the state, and RUN/last: after the checkpoint is written. */
 static enum status publish(struct trainer *t, struct error *err) {
-    TRY(metrics_state(t->metrics, t->step, t->state, t->summaries, err));
+    TRY(metrics_state(t->metrics, t->step, t->state, t->captions, t->summaries, err));
     TRY(metrics_sync(t->metrics, err));
     return run_dir_publish(file_posix(), t->options.run, t->step, t->options.keep_count, err);
 }
@@ -254,7 +256,9 @@ enum status trainer_save(struct trainer *t, struct error *err) {
                                          .tau =
                                              t->loss != NULL ? loss_temperature_now(t->loss) : 1.0,
                                          .params = trainer_params(t),
-                                         .state = t->state};
+                                         .state = t->state,
+                                         .captions = t->captions,
+                                         .first_caption = t->first_caption};
     content.image_cache = filled_cache(t, true);
     content.text_cache = filled_cache(t, false);
     content.scalar_count = t->loss != NULL ? loss_scalars(t->loss, &content.scalars) : 0;

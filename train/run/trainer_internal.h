@@ -30,6 +30,7 @@ struct step_flight {
     struct loader_batch batch; /* this rank's part */
     const uint64_t *ids;       /* (B) of the whole batch, in its order */
     uint64_t *gathered_ids;    /* memory for them; NULL with one rank */
+    uint64_t *caption_ids;     /* (B) of loss_input; NULL: it has none */
     uint64_t *dropout_keys;    /* of this rank's rows; NULL with one positive: their ids */
     bool kept;                 /* `batch` stays for further steps, see trainer_run_steps */
     bool stop, save;           /* after it: a rank was asked to stop; a save is due */
@@ -110,7 +111,7 @@ struct trainer {
         struct stage_report report; /* the seconds of each */
         struct loader_stats loader; /* as it was then */
     } stages;
-    struct sample_state_summary *summaries; /* (SAMPLE_STATE_MAX_COLUMNS) of the last checkpoint */
+    struct sample_state_summary *summaries; /* of the columns of the last checkpoint */
     struct checkpoint *source; /* RUN/last, or else `init`; only until trainer_create returns */
     bool resumes;              /* `source` is RUN/last */
     struct model_config config;
@@ -122,6 +123,8 @@ struct trainer {
     struct dual_encoder *model; /* of pairs, or */
     struct view_encoder *views; /* of two views */
     struct sample_state *state;
+    struct sample_state *captions;   /* of texts by caption, and */
+    uint64_t *first_caption;         /* (id space + 1) their entries; NULL: `state` has them */
     struct loss *loss;               /* NULL: the block loss, see `blocks` */
     struct loss_device *loss_device; /* NULL: the host computes the loss */
     struct trainer_blocks { /* the parts of S that the block loss reads; NULL: another loss */
@@ -168,6 +171,24 @@ void trainer_make_schedule(struct trainer *t);
 enum status trainer_open_source(struct trainer *t, struct error *err);
 enum status trainer_restore(struct trainer *t, struct error *err);
 enum status trainer_save(struct trainer *t, struct error *err);
+
+/* trainer_captions.c: decides whether texts have numbers by caption, and makes the state of
+ * captions where they have. */
+enum status
+trainer_open_captions(struct trainer *t, const struct loss_options *loss, struct error *err);
+/* The entries of this rank's rows of a batch. */
+void trainer_find_captions(const struct trainer *t,
+                           uint64_t *out,
+                           const struct loader_batch *batch);
+/* Whether the checkpoint's captions are those of the run's data. Returns OK, or CORRUPT. */
+enum status
+trainer_check_captions(const struct trainer *t, const struct checkpoint *c, struct error *err);
+/* old_captions: for each entry the one that it had in the checkpoint, or SAMPLE_STATE_NO_ID; from
+ * old_ids, the same of samples. */
+void trainer_remap_captions(uint64_t *old_captions,
+                            const struct trainer *t,
+                            const struct checkpoint *c,
+                            const uint64_t *old_ids);
 
 /* trainer_remap.c: how the data of the run are to those of its checkpoint; and the state of samples
  * where they are not the same (grown or remapped). */

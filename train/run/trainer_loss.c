@@ -127,6 +127,7 @@ static enum status step_on_host(struct trainer *t, struct step_flight *f, struct
                                   .image_similarity = p[PAIR_IMAGES].similarity,
                                   .text_similarity = p[PAIR_TEXTS].similarity,
                                   .sample_ids = f->ids,
+                                  .caption_ids = f->caption_ids,
                                   .carried_ids = t->offbatch.ids,
                                   .carried_similarity = t->offbatch.similarity,
                                   .batch_count = t->options.batch_count,

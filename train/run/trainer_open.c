@@ -158,16 +158,21 @@ static bool is_gpu(const struct trainer_options *o) {
 static enum status plan_contrast(struct dual_encoder_memory *m,
                                  const struct trainer_options *o,
                                  uint64_t id_space_count,
+                                 uint64_t text_count,
                                  struct error *err) {
     const bool views = o->task == TRAINER_VIEWS;
     struct loss_options options = o->loss;
     struct sample_state *state = NULL;
+    struct sample_state *captions = NULL;
     struct loss *loss = NULL;
     options.views = views;
+    const bool by_caption = o->text_state == TRAINER_TEXT_CAPTION && !views &&
+                            text_count > id_space_count && loss_keeps_texts(&options);
     TRY(sample_state_create(&state, 1, NULL, err));
     const uint64_t world = o->batch_count / trainer_local_count(o);
-    const enum status s = loss_create(&loss, &options, state,
-                                      id_space_count > 2 ? id_space_count : 2, o->batch_count, err);
+    enum status s = by_caption ? sample_state_create(&captions, 1, NULL, err) : STATUS_OK;
+    THEN(s, loss_create_by_caption(&loss, &options, state, captions,
+                                   id_space_count > 2 ? id_space_count : 2, o->batch_count, err));
     if (s == STATUS_OK) {
         const bool host =
             o->state == TRAINER_STATE_HOST || world > 1 || !loss_has_kernels(loss, NULL);
@@ -175,6 +180,9 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
         m->state_bytes =
             here ? sample_state_bytes(state) * (size_t)((id_space_count + world - 1) / world) : 0;
+        m->state_bytes += here && by_caption ? sample_state_bytes(captions) *
+                                                   (size_t)((text_count + world - 1) / world)
+                                             : 0;
         m->state_bytes +=
             loss_cache_refresh(loss) > 0.0 ? trainer_cache_bytes(o, id_space_count) : 0;
         const size_t more_gradients =
@@ -184,6 +192,7 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     }
     loss_destroy(loss);
     sample_state_destroy(state);
+    sample_state_destroy(captions);
     return s;
 }
 
@@ -212,6 +221,7 @@ enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,
                          uint64_t id_space_count,
+                         uint64_t text_count,
                          struct error *err) {
     TRY(plan_model(out, opt, vocab_count, err));
     if (opt->task == TRAINER_BLOCKS) { /* one column, visits */
@@ -220,7 +230,7 @@ enum status trainer_plan(struct dual_encoder_memory *out,
         out->total_bytes += out->loss_bytes + out->state_bytes;
         return STATUS_OK;
     }
-    return plan_contrast(out, opt, id_space_count, err);
+    return plan_contrast(out, opt, id_space_count, text_count, err);
 }
 
 /* Batches lie where copies to the device reach them. */
@@ -424,12 +434,13 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
         TRY(checkpoint_choose_tau(t->source, &loss.tau, err));
     }
     TRY(create_model(t, err));
+    TRY(trainer_open_captions(t, &loss, err));
     TRY(trainer_open_flights(t, err));
     TRY(first_values(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, t->comm, err));
-    TRY(o->task == TRAINER_BLOCKS
-            ? trainer_open_blocks(t, err)
-            : loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
+    TRY(o->task == TRAINER_BLOCKS ? trainer_open_blocks(t, err)
+                                  : loss_create_by_caption(&t->loss, &loss, t->state, t->captions,
+                                                           t->data.sample_count, b, err));
     TRY(open_values(t, err));
     TRY(open_embeddings(t, err));
     TRY(trainer_open_ranks(t, err));

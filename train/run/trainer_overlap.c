@@ -45,10 +45,11 @@ bool trainer_overlaps(const struct trainer *t) {
 
 enum status trainer_open_flights(struct trainer *t, struct error *err) {
     const size_t ids_count = comm_world(t->comm) > 1 ? t->options.batch_count : 0;
+    const size_t captions_count = t->captions != NULL ? t->options.batch_count : 0;
     const size_t keys_count =
         trainer_positives(&t->options) > 1 ? trainer_local_count(&t->options) : 0;
-    const size_t size_bytes =
-        2 * sizeof(struct step_values) + (ids_count + keys_count) * sizeof(uint64_t);
+    const size_t size_bytes = 2 * sizeof(struct step_values) +
+                              (ids_count + captions_count + keys_count) * sizeof(uint64_t);
     for (int i = 0; i < TRAINER_FLIGHTS; i++) {
         struct step_flight *f = &t->flights[i];
         void *data;
@@ -62,7 +63,8 @@ enum status trainer_open_flights(struct trainer *t, struct error *err) {
         f->received = f->sent + 1;
         uint64_t *rows = (uint64_t *)(f->sent + 2);
         f->gathered_ids = ids_count > 0 ? rows : NULL;
-        f->dropout_keys = keys_count > 0 ? rows + ids_count : NULL;
+        f->caption_ids = captions_count > 0 ? rows + ids_count : NULL;
+        f->dropout_keys = keys_count > 0 ? rows + ids_count + captions_count : NULL;
     }
     t->records = trainer_overlaps(t) && t->options.record_steps;
     return STATUS_OK;

@@ -20,7 +20,8 @@
 #include "formats/base/hash.h"
 #include "train/comm/comm_device.h"
 
-/* What a rank sends before a step; the ids of its pairs follow. A multiple of 8 bytes. */
+/* What a rank sends before a step; the ids of its pairs follow, and with a state of captions the
+ * entries there. A multiple of 8 bytes. */
 struct rank_notice {
     uint64_t step, epoch, batch; /* equal on all */
     uint64_t stop, save;         /* 1: asked to stop; rank 0: a save is due */
@@ -59,7 +60,8 @@ enum status trainer_check_batch(const struct trainer_options *o, struct error *e
 /* ---- memory ---- */
 
 static size_t notice_bytes(const struct trainer *t) {
-    return sizeof(struct rank_notice) + trainer_local_count(&t->options) * sizeof(uint64_t);
+    const size_t ids = (t->captions != NULL ? 2 : 1) * trainer_local_count(&t->options);
+    return sizeof(struct rank_notice) + ids * sizeof(uint64_t);
 }
 
 static struct rank_notice *notice_of(const struct trainer *t, int32_t rank) {
@@ -169,6 +171,9 @@ enum status trainer_meet(struct trainer *t, struct step_flight *f, struct error 
     f->report = (struct step_report){.world = (uint32_t)world};
     f->stop = false;
     f->ids = f->batch.sample_ids;
+    if (t->captions != NULL) {
+        trainer_find_captions(t, world > 1 ? own->ids + count : f->caption_ids, &f->batch);
+    }
     if (world > 1) {
         memcpy(own->ids, f->batch.sample_ids, count * sizeof *own->ids);
         TRY(comm_gather(t->comm, t->notices, own, notice_bytes(t), err));
@@ -183,6 +188,9 @@ enum status trainer_meet(struct trainer *t, struct step_flight *f, struct error 
         f->report.replaced_count += (uint32_t)n->replaced_count;
         if (world > 1) {
             memcpy(f->gathered_ids + (size_t)i * count, n->ids, count * sizeof *n->ids);
+            if (t->captions != NULL) {
+                memcpy(f->caption_ids + (size_t)i * count, n->ids + count, count * sizeof *n->ids);
+            }
         }
     }
     f->met_s = (double)(clock_now_ns() - start_ns) * 1e-9;

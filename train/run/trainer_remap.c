@@ -32,22 +32,40 @@ enum trainer_data trainer_compare_data(const struct trainer *t, const struct tra
     return grown ? TRAINER_DATA_GROWN : TRAINER_DATA_OTHER;
 }
 
-/* The state of the checkpoint's datasets, in columns like those of the run. */
-static enum status load_old_state(struct sample_state **out,
-                                  const struct trainer *t,
-                                  const struct checkpoint *c,
-                                  struct error *err) {
+/* Fills `state`, of samples or of captions, from the checkpoint's, which has `count` entries in
+ * columns like its own; old: as of sample_state_remap. */
+static enum status remap(struct sample_state *state,
+                         const struct checkpoint *c,
+                         uint64_t count,
+                         const uint64_t *old_entries,
+                         struct error *err) {
     struct sample_state *old = NULL;
-    TRY(sample_state_create(&old, checkpoint_position(c)->id_space_count, NULL, err));
+    TRY(sample_state_create(&old, count, NULL, err));
     enum status s = STATUS_OK;
-    for (int32_t i = 0; i < sample_state_count(t->state) && s == STATUS_OK; i++) {
-        const enum sample_state_kind kind = sample_state_kind(t->state, i);
-        const char *name = sample_state_name(t->state, i);
+    for (int32_t i = 0; i < sample_state_count(state) && s == STATUS_OK; i++) {
+        const enum sample_state_kind kind = sample_state_kind(state, i);
+        const char *name = sample_state_name(state, i);
         int32_t column;
         s = sample_state_add(old, name, kind, SAMPLE_STATE_UNVISITED, &column, err);
     }
     THEN(s, checkpoint_load_state(c, old, NULL, 0, err));
-    RETURN_CREATED(s, out, old, sample_state_destroy);
+    THEN(s, sample_state_remap(state, old, old_entries, err));
+    sample_state_destroy(old);
+    return s;
+}
+
+/* The same of the captions of samples that had other ids. */
+static enum status remap_captions(const struct trainer *t,
+                                  const struct checkpoint *c,
+                                  const uint64_t *old_ids,
+                                  struct error *err) {
+    const uint64_t count = checkpoint_captions(c)[checkpoint_position(c)->id_space_count];
+    uint64_t *old = malloc((size_t)(t->first_caption[t->data.id_space] + 1) * sizeof *old);
+    TRY_MEMORY(old != NULL, err, "no memory to renumber captions");
+    trainer_remap_captions(old, t, c, old_ids);
+    const enum status s = remap(t->captions, c, count, old, err);
+    free(old);
+    return s;
 }
 
 /* One after the last id that dataset `i` had in the checkpoint. */
@@ -149,17 +167,16 @@ static enum status image_ids(uint64_t *old_ids,
 
 enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, struct error *err) {
     const enum trainer_data data = trainer_compare_data(t, checkpoint_position(c));
-    struct sample_state *old = NULL;
+    const uint64_t old_count = checkpoint_position(c)->id_space_count;
     uint64_t *old_ids = malloc((size_t)t->data.id_space * sizeof *old_ids);
     TRY_MEMORY(old_ids != NULL, err, "no memory to renumber samples");
-    enum status s = load_old_state(&old, t, c, err);
-    THEN(s, (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err));
-    THEN(s, sample_state_remap(t->state, old, old_ids, err));
+    enum status s = (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err);
+    THEN(s, remap(t->state, c, old_count, old_ids, err));
+    THEN(s, t->captions != NULL ? remap_captions(t, c, old_ids, err) : STATUS_OK);
     if (s == STATUS_OK && t->resumes) {
         log_write(t->options.log, LOG_LEVEL_INFO, "epoch %" PRIu64 " restarts",
                   checkpoint_position(c)->epoch + 1);
     }
     free(old_ids);
-    sample_state_destroy(old);
     return s;
 }

@@ -1,0 +1,98 @@
+/*
+ * trainer_captions: the numbers of texts by caption (--text-state caption). An image with several
+ * captions shows one of them in each epoch; each has an entry of its own, after those of the
+ * samples with lower ids. A sample without captions has one, a removed sample none:
+ *
+ *   id        0              1   2 (removed)   3
+ *   entries   0 1 2 3 4      5                 6 7
+ *   first     0              5   6             6        8
+ *
+ * A run keeps the form that its checkpoint has. Where no sample has two captions, the form is that
+ * by sample, and so are all bytes.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset/dataset.h"
+#include "train/run/trainer_internal.h"
+
+/* Counts the entries of every id, and *several: whether an id has more than one. */
+static enum status count_captions(struct trainer *t, bool *several, struct error *err) {
+    const struct loader_state place = loader_state(t->loader);
+    t->first_caption = calloc((size_t)t->data.id_space + 1, sizeof *t->first_caption);
+    TRY_MEMORY(t->first_caption != NULL, err, "no memory for the captions of %" PRIu64 " ids",
+               t->data.id_space);
+    *several = false;
+    for (uint32_t i = 0; i < place.source_count; i++) {
+        const struct dataset *d = loader_dataset(t->loader, i);
+        uint64_t *counts = t->first_caption + 1 + place.sources[i].id_offset;
+        for (uint64_t k = 0; k < dataset_sample_count(d); k++) {
+            struct dataset_sample sample;
+            TRY(dataset_sample_at(d, k, &sample, err));
+            counts[sample.sample_id] = sample.text_count > 0 ? sample.text_count : 1;
+            *several = *several || sample.text_count > 1;
+        }
+    }
+    for (uint64_t id = 0; id < t->data.id_space; id++) {
+        t->first_caption[id + 1] += t->first_caption[id];
+    }
+    return STATUS_OK;
+}
+
+enum status
+trainer_open_captions(struct trainer *t, const struct loss_options *loss, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const bool continues = t->source != NULL && (t->resumes || o->init_state);
+    bool by_caption = continues ? checkpoint_captions(t->source) != NULL
+                                : o->text_state == TRAINER_TEXT_CAPTION && t->loader != NULL;
+    bool several = false;
+    FAIL_IF(continues && by_caption && o->text_state == TRAINER_TEXT_SAMPLE, err, STATUS_MISMATCH,
+            "%s keeps the numbers of texts by caption; use --text-state caption",
+            checkpoint_path(t->source));
+    if (by_caption && o->task == TRAINER_PAIRS && loss_keeps_texts(loss)) {
+        TRY(count_captions(t, &several, err));
+    }
+    if (!several && !continues) {
+        free(t->first_caption);
+        t->first_caption = NULL;
+    }
+    return t->first_caption == NULL
+               ? STATUS_OK
+               : sample_state_create(&t->captions, t->first_caption[t->data.id_space], t->comm,
+                                     err);
+}
+
+void trainer_find_captions(const struct trainer *t,
+                           uint64_t *out,
+                           const struct loader_batch *batch) {
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const uint64_t *first = &t->first_caption[batch->sample_ids[i]];
+        out[i] =
+            first[0] + batch->captions[i] % (first[1] - first[0]); /* --pair-noise: another's */
+    }
+}
+
+enum status
+trainer_check_captions(const struct trainer *t, const struct checkpoint *c, struct error *err) {
+    const size_t size_bytes = (size_t)(t->data.id_space + 1) * sizeof *t->first_caption;
+    FAIL_IF(
+        t->captions != NULL && memcmp(checkpoint_captions(c), t->first_caption, size_bytes) != 0,
+        err, STATUS_CORRUPT, "%s counts other captions than the dataset has", checkpoint_path(c));
+    return STATUS_OK;
+}
+
+void trainer_remap_captions(uint64_t *old_captions,
+                            const struct trainer *t,
+                            const struct checkpoint *c,
+                            const uint64_t *old_ids) {
+    const uint64_t *old = checkpoint_captions(c);
+    for (uint64_t id = 0; id < t->data.id_space; id++) {
+        const uint64_t first = t->first_caption[id];
+        const uint64_t was = old_ids[id] != SAMPLE_STATE_NO_ID ? old[old_ids[id]] : 0;
+        const uint64_t count = old_ids[id] != SAMPLE_STATE_NO_ID ? old[old_ids[id] + 1] - was : 0;
+        for (uint64_t k = 0; k < t->first_caption[id + 1] - first; k++) {
+            old_captions[first + k] = k < count ? was + k : SAMPLE_STATE_NO_ID;
+        }
+    }
+}
