@@ -31,6 +31,9 @@ struct robots {
 
 enum { RECORD_ALLOW = 0x8000, PATTERN_MAX_BYTES = 0x7fff };
 
+/* Units that are compared for one path, about 20 ms. Only rules made to be slow need more. */
+enum { MAX_STEPS = 1 << 22 };
+
 /* --- lines */
 
 enum line_kind { LINE_AGENT, LINE_ALLOW, LINE_DISALLOW, LINE_OTHER };
@@ -154,11 +157,12 @@ static int decoded(int unit) {
 
 /* Whether a pattern matches a path, whose query begins at `query`, from its start. After a mismatch
  * the last `*` takes one octet more: an earlier one never has to, so the time is at most the
- * product of the sizes. */
-static bool matches(struct text pattern, struct text path, const uint8_t *query) {
+ * product of the sizes; true where *steps_left do not suffice. */
+static bool
+matches(struct text pattern, struct text path, const uint8_t *query, uint32_t *steps_left) {
     struct text star_pattern = {NULL, NULL};
     struct text star_path = path;
-    for (;;) {
+    for (; *steps_left > 0; --*steps_left) {
         struct text here = path;
         const int wanted = next_unit(&pattern, true);
         if (wanted == UNIT_END) {
@@ -182,6 +186,7 @@ static bool matches(struct text pattern, struct text path, const uint8_t *query)
             path = star_path;
         }
     }
+    return true;
 }
 
 bool robots_allows(const struct robots *r, const char *path) {
@@ -191,11 +196,12 @@ bool robots_allows(const struct robots *r, const char *path) {
     const struct text whole = {(const uint8_t *)path, (const uint8_t *)path + strcspn(path, "#")};
     const uint8_t *query = whole.at + strcspn(path, "?#");
     const uint8_t *end = r->records + r->size_bytes;
+    uint32_t steps_left = MAX_STEPS;
     for (const uint8_t *at = r->records; at < end;) {
         const int head = at[0] << 8 | at[1];
         const struct text pattern = {at + 2, at + 2 + (head & PATTERN_MAX_BYTES)};
-        if (matches(pattern, whole, query)) {
-            return (head & RECORD_ALLOW) != 0;
+        if (matches(pattern, whole, query, &steps_left)) {
+            return (head & RECORD_ALLOW) != 0 && steps_left > 0;
         }
         at = pattern.end;
     }

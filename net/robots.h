@@ -39,7 +39,8 @@ enum status robots_create(struct robots **out,
                           struct error *err);
 void robots_destroy(struct robots *r); /* accepts NULL */
 
-/* Whether the rules allow a URL's path with its query, as in /a/b?c. NULL: no rules. */
+/* Whether the rules allow a URL's path with its query, as in /a/b?c. NULL: no rules. False too if
+ * that cannot be decided in about 20 ms. */
 bool robots_allows(const struct robots *r, const char *path);
 
 /* Of the heap; 0 for NULL. */

@@ -2,8 +2,9 @@
  * client: reads of remote files, over one struct http.
  *
  * A read that fails in a way that may pass is started again after a delay, at the first byte that
- * is missing. It ends when REMOTE_MAX_TRIES attempts in a row, or REMOTE_MAX_SILENCE_MS, brought no
- * byte. Every answer must have the ETag and the size that the file had when it was opened.
+ * is missing. It ends when REMOTE_MAX_TRIES attempts in a row, or REMOTE_MAX_SILENCE_MS, brought
+ * less than MIN_BYTES_PER_S, or after a time that its size allows. Every answer must have the ETag
+ * and the size that the file had when it was opened.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,9 +19,9 @@
 #include "net/s3_error.h"
 
 enum { RETRY_BASE_MS = 50, RETRY_MAX_MS = 8000, TRY_MAX_MS = 60000, OPEN_MAX_TRIES = 4 };
-
-/* Of one file that is read whole. */
-static const uint64_t whole_max_bytes = (uint64_t)1 << 36;
+/* An attempt below the first is as one that brought nothing. A read lasts at most ten minutes more
+ * than it would at the second. */
+enum { MIN_BYTES_PER_S = 1024, WHOLE_BYTES_PER_S = 65536, READ_MAX_S = 600 };
 
 struct remote_client {
     struct http *http;
@@ -116,6 +117,13 @@ static bool on_head(void *cookie, const struct http_response *response) {
     }
     (void)snprintf(r->etag, sizeof r->etag, "%s", response->etag);
     check_version(r, r->total_bytes, response->etag);
+    if (r->stopped == STATUS_OK && is_whole(r) && r->total_bytes != HTTP_UNKNOWN &&
+        r->total_bytes > r->max_bytes) {
+        r->stopped = error_set(&r->why, STATUS_LIMIT,
+                               "%.300s: the server announces %" PRIu64
+                               " bytes, and such a file has at most %" PRIu64,
+                               r->object->path, r->total_bytes, r->max_bytes);
+    }
     return r->stopped == STATUS_OK;
 }
 
@@ -191,6 +199,26 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
                          : "");
 }
 
+/* Whether the last attempt brought bytes at a rate that ends some time. */
+static bool is_progress(const struct remote_read *r, int64_t now_ns) {
+    const uint64_t got_bytes = r->got_bytes - r->got_before_bytes;
+    return got_bytes > 0 &&
+           got_bytes >= (uint64_t)((now_ns - r->try_ns) / 1000000) * MIN_BYTES_PER_S / 1000;
+}
+
+static bool is_patient(const struct remote_read *r,
+                       uint32_t max_tries,
+                       int64_t retry_after_ms,
+                       int64_t now_ns) {
+    const uint64_t size_bytes = !is_whole(r)                     ? r->size_bytes
+                                : r->total_bytes != HTTP_UNKNOWN ? r->total_bytes
+                                                                 : 0;
+    const int64_t most_s = READ_MAX_S + (int64_t)(size_bytes / WHOLE_BYTES_PER_S);
+    const int64_t again_ns = now_ns + (retry_after_ms > 0 ? retry_after_ms : 0) * 1000000;
+    return r->tries < max_tries && (again_ns - r->begun_ns) / 1000000000 < most_s &&
+           again_ns - r->last_byte_ns < (int64_t)REMOTE_MAX_SILENCE_MS * 1000000;
+}
+
 /* Also of an answer that ended badly after its last byte. */
 static bool is_complete(const struct remote_read *r, enum http_outcome outcome) {
     return is_whole(r) ? (r->total_bytes == HTTP_UNKNOWN && outcome == HTTP_OK) ||
@@ -210,7 +238,7 @@ static void on_done(void *cookie, const struct http_result *x) {
         finish(r, STATUS_OK, NULL);
         return;
     }
-    if (r->got_bytes > r->got_before_bytes) {
+    if (is_progress(r, now_ns)) {
         r->last_byte_ns = now_ns;
         r->tries = 0;
     }
@@ -220,8 +248,8 @@ static void on_done(void *cookie, const struct http_result *x) {
     /* An address that never answered is more likely wrong than busy. */
     const bool absent = (r->dispensable || !r->object->known || r->object->folder->offline) &&
                         (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);
-    const bool patient = r->tries < (absent ? OPEN_MAX_TRIES : REMOTE_MAX_TRIES) &&
-                         now_ns - r->last_byte_ns < (int64_t)REMOTE_MAX_SILENCE_MS * 1000000;
+    const bool patient = is_patient(r, absent ? OPEN_MAX_TRIES : REMOTE_MAX_TRIES,
+                                    x->response->retry_after_ms, now_ns);
     if (x->outcome == HTTP_CANCELLED) {
         finish(r, error_set(&why, STATUS_INTERRUPTED, "the read was cancelled"), &why);
     } else if (again && patient) {
@@ -240,7 +268,7 @@ static const char *condition(const struct remote_object *o) {
 static void start_try(struct remote_read *r) {
     struct error why = {0};
     /* A file is read whole as a range too: then the answer has its size, however it is sent. */
-    const uint64_t end = is_whole(r) ? whole_max_bytes : r->size_bytes;
+    const uint64_t end = is_whole(r) ? r->max_bytes : r->size_bytes;
     struct http_request request = {
         .range_first = r->offset + r->got_bytes,
         .range_bytes = end - r->got_bytes,
@@ -252,6 +280,7 @@ static void start_try(struct remote_read *r) {
         .on_done = on_done,
     };
     r->got_before_bytes = r->got_bytes;
+    r->try_ns = clock_now_ns();
     enum status s = remote_object_start(r->object, r->client->http, &request, &why);
     if (s < STATUS_OK) {
         finish(r, s, &why);
@@ -261,7 +290,7 @@ static void start_try(struct remote_read *r) {
 void remote_client_start(struct remote_client *c, struct remote_read *r) {
     r->client = c;
     r->total_bytes = HTTP_UNKNOWN;
-    r->last_byte_ns = clock_now_ns();
+    r->begun_ns = r->last_byte_ns = clock_now_ns();
     c->pending_count++;
     start_try(r);
 }

@@ -11,10 +11,12 @@
  * file that was read whole is there: opening the dataset again is one request, and none where the
  * server cannot be reached. A shard that was replaced nevertheless is found by If-Match.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "formats/dataset/manifest.h"
@@ -38,6 +40,7 @@ static struct {
 } copies = {.fd = -1};
 
 static enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct error *err) {
+    struct statvfs disk;
     if (copies.fd < 0) {
         const char *folder = getenv("TMPDIR");
         char path[PATH_MAX_BYTES];
@@ -47,6 +50,12 @@ static enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct 
         FAIL_ERRNO_IF(copies.fd < 0 || unlink(path) != 0, err, "%s: cannot make a temporary file",
                       path);
     }
+    FAIL_IF(fstatvfs(copies.fd, &disk) == 0 &&
+                size_bytes > (uint64_t)disk.f_bavail * disk.f_frsize / 2,
+            err, STATUS_LIMIT,
+            "a copy of a remote index has %" PRIu64 " bytes, more than half of what is free in the "
+            "folder of temporary files (TMPDIR)",
+            size_bytes);
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     *out = (struct copy){.fd = copies.fd, .offset = copies.size_bytes};
     copies.size_bytes += (size_bytes + page - 1) / page * page;
@@ -204,10 +213,20 @@ static void fetch_done(void *cookie, enum status s, const struct error *err) {
     }
 }
 
+/* Of a file that is read whole: a manifest, an index, or a token cache, whose bound is the room for
+ * copies. */
+static uint64_t most_bytes(const char *path) {
+    const size_t length = strlen(path);
+    return is_manifest(path)                                       ? MANIFEST_MAX_BYTES
+           : length >= 4 && strcmp(path + length - 4, ".cci") == 0 ? UINT32_MAX
+                                                                   : (uint64_t)1 << 36;
+}
+
 static void fetch_init(struct fetch *f, struct remote_object *o, bool whole) {
     *f = (struct fetch){.whole = whole, .copy.fd = -1};
     f->read.object = o;
     f->read.size_bytes = whole ? HTTP_UNKNOWN : 1;
+    f->read.max_bytes = most_bytes(o->path);
     f->read.dispensable =
         remote_view.cache != NULL && is_manifest(o->path); /* which the cache has */
     f->read.cookie = f;

@@ -82,6 +82,7 @@ struct remote_read {
     struct remote_object *object;
     uint64_t offset;
     uint64_t size_bytes; /* HTTP_UNKNOWN: to the end of the file, from offset 0 */
+    uint64_t max_bytes;  /* of a whole file: what its format allows */
     bool dispensable;    /* a server that cannot be reached is given up early */
     void *cookie;
     /* The next bytes of the file. False: stop with the failure in *err. */
@@ -95,7 +96,7 @@ struct remote_read {
     uint64_t got_bytes, got_before_bytes;
     uint32_t tries; /* that brought no byte, in a row */
     uint32_t retried_count;
-    int64_t last_byte_ns, retry_ns;
+    int64_t begun_ns, try_ns, last_byte_ns, retry_ns;
     char etag[HEAD_ETAG_BYTES];
     uint64_t total_bytes; /* HTTP_UNKNOWN: the server did not say */
     enum status stopped;  /* by take, or by an answer that does not fit */

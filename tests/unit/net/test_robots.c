@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/support/test.h"
 
@@ -342,4 +343,37 @@ TEST(lines_beyond_500_kib_are_ignored) {
     assert_false(robots_allows(r, "/first"));
     robots_destroy(r);
     free(text);
+}
+
+/* CPU seconds of deciding on a path of 4,000 octets under `count` rules of `stars`, octets and b.
+ */
+static double seconds_of(const char *stars, size_t octets, size_t count, bool *allowed) {
+    static char text[1 << 16];
+    static char path[4002] = "/";
+    size_t at = (size_t)snprintf(text, sizeof text, "user-agent: *\n");
+    for (size_t i = 0; i < count; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, "disallow: /%s%0*db\n", stars,
+                               (int)octets, 0);
+    }
+    assert_true(at < sizeof text);
+    memset(path + 1, '0', sizeof path - 2);
+    struct robots *r = NULL;
+    assert_ok(robots_create(&r, text, at, "ccstream", &err), err);
+    const clock_t begun = clock();
+    *allowed = robots_allows(r, path);
+    const double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    robots_destroy(r);
+    return seconds;
+}
+
+TEST(rules_made_to_be_slow_cost_little_and_forbid) {
+    bool allowed = true;
+    assert_true(seconds_of("*", 1850, 33, &allowed) < 0.5);
+    assert_false(allowed);
+    assert_true(seconds_of("*", 1, 4000, &allowed) < 0.5);
+    assert_false(allowed);
+    assert_true(seconds_of("*", 1, 100, &allowed) < 0.5); /* as many as sites have */
+    assert_true(allowed);
+    assert_true(seconds_of("", 1850, 33, &allowed) < 0.5);
+    assert_true(allowed);
 }
