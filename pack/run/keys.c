@@ -57,13 +57,20 @@ static bool is_taken(struct pack_keys *k, const char *key) {
     return taken;
 }
 
+void pack_keys_unique(struct pack_keys *k,
+                      char out[SHARD_MAX_KEY_BYTES + 1],
+                      const char *key,
+                      uint64_t id) {
+    int attempt = 0;
+    pack_keys_make(out, key, id, attempt);
+    while (k && attempt < PACK_KEYS_LAST && is_taken(k, out)) {
+        pack_keys_make(out, key, id, ++attempt);
+    }
+}
+
 bool pack_keys_choose(struct pack_keys *k, struct pack_item *item) {
     char key[SHARD_MAX_KEY_BYTES + 1];
-    int attempt = 0;
-    pack_keys_make(key, item->row.key, item->id, attempt);
-    while (k && attempt < PACK_KEYS_LAST && is_taken(k, key)) {
-        pack_keys_make(key, item->row.key, item->id, ++attempt);
-    }
+    pack_keys_unique(k, key, item->row.key, item->id);
     bool changed = strcmp(item->key, key) != 0;
     strcpy(item->key, key);
     item->sample.key = item->key;

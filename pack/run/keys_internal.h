@@ -28,6 +28,12 @@ struct pack_keys {
 enum status pack_keys_init(struct pack_keys *k, struct error *err);
 void pack_keys_fini(struct pack_keys *k); /* accepts an all-zero one */
 
+/* out: the key of a sample that is called `key` in its source. */
+void pack_keys_unique(struct pack_keys *k,
+                      char out[SHARD_MAX_KEY_BYTES + 1],
+                      const char *key,
+                      uint64_t id);
+
 /* Sets item->key, and item->sample.key to it. Returns whether that changed it. `k` NULL: every row
  * gets KEY. */
 bool pack_keys_choose(struct pack_keys *k, struct pack_item *item);

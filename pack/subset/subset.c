@@ -19,6 +19,7 @@
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/shard/shard_writer.h"
 #include "pack/options_internal.h"
+#include "pack/run/keys_internal.h"
 #include "pack/run/output_internal.h"
 
 struct subset {
@@ -29,6 +30,7 @@ struct subset {
     struct manifest manifest; /* the source's, until its shards are exchanged */
     struct manifest now;      /* the new shards */
     struct pack_output output;
+    struct pack_keys keys; /* samples of one key may come from several shards */
     int level;
     struct shard_frame_builder *builder;
     struct shard_frame frame;
@@ -70,13 +72,17 @@ static enum status copy_sample(struct subset *x,
                                struct error *err) {
     struct sample_view v;
     TRY(dataset_reader_get(x->reader, sample, &v, err));
-    const struct shard_sample copy = shard_sample_of(&v);
+    char key[SHARD_MAX_KEY_BYTES + 1];
+    struct shard_sample copy = shard_sample_of(&v);
+    pack_keys_unique(&x->keys, key, copy.key, copy.sample_id);
+    copy.key = key;
     TRY(shard_frame_build(x->builder, &x->frame, &copy, err));
     FAIL_IF(!shard_writer_fits(w, &x->frame), err, STATUS_LIMIT,
             "%s: the captions of %" PRIu32
             " samples do not fit in a shard; choose fewer with --shard-samples",
             x->opt->directory, x->opt->shard_samples);
-    return shard_writer_add(w, &x->frame, err);
+    TRY(shard_writer_add(w, &x->frame, err));
+    return pack_keys_add(&x->keys, &x->frame, err);
 }
 
 static void advance(struct subset *x, const struct dataset_sample *sample) {
@@ -93,6 +99,7 @@ static enum status write_shard(struct subset *x,
                                uint64_t count,
                                struct error *err) {
     struct shard_writer *w = NULL;
+    TRY(pack_keys_clear(&x->keys, err));
     TRY(shard_writer_open(&w, x->fs, x->opt->directory, PACK_SHARD_NAME,
                           (uint32_t)x->now.shard_count, x->output.container, x->level, err));
     enum status s = STATUS_OK;
@@ -281,6 +288,7 @@ static enum status run(struct subset *x, struct pack_summary *out, struct error 
         TRY(manifest_read(&x->manifest, x->fs, x->opt->directory, err));
         out->was_finished = true;
     } else {
+        TRY(pack_keys_init(&x->keys, err));
         TRY(shard_frame_builder_create(&x->builder, x->output.container, x->level, err));
         TRY(pack_output_begin(&x->output, err));
         out->has_journal = true;
@@ -315,6 +323,7 @@ pack_subset(const struct pack_subset_options *opt, struct pack_summary *out, str
     pack_output_fini(&x->output);
     shard_frame_fini(&x->frame);
     shard_frame_builder_destroy(x->builder);
+    pack_keys_fini(&x->keys);
     dataset_reader_destroy(x->reader);
     dataset_close(x->source);
     manifest_fini(&x->manifest);

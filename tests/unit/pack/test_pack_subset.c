@@ -110,6 +110,39 @@ TEST(a_subset_has_the_chosen_samples_under_their_ids) {
     file_memory_destroy(fs);
 }
 
+/* Rows 0 to 3 of both tars have the same keys; a shard of "all" has four samples, that of the
+ * subset has all. */
+TEST(samples_of_one_key_in_several_shards_get_keys_with_their_ids) {
+    const char *tars[2] = {pack_case_tar("a.tar", &(struct pack_case_tar){.rows = 4}),
+                           pack_case_tar("b.tar", &(struct pack_case_tar){.rows = 5})};
+    const uint64_t ids[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    struct error err = {0};
+    struct pack_summary sum;
+    struct file_system *fs = memory();
+    struct pack_options pack = pack_case_options(fs, "all", tars, 2);
+    assert_ok(pack_run(&pack, &sum, &err), err);
+    struct pack_subset_options o = options(fs);
+    o.ids = ids;
+    o.id_count = 9;
+    o.shard_samples = 9;
+    assert_ok(pack_subset(&o, &sum, &err), err);
+    assert_true(pack_case_verify(fs, "some") == sum.fingerprint);
+    struct dataset *d = open_dataset(fs, "some");
+    struct dataset_reader *r = NULL;
+    assert_ok(dataset_reader_create(&r, d, &err), err);
+    for (uint64_t id = 0; id < 9; id++) {
+        struct dataset_sample sample;
+        struct sample_view v;
+        assert_ok(dataset_find(d, id, &sample, &err), err);
+        assert_ok(dataset_reader_get(r, &sample, &v, &err), err);
+        const char *end = strrchr(v.key, '-');
+        assert_true(id < 4 || id == 8 ? end == NULL : end != NULL && end[1] == '0' + (char)id);
+    }
+    dataset_reader_destroy(r);
+    dataset_close(d);
+    file_memory_destroy(fs);
+}
+
 TEST(all_samples_have_the_fingerprint_of_the_whole) {
     struct error err = {0};
     struct pack_summary sum;
