@@ -108,7 +108,11 @@ static void check_tensor(struct job *j, const struct param_info *info) {
         char expected[SHAPE_BYTES];
         print_shape(has, found->shape, found->dim_count);
         print_shape(expected, shape, (uint32_t)info->ndim);
-        (void)snprintf(text, sizeof text, "%s is %s, the model has %s", found->name, has, expected);
+        (void)snprintf(text, sizeof text, "%s is %s, the model has %s%s", found->name, has,
+                       expected,
+                       strcmp(name, "embeddings.word_embeddings.weight") == 0
+                           ? ": another vocabulary; pass the weights' own with --tokenizer"
+                           : "");
         misfit(j, text);
     } else if (!is_real(found->dtype)) {
         (void)snprintf(text, sizeof text, "%s is %s, not a real type", found->name,

@@ -110,7 +110,8 @@ static bool is_under(const char *name, const char *prefix) {
 
 static enum status missing(const struct checkpoint *c, const char *key, struct error *err) {
     return error_set(err, STATUS_CORRUPT,
-                     "%s: metadata %s is missing or wrong; this is no checkpoint of ccstream-train",
+                     "%s: metadata %s is missing or wrong; this is no checkpoint of ccstream-train "
+                     "(which reads weights of timm and Hugging Face by --init-image, --init-text)",
                      c->path, key);
 }
 

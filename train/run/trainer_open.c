@@ -113,8 +113,6 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     }
     FAIL_IF(task->views == 0 && o->init_image != NULL, err, STATUS_USAGE,
             "--init-image: --block-of captions has no image tower");
-    FAIL_IF(task->views == 0 && o->init_image != NULL, err, STATUS_USAGE,
-            "--init-image: --block-of captions has no image tower");
     const bool texts = task->captions;
     const char *wrong = o->task == TRAINER_PAIRS          ? NULL
                         : o->val != NULL                  ? "--val"
