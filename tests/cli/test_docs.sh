@@ -1,27 +1,56 @@
 #!/bin/bash
-# The manual: its commands run, one page after the other in one folder, on rendered scenes instead of the tutorial's
-# download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere,
-# and mkdocs renders it, where that is installed.
+# The manual: its commands run in an installed copy, one page after the other in one folder, on rendered scenes instead of
+# the tutorial's download; its messages are in the sources, its options in tools/OPTIONS.md, its links lead somewhere, and
+# mkdocs renders it, where that is installed.
 # not under sanitizers: other tests run the same commands
 . "$SRC/tests/support/cli.sh"
 docs=$SRC/docs
+[ -e "$(dirname "$BIN")/pages/complete" ] || {
+    echo "skipped: this build has the programs of its tests alone"
+    exit 77
+}
+run_page() { # run_page NAME SCRIPT
+    sed -i "1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$2"
+    bash -eux "$2" >log.txt 2>&1 </dev/null || fail "$1: $(tail -n 5 log.txt)"
+}
 
-# What the tutorial's first commands leave: pairs, held-out pairs, and folders of classes.
-mkdir -p pairs held-out classes x
+# Every block of commands is run, or a comment before it has the reason why not.
+bash "$SRC/tests/run_docs.sh" --not-run $(find "$SRC" -name '*.md' -type f -not -path '*/build/*' -not -name OPTIONS.md) >not-run.txt || fail "$(grep -v 'not run:\|run with' not-run.txt)"
+sed "s,^$SRC/,," not-run.txt | sort
+[ "$(wc -l <not-run.txt)" -le 30 ] || fail "many blocks are not run"
+
+# The page about installing, in a home of its own, up to where it removes what it installed.
+mkdir -p home build
+ln -s "$(dirname "$BIN")" build/release
+bash "$SRC/tests/run_docs.sh" "$docs/install.md" --without-data >install.sh
+sed '/^# ## Removing it/,$d' install.sh >page.sh
+HOME=$PWD/home run_page install.md page.sh
+installed=$PWD/home/.local
+doc=$installed/share/doc/ccstream
+
+# What the tutorial's first commands leave: pairs, held-out pairs, and folders of classes; captions with labels; and the files
+# of other programs, random.
+mkdir -p pairs held-out more x
 "$TESTBIN/make_scenes" train 128 3 32 pairs/00000.tar
 "$TESTBIN/make_scenes" val 24 4 32 held-out/00000.tar
-tar -xf held-out/00000.tar -C x
-for text in x/*.txt; do
-    class=$(grep -oE 'square|circle|triangle|cross|star' "$text")
-    mkdir -p "classes/$class"
-    cp "${text%.txt}".[jp]*g "classes/$class/"
-done
-rm -r x
-mkdir few # 3 epochs: the pages' commands are for a person with minutes
+"$TESTBIN/make_scenes" train 24 5 32 more/00000.tar
+by_class() { # by_class TAR FOLDER WITH: images, and with WITH captions, in folders of their shape
+    tar -xf "$1" -C x
+    for text in x/*.txt; do
+        class=$2/$(grep -oE 'square|circle|triangle|cross|star' "$text")
+        mkdir -p "$class"
+        cp "${text%.txt}".[jp]*g ${3:+"$text"} "$class/"
+    done
+    rm -r x/*
+}
+by_class held-out/00000.tar classes ""
+by_class pairs/00000.tar topics-folders captions
+by_class more/00000.tar topics-test-folders captions
+mkdir few # 2 epochs and small towers: the pages' commands are for a person with minutes
 cat >few/ccstream-train <<SCRIPT
 #!/bin/sh
 case "\$*" in
-*--resume* | *--dry-run* | *--attach*) exec "$BIN/ccstream-train" "\$@" ;;
+*--resume* | *--dry-run* | *--attach*) exec "$installed/bin/ccstream-train" "\$@" ;;
 esac
 for word; do # without --epochs N and --zeta-freeze-epochs N of the page
     shift
@@ -30,34 +59,102 @@ for word; do # without --epochs N and --zeta-freeze-epochs N of the page
     esac
     last=\$word
 done
-exec "$BIN/ccstream-train" "\$@" --epochs 3 --zeta-freeze-epochs 1
+exec "$installed/bin/ccstream-train" "\$@" --epochs 2 --zeta-freeze-epochs 1
 SCRIPT
 chmod +x few/ccstream-train
-export PATH="$PWD/few:$BIN:$PATH"
+export PATH="$PWD/few:$installed/bin:$PATH"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 served=
 fetching=
+tuning=
 if command -v python3 >/dev/null; then
-    fetching=fetching # its commands start a server
-    served=remote     # its nginx is not started, so here is another server
+    fetching=docs/fetching.md # its commands start a server
+    tuning=docs/fine-tuning.md
+    served=docs/remote.md # its nginx is not started, so here is another server
     coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" .; }
     read -r port <&"${SERVER[0]}"
     trap '[ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID"' EXIT
+    mkdir timm distilbert
+    cp "$SRC/tests/golden/tokenizer/vocab.txt" distilbert/
+    pretrained=$SRC/tests/support/make_pretrained.py
+    python3 "$pretrained" "$SRC/tests/golden/export/timm.txt" timm/model.safetensors --more fc.weight=1000,512 --more fc.bias=1000
+    python3 "$pretrained" "$SRC/tests/golden/export/distilbert.txt" distilbert/model.safetensors 12=30 --prefix distilbert. \
+        --more vocab_transform.weight=192,192
 fi
-for page in tutorial $fetching index coming-from runs pages formats troubleshooting python losses $served; do
-    bash "$SRC/tests/run_docs.sh" "$docs/$page.md" --without-data >"$page.sh"
-    sed -i 's/--epochs 31/--epochs 7/; s/--epochs 32/--epochs 8/' "$page.sh"
-    sed -i "s/127\.0\.0\.1:8642/127.0.0.1:${port:-8642}/g" "$page.sh"
-    command -v zstd >/dev/null || sed -i '/^zstd/d' "$page.sh"
-    sed -i "1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$page.sh"
-    bash -eux "$page.sh" >log.txt 2>&1 || fail "$page.md: $(tail -n 5 log.txt)"
+pages="README.md docs/tutorial.md $tuning $fetching docs/index.md docs/coming-from.md docs/runs.md docs/pages.md docs/formats.md
+    docs/troubleshooting.md docs/python.md docs/losses.md docs/losses/two-views.md $served"
+for page in $pages; do
+    bash "$SRC/tests/run_docs.sh" "$SRC/$page" --without-data >page.sh
+    sed -i 's/--epochs 31/--epochs 3/; s/--epochs 32/--epochs 4/; s/--epochs 33/--epochs 5/' page.sh
+    sed -i "s/127\.0\.0\.1:8642/127.0.0.1:${port:-8642}/g" page.sh
+    [ "$page" != docs/fine-tuning.md ] || sed -i 's/resnet50/resnet10t/; s/-tower distil/-tower tiny/; s/-size 224/-size 32/' page.sh
+    command -v zstd >/dev/null || sed -i '/^zstd/d' page.sh
+    run_page "$page" page.sh
+    [ "$page" != docs/python.md ] || cp page.sh python.sh
 done
+grep -l '^```sh$' -r "$SRC" --include='*.md' --exclude-dir=build | sed "s,^$SRC/,," | sort >with-commands.txt
+# test_shard_by_hand.sh runs those of one more.
+printf '%s\n' $pages docs/install.md formats/SHARD_FORMAT.md docs/remote.md docs/fetching.md docs/fine-tuning.md | sort -u | diff - with-commands.txt || fail "these pages have commands, and others are run"
 if [ "$fetching" ]; then # all 24 rows in the end; one is excluded in the second dataset
-    expect 0 "$BIN/ccdump" info --json fetched
+    expect 0 ccdump info --json fetched
     has out.txt '"samples":24'
-    expect 0 "$BIN/ccdump" info --json hashed
+    expect 0 ccdump info --json hashed
     has out.txt '"samples":23'
 fi
-[ -s found.html ] && [ -s why.html ] && [ -s report.html ] && [ -s stats.html ] && [ -s samples.html ] && [ -s popularity.html ] || fail "a page of the tutorial is missing"
+for file in found why report stats samples popularity; do
+    [ -s $file.html ] || fail "a page of the tutorial is missing: $file.html"
+done
+
+# Fine-tuning: without a learning rate what was read is what goes back; what does not fit is refused as the page has it.
+if [ "$tuning" ]; then
+    towers="--image-tower resnet10t --text-tower tiny --image-size 32 --batch-size 64 --epochs 1"
+    expect 0 ccstream-train --data tune --out kept $towers --init-image timm/model.safetensors --init-text distilbert/model.safetensors --lr 0 --min-lr 0
+    has err.txt 'timm/model.safetensors: not used: fc.weight, fc.bias'
+    has err.txt 'distilbert/model.safetensors: not used: vocab_transform.weight'
+    expect 0 ccstream-export kept --format timm -o kept-timm
+    expect 0 ccstream-export kept --format transformers -o kept-transformers
+    expect 0 python3 "$pretrained" --equal timm/model.safetensors kept-timm/model.safetensors --except running_ --except num_batches
+    expect 0 python3 "$pretrained" --equal distilbert/model.safetensors kept-transformers/text/model.safetensors
+    [ -s tuned-transformers/model.safetensors ] || fail "--projection-bias off: no dual encoder"
+    expect_message 65 'the model has ([0-9]*, 192): another vocabulary; pass .* --tokenizer' \
+        ccstream-train --data train --out no $towers --init-text distilbert/model.safetensors
+    expect 0 ccstream-train --data train --out own $towers --init-text distilbert/model.safetensors --tokenizer distilbert/vocab.txt
+    for list in dual_encoder open_clip; do
+        python3 "$pretrained" "$SRC/tests/golden/export/$list.txt" other.safetensors
+        expect_message 65 'of the tower.s [0-9]* tensors do not fit' ccstream-train --data tune --out no $towers --init-image other.safetensors
+        expect_message 65 'of the tower.s [0-9]* tensors do not fit' ccstream-train --data tune --out no $towers --init-text other.safetensors
+    done
+    expect_message 65 'timm and Hugging Face by --init-image' ccstream-train --data tune --out no --init timm/model.safetensors
+fi
+
+# Slurm's script, with programs that stand for srun and scontrol: two launches are stopped by the signals that it names, the
+# third one ends the run, and only the first two are requeued.
+sed -n '/^```bash$/,/^```$/p' "$docs/runs.md" | sed '/^```/d' >train.sbatch
+mkdir slurm
+printf '#!/bin/sh\nshift\nexec "$@"\n' >slurm/srun
+printf '#!/bin/sh\necho "$@" >>requeued.txt\n' >slurm/scontrol
+chmod +x slurm/*
+grep -q '^#SBATCH --signal=USR1@' train.sbatch || fail "train.sbatch asks for no signal"
+launch() { # launch: the script as Slurm starts it; without end, in another folder than few
+    SLURM_JOB_ID=17 SLURM_NTASKS=8 SLURM_PROCID=0 PATH="$PWD/slurm:$installed/bin:$PATH" bash train.sbatch >launch.txt 2>&1
+}
+steps_of() { grep -c '"loss":' runs/slurm/metrics.jsonl 2>/dev/null || true; }
+launches=0
+for signal in USR1 TERM; do
+    before=$(steps_of)
+    launch &
+    until [ "$(cat runs/slurm/launches.jsonl 2>/dev/null | wc -l)" -gt $launches ] && [ "$(steps_of)" -gt "${before:-0}" ]; do sleep 0.05; done
+    launches=$((launches + 1))
+    kill -"$signal" "$(tail -n 1 runs/slurm/launches.jsonl | grep -o '"pid":[0-9]*' | cut -d : -f 2)"
+    wait $! || fail "after SIG$signal: $(tail -n 3 launch.txt)"
+    lines requeued.txt $launches
+done
+has requeued.txt 'requeue 17'
+sed -i "s/--resume \$run/& --steps $(($(steps_of) + 2))/" train.sbatch
+launch || fail "$(tail -n 3 launch.txt)"
+launch || fail "$(tail -n 3 launch.txt)"
+lines requeued.txt 2
+has launch.txt 'is finished after'
 
 # Reasons of the page about lists are those of the ledger and of rejects.jsonl.
 sed -n '/^| reason/,/^$/p' "$docs/fetching.md" | cut -d '|' -f 2 | grep -o '`[a-z_-]*`' | tr -d '`' | while IFS= read -r reason; do
@@ -100,28 +197,22 @@ for loss in $("$BIN/ccstream-train" --help | sed -n '/^Losses:/,/^$/s/^  \([a-z]
     cat "$docs"/losses/*.md | grep -q -- "$loss" || fail "docs/losses: no page has $loss"
 done
 
-# A block of commands is run (sh, python) or says that it is not (shell); another word than one would not be rendered.
-grep -n '^```' "$docs"/*.md "$docs"/losses/*.md | grep -vE ':```(sh|shell|python|)$' && fail "docs: a block of another kind"
-for page in "$docs"/*.md "$docs"/losses/*.md; do
-    awk '/^```/ { inside = !inside; if (inside && $0 == "```") exit 1 }' "$page" || fail "$page: a block without a kind"
-done
+# Another word than one after ``` would not be rendered.
+grep -n '^```' "$docs"/*.md "$docs"/losses/*.md | grep -vE ':```(sh|shell|bash|python|)$' && fail "docs: a block of another kind"
 find "$docs" -name '*.md' -printf '%P\n' | sort >pages.txt
-grep -oE '[A-Za-z0-9/-]+\.md$' "$SRC/mkdocs.yml" | sort | diff pages.txt - || fail "mkdocs.yml: other pages than docs"
+grep -oE '[A-Za-z0-9_/-]+\.md$' "$SRC/mkdocs.yml" | sort | diff pages.txt - || fail "mkdocs.yml: other pages than docs"
 if mkdocs --version 2>/dev/null | grep -q 'version 1\.[6-9]'; then
     expect 0 mkdocs build --strict -f "$SRC/mkdocs.yml" -d "$PWD/site"
 fi
 
-for page in "$docs"/*.md "$docs"/losses/*.md "$docs"/reference/*.md; do
-    folder=$(dirname "$page")
-    grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//' | while IFS= read -r link; do
-        file=${link%%#*}
-        case $link in http*) continue ;; esac
-        [ -e "$folder/${file:-$(basename "$page")}" ] || fail "$(basename "$page"): no $file"
-        case $link in
-        *'#'*) sed -n 's/^## \(.*\)/\L\1/p' "$folder/${file:-$(basename "$page")}" | sed 's/[^a-z0-9 _-]//g' | tr ' ' - | grep -qx -- "${link#*#}" || fail "$(basename "$page"): no heading $link" ;;
-        esac
+if [ "$served" ]; then
+    for folder in "$SRC" "$doc"; do
+        expect 0 python3 "$SRC/tests/support/links.py" "$folder"
     done
-done
+    for name in $(grep -ohE 'reference/[A-Za-z/_-]+\.md' "$SRC/tools/OPTIONS.md" | sort -u); do
+        [ -s "$doc/manual/$name" ] || fail "--help names $name, which is not installed"
+    done
+fi
 
 # Python, where the package was built and some Python has NumPy: the first ids of its batch are those of ccdump order.
 package=$(dirname "$BIN")/python
@@ -133,3 +224,8 @@ for python in python3 /usr/bin/python3; do
     bash -eu python.sh | awk 'NR > 2 && NR < 6 { print $2 }' | paste -s -d ' ' | cmp - ids.txt || fail "other ids: $(cat out.txt)"
     break
 done
+
+# The last commands of the page about installing leave nothing.
+sed -n '/^# ## Removing it/,$p' install.sh >page.sh
+HOME=$PWD/home run_page install.md page.sh
+[ -z "$(find home -not -type d)" ] || fail "left: $(find home -not -type d)"

@@ -121,7 +121,7 @@ static const struct cli_program fetch_program = {
         "Only http and https; certificates are verified; proxies are set by https_proxy, "
         "http_proxy and no_proxy. File names never come from servers.",
         "Memory: as ccpack, plus 32 MiB for rows ahead and about 100 KiB per connection.",
-        "All rules: reference/fetch.md in the manual (share/doc/ccstream/manual)."),
+        "All rules: reference/FETCH.md in the manual (share/doc/ccstream/manual)."),
     CLI_OPTIONS(fetch_rows),
     .shared = ccpack_shape_rows,
     .arguments = {1, CLI_MAX_ARGUMENTS}, /* one, see to_options */
