@@ -41,7 +41,7 @@ enum status text_to_row(struct text_scratch *s,
         memset(out_row, 0, max_tokens * sizeof(*out_row));
         return STATUS_OK;
     }
-    if (clean && size_bytes > 0) {
+    if (clean && !tokenizer_cleans(tokenizer) && size_bytes > 0) {
         size_bytes = caption_clean(s->clean, text, size_bytes);
         text = s->clean;
     }
@@ -64,7 +64,7 @@ enum status text_cache_init(struct text_cache *out,
         .text_count = dataset_text_count(dataset),
         .tokenizer_hash = tokenizer_hash(tokenizer),
         .vocab_count = tokenizer_vocab_count(tokenizer),
-        .clean = clean,
+        .clean = clean && !tokenizer_cleans(tokenizer),
     };
     TRY(token_cache_fits(cache, &wanted, why));
     /* The ids that the tokenizer puts before and after every text. */

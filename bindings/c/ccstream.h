@@ -478,6 +478,12 @@ CCS_API int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                                    size_t size,
                                    struct ccs_error *err);
 
+/* From a file in any of these forms; a vocab.json and a merges.txt are read together. "clip", where
+ * no file has this name, is CLIP's tokenizer, which is built in. Also NOTFOUND and IO. */
+CCS_API int32_t ccs_tokenizer_load(struct ccs_tokenizer **out,
+                                   const char *path,
+                                   struct ccs_error *err);
+
 /* The one in a dataset's directory. Also NOTFOUND (there is none), MISMATCH (it is not the one that
  * the dataset names) and IO. */
 CCS_API int32_t ccs_tokenizer_of_dataset(struct ccs_tokenizer **out,
@@ -489,10 +495,14 @@ CCS_API void ccs_tokenizer_close(struct ccs_tokenizer *t);
 CCS_API uint32_t ccs_tokenizer_vocabulary(const struct ccs_tokenizer *t);
 /* The id that fills a row. */
 CCS_API int32_t ccs_tokenizer_pad(const struct ccs_tokenizer *t);
+/* The ids before and after the pieces of a text. */
+CCS_API int32_t ccs_tokenizer_begin(const struct ccs_tokenizer *t);
+CCS_API int32_t ccs_tokenizer_end(const struct ccs_tokenizer *t);
 
 /* Fills tokens (count, max_tokens), each row padded at its end, and lengths (count), the tokens
  * before the padding. Texts may be any bytes; wrong UTF-8 counts as U+FFFD, and only the first 64
- * KiB of a text count. clean: as clean_captions of the loader. Returns CCS_OK, USAGE (max_tokens is
+ * KiB of a text count. clean: as clean_captions of the loader, which
+ * has no effect on CLIP's tokenizer: it cleans by its own rules. Returns CCS_OK, USAGE (max_tokens is
  * not 2 to 4096), or CORRUPT (a damaged model). */
 CCS_API int32_t ccs_tokenizer_encode(const struct ccs_tokenizer *t,
                                      int32_t *tokens,

@@ -35,6 +35,20 @@ open_model(struct ccs_tokenizer **out, const void *model, size_t size, struct er
     return make_handle(out, tokenizer, err);
 }
 
+static enum status load(struct ccs_tokenizer **out, const char *path, struct error *err) {
+    CHECK_ARGUMENT(out != NULL, err, "out is NULL");
+    *out = NULL;
+    CHECK_ARGUMENT(path != NULL, err, "path is NULL");
+    struct tokenizer *tokenizer = NULL;
+    TRY(tokenizer_load(&tokenizer, path, err));
+    return make_handle(out, tokenizer, err);
+}
+
+int32_t ccs_tokenizer_load(struct ccs_tokenizer **out, const char *path, struct ccs_error *err) {
+    struct error e = {0};
+    return api_result(err, load(out, path, &e), &e);
+}
+
 int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                            const void *model,
                            size_t size,
@@ -78,6 +92,14 @@ int32_t ccs_tokenizer_pad(const struct ccs_tokenizer *t) {
     return t != NULL ? tokenizer_pad_id(t->tokenizer) : 0;
 }
 
+int32_t ccs_tokenizer_begin(const struct ccs_tokenizer *t) {
+    return t != NULL ? tokenizer_begin_id(t->tokenizer) : 0;
+}
+
+int32_t ccs_tokenizer_end(const struct ccs_tokenizer *t) {
+    return t != NULL ? tokenizer_end_id(t->tokenizer) : 0;
+}
+
 /* One row, through `room`, which has place for the longest cleaned text; NULL: not cleaned. */
 static enum status encode_row(const struct ccs_tokenizer *t,
                               int32_t *tokens,
@@ -114,6 +136,7 @@ static enum status encode(const struct ccs_tokenizer *t,
     TRY(check_texts(texts, count, err));
     FAIL_IF(max_tokens < 2 || max_tokens > TOKENIZER_MAX_TOKENS, err, STATUS_USAGE,
             "max_tokens is %u, expected 2 to %d", max_tokens, TOKENIZER_MAX_TOKENS);
+    clean = clean && !tokenizer_cleans(t->tokenizer);
     size_t longest = 0;
     for (uint64_t i = 0; clean && i < count; i++) {
         longest = texts[i].size > longest ? texts[i].size : longest;

@@ -111,7 +111,7 @@ enum status tokenizer_load(struct tokenizer **out, const char *path, struct erro
     struct error why = {0};
     *out = NULL;
     enum status s = file_read_all(file_posix(), &file, path, TOKENIZER_MAX_MODEL_BYTES, &why);
-    if (s == STATUS_NOTFOUND && strcmp(path, "clip") == 0) {
+    if (s == STATUS_NOTFOUND && strcmp(path, TOKENIZER_CLIP_NAME) == 0) {
         return tokenizer_open_clip(out, err);
     }
     if (s != STATUS_OK) {

@@ -13,6 +13,7 @@
  * merges, begin and end. Every form of CLIP's becomes the table, which is what a dataset and a
  * checkpoint keep.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -575,5 +576,112 @@ enum status bpe_join_files(struct byte_buffer *out,
     }
     json_writer_fini(&w);
     json_document_destroy(d);
+    return s;
+}
+
+/* ---- CLIP as tokenizer.json ---- */
+
+/* Appends the names of all pieces, each with a NUL; `at` (CLIP_BEGIN) gets their places. */
+static enum status
+put_names(struct byte_buffer *out, size_t *at, const struct tokenizer *t, struct error *err) {
+    int32_t ids[256];
+    uint32_t characters[256];
+    char name[MAX_NAME_BYTES];
+    make_byte_table(ids, characters);
+    for (int byte = 0; byte < 256; byte++) {
+        at[ids[byte]] = characters[byte]; /* until its turn comes */
+    }
+    for (uint32_t id = 0; id < CLIP_BEGIN; id++) {
+        int n;
+        if (id < 256) {
+            n = (int)utf8_encode(name, (uint32_t)at[id]);
+            name[n] = '\0';
+        } else {
+            const uint32_t pair =
+                id < 512 ? 0 : load_u32(t->bytes + CLIP_TABLE_MAGIC_BYTES + (size_t)4 * (id - 512));
+            const char *left = (const char *)out->data + at[id < 512 ? id - 256 : pair & 0xFFFF];
+            const char *right = id < 512 ? word_end : (const char *)out->data + at[pair >> 16];
+            n = snprintf(name, sizeof(name), "%s%s", left, right);
+            FAIL_IF((size_t)n >= sizeof(name), err, STATUS_LIMIT,
+                    "tokenizer: piece %u has %d bytes, the limit is %d", id, n, MAX_NAME_BYTES - 1);
+        }
+        at[id] = out->size_bytes;
+        TRY(byte_buffer_append(out, name, (size_t)n + 1, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status
+put_clip_model(struct json_writer *w, const struct tokenizer *t, struct error *err) {
+    struct byte_buffer names;
+    size_t *at = malloc(CLIP_BEGIN * sizeof(*at));
+    TRY_MEMORY(at, err, "tokenizer: out of memory");
+    byte_buffer_init(&names, 0);
+    enum status s = put_names(&names, at, t, err);
+    json_open_object(w, "vocab");
+    for (uint32_t id = 0; id < CLIP_BEGIN && s == STATUS_OK; id++) {
+        json_u64(w, (const char *)names.data + at[id], id);
+    }
+    json_u64(w, "<|startoftext|>", CLIP_BEGIN);
+    json_u64(w, "<|endoftext|>", CLIP_END);
+    json_close_object(w);
+    json_open_array(w, "merges");
+    for (uint32_t r = 0; r < CLIP_MERGES && s == STATUS_OK; r++) {
+        char merge[2 * MAX_NAME_BYTES];
+        const uint32_t pair = load_u32(t->bytes + CLIP_TABLE_MAGIC_BYTES + (size_t)4 * r);
+        const char *all = (const char *)names.data;
+        (void)snprintf(merge, sizeof(merge), "%s %s", all + at[pair & 0xFFFF],
+                       all + at[pair >> 16]);
+        json_string(w, NULL, merge);
+    }
+    json_close_array(w);
+    byte_buffer_fini(&names);
+    free(at);
+    return s;
+}
+
+enum status tokenizer_json(const struct tokenizer *t, struct byte_buffer *out, struct error *err) {
+    static const char start[] =
+        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
+        "{\"id\":49406,\"content\":\"<|startoftext|>\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":true,\"special\":true},"
+        "{\"id\":49407,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":true,\"special\":true}],"
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
+        "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\" \"},"
+        "{\"type\":\"Lowercase\"}]},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+        "\"pattern\":{\"Regex\":\"'s|'t|'re|'ve|'m|'ll|'d|[\\\\p{L}]+|[\\\\p{N}]|"
+        "[^\\\\s\\\\p{L}\\\\p{N}]+\"},\"behavior\":\"Removed\",\"invert\":true},"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+        "\"use_regex\":true}]},"
+        "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"<|endoftext|>\",49407],"
+        "\"cls\":[\"<|startoftext|>\",49406],\"trim_offsets\":false,\"add_prefix_space\":false},"
+        "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
+        "\"use_regex\":true},"
+        "\"model\":";
+    REQUIRE(t && out);
+    FAIL_IF(t->engine->kind != TOKENIZER_CLIP_BPE && t->engine->kind != TOKENIZER_BYTE_BPE, err,
+            STATUS_UNSUPPORTED, "tokenizer: a %s tokenizer has no tokenizer.json",
+            tokenizer_kind_name(t->engine->kind));
+    if (t->engine->kind == TOKENIZER_BYTE_BPE) {
+        return byte_buffer_append(out, t->bytes, t->size_bytes, err);
+    }
+    struct json_writer w;
+    json_writer_init(&w, TOKENIZER_MAX_MODEL_BYTES);
+    json_open_object(&w, NULL);
+    json_string(&w, "type", "BPE");
+    json_null(&w, "dropout");
+    json_string(&w, "unk_token", "<|endoftext|>");
+    json_string(&w, "continuing_subword_prefix", "");
+    json_string(&w, "end_of_word_suffix", word_end);
+    json_bool(&w, "fuse_unk", false);
+    enum status s = put_clip_model(&w, t, err);
+    json_close_object(&w);
+    THEN(s, json_writer_status(&w, err));
+    THEN(s, byte_buffer_append(out, start, sizeof(start) - 1, err));
+    THEN(s, byte_buffer_append(out, w.out.data, w.out.size_bytes, err));
+    THEN(s, byte_buffer_u8(out, '}', err));
+    json_writer_fini(&w);
     return s;
 }

@@ -50,6 +50,22 @@ recorded plain wordpiece
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model || fail "a model is refused"
 recorded plain sentencepiece
 
+# --- importing CLIP's: every form is one table; its own cleaning, whatever --no-clean says
+"$BIN/ccpack" tokenizer plain --overwrite --tokenizer clip --cache --json >out.json 2>err.txt || fail "clip: $(cat err.txt)"
+grep -q '"kind":"clip-bpe","pieces":49408,"captions":0,"bytes":195584,' out.json || fail "summary: $(cat out.json)"
+recorded plain clip-bpe
+cmp plain/tokenizer.model "$SRC/formats/tokenizer/clip/merges.bin" || fail "another table"
+cp plain/tokens.cct clip.cct
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer clip --cache --no-clean || fail "clip --no-clean"
+cmp clip.cct plain/tokens.cct || fail "the paper's cleaning comes before CLIP's tokenizer"
+"$BIN/ccdump" verify plain >/dev/null 2>err.txt || fail "ccdump verify: $(cat err.txt)"
+cp -r plain tokens
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer "$SRC/tests/golden/tokenizer/byte_bpe.json" || fail "tokenizer.json"
+recorded plain byte-bpe
+printf '#version: 0.2\ni n\nt h\n' >merges.txt
+expect_message 65 "merges.txt: tokenizer: 2 merges, expected CLIP's 48894" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer merges.txt
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model || fail "a model is refused"
+
 # --- refusals
 expect_message 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
 expect_message 66 "nothing.txt" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer nothing.txt

@@ -71,3 +71,26 @@ class Ccstream:
         """Ids of each text, without begin and end."""
         ids, lengths = self.rows(texts, max_tokens)
         return [ids[i * max_tokens + 1:i * max_tokens + n - 1] for i, n in enumerate(lengths)]
+
+
+def hugging_face_clip(merges_gz):
+    """Hugging Face's fast CLIP tokenizer, as its tokenizer.json describes it."""
+    import gzip
+
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+    lines = gzip.decompress(merges_gz).decode().split("\n")[1:48895]
+    merges = [tuple(line.split()) for line in lines]
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    names = [chr(b) for b in plain] + [chr(0x100 + i) for i in range(256 - len(plain))]
+    names += [n + "</w>" for n in names] + [left + right for left, right in merges]
+    names += ["<|startoftext|>", "<|endoftext|>"]
+    t = Tokenizer(models.BPE({n: i for i, n in enumerate(names)}, merges, unk_token="<|endoftext|>",
+                             continuing_subword_prefix="", end_of_word_suffix="</w>"))
+    t.add_special_tokens([AddedToken(n, normalized=True, special=True) for n in names[-2:]])
+    t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "),
+                                         normalizers.Lowercase()])
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"), "removed", True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    t.post_processor = processors.RobertaProcessing(("<|endoftext|>", 49407), ("<|startoftext|>", 49406), False, False)
+    return t

@@ -42,8 +42,8 @@ static const struct cli_option tokenizer_rows[] = {
     {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
      .help = "use the captions as stored instead of cleaned ones, also for --cache"},
     {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
-     .help = "import this one instead of training: a SentencePiece model, or BERT's vocab.txt "
-             "(uncased)",
+     .help = "import this one instead of training: clip, a SentencePiece model, BERT's "
+             "vocab.txt (uncased), tokenizer.json or merges.txt of byte-level BPE",
      .group = "Importing"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
      .help = "summary as JSON on stdout", .group = "Run"},
@@ -56,6 +56,7 @@ static const struct cli_program tokenizer_program = {
     .usage = CLI_TEXTS("[options] DIR"),
     .examples = CLI_TEXTS("ccpack tokenizer train --vocab-size 8192",
                           "ccpack tokenizer train --tokenizer vocab.txt",
+                          "ccpack tokenizer train --tokenizer clip",
                           "ccpack tokenizer train --cache"),
     .notes = CLI_TEXTS(
         "Writes DIR/tokenizer.model and records its hash in DIR/dataset.json; the dataset's "
@@ -189,14 +190,14 @@ enum status ccpack_write_cache(struct ccpack_cache_result *out,
         .text_count = dataset_text_count(d),
         .tokenizer_hash = tokenizer_hash(t),
         .vocab_count = tokenizer_vocab_count(t),
-        .clean = clean,
+        .clean = clean && !tokenizer_cleans(t),
     };
     *out = (struct ccpack_cache_result){0};
     TRY(path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err));
     file_draft_remove_stale(file_posix(), path);
     int64_t started_ns = clock_now_ns();
     cli_progress_init(&progress, "captions", quiet);
-    TRY(caption_walk_init(&walk, d, clean, &progress, err));
+    TRY(caption_walk_init(&walk, d, key.clean, &progress, err));
     enum status s = token_cache_writer_create(&w, path, file_posix(), &key, err);
     THEN(s, add_captions(out, w, &walk, t, err));
     THEN(s, token_cache_writer_finish(w, err));
@@ -236,14 +237,6 @@ static enum status learn(struct tokenizer **out,
     *captions = walk.count;
     byte_buffer_fini(&model);
     caption_walk_fini(&walk);
-    return s;
-}
-
-static enum status import(struct tokenizer **out, const char *path, struct error *err) {
-    struct byte_buffer model;
-    TRY(file_read_all(file_posix(), &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
-    enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
-    byte_buffer_fini(&model);
     return s;
 }
 
@@ -360,7 +353,7 @@ static enum status make(struct outcome *r,
                         struct error *err) {
     TRY(find_present(r, directory, d, o, learning_asked, err));
     if (!r->kept) {
-        TRY(o->tokenizer ? import(&r->tokenizer, o->tokenizer, err)
+        TRY(o->tokenizer ? tokenizer_load(&r->tokenizer, o->tokenizer, err)
                          : learn(&r->tokenizer, &r->captions, d, o, err));
         TRY(dataset_tokenizer_store(r->tokenizer, directory, file_posix(), o->overwrite, err));
         TRY(remove_stale_cache(directory, d, r->tokenizer, err));

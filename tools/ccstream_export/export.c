@@ -76,6 +76,15 @@ enum status export_pad_id(const struct export_job *job, int32_t *out, struct err
     return STATUS_OK;
 }
 
+/* Whether the tokenizer is CLIP's; false where it cannot be read, which export_tokenizer reports.
+ */
+static bool has_clip_tokenizer(const struct export_job *job) {
+    struct tokenizer *t;
+    const bool is = open_tokenizer(&t, job, NULL) == STATUS_OK && tokenizer_cleans(t);
+    tokenizer_close(t);
+    return is;
+}
+
 static enum status
 export_tokenizer(const struct export_job *job, const char *folder, struct error *err) {
     const struct model_config *m = checkpoint_model(job->checkpoint);
@@ -83,18 +92,31 @@ export_tokenizer(const struct export_job *job, const char *folder, struct error 
     size_t size_bytes;
     struct tokenizer *t;
     TRY(open_tokenizer(&t, job, err));
-    const bool pieces = tokenizer_kind(t) == TOKENIZER_SENTENCEPIECE;
+    static const char *const names[] = {"tokenizer.model", "vocab.txt", "tokenizer.json",
+                                        "tokenizer.json"};
+    const enum tokenizer_kind kind = tokenizer_kind(t);
     const void *bytes = tokenizer_bytes(t, &size_bytes);
-    enum status s = export_path(path, job, folder, pieces ? "tokenizer.model" : "vocab.txt", err);
+    struct byte_buffer json = {0};
+    enum status s = export_path(path, job, folder, names[kind], err);
+    if (kind == TOKENIZER_CLIP_BPE) {
+        THEN(s, tokenizer_json(t, &json, err));
+        bytes = json.data;
+        size_bytes = json.size_bytes;
+    }
     THEN(s, file_write_atomic(file_posix(), path, bytes, size_bytes, err));
+    byte_buffer_fini(&json);
     tokenizer_close(t);
-    if (s != STATUS_OK || pieces) {
+    if (s != STATUS_OK || kind == TOKENIZER_SENTENCEPIECE) {
         return s;
     }
     struct json_writer w;
     begin_json(&w);
-    json_string(&w, "tokenizer_class", "BertTokenizer");
-    json_bool(&w, "do_lower_case", true);
+    if (kind == TOKENIZER_WORDPIECE) {
+        json_string(&w, "tokenizer_class", "BertTokenizer");
+        json_bool(&w, "do_lower_case", true);
+    } else {
+        json_string(&w, "tokenizer_class", "PreTrainedTokenizerFast");
+    }
     json_i64(&w, "model_max_length", m->max_tokens);
     return export_json(job, folder, "tokenizer_config.json", &w, err);
 }
@@ -103,15 +125,28 @@ export_tokenizer(const struct export_job *job, const char *folder, struct error 
 static enum status say_tokenizer(const struct export_job *job, struct error *err) {
     struct tokenizer *t;
     TRY(open_tokenizer(&t, job, err));
-    const bool pieces = tokenizer_kind(t) == TOKENIZER_SENTENCEPIECE;
+    const enum tokenizer_kind kind = tokenizer_kind(t);
+    const int begin = tokenizer_begin_id(t);
+    const int end = tokenizer_end_id(t);
+    const int pad = tokenizer_pad_id(t);
     tokenizer_close(t);
-    if (pieces) {
+    if (kind == TOKENIZER_CLIP_BPE || kind == TOKENIZER_BYTE_BPE) {
+        log_write(job->log, LOG_LEVEL_WARN,
+                  "the model was trained on rows of %d, at most %d ids of tokenizer.json, %d, and "
+                  "padding of %d%s",
+                  begin, (int)checkpoint_model(job->checkpoint)->max_tokens - 2, end, pad,
+                  kind == TOKENIZER_CLIP_BPE
+                      ? "; texts were cleaned as open_clip.tokenizer does, which tokenizer.json "
+                        "cannot express: use that one where texts are not plain"
+                      : "");
+    }
+    if (kind == TOKENIZER_SENTENCEPIECE) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "the tokenizer is a SentencePiece model, which AutoTokenizer does not read; with "
                   "the package sentencepiece: [bos_id] + encode(text)[:%d] + [eos_id]",
                   (int)checkpoint_model(job->checkpoint)->max_tokens - 2);
     }
-    if (checkpoint_model(job->checkpoint)->clean_captions) {
+    if (checkpoint_model(job->checkpoint)->clean_captions && kind != TOKENIZER_CLIP_BPE) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "captions were cleaned before the tokenizer (lower case, some punctuation and "
                   "white space); no tokenizer file can express that: clean texts alike");
@@ -180,7 +215,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     json_string(&w, "text_pool", m->text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first");
     json_i64(&w, "vocab_size", m->vocab_count);
     json_i64(&w, "max_tokens", m->max_tokens);
-    json_bool(&w, "clean_captions", m->clean_captions);
+    json_bool(&w, "clean_captions", m->clean_captions && !has_clip_tokenizer(job));
     TRY(export_json(job, NULL, "config.json", &w, err));
     return export_tokenizer(job, NULL, err);
 }
@@ -465,7 +500,9 @@ put_open_clip_config(struct json_writer *w, const struct export_job *job, struct
     json_string(w, "hf_pooler_type",
                 m->text_pool == TRANSFORMER_POOL_MEAN ? "mean_pooler"
                                                       : "cls_last_hidden_state_pooler");
-    json_string(w, "hf_tokenizer_name", text);
+    if (!has_clip_tokenizer(job)) { /* which open_clip takes where no other is named */
+        json_string(w, "hf_tokenizer_name", text);
+    }
     json_i64(w, "context_length", m->max_tokens);
     json_i64(w, "vocab_size", m->vocab_count);
     json_close_object(w);

@@ -16,6 +16,7 @@
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
 #include "formats/dataset/manifest.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
 #include "tools/ccstream_train/ccstream_train_internal.h"
 #include "tools/cli/openmp_wait.h"
@@ -136,14 +137,15 @@ check_source(const char *directory, bool captions, bool begins, struct error *er
 static enum status
 check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err) {
     const char *const weights[] = {o->trainer.init_image, o->trainer.init_text};
-    uint64_t size_bytes;
     if (o->resume == NULL) { /* a run has all of these in its checkpoint */
         for (size_t i = 0; i < CLI_COUNT(weights); i++) {
             TRY(weights[i] != NULL ? path_check_weights(weights[i], err) : STATUS_OK);
         }
-        TRY(o->trainer.tokenizer != NULL
-                ? file_size(file_posix(), &size_bytes, o->trainer.tokenizer, err)
-                : STATUS_OK);
+        if (o->trainer.tokenizer != NULL) {
+            struct tokenizer *tokenizer;
+            TRY(tokenizer_load(&tokenizer, o->trainer.tokenizer, err));
+            tokenizer_close(tokenizer);
+        }
     }
     TRY(o->trainer.zeroshot != NULL ? path_check_dataset(o->trainer.zeroshot, err) : STATUS_OK);
     for (uint32_t i = 0; i < t->source_count; i++) {

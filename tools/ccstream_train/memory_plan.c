@@ -104,7 +104,6 @@ static enum status open_tokenizer(struct tokenizer **out,
                                   const struct manifest *manifest,
                                   struct error *err) {
     const char *data = t->sources[0].directory;
-    struct byte_buffer model;
     if (t->init != NULL) {
         struct checkpoint *c;
         size_t size_bytes;
@@ -115,10 +114,7 @@ static enum status open_tokenizer(struct tokenizer **out,
         return s;
     }
     if (t->tokenizer != NULL) {
-        TRY(file_read_all(file_posix(), &model, t->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
-        const enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
-        byte_buffer_fini(&model);
-        return s;
+        return tokenizer_load(out, t->tokenizer, err);
     }
     TRY(dataset_tokenizer_open(out, data, manifest, file_system_of(data), err));
     return *out != NULL ? STATUS_OK

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/tokenizer/tokenizer.h"
 #include "tools/inspect/loss_help.h"
 #include "train/loss/loss_row.h"
 
@@ -165,8 +166,9 @@ static const struct cli_option rows[] = {
 
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
     {"tokenizer", 0, CLI_STRING, FIELD(trainer.tokenizer), .metavar = "FILE",
-     .help = "SentencePiece model or BERT's vocab.txt for the captions, instead of the dataset "
-             "tokenizer; the checkpoint holds it"},
+     .help = "clip, SentencePiece model, BERT's vocab.txt, tokenizer.json or merges.txt of "
+             "byte-level BPE for the captions, instead of the dataset tokenizer; the checkpoint "
+             "holds it"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
      .help =
          "initialise the whole model from a run or checkpoint: towers, projections, tokenizer, "
@@ -675,7 +677,9 @@ enum status train_options_keep(struct train_options *kept,
         &kept->trainer.tensorboard, &kept->trainer.device_options.plan_cache,
         &kept->remote.cache};
     for (size_t i = 0; i < CLI_COUNT(single); i++) {
-        TRY(make_absolute(single[i], paths, err));
+        const bool built_in = single[i] == &kept->trainer.tokenizer && *single[i] != NULL &&
+                              strcmp(*single[i], TOKENIZER_CLIP_NAME) == 0;
+        TRY(built_in ? STATUS_OK : make_absolute(single[i], paths, err));
     }
     for (size_t i = 0; i < kept->data.count; i++) {
         TRY(make_absolute(&kept->data.items[i], paths, err));

@@ -252,21 +252,20 @@ static enum status open_device(struct trainer *t, struct error *err) {
 }
 
 /* The tokenizer of the checkpoint that the run begins with, because its word embeddings belong to
- * it; otherwise the file of the options, read into `file`; otherwise the loader opens that of the
+ * it; otherwise the file of the options, opened as *given; otherwise the loader opens that of the
  * data. */
 static enum status choose_tokenizer(const struct trainer *t,
                                     struct loader_options *lo,
-                                    struct byte_buffer *file,
+                                    struct tokenizer **given,
                                     struct error *err) {
     const struct trainer_options *o = &t->options;
     size_t size_bytes = 0;
     const void *stored = t->source != NULL ? checkpoint_tokenizer(t->source, &size_bytes) : NULL;
     if (o->tokenizer != NULL && !t->resumes) {
-        TRY(file_read_all(file_posix(), file, o->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
-        lo->tokenizer_model = file->data;
-        lo->tokenizer_model_size_bytes = file->size_bytes;
-        FAIL_IF(stored != NULL &&
-                    (file->size_bytes != size_bytes || memcmp(file->data, stored, size_bytes) != 0),
+        TRY(tokenizer_load(given, o->tokenizer, err));
+        lo->tokenizer_model = tokenizer_bytes(*given, &lo->tokenizer_model_size_bytes);
+        FAIL_IF(stored != NULL && (lo->tokenizer_model_size_bytes != size_bytes ||
+                                   memcmp(lo->tokenizer_model, stored, size_bytes) != 0),
                 err, STATUS_MISMATCH,
                 "%s was trained with another tokenizer than %s; omit --tokenizer, the "
                 "checkpoint holds its own",
@@ -328,10 +327,10 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
         lo.host_memory =
             (struct host_memory){.alloc = alloc_pinned, .release = free_pinned, .cookie = t->dev};
     }
-    struct byte_buffer file = {0};
-    enum status s = choose_tokenizer(t, &lo, &file, err);
+    struct tokenizer *given = NULL;
+    enum status s = choose_tokenizer(t, &lo, &given, err);
     THEN(s, loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err));
-    byte_buffer_fini(&file);
+    tokenizer_close(given);
     TRY(s);
     loader_info(t->loader, &t->data);
     FAIL_IF(task->captions && t->data.vocab_count == 0, err, STATUS_USAGE,

@@ -19,7 +19,7 @@ static void tokenizer_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-/* Of a model's bytes, or of a dataset. */
+/* Of a model's bytes, a file, or a dataset. */
 static PyObject *tokenizer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs;
     PyObject *source = NULL;
@@ -36,6 +36,14 @@ static PyObject *tokenizer_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (PyBytes_Check(source)) {
         status = ccs_tokenizer_open(&t->handle, PyBytes_AsString(source),
                                     (size_t)PyBytes_Size(source), &err);
+    } else if (PyUnicode_Check(source)) {
+        PyObject *path = NULL;
+        if (!PyUnicode_FSConverter(source, &path)) {
+            Py_DECREF(t);
+            return NULL;
+        }
+        status = ccs_tokenizer_load(&t->handle, PyBytes_AsString(path), &err);
+        Py_DECREF(path);
     } else {
         const struct ccs_dataset *d = ext_dataset(source);
         if (d == NULL) {
@@ -97,6 +105,16 @@ static PyObject *tokenizer_pad(PyObject *self, void *closure) {
     return PyLong_FromLong(ccs_tokenizer_pad(handle_of(self)));
 }
 
+static PyObject *tokenizer_begin(PyObject *self, void *closure) {
+    (void)closure;
+    return PyLong_FromLong(ccs_tokenizer_begin(handle_of(self)));
+}
+
+static PyObject *tokenizer_end(PyObject *self, void *closure) {
+    (void)closure;
+    return PyLong_FromLong(ccs_tokenizer_end(handle_of(self)));
+}
+
 static PyMethodDef tokenizer_methods[] = {
     {"encode", tokenizer_encode, METH_VARARGS, NULL},
     {0},
@@ -105,6 +123,8 @@ static PyMethodDef tokenizer_methods[] = {
 static PyGetSetDef tokenizer_getset[] = {
     {"vocabulary", tokenizer_vocabulary, NULL, "Ids are below it.", NULL},
     {"pad", tokenizer_pad, NULL, "The id that fills a row.", NULL},
+    {"begin", tokenizer_begin, NULL, "The id before a text.", NULL},
+    {"end", tokenizer_end, NULL, "The id after a text.", NULL},
     {0},
 };
 

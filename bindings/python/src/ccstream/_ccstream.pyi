@@ -72,7 +72,9 @@ class Loader:
 class Tokenizer:
     vocabulary: int
     pad: int
-    def __new__(cls, source: bytes | Dataset, /) -> Tokenizer: ...
+    begin: int
+    end: int
+    def __new__(cls, source: bytes | str | Dataset, /) -> Tokenizer: ...
     def encode(self, texts: list[bytes], tokens: _Values, lengths: _Values, max_tokens: int, clean: bool, /) -> None: ...
 
 @final

@@ -12,10 +12,12 @@ from .dataset import Dataset
 
 
 class Tokenizer:
-    """The tokenizer of a dataset, or of a file: a SentencePiece model or a WordPiece vocabulary.
+    """The tokenizer of a dataset, of a file or of a file's bytes: a SentencePiece model, a WordPiece
+    vocabulary, CLIP's merges, or a tokenizer.json of byte-level BPE (a vocab.json and a merges.txt are read
+    together). "clip", where no file has this name, is CLIP's tokenizer, which is built in.
 
-    Any number of threads may use one. NotFoundError, FileNotFoundError: the dataset has none, there is no
-    such file; CorruptError: the file is neither.
+    Any number of threads may use one. NotFoundError: the dataset has none, there is no such file;
+    CorruptError: the file is none of these; UnsupportedError: a tokenizer.json of another kind.
     """
 
     def __init__(self, source: Dataset | bytes | str | os.PathLike[str]):
@@ -24,8 +26,7 @@ class Tokenizer:
         elif isinstance(source, bytes):
             self._handle = _ccstream.Tokenizer(source)
         else:
-            with open(os.fspath(source), "rb") as file:
-                self._handle = _ccstream.Tokenizer(file.read())
+            self._handle = _ccstream.Tokenizer(os.fspath(source))
 
     def __len__(self) -> int:
         """Size of the vocabulary; ids are below it."""
@@ -36,10 +37,20 @@ class Tokenizer:
         """The id that fills a row."""
         return self._handle.pad
 
+    @property
+    def begin(self) -> int:
+        """The id before a text."""
+        return self._handle.begin
+
+    @property
+    def end(self) -> int:
+        """The id after a text, also in a row that is too short for it."""
+        return self._handle.end
+
     def encode(self, texts: Sequence[str], max_tokens: int = 30, clean: bool = True) -> tuple[numpy.ndarray, numpy.ndarray]:
         """tokens int32 (len(texts), max_tokens), each row padded at its end, and lengths int32
         (len(texts)), the tokens before the padding. clean: the paper's cleaning of captions, as
-        clean_captions of DataLoader. UsageError: max_tokens is not 2 to 4096."""
+        clean_captions of DataLoader; CLIP's tokenizer has its own instead. UsageError: max_tokens is not 2 to 4096."""
         encoded = [text.encode("utf-8", "replace") for text in texts]
         tokens = numpy.empty((len(texts), max_tokens), numpy.int32)
         lengths = numpy.empty(len(texts), numpy.int32)
