@@ -216,7 +216,8 @@ struct conv_bn {
     float momentum; /* weight of the new value in the running statistics, 0.1 */
 };
 
-/* Of the training form. `out` carries the mask of the ReLU. */
+/* Of the training form. `out` carries the mask of the ReLU. With beta, which is allowed only where
+ * the forward call had no residual, a device may compute the mask from pre instead. */
 #define CONV_BN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
     W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
@@ -232,7 +233,8 @@ struct conv_bn {
     T(rstd, IN, PARAM, "O")                                                                        \
     T(in, IN, REAL, "NHWI")                                                                        \
     T(weight, IN, REAL, "OKLI")                                                                    \
-    T(gamma, IN, PARAM, "O")
+    T(gamma, IN, PARAM, "O")                                                                       \
+    W(beta, IN, PARAM, "O", OPTIONAL)
 struct conv_bn_bwd {
     CONV_BN_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     enum write_mode din_mode, dresidual_mode;

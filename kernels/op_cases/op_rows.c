@@ -88,6 +88,9 @@ static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
     op_add_operands(c);
     omit(c, OP_OMIT, "din");
     omit(c, OP_OMIT | OP_PLAIN, "dresidual");
+    if (!has(c, OP_PLAIN)) {
+        find(c, "beta")->shape.ndim = 0; /* not beside a residual */
+    }
     alias(c, "dresidual", "dout");
 }
 

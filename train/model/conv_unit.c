@@ -153,6 +153,8 @@ enum status unit_backward(const struct unit_owner *o,
                                   .groups = resnet_group_count(o->norm, u->out_channels)},
             err);
     }
+    const struct tensor beta =
+        tensor_present(&dresidual) ? NOT_WANTED : params_tensor(o->params, u->beta);
     return o->dev->ops->conv_bn_bwd(
         o->dev,
         &(struct conv_bn_bwd){.din = din,
@@ -169,6 +171,7 @@ enum status unit_backward(const struct unit_owner *o,
                               .in = in,
                               .weight = as_weight(params_tensor(o->params, u->weight)),
                               .gamma = params_tensor(o->params, u->gamma),
+                              .beta = beta,
                               .din_mode = din_mode,
                               .param_mode = o->mode,
                               .conv = conv_of(u),

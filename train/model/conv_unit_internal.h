@@ -55,7 +55,8 @@ enum status unit_forward(const struct unit_owner *o,
                          struct tensor residual,
                          struct error *err);
 
-/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be omitted. */
+/* dout (N, P', P', O) -> din (N, P, P, I), which may be omitted, and dresidual like dout, which is
+ * omitted where the forward call had no residual. */
 enum status unit_backward(const struct unit_owner *o,
                           const struct unit *u,
                           struct tensor in,

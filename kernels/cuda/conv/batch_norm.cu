@@ -9,6 +9,7 @@
 #include "kernels/cuda/vector/columns.cuh"
 
 enum { PASS_PARTIALS = 2 };
+enum { STATISTICS_ROWS = 8, APPLY_ROWS = 4 }; /* of load_rows: 8 loads of 16 bytes or fewer */
 
 template <typename T, int V>
 static __global__ void statistics_partials(float *partials, const T *pre, struct walk w) {
@@ -18,15 +19,22 @@ static __global__ void statistics_partials(float *partials, const T *pre, struct
     if (p.inside) {
         float shift[V];
         load(shift, pre + p.column);
-#pragma unroll 4
-        for (int64_t row = p.row; row < p.row_end; row += p.row_step) {
-            float x[V];
-            load(x, pre + row * w.width + p.column);
+        for (int64_t row = p.row; row < p.row_end; row += STATISTICS_ROWS * p.row_step) {
+            vector<T, V> rows[STATISTICS_ROWS];
+            load_rows(rows, pre, w, p, row);
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                const float d = x[k] - shift[k];
-                sum[k] += d;
-                squares[k] += d * d;
+            for (int i = 0; i < STATISTICS_ROWS; i++) {
+                if (row + i * p.row_step >= p.row_end) {
+                    break;
+                }
+                float x[V];
+                unpack(x, rows[i]);
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    const float d = x[k] - shift[k];
+                    sum[k] += d;
+                    squares[k] += d * d;
+                }
             }
         }
     }
@@ -42,7 +50,8 @@ struct running {
 struct statistics_results {
     float *mean, *rstd;
     struct running running;
-    int64_t rows, channels;
+    double per_row, per_other_row; /* 1 / rows; 1 / (rows - 1), of one row 1 */
+    int64_t channels;
     float eps;
 };
 
@@ -55,17 +64,20 @@ statistics_merge(struct statistics_results r, const float *partials, const T *pr
     if (!merge_columns(sum, &c, partials, r.channels, chunks)) {
         return;
     }
-    const double offset = sum[0] / (double)r.rows;
-    const double mean = (double)to_f32(pre[c]) + offset;
+    const float shift = to_f32(pre[c]);
+    const bool moves = r.running.mean != NULL;
+    const float running_mean = moves ? r.running.mean[c] : 0.0f;
+    const float running_var = moves ? r.running.var[c] : 0.0f;
+    const double offset = sum[0] * r.per_row;
+    const double mean = (double)shift + offset;
     const double squares = fmax(sum[1] - sum[0] * offset, 0.0);
-    const double variance = squares / (double)r.rows;
     r.mean[c] = (float)mean;
-    r.rstd[c] = (float)(1.0 / sqrt(variance + (double)r.eps));
-    if (r.running.mean != NULL) {
-        const double unbiased = r.rows > 1 ? squares / (double)(r.rows - 1) : variance;
+    r.rstd[c] = (float)(1.0 / sqrt(squares * r.per_row + (double)r.eps));
+    if (moves) {
         const double weight = (double)r.running.momentum;
-        r.running.mean[c] = (float)((1.0 - weight) * (double)r.running.mean[c] + weight * mean);
-        r.running.var[c] = (float)((1.0 - weight) * (double)r.running.var[c] + weight * unbiased);
+        const double unbiased = squares * r.per_other_row;
+        r.running.mean[c] = (float)((1.0 - weight) * (double)running_mean + weight * mean);
+        r.running.var[c] = (float)((1.0 - weight) * (double)running_var + weight * unbiased);
     }
 }
 
@@ -89,7 +101,8 @@ static cudaError_t run_statistics(const struct launch_on &on, const struct conv_
         (float *)op.mean.data,
         (float *)op.rstd.data,
         {(float *)op.running_mean.data, (float *)op.running_var.data, op.momentum},
-        rows,
+        1.0 / (double)rows,
+        1.0 / (double)(rows > 1 ? rows - 1 : 1),
         channels,
         op.eps,
     };
@@ -130,6 +143,24 @@ struct norm {
     const float *mean, *rstd, *gamma, *beta; /* (channels) */
 };
 
+/* The same bits in both directions: the backward pass finds the mask of a ReLU from it. */
+static __device__ __forceinline__ float normed(float x, float mean, float scale, float beta) {
+    return fmaf(x - mean, scale, beta);
+}
+
+/* gamma rstd of V channels. */
+template <int V>
+static __device__ __forceinline__ void
+load_scale(float (&scale)[V], const float *gamma, const float *rstd, int64_t column) {
+    float factor[V];
+    load_f32(scale, gamma + column);
+    load_f32(factor, rstd + column);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        scale[k] *= factor[k];
+    }
+}
+
 template <typename T, int V>
 static __global__ void apply(T *out,
                              const T *pre,
@@ -144,30 +175,33 @@ static __global__ void apply(T *out,
     float mean[V];
     float beta[V];
     float scale[V];
-    float rstd[V];
     load_f32(mean, norm.mean + p.column);
     load_f32(beta, norm.beta + p.column);
-    load_f32(scale, norm.gamma + p.column);
-    load_f32(rstd, norm.rstd + p.column);
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        scale[k] *= rstd[k];
-    }
-#pragma unroll 4
-    for (int64_t row = p.row; row < p.row_end; row += p.row_step) {
-        const int64_t e = row * w.width + p.column;
-        float x[V];
-        float added[V] = {};
-        load(x, pre + e);
+    load_scale(scale, norm.gamma, norm.rstd, p.column);
+    for (int64_t row = p.row; row < p.row_end; row += APPLY_ROWS * p.row_step) {
+        vector<T, V> rows[APPLY_ROWS];
+        vector<T, V> residuals[APPLY_ROWS] = {};
+        load_rows(rows, pre, w, p, row);
         if (residual != NULL) {
-            load(added, residual + e);
+            load_rows(residuals, residual, w, p, row);
         }
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            x[k] = (x[k] - mean[k]) * scale[k] + beta[k] + added[k];
-            x[k] = relu && x[k] < 0.0f ? 0.0f : x[k];
+        for (int i = 0; i < APPLY_ROWS; i++) {
+            const int64_t at = row + i * p.row_step;
+            if (at >= p.row_end) {
+                break;
+            }
+            float x[V];
+            float added[V];
+            unpack(x, rows[i]);
+            unpack(added, residuals[i]);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                x[k] = normed(x[k], mean[k], scale[k], beta[k]) + added[k];
+                x[k] = relu && x[k] < 0.0f ? 0.0f : x[k];
+            }
+            store(out + at * w.width + p.column, x);
         }
-        store(out + e, x);
     }
 }
 
@@ -191,51 +225,104 @@ cudaError_t launch_batch_norm_apply(const struct launch_on *on, const struct con
 
 /* ---- backward: dy = dout through the activation, xhat = (pre - mean) rstd ---- */
 
+enum mask { MASK_NONE, MASK_OUT, MASK_PRE }; /* of a ReLU: none, from `out`, computed from pre */
+
 template <typename T> struct backward_operands {
-    T *dpre, *dresidual; /* dresidual NULL: omitted */
-    bool add_residual;
-    const T *dout, *out, *pre; /* out NULL: no activation */
-    const float *mean, *rstd, *gamma;
-    float *partials, *means; /* means (2, channels): of dy and of dy xhat */
+    T *dpre;
+    T *dy;       /* NULL, or where the first pass leaves dy for the second: dresidual */
+    T *residual; /* NULL, or a dresidual to which the second pass adds dy */
+    const T *dout, *out, *pre;
+    const float *mean, *rstd, *gamma, *beta; /* beta with MASK_PRE only */
+    float *partials, *means;                 /* means (2, channels): of dy and of dy xhat */
 };
 
-/* dy of V elements. It may read memory that the same thread later overwrites with dresidual. */
-template <typename T, int V>
-static __device__ __forceinline__ void
-load_dy(float (&dy)[V], const struct backward_operands<T> &b, int64_t e) {
-    load(dy, b.dout + e);
-    if (b.out != NULL) {
-        float y[V];
-        load(y, b.out + e);
+/* Some rows of one thread. */
+template <enum mask MASK, typename T, int V> struct backward_rows {
+    enum { COUNT = MASK == MASK_OUT ? 2 : 4 };
+    vector<T, V> dout[COUNT], out[COUNT], pre[COUNT];
+};
+
+template <enum mask MASK, typename T, int V>
+static __device__ __forceinline__ void load_backward(struct backward_rows<MASK, T, V> *r,
+                                                     const struct backward_operands<T> &b,
+                                                     const struct walk &w,
+                                                     const struct walk_place &p,
+                                                     int64_t row) {
+    load_rows(r->dout, b.dout, w, p, row);
+    load_rows(r->pre, b.pre, w, p, row);
+    if (MASK == MASK_OUT) {
+        load_rows(r->out, b.out, w, p, row);
+    }
+}
+
+/* dy and pre of row i of those. */
+template <enum mask MASK, typename T, int V>
+static __device__ __forceinline__ void take_row(float (&dy)[V],
+                                                float (&x)[V],
+                                                const struct backward_rows<MASK, T, V> &r,
+                                                int i,
+                                                const float (&mean)[V],
+                                                const float (&scale)[V],
+                                                const float (&beta)[V]) {
+    unpack(dy, r.dout[i]);
+    unpack(x, r.pre[i]);
+    float y[V];
+    if (MASK == MASK_OUT) {
+        unpack(y, r.out[i]);
+    }
 #pragma unroll
-        for (int k = 0; k < V; k++) {
+    for (int k = 0; k < V; k++) {
+        if (MASK == MASK_PRE) {
+            y[k] = as_stored<T>(normed(x[k], mean[k], scale[k], beta[k]));
+        }
+        if (MASK != MASK_NONE) {
             dy[k] = y[k] <= 0.0f ? 0.0f : dy[k];
         }
     }
 }
 
-template <typename T, int V>
+template <enum mask MASK, typename T, int V>
 static __global__ void backward_partials(struct backward_operands<T> b, struct walk w) {
+    typedef struct backward_rows<MASK, T, V> rows_here;
     const struct walk_place p = walk_place_of<V>(w, false);
     float sum_dy[V] = {};
     float sum_dy_xhat[V] = {};
     if (p.inside) {
         float mean[V];
-        float rstd[V];
+        float scale[V] = {};
+        float beta[V] = {};
         load_f32(mean, b.mean + p.column);
-        load_f32(rstd, b.rstd + p.column);
-#pragma unroll 2
-        for (int64_t row = p.row; row < p.row_end; row += p.row_step) {
-            const int64_t e = row * w.width + p.column;
-            float dy[V];
-            float x[V];
-            load_dy(dy, b, e);
-            load(x, b.pre + e);
+        if (MASK == MASK_PRE) {
+            load_scale(scale, b.gamma, b.rstd, p.column);
+            load_f32(beta, b.beta + p.column);
+        }
+        for (int64_t row = p.row; row < p.row_end; row += rows_here::COUNT * p.row_step) {
+            rows_here rows;
+            load_backward(&rows, b, w, p, row);
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                sum_dy[k] += dy[k];
-                sum_dy_xhat[k] += dy[k] * ((x[k] - mean[k]) * rstd[k]);
+            for (int i = 0; i < rows_here::COUNT; i++) {
+                const int64_t at = row + i * p.row_step;
+                if (at >= p.row_end) {
+                    break;
+                }
+                float dy[V];
+                float x[V];
+                take_row(dy, x, rows, i, mean, scale, beta);
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    sum_dy[k] += dy[k];
+                    sum_dy_xhat[k] += dy[k] * (x[k] - mean[k]);
+                }
+                if (b.dy != NULL) {
+                    store(b.dy + at * w.width + p.column, dy);
+                }
             }
+        }
+        float rstd[V];
+        load_f32(rstd, b.rstd + p.column);
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            sum_dy_xhat[k] *= rstd[k];
         }
     }
     store_partials(b.partials, w, p, sum_dy, 0, PASS_PARTIALS);
@@ -261,41 +348,51 @@ static __global__ void backward_merge(float *dgamma,
     means[channels + c] = (float)(sum[1] / (double)rows);
 }
 
-template <typename T, int V>
+/* dpre = scale (dy - mean of dy - xhat (mean of dy xhat)), scale = gamma rstd */
+template <enum mask MASK, typename T, int V>
 static __global__ void backward_apply(struct backward_operands<T> b, struct walk w) {
+    typedef struct backward_rows<MASK, T, V> rows_here;
     const struct walk_place p = walk_place_of<V>(w, true);
     if (!p.inside) {
         return;
     }
     float mean[V];
-    float rstd[V];
     float scale[V];
+    float beta[V] = {};
     float mean_dy[V];
-    float mean_dy_xhat[V];
+    float slope[V]; /* of dpre in pre */
     load_f32(mean, b.mean + p.column);
-    load_f32(rstd, b.rstd + p.column);
-    load_f32(scale, b.gamma + p.column);
+    load_scale(scale, b.gamma, b.rstd, p.column);
     load_f32(mean_dy, b.means + p.column);
-    load_f32(mean_dy_xhat, b.means + w.width + p.column);
+    load_scale(slope, b.means + w.width, b.rstd, p.column);
+    if (MASK == MASK_PRE) {
+        load_f32(beta, b.beta + p.column);
+    }
 #pragma unroll
     for (int k = 0; k < V; k++) {
-        scale[k] *= rstd[k];
+        slope[k] *= -scale[k];
     }
-#pragma unroll 2
-    for (int64_t row = p.row; row < p.row_end; row += p.row_step) {
-        const int64_t e = row * w.width + p.column;
-        float dy[V];
-        float x[V];
-        load_dy(dy, b, e);
-        load(x, b.pre + e);
+    for (int64_t row = p.row; row < p.row_end; row += rows_here::COUNT * p.row_step) {
+        rows_here rows;
+        load_backward(&rows, b, w, p, row);
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            const float xhat = (x[k] - mean[k]) * rstd[k];
-            x[k] = scale[k] * (dy[k] - mean_dy[k] - xhat * mean_dy_xhat[k]);
-        }
-        store(b.dpre + e, x);
-        if (b.dresidual != NULL) {
-            store_mode(b.dresidual + e, dy, b.add_residual);
+        for (int i = 0; i < rows_here::COUNT; i++) {
+            const int64_t at = row + i * p.row_step;
+            if (at >= p.row_end) {
+                break;
+            }
+            const int64_t e = at * w.width + p.column;
+            float dy[V];
+            float x[V];
+            take_row(dy, x, rows, i, mean, scale, beta);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                x[k] = scale[k] * (dy[k] - mean_dy[k]) + slope[k] * (x[k] - mean[k]);
+            }
+            store(b.dpre + e, x);
+            if (b.residual != NULL) {
+                store_mode(b.residual + e, dy, true);
+            }
         }
     }
 }
@@ -314,25 +411,39 @@ static cudaError_t run_backward(const struct launch_on &on, const struct conv_bn
     const int64_t rows = rows_of(op.pre);
     const int64_t channels = op.pre.shape[3];
     const struct walk w = walk_of(rows, channels, V);
+    const bool relu = op.conv.act == ACTIVATION_RELU;
+    const bool adds = op.dresidual_mode == WRITE_ADD;
     float *means = (float *)on.workspace;
-    float *partials = (float *)((char *)on.workspace + means_bytes(channels));
-    const struct backward_operands<T> b = {
-        (T *)op.dpre.data, (T *)op.dresidual.data, op.dresidual_mode == WRITE_ADD,
-            (const T *)op.dout.data, op.conv.act == ACTIVATION_RELU ? (const T *)op.out.data : NULL,
+    struct backward_operands<T> b = {
+        (T *)op.dpre.data, adds ? NULL : (T *)op.dresidual.data,
+            adds ? (T *)op.dresidual.data : NULL, (const T *)op.dout.data, (const T *)op.out.data,
             (const T *)op.pre.data, (const float *)op.mean.data, (const float *)op.rstd.data,
-            (const float *)op.gamma.data, partials, means,
+            (const float *)op.gamma.data, (const float *)op.beta.data,
+            (float *)((char *)on.workspace + means_bytes(channels)), means,
     };
-    TRY_LAUNCH(launch(on.stream, walk_blocks(w), backward_partials<T, V>, b, w));
+    const bool from_pre = relu && b.beta != NULL;
+    TRY_LAUNCH(launch(on.stream, walk_blocks(w),
+                      !relu      ? backward_partials<MASK_NONE, T, V>
+                      : from_pre ? backward_partials<MASK_PRE, T, V>
+                                 : backward_partials<MASK_OUT, T, V>,
+                      b, w));
     TRY_LAUNCH(launch(on.stream, merge_blocks(channels), backward_merge, (float *)op.dgamma.data,
                       (float *)op.dbeta.data, op.param_mode == WRITE_ADD, means,
-                      (const float *)partials, rows, channels, w.chunks));
-    return launch(on.stream, walk_blocks(w), backward_apply<T, V>, b, w);
+                      (const float *)b.partials, rows, channels, w.chunks));
+    const bool masked = !relu || b.dy != NULL;
+    b.dout = b.dy != NULL ? b.dy : b.dout;
+    return launch(on.stream, walk_blocks(w),
+                  masked     ? backward_apply<MASK_NONE, T, V>
+                  : from_pre ? backward_apply<MASK_PRE, T, V>
+                             : backward_apply<MASK_OUT, T, V>,
+                  b, w);
 }
 
 cudaError_t launch_batch_norm_bwd(const struct launch_on *on, const struct conv_bn_bwd *op) {
     const enum dtype real = op->pre.dtype;
     const bool vectors = is_aligned(op->mean.data) && is_aligned(op->rstd.data) &&
-                         is_aligned(op->gamma.data) && is_aligned(on->workspace) &&
+                         is_aligned(op->gamma.data) && is_aligned(op->beta.data) &&
+                         is_aligned(on->workspace) &&
                          wide(real, op->pre.shape[3], op->dpre.data, op->dresidual.data,
                               op->dout.data, op->out.data, op->pre.data);
     return BY_TYPE(real, vectors, run_backward, *on, *op);

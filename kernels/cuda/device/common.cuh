@@ -83,14 +83,18 @@ static __device__ __forceinline__ vector<T, V> load_vector(const T *from) {
     return v;
 }
 
-/* V elements by one access; `from` is a multiple of V elements. */
 template <int V, typename T>
-static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
-    const vector<T, V> v = load_vector<T, V>(from);
+static __device__ __forceinline__ void unpack(float (&x)[V], const vector<T, V> &v) {
 #pragma unroll
     for (int i = 0; i < V; i++) {
         x[i] = to_f32(v.at[i]);
     }
+}
+
+/* V elements by one access; `from` is a multiple of V elements. */
+template <int V, typename T>
+static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
+    unpack(x, load_vector<T, V>(from));
 }
 
 /* V f32 parameters that go with V elements of another type, 16 bytes at a time. */

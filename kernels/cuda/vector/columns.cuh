@@ -46,6 +46,23 @@ static __device__ __forceinline__ struct walk_place walk_place_of(const struct w
     return p;
 }
 
+/* Rows row, row + row_step, ... of a thread's place whose elements are loaded before any of them is
+ * used: without that nvcc would keep a load behind the store before it, which may be to the same
+ * memory, and one load in flight leaves a third of the bandwidth unused. Rows from row_end on are
+ * not loaded. */
+template <int ROWS, typename T, int V>
+static __device__ __forceinline__ void load_rows(vector<T, V> (&x)[ROWS],
+                                                 const T *from,
+                                                 const struct walk &w,
+                                                 const struct walk_place &p,
+                                                 int64_t row) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int64_t at = row + i * p.row_step;
+        x[i] = at < p.row_end ? load_vector<T, V>(from + at * w.width + p.column) : vector<T, V>{};
+    }
+}
+
 /* Adds `sum` over the threads of the block that hold the same columns, and stores partial sum
  * number `which` of `count` of this block's chunk. All threads call it. */
 template <int V>
@@ -82,7 +99,7 @@ static __device__ __forceinline__ void store_partials(float *partials,
     __syncthreads();
 }
 
-enum { MERGE_LANES = 8, MERGE_ROWS = THREADS / MERGE_LANES };
+enum { MERGE_LANES = 8, MERGE_ROWS = THREADS / MERGE_LANES, MERGE_AT_ONCE = 8 };
 
 /* Second stage, MERGE_LANES columns to a block: sum[i] of column *column over the chunks of partial
  * sums as store_partials leaves them. True for the one thread of a column that writes its result.
@@ -100,12 +117,23 @@ static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
     for (int i = 0; i < COUNT; i++) {
         sum[i] = 0.0;
     }
-    if (*column < width) {
-#pragma unroll 4
-        for (int32_t chunk = threadIdx.x / MERGE_LANES; chunk < chunks; chunk += MERGE_ROWS) {
+    for (int32_t first = threadIdx.x / MERGE_LANES; *column < width && first < chunks;
+         first += MERGE_AT_ONCE * MERGE_ROWS) {
+        float parts[MERGE_AT_ONCE][COUNT];
+#pragma unroll
+        for (int k = 0; k < MERGE_AT_ONCE; k++) {
+            const int64_t chunk = first + k * MERGE_ROWS;
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
-                sum[i] += (double)partials[((int64_t)chunk * COUNT + i) * width + *column];
+                parts[k][i] =
+                    chunk < chunks ? partials[(chunk * COUNT + i) * width + *column] : 0.0f;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < MERGE_AT_ONCE; k++) {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                sum[i] += (double)parts[k][i];
             }
         }
     }

@@ -300,6 +300,8 @@ static struct own make_own(const struct plane *p) {
     if (p->residual) {
         o.forward.residual = plane[2];
         o.backward.dresidual = plane[4];
+    } else {
+        o.backward.beta = vector[3];
     }
     return o;
 }
