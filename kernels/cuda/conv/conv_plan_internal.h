@@ -189,6 +189,29 @@ enum status conv_run(struct cuda_device *dev,
 cudaError_t
 launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y);
 
+/* ---- conv_stem.cu: few channels at stride 2, as a convolution that cuDNN is fast at ---- */
+
+/* Whether a problem has another form; conv_stem_problem is that form, of the same pass. */
+bool conv_stem_applies(const struct conv_problem *p);
+struct conv_problem conv_stem_problem(const struct conv_problem *p);
+
+/* Its operands, in the workspace. */
+struct conv_stem {
+    void *x, *w;
+};
+size_t conv_stem_workspace_bytes(const struct conv_problem *p);
+/* Fills x and, except for CONV_WEIGHT, w. */
+cudaError_t launch_conv_stem_pack(const struct launch_on *on,
+                                  const struct conv_problem *p,
+                                  const void *x,
+                                  const void *w,
+                                  struct conv_stem *out);
+/* The gradient of the weights back into the shape of the problem. */
+cudaError_t launch_conv_stem_unpack(const struct launch_on *on,
+                                    const struct conv_problem *p,
+                                    const struct conv_stem *from,
+                                    void *w);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,11 +3,12 @@
  * one pass over activations:
  *
  *     forward    in --convolution--> pre --statistics--> mean, rstd;  pre --apply--> out
- *     backward   dout, out, pre --sums--> dgamma, dbeta;  dout, out, pre --apply--> dpre, dresidual
+ *     backward   dout, out, pre --sums--> dgamma, dbeta, dresidual
+ *                dout or dresidual, pre --apply--> dpre
  *                dpre, in --convolution--> dweight;  dpre, weight --convolution--> din
  *
- * cuDNN runs the convolutions, batch_norm.cu the rest. Where cuDNN has no engine for a shape, the
- * plain kernels of conv_direct.cu do the work.
+ * cuDNN runs the convolutions, batch_norm.cu the rest. The stem takes the form of conv_stem.cu;
+ * where cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
  *
  * A din that is added is added by the convolution (cuDNN's beta). Where cuDNN has no engine for
  * that, and for dweight, the gradient is computed in scratch memory and added afterwards.
@@ -36,18 +37,38 @@ static struct conv_problem problem_of(enum conv_pass pass,
 }
 
 /* cuDNN, or the plain kernels where it has no engine. */
-static enum status convolve(struct cuda_device *dev,
-                            const struct conv_problem *p,
-                            void *x,
-                            void *w,
-                            void *y,
-                            struct error *err) {
+static enum status convolve_as_it_is(struct cuda_device *dev,
+                                     const struct conv_problem *p,
+                                     void *x,
+                                     void *w,
+                                     void *y,
+                                     struct error *err) {
     struct error why = {0};
     const enum status s = conv_run(dev, p, x, w, y, &why);
     if (s != STATUS_UNSUPPORTED) {
         return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
     }
     return launched(dev, launch_conv_direct(dev->stream, p, x, w, y), "conv_direct", err);
+}
+
+static enum status convolve(struct cuda_device *dev,
+                            const struct conv_problem *p,
+                            void *x,
+                            void *w,
+                            void *y,
+                            struct error *err) {
+    if (!conv_stem_applies(p)) {
+        return convolve_as_it_is(dev, p, x, w, y, err);
+    }
+    struct launch_on on = {.stream = dev->stream};
+    const struct conv_problem problem = conv_stem_problem(p);
+    struct conv_stem stem;
+    TRY(cuda_scratch(dev, SCRATCH_STEM, conv_stem_workspace_bytes(p), &on.workspace, err));
+    TRY(launched(dev, launch_conv_stem_pack(&on, p, x, w, &stem), "conv_stem_pack", err));
+    TRY(convolve_as_it_is(dev, &problem, stem.x, stem.w, y, err));
+    return p->pass == CONV_WEIGHT
+               ? launched(dev, launch_conv_stem_unpack(&on, p, &stem, w), "conv_stem_unpack", err)
+               : STATUS_OK;
 }
 
 static enum status refuse_group(const struct batch_norm_group *group, struct error *err) {

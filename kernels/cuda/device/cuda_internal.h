@@ -35,6 +35,7 @@ enum scratch {
     SCRATCH_DNN,  /* cuDNN's workspace */
     SCRATCH_SUM,  /* a gradient that is added afterwards */
     SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt requires */
+    SCRATCH_STEM, /* images and weights of a convolution in another form */
     SCRATCH_COUNT
 };
 

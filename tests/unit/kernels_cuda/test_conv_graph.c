@@ -24,7 +24,8 @@ static void close_gpu(struct conv_gpu *gpu) {
 }
 
 /* h = w, c, k, kernel, stride: the distinct convolutions of ResNet-50 at 224 px (1x1 ones of stride
- * 1 first), of ResNet-18, and of the small towers with their odd planes. */
+ * 1 first), of ResNet-18, and of the small towers with their odd planes; then two stems as
+ * conv_stem.cu has them. */
 static const int64_t shapes[][5] = {
     {56, 64, 64, 1, 1},    {56, 64, 256, 1, 1},   {56, 256, 64, 1, 1},    {56, 256, 128, 1, 1},
     {28, 128, 512, 1, 1},  {28, 512, 128, 1, 1},  {28, 512, 256, 1, 1},   {14, 256, 1024, 1, 1},
@@ -33,7 +34,7 @@ static const int64_t shapes[][5] = {
     {56, 128, 128, 3, 2},  {28, 128, 128, 3, 1},  {28, 256, 256, 3, 2},   {14, 256, 256, 3, 1},
     {14, 512, 512, 3, 2},  {7, 512, 512, 3, 1},   {224, 3, 64, 7, 2},     {56, 64, 128, 3, 2},
     {56, 64, 128, 1, 2},   {28, 128, 256, 3, 2},  {64, 3, 32, 3, 2},      {32, 32, 64, 3, 1},
-    {9, 24, 40, 3, 2},     {3, 512, 512, 3, 1}};
+    {9, 24, 40, 3, 2},     {3, 512, 512, 3, 1},   {115, 16, 64, 4, 1},    {33, 16, 32, 2, 1}};
 enum { SHAPES_COUNT = sizeof shapes / sizeof shapes[0] };
 
 static struct conv_problem problem(enum conv_pass pass, enum dtype dtype, const int64_t *s) {

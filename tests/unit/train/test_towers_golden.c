@@ -415,7 +415,11 @@ static const char *fast_device(void) {
 }
 
 TEST(towers_are_those_of_timm_and_transformers) {
-    const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 1e-4, STEPS};
+    const char *fast = fast_device();
+    /* AdamW makes steps of equal size of gradients that are 0 but for rounding: on a GPU the loss
+     * of the fourth step was seen to differ by 1.7e-4 of 0.1. */
+    const double loss = strcmp(fast, "cpu") == 0 ? 1e-4 : 1e-3;
+    const struct way f32 = {fast, DTYPE_F32, 1e-5, 1e-5, loss, STEPS};
     const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1}; /* the loss is f32 */
     const char *large = getenv("CCSTREAM_TOWERS");
     assert_int_equal(compare_file(test_source_path("tests/golden/towers/towers.txt"), &f32), 2);
