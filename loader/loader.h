@@ -203,7 +203,8 @@ struct loader_options {
     const struct loader_state *start; /* NULL: epoch 0, step 0; read by open only */
 
     uint32_t max_tokens; /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; default 30 */
-    bool clean_captions; /* the paper's caption cleaning before the tokenizer; default true */
+    bool clean_captions; /* the paper's caption cleaning before the tokenizer, unless it has its own
+                            (tokenizer_cleans); default true */
     const void *tokenizer_model; /* NULL: the tokenizer of the first dataset; no tokens where that
                                     has none */
     size_t tokenizer_model_size_bytes;

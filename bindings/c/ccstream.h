@@ -252,7 +252,7 @@ struct ccs_loader_options {
     const char *filter;  /* as --filter of ccstream-train; NULL: everything; default NULL */
     bool captions;       /* deliver tokens of a caption; default true */
     bool drop_last;      /* omit a last batch that is not full; default true */
-    bool clean_captions; /* the paper's cleaning before the tokenizer; default true */
+    bool clean_captions; /* the paper's cleaning before the tokenizer, not CLIP's; default true */
     bool verify_images;  /* compare every image with its stored hash; default true */
     uint32_t max_tokens; /* of a row of tokens, [2, 4096]; default 30 */
     uint64_t seed;       /* of order, crops and captions; default 0 */

@@ -477,6 +477,8 @@ static enum status load_root(struct loading *l,
         return STATUS_OK;
     }
     t->engine = &tokenizer_byte_bpe;
+    (void)json_value_bool(json_value_get(json_value_get(root, "pre_tokenizer"), "add_prefix_space"),
+                          &l->bpe->prefix_space);
     TRY(add_specials(l, t, added, err));
     return find_ends(l, t, err);
 }

@@ -1,39 +1,35 @@
 """open_clip's tokenizer without torch, and ccstream's through libccstream, for comparisons.
 
-open_clip's is the code of the PyPI wheel open_clip_torch (only tokenizer.py and the file of merges are
-taken from it), with the packages ftfy and regex. ccstream's is reached by ctypes: no build of the
-Python package is needed.
+    pip install --no-deps open_clip_torch==3.3.0 && pip install ftfy regex tokenizers
+
+Only tokenizer.py and the file of merges of open_clip_torch are used. ccstream's is reached by ctypes: no
+build of the Python package is needed.
 """
 import ctypes
-import io
+import gzip
+import importlib.util
+import os
 import sys
 import types
-import zipfile
-
-MERGES = "open_clip/bpe_simple_vocab_16e6.txt.gz"
 
 
 class OpenClip:
-    def __init__(self, wheel):
-        archive = zipfile.ZipFile(wheel)
-        self.merges = archive.read(MERGES)
+    def __init__(self):
+        spec = importlib.util.find_spec("open_clip")
+        if spec is None:
+            raise ImportError("open_clip_torch is not installed")
+        path = os.path.join(spec.submodule_search_locations[0], "tokenizer.py")
+        self.merges_file = os.path.join(os.path.dirname(path), "bpe_simple_vocab_16e6.txt.gz")
         for name in ("torch", "numpy"):  # imported by tokenizer.py, and not used for ids
-            sys.modules.setdefault(name, types.ModuleType(name))
-        sys.modules["torch"].__dict__.setdefault("Tensor", object)
-        sys.modules["torch"].__dict__.setdefault("LongTensor", object)
-        code = archive.read("open_clip/tokenizer.py").decode()
-        self.module = types.ModuleType("open_clip_tokenizer")
-        self.module.default_bpe = None
-        self.module.__file__ = "open_clip/tokenizer.py"
-        opened = io.BytesIO(self.merges)
-        import gzip
-        real = gzip.open
-        gzip.open = lambda path: real(opened)
-        try:
-            exec(compile(code, "tokenizer.py", "exec"), self.module.__dict__)
-        finally:
-            gzip.open = real
+            if importlib.util.find_spec(name) is None:
+                sys.modules[name] = types.ModuleType(name)
+                sys.modules[name].Tensor = sys.modules[name].LongTensor = object
+        spec = importlib.util.spec_from_file_location("open_clip_tokenizer", path)
+        self.module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.module)
         self.tokenizer = self.module._tokenizer
+        with open(self.merges_file, "rb") as f:
+            self.merges = f.read()
 
     def encode(self, text):
         """Ids of a text, without begin and end, not truncated."""
@@ -75,8 +71,6 @@ class Ccstream:
 
 def hugging_face_clip(merges_gz):
     """Hugging Face's fast CLIP tokenizer, as its tokenizer.json describes it."""
-    import gzip
-
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
     lines = gzip.decompress(merges_gz).decode().split("\n")[1:48895]
     merges = [tuple(line.split()) for line in lines]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares the ids of CLIP's tokenizer with open_clip's own, text by text.
 
-    pip install ftfy regex tokenizers && pip download --no-deps open_clip_torch==3.3.0
-    tests/parity/tokens.py LIBCCSTREAM WHEEL DATA [--captions N] [--random N]
+    pip install --no-deps open_clip_torch==3.3.0 && pip install ftfy regex tokenizers
+    tests/parity/tokens.py LIBCCSTREAM DATA [--captions N] [--random N]
 
 DATA is the folder of the test data: its captions, again and again in variants (case, quotes, names of HTML,
 numbers, prompts, two in one, decomposed letters), and strings of random characters of Unicode 14. Texts that
@@ -23,13 +23,12 @@ from tokenizers import Tokenizer
 
 parser = argparse.ArgumentParser()
 parser.add_argument("library")
-parser.add_argument("wheel")
 parser.add_argument("data")
 parser.add_argument("--captions", type=int, default=1000000)
 parser.add_argument("--random", type=int, default=200000)
 a = parser.parse_args()
 draw = random.Random(1)
-open_clip = OpenClip(a.wheel)
+open_clip = OpenClip()
 ours = Ccstream(a.library, open_clip.merges)
 fix_text = open_clip.module.ftfy.fix_text
 PROMPTS = ["a photo of a {}.", "itap of {}!", "{}'s photo", "“{}”", "#{} @home", "{} (2020)", "art: {} &amp; more", "{} 😀🇩🇪", "<b>{}</b>"]

@@ -642,7 +642,17 @@ class TokenizerTest(unittest.TestCase):
             with self.assertRaises(error):
                 ccstream.Tokenizer(source)
         with self.assertRaises(TypeError):
-            ccstream._ccstream.Tokenizer("text")
+            ccstream._ccstream.Tokenizer(3)
+
+    def test_clip_is_built_in(self):
+        t = ccstream.Tokenizer("clip")
+        self.assertEqual((len(t), t.begin, t.end, t.pad), (49408, 49406, 49407, 0))
+        for clean in (False, True):
+            tokens, lengths = t.encode(["A cat's  PHOTO."], 8, clean)
+            self.assertEqual(tokens.tolist(), [[49406, 320, 2368, 568, 1125, 269, 49407, 0]])
+            self.assertEqual(lengths.tolist(), [7])
+        with self.assertRaises(ccstream.UnsupportedError):
+            ccstream.Tokenizer(b'{"model": {"type": "Unigram"}}')
 
 
 class WriterTest(unittest.TestCase):

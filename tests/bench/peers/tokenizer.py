@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Captions per second and core: ccstream's byte-level BPE beside Hugging Face's tokenizers and open_clip.
 
-    pip install tokenizers ftfy regex && pip download --no-deps open_clip_torch==3.3.0
-    tests/bench/peers/tokenizer.py LIBCCSTREAM WHEEL CAPTIONS.txt [--byte TOKENIZER.json]
+    pip install --no-deps open_clip_torch==3.3.0 && pip install ftfy regex tokenizers
+    tests/bench/peers/tokenizer.py LIBCCSTREAM CAPTIONS.txt [--byte TOKENIZER.json]
 
 CAPTIONS.txt has a caption a line. All run on one thread of one core, alternately, three times each; the
 best counts. tokenizers does what CLIP's own tokenizer.json asks of it (NFC, white space, lower case, words,
@@ -23,7 +23,6 @@ from tokenizers import Tokenizer
 
 parser = argparse.ArgumentParser()
 parser.add_argument("library")
-parser.add_argument("wheel")
 parser.add_argument("captions")
 parser.add_argument("--byte")
 a = parser.parse_args()
@@ -31,7 +30,7 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 with open(a.captions, encoding="utf-8") as f:
     captions = f.read().splitlines()
 batches = [captions[i:i + 1000] for i in range(0, len(captions), 1000)]
-open_clip = OpenClip(a.wheel)
+open_clip = OpenClip()
 
 
 def run_ccstream(model):

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Makes what CLIP's tokenizer is built from, and what its tests compare with:
 
-    make_clip.py tables WHEEL    formats/tokenizer/clip/merges.bin: OpenAI's merges as pairs of ids
-                                 formats/tokenizer/clip/entities.bin: the names of HTML's characters
-                                 formats/tokenizer/clip/unicode.bin: letters, numbers, normal forms
-    make_clip.py golden WHEEL    clip_ids.bin: texts and the ids that open_clip gives them
-                                 byte_bpe.json, byte_ids.bin: a small byte-level tokenizer of Hugging
-                                 Face's library, texts, and the ids that it gives them
+    make_clip.py tables    formats/tokenizer/clip/merges.bin: OpenAI's merges as pairs of ids
+                           formats/tokenizer/clip/entities.bin: the names of HTML's characters
+                           formats/tokenizer/clip/unicode.bin: letters, numbers, normal forms
+    make_clip.py golden    clip_ids.bin: texts and the ids that open_clip gives them
+                           byte_bpe.json, byte_ids.bin, byte_prefix_ids.bin: a small byte-level tokenizer of Hugging
+                           Face's library, texts, and the ids that it gives them, also with
+                           add_prefix_space
 
-WHEEL is the file that `pip download --no-deps open_clip_torch==3.3.0` brings: its tokenizer.py runs
-here, without torch. Needs ftfy==6.3.1, regex and tokenizers. The Unicode data are those of
-the regex module (classes) and of Python 3.11 (normal forms), as in open_clip itself.
+Needs open_clip_torch==3.3.0 (its tokenizer.py runs without torch), ftfy==6.3.1, regex and tokenizers. The
+Unicode data are those of the regex module (classes) and of Python 3.11 (normal forms), as in open_clip itself.
 """
 import gzip
 import html.entities
@@ -19,7 +19,6 @@ import random
 import struct
 import sys
 import unicodedata
-import zipfile
 
 import ftfy.chardata
 import regex
@@ -27,8 +26,7 @@ import regex
 here = os.path.dirname(os.path.abspath(__file__))
 product = os.path.join(here, "../../../formats/tokenizer")
 sys.path.insert(0, os.path.join(here, "../../parity"))
-
-NAME = "open_clip/bpe_simple_vocab_16e6.txt.gz"
+from clip_oracle import OpenClip
 
 
 def write(path, data):
@@ -43,8 +41,8 @@ def byte_characters():
     return [chr(b) for b in plain] + [chr(0x100 + i) for i in range(256 - len(plain))]
 
 
-def make_merges(wheel):
-    lines = gzip.decompress(zipfile.ZipFile(wheel).read(NAME)).decode().split("\n")[1:48895]
+def make_merges():
+    lines = gzip.decompress(OpenClip().merges).decode().split("\n")[1:48895]
     ids = {c: i for i, c in enumerate(byte_characters())}
     ids.update({c + "</w>": i + 256 for c, i in list(ids.items())})
     pairs = []
@@ -131,9 +129,8 @@ def write_ids(name, cases):
         for text, ids in cases))
 
 
-def make_golden(wheel):
-    from clip_oracle import OpenClip
-    oracle, cases = OpenClip(wheel), []
+def make_golden():
+    oracle, cases = OpenClip(), []
     for text in texts():
         fixed = [ftfy.fix_text(text, fix_encoding=repair) for repair in (True, False)]
         if fixed[0] == fixed[1]:
@@ -143,7 +140,8 @@ def make_golden(wheel):
     write_ids("clip_ids.bin", cases)
 
 
-def make_byte_bpe():
+def train_byte_bpe(path):
+    """From the texts of this tree: kept, so that ids stay."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -151,17 +149,27 @@ def make_byte_bpe():
                                   special_tokens=["<s>", "<pad>", "</s>", "<|end|>", AddedToken("<mask>", lstrip=True)])
     root = os.path.join(here, "../../..")
     t.train([os.path.join(root, name) for name in ("README.md", "CONTRIBUTING.md", "formats/README.md")], trainer)
-    t.save(os.path.join(here, "byte_bpe.json"), pretty=False)
+    t.save(path, pretty=False)
+
+
+def make_byte_bpe():
+    from tokenizers import Tokenizer, pre_tokenizers
+    path = os.path.join(here, "byte_bpe.json")
+    if not os.path.exists(path):
+        train_byte_bpe(path)
+    t = Tokenizer.from_file(path)
     draw = texts()
-    write_ids("byte_ids.bin", [(text.encode(), [0, *t.encode(text).ids, 2]) for text in (next(draw) for _ in range(220))])
+    cases = [next(draw) for _ in range(220)]
+    write_ids("byte_ids.bin", [(text.encode(), [0, *t.encode(text).ids, 2]) for text in cases])
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    write_ids("byte_prefix_ids.bin", [(text.encode(), [0, *t.encode(text).ids, 2]) for text in cases])
 
 
 if __name__ == "__main__":
-    what, wheel = sys.argv[1:]
-    if what == "tables":
-        make_merges(wheel)
+    if sys.argv[1:] == ["tables"]:
+        make_merges()
         make_entities()
         make_unicode()
     else:
-        make_golden(wheel)
+        make_golden()
         make_byte_bpe()

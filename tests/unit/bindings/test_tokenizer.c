@@ -98,6 +98,31 @@ TEST(a_model_is_opened_from_its_bytes) {
     ccs_tokenizer_close(t);
 }
 
+TEST(clip_is_built_in_and_cleans_by_its_own_rules) {
+    struct ccs_tokenizer *t = NULL;
+    struct ccs_error err;
+    int32_t rows[2][6];
+    int32_t length;
+    const struct ccs_text text = {"A cat's  PHOTO.", 15};
+    static const int32_t expected[6] = {49406, 320, 2368, 568, 1125, 49407};
+    assert_int_equal(ccs_tokenizer_load(&t, "clip", NULL), CCS_OK);
+    assert_int_equal(ccs_tokenizer_vocabulary(t), 49408);
+    assert_int_equal(ccs_tokenizer_begin(t), 49406);
+    assert_int_equal(ccs_tokenizer_end(t), 49407);
+    for (int clean = 0; clean < 2; clean++) {
+        assert_int_equal(
+            ccs_tokenizer_encode(t, rows[clean], &length, &text, 1, 6, clean != 0, NULL), CCS_OK);
+        assert_memory_equal(rows[clean], expected, sizeof(expected));
+        assert_int_equal(length, 6);
+    }
+    ccs_tokenizer_close(t);
+    library_check_error(ccs_tokenizer_load(&t, "none", &err), CCS_ERROR_NOTFOUND, &err, "none");
+    library_check_error(ccs_tokenizer_load(&t, NULL, &err), CCS_ERROR_INVALID, &err, "path");
+    library_check_error(ccs_tokenizer_load(NULL, "clip", &err), CCS_ERROR_INVALID, &err, "out");
+    assert_int_equal(ccs_tokenizer_begin(NULL), 0);
+    assert_int_equal(ccs_tokenizer_end(NULL), 0);
+}
+
 TEST(wrong_models_and_arguments_are_refused) {
     struct ccs_dataset *d = open_made(false);
     struct ccs_tokenizer *t = NULL;

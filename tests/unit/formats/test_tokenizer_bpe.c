@@ -79,6 +79,19 @@ TEST(byte_level_ids_are_those_of_the_reference) {
     tokenizer_close(t);
 }
 
+TEST(byte_level_ids_with_a_space_before_are_those_of_the_reference) {
+    size_t size = 0;
+    char *json = (char *)test_read_file(test_source_path(GOLDEN "byte_bpe.json"), &size);
+    char *at = memmem(json, size, "_space\":false", 13);
+    struct tokenizer *t = NULL;
+    assert_non_null(at);
+    memcpy(at, "_space\":true ", 13);
+    assert_ok(tokenizer_open(&t, json, size, &err), err);
+    compare(t, GOLDEN "byte_prefix_ids.bin");
+    tokenizer_close(t);
+    free(json);
+}
+
 /* CLIP's tokenizer.json, which is also a merges.txt and a vocab.json: the parts in it. */
 static struct byte_buffer clip_json(void) {
     struct tokenizer *t = NULL;
