@@ -204,6 +204,9 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     if (o->split_names != SOURCE_SPLIT_FIRST_DOT) {
         add(l, "split-names", source_name_split_names[o->split_names], true);
     }
+    if (o->follow_links) {
+        add(l, "follow-links", "yes", true);
+    }
     if (o->part.count > 0) {
         struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, true);
         snprintf(s->buffer, sizeof(s->buffer), "%" PRIu32 "/%" PRIu32, o->part.number,

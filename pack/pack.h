@@ -123,6 +123,7 @@ struct pack_options {
     enum source_grouping grouping;      /* SOURCE_GROUP_AUTO */
     enum source_lines lines;            /* SOURCE_LINES_AUTO */
     enum source_name_split split_names; /* SOURCE_SPLIT_FIRST_DOT */
+    bool follow_links;                  /* false; see struct source_options */
     enum pack_ids ids;                  /* PACK_IDS_ROW */
     struct pack_part part;              /* all rows; else every source must be a file or folder */
     bool check;                /* decode every image; true. False: read only its headers; not with

@@ -60,8 +60,8 @@ struct file_system {
     enum status (*sync_directory)(void *context, const char *path, struct error *err);
     /* OK and *exists; a failure only if that cannot be determined. */
     enum status (*exists)(void *context, const char *path, bool *exists, struct error *err);
-    /* Appends the names in a directory, each followed by a NUL, in any order, without "." and "..".
-     * NOTFOUND if there is no such directory. */
+    /* Appends the names in a directory, each followed by a NUL, in any order, without "." and "..",
+     * and without the file of lock_directory. NOTFOUND if there is no such directory. */
     enum status (*list)(void *context,
                         const char *path,
                         struct byte_buffer *names,
@@ -78,8 +78,9 @@ struct file_system {
                             uint64_t size_bytes,
                             struct error *err);
     /* Locks a directory against others that ask for the lock, until *lock is closed or the process
-     * ends in any way. OK and *lock NULL if the file system has no such locks. EXISTS if it is
-     * locked; the message names the process if that is known. */
+     * ends in any way. The lock is on a file in it, so that only those who may write there can hold
+     * it. OK and *lock NULL if no file can be made, or the file system has no such locks. EXISTS if
+     * it is locked; the message names the process. */
     enum status (*lock_directory)(void *context,
                                   struct file **lock,
                                   const char *path,

@@ -10,14 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
+
+#define LOCK_NAME ".ccstream.lock"
 
 struct file {
     int fd;
     bool from_start;                     /* writing started at the file's first byte */
+    bool is_lock;                        /* the file is removed when it is closed */
     uint64_t written_bytes, begun_bytes; /* begun: write-back was started for these */
     char path[];
 };
@@ -90,6 +91,9 @@ static enum status posix_open(void *context,
 
 static void posix_close(struct file *f) {
     if (f) {
+        if (f->is_lock) {
+            unlink(f->path);
+        }
         close(f->fd);
         free(f);
     }
@@ -240,7 +244,8 @@ posix_list(void *context, const char *path, struct byte_buffer *names, struct er
             s = errno != 0 ? error_set_errno(err, "%s: cannot list it", path) : STATUS_OK;
             break;
         }
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            strcmp(entry->d_name, LOCK_NAME) != 0) {
             s = byte_buffer_append(names, entry->d_name, strlen(entry->d_name) + 1, err);
         }
     }
@@ -303,61 +308,54 @@ posix_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     return s;
 }
 
-/* The process that holds the lock on `fd`; 0: not known. */
-static long holder(int fd) {
-    struct stat st;
-    char line[256];
-    char wanted[80];
-    long pid = 0;
-    FILE *locks = fopen("/proc/locks", "re");
-    if (!locks || fstat(fd, &st) != 0) {
-        if (locks) {
-            fclose(locks);
-        }
-        return 0;
+/* Locks the file, which others may have removed meanwhile (then AGAIN). EXISTS: *pid of the process
+ * that holds it. A lock for reading is nothing that a writer waits for. */
+static enum status lock_file(int fd, const char *path, long *pid) {
+    char text[24] = "";
+    struct stat here;
+    struct stat there;
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &l) != 0 && fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_WRLCK) {
+        *pid = pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+        return STATUS_EXISTS;
     }
-    snprintf(wanted, sizeof wanted, " %02x:%02x:%llu ", major(st.st_dev), minor(st.st_dev),
-             (unsigned long long)st.st_ino);
-    while (pid == 0 && fgets(line, sizeof line, locks)) {
-        bool waits = strstr(line, "->") != NULL;
-        if (!waits && strstr(line, "FLOCK") && strstr(line, wanted) &&
-            sscanf(line, "%*s FLOCK %*s %*s %ld", &pid) != 1) {
-            pid = 0;
-        }
+    if (fstat(fd, &here) != 0 || stat(path, &there) != 0 || here.st_ino != there.st_ino) {
+        return STATUS_AGAIN;
     }
-    fclose(locks);
-    return pid;
+    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    return ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n ? STATUS_OK : STATUS_IO;
 }
 
 static enum status
-posix_lock_directory(void *context, struct file **lock, const char *path, struct error *err) {
+posix_lock_directory(void *context, struct file **lock, const char *directory, struct error *err) {
     (void)context;
-    REQUIRE(lock && path);
+    REQUIRE(lock && directory);
     *lock = NULL;
+    char path[PATH_MAX_BYTES];
+    TRY(path_join(path, sizeof path, directory, LOCK_NAME, err));
     size_t path_size = strlen(path) + 1;
     struct file *f = calloc(1, sizeof *f + path_size);
     TRY_MEMORY(f, err, "%s: out of memory", path);
     memcpy(f->path, path, path_size);
-    f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->fd >= 0 && flock(f->fd, LOCK_EX | LOCK_NB) == 0) {
-        *lock = f;
-        return STATUS_OK;
-    }
-    enum status s = STATUS_OK; /* what cannot be opened is for the next call to complain of */
-    if (f->fd >= 0 && errno == EWOULDBLOCK) {
-        char who[40] = "another process";
-        long pid = holder(f->fd);
-        if (pid > 0) {
-            snprintf(who, sizeof who, "process %ld", pid);
+    f->is_lock = true;
+    long pid = 0;
+    enum status s = STATUS_AGAIN;
+    while (s == STATUS_AGAIN) { /* what cannot be opened is for the next call to complain of */
+        f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        f->fd = f->fd >= 0 ? f->fd : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        s = f->fd < 0 ? STATUS_IO : lock_file(f->fd, path, &pid);
+        if (s == STATUS_OK) {
+            *lock = f;
+            return STATUS_OK;
         }
-        s = error_set(err, STATUS_EXISTS, "%s: in use by %s; wait until it has finished", path,
-                      who);
-    }
-    if (f->fd >= 0) {
-        close(f->fd);
+        if (f->fd >= 0) {
+            close(f->fd);
+        }
     }
     free(f);
-    return s;
+    FAIL_IF(s == STATUS_EXISTS, err, s, "%s: in use by process %ld; wait until it has finished",
+            directory, pid);
+    return STATUS_OK;
 }
 
 static enum status posix_descriptor(struct file *f, int *fd, uint64_t *offset, struct error *err) {

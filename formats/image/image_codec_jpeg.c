@@ -31,14 +31,16 @@ enum {
     MARGIN_PX = 2,
     SKIP_MARGIN_PX = 2,
     ROWS_PER_CALL = 16,
-    MIN_SCANS = 64,        /* allowed for an image of any size */
+    MIN_SCANS = 16,        /* allowed for an image of any size */
     MIN_SCAN_BYTES = 4096, /* less is decoded sooner than the tables are made */
     MAX_ODD_BYTES = 64,    /* tolerated after coded data: some cameras pad; damage leaves more */
 };
 
-/* Scans times pixels that one image may cost, beyond MIN_SCANS: bounds the time that a small file
- * of many empty scans can take. */
-static const int64_t MAX_SCAN_PIXELS = INT64_C(1) << 32;
+/* Scans times pixels that one image may cost, beyond MIN_SCANS, and for each byte of its file:
+ * bounds the time that a small file of many empty scans can take. Scans of real images have a byte
+ * for every few hundred pixels. */
+static const int64_t SMALL_SCAN_PIXELS = INT64_C(1) << 24;
+static const int64_t SCAN_PIXELS_PER_BYTE = 4096;
 
 struct jpeg_reader {
     struct jpeg_decompress_struct cinfo;
@@ -139,7 +141,10 @@ static void on_output(j_common_ptr cinfo) {
 static void on_progress(j_common_ptr cinfo) {
     struct jpeg_reader *r = reader_of(cinfo);
     if (r->cinfo.input_scan_number > r->max_scans) {
-        leave(r, error_set(r->err, STATUS_LIMIT, "jpeg: more than %d scans", r->max_scans));
+        leave(r,
+              error_set(r->err, STATUS_LIMIT,
+                        "jpeg: more than %d scans, the limit for so few bytes and so many pixels",
+                        r->max_scans));
     }
 }
 
@@ -445,7 +450,8 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
     jpeg_read_header(c, TRUE);
     r->in_scans = true;
     check(r, image_check_size(c->image_width, c->image_height, job->limits, r->err));
-    int64_t scans = MAX_SCAN_PIXELS / ((int64_t)c->image_width * c->image_height);
+    int64_t scans = (SMALL_SCAN_PIXELS + SCAN_PIXELS_PER_BYTE * (int64_t)job->size_bytes) /
+                    ((int64_t)c->image_width * c->image_height);
     scans = scans < MIN_SCANS ? MIN_SCANS : scans;
     r->max_scans = scans > IMAGE_MAX_SCANS ? IMAGE_MAX_SCANS : (int)scans;
     choose_colour(r);

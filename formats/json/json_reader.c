@@ -25,6 +25,27 @@ static const json_t *to_jansson(const struct json_value *v) {
     return (const json_t *)v;
 }
 
+/* LEAST_BYTES: fewer cannot need SMALL_BYTES, at 80 a byte. */
+enum { SMALL_BYTES = 64 << 20, MOST_PER_BYTE = 10, LEAST_BYTES = SMALL_BYTES / 128 };
+
+/* What the library needs for the values of a text, from what it was measured to need for each. */
+static size_t estimate_bytes(const uint8_t *text, size_t size_bytes) {
+    enum { OBJECT = 240, ARRAY = 112, VALUE = 48, MEMBER = 80 };
+    size_t sum = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < size_bytes; i++) {
+        const uint8_t c = text[i];
+        if (quoted) {
+            i += c == '\\' ? 1 : 0;
+            quoted = c != '"';
+            continue;
+        }
+        quoted = c == '"';
+        sum += c == '{' ? OBJECT : c == '[' ? ARRAY : c == ',' ? VALUE : c == ':' ? MEMBER : 0;
+    }
+    return sum;
+}
+
 enum status json_document_parse(struct json_document **out,
                                 const char *name,
                                 const void *text,
@@ -35,6 +56,15 @@ enum status json_document_parse(struct json_document **out,
     struct json_document *d = calloc(1, sizeof *d);
     TRY_MEMORY(d, err, "%s: out of memory", name);
     json_error_t why;
+    const size_t needed = size_bytes > LEAST_BYTES ? estimate_bytes(text, size_bytes) : 0;
+    if (needed > SMALL_BYTES && needed / MOST_PER_BYTE > size_bytes) {
+        json_document_destroy(d);
+        return error_set(
+            err, STATUS_LIMIT,
+            "%s: %zu bytes of JSON hold so many values that they need about %zu MiB of "
+            "memory; the limit is %d times the text's size",
+            name, size_bytes, needed >> 20, MOST_PER_BYTE);
+    }
     d->root = json_loadb(size_bytes ? text : "", size_bytes,
                          JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!d->root) {

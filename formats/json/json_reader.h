@@ -6,8 +6,8 @@
  * Ownership : the document owns its values and strings until json_document_destroy; a
  *             struct json_value is a borrowed place in it.
  * Untrusted : the text. Duplicate keys, NUL inside strings, wrong UTF-8, nesting beyond 2048 and
- *             anything after the value are refused. Memory is at most a constant times the text's
- *             size (about 60 bytes per value), so the caller bounds the size.
+ *             anything after the value are refused. Memory is at most 10 times the text's size, or
+ *             64 MiB for a shorter one: the caller bounds the size.
  */
 #ifndef FORMATS_JSON_JSON_READER_H
 #define FORMATS_JSON_JSON_READER_H
@@ -21,8 +21,8 @@
 struct json_document;
 struct json_value;
 
-/* `name` is for the message: the file that the text is from. Returns OK, NOMEM or CORRUPT (with
- * line and column). */
+/* `name` is for the message: the file that the text is from. Returns OK, NOMEM, CORRUPT (with
+ * line and column) or LIMIT (it would need more memory). */
 enum status json_document_parse(struct json_document **out,
                                 const char *name,
                                 const void *text,

@@ -8,9 +8,10 @@
  *   truncated to the length that the trainer accepts; the number of trainer threads is fixed,
  * because the order of its floating-point sums depends on it and equal captions must give equal
  * bytes.
- * - A model's normaliser is a double-array trie that the library walks without bounds checks. The
- *   bytes of a model may come from a stranger's checkpoint, so the trie is checked here before the
- *   library sees it (check_charsmap).
+ * - The bytes of a model may come from a stranger's checkpoint, and the library walks a model's
+ *   normaliser, a double-array trie, without bounds checks, and has room for 32 matches; it
+ * recurses along a piece, and has room for 64 user-defined pieces that begin alike. All of this is
+ * checked here before the library sees the model (check_charsmap, check_pieces).
  */
 #include "formats/tokenizer/tokenizer_internal.h"
 
@@ -37,6 +38,11 @@ using processor = sentencepiece::SentencePieceProcessor;
 
 constexpr size_t max_caption_bytes = 4096;
 constexpr size_t max_training_bytes = size_t{1} << 30;
+constexpr size_t max_piece_bytes = 512;
+constexpr size_t max_nested_pieces = 32;     /* user-defined, each the beginning of the next */
+constexpr uint32_t max_trie_units = 1 << 20; /* SentencePiece's own have fewer than 2^16 */
+constexpr uint8_t max_matches = 32;          /* of the normaliser, along one path */
+constexpr int max_trie_depth = 128;
 
 template <typename Body> enum status guarded(struct error *err, Body body) noexcept {
     try {
@@ -84,7 +90,7 @@ class message_reader {
         uint64_t size = 0;
         switch (key & 7) {
         case 0:
-            return varint(&size);
+            return varint(&number_);
         case 1:
             size = 8;
             break;
@@ -113,6 +119,11 @@ class message_reader {
         return ok_;
     }
 
+    /* Of the last field, if it is a number. */
+    uint64_t number() const {
+        return number_;
+    }
+
   private:
     bool varint(uint64_t *out) {
         uint64_t v = 0;
@@ -130,6 +141,7 @@ class message_reader {
     }
 
     std::string_view bytes_;
+    uint64_t number_ = 0;
     bool ok_ = true;
 };
 
@@ -138,8 +150,70 @@ class message_reader {
  *     u32 size of the trie | trie: units of u32 | strings, each with a NUL
  * A unit with bit 31 is a leaf and holds a place in the strings; any other leads to the unit at
  * (its own index ^ offset ^ label). A label changes the low 8 bits alone, so one test of the block
- * of 256 covers them all.
+ * of 256 covers them all. A unit with bit 8 is the end of a rule, whose leaf is at (index ^
+ * offset). The library begins at the root without a look at its label, and takes whatever is in the
+ * place of a leaf.
  */
+class trie_walk {
+  public:
+    trie_walk(const uint8_t *units, uint32_t count)
+        : units_(units), below_(count, unknown), matches_(count, 0) {
+    }
+
+    /* Whether no path from the root has a cycle, a leaf that is none, or too many matches. */
+    bool sound() {
+        return !(unit(0) >> 31) && visit(0, 0, false);
+    }
+
+  private:
+    static constexpr uint8_t unknown = 255;
+    static constexpr uint8_t entered = 254;
+
+    uint32_t unit(uint32_t i) const {
+        return load_u32(units_ + size_t{4} * i);
+    }
+    static uint32_t offset(uint32_t u) {
+        return (u >> 10) << ((u & (1u << 9)) >> 6);
+    }
+
+    /* Sets the longest way and the most matches from unit i on. */
+    bool visit(uint32_t i, int depth, bool labelled) {
+        if (below_[i] != unknown) {
+            return below_[i] != entered && depth + below_[i] <= max_trie_depth;
+        }
+        if (depth > max_trie_depth) {
+            return false;
+        }
+        const uint32_t u = unit(i);
+        const uint32_t base = i ^ offset(u);
+        const bool ends = labelled && (u & (1u << 8));
+        if (ends && !(unit(base) >> 31)) {
+            return false;
+        }
+        uint8_t longest = 0;
+        uint8_t most = 0;
+        below_[i] = entered;
+        for (uint32_t label = 0; label < 256; label++) {
+            const uint32_t next = base ^ label;
+            if ((unit(next) & 0x800000FFu) != label) {
+                continue;
+            }
+            if (!visit(next, depth + 1, true)) {
+                return false;
+            }
+            longest = std::max<uint8_t>(longest, static_cast<uint8_t>(below_[next] + 1));
+            most = std::max(most, matches_[next]);
+        }
+        below_[i] = longest;
+        matches_[i] = static_cast<uint8_t>(most + (ends ? 1 : 0));
+        return matches_[i] <= max_matches;
+    }
+
+    const uint8_t *units_;
+    std::vector<uint8_t> below_;
+    std::vector<uint8_t> matches_;
+};
+
 bool check_charsmap(std::string_view map) {
     if (map.empty()) {
         return true;
@@ -156,6 +230,9 @@ bool check_charsmap(std::string_view map) {
         return false;
     }
     const uint32_t unit_count = trie_bytes / 4;
+    if (unit_count > max_trie_units) {
+        return false;
+    }
     for (uint32_t i = 0; i < unit_count; i++) {
         const uint32_t unit = load_u32(trie + size_t{4} * i);
         if (unit >> 31) {
@@ -169,16 +246,61 @@ bool check_charsmap(std::string_view map) {
             }
         }
     }
-    return true;
+    return trie_walk(trie, unit_count).sound();
 }
 
-/* Walks ModelProto for NormalizerSpec (fields 3 and 5) and its precompiled_charsmap (field 2). A
- * message that comes twice is merged by the library, so every occurrence is checked. */
+/* A SentencePiece: 1 its text, 3 its type, of which 4 is user-defined. Fields that come twice are
+ * all checked. */
+bool check_piece(std::string_view piece, std::vector<std::string_view> *user_defined) {
+    message_reader fields(piece);
+    uint32_t field = 0;
+    std::string_view value;
+    std::string_view text;
+    bool is_user_defined = false;
+    while (fields.next(&field, &value)) {
+        if (field == 1) {
+            text = value;
+            if (text.size() > max_piece_bytes) {
+                return false;
+            }
+        }
+        is_user_defined = is_user_defined || (field == 3 && fields.number() == 4);
+    }
+    if (is_user_defined) {
+        user_defined->push_back(text);
+    }
+    return fields.ok();
+}
+
+bool nests_too_deep(std::vector<std::string_view> pieces) {
+    std::vector<std::string_view> open;
+    std::sort(pieces.begin(), pieces.end());
+    for (const std::string_view p : pieces) {
+        while (!open.empty() && p.substr(0, open.back().size()) != open.back()) {
+            open.pop_back();
+        }
+        open.push_back(p);
+        if (open.size() > max_nested_pieces) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Walks ModelProto for pieces (field 1), and for NormalizerSpec (fields 3 and 5) and its
+ * precompiled_charsmap (field 2). A message that comes twice is merged by the library, so every
+ * occurrence is checked. */
 bool check_model(std::string_view model) {
     message_reader top(model);
     uint32_t field = 0;
     std::string_view value;
+    std::vector<std::string_view> user_defined;
+    size_t piece_count = 0;
     while (top.next(&field, &value)) {
+        if (field == 1 &&
+            (++piece_count > TOKENIZER_MAX_VOCAB || !check_piece(value, &user_defined))) {
+            return false;
+        }
         if (field != 3 && field != 5) {
             continue;
         }
@@ -194,14 +316,17 @@ bool check_model(std::string_view model) {
             return false;
         }
     }
-    return top.ok();
+    return top.ok() && !nests_too_deep(std::move(user_defined));
 }
 
 enum status open_model(struct tokenizer *t, struct error *err) {
     const std::string_view model(reinterpret_cast<const char *>(t->bytes), t->size_bytes);
-    FAIL_IF(model.empty() || !check_model(model), err, STATUS_CORRUPT,
-            "tokenizer: these bytes are neither a SentencePiece model nor a vocabulary "
-            "with a line [UNK]");
+    FAIL_IF(
+        model.empty() || !check_model(model), err, STATUS_CORRUPT,
+        "tokenizer: these bytes are neither a SentencePiece model nor a vocabulary "
+        "with a line [UNK]; a piece may have %zu bytes, a rule of the normaliser %d, and neither "
+        "may loop or nest",
+        max_piece_bytes, max_trie_depth);
     auto p = std::make_unique<processor>();
     const auto status = p->LoadFromSerializedProto(model);
     FAIL_IF(!status.ok(), err, STATUS_CORRUPT, "tokenizer: SentencePiece refuses the model: %s",

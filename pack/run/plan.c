@@ -23,6 +23,7 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
         .delimiter = o->delimiter,
         .grouping = o->grouping,
         .split_names = o->split_names,
+        .follow_links = o->follow_links,
         .lines = o->lines,
         .caption_column = o->caption_column,
         .image_column = o->image_column,

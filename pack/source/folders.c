@@ -8,8 +8,9 @@
  * them with all that it contains. A file is an image by the extension of its name or, without a
  * known one, by its content. NAME.txt beside NAME.jpg is its caption, which it need not have. Other
  * files, hidden ones and those in SOURCE itself are counted as ignored. Links to files are
- * followed, and so is a link that is a class. Other links to folders are not followed, so there are
- * no loops.
+ * followed, and so is a link that is a class, within SOURCE; what is outside of it is rejected,
+ * unless
+ * --follow-links allows it. Other links to folders are not followed, so there are no loops.
  *
  * Loose pairs:
  *
@@ -369,7 +370,7 @@ static enum status drop_empty_classes(struct source_folders *f, struct error *er
 /* ---- rows ---- */
 
 /* Reads the file beside the current image; its path is f->path then. Returns OK, NOTFOUND, LIMIT,
- * IO or NOMEM. */
+ * MISMATCH (it leads out of the source's folder), IO or NOMEM. */
 static enum status read_beside(struct source_folders *f,
                                struct byte_buffer *out,
                                size_t index,
@@ -381,6 +382,7 @@ static enum status read_beside(struct source_folders *f,
         return STATUS_NOTFOUND;
     }
     TRY(set_path(f, l->path_bytes, l->list.names[index], err));
+    FAIL_IF(source_leads_outside(&f->base, f->path), err, STATUS_MISMATCH, "outside");
     return file_read_all(file_posix(), out, f->path, max_bytes, err);
 }
 
@@ -397,6 +399,8 @@ static enum status add_caption(struct source_folders *f,
                                 SOURCE_MAX_TEXT_BYTES, &why);
     if (s == STATUS_OK) {
         s = source_row_add_text(row, &f->base, (const char *)text.data, text.size_bytes, &why);
+    } else if (s == STATUS_MISMATCH) {
+        source_row_reject_outside(row, &f->base, f->path);
     } else if (s != STATUS_NOMEM && (required || s != STATUS_NOTFOUND)) {
         source_row_reject(row, s == STATUS_LIMIT ? REASON_CAPTION_LIMIT : REASON_CAPTION_MISSING,
                           "%.200s", s == STATUS_NOTFOUND ? "no .txt beside it" : why.text);
@@ -418,6 +422,8 @@ add_texts(struct source_folders *f, struct source_row *row, const char *name, st
     if (s == STATUS_OK) {
         s = byte_buffer_append(&row->json, text.data, text.size_bytes, &why);
         row->json_unchecked = true;
+    } else if (s == STATUS_MISMATCH) {
+        source_row_reject_outside(row, &f->base, f->path);
     } else if (s != STATUS_NOMEM && s != STATUS_NOTFOUND) {
         source_row_drop_json(row, why.text);
     }

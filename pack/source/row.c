@@ -33,6 +33,7 @@ const char *source_reason_name(enum source_reason r) {
         [REASON_CAPTION_LIMIT] = "caption-limit",
         [REASON_ROW_BAD] = "row-bad",
         [REASON_KEY_NOT_NUMBER] = "key-not-number",
+        [REASON_OUTSIDE] = "outside",
         [REASON_FETCH_FAILED] = "fetch-failed",
         [REASON_IMAGE_SMALL] = "image-small",
         [REASON_IMAGE_LARGE] = "image-large",
@@ -336,6 +337,26 @@ void source_row_set_path(struct source_row *r,
         r->path[0] = '\0';
         source_row_reject(r, REASON_ROW_BAD, "its path is too long");
     }
+}
+
+bool source_leads_outside(struct source *s, const char *path) {
+    if (s->follow_links) {
+        return false;
+    }
+    if (!s->folder) {
+        s->folder = realpath(s->images, NULL);
+    }
+    char *real = s->folder ? realpath(path, NULL) : NULL;
+    const size_t n = s->folder ? strlen(s->folder) : 0;
+    const bool outside =
+        real && n > 1 && (strncmp(real, s->folder, n) != 0 || (real[n] != '/' && real[n] != '\0'));
+    free(real);
+    return outside;
+}
+
+void source_row_reject_outside(struct source_row *r, const struct source *s, const char *path) {
+    source_row_reject(r, REASON_OUTSIDE, "%.120s: leads out of %.60s; --follow-links reads it",
+                      path, s->images);
 }
 
 bool source_is_image_extension(const char *text, size_t size_bytes) {

@@ -74,6 +74,10 @@ enum status source_next(struct source *s, struct source_row *row, struct error *
     if (status == STATUS_OK && row->caption_count == 0 && needs_caption) {
         source_row_reject(row, REASON_CAPTION_EMPTY, "%s", "");
     }
+    if (status == STATUS_OK && row->path[0] != '\0' && !s->urls && row->reason == REASON_NONE &&
+        source_leads_outside(s, row->path)) {
+        source_row_reject_outside(row, s, row->path);
+    }
     return status;
 }
 
@@ -161,6 +165,7 @@ void source_close(struct source *s) {
         }
         s->type->close(s);
         json_writer_fini(&s->json);
+        free(s->folder);
         free(s);
     }
 }

@@ -111,6 +111,7 @@ enum source_reason {
     REASON_CAPTION_LIMIT, /* too long, or too many */
     REASON_ROW_BAD,       /* malformed */
     REASON_KEY_NOT_NUMBER,
+    REASON_OUTSIDE,      /* a file of the row is outside of the source's folder */
     REASON_FETCH_FAILED, /* its image could not be downloaded */
     /* The row is good, but the packer's options exclude it. */
     REASON_IMAGE_SMALL,
@@ -213,6 +214,8 @@ struct source_options {
     enum source_grouping grouping;      /* tsv, csv */
     enum source_name_split split_names; /* wds */
     enum source_lines lines;            /* wds, pairs, folders */
+    bool follow_links; /* also read files outside of the source's folder (of `images`), to which
+                        * links, absolute names or ".." lead; others are rejected */
     bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,

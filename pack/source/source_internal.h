@@ -86,6 +86,8 @@ struct source {
     char images[PATH_MAX_BYTES];        /* relative paths of images begin here: --images, or the
                                          * folder that contains `path`. The open function of a kind
                                          * of folder with a list of paths sets it to `path` */
+    char *folder;                       /* `images` without links; NULL: not needed yet */
+    bool follow_links;                  /* see struct source_options */
     bool urls;                          /* images are URLs, see struct source_options */
     uint64_t rows;                      /* read or skipped so far */
     uint64_t content;                   /* see source_content */
@@ -201,6 +203,10 @@ void source_row_drop_json(struct source_row *r, const char *why);
 void source_row_reset(struct source_row *r, uint64_t row);
 
 /* Sets the image's file to `name` in s->images. A bad name rejects the row. */
+/* Whether a file exists, but outside of s->images, and may not be read for that. */
+bool source_leads_outside(struct source *s, const char *path);
+void source_row_reject_outside(struct source_row *r, const struct source *s, const char *path);
+
 void source_row_set_path(struct source_row *r,
                          const struct source *s,
                          const char *name,

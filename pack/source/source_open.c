@@ -298,6 +298,7 @@ static enum status open_source(struct source *s,
                                struct error *err) {
     TRY(path_join(s->path, sizeof(s->path), "", path, err));
     s->urls = opt->urls;
+    s->follow_links = opt->follow_links;
     s->lines = opt->lines;
     s->keep = opt->keep_columns;
     if (opt->images) {

@@ -1,7 +1,8 @@
 /*
- * Random bytes as text for a small vocabulary that is trained first, and random bytes as a model.
- * Encoding gives begin, pieces of the vocabulary, end; a shorter limit gives the same pieces,
- * truncated; a model is refused or encodes.
+ * Random bytes as text for a small vocabulary that is trained first, random bytes as a model, and
+ * after a byte 0xFE as the normaliser's trie of that small model. Encoding gives begin, pieces of
+ * the vocabulary, end; a shorter limit gives the same pieces, truncated; a model is refused or
+ * encodes.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,18 +36,18 @@ next_caption(void *cookie, const char **text, size_t *size_bytes, struct error *
     return STATUS_OK;
 }
 
+static struct byte_buffer model; /* of the small vocabulary */
+
 static struct tokenizer *small_vocabulary(void) {
     uint32_t at = 0;
     uint32_t piece_count = 0;
     struct tokenizer *t = NULL;
-    struct byte_buffer model;
     struct tokenizer_train_options opt;
     const struct tokenizer_source source = {.next = next_caption, .cookie = &at};
     tokenizer_train_options_default(&opt);
     byte_buffer_init(&model, 0);
     demand(tokenizer_train(&model, &piece_count, &source, &opt, NULL) == STATUS_OK);
     demand(tokenizer_open(&t, model.data, model.size_bytes, NULL) == STATUS_OK);
-    byte_buffer_fini(&model);
     return t;
 }
 
@@ -66,18 +67,60 @@ static void check_text(const struct tokenizer *t, const char *text, size_t size_
     demand(short_ids[short_count - 1] == ids[count - 1]);
 }
 
+static void check_model(const uint8_t *data, size_t size_bytes) {
+    static const char *const texts[] = {"a caf\xc3\xa9 near",
+                                        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    struct tokenizer *t = NULL;
+    if (tokenizer_open(&t, data, size_bytes, NULL) == STATUS_OK) {
+        int32_t ids[MAX_TOKENS];
+        uint32_t count = 0;
+        for (size_t i = 0; i < 2; i++) {
+            (void)tokenizer_encode(t, ids, &count, texts[i], strlen(texts[i]), MAX_TOKENS, NULL);
+        }
+        tokenizer_close(t);
+    }
+}
+
+static void put_varint(struct byte_buffer *out, size_t v) {
+    for (; v > 127; v >>= 7) {
+        demand(byte_buffer_append(out, &(uint8_t){(uint8_t)((v & 127) | 128)}, 1, NULL) ==
+               STATUS_OK);
+    }
+    demand(byte_buffer_append(out, &(uint8_t){(uint8_t)v}, 1, NULL) == STATUS_OK);
+}
+
+/* The small model with a second normaliser: field 3 { field 2 { u32 size, trie, strings } }. */
+static void check_trie(const uint8_t *data, size_t size_bytes) {
+    enum { BLOCK = 1024, MOST = 16 * BLOCK };
+    static const char strings[] = "x\0yz\0";
+    size_bytes = size_bytes < MOST ? size_bytes : MOST;
+    const uint32_t trie_bytes = (uint32_t)(size_bytes + BLOCK - 1) / BLOCK * BLOCK;
+    const size_t map_bytes = sizeof trie_bytes + trie_bytes + sizeof strings;
+    static const uint8_t zeros[BLOCK];
+    struct byte_buffer other;
+    byte_buffer_init(&other, 0);
+    demand(byte_buffer_append(&other, model.data, model.size_bytes, NULL) == STATUS_OK);
+    put_varint(&other, 3 << 3 | 2);
+    put_varint(&other, map_bytes + (map_bytes > 16383 ? 4 : map_bytes > 127 ? 3 : 2));
+    put_varint(&other, 2 << 3 | 2);
+    put_varint(&other, map_bytes);
+    demand(byte_buffer_append(&other, &trie_bytes, sizeof trie_bytes, NULL) == STATUS_OK);
+    demand(byte_buffer_append(&other, data, size_bytes, NULL) == STATUS_OK);
+    demand(byte_buffer_append(&other, zeros, trie_bytes - size_bytes, NULL) == STATUS_OK);
+    demand(byte_buffer_append(&other, strings, sizeof strings, NULL) == STATUS_OK);
+    check_model(other.data, other.size_bytes);
+    byte_buffer_fini(&other);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     static struct tokenizer *vocabulary;
     if (!vocabulary) {
         vocabulary = small_vocabulary();
     }
     check_text(vocabulary, (const char *)data, size_bytes);
-    struct tokenizer *t = NULL;
-    if (tokenizer_open(&t, data, size_bytes, NULL) == STATUS_OK) {
-        int32_t ids[MAX_TOKENS];
-        uint32_t count = 0;
-        (void)tokenizer_encode(t, ids, &count, "a caf\xc3\xa9 near", 12, MAX_TOKENS, NULL);
-        tokenizer_close(t);
+    check_model(data, size_bytes);
+    if (size_bytes > 1 && data[0] == 0xFE) {
+        check_trie(data + 1, size_bytes - 1);
     }
     return 0;
 }

@@ -14,11 +14,18 @@
 #include "formats/tokenizer/token_cache.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/verify.h"
+#include "tools/inspect/seal.h"
 
 static const struct cli_option rows[] = {
     {"decode", 0, CLI_FLAG, CLI_FIELD(struct verify_options, decode),
      .help = "decode every image too, and compare its format and size with the index (images of a "
              "plain tar are always decoded)"},
+    {"sha256", 0, CLI_FLAG, CLI_FIELD(struct verify_options, sha256),
+     .help =
+         "print the dataset's SHA-256, which 'ccpack seal' prints too, to compare with a published "
+         "one"},
+    {"seal", 0, CLI_STRING, CLI_FIELD(struct verify_options, seal), .metavar = "FILE",
+     .help = "compare the dataset's files with the SHA-256 of each in this file of 'ccpack seal'"},
     {"jobs", 'j', CLI_U64, CLI_FIELD(struct verify_options, jobs), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
      .help = "threads, each checking its own shards; 0: one per processor"},
@@ -31,7 +38,8 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump verify",
     .purpose = "reads and checks everything in a dataset, a shard or a plain tar",
-    .usage = CLI_TEXTS("DIR|SHARD|TAR... [--decode] [--jobs N] [--json]"),
+    .usage = CLI_TEXTS("DIR|SHARD|TAR... [--decode] [--jobs N] [--json]",
+                       "DIR [--sha256] [--seal FILE] [--json]"),
     CLI_OPTIONS(rows),
     .arguments = {1, CLI_MAX_ARGUMENTS},
     .examples = CLI_TEXTS("ccdump verify cc3m", "ccdump verify cc3m --decode --json"),
@@ -40,6 +48,9 @@ static const struct cli_program program = {
         "shards. The exit code is 0 without faults and 65 with faults.",
         "In a dataset, shards are checked against the manifest; a single shard is checked only "
         "against its own index and checksums.",
+        "The checksums are XXH64: they find damage, not a forgery, for which there are --sha256 "
+        "and "
+        "--seal.",
         "A shard in the directory that dataset.json does not list is mentioned, and is no fault.",
         "In a dataset, the tokenizer is checked against the manifest too, and every row of a "
         "tokens.cct made with it against its checksum.")};
@@ -386,11 +397,91 @@ static enum status verify_tar(const struct verify_options *o, const char *path, 
     return s == STATUS_OK ? report(o, path, &r, err) : s;
 }
 
+/* ---- SHA-256 --------------------------------------------------------------------------------- */
+
+/* The next line of a seal, whose name is after 64 digits and two spaces; NULL: none. */
+static char *next_line(char **text) {
+    char *line = *text;
+    char *end = strchr(line, '\n');
+    if (end) {
+        *end = '\0';
+    }
+    *text = end ? end + 1 : line + strlen(line);
+    return strlen(line) > SHA256_HEX_BYTES + 1 ? line : NULL;
+}
+
+/* Prints a fault for each file that is in one of the lists alone, or differs. */
+static enum status compare_seals(const struct verify_options *o,
+                                 const char *path,
+                                 char *want,
+                                 char *have,
+                                 uint64_t *faults,
+                                 struct error *err) {
+    enum { NAME = SHA256_HEX_BYTES + 1 };
+    char *w = next_line(&want);
+    char *h = next_line(&have);
+    while (w || h) {
+        const int order = !w ? 1 : !h ? -1 : strcmp(w + NAME, h + NAME);
+        if (order != 0 || strcmp(w, h) != 0) {
+            struct error why = {0};
+            error_set(&why, STATUS_CORRUPT, "%.200s: %s", (order > 0 ? h : w) + NAME,
+                      order > 0   ? "is not in the seal"
+                      : order < 0 ? "is in the seal, but not in the dataset"
+                                  : "differs from the seal");
+            ++*faults;
+            TRY(print_fault(o, path, &(struct verify_fault){SHARD_NO_SAMPLE, .text = why.text},
+                            err));
+        }
+        w = order <= 0 ? next_line(&want) : w;
+        h = order >= 0 ? next_line(&have) : h;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+verify_sha256(const struct verify_options *o, const char *path, struct error *err) {
+    struct byte_buffer lines = {0};
+    struct byte_buffer seal = {0};
+    char root[SHA256_HEX_BYTES];
+    uint64_t faults = 0;
+    enum status s =
+        o->seal ? file_read_all(file_posix(), &seal, o->seal, SEAL_MAX_BYTES, err) : STATUS_OK;
+    THEN(s, seal_make(&lines, root, path, err));
+    if (s == STATUS_OK && o->sha256) {
+        struct json_writer w;
+        json_writer_init(&w, 0);
+        json_open_object(&w, NULL);
+        json_string(&w, "path", path);
+        json_string(&w, "sha256", root);
+        json_close_object(&w);
+        s = o->json ? cli_put_json(&w, err) : STATUS_OK;
+        json_writer_fini(&w);
+        if (!o->json) {
+            cli_print(stdout, "%s: sha256 %s\n", path, root);
+        }
+    }
+    if (s == STATUS_OK && o->seal) {
+        s = byte_buffer_append(&lines, "", 1, err);
+        THEN(s, compare_seals(o, path, (char *)seal.data, (char *)lines.data, &faults, err));
+    }
+    byte_buffer_fini(&lines);
+    byte_buffer_fini(&seal);
+    FAIL_IF(s == STATUS_OK && faults > 0, err, STATUS_CORRUPT,
+            "%s: %" PRIu64 " file%s not as in %s", path, faults, faults == 1 ? " is" : "s are",
+            o->seal);
+    return s;
+}
+
 /* ---- each argument --------------------------------------------------------------------------- */
 
 static enum status verify(const struct verify_options *o, const char *path, struct error *err) {
     enum input_kind kind = INPUT_TAR;
     TRY(input_kind_of(&kind, path, err));
+    if (o->sha256 || o->seal) {
+        FAIL_IF(kind != INPUT_DATASET, err, STATUS_USAGE,
+                "%s: --sha256 and --seal apply to datasets", path);
+        TRY(verify_sha256(o, path, err));
+    }
     return kind == INPUT_DATASET ? verify_dataset(o, path, err)
            : kind == INPUT_SHARD ? verify_shard(o, path, err)
                                  : verify_tar(o, path, err);

@@ -21,6 +21,8 @@
 struct verify_options {
     uint64_t jobs; /* 0: one per processor */
     bool decode;
+    bool sha256;
+    const char *seal; /* file; NULL: none */
     bool json;
     bool quiet;
     struct remote_choice remote;

@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
         {"repair", "rebuild manifest, sidecars and token cache from the shards",
          ccpack_repair_main},
         {"compact", "takes the bytes of removed samples out of the shards", ccpack_compact_main},
+        {"seal", "the SHA-256 of every file of a dataset, to be published", ccpack_seal_main},
     };
     static const struct cli_suite suite = {
         .name = "ccpack",

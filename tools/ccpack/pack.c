@@ -75,6 +75,10 @@ static const struct cli_option pack_rows[] = {
      .default_text = "first", .metavar = "DOT",
      .help = "the dot that ends the common name of a sample's files in a tar or zip: the first, as "
              "in WebDataset, or the last, for names such as photo.v2.jpg with photo.v2.txt"},
+    {"follow-links", 0, CLI_FLAG, FIELD(base.pack.follow_links),
+     .help =
+         "also read files outside of a source's folder (of --images), where links, absolute names "
+         "or '..' lead; without it, such rows are rejected as outside"},
     {"ids", 0, CLI_ENUM, FIELD(base.pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all sources, or the number at the end of the key"},
@@ -107,6 +111,7 @@ static const struct cli_program pack_program = {
                        "subset DATASET --ids FILE|--where EXPR -o DIR",
                        "remove DIR --ids FILE",
                        "compact DIR",
+                       "seal DIR [-o FILE]",
                        "repair DIR"),
     .examples = CLI_TEXTS("ccpack -o train 00000.tar 00001.tar",
                           "ccpack --images images --resize short:256 -o val val.tsv",

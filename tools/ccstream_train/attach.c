@@ -23,8 +23,7 @@ struct watched {
     char metrics[PATH_MAX_BYTES], launches[PATH_MAX_BYTES];
     FILE *file; /* metrics; NULL: not there yet */
     struct stat opened;
-    char *line;
-    size_t capacity;
+    char line[1 << 20];
     off_t launches_size;
     uint64_t total_steps; /* 0: not known */
     struct step_report last;
@@ -143,7 +142,9 @@ static enum status read_metrics(struct watched *w, struct live *l, struct error 
     bool is_step = false;
     for (;;) {
         const off_t at = ftello(w->file);
-        const ssize_t size = getline(&w->line, &w->capacity, w->file);
+        const ssize_t size = fgets(w->line, sizeof w->line, w->file) ? (ssize_t)strlen(w->line) : 0;
+        FAIL_IF(size == sizeof w->line - 1 && w->line[size - 1] != '\n', err, STATUS_LIMIT,
+                "%s: a line is longer than %zu bytes", w->metrics, sizeof w->line);
         if (size <= 0 || w->line[size - 1] != '\n') { /* the rest of a line comes later */
             const bool failed = ferror(w->file) != 0;
             clearerr(w->file);
@@ -218,7 +219,6 @@ enum status attach(struct live *l, struct error *err) {
     if (w->file != NULL) {
         (void)fclose(w->file);
     }
-    free(w->line);
     free(w);
     return s;
 }

@@ -114,7 +114,10 @@ static enum status lock_run(int fd, const char *run, struct error *err) {
     static const int64_t patience_ns = INT64_C(5) * 1000 * 1000 * 1000;
     const int64_t begun_ns = clock_now_ns();
     struct flock lock = whole_file;
-    while (fcntl(fd, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES)) {
+    struct flock held =
+        whole_file; /* a lock for reading, which anybody can have, keeps no one out */
+    while (fcntl(fd, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES) &&
+           (held = whole_file, fcntl(fd, F_OFD_GETLK, &held) != 0 || held.l_type != F_RDLCK)) {
         FAIL_IF(clock_now_ns() - begun_ns > patience_ns, err, STATUS_EXISTS,
                 "%s is being trained by another process; --attach %s shows it", run, run);
         (void)usleep(50000); /* a rank that is ending, perhaps */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
 import json
@@ -195,7 +196,7 @@ _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
-style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src 'sha256-%s'">
 %s
 """
 
@@ -216,10 +217,12 @@ def _page(stem: str, title: str, table: Table, sections: list[Section], figure: 
     text = json.dumps(_finite(data), separators=(",", ":")).replace("<", "\\u003c")
     plain = "" if figure is None else ('<figure class="plain"><img alt="the first figure" style="max-width:100%" src="'
                                        f'data:image/svg+xml;base64,{base64.b64encode(figure).decode()}"></figure>\n')
-    return (f"{_HEAD % _mark(stem)}<title>{html.escape(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head><body>\n"
+    script = f"\n{_viewer('viewer.js')}"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (f"{_HEAD % (digest, _mark(stem))}<title>{html.escape(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head><body>\n"
             f"<h1>{html.escape(title)}</h1>\n{_summary(table)}\n{plain}"
             f'<script type="application/json" id="ccstream-page">{text}</script>\n'
-            f"<script>\n{_viewer('viewer.js')}</script></body></html>\n")
+            f"<script>{script}</script></body></html>\n")
 
 
 def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],

@@ -13,6 +13,7 @@
 
 #include "augment/resize.h"
 #include "formats/base/file_io.h"
+#include "formats/base/sha256.h"
 #include "formats/base/utf8.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
@@ -24,8 +25,8 @@ static const char HEAD[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
-    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-    "<meta name=\"generator\" content=\"";
+    "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src 'sha256-";
+static const char AFTER_HASH[] = "'\">\n<meta name=\"generator\" content=\"";
 
 /* ---- text ---- */
 
@@ -143,8 +144,36 @@ static void put_data(struct page *p, struct byte_buffer *out) {
     put_escaped(p, out, text + from, size_bytes - from, in_data);
 }
 
+static void put_base64(struct page *p, struct byte_buffer *out, const struct byte_buffer *in) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *data = in->data;
+    for (size_t i = 0; i < in->size_bytes; i += 3) {
+        const size_t left = in->size_bytes - i;
+        const uint32_t group = (uint32_t)data[i] << 16 |
+                               (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                               (left > 2 ? (uint32_t)data[i + 2] : 0);
+        const char four[4] = {digits[group >> 18], digits[group >> 12 & 63],
+                              left > 1 ? digits[group >> 6 & 63] : '=',
+                              left > 2 ? digits[group & 63] : '='};
+        put(p, out, four, sizeof four);
+    }
+}
+
+/* Browsers run only the script with this hash, and no handler of an attribute. */
+static void put_script_hash(struct page *p, struct byte_buffer *out) {
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_update(&hash, "\n", 1);
+    sha256_update(&hash, viewer_js, viewer_js_bytes);
+    sha256_final(&hash, digest);
+    put_base64(p, out, &(struct byte_buffer){.data = digest, .size_bytes = sizeof digest});
+}
+
 static void put_page(struct page *p, struct byte_buffer *out) {
     put_raw(p, out, HEAD);
+    put_script_hash(p, out);
+    put_raw(p, out, AFTER_HASH);
     put_raw(p, out, cli_command_name());
     put_raw(p, out, "\">\n<title>");
     put_html(p, out, p->title);
@@ -400,21 +429,6 @@ void page_card_end(struct page *p) {
         p->has_lines = false;
     }
     json_close_object(&p->json);
-}
-
-static void put_base64(struct page *p, struct byte_buffer *out, const struct byte_buffer *in) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *data = in->data;
-    for (size_t i = 0; i < in->size_bytes; i += 3) {
-        const size_t left = in->size_bytes - i;
-        const uint32_t group = (uint32_t)data[i] << 16 |
-                               (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
-                               (left > 2 ? (uint32_t)data[i + 2] : 0);
-        const char four[4] = {digits[group >> 18], digits[group >> 12 & 63],
-                              left > 1 ? digits[group >> 6 & 63] : '=',
-                              left > 2 ? digits[group & 63] : '='};
-        put(p, out, four, sizeof four);
-    }
 }
 
 /* Encodes the image as a small JPEG. */

@@ -157,13 +157,13 @@ void page_run_retrieval(struct page *p, const struct retrieval_result *r) {
 /* The last evaluation up to `step`; NULL: there is none. */
 static struct json_document *find_last(FILE *metrics, uint64_t step) {
     struct json_document *last = NULL;
-    char *line = NULL;
-    size_t capacity = 0;
-    for (ssize_t n; (n = getline(&line, &capacity, metrics)) > 0;) {
+    enum { LINE_BYTES = 1 << 20 }; /* the rest of a longer one is no evaluation */
+    char *line = malloc(LINE_BYTES);
+    while (line != NULL && fgets(line, LINE_BYTES, metrics) != NULL) {
         struct json_document *d = NULL;
         uint64_t at = 0;
         if (strstr(line, "\"retrieval\":") != NULL &&
-            json_document_parse(&d, "metrics.jsonl", line, (size_t)n, NULL) == STATUS_OK &&
+            json_document_parse(&d, "metrics.jsonl", line, strlen(line), NULL) == STATUS_OK &&
             json_value_u64(json_value_get(json_document_root(d), "step"), &at) && at <= step) {
             json_document_destroy(last);
             last = d;

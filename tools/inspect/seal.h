@@ -1,0 +1,26 @@
+/*
+ * seal: the SHA-256 of every file of a dataset, as lines of sha256sum, and one of these lines,
+ * which stands for the whole. The checksums of the formats are XXH64: they find damage, not
+ * forgery.
+ *
+ * Threading : none.
+ * Untrusted : the dataset; its manifest has plain file names only.
+ */
+#ifndef TOOLS_INSPECT_SEAL_H
+#define TOOLS_INSPECT_SEAL_H
+
+#include "formats/base/bytes.h"
+#include "formats/base/sha256.h"
+#include "formats/base/status.h"
+
+enum { SEAL_MAX_BYTES = 256 << 20 };
+
+/* Fills `lines` ("HEX  NAME", by byte order of the names: dataset.json, shards, their sidecars, the
+ * tokenizer and its cache) and `root`, their hash. Returns OK, INTERRUPTED, NOMEM, LIMIT, or a
+ * failure of reading. */
+enum status seal_make(struct byte_buffer *lines,
+                      char root[SHA256_HEX_BYTES],
+                      const char *dataset,
+                      struct error *err);
+
+#endif
