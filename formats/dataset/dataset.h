@@ -106,4 +106,16 @@ enum status caption_reader_get(struct caption_reader *r,
                                struct shard_text *out,
                                struct error *err);
 
+/* The samples of the generation that has this fingerprint: *ids (*count), ascending, which the
+ * caller frees, and its id space. Found from the samples there are, those that were removed, and
+ * how many the generation had. Returns OK, NOTFOUND (it has no such generation), UNSUPPORTED (the
+ * generation had samples that are not recorded any more, as before a subset), CORRUPT, IO or NOMEM.
+ */
+enum status dataset_past_ids(const struct dataset *d,
+                             uint64_t fingerprint,
+                             uint64_t **ids,
+                             uint64_t *count,
+                             uint64_t *id_space,
+                             struct error *err);
+
 #endif

@@ -60,6 +60,7 @@ void manifest_fini(struct manifest *m) {
     free(m->sources);
     free(m->options);
     free(m->removed.ids);
+    free(m->removed.at);
     free(m->generations);
     *m = empty;
 }
@@ -160,20 +161,34 @@ manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, stru
     struct manifest_removed *r = &m->removed;
     FAIL_IF(count > MANIFEST_MAX_REMOVED - r->count, err, STATUS_LIMIT,
             "more than %d removed samples", MANIFEST_MAX_REMOVED);
-    uint64_t *all = realloc(r->ids, (r->count + count + 1) * sizeof(*all));
-    TRY_MEMORY(all, err, "out of memory for the manifest");
-    r->ids = all;
-    for (size_t i = 0; i < count; i++) {
-        all[r->count + i] = ids[i];
+    const size_t most = r->count + count + 1;
+    struct manifest_removed all = {.ids = malloc(most * sizeof(*all.ids)),
+                                   .at = malloc(most * sizeof(*all.at))};
+    uint64_t *fresh = malloc((count + 1) * sizeof(*fresh));
+    if (!all.ids || !all.at || !fresh) {
+        free(all.ids);
+        free(all.at);
+        free(fresh);
+        return error_set(err, STATUS_NOMEM, "out of memory for the manifest");
     }
-    const size_t total = r->count + count;
-    qsort(all, total, sizeof(*all), compare_u64);
-    r->count = 0;
-    for (size_t i = 0; i < total; i++) {
-        if (r->count == 0 || all[r->count - 1] != all[i]) {
-            all[r->count++] = all[i];
+    memcpy(fresh, ids, count * sizeof(*fresh));
+    qsort(fresh, count, sizeof(*fresh), compare_u64);
+    for (size_t i = 0, k = 0; i < r->count || k < count;) {
+        const bool old = k == count || (i < r->count && r->ids[i] <= fresh[k]);
+        const uint64_t id = old ? r->ids[i] : fresh[k];
+        if (all.count == 0 || all.ids[all.count - 1] != id) {
+            all.at[all.count] = old ? r->at[i] : (uint32_t)m->generation_count;
+            all.ids[all.count++] = id;
         }
+        i += old;
+        k += !old;
     }
+    free(fresh);
+    free(r->ids);
+    free(r->at);
+    r->ids = all.ids;
+    r->at = all.at;
+    r->count = all.count;
     return STATUS_OK;
 }
 
@@ -302,6 +317,11 @@ static void write_removed(struct json_writer *w, const struct manifest_removed *
     json_open_array(w, "ids");
     for (size_t i = 0; i < r->count; i++) {
         json_u64(w, NULL, r->ids[i]);
+    }
+    json_close_array(w);
+    json_open_array(w, "generations");
+    for (size_t i = 0; i < r->count; i++) {
+        json_u64(w, NULL, r->at[i]);
     }
     json_close_array(w);
     json_close_object(w);

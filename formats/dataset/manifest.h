@@ -55,6 +55,7 @@ struct manifest_tokenizer {
 /* Samples that were removed. Their ids are never used again. */
 struct manifest_removed {
     uint64_t *ids; /* ascending */
+    uint32_t *at;  /* (count) generations that were before the removal; 0: it is not known */
     size_t count;
     /* Of those that are still in shards, where readers skip them: */
     uint64_t samples, texts, image_bytes;
@@ -124,8 +125,8 @@ enum status manifest_set_tokenizer(struct manifest *m,
                                    uint64_t hash,
                                    struct error *err);
 
-/* Adds ids in any order to the removed ones, those that are there already once; the caller counts
- * what of them is in shards. Returns OK, NOMEM or LIMIT. */
+/* Adds ids in any order, after the last generation, to the removed ones, those that are there
+ * already once; the caller counts what of them is in shards. Returns OK, NOMEM or LIMIT. */
 enum status
 manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, struct error *err);
 

@@ -153,7 +153,9 @@ static enum status parse_removed(const struct parse *p, const struct json_value 
     }
     const struct json_value *list = json_value_get(v, "ids");
     const size_t count = json_value_count(list);
+    const struct json_value *at = json_value_get(v, "generations"); /* absent: not known */
     const struct field fields[] = {
+        {"generations", !at || (json_value_is_array(at) && json_value_count(at) == count)},
         {"samples", get_u64(v, "samples", &r->samples) && r->samples <= count},
         {"texts", get_u64(v, "texts", &r->texts)},
         {"image_bytes", get_u64(v, "image_bytes", &r->image_bytes)},
@@ -163,11 +165,13 @@ static enum status parse_removed(const struct parse *p, const struct json_value 
     FAIL_IF(bad, p->err, STATUS_CORRUPT, "%s: '%s' of the removed samples is missing or wrong",
             p->name, bad);
     r->ids = malloc((count + 1) * sizeof(*r->ids));
-    TRY_MEMORY(r->ids, p->err, "out of memory for the manifest");
+    r->at = calloc(count + 1, sizeof(*r->at));
+    TRY_MEMORY(r->ids && r->at, p->err, "out of memory for the manifest");
     for (r->count = 0; r->count < count; r->count++) {
         uint64_t *id = &r->ids[r->count];
         RETURN_IF(!json_value_u64(json_value_at(list, r->count), id) || *id > SHARD_MAX_ID ||
-                      (r->count > 0 && *id <= id[-1]),
+                      (r->count > 0 && *id <= id[-1]) ||
+                      (at && !json_value_u32(json_value_at(at, r->count), &r->at[r->count])),
                   corrupt(p, "the id of removed sample", r->count));
     }
     return STATUS_OK;

@@ -51,46 +51,56 @@ static const struct cli_program program = {
     .notes = CLI_TEXTS(
         "The order is computed from seed, batch size and dataset, whether or not the run has "
         "reached the step. For a run, its recorded seed, batch size, datasets and order are "
-        "used; a step that it trained on the dataset as it was before it changed is refused (exit "
-        "code 65). Replacements of corrupt samples at load time are not shown."),
+        "used, and the dataset as it was in the step, if it has changed since by appending or "
+        "removing; samples that were removed since are marked. Where the dataset does not record "
+        "what it was, as before a subset, the step is refused (exit code 65). A number that two "
+        "steps have, because an epoch began again with fewer samples, is that of the later one. "
+        "Replacements of corrupt samples at load time are not shown."),
 };
 
 /* What is shown. */
 struct step {
     const struct options *o;
-    const struct order *order;
+    const struct run_order *run; /* of datasets alone: its order */
+    const struct run_part *part;
     struct sampler_batch batch;
     uint32_t positives;
     struct caption_reader *captions[LOADER_MAX_SOURCES];
     struct json_writer line;
 };
 
-/* The first caption, for the eye. */
+/* The first caption, for the eye; *removed: the sample is not there any more. */
 static enum status first_caption(struct step *s,
-                                 const struct source_sample *x,
+                                 uint32_t source,
+                                 uint64_t id,
                                  struct shard_text *out,
+                                 bool *removed,
                                  struct error *err) {
-    const struct sources *all = s->order->sources;
+    const struct dataset *d = s->run->order->sources->items[source].dataset;
     struct dataset_sample sample;
     *out = (struct shard_text){"", 0};
-    if (x->sample.text_count == 0) {
+    const enum status found = dataset_find(d, id, &sample, err);
+    *removed = found == STATUS_NOTFOUND;
+    if (*removed || (found == STATUS_OK && sample.text_count == 0)) {
         return STATUS_OK;
     }
-    if (s->captions[x->source] == NULL) {
-        TRY(caption_reader_create(&s->captions[x->source], all->items[x->source].dataset, err));
+    TRY(found);
+    if (s->captions[source] == NULL) {
+        TRY(caption_reader_create(&s->captions[source], d, err));
     }
-    TRY(dataset_sample_at(all->items[x->source].dataset, x->position, &sample, err));
-    return caption_reader_get(s->captions[x->source], &sample, 0, out, err);
+    return caption_reader_get(s->captions[source], &sample, 0, out, err);
 }
 
 static enum status show_row(struct step *s, uint32_t row, struct error *err) {
-    const struct sources *all = s->order->sources;
+    static const struct shard_text gone = {"(removed since)", sizeof "(removed since)" - 1};
+    const struct sources *all = s->run->order->sources;
     const bool several = all->count > 1;
-    struct source_sample x;
+    struct sampler_place x;
     struct shard_text caption;
-    TRY(order_sample_at(s->order, &s->batch, row, &x, err));
-    TRY(first_caption(s, &x, &caption, err));
-    const uint64_t id = x.sample.sample_id - all->items[x.source].id_offset;
+    uint64_t id;
+    bool removed;
+    TRY(run_part_sample_at(s->run, s->part, &s->batch, row, &x, &id, err));
+    TRY(first_caption(s, x.source, id, &caption, &removed, err));
     const uint32_t rank = sampler_rank_of(row, s->batch.count, (uint32_t)s->o->world);
     const char *dir = all->items[x.source].directory;
     if (s->o->json) {
@@ -99,10 +109,14 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
         json_u64(&s->line, "rank", rank);
         json_string(&s->line, "dataset", dir);
         json_u64(&s->line, "id", id);
-        json_u64(&s->line, "run_id", x.sample.sample_id);
+        json_u64(&s->line, "run_id", s->part->id_offsets[x.source] + id);
+        if (removed) {
+            json_bool(&s->line, "removed", true);
+        }
         json_close_object(&s->line);
         return cli_put_json(&s->line, err);
     }
+    caption = removed ? gone : caption;
     int used = printf("%7u", row);
     if (s->o->world > 1) {
         used += printf("  %5u", rank);
@@ -120,14 +134,14 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
 }
 
 static enum status show_step(struct step *s, struct error *err) {
-    const enum status found = sampler_batch_at(&s->order->sampler, s->o->step, &s->batch);
+    const enum status found = sampler_batch_at(&s->part->sampler, s->o->step, &s->batch);
     FAIL_IF(found != STATUS_OK, err, STATUS_USAGE, "the run ends before step %" PRIu64, s->o->step);
     if (!s->o->json) {
         printf("step %" PRIu64 ": step %" PRIu64 " of %" PRIu64 " in epoch %" PRIu64
                " (both counted from 0)\n%7s%s  %10s  %scaption\n",
-               s->o->step, s->batch.step, s->order->sampler.steps_per_epoch, s->batch.epoch, "row",
+               s->o->step, s->batch.step, s->part->sampler.steps_per_epoch, s->batch.epoch, "row",
                s->o->world > 1 ? "   rank" : "", "id",
-               s->order->sources->count > 1 ? "dataset, " : "");
+               s->run->order->sources->count > 1 ? "dataset, " : "");
     }
     for (uint32_t row = 0; row < s->batch.count; row++) {
         TRY(show_row(s, row, err));
@@ -135,15 +149,39 @@ static enum status show_step(struct step *s, struct error *err) {
     return STATUS_OK;
 }
 
-static enum status show(const struct options *o, const struct order *order, struct error *err) {
-    struct step s = {.o = o, .order = order};
+static enum status show(const struct options *o,
+                        const struct run_order *run,
+                        const struct run_part *part,
+                        struct error *err) {
+    struct step s = {.o = o, .run = run, .part = part};
     json_writer_init(&s.line, 0);
     const enum status status = show_step(&s, err);
     json_writer_fini(&s.line);
-    for (uint32_t i = 0; i < order->sources->count; i++) {
+    for (uint32_t i = 0; i < run->order->sources->count; i++) {
         caption_reader_destroy(s.captions[i]);
     }
     return status;
+}
+
+/* The last part with the step. */
+static enum status show_in_part(const struct options *o,
+                                const struct run_order *r,
+                                const char *run,
+                                struct error *err) {
+    const struct run_part *p = NULL;
+    for (size_t i = 0; i < r->part_count; i++) {
+        const struct run_part *one = &r->parts[i];
+        p = o->step >= one->begin && o->step < one->end ? one : p;
+    }
+    FAIL_IF(p == NULL, err, STATUS_USAGE,
+            "%s has no step %" PRIu64 ": the epoch began again with other data, in which it has "
+            "another number",
+            run, o->step);
+    FAIL_IF(p->unknown.status != STATUS_OK, err, STATUS_MISMATCH,
+            "%s: step %" PRIu64 " was trained on the data as it was before it changed, whose order "
+            "is not known any more: %s",
+            run, o->step, p->unknown.text);
+    return show(o, r, p, err);
 }
 
 static enum status
@@ -155,16 +193,7 @@ of_run(const struct options *o, const struct cli_arguments *a, struct error *err
     }
     struct run_order *r;
     TRY(run_order_open(&r, a->items[0], NULL, err));
-    uint64_t since = 0;
-    enum status s = run_order_since(&since, r, a->items[0], err);
-    if (s == STATUS_OK && o->step < since) {
-        s = error_set(err, STATUS_MISMATCH,
-                      "%s: step %" PRIu64 " was trained on the data as it was before it changed%s, "
-                      "whose order is not known any more",
-                      a->items[0], o->step,
-                      since == UINT64_MAX ? "" : cli_format(" at step %" PRIu64, since));
-    }
-    THEN(s, show(o, r->order, err));
+    const enum status s = show_in_part(o, r, a->items[0], err);
     run_order_close(r);
     return s;
 }
@@ -181,12 +210,19 @@ of_data(const struct options *o, const struct cli_arguments *a, struct error *er
             "--batch-size %" PRIu64 " is not a multiple of --positives %" PRIu64, o->batch,
             o->positives);
     struct data_list *data = calloc(1, sizeof *data);
-    struct order *order = NULL;
-    TRY_MEMORY(data, err, "out of memory for the datasets");
-    enum status s = data_list_add(data, a->items, a->count, err);
-    THEN(s, order_open(&order, data->items, data->count, &how, err));
-    THEN(s, show(o, order, err));
-    order_close(order);
+    struct run_order *r = calloc(1, sizeof *r);
+    enum status s = data != NULL && r != NULL
+                        ? data_list_add(data, a->items, a->count, err)
+                        : error_set(err, STATUS_NOMEM, "out of memory for the datasets");
+    THEN(s, order_open(&r->order, data->items, data->count, &how, err));
+    if (s == STATUS_OK) {
+        struct run_part part = {.now = true, .sampler = r->order->sampler};
+        for (uint32_t i = 0; i < r->order->sources->count; i++) {
+            part.id_offsets[i] = r->order->sources->items[i].id_offset;
+        }
+        s = show(o, r, &part, err);
+    }
+    run_order_close(r);
     free(data);
     return s;
 }

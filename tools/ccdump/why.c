@@ -213,44 +213,67 @@ static enum status read_columns(struct why *w, const struct state_ids *ids, stru
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Every round from step `since` up to the last step of the checkpoint, and some after it. */
-static enum status find_visits(struct why *w,
-                               const struct order *order,
-                               uint32_t source,
-                               uint64_t position,
-                               uint64_t since,
-                               struct error *err) {
-    const struct sampler_place place = {source, position};
-    for (uint64_t round = 0; w->next_count < WHY_NEXT; round++) {
-        struct sampler_visit v;
-        const enum status s = sampler_find(&order->sampler, place, round, &v);
-        if (s == STATUS_END) {
-            break;
-        }
-        if (s != STATUS_OK || v.global_step < since) {
-            continue; /* dropped with the rest of its epoch, or in another order */
-        }
-        FAIL_IF(w->visit_count + w->next_count == WHY_MAX_VISITS, err, STATUS_LIMIT,
-                "the run is in more than %d epochs", WHY_MAX_VISITS);
-        w->visits[w->visit_count + w->next_count] = v;
-        w->visit_count += v.global_step < w->steps_done;
-        w->next_count += v.global_step >= w->steps_done;
-    }
-    return STATUS_OK;
-}
-
 static int by_step(const void *a, const void *b) {
     const struct sampler_visit *x = a;
     const struct sampler_visit *y = b;
     return (x->global_step > y->global_step) - (x->global_step < y->global_step);
 }
 
+/* The steps of a part up to the last of the checkpoint, and in the data as it is some after it. */
+static enum status find_visits(struct why *w,
+                               const struct run_part *part,
+                               struct sampler_place place,
+                               struct error *err) {
+    struct sampler_visit *first = w->visits + w->visit_count;
+    const bool last = part->end == UINT64_MAX;
+    const bool done = part->data == checkpoint_position(w->checkpoint)->fingerprint;
+    const uint64_t end = !last ? part->end : done ? w->steps_done : part->begin;
+    for (uint64_t round = 0; w->next_count < WHY_NEXT; round++) {
+        struct sampler_visit v;
+        const enum status s = sampler_find(&part->sampler, place, round, &v);
+        if (s == STATUS_END || (s == STATUS_OK && v.global_step >= end && !(last && part->now))) {
+            break;
+        }
+        if (s != STATUS_OK || v.global_step < part->begin) {
+            continue; /* dropped with the rest of its epoch, or in another part */
+        }
+        FAIL_IF(w->visit_count + w->next_count == WHY_MAX_VISITS, err, STATUS_LIMIT,
+                "the run is in more than %d epochs", WHY_MAX_VISITS);
+        w->visits[w->visit_count + w->next_count] = v;
+        w->visit_count += v.global_step < end;
+        w->next_count += v.global_step >= end;
+    }
+    qsort(first, (size_t)(w->visits + w->visit_count - first) + w->next_count, sizeof *first,
+          by_step);
+    return STATUS_OK;
+}
+
+/* The steps of all parts of the run whose order is known; the others are named. */
+static enum status
+find_in_parts(struct why *w, const struct run_order *r, uint32_t source, struct error *err) {
+    for (size_t i = 0; i < r->part_count; i++) {
+        const struct run_part *p = &r->parts[i];
+        struct sampler_place place = {.source = source};
+        if (p->unknown.status != STATUS_OK) {
+            const size_t used = strlen(w->no_visits);
+            (void)snprintf(w->no_visits + used, sizeof w->no_visits - used,
+                           "%sthose from step %" PRIu64 " to %" PRIu64 ": %s", used > 0 ? "; " : "",
+                           p->begin, p->end < w->steps_done ? p->end : w->steps_done,
+                           p->unknown.text);
+            continue;
+        }
+        w->steps_per_epoch = p->sampler.steps_per_epoch;
+        if (run_part_find(r, p, source, w->id, &place.ordinal)) {
+            TRY(find_visits(w, p, place, err));
+        }
+    }
+    return STATUS_OK;
+}
+
 /* Ids in the run, and the steps. */
 static enum status place_sample(struct why *w, struct error *err) {
-    const struct train_position *p = checkpoint_position(w->checkpoint);
     const struct manifest *m = w->input->manifest;
     struct run_order *r;
-    struct dataset_sample sample;
     TRY(run_order_open(&r, w->run, w->dataset, err));
     const struct sources *all = r->order->sources;
     uint32_t source = 0;
@@ -258,32 +281,12 @@ static enum status place_sample(struct why *w, struct error *err) {
            dataset_fingerprint(all->items[source].dataset) != m->fingerprint) {
         source++;
     }
-    enum status s = STATUS_OK;
-    if (source == all->count) {
-        s = error_set(err, STATUS_MISMATCH, "%s is none of the datasets that %s was trained on",
-                      w->dataset, w->run);
-    } else {
-        s = dataset_find(all->items[source].dataset, w->id, &sample, err);
-    }
-    if (s == STATUS_OK && sources_fingerprint(all) != p->fingerprint) {
-        (void)snprintf(w->no_visits, sizeof w->no_visits,
-                       "all: the data has changed since the checkpoint, and with it the "
-                       "order");
-    } else if (s == STATUS_OK) {
-        w->steps_per_epoch = r->order->sampler.steps_per_epoch;
-        w->steps_done = p->epoch * w->steps_per_epoch + p->batch;
-        uint64_t since = 0;
-        s = run_order_since(&since, r, w->run, err);
-        if (s == STATUS_OK && since > 0) {
-            (void)snprintf(w->no_visits, sizeof w->no_visits,
-                           "those before step %" PRIu64
-                           ": the data was another one, and with it the "
-                           "order",
-                           since < w->steps_done ? since : w->steps_done);
-        }
-        THEN(s, find_visits(w, r->order, source, sample.position, since, err));
-        qsort(w->visits, w->visit_count + w->next_count, sizeof *w->visits, by_step);
-    }
+    w->steps_done = checkpoint_position(w->checkpoint)->step;
+    const enum status s =
+        source < all->count
+            ? find_in_parts(w, r, source, err)
+            : error_set(err, STATUS_MISMATCH, "%s is none of the datasets that %s was trained on",
+                        w->dataset, w->run);
     run_order_close(r);
     return s;
 }

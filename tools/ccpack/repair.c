@@ -319,6 +319,7 @@ static void keep_old(struct repair *r) {
     to->tokenizer = from->tokenizer;
     to->removed = r->present;
     to->removed.ids = from->removed.ids;
+    to->removed.at = from->removed.at;
     to->removed.count = from->removed.count;
     to->generations = from->generations;
     to->generation_count = from->generation_count;

@@ -87,6 +87,11 @@ static void put_run(struct json_writer *w,
     json_string(w, "engine", sum.engine);
     json_i64(w, "ranks", comm_world(t->comm));
     json_u64(w, "step", sum.step);
+    json_hex64(w, "data", sum.data);
+    if (sum.resumed_step > 0) {
+        json_u64(w, "resumed_step", sum.resumed_step);
+        json_hex64(w, "resumed_data", sum.resumed_data);
+    }
     json_u64(w, "total_steps", sum.total_steps);
     json_u64(w, "steps_per_epoch", sum.steps_per_epoch);
     json_u64(w, "batch", t->batch_count);

@@ -155,6 +155,8 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .memory = t->views != NULL ? view_encoder_memory_used(t->views)
                                                                : dual_encoder_memory_used(t->model),
                                     .resumed_step = t->resumed_step,
+                                    .data = t->data.fingerprint,
+                                    .resumed_data = t->resumed_data,
                                     .warmup_steps = t->schedule.warmup_steps,
                                     .next_lr = schedule_lr(&t->schedule, t->step),
                                     .engine = t->data.engine,

@@ -160,6 +160,8 @@ struct trainer_summary {
     uint64_t samples_count, id_space_count, vocab_count;
     struct dual_encoder_memory memory;
     uint64_t resumed_step;   /* step the run was resumed from; 0: a new run */
+    uint64_t data;           /* fingerprint of all datasets together */
+    uint64_t resumed_data;   /* the same of the checkpoint that was resumed */
     uint64_t warmup_steps;   /* of the schedule */
     double next_lr;          /* learning rate of the next step */
     const char *engine;      /* of the loader */

@@ -206,6 +206,7 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
             "--steps %" PRIu64 ": %s is at step %" PRIu64 " already; pass a larger one, or omit it",
             t->options.max_steps, checkpoint_path(c), t->step);
     t->resumed_step = p->step;
+    t->resumed_data = p->fingerprint;
     if (same) { /* else the state is not what the file holds */
         t->saved_step = p->step;
     }

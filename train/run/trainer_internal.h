@@ -153,7 +153,8 @@ struct trainer {
     bool records; /* steps are recorded */
 
     uint64_t step; /* done; with steps that overlap, launched */
-    uint64_t resumed_step;
+    uint64_t resumed_step,
+        resumed_data;        /* of the checkpoint: its step, and its data's fingerprint */
     uint64_t reported_steps; /* by this process */
     uint64_t device_bytes;   /* the most of the device's memory seen in use */
     bool missed_examples;    /* an image of examples could not be drawn, which was logged */
