@@ -157,7 +157,10 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
 /* ---- safetensors ---- */
 
 static bool is_of_model(const char *name) {
-    static const char *const starts[] = {"image.", "text.", "image_proj.", "text_proj.", "proj."};
+    static const char *const starts[] = {"image.", "text.", "image_proj.", "text_proj.", "proj.",
+                                         /* open_clip's */
+                                         "visual.", "transformer.", "token_embedding.",
+                                         "positional_embedding", "ln_final.", "text_projection"};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) {
             return true;
@@ -197,6 +200,9 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     TRY(s);
     begin_json(&w);
     if (has_images(m)) {
+        if (m->open_clip[0] != '\0') {
+            json_raw(&w, "model_cfg", m->open_clip, strlen(m->open_clip));
+        }
         json_string(&w, "image_tower", m->image_tower);
         json_string(&w, "stem", m->small_stem ? "small" : "standard");
         json_string(&w, "norm", RESNET_NORM_NAMES[m->norm_layers]);
@@ -212,7 +218,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
         return export_json(job, NULL, "config.json", &w, err);
     }
     json_string(&w, "text_tower", m->text_tower);
-    json_string(&w, "text_pool", m->text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first");
+    json_string(&w, "text_pool", TRANSFORMER_POOL_NAMES[m->text_pool]);
     json_i64(&w, "vocab_size", m->vocab_count);
     json_i64(&w, "max_tokens", m->max_tokens);
     json_bool(&w, "clean_captions", m->clean_captions && !has_clip_tokenizer(job));
@@ -224,6 +230,10 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
 
 static enum status
 check_images(const struct model_config *m, const char *format, struct error *err) {
+    FAIL_IF(m->open_clip[0] != '\0', err, STATUS_UNSUPPORTED,
+            "%s: the run was trained with --model; --format safetensors exports it, with "
+            "open_clip's names",
+            format);
     return has_images(m) ? STATUS_OK
                          : error_set(err, STATUS_UNSUPPORTED,
                                      "%s: the run was trained on captions alone and has no tower "

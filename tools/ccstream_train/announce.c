@@ -12,11 +12,15 @@ void announce_start(const struct log_sink *log,
                     const char *run) {
     const struct trainer_summary sum = trainer_summary(t);
     const bool texts_alone = train_options_texts_alone(o);
+    const bool clip = o->trainer.model != NULL;
     log_write(log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
-              texts_alone ? o->trainer.text_tower : o->trainer.image_tower,
+              clip          ? "vision transformer"
+              : texts_alone ? o->trainer.text_tower
+                            : o->trainer.image_tower,
               texts_alone            ? "projection"
               : o->trainer.task != 0 ? "projection head"
+              : clip                 ? "text transformer"
                                      : o->trainer.text_tower,
               cli_format_count((uint64_t)sum.memory.parameter_count),
               cli_format_bytes(sum.memory.total_bytes),

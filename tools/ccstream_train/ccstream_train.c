@@ -474,7 +474,8 @@ static enum status resume(struct launch *l,
 }
 
 /* The words that a run's options come from, in order: those of the run that is resumed, or a
- * preset, a file and the model of --init; then the command line, argv. */
+ * preset, a file, the model of --init and what --model sets; then the command line, argv, and
+ * --model once more, as JSON. */
 static enum status collect_words(struct run_config_words *line,
                                  const struct log_sink *log,
                                  struct train_options *recorded,
@@ -513,8 +514,13 @@ static enum status collect_words(struct run_config_words *line,
             TRY(path_check_weights(given->trainer.init, err));
             TRY(run_config_add_model(line, given->trainer.init, err));
         }
+        if (given->trainer.model != NULL) {
+            TRY(run_config_add_clip(line, given->trainer.model, err));
+        }
     }
-    return run_config_add_words(line, argc - 1, words + 1, err);
+    TRY(run_config_add_words(line, argc - 1, words + 1, err));
+    return given->trainer.model != NULL ? run_config_add_clip_word(line, given->trainer.model, err)
+                                        : STATUS_OK;
 }
 
 /* Trains with the options of all the words. */

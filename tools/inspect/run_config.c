@@ -207,6 +207,31 @@ add_augment(struct run_config_words *w, const char *checkpoint, struct error *er
 }
 
 enum status
+run_config_add_clip_word(struct run_config_words *w, const char *model, struct error *err) {
+    char config[OPEN_CLIP_CONFIG_BYTES];
+    char word[sizeof "--model=" + OPEN_CLIP_CONFIG_BYTES];
+    const char *words = word;
+    TRY(open_clip_config(config, model, err));
+    (void)snprintf(word, sizeof word, "--model=%s", config);
+    return run_config_add_words(w, 1, &words, err);
+}
+
+enum status run_config_add_clip(struct run_config_words *w, const char *model, struct error *err) {
+    enum { COUNT = 3, WORD_BYTES = 64 };
+    char config[OPEN_CLIP_CONFIG_BYTES];
+    char text[COUNT][WORD_BYTES];
+    struct dual_encoder_options o;
+    TRY(open_clip_config(config, model, err));
+    TRY(open_clip_options(&o, config, err));
+    (void)snprintf(text[0], WORD_BYTES, "--image-size=%d", (int)o.image.image_px);
+    (void)snprintf(text[1], WORD_BYTES, "--max-tokens=%d", (int)o.text.max_tokens);
+    (void)snprintf(text[2], WORD_BYTES, "--embed-dim=%d", (int)o.embed_dim);
+    const char *const words[] = {text[0], text[1], text[2], "--dropout=0", "--no-clean"};
+    TRY(run_config_add_words(w, 5, words, err));
+    return run_config_add_clip_word(w, config, err);
+}
+
+enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
     REQUIRE(w != NULL && checkpoint != NULL);
     enum { COUNT = 11, WORD_BYTES = 64 };
@@ -219,8 +244,11 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     checkpoint_close(c);
 #define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
     WORD("--task=%s", m.raw ? "blocks" : m.hidden_dim > 0 ? "two-views" : "pairs");
-    WORD("--embed-dim=%d", (int)m.embed_dim);
-    if (m.image_tower[0] != '\0') {
+    if (m.open_clip[0] != '\0') {
+        TRY(run_config_add_clip(w, m.open_clip, err));
+        WORD("--image-size=%d", (int)m.image_size_px);
+        WORD("--image-norm=%s", IMAGE_NORMS[m.image_norm].name);
+    } else if (m.image_tower[0] != '\0') {
         WORD("--image-tower=%s", m.image_tower);
         WORD("--stem=%s", m.small_stem ? "small" : "standard");
         WORD("--norm-layer=%s", RESNET_NORM_NAMES[m.norm_layers]);
@@ -229,12 +257,15 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     } else {
         WORD("--block-of=captions");
     }
+    WORD("--embed-dim=%d", (int)m.embed_dim);
     if (m.hidden_dim > 0) {
         WORD("--hidden-dim=%d", (int)m.hidden_dim);
     } else {
-        WORD("--text-tower=%s", m.text_tower);
         WORD("--max-tokens=%d", (int)m.max_tokens);
-        WORD("--text-pool=%s", m.text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first");
+    }
+    if (m.hidden_dim == 0 && m.open_clip[0] == '\0') {
+        WORD("--text-tower=%s", m.text_tower);
+        WORD("--text-pool=%s", TRANSFORMER_POOL_NAMES[m.text_pool]);
     }
 #undef WORD
     for (int i = 0; i < count; i++) {

@@ -159,6 +159,11 @@ static const struct cli_option rows[] = {
     {"block-pairs", 0, CLI_FLAG, FIELD(trainer.blocks.pairs),
      .help = "--task blocks: the mean of the losses of the single positives (QT) instead of the "
              "loss of their mean"},
+    {"model", 0, CLI_STRING, FIELD(trainer.model), .metavar = "MODEL",
+     .help = "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
+             "ViT-B-32, ViT-B-32-256, ViT-B-16 or ViT-L-14, each also with -quickgelu, or a JSON "
+             "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
+             "own, --dropout 0 and --no-clean unless given. The vocabulary is the tokenizer's"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
     {"text-tower", 0, CLI_STRING, FIELD(trainer.text_tower), .default_text = "distil",
@@ -529,6 +534,12 @@ enum status train_options_check_read(const struct cli_arguments *given,
     FAIL_IF(train_tasks_blocks(o) && cli_given(train_program(), given, "loss"), err, STATUS_USAGE,
             "--loss %s: --task blocks trains with the block loss alone, see --block-loss",
             loss_names()[o->loss_index]);
+    static const char *const of_towers[] = {"image-tower", "text-tower", "stem",
+                                            "norm-layer",  "text-pool",  "projection-bias"};
+    for (size_t i = 0; i < CLI_COUNT(of_towers) && o->trainer.model != NULL; i++) {
+        FAIL_IF(cli_given(train_program(), given, of_towers[i]), err, STATUS_USAGE,
+                "--%s is not for --model, which describes the whole model", of_towers[i]);
+    }
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const char *name = loss_option_rows[i].name;
         if (cli_given(train_program(), given, name) &&

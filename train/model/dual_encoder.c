@@ -44,6 +44,9 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
         s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
         s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
         s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+        if (m->opt.text.pool == TRANSFORMER_POOL_END) {
+            s->ends = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+        }
         s->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
     }
 }
@@ -53,7 +56,9 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
     const enum dtype dtype = m->opt.dtype;
     struct carve image = c->scratch;
     struct carve text = c->scratch;
-    if (!m->opt.texts_alone) {
+    if (m->vit != NULL) {
+        vit_place(m->vit, m->e.dev, dtype, &c->kept, &image);
+    } else if (m->image != NULL) {
         resnet_place(m->image, m->e.dev, dtype, &c->kept, &image);
     }
     transformer_place(m->text, m->e.dev, dtype, &c->kept, &text);
@@ -66,7 +71,28 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
     place_input(m, &c->input);
 }
 
+/* Under open_clip's names, in its order but for the towers' own. */
+static enum status add_clip_parameters(struct dual_encoder *m, struct error *err) {
+    FAIL_IF(m->opt.vit.layers < 1 && !m->opt.texts_alone, err, STATUS_USAGE,
+            "CLIP's text tower goes with a vision transformer");
+    if (!m->opt.texts_alone) {
+        TRY(params_set_prefix(m->e.params, "visual.", err));
+        TRY(vit_create(&m->vit, m->e.params, &m->opt.vit, err));
+    }
+    TRY(params_set_prefix(m->e.params, "", err));
+    TRY(transformer_create(&m->text, m->e.params, &m->opt.text, err));
+    TRY(m->opt.texts_alone
+            ? STATUS_OK
+            : head_add_plain(&m->image_head, &m->e, "visual.proj", m->opt.vit.dim, err));
+    return head_add_plain(&m->text_head, &m->e, "text_projection", m->opt.text.dim, err);
+}
+
 static enum status add_parameters(struct dual_encoder *m, struct error *err) {
+    if (m->opt.text.kind == TRANSFORMER_CLIP) {
+        return add_clip_parameters(m, err);
+    }
+    FAIL_IF(m->opt.vit.layers > 0, err, STATUS_USAGE,
+            "a vision transformer goes with CLIP's text tower");
     if (!m->opt.texts_alone) {
         TRY(params_set_prefix(m->e.params, "image.", err));
         TRY(resnet_create(&m->image, m->e.params, &m->opt.image, err));
@@ -102,6 +128,10 @@ static enum status describe(struct dual_encoder **out,
     m->opt.micro_batch = m->e.held_rows;
     m->opt.image.max_batch = m->opt.micro_batch;
     m->opt.image.training = opt->training;
+    m->opt.vit.image_px = m->opt.image.image_px;
+    m->opt.vit.norm = m->opt.image.norm;
+    m->opt.vit.max_batch = m->opt.micro_batch;
+    m->opt.vit.training = opt->training;
     m->opt.text.max_batch = m->opt.micro_batch;
     m->opt.text.training = opt->training;
     m->image_head.fixed_bias = m->text_head.fixed_bias = opt->no_projection_bias;
@@ -146,6 +176,7 @@ static enum status take_slots(struct dual_encoder *m, struct error *err) {
         struct input_slot *s = &m->slots[i];
         TRY(take_host(m, i, rows * (size_t)m->opt.text.max_tokens, &s->host_tokens, err));
         TRY(take_host(m, i, rows, &s->host_starts, err));
+        TRY(take_host(m, i, rows, &s->host_ends, err));
         s->layouts = calloc(parts, sizeof *s->layouts);
         FAIL_IF(s->layouts == NULL, err, STATUS_NOMEM, "out of memory for %zu parts of a batch",
                 parts);
@@ -166,6 +197,7 @@ enum status dual_encoder_create(struct dual_encoder **out,
     TRY_OR_FAIL(s, encoder_take(&m->e, &carves, dev, err));
     place(m, &carves);
     TRY_OR_FAIL(s, take_slots(m, err));
+    TRY_OR_FAIL(s, m->vit != NULL ? vit_ready(m->vit, err) : STATUS_OK);
 fail:
     RETURN_CREATED(s, out, m, dual_encoder_destroy);
 }
@@ -179,14 +211,17 @@ void dual_encoder_destroy(struct dual_encoder *m) {
         if (i == 0) {
             free(s->host_tokens);
             free(s->host_starts);
+            free(s->host_ends);
         } else if (s->host_tokens != NULL) {
             m->e.dev->stream->free_host(m->e.dev, s->host_tokens);
             m->e.dev->stream->free_host(m->e.dev, s->host_starts);
+            m->e.dev->stream->free_host(m->e.dev, s->host_ends);
         }
         free(s->layouts);
     }
     transformer_destroy(m->text);
     resnet_destroy(m->image);
+    vit_destroy(m->vit);
     encoder_fini(&m->e);
     free(m);
 }

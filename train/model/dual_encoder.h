@@ -2,7 +2,7 @@
  * dual_encoder: an image tower and a text tower, each with a linear projection (with bias) into one
  * space, and L2 normalisation.
  *
- *   images u8 (N, S, S, 3) -> resnet       -> (N, F) -> image_proj -> (N, E) -> / norm -> X (N, E)
+ *   images u8 (N, S, S, 3) -> resnet, vit  -> (N, F) -> image_proj -> (N, E) -> / norm -> X (N, E)
  *   tokens    (N, T)       -> transformer  -> (N, D) -> text_proj  -> (N, E) -> / norm -> T (N, E)
  *
  * A model of captions alone (texts_alone) has the second line only: no parameter of the first, and
@@ -12,6 +12,9 @@
  * Names in the table and in checkpoints, in this order: "image." + timm's, "text." + Hugging
  * Face's, image_proj.weight, image_proj.bias, text_proj.weight, text_proj.bias. Projections start
  * uniform in +-1/sqrt(fan_in), weight and bias.
+ *
+ * A text tower of CLIP's kind makes the model open_clip's: its names ("visual." before the image
+ * tower's, none before the text tower's), visual.proj and text_projection (F, E) without biases.
  *
  * Micro-batches. The towers may hold fewer pairs than the batch has. A training forward then runs
  * micro-batch by micro-batch and keeps the embeddings alone; backward runs each forward once more
@@ -44,11 +47,14 @@
 #include "train/model/params.h"
 #include "train/model/resnet.h"
 #include "train/model/transformer.h"
+#include "train/model/vit.h"
 
 enum { DUAL_ENCODER_MAX_SLOTS = 2 };
 
 struct dual_encoder_options {
-    struct resnet_options image;     /* max_batch and training are taken from below */
+    struct resnet_options image; /* max_batch and training are taken from below */
+    struct vit_options vit; /* with layers > 0 the image tower, in place of a resnet: of `image` the
+                               fields image_px and norm are read */
     struct transformer_options text; /* max_batch and training are taken from below */
     int32_t embed_dim;               /* E, 256 */
     int32_t max_batch;               /* N at most, 1 */

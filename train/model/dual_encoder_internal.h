@@ -17,13 +17,13 @@ struct layout {
 /* A batch on the device: in slot 0 one part at a time, in the others whole, part after part. n is
  * micro_batch in slot 0, max_batch in the others. */
 struct input_slot {
-    struct tensor images;          /* (n, S, S, 3) u8 */
-    struct tensor tokens;          /* (n max_tokens) i32 */
-    struct tensor starts, lengths; /* (n) i32 */
-    struct tensor sample_ids;      /* (n) u64 */
+    struct tensor images;                /* (n, S, S, 3) u8 */
+    struct tensor tokens;                /* (n max_tokens) i32 */
+    struct tensor starts, lengths, ends; /* (n) i32 */
+    struct tensor sample_ids;            /* (n) u64 */
     /* Of a whole batch, laid out as the tower reads it; of alloc_host but in slot 0. A part keeps
      * its own room, because a device may still copy the part before. */
-    int32_t *host_tokens, *host_starts;
+    int32_t *host_tokens, *host_starts, *host_ends;
     struct layout *layouts; /* by part */
     int32_t count;          /* pairs of dual_encoder_put; 0: none */
 };
@@ -31,7 +31,8 @@ struct input_slot {
 struct dual_encoder {
     struct dual_encoder_options opt;
     struct encoder e;
-    struct resnet *image;
+    struct resnet *image; /* one of these two, or neither */
+    struct vit *vit;
     struct transformer *text;
     struct head image_head, text_head;
     struct input_slot slots[1 + DUAL_ENCODER_MAX_SLOTS];

@@ -66,7 +66,9 @@ static enum status image_forward(struct dual_encoder *m, const struct part *p, s
     if (p->batch.slot == 0) {
         TRY(copy_images(m, p, err));
     }
-    TRY(resnet_forward(m->image, &m->image_head.features, &in, p->at.pass, err));
+    struct tensor *features = &m->image_head.features;
+    TRY(m->vit != NULL ? vit_forward(m->vit, features, &in, p->at.pass != RESNET_INFERENCE, err)
+                       : resnet_forward(m->image, features, &in, p->at.pass, err));
     return head_forward(&m->image_head, &m->e, &p->at, err);
 }
 
@@ -103,10 +105,20 @@ static enum status check_captions(const struct dual_encoder *m,
     return STATUS_OK;
 }
 
+/* The first token that is the caption's last one: its end token, also where that stands within. */
+static int32_t end_of(const int32_t *tokens, int32_t length) {
+    int32_t t = 0;
+    while (tokens[t] != tokens[length - 1]) {
+        t++;
+    }
+    return t;
+}
+
 /* Rows of no caption hold token 0, whatever the caller has there. */
 static void lay_captions(const struct dual_encoder *m,
                          int32_t *tokens,
                          int32_t *starts,
+                         int32_t *ends,
                          const struct part *p,
                          const struct layout *l) {
     const struct dual_encoder_batch *b = &p->batch;
@@ -116,6 +128,7 @@ static void lay_captions(const struct dual_encoder *m,
         starts[n] = (int32_t)at;
         memcpy(tokens + at, b->tokens + (size_t)n * (size_t)m->opt.text.max_tokens,
                (size_t)b->lengths[n] * sizeof(*tokens));
+        ends[n] = starts[n] + end_of(tokens + at, b->lengths[n]);
         at += m->opt.padded ? l->longest : b->lengths[n];
     }
 }
@@ -129,6 +142,7 @@ static struct transformer_batch captions_of(struct dual_encoder *m, const struct
         .tokens = rows_from(s->tokens, at * m->opt.text.max_tokens, l->rows),
         .starts = rows_from(s->starts, at, n),
         .lengths = rows_from(s->lengths, at, n),
+        .ends = tensor_present(&s->ends) ? rows_from(s->ends, at, n) : NOT_WANTED,
         .longest = l->longest,
         .sample_ids = (uint64_t *)s->sample_ids.data + at,
         .values = p->batch.values,
@@ -141,13 +155,17 @@ static enum status copy_captions(struct dual_encoder *m, const struct part *p, s
     const int32_t slot = p->batch.slot;
     int32_t *tokens = s->host_tokens + (size_t)p->at.start * (size_t)m->opt.text.max_tokens;
     int32_t *starts = s->host_starts + p->at.start;
+    int32_t *ends = s->host_ends + p->at.start;
     if (p->at.pass != RESNET_REPLAY || p->batch.beside) {
         TRY(check_captions(m, layout_of(m, p), p, err));
-        lay_captions(m, tokens, starts, p, layout_of(m, p));
+        lay_captions(m, tokens, starts, ends, p, layout_of(m, p));
     }
     const struct transformer_batch to = captions_of(m, p);
     TRY(encoder_copy(m->e.dev, slot, &to.tokens, tokens, err));
     TRY(encoder_copy(m->e.dev, slot, &to.starts, starts, err));
+    if (tensor_present(&to.ends)) {
+        TRY(encoder_copy(m->e.dev, slot, &to.ends, ends, err));
+    }
     if (p->batch.sample_ids != NULL) {
         const struct tensor ids = rows_from(s->sample_ids, place_of(p), p->batch.count);
         TRY(encoder_copy(m->e.dev, slot, &ids, p->batch.sample_ids, err));
@@ -195,7 +213,8 @@ static enum status part_backward(void *model,
     TRY(head_backward(&m->image_head, &m->e, &df_image, dout[0], at, mode, err));
     TRY(gradients_final(sums, m->image_head.weight, err));
     TRY(transformer_backward(m->text, &df_text, &captions, mode, sums, err));
-    return resnet_backward(m->image, &df_image, mode, sums, err);
+    return m->vit != NULL ? vit_backward(m->vit, &df_image, mode, sums, err)
+                          : resnet_backward(m->image, &df_image, mode, sums, err);
 }
 
 static struct encoder_batch whole_of(struct dual_encoder *m,

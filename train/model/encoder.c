@@ -201,6 +201,21 @@ enum status head_add(struct head *h,
     return params_add(e->params, &h->bias, &bias, err);
 }
 
+enum status head_add_plain(struct head *h,
+                           const struct encoder *e,
+                           const char *name,
+                           int32_t feature_count,
+                           struct error *err) {
+    const struct param_spec weight = {.name = name,
+                                      .shape = {e->embed_dim, feature_count},
+                                      .transposed = true,
+                                      .init = PARAM_INIT_NORMAL,
+                                      .init_scale = 1.0 / sqrt((double)feature_count)};
+    h->feature_count = feature_count;
+    h->bias = -1;
+    return params_add(e->params, &h->weight, &weight, err);
+}
+
 void head_place(struct head *h, const struct encoder *e, struct carve *kept) {
     const enum dtype exact = statistics_dtype(e->dtype);
     h->out = carve_take(kept, tensor_2d(NULL, exact, e->max_rows, e->embed_dim));
@@ -227,8 +242,10 @@ enum status head_forward(const struct head *h,
     const struct ops *ops = e->dev->ops;
     struct linear project = {.out = first_rows(e->z, (int64_t)p->count * p->views),
                              .in = h->features,
-                             .weight = params_tensor(e->params, h->weight),
-                             .bias = params_tensor(e->params, h->bias)};
+                             .weight = params_tensor(e->params, h->weight)};
+    if (h->bias >= 0) {
+        project.bias = params_tensor(e->params, h->bias);
+    }
     TRY(e->raw ? STATUS_OK : ops->linear(e->dev, &project, err));
     for (int32_t v = 0; v < p->views; v++) {
         const struct l2_normalize normalize = {.out = whole_rows(p, &h->out, v),
@@ -254,7 +271,7 @@ enum status head_backward(const struct head *h,
     struct linear_bwd project = {.dweight = params_grad(e->params, h->weight),
                                  .weight = params_tensor(e->params, h->weight),
                                  .param_mode = mode};
-    if (!h->fixed_bias) {
+    if (!h->fixed_bias && h->bias >= 0) {
         project.dbias = params_grad(e->params, h->bias);
     }
     *dfeatures = first_rows(h->dfeatures, n);

@@ -125,10 +125,10 @@ enum status encoder_backward(struct encoder *e,
                              const struct gradient_ready *ready,
                              struct error *err);
 
-/* ---- heads: z = features W^T + b, out = z / |z|, or z with `raw` ---- */
+/* ---- heads: z = features W^T + b, b not in every head, out = z / |z|, or z with `raw` ---- */
 
 struct head {
-    int32_t weight, bias; /* (E, F), (E) */
+    int32_t weight, bias; /* (E, F), (E); bias -1: none */
     int32_t feature_count;
     bool fixed_bias;         /* starts at 0 and is not trained */
     struct tensor features;  /* (n, F), set before forward, unchanged until backward; first views,
@@ -144,6 +144,12 @@ enum status head_add(struct head *h,
                      const char *module,
                      int32_t feature_count,
                      struct error *err);
+/* Adds NAME (F, E), which is W^T, normal with deviation 1/sqrt(F), and no bias: CLIP's. */
+enum status head_add_plain(struct head *h,
+                           const struct encoder *e,
+                           const char *name,
+                           int32_t feature_count,
+                           struct error *err);
 void head_place(struct head *h, const struct encoder *e, struct carve *kept);
 
 /* h->features -> the part's rows of h->out. */

@@ -122,6 +122,7 @@ static enum status grow(struct params *p, struct error *err) {
 enum status
 params_add(struct params *p, int32_t *index, const struct param_spec *spec, struct error *err) {
     REQUIRE(p->dev == NULL && (!spec->conv || spec->shape[3] > 0));
+    REQUIRE(!spec->transposed || (spec->shape[1] > 0 && spec->shape[2] == 0));
     REQUIRE(!spec->adjacent || has_class(p, class_of(spec)));
     TRY(grow(p, err));
     struct entry *e = &p->entries[p->count];
@@ -253,6 +254,9 @@ struct param_info params_info(const struct params *p, int32_t index) {
         info.shape[1] = e->spec.shape[3];
         info.shape[2] = e->spec.shape[1];
         info.shape[3] = e->spec.shape[2];
+    } else if (e->spec.transposed) {
+        info.shape[0] = e->spec.shape[1];
+        info.shape[1] = e->spec.shape[0];
     }
     return info;
 }
@@ -435,15 +439,18 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err) {
 
 /* ---- to and from PyTorch's layout ---- */
 
-/* Moves between (O, K, I), ours, and (O, I, K), theirs, where K = KH KW. */
+/* Moves between (O, K, I), ours, and (O, I, K), theirs, where K = KH KW; a transposed matrix has O
+ * = 1, and its dimensions for the others. */
 static void permute(uint8_t *out,
                     const uint8_t *in,
                     const struct param_spec *spec,
                     size_t size_bytes,
                     bool to_outside) {
-    int64_t rows = spec->shape[0];
-    int64_t a = to_outside ? spec->shape[1] * spec->shape[2] : spec->shape[3];
-    int64_t b = to_outside ? spec->shape[3] : spec->shape[1] * spec->shape[2];
+    const int64_t rows = spec->conv ? spec->shape[0] : 1;
+    const int64_t ours = spec->conv ? spec->shape[1] * spec->shape[2] : spec->shape[0];
+    const int64_t theirs = spec->conv ? spec->shape[3] : spec->shape[1];
+    const int64_t a = to_outside ? ours : theirs;
+    const int64_t b = to_outside ? theirs : ours;
     for (int64_t o = 0; o < rows; o++) {
         for (int64_t y = 0; y < a; y++) {
             for (int64_t x = 0; x < b; x++) {
@@ -471,7 +478,8 @@ static enum status begin_copy(const struct params *p,
     const struct entry *e = &p->entries[index];
     REQUIRE(size_bytes == (size_t)e->count * dtype_size_bytes(p->dtype));
     REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
-    const bool differ = e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1;
+    const bool differ =
+        e->spec.transposed || (e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1);
     *scratch = differ ? malloc(size_bytes) : NULL;
     TRY_MEMORY(!differ || *scratch != NULL, err, "out of memory for a copy of '%s'", e->name);
     return STATUS_OK;

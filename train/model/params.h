@@ -18,8 +18,8 @@
  * time a prefix of the range, which can be sent to other ranks while backward still runs
  * (train/model/gradients.h). `adjacent` tensors stay in order of addition after their first one.
  *
- * Names are those of timm (image) and Hugging Face (text) after a prefix, and what is read and
- * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
+ * Names are those of timm (image) and Hugging Face (text) after a prefix, or open_clip's, and what
+ * is read and written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
  * (O, KH, KW, I) in device memory.
  *
  * A BF16 model keeps values, gradients and moments in f32. Operators read the working copies, which
@@ -63,6 +63,7 @@ struct param_spec {
     int64_t shape[TENSOR_MAX_DIMS]; /* as in device memory: (O, KH, KW, I), (OUT, IN), (N); ends
                                        at the first 0 */
     bool conv;                      /* outside, the shape is (O, I, KH, KW) */
+    bool transposed;                /* (OUT, IN); outside, the shape is (IN, OUT) */
     bool adjacent; /* directly after the last added tensor that decays (or does not) as this one,
                       which must exist */
     enum param_kind kind;

@@ -1,24 +1,19 @@
 /*
- * transformer: text towers of DistilBERT's shape, forward and backward by hand over the operator
- * table.
+ * transformer: text towers: token and position embedding, the blocks of blocks.h, and a pool.
  *
- *   tokens (R) -> word + position embedding -> LN -> dropout -> blocks -> first token (N, D)
- *   block: x = LN(x + out(attention(x)));  x = LN(x + dropout(lin2(GELU(lin1(x)))))
+ *   TRANSFORMER_DISTILBERT  post-norm, eps 1e-12, GELU, every row sees all; Hugging Face's names
+ *                           (embeddings.word_embeddings.weight, transformer.layer.0...); normal
+ *                           initial values with deviation 0.02
+ *   TRANSFORMER_CLIP        pre-norm, eps 1e-5, causal; open_clip's names (token_embedding.weight,
+ *                           transformer.resblocks.0..., ln_final) and initial values
  *
- * Post-norm, eps 1e-12, learned positions, keys beyond a caption's length masked; dropout as
- * DistilBERT places it: on the embeddings, on attention probabilities, on the FFN's output. The
- * features are the first token's row, and then the last block computes its FFN for that row alone,
- * or the mean over the caption's rows (enum transformer_pool).
- *
- * Captions lie in a list of rows, packed or padded; the results are the same.
- *
- * Parameter names are Hugging Face's (embeddings.word_embeddings.weight,
- * transformer.layer.0.attention.q_lin.weight, ...) after the table's prefix. q_lin, k_lin and
- * v_lin lie side by side in memory, so that one product makes all three. Initial values: weights
- * and embeddings normal with deviation 0.02, biases 0, LN 1 and 0.
+ * Learned positions; keys beyond a caption's length masked. The features are one row of each
+ * caption, and then the last block computes its FFN for that row alone, or the mean over the
+ * caption's rows (enum transformer_pool). Captions lie in a list of rows, packed or padded; the
+ * results are the same.
  *
  * Threading : one owner.
- * Ownership : parameters belong to the table, activations to the memory given at attach.
+ * Ownership : parameters belong to the table, activations to the memory given at placement.
  */
 #ifndef TRAIN_MODEL_TRANSFORMER_H
 #define TRAIN_MODEL_TRANSFORMER_H
@@ -35,12 +30,20 @@
 
 enum { TRANSFORMER_MAX_BATCH = 1 << 20 };
 
+enum transformer_kind { TRANSFORMER_DISTILBERT, TRANSFORMER_CLIP };
+
 enum transformer_pool {
     TRANSFORMER_POOL_FIRST, /* the first token's row */
     TRANSFORMER_POOL_MEAN,  /* the mean of the caption's rows */
+    TRANSFORMER_POOL_END,   /* the row of the end token */
+    TRANSFORMER_POOL_COUNT
 };
 
+/* "first", "mean", "end"; then NULL. */
+extern const char *const TRANSFORMER_POOL_NAMES[TRANSFORMER_POOL_COUNT + 1];
+
 struct transformer_options {
+    enum transformer_kind kind;
     int32_t layers;         /* >= 1 */
     int32_t dim;            /* D, a multiple of heads */
     int32_t heads;          /* >= 1 */
@@ -50,13 +53,15 @@ struct transformer_options {
     int32_t max_tokens;     /* T at most (30) */
     int32_t max_batch;      /* N at most */
     float dropout;          /* [0, 1); default 0.1 */
+    enum activation act;    /* GELU or QUICK_GELU */
     enum transformer_pool pool;
     bool training; /* false: no backward, blocks share one set of buffers */
 };
 
 /* Fills *opt for "distil" (6 layers of 768, 12 heads, FFN 3072, 512 positions), "small" (4 x 384,
- * 6 heads) or "tiny" (2 x 192, 3 heads): dropout 0.1, 30 tokens, batch 1, training; vocab_count
- * is left 0. Returns OK or USAGE (unknown, with the list of names in the message). */
+ * 6 heads) or "tiny" (2 x 192, 3 heads): DistilBERT's kind, dropout 0.1, 30 tokens, batch 1,
+ * training; vocab_count is left 0. Returns OK or USAGE (unknown, with the list of names in the
+ * message). */
 enum status
 transformer_preset(struct transformer_options *opt, const char *name, struct error *err);
 
@@ -82,7 +87,8 @@ struct transformer_batch {
     struct tensor tokens;  /* (R) i32 on the device, N <= R <= max_batch max_tokens */
     struct tensor starts;  /* (N) i32 on the device, first row of each, N <= max_batch */
     struct tensor lengths; /* (N) i32 on the device, each in [1, T]; see struct segments */
-    int64_t longest;       /* T <= max_tokens, no shorter than any */
+    struct tensor ends; /* (N) i32 on the device, row of each one's end token; read by POOL_END */
+    int64_t longest;    /* T <= max_tokens, no shorter than any */
     /* Keys of dropout, on the device; read where it is active, in the backward pass too. */
     const uint64_t *sample_ids; /* (N) */
     const struct step_values *values;

@@ -66,8 +66,10 @@ enum status model_config_options(const struct model_config *c,
                                  struct dual_encoder_options *out,
                                  struct error *err) {
     REQUIRE(c != NULL && out != NULL && c->hidden_dim == 0);
-    TRY(dual_encoder_preset(out, c->image_tower[0] != '\0' ? c->image_tower : NULL, c->text_tower,
-                            err));
+    const bool clip = c->open_clip[0] != '\0';
+    TRY(clip ? open_clip_options(out, c->open_clip, err)
+             : dual_encoder_preset(out, c->image_tower[0] != '\0' ? c->image_tower : NULL,
+                                   c->text_tower, err));
     out->raw = c->raw;
     out->image.image_px = c->image_size_px;
     out->image.norm = c->image_norm;
@@ -76,7 +78,7 @@ enum status model_config_options(const struct model_config *c,
     out->image.norm_layers = c->norm_layers;
     out->text.max_tokens = c->max_tokens;
     out->text.vocab_count = c->vocab_count;
-    if (out->text.position_count < c->max_tokens) {
+    if (!clip && out->text.position_count < c->max_tokens) {
         out->text.position_count = c->max_tokens;
     }
     out->embed_dim = c->embed_dim;
@@ -192,11 +194,14 @@ get_norm_layers(const struct checkpoint *c, enum resnet_norm *out, struct error 
 static enum status
 get_pool(const struct checkpoint *c, enum transformer_pool *out, struct error *err) {
     const char *name = safetensors_metadata(c->file, KEY_POOL);
-    *out =
-        name != NULL && strcmp(name, "mean") == 0 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
-    return name == NULL || *out == TRANSFORMER_POOL_MEAN || strcmp(name, "first") == 0
-               ? STATUS_OK
-               : missing(c, KEY_POOL, err);
+    *out = TRANSFORMER_POOL_FIRST;
+    for (int k = 0; k < TRANSFORMER_POOL_COUNT && name != NULL; k++) {
+        if (strcmp(name, TRANSFORMER_POOL_NAMES[k]) == 0) {
+            *out = (enum transformer_pool)k;
+            return STATUS_OK;
+        }
+    }
+    return name == NULL ? STATUS_OK : missing(c, KEY_POOL, err);
 }
 
 static enum status read_text_model(struct checkpoint *c, struct error *err) {
@@ -236,6 +241,15 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     TRY(get_number(c, KEY_EMBED, 1, 65536, &n[0], err));
     m->embed_dim = (int32_t)n[0];
     m->raw = safetensors_metadata(c->file, KEY_RAW) != NULL;
+    const char *clip = safetensors_metadata(c->file, KEY_OPEN_CLIP);
+    if (clip != NULL) {
+        struct dual_encoder_options options;
+        FAIL_IF(strlen(clip) >= sizeof m->open_clip ||
+                    open_clip_options(&options, clip, NULL) != STATUS_OK,
+                err, STATUS_CORRUPT, "%s: metadata " KEY_OPEN_CLIP " describes no model known here",
+                c->path);
+        memcpy(m->open_clip, clip, strlen(clip) + 1);
+    }
     if (texts_alone || safetensors_metadata(c->file, KEY_HIDDEN) == NULL) {
         return read_text_model(c, err);
     }

@@ -21,6 +21,7 @@
 #include "loader/loader.h"
 #include "train/loss/loss.h"
 #include "train/model/dual_encoder.h"
+#include "train/model/open_clip.h"
 #include "train/model/view_encoder.h"
 #include "train/state/feature_cache.h"
 #include "train/state/sample_state.h"
@@ -33,6 +34,8 @@ enum { CHECKPOINT_VERSION = 3, CHECKPOINT_TOWER_BYTES = 32 };
 struct model_config {
     char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset; "" with captions alone */
     char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
+    char open_clip[OPEN_CLIP_CONFIG_BYTES];   /* model_cfg as JSON, then both towers are
+                                                 "open_clip"; "": the towers above */
     int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
     bool raw;           /* its embeddings are not of length 1 (blocks) */
     bool small_stem;

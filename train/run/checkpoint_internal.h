@@ -10,6 +10,7 @@
 #define KEY_VERSION     "ccstream.version"
 #define KEY_IMAGE_TOWER "model.image_tower"
 #define KEY_TEXT_TOWER  "model.text_tower"
+#define KEY_OPEN_CLIP   "model.open_clip"
 #define KEY_HIDDEN      "model.hidden_dim"
 #define KEY_RAW         "model.raw_embeddings"
 #define KEY_STEM        "model.stem"

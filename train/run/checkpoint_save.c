@@ -57,8 +57,9 @@ put_text_model(struct safetensors_writer *w, const struct model_config *m, struc
     TRY(put_u64(w, KEY_MAX_TOKENS, (uint64_t)m->max_tokens, err));
     TRY(put_u64(w, KEY_VOCAB, (uint64_t)m->vocab_count, err));
     TRY(put_u64(w, KEY_CLEAN, m->clean_captions ? 1 : 0, err));
-    return safetensors_writer_metadata(
-        w, KEY_POOL, m->text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first", err);
+    TRY(m->open_clip[0] == '\0' ? STATUS_OK
+                                : safetensors_writer_metadata(w, KEY_OPEN_CLIP, m->open_clip, err));
+    return safetensors_writer_metadata(w, KEY_POOL, TRANSFORMER_POOL_NAMES[m->text_pool], err);
 }
 
 static enum status

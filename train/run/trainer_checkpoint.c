@@ -61,7 +61,7 @@ model_difference(const struct model_config *a, const struct model_config *b, boo
         return "task";
     }
     if (strcmp(a->image_tower, b->image_tower) != 0 || strcmp(a->text_tower, b->text_tower) != 0 ||
-        a->small_stem != b->small_stem) {
+        strcmp(a->open_clip, b->open_clip) != 0 || a->small_stem != b->small_stem) {
         return "towers";
     }
     if (a->norm_layers != b->norm_layers) {

@@ -15,6 +15,22 @@
 #include "train/model/pretrained.h"
 #include "train/run/run_dir.h"
 
+/* What a model of open_clip says. */
+static enum status
+take_model(struct model_config *c, const struct trainer_options *o, struct error *err) {
+    struct dual_encoder_options model;
+    TRY(open_clip_config(c->open_clip, o->model, err));
+    TRY(open_clip_options(&model, c->open_clip, err));
+    FAIL_IF(model.embed_dim != c->embed_dim, err, STATUS_USAGE,
+            "the model's embed_dim is %d, --embed-dim is %d", (int)model.embed_dim,
+            (int)c->embed_dim);
+    FAIL_IF(c->max_tokens > model.text.max_tokens, err, STATUS_USAGE,
+            "--max-tokens %d is more than the model's text_cfg.context_length %d",
+            (int)c->max_tokens, (int)model.text.max_tokens);
+    c->text_pool = model.text.pool;
+    return STATUS_OK;
+}
+
 static enum status make_config(struct model_config *c,
                                const struct trainer_options *o,
                                uint32_t vocab_count,
@@ -36,16 +52,18 @@ static enum status make_config(struct model_config *c,
         c->clean_captions = o->clean_captions;
         c->text_pool = o->text_pool;
     }
-    FAIL_IF(strlen(o->image_tower) >= sizeof c->image_tower ||
-                strlen(o->text_tower) >= sizeof c->text_tower,
+    const char *image_tower = o->model != NULL ? "open_clip" : o->image_tower;
+    const char *text_tower = o->model != NULL ? "open_clip" : o->text_tower;
+    FAIL_IF(strlen(image_tower) >= sizeof c->image_tower ||
+                strlen(text_tower) >= sizeof c->text_tower,
             err, STATUS_USAGE, "there is no tower of such a long name");
     if (task->views > 0) {
-        memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
+        memcpy(c->image_tower, image_tower, strlen(image_tower) + 1);
     }
     if (task->captions) {
-        memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
+        memcpy(c->text_tower, text_tower, strlen(text_tower) + 1);
     }
-    return STATUS_OK;
+    return o->model != NULL ? take_model(c, o, err) : STATUS_OK;
 }
 
 /* A run that is resumed by more ranks may have less than its micro-batch on each. */
@@ -101,6 +119,8 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     FAIL_IF(o->init != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
             "--init takes the whole model; omit --init-%s",
             o->init_image != NULL ? "image" : "text");
+    FAIL_IF(o->model != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
+            "--init-image and --init-text are for --image-tower and --text-tower, not for --model");
     FAIL_IF(o->init_state && o->init == NULL, err, STATUS_USAGE,
             "--init-state requires --init RUN");
     FAIL_IF(o->sync_bn && o->norm_layers != RESNET_NORM_BATCH, err, STATUS_USAGE,
@@ -115,6 +135,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
             "--init-image: --block-of captions has no image tower");
     const bool texts = task->captions;
     const char *wrong = o->task == TRAINER_PAIRS          ? NULL
+                        : o->model != NULL                ? "--model"
                         : o->val != NULL                  ? "--val"
                         : o->zeroshot != NULL             ? "--zeroshot"
                         : o->pair_noise > 0.0             ? "--pair-noise"

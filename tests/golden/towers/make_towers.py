@@ -3,17 +3,18 @@
 gradient of every parameter in the first step, and the losses of ten AdamW steps.
 
     pip install torch torchvision timm transformers && python3 make_towers.py [large|norms] >towers.txt
+    pip install torch torchvision open_clip_torch && python3 make_towers.py clip >clip.txt
 
 Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
 ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
-in full shape, `norms` what norms.txt has: towers with group norm and without norms. tests/unit/train/test_towers_golden.c reads the file.
+in full shape, `norms` what norms.txt has: towers with group norm and without norms, `clip` what
+clip.txt has: small models of open_clip, each by its JSON. tests/unit/train/test_towers_golden.c reads the file.
 """
+import json
 import math
 import sys
 
-import timm
 import torch
-from transformers import DistilBertConfig, DistilBertModel
 
 torch.set_default_dtype(torch.float64)
 MASK = (1 << 64) - 1
@@ -80,8 +81,37 @@ def weight(name, shape):
     return u * scale
 
 
+def exact_norms(model):
+    for m in model.modules():
+        if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm)):
+            m.eps = exact(m.eps).item()
+
+
+class Clip(torch.nn.Module):
+    """A model of open_clip; its logit_scale is not used."""
+
+    def __init__(self, config):
+        import open_clip
+        super().__init__()
+        self.clip = open_clip.CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"],
+                                   quick_gelu=config.get("quick_gelu", False))
+        del self.clip.logit_scale
+        self.clip.double()
+        exact_norms(self)
+
+    def forward(self, images, tokens, mask):
+        """The end token is the largest id: at a caption's end, and in the first one within it."""
+        lengths = mask.sum(dim=1)
+        tokens = tokens.clamp(max=VOCAB - 2) * mask
+        tokens[torch.arange(len(tokens)), lengths - 1] = VOCAB - 1
+        tokens[0, 1] = VOCAB - 1
+        return self.clip.encode_image(images, normalize=True), self.clip.encode_text(tokens, normalize=True)
+
+
 class Model(torch.nn.Module):
     def __init__(self, tower, small_stem, norm, text):
+        import timm
+        from transformers import DistilBertConfig, DistilBertModel
         super().__init__()
         layers, dim, heads, ffn = text
         norms = {"batch": torch.nn.BatchNorm2d, "none": torch.nn.Identity,
@@ -99,9 +129,7 @@ class Model(torch.nn.Module):
                                   n_heads=heads, hidden_dim=ffn, dropout=0.0, attention_dropout=0.0)
         config._attn_implementation = "eager"
         self.text = DistilBertModel(config)
-        for m in self.modules():
-            if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm)):
-                m.eps = exact(m.eps).item()
+        exact_norms(self)
         self.image_proj = torch.nn.Linear(self.image.num_features, EMBED)
         self.text_proj = torch.nn.Linear(dim, EMBED)
 
@@ -126,10 +154,24 @@ def digest(kind, name, tensor):
 
 
 def run(tower, small_stem, norm, text_name, text, px, batch, tokens):
-    model = Model(tower, small_stem, norm, text)
+    print("model", tower, "small" if small_stem else "standard", norm, text_name, px, batch, tokens)
+    compare(Model(tower, small_stem, norm, text), px, batch, tokens)
+
+
+def run_clip(config, batch, tokens):
+    """`config` as in open_clip's model_configs"""
+    px = config["vision_cfg"]["image_size"]
+    print("clip", json.dumps(config, separators=(",", ":")), px, batch, tokens)
+    model = Clip(config)
+    compare(model, px, batch, tokens, model.clip)
+
+
+def compare(model, px, batch, tokens, named=None):
+    """named: the module whose names the tensors have."""
+    named = named if named is not None else model
     model.train()
     with torch.no_grad():
-        for name, value in model.state_dict().items():
+        for name, value in named.state_dict().items():
             if not name.endswith("num_batches_tracked"):
                 value.copy_(weight(name, tuple(value.shape)))
     draws = Draws("images")
@@ -140,7 +182,6 @@ def run(tower, small_stem, norm, text_name, text, px, batch, tokens):
     ids = torch.tensor([[1 + draws.next() % (VOCAB - 1) for _ in range(tokens)] for _ in range(batch)])
     lengths = [2 + draws.next() % (tokens - 1) for _ in range(batch)]
     mask = torch.tensor([[1 if t < n else 0 for t in range(tokens)] for n in lengths])
-    print("model", tower, "small" if small_stem else "standard", norm, text_name, px, batch, tokens)
     decayed = [p for n, p in model.named_parameters() if p.ndim != 1]
     others = [p for n, p in model.named_parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}],
@@ -156,9 +197,9 @@ def run(tower, small_stem, norm, text_name, text, px, batch, tokens):
         if step == 0:
             digest("output", "image", x)
             digest("output", "text", t)
-            for name, p in model.named_parameters():
+            for name, p in named.named_parameters():
                 digest("gradient", name, p.grad if p.grad is not None else torch.zeros_like(p))
-            for name, b in model.named_buffers():
+            for name, b in named.named_buffers():
                 if "running" in name:
                     digest("buffer", name, b)
         print("loss", step, number(loss.item()))
@@ -168,6 +209,14 @@ def run(tower, small_stem, norm, text_name, text, px, batch, tokens):
 
 def main():
     tiny = (2, 192, 3, 768)
+    if sys.argv[1:] == ["clip"]:
+        vision = {"image_size": 32, "patch_size": 8, "layers": 2, "width": 48, "head_width": 16}
+        text = {"context_length": 12, "vocab_size": VOCAB, "width": 32, "heads": 2, "layers": 2}
+        run_clip({"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}, 6, 12)
+        vision = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 64, "head_width": 32, "mlp_ratio": 3.0}
+        text = {"context_length": 10, "vocab_size": VOCAB, "width": 48, "heads": 3, "layers": 3, "mlp_ratio": 2.0}
+        run_clip({"embed_dim": EMBED, "quick_gelu": True, "vision_cfg": vision, "text_cfg": text}, 5, 10)
+        return
     if sys.argv[1:] == ["large"]:
         run("resnet50", False, "batch", "distil", (6, 768, 12, 3072), 128, 4, 8)
         return

@@ -1,8 +1,8 @@
 /*
- * Whole models against tests/golden/towers/towers.txt, which timm, transformers and PyTorch have
- * computed in float64 from the same weights, images and tokens (see make_towers.py): outputs,
- * running statistics and the gradient of every parameter in the first step, and the losses of ten
- * steps of AdamW, on the fast device in f32.
+ * Whole models against tests/golden/towers/towers.txt and clip.txt, which timm, transformers,
+ * open_clip and PyTorch have computed in float64 from the same weights, images and tokens (see
+ * make_towers.py): outputs, running statistics and the gradient of every parameter in the first
+ * step, and the losses of ten steps of AdamW, on the fast device in f32.
  *
  * bf16 has 8 bits: outputs within 5 % of their norm, the first loss within 5 %, and it learns.
  *
@@ -19,6 +19,7 @@
 #include "tests/support/test.h"
 #include "train/loss/loss.h"
 #include "train/model/dual_encoder.h"
+#include "train/model/open_clip.h"
 #include "train/optim/optimizer.h"
 
 enum { EMBED = 32, VOCAB = 50, POSITIONS = 16, STEPS = 10, MAX_BATCH = 16, MAX_NAME = 128 };
@@ -91,6 +92,7 @@ struct golden {
     FILE *file;
     const struct way *way;
     char tower[32], stem[16], norm[16], text[16];
+    char config[1024]; /* of open_clip; "": the towers above */
     int px, batch, tokens;
 };
 
@@ -124,6 +126,12 @@ static void make_inputs(struct model *m, const struct golden *g) {
     for (int i = 0; i < g->batch; i++) {
         m->lengths[i] = (int32_t)(2 + next(&d) % (uint64_t)(g->tokens - 1));
         m->ids[i] = (uint64_t)i;
+    }
+    /* CLIP's end token is the largest id: at a caption's end, and in the first one within it. */
+    for (int i = 0; g->config[0] != '\0' && i < g->batch * g->tokens; i++) {
+        const int t = i % g->tokens;
+        const bool end = t == m->lengths[i / g->tokens] - 1 || i == 1;
+        m->tokens[i] = end ? VOCAB - 1 : m->tokens[i] < VOCAB - 2 ? m->tokens[i] : VOCAB - 2;
     }
     m->batch = (struct dual_encoder_batch){.count = g->batch,
                                            .images = m->images,
@@ -159,7 +167,14 @@ static void open_model(struct model *m, const struct golden *g) {
     struct dual_encoder_options o;
     memset(m, 0, sizeof *m);
     assert_true(g->batch <= MAX_BATCH && g->tokens <= POSITIONS);
-    assert_ok(dual_encoder_preset(&o, g->tower, g->text, &err), err);
+    if (g->config[0] != '\0') {
+        assert_ok(open_clip_options(&o, g->config, &err), err);
+        assert_int_equal(o.embed_dim, EMBED);
+        assert_int_equal(o.text.vocab_count, VOCAB);
+    } else {
+        assert_ok(dual_encoder_preset(&o, g->tower, g->text, &err), err);
+        o.text.position_count = POSITIONS;
+    }
     o.image.image_px = g->px;
     o.image.stem = strcmp(g->stem, "small") == 0 ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
     for (int i = 0; i < RESNET_NORM_COUNT; i++) {
@@ -168,7 +183,6 @@ static void open_model(struct model *m, const struct golden *g) {
         }
     }
     o.text.vocab_count = VOCAB;
-    o.text.position_count = POSITIONS;
     o.text.max_tokens = g->tokens;
     o.text.dropout = 0.0f;
     o.embed_dim = EMBED;
@@ -383,9 +397,9 @@ static void compare_model(const struct golden *g) {
         assert_ok(m.dev->ops->upload(m.dev, m.values, &values, sizeof values, &err), err);
         assert_ok(optimizer_step(m.params, m.dev, m.values, &oo, &err), err);
     }
-    /* without norms it learns more slowly */
-    assert_true(g->way->dtype == DTYPE_F64 ||
-                value < (strcmp(g->norm, "none") == 0 ? 1.0 : 0.3) * first);
+    /* without norms, and with CLIP's, it learns more slowly */
+    const double share = strcmp(g->norm, "none") == 0 || g->config[0] != '\0' ? 1.0 : 0.3;
+    assert_true(g->way->dtype == DTYPE_F64 || value < share * first);
     loss_destroy(loss);
     sample_state_destroy(state);
     close_model(&m);
@@ -397,9 +411,15 @@ static int compare_file(const char *path, const struct way *way) {
     g.way = way;
     g.file = fopen(path, "r");
     assert_non_null(g.file);
-    while (fscanf(g.file, " model %31s %15s %15s %15s %d %d %d", g.tower, g.stem, g.norm, g.text,
-                  &g.px, &g.batch, &g.tokens) == 7) {
+    char kind[8];
+    while (fscanf(g.file, " %7s", kind) == 1) {
         char end[8];
+        const bool clip = strcmp(kind, "clip") == 0;
+        assert_int_equal(
+            clip ? fscanf(g.file, " %1023s", g.config)
+                 : fscanf(g.file, " %31s %15s %15s %15s", g.tower, g.stem, g.norm, g.text),
+            clip ? 1 : 4);
+        assert_int_equal(fscanf(g.file, " %d %d %d", &g.px, &g.batch, &g.tokens), 3);
         compare_model(&g);
         assert_int_equal(fscanf(g.file, " %7s", end), 1);
         assert_string_equal(end, "end");
@@ -428,6 +448,14 @@ TEST(towers_are_those_of_timm_and_transformers) {
         assert_int_equal(compare_file(large, &f64), 1);
         print_message("norms differ by at most %.2g\n", worst);
     }
+}
+
+TEST(models_are_those_of_open_clip) {
+    const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1};
+    const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 1e-4, STEPS};
+    const char *path = test_source_path("tests/golden/towers/clip.txt");
+    assert_int_equal(compare_file(path, &f64), 2);
+    assert_int_equal(compare_file(path, &f32), 2);
 }
 
 /* In f32 a rounding may switch a ReLU of so small a tower, which moves a gradient by half a

@@ -1,0 +1,78 @@
+#!/bin/bash
+# --model: models of open_clip, by name and by file, train, resume, seed other runs and are evaluated.
+. "$SRC/tests/support/cli.sh"
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+model() { # model VISION TEXT TOP: a small one, with more fields
+    printf '{"embed_dim": 24, %s"vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16%s},
+        "text_cfg": {"context_length": 20, "vocab_size": 100, "width": 48, "heads": 3, "layers": 2%s}}' "$3" "$1" "$2"
+}
+model "" "" "" >small.json
+
+train() { # train OUT OPTIONS...
+    local out=$1
+    shift
+    $last "$BIN/ccstream-train" --data data --batch-size 32 --epochs 20 --threads 1 --lr 3e-3 --loss clip --tau 0.1 --augment none \
+        --seed 1 --out "$out" "$@" 2>"$out.log" || fail "$(cat "$out.log")"
+}
+losses() { grep '"event":"step"\|"loss":' "$1/metrics.jsonl" | sed -n 's/.*"loss":\([0-9.]*\).*/\1/p'; }
+
+train whole --model small.json
+losses whole | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.8 * first) }' || fail "it does not learn: $(losses whole)"
+grep -q 'vision transformer + text transformer' whole.log || fail "$(cat whole.log)"
+"$BIN/ccstream-eval" retrieval whole --data data --json >retrieval.json || fail "no evaluation"
+
+# The checkpoint has open_clip's names, shapes and, beside them, the model.
+"$BIN/ccstream-export" -q whole --format safetensors -o out
+strings -n 4 out/model.safetensors | head -c 20000 >header.txt
+for name in visual.class_embedding visual.conv1.weight visual.proj visual.ln_pre.bias text_projection token_embedding.weight \
+    visual.transformer.resblocks.1.attn.in_proj_weight transformer.resblocks.1.mlp.c_proj.bias ln_final.weight positional_embedding; do
+    has header.txt "\"$name\""
+done
+has header.txt '"visual.proj":{"dtype":"F32","shape":[32,24]'
+has header.txt '"visual.conv1.weight":{"dtype":"F32","shape":[32,3,8,8]'
+has out/config.json '"model_cfg":{"embed_dim":24'
+for format in timm transformers open_clip; do
+    expect_message 69 "trained with --model" "$BIN/ccstream-export" whole --format $format -o "$format"
+done
+
+# A resumed run ends in the same bytes, without the file; micro-batches change the sums alone.
+train half --model small.json --steps 9
+mv small.json moved.json
+$last "$BIN/ccstream-train" -q --resume half || fail "half does not resume"
+cmp whole/last half/last || fail "a resumed run ends in other bytes"
+train micro --model moved.json --micro-batch 8 --steps 3
+train padded --model moved.json --captions padded --steps 3
+for run in micro padded; do
+    paste <(losses whole | head -n 3) <(losses $run) | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' ||
+        fail "$run: losses $(losses $run), not $(losses whole | head -n 3)"
+done
+train again --init whole --steps 1
+has again/config.json '"model":"{\"embed_dim\":24'
+expect_message 64 "--image-tower is not for --model" "$BIN/ccstream-train" --data data --out no --model moved.json --image-tower resnet18
+expect_message 64 "context_length 20" "$BIN/ccstream-train" --data data --out no --model moved.json --max-tokens 30
+expect_message 64 "not for --task two-views" "$BIN/ccstream-train" --data data --out no --model moved.json --task two-views --loss simclr
+
+# Names, and what cannot be expressed.
+for name in ViT-S-16 ViT-B-32-quickgelu; do
+    "$BIN/ccstream-train" --data data --out no --model $name --dry-run >plan.txt 2>&1 || fail "$name: $(cat plan.txt)"
+done
+expect_message 64 "neither a file nor one of ViT-S-32" "$BIN/ccstream-train" --data data --out no --model ViT-B-8
+expect_message 64 "whole patches" "$BIN/ccstream-train" --data data --out no --model ViT-B-32 --image-size 40
+refused() { # refused PATTERN VISION TEXT TOP
+    model "$2" "$3" "$4" >bad.json
+    expect_message 69 "bad.json: .*$1" "$BIN/ccstream-train" --data data --out no --model bad.json
+}
+refused 'vision_cfg.ls_init_value is 0.5; only null' ', "ls_init_value": 0.5' "" ""
+refused 'text_cfg.pool_type is "last"; only "argmax"' "" ', "pool_type": "last"' ""
+refused 'custom_text is true' "" "" '"custom_text": true, '
+refused 'vision_cfg.colour is 1; this field is not known' ', "colour": 1' "" ""
+model "" "" "" | sed 's/"layers": 2, "width": 32/"layers": [3,4,6,3], "width": 32/' >bad.json
+expect_message 69 'vision_cfg.layers is \[3,4,6,3\]' "$BIN/ccstream-train" --data data --out no --model bad.json
+model ', "ls_init_value": null, "patch_dropout": 0.0, "pool_type": "tok"' ', "eos_id": 2' '"quick_gelu": true, ' >plain.json
+"$BIN/ccstream-train" --data data --out no --model plain.json --dry-run >plan.txt 2>&1 || fail "$(cat plan.txt)"
+echo '{"embed_dim": ' >bad.json
+expect_message 65 "bad.json" "$BIN/ccstream-train" --data data --out no --model bad.json

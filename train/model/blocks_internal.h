@@ -1,0 +1,54 @@
+/*
+ * What blocks.c (description and memory) and blocks_pass.c (forward and backward) share.
+ *
+ * Shapes in comments: N sequences of at most T tokens in M rows, D the model's width, F the FFN's,
+ * H heads. R is N in the last block of a narrow stack, after its attention, else M.
+ */
+#ifndef TRAIN_MODEL_BLOCKS_INTERNAL_H
+#define TRAIN_MODEL_BLOCKS_INTERNAL_H
+
+#include "train/model/blocks.h"
+
+struct affine {
+    int32_t weight, bias; /* indices in the table */
+};
+
+struct block {
+    struct affine qkv; /* (3D, D), (3D); in DistilBERT's names q, which k and v follow */
+    struct affine out, lin1, lin2;
+    int32_t first; /* its first tensor in the table */
+
+    struct tensor qkv_rows; /* (M, 3D) */
+    struct tensor probs;    /* (N, H, T, T) */
+    struct tensor context;  /* (M, D) */
+    struct tensor picked;   /* (R, D) rows of context; only in a narrow block */
+    struct tensor skipped;  /* (R, D) rows of the skip; only in a narrow block */
+    struct tensor h;        /* (R, D) into the FFN */
+    struct tensor pre;      /* (R, F) before the activation */
+    struct tensor hidden;   /* (R, F) after it */
+    struct tensor x;        /* (R, D) out of norm 2i + 2 */
+};
+
+struct blocks {
+    struct params *params;
+    struct blocks_options opt;
+    struct device *dev; /* NULL before placement */
+    struct block *list;
+    struct norm *norms; /* 2L + 1 */
+
+    struct tensor x;          /* (M, D) out of norm 0 */
+    struct tensor grad[3];    /* (M, D) scratch of the backward pass */
+    struct tensor dffn, dpre; /* (M, F) */
+    struct tensor dqkv;       /* (M, 3D) */
+};
+
+static inline bool blocks_post_norm(const struct blocks *b) {
+    return b->opt.style == BLOCKS_DISTILBERT;
+}
+
+/* Whether block i continues with one row of each sequence. */
+static inline bool blocks_is_narrow(const struct blocks *b, int32_t i) {
+    return b->opt.narrow && i + 1 == b->opt.layers;
+}
+
+#endif

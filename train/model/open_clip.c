@@ -1,0 +1,325 @@
+/*
+ * open_clip: each object of the JSON is walked once by a table of its fields. A field is a number
+ * to read, or has values that change nothing, or must be at its default.
+ */
+#include "train/model/open_clip.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_io.h"
+#include "formats/json/json_reader.h"
+
+/* ---- names ---- */
+
+const char *const OPEN_CLIP_NAMES[] = {"ViT-S-32", "ViT-S-16", "ViT-B-32", "ViT-B-32-256",
+                                       "ViT-B-16", "ViT-L-14", NULL};
+
+static const struct {
+    int32_t embed, px, layers, width, patch, text_width;
+} known[] = {{384, 224, 12, 384, 32, 384}, {384, 224, 12, 384, 16, 384},
+             {512, 224, 12, 768, 32, 512}, {512, 256, 12, 768, 32, 512},
+             {512, 224, 12, 768, 16, 512}, {768, 224, 24, 1024, 14, 768}};
+
+/* Heads of the text towers are 64 wide, as open_clip's own files have them. */
+static enum status
+write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *err) {
+    static const char quick[] = "-quickgelu";
+    const size_t size = strlen(model);
+    const bool quick_gelu =
+        size >= sizeof quick && strcmp(model + size - (sizeof quick - 1), quick) == 0;
+    const size_t base = quick_gelu ? size - (sizeof quick - 1) : size;
+    for (int i = 0; OPEN_CLIP_NAMES[i] != NULL; i++) {
+        if (strlen(OPEN_CLIP_NAMES[i]) != base || strncmp(model, OPEN_CLIP_NAMES[i], base) != 0) {
+            continue;
+        }
+        (void)snprintf(out, OPEN_CLIP_CONFIG_BYTES,
+                       "{\"embed_dim\":%d,%s\"vision_cfg\":{\"image_size\":%d,\"layers\":%d,"
+                       "\"width\":%d,\"patch_size\":%d},\"text_cfg\":{\"context_length\":77,"
+                       "\"vocab_size\":49408,\"width\":%d,\"heads\":%d,\"layers\":12}}",
+                       (int)known[i].embed, quick_gelu ? "\"quick_gelu\":true," : "",
+                       (int)known[i].px, (int)known[i].layers, (int)known[i].width,
+                       (int)known[i].patch, (int)known[i].text_width,
+                       (int)known[i].text_width / 64);
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_USAGE,
+                     "--model %s is neither a file nor one of ViT-S-32, ViT-S-16, ViT-B-32, "
+                     "ViT-B-32-256, ViT-B-16, ViT-L-14 (each also with -quickgelu)",
+                     model);
+}
+
+/* ---- fields ---- */
+
+struct field {
+    const char *name;
+    double *number;     /* where it goes; NULL: not read */
+    const char *plain;  /* the value that changes nothing, as JSON; NULL: every value */
+    double least, most; /* of a number that is read */
+};
+
+/* Also a number that is written in another way, such as 0.0. */
+static bool is_plain(const struct json_value *v, const char *plain, const char *text) {
+    double number;
+    char *end;
+    const double expected = strtod(plain, &end);
+    return strcmp(text, plain) == 0 || strcmp(text, "null") == 0 || strcmp(text, "{}") == 0 ||
+           (json_value_double(v, &number) && *end == '\0' && number == expected);
+}
+
+static enum status
+refuse(const char *object, const char *name, const char *text, const char *why, struct error *err) {
+    return error_set(err, STATUS_UNSUPPORTED, "the model's %s%s is %.80s; %s", object, name, text,
+                     why);
+}
+
+static enum status read_field(const struct field *fields,
+                              const char *object,
+                              const char *key,
+                              const struct json_value *value,
+                              const char *text,
+                              struct error *err) {
+    char why[128];
+    const struct field *f = fields;
+    while (f->name != NULL && strcmp(f->name, key) != 0) {
+        f++;
+    }
+    if (f->name == NULL) {
+        return refuse(object, key, text, "this field is not known here", err);
+    }
+    if (f->number != NULL) {
+        double number;
+        const bool flag = json_value_bool(value, &(bool){0});
+        if (strcmp(text, "null") == 0) {
+            return STATUS_OK;
+        }
+        if (flag ? f->most == 1.0
+                 : json_value_double(value, &number) && number >= f->least && number <= f->most) {
+            *f->number = flag ? (strcmp(text, "true") == 0 ? 1.0 : 0.0) : number;
+            return STATUS_OK;
+        }
+        (void)snprintf(why, sizeof why, "expected %g to %g", f->least, f->most);
+        return refuse(object, key, text, why, err);
+    }
+    if (f->plain == NULL || is_plain(value, f->plain, text)) {
+        return STATUS_OK;
+    }
+    (void)snprintf(why, sizeof why, "only %s can be trained here", f->plain);
+    return refuse(object, key, text, why, err);
+}
+
+static enum status read_object(const struct json_value *v,
+                               const char *object,
+                               const struct field *fields,
+                               struct error *err) {
+    void *position = NULL;
+    const char *key;
+    const struct json_value *value;
+    FAIL_IF(!json_value_is_object(v), err, STATUS_UNSUPPORTED,
+            "the model's %s is missing or no object", object);
+    while (json_value_next_member(v, &position, &key, &value)) {
+        char *text = json_value_text(value);
+        TRY_MEMORY(text != NULL, err, "out of memory for the model's fields");
+        const enum status s = read_field(fields, object, key, value, text, err);
+        free(text);
+        TRY(s);
+    }
+    return STATUS_OK;
+}
+
+/* ---- the model ---- */
+
+struct numbers {
+    double embed, quick;
+    double layers, width, head_width, ratio, patch, px;
+    double context, vocab, text_width, heads, text_layers, text_ratio;
+};
+
+#define IGNORED(name_)                                                                             \
+    { .name = name_ }
+#define PLAIN(name_, value_)                                                                       \
+    { .name = name_, .plain = value_ }
+
+static enum status
+read_numbers(const struct json_value *root, struct numbers *n, struct error *err) {
+    const struct field top[] = {{"embed_dim", &n->embed, NULL, 1, 65536},
+                                {"quick_gelu", &n->quick, NULL, 0, 1},
+                                IGNORED("vision_cfg"),
+                                IGNORED("text_cfg"),
+                                PLAIN("custom_text", "false"),
+                                PLAIN("multimodal_cfg", "null"),
+                                PLAIN("init_logit_scale", "2.6592600369327779"),
+                                PLAIN("init_logit_bias", "null"),
+                                PLAIN("nonscalar_logit_scale", "false"),
+                                {.name = NULL}};
+    const struct field vision[] = {{"layers", &n->layers, NULL, 1, 64},
+                                   {"width", &n->width, NULL, 1, 65536},
+                                   {"head_width", &n->head_width, NULL, 1, 65536},
+                                   {"mlp_ratio", &n->ratio, NULL, 0.001, 64},
+                                   {"patch_size", &n->patch, NULL, 1, 1024},
+                                   {"image_size", &n->px, NULL, 8, 1024},
+                                   PLAIN("ls_init_value", "null"),
+                                   PLAIN("patch_dropout", "0"),
+                                   PLAIN("attentional_pool", "false"),
+                                   IGNORED("attn_pooler_queries"),
+                                   IGNORED("attn_pooler_heads"),
+                                   PLAIN("no_ln_pre", "false"),
+                                   PLAIN("pos_embed_type", "\"learnable\""),
+                                   PLAIN("final_ln_after_pool", "false"),
+                                   PLAIN("pool_type", "\"tok\""),
+                                   PLAIN("output_tokens", "false"),
+                                   PLAIN("act_kwargs", "null"),
+                                   PLAIN("norm_kwargs", "null"),
+                                   PLAIN("block_type", "null"),
+                                   PLAIN("qk_norm", "false"),
+                                   PLAIN("scaled_cosine_attn", "false"),
+                                   PLAIN("scale_heads", "false"),
+                                   PLAIN("scale_attn_inner", "false"),
+                                   PLAIN("scale_attn", "false"),
+                                   PLAIN("scale_fc", "false"),
+                                   PLAIN("timm_model_name", "null"),
+                                   IGNORED("timm_model_pretrained"),
+                                   IGNORED("timm_pool"),
+                                   IGNORED("timm_proj"),
+                                   IGNORED("timm_proj_bias"),
+                                   IGNORED("timm_drop"),
+                                   IGNORED("timm_drop_path"),
+                                   {.name = NULL}};
+    const struct field text[] = {{"context_length", &n->context, NULL, 2, 512},
+                                 {"vocab_size", &n->vocab, NULL, 1, 1 << 24},
+                                 {"width", &n->text_width, NULL, 1, 65536},
+                                 {"heads", &n->heads, NULL, 1, 65536},
+                                 {"layers", &n->text_layers, NULL, 1, 64},
+                                 {"mlp_ratio", &n->text_ratio, NULL, 0.001, 64},
+                                 PLAIN("ls_init_value", "null"),
+                                 PLAIN("hf_tokenizer_name", "null"),
+                                 PLAIN("tokenizer_kwargs", "null"),
+                                 PLAIN("embed_cls", "false"),
+                                 IGNORED("pad_id"),
+                                 IGNORED("eos_id"),
+                                 PLAIN("no_causal_mask", "false"),
+                                 PLAIN("final_ln_after_pool", "false"),
+                                 PLAIN("pool_type", "\"argmax\""),
+                                 PLAIN("proj_bias", "false"),
+                                 PLAIN("proj_type", "\"linear\""),
+                                 PLAIN("output_tokens", "false"),
+                                 PLAIN("act_kwargs", "null"),
+                                 PLAIN("norm_kwargs", "null"),
+                                 PLAIN("block_type", "null"),
+                                 PLAIN("qk_norm", "false"),
+                                 PLAIN("scaled_cosine_attn", "false"),
+                                 PLAIN("scale_heads", "false"),
+                                 PLAIN("scale_attn_inner", "false"),
+                                 PLAIN("scale_attn", "false"),
+                                 PLAIN("scale_fc", "false"),
+                                 PLAIN("hf_model_name", "null"),
+                                 IGNORED("hf_model_pretrained"),
+                                 IGNORED("hf_proj_type"),
+                                 IGNORED("hf_pooler_type"),
+                                 {.name = NULL}};
+    *n = (struct numbers){0, 0, 12, 768, 64, 4, 16, 224, 77, 49408, 512, 8, 12, 4};
+    TRY(read_object(root, "", top, err));
+    TRY(read_object(json_value_get(root, "vision_cfg"), "vision_cfg.", vision, err));
+    return read_object(json_value_get(root, "text_cfg"), "text_cfg.", text, err);
+}
+
+static enum status
+fill(struct dual_encoder_options *out, const struct json_value *root, struct error *err) {
+    struct numbers n;
+    TRY(read_numbers(root, &n, err));
+    const double heads = floor(n.width / n.head_width);
+    FAIL_IF(n.embed < 1, err, STATUS_UNSUPPORTED, "the model's embed_dim is missing");
+    FAIL_IF(heads < 1 || heads * n.head_width != n.width, err, STATUS_UNSUPPORTED,
+            "the model's vision_cfg.width %g is no multiple of head_width %g", n.width,
+            n.head_width);
+    const enum activation act = n.quick != 0 ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;
+    *out = (struct dual_encoder_options){.embed_dim = (int32_t)n.embed,
+                                         .max_batch = 1,
+                                         .training = true,
+                                         .dtype = DTYPE_F32,
+                                         .moments = 2,
+                                         .image = {.image_px = (int32_t)n.px},
+                                         .vit = {.patch_px = (int32_t)n.patch,
+                                                 .layers = (int32_t)n.layers,
+                                                 .dim = (int32_t)n.width,
+                                                 .heads = (int32_t)heads,
+                                                 .ffn_dim = (int32_t)(n.width * n.ratio),
+                                                 .act = act},
+                                         .text = {.kind = TRANSFORMER_CLIP,
+                                                  .layers = (int32_t)n.text_layers,
+                                                  .dim = (int32_t)n.text_width,
+                                                  .heads = (int32_t)n.heads,
+                                                  .ffn_dim = (int32_t)(n.text_width * n.text_ratio),
+                                                  .vocab_count = (int32_t)n.vocab,
+                                                  .position_count = (int32_t)n.context,
+                                                  .max_tokens = (int32_t)n.context,
+                                                  .act = act,
+                                                  .pool = TRANSFORMER_POOL_END}};
+    return STATUS_OK;
+}
+
+/* The model_cfg of a parsed text. */
+static const struct json_value *model_of(const struct json_document *d) {
+    const struct json_value *root = json_document_root(d);
+    const struct json_value *inner = json_value_get(root, "model_cfg");
+    return inner != NULL ? inner : root;
+}
+
+enum status
+open_clip_options(struct dual_encoder_options *out, const char *config, struct error *err) {
+    struct json_document *d = NULL;
+    TRY(json_document_parse(&d, "the model", config, strlen(config), err));
+    const enum status s = fill(out, model_of(d), err);
+    json_document_destroy(d);
+    return s;
+}
+
+static enum status canonical(char out[OPEN_CLIP_CONFIG_BYTES],
+                             const char *name,
+                             const void *text,
+                             size_t size_bytes,
+                             struct error *err) {
+    struct json_document *d = NULL;
+    TRY(json_document_parse(&d, name, text, size_bytes, err));
+    char *compact = json_value_text(model_of(d));
+    enum status s = STATUS_OK;
+    if (compact == NULL) {
+        s = error_set(err, STATUS_NOMEM, "%s: out of memory", name);
+    } else if (strlen(compact) >= OPEN_CLIP_CONFIG_BYTES) {
+        s = error_set(err, STATUS_LIMIT, "%s: a model of more than %d bytes", name,
+                      OPEN_CLIP_CONFIG_BYTES - 1);
+    } else {
+        strcpy(out, compact);
+    }
+    free(compact);
+    json_document_destroy(d);
+    return s;
+}
+
+enum status
+open_clip_config(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *err) {
+    enum { MAX_FILE_BYTES = 1 << 20 };
+    const struct file_system *fs = file_posix();
+    struct byte_buffer text = {0};
+    struct dual_encoder_options options;
+    struct error why = {0};
+    bool there = false;
+    const bool literal = model[0] == '{';
+    TRY(literal ? STATUS_OK : fs->exists(fs->context, model, &there, err));
+    if (literal) {
+        TRY(canonical(out, "--model", model, strlen(model), err));
+    } else if (!there) {
+        TRY(write_known(out, model, err));
+    } else {
+        TRY(file_read_all(fs, &text, model, MAX_FILE_BYTES, err));
+        const enum status s = canonical(out, model, text.data, text.size_bytes, err);
+        byte_buffer_fini(&text);
+        TRY(s);
+    }
+    const enum status s = open_clip_options(&options, out, &why);
+    return s == STATUS_OK
+               ? s
+               : error_set(err, s, "%s%s%s", literal ? "" : model, literal ? "" : ": ", why.text);
+}

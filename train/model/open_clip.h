@@ -1,0 +1,33 @@
+/*
+ * open_clip: the models that open_clip's JSON describes (its model_cfg), as options of a
+ * dual_encoder: a vision transformer and CLIP's text transformer.
+ *
+ * Threading : pure functions.
+ * Untrusted : the text. A field that this program cannot express, or does not know, is refused by
+ *             name unless it has the value that changes nothing.
+ */
+#ifndef TRAIN_MODEL_OPEN_CLIP_H
+#define TRAIN_MODEL_OPEN_CLIP_H
+
+#include "formats/base/status.h"
+#include "train/model/dual_encoder.h"
+
+enum { OPEN_CLIP_CONFIG_BYTES = 4096 };
+
+/* The names that open_clip_config knows; any of them may end in -quickgelu. NULL at the end. */
+extern const char *const OPEN_CLIP_NAMES[];
+
+/* The model_cfg of one of these names, of a JSON file, or of JSON text, which begins with '{', as
+ * compact JSON in *out. A file or text may be the model_cfg or hold it under that key, as
+ * open_clip_config.json does. Returns OK, USAGE (unknown name), NOTFOUND, IO, NOMEM, LIMIT, CORRUPT
+ * (no JSON), or what open_clip_options returns. */
+enum status
+open_clip_config(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *err);
+
+/* Fills *out from a model_cfg: towers, embedding size, image size, tokens and vocabulary, and the
+ * rest as dual_encoder_preset; no dropout. Returns OK, NOMEM, CORRUPT, or UNSUPPORTED naming the
+ * field. */
+enum status
+open_clip_options(struct dual_encoder_options *out, const char *config, struct error *err);
+
+#endif

@@ -1,0 +1,249 @@
+/*
+ * vit: everything before the blocks is one table of rows and the operator `embedding`: row 0 of the
+ * table is the class token, the others are the patches of all images, and row (n, t) of the
+ * sequence is table[t > 0 ? 1 + n G^2 + t - 1 : 0] + positions[t].
+ *
+ * The gradient of the class token is that of position 0, because both are added to the same rows.
+ */
+#include "train/model/vit.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "train/model/blocks.h"
+
+static const float norm_eps = 1e-5f;
+
+struct vit {
+    struct params *params;
+    struct vit_options opt;
+    struct device *dev;       /* NULL before placement */
+    int64_t patches, tokens;  /* G^2; T = 1 + G^2 */
+    int64_t patch_count;      /* 3 P^2: numbers of a patch */
+    int64_t count;            /* N of the last forward */
+    int32_t first, positions; /* class_embedding, positional_embedding */
+    int32_t conv;
+    struct norm pre;
+    struct blocks *blocks;
+
+    struct tensor pixels; /* (N G^2, 3 P^2), kept */
+    struct tensor table;  /* (1 + N G^2, D) */
+    struct tensor dplace; /* (T, D) of one pass */
+    /* i32, the same in every pass; of fewer images a beginning of them. */
+    struct tensor index;           /* (N T) rows of the table */
+    struct tensor starts, lengths; /* (N) */
+    struct tensor patch_rows;      /* (N G^2) rows of the sequences that are patches */
+};
+
+/* ---- description ---- */
+
+static enum status build(struct vit *v, struct error *err) {
+    const struct vit_options *o = &v->opt;
+    const double by_width = 1.0 / sqrt((double)o->dim);
+    const struct param_spec first = {.name = "class_embedding",
+                                     .shape = {o->dim},
+                                     .init = PARAM_INIT_NORMAL,
+                                     .init_scale = by_width};
+    struct param_spec positions = first;
+    positions.name = "positional_embedding";
+    positions.shape[0] = v->tokens;
+    positions.shape[1] = o->dim;
+    const struct param_spec conv = {.name = "conv1.weight",
+                                    .shape = {o->dim, o->patch_px, o->patch_px, 3},
+                                    .conv = true,
+                                    .init = PARAM_INIT_UNIFORM,
+                                    .init_scale = 1.0 / sqrt((double)v->patch_count)};
+    const struct blocks_options blocks = {.style = BLOCKS_CLIP_IMAGE,
+                                          .outer_norm = "ln_post",
+                                          .layers = o->layers,
+                                          .dim = o->dim,
+                                          .heads = o->heads,
+                                          .ffn_dim = o->ffn_dim,
+                                          .max_tokens = (int32_t)v->tokens,
+                                          .max_batch = o->max_batch,
+                                          .eps = norm_eps,
+                                          .act = o->act,
+                                          .narrow = true,
+                                          .training = o->training};
+    TRY(params_add(v->params, &v->first, &first, err));
+    TRY(params_add(v->params, &v->positions, &positions, err));
+    TRY(params_add(v->params, &v->conv, &conv, err));
+    TRY(norm_add(&v->pre, v->params, "ln_pre", o->dim, err));
+    return blocks_create(&v->blocks, v->params, &blocks, "image tower", err);
+}
+
+enum status
+vit_create(struct vit **out, struct params *p, const struct vit_options *opt, struct error *err) {
+    enum status s = STATUS_OK;
+    *out = NULL;
+    FAIL_IF(opt->patch_px < 1 || opt->image_px < opt->patch_px ||
+                opt->image_px % opt->patch_px != 0,
+            err, STATUS_USAGE, "images of %d px are not whole patches of %d px", (int)opt->image_px,
+            (int)opt->patch_px);
+    const int64_t side = opt->image_px / opt->patch_px;
+    FAIL_IF(side * side + 1 > BLOCKS_MAX_TOKENS, err, STATUS_USAGE,
+            "images of %d px have %lld patches of %d px, more than %d", (int)opt->image_px,
+            (long long)(side * side), (int)opt->patch_px, BLOCKS_MAX_TOKENS - 1);
+    struct vit *v = calloc(1, sizeof *v);
+    TRY_MEMORY(v != NULL, err, "out of memory for the image tower");
+    v->params = p;
+    v->opt = *opt;
+    v->patches = side * side;
+    v->tokens = v->patches + 1;
+    v->patch_count = 3 * (int64_t)opt->patch_px * opt->patch_px;
+    TRY_OR_FAIL(s, build(v, err));
+fail:
+    RETURN_CREATED(s, out, v, vit_destroy);
+}
+
+void vit_destroy(struct vit *v) {
+    if (v == NULL) {
+        return;
+    }
+    blocks_destroy(v->blocks);
+    free(v);
+}
+
+/* ---- memory ---- */
+
+void vit_place(struct vit *v,
+               struct device *dev,
+               enum dtype dtype,
+               struct carve *kept,
+               struct carve *scratch) {
+    const int64_t n = v->opt.max_batch;
+    const int64_t d = v->opt.dim;
+    struct carve *c = v->opt.training ? kept : scratch;
+    v->dev = dev;
+    v->index = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * v->tokens));
+    v->starts = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
+    v->lengths = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
+    v->patch_rows = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * v->patches));
+    v->pixels = carve_take(c, tensor_2d(NULL, dtype, n * v->patches, v->patch_count));
+    norm_place(&v->pre, c, dtype, n * v->tokens, d);
+    v->table = carve_take(scratch, tensor_2d(NULL, dtype, 1 + n * v->patches, d));
+    if (v->opt.training) {
+        v->dplace = carve_take(scratch, tensor_2d(NULL, statistics_dtype(dtype), v->tokens, d));
+    }
+    blocks_place(v->blocks, dev, dtype, kept, scratch);
+}
+
+enum status vit_ready(struct vit *v, struct error *err) {
+    const int64_t n = v->opt.max_batch;
+    const struct tensor *to[] = {&v->index, &v->starts, &v->lengths, &v->patch_rows};
+    int32_t *rows = malloc((size_t)(n * v->tokens) * sizeof *rows);
+    TRY_MEMORY(rows != NULL, err, "out of memory for the rows of %lld images", (long long)n);
+    enum status s = STATUS_OK;
+    for (int k = 0; k < 4 && s == STATUS_OK; k++) {
+        for (int64_t i = 0; i < tensor_count(to[k]); i++) {
+            const int64_t image = i / v->tokens;
+            const int64_t token = i % v->tokens;
+            rows[i] = (int32_t)(k == 0   ? (token > 0 ? image * v->patches + token : 0)
+                                : k == 1 ? i * v->tokens
+                                : k == 2 ? v->tokens
+                                         : i + i / v->patches + 1);
+        }
+        s = v->dev->ops->upload(v->dev, to[k]->data, rows, tensor_size_bytes(to[k]), err);
+        THEN(s, v->dev->ops->sync(v->dev, err)); /* upload may still read the rows */
+    }
+    free(rows);
+    return s;
+}
+
+/* ---- passes ---- */
+
+static struct blocks_batch batch_of(const struct vit *v, int64_t n) {
+    const struct tensor starts = first_rows(v->starts, n);
+    return (struct blocks_batch){
+        .segments = {.starts = starts, .lengths = first_rows(v->lengths, n)},
+        .rows = n * v->tokens,
+        .longest = v->tokens,
+        .picked = starts};
+}
+
+/* The weight of conv1 (or its gradient), as that of a linear layer. */
+static struct tensor as_matrix(const struct vit *v, struct tensor conv) {
+    return tensor_2d(conv.data, conv.dtype, v->opt.dim, v->patch_count);
+}
+
+/* to = or += from, of equal shapes and types */
+static enum status accumulate(const struct vit *v,
+                              struct tensor to,
+                              struct tensor from,
+                              enum write_mode mode,
+                              struct error *err) {
+    const struct ops *ops = v->dev->ops;
+    TRY(mode == WRITE_ADD ? STATUS_OK : ops->fill(v->dev, &(struct fill){.out = to}, err));
+    return ops->add(v->dev, &(struct add){.out = to, .in = from, .alpha = 1.0f}, err);
+}
+
+/* Row 0 of the table: the class token, which a BF16 model has in f32. */
+static enum status copy_class(const struct vit *v, struct error *err) {
+    const struct tensor from = params_tensor(v->params, v->first); /* (D) */
+    const struct tensor to = tensor_1d(v->table.data, v->table.dtype, v->opt.dim);
+    return to.dtype == from.dtype
+               ? accumulate(v, to, from, WRITE_SET, err)
+               : v->dev->ops->cast(v->dev, &(struct cast){.out = to, .in = from}, err);
+}
+
+enum status vit_forward(struct vit *v,
+                        struct tensor *features,
+                        const struct tensor *images,
+                        bool training,
+                        struct error *err) {
+    const struct ops *ops = v->dev->ops;
+    const int64_t n = images->shape[0];
+    REQUIRE(n >= 1 && n <= v->opt.max_batch && (!training || v->opt.training));
+    const struct blocks_batch batch = batch_of(v, n);
+    const int64_t side = v->opt.image_px / v->opt.patch_px;
+    v->count = n;
+    const struct normalize_u8 normalize = {
+        .out = tensor_4d(v->pixels.data, v->pixels.dtype, n, side, side, v->patch_count),
+        .in = *images,
+        .norm = &IMAGE_NORMS[v->opt.norm],
+        .patch = v->opt.patch_px};
+    const struct linear conv = {.out = rows_from(v->table, 1, n * v->patches),
+                                .in = first_rows(v->pixels, n * v->patches),
+                                .weight = as_matrix(v, params_tensor(v->params, v->conv))};
+    const struct embedding embedding = {.out = first_rows(v->pre.sum, batch.rows),
+                                        .tokens = first_rows(v->index, batch.rows),
+                                        .segments = batch.segments,
+                                        .table = first_rows(v->table, 1 + n * v->patches),
+                                        .positions = params_tensor(v->params, v->positions)};
+    TRY(ops->normalize_u8(v->dev, &normalize, err));
+    TRY(ops->linear(v->dev, &conv, err));
+    TRY(copy_class(v, err));
+    TRY(ops->embedding(v->dev, &embedding, err));
+    TRY(norm_forward(&v->pre, v->dev, v->params, blocks_input(v->blocks, batch.rows), NOT_WANTED,
+                     norm_eps, err));
+    return blocks_forward(v->blocks, features, &batch, training, err);
+}
+
+enum status vit_backward(struct vit *v,
+                         const struct tensor *dfeatures,
+                         enum write_mode mode,
+                         struct gradients *sums,
+                         struct error *err) {
+    const struct ops *ops = v->dev->ops;
+    const struct blocks_batch batch = batch_of(v, v->count);
+    struct tensor din, dsum; /* (M, D) */
+    TRY(blocks_backward(v->blocks, &din, &dsum, dfeatures, &batch, mode, sums, err));
+    TRY(norm_backward(&v->pre, v->dev, v->params, dsum, WRITE_SET, din, mode, err));
+    const struct embedding_bwd places = {
+        .dpositions = v->dplace, .dout = dsum, .segments = batch.segments};
+    TRY(ops->embedding_bwd(v->dev, &places, err));
+    TRY(accumulate(v, params_grad(v->params, v->positions), v->dplace, mode, err));
+    TRY(accumulate(v, params_grad(v->params, v->first),
+                   tensor_1d(v->dplace.data, v->dplace.dtype, v->opt.dim), mode, err));
+    const struct gather_rows patches = {.out = first_rows(din, v->count * v->patches),
+                                        .in = dsum,
+                                        .rows = first_rows(v->patch_rows, v->count * v->patches)};
+    TRY(ops->gather_rows(v->dev, &patches, err));
+    const struct linear_bwd conv = {.dweight = as_matrix(v, params_grad(v->params, v->conv)),
+                                    .dout = patches.out,
+                                    .in = first_rows(v->pixels, v->count * v->patches),
+                                    .weight = as_matrix(v, params_tensor(v->params, v->conv)),
+                                    .param_mode = mode};
+    TRY(ops->linear_bwd(v->dev, &conv, err));
+    return gradients_final(sums, v->first, err);
+}

@@ -1,0 +1,76 @@
+/*
+ * vit: CLIP's vision transformer: patches as rows, a class token, positions, the blocks of
+ * blocks.h.
+ *
+ *   images (N, S, S, 3) -> patches (N, G^2, 3 P^2) -> conv1 -> class token before them
+ *     -> + positions -> ln_pre -> blocks, pre-norm -> ln_post of the class token's row (N, D)
+ *
+ * G = S / P. Names and initial values are open_clip's (class_embedding, positional_embedding,
+ * conv1.weight, ln_pre, transformer.resblocks.0..., ln_post) after the table's prefix. conv1 is a
+ * product with the patches. eps of norms 1e-5, no dropout.
+ *
+ * Threading : one owner.
+ * Ownership : parameters belong to the table, activations to the memory given at placement.
+ */
+#ifndef TRAIN_MODEL_VIT_H
+#define TRAIN_MODEL_VIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/image_norm.h"
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/model/carve.h"
+#include "train/model/gradients.h"
+#include "train/model/params.h"
+
+struct vit_options {
+    int32_t patch_px; /* P, a divisor of image_px */
+    int32_t layers;   /* >= 1; 0 in an encoder's options: another image tower */
+    int32_t dim;      /* D, a multiple of heads */
+    int32_t heads;
+    int32_t ffn_dim;
+    enum activation act; /* GELU or QUICK_GELU */
+    /* An encoder sets these from its other options. */
+    int32_t image_px; /* S; at most 511 patches */
+    enum image_norm_kind norm;
+    int32_t max_batch; /* N at most */
+    bool training;
+};
+
+struct vit;
+
+/* Adds the tower's tensors to `p`, which is borrowed until destroy. Returns OK, NOMEM, LIMIT,
+ * EXISTS (from the table) or USAGE (an option out of range). */
+enum status
+vit_create(struct vit **out, struct params *p, const struct vit_options *opt, struct error *err);
+void vit_destroy(struct vit *v); /* accepts NULL */
+
+/* As resnet_place. */
+void vit_place(struct vit *v,
+               struct device *dev,
+               enum dtype dtype,
+               struct carve *kept,
+               struct carve *scratch);
+
+/* Once, after the placement with memory: writes where the rows are. Returns OK, NOMEM or what the
+ * device returns. */
+enum status vit_ready(struct vit *v, struct error *err);
+
+/* images (N, S, S, 3) u8 on the device. *features (N, D) is a view until the next forward. */
+enum status vit_forward(struct vit *v,
+                        struct tensor *features,
+                        const struct tensor *images,
+                        bool training,
+                        struct error *err);
+
+/* After a training forward: gradients of all parameters, set or added by mode, each block reported
+ * to `sums` (gradients_final; may be NULL). dfeatures (N, D). */
+enum status vit_backward(struct vit *v,
+                         const struct tensor *dfeatures,
+                         enum write_mode mode,
+                         struct gradients *sums,
+                         struct error *err);
+
+#endif
