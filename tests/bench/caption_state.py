@@ -72,7 +72,7 @@ def moved(u, keys, log_g, gamma):
 
 
 def log_others(s, tau, groups):
-    """(rows): log of the mean over other groups of exp(s / tau), where row i is of group i // EACH of columns."""
+    """(rows): log of the mean of exp(s / tau) over the columns that are not of the row's group (rows, columns)."""
     e = s / tau
     e = np.where(groups, -np.inf, e)
     top = e.max(1)
