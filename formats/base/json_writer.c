@@ -3,6 +3,7 @@
  * array: one flag is enough, since opening clears it and closing sets it.
  */
 #include "formats/base/json_writer.h"
+#include "formats/base/redact.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -114,6 +115,17 @@ void json_close_array(struct json_writer *w) {
 void json_string_n(struct json_writer *w, const char *key, const char *text, size_t size_bytes) {
     before_value(w, key);
     put_quoted(w, text, size_bytes);
+}
+
+void json_location(struct json_writer *w, const char *key, const char *text) {
+    char *shown = text != NULL ? strdup(text) : NULL;
+    if (shown != NULL) {
+        (void)redact_locations(shown);
+    } else if (text != NULL && w->status == STATUS_OK) {
+        w->status = error_set(&w->error, STATUS_NOMEM, "out of memory for a location");
+    }
+    json_string(w, key, shown);
+    free(shown);
 }
 
 void json_string(struct json_writer *w, const char *key, const char *text) {

@@ -48,6 +48,8 @@ void json_close_array(struct json_writer *w);
 
 /* text NULL: null. */
 void json_string(struct json_writer *w, const char *key, const char *text);
+/* A text that may be or hold a location, without its secrets (redact.h). */
+void json_location(struct json_writer *w, const char *key, const char *text);
 void json_string_n(struct json_writer *w, const char *key, const char *text, size_t size_bytes);
 void json_u64(struct json_writer *w, const char *key, uint64_t v);
 void json_i64(struct json_writer *w, const char *key, int64_t v);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "formats/base/redact.h"
 #include "formats/base/utf8.h"
 
 enum { LINE_MAX_BYTES = 1024 };
@@ -25,6 +26,7 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fm
     if (n < 0) {
         return;
     }
+    (void)redact_locations(line);
     utf8_clean(line);
     sink->write(sink->cookie, level, line);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/redact.h"
 #include "formats/base/utf8.h"
 
 const char *status_text(enum status s) {
@@ -34,6 +35,7 @@ enum status error_set(struct error *err, enum status s, const char *fmt, ...) {
             err->text[0] = '\0';
         }
         va_end(args);
+        (void)redact_locations(err->text);
         utf8_clean(err->text);
     }
     return s;
@@ -74,6 +76,7 @@ enum status error_set_errno(struct error *err, const char *fmt, ...) {
         char reason[80];
         const char *text = strerror_r(code, reason, sizeof reason);
         snprintf(err->text + used, sizeof err->text - used, ": %s", text);
+        (void)redact_locations(err->text);
         utf8_clean(err->text);
     }
     return s;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/redact.h"
 
 enum { HASH_LINE_BYTES = 17, HEAD_MAX_BYTES = HTTP_MAX_URL_BYTES + 1024 };
 
@@ -16,12 +17,15 @@ static struct cache_key key_of(const char *url) {
 /* The text of a head, up to HEAD_MAX_BYTES. */
 static size_t head_text(char out[HEAD_MAX_BYTES], const char *url, const struct head *head) {
     char size[24] = "missing";
+    char from[HTTP_MAX_URL_BYTES];
+    (void)snprintf(from, sizeof from, "%s", url);
+    (void)redact_locations(from);
     if (!head->missing) {
         (void)snprintf(size, sizeof size, "%" PRIu64, head->size_bytes);
     }
     const int length =
         snprintf(out, HEAD_MAX_BYTES - HASH_LINE_BYTES - 1, "ccstream-head 1\n%.*s\n%s\n%s\n%s\n",
-                 (int)strcspn(url, "?"), url, head->generation, head->etag, size);
+                 (int)strcspn(from, "?"), from, head->generation, head->etag, size);
     const uint64_t hash = hash64(out, (size_t)length);
     return (size_t)length +
            (size_t)snprintf(out + length, HASH_LINE_BYTES + 1, "%016" PRIx64 "\n", hash);

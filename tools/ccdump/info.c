@@ -90,7 +90,7 @@ static enum status report(const struct options *o,
     struct json_writer w;
     cli_begin_json(&w);
     if (!o->json) {
-        json_string(&w, "path", path);
+        json_location(&w, "path", path);
     }
     write_json(&w, t, m);
     return end_result(&w, o->json, err);

@@ -107,7 +107,7 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
         json_open_object(&s->line, NULL);
         json_u64(&s->line, "row", row);
         json_u64(&s->line, "rank", rank);
-        json_string(&s->line, "dataset", dir);
+        json_location(&s->line, "dataset", dir);
         json_u64(&s->line, "id", id);
         json_u64(&s->line, "run_id", s->part->id_offsets[x.source] + id);
         if (removed) {

@@ -225,7 +225,7 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     }
     if (r->o->json) {
         json_open_object(&r->line, NULL);
-        json_string(&r->line, "dataset", from->dir);
+        json_location(&r->line, "dataset", from->dir);
         json_u64(&r->line, "id", x->id);
         json_double(&r->line, "zeta", (double)x->zeta);
         json_double(&r->line, "popularity", popularity);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "formats/base/redact.h"
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/image/image_codec.h"
@@ -60,8 +61,15 @@ enum status verify_fault_line(struct byte_buffer *out,
                               const char *path,
                               const struct verify_fault *f,
                               struct error *err) {
+    char shown[PATH_MAX_BYTES];
+    (void)snprintf(shown, sizeof shown, "%s", path);
+    (void)redact_locations(shown);
+    path = shown;
+    char told[1024];
+    (void)snprintf(told, sizeof told, "%s", f->text);
+    (void)redact_locations(told);
     size_t path_bytes = strlen(path);
-    const char *text = f->text;
+    const char *text = told;
     if (strncmp(text, path, path_bytes) == 0 && strncmp(text + path_bytes, ": ", 2) == 0) {
         text += path_bytes + 2; /* the line begins with the path anyway */
     }
@@ -70,7 +78,7 @@ enum status verify_fault_line(struct byte_buffer *out,
         json_writer_init(&w, 0);
         json_open_object(&w, NULL);
         json_string(&w, "fault", text);
-        json_string(&w, "path", path);
+        json_location(&w, "path", path);
         if (f->shard) {
             json_string(&w, "shard", f->shard);
             json_u64(&w, "offset", f->offset);
@@ -138,7 +146,7 @@ static enum status report(const struct verify_options *o,
     if (o->json) {
         struct json_writer w;
         cli_begin_json(&w);
-        json_string(&w, "path", path);
+        json_location(&w, "path", path);
         json_bool(&w, "ok", r->faults == 0);
         json_u64(&w, "faults", r->faults);
         json_u64(&w, "samples", r->samples);

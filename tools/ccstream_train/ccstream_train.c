@@ -50,7 +50,7 @@ static void write_sources(struct json_writer *w, const struct trainer *t, uint32
     for (uint32_t i = 0; i < count; i++) {
         const struct trainer_source source = trainer_source(t, i);
         json_open_object(w, NULL);
-        json_string(w, "directory", source.directory);
+        json_location(w, "directory", source.directory);
         json_u64(w, "samples", source.samples_count);
         json_double(w, "weight", source.weight > 0 ? source.weight : (double)source.samples_count);
         json_u64(w, "id_offset", source.id_offset);

@@ -65,7 +65,7 @@ static void
 put_dataset(struct json_writer *w, const char *key, const char *directory, double weight) {
     struct manifest m;
     json_open_object(w, key);
-    json_string(w, "directory", directory);
+    json_location(w, "directory", directory);
     if (manifest_read(&m, file_system_of(directory), directory, NULL) == STATUS_OK) {
         json_u64(w, "samples", m.samples);
         json_u64(w, "captions", m.texts);
@@ -189,7 +189,7 @@ enum status launch_log_add(int fd,
     json_string(&w, "version", CCSTREAM_VERSION);
     json_open_array(&w, "command");
     for (int i = 0; i < argc; i++) {
-        json_string(&w, NULL, argv[i]);
+        json_location(&w, NULL, argv[i]);
     }
     json_close_array(&w);
     char directory[PATH_MAX_BYTES];

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/base/redact.h"
 #include "tools/cli/cli_internal.h"
 
 struct suffix {
@@ -434,6 +435,27 @@ check_complete(const struct cli_program *p, const struct cli_arguments *a, struc
     return STATUS_OK;
 }
 
+/* Takes the secrets of locations out of what other users see of the command line (ps). */
+static void hide_secrets(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        char *word = strstr(argv[i], "://") != NULL ? strdup(argv[i]) : NULL;
+        if (word == NULL) {
+            continue;
+        }
+        char *shown = argv[i];
+        const size_t size_bytes = strlen(shown);
+        if (redact_locations(word)) {
+            char *whole = strdup(shown);
+            if (whole != NULL) { /* options point into it from now on */
+                memset(shown, 0, size_bytes);
+                memcpy(shown, word, strlen(word));
+                argv[i] = whole;
+            }
+        }
+        free(word);
+    }
+}
+
 enum status cli_parse_words(const struct cli_program *p,
                             void *options,
                             struct cli_arguments *args,
@@ -444,6 +466,9 @@ enum status cli_parse_words(const struct cli_program *p,
     memset(args, 0, sizeof(*args));
     TRY(cli_check(p, err));
     TRY(set_defaults(p, options, err));
+    if (!merged) {
+        hide_secrets(argc, argv);
+    }
     args->items = calloc((size_t)(argc > 0 ? argc : 1), sizeof(*args->items));
     TRY_MEMORY(args->items, err, "out of memory for %d arguments", argc);
     struct parser ps = {p, options, args, argc, argv, merged, 0};

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "formats/base/redact.h"
 #include "formats/base/utf8.h"
 #include "tools/cli/cli.h"
 
@@ -128,6 +129,7 @@ void cli_print(FILE *out, const char *fmt, ...) {
     va_start(args, fmt);
     const int n = vasprintf(&text, fmt, args);
     va_end(args);
+    (void)(n >= 0 && redact_locations(text));
     for (char *line = text; n >= 0 && *line != '\0';) {
         const size_t size_bytes = strcspn(line, "\n");
         const bool ends = line[size_bytes] == '\n';

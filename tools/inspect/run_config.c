@@ -14,6 +14,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
+#include "formats/base/redact.h"
 #include "formats/json/json_reader.h"
 #include "net/location.h"
 #include "train/run/checkpoint.h"
@@ -363,6 +364,14 @@ void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
     json_document_destroy(document);
 }
 
+/* Such a file is only its owner's to read. */
+static bool holds_secrets(const char *text) {
+    char *copy = strdup(text);
+    const bool secret = copy == NULL || redact_locations(copy);
+    free(copy);
+    return secret;
+}
+
 static enum status append_text(struct byte_buffer *b, const char *text, struct error *err) {
     return byte_buffer_append(b, text, strlen(text), err);
 }
@@ -389,7 +398,11 @@ enum status run_config_write(const struct cli_program *program,
     TRY_OR_FAIL(s, append_text(&text, folder, err));
     TRY_OR_FAIL(s, cli_config_json(program, options, &text, err));
     TRY_OR_FAIL(s, append_text(&text, "}\n", err));
-    s = file_write_atomic(file_posix(), path, text.data, text.size_bytes, err);
+    s = byte_buffer_append(&text, "", 1, err);
+    const mode_t mask = umask(0);
+    (void)umask(s == STATUS_OK && holds_secrets((const char *)text.data) ? mask | 077 : mask);
+    THEN(s, file_write_atomic(file_posix(), path, text.data, text.size_bytes - 1, err));
+    (void)umask(mask);
 fail:
     byte_buffer_fini(&text);
     return s;

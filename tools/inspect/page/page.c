@@ -13,6 +13,7 @@
 
 #include "augment/resize.h"
 #include "formats/base/file_io.h"
+#include "formats/base/redact.h"
 #include "formats/base/sha256.h"
 #include "formats/base/utf8.h"
 #include "tools/cli/cli.h"
@@ -106,6 +107,7 @@ void page_begin(struct page *p, const char *title) {
     p->images_until_bytes = PAGE_MAX_BYTES;
     p->caption_characters = PAGE_CAPTION_CHARACTERS;
     (void)snprintf(p->title, sizeof p->title, "%s", title);
+    (void)redact_locations(p->title);
     json_writer_init(&p->json, PAGE_MAX_BYTES);
     byte_buffer_init(&p->head, PAGE_MAX_BYTES);
     p->status = image_decoder_create(&p->decoder, NULL, &p->error);
@@ -288,7 +290,7 @@ static void write_table(struct page *p, const struct page_table *t) {
     for (size_t i = 0; i < t->row_count; i++) {
         json_open_array(j, NULL);
         for (size_t k = 0; k < t->column_count; k++) {
-            json_string(j, NULL, cell_of(t, i, k));
+            json_location(j, NULL, cell_of(t, i, k));
         }
         json_close_array(j);
     }
@@ -302,8 +304,11 @@ void page_table(struct page *p, const struct page_table *t) {
 }
 
 static void put_element(struct page *p, const char *open, const char *text, const char *close) {
+    char shown[PATH_MAX_BYTES];
+    (void)snprintf(shown, sizeof shown, "%s", text);
+    (void)redact_locations(shown); /* datasets are named in tables */
     put_raw(p, &p->head, open);
-    put_html(p, &p->head, text);
+    put_html(p, &p->head, shown);
     put_raw(p, &p->head, close);
 }
 
@@ -340,14 +345,25 @@ void page_fact(struct page *p, const char *name, const char *value) {
     json_close_array(&p->json);
 }
 
-void page_value(struct page *p, const char *key, const struct json_value *v) {
+static void put_value(struct page *p, const char *key, const struct json_value *v, bool redact) {
     char *text = json_value_text(v);
     if (text != NULL) {
+        if (redact) {
+            (void)redact_locations(text);
+        }
         json_raw(&p->json, key, text, strlen(text));
     } else {
         p->status = error_set(&p->error, STATUS_NOMEM, "out of memory for a JSON value");
     }
     free(text);
+}
+
+void page_value(struct page *p, const char *key, const struct json_value *v) {
+    put_value(p, key, v, false);
+}
+
+void page_locations(struct page *p, const char *key, const struct json_value *v) {
+    put_value(p, key, v, true);
 }
 
 int page_excerpt_bytes(struct shard_text text, size_t most) {

@@ -139,8 +139,9 @@ void report_put_origins(struct report *r) {
     for (size_t i = 0; i < r->run_count; i++) {
         const struct run_log *log = r->runs[i];
         page_item(&r->page, "run", log->path);
-        page_value(&r->page, "launch", json_document_root(log->launch));
-        page_value(&r->page, "options", json_value_get(json_document_root(log->config), "options"));
+        page_locations(&r->page, "launch", json_document_root(log->launch));
+        page_locations(&r->page, "options",
+                       json_value_get(json_document_root(log->config), "options"));
         json_close_object(j);
     }
 }
