@@ -61,13 +61,6 @@ static size_t replace_person(char *text, size_t size_bytes) {
     return to;
 }
 
-/* What Python's \s matches. */
-static bool is_space(uint32_t c) {
-    return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 static size_t collapse_spaces(char *text, size_t size_bytes) {
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
@@ -78,7 +71,8 @@ static size_t collapse_spaces(char *text, size_t size_bytes) {
         size_t end = at;
         size_t n;
         size_t run = 0;
-        while (end < size_bytes && is_space(utf8_decode(text + end, size_bytes - end, &n))) {
+        while (end < size_bytes &&
+               unicode_is_space(utf8_decode(text + end, size_bytes - end, &n))) {
             end += n;
             run++;
         }

@@ -470,9 +470,9 @@ CCS_API void ccs_writer_close(struct ccs_writer *w);
  * after a fork. */
 struct ccs_tokenizer;
 
-/* From the bytes of a SentencePiece model, a WordPiece vocabulary, CLIP's merges or a tokenizer.json
- * of byte-level BPE, which are copied. Returns CCS_OK, CORRUPT, LIMIT, or UNSUPPORTED (a model
- * without begin or end piece, or a tokenizer.json of another kind). */
+/* From the bytes of a SentencePiece model, a WordPiece vocabulary, CLIP's merges or a
+ * tokenizer.json of byte-level BPE, which are copied. Returns CCS_OK, CORRUPT, LIMIT, or
+ * UNSUPPORTED (a model without begin or end piece, or a tokenizer.json of another kind). */
 CCS_API int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                                    const void *model,
                                    size_t size,
@@ -502,8 +502,8 @@ CCS_API int32_t ccs_tokenizer_end(const struct ccs_tokenizer *t);
 /* Fills tokens (count, max_tokens), each row padded at its end, and lengths (count), the tokens
  * before the padding. Texts may be any bytes; wrong UTF-8 counts as U+FFFD, and only the first 64
  * KiB of a text count. clean: as clean_captions of the loader, which
- * has no effect on CLIP's tokenizer: it cleans by its own rules. Returns CCS_OK, USAGE (max_tokens is
- * not 2 to 4096), or CORRUPT (a damaged model). */
+ * has no effect on CLIP's tokenizer: it cleans by its own rules. Returns CCS_OK, USAGE (max_tokens
+ * is not 2 to 4096), or CORRUPT (a damaged model). */
 CCS_API int32_t ccs_tokenizer_encode(const struct ccs_tokenizer *t,
                                      int32_t *tokens,
                                      int32_t *lengths,

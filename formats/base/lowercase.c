@@ -3,8 +3,6 @@
  */
 #include "formats/base/lowercase.h"
 
-#include <stdbool.h>
-
 #include "formats/base/utf8.h"
 
 struct lower_range {
@@ -214,4 +212,10 @@ size_t lowercase_character(char *out,
         return utf8_encode(out, 0x3C2);
     }
     return utf8_encode(out, lower(c));
+}
+
+bool unicode_is_space(uint32_t c) {
+    return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
 }

@@ -16,6 +16,14 @@ const char *tokenizer_kind_name(enum tokenizer_kind kind) {
     return names[kind];
 }
 
+size_t tokenizer_line(const char **p, const char *end) {
+    const char *line = *p;
+    const char *feed = memchr(line, '\n', (size_t)(end - line));
+    const char *stop = feed ? feed : end;
+    *p = feed ? feed + 1 : end;
+    return (size_t)(stop - line) - (feed && stop > line && stop[-1] == '\r');
+}
+
 /* A vocabulary is a text, with a line for the unknown piece among the others. A SentencePiece model
  * holds NUL bytes: its pieces have floating-point numbers. */
 static bool is_vocabulary(const uint8_t *bytes, size_t size_bytes) {

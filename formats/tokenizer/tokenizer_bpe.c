@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/lowercase.h"
 #include "formats/base/utf8.h"
 #include "formats/tokenizer/tokenizer_bpe_internal.h"
 

@@ -105,9 +105,6 @@ enum status clip_clean(char **out,
                        const struct bpe *bpe,
                        struct error *err);
 
-/* What Python's str.split() splits at. */
-bool unicode_is_space(uint32_t c);
-
 /* clip/ of this folder, made by tests/golden/tokenizer/make_clip.py. */
 extern const unsigned char clip_merges[], clip_entities[];
 extern const size_t clip_merges_bytes, clip_entities_bytes;

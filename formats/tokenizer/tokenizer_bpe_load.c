@@ -163,23 +163,14 @@ static enum status load_table(struct bpe *b, struct tokenizer *t, struct error *
     return STATUS_OK;
 }
 
-/* Takes one line from *p, which ends with LF or CR LF; returns its bytes without those. */
-static size_t take_line(const char **p, const char *end) {
-    const char *line = *p;
-    const char *feed = memchr(line, '\n', (size_t)(end - line));
-    const char *stop = feed ? feed : end;
-    *p = feed ? feed + 1 : end;
-    return (size_t)(stop - line) - (feed && stop > line && stop[-1] == '\r');
-}
-
 /* The lines of merges after the first line. CLIP's longer file has more, which are not for it. */
 static enum status read_lines(struct loading *l, const char *text, size_t size, struct error *err) {
     const char *end = text + size;
     const char *p = text;
-    (void)take_line(&p, end);
+    (void)tokenizer_line(&p, end);
     while (p < end && l->merges < CLIP_MERGES) {
         const char *line = p;
-        const size_t n = take_line(&p, end);
+        const size_t n = tokenizer_line(&p, end);
         TRY(add_merge_text(l, line, n, err));
     }
     FAIL_IF(l->merges < CLIP_MERGES, err, STATUS_CORRUPT,
@@ -189,16 +180,28 @@ static enum status read_lines(struct loading *l, const char *text, size_t size, 
     return STATUS_OK;
 }
 
-static enum status name_bytes(struct loading *l, char *room) {
+/* Room for what CLIP's merges make, whose names have at most size_bytes, and CLIP's pieces before
+ * them; their names lie in `room`. */
+static enum status start_clip(struct loading *l,
+                              struct tokenizer *t,
+                              size_t size_bytes,
+                              char room[256 * 8],
+                              struct error *err) {
     int32_t ids[256];
     uint32_t characters[256];
+    set_clip(l->bpe, t);
+    l->next_id = 512;
+    l->made = malloc(size_bytes);
+    l->table = malloc(CLIP_TABLE_BYTES);
+    TRY_MEMORY(l->made && l->table, err, "tokenizer: out of memory");
+    TRY(piece_map_init(&l->names, CLIP_END + 1, err));
+    TRY(make_merge_table(l->bpe, CLIP_MERGES, err));
     make_byte_table(ids, characters);
-    for (int byte = 0; byte < 256; byte++) {
+    for (int byte = 0; byte < 256; byte++, room += 8) {
         const size_t n = utf8_encode(room, characters[byte]);
         memcpy(room + n, word_end, sizeof(word_end) - 1);
         piece_map_add(&l->names, room, n, ids[byte]);
         piece_map_add(&l->names, room, n + sizeof(word_end) - 1, ids[byte] + 256);
-        room += n + sizeof(word_end);
     }
     return STATUS_OK;
 }
@@ -221,15 +224,9 @@ static enum status load_lines(struct bpe *b,
                               const char *text,
                               size_t size_bytes,
                               struct error *err) {
-    struct loading l = {.bpe = b, .next_id = 512};
+    struct loading l = {.bpe = b};
     char byte_names[256 * 8];
-    set_clip(b, t);
-    l.made = malloc(size_bytes);
-    l.table = malloc(CLIP_TABLE_BYTES);
-    enum status s = l.made && l.table ? piece_map_init(&l.names, CLIP_BEGIN, err)
-                                      : error_set(err, STATUS_NOMEM, "tokenizer: out of memory");
-    THEN(s, make_merge_table(b, CLIP_MERGES, err));
-    THEN(s, name_bytes(&l, byte_names));
+    enum status s = start_clip(&l, t, size_bytes, byte_names, err);
     THEN(s, read_lines(&l, text, size_bytes, err));
     finish_loading(&l, t, s);
     return s;
@@ -329,24 +326,17 @@ static enum status add_names(struct loading *l,
 }
 
 static enum status
-find_byte_pieces(struct bpe *b, const struct piece_map *names, bool clip, struct error *err) {
+find_byte_pieces(struct bpe *b, const struct piece_map *names, struct error *err) {
     int32_t ids[256];
     uint32_t characters[256];
     make_byte_table(ids, characters);
     for (int byte = 0; byte < 256; byte++) {
-        char name[8 + sizeof(word_end)];
-        size_t n = utf8_encode(name, characters[byte]);
-        b->byte_ids[byte] = piece_map_find(names, name, n);
-        memcpy(name + n, word_end, sizeof(word_end));
-        b->last_ids[byte] = piece_map_find(names, name, clip ? n + sizeof(word_end) - 1 : n);
-        FAIL_IF(b->byte_ids[byte] < 0 || b->last_ids[byte] < 0, err, STATUS_UNSUPPORTED,
-                "tokenizer.json: model.vocab has no piece '%.*s' for the byte 0x%02X",
-                (int)(b->byte_ids[byte] < 0 ? n : n + 4), name, (unsigned)byte);
-        FAIL_IF(clip && (b->byte_ids[byte] != ids[byte] || b->last_ids[byte] != ids[byte] + 256),
-                err, STATUS_UNSUPPORTED,
-                "tokenizer.json: the byte 0x%02X has the ids %d and %d, expected CLIP's %d and %d",
-                (unsigned)byte, (int)b->byte_ids[byte], (int)b->last_ids[byte], (int)ids[byte],
-                (int)ids[byte] + 256);
+        char name[4];
+        const size_t n = utf8_encode(name, characters[byte]);
+        b->byte_ids[byte] = b->last_ids[byte] = piece_map_find(names, name, n);
+        FAIL_IF(b->byte_ids[byte] < 0, err, STATUS_UNSUPPORTED,
+                "tokenizer.json: model.vocab has no piece '%.*s' for the byte 0x%02X", (int)n, name,
+                (unsigned)byte);
     }
     return STATUS_OK;
 }
@@ -372,26 +362,30 @@ add_json_merges(struct loading *l, const struct json_value *merges, struct error
 }
 
 /* CLIP's ids follow from the order of the merges: those of the file have to be the same. */
-static enum status check_clip(const struct loading *l, struct error *err) {
-    static const char *const names[2][2] = {{"<|startoftext|>", "<start_of_text>"},
-                                            {"<|endoftext|>", "<end_of_text>"}};
-    FAIL_IF(l->merges != CLIP_MERGES, err, STATUS_UNSUPPORTED,
-            "tokenizer.json: %u merges with </w>, expected CLIP's %d", l->merges, CLIP_MERGES);
-    for (size_t i = 0; i <= l->bpe->merge_mask; i++) {
-        const struct bpe_merge *m = &l->bpe->merges[i];
-        FAIL_IF(m->id >= 0 && m->id != 512 + (int32_t)m->rank, err, STATUS_UNSUPPORTED,
-                "tokenizer.json: merge %u makes the id %d, expected CLIP's %u", m->rank + 1,
-                (int)m->id, 512 + m->rank);
-        FAIL_IF(m->id >= 0 && (m->left >= 512 + m->rank || m->right >= 512 + m->rank), err,
-                STATUS_CORRUPT, "tokenizer.json: merge %u names the piece of a later one",
-                m->rank + 1);
-    }
+static enum status load_clip(struct loading *l,
+                             struct tokenizer *t,
+                             const struct json_value *vocab,
+                             const struct json_value *merges,
+                             struct error *err) {
+    static const char *const ends[] = {"<|startoftext|>", "<|endoftext|>"};
+    char byte_names[256 * 8];
+    const char *name;
+    const struct json_value *value;
+    FAIL_IF(json_value_count(merges) != CLIP_MERGES || json_value_count(vocab) != CLIP_END + 1, err,
+            STATUS_UNSUPPORTED,
+            "tokenizer.json: %zu merges and %zu pieces with </w>, expected CLIP's %d and %d",
+            json_value_count(merges), json_value_count(vocab), CLIP_MERGES, CLIP_END + 1);
+    TRY(start_clip(l, t, t->size_bytes, byte_names, err));
+    TRY(add_json_merges(l, merges, err));
     for (int i = 0; i < 2; i++) {
-        int32_t id = piece_map_find(&l->names, names[i][0], strlen(names[i][0]));
-        id = id >= 0 ? id : piece_map_find(&l->names, names[i][1], strlen(names[i][1]));
-        FAIL_IF(id != CLIP_BEGIN + i, err, STATUS_UNSUPPORTED,
-                "tokenizer.json: %s has the id %d, expected CLIP's %d", names[i][0], (int)id,
-                CLIP_BEGIN + i);
+        piece_map_add(&l->names, ends[i], strlen(ends[i]), CLIP_BEGIN + i);
+    }
+    for (void *position = NULL; json_value_next_member(vocab, &position, &name, &value);) {
+        const int32_t expected = piece_map_find(&l->names, name, strlen(name));
+        uint32_t id = UINT32_MAX;
+        FAIL_IF(expected < 0 || !json_value_u32(value, &id) || id != (uint32_t)expected, err,
+                STATUS_UNSUPPORTED, "tokenizer.json: '%.60s' has the id %d, expected CLIP's %d",
+                name, (int)id, (int)expected);
     }
     return STATUS_OK;
 }
@@ -462,20 +456,14 @@ static enum status load_root(struct loading *l,
     FAIL_IF(names > TOKENIZER_MAX_VOCAB || count > TOKENIZER_MAX_VOCAB, err, STATUS_LIMIT,
             "tokenizer.json: %zu pieces and %zu merges, the limit is %d", names, count,
             TOKENIZER_MAX_VOCAB);
+    if (clip) {
+        return load_clip(l, t, vocab, merges, err);
+    }
     TRY(piece_map_init(&l->names, names + BPE_MAX_SPECIALS, err));
     TRY(make_merge_table(l->bpe, count, err));
     TRY(add_names(l, t, vocab, err));
-    TRY(find_byte_pieces(l->bpe, &l->names, clip, err));
-    if (clip) {
-        l->table = malloc((size_t)CLIP_TABLE_MAGIC_BYTES + 4 * count);
-        TRY_MEMORY(l->table, err, "tokenizer: out of memory");
-    }
+    TRY(find_byte_pieces(l->bpe, &l->names, err));
     TRY(add_json_merges(l, merges, err));
-    if (clip) {
-        TRY(check_clip(l, err));
-        set_clip(l->bpe, t);
-        return STATUS_OK;
-    }
     t->engine = &tokenizer_byte_bpe;
     (void)json_value_bool(json_value_get(json_value_get(root, "pre_tokenizer"), "add_prefix_space"),
                           &l->bpe->prefix_space);
@@ -563,7 +551,7 @@ enum status bpe_join_files(struct byte_buffer *out,
     json_open_array(&w, "merges");
     for (bool first = true; p < end; first = false) {
         const char *line = p;
-        const size_t n = take_line(&p, end);
+        const size_t n = tokenizer_line(&p, end);
         if (!(first && n > 0 && line[0] == '#' && n > 8 && memcmp(line, "#version", 8) == 0)) {
             json_string_n(&w, NULL, line, n);
         }

@@ -15,6 +15,7 @@
 #include "formats/base/lowercase.h"
 #include "formats/base/utf8.h"
 #include "formats/tokenizer/tokenizer_bpe_internal.h"
+#include "formats/tokenizer/tokenizer_words_internal.h"
 
 struct text {
     uint32_t *c;
@@ -34,12 +35,6 @@ const uint32_t *unicode_table(enum unicode_section section, size_t *count) {
     }
     *count = at[0];
     return at + 1;
-}
-
-bool unicode_is_space(uint32_t c) {
-    return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 /* ---- HTML ---- */
@@ -223,17 +218,7 @@ static void remove_controls(struct text *t) {
 
 /* ---- the composed normal form ---- */
 
-enum {
-    HANGUL_FIRST = 0xAC00,
-    HANGUL_COUNT = 11172,
-    HANGUL_LEAD = 0x1100,
-    HANGUL_VOWEL = 0x1161,
-    HANGUL_TAIL = 0x11A7,
-    HANGUL_LEADS = 19,
-    HANGUL_VOWELS = 21,
-    HANGUL_TAILS = 28,
-    CLASS_SHIFT = 24, /* combining class above a code point */
-};
+enum { CLASS_SHIFT = 24 }; /* combining class above a code point */
 
 /* The row of three numbers that begins with `first` (and `second`, unless it is 0); NULL: none. */
 static const uint32_t *row(enum unicode_section section, uint32_t first, uint32_t second) {

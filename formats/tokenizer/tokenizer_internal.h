@@ -43,6 +43,9 @@ struct tokenizer {
     int32_t pad_id;
 };
 
+/* Takes one line from *p, which ends with LF or CR LF; returns its bytes without those. */
+size_t tokenizer_line(const char **p, const char *end);
+
 extern const struct tokenizer_engine tokenizer_sentencepiece;
 extern const struct tokenizer_engine tokenizer_wordpiece;
 extern const struct tokenizer_engine tokenizer_clip_bpe; /* its open serves both BPEs */

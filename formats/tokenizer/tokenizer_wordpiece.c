@@ -246,31 +246,22 @@ static void close_wordpiece(void *model) {
     free(w);
 }
 
-/* Takes one line from *p, which ends with LF or CR LF; returns its bytes without those. */
-static size_t take_line(const uint8_t **p, const uint8_t *end) {
-    const uint8_t *line = *p;
-    const uint8_t *feed = memchr(line, '\n', (size_t)(end - line));
-    const uint8_t *stop = feed ? feed : end;
-    *p = feed ? feed + 1 : end;
-    return (size_t)(stop - line) - (feed && stop > line && stop[-1] == '\r');
-}
-
 /* The lines as a tree; t->vocab_count gets their number. */
 static enum status make_trie(struct wordpiece *w, struct tokenizer *t, struct error *err) {
-    const uint8_t *end = t->bytes + t->size_bytes;
+    const char *end = (const char *)t->bytes + t->size_bytes;
     uint32_t count = 0;
-    for (const uint8_t *p = t->bytes; p < end; count++) {
-        (void)take_line(&p, end);
+    for (const char *p = (const char *)t->bytes; p < end; count++) {
+        (void)tokenizer_line(&p, end);
     }
     FAIL_IF(count > TOKENIZER_MAX_VOCAB, err, STATUS_LIMIT,
             "tokenizer: vocabulary of %u pieces, the limit is %d", count, TOKENIZER_MAX_VOCAB);
     struct trie_piece *pieces = malloc(count * sizeof(*pieces));
     TRY_MEMORY(pieces, err, "tokenizer: out of memory for the vocabulary");
     size_t used = 0;
-    const uint8_t *p = t->bytes;
+    const char *p = (const char *)t->bytes;
     for (uint32_t i = 0; i < count; i++) {
-        const char *text = (const char *)p;
-        size_t n = take_line(&p, end);
+        const char *text = p;
+        size_t n = tokenizer_line(&p, end);
         if (n > 0 && n <= MAX_PIECE_BYTES) {
             pieces[used++] = (struct trie_piece){text, (uint32_t)n, (int32_t)i};
         }

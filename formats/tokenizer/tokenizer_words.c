@@ -12,16 +12,6 @@
 
 #include "formats/base/utf8.h"
 
-enum {
-    HANGUL_FIRST = 0xAC00,
-    HANGUL_COUNT = 11172,
-    HANGUL_LEAD = 0x1100,
-    HANGUL_VOWEL = 0x1161,
-    HANGUL_TAIL = 0x11A7,
-    HANGUL_VOWELS = 21,
-    HANGUL_TAILS = 28,
-};
-
 static uint32_t pack(uint32_t kind, uint32_t value) {
     return kind << 24 | value;
 }

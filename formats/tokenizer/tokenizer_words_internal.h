@@ -25,6 +25,18 @@ enum {
     CHAR_MAP_DIRECT = 0x2000, /* code points below are looked up without a search */
 };
 
+/* Syllables are composed by arithmetic. */
+enum {
+    HANGUL_FIRST = 0xAC00,
+    HANGUL_COUNT = 11172,
+    HANGUL_LEAD = 0x1100,
+    HANGUL_VOWEL = 0x1161,
+    HANGUL_TAIL = 0x11A7,
+    HANGUL_LEADS = 19,
+    HANGUL_VOWELS = 21,
+    HANGUL_TAILS = 28,
+};
+
 enum char_kind {
     CHAR_LETTER,   /* value: the code point that goes to the word */
     CHAR_MARK,     /* a letter that sorts among marks; value: its combining class */

@@ -191,7 +191,7 @@ TEST(wrong_members_of_a_tokenizer_json_are_refused_by_name) {
     refused_json("\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"",
                  STATUS_UNSUPPORTED, "continuing_subword_prefix is ##, expected none");
     refused_json("\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"",
-                 STATUS_UNSUPPORTED, "</w>' for the byte 0x00");
+                 STATUS_UNSUPPORTED, "expected CLIP's 48894 and 49408");
     refused_json("\"!\":5", "\"!\":-5", STATUS_CORRUPT, "no id in [0, 262144) for '!'");
     refused_json("\"!\":5,", "", STATUS_UNSUPPORTED, "no piece '!' for the byte 0x21");
     refused_json("\"merges\":[", "\"merges\":[7,", STATUS_CORRUPT, "model.merges[0] is neither");
@@ -232,6 +232,17 @@ TEST(truncated_and_damaged_merges_are_refused) {
 }
 
 /* Whatever merges are asked for, a long word ends, and wrong UTF-8 counts as U+FFFD. */
+/* CLIP's file with two ids exchanged. */
+TEST(a_tokenizer_json_with_other_ids_than_clip_is_refused) {
+    struct byte_buffer json = clip_json();
+    char *at = strstr((char *)json.data, "\"!\":0,\"\\\"\":1,");
+    assert_non_null(at);
+    at[4] = '1';
+    at[strlen("\"!\":0,\"\\\"\":")] = '0';
+    refused(json.data, json.size_bytes, STATUS_UNSUPPORTED, "'!' has the id 1, expected CLIP's 0");
+    byte_buffer_fini(&json);
+}
+
 TEST(long_words_and_wrong_bytes_have_ids) {
     struct tokenizer *t = NULL;
     static char text[TOKENIZER_MAX_TEXT_BYTES + 10];
