@@ -173,6 +173,7 @@ enum status threads_start(struct loader *l, struct error *err) {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of a mapped index that was truncated: its handler names the file */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = 0; i < l->thread_count && s == STATUS_OK; i++) {
         s = start_thread(l, i, err);

@@ -5,7 +5,9 @@ page.py browse PAGE FIGURES...  in a headless Chromium, 400 and 1400 pixels wide
                                 figures, no element wider than the window; prints the texts that are seen. Exit 77:
                                 there is no Chromium
 """
+import base64
 import fcntl
+import hashlib
 import html.parser
 import json
 import os
@@ -66,6 +68,9 @@ def load(path):
     page.feed(raw)
     assert not page.stack and page.scripts == 2, (page.stack, page.scripts)
     assert "Content-Security-Policy" in raw and "url(" not in raw and "@import" not in raw
+    script = re.findall(r"<script>(.*?)</script>", raw, re.S)[-1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in raw, "browsers refuse the viewer"
     data = json.loads(re.search(r'id="ccstream-page">(.*?)</script>', raw, re.S).group(1))
     assert data["format"] == 1 and data["title"] in page.text
     for text in texts(data):

@@ -268,6 +268,7 @@ int ccpack_fetch_main(int argc, char **argv) {
     struct fetch_cli o;
     struct cli_arguments a;
     struct error err = {0};
+    cli_catch_sigbus();
     enum status s = cli_parse(&fetch_program, &o, &a, argc, argv, &err);
     if (s != STATUS_OK) {
         return cli_exit(&fetch_program, s, &err);

@@ -642,6 +642,7 @@ int main(int argc, char **argv) {
     struct train_options o;
     struct cli_arguments args = {0};
     struct error err = {0};
+    cli_catch_sigbus();
     enum status s = cli_parse(train_program(), &o, &args, argc, argv, &err);
     if (s == STATUS_OK && o.list_devices) {
         device_list(print_device, NULL);

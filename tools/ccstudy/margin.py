@@ -205,7 +205,7 @@ def embed(checkpoint: str, data: str, options: Options) -> tuple[np.ndarray, np.
             error = StudyError(lines[-1].removeprefix("ccstream-eval embed: ") if lines else f"{words[0]} failed")
             error.code = done.returncode
             raise error
-        return np.load(f"{folder}/x.features.npy"), np.load(f"{folder}/x.labels.npy").astype(int)
+        return np.load(f"{folder}/x.features.npy", allow_pickle=False), np.load(f"{folder}/x.labels.npy", allow_pickle=False).astype(int)
 
 
 def measure(checkpoint: str, options: Options) -> dict[str, Any]:

@@ -232,6 +232,10 @@ int cli_main(const struct cli_program *p,
 /* The name of the program or subcommand that cli_main runs: "ccdump stats". */
 const char *cli_command_name(void);
 
+/* Ends the program with a message that names the file if one that is mapped is truncated, or cannot
+ * be read any more. cli_main does this. */
+void cli_catch_sigbus(void);
+
 /* Defines `int name(int argc, char **argv)`, the whole program or subcommand. Fields that no option
  * fills are zero. */
 #define CLI_MAIN(name, program, options, run)                                                      \

@@ -266,6 +266,7 @@ int cli_main(const struct cli_program *p,
     struct cli_arguments a;
     struct error err = {0};
     command_name = p->name;
+    cli_catch_sigbus();
     enum status s = cli_parse(p, options, &a, argc, argv, &err);
     if (s == STATUS_OK) {
         s = run(options, &a, &err);

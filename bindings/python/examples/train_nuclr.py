@@ -64,7 +64,7 @@ parts = {"model": towers, "loss": loss, "optimizer": optimizer, "schedule": sche
 
 checkpoint = os.path.join(args.out, "checkpoint.pt")
 if os.path.exists(checkpoint):
-    for name, state in torch.load(checkpoint, map_location=device).items():
+    for name, state in torch.load(checkpoint, map_location=device, weights_only=True).items():
         parts[name].load_state_dict(state)
 while dl.epoch < args.epochs:
     for batch in dl:
