@@ -36,7 +36,8 @@ struct cache {
     uint64_t max_bytes;
     const struct log_sink *log;
     char *path;
-    int folder; /* DIR/ccstream-cache-1 */
+    int folder;  /* DIR/ccstream-cache-1 */
+    bool shared; /* others may write DIR */
     pthread_mutex_t lock;
     uint64_t used_bytes;    /* at the last scan, and what this process wrote since */
     uint64_t written_bytes; /* since the last scan */
@@ -265,8 +266,11 @@ enum status cache_open(struct cache **out,
                        const struct log_sink *log,
                        struct error *err) {
     char path[PATH_MAX_BYTES];
+    struct stat folder;
     *out = NULL;
     TRY(path_join(path, sizeof path, directory, "ccstream-cache-1", err));
+    TRY(file_make_parents(file_posix(), directory, err));
+    (void)mkdir(directory, 0700); /* make_folders says why it cannot */
     TRY(make_folders(path, err));
     struct cache *c = calloc(1, sizeof *c);
     if (c == NULL || (c->path = strdup(path)) == NULL) {
@@ -275,6 +279,7 @@ enum status cache_open(struct cache **out,
     }
     c->max_bytes = max_bytes;
     c->log = log;
+    c->shared = stat(directory, &folder) == 0 && (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
     c->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->folder < 0) {
         free(c->path);
@@ -403,7 +408,8 @@ static int open_temporary(struct cache *c, char out[2 * NAME_BYTES], const char 
     pthread_mutex_unlock(&c->lock);
     (void)snprintf(out, (size_t)2 * NAME_BYTES, "%s.%ld-%" PRIu64 ".tmp", name, (long)getpid(),
                    count);
-    const int fd = openat(c->folder, out, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int fd =
+        openat(c->folder, out, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, c->shared ? 0666 : 0600);
     if (fd < 0) {
         warn(c, name);
     }

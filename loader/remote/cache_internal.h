@@ -20,6 +20,9 @@
  * longest (time of the file; uses less than a minute apart count as one), files that were read at
  * open last. What does not look like a piece is never touched.
  *
+ * A folder that is made here, and its pieces, are for their owner alone. If others may write the
+ * folder, it is shared, and pieces follow the umask.
+ *
  * Threading : internally synchronised.
  * Untrusted : the content of the folder.
  */
