@@ -538,6 +538,9 @@ struct ccs_state_info {
     uint64_t step;        /* steps done */
     uint64_t fingerprint; /* of the dataset */
     uint64_t samples, id_space;
+    /* (id_space + 1), borrowed: columns of texts ("text.") have entries for captions, of id i from
+     * [i] to [i + 1] - 1. NULL: they have one for each id, as all others. */
+    const uint64_t *first_caption;
 };
 
 /* path: a checkpoint of ccstream-train, its run directory, or a file of ccs_loss_save. Returns

@@ -57,6 +57,7 @@ get_info(const struct ccs_state *s, struct ccs_state_info *info, struct error *e
         .fingerprint = p->fingerprint,
         .samples = p->samples_count,
         .id_space = p->id_space_count,
+        .first_caption = checkpoint_captions(s->checkpoint),
     };
     return api_give(info, &mine, sizeof(mine), err);
 }

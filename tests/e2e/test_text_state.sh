@@ -67,6 +67,26 @@ has out.txt '"nuclr":'
 expect 0 "$BIN/ccstream-report" by-caption -o page.html
 has page.html 'text.visits'
 
+# In Python: the entries of sample 2 are what ccdump why shows.
+python=$(for p in python3 /usr/bin/python3; do "$p" -c "import numpy" 2>/dev/null && echo "$p" && break; done || true)
+if [ -n "$python" ] && [ -e "$BIN/../python/ccstream" ]; then
+    expect 0 "$BIN/ccdump" why by-caption data 2 --encode 0 --near 0 --json
+    PYTHONPATH="$BIN/../python" "$python" - <<'PYTHON' || fail "Python reads other numbers: $(cat out.txt)"
+import json, sys
+try:
+    import ccstream
+except ImportError:
+    sys.exit(0)  # built for another Python
+state, plain = ccstream.State("by-caption"), ccstream.State("by-sample")
+why = json.load(open("out.txt"))["state"]
+first, end = state.first_caption[2:4]
+assert plain.first_caption is None and len(state.first_caption) == 33 and state.first_caption[-1] == 63
+assert [int(x) for x in state["text.visits"][first:end]] == [x or 0 for x in why["text.visits"]["captions"]]
+assert [float(x) for x in state["text.zeta"][first:end]] == why["text.zeta"]["captions"]
+assert len(plain["text.zeta"]) == 32
+PYTHON
+fi
+
 # ---- resumed; on two ranks; with pairs of noise
 resumes by-caption 12
 train alone --data data --text-state caption --micro-batch 2

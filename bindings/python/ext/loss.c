@@ -420,10 +420,12 @@ static PyObject *state_info(PyObject *self, PyObject *unused) {
     if (status < 0) {
         return ext_raise(status, &err);
     }
-    return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K}", "loss", i.loss, "step",
+    const Py_ssize_t size = (Py_ssize_t)((i.id_space + 1) * sizeof *i.first_caption);
+    return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:y#}", "loss", i.loss, "step",
                          (unsigned long long)i.step, "fingerprint",
                          (unsigned long long)i.fingerprint, "samples",
-                         (unsigned long long)i.samples, "id_space", (unsigned long long)i.id_space);
+                         (unsigned long long)i.samples, "id_space", (unsigned long long)i.id_space,
+                         "first_caption", (const char *)i.first_caption, size);
 }
 
 static PyObject *state_columns(PyObject *self, PyObject *unused) {

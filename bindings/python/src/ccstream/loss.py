@@ -43,6 +43,8 @@ class State(_Columns):
 
     path: a checkpoint of ccstream-train, its run directory, or a file of Loss.save. float32 columns
     have NaN, "visits" 0 for samples that no step has had; columns of ids have 2**64 - 1 for none.
+    first_caption: None, or of a run with --text-state caption (id_space + 1): columns of texts have
+    entries for captions, those of id i from first_caption[i] to first_caption[i + 1] - 1.
     NotFoundError, CorruptError, VersionError.
     """
 
@@ -56,6 +58,8 @@ class State(_Columns):
         self.fingerprint = f"{info['fingerprint']:016x}"  # of the dataset, as Dataset.fingerprint
         self.samples: int = info["samples"]
         self.id_space: int = info["id_space"]
+        first = info["first_caption"]
+        self.first_caption = None if first is None else numpy.frombuffer(first, numpy.uint64)
 
 
 class LossStep(NamedTuple):
