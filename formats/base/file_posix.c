@@ -7,11 +7,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "formats/base/file_calls.h"
 
 #define LOCK_NAME ".ccstream.lock"
 
@@ -23,12 +26,23 @@ struct file {
     char path[];
 };
 
-/* Linux moves at most 2 GiB - 4 KiB per call; smaller pieces keep every count far from that. */
-enum { PIECE_MAX_BYTES = 1 << 30 };
+/* Of one call, so that a call that does not return is told from one that moves much. */
+enum { PIECE_MAX_BYTES = 64 << 20 };
 
-/* From so many bytes on the disk begins to take what was written, so that little is left to wait
- * for when the file is synced. */
-enum { WRITEBACK_BYTES = 8 << 20 };
+static _Atomic uint64_t
+    returned_calls; /* see file_calls; no other data depends on it, so relaxed */
+
+static void count_call(void) {
+    (void)atomic_fetch_add_explicit(&returned_calls, 1, memory_order_relaxed);
+}
+
+uint64_t file_calls(void) {
+    return atomic_load_explicit(&returned_calls, memory_order_relaxed);
+}
+
+/* From so many bytes on the disk begins to take what was written, and so many bytes later it has
+ * them, so that little is left to wait for when the file is synced. */
+enum { WRITEBACK_BYTES = 8 << 20, WRITTEN_BYTES = 256 << 20 };
 
 /* Whether positioned reads work. A directory passes: its size is refused with a message. */
 static bool is_seekable(int fd) {
@@ -114,6 +128,7 @@ static enum status posix_pread(struct file *f,
         size_t piece = size_bytes - *got;
         piece = piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece;
         ssize_t n = pread(f->fd, (uint8_t *)out + *got, piece, (off_t)(offset + *got));
+        count_call();
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -133,6 +148,11 @@ static void begin_writeback(struct file *f, size_t size_bytes) {
     if (f->from_start && f->written_bytes - f->begun_bytes >= WRITEBACK_BYTES) {
         (void)sync_file_range(f->fd, (off_t)f->begun_bytes,
                               (off_t)(f->written_bytes - f->begun_bytes), SYNC_FILE_RANGE_WRITE);
+        if (f->begun_bytes >= WRITTEN_BYTES) {
+            (void)sync_file_range(f->fd, (off_t)(f->begun_bytes - WRITTEN_BYTES),
+                                  (off_t)(f->written_bytes - f->begun_bytes),
+                                  SYNC_FILE_RANGE_WAIT_BEFORE);
+        }
         f->begun_bytes = f->written_bytes;
     }
 }
@@ -150,8 +170,9 @@ posix_write(struct file *f, const void *data, size_t size_bytes, struct error *e
         }
         FAIL_ERRNO_IF(n <= 0, err, "%s: cannot write %zu bytes", f->path, piece);
         done += (size_t)n;
+        begin_writeback(f, (size_t)n);
+        count_call();
     }
-    begin_writeback(f, size_bytes);
     return STATUS_OK;
 }
 
@@ -170,6 +191,7 @@ static enum status posix_sync(struct file *f, struct error *err) {
     /* EINVAL: a pipe or a device, where there is nothing to make durable. */
     FAIL_ERRNO_IF(fsync(f->fd) != 0 && errno != EINVAL, err, "%s: cannot write to stable storage",
                   f->path);
+    count_call();
     return STATUS_OK;
 }
 

@@ -1,14 +1,16 @@
 #!/bin/bash
 # by hand
 # Loses one rank of 2, 3 or 4 at many random moments of a training run: killed (SIGKILL), stopped (SIGSTOP), ended by
-# a second SIGTERM, or on a full disk. Each time the job must end with a failure, within 35 s of the timeout, and the
-# other ranks name the lost one: one that is stopped within the timeout and 5 s, in every phase. Then the run is resumed, with another number of ranks where the bits do not depend on it, until it
-# ends: the bytes must be those of an undisturbed run.
+# a second SIGTERM, on a full disk, or on one that does not answer any more: to that rank (disk), to all but its
+# heartbeat (files). Each time the job must end with a failure, within 35 s of the timeout, and the other ranks name the
+# lost one: one that is stopped, or whose disk hangs, within the timeout and 5 s, in every phase. Then the run is
+# resumed, with another number of ranks where the bits do not depend on it, until it ends: the bytes must be those of an
+# undisturbed run.
 #
 #     BIN=build/release/bin TESTBIN=build/release/tests/bin [HOWS="stop kill"] tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
 #
-# LOSSES: how many at least, default 100: a quarter of an hour on two cores, release build. HOWS: of kill, stop, twice and
-# full, default all.
+# LOSSES: how many at least, default 100: a quarter of an hour on two cores, release build. HOWS: of kill, stop, twice,
+# full, disk and files, default all.
 set -u
 BIN=$(realpath "${BIN:?folder of ccstream-train}")
 TESTBIN=$(realpath "${TESTBIN:?folder of make_scenes}")
@@ -17,6 +19,7 @@ RANDOM=${2:-$$}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
+folder=$(pwd -P)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 fail() {
@@ -29,14 +32,15 @@ fail() {
 "$BIN/ccpack" -q -o data train.tar || exit 1
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null || exit 1
 options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 24
-    --epochs 4 --lr 0.001 --tau 0.05 --seed 7 --threads 1 --checkpoint-every 2 --val data --rank-timeout 5"
+    --epochs 4 --lr 0.001 --tau 0.05 --seed 7 --threads 1 --checkpoint-every 2 --val data --rank-timeout 5 --io-engine pread"
 
 job() { # job WORLD KILOBYTES ARGUMENT...: files of at most so many kilobytes; 0: any
     local world=$1 limit=$2
     shift 2
     # shellcheck disable=SC2016 # expanded by the inner shell
     exec mpirun --oversubscribe --bind-to none -n "$world" bash -c \
-        'trap "" XFSZ; [ $0 = 0 ] || ulimit -f $0; exec "$@"' "$limit" "$BIN/ccstream-train" -q "$@" >out.txt 2>err.txt
+        'trap "" XFSZ; [ $0 = 0 ] || ulimit -f $0; exec "$@"' "$limit" \
+        env HANG_UNDER="$folder" LD_PRELOAD="$TESTBIN/hang_disk.so" "$BIN/ccstream-train" -q "$@" >out.txt 2>err.txt
 }
 now_ms() {
     echo $(($(date +%s%N) / 1000000))
@@ -76,21 +80,25 @@ lose() {
         case $([ -z "$lost" ] || echo $how) in
         kill) kill -KILL "$pid" ;;
         stop) kill -STOP "$pid" ;;
+        disk | files) touch "hang-$how.$lost" ;;
         twice) kill -TERM "$pid" && sleep 0.02 && kill -TERM "$pid" ;;
         esac 2>/dev/null
     fi
     began=$(now_ms)
     local code=0 lasted phase=""
     [ -z "$lost" ] || phase=$(sed -n 's/.*"phase":"\([a-z]*\)".*/\1/p' "run/ranks/$lost.json" 2>&3)
-    if [ "$how" = stop ] && [ "$named" = 1 ]; then
+    local slow=0
+    case $how in stop | disk | files) slow=1 ;; esac
+    if [ "$slow" = 1 ] && [ "$named" = 1 ]; then
         while kill -0 "$job" 2>&3 && ! grep -q "ends: .*rank $lost (host" err.txt; do
             sleep 0.05
         done
         lasted=$(($(now_ms) - began))
         [ "$lasted" -le "$worst_named" ] || worst_named=$lasted
-        [ "$lasted" -le $((timeout * 1000 + 5000)) ] || fail "stop in $phase: named after $lasted ms"
+        [ "$lasted" -le $((timeout * 1000 + 5000)) ] || fail "$how in $phase: named after $lasted ms"
     fi
     wait "$job" || code=$?
+    rm -f hang-*
     lasted=$(($(now_ms) - began))
     for pid in $pids; do # mpirun may end before the last of them, which has 18 s after its line
         for _ in $(seq 180); do
@@ -101,8 +109,8 @@ lose() {
     done
     [ "$code" != 0 ] || return 0 # it ended before
     [ "$how" = full ] || [ "$lasted" -lt 35000 ] || fail "$how: the job ended after $lasted ms"
-    [ "$how" = full ] || [ "$how" = stop ] || [ "$lasted" -le "$worst" ] || worst=$lasted
-    [ "$how" != stop ] || [ "$lasted" -le "$worst_stop" ] || worst_stop=$lasted
+    [ "$how" = full ] || [ "$slow" = 1 ] || [ "$lasted" -le "$worst" ] || worst=$lasted
+    [ "$slow" = 0 ] || [ "$lasted" -le "$worst_stop" ] || worst_stop=$lasted
     if [ "$how" = full ]; then
         grep -q "File too large" err.txt || fail "full: exit code $code"
     elif [ "$named" = 1 ] && ! grep -q '"state":"ended"' "run/ranks/$lost.json"; then # one that has ended is not lost
@@ -116,7 +124,7 @@ lose() {
     return 1
 }
 exec 3>/dev/null
-read -ra hows <<<"${HOWS:-kill kill stop twice full}"
+read -ra hows <<<"${HOWS:-kill stop disk files twice full}"
 runs=0
 while [ "$total" -lt "$losses" ]; do
     rm -rf run
@@ -146,5 +154,5 @@ while [ "$total" -lt "$losses" ]; do
     cmp "whole$class/last" run/last || fail "the bytes of run $runs differ from those of $class ranks, seed of this sweep: ${2:-$$}"
 done
 echo "$total losses in $runs runs: every one was named and resumed to the same bytes; the longest end took $worst ms," \
-    "$worst_stop ms of a stopped rank, which was named after $worst_named ms at most"
+    "$worst_stop ms of a stopped or hanging rank, which was named after $worst_named ms at most"
 cut -d: -f1 sweep.txt | sed 's/of rank . of/,/' | sort | uniq -c

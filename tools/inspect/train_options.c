@@ -304,7 +304,7 @@ static const struct cli_option rows[] = {
     {"rank-timeout", 0, CLI_U64, FIELD(rank_timeout_seconds), .min = "1", .max = "86400",
      .default_text = "60", .metavar = "SECONDS",
      .help = "seconds without a heartbeat of a rank, or of waiting for it (10x while it saves or "
-             "evaluates), before naming it and stopping"},
+             "evaluates and its disk answers), before naming it and stopping"},
     {"device", 0, CLI_STRING, FIELD(trainer.device), .default_text = "cpu", .metavar = "NAME",
 
      .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, otherwise cpu and a line with "

@@ -43,7 +43,8 @@ enum comm_ranks {
 struct comm_options {
     enum comm_ranks ranks;      /* COMM_RANKS_AUTO */
     int64_t timeout_ms;         /* longest silence of another rank and wait for it, above 0; 60000.
-                                   Ten times that for a wait while saving and evaluating */
+                                   Ten times that for a wait for a rank that saves or
+                                   evaluates, while it computes or its disk answers */
     const struct log_sink *log; /* where a lost rank is named; NULL: silent */
 };
 

@@ -68,14 +68,14 @@ size_t heartbeat_format(char out[HEARTBEAT_MAX_BYTES], const struct heartbeat *h
     char reason[2 * HEARTBEAT_REASON_BYTES];
     (void)escape(host, sizeof host, h->host, sizeof h->host - 1);
     (void)escape(reason, sizeof reason, h->reason, sizeof h->reason - 1);
-    const int n =
-        snprintf(out, HEARTBEAT_MAX_BYTES,
-                 "{\"heartbeat\":%d,\"rank\":%" PRId32 ",\"world\":%" PRId32
-                 ",\"host\":\"%s\",\"pid\":%" PRId64 ",\"start\":%" PRIu64 ",\"beat\":%" PRIu64
-                 ",\"step\":%" PRIu64 ",\"phase\":\"%s\",\"wait_ms\":%" PRId64
-                 ",\"state\":\"%s\",\"lost\":%" PRId32 ",\"reason\":\"%s\"}\n",
-                 VERSION, h->rank, h->world, host, h->pid, h->start_ticks, h->beat, h->step,
-                 comm_phase_name(h->phase), h->wait_ms, state_names[h->state], h->lost, reason);
+    const int n = snprintf(
+        out, HEARTBEAT_MAX_BYTES,
+        "{\"heartbeat\":%d,\"rank\":%" PRId32 ",\"world\":%" PRId32
+        ",\"host\":\"%s\",\"pid\":%" PRId64 ",\"start\":%" PRIu64 ",\"beat\":%" PRIu64
+        ",\"step\":%" PRIu64 ",\"phase\":\"%s\",\"wait_ms\":%" PRId64 ",\"still_ms\":%" PRId64
+        ",\"state\":\"%s\",\"lost\":%" PRId32 ",\"reason\":\"%s\"}\n",
+        VERSION, h->rank, h->world, host, h->pid, h->start_ticks, h->beat, h->step,
+        comm_phase_name(h->phase), h->wait_ms, h->still_ms, state_names[h->state], h->lost, reason);
     return (size_t)n;
 }
 
@@ -196,7 +196,7 @@ bool heartbeat_parse(struct heartbeat *out, const void *text, size_t size_bytes)
     struct text t = {.at = text, .end = (const char *)text + size_bytes};
     int phase = 0;
     int state = 0;
-    uint64_t rank = 0, world = 0, pid = 0, wait_ms = 0, lost = 0;
+    uint64_t rank = 0, world = 0, pid = 0, wait_ms = 0, still_ms = 0, lost = 0;
     memset(out, 0, sizeof *out);
     if (!take(&t, "{\"heartbeat\":1,\"rank\":") || !take_u64(&t, &rank, COMM_MAX_WORLD - 1) ||
         !take(&t, ",\"world\":") || !take_u64(&t, &world, COMM_MAX_WORLD) ||
@@ -206,7 +206,8 @@ bool heartbeat_parse(struct heartbeat *out, const void *text, size_t size_bytes)
         !take_u64(&t, &out->beat, INT64_MAX) || !take(&t, ",\"step\":") ||
         !take_u64(&t, &out->step, INT64_MAX) || !take(&t, ",\"phase\":\"") ||
         !take_name(&t, &phase, phase_names, COMM_PHASE_COUNT) || !take(&t, ",\"wait_ms\":") ||
-        !take_u64(&t, &wait_ms, INT64_MAX) || !take(&t, ",\"state\":\"") ||
+        !take_u64(&t, &wait_ms, INT64_MAX) || !take(&t, ",\"still_ms\":") ||
+        !take_u64(&t, &still_ms, INT64_MAX) || !take(&t, ",\"state\":\"") ||
         !take_name(&t, &state, state_names, STATE_COUNT) || !take(&t, ",\"lost\":")) {
         return false;
     }
@@ -218,6 +219,7 @@ bool heartbeat_parse(struct heartbeat *out, const void *text, size_t size_bytes)
     out->world = (int32_t)world;
     out->pid = (int64_t)pid;
     out->wait_ms = (int64_t)wait_ms;
+    out->still_ms = (int64_t)still_ms;
     out->phase = (enum comm_phase)phase;
     out->state = (enum heartbeat_state)state;
     out->lost = has_lost ? (int32_t)lost : -1;

@@ -15,6 +15,7 @@
  *   "phase"      "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate",
  *                "end"
  *   "wait_ms"    time that it has waited for others; 0: it does not wait
+ *   "still_ms"   time for which it neither waited nor computed, and no read or write returned
  *   "state"      "running", "failed", "lost-peer", "ended"
  *   "lost"       with "lost-peer": the rank; else -1
  *   "reason"     why it failed, or how a rank was lost
@@ -49,7 +50,7 @@ struct heartbeat {
     uint64_t start_ticks;
     uint64_t beat, step;
     enum comm_phase phase;
-    int64_t wait_ms;
+    int64_t wait_ms, still_ms;
     enum heartbeat_state state;
     int32_t lost;
     char reason[HEARTBEAT_REASON_BYTES];

@@ -2,21 +2,24 @@
  * watch: the thread, and the end of a process.
  *
  *   look, look, look ... finding --> log, file, answers of the others, abort, leave
- *                                '--> fuse (another thread): leave, whatever hangs
  *
- *   beat, beat, beat ...   (a third thread, which a slow disk may hold up: this one still looks)
+ *   beat, beat, beat ...   (another thread: a slow disk holds up one file at a time)
+ *   fuse                   (a third, without files: leave, whatever hangs)
  *
- * The threads allocate nothing but the fuse.
+ * The threads allocate nothing.
  */
 #include "train/comm/watch.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "formats/base/clock.h"
+#include "formats/base/file_calls.h"
 #include "train/comm/watch_internal.h"
 
 void watch_times_default(struct watch_times *t) {
@@ -26,18 +29,36 @@ void watch_times_default(struct watch_times *t) {
 
 /* ---- the end of the process ---- */
 
+/* Touches no disk. It burns while the other thread does not look, which a disk holds up that does
+ * not answer, or while it ends. Looks that are late by much do not count: this process was stopped.
+ */
 static void *burn(void *cookie) {
     struct watch *w = cookie;
-    const int64_t end_ns =
-        clock_now_ns() + (w->times.answer_ms + w->times.fuse_ms) * (int64_t)NS_PER_MS;
+    const int64_t look_ns = w->times.look_ms * NS_PER_MS;
+    int64_t burnt_ns = 0;
+    uint64_t looks = 0;
     (void)pthread_mutex_lock(&w->mutex);
-    while (!w->left && clock_now_ns() < end_ns) {
-        clock_wait_ms(&w->wake, &w->mutex, (end_ns - clock_now_ns()) / NS_PER_MS + 1);
+    for (bool burns = true; burns && !w->closed && !w->left;) {
+        const int64_t before_ns = clock_now_ns();
+        clock_wait_ms(&w->wake, &w->mutex, w->times.look_ms);
+        const int64_t passed_ns = clock_now_ns() - before_ns;
+        burnt_ns =
+            w->looks != looks ? 0 : burnt_ns + (passed_ns < 5 * look_ns ? passed_ns : look_ns);
+        looks = w->looks;
+        burns = burnt_ns <
+                (w->ending ? w->times.answer_ms + w->times.fuse_ms : w->watched->timeout_ms) *
+                    NS_PER_MS;
     }
-    const bool left = w->left;
-    const int exit_code = w->exit_code;
+    const bool leaves = !w->closed && !w->left;
+    const bool hangs = leaves && !w->ending;
+    const int exit_code = hangs ? WATCH_EXIT_CODE : w->exit_code;
     (void)pthread_mutex_unlock(&w->mutex);
-    if (!left) {
+    if (hangs) {
+        log_write(w->watched->log, LOG_LEVEL_ERROR,
+                  "rank %d ends: the disk of %s has not answered for %" PRId64 " s",
+                  w->watched->rank, w->folder, w->watched->timeout_ms / 1000);
+    }
+    if (leaves) {
         w->times.leave(exit_code);
     }
     return NULL;
@@ -105,11 +126,15 @@ static enum heartbeat_state watch_until(struct watch *w, struct watch_finding *f
     bool found = false;
     (void)pthread_mutex_lock(&w->mutex);
     while (!found && !w->stopping && !w->failing) {
+        const bool posts = w->ended && w->has_folder && !w->posted_ended;
         (void)pthread_mutex_unlock(&w->mutex);
         found = watch_look(w, clock_now_ns(), f);
-        (void)pthread_mutex_lock(&w->mutex);
-        if (!found && w->ended && w->has_folder && !w->posted_ended) {
+        if (!found && posts) {
             watch_post(w, HEARTBEAT_ENDED, -1, "");
+        }
+        (void)pthread_mutex_lock(&w->mutex);
+        w->looks++;
+        if (!found && posts) {
             w->posted_ended = true;
             (void)pthread_cond_broadcast(&w->wake);
         }
@@ -148,7 +173,6 @@ static void *watch_others(void *cookie) {
     if (state == HEARTBEAT_ENDED) {
         return NULL;
     }
-    const bool has_fuse = pthread_create(&w->fuse, NULL, burn, w) == 0;
     if (state == HEARTBEAT_LOST_PEER || failed_by_another(w, &f)) {
         log_finding(w, &f);
         end(w, HEARTBEAT_LOST_PEER, f.lost, f.text);
@@ -159,9 +183,6 @@ static void *watch_others(void *cookie) {
     w->left = true;
     (void)pthread_cond_broadcast(&w->wake);
     (void)pthread_mutex_unlock(&w->mutex);
-    if (has_fuse) {
-        (void)pthread_join(w->fuse, NULL);
-    }
     w->times.leave(w->exit_code);
     return NULL;
 }
@@ -173,7 +194,10 @@ static void *beat(void *cookie) {
         const bool has_folder = w->has_folder;
         (void)pthread_mutex_unlock(&w->mutex);
         if (has_folder) {
-            watch_beat(w, clock_now_ns());
+            struct timespec cpu = {0};
+            (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+            watch_beat(w, clock_now_ns(), cpu.tv_sec * INT64_C(1000000000) + cpu.tv_nsec,
+                       file_calls());
         }
         (void)pthread_mutex_lock(&w->mutex);
         if (!w->stopping) {
@@ -246,12 +270,13 @@ enum status watch_open(struct watch **out,
     sigset_t before;
     (void)sigfillset(&every);
     (void)pthread_sigmask(SIG_SETMASK, &every, &before);
-    (*out)->has_beats = pthread_create(&(*out)->beats, NULL, beat, *out) == 0;
-    (*out)->runs =
-        (*out)->has_beats && pthread_create(&(*out)->thread, NULL, watch_others, *out) == 0;
+    struct watch *w = *out;
+    w->has_fuse = pthread_create(&w->fuse, NULL, burn, w) == 0;
+    w->has_beats = w->has_fuse && pthread_create(&w->beats, NULL, beat, w) == 0;
+    w->runs = w->has_beats && pthread_create(&w->thread, NULL, watch_others, w) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!(*out)->runs) {
-        watch_close(*out);
+    if (!w->runs) {
+        watch_close(w);
         *out = NULL;
         return error_set(err, STATUS_NOMEM, "cannot start the thread that watches other ranks");
     }
@@ -329,6 +354,14 @@ static void stop(struct watch *w) {
     if (w->has_beats) {
         (void)pthread_join(w->beats, NULL);
         w->has_beats = false;
+    }
+    (void)pthread_mutex_lock(&w->mutex);
+    w->closed = true;
+    (void)pthread_cond_broadcast(&w->wake);
+    (void)pthread_mutex_unlock(&w->mutex);
+    if (w->has_fuse) {
+        (void)pthread_join(w->fuse, NULL);
+        w->has_fuse = false;
     }
 }
 

@@ -3,8 +3,7 @@
  * process. Their owner may compute, save or wait for messages meanwhile.
  *
  *   every look (200 ms)   the processes of this host: is the pid there, with its start time?
- *   every beat (1 s)      reads the files of the others; the other thread writes
- * RUN/ranks/RANK.json
+ *   every beat (1 s)      reads the files of the others; another thread writes RUN/ranks/RANK.json
  *
  * A rank is lost if it is
  *   gone     its process ended without having left the state "ended";
@@ -14,9 +13,11 @@
  *   stuck    this rank waits in a collective, and no message arrives, for longer than the timeout.
  *
  * Of stuck ranks the one in the lowest step and phase is lost, first among those that do not wait.
- * A wait may be ten times as long while this rank or the other saves or evaluates. Time in which
- * this thread itself did not run (a suspended job, a frozen host) does not count. Without a folder
- * only "gone" and "stuck" are known.
+ * A wait may be ten times as long while this rank or the other saves or evaluates, unless the other
+ * has been still for the timeout: it computes nothing, and no read or write of it returns. Where
+ * the disk of RUN does not answer this thread for the timeout, a thread without files ends the
+ * process. Time in which this thread itself did not run (a suspended job, a frozen host) does not
+ * count. Without a folder only "gone" and "stuck" are known.
  *
  * Then the thread logs one line, leaves it in its file with the state "lost-peer" (a rank that
  * reads it ends for the same reason), waits until all others have done so, for answer_ms at most,

@@ -28,7 +28,7 @@ struct watch {
     struct watch_view *views; /* (world); the own one is not used */
     char folder[PATH_MAX_BYTES], own_path[PATH_MAX_BYTES];
     pthread_t thread, beats, fuse;
-    bool runs, has_beats;
+    bool runs, has_beats, has_fuse;
 
     /* of the thread while it runs */
     int64_t looked_ns, watched_ns; /* the clock at the last look, 0: none; time watched so far */
@@ -40,6 +40,9 @@ struct watch {
     /* of the thread that beats */
     int64_t beaten_ns; /* the clock at the last beat */
     bool beaten_slow;
+    int64_t felt_ns, still_ns; /* the clock at the last look; see heartbeat.h */
+    int64_t cpu_ns;            /* of the process when it was not still */
+    uint64_t calls;            /* file_calls likewise */
 
     pthread_mutex_t post_mutex; /* taken after mutex, and held while the file is written */
     struct heartbeat own;       /* guarded by post_mutex */
@@ -50,7 +53,8 @@ struct watch {
     /* guarded by mutex */
     bool has_folder; /* folder and own_path do not change after it is set */
     bool stopping, failing, ending, left;
-    bool ended, posted_ended;
+    bool ended, posted_ended, closed;
+    uint64_t looks;
     struct error why; /* failing */
     int exit_code;    /* failing or ending */
 };
@@ -87,8 +91,9 @@ bool watch_has_process(const struct comm_peer *peer);
 /* Writes the own file; a warning at the first failure. RUNNING: with the state that it has. */
 void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const char *reason);
 
-/* What the thread that beats does every look_ms: writes the file if it is time to. */
-void watch_beat(struct watch *w, int64_t now_ns);
+/* What the thread that beats does every look_ms: writes the file if it is time to. cpu_ns: time
+ * that the process has computed; calls: file_calls. */
+void watch_beat(struct watch *w, int64_t now_ns, int64_t cpu_ns, uint64_t calls);
 
 bool watch_has_folder(struct watch *w);
 

@@ -50,8 +50,32 @@ void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const
     (void)pthread_mutex_unlock(&w->post_mutex);
 }
 
-void watch_beat(struct watch *w, int64_t now_ns) {
+/* Time that passed since the last look; a suspended process is not looking. */
+static int64_t passed_ns(const struct watch *w, int64_t last_ns, int64_t now_ns) {
+    const int64_t most_ns = MAX_LOOKS * w->times.look_ms * NS_PER_MS;
+    const int64_t passed = last_ns != 0 ? now_ns - last_ns : 0;
+    return passed < most_ns ? passed : most_ns;
+}
+
+/* A twentieth of the time is more than the threads of this file take. */
+static void feel(struct watch *w, int64_t now_ns, int64_t cpu_ns, uint64_t calls) {
+    const bool waits =
+        atomic_load_explicit(&w->watched->wait_started_ns, memory_order_relaxed) != 0;
+    w->still_ns += passed_ns(w, w->felt_ns, now_ns);
+    w->felt_ns = now_ns;
+    if (waits || calls != w->calls || cpu_ns - w->cpu_ns > w->still_ns / 20 + 20 * NS_PER_MS) {
+        w->still_ns = 0;
+        w->cpu_ns = cpu_ns;
+        w->calls = calls;
+    }
+    (void)pthread_mutex_lock(&w->post_mutex);
+    w->own.still_ms = w->still_ns / NS_PER_MS;
+    (void)pthread_mutex_unlock(&w->post_mutex);
+}
+
+void watch_beat(struct watch *w, int64_t now_ns, int64_t cpu_ns, uint64_t calls) {
     const bool slow = is_slow(own_phase(w));
+    feel(w, now_ns, cpu_ns, calls);
     if (now_ns - w->beaten_ns >= w->times.beat_ms * NS_PER_MS || slow != w->beaten_slow) {
         w->beaten_ns = now_ns;
         w->beaten_slow = slow;
@@ -133,8 +157,13 @@ bool watch_is_running(const struct watch_view *v) {
     return !v->known || v->last.state == HEARTBEAT_RUNNING;
 }
 
+static bool is_still(const struct watch *w, const struct watch_view *v) {
+    return v->last.wait_ms == 0 && v->last.still_ms >= w->watched->timeout_ms;
+}
+
 static int64_t timeout_ns(const struct watch *w, const struct watch_view *v) {
-    const bool slow = is_slow(own_phase(w)) || (v != NULL && v->known && is_slow(v->last.phase));
+    const bool slow = (is_slow(own_phase(w)) || (v != NULL && is_slow(v->last.phase))) &&
+                      (v == NULL || !is_still(w, v));
     return w->watched->timeout_ms * NS_PER_MS * (slow ? SLOW_FACTOR : 1);
 }
 
@@ -277,8 +306,9 @@ static bool find_stuck(const struct watch *w, bool has_folder, struct watch_find
     const int64_t waited_s = seconds(w->waited_ns);
     if (v != NULL && is_before(&v->last, &own)) {
         describe(out, w, last,
-                 "is in %s at step %" PRIu64 ", and rank %d has waited for it for %" PRId64 " s",
-                 comm_phase_name(v->last.phase), v->last.step, w->watched->rank, waited_s);
+                 "is in %s at step %" PRIu64 ", and rank %d has waited for it for %" PRId64 " s%s",
+                 comm_phase_name(v->last.phase), v->last.step, w->watched->rank, waited_s,
+                 is_still(w, v) ? "; it does not compute: a disk may not answer" : "");
         return true;
     }
     for (int32_t r = 0; r < w->watched->world; r++) { /* before there are files */
@@ -302,15 +332,12 @@ static bool find_stuck(const struct watch *w, bool has_folder, struct watch_find
 
 /* The clock, the owner's wait, processes and files. */
 void watch_observe(struct watch *w, int64_t now_ns, bool has_folder, bool all) {
-    const int64_t most_ns = MAX_LOOKS * w->times.look_ms * NS_PER_MS;
-    int64_t passed_ns = w->looked_ns != 0 ? now_ns - w->looked_ns : 0;
-    passed_ns = passed_ns < most_ns ? passed_ns : most_ns;
+    const int64_t passed = passed_ns(w, w->looked_ns, now_ns);
     w->looked_ns = now_ns;
-    w->watched_ns += passed_ns;
+    w->watched_ns += passed;
     const int64_t started_ns =
         atomic_load_explicit(&w->watched->wait_started_ns, memory_order_relaxed);
-    w->waited_ns =
-        started_ns != 0 && started_ns == w->wait_started_ns ? w->waited_ns + passed_ns : 0;
+    w->waited_ns = started_ns != 0 && started_ns == w->wait_started_ns ? w->waited_ns + passed : 0;
     w->wait_started_ns = started_ns;
     look_at_processes(w, has_folder);
     if (has_folder) {

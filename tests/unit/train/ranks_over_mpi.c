@@ -9,7 +9,8 @@
  *   ranks_over_mpi lose RUN RANK HOW
  *                              runs in RUN until that rank, in its step 5, is killed or stopped by
  *                              a signal (kill, stop), exits, fails or hangs (exit, fail, hang); or
- *                              ends (end). stop-save: while all save; stop-open: before the files;
+ *                              ends (end). stop-save, hang-save: while all save; stop-open: before
+ *                              the files;
  *                              stop-close: while the others close the group
  */
 #include <signal.h>
@@ -111,7 +112,7 @@ static int lose(struct comm *c, const char *run, int32_t rank, const char *how) 
         comm_fail(c, &err, 1);
     }
     const bool ends = strcmp(how, "end") == 0 || strcmp(how, "stop-close") == 0;
-    const bool saves = strcmp(how, "stop-save") == 0;
+    const bool saves = strcmp(how, "stop-save") == 0 || strcmp(how, "hang-save") == 0;
     for (uint64_t step = 0; step < LAST_STEP || !ends; step++) {
         comm_at(c, step, saves ? COMM_PHASE_SAVE : COMM_PHASE_LOAD);
         (void)usleep(10000);
@@ -120,7 +121,7 @@ static int lose(struct comm *c, const char *run, int32_t rank, const char *how) 
                 exit(0);
             } else if (strcmp(how, "fail") == 0) {
                 return fail(c, rank);
-            } else if (strcmp(how, "hang") == 0) {
+            } else if (strncmp(how, "hang", 4) == 0) {
                 (void)sleep(1000);
             }
             (void)raise(strcmp(how, "kill") == 0 ? SIGKILL : SIGSTOP);
@@ -155,7 +156,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "lose") == 0) {
         /* Only these two are found by it. On a busy machine a rank may start late and be silent. */
         const bool times_out =
-            argc == 5 && (strncmp(argv[4], "stop", 4) == 0 || strcmp(argv[4], "hang") == 0);
+            argc == 5 && (strncmp(argv[4], "stop", 4) == 0 || strncmp(argv[4], "hang", 4) == 0);
         opt.timeout_ms = times_out ? 6000 : 600000;
         opt.log = &log;
     }

@@ -21,6 +21,7 @@ static struct heartbeat sample(void) {
                           .step = 300,
                           .phase = COMM_PHASE_BACKWARD,
                           .wait_ms = 250,
+                          .still_ms = 40,
                           .state = HEARTBEAT_LOST_PEER,
                           .lost = 3,
                           .reason = "rank 3 is gone"};
@@ -33,7 +34,8 @@ static void assert_equal(const struct heartbeat *a, const struct heartbeat *b) {
     assert_string_equal(a->host, b->host);
     assert_true(a->pid == b->pid && a->start_ticks == b->start_ticks);
     assert_true(a->beat == b->beat && a->step == b->step && a->phase == b->phase);
-    assert_true(a->wait_ms == b->wait_ms && a->state == b->state && a->lost == b->lost);
+    assert_true(a->wait_ms == b->wait_ms && a->still_ms == b->still_ms && a->state == b->state &&
+                a->lost == b->lost);
     assert_string_equal(a->reason, b->reason);
 }
 
@@ -41,10 +43,11 @@ TEST(the_line_is_the_documented_one) {
     const struct heartbeat h = sample();
     char line[HEARTBEAT_MAX_BYTES];
     const size_t n = heartbeat_format(line, &h);
-    assert_string_equal(line, "{\"heartbeat\":1,\"rank\":2,\"world\":4,\"host\":\"node7.cluster\","
-                              "\"pid\":4711,\"start\":123456789,\"beat\":17,\"step\":300,"
-                              "\"phase\":\"backward\",\"wait_ms\":250,\"state\":\"lost-peer\","
-                              "\"lost\":3,\"reason\":\"rank 3 is gone\"}\n");
+    assert_string_equal(
+        line, "{\"heartbeat\":1,\"rank\":2,\"world\":4,\"host\":\"node7.cluster\","
+              "\"pid\":4711,\"start\":123456789,\"beat\":17,\"step\":300,"
+              "\"phase\":\"backward\",\"wait_ms\":250,\"still_ms\":40,\"state\":\"lost-peer\","
+              "\"lost\":3,\"reason\":\"rank 3 is gone\"}\n");
     assert_int_equal(n, strlen(line));
 }
 
@@ -60,6 +63,7 @@ TEST(any_fields_are_read_back) {
         h.beat = rng_u64(&rng) >> (1 + rng_below(&rng, 63));
         h.step = rng_u64(&rng) >> (1 + rng_below(&rng, 63));
         h.wait_ms = (int64_t)(rng_u64(&rng) >> (1 + rng_below(&rng, 63)));
+        h.still_ms = (int64_t)(rng_u64(&rng) >> (1 + rng_below(&rng, 63)));
         h.phase = (enum comm_phase)rng_below(&rng, COMM_PHASE_COUNT);
         h.state = (enum heartbeat_state)rng_below(&rng, 4);
         h.lost = h.state == HEARTBEAT_LOST_PEER ? (int32_t)rng_below(&rng, (uint32_t)h.world) : -1;
@@ -78,7 +82,7 @@ TEST(any_fields_are_read_back) {
             memset(h.reason, '"', sizeof h.reason - 1);
             memset(h.host, '\\', sizeof h.host - 1);
             h.start_ticks = h.beat = h.step = INT64_MAX;
-            h.pid = h.wait_ms = INT64_MAX;
+            h.pid = h.wait_ms = h.still_ms = INT64_MAX;
         }
         char line[HEARTBEAT_MAX_BYTES];
         char again[HEARTBEAT_MAX_BYTES];

@@ -25,6 +25,7 @@ lose() { # lose RANK HOW
 }
 lose 1 stop &
 lose 2 hang &
+lose 1 hang-save &
 lose 1 stop-save &
 lose 0 stop-open &
 lose 2 stop-close &
@@ -109,10 +110,11 @@ lost 1 stop "(has not answered for [0-9]+ s, last seen at step [0-9]+, in .* \\(
 lost 1 stop-save "has not answered for [0-9]+ s, last seen at step [0-9]+, in [a-z]+ \\(its process is stopped\\)" 75
 lost 0 stop-open "has not answered for [0-9]+ s \\(its process is stopped\\)" 75
 lost 2 stop-close "(has not answered for [0-9]+ s, last seen .* \\(its process is stopped\\)|is in [a-z]+ at step [0-9]+, and rank [01] has waited)" 75
-for how in stop-save stop-open stop-close; do
+for how in stop-save stop-open stop-close hang-save; do
     [ "$(cat $how/seconds)" -lt 50 ] || fail "$how: ended after $(cat $how/seconds) s"
 done
 lost 2 hang "is in load at step 5, and rank [01] has waited for it for [67] s" 75
+lost 1 hang-save "is in save at step 5, and rank [02] has waited for it for [6-9] s; it does not compute" 75
 [ "$(cat end/code)" = 0 ] || { cat end/err.txt; fail "a group that ended: $(cat end/code)"; }
 for rank in 0 1 2; do
     has "end/ranks/$rank.json" '"state":"ended"'

@@ -333,6 +333,57 @@ TEST(the_rank_that_keeps_others_waiting_is_named) {
     close_group(&g);
 }
 
+/* Its disk does not answer: it beats, but it is not saving. */
+TEST(a_rank_that_hangs_while_it_saves_is_named_after_the_timeout) {
+    struct group g;
+    open_group(&g, false);
+    open_folder(&g);
+    g.files[1].wait_ms = g.files[2].wait_ms = 1;
+    g.files[3].phase = COMM_PHASE_SAVE;
+    g.files[3].still_ms = TIMEOUT_MS - 1;
+    atomic_store(&g.watched.wait_started_ns, 1);
+    assert_false(pass(&g, 2 * TIMEOUT_MS, ALL));
+    g.files[3].still_ms = TIMEOUT_MS;
+    assert_true(pass(&g, 2500, ALL));
+    assert_found(&g, 3, "is in save at step 17, and rank 0 has waited for it for 4");
+    assert_found(&g, 3, "it does not compute: a disk may not answer");
+    close_group(&g);
+}
+
+TEST(a_rank_is_still_while_it_neither_waits_nor_computes_nor_reads) {
+    struct group g;
+    struct heartbeat own = {0};
+    char path[PATH_MAX_BYTES];
+    struct error err = {0};
+    const int64_t ms = 1000000;
+    open_group(&g, false);
+    open_folder(&g);
+    assert_ok(heartbeat_path(path, test_temp_path("ranks"), 0, &err), err);
+    for (int what = 0; what < 4; what++) {
+        int64_t cpu_ns = 0;
+        uint64_t calls = 0;
+        atomic_store(&g.watched.wait_started_ns, what == 1 ? 1 : 0);
+        for (int i = 0; i <= 300; i++) {
+            g.now_ms += 200;
+            cpu_ns += (what == 2 ? 12 : 8) * ms; /* of 200 ms: more than a twentieth, or less */
+            calls += what == 3 && i % 50 == 49;
+            watch_beat(g.w, g.now_ms * ms, cpu_ns, calls);
+        }
+        assert_true(heartbeat_read(&own, path));
+        assert_true(own.still_ms > (what == 0 ? 55000 : -1) &&
+                    own.still_ms < (what == 0 ? 61000 : 11000));
+        if (what != 3) {
+            assert_true(what == 0 || own.still_ms < 1000);
+        }
+        g.w->cpu_ns = 0;
+    }
+    g.now_ms += 3600 * 1000; /* the process was stopped */
+    watch_beat(g.w, g.now_ms * ms, 0, 0);
+    watch_beat(g.w, (g.now_ms + 1000) * ms, 0, 0);
+    assert_true(heartbeat_read(&own, path) && own.still_ms < 4000);
+    close_group(&g);
+}
+
 TEST(waiting_for_a_rank_that_saves_takes_ten_times_as_long) {
     struct group g;
     open_group(&g, false);
