@@ -164,7 +164,7 @@ sed -n '/^| reason/,/^$/p' "$docs/fetching.md" | cut -d '|' -f 2 | grep -o '`[a-
 done
 
 # A message of the tables is in a source, as a string or in parts of one.
-find "$SRC"/{train,loader,net,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
+find "$SRC"/{formats,train,loader,net,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
 {
     cat "$docs/troubleshooting.md"
     sed -n '/^| you see/,$p' "$docs/remote.md"
