@@ -24,6 +24,16 @@ step --tower text --padding longest --full --machine off
 grep -q "^tower: *text" out.txt
 hasnt out.txt conv # a text tower has none
 
+# a model of open_clip
+model='{"embed_dim":8,"vision_cfg":{"layers":1,"width":32,"head_width":16,"patch_size":8},"text_cfg":{"width":32,"heads":2,"layers":1}}'
+for tower in both image text; do
+    expect 0 "$BIN/ccbench" step --model "$model" --tower $tower --image-size 16 --batch-size 4 --tokens 8 --vocab 50 --steps 1 \
+        --threads 1 --machine off --json
+    has out.txt '"name":"attention_bwd"'
+    hasnt out.txt '"name":"conv_bn"'
+done
+expect_message 64 "neither a file nor" "$BIN/ccbench" step --model ViT-X --batch-size 4
+
 # fed by the loader
 "$TESTBIN/make_scenes" train 64 3 32 d.tar
 expect 0 "$BIN/ccpack" -q -o d d.tar

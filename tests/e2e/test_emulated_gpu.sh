@@ -80,3 +80,14 @@ has err.txt "--optimizer adam: device cuda has no kernel for it"
 CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch-size 4 --device cuda --norm-layer none --out lars
 has err.txt "--norm-layer none: device cuda has no kernel for it"
 [ ! -e lars ] || fail "a refused run left a directory"
+
+# A vision and a text transformer, in micro-batches: the device's losses are the processor's.
+model='{"embed_dim":16,"vision_cfg":{"image_size":16,"layers":2,"width":32,"head_width":16,"patch_size":8},"text_cfg":{"width":128,"heads":2,"layers":2}}'
+for device in cuda cpu; do
+    CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --data data --augment none --loss clip --tau 0.1 --model "$model" --max-tokens 12 \
+        --batch-size 4 --micro-batch 2 --steps 4 --lr 1e-3 --warmup-steps 1 --threads 1 --loader-threads 1 --device $device --out "model-$device"
+    sed -n 's/.*"loss":\([0-9.]*\),.*/\1/p' "model-$device/metrics.jsonl" >"model-$device.txt"
+done
+lines model-cuda.txt 4
+paste model-cuda.txt model-cpu.txt | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' ||
+    fail "a transformer's losses: $(paste model-cuda.txt model-cpu.txt)"

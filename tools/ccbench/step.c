@@ -30,6 +30,8 @@ static const char *const switch_choices[] = {"on", "off", NULL};
 static const struct cli_option rows[] = {
     {"tower", 0, CLI_ENUM, FIELD(tower), .default_text = "both", .choices = tower_choices,
      .metavar = "WHAT", .help = "the whole model with its loss, or only one tower"},
+    {"model", 0, CLI_STRING, FIELD(model), .metavar = "MODEL",
+     .help = "a model of open_clip instead of both towers, as in ccstream-train"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50"},
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
@@ -226,8 +228,12 @@ static void
 json_settings(struct json_writer *w, const struct bench_step *b, const struct result *r) {
     const struct step_options *o = b->o;
     json_string(w, "tower", tower_choices[o->tower]);
-    json_string(w, "image_tower", o->image_tower);
-    json_string(w, "text_tower", o->text_tower);
+    if (o->model != NULL) {
+        json_string(w, "model", o->model);
+    } else {
+        json_string(w, "image_tower", o->image_tower);
+        json_string(w, "text_tower", o->text_tower);
+    }
     json_string(w, "loss", o->loss);
     json_string(w, "state", b->trainer != NULL ? trainer_summary(b->trainer).state : "host");
     json_string(

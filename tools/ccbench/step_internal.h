@@ -14,7 +14,7 @@ enum step_tower { STEP_BOTH, STEP_IMAGE, STEP_TEXT };
 enum step_switch { STEP_ON, STEP_OFF };
 
 struct step_options {
-    const char *device, *image_tower, *text_tower, *loss, *data, *plan_cache;
+    const char *device, *model, *image_tower, *text_tower, *loss, *data, *plan_cache;
     int tower, stem, precision, padding, state, cuda_graph, machine;
     uint64_t image_size, batch, micro_batch, tokens, vocab, threads, loader_threads, steps;
     double dropout;
@@ -67,6 +67,12 @@ enum status step_make_pairs(struct loader_batch *out,
                             const struct step_options *o,
                             const struct trainer *t,
                             struct error *err);
+
+/* Options of the model that was chosen, before those of its sizes. Returns as open_clip_config and
+ * dual_encoder_preset. */
+enum status step_options_of_model(struct dual_encoder_options *out,
+                                  const struct step_options *o,
+                                  struct error *err);
 
 /* step_tower.c: one tower on the device, whose features have a constant gradient, with its
  * optimiser. */

@@ -74,6 +74,12 @@ static enum status open_trainer(struct bench_step *b, struct error *err) {
     t.source_count = o->data != NULL ? 1 : 0;
     t.image_tower = o->image_tower;
     t.text_tower = o->text_tower;
+    t.model = o->model;
+    if (o->model != NULL) {
+        struct dual_encoder_options model;
+        TRY(step_options_of_model(&model, o, err));
+        t.embed_dim = (uint32_t)model.embed_dim;
+    }
     t.small_stem = o->stem == 1;
     t.image_size_px = (uint32_t)o->image_size;
     t.max_tokens = (uint32_t)o->tokens;

@@ -6,6 +6,7 @@
 #include "tools/ccbench/step_internal.h"
 #include "train/model/carve.h"
 #include "train/model/dual_encoder.h"
+#include "train/model/open_clip.h"
 
 enum { BLOCKS = 16 };
 
@@ -13,6 +14,7 @@ struct bench_tower {
     struct device *dev;
     struct params *params;
     struct resnet *image; /* or */
+    struct vit *vit;      /* or */
     struct transformer *text;
     struct tensor images; /* (N, S, S, 3) */
     struct transformer_batch captions;
@@ -37,22 +39,26 @@ static enum status put_captions(struct bench_tower *t,
                                 struct error *err) {
     const int64_t n = (int64_t)b->o->batch;
     const bool padded = b->o->padding == 1;
-    int32_t *starts = calloc((size_t)n + 1, sizeof *starts);
-    void *data[4] = {NULL};
+    int32_t *starts = calloc(2 * (size_t)n + 1, sizeof *starts);
+    int32_t *ends = starts + n + 1;
+    void *data[5] = {NULL};
     TRY_MEMORY(starts, err, "no memory for a batch of %lld", (long long)n);
     for (int64_t i = 0; i < n; i++) {
         b->token_count += (uint64_t)pairs->lengths[i];
         starts[i + 1] = starts[i] + (padded ? (int32_t)b->o->tokens : pairs->lengths[i]);
+        ends[i] = starts[i] + pairs->lengths[i] - 1;
     }
     const int64_t rows = starts[n];
     enum status s = take(t, &data[0], pairs->tokens, (size_t)rows * sizeof *starts, err);
     THEN(s, take(t, &data[1], starts, (size_t)n * sizeof *starts, err));
     THEN(s, take(t, &data[2], pairs->lengths, (size_t)n * sizeof *starts, err));
     THEN(s, take(t, &data[3], pairs->sample_ids, (size_t)n * sizeof(uint64_t), err));
+    THEN(s, take(t, &data[4], ends, (size_t)n * sizeof *ends, err));
     free(starts);
     t->captions = (struct transformer_batch){.tokens = tensor_1d(data[0], DTYPE_I32, rows),
                                              .starts = tensor_1d(data[1], DTYPE_I32, n),
                                              .lengths = tensor_1d(data[2], DTYPE_I32, n),
+                                             .ends = tensor_1d(data[4], DTYPE_I32, n),
                                              .sample_ids = data[3],
                                              .longest = (int64_t)b->o->tokens,
                                              .seed = 1,
@@ -67,24 +73,42 @@ static void place(struct bench_tower *t,
                   struct carve *scratch) {
     if (t->image != NULL) {
         resnet_place(t->image, dev, dtype, kept, scratch);
+    } else if (t->vit != NULL) {
+        vit_place(t->vit, dev, dtype, kept, scratch);
     } else {
         transformer_place(t->text, dev, dtype, kept, scratch);
     }
+}
+
+enum status step_options_of_model(struct dual_encoder_options *out,
+                                  const struct step_options *o,
+                                  struct error *err) {
+    char config[OPEN_CLIP_CONFIG_BYTES];
+    if (o->model == NULL) {
+        return dual_encoder_preset(out, o->image_tower, o->text_tower, err);
+    }
+    TRY(open_clip_config(config, o->model, err));
+    return open_clip_options(out, config, err);
 }
 
 static enum status
 create_tower(struct bench_tower *t, const struct bench_step *b, struct error *err) {
     const struct step_options *o = b->o;
     struct dual_encoder_options m;
-    TRY(dual_encoder_preset(&m, o->image_tower, o->text_tower, err));
+    TRY(step_options_of_model(&m, o, err));
     m.image.image_px = (int32_t)o->image_size;
     m.image.stem = o->stem == 1 ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
     m.text.max_tokens = (int32_t)o->tokens;
     m.text.vocab_count = (int32_t)o->vocab;
     m.text.dropout = (float)o->dropout;
-    m.image.max_batch = m.text.max_batch = (int32_t)o->batch;
-    t->feature_count = m.text.dim;
+    m.image.max_batch = m.text.max_batch = m.vit.max_batch = (int32_t)o->batch;
+    m.text.training = m.vit.training = true;
+    m.vit.image_px = m.image.image_px;
+    t->feature_count = o->tower == STEP_IMAGE ? m.vit.dim : m.text.dim;
     TRY(params_create(&t->params, err));
+    if (o->tower == STEP_IMAGE && o->model != NULL) {
+        return vit_create(&t->vit, t->params, &m.vit, err);
+    }
     return o->tower == STEP_IMAGE ? resnet_create(&t->image, t->params, &m.image, err)
                                   : transformer_create(&t->text, t->params, &m.text, err);
 }
@@ -108,6 +132,7 @@ static enum status open_tower(struct bench_tower *t, struct bench_step *b, struc
     TRY(take(t, &data, NULL, scratch.used_bytes, err));
     scratch = (struct carve){.base = data};
     place(t, t->dev, b->dtype, &kept, &scratch);
+    TRY(t->vit != NULL ? vit_ready(t->vit, err) : STATUS_OK);
     const int64_t f = t->image != NULL ? resnet_feature_count(t->image) : t->feature_count;
     TRY(take(t, &data, NULL, (size_t)(n * f) * dtype_size_bytes(b->dtype), err));
     t->dfeatures = tensor_2d(data, b->dtype, n, f);
@@ -115,7 +140,7 @@ static enum status open_tower(struct bench_tower *t, struct bench_step *b, struc
     TRY(t->dev->ops->fill(t->dev, &fill, err));
     struct loader_batch pairs = {0};
     enum status s = step_make_pairs(&pairs, b->o, NULL, err);
-    if (s == STATUS_OK && t->image != NULL) {
+    if (s == STATUS_OK && b->o->tower == STEP_IMAGE) {
         s = take(t, &data, pairs.images, (size_t)(n * px * px * 3), err);
         t->images = tensor_4d(data, DTYPE_U8, n, px, px, 3);
     } else if (s == STATUS_OK) {
@@ -144,6 +169,9 @@ enum status bench_tower_run(struct bench_tower *t, struct error *err) {
     if (t->image != NULL) {
         TRY(resnet_forward(t->image, &features, &t->images, RESNET_TRAINING, err));
         TRY(resnet_backward(t->image, &t->dfeatures, WRITE_SET, NULL, err));
+    } else if (t->vit != NULL) {
+        TRY(vit_forward(t->vit, &features, &t->images, true, err));
+        TRY(vit_backward(t->vit, &t->dfeatures, WRITE_SET, NULL, err));
     } else {
         TRY(transformer_forward(t->text, &features, &t->captions, true, err));
         TRY(transformer_backward(t->text, &t->dfeatures, &t->captions, WRITE_SET, NULL, err));
@@ -159,6 +187,7 @@ void bench_tower_close(struct bench_tower *t) {
         return;
     }
     resnet_destroy(t->image);
+    vit_destroy(t->vit);
     transformer_destroy(t->text);
     params_destroy(t->params);
     for (int i = 0; i < t->block_count; i++) {
