@@ -18,10 +18,14 @@ program=("$build/bin/ccstream-train")
 "$build/bin/ccpack" -q -o data train.tar || exit 1
 "$build/bin/ccpack" tokenizer data --vocab-size 100 >/dev/null 2>&1 || exit 1
 
-train() { # train WHEN NAME OPTION...
+train() { # train WHEN NAME OPTION...: in f32 unless they say otherwise
     when=$1
     name=$2
     shift 2
+    case "$*" in
+    *--precision*) ;;
+    *) set -- "$@" --precision f32 ;;
+    esac
     rm -rf "$name"
     CCSTREAM_EMULATED=$when LD_LIBRARY_PATH=$build/tests/emulated \
         CCSTREAM_CUDA_MODULE=$build/tests/emulated/libccstream_cuda.so \

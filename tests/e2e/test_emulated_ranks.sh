@@ -26,7 +26,7 @@ tar -C files -cf train.tar --sort=name .
 
 options=(--data data --augment crop --tau 0.1 --image-tower resnet10t --text-tower tiny
     --image-size 8 --stem small --max-tokens 8 --batch-size 4 --micro-batch 1 --threads 1
-    --loader-threads 1 --device cuda --loss sogclr)
+    --loader-threads 1 --device cuda --precision f32 --loss sogclr)
 ranks() { # ranks W COMMAND...
     world=$1
     shift

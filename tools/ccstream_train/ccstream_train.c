@@ -206,20 +206,30 @@ write_config(const struct trainer_options *t, const struct train_options *o, str
     return s;
 }
 
-/* Whether the memory that the run takes is this machine's: auto is opened to see what it is. */
-static enum status runs_on_cpu(bool *out, const struct trainer_options *t, struct error *err) {
+/* The kind of device that the run will have; auto is opened to see what it is. */
+static enum status
+find_device(char *kind, size_t kind_size, const struct trainer_options *t, struct error *err) {
     struct device_options how = t->device_options;
     struct device *dev;
-    *out = strcmp(t->device, "cpu") == 0;
+    (void)snprintf(kind, kind_size, "%.*s", (int)strcspn(t->device, ":"), t->device);
     if (strcmp(t->device, "auto") != 0) {
         return STATUS_OK;
     }
     how.threads_count = (int32_t)t->threads;
     TRY(comm_device_choose(t->comm, t->device, &how, err));
     TRY(device_open_with(&dev, t->device, &how, err));
-    *out = strcmp(dev->ops->name, "cpu") == 0;
+    (void)snprintf(kind, kind_size, "%s", dev->ops->name);
     device_close(dev);
     return STATUS_OK;
+}
+
+/* Of --precision auto. Blocks are computed on the host, in f32. */
+static void choose_precision(struct trainer_options *t, struct train_options *o, const char *kind) {
+    if (o->precision == PRECISION_AUTO) {
+        const bool half = strcmp(kind, "cuda") == 0 && t->task != TRAINER_BLOCKS;
+        o->precision = half ? PRECISION_BF16 : PRECISION_F32;
+        t->dtype = half ? DTYPE_BF16 : DTYPE_F32;
+    }
 }
 
 /* Opens the trainer, in a new directory or on the run that is resumed. Rank 0 writes, when all
@@ -229,6 +239,7 @@ static enum status open_run(struct trainer **out,
                             const struct trainer_options *t,
                             struct train_options *o,
                             const struct train_options *recorded,
+                            bool on_cpu,
                             struct error *err) {
     int made = 0;
     enum status s = l->first && recorded == NULL ? make_run(t->run, &made, err) : STATUS_OK;
@@ -236,9 +247,7 @@ static enum status open_run(struct trainer **out,
         s = launch_log_open(&l->launches, t->run, err);
     }
     TRY(agree(l, s, err));
-    bool on_cpu = false;
-    s = recorded == NULL ? runs_on_cpu(&on_cpu, t, err) : STATUS_OK; /* else there is no choice */
-    THEN(s, on_cpu ? memory_plan_check(t, err) : STATUS_OK);
+    s = on_cpu ? memory_plan_check(t, err) : STATUS_OK;
     s = agree(l, s, err);
     THEN(s, comm_watch(l->comm, t->run, err));
     THEN(s, trainer_create(out, t, err));
@@ -355,9 +364,14 @@ static enum status train_on(struct data_list *data,
                             struct error *err) {
     struct train_options o = *given;
     char id[RUN_CONFIG_ID_BYTES];
+    char kind[16] = "";
     struct trainer_options t;
     TRY(train_options_apply(&t, data, &o, live->run, err));
     set_rank(&t, l);
+    if (recorded == NULL) { /* else there is no choice */
+        TRY(agree(l, find_device(kind, sizeof kind, &t, err), err));
+        choose_precision(&t, &o, kind);
+    }
     if (o.dry_run) {
         return agree(l, l->first ? memory_plan_print(&t, err) : STATUS_OK, err);
     }
@@ -377,9 +391,13 @@ static enum status train_on(struct data_list *data,
         keep_derived(&o, &t, recorded);
     }
     struct trainer *trainer = NULL;
-    TRY(open_run(&trainer, l, &t, &o, recorded, err));
+    TRY(open_run(&trainer, l, &t, &o, recorded, strcmp(kind, "cpu") == 0, err));
     l->running = true;
     announce_start(&live->log, trainer, &o, live->run);
+    if (recorded == NULL && given->precision == PRECISION_AUTO && t.dtype == DTYPE_BF16) {
+        log_write(l->first ? &live->log : NULL, LOG_LEVEL_INFO,
+                  "precision bf16, as on every GPU; --precision f32 for exact f32");
+    }
     announce_ranks(&live->log, &t);
     announce_sources(&live->log, trainer, data->count);
     if (recorded != NULL) {

@@ -13,13 +13,17 @@
 #include "train/loss/loss_row.h"
 #include "train/run/trainer.h"
 
+/* AUTO: until the device is known. */
+enum train_precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16 };
+
 struct train_options {
     struct trainer_options trainer; /* what options fill in it, see train_options_apply */
     struct cli_list data;
     struct cli_list remap_state;
     const char *out, *resume, *config, *order;
     int preset;
-    int precision, augment;
+    int precision; /* enum train_precision */
+    int augment;
     int loss_index; /* into loss_names */
     int ranks;      /* enum comm_ranks */
     uint64_t rank_timeout_seconds;
