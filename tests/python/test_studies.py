@@ -47,9 +47,9 @@ class FrameTest(unittest.TestCase):
     def test_files_are_whole_or_not_there(self):
         with tempfile.TemporaryDirectory() as folder:
             path = page.Path(folder) / "a.json"
-            page._write(path, b"x")
+            page.write(path, b"x")
             with self.assertRaises(TypeError):
-                page._write(path, None)
+                page.write(path, None)
             self.assertEqual((path.read_bytes(), os.listdir(folder)), (b"x", ["a.json"]))
 
 
