@@ -1,9 +1,9 @@
 /*
  * COCO captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}.
  * The file is read whole, and parsed entry by entry. The rows are the entries of "images" in their
- * order, each with its captions in the order of "annotations". An annotation that is not valid JSON
- * or is of an image that is not listed belongs to no row and is counted: a file may list a part of
- * a split.
+ * order, each with its captions in the order of "annotations", and with name and URL of its
+ * license, where the file has "licenses". An annotation that is not valid JSON or is of an image
+ * that is not listed belongs to no row and is counted: a file may list a part of a split.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct listed {
 struct source_coco {
     struct source base;
     struct byte_buffer text;
-    struct json_parts images, annotations;
+    struct json_parts images, annotations, licenses;
     struct listed *listed; /* by id; images that have one */
     size_t listed_count;
     uint32_t *first; /* annotation of each image, counted from 1; 0: it has none */
@@ -112,6 +112,46 @@ static enum status take_caption(const struct source_coco *c,
     return s;
 }
 
+/* Adds the name and the URL of the image's license to the JSON, which has its id. */
+static enum status add_license(struct source_coco *c,
+                               struct source_row *row,
+                               const struct json_value *image,
+                               struct error *err) {
+    static const char *const names[][2] = {{"name", "license_name"}, {"url", "license_url"}};
+    uint64_t wanted = 0, id = 0;
+    size_t i = json_value_u64(json_value_get(image, "license"), &wanted) &&
+                       source_keeps(&c->base, "license")
+                   ? 0
+                   : c->licenses.count;
+    while (i < c->licenses.count &&
+           (number_in(&id, c, &c->licenses.items[i], "id") != STATUS_OK || id != wanted)) {
+        i++;
+    }
+    if (i == c->licenses.count) {
+        return STATUS_OK;
+    }
+    struct json_document *license = NULL;
+    TRY(json_part_parse(&license, &c->text, &c->licenses.items[i], err)); /* was parsed before */
+    struct json_writer *w = &c->base.json;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    for (size_t k = 0; k < 2; k++) {
+        const struct json_value *v = json_value_get(json_document_root(license), names[k][0]);
+        const char *text = json_value_string(v, NULL);
+        if (text && !json_value_get(image, names[k][1])) {
+            json_string(w, names[k][1], text);
+        }
+    }
+    json_document_destroy(license);
+    json_close_object(w);
+    TRY(json_writer_status(w, err));
+    if (w->out.size_bytes > 2) { /* {"license":4} and {"license_name":...} become one */
+        row->json.data[row->json.size_bytes - 1] = ',';
+        return byte_buffer_append(&row->json, w->out.data + 1, w->out.size_bytes - 1, err);
+    }
+    return STATUS_OK;
+}
+
 /* Sets key, path and metadata. */
 static enum status take_image(struct source_coco *c,
                               struct source_row *row,
@@ -135,7 +175,8 @@ static enum status take_image(struct source_coco *c,
     } else {
         source_row_set_number_key(row, id);
         source_row_set_path(row, &c->base, name, name_bytes);
-        return source_row_keep_members(row, &c->base, image, "id,file_name", err);
+        TRY(source_row_keep_members(row, &c->base, image, "id,file_name", err));
+        return add_license(c, row, image, err);
     }
     return STATUS_OK;
 }
@@ -170,6 +211,7 @@ static void coco_close(struct source *s) {
     byte_buffer_fini(&c->text);
     json_parts_fini(&c->images);
     json_parts_fini(&c->annotations);
+    json_parts_fini(&c->licenses);
     free(c->listed);
     free(c->first);
     free(c->next);
@@ -187,6 +229,8 @@ coco_open(struct source *s, const struct source_options *opt, struct error *err)
             "%s: not COCO captions: the lists \"images\" and \"annotations\" are required",
             s->path);
     TRY(status);
+    status = json_parts_find(&c->licenses, s->path, &c->text, "licenses", err);
+    RETURN_IF(status != STATUS_OK && status != STATUS_NOTFOUND, status);
     c->listed = calloc(c->images.count + 1, sizeof(*c->listed));
     c->first = calloc(c->images.count + 1, sizeof(*c->first));
     c->next = calloc(c->annotations.count + 1, sizeof(*c->next));

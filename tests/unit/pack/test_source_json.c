@@ -315,12 +315,21 @@ TEST(licences_of_coco_and_splits_of_karpathy_are_kept) {
          "\"u\"}], "
          "\"annotations\": [{\"image_id\": 1, \"caption\": \"a\"}]}",
          "{\"license\":4,\"coco_url\":\"u\"}"},
+        {"{\"licenses\": [{\"id\": 3}, 5, {\"url\": \"http://l\", \"id\": 4, \"name\": \"A "
+         "\\\"B\\\"\"}], "
+         "\"images\": [{\"id\": 1, \"file_name\": \"1.jpg\", \"license\": 4}], "
+         "\"annotations\": [{\"image_id\": 1, \"caption\": \"a\"}]}",
+         "{\"license\":4,\"license_name\":\"A \\\"B\\\"\",\"license_url\":\"http://l\"}"},
+        {"{\"licenses\": [{\"id\": 3}], \"images\": [{\"id\": 1, \"file_name\": \"1.jpg\", "
+         "\"license\": 3}], "
+         "\"annotations\": [{\"image_id\": 1, \"caption\": \"a\"}]}",
+         "{\"license\":3}"},
         {"{\"images\": [{\"filename\": \"1.jpg\", \"split\": \"train\", \"imgid\": 3, \"sentids\": "
          "[1], "
          "\"sentences\": [{\"raw\": \"a\"}]}]}",
          "{\"split\":\"train\",\"imgid\":3}"},
     };
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct source_reading r;
         source_reading_open_text(&r, "l.json", cases[i][0], NULL);
         assert_non_null(strstr(source_columns(r.source), "kept as metadata: "));
