@@ -27,7 +27,6 @@ static const struct {
     {"val-data", "val"},
     {"learning-rate", "lr"},
     {"wd", "weight-decay"},
-    {"model", "image-tower"},
     {"accum-freq", "micro-batch"},
     {"pretrained", "init"},
     {"image-size", "size"},
@@ -46,7 +45,7 @@ static const struct {
     const char *program, *commands;
 } command_owners[] = {
     {"ccdump", "info ls show find stats duplicates verify cat extract state popularity order why"},
-    {"ccpack", "fetch merge index tokenizer subset remove repair compact"},
+    {"ccpack", "fetch merge index tokenizer subset remove repair compact seal"},
     {"ccstream-eval", "retrieval zeroshot debias linear knn mean embed score objective"},
     {"ccbench", "loader decode ops step"},
 };
