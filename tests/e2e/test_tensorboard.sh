@@ -13,7 +13,7 @@ expect 0 "$BIN/ccstream-train" -q --data data --val data --out run --tensorboard
 expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a run/metrics.jsonl
 interrupted run 5 parts # as if killed after the checkpoint of step 5
 sleep 1 # names begin with the second
-expect 0 "$BIN/ccstream-train" -q --resume parts
+expect 0 "$BIN/ccstream-train" -q --resume parts --tensorboard board/a # a copy is not followed to places outside of it
 [ "$(ls board/a | wc -l)" = 2 ] || fail "files: $(ls board/a)"
 expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a parts/metrics.jsonl
 read -r events values <out.txt
