@@ -188,8 +188,10 @@ tail -c +129 scores.npy | od -An -v -t f4 -w4 >scores.txt
 cp -r held fewer && echo 3 >three.txt
 "$BIN/ccpack" remove fewer --ids three.txt -q && evaluate score run --data fewer -o fewer.npy >score.txt
 grep -q '^scored: *159$' score.txt || fail "$(cat score.txt)"
-tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed 4s/.*/x/ >fewer.txt
-sed 4s/.*/x/ scores.txt | cmp - fewer.txt || fail "scores of the other samples changed"
+# Batches now end elsewhere, which may move the last bit of a product.
+tail -c +129 fewer.npy | od -An -v -t f4 -w4 | paste scores.txt - |
+    awk 'NR == 4 { next } { d = $1 - $2; if (d * d > 1e-12) wrong++ } END { exit NR != 160 || wrong > 0 }' ||
+    fail "scores of the other samples changed"
 tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed -n 4p | grep -q nan || fail "an id without a sample has a score"
 
 # Images are normalised as in training, unless --image-norm names another dataset.

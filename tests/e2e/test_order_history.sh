@@ -1,6 +1,6 @@
 #!/bin/bash
 # Random histories of append, remove, compact and resume: ccdump order and why answer what the run was delivered in
-# every step, by the visits in the checkpoints of all steps; removed samples are marked.
+# every step, by the visits in the checkpoints of all steps; removed samples are marked. CCSTREAM_HISTORIES: how many.
 . "$SRC/tests/support/cli.sh"
 
 command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
@@ -90,7 +90,7 @@ def history(seed):
         if "steps_unknown" in why or seen != real:
             sys.exit(f"history {seed}: sample {sample} was in steps {real}, why has {why}")
 
-for seed in range(1, 6):
+for seed in range(1, 1 + int(os.environ.get("CCSTREAM_HISTORIES", 2))):
     history(seed)
     shutil.rmtree(f"r{seed}")
 PYTHON

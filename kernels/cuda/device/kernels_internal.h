@@ -103,9 +103,9 @@ cudaError_t launch_batch_norm_running(const struct launch_on *on, const struct c
 /* out from pre; one pass, from the last row to the first: what the statistics read last is still in
  * the cache. */
 cudaError_t launch_batch_norm_apply(const struct launch_on *on, const struct conv_bn *op);
-/* dgamma and dbeta from one pass over dout, pre and, with RELU and without beta, out; it also leaves
- * dresidual where that is set. Then dpre in a second pass from the last row to the first, over
- * dresidual and pre, or the same operands as the first. */
+/* dgamma and dbeta from one pass over dout, pre and, with RELU and without beta, out; it also
+ * leaves dresidual where that is set. Then dpre in a second pass from the last row to the first,
+ * over dresidual and pre, or the same operands as the first. */
 size_t batch_norm_bwd_workspace_bytes(const struct conv_bn_bwd *op);
 cudaError_t launch_batch_norm_bwd(const struct launch_on *on, const struct conv_bn_bwd *op);
 
