@@ -38,18 +38,18 @@ static void *burn(void *cookie) {
     int64_t burnt_ns = 0;
     uint64_t looks = 0;
     (void)pthread_mutex_lock(&w->mutex);
-    for (bool burns = true; burns && !w->closed && !w->left;) {
+    for (bool burns = true; burns && !w->closed;) {
         const int64_t before_ns = clock_now_ns();
         clock_wait_ms(&w->wake, &w->mutex, w->times.look_ms);
         const int64_t passed_ns = clock_now_ns() - before_ns;
         burnt_ns =
             w->looks != looks ? 0 : burnt_ns + (passed_ns < 5 * look_ns ? passed_ns : look_ns);
         looks = w->looks;
-        burns = burnt_ns <
-                (w->ending ? w->times.answer_ms + w->times.fuse_ms : w->watched->timeout_ms) *
-                    NS_PER_MS;
+        burns = w->left || burnt_ns < (w->ending ? w->times.answer_ms + w->times.fuse_ms
+                                                 : w->watched->timeout_ms) *
+                                          NS_PER_MS;
     }
-    const bool leaves = !w->closed && !w->left;
+    const bool leaves = !w->closed;
     const bool hangs = leaves && !w->ending;
     const int exit_code = hangs ? WATCH_EXIT_CODE : w->exit_code;
     (void)pthread_mutex_unlock(&w->mutex);
