@@ -344,7 +344,7 @@ static void normalise(struct text *out, const struct text *in, const struct bpe 
     }
     size_t to = 0;
     size_t starter = SIZE_MAX; /* in the output */
-    uint32_t last = 0;         /* class of what lies between it and the end */
+    uint32_t last = 0;         /* class of the characters between it and the end */
     for (size_t i = 0; i < out->count && !plain; i++) {
         const uint32_t class = out->c[i] >> CLASS_SHIFT;
         const uint32_t c = out->c[i] & ((1U << CLASS_SHIFT) - 1);

@@ -22,14 +22,14 @@ from data_captions import SOURCES, captions
 from tokenizers import Tokenizer
 
 parser = argparse.ArgumentParser()
-parser.add_argument("library")
+parser.add_argument("shared_object")
 parser.add_argument("data")
 parser.add_argument("--captions", type=int, default=1000000)
 parser.add_argument("--random", type=int, default=200000)
 a = parser.parse_args()
 draw = random.Random(1)
 open_clip = OpenClip()
-ours = Ccstream(a.library, open_clip.merges)
+ours = Ccstream(a.shared_object, open_clip.merges)
 fix_text = open_clip.module.ftfy.fix_text
 PROMPTS = ["a photo of a {}.", "itap of {}!", "{}'s photo", "“{}”", "#{} @home", "{} (2020)", "art: {} &amp; more", "{} 😀🇩🇪", "<b>{}</b>"]
 PIECES = ["&amp;", "&lt;", "&#39;", "&copy", "&notit;", "&#128;", "<start_of_text>", "<end_of_text>", "'s", "'LL", "&EACUTE;",
@@ -107,11 +107,11 @@ failed += compare("rows of 77", (" ".join(random_text() for _ in range(8)) for _
                   lambda b: ours.encode_all(b, 77), open_clip.encode, 77)
 path = os.path.join(here, "../golden/tokenizer/byte_bpe.json")
 with open(path, "rb") as f:
-    byte_level = Ccstream(a.library, f.read())
+    byte_level = Ccstream(a.shared_object, f.read())
 theirs = Tokenizer.from_file(path)
 failed += compare("byte level", (random_text() for _ in range(a.random)), byte_level.encode_all,
                   lambda text: theirs.encode(text).ids)
-from_json = Ccstream(a.library, hugging_face_clip(open_clip.merges).to_str().encode())
+from_json = Ccstream(a.shared_object, hugging_face_clip(open_clip.merges).to_str().encode())
 failed += compare("tokenizer.json", real_captions(min(20000, a.captions)), lambda b: from_json.encode_all(b, 256),
                   open_clip.encode, 256)
 sys.exit(failed != 0)

@@ -11,7 +11,7 @@
 #include "loader/order.h"
 #include "tools/inspect/train_options.h"
 
-/* Steps [begin, end) of a run, trained on the same data. Their numbers go by the epochs of that
+/* Steps [begin, end) of a run, trained on the same data. They are numbered by the epochs of that
  * data, so those of parts may overlap. */
 struct run_part {
     uint64_t begin, end; /* end UINT64_MAX: of the last part */

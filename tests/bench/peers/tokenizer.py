@@ -22,7 +22,7 @@ from clip_oracle import Ccstream, OpenClip, hugging_face_clip
 from tokenizers import Tokenizer
 
 parser = argparse.ArgumentParser()
-parser.add_argument("library")
+parser.add_argument("shared_object")
 parser.add_argument("captions")
 parser.add_argument("--byte")
 a = parser.parse_args()
@@ -34,7 +34,7 @@ open_clip = OpenClip()
 
 
 def run_ccstream(model):
-    ours = Ccstream(a.library, model)
+    ours = Ccstream(a.shared_object, model)
     return lambda: [ours.rows(b, 77) for b in batches]
 
 
