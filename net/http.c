@@ -174,47 +174,55 @@ static void release_exchange(struct http *h, struct exchange *x) {
     h->free = x;
 }
 
-/* What the redirect of a server may lead to: nothing nearer than the server is. */
-static enum address_scope scope_after(const struct exchange *x, const struct url *from) {
+enum status http_redirect(struct url *out,
+                          enum address_scope *scope,
+                          const char *from,
+                          const char *address,
+                          const char *to,
+                          bool keep_https,
+                          struct error *err) {
+    struct url at;
     uint8_t bytes[16];
-    const char *text = x->response.address; /* of a proxy, if there may be one */
-    const enum address_scope is = proxies_variable() != NULL              ? url_host_scope(from)
-                                  : inet_pton(AF_INET, text, bytes) == 1  ? address_scope_v4(bytes)
-                                  : inet_pton(AF_INET6, text, bytes) == 1 ? address_scope_v6(bytes)
-                                                                          : ADDRESS_PUBLIC;
-    return is < x->transfer->scope ? is : x->transfer->scope;
+    *out = (struct url){0};
+    TRY(url_init(&at, from, NULL, err));
+    const enum address_scope is =
+        proxies_variable() != NULL                 ? url_host_scope(&at)
+        : inet_pton(AF_INET, address, bytes) == 1  ? address_scope_v4(bytes)
+        : inet_pton(AF_INET6, address, bytes) == 1 ? address_scope_v6(bytes)
+                                                   : ADDRESS_PUBLIC;
+    enum status s = url_init(out, to, from, err);
+    if (s == STATUS_OK && keep_https && strncmp(at.text, "https:", 6) == 0 &&
+        strncmp(out->text, "https:", 6) != 0) {
+        url_fini(out);
+        s = error_set(err, STATUS_INVALID, "it leads from https to http");
+    }
+    *scope = is < *scope ? is : *scope;
+    url_fini(&at);
+    return s;
 }
 
 /* Queues the transfer at the host it was redirected to. Returns false where that may not be. */
 static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
     struct transfer *t = x->transfer;
     struct url url = {0};
-    struct url from = {0};
     struct error err = {0};
     const char *why = err.text;
     if (t->redirects >= h->options.max_redirects) {
         why = "too many redirects";
-    } else if (url_init(&from, t->url, NULL, &err) == STATUS_OK &&
-               url_init(&url, x->location, t->url, &err) == STATUS_OK && h->options.keep_https &&
-               strncmp(t->url, "https:", 6) == 0 && strncmp(url.text, "https:", 6) != 0) {
-        why = "it leads from https to http";
-    } else if (url.text != NULL) {
+    } else if (http_redirect(&url, &t->scope, t->url, x->response.address, x->location,
+                             h->options.keep_https, &err) == STATUS_OK) {
         char *text = url.text;
         url.text = NULL;
-        t->scope = scope_after(x, &from);
         hosts_leave(&h->hosts, t, now_ns);
         if (hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK) {
             free(t->url);
             t->url = text;
             t->redirects++;
-            url_fini(&from);
             return true;
         }
         free(text);
         why = "out of memory";
     }
-    url_fini(&url);
-    url_fini(&from);
     x->result.outcome = HTTP_REFUSED;
     (void)snprintf(x->result.message, sizeof x->result.message,
                    "%.120s: redirect to '%.120s' is not followed: %.180s", t->url, x->location,

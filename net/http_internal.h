@@ -125,7 +125,18 @@ void exchange_begin(struct exchange *x, struct transfer *t, int64_t now_ns, bool
  * libcurl's; timed_out: the first byte did not come in time. */
 void exchange_judge(struct exchange *x, CURLcode code, bool timed_out, int64_t now_ns);
 
-/* Parsers of header values, apart for the fuzzer. */
+/* What a redirect to `to` leads to, of a request that `from` answered; apart for the fuzzer, as the
+ * parsers below. `address`: the IP address that answered; that of a proxy, if there may be one.
+ * *scope, what the request may reach, is no nearer than the server then. Returns OK; else *out is
+ * empty: INVALID, LIMIT, NOMEM. */
+enum status http_redirect(struct url *out,
+                          enum address_scope *scope,
+                          const char *from,
+                          const char *address,
+                          const char *to,
+                          bool keep_https,
+                          struct error *err);
+
 /* "bytes FIRST-LAST/TOTAL"; TOTAL may be *. */
 bool http_parse_content_range(const char *text, uint64_t *first, uint64_t *last, uint64_t *total);
 /* Whether a value of X-Robots-Tag forbids `agent` (lower case) or everybody to use an image. */

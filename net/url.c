@@ -57,21 +57,30 @@ static CURLUcode get_host(const struct curl_library *curl, CURLU *u, char **host
         char *ascii = NULL;
         const locale_t old = uselocale(utf8);
         if (curl->url_get(u, CURLUPART_HOST, &ascii, CURLU_PUNYCODE) == CURLUE_OK) {
-            curl->free(*host);
+            char *old_host = *host;
             *host = ascii;
+            ascii = old_host;
         }
+        curl->free(ascii); /* a failure may leave a copy too */
         (void)uselocale(old);
     }
 #endif
     return code;
 }
 
-/* libcurl keeps the case of a host. */
-static CURLUcode lower_host(const struct curl_library *curl, CURLU *u, char *host) {
-    for (char *c = host; *c != '\0'; c++) {
+/* libcurl keeps the case of a host, and numbers whose digits are percent-encoded. */
+static CURLUcode normalise_host(const struct curl_library *curl, CURLU *u, char **host) {
+    char quad[INET_ADDRSTRLEN];
+    struct in_addr v4;
+    const bool is_number = inet_aton(*host, &v4) != 0;
+    for (char *c = *host; *c != '\0'; c++) {
         *c = (char)(*c >= 'A' && *c <= 'Z' ? *c + ('a' - 'A') : *c);
     }
-    return curl->url_set(u, CURLUPART_HOST, host, 0);
+    const CURLUcode code = curl->url_set(
+        u, CURLUPART_HOST, is_number ? inet_ntop(AF_INET, &v4, quad, sizeof quad) : *host, 0);
+    curl->free(*host);
+    *host = NULL;
+    return code != CURLUE_OK ? code : curl->url_get(u, CURLUPART_HOST, host, 0);
 }
 
 static enum status fill(struct url *out,
@@ -85,7 +94,7 @@ static enum status fill(struct url *out,
     char *whole = NULL;
     enum status s = STATUS_OK;
     if (curl->url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-        get_host(curl, u, &host) != CURLUE_OK || lower_host(curl, u, host) != CURLUE_OK ||
+        get_host(curl, u, &host) != CURLUE_OK || normalise_host(curl, u, &host) != CURLUE_OK ||
         curl->url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
         curl->url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK) {
         s = refuse(err, text, "it has no host");

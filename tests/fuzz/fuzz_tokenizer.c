@@ -36,7 +36,34 @@ next_caption(void *cookie, const char **text, size_t *size_bytes, struct error *
     return STATUS_OK;
 }
 
-static struct byte_buffer model; /* of the small vocabulary */
+static struct byte_buffer model; /* of the small vocabulary, without its normaliser's large trie */
+
+static size_t take_varint(const uint8_t **at) {
+    size_t v = 0;
+    for (unsigned shift = 0;; shift += 7) {
+        v |= (size_t)(**at & 127) << shift;
+        if (!(*(*at)++ & 128)) {
+            return v;
+        }
+    }
+}
+
+/* All fields of ModelProto, which are messages, but its NormalizerSpec. */
+static void keep_small(const struct byte_buffer *whole) {
+    const uint8_t *at = whole->data;
+    const uint8_t *end = at + whole->size_bytes;
+    byte_buffer_init(&model, 0);
+    while (at < end) {
+        const uint8_t *field = at;
+        const size_t key = take_varint(&at);
+        const size_t size = take_varint(&at);
+        at += size;
+        demand((key & 7) == 2 && at <= end);
+        if (key >> 3 != 3) {
+            demand(byte_buffer_append(&model, field, (size_t)(at - field), NULL) == STATUS_OK);
+        }
+    }
+}
 
 static struct tokenizer *small_vocabulary(void) {
     uint32_t at = 0;
@@ -45,9 +72,12 @@ static struct tokenizer *small_vocabulary(void) {
     struct tokenizer_train_options opt;
     const struct tokenizer_source source = {.next = next_caption, .cookie = &at};
     tokenizer_train_options_default(&opt);
-    byte_buffer_init(&model, 0);
-    demand(tokenizer_train(&model, &piece_count, &source, &opt, NULL) == STATUS_OK);
-    demand(tokenizer_open(&t, model.data, model.size_bytes, NULL) == STATUS_OK);
+    struct byte_buffer whole;
+    byte_buffer_init(&whole, 0);
+    demand(tokenizer_train(&whole, &piece_count, &source, &opt, NULL) == STATUS_OK);
+    demand(tokenizer_open(&t, whole.data, whole.size_bytes, NULL) == STATUS_OK);
+    keep_small(&whole);
+    byte_buffer_fini(&whole);
     return t;
 }
 
@@ -89,7 +119,7 @@ static void put_varint(struct byte_buffer *out, size_t v) {
     demand(byte_buffer_append(out, &(uint8_t){(uint8_t)v}, 1, NULL) == STATUS_OK);
 }
 
-/* The small model with a second normaliser: field 3 { field 2 { u32 size, trie, strings } }. */
+/* The small model with a normaliser: field 3 { field 2 { u32 size, trie, strings } }. */
 static void check_trie(const uint8_t *data, size_t size_bytes) {
     enum { BLOCK = 1024, MOST = 16 * BLOCK };
     static const char strings[] = "x\0yz\0";
@@ -110,6 +140,30 @@ static void check_trie(const uint8_t *data, size_t size_bytes) {
     demand(byte_buffer_append(&other, strings, sizeof strings, NULL) == STATUS_OK);
     check_model(other.data, other.size_bytes);
     byte_buffer_fini(&other);
+}
+
+/* libFuzzer's own; absent where the corpus is only replayed. */
+__attribute__((weak)) size_t
+LLVMFuzzerMutate(uint8_t *data, size_t size_bytes, size_t max_size_bytes);
+size_t
+LLVMFuzzerCustomMutator(uint8_t *data, size_t size_bytes, size_t max_size_bytes, unsigned seed);
+
+/* Of a trie, every other time: a unit of some label, offset, leaf and end instead of some unit. */
+size_t
+LLVMFuzzerCustomMutator(uint8_t *data, size_t size_bytes, size_t max_size_bytes, unsigned seed) {
+    const size_t units = size_bytes > 4 && data[0] == 0xFE ? (size_bytes - 1) / 4 : 0;
+    if (units == 0 || seed % 2 == 0) {
+        return LLVMFuzzerMutate(data, size_bytes, max_size_bytes);
+    }
+    const size_t i = (seed >> 1) % units;
+    const uint32_t random = seed * 2654435761u;
+    const uint32_t label = random % 5 == 0 ? random >> 24 : (uint32_t) "\0a \xc3\xa9"[random % 5];
+    const uint32_t target = (uint32_t)(random >> 9) % (uint32_t)(units + 1);
+    const bool leaf = random % 7 == 0;
+    const uint32_t unit = leaf ? 1u << 31 | target % 8
+                               : ((uint32_t)i ^ target) << 10 | (random >> 3 & 1) << 8 | label;
+    memcpy(data + 1 + 4 * i, &unit, sizeof unit);
+    return size_bytes;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
