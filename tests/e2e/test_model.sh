@@ -4,6 +4,7 @@
 
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
+cp -r data bare
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 model() { # model VISION TEXT TOP: a small one, with more fields
@@ -11,15 +12,17 @@ model() { # model VISION TEXT TOP: a small one, with more fields
         "text_cfg": {"context_length": 20, "vocab_size": 100, "width": 48, "heads": 3, "layers": 2%s}}' "$3" "$1" "$2"
 }
 model "" "" "" >small.json
+own="--tokenizer data/tokenizer.model"
 
 train() { # train OUT OPTIONS...
     local out=$1
     shift
-    $last "$BIN/ccstream-train" --data data --batch-size 32 --epochs 20 --threads 1 --lr 3e-3 --loss clip --tau 0.1 --augment none \
+    $last "$BIN/ccstream-train" --data data $tokenizer --batch-size 32 --epochs 20 --threads 1 --lr 3e-3 --loss clip --tau 0.1 --augment none \
         --seed 1 --out "$out" "$@" 2>"$out.log" || fail "$(cat "$out.log")"
 }
 losses() { grep '"event":"step"\|"loss":' "$1/metrics.jsonl" | sed -n 's/.*"loss":\([0-9.]*\).*/\1/p'; }
 
+tokenizer=$own
 train whole --model small.json
 losses whole | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.8 * first) }' || fail "it does not learn: $(losses whole)"
 grep -q 'vision transformer + text transformer' whole.log || fail "$(cat whole.log)"
@@ -50,10 +53,11 @@ for run in micro padded; do
     paste <(losses whole | head -n 3) <(losses $run) | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' ||
         fail "$run: losses $(losses $run), not $(losses whole | head -n 3)"
 done
+tokenizer=
 train again --init whole --steps 1
 has again/config.json '"model":"{\"embed_dim\":24'
-expect_message 64 "--image-tower is not for --model" "$BIN/ccstream-train" --data data --out no --model moved.json --image-tower resnet18
-expect_message 64 "context_length 20" "$BIN/ccstream-train" --data data --out no --model moved.json --max-tokens 30
+expect_message 64 "--image-tower is not for --model" "$BIN/ccstream-train" --data data $own --out no --model moved.json --image-tower resnet18
+expect_message 64 "context_length 20" "$BIN/ccstream-train" --data data $own --out no --model moved.json --max-tokens 30
 expect_message 64 "not for --task two-views" "$BIN/ccstream-train" --data data --out no --model moved.json --task two-views --loss simclr
 
 # Names, and what cannot be expressed.
@@ -64,15 +68,28 @@ expect_message 64 "neither a file nor one of ViT-S-32" "$BIN/ccstream-train" --d
 expect_message 64 "whole patches" "$BIN/ccstream-train" --data data --out no --model ViT-B-32 --image-size 40
 refused() { # refused PATTERN VISION TEXT TOP
     model "$2" "$3" "$4" >bad.json
-    expect_message 69 "bad.json: .*$1" "$BIN/ccstream-train" --data data --out no --model bad.json
+    expect_message 69 "bad.json: .*$1" "$BIN/ccstream-train" --data data $own --out no --model bad.json
 }
 refused 'vision_cfg.ls_init_value is 0.5; only null' ', "ls_init_value": 0.5' "" ""
 refused 'text_cfg.pool_type is "last"; only "argmax"' "" ', "pool_type": "last"' ""
 refused 'custom_text is true' "" "" '"custom_text": true, '
 refused 'vision_cfg.colour is 1; this field is not known' ', "colour": 1' "" ""
 model "" "" "" | sed 's/"layers": 2, "width": 32/"layers": [3,4,6,3], "width": 32/' >bad.json
-expect_message 69 'vision_cfg.layers is \[3,4,6,3\]' "$BIN/ccstream-train" --data data --out no --model bad.json
+expect_message 69 'vision_cfg.layers is \[3,4,6,3\]' "$BIN/ccstream-train" --data data $own --out no --model bad.json
 model ', "ls_init_value": null, "patch_dropout": 0.0, "pool_type": "tok"' ', "eos_id": 2' '"quick_gelu": true, ' >plain.json
-"$BIN/ccstream-train" --data data --out no --model plain.json --dry-run >plan.txt 2>&1 || fail "$(cat plan.txt)"
+"$BIN/ccstream-train" --data data $own --out no --model plain.json --dry-run >plan.txt 2>&1 || fail "$(cat plan.txt)"
 echo '{"embed_dim": ' >bad.json
-expect_message 65 "bad.json" "$BIN/ccstream-train" --data data --out no --model bad.json
+expect_message 65 "bad.json" "$BIN/ccstream-train" --data data $own --out no --model bad.json
+
+# Without --tokenizer the captions are CLIP's tokens, whatever the dataset has: here nothing.
+model "" "" "" | sed 's/"vocab_size": 100, //; s/"context_length": 20, //' >clip.json
+expect_message 64 "text_cfg.vocab_size is 100" "$BIN/ccstream-train" --data bare --out no --model moved.json
+for data in bare data; do
+    "$BIN/ccstream-train" -q --data $data --val bare --batch-size 32 --threads 1 --loss clip --tau 0.1 --steps 2 --out clip-$data --model clip.json ||
+        fail "no CLIP tokens for $data"
+    $last "$BIN/ccstream-train" -q --resume clip-$data --steps 3 || fail "$data: no resume"
+    "$BIN/ccstream-eval" retrieval clip-$data --data $data --json >$data.json || fail "$data: no evaluation"
+done
+cmp bare.json data.json || fail "the dataset's tokenizer was used"
+has clip-bare/last '"model.vocab":"49408"'
+"$BIN/ccstream-train" -q --init clip-bare --data bare --batch-size 32 --steps 1 --out clip-again || fail "no CLIP tokens from --init"

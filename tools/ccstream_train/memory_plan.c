@@ -113,8 +113,8 @@ static enum status open_tokenizer(struct tokenizer **out,
         checkpoint_close(c);
         return s;
     }
-    if (t->tokenizer != NULL) {
-        return tokenizer_load(out, t->tokenizer, err);
+    if (trainer_tokenizer(t) != NULL) {
+        return tokenizer_load(out, trainer_tokenizer(t), err);
     }
     TRY(dataset_tokenizer_open(out, data, manifest, file_system_of(data), err));
     return *out != NULL ? STATUS_OK

@@ -70,7 +70,8 @@ static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars", "adam",
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
      .help = "dataset made by ccpack, with a tokenizer (not for --task two-views or with "
-             "--tokenizer); several are mixed: by size, or each by its weight, and all use the "
+             "--tokenizer or --model); several are mixed: by size, or each by its weight, and all "
+             "use the "
              "tokenizer of the first"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
@@ -162,7 +163,8 @@ static const struct cli_option rows[] = {
      .help = "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
              "ViT-B-32, ViT-B-32-256, ViT-B-16 or ViT-L-14, each also with -quickgelu, or a JSON "
              "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
-             "own, --dropout 0 and --no-clean unless given. The vocabulary is the tokenizer's"},
+             "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
+             "tokenizer the vocabulary is that one's"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
     {"text-tower", 0, CLI_STRING, FIELD(trainer.text_tower), .default_text = "distil",

@@ -60,7 +60,7 @@ struct trainer_options {
     struct comm *comm;
 
     enum trainer_task task;
-    /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
+    /* (source_count) datasets; more than one are mixed */
     const struct loader_source *sources;
     uint32_t source_count;
     const char *val;         /* dataset for retrieval after epochs; NULL: none */
@@ -93,8 +93,9 @@ struct trainer_options {
     bool init_state;   /* and its state of samples: requires the same data and loss */
     const char *init_image, *init_text; /* safetensors files, or runs, that a new run's towers
                                            begin with; NULL: drawn from the seed */
-    const char *tokenizer; /* file, see tokenizer_open; NULL: that of RUN/last, of `init` or of the
-                              first dataset. A resumed run always has that of RUN/last */
+    const char *tokenizer; /* file, see tokenizer_open; NULL: that of RUN/last or of `init`, or else
+                              CLIP's with `model`, or that of the first dataset. A resumed run
+                              always has that of RUN/last */
     bool small_stem;
     enum resnet_norm norm_layers; /* RESNET_NORM_BATCH; others on CPU devices */
     uint32_t image_size_px;
@@ -241,6 +242,10 @@ enum status trainer_plan(struct dual_encoder_memory *out,
                          uint64_t id_space_count,
                          uint64_t text_count,
                          struct error *err);
+
+/* What a run that begins without a checkpoint loads by tokenizer_load; NULL: its first dataset's.
+ */
+const char *trainer_tokenizer(const struct trainer_options *o);
 
 /* Rows of a batch that are one sample (loss_positives): they divide batch_count. */
 uint32_t trainer_positives(const struct trainer_options *o);

@@ -27,6 +27,12 @@ take_model(struct model_config *c, const struct trainer_options *o, struct error
     FAIL_IF(c->max_tokens > model.text.max_tokens, err, STATUS_USAGE,
             "--max-tokens %d is more than the model's text_cfg.context_length %d",
             (int)c->max_tokens, (int)model.text.max_tokens);
+    FAIL_IF(c->vocab_count != model.text.vocab_count && o->run != NULL && o->tokenizer == NULL &&
+                o->init == NULL,
+            err, STATUS_USAGE,
+            "the model's text_cfg.vocab_size is %d, and CLIP's tokenizer has %d tokens; give the "
+            "model's own with --tokenizer FILE",
+            (int)model.text.vocab_count, (int)c->vocab_count);
     c->text_pool = model.text.pool;
     return STATUS_OK;
 }
@@ -272,8 +278,12 @@ static enum status open_device(struct trainer *t, struct error *err) {
     return device_open_with(&t->dev, t->options.device, &how, err);
 }
 
+const char *trainer_tokenizer(const struct trainer_options *o) {
+    return o->tokenizer == NULL && o->model != NULL ? TOKENIZER_CLIP_NAME : o->tokenizer;
+}
+
 /* The tokenizer of the checkpoint that the run begins with, because its word embeddings belong to
- * it; otherwise the file of the options, opened as *given; otherwise the loader opens that of the
+ * it; otherwise that of the options, opened as *given; otherwise the loader opens that of the
  * data. */
 static enum status choose_tokenizer(const struct trainer *t,
                                     struct loader_options *lo,
@@ -282,15 +292,16 @@ static enum status choose_tokenizer(const struct trainer *t,
     const struct trainer_options *o = &t->options;
     size_t size_bytes = 0;
     const void *stored = t->source != NULL ? checkpoint_tokenizer(t->source, &size_bytes) : NULL;
-    if (o->tokenizer != NULL && !t->resumes) {
-        TRY(tokenizer_load(given, o->tokenizer, err));
+    const char *file = stored == NULL ? trainer_tokenizer(o) : o->tokenizer;
+    if (file != NULL && !t->resumes) {
+        TRY(tokenizer_load(given, file, err));
         lo->tokenizer_model = tokenizer_bytes(*given, &lo->tokenizer_model_size_bytes);
         FAIL_IF(stored != NULL && (lo->tokenizer_model_size_bytes != size_bytes ||
                                    memcmp(lo->tokenizer_model, stored, size_bytes) != 0),
                 err, STATUS_MISMATCH,
                 "%s was trained with another tokenizer than %s; omit --tokenizer, the "
                 "checkpoint holds its own",
-                checkpoint_path(t->source), o->tokenizer);
+                checkpoint_path(t->source), file);
     } else if (trainer_task(o)->captions) {
         lo->tokenizer_model = stored;
         lo->tokenizer_model_size_bytes = size_bytes;
