@@ -19,8 +19,8 @@ enum {
     EVAL_MIN_TIMES = 2,
 };
 
-const char *const AUGMENT_KIND_NAMES[] = {"crop",  "eval-squash", "eval-crop",
-                                          "paper", "simclr",      NULL};
+const char *const AUGMENT_KIND_NAMES[] = {"crop",   "eval-squash", "eval-crop", "paper",
+                                          "simclr", "clip",        NULL};
 
 const char *augment_kind_name(enum augment_kind kind) {
     return AUGMENT_KIND_NAMES[kind - AUGMENT_TRAIN];
@@ -51,6 +51,9 @@ void augment_options_default(struct augment_options *opt, enum augment_kind kind
     crop_options_default(&opt->crop);
     if (kind == AUGMENT_SIMCLR) {
         opt->crop.scale_min = 0.08;
+    } else if (kind == AUGMENT_CLIP) {
+        opt->crop.scale_min = 0.9;
+        opt->flip_probability = 0.0;
     }
     simclr_options_default(&opt->simclr);
 }

@@ -40,6 +40,8 @@ enum augment_kind {
                               * nothing is drawn */
     AUGMENT_PAPER = 4,       /* "paper": crop, mirror, RandAugment; see randaugment.h */
     AUGMENT_SIMCLR = 5,      /* "simclr": crop, mirror, colour jitter, gray, blur; see simclr.h */
+    AUGMENT_CLIP = 6,        /* "clip": random resized crop of 0.9 to 1 of the area, never mirrored:
+                              * open_clip's */
 };
 
 /* NULL-terminated names for help texts and messages, in the order of the kinds. */
@@ -51,8 +53,8 @@ struct augment_options {
     int32_t size_px;              /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; default 256 */
     enum augment_kind kind;       /* as passed to augment_options_default */
     struct crop_options crop;     /* of the training kinds; see crop.h. scale_min is 0.08 for
-                                   * AUGMENT_SIMCLR */
-    double flip_probability;      /* of the training kinds, [0, 1]; default 0.5 */
+                                   * AUGMENT_SIMCLR, 0.9 for AUGMENT_CLIP */
+    double flip_probability;      /* of the training kinds, [0, 1]; 0.5; 0 for AUGMENT_CLIP */
     enum resize_filter filter;    /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
     double shorter_ratio;         /* of AUGMENT_EVAL_CROP, [1, 4]; 1, as in the papers' zero-shot
                                    * evaluation; 256.0 / 224 is also common */

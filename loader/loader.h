@@ -172,8 +172,10 @@ struct loader_options {
     uint32_t batch_count; /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; default 512 */
     uint32_t rank;        /* [0, world); default 0 */
     uint32_t world;       /* [1, LOADER_MAX_WORLD]; default 1 */
-    uint32_t image_size_px;        /* S; default 256 */
-    enum augment_kind augment;     /* AUGMENT_TRAIN */
+    uint32_t image_size_px;    /* S; default 256 */
+    enum augment_kind augment; /* AUGMENT_TRAIN */
+    double crop_min, crop_max; /* share of the area that a random crop shows, 0 < min <= max <= 1;
+                                  0, 0: the augmentation's own (augment_options_default) */
     enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
     enum loader_order order;       /* LOADER_ORDER_GLOBAL */
     uint32_t

@@ -60,6 +60,8 @@ enum status options_check(const struct loader_options *opt) {
     REQUIRE(opt->positives == 1 || opt->views == 1);
     REQUIRE(opt->pair_noise >= 0.0 && opt->pair_noise <= 1.0);
     REQUIRE(is_augment_kind(opt->augment));
+    REQUIRE((opt->crop_min == 0.0 && opt->crop_max == 0.0) ||
+            (opt->crop_min > 0.0 && opt->crop_min <= opt->crop_max && opt->crop_max <= 1.0));
     REQUIRE(opt->order <= LOADER_ORDER_CLASSES);
     REQUIRE(opt->block_count >= 1 && opt->block_count <= LOADER_MAX_BLOCK);
     REQUIRE(opt->order != LOADER_ORDER_CLASSES ||

@@ -45,6 +45,10 @@ enum status sample_work_create(struct sample_work **out,
     w->tokenizer = tokenizer;
     augment_options_default(&w->augment, opt->augment);
     w->augment.size_px = (int32_t)opt->image_size_px;
+    if (opt->crop_max > 0.0) {
+        w->augment.crop.scale_min = opt->crop_min;
+        w->augment.crop.scale_max = opt->crop_max;
+    }
     augment_scratch_init(&w->scratch);
     TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
     for (uint32_t i = 0; i < sources->count; i++) {

@@ -93,3 +93,22 @@ done
 cmp bare.json data.json || fail "the dataset's tokenizer was used"
 has clip-bare/last '"model.vocab":"49408"'
 "$BIN/ccstream-train" -q --init clip-bare --data bare --batch-size 32 --steps 1 --out clip-again || fail "no CLIP tokens from --init"
+
+# Crops: open_clip's by default. All of a square image is the image, which is never mirrored; 0.9:1 is the default.
+crops() { # crops OUT OPTIONS...
+    local out=crop-$1
+    shift
+    "$BIN/ccstream-train" -q --data data $own --model moved.json --batch-size 32 --threads 1 --loss clip --tau 0.1 --steps 2 --out "$out" "$@" || fail "$*"
+    losses "$out" >"$out.txt"
+}
+crops none --augment none
+crops whole --crop-scale 1:1
+crops auto
+crops clip --augment clip --crop-scale 0.9:1
+cmp crop-none.txt crop-whole.txt || fail "a crop of all of an image is not the image"
+cmp crop-auto.txt crop-clip.txt || fail "--model does not crop as open_clip"
+cmp -s crop-none.txt crop-auto.txt && fail "--model does not crop"
+"$BIN/ccstream-train" -q --init crop-whole --data data --batch-size 32 --steps 1 --out crop-next || fail "no --init"
+has crop-next/config.json '"crop-scale":"1:1"'
+expect_message 64 "MIN <= MAX" "$BIN/ccstream-train" --data data $own --out no --model moved.json --crop-scale 0.9:0.5
+expect_message 64 "shows whole images" "$BIN/ccstream-train" --data data $own --out no --model moved.json --augment none --crop-scale 0.9:1

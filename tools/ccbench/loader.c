@@ -53,7 +53,7 @@ static const char *const engine_aliases[] = {"auto", "uring", "pread", NULL};
 
 /* As augment_kind_of knows them. */
 static const char *const augments[] = {"none",        "crop",      "paper", "simclr",
-                                       "eval-squash", "eval-crop", NULL};
+                                       "eval-squash", "eval-crop", "clip",  NULL};
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 

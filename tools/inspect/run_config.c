@@ -181,7 +181,8 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     return run_config_add_file(w, path, err);
 }
 
-/* The augmentation of the run that a checkpoint lies in; nothing where there is no such run. */
+/* Augmentation and crops of the run that a checkpoint lies in; nothing where there is no such run.
+ */
 static enum status
 add_augment(struct run_config_words *w, const char *checkpoint, struct error *err) {
     char at[PATH_MAX_BYTES];
@@ -197,10 +198,13 @@ add_augment(struct run_config_words *w, const char *checkpoint, struct error *er
     }
     if (text.size_bytes > 0 &&
         json_document_parse(&document, path, text.data, text.size_bytes, NULL) == STATUS_OK) {
-        const struct json_value *value =
-            json_value_get(json_value_get(json_document_root(document), "options"), "augment");
-        s = json_value_string(value, NULL) != NULL ? add_option(w, path, "augment", value, err)
-                                                   : STATUS_OK;
+        static const char *const names[] = {"augment", "crop-scale"};
+        for (size_t i = 0; i < CLI_COUNT(names) && s == STATUS_OK; i++) {
+            const struct json_value *value =
+                json_value_get(json_value_get(json_document_root(document), "options"), names[i]);
+            s = json_value_string(value, NULL) != NULL ? add_option(w, path, names[i], value, err)
+                                                       : STATUS_OK;
+        }
     }
     json_document_destroy(document);
     byte_buffer_fini(&text);

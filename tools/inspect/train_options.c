@@ -46,7 +46,8 @@ static const char *const block_of_choices[] = {"images", "captions", NULL};
 static const char *const task_choices[] = {"pairs", "two-views", "blocks", NULL};
 static const char *const task_aliases[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
-static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
+static const char *const augment_choices[] = {"auto",   "paper", "crop", "none",
+                                              "simclr", "clip",  NULL};
 static const char *const image_norm_choices[] = {"clip",     "imagenet", "cifar10",
                                                  "cifar100", "none",     NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
@@ -225,9 +226,14 @@ static const struct cli_option rows[] = {
      .help = "tokenize captions as stored, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
      .metavar = "NAME",
-     .help = "training augmentation. paper: random resized crop, horizontal flip, RandAugment; "
-             "crop: without RandAugment; none: resize only; simclr: crop, flip, colour jitter, "
-             "grayscale, blur; auto: paper, with --task two-views simclr, with --task blocks crop"},
+     .help =
+         "training augmentation. paper: random resized crop, horizontal flip, RandAugment; "
+         "crop: without RandAugment; none: resize only; simclr: crop, flip, colour jitter, "
+         "grayscale, blur; clip: open_clip's, a crop of 0.9 to 1 of the area without flip; "
+         "auto: paper, with --model clip, with --task two-views simclr, with --task blocks crop"},
+    {"crop-scale", 0, CLI_STRING, FIELD(crop_scale), .default_text = "auto", .metavar = "MIN:MAX",
+     .help = "share of the image's area that a random crop shows, such as 0.9:1; auto: that of "
+             "--augment (paper and crop 0.5:1, simclr 0.08:1, clip 0.9:1)"},
     {"fixed-views", 0, CLI_ENUM, FIELD(trainer.fixed_views), .default_text = "off",
      .choices = off_on_choices, .metavar = "ON",
      .help = "on: the augmentation depends only on --seed and sample id, so every epoch has the "
@@ -482,6 +488,19 @@ bool train_options_texts_alone(const struct train_options *o) {
     return train_tasks_blocks(o) && o->trainer.blocks.captions;
 }
 
+static enum status read_crop_scale(struct trainer_options *t, const char *text, struct error *err) {
+    char more;
+    if (strcmp(text, "auto") == 0) {
+        return STATUS_OK;
+    }
+    FAIL_IF(sscanf(text, "%lf:%lf%c", &t->crop_min, &t->crop_max, &more) != 2 ||
+                !(t->crop_min > 0.0 && t->crop_min <= t->crop_max && t->crop_max <= 1.0),
+            err, STATUS_USAGE, "--crop-scale %s: expected MIN:MAX with 0 < MIN <= MAX <= 1", text);
+    FAIL_IF(t->augment == AUGMENT_EVAL_SQUASH, err, STATUS_USAGE,
+            "--crop-scale: --augment none shows whole images");
+    return STATUS_OK;
+}
+
 enum status train_options_apply(struct trainer_options *t,
                                 struct data_list *data,
                                 const struct train_options *o,
@@ -502,7 +521,9 @@ enum status train_options_apply(struct trainer_options *t,
     t->remap_count = (uint32_t)o->remap_state.count;
     t->blocks.captions = train_options_texts_alone(o);
     t->augment = augments[t->task];
+    t->augment = t->model != NULL ? AUGMENT_CLIP : t->augment;
     REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
+    TRY(read_crop_scale(t, o->crop_scale, err));
     loader_options_default(&order);
     TRY(loader_order_parse(&order, o->order, err));
     t->order = order.order;
@@ -567,9 +588,9 @@ enum status train_options_check_read(const struct cli_arguments *given,
                       of_blocks[i]);
         }
     }
-    static const char *const of_images[] = {"image-tower", "image-size", "stem",
-                                            "norm-layer",  "hidden-dim", "augment",
-                                            "fixed-views", "image-norm", "sync-bn"};
+    static const char *const of_images[] = {
+        "image-tower", "image-size",  "stem",       "norm-layer", "hidden-dim",
+        "augment",     "fixed-views", "image-norm", "sync-bn",    "crop-scale"};
     for (size_t i = 0; i < CLI_COUNT(of_images) && train_options_texts_alone(o); i++) {
         if (cli_given(train_program(), given, of_images[i])) {
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect with --block-of captions",

@@ -20,7 +20,7 @@ struct train_options {
     struct trainer_options trainer; /* what options fill in it, see train_options_apply */
     struct cli_list data;
     struct cli_list remap_state;
-    const char *out, *resume, *config, *order;
+    const char *out, *resume, *config, *order, *crop_scale;
     int preset;
     int precision; /* enum train_precision */
     int augment;

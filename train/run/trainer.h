@@ -110,6 +110,7 @@ struct trainer_options {
     enum dtype dtype;                /* DTYPE_F32, or DTYPE_BF16 where the device has it */
     bool padded_captions;            /* false: packed, the same numbers for less work */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
+    double crop_min, crop_max;       /* struct loader_options; 0, 0: the augmentation's own */
     bool fixed_views;                /* struct loader_options; default false */
 
     uint32_t batch_count;       /* global batch: a multiple of the ranks */

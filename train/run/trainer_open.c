@@ -344,6 +344,8 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.world = (uint32_t)comm_world(t->comm);
     lo.image_size_px = o->image_size_px;
     lo.augment = o->augment;
+    lo.crop_min = o->crop_min;
+    lo.crop_max = o->crop_max;
     lo.fixed_views = o->fixed_views;
     lo.pair_noise = o->pair_noise;
     lo.max_tokens = o->max_tokens;

@@ -226,6 +226,19 @@ static void *draw_all(void *cookie) {
     return NULL;
 }
 
+TEST(open_clips_crops_show_nine_tenths_of_the_area_and_are_never_mirrored) {
+    struct augment_options opt;
+    augment_options_default(&opt, AUGMENT_CLIP);
+    assert_int_equal(opt.filter, RESIZE_BICUBIC);
+    for (uint64_t id = 0; id < 1000; id++) {
+        struct augment_params p;
+        augment_draw(&p, &opt, 400, 300, 1, 0, id, 0);
+        const double share = (double)p.region.width * p.region.height / (400.0 * 300.0);
+        assert_true(share > 0.89 && share <= 1.0);
+        assert_false(p.flip);
+    }
+}
+
 TEST(draws_do_not_depend_on_the_thread) {
     static struct thread_work work[THREADS];
     static const int steps[THREADS] = {1, 3, 7, 1999};
