@@ -343,11 +343,11 @@ static enum status attention_shapes(const char *op,
                                     const int64_t *sizes,
                                     struct error *err) {
     FAIL_IF(heads < 1 || sizes['D'] % heads != 0 || sizes['H'] != heads, err, STATUS_INVALID,
-            "%s: %d heads do not fit a width of %lld and probs of %lld", op, heads,
+            "%s: %d heads do not fit a width of %lld and lse of %lld", op, heads,
             (long long)sizes['D'], (long long)sizes['H']);
-    FAIL_IF(sizes['T'] > DROPOUT_MAX_TOKENS, err, STATUS_INVALID,
-            "%s: captions of %lld tokens, expected at most %d", op, (long long)sizes['T'],
-            (int)DROPOUT_MAX_TOKENS);
+    const int most = dropout->p == 0.0f ? (int)ATTENTION_MAX_TOKENS : (int)DROPOUT_MAX_TOKENS;
+    FAIL_IF(sizes['T'] > most, err, STATUS_INVALID,
+            "%s: captions of %lld tokens, expected at most %d", op, (long long)sizes['T'], most);
     return dropout->p == 0.0f ? STATUS_OK : dropout_given(op, dropout, err);
 }
 
@@ -361,15 +361,15 @@ static enum status attention_bwd_rules(const void *args, const int64_t *sizes, s
     return attention_shapes("attention_bwd", op->heads, &op->dropout, sizes, err);
 }
 
-/* Two products of (T,Dh) with (T,Dh) a head, all T x T; four in the backward pass. */
+/* Two products of (T,Dh) with (T,Dh) a head, all T x T; five in the backward pass. */
 static double attention_flops(const void *args) {
     const struct attention *op = args;
-    return 4.0 * count(&op->probs) * (double)op->out.shape[1] / (double)op->heads;
+    return 4.0 * count(&op->lse) * (double)(op->lse.shape[2] * op->out.shape[1] / op->heads);
 }
 
 static double attention_bwd_flops(const void *args) {
     const struct attention_bwd *op = args;
-    return 8.0 * count(&op->probs) * (double)op->dout.shape[1] / (double)op->heads;
+    return 10.0 * count(&op->lse) * (double)(op->lse.shape[2] * op->dout.shape[1] / op->heads);
 }
 
 OPERATOR(attention,

@@ -19,11 +19,11 @@
  * Optional  : operands marked optional may be omitted: a zero field.
  * Types     : one real type per call, that of its main input: F32, BF16, or F64 (only cpu-ref;
  *             finite differences require it). In a BF16 call activations and their gradients (in,
- *             out, pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so are
+ *             out, pre, residual, sum, qkv, din, dout, ...) are of that type, and so are
  *             weight, table and positions, which are working copies; vectors of parameters and
  *             statistics (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of
  *             parameters are F32. Sums are taken in f32 or wider; a result is rounded once, when it
- *             is stored, to nearest even; what a later stage reads back (pre, sum, probs, dpre) it
+ *             is stored, to nearest even; what a later stage reads back (pre, sum, dpre) it
  *             reads as stored. Operators that differ say so. A device returns UNSUPPORTED for a
  *             type it lacks; `supports` reports that beforehand.
  * Checks    : every operator checks types, shapes and numbers first and returns INVALID with a
@@ -73,6 +73,7 @@ size_t tensor_size_bytes(const struct tensor *t);
 struct tensor tensor_view(void *data, enum dtype dtype, int32_t ndim, const int64_t *shape);
 struct tensor tensor_1d(void *data, enum dtype dtype, int64_t a);
 struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
+struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
 
 /* ---- parts that several operators share ---- */
@@ -447,11 +448,15 @@ struct layernorm_bwd {
 
 /* Multi-head attention within each caption: out = dropout(softmax(q k^T / sqrt Dh)) v, with q, k
  * and v of D = heads Dh side by side in qkv. Causal: a row sees itself and the rows before it
- * alone. probs, after softmax and before dropout, are kept; they are zero beyond a caption's length
- * and where a row does not see. T: the longest caption, at most DROPOUT_MAX_TOKENS. */
+ * alone. Of each row's probabilities only lse is kept, the log of the sum of e^(q k / sqrt Dh) over
+ * the keys it sees, 0 beyond a caption's length: the backward pass computes them again, so memory
+ * grows with T and not with its square. T: the longest caption, at most ATTENTION_MAX_TOKENS, with
+ * dropout DROPOUT_MAX_TOKENS. */
+enum { ATTENTION_MAX_TOKENS = 4096 };
+
 #define ATTENTION_TENSORS(T, W)                                                                    \
     T(out, OUT, REAL, "RD")                                                                        \
-    T(probs, OUT, REAL, "NHTT")                                                                    \
+    T(lse, OUT, PARAM, "NHT")                                                                      \
     T(qkv, IN, REAL, "R3D")
 struct attention {
     ATTENTION_TENSORS(OPS_TENSOR, OPS_TENSOR)
@@ -461,16 +466,18 @@ struct attention {
     struct dropout_params dropout; /* on the probabilities; p 0: none */
 };
 
-/* Where a row does not see, probs are zero, and so is the gradient. */
+/* out, lse: those of the forward pass, which had the same heads, mask and dropout. */
 #define ATTENTION_BWD_TENSORS(T, W)                                                                \
     T(dqkv, OUT, REAL, "R3D")                                                                      \
     T(dout, IN, REAL, "RD")                                                                        \
-    T(probs, IN, REAL, "NHTT")                                                                     \
+    T(out, IN, REAL, "RD")                                                                         \
+    T(lse, IN, PARAM, "NHT")                                                                       \
     T(qkv, IN, REAL, "R3D")
 struct attention_bwd {
     ATTENTION_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct segments segments;
     int32_t heads;
+    bool causal;
     struct dropout_params dropout;
 };
 

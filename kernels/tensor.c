@@ -73,6 +73,10 @@ struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b) {
     return tensor_view(data, dtype, 2, (const int64_t[]){a, b});
 }
 
+struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c) {
+    return tensor_view(data, dtype, 3, (const int64_t[]){a, b, c});
+}
+
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d) {
     return tensor_view(data, dtype, 4, (const int64_t[]){a, b, c, d});
 }

@@ -6,7 +6,8 @@
  * are transposed once where they are the right factor of a product over Dh:
  *
  *   forward : S = q K^T            P = softmax(S)       out = (P F) v            F: dropout factors
- *   backward: dA = (dout V^T) F    dS = P (dA - <P,dA>) dq = dS k, dk = dS^T q, dv = (P F)^T dout
+ *   backward: S and P again        dA = (dout V^T) F    dS = P (dA - <P,dA>)
+ *             dq = dS k, dk = dS^T q, dv = (P F)^T dout
  *
  * Rows of matrices of scores are `stride` floats apart, the caption's length rounded up to whole
  * vectors. Nothing depends on T or on where a caption lies but addresses, so packed and padded
@@ -92,8 +93,8 @@ CPU_CLONES static void transpose(float *restrict out,
     }
 }
 
-/* probs = softmax(scale * scores) */
-CPU_CLONES static void
+/* probs = softmax(scale * scores). Returns the log of the sum of e^(scale * scores). */
+CPU_CLONES static float
 softmax_row(float *restrict probs, const float *restrict scores, float scale, int64_t length) {
     float largest = scores[0];
 #pragma omp simd reduction(max : largest)
@@ -111,6 +112,19 @@ softmax_row(float *restrict probs, const float *restrict scores, float scale, in
 #pragma omp simd
     for (int64_t i = 0; i < length; i++) {
         probs[i] *= inverse;
+    }
+    return scale * largest + logf(total);
+}
+
+/* The same probabilities, given that log. */
+CPU_CLONES static void softmax_again(float *restrict probs,
+                                     const float *restrict scores,
+                                     float scale,
+                                     float lse,
+                                     int64_t length) {
+#pragma omp simd
+    for (int64_t i = 0; i < length; i++) {
+        probs[i] = exp_negative(scale * scores[i] - lse);
     }
 }
 
@@ -152,7 +166,8 @@ multiply_row(float *out, const float *probs, const float *factors, int64_t lengt
 
 /* One call's geometry, and one thread's buffers. */
 struct heads {
-    const struct tensor *qkv, *probs; /* (R, 3D), (N, heads, T, T) */
+    const struct tensor *qkv; /* (R, 3D) */
+    float *lse;               /* (N, heads, T) */
     int64_t count, tokens, width, head_width;
     float scale;
     const int32_t *starts, *lengths;
@@ -168,7 +183,7 @@ struct head_buffers {
     float *right;   /* (Dh, stride) keys or values, transposed */
     float *scores;  /* (length, stride) */
     float *kept;    /* (length, stride) probabilities after dropout */
-    float *probs;   /* (length, stride) as stored; BF16 only */
+    float *probs;   /* (length, stride) before dropout */
     float *factors; /* (stride) of one row */
     float *slices;  /* 7 x (length, Dh): q, k, v, out and dq, dk, dv; BF16 only */
 };
@@ -248,41 +263,38 @@ static void row_factors(const struct heads *h,
                         h->kept_scale);
 }
 
-/* The head's probabilities as f32, and the floats between their rows. */
-static const float *read_probs(const struct heads *h,
-                               const struct head_buffers *b,
-                               int64_t n,
-                               int64_t head,
-                               int64_t *stride) {
-    const int64_t at = (n * h->count + head) * h->tokens * h->tokens;
-    if (h->probs->dtype == DTYPE_F32) {
-        *stride = h->tokens;
-        return (const float *)h->probs->data + at;
-    }
-    *stride = whole_lanes(h->lengths[n]);
-    for (int64_t t = 0; t < h->lengths[n]; t++) {
-        (void)cpu_read(h->probs, at + t * h->tokens, h->lengths[n], b->probs + t * *stride);
-    }
-    return b->probs;
+/* Keys that a query of a caption of `length` sees: [0, this). */
+static int64_t seen(const struct heads *h, int64_t query, int64_t length) {
+    return h->causal ? query + 1 : length;
 }
 
-/* probs = softmax(scores) of the keys that each query sees, zero beyond. */
-static void
-make_probs(const struct heads *h, const struct head_buffers *b, int64_t n, int64_t head) {
+/* b->probs = softmax(q k^T) of the keys that each query sees, zero beyond. Forward, lse is written,
+ * else read. */
+static void make_probs(const struct heads *h,
+                       const struct head_buffers *b,
+                       const struct slice *q,
+                       const struct slice *k,
+                       bool forward,
+                       int64_t n,
+                       int64_t head) {
     const int64_t length = h->lengths[n];
     const int64_t stride = whole_lanes(length);
-    const size_t size = dtype_size_bytes(h->probs->dtype);
-    const int64_t first = (n * h->count + head) * h->tokens * h->tokens;
-    for (int64_t t = 0; t < h->tokens; t++) {
-        const int64_t at = first + t * h->tokens;
-        const int64_t filled = t >= length ? 0 : h->causal ? t + 1 : length;
-        if (t < length) {
-            float *to = cpu_target(h->probs, at, b->probs + t * stride);
-            softmax_row(to, b->scores + t * stride, h->scale, filled);
-            cpu_store(h->probs, at, filled, to);
+    float *lse = h->lse + (n * h->count + head) * h->tokens;
+    transpose(b->right, k->data, length, h->head_width, k->row, stride);
+    product_run(&(struct product){b->scores, q->data, b->right, length, stride, h->head_width,
+                                  stride, q->row, 1, stride});
+    for (int64_t t = 0; t < length; t++) {
+        const int64_t filled = seen(h, t, length);
+        float *to = b->probs + t * stride;
+        if (forward) {
+            lse[t] = softmax_row(to, b->scores + t * stride, h->scale, filled);
+        } else {
+            softmax_again(to, b->scores + t * stride, h->scale, lse[t], filled);
         }
-        memset((unsigned char *)h->probs->data + (size_t)(at + filled) * size, 0,
-               (size_t)(h->tokens - filled) * size);
+        memset(to + filled, 0, (size_t)(stride - filled) * sizeof *to);
+    }
+    if (forward) {
+        memset(lse + length, 0, (size_t)(h->tokens - length) * sizeof *lse);
     }
 }
 
@@ -298,23 +310,18 @@ static void head_forward(const struct heads *h,
     for (int i = PART_Q; i <= PART_V; i++) {
         part[i] = read_slice(h, h->qkv, n, i * h->width + at, slice_buffer(h, b, i));
     }
-    transpose(b->right, part[PART_K].data, length, h->head_width, part[PART_K].row, stride);
-    product_run(&(struct product){b->scores, part[PART_Q].data, b->right, length, stride,
-                                  h->head_width, stride, part[PART_Q].row, 1, stride});
-    make_probs(h, b, n, head);
-    int64_t weights_stride;
-    const float *weights = read_probs(h, b, n, head, &weights_stride);
+    make_probs(h, b, &part[PART_Q], &part[PART_K], true, n, head);
+    const float *weights = b->probs;
     if (h->dropping) {
         for (int64_t t = 0; t < length; t++) {
             row_factors(h, b, n, head, t);
-            multiply_row(b->kept + t * stride, weights + t * weights_stride, b->factors, length);
+            multiply_row(b->kept + t * stride, b->probs + t * stride, b->factors, length);
         }
         weights = b->kept;
-        weights_stride = stride;
     }
     const struct slice to = slice_of(h, out, n, at, slice_buffer(h, b, SLICE_OUT));
     product_run(&(struct product){to.data, weights, part[PART_V].data, length, h->head_width,
-                                  length, to.row, weights_stride, 1, part[PART_V].row});
+                                  length, to.row, stride, 1, part[PART_V].row});
     store_slice(h, out, n, at, &to);
 }
 
@@ -335,8 +342,7 @@ static void head_backward(const struct heads *h,
         to[i] = slice_of(h, dqkv, n, column, slice_buffer(h, b, SLICE_GRADIENT + i));
     }
     const struct slice d = read_slice(h, dout, n, at, slice_buffer(h, b, SLICE_OUT));
-    int64_t probs_stride;
-    const float *p = read_probs(h, b, n, head, &probs_stride);
+    make_probs(h, b, &part[PART_Q], &part[PART_K], false, n, head);
     transpose(b->right, part[PART_V].data, length, h->head_width, part[PART_V].row, stride);
     product_run(&(struct product){b->scores, d.data, b->right, length, stride, h->head_width,
                                   stride, d.row, 1, stride});
@@ -344,7 +350,7 @@ static void head_backward(const struct heads *h,
         if (h->dropping) {
             row_factors(h, b, n, head, t);
         }
-        softmax_bwd_row(b->scores + t * stride, b->kept + t * stride, p + t * probs_stride,
+        softmax_bwd_row(b->scores + t * stride, b->kept + t * stride, b->probs + t * stride,
                         h->dropping ? b->factors : NULL, h->scale, length);
     }
     product_run(&(struct product){to[PART_Q].data, b->scores, part[PART_K].data, length,
@@ -362,9 +368,9 @@ static void head_backward(const struct heads *h,
 
 static struct heads heads_of(const struct attention *op) {
     struct heads h = {.qkv = &op->qkv,
-                      .probs = &op->probs,
+                      .lse = op->lse.data,
                       .count = op->heads,
-                      .tokens = op->probs.shape[2],
+                      .tokens = op->lse.shape[2],
                       .width = op->out.shape[1],
                       .head_width = op->out.shape[1] / op->heads,
                       .starts = op->segments.starts.data,
@@ -389,7 +395,7 @@ static enum status attention_walk(struct device *dev,
                                   struct error *err) {
     const struct heads h = heads_of(op);
     const size_t floats = buffers_floats(&h);
-    const int64_t tasks = op->probs.shape[0] * h.count;
+    const int64_t tasks = op->lse.shape[0] * h.count;
     void *space = NULL;
     TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
 #pragma omp parallel
@@ -416,10 +422,11 @@ enum status cpu_attention(struct device *dev, const struct attention *op, struct
 enum status
 cpu_attention_bwd(struct device *dev, const struct attention_bwd *op, struct error *err) {
     const struct attention forward = {.out = op->dout,
-                                      .probs = op->probs,
+                                      .lse = op->lse,
                                       .qkv = op->qkv,
                                       .segments = op->segments,
                                       .heads = op->heads,
+                                      .causal = op->causal,
                                       .dropout = op->dropout};
     return attention_walk(dev, &forward, &op->dqkv, err);
 }

@@ -144,9 +144,9 @@ ref_layernorm_bwd(struct device *dev, const struct layernorm_bwd *op, struct err
     return STATUS_OK;
 }
 
-/* One head of one caption: where its rows of q, k, v and its probabilities lie. */
+/* One head of one caption: where its rows of q, k, v and lse lie. */
 struct head {
-    const struct tensor *qkv, *probs;
+    const struct tensor *qkv, *lse;
     int64_t width, head_width; /* D, Dh */
     int64_t sample, index;
     int64_t start, length;
@@ -154,6 +154,8 @@ struct head {
     const struct dropout_params *dropout;
     struct dropout_stream stream;
     double scale;
+    double *probs;    /* (T) of one query, before dropout; 0 where it does not see */
+    double *da;       /* (T) */
     double *gradient; /* (length, 3, Dh), sums of the backward pass */
 };
 
@@ -173,8 +175,8 @@ static int64_t out_place(const struct head *h, int64_t t, int64_t d) {
     return (h->start + t) * h->width + h->index * h->head_width + d;
 }
 
-static int64_t prob_place(const struct head *h, int64_t query, int64_t key) {
-    return at4(h->probs, h->sample, h->index, query, key);
+static int64_t lse_place(const struct head *h, int64_t query) {
+    return (h->sample * h->lse->shape[1] + h->index) * h->lse->shape[2] + query;
 }
 
 /* 0 for a dropped probability, 1/(1-p) for a kept one, 1 without dropout. */
@@ -189,38 +191,42 @@ static double kept(const struct head *h, int64_t query, int64_t key) {
                                                            : 1.0 / (1.0 - (double)h->dropout->p);
 }
 
-static void head_softmax(const struct head *h, int64_t query) {
-    double scores[DROPOUT_MAX_TOKENS];
+static double score(const struct head *h, int64_t query, int64_t key) {
+    double sum = 0.0;
+    for (int64_t d = 0; d < h->head_width; d++) {
+        sum += qkv_at(h, query, PART_Q, d) * qkv_at(h, key, PART_K, d);
+    }
+    return sum * h->scale;
+}
+
+/* h->probs of the query, and the log of their common divisor. */
+static double head_softmax(const struct head *h, int64_t query) {
     double largest = -INFINITY;
-    for (int64_t key = 0; key < seen(h, query); key++) {
-        double score = 0.0;
-        for (int64_t d = 0; d < h->head_width; d++) {
-            score += qkv_at(h, query, PART_Q, d) * qkv_at(h, key, PART_K, d);
-        }
-        scores[key] = score * h->scale;
-        largest = fmax(scores[key], largest);
+    for (int64_t key = 0; key < h->length; key++) {
+        h->probs[key] = key < seen(h, query) ? score(h, query, key) : (double)-INFINITY;
+        largest = fmax(h->probs[key], largest);
     }
     double total = 0.0;
-    for (int64_t key = 0; key < seen(h, query); key++) {
-        total += exp(scores[key] - largest);
+    for (int64_t key = 0; key < h->length; key++) {
+        h->probs[key] = exp(h->probs[key] - largest);
+        total += h->probs[key];
     }
-    for (int64_t key = 0; key < seen(h, query); key++) {
-        put(h->probs, prob_place(h, query, key), exp(scores[key] - largest) / total);
+    for (int64_t key = 0; key < h->length; key++) {
+        h->probs[key] /= total;
     }
+    return largest + log(total);
 }
 
 static void head_forward(const struct head *h, const struct tensor *out) {
-    const int64_t tokens = h->probs->shape[2];
-    for (int64_t i = 0; i < tokens * tokens; i++) {
-        put(h->probs, prob_place(h, 0, i), 0.0);
+    for (int64_t t = h->length; t < h->lse->shape[2]; t++) {
+        put(h->lse, lse_place(h, t), 0.0);
     }
     for (int64_t query = 0; query < h->length; query++) {
-        head_softmax(h, query);
+        put(h->lse, lse_place(h, query), head_softmax(h, query));
         for (int64_t d = 0; d < h->head_width; d++) {
             double sum = 0.0;
             for (int64_t key = 0; key < seen(h, query); key++) {
-                sum += get(h->probs, prob_place(h, query, key)) * kept(h, query, key) *
-                       qkv_at(h, key, PART_V, d);
+                sum += h->probs[key] * kept(h, query, key) * qkv_at(h, key, PART_V, d);
             }
             put(out, out_place(h, query, d), sum);
         }
@@ -235,18 +241,18 @@ static double *gradient_of(const struct head *h, int64_t t, int part, int64_t d)
  * scale, dv = (P kept)^T dout. */
 static void query_backward(const struct head *h, int64_t query, const struct tensor *dout) {
     double weighted = 0.0;
-    double da[DROPOUT_MAX_TOKENS];
+    (void)head_softmax(h, query);
     for (int64_t key = 0; key < h->length; key++) {
         double dp = 0.0;
         for (int64_t d = 0; d < h->head_width; d++) {
             dp += get(dout, out_place(h, query, d)) * qkv_at(h, key, PART_V, d);
         }
-        da[key] = dp * kept(h, query, key);
-        weighted += get(h->probs, prob_place(h, query, key)) * da[key];
+        h->da[key] = dp * kept(h, query, key);
+        weighted += h->probs[key] * h->da[key];
     }
     for (int64_t key = 0; key < h->length; key++) {
-        const double p = get(h->probs, prob_place(h, query, key));
-        const double ds = p * (da[key] - weighted) * h->scale;
+        const double p = h->probs[key];
+        const double ds = p * (h->da[key] - weighted) * h->scale;
         const double pk = p * kept(h, query, key);
         for (int64_t d = 0; d < h->head_width; d++) {
             *gradient_of(h, query, PART_Q, d) += ds * qkv_at(h, key, PART_K, d);
@@ -279,7 +285,7 @@ head_backward(const struct head *h, const struct tensor *dqkv, const struct tens
 static enum status
 attention_walk(const struct attention *op, const struct tensor *dqkv, struct error *err) {
     struct head h = {.qkv = &op->qkv,
-                     .probs = &op->probs,
+                     .lse = &op->lse,
                      .width = op->out.shape[1],
                      .head_width = op->out.shape[1] / op->heads,
                      .causal = op->causal,
@@ -289,8 +295,11 @@ attention_walk(const struct attention *op, const struct tensor *dqkv, struct err
         dropout_stream_init(&h.stream, op->dropout.seed, op->dropout.values->step,
                             op->dropout.layer);
     }
-    h.gradient = calloc((size_t)(op->probs.shape[2] * 3 * h.head_width), sizeof *h.gradient);
-    TRY_MEMORY(h.gradient, err, "attention: no memory for one head");
+    const int64_t tokens = op->lse.shape[2];
+    h.probs = calloc((size_t)(tokens * (2 + 3 * h.head_width)), sizeof *h.probs);
+    TRY_MEMORY(h.probs, err, "attention: no memory for one head");
+    h.da = h.probs + tokens;
+    h.gradient = h.da + tokens;
     for (h.sample = 0; h.sample < captions(&op->segments); h.sample++) {
         h.start = start_of(&op->segments, h.sample);
         h.length = length_of(&op->segments, h.sample);
@@ -302,7 +311,7 @@ attention_walk(const struct attention *op, const struct tensor *dqkv, struct err
             }
         }
     }
-    free(h.gradient);
+    free(h.probs);
     clear_other_rows(dqkv != NULL ? dqkv : &op->out, &op->segments);
     return STATUS_OK;
 }
@@ -314,10 +323,11 @@ enum status ref_attention(struct device *dev, const struct attention *op, struct
 enum status
 ref_attention_bwd(struct device *dev, const struct attention_bwd *op, struct error *err) {
     const struct attention forward = {.out = op->dout,
-                                      .probs = op->probs,
+                                      .lse = op->lse,
                                       .qkv = op->qkv,
                                       .segments = op->segments,
                                       .heads = op->heads,
+                                      .causal = op->causal,
                                       .dropout = op->dropout};
     return attention_walk(&forward, &op->dqkv, err);
 }

@@ -46,6 +46,19 @@ static bool is_alone(const struct op_info *info, const struct operand *o) {
     return o->shape[0] == '*';
 }
 
+/* Whether the last size of an operand is that of no other dimension. */
+static bool is_last_alone(const struct op_info *info, const struct operand *o) {
+    const char last = o->shape[strlen(o->shape) - 1];
+    int found = 0;
+    for (int32_t i = 0; i < info->operands_count; i++) {
+        const struct operand *other = &info->operands[i];
+        for (const char *at = operand_is_tensor(other) ? other->shape : ""; *at != 0; at++) {
+            found += *at == last;
+        }
+    }
+    return found == 1 && strlen(o->shape) > 1;
+}
+
 /* Step values and sample ids: numbers in memory of their own. */
 static void add_numbers(struct op_operand *o) {
     const int64_t count = (int64_t)(sizeof(struct step_values) / sizeof(double));
@@ -59,6 +72,7 @@ static void add_numbers(struct op_operand *o) {
 static void add_tensor(const struct op_case *c, struct op_operand *o, bool captions) {
     o->shape = shape_of(c, o->of);
     o->free_shape = is_alone(op_info(c->row->op), o->of);
+    o->free_last = is_last_alone(op_info(c->row->op), o->of);
     o->by_caption =
         captions && o->role == ROLE_IN && o->of->shape[0] == 'R' && o->of->type == TYPE_REAL;
     if (strcmp(o->name, "starts") == 0 || strcmp(o->name, "lengths") == 0) {

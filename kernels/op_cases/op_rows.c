@@ -244,6 +244,7 @@ static void describe_attention(struct op_case *c, const int64_t *s) {
 
 static void describe_attention_bwd(struct op_case *c, const int64_t *s) {
     c->args.attention_bwd.heads = (int32_t)s[2];
+    c->args.attention_bwd.causal = has(c, OP_ALT);
     c->args.attention_bwd.dropout =
         has(c, OP_DROP) ? dropout_of(c) : (struct dropout_params){.p = 0};
     add_attention_operands(c, s);

@@ -66,6 +66,7 @@ struct op_operand {
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
     bool plain;              /* the op reads only its address: there is no wrong shape */
     bool free_shape;         /* the only operand of any shape: there is no wrong one either */
+    bool free_last;          /* the only operand with its last size: any is right */
     bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */

@@ -39,7 +39,10 @@ static const struct {
     {"attention", {{1, 64, 2, 64}}},
     {"attention", {{3, 32, 1, 64}}},
     {"attention", {{1, 65, 1, 64}}},
+    {"attention", {{2, 130, 1, 64}}},
     {"attention", {{2, 16, 1, 32}}},
+    {"attention", {{2, 35, 1, 20}}},
+    {"attention", {{1, 40, 2, 80}}},
     {"conv_bn", {{2, 33, 31, 4, 64, 1, 1, 0}}},
     {"conv_bn", {{1, 40, 40, 3, 7, 1, 1, 0}}},
     {"conv_bn", {{2, 3, 5, 2, 132, 1, 1, 0}}},
@@ -208,7 +211,7 @@ TEST(indices_out_of_range_are_reported_at_the_next_wait) {
     enum { WIDTH = 8, ROWS = 4, CAPTIONS = 2 };
     static float in[ROWS * 3 * WIDTH];
     static float out[ROWS * WIDTH];
-    static float probs[CAPTIONS * 2 * 2];
+    static float lse[CAPTIONS * 2];
     int32_t bad_rows[] = {0, -1};
     int32_t bad_tokens[ROWS] = {0, 1, 1 << 30, 0};
     int32_t starts[CAPTIONS] = {0, 2};
@@ -241,7 +244,7 @@ TEST(indices_out_of_range_are_reported_at_the_next_wait) {
     expect_fault(dev, ops->embedding(dev, &embedding, &err), &err);
     expect_fault(dev, ops->embedding_bwd(dev, &embedding_bwd, &err), &err);
     const struct attention attention = {.out = states,
-                                        .probs = tensor_4d(probs, DTYPE_F32, CAPTIONS, 1, 2, 2),
+                                        .lse = tensor_3d(lse, DTYPE_F32, CAPTIONS, 1, 2),
                                         .qkv = tensor_2d(in, DTYPE_F32, ROWS, 3 * WIDTH),
                                         .segments = past_the_rows,
                                         .heads = 1};

@@ -19,7 +19,7 @@ static bool damage(struct tensor *t, const struct op_case *c, int operand, enum 
     switch (kind) {
     case OTHER_SHAPE:
         t->shape[t->ndim - 1]++;
-        return !o->free_shape;
+        return !o->free_shape && !o->free_last;
     case OTHER_DTYPE:
         t->dtype = t->dtype == DTYPE_I32 ? DTYPE_F32 : DTYPE_I32;
         return true;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dropout_mask.h"
 #include "train/model/blocks_internal.h"
 
 /* ---- description ---- */
@@ -25,11 +26,11 @@ check_options(const struct blocks_options *o, const char *what, struct error *er
             "%s width %d, heads %d, FFN %d do not fit (width a multiple of "
             "heads, both widths in 1-%d)",
             what, (int)o->dim, (int)o->heads, (int)o->ffn_dim, BLOCKS_MAX_WIDTH);
-    FAIL_IF(o->max_tokens < 1 || o->max_tokens > BLOCKS_MAX_TOKENS, err, STATUS_USAGE,
-            "%s: sequences of %d tokens are not in 1-%d", what, (int)o->max_tokens,
-            BLOCKS_MAX_TOKENS);
     FAIL_IF(!(o->dropout >= 0.0f && o->dropout < 1.0f), err, STATUS_USAGE,
             "dropout %g is not in [0, 1)", (double)o->dropout);
+    const int most = o->dropout > 0.0f ? (int)DROPOUT_MAX_TOKENS : (int)ATTENTION_MAX_TOKENS;
+    FAIL_IF(o->max_tokens < 1 || o->max_tokens > most, err, STATUS_USAGE,
+            "%s: sequences of %d tokens are not in 1-%d", what, (int)o->max_tokens, most);
     return STATUS_OK;
 }
 
@@ -205,8 +206,7 @@ static void place_block(struct blocks *b,
     const int64_t m = (int64_t)o->max_batch * o->max_tokens;
     const int64_t r = narrow ? o->max_batch : m;
     l->qkv_rows = carve_take(c, tensor_2d(NULL, dt, m, 3 * (int64_t)o->dim));
-    l->probs =
-        carve_take(c, tensor_4d(NULL, dt, o->max_batch, o->heads, o->max_tokens, o->max_tokens));
+    l->lse = carve_take(c, tensor_3d(NULL, param_dtype(dt), o->max_batch, o->heads, o->max_tokens));
     l->context = carve_take(c, tensor_2d(NULL, dt, m, o->dim));
     if (narrow) {
         l->picked = carve_take(c, tensor_2d(NULL, dt, r, o->dim));

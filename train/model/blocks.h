@@ -33,8 +33,7 @@
 #include "train/model/gradients.h"
 #include "train/model/params.h"
 
-/* Masks number the elements of attention for at most 512 tokens (kernels/dropout_mask.h). */
-enum { BLOCKS_MAX_TOKENS = 512, BLOCKS_MAX_LAYERS = 64, BLOCKS_MAX_WIDTH = 1 << 16 };
+enum { BLOCKS_MAX_LAYERS = 64, BLOCKS_MAX_WIDTH = 1 << 16 };
 
 /* Names of the tensors, initial values, and where the norms are. */
 enum blocks_style {

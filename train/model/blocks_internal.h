@@ -19,7 +19,7 @@ struct block {
     int32_t first; /* its first tensor in the table */
 
     struct tensor qkv_rows; /* (M, 3D) */
-    struct tensor probs;    /* (N, H, T, T) */
+    struct tensor lse;      /* (N, H, T), of attention */
     struct tensor context;  /* (M, D) */
     struct tensor picked;   /* (R, D) rows of context; only in a narrow block */
     struct tensor skipped;  /* (R, D) rows of the skip; only in a narrow block */

@@ -95,10 +95,9 @@ norm(const struct pass *p, int32_t k, struct tensor out, struct tensor *skip, st
     return STATUS_OK;
 }
 
-/* (N, H, T, T) */
-static struct tensor probs_of(const struct pass *p, const struct block *l) {
-    const int64_t t = p->batch->longest;
-    return tensor_4d(l->probs.data, l->probs.dtype, p->n, p->b->opt.heads, t, t);
+/* (N, H, T) */
+static struct tensor lse_of(const struct pass *p, const struct block *l) {
+    return tensor_3d(l->lse.data, l->lse.dtype, p->n, p->b->opt.heads, p->batch->longest);
 }
 
 /* x (M, D) -> l->context (M, D) */
@@ -110,7 +109,7 @@ attention_forward(const struct pass *p, int32_t i, struct tensor x, struct error
     TRY(linear_forward(p, &l->qkv, linear, err));
     return p->ops->attention(p->dev,
                              &(struct attention){.out = first_rows(l->context, m),
-                                                 .probs = probs_of(p, l),
+                                                 .lse = lse_of(p, l),
                                                  .qkv = linear.out,
                                                  .segments = p->batch->segments,
                                                  .heads = p->b->opt.heads,
@@ -291,10 +290,12 @@ static enum status attention_backward(const struct pass *p,
     const int64_t m = p->batch->rows;
     const struct attention_bwd attention = {.dqkv = first_rows(p->b->dqkv, m), /* (M, 3D) */
                                             .dout = dcontext,
-                                            .probs = probs_of(p, l),
+                                            .out = first_rows(l->context, m),
+                                            .lse = lse_of(p, l),
                                             .qkv = first_rows(l->qkv_rows, m),
                                             .segments = p->batch->segments,
                                             .heads = p->b->opt.heads,
+                                            .causal = p->b->opt.causal,
                                             .dropout = mask(p, 2 * i + 1)};
     TRY(p->ops->attention_bwd(p->dev, &attention, err));
     const struct linear_bwd qkv = {.din = dx, .din_mode = dx_mode, .dout = attention.dqkv, .in = x};

@@ -81,9 +81,9 @@ vit_create(struct vit **out, struct params *p, const struct vit_options *opt, st
             err, STATUS_USAGE, "images of %d px are not whole patches of %d px", (int)opt->image_px,
             (int)opt->patch_px);
     const int64_t side = opt->image_px / opt->patch_px;
-    FAIL_IF(side * side + 1 > BLOCKS_MAX_TOKENS, err, STATUS_USAGE,
+    FAIL_IF(side * side >= ATTENTION_MAX_TOKENS, err, STATUS_USAGE,
             "images of %d px have %lld patches of %d px, more than %d", (int)opt->image_px,
-            (long long)(side * side), (int)opt->patch_px, BLOCKS_MAX_TOKENS - 1);
+            (long long)(side * side), (int)opt->patch_px, (int)ATTENTION_MAX_TOKENS - 1);
     struct vit *v = calloc(1, sizeof *v);
     TRY_MEMORY(v != NULL, err, "out of memory for the image tower");
     v->params = p;

@@ -241,13 +241,19 @@ static inline bool wide(enum dtype real,
 }
 
 template <typename... P, typename... A>
-static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), A... arguments) {
+static cudaError_t
+launch_threads(cudaStream_t stream, dim3 grid, int threads, void (*kernel)(P...), A... arguments) {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
-    config.blockDim = dim3(THREADS);
+    config.blockDim = dim3((unsigned)threads);
     config.stream = stream;
     cuda_count_launch();
     return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), A... arguments) {
+    return launch_threads(stream, grid, THREADS, kernel, arguments...);
 }
 
 /* Calls run<T, V>(...) for the type and width. */

@@ -21,12 +21,18 @@ import torch
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 TEXT = {"tiny": (2, 192, 3, 768), "small": (4, 384, 6, 1536), "distil": (6, 768, 12, 3072)}
+# open_clip's names: timm's image tower, width of both embeddings, and of the text tower its width and heads.
+MODELS = {"ViT-S-32": ("vit_small_patch32_224", 384, 384, 6), "ViT-S-16": ("vit_small_patch16_224", 384, 384, 6),
+          "ViT-B-32": ("vit_base_patch32_224", 512, 512, 8), "ViT-B-16": ("vit_base_patch16_224", 512, 512, 8),
+          "ViT-L-14": ("vit_large_patch14_224", 768, 768, 12)}
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def options():
     p = argparse.ArgumentParser()
     p.add_argument("--tower", choices=("both", "image", "text"), default="both")
+    p.add_argument("--model", choices=MODELS, help="a model of open_clip: timm's ViT with a norm before the blocks, "
+                   "transformers' CLIPTextModelWithProjection")
     p.add_argument("--image-tower", default="resnet50")
     p.add_argument("--text-tower", choices=TEXT, default="distil")
     p.add_argument("--image-size", type=int, default=224)
@@ -49,6 +55,12 @@ def options():
 class Model(torch.nn.Module):
     def __init__(self, o):
         super().__init__()
+        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
+        self.o = o
+        if o.model:
+            self.open_clip(*MODELS[o.model])
+            return
         if o.tower != "text":
             import timm
             self.image = timm.create_model(o.image_tower, pretrained=False, num_classes=0)
@@ -62,15 +74,28 @@ class Model(torch.nn.Module):
         if o.tower == "both":
             self.image_proj = torch.nn.Linear(self.image.num_features, 256)
             self.text_proj = torch.nn.Linear(TEXT[o.text_tower][1], 256)
-        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
-        self.o = o
+
+    def open_clip(self, name, embedding, width, heads):
+        if self.o.tower != "text":
+            import timm
+            self.image = timm.create_model(name, pretrained=False, num_classes=0, pre_norm=True,
+                                           img_size=self.o.image_size)
+            self.image_proj = torch.nn.Linear(self.image.num_features, embedding, bias=False)
+        if self.o.tower != "image":
+            from transformers import CLIPTextConfig, CLIPTextModelWithProjection
+            self.text = CLIPTextModelWithProjection(CLIPTextConfig(
+                vocab_size=self.o.vocab, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=12,
+                num_attention_heads=heads, projection_dim=embedding, hidden_act="gelu",
+                max_position_embeddings=max(77, self.o.tokens)))
+            self.text_proj = torch.nn.Identity()
 
     def images(self, pixels):
         x = pixels.permute(0, 3, 1, 2).float().div(255)
         return self.image(((x - self.mean) / self.std).contiguous(memory_format=torch.channels_last))
 
     def texts(self, tokens, mask):
+        if self.o.model:  # padding comes last, so its causal mask is enough
+            return self.text(input_ids=tokens).text_embeds
         return self.text(input_ids=tokens, attention_mask=mask).last_hidden_state[:, 0]
 
     def forward(self, pixels, tokens, mask):
@@ -175,7 +200,7 @@ def main():
         "step_ms": statistics.median(times) * 1e3, "warm_s": warm_s, "loss": last.item(),
         "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
         "device": torch.cuda.get_device_name() if cuda else "cpu", "precision": o.precision,
-        "compile": o.compile, "batch": o.batch, "image_size": o.image_size, "tokens": o.tokens,
+        "compile": o.compile, "model": o.model, "batch": o.batch, "image_size": o.image_size, "tokens": o.tokens,
         "caption_tokens": token_count, "threads": torch.get_num_threads(), "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version() if cuda else None}, separators=(",", ":")))
     return 0

@@ -16,6 +16,7 @@
 #include "tests/support/cuda_emulation/emulation.h"
 #include <cuda_runtime_api.h>
 
+#define CUDA_EMULATION
 #define __global__
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
@@ -64,18 +65,30 @@ static inline void __syncthreads() {
     emulation_wait(EMULATION_BLOCK);
 }
 
-/* Every lane takes part, as the kernels' masks say. */
-template <typename T>
-static inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+/* Every lane takes part, as the kernels' masks say. `from` is a lane of the warp. */
+template <typename T> static inline T emulation_shuffle(unsigned mask, T value, unsigned from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a register or two");
     emulation_full_warp(mask);
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof value);
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned from = lane ^ (unsigned)lane_mask;
-    bits = emulation_exchange(bits, from / (unsigned)width == lane / (unsigned)width ? from : lane);
+    bits = emulation_exchange(bits, from);
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned from = lane ^ (unsigned)lane_mask;
+    return emulation_shuffle(mask, value,
+                             from / (unsigned)width == lane / (unsigned)width ? from : lane);
+}
+
+template <typename T>
+static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
+    const unsigned lane = threadIdx.x % 32;
+    return emulation_shuffle(mask, value,
+                             lane / (unsigned)width * (unsigned)width + (unsigned)(from % width));
 }
 
 template <typename... Parameters, typename... Arguments>

@@ -30,7 +30,7 @@ struct run {
     unsigned char *data[BUFFERS];
 };
 
-enum { TABLE, POSITIONS, QKV, DOUT, EMBEDDED, OUT, PROBS, DQKV, MEAN };
+enum { TABLE, POSITIONS, QKV, DOUT, EMBEDDED, OUT, LSE, DQKV, MEAN };
 
 static void put_value(void *data, enum dtype type, int64_t at, uint32_t seed) {
     const float value = (float)(seed * 2654435761u >> 8) * (1.0f / 8388608.0f) - 1.0f;
@@ -89,7 +89,7 @@ static void compute(struct run *r, struct device *dev, enum dtype type) {
     const struct tensor embedded = tensor_2d(r->data[EMBEDDED], type, r->rows, WIDTH);
     const struct tensor qkv = tensor_2d(r->data[QKV], type, r->rows, 3 * WIDTH);
     const struct tensor out = tensor_2d(r->data[OUT], type, r->rows, WIDTH);
-    const struct tensor probs = tensor_4d(r->data[PROBS], type, N, HEADS, T, T);
+    const struct tensor lse = tensor_3d(r->data[LSE], DTYPE_F32, N, HEADS, T);
     const struct step_values values = {.step = 9};
     const struct dropout_params drop = {
         .p = 0.2f, .seed = 3, .layer = 1, .values = &values, .sample_ids = sample_ids};
@@ -103,11 +103,12 @@ static void compute(struct run *r, struct device *dev, enum dtype type) {
     const struct dropout dropout = {
         .out = embedded, .in = embedded, .segments = seg, .dropout = drop};
     const struct attention attention = {
-        .out = out, .probs = probs, .qkv = qkv, .segments = seg, .heads = HEADS, .dropout = drop};
+        .out = out, .lse = lse, .qkv = qkv, .segments = seg, .heads = HEADS, .dropout = drop};
     const struct attention_bwd attention_bwd = {
         .dqkv = tensor_2d(r->data[DQKV], type, r->rows, 3 * WIDTH),
         .dout = tensor_2d(r->data[DOUT], type, r->rows, WIDTH),
-        .probs = probs,
+        .out = out,
+        .lse = lse,
         .qkv = qkv,
         .segments = seg,
         .heads = HEADS,
@@ -158,7 +159,7 @@ static void compare_layouts(const char *name, enum dtype type) {
     same_rows(&padded, &packed, EMBEDDED, row);
     same_rows(&padded, &packed, OUT, row);
     same_rows(&padded, &packed, DQKV, 3 * row);
-    assert_memory_equal(padded.data[PROBS], packed.data[PROBS],
+    assert_memory_equal(padded.data[LSE], packed.data[LSE],
                         (size_t)(N * HEADS * T * T) * dtype_size_bytes(type));
     assert_memory_equal(padded.data[MEAN], packed.data[MEAN], N * row);
     for (int i = 0; i < BUFFERS; i++) {
