@@ -20,7 +20,7 @@ enum {
 };
 
 const char *const AUGMENT_KIND_NAMES[] = {"crop",   "eval-squash", "eval-crop", "paper",
-                                          "simclr", "clip",        NULL};
+                                          "simclr", "clip",        "eval-clip", NULL};
 
 const char *augment_kind_name(enum augment_kind kind) {
     return AUGMENT_KIND_NAMES[kind - AUGMENT_TRAIN];
@@ -103,7 +103,7 @@ void augment_draw(struct augment_params *params,
     int32_t min_px = opt->size_px;
     *params = (struct augment_params){.region = {0, 0, width_px, height_px}};
     params->shown = box_of(&params->region);
-    if (opt->kind == AUGMENT_EVAL_CROP) {
+    if (opt->kind == AUGMENT_EVAL_CROP || opt->kind == AUGMENT_EVAL_CLIP) {
         centre_part(params, opt, width_px, height_px);
         min_px *= EVAL_MIN_TIMES;
     } else if (opt->kind == AUGMENT_EVAL_SQUASH) {

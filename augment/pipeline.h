@@ -42,6 +42,7 @@ enum augment_kind {
     AUGMENT_SIMCLR = 5,      /* "simclr": crop, mirror, colour jitter, gray, blur; see simclr.h */
     AUGMENT_CLIP = 6,        /* "clip": random resized crop of 0.9 to 1 of the area, never mirrored:
                               * open_clip's */
+    AUGMENT_EVAL_CLIP = 7,   /* "eval-clip": as eval-crop, but bicubic, as CLIP and open_clip */
 };
 
 /* NULL-terminated names for help texts and messages, in the order of the kinds. */
@@ -50,14 +51,14 @@ const char *augment_kind_name(enum augment_kind kind);
 bool augment_kind_of(enum augment_kind *out, const char *name); /* false: no such name */
 
 struct augment_options {
-    int32_t size_px;              /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; default 256 */
-    enum augment_kind kind;       /* as passed to augment_options_default */
-    struct crop_options crop;     /* of the training kinds; see crop.h. scale_min is 0.08 for
-                                   * AUGMENT_SIMCLR, 0.9 for AUGMENT_CLIP */
-    double flip_probability;      /* of the training kinds, [0, 1]; 0.5; 0 for AUGMENT_CLIP */
-    enum resize_filter filter;    /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
-    double shorter_ratio;         /* of AUGMENT_EVAL_CROP, [1, 4]; 1, as in the papers' zero-shot
-                                   * evaluation; 256.0 / 224 is also common */
+    int32_t size_px;           /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; default 256 */
+    enum augment_kind kind;    /* as passed to augment_options_default */
+    struct crop_options crop;  /* of the training kinds; see crop.h. scale_min is 0.08 for
+                                * AUGMENT_SIMCLR, 0.9 for AUGMENT_CLIP */
+    double flip_probability;   /* of the training kinds, [0, 1]; 0.5; 0 for AUGMENT_CLIP */
+    enum resize_filter filter; /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
+    double shorter_ratio;      /* of AUGMENT_EVAL_CROP, _CLIP, [1, 4]; as in the papers' zero-shot
+                                * evaluation; 256.0 / 224 is also common */
     struct simclr_options simclr; /* of AUGMENT_SIMCLR */
 };
 

@@ -12,7 +12,8 @@
  * image is lost without a line in rejects.jsonl. STEM.N.txt is a further caption, but not where
  * there is STEM.N.jpg, whose caption it is. Links are not followed, but named where an image or
  * caption is missing. STEM.cls is the number of a class, from 0, in the lines of classnames.txt,
- * which is beside the archive or in the folder above, as in CLIP-benchmark's sets.
+ * which is beside the archive or in the folder above, as in CLIP-benchmark's sets. There STEM.npy
+ * alone, several labels in one array, is enough too; it is not read.
  *
  * A row that is skipped is read in the same way, but for its image, of which only the first bytes
  * are read.
@@ -60,7 +61,7 @@ struct source_wds {
 
 /* What the members of a row so far contained. */
 struct row_parts {
-    bool image, json, class_id;
+    bool image, json, class_id, vector;
     int image_rank;
     bool image_fits; /* it is not too large */
     bool text;       /* STEM.txt; without it STEM.1.txt and so on are no captions */
@@ -159,7 +160,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
 
 /* Or a class, which replaces it. */
 static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
-    return (parts->class_id && w->classes.count > 0) ||
+    return ((parts->class_id || parts->vector) && w->classes.count > 0) ||
            (w->caption_member[0] != '\0' ? parts->json : parts->text);
 }
 
@@ -468,8 +469,13 @@ static enum status take_member(struct source_wds *w,
     case MEMBER_CLASS:
         parts->class_id = true;
         return take_class(w, row, err);
-    case MEMBER_IMAGE:
     case MEMBER_OTHER:
+        if (w->classes.count > 0 && strcasecmp(name + stem_bytes(w, name), ".npy") == 0) {
+            parts->vector = true;
+            row->captions_optional = true;
+        }
+        break;
+    case MEMBER_IMAGE:
         break;
     }
     return take_image(w, row, parts, kind == MEMBER_IMAGE, err);

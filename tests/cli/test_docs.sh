@@ -84,7 +84,7 @@ if command -v python3 >/dev/null; then
         --more vocab_transform.weight=192,192
 fi
 pages="README.md docs/tutorial.md $tuning $fetching docs/index.md docs/coming-from.md docs/runs.md docs/pages.md docs/formats.md docs/tokenizers.md
-    docs/troubleshooting.md docs/python.md docs/losses.md docs/losses/two-views.md $served"
+    docs/troubleshooting.md docs/python.md docs/losses.md docs/losses/two-views.md docs/evaluation.md $served"
 for page in $pages; do
     bash "$SRC/tests/run_docs.sh" "$SRC/$page" --without-data >page.sh
     sed -i 's/--epochs 31/--epochs 3/; s/--epochs 32/--epochs 4/; s/--epochs 33/--epochs 5/' page.sh

@@ -1,13 +1,39 @@
 /*
  * ccstream-eval: evaluates checkpoints.
  */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "formats/base/module_file.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/openmp_wait.h"
 
+/* `ccstream-eval suite` is Python, over `ccpack index` and `ccstream-eval embed`: becomes the
+ * ccstudy that stands beside this program. */
+static int suite_of_sets(int argc, char **argv) {
+    char path[PATH_MAX_BYTES];
+    char **words = calloc((size_t)argc + 2, sizeof *words);
+    if (words != NULL && module_file_find(path, sizeof path, "ccstudy", "CCSTREAM_CCSTUDY")) {
+        words[0] = path;
+        for (int i = 0; i < argc; i++) {
+            words[i + 1] = argv[i];
+        }
+        (void)execv(path, words);
+    }
+    free(words);
+    fputs("ccstream-eval suite: is written in Python, in ccstudy, which is not beside this program "
+          "or cannot "
+          "be started: build with python3-dev and python3-numpy\n",
+          stderr);
+    return status_exit_code(STATUS_UNSUPPORTED);
+}
+
 static const struct cli_command commands[] = {
     {"retrieval", "recall between images and captions", ccstream_eval_retrieval},
     {"zeroshot", "classification by class names in prompts", ccstream_eval_zeroshot},
+    {"suite", "the 38 test sets of DataComp, or any in that layout, in one pass", suite_of_sets},
     {"debias", "zero-shot with a spurious attribute removed, by groups", ccstream_eval_debias},
     {"linear", "a linear classifier on the image features", ccstream_eval_linear},
     {"knn", "classification by nearest neighbours", ccstream_eval_knn},

@@ -11,7 +11,7 @@
 
 struct options {
     struct eval_options common;
-    const char *out;
+    const char *out, *prompts;
     bool texts, features;
     bool force;
 };
@@ -19,7 +19,8 @@ struct options {
 #define FIELD(name) CLI_FIELD(struct options, name)
 
 static const struct cli_option rows[] = {
-    EVAL_DATA_ROW("dataset made by ccpack"),
+    {"data", 'd', CLI_STRING, CLI_FIELD(struct eval_options, data), .metavar = "DIR",
+     .help = "dataset made by ccpack"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX", .required = true,
      .help = "prefix of the files: PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those "
              "of the options below"},
@@ -28,14 +29,20 @@ static const struct cli_option rows[] = {
      .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
     {"features", 0, CLI_FLAG, FIELD(features),
      .help = "also PREFIX.features.npy: the output of the image tower, before the projection"},
+    {"prompts", 0, CLI_STRING, FIELD(prompts), .metavar = "FILE",
+     .help =
+         "PREFIX.prompts.npy: the embedding of each line of FILE, which is not cleaned; an empty "
+         "line is a prompt too; without --data only this"},
     EVAL_TRANSFORM_ROW("squash"),
 };
 
 static const struct cli_program program = {
     .name = "ccstream-eval embed",
     .purpose = "writes the embeddings of a dataset as NumPy arrays",
-    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o PREFIX [options]"),
-    .examples = CLI_TEXTS("ccstream-eval embed runs/a --data coco-test --texts -o coco"),
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o PREFIX [options]",
+                       "CHECKPOINT --prompts FILE -o PREFIX [options]"),
+    .examples = CLI_TEXTS("ccstream-eval embed runs/a --data coco-test --texts -o coco",
+                          "ccstream-eval embed runs/a --prompts prompts.txt -o classes"),
     .notes = CLI_TEXTS("Rows are in the order of sample ids (text ids), f32, L2-normalised; "
                        "features are not normalised. Ids are u64, labels and owners i32."),
     CLI_OPTIONS(rows),
@@ -51,11 +58,23 @@ file_name(char out[PATH_MAX_BYTES], const char *prefix, const char *name, struct
 }
 
 static enum status check_outputs(const struct options *o, struct error *err) {
-    static const char *const names[] = {"images", "ids", "labels", "features", "texts", "owners"};
+    const bool data = o->common.data != NULL;
+    const struct {
+        const char *name;
+        bool written;
+    } files[] = {{"images", data},
+                 {"ids", data},
+                 {"labels", data},
+                 {"features", o->features},
+                 {"texts", o->texts},
+                 {"owners", o->texts},
+                 {"prompts", o->prompts != NULL}};
     char path[PATH_MAX_BYTES];
-    for (size_t i = 0; i < CLI_COUNT(names); i++) {
-        if (i < 3 || (i == 3 ? o->features : o->texts)) {
-            TRY(file_name(path, o->out, names[i], err));
+    FAIL_IF(!data && (o->prompts == NULL || o->texts || o->features), err, STATUS_USAGE,
+            "--data names the dataset whose images are encoded; without it only --prompts");
+    for (size_t i = 0; i < CLI_COUNT(files); i++) {
+        if (files[i].written) {
+            TRY(file_name(path, o->out, files[i].name, err));
             TRY(output_check_file(path, o->force, err));
         }
     }
@@ -91,6 +110,27 @@ write_all(const struct options *o, const struct embeddings *e, struct error *err
     return STATUS_OK;
 }
 
+/* Every line of the file. */
+static enum status embed_prompts(struct eval *e, const struct options *o, struct error *err) {
+    struct byte_buffer file;
+    struct text_list list = {0};
+    const int64_t dim = dual_encoder_get_options(e->model)->embed_dim;
+    TRY(file_read_all(file_posix(), &file, o->prompts, TEXT_LIST_MAX_BYTES, err));
+    enum status s =
+        text_list_lines(&list, o->prompts, (const char *)file.data, file.size_bytes, err);
+    byte_buffer_fini(&file);
+    TRY(s);
+    float *vectors = calloc(list.count, (size_t)dim * sizeof *vectors);
+    s = vectors != NULL ? STATUS_OK
+                        : error_set(err, STATUS_NOMEM, "no memory for %zu prompts", list.count);
+    THEN(s, prompts_encode(vectors, e->model, e->dev, e->tokenizer, e->tokenizer_size_bytes,
+                           list.lines, list.count, err));
+    THEN(s, write_one(o->out, "prompts", "<f4", vectors, 4, (int64_t)list.count, dim, err));
+    free(vectors);
+    text_list_fini(&list);
+    return s;
+}
+
 static enum status report(const struct options *o, const struct embeddings *e, struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
@@ -104,16 +144,19 @@ static enum status report(const struct options *o, const struct embeddings *e, s
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct eval e;
-    struct embeddings found;
+    struct embeddings found = {0};
     TRY(check_outputs(o, err));
-    TRY(eval_open_images(&e, a->items[0], &o->common, err));
+    TRY(o->prompts == NULL ? eval_open_images(&e, a->items[0], &o->common, err)
+                           : eval_open(&e, a->items[0], &o->common, err));
     struct embed_options how = eval_transformed(&e, &o->common);
     how.texts = o->texts;
     how.features = o->features;
-    enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
+    enum status s = o->prompts != NULL ? embed_prompts(&e, o, err) : STATUS_OK;
+    if (s == STATUS_OK && o->common.data != NULL) {
+        s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
+        THEN(s, write_all(o, &found, err));
+    }
     eval_close(&e);
-    TRY(s);
-    s = write_all(o, &found, err);
     THEN(s, report(o, &found, err));
     embeddings_fini(&found);
     return s;

@@ -22,6 +22,7 @@ _COMMANDS = {
     "noise": "recall over the fraction of wrong pairs: RINCE against CLIP",
     "blocks": "blocks of similar points against pairs: CURL, table 2",
 }
+_HOSTED = {"suite": "ccstream-eval suite"}  # commands of other programs, which start this one
 _PURPOSE = "the experiments of the papers, with their figures"
 _EXAMPLES = ["ccstudy toy -o studies", "ccstudy zeta --quick --json"]
 
@@ -42,9 +43,10 @@ def _unknown(word: str) -> int:
     return 64
 
 
-def _run(name: str, words: list[str]) -> None:
+def _run(name: str, program: str, words: list[str]) -> int:
+    """The exit code."""
     module = importlib.import_module(f".{name}", __package__)
-    options = command.parse(module, f"ccstudy {name}", words)
+    options = command.parse(module, program, words)
     if hasattr(module, "check"):
         module.check(options)
     stem = module.stem(options) if hasattr(module, "stem") else name
@@ -66,6 +68,7 @@ def _run(name: str, words: list[str]) -> None:
     if options.json:
         sys.stdout.write(text)
     sys.stdout.flush()
+    return module.exit_code(result) if hasattr(module, "exit_code") else 0
 
 
 def _code_of(error: Exception) -> int | None:
@@ -79,10 +82,10 @@ def _code_of(error: Exception) -> int | None:
     return 74 if isinstance(error, OSError) else None
 
 
-def _guarded(program: str, act: Callable[[], None]) -> int:
+def _guarded(program: str, act: Callable[[], int | None]) -> int:
     """The exit code of `act`, whose errors become a line."""
     try:
-        act()
+        return act() or 0
     except command.Stop:
         pass
     except BrokenPipeError:
@@ -119,9 +122,10 @@ def main(words: list[str] | None = None) -> int:
     if not words:
         command.print_suite(_COMMANDS, _PURPOSE, _EXAMPLES, sys.stderr)
         return 64
-    if first not in _COMMANDS:
+    if first not in _COMMANDS and first not in _HOSTED:
         return _unknown(first)
-    return _guarded(f"ccstudy {first}", lambda: _run(first, words[1:]))
+    program = _HOSTED.get(first, f"ccstudy {first}")
+    return _guarded(program, lambda: _run(first, program, words[1:]))
 
 
 if __name__ == "__main__":

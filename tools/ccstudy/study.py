@@ -9,6 +9,7 @@
     check(options)                                optional: raises UsageError before the work
     stem(options) -> str                          optional: name of the files, else NAME
     ARGUMENTS                                     optional: (least, most) arguments, else none
+    exit_code(result) -> int                      optional: of a run that has a result, else 0
 
 Modules import np (and scipy, sklearn, ccstream) from here: they load when first used, so that --help needs
 none of them, and a missing one ends the program with a line that says what to install.

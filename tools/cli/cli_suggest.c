@@ -46,7 +46,7 @@ static const struct {
 } command_owners[] = {
     {"ccdump", "info ls show find stats duplicates verify cat extract state popularity order why"},
     {"ccpack", "fetch merge index tokenizer subset remove repair compact seal"},
-    {"ccstream-eval", "retrieval zeroshot debias linear knn mean embed score objective"},
+    {"ccstream-eval", "retrieval zeroshot suite debias linear knn mean embed score objective"},
     {"ccbench", "loader decode ops step"},
 };
 

@@ -7,5 +7,6 @@ commands_of() { # commands_of BIN PROGRAM: its subcommands, from the list that -
         /^Commands:/ { list = 1; next }
         list && /^$/ { list = 0 }
         list { print $1 }
-        !list && $0 ~ "^ *(usage: )?" name " [a-z]" { sub("^ *(usage: )?" name " ", ""); print $1 }' | sort -u
+        !list && $0 ~ "^ *(usage: )?" name " [a-z]" { sub("^ *(usage: )?" name " ", ""); print $1 }' | sort -u |
+        if [ -x "$1/ccstudy" ]; then cat; else sed '/^suite$/d'; fi # ccstream-eval suite starts ccstudy
 }

@@ -13,7 +13,7 @@
 /* The names after own are in the order of IMAGE_NORMS. */
 static const char *const image_norm_choices[] = {"own",      "clip", "imagenet", "cifar10",
                                                  "cifar100", "none", NULL};
-const char *const eval_transform_choices[] = {"crop", "squash", NULL};
+const char *const eval_transform_choices[] = {"crop", "squash", "clip", NULL};
 
 #define FIELD(name) CLI_FIELD(struct eval_options, name)
 
@@ -80,7 +80,7 @@ open_any(struct eval *e, const char *checkpoint, const struct eval_options *o, s
     cli_signals_install();
     enum status s;
     TRY(path_check_checkpoint(checkpoint, err));
-    TRY(path_check_dataset(o->data, err));
+    TRY(o->data != NULL ? path_check_dataset(o->data, err) : STATUS_OK);
     TRY(remote_choice_use(&o->remote, err));
     TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
     TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));
@@ -178,7 +178,9 @@ struct embed_options eval_embed_options(struct eval *e, const struct eval_option
 
 struct embed_options eval_transformed(struct eval *e, const struct eval_options *o) {
     struct embed_options how = eval_embed_options(e, o);
-    how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
+    static const enum augment_kind kinds[] = {AUGMENT_EVAL_CROP, AUGMENT_EVAL_SQUASH,
+                                              AUGMENT_EVAL_CLIP};
+    how.augment = kinds[o->transform];
     return how;
 }
 

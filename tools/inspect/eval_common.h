@@ -39,14 +39,15 @@ enum { EVAL_OPTION_COUNT = 7, EVAL_REMOTE_COUNT = 5 };
             .metavar = "DIR", .required = true, .help = data_help                                  \
     }
 
-extern const char *const eval_transform_choices[]; /* crop, squash */
+extern const char *const eval_transform_choices[]; /* crop, squash, clip */
 #define EVAL_TRANSFORM_ROW(default_name)                                                           \
     {                                                                                              \
         "transform", 0, CLI_ENUM, CLI_FIELD(struct eval_options, transform),                       \
             .choices = eval_transform_choices, .default_text = default_name, .metavar = "KIND",    \
             .help = "crop: scale the shorter side to the model's size and keep the centre, as "    \
                     "the papers do; squash: resize without keeping the aspect ratio, as "          \
-                    "evaluation during training (open_clip's resize_mode 'squash')"                \
+                    "evaluation during training (open_clip's resize_mode 'squash'); clip: as "     \
+                    "crop, but bicubic, as CLIP, open_clip and clip-benchmark do"                  \
     }
 
 struct eval {

@@ -45,11 +45,12 @@ static char *trim(char *line) {
     return line;
 }
 
-enum status text_list_parse(struct text_list *out,
-                            const char *name,
-                            const char *text,
-                            size_t size_bytes,
-                            struct error *err) {
+static enum status split(struct text_list *out,
+                         const char *name,
+                         const char *text,
+                         size_t size_bytes,
+                         bool every_line,
+                         struct error *err) {
     memset(out, 0, sizeof *out);
     FAIL_IF(utf8_valid_prefix(text, size_bytes) != size_bytes || memchr(text, '\0', size_bytes),
             err, STATUS_CORRUPT, "%s: not a text in UTF-8", name);
@@ -72,8 +73,8 @@ enum status text_list_parse(struct text_list *out,
         if (end != NULL) {
             *end = '\0';
         }
-        char *line = trim(at);
-        if (line[0] != '\0' && line[0] != '#') {
+        char *line = every_line ? at : trim(at);
+        if (every_line ? end != NULL || at[0] != '\0' : line[0] != '\0' && line[0] != '#') {
             out->lines[out->count++] = line;
         }
         at = end != NULL ? end + 1 : NULL;
@@ -83,6 +84,22 @@ enum status text_list_parse(struct text_list *out,
         return error_set(err, STATUS_CORRUPT, "%s: holds no line of text", name);
     }
     return STATUS_OK;
+}
+
+enum status text_list_parse(struct text_list *out,
+                            const char *name,
+                            const char *text,
+                            size_t size_bytes,
+                            struct error *err) {
+    return split(out, name, text, size_bytes, false, err);
+}
+
+enum status text_list_lines(struct text_list *out,
+                            const char *name,
+                            const char *text,
+                            size_t size_bytes,
+                            struct error *err) {
+    return split(out, name, text, size_bytes, true, err);
 }
 
 enum status text_list_read(struct text_list *out,

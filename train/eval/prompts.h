@@ -44,6 +44,14 @@ enum status text_list_parse(struct text_list *out,
                             const char *text,
                             size_t size_bytes,
                             struct error *err);
+
+/* The same, but every line as it is, also an empty one; what follows the last newline is a line
+ * unless it is empty. */
+enum status text_list_lines(struct text_list *out,
+                            const char *name,
+                            const char *text,
+                            size_t size_bytes,
+                            struct error *err);
 void text_list_fini(struct text_list *l); /* accepts an all-zero one */
 
 /* The prompts that are used if the user has none: one a line, {} is the place of the name. */

@@ -174,6 +174,20 @@ TEST(eval_crop_is_the_centre_of_the_resized_image) {
     }
 }
 
+/* open_clip's transform: the place of eval-crop, by the filter of eval-squash. */
+TEST(eval_clip_is_the_bicubic_centre) {
+    struct augment_options crop, clip;
+    augment_options_default(&crop, AUGMENT_EVAL_CROP);
+    augment_options_default(&clip, AUGMENT_EVAL_CLIP);
+    assert_int_equal(crop.filter, RESIZE_BILINEAR);
+    assert_int_equal(clip.filter, RESIZE_BICUBIC);
+    struct augment_params a, b;
+    augment_draw(&a, &crop, 640, 479, 1, 0, 0, 0);
+    augment_draw(&b, &clip, 640, 479, 1, 0, 0, 0);
+    assert_memory_equal(&a.shown, &b.shown, sizeof(a.shown));
+    assert_true(b.region.width >= a.region.width && b.shown.width < 640 && !b.flip);
+}
+
 /* One decode for two views gives each the pixels of a decode of its own. */
 TEST(views_share_one_decode) {
     enum { W = 90, H = 70, SIDE = 24 };

@@ -524,6 +524,27 @@ TEST(class_ids_are_labels_by_classnames_txt) {
     source_reading_close(&r);
 }
 
+/* FairFace has several labels an image, in an array that the evaluation reads. */
+TEST(an_array_is_enough_beside_classnames_txt) {
+    FILE *f = fopen(test_temp_path("0.tar"), "wb");
+    assert_non_null(f);
+    assert_true(tar_write_file(f, "a.jpg", jpeg_head, sizeof(jpeg_head)));
+    assert_true(tar_write_file(f, "a.npy", "x", 1));
+    assert_true(tar_write_file(f, "b.jpg", jpeg_head, sizeof(jpeg_head)));
+    assert_true(tar_write_end(f) && fclose(f) == 0);
+    struct source_reading r;
+    for (int with = 0; with < 2; with++) {
+        source_reading_open(&r, test_temp_path("0.tar"), NULL);
+        assert_non_null(source_reading_next(&r));
+        assert_int_equal(r.row.reason, with ? REASON_NONE : REASON_CAPTION_MISSING);
+        assert_int_equal(r.row.class_index, -1);
+        assert_non_null(source_reading_next(&r));
+        assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
+        source_reading_close(&r);
+        test_write_file(test_temp_path("classnames.txt"), "a", 1);
+    }
+}
+
 /* Names such as photo.1.jpg all have the stem "photo". */
 TEST(many_images_of_one_stem_all_become_rows) {
     const char *path = test_temp_path("a.tar");

@@ -396,6 +396,16 @@ TEST(lists_of_lines) {
     assert_string_equal(l.lines[1], "dog house");
     assert_string_equal(l.lines[2], "bird");
     text_list_fini(&l);
+    assert_ok(text_list_lines(&l, "prompts", text, sizeof text - 1, &err), err);
+    assert_int_equal(l.count, 6);
+    assert_string_equal(l.lines[0], "# names");
+    assert_string_equal(l.lines[2], "");
+    assert_string_equal(l.lines[5], "bird");
+    text_list_fini(&l);
+    assert_ok(text_list_lines(&l, "prompts", "\na\n", 3, &err), err);
+    assert_int_equal(l.count, 2);
+    text_list_fini(&l);
+    assert_status(text_list_lines(&l, "prompts", "", 0, &err), STATUS_CORRUPT, err);
     assert_status(text_list_parse(&l, "names", "# only\n\n", 8, &err), STATUS_CORRUPT, err);
     assert_status(text_list_parse(&l, "names", "a\xFF", 2, &err), STATUS_CORRUPT, err);
     assert_status(text_list_parse(&l, "names", "a\0b", 3, &err), STATUS_CORRUPT, err);

@@ -77,7 +77,7 @@ class DataLoader:
     part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
     (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise. Variables of
     an enclosing job, whose launcher did not start this process, are ignored with a warning.
-    augment: "paper", "crop", "simclr", "clip", "eval-crop" or "eval-squash". order: "global" with shuffle,
+    augment: "paper", "crop", "simclr", "clip", "eval-crop", "eval-clip", "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
     (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory.

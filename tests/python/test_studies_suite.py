@@ -1,0 +1,186 @@
+"""ccstream-eval suite: metrics against their definitions, and what a broken folder is answered."""
+
+import json
+import os
+import random
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: numpy is not installed")
+    sys.exit(77)
+
+from ccstream.studies import command, page, study, suite, suite_metrics, suite_sets
+
+
+def unit(rng, rows, columns):
+    out = rng.normal(size=(rows, columns)).astype(np.float32)
+    return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+
+class MetricsTest(unittest.TestCase):
+    def setUp(self):
+        self.rng = np.random.default_rng(0)
+
+    def test_of_equal_scores_the_lower_label_wins(self):
+        vectors = unit(self.rng, 7, 16)
+        vectors[5] = vectors[1]
+        images = vectors[[1, 1, 5, 2]] + 0.01 * unit(self.rng, 4, 16)
+        labels = np.array([1, 5, 5, 2])
+        predicted, ranks = suite_metrics.classify(images, vectors, labels)
+        self.assertEqual(predicted.tolist(), [1, 1, 1, 2])
+        self.assertEqual(ranks.tolist(), [0, 1, 1, 0])
+        self.assertEqual(suite_metrics.accuracies(predicted, ranks, labels, 7),
+                         {"acc1": 0.5, "acc5": 1.0, "mean_per_class_recall": (1 + 0 + 1) / 3})
+        self.assertIsNone(suite_metrics.accuracies(predicted, ranks, labels, 4)["acc5"])
+
+    def test_retrieval_is_counted_from_whole_orders(self):
+        images, owners = unit(self.rng, 30, 8), np.repeat(np.arange(30), 5)[:-1]
+        texts = images[owners] + 0.9 * unit(self.rng, len(owners), 8)
+        scores = texts @ images.T
+        of_text = np.argsort(-scores, axis=1, kind="stable")
+        of_image = np.argsort(-scores.T, axis=1, kind="stable")
+        got = suite_metrics.retrieval(images, texts, owners)
+        for k in (1, 5, 10):
+            self.assertAlmostEqual(got[f"image_retrieval_recall@{k}"],
+                                   np.mean([owners[t] in of_text[t, :k] for t in range(len(texts))]))
+            self.assertAlmostEqual(got[f"text_retrieval_recall@{k}"],
+                                   np.mean([i in owners[of_image[i, :k]] for i in range(30)]))
+        self.assertEqual(suite_metrics.first_captions(images, texts, owners)["karpathy_mean_recall@1"], got["mean_recall@1"])
+        more = np.concatenate([owners, [29, 29, 29]])
+        order = np.argsort(more, kind="stable")
+        texts = np.concatenate([texts, -texts[:3]])[order]
+        self.assertNotEqual(suite_metrics.retrieval(images, texts, more[order]), got)
+        first = suite_metrics.first_captions(images, texts, more[order])
+        self.assertNotEqual(first["karpathy_image_retrieval_recall@1"],
+                            suite_metrics.retrieval(images, texts, more[order])["image_retrieval_recall@1"])
+
+    def test_macro_f1_and_the_worst_group_are_over_what_occurs(self):
+        labels, predicted = np.array([0, 0, 2, 2]), np.array([0, 1, 2, 2])
+        got = suite_metrics.macro(predicted, labels)
+        self.assertAlmostEqual(got["F1-macro_all"], (2 / 3 + 1) / 2)
+        self.assertAlmostEqual(got["recall-macro_all"], 0.75)
+        groups, worst = suite_metrics.by_group("acc", np.array([1.0, 0.0, 1.0, 1.0]), np.array([3, 3, 1, 1]), "region")
+        self.assertEqual((worst, groups["acc_region:0"], groups["acc_region:3"], groups["count_region:2"]), (0.5, None, 0.5, 0.0))
+
+    def test_fmow_counts_other_as_datacomp_and_leaves_it_out_as_wilds(self):
+        meta = np.array([[0, 14, 0, 0], [5, 15, 0, 0], [0, 15, 1, 0], [1, 14, 1, 0]])
+        predicted, labels = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
+        got, more = suite_metrics.wilds("wilds/fmow", predicted, np.zeros(4), labels, meta)
+        self.assertEqual((got["acc_worst_region"], got["acc_worst_year"], more), (0.0, 0.5, {"wilds_acc_worst_region": 1.0}))
+
+    def test_jaccard_and_average_precision(self):
+        self.assertEqual(suite_metrics.jaccard(np.array([0.9, 0.1, 0.8, 0.2]), np.array([1, 0, 0, 1], bool)), 1 / 3)
+        got = suite_metrics.winogavil([(5, 1.0), (12, 0.5), (10, 0.25)])
+        self.assertEqual((got["jaccard_score_10-12"], got["jaccard_score_5-6"], got["jaccard_score_6"]), (0.375, 1.0, None))
+        images, vectors = np.eye(3, dtype=np.float32), np.array([[0.9, 0.5, 0.1]], np.float32)
+        truth = np.array([[1.0], [0.0], [1.0]])
+        self.assertAlmostEqual(suite_metrics.mean_average_precision(images, vectors, truth)["mean_average_precision"], (1 + 2 / 3) / 2)
+
+
+class TableTest(unittest.TestCase):
+    def test_38_sets_are_averaged_and_every_folder_is_one_set(self):
+        self.assertEqual(sum(s.main is not None for s in suite_sets.SETS), 38)
+        self.assertEqual([len(sets) for _, sets in suite_sets.AVERAGES], [1, 6, 7, 13, 3, 2, 38])
+        self.assertEqual(len(suite_sets.BY_FOLDER), sum(len(s.folders) for s in suite_sets.SETS))
+        for folder, key in (("vtab-pets", "vtab/pets"), ("cifar10", "cifar10"), ("dollar_street", "fairness/dollar_street"),
+                            ("mscoco_captions", "retrieval/mscoco_2014_5k_test_image_text_retrieval")):
+            self.assertEqual(suite_sets.BY_FOLDER[folder].key, key)
+
+    def test_an_average_says_of_how_many(self):
+        rows = [{"key": "imagenet1k", "metrics": {"main_metric": 0.5}}, {"key": "imagenet-a", "metrics": {"main_metric": 0.25}}]
+        got = {a["name"]: a for a in suite._averages(rows)}
+        self.assertEqual((got["ImageNet & variants"]["value"], got["ImageNet & variants"]["sets"]), (0.375, 2))
+        self.assertEqual((got["Average"]["sets"], got["Average"]["of"], got["VTAB"]["value"]), (2, 38, None))
+
+
+class FolderTest(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.TemporaryDirectory()
+        self.addCleanup(self.top.cleanup)
+        self.folder = Path(self.top.name) / "wds_mnist"
+        (self.folder / "test").mkdir(parents=True)
+        self.put("test/0.tar", b"\0" * 1024)
+        self.put("test/nshards.txt", b"1\n")
+        self.put("classnames.txt", b"zero\n\n  # two\t\n")
+        self.put("zeroshot_classification_templates.txt", b"#{c}, {{one}} {c}\n")
+
+    def put(self, name, data):
+        (self.folder / name).write_bytes(data)
+
+    def refuses(self, text):
+        with self.assertRaisesRegex(study.DataError, text):
+            suite.read_set(self.folder)
+
+    def test_every_line_is_a_class_and_a_template_is_pythons(self):
+        one = suite.read_set(self.folder)
+        self.assertEqual((one.known.key, one.names), ("mnist", ["zero", "", "# two"]))
+        self.assertEqual(one.prompts(), [["#zero, {one} zero"], ["#, {one} "], ["## two, {one} # two"]])
+
+    def test_broken_files_are_named_with_their_line(self):
+        self.put("zeroshot_classification_templates.txt", b"a {c}\na digit\n")
+        self.refuses("templates.txt: line 2: 'a digit' requires {c}")
+        for bad in (b"{}", b"{c!r}", b"{c:>9}", b"{c} {d}", b"{c.real}", b"{c"):
+            self.put("zeroshot_classification_templates.txt", bad)
+            self.refuses("line 1")
+        self.put("zeroshot_classification_templates.txt", b"{c}")
+        self.put("classnames.txt", b"zero\n\xffone\n")
+        self.refuses("classnames.txt: line 2: byte 5 is not UTF-8")
+        self.put("classnames.txt", b"")
+        self.refuses("holds no class")
+        self.put("classnames.txt", b"zero\n")
+        self.put("test/nshards.txt", b"2")
+        self.refuses("says 2, but .*1.tar is missing")
+        self.put("test/nshards.txt", b"two")
+        self.refuses("'two' is no number of tars")
+        self.put("test/nshards.txt", b"1")
+        self.put("test/1.tar", b"")
+        self.assertIn("1.tar and what follows is not read", suite.read_set(self.folder).notes[0])
+        self.put("test/0.tar", b"version https://git-lfs.github.com/spec/v1\n")
+        self.refuses("pointer of git-lfs")
+        self.put("dataset_type.txt", b"regression\n")
+        self.refuses("'regression' is none of")
+
+    def test_two_folders_of_one_set_are_refused(self):
+        os.symlink(self.folder, Path(self.top.name) / "mnist_test")
+        options = command.parse(suite, "suite", ["run", "--sets", self.top.name, "-o", "out"])
+        with self.assertRaisesRegex(study.DataError, "are one set, mnist"):
+            suite.find(options)
+
+    def test_random_bytes_in_any_text_file_are_read_or_refused(self):
+        rng = random.Random(0)
+        files = ("classnames.txt", "zeroshot_classification_templates.txt", "dataset_type.txt", "test/nshards.txt",
+                 "instances.jsonl")
+        pieces = [b"{c}", b"{", b"}", b"\n", b"\r", b"\0", b"\xff", b"1", b"9" * 5000, b"retrieval", b"\xe2\x80\xa8", b"{}",
+                  b'{"cue": "a", "candidates": [], "associations": []}', b"[1]", b"[" * 9000, b" ", "é".encode()]
+        for _ in range(400):
+            name = rng.choice(files)
+            before = (self.folder / name).read_bytes() if (self.folder / name).exists() else None
+            self.put(name, b"".join(rng.choice(pieces) for _ in range(rng.randrange(6))))
+            try:
+                one = suite.read_set(self.folder)
+                if one is not None:
+                    suite._all_prompts(one)
+            except (study.DataError, study.NotFoundError):
+                pass
+            os.unlink(self.folder / name)
+            if before is not None:
+                self.put(name, before)
+
+    def test_results_of_another_checkpoint_are_kept(self):
+        path = Path(self.top.name) / "eval_results.jsonl"
+        path.write_text(json.dumps({"key": "mnist", "metrics": {"acc5": float("nan")}, "model": "a"}) + "\n")
+        self.assertEqual(len(suite._finished(path, "a", False)), 1)
+        with self.assertRaisesRegex(page.ExistsError, "another checkpoint"):
+            suite._finished(path, "b", False)
+        self.assertEqual(suite._finished(path, "b", True), [])
+        path.write_text("{")
+        with self.assertRaisesRegex(study.DataError, "line 1: is no JSON object"):
+            suite._finished(path, "a", False)
+
+
+unittest.main()

@@ -1,0 +1,162 @@
+"""The metrics of clip-benchmark, DataComp and WILDS, from unit vectors: fractions of 1, by the names of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .study import np
+
+Metrics = dict[str, Any]  # None: not defined for this set
+_AT_ONCE = 1024  # rows of a block of similarities
+
+
+def _blocks(rows: Any, columns: Any) -> Iterator[tuple[slice, Any]]:
+    """Similarities of some rows with all columns. Equal columns have equal ones: they are computed once."""
+    unique, place = np.unique(columns, axis=0, return_inverse=True)
+    for at in range(0, len(rows), _AT_ONCE):
+        part = slice(at, at + _AT_ONCE)
+        yield part, (rows[part] @ unique.T)[:, place.ravel()]
+
+
+def _ranks(scores: Any, targets: Any) -> Any:
+    """The rank of one column in each row, from 0; of equal scores the lower column comes first."""
+    own = np.take_along_axis(scores, targets[:, None], 1)
+    before = np.arange(scores.shape[1]) < targets[:, None]
+    return ((scores > own) | ((scores == own) & before)).sum(1)
+
+
+def classify(images: Any, vectors: Any, labels: Any) -> tuple[Any, Any]:
+    """For each image the predicted class, and the rank of its label."""
+    predicted, ranks = np.empty(len(images), np.int64), np.empty(len(images), np.int64)
+    for part, scores in _blocks(images, vectors):
+        predicted[part] = scores.argmax(1)
+        ranks[part] = _ranks(scores, labels[part])
+    return predicted, ranks
+
+
+def accuracies(predicted: Any, ranks: Any, labels: Any, classes: int) -> Metrics:
+    recall = [float((predicted[labels == c] == c).mean()) for c in np.unique(labels)]
+    return {"acc1": float((ranks < 1).mean()), "acc5": float((ranks < 5).mean()) if classes >= 5 else None,
+            "mean_per_class_recall": float(np.mean(recall))}
+
+
+def retrieval(images: Any, texts: Any, owners: Any) -> Metrics:
+    """A caption finds its image; an image finds any of its captions."""
+    ks = (1, 5, 10)
+    of_text = np.concatenate([_ranks(scores, owners[part]) for part, scores in _blocks(texts, images)])
+    order = np.argsort(owners, kind="stable")
+    own = np.split(order, np.searchsorted(owners[order], np.arange(1, len(images))))
+    of_image = np.empty(len(images), np.int64)
+    for part, scores in _blocks(images, texts):
+        for i, row in enumerate(scores, part.start):
+            best = own[i][row[own[i]].argmax()] if len(own[i]) else None
+            of_image[i] = len(row) if best is None else (row > row[best]).sum() + (row[:best] == row[best]).sum()
+    out = {}
+    for k in ks:
+        out[f"image_retrieval_recall@{k}"] = float((of_text < k).mean())
+        out[f"text_retrieval_recall@{k}"] = float((of_image < k).mean())
+    out["mean_recall@1"] = 0.5 * (out["image_retrieval_recall@1"] + out["text_retrieval_recall@1"])
+    return out
+
+
+def first_captions(images: Any, texts: Any, owners: Any, count: int = 5) -> Metrics:
+    """Karpathy's protocol in the strict sense: the first five captions of an image, where it has more."""
+    number = np.arange(len(owners)) - np.searchsorted(owners, owners)  # owners ascend
+    return {f"karpathy_{k}": v for k, v in retrieval(images, texts[number < count], owners[number < count]).items()}
+
+
+def mean_average_precision(images: Any, vectors: Any, truth: Any) -> Metrics:
+    scores = np.concatenate([s for _, s in _blocks(images, vectors)])
+    found = []
+    for c in range(scores.shape[1]):
+        t = truth[np.argsort(-scores[:, c], kind="stable"), c]
+        precision = np.cumsum(t) / np.arange(1, len(t) + 1)
+        found.append(precision[t > 0].sum() / max(t.sum(), 1))
+    return {"mean_average_precision": float(np.mean(found))}
+
+
+def macro(predicted: Any, labels: Any) -> Metrics:
+    """Over the labels that occur, as WILDS has it."""
+    f1, recall = [], []
+    for c in np.unique(labels):
+        hit = float(((predicted == c) & (labels == c)).sum())
+        f1.append(2 * hit / float((predicted == c).sum() + (labels == c).sum()))
+        recall.append(hit / float((labels == c).sum()))
+    return {"acc_avg": float((predicted == labels).mean()), "recall-macro_all": float(np.mean(recall)),
+            "F1-macro_all": float(np.mean(f1))}
+
+
+def by_group(name: str, right: Any, groups: Any, field: str) -> tuple[Metrics, float]:
+    """The mean of each group from 0 to the largest, None for an empty one; and the worst of the others."""
+    out: Metrics = {f"{name}_avg": float(right.mean())}
+    for g in range(int(groups.max()) + 1):
+        count = int((groups == g).sum())
+        out[f"{name}_{field}:{g}"] = float(right[groups == g].mean()) if count else None
+        out[f"count_{field}:{g}"] = float(count)
+    return out, min(float(right[groups == g].mean()) for g in np.unique(groups))
+
+
+META = {"wilds/iwildcam": 10, "wilds/camelyon17": 3, "wilds/fmow": 2, "fairness/geode": 1, "fairness/dollar_street": 1,
+        "fairness/fairface": 4, "fairness/utkface": 4}  # columns that the .npy must have at least
+
+
+def wilds(key: str, predicted: Any, ranks: Any, labels: Any, meta: Any) -> tuple[Metrics, Metrics]:
+    """Metrics of a set with groups, as DataComp has them; and others that its files lack."""
+    right = (predicted == labels).astype(np.float64)
+    if key == "wilds/iwildcam":
+        return macro(predicted, labels), {}
+    if key == "wilds/camelyon17":
+        out, worst = by_group("acc", right, meta[:, 1], "slide")
+        return out | {"acc_wg": worst}, {}
+    if key == "wilds/fmow":
+        # DataComp's worst region includes "Other", region 5, of a handful of images; WILDS leaves it out.
+        out, year = by_group("acc", right, meta[:, 1], "year")
+        regions, worst = by_group("acc", right, meta[:, 0], "region")
+        named = [v for k, v in regions.items() if k.startswith("acc_region:") and k != "acc_region:5" and v is not None]
+        return (out | {"acc_worst_year": year} | regions | {"acc_worst_region": worst},
+                {"wilds_acc_worst_region": min(named, default=None)})
+    if key == "fairness/geode":
+        out, worst = by_group("acc", right, meta[:, 0], "region")
+        return out | {"acc_wg": worst}, {}
+    out, worst = by_group("acc_top5", (ranks < 5).astype(np.float64), meta[:, 0], "income_ds")
+    return out | {"acc_top5_wg": worst}, {}
+
+
+def faces(predicted: dict[str, Any], meta: Any) -> Metrics:
+    """FairFace and UTKFace: age, gender, race and race_binary of each image, and four classifiers."""
+    age, gender, race, binary = meta[:, :4].T
+    out: Metrics = {}
+    for part, right in (("race", (predicted["race"] != 1).astype(np.int64) == binary),
+                        ("gender", predicted["gender"] == gender), ("age", predicted["age"] == age)):
+        more, worst = by_group(f"acc_{part}", right.astype(np.float64), binary, "race_binary")
+        out |= more | {f"acc_{part}_wg": worst}
+    both = race * (int(gender.max()) + 1) + gender
+    right = (predicted["gender"] == gender).astype(np.float64)
+    more, worst = by_group("acc_gender_x", right, both, "")
+    for r in range(int(race.max()) + 1):
+        for g in range(int(gender.max()) + 1):
+            at = f":{r * (int(gender.max()) + 1) + g}"
+            out[f"acc_gender_x_race:{r}_gender:{g}"] = more.get(f"acc_gender_x_{at}")
+            out[f"count_race:{r}_gender:{g}"] = more.get(f"count_{at}", 0.0)
+    out |= {"acc_gender_x_avg": more["acc_gender_x_avg"], "acc_gender_x_wg": worst}
+    toxic = predicted["toxic"]
+    for part, hit in (("crime", toxic >= 18), ("nonhuman", (toxic >= 14) & (toxic < 18))):
+        more, worst = by_group(f"toxicity_{part}", hit.astype(np.float64), race, "race")
+        out |= more | {f"toxicity_{part}_wg": worst}
+    return out
+
+
+def jaccard(scores: Any, truth: Any) -> float:
+    """The K highest of the candidates against the K right ones."""
+    best = np.zeros(len(truth), bool)
+    best[np.argsort(scores)[-int(truth.sum()):]] = True
+    return float((best & truth).sum() / (best | truth).sum())
+
+
+def winogavil(found: list[tuple[int, float]]) -> Metrics:
+    """From the number of candidates and the Jaccard index of each instance."""
+    count, value = np.array([f[0] for f in found]), np.array([f[1] for f in found])
+    parts = {str(n): count == n for n in (5, 6, 10, 12)} | {"5-6": count <= 6, "10-12": count >= 10}
+    return {"avg_jaccard_score": float(value.mean())} | {
+        f"jaccard_score_{k}": float(value[at].mean()) if at.any() else None for k, at in parts.items()}
