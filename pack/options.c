@@ -11,6 +11,7 @@
 
 #include "formats/image/image_codec.h"
 #include "formats/shard/shard_writer.h"
+#include "pack/fetch/fetch.h"
 
 void pack_options_default(struct pack_options *opt) {
     *opt = (struct pack_options){
@@ -188,7 +189,7 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
                                     {"columns", o->columns},
                                     {"delimiter", o->delimiter},
                                     {"caption-column", o->caption_column},
-                                    {"image-column", o->image_column},
+                                    {o->fetch ? "url-column" : "image-column", o->image_column},
                                     {"keep-columns", o->keep_columns}};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i][1]) {
@@ -206,6 +207,15 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     }
     if (o->follow_links) {
         add(l, "follow-links", "yes", true);
+    }
+    if (o->fetch) {
+        const struct fetch_options *fetch = fetch_options_of(o->fetch);
+        if (fetch->max_bytes != FETCH_MAX_BYTES_DEFAULT) {
+            add_number(l, "max-size", fetch->max_bytes, true);
+        }
+        if (fetch->opt_out) {
+            add(l, "opt-out", "FILE", true);
+        }
     }
     if (o->part.count > 0) {
         struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, true);
@@ -242,6 +252,9 @@ const char *const pack_append_settings[] = {
     "ids",        "resize",     "quality",           "min-side", "max-aspect",
     "max-pixels", "check",      "max-caption-bytes", "dedup",    "phash",
     "zstd-level", "shard-size", "shard-samples",     NULL};
+
+const char *const pack_list_settings[] = {
+    "columns", "delimiter", "caption-column", "url-column", "keep-columns", "max-size", NULL};
 
 /* A later generation's option is NAME@GENERATION. */
 const char *pack_manifest_in_force(const struct manifest *m, const char *name) {

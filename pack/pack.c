@@ -122,8 +122,8 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     REQUIRE(opt->quality >= 1 && opt->quality <= 100);
     REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
     REQUIRE(opt->container == SHARD_CONTAINER_TAR_ZSTD || opt->container == SHARD_CONTAINER_TAR);
-    REQUIRE(!opt->fetch || (opt->source_count == 1 && opt->ids == PACK_IDS_KEY &&
-                            opt->dedup == PACK_DEDUP_NONE && opt->part.count == 0));
+    REQUIRE(!opt->fetch ||
+            (opt->source_count == 1 && opt->ids == PACK_IDS_KEY && opt->part.count == 0));
     REQUIRE(opt->filter.max_pixels >= 1 && opt->filter.max_caption_bytes >= 1);
     struct pack_plan plan;
     memset(out, 0, sizeof(*out));

@@ -109,7 +109,7 @@ struct pack_options {
                                    * of the operating system. */
     const char *directory;        /* created if needed; its parent must exist */
     struct fetch *fetch; /* not NULL: the one source is a list of URLs, whose images it fetches
-                          * (pack/fetch/fetch.h); with PACK_IDS_KEY, without dedup and part */
+                          * (pack/fetch/fetch.h); with PACK_IDS_KEY, without part; it does dedup */
     const char *const *sources;
     size_t source_count;
     enum source_kind kind; /* SOURCE_AUTO */
@@ -163,6 +163,8 @@ struct manifest;
  * dataset's, the next unless new_settings; the others may differ. */
 enum { PACK_FIXED_SETTINGS = 3, PACK_SHARED_SETTINGS = 10 };
 extern const char *const pack_append_settings[];
+/* Likewise those that a retry of the same list of URLs takes, all but the last unchanged. */
+extern const char *const pack_list_settings[];
 
 /* The value that the dataset's latest run recorded for an option; NULL: none or the default. */
 const char *pack_manifest_in_force(const struct manifest *m, const char *name);

@@ -697,8 +697,8 @@ CCS_API int32_t ccs_loss_set_scalar(struct ccs_loss *l,
                                     struct ccs_error *err);
 
 /* Writes the state as a checkpoint without a model, atomically: ccs_state_open, `ccdump state` and
- * `ccdump popularity` read it. fingerprint: of the dataset; step: steps done. Returns CCS_OK or IO.
- */
+ * `ccdump popularity` read it. fingerprint: of the dataset; step: steps done. Returns CCS_OK, IO,
+ * or EXISTS (there is something at path that ccs_loss_save did not make). */
 CCS_API int32_t ccs_loss_save(const struct ccs_loss *l,
                               const char *path,
                               uint64_t fingerprint,

@@ -476,12 +476,28 @@ ccs_loss_set_scalar(struct ccs_loss *l, const char *name, double value, struct c
 /* ---- files ------------------------------------------------------------------------------------
  */
 
+/* Only a file that ccs_loss_save made is replaced. */
+static enum status check_place(const char *path, struct error *err) {
+    struct checkpoint *c = NULL;
+    bool exists = false;
+    TRY(file_posix()->exists(file_posix()->context, path, &exists, err));
+    const bool own = exists && checkpoint_open_state(&c, file_posix(), path, NULL) == STATUS_OK &&
+                     strcmp(checkpoint_path(c), path) == 0 &&
+                     checkpoint_model(c)->image_tower[0] == '\0' &&
+                     checkpoint_model(c)->text_tower[0] == '\0';
+    checkpoint_close(c);
+    FAIL_IF(exists && !own, err, STATUS_EXISTS,
+            "%.200s exists, and is no state that a loss saved; save to another file", path);
+    return STATUS_OK;
+}
+
 static enum status save(const struct ccs_loss *l,
                         const char *path,
                         uint64_t fingerprint,
                         uint64_t done,
                         struct error *err) {
     CHECK_ARGUMENT(l != NULL && path != NULL, err, "the loss or the path is NULL");
+    TRY(check_place(path, err));
     const struct train_position position = {
         .step = done,
         .fingerprint = fingerprint,

@@ -24,7 +24,7 @@ void fetch_options_default(struct fetch_options *opt) {
     *opt = (struct fetch_options){
         .fs = file_posix(),
         .attempts = 3,
-        .max_bytes = 20 << 20,
+        .max_bytes = FETCH_MAX_BYTES_DEFAULT,
         .robots = true,
     };
     http_options_default(&opt->http);
@@ -335,6 +335,10 @@ enum status fetch_create(struct fetch **out, const struct fetch_options *opt, st
     pthread_cond_init(&f->changed, NULL);
     const enum status s = open_fetch(f, err);
     RETURN_CREATED(s, out, f, fetch_destroy);
+}
+
+const struct fetch_options *fetch_options_of(const struct fetch *f) {
+    return f->opt;
 }
 
 void fetch_destroy(struct fetch *f) {

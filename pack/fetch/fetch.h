@@ -53,6 +53,8 @@ struct fetch_options {
     bool overwrite;      /* an earlier ledger is removed */
 };
 
+enum { FETCH_MAX_BYTES_DEFAULT = 20 << 20 };
+
 /* All but directory, list and http.user_agent. */
 void fetch_options_default(struct fetch_options *opt);
 
@@ -62,6 +64,7 @@ void fetch_options_default(struct fetch_options *opt);
  * cannot be, a list that is no file), UNSUPPORTED (no libcurl, or one that cannot ask these
  * resolvers), IO, LIMIT or NOMEM. */
 enum status fetch_create(struct fetch **out, const struct fetch_options *opt, struct error *err);
+const struct fetch_options *fetch_options_of(const struct fetch *f);
 void fetch_destroy(struct fetch *f); /* after pack_run; accepts NULL */
 
 /* After pack_run has returned OK: removes what is only needed to resume. Returns OK or IO. */

@@ -47,7 +47,7 @@ static enum status remember_shard(struct pack_commit *c, const char *name, struc
 
 /* Ids and images of the samples that the dataset has already. */
 static enum status open_maps(struct pack_commit *c, struct error *err) {
-    if (c->opt->dedup == PACK_DEDUP_EXACT) {
+    if (c->opt->dedup == PACK_DEDUP_EXACT && !c->opt->fetch) {
         TRY(hash_map_create(&c->images, err));
     }
     /* The ids of a list that is fetched ascend: only those of earlier runs could come again. */

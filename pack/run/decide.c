@@ -142,6 +142,24 @@ compare_container(const struct pack_plan *p, const struct manifest *m, struct er
                                shard_container_name(p->opt->container), false, err);
 }
 
+/* A retry reads the list as it was read before, and excludes as much. */
+static enum status compare_list(const struct pack_plan *p,
+                                const struct manifest *m,
+                                const struct pack_settings *l,
+                                struct error *err) {
+    for (size_t i = 0; pack_list_settings[i + 1]; i++) { /* the last may differ */
+        const char *name = pack_list_settings[i];
+        const char *was = pack_manifest_in_force(m, name);
+        const char *is = pack_settings_value(l, name);
+        RETURN_IF(was && is ? strcmp(was, is) != 0 : was != is,
+                  other_options(p, name, was, is, false, err));
+    }
+    const bool excludes = pack_manifest_in_force(m, "opt-out") != NULL;
+    RETURN_IF(excludes && !pack_settings_value(l, "opt-out"),
+              other_options(p, "opt-out", "FILE", NULL, false, err));
+    return STATUS_OK;
+}
+
 /* Compares the settings of an append with the dataset's. */
 static enum status
 compare_shared(const struct pack_plan *p, const struct manifest *m, struct error *err) {
@@ -157,7 +175,8 @@ compare_shared(const struct pack_plan *p, const struct manifest *m, struct error
         RETURN_IF(was && is ? strcmp(was, is) != 0 : was != is,
                   other_options(p, name, was, is, i >= PACK_FIXED_SETTINGS, err));
     }
-    return STATUS_OK;
+    return p->opt->fetch && fetch_options_of(p->opt->fetch)->retry ? compare_list(p, m, &l, err)
+                                                                   : STATUS_OK;
 }
 
 /* Compares all settings with those in dataset.json. */
@@ -495,7 +514,7 @@ static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     if (done || p->point.source == p->opt->source_count) {
         return STATUS_OK;
     }
-    if (p->opt->dedup == PACK_DEDUP_EXACT) {
+    if (p->opt->dedup == PACK_DEDUP_EXACT && !p->opt->fetch) {
         TRY(dedup_find(&p->dedup, p, err));
     }
     struct source_options how;

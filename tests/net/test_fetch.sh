@@ -132,6 +132,26 @@ has err.txt "tagged.tsv: kept as metadata: 'license'"
 expect 0 "$BIN/ccpack" fetch --json -o untagged --allow-private --no-robots tagged.tsv
 [ "$(field out.txt samples)" = 2 ] || fail "$(cat out.txt): --no-robots obeys X-Robots-Tag"
 
+# A retry reads the list as it was read, and packs as was packed.
+second=$(ls www | grep jpg | sed -n 2p)
+{
+    printf 'caption\ttitle\turl\n'
+    printf 'c 0\tt 0\thttp://127.0.0.1:%s/%s?row=0\n' "$port" "$first"
+    printf 'c 1\tt 1\thttp://127.0.0.1:%s/%s?row=1&fault=404\n' "$port" "$first"
+    printf 'c 2\tt 2\thttp://127.0.0.1:%s/%s?row=2&fault=404\n' "$port" "$second"
+} >titles.tsv
+sed 's/&fault=404//' titles.tsv >titles-cured.tsv
+echo example.org >opt-out.txt
+expect 0 "$BIN/ccpack" fetch -o titles --allow-private --caption-column title --dedup exact --max-size 1MiB --opt-out opt-out.txt titles.tsv
+expect 65 "$BIN/ccpack" fetch -o titles --allow-private --retry 4xx titles-cured.tsv
+has err.txt "opt-out was FILE, is not given; add --opt-out FILE"
+expect 65 "$BIN/ccpack" fetch -o titles --allow-private --retry 4xx --opt-out opt-out.txt --caption-column caption titles-cured.tsv
+has err.txt "caption-column was title, is caption; add --caption-column title"
+expect 0 "$BIN/ccpack" fetch -o titles --allow-private --retry 4xx --opt-out opt-out.txt titles-cured.tsv
+has err.txt "as the dataset in titles: --dedup exact --caption-column title --max-size 1048576"
+has err.txt "1 duplicate"
+"$BIN/ccdump" show titles --id 2 | grep -q "t 2" || fail "a retried row has another caption: $("$BIN/ccdump" show titles --id 2)"
+
 # Mistakes.
 expect 65 "$BIN/ccpack" -o files small.tsv
 has err.txt "ccpack fetch"

@@ -745,6 +745,13 @@ class LossTest(unittest.TestCase):
         other = ccstream.Loss("nuclr", 50, id_space=60)
         other.load("loss.safetensors")
         self.assertEqual((other["visits"].tolist(), other.scalars), (loss["visits"].tolist(), loss.scalars))
+        loss.save("loss.safetensors", "00000000000000ff", 13)
+        self.assertEqual(ccstream.State("loss.safetensors").step, 13)
+        with open("notes.txt", "w", encoding="utf-8") as notes:
+            notes.write("mine")
+        for taken in ("notes.txt", "d/dataset.json", "d"):
+            with self.assertRaisesRegex(ccstream.ExistsError, taken):
+                loss.save(taken, "00000000000000ff", 13)
         for error, call in ((ccstream.UsageError, lambda: ccstream.Loss("none", 9)),
                             (ccstream.UsageError, lambda: ccstream.Loss("clip", 9, gamma=0.5)),
                             (ccstream.UsageError, lambda: ccstream.Loss("nuclr", 1)),

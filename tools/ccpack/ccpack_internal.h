@@ -42,10 +42,12 @@ enum status ccpack_take(struct pack_options *out,
                         struct error *err);
 
 /* Before an append: options that the command line does not name get the values that the dataset was
- * packed with, and a line on stderr says so. Returns OK, NOMEM or USAGE. */
+ * packed with, and a line on stderr says so; with same_list also those that say how a list of URLs
+ * is read. Returns OK, NOMEM or USAGE. */
 enum status ccpack_take_settings(const struct cli_program *p,
                                  struct ccpack_options *o,
                                  const struct cli_arguments *a,
+                                 bool same_list,
                                  struct error *err);
 
 /* After a failure: what the directory holds now, and how to resume. */

@@ -92,7 +92,7 @@ static const struct cli_option fetch_rows[] = {
              "could then read servers of your own network"},
     {"ca-file", 0, CLI_STRING, FIELD(fetch.http.ca_file), .metavar = "FILE",
      .help = "certificates to trust, in PEM, instead of the system's"},
-    {"dedup", 0, CLI_ENUM, FIELD(fetch.dedup), .choices = dedup_names, .default_text = "none",
+    {"dedup", 0, CLI_ENUM, FIELD(base.pack.dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
      .help = "exact: pack only the first of byte-identical downloads; 24 bytes of memory per image",
      .group = "Limits"},
@@ -149,6 +149,7 @@ static void to_fetch_options(struct fetch_options *out,
     out->list = pack->sources[0];
     out->resume = pack->resume;
     out->overwrite = pack->overwrite;
+    out->dedup = pack->dedup == PACK_DEDUP_EXACT;
 }
 
 static void show_progress(void *cookie, const struct pack_progress *p) {
@@ -279,7 +280,7 @@ int ccpack_fetch_main(int argc, char **argv) {
     struct fetch_stats stats = {0};
     struct fetch_run r = {.fetch = NULL, .retry = o.fetch.retry};
     char agent[256];
-    s = o.fetch.retry ? ccpack_take_settings(&fetch_program, &o.base, &a, &err) : STATUS_OK;
+    s = o.fetch.retry ? ccpack_take_settings(&fetch_program, &o.base, &a, true, &err) : STATUS_OK;
     THEN(s, to_options(&opt, &o, &a, &err));
     if (s == STATUS_OK) {
         to_fetch_options(&fetch, agent, &o, &opt);

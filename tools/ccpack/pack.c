@@ -228,7 +228,8 @@ int ccpack_pack_main(int argc, char **argv) {
     struct pack_summary summary = {0};
     struct ccpack_run r;
     char directory[PATH_MAX_BYTES];
-    s = o.base.pack.append ? ccpack_take_settings(&pack_program, &o.base, &a, &err) : STATUS_OK;
+    s = o.base.pack.append ? ccpack_take_settings(&pack_program, &o.base, &a, false, &err)
+                           : STATUS_OK;
     THEN(s, to_options(&opt, directory, &o, &a, &err));
     if (s == STATUS_OK) {
         ccpack_begin(&r, "samples", o.base.quiet);

@@ -70,34 +70,49 @@ static void show_progress(void *run, const struct pack_progress *p) {
     cli_progress_update(progress, p->samples, total, p->bytes, extra);
 }
 
+enum { TAKEN_BYTES = 400 };
+
+/* Takes a setting in force that the command line does not name; `taken` tells of it. */
+static enum status take_setting(const struct cli_program *p,
+                                struct ccpack_options *o,
+                                const struct cli_arguments *a,
+                                const char *setting,
+                                const char *value,
+                                char *taken,
+                                struct error *err) {
+    const bool flag = value && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0);
+    const char *name = cli_format("%s%s", flag && value[0] == 'n' ? "no-" : "", setting);
+    if (!value || cli_given(p, a, name)) {
+        return STATUS_OK;
+    }
+    const enum status s = cli_set(p, o, name, value, err);
+    if (s == STATUS_OK && taken && strcmp(value, "none") != 0 && strcmp(value, "row") != 0) {
+        const size_t at = strlen(taken);
+        snprintf(taken + at, TAKEN_BYTES - at, " --%s%s%.80s", name, flag ? "" : " ",
+                 flag ? "" : value);
+    }
+    return s == STATUS_NOTFOUND ? STATUS_OK : s; /* the program may not have it */
+}
+
 enum status ccpack_take_settings(const struct cli_program *p,
                                  struct ccpack_options *o,
                                  const struct cli_arguments *a,
+                                 bool same_list,
                                  struct error *err) {
     static struct manifest m; /* options point to its texts */
     const size_t count = o->pack.new_settings ? PACK_FIXED_SETTINGS : SIZE_MAX;
-    char taken[400] = "";
+    char taken[TAKEN_BYTES] = "";
     if (manifest_read(&m, file_posix(), o->pack.directory, NULL) != STATUS_OK) {
         return STATUS_OK; /* pack_run says why */
     }
     for (size_t i = 0; i < count && pack_append_settings[i]; i++) {
-        const char *value = pack_manifest_in_force(&m, pack_append_settings[i]);
-        const bool flag = value && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0);
-        const char *name =
-            cli_format("%s%s", flag && value[0] == 'n' ? "no-" : "", pack_append_settings[i]);
-        if (!value || cli_given(p, a, name)) {
-            continue;
-        }
-        const enum status s = cli_set(p, o, name, value, err);
-        if (s != STATUS_OK && s != STATUS_NOTFOUND) { /* the program may not have it */
-            return s;
-        }
-        if (s == STATUS_OK && i < PACK_SHARED_SETTINGS && strcmp(value, "none") != 0 &&
-            strcmp(value, "row") != 0) {
-            const size_t at = strlen(taken);
-            snprintf(taken + at, sizeof(taken) - at, " --%s%s%.80s", name, flag ? "" : " ",
-                     flag ? "" : value);
-        }
+        const char *name = pack_append_settings[i];
+        TRY(take_setting(p, o, a, name, pack_manifest_in_force(&m, name),
+                         i < PACK_SHARED_SETTINGS ? taken : NULL, err));
+    }
+    for (size_t i = 0; same_list && pack_list_settings[i]; i++) {
+        const char *name = pack_list_settings[i];
+        TRY(take_setting(p, o, a, name, pack_manifest_in_force(&m, name), taken, err));
     }
     if (!cli_given(p, a, "container")) { /* one that is not packed is refused later */
         (void)cli_set(p, o, "container", shard_container_name(m.container), NULL);

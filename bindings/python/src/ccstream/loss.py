@@ -172,7 +172,8 @@ class Loss(_Columns):
 
     def save(self, path: str | os.PathLike[str], fingerprint: str, step: int) -> None:
         """A checkpoint without a model, atomically, which State, `ccdump state` and `ccdump
-        popularity` read. fingerprint: of the dataset; step: steps done. StorageError."""
+        popularity` read. fingerprint: of the dataset; step: steps done. ExistsError: there is
+        something at path that save did not make; StorageError."""
         self._handle.save(os.fsencode(path), int(fingerprint, 16), step)
 
     def load(self, path: str | os.PathLike[str]) -> None:
