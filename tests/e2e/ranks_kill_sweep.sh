@@ -1,16 +1,17 @@
 #!/bin/bash
 # by hand
-# Loses one rank of 2, 3 or 4 at many random moments of a training run: killed (SIGKILL), stopped (SIGSTOP), ended by
-# a second SIGTERM, on a full disk, or on one that does not answer any more: to that rank (disk), to all but its
-# heartbeat (files). Each time the job must end with a failure, within 35 s of the timeout, and the other ranks name the
-# lost one: one that is stopped, or whose disk hangs, within the timeout and 5 s, in every phase. Then the run is
-# resumed, with another number of ranks where the bits do not depend on it, until it ends: the bytes must be those of an
-# undisturbed run.
+# Loses one rank of 2, 3 or 4 in every phase of a training run: killed (SIGKILL), stopped (SIGSTOP), ended by a second
+# SIGTERM, or on a disk that does not answer any more: to that rank (disk), to all but its heartbeat (files); and at
+# random moments on a full disk. gdb, attached to the rank, holds it where the phase begins until it is lost. Each time
+# the job must end with a failure, within 35 s of the timeout, and the other ranks name the lost one: one that is
+# stopped, or whose disk hangs, within the timeout and 5 s. Then the run is resumed, with another number of ranks where
+# the bits do not depend on it, until it ends: the bytes must be those of an undisturbed run.
 #
-#     BIN=build/release/bin TESTBIN=build/release/tests/bin [HOWS="stop kill"] tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
+#     BIN=build/release/bin TESTBIN=build/release/tests/bin [HOWS="stop kill"] [PHASES="load end"]
+#         tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
 #
-# LOSSES: how many at least, default 100: a quarter of an hour on two cores, release build. HOWS: of kill, stop, twice,
-# full, disk and files, default all.
+# LOSSES: how many at least, default 100: half an hour on two cores, release build. HOWS: of kill, stop, twice, disk,
+# files and full, default all. PHASES: of load, forward, loss, backward, optimizer, save, evaluate, end, default all.
 set -u
 BIN=$(realpath "${BIN:?folder of ccstream-train}")
 TESTBIN=$(realpath "${TESTBIN:?folder of make_scenes}")
@@ -38,9 +39,51 @@ job() { # job WORLD KILOBYTES ARGUMENT...: files of at most so many kilobytes; 0
     local world=$1 limit=$2
     shift 2
     # shellcheck disable=SC2016 # expanded by the inner shell
-    exec mpirun --oversubscribe --bind-to none -n "$world" bash -c \
-        'trap "" XFSZ; [ $0 = 0 ] || ulimit -f $0; exec "$@"' "$limit" \
-        env HANG_UNDER="$folder" LD_PRELOAD="$TESTBIN/hang_disk.so" "$BIN/ccstream-train" -q "$@" >out.txt 2>err.txt
+    exec env HANG_UNDER="$folder" OMP_WAIT_POLICY=passive LOSES="${loses:-}" mpirun --oversubscribe --bind-to none -n "$world" bash -c \
+        'trap "" XFSZ; [ $0 = 0 ] || ulimit -f $0
+        if [ "$OMPI_COMM_WORLD_RANK" = "$LOSES" ]; then
+            setsid gdb -batch -nx -x lose.gdb -p $$ >gdb.txt 2>&1 &
+            until ! grep -q "^TracerPid:.0$" /proc/$$/status; do sleep 0.02; done
+        fi
+        export LD_PRELOAD=$1
+        shift
+        exec "$@"' "$limit" "$TESTBIN/hang_disk.so" "$BIN/ccstream-train" -q "$@" >out.txt 2>err.txt
+}
+
+# lose_in PHASE TIMES HOW RANK: the commands for gdb
+lose_in() {
+    local number=1 name
+    for name in load forward loss backward optimizer save evaluate end; do
+        [ "$name" = "$1" ] && break
+        number=$((number + 1))
+    done
+    local where="*comm_at if \$edx == $number" after=finish lost
+    [ "$1" != end ] || where="*comm_barrier if ((struct comm *)\$rdi)->watched.phase == 8" after=
+    # shellcheck disable=SC2016 # expanded by the shell that gdb starts
+    case $3 in
+    kill) lost='kill -KILL $pid' ;;
+    stop) lost='kill -STOP $pid' ;;
+    disk | files) lost="touch hang-$3.$4" ;;
+    twice) lost='{ sleep 0.05; kill -TERM $pid; sleep 0.02; kill -TERM $pid; } &' ;; # once gdb has left
+    esac
+    cat >lose.gdb <<GDB
+set pagination off
+handle all nostop noprint pass
+catch exec
+continue
+delete
+break $where
+ignore 2 $2
+continue
+$after
+python
+import gdb, subprocess
+inferior = gdb.selected_inferior()
+if inferior.pid and inferior.threads():
+    subprocess.call(["bash", "-c", "pid=%d; echo \$pid >hit.tmp && mv hit.tmp hit; %s" % (inferior.pid, """$lost""")])
+end
+detach
+GDB
 }
 now_ms() {
     echo $(($(date +%s%N) / 1000000))
@@ -54,42 +97,36 @@ took=$(($(now_ms) - start))
 (job 3 0 $options3 --out whole3) || fail "an undisturbed run of 3"
 checkpoint_kb=$(($(stat -Lc %s whole2/last) / 1024))
 
-rank_of() { # rank_of PID
-    tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^OMPI_COMM_WORLD_RANK=//p'
-}
-# lose WORLD HOW ARGUMENT...: a job in RUN that loses a rank, unless it ends before
+# lose WORLD HOW PHASE ARGUMENT...: a job in RUN that loses a rank, unless it ends before
 total=0
 worst=0
 worst_stop=0
 worst_named=0
 timeout=5
 lose() {
-    local world=$1 how=$2 limit=0
-    shift 2
-    [ "$how" != full ] || limit=$((checkpoint_kb / 2))
-    job "$world" "$limit" "$@" &
-    local job=$! delay=$(((RANDOM * 32768 + RANDOM) % took)) lost="" named=0 began
-    sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
-    local pid pids
-    pids=$(pgrep -P "$job")
-    if [ "$how" != full ]; then
-        pid=$(echo "$pids" | sed -n "$((1 + RANDOM % world))p")
-        lost=$([ -z "$pid" ] || rank_of "$pid")
-        # Before all have found each other they cannot name anyone. (Files of the launch before may be there.)
-        [ "$(cat run/ranks/*.json 2>&3 | grep -cE "\"pid\":($(echo $pids | tr ' ' '|')),")" = "$world" ] && named=1
-        case $([ -z "$lost" ] || echo $how) in
-        kill) kill -KILL "$pid" ;;
-        stop) kill -STOP "$pid" ;;
-        disk | files) touch "hang-$how.$lost" ;;
-        twice) kill -TERM "$pid" && sleep 0.02 && kill -TERM "$pid" ;;
-        esac 2>/dev/null
+    local world=$1 how=$2 phase=$3 limit=0 loses="" lost="" began
+    shift 3
+    rm -f hit
+    if [ "$how" = full ]; then
+        limit=$((checkpoint_kb / 2))
+    else
+        loses=$((RANDOM % world)) lost=$loses
+        case $phase in
+        evaluate) lose_in "$phase" $((RANDOM % 3)) "$how" "$lost" ;;
+        end) lose_in "$phase" 0 "$how" "$lost" ;;
+        *) lose_in "$phase" $((RANDOM % 6)) "$how" "$lost" ;;
+        esac
     fi
+    job "$world" "$limit" "$@" &
+    local job=$! pids=""
+    while kill -0 "$job" 2>&3 && ! [ -e hit ] && [ "$how" != full ]; do
+        pids=$(pgrep -P "$job" | xargs)
+        sleep 0.02
+    done
     began=$(now_ms)
-    local code=0 lasted phase=""
-    [ -z "$lost" ] || phase=$(sed -n 's/.*"phase":"\([a-z]*\)".*/\1/p' "run/ranks/$lost.json" 2>&3)
-    local slow=0
+    local code=0 lasted slow=0
     case $how in stop | disk | files) slow=1 ;; esac
-    if [ "$slow" = 1 ] && [ "$named" = 1 ]; then
+    if [ "$slow" = 1 ] && [ -e hit ]; then
         while kill -0 "$job" 2>&3 && ! grep -q "ends: .*rank $lost (host" err.txt; do
             sleep 0.05
         done
@@ -107,25 +144,27 @@ lose() {
         done
         fail "$how: process $pid is left"
     done
-    [ "$code" != 0 ] || return 0 # it ended before
+    [ "$code" != 0 ] && { [ "$how" = full ] || [ -e hit ]; } || return 0 # it ended before
     [ "$how" = full ] || [ "$lasted" -lt 35000 ] || fail "$how: the job ended after $lasted ms"
     [ "$how" = full ] || [ "$slow" = 1 ] || [ "$lasted" -le "$worst" ] || worst=$lasted
     [ "$slow" = 0 ] || [ "$lasted" -le "$worst_stop" ] || worst_stop=$lasted
     if [ "$how" = full ]; then
         grep -q "File too large" err.txt || fail "full: exit code $code"
-    elif [ "$named" = 1 ] && ! grep -q '"state":"ended"' "run/ranks/$lost.json"; then # one that has ended is not lost
+    elif ! grep -q '"state":"ended"' "run/ranks/$lost.json"; then # one that has ended is not lost
         for rank in $(seq 0 $((world - 1))); do
             [ "$rank" = "$lost" ] || grep -q "rank $rank ends: .*rank $lost (host" err.txt ||
                 fail "$how: rank $rank did not name rank $lost of $world, exit code $code: $(cat run/ranks/*.json)"
         done
     fi
     total=$((total + 1))
-    echo "$how of rank ${lost:-?} of $world in ${phase:-?}: ended after $lasted ms" >>sweep.txt
+    [ "$how" != full ] || phase=any
+    echo "$how of rank ${lost:-?} of $world in $phase: ended after $lasted ms" | tee -a sweep.txt
     return 1
 }
 exec 3>/dev/null
 read -ra hows <<<"${HOWS:-kill stop disk files twice full}"
-runs=0
+read -ra phases <<<"${PHASES:-load forward loss backward optimizer save evaluate end}"
+runs=0 tried=0
 while [ "$total" -lt "$losses" ]; do
     rm -rf run
     class=$((2 + RANDOM % 2)) # the bits are those of whole2 or whole3
@@ -135,12 +174,14 @@ while [ "$total" -lt "$losses" ]; do
     for _ in 1 2 3; do
         world=3
         [ $class = 3 ] || world=$((2 + 2 * (RANDOM % 2)))
-        how=${hows[RANDOM % ${#hows[@]}]}
+        how=${hows[tried / ${#phases[@]} % ${#hows[@]}]}
+        phase=${phases[tried % ${#phases[@]}]}
+        tried=$((tried + 1))
         if [ -e run/config.json ]; then
-            lose $world "$how" --resume run --rank-timeout 5 && break
+            lose $world "$how" "$phase" --resume run --rank-timeout 5 && break
         else
             rm -rf run
-            lose $world "$how" $fresh && break
+            lose $world "$how" "$phase" $fresh && break
         fi
     done
     world=3
