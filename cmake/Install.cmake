@@ -30,7 +30,7 @@ if(TARGET ccstudy) # with the Python package that it runs, for itself alone
   install(TARGETS ccstream_python LIBRARY DESTINATION lib/ccstream/python/ccstream COMPONENT ccstream)
   file(GLOB package CONFIGURE_DEPENDS bindings/python/src/ccstream/*.py)
   install(FILES ${package} DESTINATION lib/ccstream/python/ccstream COMPONENT ccstream)
-  file(GLOB studies CONFIGURE_DEPENDS tools/ccstudy/*.py tools/inspect/page/viewer.js tools/inspect/page/viewer.css)
+  file(GLOB studies CONFIGURE_DEPENDS tools/ccstudy/*.py tools/ccstudy/*.toml tools/inspect/page/viewer.js tools/inspect/page/viewer.css)
   install(FILES ${studies} DESTINATION lib/ccstream/python/ccstream/studies COMPONENT ccstream)
 endif()
 foreach(kind IN ITEMS mpi cuda)

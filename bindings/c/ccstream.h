@@ -245,8 +245,8 @@ struct ccs_loader_options {
     uint32_t batch_size;    /* rows of all ranks together, [1, 1048576]; default 512 */
     uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
     uint32_t image_size_px; /* side of the delivered images, [8, 2048]; default 256 */
-    const char *augment; /* crop (default), paper, simclr, clip, eval-squash, eval-crop, -clip */
-    uint32_t views;      /* of each image, 1 or 2; default 1 */
+    const char *augment;    /* crop (default), paper, simclr, clip, eval-squash, eval-crop, -clip */
+    uint32_t views;         /* of each image, 1 or 2; default 1 */
     uint32_t positives;  /* rows of a batch that are one sample, [1, 8], with one view; default 1 */
     const char *order;   /* "global", "sequential", "block:SIZE:WINDOW"; "global" */
     const char *filter;  /* as --filter of ccstream-train; NULL: everything; default NULL */

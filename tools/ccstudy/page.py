@@ -166,22 +166,20 @@ def _saved(figure: Any, kind: str) -> bytes:
     return out.getvalue()
 
 
-def _figures(folder: Path, stem: str, sections: list[Section], program: str) -> bytes | None:
-    """Writes every figure twice; returns the first as SVG, for readers of the page without JavaScript."""
+def _figures(stem: str, sections: list[Section], program: str) -> dict[str, bytes]:
+    """Every figure as SVG and PNG, by the name of its file; the first SVG is for readers of the page without JavaScript."""
     try:
         settings = study.load("matplotlib").rcParams
     except study.MissingError as error:
         print(f"{program}: no figures as SVG and PNG: {error}", file=sys.stderr)
-        return None
+        return {}
     settings.update({"svg.hashsalt": "ccstudy", "svg.fonttype": "none", "axes.spines.top": False,
                      "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3})
-    drawn = [_draw(item) for section in sections for item in section.items]
-    svgs = []
-    for figure in filter(None, drawn):
-        svgs.append(_saved(figure, "svg"))
-        write(folder / f"{stem}-{len(svgs)}.svg", svgs[-1])
-        write(folder / f"{stem}-{len(svgs)}.png", _saved(figure, "png"))
-    return svgs[0] if svgs else None
+    out: dict[str, bytes] = {}
+    for figure in filter(None, [_draw(item) for section in sections for item in section.items]):
+        number = len(out) // 2 + 1
+        out |= {f"{stem}-{number}.{kind}": _saved(figure, kind) for kind in ("svg", "png")}
+    return out
 
 
 # ---- the page
@@ -227,10 +225,11 @@ def _page(stem: str, title: str, table: Table, sections: list[Section], figure: 
 
 def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],
                 options: Options) -> Path:
-    """All files of a study; returns the page's path."""
-    write(folder / f"{stem}.json", numbers.encode())
+    """All files of a study; returns the page's path. It comes first: it is what check_folder knows ours by."""
     sections = module.page(result, options)
-    figure = _figures(folder, stem, sections, f"ccstudy {stem}")
+    figures = _figures(stem, sections, f"ccstudy {stem}")
     path = folder / f"{stem}.html"
-    write(path, _page(stem, module.TITLE, module.table(result), sections, figure).encode())
+    page = _page(stem, module.TITLE, module.table(result), sections, figures.get(f"{stem}-1.svg"))
+    for name, data in {path.name: page.encode(), f"{stem}.json": numbers.encode(), **figures}.items():
+        write(folder / name, data)
     return path

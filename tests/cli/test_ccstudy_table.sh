@@ -1,0 +1,120 @@
+# ccstudy table: means, deviations and paired differences are those of its runs; settings come from validation; a driver that is
+# killed at any moment ends with the same table, and repeats nothing that is finished.
+# not under sanitizers: the programs that it starts have tests of their own
+. "$SRC/tests/support/cli.sh"
+[ -x "$BIN/ccstudy" ] || { echo "skipped: ccstudy is not built"; exit 77; }
+python=$(sed -n '1s/^#!//p' "$BIN/ccstudy")
+"$TESTBIN/make_scenes" train 64 3 32 train.tar
+"$TESTBIN/make_scenes" val 24 4 32 val.tar
+"$BIN/ccpack" -q -o train train.tar
+"$BIN/ccpack" -q -o held-out val.tar
+"$BIN/ccpack" tokenizer -q train --vocab-size 200
+cat >spec.toml <<'END'
+title = "tiny"
+data = ["train"]
+val = "val"
+metric = "mean_r10"
+seeds = [3, 4]
+options = ["--preset", "cpu-demo", "--epochs", 2, "--batch-size", 16, "--image-size", 16]
+baseline = "CLIP"
+[tests]
+R10 = { run = "retrieval", data = "val", metric = "mean_r10" }
+R1 = { run = "retrieval", data = "val", metric = "mean_r1" }
+[rows]
+CLIP = { options = ["--loss", "clip"], tune = { "--tau" = [0.03, 0.5] } }
+NUCLR = { options = ["--loss", "nuclr", "--zeta-freeze-epochs", 1] }
+END
+expect 0 "$BIN/ccstudy" table spec.toml -o out --set val=held-out --jobs 2
+has err.txt '14 of 14'
+cp out.txt table.txt
+lines table.txt 4
+cat >check.py <<'END'
+import json
+import statistics
+
+t = json.load(open("out/spec.json"))
+clip, nuclr = t["rows"]["CLIP"], t["rows"]["NUCLR"]
+assert [r["seed"] for r in clip["runs"]] == [3, 4] and len(clip["tried"]) == 2 and nuclr["tried"] == []
+best = max(clip["tried"], key=lambda v: v["value"])
+assert best["settings"] == clip["settings"] and best["value"] == clip["runs"][0]["value"]
+assert f"--tau {best['settings']['--tau']} --seed 3" in clip["runs"][0]["command"]
+shown = open("table.txt").read()
+for row in (clip, nuclr):
+    values = [r["tests"]["R10"] for r in row["runs"]]
+    assert f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}" in shown, (values, shown)
+    for run in row["runs"]:
+        tested = [json.loads(line)["retrieval"] for line in open(f"out/runs/{run['run']}/metrics.jsonl") if '"retrieval"' in line]
+        assert len(tested) == len(run["curve"]) == 2 and run["curve"][-1][1] == tested[-1]["mean_r10"] == run["value"]
+d = [a["tests"]["R1"] - b["tests"]["R1"] for a, b in zip(nuclr["runs"], clip["runs"])]
+page = json.loads(open("out/spec.html").read().split('id="ccstream-page">')[1].split("</script>")[0])
+cells = page["sections"][1]["items"][0]["rows"][0]
+assert cells[2] == f"{statistics.fmean(d):+.2f} ± {statistics.stdev(d) / 2 ** 0.5:.2f}", (cells, d)
+band = page["sections"][2]["items"][0]["series"][0]
+assert len(band["low"]) == 2 and band["low"][0] <= band["y"][0] <= band["high"][0]
+assert len(t["data"]["train"]["fingerprint"]) == 16 and t["data"]["val"]["folder"] == "held-out"
+END
+"$python" check.py || fail "numbers of the table"
+find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso >before.txt
+expect 0 "$BIN/ccstudy" table spec.toml -o out --set val=held-out --jobs 2 -q
+find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso | cmp - before.txt || fail "a finished run was repeated"
+
+# ---- killed at several moments
+for delay in 1 3 5; do
+    "$BIN/ccstudy" table spec.toml -o killed --set val=held-out --jobs 2 >/dev/null 2>&1 &
+    pid=$!
+    sleep $delay
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+done
+expect 0 "$BIN/ccstudy" table spec.toml -o killed --set val=held-out --jobs 2
+cmp out.txt <(sed 's,^out/,killed/,' table.txt) || fail "another table after kills"
+# Ctrl-C ends the children, and a second command continues.
+"$BIN/ccstudy" table spec.toml -o stopped --set val=held-out --jobs 2 >/dev/null 2>&1 &
+pid=$!
+sleep 2
+kill $pid
+code=0
+wait $pid || code=$?
+[ "$code" = 130 ] || fail "stopped with $code"
+expect 0 "$BIN/ccstudy" table spec.toml -o stopped --set val=held-out --jobs 2 -q --json
+grep -q '"baseline":"CLIP"' out.txt || fail "--json"
+
+# ---- what a spec cannot be, and what fails
+bad() { # bad MESSAGE SED: the changed spec is refused
+    sed "$2" spec.toml >bad.toml
+    expect_message 65 "$1" "$BIN/ccstudy" table bad.toml -o bad --set val=held-out
+}
+bad "bad.toml: seeds is missing" '/^seeds/d'
+bad "bad.toml: 'tset' is unknown" 's/^seeds/tset = 1\nseeds/'
+bad "rows.CLIP: --tau must be an option" 's/\[0.03, 0.5\]/0.03/'
+bad "baseline 'CLAP' is no row" 's/baseline = .*/baseline = "CLAP"/'
+bad "tests.R1: metric is missing" 's/, metric = "mean_r1"//'
+bad "prints no number 'r1'" 's/metric = "mean_r1"/metric = "r1"/; s/seeds = .*/seeds = [3]/; s/\[0.03, 0.5\]/[0.03]/'
+bad "Expected\|Invalid" 's/^\[tests\]/[tests/'
+expect_message 64 "calls no data so, but train, val" "$BIN/ccstudy" table spec.toml -o bad --set vla=held-out
+expect_message 66 "no such folder; --set val=DIR" "$BIN/ccstudy" table spec.toml -o bad
+expect_message 66 "no table of this name" "$BIN/ccstudy" table nosuch -o bad
+sed 's/"clip"/"clipp"/' spec.toml >bad.toml
+expect_message 64 "did you mean 'clip'.*the whole output is in bad/jobs/CLIP" "$BIN/ccstudy" table bad.toml -o bad --set val=held-out
+# ---- what is installed names options that exist: each row starts
+for name in nuclr-table1 nuclr-table1-small nuclr-figure4 zeta0 fastclip; do
+    [ -f "$SRC/tools/ccstudy/$name.toml" ] || fail "$name"
+done
+cat >rows.py <<'END'
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(sys.argv[1]).parent.parent / "python"))
+from ccstream.studies import table
+
+for path in sorted(Path(sys.argv[2]).glob("*.toml")):
+    spec = table.read_spec(path)
+    for row in spec.rows:
+        for words in [[], *([k, str(v)] for k, values in row.tune.items() for v in values)]:
+            print(" ".join([*spec.options, *row.options, *words]))
+END
+PYTHONDONTWRITEBYTECODE=1 "$python" rows.py "$BIN/ccstudy" "$SRC/tools/ccstudy" | sort -u >rows.txt
+[ "$(wc -l <rows.txt)" -gt 40 ] || fail "rows of the installed specs"
+while read -r words; do
+    expect 0 "$BIN/ccstream-train" $words --data train --out dry --dry-run
+done <rows.txt

@@ -1,0 +1,452 @@
+"""A table of a paper: losses x seeds x test sets, trained, tuned and tested by child processes.
+
+    tune: each row's settings, first seed --> the best on validation --> train: each row x seed --> test: each run x set
+    OUT/jobs/NAME.json is the result of a finished job; OUT/runs/NAME a run, which is resumed where it was interrupted
+
+A job's name has a hash of its command and of its data's fingerprints: another spec finds what it shares with this one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import page as pages
+from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, StudyError, Table, UsageError,
+                    axis, figure, program, series, table_item)
+
+PURPOSE = "the table of a paper: losses x seeds x test sets, from one file"
+TITLE = "Table"
+USAGE = ["SPEC -o OUT [options]"]
+ARGUMENTS = (1, 1)
+OPTIONS = [
+    Option("out", "o", metavar="OUT", help="folder for the page, the numbers, and all runs; the same command continues a "
+           "killed one"),
+    Option("set", kind=list, metavar="NAME=DIR", help="the dataset, or folder of sets, that the spec calls NAME"),
+    Option("seeds", kind=int, default=0, metavar="N", least=0, most=100, help="the first N seeds of the spec; 0: all"),
+    Option("rows", kind=list, metavar="NAME,...", help="only these rows"),
+    Option("jobs", "j", int, 0, "N", "trainings and tests at the same time; 0: one for every two CPUs", least=0, most=256),
+    Option("device", default="cpu", metavar="NAME", help="of all jobs, as ccstream-train has it"),
+    Option("force", kind=bool, help="replace files of these names that this command did not make"),
+    Option("json", kind=bool, help="all numbers on stdout"),
+    Option("quiet", "q", bool, help="no progress and no table"),
+]
+NOTES = [
+    "SPEC is a TOML file, or the name of one that is installed: nuclr-table1, nuclr-table1-small, nuclr-figure4, zeta0, "
+    "fastclip. docs/evaluation.md describes it.",
+    "Settings are chosen by the validation data, with the first seed; tests are never looked at. Errors are standard "
+    "deviations over seeds; differences to the baseline are paired by seed, with their standard error.",
+    "A training that was interrupted is resumed, and a finished job is not repeated, so that the table does not depend on "
+    "interruptions, but for its times.",
+]
+EXAMPLES = ["ccstudy table nuclr-table1-small -o table --set train=cc3m --set val=cc3m-val --set coco=coco-test "
+            "--set flickr=flickr30k-test --set cifar=cifar10-test", "ccstudy table mine.toml -o out --seeds 1"]
+
+
+@dataclass
+class Row:
+    name: str
+    options: list[str]
+    tune: dict[str, list[Any]] = field(default_factory=dict)
+
+
+@dataclass
+class Test:
+    name: str
+    run: str
+    data: str
+    metric: str
+    options: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Spec:
+    title: str
+    about: list[str]
+    data: list[str]
+    val: str
+    metric: str
+    seeds: list[int]
+    options: list[str]
+    baseline: str
+    tests: list[Test]
+    rows: list[Row]
+
+
+# ---- the file
+
+_KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "a table"}
+
+
+class _Reader:
+    """Takes members out of a table of the file; what is left is unknown."""
+
+    def __init__(self, where: str, values: Any):
+        if not isinstance(values, dict):
+            raise DataError(f"{where}: must be a table")
+        self.where, self.values = where, dict(values)
+
+    def take(self, name: str, kind: type, default: Any = None) -> Any:
+        value = self.values.pop(name, default)
+        if value is None:
+            raise DataError(f"{self.where}: {name} is missing: {_KINDS[kind]}")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise DataError(f"{self.where}: {name} must be {_KINDS[kind]}")
+        return value
+
+    def words(self, name: str, default: list[str] | None = None) -> list[str]:
+        values = self.take(name, list, default)
+        if not all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values):
+            raise DataError(f"{self.where}: {name} must be a list of texts and numbers")
+        return [str(v) for v in values]
+
+    def end(self) -> None:
+        if self.values:
+            raise DataError(f"{self.where}: '{min(self.values)}' is unknown")
+
+
+def _tune(where: str, values: dict[str, Any]) -> dict[str, list[Any]]:
+    for name, choices in values.items():
+        if not name.startswith("--") or not isinstance(choices, list) or not choices:
+            raise DataError(f"{where}: {name} must be an option of ccstream-train, with a list of values")
+    return values
+
+
+def read_spec(path: Path) -> Spec:
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: no such file, and no table of this name is installed") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: {error}") from None
+    r = _Reader(str(path), values)
+    shared = _tune(f"{path}: tune", r.take("tune", dict, {}))
+    rows, tests = [], []
+    for name, value in r.take("rows", dict).items():
+        one = _Reader(f"{path}: rows.{name}", value)
+        rows.append(Row(name, one.words("options"), shared | _tune(one.where, one.take("tune", dict, {}))))
+        one.end()
+    for name, value in r.take("tests", dict).items():
+        one = _Reader(f"{path}: tests.{name}", value)
+        tests.append(Test(name, one.take("run", str), one.take("data", str), one.take("metric", str), one.words("options", [])))
+        one.end()
+    spec = Spec(r.take("title", str, path.stem), r.words("about", []), r.words("data"), r.take("val", str),
+                r.take("metric", str, "mean_r1"), r.take("seeds", list), r.words("options", []),
+                r.take("baseline", str, rows[0].name if rows else ""), tests, rows)
+    r.end()
+    if not rows or not tests or not spec.seeds or not all(type(s) is int and s >= 0 for s in spec.seeds):
+        raise DataError(f"{path}: requires rows, tests, and seeds, which are whole numbers")
+    if spec.baseline not in [row.name for row in rows]:
+        raise DataError(f"{path}: baseline '{spec.baseline}' is no row")
+    return spec
+
+
+def _path(options: Options) -> Path:
+    name = options.arguments[0]
+    shipped = Path(__file__).parent / f"{name}.toml"
+    return shipped if shipped.exists() and not os.path.exists(name) else Path(name)
+
+
+def stem(options: Options) -> str:
+    return _path(options).stem
+
+
+def check(options: Options) -> None:
+    if options.out is None:
+        raise UsageError("--out names the folder of runs and results")
+
+
+# ---- child processes
+
+
+def _dies_with_us() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Children:
+    """Runs commands; when one fails, or the user stops, the others are ended."""
+
+    def __init__(self, out: Path, options: Options):
+        cpus = len(os.sched_getaffinity(0))
+        self.jobs = options.jobs or max(1, cpus // 2)
+        self.common = ["--device", options.device, "--threads", str(max(1, cpus // self.jobs))]
+        self.folder = out / "jobs"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._locks: dict[str, threading.Lock] = {}
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def call(self, name: str, words: list[str]) -> str:
+        """Its stdout. Its stderr is jobs/NAME.log."""
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as err, subprocess.Popen([program(words[0]), *words[1:]], stdout=subprocess.PIPE, stderr=err,
+                                                     preexec_fn=_dies_with_us) as child:
+            self._running.add(child)
+            out = child.communicate()[0]
+            self._running.discard(child)
+        if child.returncode:
+            said = [line for line in log.read_text("utf-8", "replace").splitlines() if "lists every option" not in line]
+            last = said[-1] if said else f"ended by signal {-child.returncode}"
+            error = StudyError(f"{name}: {last} (the whole output is in {log})")
+            error.code = child.returncode if child.returncode > 0 else 70
+            raise error
+        return out.decode("utf-8", "replace")
+
+    def all(self, acts: list[Callable[[], Any]]) -> list[Any]:
+        with ThreadPoolExecutor(self.jobs) as pool:
+            futures: list[Future[Any]] = [pool.submit(act) for act in acts]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                failed = next((f for f in futures if f.done() and not f.cancelled() and f.exception()), None)
+                return [f.result() for f in ([failed] if failed else futures)]
+            except BaseException:
+                for f in futures:
+                    f.cancel()
+                for child in list(self._running):
+                    child.terminate()
+                raise
+
+    def kept(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The result of a job, made once."""
+        path = self.folder / f"{name}.json"
+        with self._locks.setdefault(name, threading.Lock()):
+            if not path.exists():
+                pages.write(path, json.dumps(make()).encode())
+            return json.loads(path.read_text("utf-8"))
+
+
+def _slug(*words: Any) -> str:
+    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", str(w)).strip("_") for w in words)
+
+
+def _fingerprint(path: str) -> str:
+    """Of a dataset; of another folder, or a remote one, its name."""
+    try:
+        return json.loads((Path(path) / "dataset.json").read_text("utf-8"))["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return path
+
+
+@dataclass
+class Training:
+    row: Row
+    settings: dict[str, Any]
+    seed: int
+    words: list[str]
+    name: str
+
+
+class Driver:
+    def __init__(self, options: Options, progress: Progress):
+        self.options, self.progress = options, progress
+        path = _path(options)
+        self.spec = read_spec(path)
+        self.out = Path(options.out)
+        given = dict(text.partition("=")[::2] for text in options.set)
+        names = [*self.spec.data, self.spec.val, *(t.data for t in self.spec.tests)]
+        unknown = set(given) - set(names)
+        if unknown:
+            raise UsageError(f"--set {min(unknown)}: {path} calls no data so, but {', '.join(sorted(set(names)))}")
+        self.place = {name: given.get(name) or name for name in names}
+        for name, place in self.place.items():
+            if "://" not in place and not os.path.isdir(place):
+                raise NotFoundError(f"{place}: no such folder; --set {name}=DIR names it")
+        only = {n for text in options.rows for n in text.split(",") if n}
+        if only - {row.name for row in self.spec.rows}:
+            raise UsageError(f"--rows {min(only - {row.name for row in self.spec.rows})}: is no row of {path}")
+        self.rows = [row for row in self.spec.rows if not only or row.name in only]
+        self.seeds = self.spec.seeds[:options.seeds or None]
+        self.children = Children(self.out, options)
+        self.count = self.total = 0
+        self.begun = time.monotonic()
+
+    def training(self, row: Row, settings: dict[str, Any], seed: int) -> Training:
+        words = ["ccstream-train", *(w for d in self.spec.data for w in ("--data", self.place[d])), "--val",
+                 self.place[self.spec.val], *self.spec.options, *row.options,
+                 *(str(w) for pair in settings.items() for w in pair), "--seed", str(seed)]
+        prints = [_fingerprint(self.place[n]) for n in (*self.spec.data, self.spec.val)]
+        digest = hashlib.sha256(json.dumps([words, prints]).encode()).hexdigest()[:8]
+        return Training(row, settings, seed, words, _slug(row.name, f"s{seed}", digest))
+
+    def train(self, t: Training) -> dict[str, Any]:
+        run = self.out / "runs" / t.name
+
+        def make() -> dict[str, Any]:
+            if (run / "config.json").exists():
+                words = ["ccstream-train", "--resume", str(run)]
+            else:
+                shutil.rmtree(run, ignore_errors=True)
+                run.parent.mkdir(exist_ok=True)
+                words = [*t.words, "--out", str(run)]
+            self.children.call(t.name, [*words, "-q", *self.children.common])
+            return _read_run(run, self.spec.metric)
+        result = self.children.kept(t.name, make)
+        self.say(f"{t.row.name}, seed {t.seed}{''.join(f', {k} {v}' for k, v in t.settings.items())}: {result['value']:.2f}")
+        return result
+
+    def test(self, t: Training, test: Test) -> float:
+        run, place = str(self.out / "runs" / t.name), self.place[test.data]
+        digest = hashlib.sha256(json.dumps([test.run, test.options, _fingerprint(place)]).encode()).hexdigest()[:8]
+        name = f"{t.name}-{_slug(test.run, digest)}"  # tests of one command share it
+
+        def make() -> dict[str, Any]:
+            where = ["--sets", place, "-o", str(self.out / "suites" / name)] if test.run == "suite" else ["--data", place]
+            text = self.children.call(name, ["ccstream-eval", test.run, run, *where, "--json", *test.options,
+                                             *self.children.common])
+            return json.loads(text)
+        value = _metric(self.children.kept(name, make), test)
+        self.say(f"{t.row.name}, seed {t.seed}, {test.name}: {value:.2f}")
+        return value
+
+    def say(self, text: str) -> None:
+        self.count += 1
+        if not self.options.quiet:
+            left = (time.monotonic() - self.begun) / self.count * (self.total - self.count)
+            print(f"{self.count} of {self.total}  {text}, about {self.progress._duration(left)} left", file=sys.stderr)
+
+    def run(self) -> dict[str, Any]:
+        grids = {row.name: [dict(zip(row.tune, values)) for values in itertools.product(*row.tune.values())]
+                 for row in self.rows}
+        tuned = [self.training(row, s, self.seeds[0]) for row in self.rows for s in grids[row.name] if len(grids[row.name]) > 1]
+        self.total = len(tuned) + len(self.rows) * len(self.seeds) * (1 + len(self.spec.tests))
+        values = self.children.all([lambda t=t: self.train(t) for t in tuned])
+        tried: dict[str, list[Any]] = {row.name: [] for row in self.rows}
+        for t, result in zip(tuned, values):
+            tried[t.row.name].append({"settings": t.settings, "value": result["value"]})
+        chosen = {name: max(all_, key=lambda v: v["value"])["settings"] if all_ else grids[name][0]
+                  for name, all_ in tried.items()}
+        runs = [self.training(row, chosen[row.name], seed) for row in self.rows for seed in self.seeds]
+        trained = self.children.all([lambda t=t: self.train(t) for t in runs])
+        tests = self.children.all([lambda t=t, test=test: self.test(t, test) for t in runs for test in self.spec.tests])
+        each = iter(tests)
+        rows: dict[str, Any] = {row.name: {"settings": chosen[row.name], "tried": tried[row.name], "runs": []}
+                                for row in self.rows}
+        for t, result in zip(runs, trained):
+            rows[t.row.name]["runs"].append({
+                "seed": t.seed, "run": t.name, "command": " ".join(t.words), **result,
+                "tests": {test.name: next(each) for test in self.spec.tests}})
+        return {"title": self.spec.title, "about": self.spec.about, "metric": self.spec.metric, "seeds": self.seeds,
+                "baseline": self.spec.baseline, "tests": [vars(t) for t in self.spec.tests], "rows": rows,
+                "data": {name: {"folder": place, "fingerprint": _fingerprint(place)} for name, place in self.place.items()}}
+
+
+def _read_run(run: Path, metric: str) -> dict[str, Any]:
+    """The validation metric over epochs, and at the end; time; the checkpoint's hash."""
+    steps, curve, seconds, total = 0, [], 0.0, 0
+    with (run / "metrics.jsonl").open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            for name in ("retrieval", "zeroshot"):
+                if metric in row.get(name, {}):
+                    curve.append([row["step"], row[name][metric]])
+            seconds += row.get("stages", {}).get("seconds", 0.0)
+            steps = max(steps, row.get("step", 0))
+            total = max(total, row.get("epoch", 0))
+    if not curve:
+        raise DataError(f"{run}: metrics.jsonl has no '{metric}' of a validation")
+    digest = hashlib.sha256((run / "last").read_bytes()).hexdigest()[:16]
+    return {"value": curve[-1][1], "curve": curve, "steps": steps, "seconds": round(seconds, 1), "checkpoint": digest}
+
+
+def _metric(result: dict[str, Any], test: Test) -> float:
+    """Percent."""
+    value = result.get(test.metric)
+    if test.run == "suite":
+        named = {r["dataset"]: r["metrics"]["main_metric"] for r in result["sets"]}
+        named |= {a["name"]: a["value"] for a in result["averages"]}
+        value = named.get(test.metric)
+        value = None if value is None else 100 * value
+    if not isinstance(value, (int, float)):
+        raise DataError(f"tests.{test.name}: ccstream-eval {test.run} prints no number '{test.metric}'")
+    return float(value)
+
+
+def run(options: Options, progress: Progress) -> dict[str, Any]:
+    return Driver(options, progress).run()
+
+
+# ---- what is shown
+
+
+def _columns(result: dict[str, Any]) -> list[str]:
+    return [t["name"] for t in result["tests"]] + (["mean"] if len(result["tests"]) > 1 else [])
+
+
+def _values(row: dict[str, Any], column: str) -> list[float]:
+    """Of each seed."""
+    return [r["tests"][column] if column in r["tests"] else statistics.fmean(r["tests"].values()) for r in row["runs"]]
+
+
+def _spread(values: list[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{deviation}"
+
+
+def table(result: dict[str, Any]) -> Table:
+    names = _columns(result)
+    return Table([Column(n, "s") for n in ["", *names]],
+                 [[name, *(_spread(_values(row, c)) for c in names)] for name, row in result["rows"].items()])
+
+
+def _differences(result: dict[str, Any]) -> Table:
+    names, base = _columns(result), result["rows"].get(result["baseline"])
+    rows = []
+    for name, row in result["rows"].items() if base else []:
+        cells = []
+        for c in names:
+            d = [a - b for a, b in zip(_values(row, c), _values(base, c))]
+            cells.append(f"{statistics.fmean(d):+.2f}" + (f" ± {statistics.stdev(d) / len(d) ** 0.5:.2f}" if len(d) > 1 else ""))
+        if name != result["baseline"]:
+            rows.append([name, *cells])
+    return Table([Column(n, "s") for n in ["", *names]], rows)
+
+
+def _curves(result: dict[str, Any]) -> Any:
+    lines = []
+    for name, row in result["rows"].items():
+        steps = [s for s, _ in row["runs"][0]["curve"]]
+        each = [[v for _, v in r["curve"]] for r in row["runs"] if len(r["curve"]) == len(steps)]
+        y = [statistics.fmean(v) for v in zip(*each)]
+        more = {"low": [min(v) for v in zip(*each)], "high": [max(v) for v in zip(*each)]} if len(each) > 1 else {}
+        lines.append(series(name, list(range(1, len(y) + 1)), y, **more))
+    return figure("lines", "Validation over epochs", axis("evaluation"), axis(result["metric"], "%"), lines,
+                  "Lines are means over seeds, bands reach from the lowest to the highest.")
+
+
+def page(result: dict[str, Any], options: Options) -> list[Section]:
+    seeds = len(result["seeds"])
+    tried = Table([Column("row", "s"), Column("settings", "s"), Column("validation", ".2f"), Column("", "s")],
+                  [[name, " ".join(f"{k} {v}" for k, v in t["settings"].items()), t["value"],
+                    "chosen" if t["settings"] == row["settings"] else ""] for name, row in result["rows"].items()
+                   for t in row["tried"]])
+    runs = Table([Column("row", "s"), Column("seed", "d"), Column("validation", ".2f"),
+                  *(Column(t["name"], ".2f") for t in result["tests"]), Column("seconds", ".0f"), Column("checkpoint", "s"),
+                  Column("command", "s")],
+                 [[name, r["seed"], r["value"], *(r["tests"][t["name"]] for t in result["tests"]), r["seconds"],
+                   r["checkpoint"], r["command"]] for name, row in result["rows"].items() for r in row["runs"]])
+    data = Table([Column("data", "s"), Column("folder", "s"), Column("fingerprint", "s")],
+                 [[name, d["folder"], d["fingerprint"]] for name, d in result["data"].items()])
+    what = "Mean and standard deviation over seeds" if seeds > 1 else "One seed, so without deviations"
+    return [Section(result["title"], [*result["about"], f"{what}; percent."], [table_item("", table(result))]),
+            Section(f"Differences to {result['baseline']}", ["Paired by seed; the error is the standard error of the mean "
+                    "difference."], [table_item("", _differences(result))]),
+            Section("Curves", [], [_curves(result)]),
+            Section("Chosen settings", ["By validation, with the first seed. Tests were not looked at."],
+                    [table_item("", tried)] if tried.rows else []),
+            Section("Runs", [], [table_item("", runs), table_item("", data)])]
