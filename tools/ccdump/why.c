@@ -111,11 +111,11 @@ static void find_embedded(struct why *w, const struct embeddings *e) {
 /* Encodes the dataset with the run's model. Two views of images have no texts. */
 static enum status encode(struct why *w, struct error *err) {
     const struct eval_options how = {
-        .data = w->dataset, .device = "cpu", .batch_size = 128, .transform = 1, .quiet = true};
+        .data = w->dataset, .device = "cpu", .batch_size = 128, .quiet = true};
     struct eval e;
     struct embeddings found;
     TRY(eval_open_images(&e, w->run, &how, err));
-    struct embed_options embed = eval_transformed(&e, &how);
+    struct embed_options embed = eval_transformed(&e, &how, AUGMENT_EVAL_SQUASH);
     embed.texts = e.model != NULL && e.tokenizer != NULL;
     const bool texts = embed.texts;
     enum status s = embed_dataset(&found, &e.encoder, e.dev, w->dataset, &embed, err);

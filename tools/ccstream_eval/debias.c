@@ -252,7 +252,7 @@ static struct accuracy sum_up(const struct job *j, int side) {
 
 static enum status judge_both(struct job *j, struct error *err) {
     const struct options *o = j->o;
-    struct embed_options how = eval_transformed(&j->eval, &o->common);
+    struct embed_options how = eval_transformed(&j->eval, &o->common, AUGMENT_EVAL_CROP);
     float *vectors = NULL;
     enum status s;
     TRY(embed_dataset(&j->images, &j->eval.encoder, j->eval.dev, o->common.data, &how, err));

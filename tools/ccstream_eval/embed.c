@@ -148,7 +148,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(check_outputs(o, err));
     TRY(o->prompts == NULL ? eval_open_images(&e, a->items[0], &o->common, err)
                            : eval_open(&e, a->items[0], &o->common, err));
-    struct embed_options how = eval_transformed(&e, &o->common);
+    struct embed_options how = eval_transformed(&e, &o->common, AUGMENT_EVAL_SQUASH);
     how.texts = o->texts;
     how.features = o->features;
     enum status s = o->prompts != NULL ? embed_prompts(&e, o, err) : STATUS_OK;

@@ -94,7 +94,7 @@ static enum status open_side(struct side *side,
                              const struct options *o,
                              const char *dir,
                              struct error *err) {
-    struct embed_options how = eval_transformed(&j->eval, &o->common);
+    struct embed_options how = eval_transformed(&j->eval, &o->common, AUGMENT_EVAL_CROP);
     const bool captions = o->layer == LAYER_CAPTIONS;
     how.features = o->layer == LAYER_TOWER;
     how.texts = how.no_images = captions;

@@ -142,7 +142,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(output_check_file(o->out, o->force, err));
     TRY(id_space_of(&id_space, o->common.data, err));
     TRY(eval_open(&e, a->items[0], &o->common, err));
-    struct embed_options how = eval_transformed(&e, &o->common);
+    struct embed_options how = eval_transformed(&e, &o->common, AUGMENT_EVAL_SQUASH);
     how.texts = true;
     enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
     eval_close(&e);

@@ -63,7 +63,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY_OR_FAIL(s, zeroshot_read_templates(&templates, o->templates, err));
     TRY_OR_FAIL(s, eval_open(&e, a->items[0], &o->common, err));
     const struct text_list *names = own.count > 0 ? &own : &file;
-    const struct embed_options how = eval_transformed(&e, &o->common);
+    const struct embed_options how = eval_transformed(&e, &o->common, AUGMENT_EVAL_CROP);
     TRY_OR_FAIL(s, zeroshot_evaluate(&result, e.model, e.dev, o->common.data, names, &templates,
                                      &how, err));
     s = report(o, &result, names, err);

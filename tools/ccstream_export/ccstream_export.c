@@ -37,9 +37,10 @@ static const struct cli_entry format_list[] = {
      "text/ for DistilBertModel.from_pretrained, image/ for AutoModel.from_pretrained; DIR for "
      "VisionTextDualEncoderModel.from_pretrained if the run was trained with --projection-bias "
      "off, because that model has no bias in its projections"},
-    {"open_clip", "the whole model: open_clip.create_model('local-dir:DIR'). The configuration "
-                  "names DIR/text by its path"},
-    {"safetensors", "the whole model under our names, for any program"},
+    {"open_clip", "the whole model: open_clip.create_model_and_transforms('local-dir:DIR'), with "
+                  "open_clip's own towers (--model) or timm's and BERT's. A tokenizer that is not "
+                  "CLIP's, and BERT's configuration, are named by the path of DIR"},
+    {"safetensors", "the whole model under our names (--model: open_clip's), for any program"},
     {NULL, NULL}};
 
 static const struct cli_program program = {
@@ -49,6 +50,8 @@ static const struct cli_program program = {
     .examples = CLI_TEXTS("ccstream-export --format open_clip runs/a -o a-open-clip",
                           "ccstream-export --format timm runs/a -o a-timm"),
     .notes = CLI_TEXTS(
+        "CHECKPOINT: a run, a checkpoint, or a model of open_clip or Hugging Face (a folder with "
+        "open_clip_config.json, or config.json of a CLIPModel).",
         "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
         "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
         "and tokenizer_config.json, byte-level BPE tokenizer.json, a SentencePiece model "
@@ -84,7 +87,7 @@ static void print_use(const struct options *o, const char *tower) {
         printf("transformers.DistilBertModel.from_pretrained('%s/text')\n", o->out);
         break;
     case FORMAT_OPEN_CLIP:
-        printf("open_clip.create_model('local-dir:%s')\n", o->out);
+        printf("open_clip.create_model_and_transforms('local-dir:%s')\n", o->out);
         break;
     case FORMAT_SAFETENSORS:
         printf("safetensors.torch.load_file('%s/model.safetensors')\n", o->out);

@@ -154,13 +154,40 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
     return STATUS_OK;
 }
 
+/* ---- models of --model, and of other programs ---- */
+
+/* Every tensor under open_clip's names, as the model has it in memory. */
+static enum status
+add_open_clip(struct tensor_list *l, const struct export_job *job, struct error *err) {
+    struct dual_encoder_options o;
+    struct device *dev = NULL;
+    struct dual_encoder *model = NULL;
+    TRY(model_config_options(checkpoint_model(job->checkpoint), &o, err));
+    o.training = false;
+    TRY(device_open(&dev, "cpu", 1, err));
+    enum status s = dual_encoder_create(&model, dev, &o, err);
+    struct params *p = s == STATUS_OK ? dual_encoder_params(model) : NULL;
+    THEN(s, checkpoint_load_params(job->checkpoint, p, false, err));
+    for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {
+        const struct param_info info = params_info(p, i);
+        uint64_t shape[TENSOR_MAX_DIMS];
+        void *values;
+        for (int32_t d = 0; d < info.ndim; d++) {
+            shape[d] = (uint64_t)info.shape[d];
+        }
+        s = tensor_list_add(l, &values, "", info.name, SAFETENSORS_F32, shape, (uint32_t)info.ndim,
+                            err);
+        THEN(s, params_read(p, i, PARAM_VALUE, values, (size_t)info.count * sizeof(float), err));
+    }
+    dual_encoder_destroy(model);
+    device_close(dev);
+    return s;
+}
+
 /* ---- safetensors ---- */
 
 static bool is_of_model(const char *name) {
-    static const char *const starts[] = {"image.", "text.", "image_proj.", "text_proj.", "proj.",
-                                         /* open_clip's */
-                                         "visual.", "transformer.", "token_embedding.",
-                                         "positional_embedding", "ln_final.", "text_projection"};
+    static const char *const starts[] = {"image.", "text.", "image_proj.", "text_proj.", "proj."};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) {
             return true;
@@ -190,8 +217,10 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     const struct model_config *m = checkpoint_model(job->checkpoint);
     struct tensor_list l;
     struct json_writer w;
+    const bool open_clip = m->open_clip[0] != '\0';
     enum status s = tensor_list_init(&l, job->file, err);
-    for (size_t i = 0; i < safetensors_count(job->file) && s == STATUS_OK; i++) {
+    THEN(s, open_clip ? add_open_clip(&l, job, err) : STATUS_OK);
+    for (size_t i = 0; i < safetensors_count(job->file) && s == STATUS_OK && !open_clip; i++) {
         const struct safetensors_info *info = safetensors_at(job->file, i);
         s = is_of_model(info->name) ? tensor_list_copy(&l, "", info->name, info, err) : STATUS_OK;
     }
@@ -200,7 +229,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     TRY(s);
     begin_json(&w);
     if (has_images(m)) {
-        if (m->open_clip[0] != '\0') {
+        if (open_clip) {
             json_raw(&w, "model_cfg", m->open_clip, strlen(m->open_clip));
         }
         json_string(&w, "image_tower", m->image_tower);
@@ -231,9 +260,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
 static enum status
 check_images(const struct model_config *m, const char *format, struct error *err) {
     FAIL_IF(m->open_clip[0] != '\0', err, STATUS_UNSUPPORTED,
-            "%s: the run was trained with --model; --format safetensors exports it, with "
-            "open_clip's names",
-            format);
+            "%s: this is a model of open_clip's (--model); --format open_clip exports it", format);
     return has_images(m) ? STATUS_OK
                          : error_set(err, STATUS_UNSUPPORTED,
                                      "%s: the run was trained on captions alone and has no tower "
@@ -330,19 +357,16 @@ static enum status add_scale(struct tensor_list *l,
     return STATUS_OK;
 }
 
-/* The bias that siglip learned, as text; NULL: the loss has none. */
-static const char *learned_bias(const struct export_job *job) {
-    return safetensors_metadata(job->file, "loss.state.bias");
-}
-
+/* The bias that siglip learned. */
 static enum status
 add_bias(struct tensor_list *l, const struct export_job *job, struct error *err) {
+    const double bias = checkpoint_bias(job->checkpoint);
     void *values;
-    if (learned_bias(job) == NULL) {
+    if (isnan(bias)) {
         return STATUS_OK;
     }
     TRY(tensor_list_add(l, &values, "", "logit_bias", SAFETENSORS_F32, NULL, 0, err));
-    *(float *)values = strtof(learned_bias(job), NULL);
+    *(float *)values = (float)bias;
     return STATUS_OK;
 }
 
@@ -484,6 +508,60 @@ enum status export_transformers(const struct export_job *job, struct error *err)
 
 /* ---- open_clip ---- */
 
+/* An open_clip_config.json ends with it. */
+static void put_images(struct json_writer *w, const struct model_config *m, const char *resize) {
+    json_open_object(w, "preprocess_cfg");
+    put_norm(w, m->image_norm);
+    json_string(w, "interpolation", "bicubic");
+    json_string(w, "resize_mode", resize);
+    json_close_object(w);
+}
+
+static enum status
+put_native_config(struct json_writer *w, const struct export_job *job, struct error *err) {
+    const struct model_config *m = checkpoint_model(job->checkpoint);
+    struct dual_encoder_options o;
+    struct tokenizer *t = NULL;
+    struct open_clip_tokenizer own = {.path = job->out};
+    TRY(model_config_options(m, &o, err));
+    const bool clip = has_clip_tokenizer(job);
+    size_t size_bytes;
+    if (!clip && checkpoint_tokenizer(job->checkpoint, &size_bytes) != NULL) {
+        TRY(open_tokenizer(&t, job, err));
+        own.end_id = tokenizer_end_id(t);
+    }
+    json_open_object(w, "model_cfg");
+    if (!isnan(checkpoint_bias(job->checkpoint))) {
+        json_double(w, "init_logit_bias", checkpoint_bias(job->checkpoint));
+    }
+    open_clip_write(w, &o, t != NULL ? &own : NULL);
+    json_close_object(w);
+    put_images(w, m, "shortest");
+    tokenizer_close(t);
+    return STATUS_OK;
+}
+
+static enum status export_native(const struct export_job *job, struct error *err) {
+    struct tensor_list l;
+    struct json_writer w;
+    size_t size_bytes;
+    enum status s = tensor_list_init(&l, job->file, err);
+    THEN(s, add_open_clip(&l, job, err));
+    THEN(s, add_scale(&l, job, "logit_scale", err));
+    THEN(s, add_bias(&l, job, err));
+    THEN(s, write_tensors(job, NULL, "open_clip_model.safetensors", &l, err));
+    tensor_list_fini(&l);
+    TRY(s);
+    begin_json(&w);
+    s = put_native_config(&w, job, err);
+    THEN(s, export_json(job, NULL, "open_clip_config.json", &w, err));
+    if (s != STATUS_OK || checkpoint_tokenizer(job->checkpoint, &size_bytes) == NULL) {
+        return s;
+    }
+    THEN(s, export_tokenizer(job, NULL, err));
+    return s == STATUS_OK && !has_clip_tokenizer(job) ? say_tokenizer(job, err) : s;
+}
+
 static enum status
 put_open_clip_config(struct json_writer *w, const struct export_job *job, struct error *err) {
     const struct model_config *m = checkpoint_model(job->checkpoint);
@@ -492,8 +570,8 @@ put_open_clip_config(struct json_writer *w, const struct export_job *job, struct
     text[strlen(text) - 1] = '\0';
     json_open_object(w, "model_cfg");
     json_i64(w, "embed_dim", m->embed_dim);
-    if (learned_bias(job) != NULL) {
-        json_double(w, "init_logit_bias", strtod(learned_bias(job), NULL));
+    if (!isnan(checkpoint_bias(job->checkpoint))) {
+        json_double(w, "init_logit_bias", checkpoint_bias(job->checkpoint));
     }
     json_open_object(w, "vision_cfg");
     json_i64(w, "image_size", m->image_size_px);
@@ -517,11 +595,7 @@ put_open_clip_config(struct json_writer *w, const struct export_job *job, struct
     json_i64(w, "vocab_size", m->vocab_count);
     json_close_object(w);
     json_close_object(w);
-    json_open_object(w, "preprocess_cfg");
-    put_norm(w, m->image_norm);
-    json_string(w, "interpolation", "bicubic");
-    json_string(w, "resize_mode", "squash");
-    json_close_object(w);
+    put_images(w, m, "squash");
     return STATUS_OK;
 }
 
@@ -531,6 +605,9 @@ enum status export_open_clip(const struct export_job *job, struct error *err) {
     struct json_writer w;
     enum status s;
     TRY(check_texts(m, "open_clip", err));
+    if (m->open_clip[0] != '\0') {
+        return export_native(job, err);
+    }
     TRY(check_tower(m, "open_clip", err));
     TRY(tensor_list_init(&l, job->file, err));
     TRY_OR_FAIL(s, export_add_image(&l, job, "visual.trunk.", err));

@@ -109,9 +109,12 @@ static enum status open_tokenizer(struct tokenizer **out,
         size_t size_bytes;
         TRY(checkpoint_open(&c, file_posix(), t->init, err));
         const void *bytes = checkpoint_tokenizer(c, &size_bytes);
-        const enum status s = tokenizer_open(out, bytes, size_bytes, err);
+        const enum status s =
+            bytes != NULL ? tokenizer_open(out, bytes, size_bytes, err) : STATUS_OK;
         checkpoint_close(c);
-        return s;
+        if (s != STATUS_OK || bytes != NULL) {
+            return s;
+        }
     }
     if (trainer_tokenizer(t) != NULL) {
         return tokenizer_load(out, trainer_tokenizer(t), err);

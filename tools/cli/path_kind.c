@@ -14,6 +14,7 @@
 #include "net/location.h"
 #include "pack/pack.h"
 #include "tools/cli/remote_choice.h"
+#include "train/model/foreign.h"
 
 enum kind {
     KIND_REMOTE,
@@ -26,7 +27,8 @@ enum kind {
     KIND_RUN,
     KIND_EMPTY_RUN, /* without a checkpoint */
     KIND_CHECKPOINT,
-    KIND_TARS, /* a folder of tars */
+    KIND_MODEL, /* of open_clip or Hugging Face */
+    KIND_TARS,  /* a folder of tars */
     KIND_TAR,
     KIND_COMPRESSED_TAR,
     KIND_FOLDER,
@@ -143,6 +145,8 @@ static void find_kind(struct found *out, const char *path) {
         out->kind = KIND_UNFINISHED;
     } else if (is_in(path, "config.json") && is_in(path, "metrics.jsonl")) {
         out->kind = is_in(path, "last") ? KIND_RUN : KIND_EMPTY_RUN;
+    } else if (foreign_is(path)) {
+        out->kind = KIND_MODEL;
     } else {
         look_into_folder(out, path);
     }
@@ -239,6 +243,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
                  "'ccstream-eval retrieval $ --data DIR' evaluates it"},
         {IS(KIND_CHECKPOINT),
          "$ is a checkpoint, not a dataset; 'ccdump state $' shows what it stores"},
+        {IS(KIND_MODEL), "$ is a model of open_clip or Hugging Face, not a dataset"},
         {IS(KIND_TARS), "$ is a folder of tars, not a dataset; 'ccpack -o DIR $/*.tar' packs them, "
                         "'ccpack index $/*.tar' uses them in place"},
         {IS(KIND_TAR), "$ is a tar, not a dataset; 'ccpack -o DIR $' packs it, 'ccpack index $' "
@@ -263,7 +268,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
 
 enum status path_check_checkpoint(const char *path, struct error *err) {
     static const struct rule rules[] = {
-        {IS(KIND_RUN) | IS(KIND_CHECKPOINT), NULL},
+        {IS(KIND_RUN) | IS(KIND_CHECKPOINT) | IS(KIND_MODEL), NULL},
         {IS(KIND_REMOTE), "$: only local files are read; download it or mount it first"},
         {IS(KIND_EMPTY_RUN), "$ has no checkpoint yet; 'ccstream-train --resume $' trains on"},
         {IS(KIND_DATASET_FILE), "$ is a file of a dataset, not a run or checkpoint; pass the run "

@@ -13,7 +13,7 @@
 /* The names after own are in the order of IMAGE_NORMS. */
 static const char *const image_norm_choices[] = {"own",      "clip", "imagenet", "cifar10",
                                                  "cifar100", "none", NULL};
-const char *const eval_transform_choices[] = {"crop", "squash", "clip", NULL};
+const char *const eval_transform_choices[] = {"own", "crop", "squash", "clip", NULL};
 
 #define FIELD(name) CLI_FIELD(struct eval_options, name)
 
@@ -168,6 +168,7 @@ struct embed_options eval_embed_options(struct eval *e, const struct eval_option
     how.tokenizer = e->tokenizer;
     how.tokenizer_size_bytes = e->tokenizer_size_bytes;
     how.clean_captions = checkpoint_model(e->checkpoint)->clean_captions;
+    how.augment = model_config_eval(checkpoint_model(e->checkpoint), how.augment);
     how.threads = (uint32_t)o->loader_threads;
     how.log = &e->log;
     how.should_stop = cli_interrupted_callback;
@@ -176,10 +177,11 @@ struct embed_options eval_embed_options(struct eval *e, const struct eval_option
     return how;
 }
 
-struct embed_options eval_transformed(struct eval *e, const struct eval_options *o) {
+struct embed_options
+eval_transformed(struct eval *e, const struct eval_options *o, enum augment_kind usual) {
     struct embed_options how = eval_embed_options(e, o);
-    static const enum augment_kind kinds[] = {AUGMENT_EVAL_CROP, AUGMENT_EVAL_SQUASH,
-                                              AUGMENT_EVAL_CLIP};
+    const enum augment_kind kinds[] = {model_config_eval(checkpoint_model(e->checkpoint), usual),
+                                       AUGMENT_EVAL_CROP, AUGMENT_EVAL_SQUASH, AUGMENT_EVAL_CLIP};
     how.augment = kinds[o->transform];
     return how;
 }

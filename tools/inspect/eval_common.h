@@ -39,12 +39,14 @@ enum { EVAL_OPTION_COUNT = 7, EVAL_REMOTE_COUNT = 5 };
             .metavar = "DIR", .required = true, .help = data_help                                  \
     }
 
-extern const char *const eval_transform_choices[]; /* crop, squash, clip */
+extern const char *const eval_transform_choices[]; /* own, crop, squash, clip */
 #define EVAL_TRANSFORM_ROW(default_name)                                                           \
     {                                                                                              \
         "transform", 0, CLI_ENUM, CLI_FIELD(struct eval_options, transform),                       \
-            .choices = eval_transform_choices, .default_text = default_name, .metavar = "KIND",    \
-            .help = "crop: scale the shorter side to the model's size and keep the centre, as "    \
+            .choices = eval_transform_choices, .default_text = "own", .metavar = "KIND",           \
+            .help = "own: as open_clip does for models of --model (bicubic, the centre), "         \
+                    "for others " default_name                                                     \
+                    "; crop: scale the shorter side to the model's size and keep the centre, as "  \
                     "the papers do; squash: resize without keeping the aspect ratio, as "          \
                     "evaluation during training (open_clip's resize_mode 'squash'); clip: as "     \
                     "crop, but bicubic, as CLIP, open_clip and clip-benchmark do"                  \
@@ -78,9 +80,11 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
 void eval_close(struct eval *e); /* accepts an all-zero one */
 
 /* The options of embed_dataset that follow from the checkpoint and the command line; without
- * --transform that is the whole image. They borrow the eval, which shows the progress. */
+ * --transform that is the whole image, for open_clip's models as open_clip does. usual: of
+ * --transform own for other models. They borrow the eval, which shows the progress. */
 struct embed_options eval_embed_options(struct eval *e, const struct eval_options *o);
-struct embed_options eval_transformed(struct eval *e, const struct eval_options *o);
+struct embed_options
+eval_transformed(struct eval *e, const struct eval_options *o, enum augment_kind usual);
 
 /* A vector for each class by its prompts, allocated in *out. Returns OK, NOMEM or what
  * prompts_class_vectors returns. */

@@ -5,6 +5,7 @@
 #include "tools/inspect/run_config.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,13 +240,14 @@ enum status run_config_add_clip(struct run_config_words *w, const char *model, s
 enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
     REQUIRE(w != NULL && checkpoint != NULL);
-    enum { COUNT = 11, WORD_BYTES = 64 };
+    enum { COUNT = 12, WORD_BYTES = 64 };
     char text[COUNT][WORD_BYTES];
     const char *words[COUNT + 1];
     int count = 0;
     struct checkpoint *c;
     TRY(checkpoint_open(&c, file_posix(), checkpoint, err));
     const struct model_config m = *checkpoint_model(c);
+    const double bias = checkpoint_is_foreign(c) ? checkpoint_bias(c) : (double)NAN;
     checkpoint_close(c);
 #define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
     WORD("--task=%s", m.raw ? "blocks" : m.hidden_dim > 0 ? "two-views" : "pairs");
@@ -263,6 +265,9 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
         WORD("--block-of=captions");
     }
     WORD("--embed-dim=%d", (int)m.embed_dim);
+    if (!isnan(bias)) {
+        WORD("--bias0=%.9g", bias);
+    }
     if (m.hidden_dim > 0) {
         WORD("--hidden-dim=%d", (int)m.hidden_dim);
     } else {

@@ -178,8 +178,9 @@ static const struct cli_option rows[] = {
              "holds it"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
      .help =
-         "initialise the whole model from a run or checkpoint: towers, projections, tokenizer, "
-         "and temperature unless --tau is given; model options and --augment are taken from it"},
+         "initialise the whole model from a run or checkpoint, or a folder of open_clip or of "
+         "Hugging Face's CLIPModel: towers, projections, tokenizer, and temperature unless --tau is "
+         "given; model options and --augment are taken from it"},
     {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
      .help = "with --init: also start from its per-sample state; requires the same loss, and the "
              "same data or --remap-state"},

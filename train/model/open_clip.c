@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
+#include "formats/base/json_writer.h"
 #include "formats/json/json_reader.h"
 
 /* ---- names ---- */
@@ -58,6 +59,7 @@ struct field {
     double *number;     /* where it goes; NULL: not read */
     const char *plain;  /* the value that changes nothing, as JSON; NULL: every value */
     double least, most; /* of a number that is read */
+    const char *same;   /* another value that changes nothing */
 };
 
 /* Also a number that is written in another way, such as 0.0. */
@@ -103,7 +105,8 @@ static enum status read_field(const struct field *fields,
         (void)snprintf(why, sizeof why, "expected %g to %g", f->least, f->most);
         return refuse(object, key, text, why, err);
     }
-    if (f->plain == NULL || is_plain(value, f->plain, text)) {
+    if (f->plain == NULL || is_plain(value, f->plain, text) ||
+        (f->same != NULL && strcmp(text, f->same) == 0)) {
         return STATUS_OK;
     }
     (void)snprintf(why, sizeof why, "only %s can be trained here", f->plain);
@@ -139,27 +142,33 @@ struct numbers {
 
 #define IGNORED(name_)                                                                             \
     { .name = name_ }
+#define NUMBER(name_, member_, least_, most_)                                                      \
+    { .name = name_, .number = &n->member_, .least = least_, .most = most_ }
 #define PLAIN(name_, value_)                                                                       \
     { .name = name_, .plain = value_ }
 
-static enum status
-read_numbers(const struct json_value *root, struct numbers *n, struct error *err) {
-    const struct field top[] = {{"embed_dim", &n->embed, NULL, 1, 65536},
-                                {"quick_gelu", &n->quick, NULL, 0, 1},
+static enum status read_numbers(const struct json_value *root,
+                                struct numbers *n,
+                                bool with_weights,
+                                struct error *err) {
+    const char *const first_scale = with_weights ? NULL : "2.6592600369327779";
+    const char *const none = with_weights ? NULL : "null";
+    const struct field top[] = {NUMBER("embed_dim", embed, 1, 65536),
+                                NUMBER("quick_gelu", quick, 0, 1),
                                 IGNORED("vision_cfg"),
                                 IGNORED("text_cfg"),
-                                PLAIN("custom_text", "false"),
+                                IGNORED("custom_text"), /* names, not what is computed */
                                 PLAIN("multimodal_cfg", "null"),
-                                PLAIN("init_logit_scale", "2.6592600369327779"),
-                                PLAIN("init_logit_bias", "null"),
+                                PLAIN("init_logit_scale", first_scale),
+                                PLAIN("init_logit_bias", none),
                                 PLAIN("nonscalar_logit_scale", "false"),
                                 {.name = NULL}};
-    const struct field vision[] = {{"layers", &n->layers, NULL, 1, 64},
-                                   {"width", &n->width, NULL, 1, 65536},
-                                   {"head_width", &n->head_width, NULL, 1, 65536},
-                                   {"mlp_ratio", &n->ratio, NULL, 0.001, 64},
-                                   {"patch_size", &n->patch, NULL, 1, 1024},
-                                   {"image_size", &n->px, NULL, 8, 1024},
+    const struct field vision[] = {NUMBER("layers", layers, 1, 64),
+                                   NUMBER("width", width, 1, 65536),
+                                   NUMBER("head_width", head_width, 1, 65536),
+                                   NUMBER("mlp_ratio", ratio, 0.001, 64),
+                                   NUMBER("patch_size", patch, 1, 1024),
+                                   NUMBER("image_size", px, 8, 1024),
                                    PLAIN("ls_init_value", "null"),
                                    PLAIN("patch_dropout", "0"),
                                    PLAIN("attentional_pool", "false"),
@@ -187,21 +196,21 @@ read_numbers(const struct json_value *root, struct numbers *n, struct error *err
                                    IGNORED("timm_drop"),
                                    IGNORED("timm_drop_path"),
                                    {.name = NULL}};
-    const struct field text[] = {{"context_length", &n->context, NULL, 2, 512},
-                                 {"vocab_size", &n->vocab, NULL, 1, 1 << 24},
-                                 {"width", &n->text_width, NULL, 1, 65536},
-                                 {"heads", &n->heads, NULL, 1, 65536},
-                                 {"layers", &n->text_layers, NULL, 1, 64},
-                                 {"mlp_ratio", &n->text_ratio, NULL, 0.001, 64},
+    const struct field text[] = {NUMBER("context_length", context, 2, 512),
+                                 NUMBER("vocab_size", vocab, 1, 1 << 24),
+                                 NUMBER("width", text_width, 1, 65536),
+                                 NUMBER("heads", heads, 1, 65536),
+                                 NUMBER("layers", text_layers, 1, 64),
+                                 NUMBER("mlp_ratio", text_ratio, 0.001, 64),
                                  PLAIN("ls_init_value", "null"),
-                                 PLAIN("hf_tokenizer_name", "null"),
+                                 PLAIN("hf_tokenizer_name", none),
                                  PLAIN("tokenizer_kwargs", "null"),
                                  PLAIN("embed_cls", "false"),
                                  IGNORED("pad_id"),
                                  IGNORED("eos_id"),
                                  PLAIN("no_causal_mask", "false"),
                                  PLAIN("final_ln_after_pool", "false"),
-                                 PLAIN("pool_type", "\"argmax\""),
+                                 {.name = "pool_type", .plain = "\"argmax\"", .same = "\"eos\""},
                                  PLAIN("proj_bias", "false"),
                                  PLAIN("proj_type", "\"linear\""),
                                  PLAIN("output_tokens", "false"),
@@ -225,10 +234,12 @@ read_numbers(const struct json_value *root, struct numbers *n, struct error *err
     return read_object(json_value_get(root, "text_cfg"), "text_cfg.", text, err);
 }
 
-static enum status
-fill(struct dual_encoder_options *out, const struct json_value *root, struct error *err) {
+enum status open_clip_read(struct dual_encoder_options *out,
+                           const struct json_value *config,
+                           bool with_weights,
+                           struct error *err) {
     struct numbers n;
-    TRY(read_numbers(root, &n, err));
+    TRY(read_numbers(config, &n, with_weights, err));
     const double heads = floor(n.width / n.head_width);
     FAIL_IF(n.embed < 1, err, STATUS_UNSUPPORTED, "the model's embed_dim is missing");
     FAIL_IF(heads < 1 || heads * n.head_width != n.width, err, STATUS_UNSUPPORTED,
@@ -267,34 +278,73 @@ static const struct json_value *model_of(const struct json_document *d) {
     return inner != NULL ? inner : root;
 }
 
-enum status
-open_clip_options(struct dual_encoder_options *out, const char *config, struct error *err) {
-    struct json_document *d = NULL;
-    TRY(json_document_parse(&d, "the model", config, strlen(config), err));
-    const enum status s = fill(out, model_of(d), err);
-    json_document_destroy(d);
-    return s;
-}
-
-static enum status canonical(char out[OPEN_CLIP_CONFIG_BYTES],
+static enum status read_text(struct dual_encoder_options *out,
                              const char *name,
                              const void *text,
                              size_t size_bytes,
                              struct error *err) {
     struct json_document *d = NULL;
     TRY(json_document_parse(&d, name, text, size_bytes, err));
-    char *compact = json_value_text(model_of(d));
-    enum status s = STATUS_OK;
-    if (compact == NULL) {
-        s = error_set(err, STATUS_NOMEM, "%s: out of memory", name);
-    } else if (strlen(compact) >= OPEN_CLIP_CONFIG_BYTES) {
-        s = error_set(err, STATUS_LIMIT, "%s: a model of more than %d bytes", name,
-                      OPEN_CLIP_CONFIG_BYTES - 1);
-    } else {
-        strcpy(out, compact);
-    }
-    free(compact);
+    const enum status s = open_clip_read(out, model_of(d), false, err);
     json_document_destroy(d);
+    return s;
+}
+
+enum status
+open_clip_options(struct dual_encoder_options *out, const char *config, struct error *err) {
+    return read_text(out, "the model", config, strlen(config), err);
+}
+
+/* The ratio by which open_clip, which rounds width * ratio down, gets the FFN's width. */
+static double ratio_of(int32_t ffn, int32_t width) {
+    const double ratio = (double)ffn / width;
+    return (int32_t)(ratio * width) == ffn ? ratio : (ffn + 0.5) / width;
+}
+
+void open_clip_write(struct json_writer *w,
+                     const struct dual_encoder_options *o,
+                     const struct open_clip_tokenizer *tokenizer) {
+    json_i64(w, "embed_dim", o->embed_dim);
+    if (o->text.act == ACTIVATION_QUICK_GELU) {
+        json_bool(w, "quick_gelu", true);
+    }
+    json_open_object(w, "vision_cfg");
+    json_i64(w, "image_size", o->image.image_px);
+    json_i64(w, "layers", o->vit.layers);
+    json_i64(w, "width", o->vit.dim);
+    json_i64(w, "head_width", o->vit.dim / o->vit.heads);
+    json_double(w, "mlp_ratio", ratio_of(o->vit.ffn_dim, o->vit.dim));
+    json_i64(w, "patch_size", o->vit.patch_px);
+    json_close_object(w);
+    json_open_object(w, "text_cfg");
+    json_i64(w, "context_length", o->text.position_count);
+    json_i64(w, "vocab_size", o->text.vocab_count);
+    json_i64(w, "width", o->text.dim);
+    json_i64(w, "heads", o->text.heads);
+    json_i64(w, "layers", o->text.layers);
+    json_double(w, "mlp_ratio", ratio_of(o->text.ffn_dim, o->text.dim));
+    if (tokenizer != NULL) {
+        json_string(w, "hf_tokenizer_name", tokenizer->path);
+        json_string(w, "pool_type", "eos");
+        json_i64(w, "eos_id", tokenizer->end_id);
+    }
+    json_close_object(w);
+}
+
+enum status open_clip_text(char out[OPEN_CLIP_CONFIG_BYTES],
+                           const struct dual_encoder_options *o,
+                           struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, OPEN_CLIP_CONFIG_BYTES - 1);
+    json_open_object(&w, NULL);
+    open_clip_write(&w, o, NULL);
+    json_close_object(&w);
+    const enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        memcpy(out, w.out.data, w.out.size_bytes);
+        out[w.out.size_bytes] = '\0';
+    }
+    json_writer_fini(&w);
     return s;
 }
 
@@ -308,18 +358,17 @@ open_clip_config(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct err
     bool there = false;
     const bool literal = model[0] == '{';
     TRY(literal ? STATUS_OK : fs->exists(fs->context, model, &there, err));
-    if (literal) {
-        TRY(canonical(out, "--model", model, strlen(model), err));
-    } else if (!there) {
+    if (!literal && !there) {
         TRY(write_known(out, model, err));
-    } else {
-        TRY(file_read_all(fs, &text, model, MAX_FILE_BYTES, err));
-        const enum status s = canonical(out, model, text.data, text.size_bytes, err);
-        byte_buffer_fini(&text);
-        TRY(s);
+        TRY(open_clip_options(&options, out, err));
+        return open_clip_text(out, &options, err);
     }
-    const enum status s = open_clip_options(&options, out, &why);
-    return s == STATUS_OK
-               ? s
-               : error_set(err, s, "%s%s%s", literal ? "" : model, literal ? "" : ": ", why.text);
+    TRY(literal ? STATUS_OK : file_read_all(fs, &text, model, MAX_FILE_BYTES, err));
+    enum status s = literal ? read_text(&options, "--model", model, strlen(model), &why)
+                            : read_text(&options, model, text.data, text.size_bytes, &why);
+    byte_buffer_fini(&text);
+    /* what is no JSON is named by the reader */
+    FAIL_IF(s != STATUS_OK, err, s, "%s%s%s", literal || s == STATUS_CORRUPT ? "" : model,
+            literal || s == STATUS_CORRUPT ? "" : ": ", why.text);
+    return open_clip_text(out, &options, err);
 }

@@ -18,7 +18,7 @@ enum { OPEN_CLIP_CONFIG_BYTES = 4096 };
 extern const char *const OPEN_CLIP_NAMES[];
 
 /* The model_cfg of one of these names, of a JSON file, or of JSON text, which begins with '{', as
- * compact JSON in *out. A file or text may be the model_cfg or hold it under that key, as
+ * open_clip_write has it. A file or text may be the model_cfg or hold it under that key, as
  * open_clip_config.json does. Returns OK, USAGE (unknown name), NOTFOUND, IO, NOMEM, LIMIT, CORRUPT
  * (no JSON), or what open_clip_options returns. */
 enum status
@@ -29,5 +29,32 @@ open_clip_config(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct err
  * field. */
 enum status
 open_clip_options(struct dual_encoder_options *out, const char *config, struct error *err);
+
+struct json_value;  /* formats/json/json_reader.h */
+struct json_writer; /* formats/base/json_writer.h */
+
+/* The same of a parsed one. with_weights: tensors beside it hold the temperature and bias, so that
+ * their first values do not matter; nor does the name of a tokenizer. */
+enum status open_clip_read(struct dual_encoder_options *out,
+                           const struct json_value *config,
+                           bool with_weights,
+                           struct error *err);
+
+/* A tokenizer that is not CLIP's, as open_clip has to know it. */
+struct open_clip_tokenizer {
+    const char *path; /* folder */
+    int32_t end_id;   /* of the end token, which is not the largest id */
+};
+
+/* The members of the model_cfg of a model, into an open object: one model, one text. tokenizer
+ * NULL: CLIP's. */
+void open_clip_write(struct json_writer *w,
+                     const struct dual_encoder_options *o,
+                     const struct open_clip_tokenizer *tokenizer);
+
+/* The same as compact JSON. Returns OK, NOMEM or LIMIT. */
+enum status open_clip_text(char out[OPEN_CLIP_CONFIG_BYTES],
+                           const struct dual_encoder_options *o,
+                           struct error *err);
 
 #endif

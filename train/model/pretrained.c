@@ -20,12 +20,25 @@ enum {
     TEXT_BYTES = 2 * SHAPE_BYTES + NAME_BYTES
 };
 
+enum { MOST_PARTS = 3 };
+
+/* Where the file has a tensor of the table: in `count` tensors of equal shape, one's rows after the
+ * other's. */
+struct source {
+    char names[MOST_PARTS][NAME_BYTES];
+    int count;
+    bool transposed;
+};
+
 struct job {
     struct params *p;
     const char *tower, *path;
     const struct log_sink *log;
-    struct safetensors *file;
+    const struct safetensors *file;
+    bool model; /* a whole one, with `names`; the tower is "" */
+    enum model_names names;
     const char *prefix; /* of the names in the file */
+    bool *used;         /* by tensor of the file; NULL: not asked */
     int32_t misfit_count;
     char first[TEXT_BYTES]; /* of the misfits */
 };
@@ -34,12 +47,85 @@ static bool belongs(const struct job *j, const struct param_info *info) {
     return strncmp(info->name, j->tower, strlen(j->tower)) == 0;
 }
 
-/* The tensor of the file for one of the table, under a prefix. */
+/* ---- names of whole models ---- */
+
+struct rename {
+    const char *from, *to;
+};
+
+/* The first whose `from` begins the name, or where `within` is in it; NULL: none. */
+static const struct rename *find_rename(const struct rename *list, const char *name, bool within) {
+    while (list->from != NULL && (within ? strstr(name, list->from) == NULL
+                                         : strncmp(name, list->from, strlen(list->from)) != 0)) {
+        list++;
+    }
+    return list->from != NULL ? list : NULL;
+}
+
+static void hugging_face_source(struct source *out, const char *name) {
+    static const struct rename starts[] = {
+        {"visual.proj", "visual_projection.weight"},
+        {"visual.class_embedding", "vision_model.embeddings.class_embedding"},
+        {"visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"},
+        {"visual.conv1.", "vision_model.embeddings.patch_embedding."},
+        {"visual.ln_pre.", "vision_model.pre_layrnorm."}, /* so it is there */
+        {"visual.ln_post.", "vision_model.post_layernorm."},
+        {"visual.transformer.resblocks.", "vision_model.encoder.layers."},
+        {"transformer.resblocks.", "text_model.encoder.layers."},
+        {"token_embedding.", "text_model.embeddings.token_embedding."},
+        {"positional_embedding", "text_model.embeddings.position_embedding.weight"},
+        {"ln_final.", "text_model.final_layer_norm."},
+        {"text_projection", "text_projection.weight"},
+        {NULL, NULL}};
+    static const struct rename inner[] = {{".attn.in_proj_", NULL}, /* q, k and v */
+                                          {".attn.out_proj.", ".self_attn.out_proj."},
+                                          {".ln_1.", ".layer_norm1."},
+                                          {".ln_2.", ".layer_norm2."},
+                                          {".mlp.c_fc.", ".mlp.fc1."},
+                                          {".mlp.c_proj.", ".mlp.fc2."},
+                                          {NULL, NULL}};
+    const struct rename *start = find_rename(starts, name, false);
+    const struct rename *in = find_rename(inner, name, true);
+    const char *rest = name + (start != NULL ? strlen(start->from) : 0);
+    const char *at = in != NULL ? strstr(name, in->from) : rest;
+    const char *end = at + (in != NULL ? strlen(in->from) : 0);
+    out->count = in == &inner[0] ? MOST_PARTS : 1;
+    out->transposed = start == &starts[0] || start == &starts[11];
+    for (int k = 0; k < out->count; k++) {
+        char middle[32];
+        (void)snprintf(middle, sizeof middle, ".self_attn.%c_proj.", "qkv"[k]);
+        (void)snprintf(out->names[k], NAME_BYTES, "%s%.*s%s%s", start != NULL ? start->to : "",
+                       (int)(at - rest), rest,
+                       in == NULL       ? ""
+                       : in->to == NULL ? middle
+                                        : in->to,
+                       end);
+    }
+}
+
+static struct source source_of(const struct job *j, const char *prefix, const char *name) {
+    struct source out = {.count = 1};
+    if (j->model && j->names == MODEL_NAMES_HUGGING_FACE) {
+        hugging_face_source(&out, name);
+        return out;
+    }
+    (void)snprintf(out.names[0], NAME_BYTES, "%s%s", prefix, name);
+    if (j->model && strncmp(name, "visual.", 7) != 0 &&
+        safetensors_find(j->file, out.names[0]) == NULL) {
+        char other[NAME_BYTES];
+        if (snprintf(other, sizeof other, "text.%s", name) < (int)sizeof other &&
+            safetensors_find(j->file, other) != NULL) {
+            memcpy(out.names[0], other, sizeof other);
+        }
+    }
+    return out;
+}
+
+/* The first tensor of the file for one of the table, under a prefix. */
 static const struct safetensors_info *
 find(const struct job *j, const char *prefix, const struct param_info *info) {
-    char name[NAME_BYTES];
-    const int n = snprintf(name, sizeof name, "%s%s", prefix, info->name + strlen(j->tower));
-    return n < (int)sizeof name ? safetensors_find(j->file, name) : NULL;
+    const struct source from = source_of(j, prefix, info->name + strlen(j->tower));
+    return safetensors_find(j->file, from.names[0]);
 }
 
 /* The prefix that most of the tower's names are found under; the first of equals. */
@@ -88,29 +174,60 @@ static bool is_real(enum safetensors_dtype t) {
            t == SAFETENSORS_F64;
 }
 
-static void check_tensor(struct job *j, const struct param_info *info) {
-    const struct safetensors_info *found = find(j, j->prefix, info);
-    const char *name = info->name + strlen(j->tower);
+/* The side of the square of patches that a table of positions is for; 0: it is for none. */
+static int64_t grid_of(uint64_t rows) {
+    const int64_t side = (int64_t)(sqrt((double)rows - 1.0) + 0.5);
+    return rows > 1 && rows < (1 << 20) && (uint64_t)(side * side) + 1 == rows ? side : 0;
+}
+
+/* Whether `found` has the image tower's positions for another number of patches. */
+static bool is_other_grid(const struct job *j,
+                          const struct param_info *info,
+                          const struct safetensors_info *found) {
+    return j->model && strcmp(info->name, "visual.positional_embedding") == 0 &&
+           found->dim_count == 2 && found->shape[1] == (uint64_t)info->shape[1] &&
+           found->shape[0] != (uint64_t)info->shape[0] && grid_of(found->shape[0]) > 0;
+}
+
+/* What each part of a source has to be. */
+static void part_shape(uint64_t shape[TENSOR_MAX_DIMS],
+                       const struct param_info *info,
+                       const struct source *from) {
+    for (int32_t d = 0; d < info->ndim; d++) {
+        shape[d] = (uint64_t)info->shape[from->transposed ? info->ndim - 1 - d : d];
+    }
+    shape[0] /= (uint64_t)from->count;
+}
+
+static void check_part(struct job *j,
+                       const struct param_info *info,
+                       const struct source *from,
+                       const char *name) {
+    const struct safetensors_info *found = safetensors_find(j->file, name);
     char text[TEXT_BYTES];
+    char expected[SHAPE_BYTES];
+    uint64_t shape[TENSOR_MAX_DIMS];
+    part_shape(shape, info, from);
+    print_shape(expected, shape, (uint32_t)info->ndim);
     if (found == NULL) {
-        (void)snprintf(text, sizeof text, "%s%s is missing", j->prefix, name);
+        (void)snprintf(text, sizeof text, "%s is missing%s%s", name, j->model ? ", of shape " : "",
+                       j->model ? expected : "");
         misfit(j, text);
         return;
     }
-    uint64_t shape[TENSOR_MAX_DIMS];
-    bool same = found->dim_count == (uint32_t)info->ndim;
-    for (int32_t d = 0; d < info->ndim; d++) {
-        shape[d] = (uint64_t)info->shape[d];
-        same = same && found->shape[d] == shape[d];
+    if (j->used != NULL) {
+        j->used[found - safetensors_at(j->file, 0)] = true;
     }
-    if (!same) {
+    const bool same = found->dim_count == (uint32_t)info->ndim &&
+                      memcmp(found->shape, shape, (size_t)info->ndim * sizeof *shape) == 0;
+    if (!same && !is_other_grid(j, info, found)) {
+        const char *own = info->name + strlen(j->tower);
         char has[SHAPE_BYTES];
-        char expected[SHAPE_BYTES];
         print_shape(has, found->shape, found->dim_count);
-        print_shape(expected, shape, (uint32_t)info->ndim);
         (void)snprintf(text, sizeof text, "%s is %s, the model has %s%s", found->name, has,
                        expected,
-                       strcmp(name, "embeddings.word_embeddings.weight") == 0
+                       strcmp(own, "embeddings.word_embeddings.weight") == 0 ||
+                               strcmp(own, "token_embedding.weight") == 0
                            ? ": another vocabulary; pass the weights' own with --tokenizer"
                            : "");
         misfit(j, text);
@@ -118,6 +235,13 @@ static void check_tensor(struct job *j, const struct param_info *info) {
         (void)snprintf(text, sizeof text, "%s is %s, not a real type", found->name,
                        safetensors_dtype_name(found->dtype));
         misfit(j, text);
+    }
+}
+
+static void check_tensor(struct job *j, const struct param_info *info) {
+    const struct source from = source_of(j, j->prefix, info->name + strlen(j->tower));
+    for (int k = 0; k < from.count; k++) {
+        check_part(j, info, &from, from.names[k]);
     }
 }
 
@@ -255,29 +379,128 @@ static enum status convert(const struct job *j,
     return STATUS_OK;
 }
 
+/* Rows `step` apart of a line of `in` points, resized to `out` points as torchvision resizes an
+ * image: bicubic with a = -0.5, wider where it shrinks. */
+static void resize_line(float *to,
+                        int64_t out,
+                        const float *from,
+                        int64_t in,
+                        int64_t to_step,
+                        int64_t from_step,
+                        int64_t width) {
+    const double scale = (double)in / (double)out;
+    const double wide = scale > 1.0 ? scale : 1.0;
+    for (int64_t i = 0; i < out; i++) {
+        const double centre = scale * ((double)i + 0.5);
+        const int64_t first = (int64_t)fmax(centre - 2.0 * wide + 0.5, 0.0);
+        const int64_t end = (int64_t)fmin(centre + 2.0 * wide + 0.5, (double)in);
+        for (int64_t c = 0; c < width; c++) {
+            double sum = 0.0;
+            double weights = 0.0;
+            for (int64_t k = first; k < end; k++) {
+                const double x = fabs(((double)k - centre + 0.5) / wide);
+                const double w = x < 1.0   ? (1.5 * x - 2.5) * x * x + 1.0
+                                 : x < 2.0 ? ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+                                           : 0.0;
+                weights += w;
+                sum += w * (double)from[k * from_step + c];
+            }
+            to[i * to_step + c] = (float)(sum / weights);
+        }
+    }
+}
+
+/* The class token's row, then a square of `from_side`, resized to one of `to_side`. */
+static enum status resize_positions(float *to,
+                                    int64_t to_side,
+                                    const float *from,
+                                    int64_t from_side,
+                                    int64_t width,
+                                    struct error *err) {
+    float *wide = malloc((size_t)(from_side * to_side * width) * sizeof *wide);
+    TRY_MEMORY(wide != NULL, err, "no memory to resize positions");
+    memcpy(to, from, (size_t)width * sizeof *to);
+    for (int64_t y = 0; y < from_side; y++) {
+        resize_line(wide + y * to_side * width, to_side, from + (1 + y * from_side) * width,
+                    from_side, width, width, width);
+    }
+    for (int64_t x = 0; x < to_side; x++) {
+        resize_line(to + (1 + x) * width, to_side, wide + x * width, from_side, to_side * width,
+                    to_side * width, width);
+    }
+    free(wide);
+    return STATUS_OK;
+}
+
+static void transpose(uint8_t *to, const uint8_t *from, int64_t rows, int64_t columns, size_t n) {
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < columns; c++) {
+            memcpy(to + (size_t)(c * rows + r) * n, from + (size_t)(r * columns + c) * n, n);
+        }
+    }
+}
+
+/* The numbers of one tensor of the file, as the table stores them, to be freed. */
+static enum status
+read_part(const struct job *j, uint8_t **out, const char *name, struct error *err) {
+    const struct safetensors_info *found = safetensors_find(j->file, name);
+    uint8_t *raw = malloc((size_t)found->size_bytes + 1);
+    *out = malloc((size_t)found->element_count * dtype_size_bytes(params_dtype(j->p)) + 1);
+    enum status s = raw != NULL && *out != NULL
+                        ? safetensors_read(j->file, found, raw, (size_t)found->size_bytes, err)
+                        : error_set(err, STATUS_NOMEM, "%s: no memory to read %s", j->path, name);
+    THEN(s, convert(j, *out, raw, found, err));
+    free(raw);
+    return s;
+}
+
 static enum status load_tensor(struct job *j, int32_t index, struct error *err) {
     const struct param_info info = params_info(j->p, index);
-    const struct safetensors_info *found = find(j, j->prefix, &info);
-    const size_t size = (size_t)info.count * dtype_size_bytes(params_dtype(j->p));
-    uint8_t *raw = malloc((size_t)found->size_bytes);
-    void *host = malloc(size);
-    enum status s;
-    if (raw == NULL || host == NULL) {
-        s = error_set(err, STATUS_NOMEM, "%s: no memory to read %s", j->path, found->name);
-        goto end;
+    const struct source from = source_of(j, j->prefix, info.name + strlen(j->tower));
+    const size_t real = dtype_size_bytes(params_dtype(j->p));
+    const size_t size = (size_t)info.count * real;
+    const size_t part = size / (size_t)from.count;
+    uint8_t *host = malloc(size);
+    uint8_t *numbers = NULL;
+    TRY_MEMORY(host != NULL, err, "%s: no memory to read %s", j->path, info.name);
+    enum status s = STATUS_OK;
+    for (int k = 0; k < from.count && s == STATUS_OK; k++) {
+        const struct safetensors_info *found = safetensors_find(j->file, from.names[k]);
+        s = read_part(j, &numbers, from.names[k], err);
+        if (s == STATUS_OK && is_other_grid(j, &info, found)) {
+            s = resize_positions((float *)(void *)host, grid_of((uint64_t)info.shape[0]),
+                                 (const float *)(const void *)numbers, grid_of(found->shape[0]),
+                                 info.shape[1], err);
+        } else if (s == STATUS_OK && from.transposed) {
+            transpose(host, numbers, info.shape[1], info.shape[0], real);
+        } else if (s == STATUS_OK) {
+            memcpy(host + (size_t)k * part, numbers, part);
+        }
+        free(numbers);
     }
-    s = safetensors_read(j->file, found, raw, (size_t)found->size_bytes, err);
-    THEN(s, convert(j, host, raw, found, err));
     THEN(s, params_write(j->p, index, PARAM_VALUE, host, size, err));
-end:
-    free(raw);
     free(host);
     return s;
 }
 
-static enum status load(struct job *j, struct error *err) {
+/* Tensors of the file that a whole model does not have. */
+static void refuse_extras(struct job *j) {
+    for (size_t i = 0; i < safetensors_count(j->file); i++) {
+        const struct safetensors_info *info = safetensors_at(j->file, i);
+        if (!j->used[i] && !is_harmless(info->name) && strcmp(info->name, "logit_scale") != 0 &&
+            strcmp(info->name, "logit_bias") != 0) {
+            char has[SHAPE_BYTES];
+            char text[TEXT_BYTES];
+            print_shape(has, info->shape, info->dim_count);
+            (void)snprintf(text, sizeof text, "%s %s is no tensor of the model", info->name, has);
+            misfit(j, text);
+        }
+    }
+}
+
+/* The values of all tensors, once all have been found to fit. */
+static enum status load_all(struct job *j, const char *what, struct error *err) {
     int32_t required = 0;
-    j->prefix = choose_prefix(j);
     for (int32_t i = 0; i < params_count(j->p); i++) {
         const struct param_info info = params_info(j->p, i);
         if (belongs(j, &info)) {
@@ -285,11 +508,17 @@ static enum status load(struct job *j, struct error *err) {
             required++;
         }
     }
-    name_extras(j);
-    refuse_norms(j);
+    if (j->model) {
+        if (j->used != NULL) {
+            refuse_extras(j);
+        }
+    } else {
+        name_extras(j);
+        refuse_norms(j);
+    }
     FAIL_IF(j->misfit_count > 0, err, STATUS_MISMATCH,
-            "%s: %d of the tower's %d tensors do not fit; the first: %s", j->path,
-            (int)j->misfit_count, (int)required, j->first);
+            "%s: %d of the %s's %d tensors do not fit; the first: %s", j->path,
+            (int)j->misfit_count, what, (int)required, j->first);
     for (int32_t i = 0; i < params_count(j->p); i++) {
         const struct param_info info = params_info(j->p, i);
         if (belongs(j, &info)) {
@@ -297,6 +526,43 @@ static enum status load(struct job *j, struct error *err) {
         }
     }
     return STATUS_OK;
+}
+
+enum status pretrained_read(double *out,
+                            const struct safetensors *file,
+                            const struct safetensors_info *tensor,
+                            const char *path,
+                            struct error *err) {
+    uint8_t raw[sizeof(double)];
+    REQUIRE(tensor->element_count == 1);
+    FAIL_IF(!is_real(tensor->dtype), err, STATUS_CORRUPT, "%s: %s is %s, not a real type", path,
+            tensor->name, safetensors_dtype_name(tensor->dtype));
+    TRY(safetensors_read(file, tensor, raw, (size_t)tensor->size_bytes, err));
+    *out = value_at(raw, 0, tensor->dtype);
+    return isfinite(*out) ? STATUS_OK
+                          : error_set(err, STATUS_CORRUPT, "%s: %s is %g; it must be finite", path,
+                                      tensor->name, *out);
+}
+
+enum status pretrained_load_model(struct params *p,
+                                  enum model_names names,
+                                  bool whole,
+                                  const struct safetensors *file,
+                                  const char *path,
+                                  struct error *err) {
+    REQUIRE(params_dtype(p) == DTYPE_F32);
+    struct job j = {.p = p,
+                    .tower = "",
+                    .path = path,
+                    .file = file,
+                    .model = true,
+                    .names = names,
+                    .prefix = ""};
+    j.used = whole ? calloc(safetensors_count(file) + 1, sizeof *j.used) : NULL;
+    TRY_MEMORY(j.used != NULL || !whole, err, "%s: out of memory", path);
+    const enum status s = load_all(&j, "model", err);
+    free(j.used);
+    return s;
 }
 
 /* Whether the file is a zip archive or a pickle: what torch.save writes. */
@@ -313,9 +579,12 @@ static bool is_pickle(const struct file_system *fs, const char *path) {
            (memcmp(start, "PK\003\004", 4) == 0 || (start[0] == 0x80 && start[1] <= 5));
 }
 
-static enum status open_file(struct job *j, const struct file_system *fs, struct error *err) {
+static enum status open_file(struct safetensors **out,
+                             const struct job *j,
+                             const struct file_system *fs,
+                             struct error *err) {
     if (!is_pickle(fs, j->path)) {
-        return safetensors_open(&j->file, fs, j->path, err);
+        return safetensors_open(out, fs, j->path, err);
     }
     log_write(j->log, LOG_LEVEL_ERROR,
               "to convert it: python3 -c \"import sys, torch, safetensors.torch as s; "
@@ -338,8 +607,11 @@ enum status pretrained_load(struct params *p,
                             struct error *err) {
     REQUIRE(p != NULL && tower != NULL && fs != NULL && path != NULL);
     struct job j = {.p = p, .tower = tower, .path = path, .log = log};
-    TRY(open_file(&j, fs, err));
-    const enum status s = load(&j, err);
-    safetensors_close(j.file);
+    struct safetensors *file = NULL;
+    TRY(open_file(&file, &j, fs, err));
+    j.file = file;
+    j.prefix = choose_prefix(&j);
+    const enum status s = load_all(&j, "tower", err);
+    safetensors_close(file);
     return s;
 }

@@ -1,6 +1,6 @@
 /*
  * pretrained: the weights of a tower from a safetensors file that holds them under timm's or
- * Hugging Face's names.
+ * Hugging Face's names, and those of a whole model of open_clip.
  *
  * Names may begin with one of a few prefixes ("distilbert.", "model.", "module.", the tower's own
  * in a checkpoint of ccstream); the prefix that fits most names is used. F32, F16, BF16 and F64 are
@@ -16,6 +16,7 @@
 #ifndef TRAIN_MODEL_PRETRAINED_H
 #define TRAIN_MODEL_PRETRAINED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/file_io.h"
@@ -33,6 +34,34 @@ enum status pretrained_load(struct params *p,
                             const struct file_system *fs,
                             const char *path,
                             const struct log_sink *log,
+                            struct error *err);
+
+/* How a file names the tensors of a model that has open_clip's names in the table. */
+enum model_names {
+    MODEL_NAMES_OPEN_CLIP,   /* the same, or with "text." before those of the text tower */
+    MODEL_NAMES_HUGGING_FACE /* CLIPModel's: q, k and v apart, projections transposed */
+};
+
+struct safetensors; /* formats/tensors/safetensors.h */
+struct safetensors_info;
+
+/* Fills every tensor of `p`. The image tower's positions of another number of patches are
+ * interpolated as open_clip does it (bicubic, antialiased). `whole`: the file holds no other
+ * tensors but those that no forward pass reads, logit_scale and logit_bias. Returns what
+ * pretrained_load returns; the message has the first tensor that is missing, superfluous or of
+ * another shape, what was expected and what was found. */
+enum status pretrained_load_model(struct params *p,
+                                  enum model_names names,
+                                  bool whole,
+                                  const struct safetensors *file,
+                                  const char *path,
+                                  struct error *err);
+
+/* A tensor of one element. Returns OK, IO, or CORRUPT (not a real number, or not finite). */
+enum status pretrained_read(double *out,
+                            const struct safetensors *file,
+                            const struct safetensors_info *tensor,
+                            const char *path,
                             struct error *err);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "formats/tensors/safetensors.h"
 #include "formats/tokenizer/tokenizer.h"
+#include "train/model/foreign.h"
 #include "train/run/checkpoint_internal.h"
 #include "train/run/run_dir.h"
 
@@ -23,7 +24,9 @@ struct checkpoint {
     struct model_config model;
     struct train_position position;
     const char *loss_name;
-    double tau;
+    double tau, bias;
+    bool foreign;
+    enum model_names names; /* of a foreign one */
     uint64_t version;
     uint64_t *captions; /* of checkpoint_captions */
     uint8_t *tokenizer;
@@ -83,6 +86,10 @@ enum status model_config_options(const struct model_config *c,
     }
     out->embed_dim = c->embed_dim;
     return STATUS_OK;
+}
+
+enum augment_kind model_config_eval(const struct model_config *c, enum augment_kind usual) {
+    return c->open_clip[0] != '\0' ? AUGMENT_EVAL_CLIP : usual;
 }
 
 enum status model_config_view_options(const struct model_config *c,
@@ -243,12 +250,9 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     m->raw = safetensors_metadata(c->file, KEY_RAW) != NULL;
     const char *clip = safetensors_metadata(c->file, KEY_OPEN_CLIP);
     if (clip != NULL) {
-        struct dual_encoder_options options;
-        FAIL_IF(strlen(clip) >= sizeof m->open_clip ||
-                    open_clip_options(&options, clip, NULL) != STATUS_OK,
-                err, STATUS_CORRUPT, "%s: metadata " KEY_OPEN_CLIP " describes no model known here",
+        FAIL_IF(clip[0] != '{' || open_clip_config(m->open_clip, clip, NULL) != STATUS_OK, err,
+                STATUS_CORRUPT, "%s: metadata " KEY_OPEN_CLIP " describes no model known here",
                 c->path);
-        memcpy(m->open_clip, clip, strlen(clip) + 1);
     }
     if (texts_alone || safetensors_metadata(c->file, KEY_HIDDEN) == NULL) {
         return read_text_model(c, err);
@@ -295,11 +299,13 @@ static enum status read_sources(struct checkpoint *c, struct error *err) {
 static enum status get_tau(struct checkpoint *c, struct error *err) {
     const char *text = safetensors_metadata(c->file, KEY_TAU);
     char *end = NULL;
-    c->tau = (double)NAN;
+    c->tau = c->bias = (double)NAN;
     if (text == NULL) {
         return STATUS_OK;
     }
     c->tau = strtod(text, &end);
+    text = safetensors_metadata(c->file, KEY_SCALAR "bias");
+    c->bias = text != NULL ? strtod(text, NULL) : (double)NAN;
     return *end == '\0' && isfinite(c->tau) && c->tau > 0.0 ? STATUS_OK : missing(c, KEY_TAU, err);
 }
 
@@ -364,6 +370,12 @@ enum status checkpoint_open_state(struct checkpoint **out,
     struct checkpoint *c = calloc(1, sizeof *c);
     TRY_MEMORY(c != NULL, err, "%s: out of memory", path);
     enum status s;
+    if (foreign_is(path)) {
+        s = error_set(err, STATUS_UNSUPPORTED,
+                      "%s is a model of open_clip or Hugging Face, without the state of a run",
+                      path);
+        goto fail;
+    }
     TRY_OR_FAIL(s, run_dir_resolve(c->path, path, err));
     TRY_OR_FAIL(s, safetensors_open(&c->file, fs, c->path, err));
     TRY_OR_FAIL(s, get_number(c, KEY_VERSION, 0, UINT64_MAX, &c->version, err));
@@ -390,10 +402,58 @@ fail:
     RETURN_CREATED(s, out, c, checkpoint_close);
 }
 
+/* Takes over the file of `m`. */
+static enum status take_foreign(struct checkpoint *c, struct foreign_model *m, struct error *err) {
+    const struct dual_encoder_options *o = &m->options;
+    c->has_model = c->foreign = true;
+    c->names = m->names;
+    c->file = m->file;
+    m->file = NULL;
+    c->tau = m->tau;
+    c->bias = m->bias;
+    c->loss_name = isnan(m->bias) ? "clip" : "siglip";
+    c->position.source_count = 1;
+    c->model = (struct model_config){.image_tower = "open_clip",
+                                     .text_tower = "open_clip",
+                                     .image_size_px = o->image.image_px,
+                                     .max_tokens = o->text.max_tokens,
+                                     .vocab_count = o->text.vocab_count,
+                                     .embed_dim = o->embed_dim,
+                                     .image_norm = o->image.norm,
+                                     .text_pool = o->text.pool};
+    memcpy(c->path, m->weights, sizeof c->path);
+    TRY(open_clip_text(c->model.open_clip, o, err));
+    if (m->tokenizer == NULL) {
+        return STATUS_OK;
+    }
+    const void *bytes = tokenizer_bytes(m->tokenizer, &c->tokenizer_size_bytes);
+    c->tokenizer = malloc(c->tokenizer_size_bytes);
+    TRY_MEMORY(c->tokenizer != NULL, err, "%s: no memory for the tokenizer", c->path);
+    memcpy(c->tokenizer, bytes, c->tokenizer_size_bytes);
+    return STATUS_OK;
+}
+
+static enum status open_foreign(struct checkpoint **out,
+                                const struct file_system *fs,
+                                const char *path,
+                                struct error *err) {
+    struct foreign_model m = {0};
+    struct checkpoint *c = calloc(1, sizeof *c);
+    *out = NULL;
+    TRY_MEMORY(c != NULL, err, "%s: out of memory", path);
+    enum status s = foreign_open(&m, fs, path, err);
+    THEN(s, take_foreign(c, &m, err));
+    foreign_fini(&m);
+    RETURN_CREATED(s, out, c, checkpoint_close);
+}
+
 enum status checkpoint_open(struct checkpoint **out,
                             const struct file_system *fs,
                             const char *path,
                             struct error *err) {
+    if (foreign_is(path)) {
+        return open_foreign(out, fs, path, err);
+    }
     TRY(checkpoint_open_state(out, fs, path, err));
     if ((*out)->has_model) {
         return STATUS_OK;
@@ -430,6 +490,14 @@ const struct train_position *checkpoint_position(const struct checkpoint *c) {
 
 const char *checkpoint_loss_name(const struct checkpoint *c) {
     return c->loss_name;
+}
+
+bool checkpoint_is_foreign(const struct checkpoint *c) {
+    return c->foreign;
+}
+
+double checkpoint_bias(const struct checkpoint *c) {
+    return c->bias;
 }
 
 enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err) {
@@ -495,7 +563,7 @@ static void check_piece(void *cookie, const void *piece, size_t size_bytes) {
 
 enum status checkpoint_check_finite(const struct checkpoint *c, struct error *err) {
     REQUIRE(c != NULL);
-    for (size_t i = 0; i < safetensors_count(c->file); i++) {
+    for (size_t i = 0; i < safetensors_count(c->file) && !c->foreign; i++) { /* as it is loaded */
         const struct safetensors_info *info = safetensors_at(c->file, i);
         struct numbers_check k = {.c = c,
                                   .name = info->name,
@@ -535,11 +603,23 @@ static enum status load_param(const struct checkpoint *c,
     return params_write(p, index, slot, host, size_bytes, err);
 }
 
+/* Whether the file has the positions of another image size than the table. */
+static bool has_other_positions(const struct checkpoint *c, const struct params *p) {
+    static const char name[] = "visual.positional_embedding";
+    const struct safetensors_info *found = safetensors_find(c->file, name);
+    const int32_t index = params_find(p, name);
+    return found != NULL && index >= 0 && found->dim_count > 0 &&
+           found->shape[0] != (uint64_t)params_info(p, index).shape[0];
+}
+
 enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct params *p,
                                    bool moments,
                                    struct error *err) {
     REQUIRE(c != NULL && p != NULL && params_dtype(p) == DTYPE_F32);
+    if (c->foreign || (!moments && has_other_positions(c, p))) {
+        return pretrained_load_model(p, c->names, c->foreign, c->file, c->path, err);
+    }
     float *host = checkpoint_largest_tensor(p);
     TRY_MEMORY(host != NULL, err, "%s: no memory to read the model", c->path);
     enum status s = STATUS_OK;

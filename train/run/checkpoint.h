@@ -73,6 +73,10 @@ enum status model_config_view_options(const struct model_config *c,
                                       struct view_encoder_options *out,
                                       struct error *err);
 
+/* How images become the model's input where nothing is drawn: a model of open_clip's as open_clip
+ * evaluates it, others as `usual`. */
+enum augment_kind model_config_eval(const struct model_config *c, enum augment_kind usual);
+
 /* model NULL: the state of a loss alone, without a model. Of the position only step, fingerprint,
  * samples_count and id_space_count are then written; params and tokenizer are NULL. */
 struct checkpoint_content {
@@ -106,14 +110,17 @@ enum status checkpoint_save(const struct file_system *fs,
 
 struct checkpoint;
 
-/* `path`: a checkpoint file or a run directory. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION,
- * LIMIT, or MISMATCH (it holds no model). */
+/* `path`: a checkpoint file or a run directory, or a model of another program (foreign.h), which
+ * has no state and no place in data, and whose loss is clip, or siglip where it has a bias. Returns
+ * OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION, LIMIT, MISMATCH (it holds no model), or what
+ * foreign_open returns. */
 enum status checkpoint_open(struct checkpoint **out,
                             const struct file_system *fs,
                             const char *path,
                             struct error *err);
 /* The same for who needs the state alone: a file without a model is opened too. Then model and
- * tokenizer are empty, and so is the place in the data. */
+ * tokenizer are empty, and so is the place in the data. Not a model of another program: it has no
+ * state (UNSUPPORTED). */
 enum status checkpoint_open_state(struct checkpoint **out,
                                   const struct file_system *fs,
                                   const char *path,
@@ -124,6 +131,9 @@ const char *checkpoint_path(const struct checkpoint *c); /* the file that was op
 const struct model_config *checkpoint_model(const struct checkpoint *c);
 const struct train_position *checkpoint_position(const struct checkpoint *c);
 const char *checkpoint_loss_name(const struct checkpoint *c);
+bool checkpoint_is_foreign(const struct checkpoint *c); /* of another program */
+/* The bias that the loss learned; NaN: it has none. */
+double checkpoint_bias(const struct checkpoint *c);
 /* A *tau above 0 stays; 0 becomes the temperature of the run. Returns OK or USAGE
  * (a file from before it was kept). */
 enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
@@ -136,8 +146,10 @@ const uint64_t *checkpoint_captions(const struct checkpoint *c);
 /* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);
 
-/* Fills the values of a table of the same model, and with `moments` the optimiser's. Returns OK,
- * IO, NOMEM, CORRUPT, or MISMATCH naming the first tensor that is missing or of another shape. */
+/* Fills the values of a table of the same model, and with `moments` the optimiser's. Without them
+ * the positions of a vision transformer may be those of another image size (pretrained.h). Returns
+ * OK, IO, NOMEM, CORRUPT, or MISMATCH naming the first tensor that is missing or of another shape.
+ */
 enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct params *p,
                                    bool moments,

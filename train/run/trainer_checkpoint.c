@@ -5,6 +5,7 @@
 #include "train/run/trainer_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "formats/base/file_io.h"
@@ -48,7 +49,7 @@ enum status trainer_open_source(struct trainer *t, struct error *err) {
         return STATUS_OK;
     }
     TRY(checkpoint_open(&t->source, file_posix(), path, err));
-    FAIL_IF(checkpoint_model(t->source)->hidden_dim == 0 &&
+    FAIL_IF(checkpoint_model(t->source)->hidden_dim == 0 && !checkpoint_is_foreign(t->source) &&
                 checkpoint_tokenizer(t->source, &size_bytes) == NULL,
             err, STATUS_CORRUPT, "%s holds no tokenizer", checkpoint_path(t->source));
     return STATUS_OK;
@@ -161,6 +162,9 @@ static enum status restore_init(struct trainer *t, struct error *err) {
             "--init: %s has a different model (%s); omit the model options, they come from the "
             "checkpoint",
             checkpoint_path(c), what);
+    FAIL_IF(o->init_state && checkpoint_is_foreign(c), err, STATUS_USAGE,
+            "--init-state: %s is a model of another program, without the state of samples",
+            checkpoint_path(c));
     FAIL_IF(o->init_state && strcmp(checkpoint_loss_name(c), o->loss.name) != 0, err,
             STATUS_MISMATCH,
             "--init-state: %s was trained with loss %s, this run has loss %s, which "
@@ -171,6 +175,17 @@ static enum status restore_init(struct trainer *t, struct error *err) {
         TRY(check_same_data(t, c, err));
         TRY(restore_state(
             t, c, trainer_compare_data(t, checkpoint_position(c)) == TRAINER_DATA_SAME, err));
+    }
+    const int32_t px = checkpoint_model(c)->image_size_px;
+    if (px != t->config.image_size_px && t->config.open_clip[0] != '\0') {
+        log_write(o->log, LOG_LEVEL_INFO, "positions of images of %d px interpolated to %d px",
+                  (int)px, (int)t->config.image_size_px);
+    }
+    if (checkpoint_is_foreign(c)) {
+        log_write(o->log, LOG_LEVEL_INFO, "%s: taken both towers, both projections%s%s",
+                  checkpoint_path(c), o->loss.tau == 0.0 ? ", the temperature" : "",
+                  isnan(checkpoint_bias(c)) ? "" : ", the bias of siglip");
+        return STATUS_OK;
     }
     log_write(o->log, LOG_LEVEL_INFO,
               "%s, step %" PRIu64

@@ -53,6 +53,7 @@ static struct embed_options embed_options(struct trainer *t) {
     how.should_stop = o->should_stop;
     how.cookie = o->cookie;
     how.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &how.tokenizer_size_bytes);
+    how.augment = model_config_eval(&t->config, how.augment);
     return how;
 }
 
@@ -104,7 +105,7 @@ static enum status evaluate_zeroshot(struct trainer *t, struct error *err) {
     struct text_list names = {0};
     struct text_list templates = {0};
     enum status s;
-    how.augment = AUGMENT_EVAL_CROP;
+    how.augment = model_config_eval(&t->config, AUGMENT_EVAL_CROP);
     TRY_OR_FAIL(s, zeroshot_classes(&names, o->zeroshot, err));
     TRY_OR_FAIL(s, zeroshot_name_classes(&names, NULL, NULL, o->zeroshot, err));
     TRY_OR_FAIL(s, zeroshot_read_templates(&templates, NULL, err));

@@ -233,3 +233,76 @@ TEST(damaged_files_are_refused) {
     assert_int_equal(pretrained_load(f.p, "image.", f.fs, "none", NULL, &err), STATUS_NOTFOUND);
     close_fixture(&f);
 }
+
+/* The sums are those of torch's interpolate, bicubic and antialiased, in float64. */
+TEST(positions_of_other_image_sizes_are_interpolated_as_in_torch) {
+    static const struct {
+        int64_t from, to;
+        double first[4], weighted, squares;
+    } golden[] = {
+        {2,
+         3,
+         {-1.0744736842105262, 0.5791052631578948, -0.4837894736842105, 0.03821052631578945},
+         -23.051684210526318,
+         5.643497617728532},
+        {5,
+         3,
+         {-0.4209041420118343, 0.15529704142011835, -0.33533452593917706, 0.2193667262969588},
+         -2.2622586307647525,
+         0.9692317838576626},
+        {3,
+         7,
+         {-1.2277218934911245, 0.7158757396449708, -0.9828644790112935, 0.4870366503302794},
+         15.07401890234712,
+         25.193707428780833}};
+    static const char name[] = "visual.positional_embedding";
+    const char *path = test_temp_path("positions.safetensors");
+    struct error err = {0};
+    struct device *dev;
+    assert_ok(device_open(&dev, "cpu-ref", 1, &err), err);
+    for (size_t g = 0; g < sizeof golden / sizeof *golden; g++) {
+        const int64_t from = golden[g].from * golden[g].from;
+        const int64_t to = golden[g].to * golden[g].to;
+        const uint64_t shape[] = {(uint64_t)(1 + from), 2};
+        const struct param_spec spec = {.name = name, .shape = {1 + to, 2}};
+        float data[2 * 26] = {7, 8}; /* the class token's row stays */
+        float back[2 * 50];
+        struct safetensors_writer *w;
+        struct safetensors *file;
+        struct params *p;
+        int32_t index;
+        for (int64_t i = 0; i < 2 * from; i++) {
+            data[2 + i] =
+                (float)((double)((uint64_t)i * UINT64_C(2654435761) % 1000) / 500.0 - 1.0);
+        }
+        assert_ok(safetensors_writer_create(&w, file_posix(), path, &err), err);
+        assert_ok(safetensors_writer_declare(w, name, SAFETENSORS_F32, shape, 2, &err), err);
+        assert_ok(safetensors_writer_data(w, data, (size_t)(2 + 2 * from) * sizeof *data, &err),
+                  err);
+        assert_ok(safetensors_writer_finish(w, &err), err);
+        safetensors_writer_destroy(w);
+        assert_ok(params_create(&p, &err), err);
+        assert_ok(params_add(p, &index, &spec, &err), err);
+        assert_ok(params_alloc(p, dev, DTYPE_F32, false, &err), err);
+        assert_ok(safetensors_open(&file, file_posix(), path, &err), err);
+        assert_ok(pretrained_load_model(p, MODEL_NAMES_OPEN_CLIP, true, file, path, &err), err);
+        assert_ok(
+            params_read(p, index, PARAM_VALUE, back, (size_t)(2 + 2 * to) * sizeof *back, &err),
+            err);
+        double weighted = 0.0;
+        double squares = 0.0;
+        for (int64_t i = 0; i < 2 * to; i++) {
+            weighted += (double)(i + 1) * (double)back[2 + i];
+            squares += (double)back[2 + i] * (double)back[2 + i];
+        }
+        assert_true(back[0] == 7.0f && back[1] == 8.0f);
+        for (int i = 0; i < 4; i++) {
+            assert_true(fabs((double)back[2 + i] - golden[g].first[i]) < 1e-6);
+        }
+        assert_true(fabs(weighted - golden[g].weighted) < 1e-3);
+        assert_true(fabs(squares - golden[g].squares) < 1e-5);
+        safetensors_close(file);
+        params_destroy(p);
+    }
+    device_close(dev);
+}

@@ -1,0 +1,119 @@
+#!/bin/bash
+# Models of open_clip and Hugging Face as folders: a run goes there and comes back unchanged, is evaluated and trained on
+# from there; what does not fit is refused by name.
+. "$SRC/tests/support/cli.sh"
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+tensors() { python3 "$SRC/tests/support/tensors.py" "$@"; }
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+cat >small.json <<'JSON'
+{"embed_dim": 24, "quick_gelu": true, "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16},
+ "text_cfg": {"context_length": 20, "vocab_size": 49408, "width": 16, "heads": 1, "layers": 2}}
+JSON
+train() { # train OUT OPTIONS...
+    local out=$1
+    shift
+    $last "$BIN/ccstream-train" --data data --batch-size 32 --epochs 2 --threads 1 --augment none --seed 1 --out "$out" "$@" \
+        >/dev/null 2>"$out.log" || fail "$out: $(cat "$out.log")"
+}
+export_to() { "$BIN/ccstream-export" -q "$1" --format open_clip -o "$2" || fail "$1 is not exported"; }
+same() { # same A B: folders
+    tensors equal "$1/open_clip_model.safetensors" "$2/open_clip_model.safetensors" || fail "tensors of $2 are not those of $1"
+    cmp "$1/open_clip_config.json" "$2/open_clip_config.json"
+}
+
+# A run as open_clip's folder, with its names and shapes (those of open_clip, see the list), and its preprocessing.
+train run --model small.json --tokenizer clip --loss clip --tau 0.07 --temperature global --lr 1e-3
+export_to run there
+tensors names there/open_clip_model.safetensors >names.txt
+diff "$SRC/tests/golden/export/open_clip_native.txt" names.txt || fail "other names or shapes than open_clip's"
+has there/open_clip_config.json '"quick_gelu":true'
+has there/open_clip_config.json '"interpolation":"bicubic","resize_mode":"shortest"'
+
+# From there it goes on unchanged: by folder, by file, under Hugging Face's names, in f16.
+export_to there again
+same there again
+export_to there/open_clip_model.safetensors by-file
+same there by-file
+tensors hugging-face there hf
+export_to hf from-hf
+same there from-hf
+mkdir half && cp there/open_clip_config.json half/
+tensors edit there/open_clip_model.safetensors half/model.safetensors --f16
+export_to half from-half
+train kept --init there --loss clip --lr 0 --min-lr 0
+has kept.log 'taken both towers, both projections, the temperature'
+export_to kept kept-there
+tensors edit there/open_clip_model.safetensors a --drop logit_scale
+tensors edit kept-there/open_clip_model.safetensors b --drop logit_scale
+tensors equal a b || fail "--init and --lr 0 change the model"
+
+# Evaluation is the same from everywhere, and is that of training.
+train val --init run --val data --loss clip --lr 0 --min-lr 0
+numbers() { "$BIN/ccstream-eval" "$@" --data data --json | sed 's/"\(checkpoint\|model\|step\)":[^,}]*,*//g'; }
+numbers retrieval run >retrieval.json
+for other in there hf; do
+    numbers retrieval $other >other.json
+    cmp retrieval.json other.json || fail "$other: $(cat other.json)"
+done
+"$BIN/ccstream-eval" embed there --data data --out embedded >/dev/null 2>&1 || fail "no embeddings"
+
+# Another image size, of a folder and of a run; the run resumes.
+train larger --init there --image-size 48 --loss clip --steps 2
+has larger.log 'positions of images of 32 px interpolated to 48 px'
+"$BIN/ccstream-train" -q --resume larger 2>/dev/null || fail "larger does not resume"
+export_to larger larger-there
+has larger-there/open_clip_config.json '"image_size":48'
+tensors names larger-there/open_clip_model.safetensors >names.txt
+has names.txt 'visual.positional_embedding [37,32]'
+train smaller --init larger --image-size 32 --loss clip --steps 1
+has smaller.log 'positions of images of 48 px interpolated to 32 px'
+
+# siglip's bias goes along; a tokenizer of another kind is named.
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+train own --model small.json --tokenizer data/tokenizer.model --loss siglip --steps 2
+export_to own own-there 2>own.txt
+has own-there/open_clip_config.json '"init_logit_bias":-'
+has own-there/open_clip_config.json '"pool_type":"eos","eos_id":3'
+has own-there/open_clip_config.json '"hf_tokenizer_name":"own-there"'
+export_to own-there own-again 2>own.txt
+tensors equal own-there/open_clip_model.safetensors own-again/open_clip_model.safetensors
+train sig --init own-there --loss siglip --steps 1
+has sig.log 'the bias of siglip'
+has sig/config.json '"bias0":-'
+
+# What does not fit.
+refused() { # refused CODE PATTERN EDIT...: there, edited
+    local code=$1 pattern=$2
+    shift 2
+    rm -rf bad && mkdir bad && cp there/open_clip_config.json bad/
+    tensors edit there/open_clip_model.safetensors bad/open_clip_model.safetensors "$@"
+    expect_message "$code" "$pattern" "$BIN/ccstream-eval" retrieval bad --data data
+}
+refused 65 'visual.ln_pre.bias is missing, of shape (32)' --drop visual.ln_pre.bias
+refused 65 'visual.extra (3, 2) is no tensor of the model' --add visual.extra=3,2
+refused 65 'visual.proj is (24, 32), the model has (32, 24)' --shape visual.proj=24,32
+refused 65 'element 0 of ln_final.weight is nan; weights must be finite' --nan ln_final.weight
+refused 65 'logit_scale is nan' --nan logit_scale
+refused 65 'logit_scale is missing' --drop logit_scale
+refused 65 'positional_embedding is (10, 32)' --shape text_projection=16,24 --drop positional_embedding --add positional_embedding=10,32
+rm bad/*.safetensors && expect_message 66 'holds none of open_clip_model.safetensors' "$BIN/ccstream-eval" retrieval bad --data data
+head -c 1000 there/open_clip_model.safetensors >bad/open_clip_model.safetensors
+expect 65 "$BIN/ccstream-eval" retrieval bad --data data
+config() { # config CODE PATTERN SED: there, with another configuration
+    rm -rf bad && cp -r there bad
+    sed "$3" there/open_clip_config.json >bad/open_clip_config.json
+    expect_message "$1" "$2" "$BIN/ccstream-train" --data data --init bad --batch-size 32 --out no
+}
+config 69 'mean and std are none of those' 's/0\.4814/0.9/'
+config 69 'resize_mode is longest' 's/"shortest"/"longest"/'
+config 69 'vision_cfg.timm_model_name is' 's/"patch_size"/"timm_model_name":"convnext","patch_size"/'
+config 65 'visual.conv1.weight is' 's/"patch_size":8/"patch_size":4/'
+config 65 'no model_cfg' 's/model_cfg/other/'
+config 65 'open_clip_config.json' 's/}$//'
+sed -i 's/"clip"/"siglip"/' hf/config.json
+expect_message 69 'model_type is siglip; of transformers. models only clip' "$BIN/ccstream-eval" retrieval hf --data data
+expect_message 69 'without the state of a run' "$BIN/ccdump" state there
+expect_message 64 'without the state of samples' "$BIN/ccstream-train" --data data --init there --init-state --loss clip --batch-size 32 --out no
+expect_message 66 'a model of open_clip or Hugging Face, not a dataset' "$BIN/ccstream-train" --data there --out no

@@ -1,0 +1,48 @@
+/*
+ * foreign: a model that another program saved: a folder with its configuration and its weights.
+ *
+ *   open_clip's    open_clip_config.json, and open_clip_model.safetensors,
+ *                  open_clip_pytorch_model.safetensors or model.safetensors
+ *   Hugging Face's config.json of a CLIPModel, and model.safetensors; preprocessor_config.json
+ *
+ * The tokenizer is CLIP's, or, of another vocabulary, the one in the folder (tokenizer.model,
+ * spiece.model, vocab.txt or tokenizer.json).
+ *
+ * Threading : pure functions.
+ * Untrusted : every byte of the files.
+ */
+#ifndef TRAIN_MODEL_FOREIGN_H
+#define TRAIN_MODEL_FOREIGN_H
+
+#include <stdbool.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/image_norm.h"
+#include "formats/base/status.h"
+#include "formats/tensors/safetensors.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "train/model/dual_encoder.h"
+#include "train/model/pretrained.h"
+
+struct foreign_model {
+    char weights[PATH_MAX_BYTES];
+    struct dual_encoder_options options; /* its vocab_count is the tokenizer's, if there is one */
+    enum model_names names;
+    struct safetensors *file;
+    struct tokenizer *tokenizer; /* NULL: none was found */
+    double tau;                  /* exp(-logit_scale) */
+    double bias;                 /* logit_bias; NaN: there is none */
+};
+
+/* Whether `path` is such a folder, or a file of weights in one. */
+bool foreign_is(const char *path);
+
+/* Opens one. `out` is good for fini either way. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, LIMIT,
+ * MISMATCH, or UNSUPPORTED naming the field of the configuration that cannot be expressed. */
+enum status foreign_open(struct foreign_model *out,
+                         const struct file_system *fs,
+                         const char *path,
+                         struct error *err);
+void foreign_fini(struct foreign_model *m); /* accepts an all-zero one */
+
+#endif
