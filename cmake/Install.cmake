@@ -33,7 +33,7 @@ if(TARGET ccstudy) # with the Python package that it runs, for itself alone
   file(GLOB studies CONFIGURE_DEPENDS tools/ccstudy/*.py tools/ccstudy/*.toml tools/inspect/page/viewer.js tools/inspect/page/viewer.css)
   install(FILES ${studies} DESTINATION lib/ccstream/python/ccstream/studies COMPONENT ccstream)
 endif()
-foreach(kind IN ITEMS mpi cuda)
+foreach(kind IN ITEMS mpi gloo cuda)
   if(TARGET ccstream_${kind})
     install(TARGETS ccstream_${kind} LIBRARY DESTINATION lib/ccstream COMPONENT ccstream-${kind})
   endif()

@@ -5,7 +5,7 @@
 #   check_includes.sh --self-test  plants violations in a copy and demands that each is found
 #
 # The rule runs from the bottom up: formats/base knows only libc; pack and loader do not see each
-# other; kernels knows tensors, not files; train sees no third-party header but MPI's, in train/comm/mpi.
+# other; kernels knows tensors, not files; train sees no third-party header but MPI's and Gloo's, in train/comm/mpi and gloo.
 # A public header never includes a third-party one, and folder/x_internal.h is for its own folder and the tests.
 # Under tools, cli and inspect are the libraries of the programs, cli below inspect; no program includes another.
 set -eu
@@ -47,6 +47,7 @@ check_tree() {
         lib("^(cuda|cublas|cudnn|nvrtc|nvtx)", "CUDA", "kernels/cuda")
         lib("^nccl", "NCCL", "kernels/cuda")
         lib("^mpi\\.h$", "MPI", "train/comm/mpi")
+        lib("^gloo/", "Gloo", "train/comm/gloo")
         lib("^Python\\.h$", "Python", "bindings/python")
         lib("^ccstream\\.h$", "libccstream", "bindings")
         lib("^cmocka\\.h$", "cmocka", "tests")

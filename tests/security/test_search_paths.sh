@@ -37,6 +37,6 @@ if [ -e "$module" ]; then
     for name in $(readelf -dW "$module" | sed -n 's/.*(NEEDED).*\[\(libmpi.*\)\]$/\1/p'); do
         cc -w -shared -fPIC -Wl,-soname,"$name" -o "$name" x.c
     done
-    "$BIN/ccstream-train" --ranks mpi --data nowhere --out r >out.txt 2>&1 || true
+    "$BIN/ccstream-train" --transport mpi --data nowhere --out r >out.txt 2>&1 || true
     hasnt out.txt PLANTED
 fi

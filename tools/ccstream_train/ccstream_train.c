@@ -606,6 +606,8 @@ static int train_as_rank(const struct train_options *o,
     l.log = log_stderr(name, LOG_LEVEL_WARN);
     comm_options_default(&how);
     how.ranks = (enum comm_ranks)o->ranks;
+    how.transport = (enum comm_transport)o->transport;
+    how.run = o->resume != NULL ? o->resume : o->out;
     how.timeout_ms = (int64_t)o->rank_timeout_seconds * 1000;
     how.log = &plain; /* its lines name the rank */
     enum status s = comm_open(&l.comm, &how, &err);

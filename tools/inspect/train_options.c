@@ -62,7 +62,9 @@ static const char *const precision_choices[] = {"auto", "f32", "bf16", NULL};
 static const char *const padding_choices[] = {"none", "longest", NULL};
 static const char *const padding_aliases[] = {"packed", "padded", NULL};
 /* In the order of enum comm_ranks. */
-static const char *const ranks_choices[] = {"auto", "off", "mpi", NULL};
+static const char *const ranks_choices[] = {"auto", "off", NULL};
+/* In the order of enum comm_transport. */
+static const char *const transport_choices[] = {"auto", "mpi", "gloo", NULL};
 static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars", "adam",
                                                 NULL}; /* as optimizer_kind */
 
@@ -307,8 +309,14 @@ static const struct cli_option rows[] = {
 
     {"ranks", 0, CLI_ENUM, FIELD(ranks), .default_text = "auto", .choices = ranks_choices,
      .metavar = "HOW", .group = "Machine",
-     .help = "auto: as many as mpirun or srun started; mpi: likewise, also for one; off: one, and "
-             "refuse to start under a launcher of several"},
+     .help =
+         "auto: as many as mpirun, srun or torchrun started; off: one, and refuse to start under "
+         "a launcher of several"},
+    {"transport", 0, CLI_ENUM, FIELD(transport), .default_text = "auto",
+     .choices = transport_choices, .metavar = "HOW",
+     .help =
+         "what carries messages between ranks. auto: MPI under mpirun and srun --mpi, Gloo under "
+         "torchrun, srun without MPI, or RANK, WORLD_SIZE and MASTER_ADDR"},
     {"rank-timeout", 0, CLI_U64, FIELD(rank_timeout_seconds), .min = "1", .max = "86400",
      .default_text = "60", .metavar = "SECONDS",
      .help = "seconds without a heartbeat of a rank, or of waiting for it (10x while it saves or "
@@ -392,6 +400,7 @@ static const char *const changeable[] = {
     "dry-run",
     "checkpoint-seconds",
     "ranks",
+    "transport",
     "rank-timeout",
     "endpoint",
     "instance-metadata",
@@ -421,7 +430,8 @@ static const struct cli_program fixed = {
     .notes = CLI_TEXTS(
         "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with code 0; "
         "--resume continues exactly there. A second one exits at once.",
-        "With mpirun -n W or srun -n W, W ranks train together: each reads and encodes its "
+        "With mpirun -n W, srun -n W or torchrun --no-python --nproc-per-node W, W ranks train "
+        "together: each reads and encodes its "
         "part of every batch, and all end with the same model, state and metrics. If a rank "
         "fails, the others name it and exit with code 75; --resume continues from the last "
         "checkpoint, also with more or fewer ranks. A signal to any rank stops all of them.",
@@ -704,6 +714,7 @@ enum status train_options_keep(struct train_options *kept,
     kept->attach = NULL;
     kept->trainer.max_steps = 0;
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
+    kept->transport = COMM_TRANSPORT_AUTO;
     kept->rank_timeout_seconds = 60;
     const char **const single[] = {
         &kept->trainer.val,         &kept->trainer.zeroshot,

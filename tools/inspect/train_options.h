@@ -26,6 +26,7 @@ struct train_options {
     int augment;
     int loss_index; /* into loss_names */
     int ranks;      /* enum comm_ranks */
+    int transport;  /* enum comm_transport */
     uint64_t rank_timeout_seconds;
     bool dry_run, json, report, quiet, list_devices;
     int progress;       /* enum live_mode */

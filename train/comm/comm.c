@@ -371,7 +371,7 @@ static void read_line(const char *path, char *line, size_t line_size) {
     line[strcspn(line, "\n")] = '\0';
 }
 
-static void this_process(struct comm_peer *p) {
+void comm_this_process(struct comm_peer *p) {
     memset(p, 0, sizeof *p);
     if (gethostname(p->host, sizeof p->host - 1) != 0 || p->host[0] == '\0') {
         (void)snprintf(p->host, sizeof p->host, "localhost");
@@ -399,7 +399,7 @@ void comm_find_local(int32_t *local_rank,
 /* Every rank's host and process; and so this one's number among those of its host. */
 static enum status meet(struct comm *c, struct error *err) {
     struct comm_peer own;
-    this_process(&own);
+    comm_this_process(&own);
     TRY(comm_gather(c, c->peers, &own, sizeof own, err));
     comm_find_local(&c->local_rank, &c->local_world, c->peers, c->watched.world, c->watched.rank);
     return STATUS_OK;

@@ -5,8 +5,8 @@
  *   comm_open --> comm_watch (when RUN exists) --> collectives ... --> comm_close, or comm_fail
  *
  * Every rank makes the same calls in the same order. One rank is a group too: its collectives do
- * nothing. Larger groups are those of MPI, from a module that is loaded at run time
- * (libccstream_mpi.so), so that no program depends on MPI.
+ * nothing. Larger groups are those of MPI or Gloo, from modules that are loaded at run time
+ * (libccstream_mpi.so, libccstream_gloo.so), so that no program depends on them.
  *
  * Order of additions: comm_sum adds in a fixed binary tree over the ranks, ((0 + 1) + (2 + 3)) +
  * ..., whatever the arrival of messages. a + b = b + a holds for floats, so all ranks get the same
@@ -35,13 +35,21 @@ struct comm;
 enum { COMM_MAX_WORLD = 4096, COMM_HOST_BYTES = 64 };
 
 enum comm_ranks {
-    COMM_RANKS_AUTO, /* MPI where a launcher's environment shows more than one rank, else one */
-    COMM_RANKS_OFF,  /* one rank; refused under a launcher of several */
-    COMM_RANKS_MPI   /* MPI, also for one rank */
+    COMM_RANKS_AUTO, /* as many as a launcher's environment shows */
+    COMM_RANKS_OFF   /* one rank; refused under a launcher of several */
+};
+
+enum comm_transport {
+    COMM_TRANSPORT_AUTO, /* that of the launcher: MPI's, or Gloo where it is none */
+    COMM_TRANSPORT_MPI,  /* also for one rank */
+    COMM_TRANSPORT_GLOO  /* needs a launcher that shows rank and number */
 };
 
 struct comm_options {
-    enum comm_ranks ranks;      /* COMM_RANKS_AUTO */
+    enum comm_ranks ranks;         /* COMM_RANKS_AUTO */
+    enum comm_transport transport; /* COMM_TRANSPORT_AUTO */
+    const char *run;               /* a folder that all ranks see, where Gloo's meet; may be made.
+                                      NULL: none, and no Gloo */
     int64_t timeout_ms;         /* longest silence of another rank and wait for it, above 0; 60000.
                                    Ten times that for a wait for a rank that saves or
                                    evaluates, while it computes or its disk answers */
@@ -50,17 +58,20 @@ struct comm_options {
 
 void comm_options_default(struct comm_options *opt);
 
-/* The rank and number of ranks that a launcher's environment shows: OpenMPI's mpirun, PMI, a Slurm
- * step, or PMIx, which does not show their number: 0. Rank 0 of 1 without one, also where the
+/* The rank and number of ranks that a launcher's environment shows: OpenMPI's mpirun, PMI, torchrun
+ * or whoever sets RANK, WORLD_SIZE and MASTER_ADDR, a Slurm step, or PMIx, which does not show
+ * their number: 0. Rank 0 of 1 without one, also where the
  * variables are there but not what shows that the launcher started this process (a server of PMIx,
  * a descriptor or port of PMI, a task of srun that it comes from). *launcher: its name for
  * messages; NULL without one. Not MPI's answer: before MPI is loaded. */
 void comm_launched(int32_t *rank, int32_t *world, const char **launcher);
 
-/* Once per process if it uses MPI. Returns OK, NOMEM, USAGE (COMM_RANKS_OFF under a launcher),
- * UNSUPPORTED (no MPI module, or one of another build), IO (MPI failed; or it sees other ranks than
- * the launcher started), LIMIT or TIMEOUT (not all ranks called it). While MPI_Init waits for other
- * processes beyond the timeout, this one logs that and ends with exit code 75. */
+/* Once per process if it uses MPI. Returns OK, NOMEM, USAGE (COMM_RANKS_OFF under a launcher; Gloo
+ * without one, or without `run`), UNSUPPORTED (no such module, or one of another build), EXISTS
+ * (another launch meets in `run`), NOTFOUND, IO (of `run`; MPI or Gloo failed; or MPI sees other
+ * ranks than the launcher started), LIMIT or TIMEOUT (not all ranks called it). Where other
+ * processes do not join within the timeout, this one logs that, with their ranks if they are known,
+ * and ends with exit code 75. */
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err);
 
 /* A group of one, without a launcher's or MPI's part in it. Never fails but with NOMEM. */
@@ -103,7 +114,7 @@ void comm_at(struct comm *c, uint64_t step, enum comm_phase phase);
 enum status comm_watch(struct comm *c, const char *run, struct error *err);
 
 /* ---- collectives ----
- * Return OK, INVALID, NOMEM or IO (MPI reports an error of its own). */
+ * Return OK, INVALID, NOMEM or IO (MPI or Gloo reports an error of its own). */
 
 /* own_bytes of every rank, in the order of ranks, to all (world * own_bytes). `own` may be its own
  * place in `all`. */
@@ -134,7 +145,7 @@ enum status comm_begin_sum(struct comm *c, float *data, int64_t count, struct er
 enum status comm_finish(struct comm *c, struct error *err);
 
 /* Since comm_open, of this rank: what it sent, and how long its owner waited for others. With W
- * ranks, P the largest power of two among them, for one piece (16 MiB over MPI):
+ * ranks, P the largest power of two among them, for one piece (16 MiB):
  *
  *                           messages                 bytes
  *   gather of n bytes each  1                        n (W - 1)
@@ -144,7 +155,7 @@ enum status comm_finish(struct comm *c, struct error *err);
  *     ranks below W - P     and 1                    and 4 n
  *     ranks from P on       1                        4 n
  *
- * The first three are MPI's: counted as one message of the bytes that a ring sends. */
+ * The first three are MPI's or Gloo's: counted as one message of the bytes that a ring sends. */
 struct comm_counters {
     uint64_t messages_count;
     uint64_t sent_bytes;

@@ -2,7 +2,7 @@
  * comm_internal: the parts of a comm for its own folder and the tests: what carries its messages,
  * and what a watching thread reads of it.
  *
- *   owner --> comm.c --(queue)--> worker thread --> struct comm_link: MPI, or threads of one test
+ *   owner --> comm.c --(queue)--> worker thread --> struct comm_link (comm_link.h)
  *                |                     '--> tree_sum.c
  *                '--> struct comm_watched <-- watching thread (watch.h)
  */
@@ -13,56 +13,7 @@
 #include <stdbool.h>
 
 #include "train/comm/comm.h"
-
-/* Carries the messages of one rank. begin_x starts the one operation in progress, whose buffers are
- * borrowed until poll returns OK; every rank begins the same operations in the same order. One
- * thread at a time calls these, except abort_group: any thread. begin_x return OK or IO, poll OK,
- * AGAIN or IO; all without waiting. */
-struct comm_link {
-    int32_t rank, world;
-    size_t piece_bytes; /* of the largest operation: a multiple of 4 */
-
-    /* Sends to `peer` and receives from it; a size of 0: no message in that direction. */
-    enum status (*begin_exchange)(struct comm_link *l,
-                                  int32_t peer,
-                                  void *received,
-                                  size_t received_bytes,
-                                  const void *sent,
-                                  size_t sent_bytes,
-                                  struct error *err);
-    /* all (world * own_bytes), with own bytes in place. */
-    enum status (*begin_gather)(struct comm_link *l, void *all, size_t own_bytes, struct error *);
-    enum status (*begin_broadcast)(struct comm_link *l,
-                                   void *data,
-                                   size_t size_bytes,
-                                   int32_t root,
-                                   struct error *err);
-    /* words (count) = the sum over ranks, modulo 2^32. */
-    enum status (*begin_merge)(struct comm_link *l, uint32_t *words, size_t count, struct error *);
-    enum status (*poll)(struct comm_link *l, struct error *err);
-
-    /* Ends all processes of the group; may return before they ended. */
-    void (*abort_group)(struct comm_link *l, int exit_code);
-    /* Frees l. `complete`: all ranks have completed all operations and close it too. */
-    void (*close)(struct comm_link *l, bool complete);
-};
-
-/* The interface of libccstream_mpi.so. Module and program must be of one build: version, size and
- * the number below are compared before any other call. */
-enum { COMM_MODULE_ABI = 1 }; /* increased whenever this struct or struct comm_link changes */
-
-struct comm_module {
-    uint32_t abi;             /* COMM_MODULE_ABI */
-    uint32_t link_size_bytes; /* sizeof(struct comm_link) */
-    const char *version;      /* that of ccstream */
-
-    /* Joins the group that the launcher started; once per process. Returns OK, NOMEM, UNSUPPORTED
-     * (an MPI without threads) or IO. */
-    enum status (*open)(struct comm_link **out, struct error *err);
-};
-
-typedef const struct comm_module *comm_module_entry(void);
-#define COMM_MODULE_SYMBOL "ccstream_comm_module"
+#include "train/comm/comm_link.h"
 
 /* stop(cookie) is called, by any thread, before the group's processes are ended: whatever waits for
  * other ranks outside of comm ends there. NULL: nothing does. */
@@ -92,6 +43,9 @@ struct comm_watched {
     /* From any thread: ends all processes of the group; may return before they ended. */
     void (*abort_group)(struct comm_watched *w, int exit_code);
 };
+
+/* This process, as the others are to see it. */
+void comm_this_process(struct comm_peer *p);
 
 /* A comm over a link, which it owns from now on, also after failure. Collective. Returns OK, NOMEM,
  * IO or TIMEOUT. */

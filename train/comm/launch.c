@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "formats/base/clock.h"
+#include "formats/base/hash.h"
 #include "formats/base/module_file.h"
 #include "train/comm/comm_internal.h"
+#include "train/comm/meet.h"
 #include "train/comm/watch.h"
 
 /* The number in an environment variable; -1: not set, or not one in [0, COMM_MAX_WORLD]. */
@@ -67,9 +69,16 @@ static bool by_srun(void) {
     return task > 1 && pid == task;
 }
 
+/* Not proof: a pod's processes may all have them. So the launchers above come first, and RANK alone
+ * is not enough. srun's step may have started torchrun, so that comes later. */
+static bool by_variables(void) {
+    return getenv("MASTER_ADDR") != NULL;
+}
+
 struct launcher {
     const char *name, *rank, *world;
     bool (*started)(void);
+    const char *job[3]; /* what tells its launches apart, equal on all ranks; NULL: unknown */
 };
 
 /* NULL: there is none. *ignored: the first whose variables are there, although it did not start
@@ -79,10 +88,19 @@ find_launcher(int32_t *rank, int32_t *world, const struct launcher **ignored) {
     /* SLURM_STEP_NUM_TASKS is set by srun for its step; SLURM_NTASKS by sbatch too, whose script
      * is one process. PMIx has no variable for the size of a job. */
     static const struct launcher known[] = {
-        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", by_pmix},
-        {"mpiexec", "PMI_RANK", "PMI_SIZE", by_pmi},
-        {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", by_srun},
-        {"PMIx", "PMIX_RANK", NULL, by_pmix},
+        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", by_pmix, {NULL}},
+        {"mpiexec", "PMI_RANK", "PMI_SIZE", by_pmi, {NULL}},
+        {"torchrun",
+         "RANK",
+         "WORLD_SIZE",
+         by_variables,
+         {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+        {"srun",
+         "SLURM_PROCID",
+         "SLURM_STEP_NUM_TASKS",
+         by_srun,
+         {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+        {"PMIx", "PMIX_RANK", NULL, by_pmix, {NULL}},
     };
     *rank = 0;
     *world = 1;
@@ -109,6 +127,15 @@ void comm_launched(int32_t *rank, int32_t *world, const char **launcher) {
     *launcher = found != NULL ? found->name : NULL;
 }
 
+static uint64_t hash_of_job(const struct launcher *l) {
+    uint64_t hash = 0;
+    for (int i = 0; i < 3; i++) {
+        const char *text = l->job[i] != NULL ? getenv(l->job[i]) : NULL;
+        hash = hash * 31 + (text != NULL ? hash64(text, strlen(text)) : 1);
+    }
+    return hash;
+}
+
 /* Never unloaded: MPI cannot be initialised again. */
 static enum status
 load_module(const struct comm_module **out, const char *path, struct error *err) {
@@ -130,7 +157,7 @@ load_module(const struct comm_module **out, const char *path, struct error *err)
 }
 
 /* A thread that ends this process if its MPI does not find those of the other ranks: MPI_Init has
- * no deadline of its own. */
+ * no deadline of its own, and Gloo one for each connection. */
 struct join_limit {
     const struct comm_options *options;
     int32_t rank;
@@ -160,16 +187,16 @@ static void *limit_join(void *cookie) {
 static enum status join(struct comm_link **out,
                         const struct comm_module *module,
                         const struct comm_options *opt,
-                        int32_t rank,
+                        const struct comm_place *place,
                         struct error *err) {
     struct join_limit j = {.options = opt,
-                           .rank = rank,
+                           .rank = place->rank,
                            .mutex = PTHREAD_MUTEX_INITIALIZER,
                            .wake = PTHREAD_COND_INITIALIZER};
     pthread_t thread;
     FAIL_IF(pthread_create(&thread, NULL, limit_join, &j) != 0, err, STATUS_NOMEM,
-            "cannot start the thread that limits MPI_Init");
-    const enum status s = module->open(out, err);
+            "cannot start the thread that limits joining");
+    const enum status s = module->open(out, place, err);
     (void)pthread_mutex_lock(&j.mutex);
     j.joined = true;
     (void)pthread_cond_signal(&j.wake);
@@ -183,7 +210,7 @@ static enum status join(struct comm_link **out,
 static enum status load_and_join(struct comm_link **out,
                                  const char *path,
                                  const struct comm_options *opt,
-                                 int32_t rank,
+                                 const struct comm_place *place,
                                  struct error *err) {
     enum { SIGNALS = 32 };
     struct sigaction handlers[SIGNALS];
@@ -196,7 +223,7 @@ static enum status load_and_join(struct comm_link **out,
         known[i] = sigaction(i, NULL, &handlers[i]) == 0;
     }
     enum status s = load_module(&module, path, err);
-    THEN(s, join(out, module, opt, rank, err));
+    THEN(s, join(out, module, opt, place, err));
     for (int i = 1; i < SIGNALS; i++) {
         if (known[i]) {
             (void)sigaction(i, &handlers[i], NULL);
@@ -206,10 +233,21 @@ static enum status load_and_join(struct comm_link **out,
     return s;
 }
 
+/* "torchrun started 4 processes, but ", or "". */
+static void describe_launch(char out[80], const struct launcher *l, int32_t world) {
+    out[0] = '\0';
+    if (l != NULL && world == 0) {
+        (void)snprintf(out, 80, "%s started this process, but ", l->name);
+    } else if (l != NULL && world > 1) {
+        (void)snprintf(out, 80, "%s started %d processes, but ", l->name, world);
+    }
+}
+
 static enum status open_mpi(struct comm_link **out,
                             const char *started,
+                            const struct launcher *launcher,
                             const struct comm_options *opt,
-                            int32_t rank,
+                            const struct comm_place *place,
                             struct error *err) {
     static const char file_name[] = "libccstream_mpi.so";
     char path[PATH_MAX];
@@ -218,47 +256,97 @@ static enum status open_mpi(struct comm_link **out,
             "%sthis build has no MPI module (%s next to the program); install MPI, "
             "such as libopenmpi-dev, and build again",
             started, file_name);
-    return load_and_join(out, path, opt, rank, err);
+    TRY(load_and_join(out, path, opt, place, err));
+    const int32_t world = (*out)->world;
+    if (launcher != NULL && place->world != 0 && world != place->world) {
+        (*out)->close(*out, false);
+        return error_set(err, STATUS_IO,
+                         "%sMPI sees %d: launcher and MPI do not belong together; under Slurm try "
+                         "srun --mpi=pmix (srun --mpi=list names what it has), mpirun, or "
+                         "--transport gloo",
+                         started, world);
+    }
+    return STATUS_OK;
+}
+
+/* *m: to be ended when all ranks have joined. */
+static enum status open_gloo(struct comm_link **out,
+                             struct meet *m,
+                             const char *started,
+                             const struct launcher *launcher,
+                             const struct comm_options *opt,
+                             struct comm_place *place,
+                             struct error *err) {
+    static const char file_name[] = "libccstream_gloo.so";
+    char path[PATH_MAX];
+    FAIL_IF(launcher == NULL || place->world == 0, err, STATUS_USAGE,
+            "--transport gloo needs a launcher that tells each process its rank, such as torchrun, "
+            "or RANK, WORLD_SIZE and MASTER_ADDR in the environment");
+    FAIL_IF(opt->run == NULL, err, STATUS_USAGE,
+            "%sover Gloo they meet in the folder of the run; give --out RUN or --resume RUN",
+            started);
+    FAIL_IF(!module_file_find(path, sizeof path, file_name, "CCSTREAM_GLOO_MODULE"), err,
+            STATUS_UNSUPPORTED,
+            "%sthis build has no Gloo module (%s next to the program); install libgloo-dev and "
+            "build again, or start the ranks with mpirun",
+            started, file_name);
+    enum status s = meet_all(m, opt->run, place->rank, place->world, hash_of_job(launcher),
+                             opt->timeout_ms, err);
+    if (s == STATUS_TIMEOUT) {
+        log_write(opt->log, LOG_LEVEL_ERROR, "rank %d ends: %s", place->rank, err->text);
+        _exit(WATCH_EXIT_CODE);
+    }
+    place->folder = m->folder;
+    place->one_host = m->one_host;
+    THEN(s, load_and_join(out, path, opt, place, err));
+    return s;
+}
+
+static enum comm_transport choose_transport(const struct comm_options *opt,
+                                            const struct launcher *l) {
+    const bool gloo =
+        l != NULL && (l->started == by_variables || (l->started == by_srun && !by_pmix()));
+    return opt->transport != COMM_TRANSPORT_AUTO ? opt->transport
+           : gloo                                ? COMM_TRANSPORT_GLOO
+                                                 : COMM_TRANSPORT_MPI;
 }
 
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err) {
     REQUIRE(out != NULL && opt != NULL && opt->timeout_ms > 0);
-    int32_t rank, world;
+    struct comm_place place = {.timeout_ms = opt->timeout_ms};
     const struct launcher *ignored;
-    char started[80] = "";
-    const struct launcher *launcher = find_launcher(&rank, &world, &ignored);
+    char started[80];
+    const struct launcher *launcher = find_launcher(&place.rank, &place.world, &ignored);
     *out = NULL;
-    if (world == 0) {
-        (void)snprintf(started, sizeof started, "%s started this process, but ", launcher->name);
-    } else if (world > 1) {
-        (void)snprintf(started, sizeof started, "%s started %d processes, but ", launcher->name,
-                       world);
+    describe_launch(started, launcher, place.world);
+    if (launcher == NULL && ignored != NULL && ignored->started == by_variables) {
+        log_write(opt->log, LOG_LEVEL_WARN,
+                  "RANK is ignored: without MASTER_ADDR this process is not one of several");
     } else if (launcher == NULL && ignored != NULL) {
         log_write(opt->log, LOG_LEVEL_WARN,
                   "%s is ignored: it is of an enclosing job, and %s did not start this process as "
                   "one of several",
                   ignored->rank, ignored->name);
     }
-    FAIL_IF(opt->ranks == COMM_RANKS_OFF && world > 1, err, STATUS_USAGE,
+    FAIL_IF(opt->ranks == COMM_RANKS_OFF && place.world > 1, err, STATUS_USAGE,
             "%s--ranks off makes each of them train the whole run; start one process, or use "
             "--ranks auto",
             started);
-    if (opt->ranks == COMM_RANKS_OFF || (opt->ranks == COMM_RANKS_AUTO && world == 1)) {
+    if (opt->ranks == COMM_RANKS_OFF ||
+        (place.world == 1 && opt->transport == COMM_TRANSPORT_AUTO) ||
+        (place.world == 1 && launcher != NULL && opt->transport == COMM_TRANSPORT_GLOO)) {
         return comm_create(out, NULL, opt, err);
     }
     struct comm_link *link;
-    TRY(open_mpi(&link, started, opt, rank, err));
-    if (world != 0 && launcher != NULL && link->world != world) {
-        (void)error_set(err, STATUS_IO,
-                        "%sMPI sees %d: launcher and MPI do not belong together; under Slurm try "
-                        "srun --mpi=pmix (srun --mpi=list names what it has), or mpirun",
-                        started, link->world);
+    struct meet meet = {0};
+    enum status s = choose_transport(opt, launcher) == COMM_TRANSPORT_MPI
+                        ? open_mpi(&link, started, launcher, opt, &place, err)
+                        : open_gloo(&link, &meet, started, launcher, opt, &place, err);
+    if (s == STATUS_OK && link->world > COMM_MAX_WORLD) {
         link->close(link, false);
-        return STATUS_IO;
+        s = error_set(err, STATUS_LIMIT, "more than %d ranks", COMM_MAX_WORLD);
     }
-    if (link->world > COMM_MAX_WORLD) {
-        link->close(link, false);
-        return error_set(err, STATUS_LIMIT, "more than %d ranks", COMM_MAX_WORLD);
-    }
-    return comm_create(out, link, opt, err);
+    THEN(s, comm_create(out, link, opt, err));
+    meet_end(&meet);
+    return s;
 }

@@ -304,7 +304,10 @@ static void clear_launchers(void) {
                                         "PMI_FD",
                                         "PMI_PORT",
                                         "PMI_CONTROL_PORT",
-                                        "OMPI_MCA_orte_hnp_uri"};
+                                        "OMPI_MCA_orte_hnp_uri",
+                                        "RANK",
+                                        "WORLD_SIZE",
+                                        "MASTER_ADDR"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_int_equal(unsetenv(names[i]), 0);
     }
@@ -357,6 +360,20 @@ TEST(launchers_are_recognised) {
     (void)setenv("OMPI_COMM_WORLD_SIZE", "8x", 1);
     expect_launched("mpiexec", 1, 2);
     clear_launchers();
+    (void)setenv("RANK", "3", 1);
+    (void)setenv("WORLD_SIZE", "4", 1);
+    expect_launched(NULL, 0, 1); /* of an enclosing job */
+    (void)setenv("MASTER_ADDR", "127.0.0.1", 1);
+    expect_launched("torchrun", 3, 4);
+    (void)setenv("SLURM_PROCID", "0", 1); /* torchrun within srun */
+    (void)setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    (void)setenv("SLURM_TASK_PID", pid, 1);
+    expect_launched("torchrun", 3, 4);
+    (void)setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* mpirun in a pod that has RANK */
+    (void)setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+    (void)setenv("PMIX_NAMESPACE", "7", 1);
+    expect_launched("mpirun", 1, 8);
+    clear_launchers();
 }
 
 TEST(one_rank_needs_no_launcher) {
@@ -398,7 +415,7 @@ TEST(a_module_of_another_build_is_refused) {
     (void)snprintf(path, sizeof path, "%s/module_of_another_build.so", folder);
     assert_int_equal(setenv("CCSTREAM_MPI_MODULE", path, 1), 0);
     comm_options_default(&opt);
-    opt.ranks = COMM_RANKS_MPI;
+    opt.transport = COMM_TRANSPORT_MPI;
     assert_status(comm_open(&c, &opt, &err), STATUS_UNSUPPORTED, err);
     assert_null(c);
     assert_non_null(strstr(err.text, "another build"));

@@ -8,7 +8,7 @@ export CCSTREAM_MPI_MODULE=$BIN/libccstream_mpi.so
 ranks() { # ranks WORLD ARGUMENT...
     world=$1
     shift
-    mpirun --oversubscribe --bind-to none -n "$world" "$TESTBIN/ranks_over_mpi" "$@"
+    mpirun --oversubscribe --bind-to none -n "$world" "$TESTBIN/one_rank" "$@"
 }
 
 # Jobs that wait for timeouts and for mpirun: all at once, and the checks of a group meanwhile.
@@ -19,7 +19,7 @@ lose() { # lose RANK HOW
     code=0
     local began=$SECONDS
     timeout -k 9 600 mpirun --oversubscribe --bind-to none -n 3 \
-        "$TESTBIN/ranks_over_mpi" lose "$2" "$@" >"$2/out.txt" 2>"$2/err.txt" || code=$?
+        "$TESTBIN/one_rank" lose "$2" "$@" >"$2/out.txt" 2>"$2/err.txt" || code=$?
     echo "$code" >"$2/code"
     echo $((SECONDS - began)) >"$2/seconds"
 }
@@ -38,7 +38,7 @@ OMPI_MCA_odls_base_sigkill_timeout=5 lose 1 exit &
 # The exit code of the rank that fails is that of the job, which ends although others wait.
 (
     mkdir failed && cd failed
-    expect 74 timeout 600 mpirun --oversubscribe --bind-to none -n 3 "$TESTBIN/ranks_over_mpi" fail 1
+    expect 74 timeout 600 mpirun --oversubscribe --bind-to none -n 3 "$TESTBIN/one_rank" fail 1
 ) &
 others=$!
 
@@ -47,7 +47,7 @@ others=$!
     mkdir alone && cd alone
     # shellcheck disable=SC2016 # expanded by the inner shell
     expect 75 timeout 600 mpirun --oversubscribe --bind-to none -n 2 bash -c \
-        '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 1000; exec "$@"' - "$TESTBIN/ranks_over_mpi" open auto 2
+        '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 1000; exec "$@"' - "$TESTBIN/one_rank" open auto 2
     has err.txt "rank 0 ends: not all ranks have joined within 2 s of its start"
 ) &
 others="$others $!"
@@ -58,25 +58,25 @@ done
 [ ! -e .tmp ] || fail "a group without a folder of heartbeats left a file"
 expect 0 ranks 1 open mpi
 has out.txt "world 1"
-expect 0 "$TESTBIN/ranks_over_mpi" open mpi # without a launcher
+expect 0 "$TESTBIN/one_rank" open mpi # without a launcher
 has out.txt "world 1"
-expect 0 "$TESTBIN/ranks_over_mpi" open auto
+expect 0 "$TESTBIN/one_rank" open auto
 
 # Variables of an enclosing job, which did not start this process: one rank, and a line that says so.
 for job in "PMI_RANK=1 PMI_SIZE=4" "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_TASK_PID=1" "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4"; do
-    expect 0 env $job "$TESTBIN/ranks_over_mpi" open auto
+    expect 0 env $job "$TESTBIN/one_rank" open auto
     has out.txt "world 1"
     has err.txt "${job%%=*} is ignored: it is of an enclosing job"
     lines err.txt 1
 done
 
 # A launcher that MPI does not know.
-expect 74 env PMI_RANK=0 PMI_SIZE=4 PMI_PORT=nowhere:1 "$TESTBIN/ranks_over_mpi" open auto
+expect 74 env PMI_RANK=0 PMI_SIZE=4 PMI_PORT=nowhere:1 "$TESTBIN/one_rank" open auto
 has err.txt "mpiexec started 4 processes, but MPI sees 1"
 has err.txt "srun --mpi=pmix"
 
 # No module, and one of another build.
-expect 69 env -u CCSTREAM_MPI_MODULE mpirun --oversubscribe --bind-to none -n 2 "$TESTBIN/ranks_over_mpi" open auto
+expect 69 env -u CCSTREAM_MPI_MODULE mpirun --oversubscribe --bind-to none -n 2 "$TESTBIN/one_rank" open auto
 has err.txt "mpirun started 2 processes, but this build has no MPI module"
 export CCSTREAM_MPI_MODULE=$TESTBIN/module_of_another_build.so
 expect 69 ranks 2 open auto

@@ -1,17 +1,16 @@
 /*
- * One rank of test_mpi_ranks.sh:
+ * One rank of test_mpi_ranks.sh and test_gloo_ranks.sh:
  *
- *   ranks_over_mpi check       the checks of tests/support/comm_checks.h
- *   ranks_over_mpi fail RANK   that rank fails by itself, the others wait for it
- *   ranks_over_mpi open HOW [SECONDS]
- *                              opens a group with --ranks HOW (auto, mpi), waiting for the others
- *                              for so long, and prints its size
- *   ranks_over_mpi lose RUN RANK HOW
- *                              runs in RUN until that rank, in its step 5, is killed or stopped by
- *                              a signal (kill, stop), exits, fails or hangs (exit, fail, hang); or
- *                              ends (end). stop-save, hang-save: while all save; stop-open: before
- *                              the files;
+ *   one_rank check       the checks of tests/support/comm_checks.h
+ *   one_rank fail RANK   that rank fails by itself, the others wait for it
+ *   one_rank open HOW [SECONDS]
+ *                              opens a group with --transport HOW (auto, mpi), waiting for the
+ * others for so long, and prints its size one_rank lose RUN RANK HOW runs in RUN until that rank,
+ * in its step 5, is killed or stopped by a signal (kill, stop), exits, fails or hangs (exit, fail,
+ * hang); or ends (end). stop-save, hang-save: while all save; stop-open: before the files;
  *                              stop-close: while the others close the group
+ *
+ * Over Gloo they meet in the folder that MEET_IN names.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -77,7 +76,7 @@ static int check(struct comm *c) {
     }
     if (s == STATUS_OK && (sigaction(SIGTERM, NULL, &now) != 0 || now.sa_handler != handler ||
                            sigaction(SIGSEGV, NULL, &now) != 0 || now.sa_handler != SIG_DFL)) {
-        s = error_set(&err, STATUS_MISMATCH, "MPI changed a signal handler");
+        s = error_set(&err, STATUS_MISMATCH, "MPI or Gloo changed a signal handler");
     }
     if (s != STATUS_OK) {
         (void)fprintf(stderr, "rank %d: %s\n", comm_rank(c), err.text);
@@ -148,8 +147,9 @@ int main(int argc, char **argv) {
         return 64;
     }
     (void)signal(SIGTERM, handler);
+    opt.run = getenv("MEET_IN");
     if (strcmp(argv[1], "open") == 0 && argc >= 3) {
-        opt.ranks = strcmp(argv[2], "mpi") == 0 ? COMM_RANKS_MPI : COMM_RANKS_AUTO;
+        opt.transport = strcmp(argv[2], "mpi") == 0 ? COMM_TRANSPORT_MPI : COMM_TRANSPORT_AUTO;
         opt.timeout_ms = argc == 4 ? 1000 * atoi(argv[3]) : opt.timeout_ms;
         opt.log = &log;
     }

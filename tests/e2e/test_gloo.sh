@@ -1,0 +1,61 @@
+#!/bin/bash
+# ccstream-train without MPI: ranks with the variables of torchrun end in the bytes of one process and of mpirun's ranks,
+# resume, name a lost rank, and are one launch at a time.
+. "$SRC/tests/support/cli.sh"
+. "$SRC/tests/support/gloo.sh"
+"$TESTBIN/make_scenes" train 48 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
+    --micro-batch 2 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
+train="$last $BIN/ccstream-train"
+
+$train -q $options --epochs 2 --out one
+gloo 2 $train $options --epochs 2 --steps 2 --out runs/parts 2>2.txt || fail "2 ranks: $(cat 2.txt)"
+gloo 4 $train --resume runs/parts 2>4.txt || fail "4 ranks: $(cat 4.txt)"
+cmp one/last runs/parts/last || fail "a run of 2 ranks that 4 resumed ends in other bytes than one"
+grep -q "4 ranks, 4 on this host" 4.txt || fail "$(cat 4.txt)"
+[ "$(ls -A runs/parts/ranks | tr '\n' ' ')" = "0.json 1.json 2.json 3.json " ] || fail "left: $(ls -A runs/parts/ranks)"
+if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    mpi="mpirun --oversubscribe --bind-to none -n 3"
+    gloo 3 $train -q $options --epochs 2 --out g3
+    $mpi $train -q $options --epochs 2 --out m3 </dev/null
+    cmp g3/last m3/last || fail "3 ranks over Gloo end in other bytes than over MPI"
+    $mpi $train -q $options --epochs 2 --out mg3 --transport gloo </dev/null
+    cmp g3/last mg3/last || fail "mpirun's ranks over Gloo end in other bytes"
+fi
+if command -v torchrun >/dev/null; then
+    torchrun --no-python --nproc-per-node 2 "$BIN/ccstream-train" -q $options --epochs 2 --out torchrun </dev/null
+    cmp one/last torchrun/last || fail "torchrun's ranks end in other bytes"
+fi
+
+# A failure of all ranks is printed once, and leaves no folder.
+code=0
+gloo 2 $train $options --batch-size 25 --out none 2>err.txt || code=$?
+[ $code = 64 ] || fail "a batch that ranks do not divide: $code, $(cat err.txt)"
+[ "$(grep -c 'the nearest that they divide' err.txt)" = 1 ] || fail "$(cat err.txt)"
+[ ! -e none ] || fail "left: $(find none)"
+expect 64 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=h "$BIN/ccstream-train" $options --dry-run
+has err.txt "give --out RUN or --resume RUN"
+expect 64 "$BIN/ccstream-train" $options --out none --transport gloo
+has err.txt "--transport gloo needs a launcher"
+
+# A rank is killed: the others name it, and the run resumes. Meanwhile a second launch is refused.
+gloo 3 $train $options --epochs 500 --checkpoint-every 1 --out killed 2>killed.txt &
+job=$!
+until [ -s killed/last ]; do
+    kill -0 $job || fail "the job ends: $(cat killed.txt)"
+    sleep 0.05
+done
+gloo 2 $train --resume killed 2>second.txt && fail "a second launch trains the same run"
+grep -q "killed" second.txt || fail "the second launch: $(cat second.txt)"
+victim=$(grep -o '"pid":[0-9]*' killed/ranks/1.json | cut -d: -f2)
+kill -KILL "$victim"
+wait $job && fail "a job that lost a rank ends with 0"
+for rank in 0 2; do
+    grep -q "rank $rank ends: rank 1 (host .*, pid $victim) is gone" killed.txt || fail "rank $rank does not name it: $(cat killed.txt)"
+done
+saved=$(readlink killed/last | tr -dc 0-9)
+gloo 2 $train -q --resume killed --steps $((saved + 1))
+[ "$(readlink killed/last)" = "checkpoints/step-$((saved + 1)).safetensors" ] || fail "a run that lost a rank does not resume"

@@ -1,0 +1,293 @@
+/*
+ * meet: each file is made once, complete, under a name that no earlier launch can have; join is
+ * replaced at once. Files are read again every 20 ms.
+ */
+#include "train/comm/meet.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/base/clock.h"
+#include "train/comm/watch_internal.h"
+
+enum { READ_EVERY_US = 20000, MAX_FILE_BYTES = 4096, FILE_PATH_BYTES = PATH_MAX_BYTES + 16 };
+
+/* ---- files ---- */
+
+#define PEER_FORMAT "%s %s %" PRId64 " %" PRIu64 "\n"
+
+static const char *or_dash(const char *text) {
+    return text[0] != '\0' ? text : "-";
+}
+
+static int format_peer(char *out, size_t out_bytes) {
+    struct comm_peer own;
+    comm_this_process(&own);
+    return snprintf(out, out_bytes, PEER_FORMAT, own.host, or_dash(own.boot_id), own.pid,
+                    own.start_ticks);
+}
+
+static bool parse_peer(struct comm_peer *p, const char *text) {
+    memset(p, 0, sizeof *p);
+    const size_t n = strlen(text);
+    return n > 0 && text[n - 1] == '\n' &&
+           sscanf(text, "%63s %39s %" SCNd64 " %" SCNu64, p->host, p->boot_id, &p->pid,
+                  &p->start_ticks) == 4;
+}
+
+static bool of_this_host(const struct comm_peer *p) {
+    struct comm_peer own;
+    comm_this_process(&own);
+    return strcmp(p->host, own.host) == 0 && strcmp(p->boot_id, or_dash(own.boot_id)) == 0;
+}
+
+/* A process of this host that runs; never this one. */
+static bool lives(const struct comm_peer *p) {
+    return of_this_host(p) && p->pid != (int64_t)getpid() && watch_has_process(p);
+}
+
+/* False: there is none, or it is not complete yet. */
+static bool read_text(char out[MAX_FILE_BYTES], const char *path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const ssize_t n = fd >= 0 ? read(fd, out, MAX_FILE_BYTES - 1) : -1;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0 && out[n - 1] == '\n';
+}
+
+/* A file that nobody else has made. Returns OK, EXISTS or IO. */
+static enum status make_file(const char *path, const char *text, struct error *err) {
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FAIL_ERRNO_IF(fd < 0, err, "%s", path);
+    const size_t n = strlen(text);
+    const bool written = write(fd, text, n) == (ssize_t)n;
+    const bool closed = close(fd) == 0;
+    FAIL_ERRNO_IF(!written || !closed, err, "%s: cannot write", path);
+    return STATUS_OK;
+}
+
+static const char *member_path(char out[FILE_PATH_BYTES], const struct meet *m, int32_t rank) {
+    (void)snprintf(out, FILE_PATH_BYTES, "%s/%" PRId32, m->folder, rank);
+    return out;
+}
+
+static const char *all_path(char out[FILE_PATH_BYTES], const struct meet *m) {
+    (void)snprintf(out, FILE_PATH_BYTES, "%s/all", m->folder);
+    return out;
+}
+
+/* ---- meeting ---- */
+
+struct joined {
+    char folder[PATH_MAX_BYTES];
+    struct comm_peer peer;
+    bool ours; /* of this launch, as far as that can be seen */
+};
+
+static void name_folder(char out[PATH_MAX_BYTES], const struct meet *m, const char *name) {
+    const int parent = (int)(strlen(m->join) - strlen("join"));
+    (void)snprintf(out, PATH_MAX_BYTES, "%.*s%s", parent, m->join, name);
+}
+
+static bool read_join(struct joined *j, const struct meet *m) {
+    char text[MAX_FILE_BYTES], name[32];
+    int32_t world;
+    uint64_t launch;
+    int used = 0;
+    if (!read_text(text, m->join) ||
+        sscanf(text, "%" SCNd32 " %" SCNx64 " %31s %n", &world, &launch, name, &used) != 3 ||
+        used == 0 || strncmp(name, "meet-", 5) != 0 || strchr(name, '/') != NULL ||
+        !parse_peer(&j->peer, text + used)) {
+        return false;
+    }
+    name_folder(j->folder, m, name);
+    j->ours = world == m->world && launch == m->launch;
+    return true;
+}
+
+static void remove_folder(const char *folder) {
+    const struct file_system *fs = file_posix();
+    struct byte_buffer names = {0};
+    if (folder[0] != '\0' && fs->list(fs->context, folder, &names, NULL) == STATUS_OK) {
+        for (size_t at = 0; at < names.size_bytes; at += strlen((char *)names.data + at) + 1) {
+            char path[PATH_MAX_BYTES];
+            if (path_join(path, sizeof path, folder, (char *)names.data + at, NULL) == STATUS_OK) {
+                (void)unlink(path);
+            }
+        }
+        (void)rmdir(folder);
+    }
+    byte_buffer_fini(&names);
+}
+
+static enum status fail_second(const struct meet *m, const struct comm_peer *p, struct error *err) {
+    return error_set(err, STATUS_EXISTS,
+                     "rank %" PRId32 " of %s is process %" PRId64 " on %s already, of another "
+                     "launch; one at a time may train a run",
+                     m->rank, m->join, p->pid, p->host);
+}
+
+/* Rank 0: a new folder, and the word where it is. */
+static enum status invite(struct meet *m, struct error *err) {
+    struct joined old;
+    char text[MAX_FILE_BYTES], name[32];
+    uint64_t number;
+    if (read_join(&old, m)) {
+        if (lives(&old.peer)) {
+            return fail_second(m, &old.peer, err);
+        }
+        remove_folder(old.folder);
+    }
+    FAIL_ERRNO_IF(getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number, err,
+                  "no random number for a folder of %s", m->join);
+    (void)snprintf(name, sizeof name, "meet-%016" PRIx64, number);
+    name_folder(m->folder, m, name);
+    FAIL_ERRNO_IF(mkdir(m->folder, 0777) != 0, err, "%s", m->folder);
+    const int n =
+        snprintf(text, sizeof text, "%" PRId32 " %016" PRIx64 " %s ", m->world, m->launch, name);
+    (void)format_peer(text + n, sizeof text - (size_t)n);
+    return file_write_atomic(file_posix(), m->join, text, strlen(text), err);
+}
+
+/* Rank 0: true when all have followed. */
+static enum status gather(struct meet *m, bool *done, struct error *err) {
+    char path[FILE_PATH_BYTES], text[MAX_FILE_BYTES];
+    struct joined now;
+    struct comm_peer peer;
+    m->one_host = true;
+    *done = false;
+    if (read_join(&now, m) && strcmp(now.folder, m->folder) != 0) {
+        return fail_second(m, &now.peer, err);
+    }
+    for (int32_t r = 1; r < m->world; r++) {
+        if (!read_text(text, member_path(path, m, r)) || !parse_peer(&peer, text)) {
+            return STATUS_OK;
+        }
+        m->one_host = m->one_host && of_this_host(&peer);
+    }
+    *done = true;
+    const char *where = m->one_host ? "one host\n" : "several\n";
+    return file_write_atomic(file_posix(), all_path(path, m), where, strlen(where), err);
+}
+
+/* Another rank: into the newest folder; *done when all are there. */
+static enum status follow(struct meet *m, bool *entered, bool *done, struct error *err) {
+    char path[FILE_PATH_BYTES], text[MAX_FILE_BYTES];
+    struct joined now;
+    struct comm_peer peer;
+    *done = false;
+    if (!read_join(&now, m) || !now.ours) {
+        const bool left = *entered && access(member_path(path, m, m->rank), F_OK) != 0;
+        return left ? error_set(err, STATUS_TIMEOUT,
+                                "rank 0 has ended before all %" PRId32 " ranks had joined %s",
+                                m->world, m->join)
+                    : STATUS_OK;
+    }
+    if (strcmp(m->folder, now.folder) != 0) {
+        (void)snprintf(m->folder, sizeof m->folder, "%s", now.folder);
+        *entered = false;
+    }
+    if (!*entered) {
+        (void)format_peer(text, sizeof text);
+        struct error why = {0};
+        const enum status s = make_file(member_path(path, m, m->rank), text, &why);
+        if (s == STATUS_EXISTS && read_text(text, path) && parse_peer(&peer, text) &&
+            lives(&peer)) {
+            return fail_second(m, &peer, err);
+        }
+        *entered = s == STATUS_OK;
+        /* Of a folder that an earlier launch left, or that is being removed, there is a next. */
+        return s == STATUS_OK || s == STATUS_EXISTS || s == STATUS_NOTFOUND
+                   ? STATUS_OK
+                   : error_pass(err, s, &why);
+    }
+    *done = read_text(text, all_path(path, m));
+    m->one_host = strcmp(text, "one host\n") == 0;
+    return STATUS_OK;
+}
+
+/* "rank 0", or "rank 2, 3, 7 ..." */
+static void name_missing(char *out, size_t out_bytes, const struct meet *m, bool entered) {
+    char path[FILE_PATH_BYTES];
+    int32_t missing = 0;
+    size_t n = (size_t)snprintf(out, out_bytes, "rank");
+    for (int32_t r = 1; (m->rank == 0 || entered) && r < m->world; r++) {
+        if (access(member_path(path, m, r), F_OK) != 0 && ++missing <= 16) {
+            n += (size_t)snprintf(out + n, out_bytes - n, "%s %" PRId32, missing > 1 ? "," : "", r);
+        }
+    }
+    (void)snprintf(out + n, out_bytes - n, "%s", missing > 16 ? " ..." : missing == 0 ? " 0" : "");
+}
+
+/* Rank 0: what meet_end removes again if nothing was put in it. */
+static enum status make_folders(struct meet *m, const char *run, struct error *err) {
+    char ranks[PATH_MAX_BYTES];
+    TRY(path_join(ranks, sizeof ranks, run, "ranks", err));
+    TRY(file_make_parents(file_posix(), run, err));
+    const char *const folders[] = {run, ranks};
+    for (int i = 0; i < 2; i++) {
+        const bool made = mkdir(folders[i], 0777) == 0;
+        FAIL_ERRNO_IF(!made && errno != EEXIST, err, "%s", folders[i]);
+        m->made_count += made ? 1 : 0;
+    }
+    return STATUS_OK;
+}
+
+enum status meet_all(struct meet *m,
+                     const char *run,
+                     int32_t rank,
+                     int32_t world,
+                     uint64_t launch,
+                     int64_t timeout_ms,
+                     struct error *err) {
+    const int64_t end_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
+    char missing[256] = "";
+    bool done = false, entered = false;
+    *m = (struct meet){.rank = rank, .world = world, .launch = launch};
+    const int n = snprintf(m->join, sizeof m->join, "%s/ranks/join", run);
+    FAIL_IF(n < 0 || n >= PATH_MAX_BYTES - 64, err, STATUS_LIMIT, "%s: the path is too long", run);
+    enum status s = rank == 0 ? make_folders(m, run, err) : STATUS_OK;
+    THEN(s, rank == 0 ? invite(m, err) : STATUS_OK);
+    while (s == STATUS_OK && !done) {
+        s = rank == 0 ? gather(m, &done, err) : follow(m, &entered, &done, err);
+        if (s == STATUS_OK && !done && clock_now_ns() > end_ns) {
+            name_missing(missing, sizeof missing, m, entered);
+            s = error_set(err, STATUS_TIMEOUT,
+                          "of %" PRId32 " ranks, %s has not joined %s within %" PRId64 " s", world,
+                          missing, m->join, timeout_ms / 1000);
+        }
+        if (s == STATUS_OK && !done) {
+            (void)usleep(READ_EVERY_US);
+        }
+    }
+    if (s != STATUS_OK) {
+        meet_end(m);
+    }
+    return s;
+}
+
+void meet_end(struct meet *m) {
+    char at[PATH_MAX_BYTES];
+    struct joined now;
+    if (m->rank != 0 || m->join[0] == '\0') {
+        return;
+    }
+    if (m->folder[0] != '\0' && read_join(&now, m) && strcmp(now.folder, m->folder) == 0) {
+        (void)unlink(m->join);
+    }
+    remove_folder(m->folder);
+    (void)snprintf(at, sizeof at, "%s", m->join);
+    for (; m->made_count > 0 && path_directory(at, sizeof at, at, NULL) == STATUS_OK &&
+           rmdir(at) == 0;
+         m->made_count--) {
+    }
+    m->join[0] = '\0';
+}

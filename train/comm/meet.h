@@ -1,0 +1,46 @@
+/*
+ * meet: processes that know only their rank and how many they are find each other, in a folder that
+ * all of them see.
+ *
+ *   RUN/ranks/join              rank 0: its process, the launch, and the name of a new folder
+ *   RUN/ranks/meet-XXXXXXXX/R   rank R has read it, and is this process
+ *   RUN/ranks/meet-XXXXXXXX/all rank 0: all are here
+ *
+ * The folder's name is a random number, so that files of an earlier launch, which may have been
+ * killed at any moment, belong to no later one: a rank that reads an old join waits in the old
+ * folder until there is a new one. Rank 0 removes all of it when the ranks are connected.
+ *
+ * Threading : one thread.
+ * Untrusted : nothing; whoever may write RUN can end a job (see README.md).
+ */
+#ifndef TRAIN_COMM_MEET_H
+#define TRAIN_COMM_MEET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/file_io.h"
+
+struct meet {
+    int32_t rank, world;
+    uint64_t launch;             /* equal on all ranks of one launch, other on the next if known */
+    char join[PATH_MAX_BYTES];   /* the file */
+    char folder[PATH_MAX_BYTES]; /* of this launch; "": none yet */
+    bool one_host;               /* of all ranks */
+    int made_count;              /* of RUN/ranks and RUN */
+};
+
+/* Waits for the others. Returns OK, TIMEOUT with the ranks that did not come, EXISTS (a living
+ * process has this rank already), NOTFOUND or IO (of RUN), LIMIT. */
+enum status meet_all(struct meet *m,
+                     const char *run,
+                     int32_t rank,
+                     int32_t world,
+                     uint64_t launch,
+                     int64_t timeout_ms,
+                     struct error *err);
+
+/* When all are connected, or after a failure: rank 0 removes the files. */
+void meet_end(struct meet *m);
+
+#endif
