@@ -192,6 +192,79 @@ CCS_API int32_t ccs_dataset_ids(const struct ccs_dataset *d,
                                 uint64_t count,
                                 struct ccs_error *err);
 
+/* ---- columns ----------------------------------------------------------------------------------
+ * Values that were joined to samples by id: DATASET/columns. */
+
+/* Names in order, borrowed until the next call with index 0 or close; NULL after the last. */
+CCS_API const char *ccs_dataset_column(struct ccs_dataset *d, uint32_t index);
+
+struct ccs_attached_info {
+    uint64_t struct_size; /* set by the caller */
+    uint64_t rows;        /* which column_open sets, as the next two; 0 when writing */
+    uint64_t hash;        /* of ids and values */
+    uint64_t fingerprint; /* of the dataset when it was attached */
+    const char *kind;     /* "f32", "f64", "f16", "bf16", "i8", ...; "captions", "text", "json" */
+    const char *source;   /* a JSON object: how it was made */
+    uint32_t values;      /* numbers in a row; 0: texts */
+    uint32_t vectors;     /* of equal length, which they are; 0: texts */
+};
+
+/* Opens a column for reading, by one thread at a time. What it holds stays readable when the column
+ * is replaced. Returns CCS_OK, NOTFOUND, MISMATCH (attached to another dataset), USAGE (no name of
+ * a column), CORRUPT, VERSION, IO or LIMIT. */
+struct ccs_attached;
+CCS_API int32_t ccs_attached_open(struct ccs_attached **out,
+                                  const struct ccs_dataset *d,
+                                  const char *name,
+                                  struct ccs_error *err);
+CCS_API void ccs_attached_close(struct ccs_attached *c);
+CCS_API int32_t ccs_attached_get_info(const struct ccs_attached *c,
+                                      struct ccs_attached_info *info,
+                                      struct ccs_error *err);
+
+/* Fills out (count) with the ids of rows first, first + 1, ...: ascending. NOTFOUND: beyond them.
+ */
+CCS_API int32_t ccs_attached_ids(const struct ccs_attached *c,
+                                 uint64_t *out,
+                                 uint64_t first,
+                                 uint64_t count,
+                                 struct ccs_error *err);
+
+/* The row of a sample, borrowed until the next call: numbers, or texts (captions: f32 weight, u32
+ * size and source << 24, bytes of each). Returns CCS_OK, NOTFOUND (it has none) or CORRUPT. */
+CCS_API int32_t ccs_attached_get(struct ccs_attached *c,
+                                 uint64_t id,
+                                 struct ccs_text *row,
+                                 struct ccs_error *err);
+
+/* Writes a column of a local dataset, whose lock it holds from open to close. `info`: kind, source,
+ * values and vectors. Returns CCS_OK, EXISTS (there is one of this name, and not `replace`; another
+ * process writes; a run is unfinished), NOTFOUND, USAGE, IO, CORRUPT, VERSION or LIMIT. */
+struct ccs_attached_writer;
+CCS_API int32_t ccs_attached_writer_open(struct ccs_attached_writer **out,
+                                         const char *dataset,
+                                         const char *name,
+                                         const struct ccs_attached_info *info,
+                                         bool replace,
+                                         struct ccs_error *err);
+
+/* Rows of `count` samples, whose ids ascend and are larger than those before; `sizes` (count) in
+ * bytes, NULL: numbers. The file depends on how rows are grouped to calls. Returns CCS_OK, USAGE
+ * (order or size), NOTFOUND (an id of no sample), IO or LIMIT. */
+CCS_API int32_t ccs_attached_writer_add(struct ccs_attached_writer *w,
+                                        const uint64_t *ids,
+                                        uint64_t count,
+                                        const void *rows,
+                                        const uint64_t *sizes,
+                                        struct ccs_error *err);
+
+/* Completes the column; before, nothing has changed. Returns CCS_OK or IO. */
+CCS_API int32_t ccs_attached_writer_finish(struct ccs_attached_writer *w, struct ccs_error *err);
+CCS_API void ccs_attached_writer_close(struct ccs_attached_writer *w);
+
+/* Deletes a column. Returns CCS_OK, NOTFOUND, EXISTS (another process writes), USAGE or IO. */
+CCS_API int32_t ccs_attached_remove(const char *dataset, const char *name, struct ccs_error *err);
+
 /* Reads samples of one dataset. The child after a fork may use it too. */
 struct ccs_reader;
 

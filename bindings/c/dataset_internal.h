@@ -5,11 +5,13 @@
 #define BINDINGS_C_DATASET_INTERNAL_H
 
 #include "bindings/c/ccstream.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 
 struct ccs_dataset {
     struct dataset *dataset;
     char *path; /* as it was opened */
+    struct column_names columns;
 };
 
 /* Requires a position in the dataset, or NOTFOUND. Returns also what dataset_sample_at does. */

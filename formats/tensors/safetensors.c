@@ -43,6 +43,7 @@ static const struct {
     {SAFETENSORS_F32, 4, "F32"}, {SAFETENSORS_BF16, 2, "BF16"}, {SAFETENSORS_F16, 2, "F16"},
     {SAFETENSORS_F64, 8, "F64"}, {SAFETENSORS_I32, 4, "I32"},   {SAFETENSORS_I64, 8, "I64"},
     {SAFETENSORS_U64, 8, "U64"}, {SAFETENSORS_U32, 4, "U32"},   {SAFETENSORS_U8, 1, "U8"},
+    {SAFETENSORS_I8, 1, "I8"},
 };
 
 enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };

@@ -33,6 +33,7 @@ enum safetensors_dtype {
     SAFETENSORS_U64,
     SAFETENSORS_U32,
     SAFETENSORS_U8,
+    SAFETENSORS_I8,
 };
 
 enum {

@@ -13,8 +13,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "formats/base/file_map.h"
 #include "formats/base/hash.h"
 
 #define TOKEN_CACHE_MAGIC "CCTOKENS"
@@ -40,10 +40,7 @@ static uint64_t token_cache_groups(uint64_t text_count) {
 
 struct token_cache {
     char *path;
-    const uint8_t *bytes;
-    void *mapped; /* NULL: `read` holds the bytes */
-    struct byte_buffer read;
-    uint64_t size_bytes;
+    struct file_map file;
     uint64_t rows_bytes;
     const uint8_t *bases;
     const uint8_t *places;
@@ -59,37 +56,6 @@ static uint32_t token_cache_check(const void *count_and_ids, size_t size_bytes, 
 /* ---- opening -----------------------------------------------------------------------------------
  */
 
-static enum status
-map_file(struct token_cache *c, const struct file_system *fs, struct file *f, struct error *err) {
-    int fd = -1;
-    uint64_t offset = 0;
-    TRY(fs->descriptor(f, &fd, &offset, err));
-    void *at = mmap(NULL, (size_t)c->size_bytes, PROT_READ, MAP_SHARED, fd, (off_t)offset);
-    FAIL_ERRNO_IF(at == MAP_FAILED, err, "%s: cannot map %" PRIu64 " bytes", c->path,
-                  c->size_bytes);
-    c->mapped = at;
-    c->bytes = at;
-    return STATUS_OK;
-}
-
-static enum status
-load_file(struct token_cache *c, const struct file_system *fs, struct error *err) {
-    struct file *f = NULL;
-    TRY(fs->open(fs->context, &f, c->path, FILE_READ, err));
-    enum status s = fs->size(f, &c->size_bytes, err);
-    if (s == STATUS_OK && c->size_bytes < TOKEN_CACHE_TRAILER_BYTES) {
-        s = error_set(err, STATUS_CORRUPT, "%s: is no token cache", c->path);
-    } else if (s == STATUS_OK && fs->descriptor) {
-        s = map_file(c, fs, f, err);
-    } else if (s == STATUS_OK) {
-        s = file_read_all(fs, &c->read, c->path, (size_t)1 << 30, err);
-        c->bytes = c->read.data;
-        c->size_bytes = c->read.size_bytes;
-    }
-    fs->close(f);
-    return s;
-}
-
 static bool is_zero(const uint8_t *p, size_t size_bytes) {
     while (size_bytes > 0 && *p == 0) {
         p++;
@@ -99,7 +65,9 @@ static bool is_zero(const uint8_t *p, size_t size_bytes) {
 }
 
 static enum status parse_trailer(struct token_cache *c, struct error *err) {
-    const uint8_t *t = c->bytes + (c->size_bytes - TOKEN_CACHE_TRAILER_BYTES);
+    FAIL_IF(c->file.size_bytes < TOKEN_CACHE_TRAILER_BYTES, err, STATUS_CORRUPT,
+            "%s: is no token cache", c->path);
+    const uint8_t *t = c->file.bytes + (c->file.size_bytes - TOKEN_CACHE_TRAILER_BYTES);
     struct cursor at;
     cursor_init(&at, t, TOKEN_CACHE_TRAILER_BYTES);
     const uint8_t *magic = cursor_take(&at, 8);
@@ -119,7 +87,7 @@ static enum status parse_trailer(struct token_cache *c, struct error *err) {
             "%s: version %u, this program reads version %d", c->path, version, TOKEN_CACHE_VERSION);
     FAIL_IF(hash64(t, TOKEN_CACHE_HASHED_BYTES) != load_u64(t + TOKEN_CACHE_HASHED_BYTES), err,
             STATUS_CORRUPT, "%s: the trailer fails its check", c->path);
-    uint64_t left = c->size_bytes - TOKEN_CACHE_TRAILER_BYTES;
+    uint64_t left = c->file.size_bytes - TOKEN_CACHE_TRAILER_BYTES;
     uint64_t texts = c->key.text_count;
     FAIL_IF((flags & ~(uint32_t)TOKEN_CACHE_FLAG_CLEAN) != 0 || texts > TOKEN_CACHE_MAX_TEXTS ||
                 c->key.vocab_count == 0 || c->key.vocab_count > INT32_MAX ||
@@ -127,7 +95,7 @@ static enum status parse_trailer(struct token_cache *c, struct error *err) {
                 left - c->rows_bytes != 8 * token_cache_groups(texts) + 4 * texts ||
                 !is_zero(t + 60, TOKEN_CACHE_HASHED_BYTES - 60),
             err, STATUS_CORRUPT, "%s: the trailer contradicts the file", c->path);
-    c->bases = c->bytes + c->rows_bytes;
+    c->bases = c->file.bytes + c->rows_bytes;
     c->places = c->bases + 8 * token_cache_groups(texts);
     return STATUS_OK;
 }
@@ -146,17 +114,14 @@ enum status token_cache_open(struct token_cache **out,
         token_cache_close(c);
         return error_set(err, STATUS_NOMEM, "out of memory for the token cache");
     }
-    enum status s = load_file(c, fs ? fs : file_system_of(path), err);
+    enum status s = file_map_open(&c->file, fs ? fs : file_system_of(path), path, err);
     THEN(s, parse_trailer(c, err));
     RETURN_CREATED(s, out, c, token_cache_close);
 }
 
 void token_cache_close(struct token_cache *c) {
     if (c) {
-        if (c->mapped) {
-            munmap(c->mapped, (size_t)c->size_bytes);
-        }
-        byte_buffer_fini(&c->read);
+        file_map_close(&c->file);
         free(c->path);
         free(c);
     }
@@ -194,7 +159,7 @@ static const uint8_t *find_row(const struct token_cache *c, uint64_t text_id, ui
         c->rows_bytes - base - place < TOKEN_CACHE_ROW_BYTES) {
         return NULL;
     }
-    const uint8_t *row = c->bytes + base + place;
+    const uint8_t *row = c->file.bytes + base + place;
     uint64_t room = c->rows_bytes - base - place - TOKEN_CACHE_ROW_BYTES;
     *count = (uint32_t)row[4] | (uint32_t)row[5] << 8;
     size_t ids_bytes = (size_t)*count * c->id_bytes;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 #include "pack/merge/merge_internal.h"
 #include "pack/options_internal.h"
@@ -233,6 +234,23 @@ static enum status write_manifest(struct merge *m, struct error *err) {
     return manifest_write(&m->manifest, m->fs, directory, err);
 }
 
+static bool is_kept(const void *cookie, uint64_t id) {
+    (void)cookie;
+    (void)id;
+    return true;
+}
+
+static enum status take_columns(struct merge *m, struct error *err) {
+    const struct column_copy how = {.from_fs = m->fs,
+                                    .fs = m->fs,
+                                    .from = m->opt->parts,
+                                    .from_count = m->opt->part_count,
+                                    .to = m->opt->directory,
+                                    .fingerprint = m->manifest.fingerprint,
+                                    .keep = is_kept};
+    return column_copy_all(&how, err);
+}
+
 static enum status run(struct merge *m, struct pack_summary *out, struct error *err) {
     TRY(merge_read_parts(m, err));
     m->output.container = m->parts[0].manifest.container;
@@ -251,6 +269,7 @@ static enum status run(struct merge *m, struct pack_summary *out, struct error *
         TRY(describe(m, err));
         TRY(write_manifest(m, err));
     }
+    TRY(m->output.has_journal ? take_columns(m, err) : STATUS_OK);
     TRY(pack_output_end(&m->output, err));
     out->has_journal = false;
     pack_summary_of(out, &m->manifest);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
 #include "formats/shard/shard_writer.h"
@@ -279,6 +280,21 @@ static enum status publish(struct compact *c, struct error *err) {
     return pack_remove_publish(m, fingerprint, c->o, err);
 }
 
+static bool is_kept(const void *cookie, uint64_t id) {
+    return !manifest_is_removed(cookie, id);
+}
+
+static enum status compact_columns(struct compact *c, struct error *err) {
+    const struct column_copy how = {.from_fs = c->fs,
+                                    .fs = c->fs,
+                                    .from = &c->o->directory,
+                                    .from_count = 1,
+                                    .to = c->o->directory,
+                                    .keep = is_kept,
+                                    .cookie = &c->old};
+    return column_copy_all(&how, err);
+}
+
 static enum status compact_all(struct compact *c, struct error *err) {
     const struct manifest *m = &c->old;
     c->out->old_fingerprint = m->fingerprint;
@@ -302,6 +318,7 @@ static enum status compact_all(struct compact *c, struct error *err) {
         }
         TRY(publish(c, err));
     }
+    TRY(m->removed.count > 0 && !c->o->dry_run ? compact_columns(c, err) : STATUS_OK);
     return m->removed.count > 0 ? clean_up(c, err) : STATUS_OK;
 }
 

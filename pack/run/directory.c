@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/tokenizer/token_cache.h"
 #include "pack/run/rejects_internal.h"
@@ -176,6 +177,7 @@ enum status pack_directory_clear(const struct file_system *fs,
             TRY(pack_remove(fs, directory, name + at, err));
         }
     }
+    TRY(column_remove_all(fs, directory, err));
     return remove_listed(fs, directory, names, PACK_JOURNAL_NAME, err);
 }
 

@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/sort.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset_reader.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/shard/shard_writer.h"
@@ -278,6 +280,22 @@ static enum status copy_tokenizer(struct subset *x, struct error *err) {
     return s;
 }
 
+static bool is_chosen(const void *cookie, uint64_t id) {
+    const struct pack_subset_options *o = cookie;
+    return bsearch(&id, o->ids, (size_t)o->id_count, sizeof(id), compare_u64);
+}
+
+static enum status copy_columns(struct subset *x, struct error *err) {
+    const struct column_copy how = {.from_fs = x->source_fs,
+                                    .fs = x->fs,
+                                    .from = &x->opt->source,
+                                    .from_count = 1,
+                                    .to = x->opt->directory,
+                                    .keep = is_chosen,
+                                    .cookie = x->opt};
+    return column_copy_all(&how, err);
+}
+
 static enum status run(struct subset *x, struct pack_summary *out, struct error *err) {
     TRY(open_source(x, err));
     make_head(x);
@@ -298,6 +316,7 @@ static enum status run(struct subset *x, struct pack_summary *out, struct error 
     }
     if (x->output.has_journal) { /* else the directory is complete, and the user's */
         TRY(copy_tokenizer(x, err));
+        TRY(copy_columns(x, err));
     }
     TRY(pack_output_end(&x->output, err));
     out->has_journal = false;

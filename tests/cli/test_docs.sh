@@ -69,9 +69,11 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 served=
 fetching=
 tuning=
+attaching=
 if command -v python3 >/dev/null; then
     fetching=docs/fetching.md # its commands start a server
     tuning=docs/fine-tuning.md
+    python3 -c 'import numpy' 2>/dev/null && attaching=docs/columns.md
     served=docs/remote.md # its nginx is not started, so here is another server
     coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" .; }
     read -r port <&"${SERVER[0]}"
@@ -84,7 +86,7 @@ if command -v python3 >/dev/null; then
         --more vocab_transform.weight=192,192
 fi
 pages="README.md docs/tutorial.md $tuning $fetching docs/index.md docs/coming-from.md docs/runs.md docs/pages.md docs/formats.md docs/tokenizers.md
-    docs/troubleshooting.md docs/python.md docs/losses.md docs/losses/two-views.md docs/evaluation.md $served"
+    docs/troubleshooting.md docs/python.md docs/losses.md docs/losses/two-views.md docs/evaluation.md $attaching $served"
 for page in $pages; do
     bash "$SRC/tests/run_docs.sh" "$SRC/$page" --without-data >page.sh
     sed -i 's/--epochs 31/--epochs 3/; s/--epochs 32/--epochs 4/; s/--epochs 33/--epochs 5/' page.sh
@@ -96,7 +98,7 @@ for page in $pages; do
 done
 grep -l '^```sh$' -r "$SRC" --include='*.md' --exclude-dir=build | sed "s,^$SRC/,," | sort >with-commands.txt
 # test_shard_by_hand.sh runs those of one more.
-printf '%s\n' $pages docs/install.md formats/SHARD_FORMAT.md docs/remote.md docs/fetching.md docs/fine-tuning.md | sort -u | diff - with-commands.txt || fail "these pages have commands, and others are run"
+printf '%s\n' $pages docs/install.md formats/SHARD_FORMAT.md docs/remote.md docs/fetching.md docs/fine-tuning.md docs/columns.md | sort -u | diff - with-commands.txt || fail "these pages have commands, and others are run"
 if [ "$fetching" ]; then # all 24 rows in the end; one is excluded in the second dataset
     expect 0 ccdump info --json fetched
     has out.txt '"samples":24'

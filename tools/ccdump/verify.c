@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "formats/base/redact.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/image/image_codec.h"
@@ -54,7 +55,8 @@ static const struct cli_program program = {
         "--seal.",
         "A shard in the directory that dataset.json does not list is mentioned, and is no fault.",
         "In a dataset, the tokenizer is checked against the manifest too, and every row of a "
-        "tokens.cct made with it against its checksum.")};
+        "tokens.cct made with it against its checksum, and every row of the columns that were "
+        "attached.")};
 
 enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_options *o,
@@ -249,6 +251,21 @@ check_tokens(const char *path, const struct manifest *m, unsigned *damage, struc
     return s;
 }
 
+/* Every row of every column, and whose columns they are. */
+static enum status
+check_columns(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
+    struct column_names names;
+    *damage = VERIFY_DAMAGE_COLUMN;
+    enum status s = column_names_read(&names, file_system_of(path), path, why);
+    for (size_t i = 0; s == STATUS_OK && i < names.count; i++) {
+        struct column *c = NULL;
+        s = column_open(&c, file_system_of(path), path, names.items[i], m, why);
+        THEN(s, column_verify(c, why));
+        column_close(c);
+    }
+    return s;
+}
+
 static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -299,7 +316,7 @@ static enum status
 verify_dataset(const struct verify_options *o, const char *path, struct error *err) {
     static enum status (*const checks[])(const char *path, const struct manifest *m,
                                          unsigned *damage, struct error *why) = {
-        check_whole, check_tokenizer, check_tokens};
+        check_whole, check_tokenizer, check_tokens, check_columns};
     struct manifest m;
     struct error bad = {0};
     enum status s = manifest_read(&m, file_system_of(path), path, &bad);

@@ -41,6 +41,7 @@ enum verify_damage {
     VERIFY_DAMAGE_FOREIGN = 2,   /* a tar or its index, in a dataset of tars in place */
     VERIFY_DAMAGE_REBUILT = 4,   /* what ccdump repair rebuilds: manifest, sidecar, token cache */
     VERIFY_DAMAGE_TOKENIZER = 8, /* its message says what to do */
+    VERIFY_DAMAGE_COLUMN = 16,   /* likewise */
 };
 
 struct verify_result {

@@ -10,6 +10,8 @@ int main(int argc, char **argv) {
         {"index", "makes a dataset of tars in place, without copying them", ccpack_index_main},
         {"tokenizer", "adds a tokenizer to a dataset, learnt or imported", ccpack_tokenizer_main},
         {"subset", "some samples as a dataset of their own", ccpack_subset_main},
+        {"attach", "joins the columns of a table to the samples", ccpack_attach_main},
+        {"detach", "deletes a column", ccpack_detach_main},
         {"remove", "takes samples out of a dataset", ccpack_remove_main},
         {"repair", "rebuild manifest, sidecars and token cache from the shards",
          ccpack_repair_main},

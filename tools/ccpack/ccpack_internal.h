@@ -20,6 +20,8 @@ int ccpack_remove_main(int argc, char **argv);
 int ccpack_repair_main(int argc, char **argv);
 int ccpack_compact_main(int argc, char **argv);
 int ccpack_seal_main(int argc, char **argv);
+int ccpack_attach_main(int argc, char **argv);
+int ccpack_detach_main(int argc, char **argv);
 
 /* Options of the commands that read rows. Their structs begin with it. */
 struct ccpack_options {

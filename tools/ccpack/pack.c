@@ -109,6 +109,8 @@ static const struct cli_program pack_program = {
                        "index TAR...",
                        "tokenizer DIR [--vocab-size N]",
                        "subset DATASET --ids FILE|--where EXPR -o DIR",
+                       "attach DATASET TABLE --on KEY --as NAME",
+                       "detach DATASET NAME",
                        "remove DIR --ids FILE",
                        "compact DIR",
                        "seal DIR [-o FILE]",

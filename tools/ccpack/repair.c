@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/shard/shard_reader.h"
@@ -448,9 +449,28 @@ static enum status write_sidecars(struct repair *r, struct error *err) {
     return STATUS_OK;
 }
 
+static bool is_kept(const void *cookie, uint64_t id) {
+    (void)cookie;
+    (void)id;
+    return true;
+}
+
+/* Columns name a generation, which may be lost: they are of this dataset. */
+static enum status mark_columns(struct repair *r, struct error *err) {
+    const struct column_copy how = {.from_fs = r->fs,
+                                    .fs = r->fs,
+                                    .from = &r->directory,
+                                    .from_count = 1,
+                                    .to = r->directory,
+                                    .fingerprint = r->now.fingerprint,
+                                    .keep = is_kept};
+    return column_copy_all(&how, err);
+}
+
 static enum status write_manifest(struct repair *r, const char *problem, struct error *err) {
     if (!r->o->dry_run) {
         TRY(manifest_write(&r->now, r->fs, r->directory, err));
+        TRY(r->now.generation_count == 1 ? mark_columns(r, err) : STATUS_OK);
     }
     TRY(say_rebuilt(r, MANIFEST_NAME, problem, err));
     if (!r->o->quiet && !(r->read.sources && r->read.options)) {

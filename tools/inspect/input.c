@@ -110,6 +110,7 @@ enum status input_open(struct input **out, const char *path, struct error *err) 
 
 void input_close(struct input *in) {
     if (in) {
+        input_columns_close(in->columns);
         in->ops->close(in);
     }
 }

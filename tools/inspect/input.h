@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "formats/base/json_writer.h"
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
 
@@ -35,6 +36,7 @@ struct input {
     const struct manifest *manifest; /* of a dataset; NULL for other kinds */
     const char *container;           /* "tar.zst", ...; "webdataset" for a plain tar */
     const char *path;                /* as given to open */
+    struct input_columns *columns;   /* of a dataset, once they were asked for */
     uint64_t sample_count;           /* INPUT_UNKNOWN for a tar that has not been read to its end */
     uint64_t next_position;
 };
@@ -99,6 +101,11 @@ enum status input_caption(struct input *in, struct shard_text *out, uint32_t k, 
 
 /* The whole current sample, checked against its hashes. Returns OK, IO, CORRUPT, LIMIT or NOMEM. */
 enum status input_read(struct input *in, struct sample_content *out, struct error *err);
+
+/* Writes member "columns" for a sample of a dataset that has any: what of them it has. One that
+ * cannot be read has an "error". Returns OK, IO, LIMIT or NOMEM. */
+enum status
+input_put_columns(struct input *in, struct json_writer *w, uint64_t id, struct error *err);
 
 /* The key that the sample had in its source, where the shard could not hold it: "key" of its
  * metadata. False if there is none, or the text is not JSON. */

@@ -24,4 +24,6 @@ enum status input_open_dataset(struct input **out, const char *path, struct erro
 enum status input_open_shard(struct input **out, const char *path, struct error *err);
 enum status input_open_tar(struct input **out, const char *path, struct error *err);
 
+void input_columns_close(struct input_columns *c); /* accepts NULL */
+
 #endif

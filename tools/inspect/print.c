@@ -103,6 +103,7 @@ enum status sample_write(struct json_writer *w,
     if (f->problem) {
         json_string(w, "problem", f->problem);
     }
+    TRY(content ? input_put_columns(in, w, f->id, err) : STATUS_OK);
     json_close_object(w);
     return STATUS_OK;
 }

@@ -1,9 +1,11 @@
 #include "tools/inspect/seal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/file_io.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
@@ -56,14 +58,19 @@ enum status seal_make(struct byte_buffer *lines,
     struct manifest m;
     uint8_t digest[SHA256_BYTES];
     struct sha256 hash;
+    struct column_names columns;
     byte_buffer_init(lines, SEAL_MAX_BYTES);
+    TRY(column_names_read(&columns, file_system_of(dataset), dataset, err));
     TRY(manifest_read(&m, file_system_of(dataset), dataset, err));
     size_t count = 0;
-    char(*names)[NAME_BYTES] = calloc(2 * m.shard_count + 3, sizeof *names);
+    char(*names)[NAME_BYTES] = calloc(2 * m.shard_count + 3 + columns.count, sizeof *names);
     enum status s = names ? STATUS_OK : error_set(err, STATUS_NOMEM, "%s: out of memory", dataset);
     for (size_t i = 0; s == STATUS_OK && i < m.shard_count; i++) {
         strcpy(names[count++], m.shards[i].name);
         s = shard_index_name(names[count++], NAME_BYTES, m.shards[i].name, err);
+    }
+    for (size_t i = 0; s == STATUS_OK && i < columns.count; i++) {
+        (void)snprintf(names[count++], NAME_BYTES, COLUMNS_FOLDER "/%s.ccc", columns.items[i]);
     }
     if (s == STATUS_OK) {
         strcpy(names[count++], MANIFEST_NAME);

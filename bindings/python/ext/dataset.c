@@ -111,6 +111,21 @@ static PyObject *dataset_class_name(PyObject *self, PyObject *label) {
     return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
 }
 
+static PyObject *dataset_columns(PyObject *self, PyObject *unused) {
+    (void)unused;
+    PyObject *list = is_open(dataset_of(self)) ? PyList_New(0) : NULL;
+    const char *name;
+    for (uint32_t i = 0;
+         list != NULL && (name = ccs_dataset_column(dataset_of(self)->handle, i)) != NULL; i++) {
+        PyObject *text = PyUnicode_FromString(name);
+        if (text == NULL || PyList_Append(list, text) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
 static PyObject *dataset_find(PyObject *self, PyObject *id) {
     struct ccs_record record = {.struct_size = sizeof record};
     struct ccs_error err;
@@ -232,6 +247,7 @@ static PyMethodDef dataset_methods[] = {
     {"close", dataset_close, METH_NOARGS, "close($self, /)\n--\n\n"},
     {"info", dataset_info, METH_NOARGS, "info($self, /)\n--\n\n"},
     {"class_name", dataset_class_name, METH_O, "class_name($self, label, /)\n--\n\n"},
+    {"columns", dataset_columns, METH_NOARGS, "columns($self, /)\n--\n\n"},
     {"find", dataset_find, METH_O, "find($self, id, /)\n--\n\nThe position of an id."},
     {"fill_ids", dataset_fill_ids, METH_O,
      "fill_ids($self, array, /)\n--\n\nThe first ids, in order."},

@@ -61,6 +61,7 @@ PyObject *ext_batch_arrays(struct holder *h);
 
 int ext_add_array(PyObject *module);
 int ext_add_dataset(PyObject *module);
+int ext_add_columns(PyObject *module);
 int ext_add_loader(PyObject *module);
 int ext_add_tokenizer(PyObject *module);
 int ext_add_writer(PyObject *module);
@@ -68,6 +69,9 @@ int ext_add_loss(PyObject *module);
 
 /* loss_options(name, views, options): a dict of the values by name; see ccs_loss_option. */
 PyObject *ext_loss_options(PyObject *module, PyObject *args);
+
+/* remove_column(dataset, name). */
+PyObject *ext_remove_column(PyObject *module, PyObject *args);
 
 /* The handle of a Dataset; NULL with an exception for other objects, and where it is closed. */
 const struct ccs_dataset *ext_dataset(PyObject *object);

@@ -107,6 +107,7 @@ static PyObject *configure_remote(PyObject *module, PyObject *args) {
 static PyMethodDef functions[] = {
     {"configure_remote", configure_remote, METH_VARARGS, NULL},
     {"loss_options", ext_loss_options, METH_VARARGS, NULL},
+    {"remove_column", ext_remove_column, METH_VARARGS, NULL},
     {"version", library_version, METH_NOARGS, "version()\n--\n\nThat of libccstream."},
     {0},
 };
@@ -125,7 +126,7 @@ PyMODINIT_FUNC PyInit__ccstream(void);
 PyMODINIT_FUNC PyInit__ccstream(void) {
     static int (*const parts[])(PyObject *) = {ext_add_errors, ext_add_array,     ext_add_dataset,
                                                ext_add_loader, ext_add_tokenizer, ext_add_writer,
-                                               ext_add_loss};
+                                               ext_add_loss,   ext_add_columns};
     PyObject *module = PyModule_Create(&definition);
     for (size_t i = 0; module != NULL && i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i](module) < 0) {

@@ -28,6 +28,7 @@ from ._ccstream import (
     VersionError,
     version,
 )
+from .column import Caption, Column
 from .dataset import Dataset, Sample
 from .loader import Batch, DataLoader
 from .loss import Loss, LossStep, State, loss_options
@@ -37,7 +38,7 @@ from .writer import Writer
 
 __version__ = version()
 __all__ = [
-    "Array", "Batch", "ClosedError", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
+    "Array", "Batch", "Caption", "ClosedError", "Column", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
     "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "NotFoundError", "OutOfMemoryError", "Sample",
     "State", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
     "VersionError", "Writer", "configure_remote", "loss_options", "version",

@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy
 
 from . import _ccstream
+from . import column as _column
 
 _FORMATS = {1: "jpeg", 2: "png", 3: "webp", 4: "gif"}
 
@@ -104,6 +105,27 @@ class Dataset:
     def classes(self) -> list[str]:
         """Names of the labels 0, 1, ...; empty if it has none."""
         return [self._handle.class_name(label) or "" for label in range(self._info["classes"])]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that were attached, in order."""
+        return self._handle.columns()
+
+    def column(self, name: str) -> _column.Column:
+        """An attached column: ds.column("teacher")[ids]. NotFoundError; MismatchError: it was attached to another
+        dataset."""
+        return _column.Column(self, name)
+
+    def attach(self, name: str, ids: Any, values: Any, *, replace: bool = False) -> None:
+        """Attaches a column: values[i] belongs to the sample ids[i]. values: an array whose first axis is ids
+        (float16 to float64, integers), a list of str, or a list of lists of str, which become captions. Complete
+        or not at all; ids may be any of the dataset's, in any order, each once. ExistsError: there is such a
+        column, and not `replace`, or another process writes; NotFoundError: no such sample."""
+        _column.attach(self, name, ids, values, replace)
+
+    def detach(self, name: str) -> None:
+        """Deletes a column. NotFoundError; ExistsError: another process writes."""
+        _ccstream.remove_column(self.path, name)
 
     def close(self) -> None:
         """Releases files and memory. Later use raises ClosedError."""

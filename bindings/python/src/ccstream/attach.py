@@ -1,0 +1,644 @@
+"""ccpack attach and detach: a table's columns joined to a dataset's samples by id or key.
+
+    table --> (id, place in the table), sorted by id --> rows, in blocks --> DATASET/columns/NAME.ccc
+
+The table is read once to find the samples, and again, by place, for each column: memory is about 50 bytes a row
+whatever the values. The bytes of a column do not depend on threads, nor on the order of the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import math
+import os
+import signal
+import sys
+from array import array
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, BinaryIO, Iterator, NoReturn
+
+import numpy
+
+from . import Dataset, Error, ExistsError, LimitError, MismatchError, NotFoundError, StorageError, UsageError, _ccstream
+from .column import BLOCK_ROWS, DTYPES, MAX_CAPTIONS, Writer, block_rows, kind_of, pack_caption
+
+SHOWN = 10  # keys without a sample
+MAX_TEXT_BYTES = 4 << 20
+TEXT_KINDS = ("captions", "text", "json")
+csv.field_size_limit(MAX_TEXT_BYTES)
+
+
+class Fault(Exception):
+    """What ends the command: exit code and message."""
+
+    def __init__(self, code: int, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+class Bad(Exception):
+    """What is wrong with a value."""
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+class TextTable:
+    """Rows as dicts, found again by the byte at which they begin."""
+
+    is_array = False
+
+    def __init__(self, path: str):
+        self.path = path
+        self.file: BinaryIO = open(path, "rb")
+        self.at = 3 if self.file.read(3) == b"\xef\xbb\xbf" else 0
+        self.file.seek(self.at)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        while (row := self.next()) is not None:
+            yield row
+
+    def next(self) -> tuple[int, dict[str, Any]] | None:
+        raise NotImplementedError
+
+    def read(self, place: int) -> dict[str, Any]:
+        if place != self.at:
+            self.file.seek(place)
+            self.at = place
+        row = self.next()
+        assert row is not None
+        return row[1]
+
+    def fault(self, place: int, what: str) -> Fault:
+        """Counts lines to say which row it is."""
+        self.file.seek(0)
+        number, left = 1, place
+        while left > 0 and (block := self.file.read(min(left, 1 << 20))):
+            number += block.count(b"\n")
+            left -= len(block)
+        return Fault(65, f"{self.path}: line {number}, byte {place}: {what}")
+
+    def line(self) -> bytes:
+        data = self.file.readline()
+        self.at += len(data)
+        return data
+
+
+class Lines(TextTable):
+    def next(self) -> tuple[int, dict[str, Any]] | None:
+        while True:
+            place, data = self.at, self.line()
+            if not data:
+                return None
+            if data.isspace():
+                continue
+            try:
+                row = json.loads(data)
+            except ValueError as e:
+                raise self.fault(place, f"no JSON: {e}") from None
+            if not isinstance(row, dict):
+                raise self.fault(place, "no JSON object")
+            return place, row
+
+
+class Cells(TextTable):
+    def __init__(self, path: str, delimiter: str):
+        super().__init__(path)
+        self.delimiter = delimiter
+        self.names: list[str] = []
+        first = self.next()
+        if first is None:
+            raise Fault(65, f"{path}: has no first line with the names of its columns")
+        self.names = first[1]["cells"]
+
+    def _text_lines(self) -> Iterator[str]:
+        while data := self.line():
+            yield data.decode()
+
+    def next(self) -> tuple[int, dict[str, Any]] | None:
+        while True:
+            place = self.at
+            try:
+                cells = next(csv.reader(self._text_lines(), delimiter=self.delimiter, strict=True), None)
+            except (csv.Error, UnicodeDecodeError) as e:
+                raise self.fault(place, str(e)) from None
+            if cells is None:
+                return None
+            if not cells:
+                continue
+            if not self.names:
+                return place, {"cells": cells}
+            if len(cells) != len(self.names):
+                raise self.fault(place, f"{len(cells)} cells, the first line has {len(self.names)}")
+            return place, dict(zip(self.names, cells))
+
+
+class Arrays:
+    """Arrays of .npy, .npz and safetensors, whose rows stand in one order."""
+
+    is_array = True
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            if path.endswith(".safetensors"):
+                self.items = dict(_safetensors(path))
+            else:
+                loaded = numpy.load(path, mmap_mode="r", allow_pickle=False)
+                self.items = {"": (loaded, "")} if isinstance(loaded, numpy.ndarray) else {
+                    k: (loaded[k], "") for k in loaded.files}
+        except (ValueError, EOFError, KeyError, TypeError) as e:
+            raise Fault(65, f"{path}: {e}") from None
+
+    def get(self, name: str) -> tuple[numpy.ndarray, str]:
+        """The array and its kind."""
+        found = self.items.get("" if "" in self.items else name)
+        if found is None:
+            raise Fault(64, f"{self.path}: has no array '{name}'; it has {', '.join(sorted(self.items))}")
+        if found[0].ndim == 0:
+            raise Fault(65, f"{self.path}: '{name}' is one number")
+        return found[0], found[1] or kind_of(found[0].dtype.newbyteorder("<"))
+
+
+def _safetensors(path: str) -> Iterator[tuple[str, tuple[numpy.ndarray, str]]]:
+    size = os.path.getsize(path)
+    with open(path, "rb") as f:
+        header_bytes = int.from_bytes(f.read(8), "little")
+        if header_bytes > size - 8:
+            raise ValueError("is no safetensors file, or not all of one")
+        header = json.loads(f.read(header_bytes))
+    for name, t in header.items():
+        kind = t.get("dtype", "").lower()
+        if name == "__metadata__" or kind not in DTYPES:
+            continue
+        begin, end = t["data_offsets"]
+        dtype = numpy.dtype(DTYPES[kind])
+        if end - begin != math.prod(t["shape"]) * dtype.itemsize or 8 + header_bytes + end > size:
+            raise ValueError(f"'{name}' is shorter or longer than its shape says")
+        if begin < end:
+            yield name, (numpy.memmap(path, dtype, "r", 8 + header_bytes + begin, tuple(t["shape"])), kind)
+
+
+def open_table(path: str) -> TextTable | Arrays:
+    end = os.path.splitext(path)[1].lower()
+    if end in (".jsonl", ".ndjson"):
+        return Lines(path)
+    if end in (".csv", ".tsv"):
+        return Cells(path, "," if end == ".csv" else "\t")
+    if end in (".npy", ".npz", ".safetensors"):
+        return Arrays(path)
+    raise Fault(64, f"{path}: a table is .jsonl, .csv, .tsv, .npy, .npz or .safetensors")
+
+
+# ---- the join --------------------------------------------------------------------------------------------------------
+
+
+def hash_of(key: str) -> bytes:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def dataset_keys(ds: Dataset, on: str) -> tuple[numpy.ndarray, numpy.ndarray, str]:
+    """Hashes of the samples' keys, ascending, their ids, and the first key."""
+    digests, positions, first = bytearray(), array("Q"), ""
+    for position in range(len(ds)):
+        sample = ds[position]
+        meta = sample.metadata if isinstance(sample.metadata, dict) else {}
+        key = meta.get(on) if on != "key" else meta.get("key", sample.key)
+        if isinstance(key, str):
+            first = first or key
+            digests += hash_of(key)
+            positions.append(position)
+    if not positions:
+        raise Fault(66, f"{ds.path}: no sample has a '{on}'")
+    hashes = numpy.frombuffer(bytes(digests), "<u8")
+    order = numpy.argsort(hashes, kind="stable")
+    hashes, ids = hashes[order], ds.ids[numpy.frombuffer(positions, numpy.uint64)[order]]
+    twice = numpy.flatnonzero(hashes[1:] == hashes[:-1])
+    if on == "key" and len(twice) > 0:
+        a, b = sorted(ids[twice[0] : twice[0] + 2])
+        raise Fault(65, f"{ds.path}: samples {a} and {b} have the same key: join on id, url or uid")
+    return hashes, ids, first
+
+
+class Join:
+    """Which row of the table each sample has: ids ascending, and for each the row's number in `places`."""
+
+    def __init__(self, ds: Dataset, table: TextTable | Arrays, on: str, column: str, explicit: bool):
+        self.table, self.column, self.places = table, column, array("Q")
+        if isinstance(table, Arrays):
+            if on != "id":
+                raise Fault(64, f"{table.path}: arrays are joined --on id")
+            keys = self._array_ids(table, column if explicit else None)
+        else:
+            keys = self._text_keys(table, on, column)
+        self.rows = len(keys)
+        if on == "id":
+            all_ids, self.first_key = ds.ids, str(ds.ids[0]) if len(ds) else "none"
+            at = numpy.searchsorted(all_ids, keys)
+            found = numpy.flatnonzero((at < len(all_ids)) & (all_ids[numpy.minimum(at, len(all_ids) - 1)] == keys)
+                                      if len(all_ids) else numpy.zeros(self.rows, bool))
+            ids, number = keys[found], found
+            matched = numpy.zeros(self.rows, bool)
+            matched[found] = True
+        else:
+            hashes, hash_ids, self.first_key = dataset_keys(ds, on)
+            low, high = numpy.searchsorted(hashes, keys, "left"), numpy.searchsorted(hashes, keys, "right")
+            count = high - low
+            number = numpy.repeat(numpy.arange(self.rows), count)
+            within = numpy.arange(len(number)) - numpy.repeat(numpy.cumsum(count) - count, count)
+            ids = hash_ids[numpy.repeat(low, count) + within]
+            matched = count > 0
+        order = numpy.lexsort((number, ids)) if not (numpy.diff(ids) > 0).all() else slice(None)
+        self.ids, self.number = ids[order].astype(numpy.uint64), number[order]
+        self.matched = int(matched.sum())
+        self.unmatched = [self._key(i) for i in numpy.flatnonzero(~matched)[:SHOWN]]
+        self.samples = len(ds)
+        self.repeated = 0
+
+    def _array_ids(self, table: Arrays, column: str | None) -> numpy.ndarray:
+        if column is None:
+            return numpy.arange(len(table.get(next(iter(table.items), ""))[0]))
+        ids, _ = table.get(column)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise Fault(65, f"{table.path}: '{column}': ids are one whole number for each row")
+        return numpy.asarray(ids, numpy.int64)
+
+    def _text_keys(self, table: TextTable, on: str, column: str) -> numpy.ndarray:
+        digests, ids = bytearray(), array("q")
+        for place, row in table.rows():
+            key = row.get(column)
+            if key is None:
+                raise table.fault(place, f"'{column}' is missing")
+            if on == "id":
+                if isinstance(key, str) and key.isascii() and key.isdigit():
+                    key = int(key)
+                if not isinstance(key, int) or isinstance(key, bool) or not 0 <= key < 1 << 63:
+                    raise table.fault(place, f"'{column}' is no id: {json.dumps(key)[:80]}")
+                ids.append(key)
+            elif isinstance(key, str):
+                digests += hash_of(key)
+            else:
+                raise table.fault(place, f"'{column}' is no text: {json.dumps(key)[:80]}")
+            self.places.append(place)
+        return numpy.frombuffer(ids, numpy.int64) if on == "id" else numpy.frombuffer(bytes(digests), "<u8")
+
+    def _key(self, row: int) -> str:
+        if isinstance(self.table, Arrays):
+            return str(row)
+        return str(self.table.read(self.places[row]).get(self.column))
+
+    def resolve(self, repeat: str) -> None:
+        """Counts the rows of a sample after its first, and keeps one of them as asked."""
+        again = self.ids[1:] == self.ids[:-1]
+        self.repeated = int(again.sum())
+        if self.repeated > 0 and repeat == "refuse":
+            at = int(numpy.flatnonzero(again)[0])
+            places = [self.where(int(self.number[i])) for i in (at, at + 1)]
+            raise Fault(65, f"{self.table.path}: {places[0]} and {places[1]} are both of sample {self.ids[at]} "
+                            f"({self.repeated} such rows): choose --first, --last or, for captions, --all")
+        keep = numpy.ones(len(self.ids), bool)
+        if repeat == "first":
+            keep[1:] = ~again
+        elif repeat == "last":
+            keep[:-1] = ~again
+        self.with_row = len(self.ids) - self.repeated
+        self.ids, self.number = self.ids[keep], self.number[keep]
+
+    def where(self, row: int) -> str:
+        return f"row {row}" + ("" if isinstance(self.table, Arrays) else f" at byte {self.places[row]}")
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def captions_of(value: Any, source: int) -> list[bytes]:
+    out = []
+    for item in value if isinstance(value, list) else [value]:
+        weight: Any = 1.0
+        if isinstance(item, dict):
+            item, weight = item.get("text"), item.get("weight", 1.0)
+        if item is None:
+            continue
+        if not isinstance(item, str):
+            raise Bad('neither a text, nor {"text", "weight"}, nor a list of them')
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < 1e30:
+            raise Bad("a weight must be a number from 0 on")
+        if item:
+            out.append(pack_caption(_utf8(item), weight, source))
+    return out
+
+
+def _utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Bad("not UTF-8") from None
+    return text
+
+
+def numbers_of(value: Any, kind: str, count: int | None) -> numpy.ndarray | None:
+    """None: it has no value. Texts are those of cells."""
+    if isinstance(value, str):
+        value = value.strip()
+        if value == "":
+            return None
+        try:
+            value = json.loads(value) if value[0] == "[" else int(value) if kind[0] in "iu" else float(value)
+        except ValueError:
+            raise Bad(f"no {kind}: {value[:40]!r}") from None
+    if value is None:
+        return None
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(i, bool) or not isinstance(i, (int, float)) for i in items):
+        raise Bad("not a number, nor a list of numbers")
+    if count is not None and len(items) != count:
+        raise Bad(f"{len(items)} numbers, the others have {count}")
+    dtype = numpy.dtype(DTYPES[kind])
+    if dtype.kind == "f":
+        return numpy.asarray(items, dtype)
+    limits = numpy.iinfo(dtype)
+    if any(i != int(i) or not limits.min <= i <= limits.max for i in items if math.isfinite(i)) or not all(
+            map(math.isfinite, items)):
+        raise Bad(f"does not fit {kind}")
+    return numpy.asarray([int(i) for i in items], dtype)
+
+
+class Wanted:
+    """NAME[:KIND][=TABLECOLUMN,...]"""
+
+    def __init__(self, text: str):
+        left, _, columns = text.partition("=")
+        self.name, _, self.kind = left.partition(":")
+        self.columns = columns.split(",") if columns else [self.name]
+        if self.kind and self.kind not in DTYPES and self.kind not in TEXT_KINDS:
+            raise Fault(64, f"--as {text}: there is no kind '{self.kind}': {', '.join([*DTYPES, *TEXT_KINDS])}")
+        self.count: int | None = None
+
+
+def look(join: Join, w: Wanted) -> None:
+    """Finds kind and length from the first value."""
+    table = join.table
+    assert isinstance(table, TextTable)
+    value: Any = None
+    place = 0
+    for number in join.number:
+        place = join.places[number]
+        value = table.read(place).get(w.columns[0])
+        if value is not None and value != [] and value != "":
+            break
+    if value is None or value == "" or value == []:
+        raise Fault(65, f"{table.path}: no row with a sample has a '{w.columns[0]}'")
+    item = value[0] if isinstance(value, list) else value
+    if not w.kind:
+        w.kind = ("captions" if isinstance(item, str) or (isinstance(item, dict) and "text" in item)
+                  else "f32" if isinstance(item, (int, float)) and not isinstance(item, bool) else "json")
+    if w.kind == "bf16":
+        raise Fault(64, f"{table.path}: numbers of a text cannot become bf16: f32 or f16 can")
+    if w.kind in DTYPES:
+        if len(w.columns) > 1:
+            raise Fault(64, f"column '{w.name}': numbers come from one column of the table")
+        try:
+            found = numbers_of(value, w.kind, None)
+        except Bad as e:
+            raise table.fault(place, f"'{w.columns[0]}': {e}") from None
+        w.count = 0 if found is None else len(found)
+
+
+def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
+    """The bytes of a sample's row; empty: it has none."""
+    parts: list[bytes] = []
+    table = join.table
+    assert isinstance(table, TextTable)
+    for number in numbers:
+        place = join.places[number]
+        row = table.read(place)
+        for source, column in enumerate(w.columns):
+            value = row.get(column)
+            try:
+                if w.kind == "captions":
+                    parts += captions_of(value, source)
+                elif w.kind in DTYPES:
+                    found = numbers_of(value, w.kind, w.count)
+                    parts += [] if found is None else [found.tobytes()]
+                elif w.kind == "json":
+                    if isinstance(table, Cells) and value:
+                        json.loads(value)
+                    parts += [] if value in (None, "") else [
+                        value.encode() if isinstance(table, Cells) else json.dumps(value, ensure_ascii=False).encode()]
+                elif value is not None and not isinstance(value, str):
+                    raise Bad("no text")
+                elif value:
+                    parts.append(_utf8(value).encode())
+                if len(parts) > (MAX_CAPTIONS if w.kind == "captions" else 1):
+                    raise Bad("more captions than 1,024" if w.kind == "captions" else "a sample has one value")
+                if w.kind not in DTYPES and sum(map(len, parts)) > MAX_TEXT_BYTES:
+                    raise Bad("the texts of a sample are longer than 4 MiB")
+            except (Bad, ValueError) as e:
+                raise table.fault(place, f"'{column}': {e}") from None
+    return b"".join(parts)
+
+
+def write_text(join: Join, w: Wanted, out: Writer) -> int:
+    """Rows are made here, and compressed by another thread."""
+    pending: Future[None] | None = None
+    rows_written = 0
+    starts = numpy.flatnonzero(numpy.concatenate([[True], join.ids[1:] != join.ids[:-1]]))
+    ends = numpy.append(starts[1:], len(join.ids))
+    with ThreadPoolExecutor(1) as other:
+        for at in range(0, len(starts), BLOCK_ROWS):
+            ids, rows = [], []
+            for a, b in zip(starts[at : at + BLOCK_ROWS], ends[at : at + BLOCK_ROWS]):
+                row = text_row(join, w, join.number[a:b])
+                if row:
+                    ids.append(join.ids[a])
+                    rows.append(row)
+            if pending is not None:
+                pending.result()
+            data: Any = rows if w.kind in TEXT_KINDS else numpy.frombuffer(b"".join(rows), DTYPES[w.kind])
+            pending = other.submit(out.add, numpy.asarray(ids, numpy.uint64), data)
+            rows_written += len(ids)
+        if pending is not None:
+            pending.result()
+    return rows_written
+
+
+def write_array(join: Join, array_: numpy.ndarray, out: Writer) -> int:
+    step = block_rows(array_)
+    for at in range(0, len(join.ids), step):
+        out.add(join.ids[at : at + step], array_[join.number[at : at + step]])
+    return len(join.ids)
+
+
+def attach_column(ds: Dataset, join: Join, w: Wanted, o: argparse.Namespace) -> dict[str, Any]:
+    source = {"table": os.path.basename(join.table.path), "bytes": os.path.getsize(join.table.path), "on": o.on,
+              "columns": w.columns, "table_rows": join.rows, "matched": join.matched, "repeated": join.repeated,
+              "samples": join.samples}
+    if isinstance(join.table, Arrays):
+        found, kind = join.table.get(w.columns[0])
+        if w.kind and w.kind != kind:
+            raise Fault(64, f"{join.table.path}: is {kind}, not {w.kind}: convert it before, as with a.astype()")
+        if len(found) < join.rows:
+            raise Fault(65, f"{join.table.path}: '{w.columns[0]}' has {len(found)} rows, not {join.rows}")
+        w.kind, shape = kind, found.shape[1:]
+    else:
+        look(join, w)
+        shape = (w.count,) if w.kind in DTYPES else ()
+    if o.repeat == "all" and w.kind != "captions":
+        raise Fault(64, f"column '{w.name}': --all is for captions")
+    rows = 0
+    if not o.dry_run:
+        with Writer(ds.path, w.name, w.kind, shape, source, o.replace) as out:
+            rows = (write_array(join, found, out) if isinstance(join.table, Arrays) else write_text(join, w, out))
+            out.finish()
+    return {"name": w.name, "kind": w.kind, "shape": [int(n) for n in shape], "rows": rows}
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------------
+
+
+HELP = {"attach": """\
+ccpack attach: joins the columns of a table to the samples of a dataset by id or key
+
+usage: ccpack attach DATASET TABLE --on KEY[=TABLECOLUMN] --as NAME[:KIND][=TABLECOLUMN,...]
+
+Options:
+      --on KEY[=TABLECOLUMN]  what rows and samples have in common: id, key, url, uid, sha256, or
+                              meta.NAME, a field of the samples' metadata; TABLECOLUMN, if it has
+                              another name in TABLE [default id]
+      --as NAME[:KIND][=TABLECOLUMN,...]
+                              make column NAME of these columns of TABLE (default: the one of that
+                              name); may be repeated. KIND: captions, text, json, f32, f16, f64, i8,
+                              u8, i32, i64, ...; without it, the kind of TABLE's first value [may be
+                              repeated]
+
+Several rows of one sample are refused, unless:
+      --first                 the first is used
+      --last                  the last is used
+      --all                   the captions of all are used
+
+Output:
+      --replace               replace columns that exist
+      --dry-run               only report what rows match
+      --json                  report as JSON on stdout
+  -q, --quiet                 errors only
+
+Always:
+  -h, --help                  this text
+      --version               name and version
+
+TABLE is JSON lines (.jsonl), .csv or .tsv with a first line of names, or arrays: .npy and .npz,
+whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the ids.
+
+Values stand in DATASET/columns; shards and fingerprint do not change, and runs go on. Samples
+without a row have no value. A column is replaced whole or not at all.
+
+Needs Python 3.11 and NumPy. docs/columns.md shows what columns are for.
+
+Examples:
+  ccpack attach cc3m recaptions.jsonl --on key --as long=caption_long
+  ccpack attach cc3m captions.csv --on 'url=Image Path' --as \\
+      short=shortIB_captions,shortSV_captions --as long=longSV_captions
+  ccpack attach cc3m teacher.npy --as teacher
+""", "detach": """\
+ccpack detach: deletes a column of a dataset
+
+usage: ccpack detach DATASET NAME
+
+Always:
+  -h, --help     this text
+      --version  name and version
+
+Examples:
+  ccpack detach cc3m teacher
+"""}
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Fault(64, f"{message}; '{self.prog} --help' lists every option")
+
+
+def parse_attach(arguments: list[str]) -> argparse.Namespace:
+    p = Parser(prog="ccpack attach", add_help=False)
+    p.add_argument("dataset")
+    p.add_argument("table")
+    p.add_argument("--on", default="id")
+    p.add_argument("--as", dest="wanted", action="append", default=[])
+    for name in ("first", "last", "all"):
+        p.add_argument(f"--{name}", dest="repeat", action="store_const", const=name, default="refuse")
+    for name in ("replace", "dry-run", "json"):
+        p.add_argument(f"--{name}", action="store_true")
+    p.add_argument("--quiet", "-q", action="store_true")
+    return p.parse_args(arguments)
+
+
+def attach(arguments: list[str]) -> None:
+    o = parse_attach(arguments)
+    o.on, explicit, column = o.on.partition("=")
+    on = o.on.removeprefix("meta.")
+    wanted = [Wanted(text) for text in o.wanted]
+    if not wanted:
+        raise Fault(64, "--as must name a column")
+    if len({w.name for w in wanted}) < len(wanted):
+        raise Fault(64, "two columns of one name")
+    with Dataset(o.dataset) as ds:
+        there = ds.columns
+        for w in wanted:
+            if w.name in there and not o.replace:
+                raise Fault(73, f"{ds.path}: there is a column '{w.name}' already; --replace replaces it")
+        join = Join(ds, open_table(o.table), on, column or on, bool(explicit))
+        if join.matched == 0:
+            raise Fault(66, f"{o.table}: no row has a sample of {ds.path}: its keys are {', '.join(join.unmatched[:5])}, "
+                            f"those of the dataset {join.first_key}, ...; keys such as 000012345 are of one download")
+        join.resolve(o.repeat)
+        made = [attach_column(ds, join, w, o) for w in wanted]
+    report = {"table": o.table, "rows": join.rows, "matched": join.matched, "unmatched": join.rows - join.matched,
+              "unmatched_keys": join.unmatched, "repeated": join.repeated, "samples": join.samples,
+              "samples_without": join.samples - join.with_row, "columns": made}
+    if o.json:
+        print(json.dumps(report))
+    if not o.quiet:
+        for c in made:
+            shape = f" {c['shape']}" if c["shape"] else ""
+            print(f"{o.dataset}: column '{c['name']}', {c['kind']}{shape}, {c['rows']:,} rows", file=sys.stderr)
+        keys = f" ({', '.join(join.unmatched)}{', ...' if report['unmatched'] > SHOWN else ''})" if join.unmatched else ""
+        print(f"{o.table}: {join.rows:,} rows, {join.matched:,} matched, {report['unmatched']:,} without a sample{keys}, "
+              f"{join.repeated:,} repeated; {report['samples_without']:,} samples without a row", file=sys.stderr)
+
+
+def detach(arguments: list[str]) -> None:
+    p = Parser(prog="ccpack detach", add_help=False)
+    p.add_argument("dataset")
+    p.add_argument("name")
+    o = p.parse_args(arguments)
+    _ccstream.remove_column(o.dataset, o.name)
+
+
+def exit_code(e: BaseException) -> int:
+    codes: list[tuple[type, int]] = [
+        (UsageError, 64), (ExistsError, 73), (NotFoundError, 66), (MismatchError, 65), (LimitError, 65), (StorageError, 74),
+        (Error, 65), (FileNotFoundError, 66), (OSError, 74), (MemoryError, 71)]
+    return e.code if isinstance(e, Fault) else next(code for kind, code in codes if isinstance(e, kind))
+
+
+def main() -> None:
+    command = sys.argv[1]
+    if {"-h", "--help"} & set(sys.argv[2:]):
+        print(HELP[command], end="")
+        return
+    if "--version" in sys.argv[2:]:
+        print(f"ccpack {_ccstream.version()} (ccstream)")
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        (attach if command == "attach" else detach)(sys.argv[2:])
+    except KeyboardInterrupt:
+        print(f"ccpack {command}: interrupted; columns that were not complete are as they were", file=sys.stderr)
+        sys.exit(130)
+    except (Fault, Error, OSError, MemoryError) as e:
+        text = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename else str(e)
+        print(f"ccpack {command}: {text}", file=sys.stderr)
+        sys.exit(exit_code(e))

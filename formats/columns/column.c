@@ -1,0 +1,386 @@
+/*
+ * Reading columns:
+ *
+ *     data | u64 id of each row | u32 check of each row, or frames | info, a JSON object | trailer
+ *
+ * Rows of numbers are the data as they are; texts are in zstd frames, each after its id and size. A
+ * damaged table leads to a wrong row, which has another id or fails its check.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_map.h"
+#include "formats/base/hash.h"
+#include "formats/columns/columns_internal.h"
+#include "formats/json/json_reader.h"
+
+struct column {
+    struct column_info info;
+    char path[PATH_MAX_BYTES];
+    struct file_map file;
+    const uint8_t *ids, *checks, *frames;
+    uint64_t data_bytes, frame_count, info_at;
+};
+
+struct column_scratch {
+    struct zstd_unpacker *unpacker;
+    const struct column *column; /* whose frame is in `bytes`; NULL: none */
+    uint64_t frame;
+    struct byte_buffer bytes;
+};
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+const char *column_kind_name(int kind) {
+    static const char *const names[] = {"?",   "f32", "bf16", "f16", "f64", "i32",
+                                        "i64", "u64", "u32",  "u8",  "i8"};
+    return kind == COLUMN_CAPTIONS ? "captions"
+           : kind == COLUMN_TEXT   ? "text"
+           : kind == COLUMN_JSON   ? "json"
+                                   : names[kind >= 1 && kind <= SAFETENSORS_I8 ? kind : 0];
+}
+
+int column_kind_find(const char *name) {
+    int kind = COLUMN_JSON;
+    while (kind > 0 && strcmp(name, column_kind_name(kind)) != 0) {
+        kind--;
+    }
+    return kind;
+}
+
+uint32_t column_row_bytes(const struct column_info *c) {
+    return c->values * (uint32_t)safetensors_dtype_bytes((enum safetensors_dtype)c->kind);
+}
+
+uint32_t column_check(const void *row, size_t row_bytes, uint64_t id) {
+    return (uint32_t)hash64(row, row_bytes) ^ (uint32_t)id;
+}
+
+static bool is_name(const char *name) {
+    const size_t n = strlen(name);
+    return n > 0 && n <= COLUMN_MAX_NAME_BYTES &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == n;
+}
+
+enum status
+column_path(char out[PATH_MAX_BYTES], const char *directory, const char *name, struct error *err) {
+    char file[COLUMN_MAX_NAME_BYTES + 32];
+    FAIL_IF(!is_name(name), err, STATUS_USAGE,
+            "'%.60s' is no name of a column: at most %d of a-z, 0-9 and _", name,
+            COLUMN_MAX_NAME_BYTES);
+    (void)snprintf(file, sizeof(file), COLUMNS_FOLDER "/%s.ccc", name);
+    return path_join(out, PATH_MAX_BYTES, directory, file, err);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+enum status column_names_read(struct column_names *out,
+                              const struct file_system *fs,
+                              const char *directory,
+                              struct error *err) {
+    char folder[PATH_MAX_BYTES];
+    struct byte_buffer names;
+    struct error why = {0};
+    out->count = 0;
+    byte_buffer_init(&names, 0);
+    TRY(path_join(folder, sizeof(folder), directory, COLUMNS_FOLDER, err));
+    const enum status s = fs->list(fs->context, folder, &names, &why);
+    for (size_t at = 0; s == STATUS_OK && at < names.size_bytes && out->count < COLUMNS_MAX;) {
+        char *name = (char *)names.data + at;
+        char *end = strrchr(name, '.');
+        at += strlen(name) + 1;
+        if (end && strcmp(end, ".ccc") == 0) {
+            *end = '\0';
+            if (is_name(name)) {
+                strcpy(out->items[out->count++], name);
+            }
+        }
+    }
+    byte_buffer_fini(&names);
+    qsort(out->items, out->count, sizeof(out->items[0]), by_name);
+    return s == STATUS_OK || s == STATUS_NOTFOUND ? STATUS_OK : error_pass(err, s, &why);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static enum status damaged(const struct column *c, const char *what, struct error *err) {
+    return error_set(err, STATUS_CORRUPT,
+                     "%s: %s; 'ccpack attach --replace' makes the column again", c->path, what);
+}
+
+/* Whether the members are there and agree with the file. */
+static bool get_info(struct column *c, const struct json_value *v) {
+    struct column_info *i = &c->info;
+    const char *kind = json_value_string(json_value_get(v, "kind"), NULL);
+    i->kind = kind ? column_kind_find(kind) : 0;
+    if (i->kind == 0 || !json_value_u32(json_value_get(v, "values"), &i->values) ||
+        !json_value_u32(json_value_get(v, "vectors"), &i->vectors) ||
+        !json_value_u64(json_value_get(v, "rows"), &i->rows) ||
+        !json_value_u64(json_value_get(v, "frames"), &c->frame_count) ||
+        !json_value_hex64(json_value_get(v, "hash"), &i->hash) ||
+        !json_value_hex64(json_value_get(v, "fingerprint"), &i->fingerprint)) {
+        return false;
+    }
+    const bool text = i->kind >= COLUMN_CAPTIONS;
+    if (text != (i->values == 0) || i->values > COLUMN_MAX_ROW_BYTES ||
+        column_row_bytes(i) > COLUMN_MAX_ROW_BYTES || i->rows > c->info_at / 8 ||
+        c->frame_count > (text ? i->rows : 0) ||
+        (!text && (i->vectors == 0 || i->values % i->vectors != 0))) {
+        return false;
+    }
+    const uint64_t tables = i->rows * (text ? 8 : 12) + c->frame_count * COLUMN_FRAME_ENTRY_BYTES;
+    c->data_bytes = c->info_at - tables;
+    c->ids = c->file.bytes + c->data_bytes;
+    c->checks = c->ids + 8 * i->rows;
+    c->frames = c->checks;
+    i->source = json_value_text(json_value_get(v, "source"));
+    return tables <= c->info_at && (text || c->data_bytes == i->rows * column_row_bytes(i));
+}
+
+static enum status parse(struct column *c, struct error *err) {
+    const uint64_t size = c->file.size_bytes;
+    struct json_document *d = NULL;
+    RETURN_IF(size < COLUMN_TRAILER_BYTES, damaged(c, "is no column, or not all of one", err));
+    const uint8_t *t = c->file.bytes + (size - COLUMN_TRAILER_BYTES);
+    const uint64_t info_bytes = load_u64(t);
+    RETURN_IF(memcmp(t + 24, COLUMN_MAGIC, 8) != 0,
+              damaged(c, "is no column, or not all of one", err));
+    FAIL_IF(load_u32(t + 16) != COLUMNS_VERSION, err, STATUS_VERSION,
+            "%s: version %" PRIu32 ", this program reads version %d", c->path, load_u32(t + 16),
+            COLUMNS_VERSION);
+    RETURN_IF(info_bytes > COLUMN_MAX_INFO_BYTES || info_bytes > size - COLUMN_TRAILER_BYTES ||
+                  hash64(t - info_bytes, (size_t)info_bytes) != load_u64(t + 8),
+              damaged(c, "the info fails its check", err));
+    c->info_at = size - COLUMN_TRAILER_BYTES - info_bytes;
+    TRY(json_document_parse(&d, c->path, t - info_bytes, (size_t)info_bytes, err));
+    const bool good = get_info(c, json_document_root(d));
+    json_document_destroy(d);
+    return good && c->info.source ? STATUS_OK : damaged(c, "the info contradicts the file", err);
+}
+
+enum status column_open(struct column **out,
+                        const struct file_system *fs,
+                        const char *directory,
+                        const char *name,
+                        const struct manifest *dataset,
+                        struct error *err) {
+    REQUIRE(out && fs && directory && name);
+    *out = NULL;
+    struct column *c = calloc(1, sizeof(*c));
+    TRY_MEMORY(c, err, "out of memory for a column");
+    struct error why = {0};
+    enum status s = column_path(c->path, directory, name, &why);
+    THEN(s, file_map_open(&c->file, fs, c->path, &why));
+    if (s == STATUS_NOTFOUND) {
+        error_set(&why, s, "%s: there is no column '%s'; 'ccpack attach' adds one", directory,
+                  name);
+    }
+    THEN(s, parse(c, &why));
+    if (s == STATUS_OK) {
+        strcpy(c->info.name, name);
+        if (dataset && !manifest_has_been(dataset, c->info.fingerprint)) {
+            s = error_set(&why, STATUS_MISMATCH,
+                          "%s: was attached to dataset %016" PRIx64
+                          ", which this one has never been: attach it again with --replace",
+                          c->path, c->info.fingerprint);
+        }
+    }
+    if (s != STATUS_OK) {
+        column_close(c);
+        return error_pass(err, s, &why);
+    }
+    *out = c;
+    return STATUS_OK;
+}
+
+void column_close(struct column *c) {
+    if (c) {
+        file_map_close(&c->file);
+        free(c->info.source);
+        free(c);
+    }
+}
+
+const struct column_info *column_info(const struct column *c) {
+    return &c->info;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+enum status column_scratch_create(struct column_scratch **out, struct error *err) {
+    struct column_scratch *s = calloc(1, sizeof(*s));
+    TRY_MEMORY(s, err, "out of memory for reading columns");
+    const enum status status = zstd_unpacker_create(&s->unpacker, err);
+    RETURN_CREATED(status, out, s, column_scratch_destroy);
+}
+
+void column_scratch_destroy(struct column_scratch *s) {
+    if (s) {
+        zstd_unpacker_destroy(s->unpacker);
+        byte_buffer_fini(&s->bytes);
+        free(s);
+    }
+}
+
+uint64_t column_row_id(const struct column *c, uint64_t row) {
+    return load_u64(c->ids + 8 * row);
+}
+
+/* The last of `count` ascending numbers, `step` bytes apart, that is at most `v`; or the first. */
+static uint64_t search(const uint8_t *numbers, size_t step, uint64_t count, uint64_t v) {
+    uint64_t at = 0;
+    while (count > 1) {
+        const uint64_t half = count / 2;
+        const bool after = load_u64(numbers + step * (at + half)) > v;
+        at += after ? 0 : half;
+        count = after ? half : count - half;
+    }
+    return at;
+}
+
+static bool find_row(const struct column *c, uint64_t id, uint64_t *row) {
+    const uint64_t rows = c->info.rows;
+    *row = rows > 0 ? id - column_row_id(c, 0) : 0; /* right where no id is missing */
+    if (*row >= rows || column_row_id(c, *row) != id) {
+        *row = search(c->ids, 8, rows, id);
+    }
+    return rows > 0 && column_row_id(c, *row) == id;
+}
+
+bool column_has(const struct column *c, uint64_t id) {
+    uint64_t row = 0;
+    return find_row(c, id, &row);
+}
+
+/* Decompresses the frame that has the row; *first is its first one. */
+static enum status read_frame(const struct column *c,
+                              struct column_scratch *s,
+                              uint64_t row,
+                              uint64_t *first,
+                              struct error *err) {
+    RETURN_IF(c->frame_count == 0, damaged(c, "has no frames", err));
+    const uint64_t frame = search(c->frames + 8, COLUMN_FRAME_ENTRY_BYTES, c->frame_count, row);
+    const uint8_t *entry = c->frames + frame * COLUMN_FRAME_ENTRY_BYTES;
+    const uint64_t from = load_u64(entry);
+    const uint64_t to =
+        frame + 1 < c->frame_count ? load_u64(entry + COLUMN_FRAME_ENTRY_BYTES) : c->data_bytes;
+    uint64_t size = 0;
+    *first = load_u64(entry + 8);
+    if (s->column == c && s->frame == frame) {
+        return STATUS_OK;
+    }
+    s->column = NULL;
+    RETURN_IF(from > to || to > c->data_bytes ||
+                  !zstd_content_size(c->file.bytes + from, (size_t)(to - from), &size) ||
+                  size > COLUMN_MAX_TEXT_BYTES + COLUMN_FRAME_BYTES + COLUMN_TEXT_HEAD_BYTES,
+              damaged(c, "the table of frames is damaged", err));
+    s->bytes.size_bytes = 0;
+    TRY(byte_buffer_reserve(&s->bytes, (size_t)size, err));
+    TRY(zstd_unpack(s->unpacker, s->bytes.data, (size_t)size, c->file.bytes + from,
+                    (size_t)(to - from), c->path, err));
+    s->bytes.size_bytes = (size_t)size;
+    s->column = c;
+    s->frame = frame;
+    return STATUS_OK;
+}
+
+/* *out NULL: the frame does not have it. */
+static enum status get_text(const struct column *c,
+                            struct column_scratch *s,
+                            uint64_t row,
+                            uint64_t id,
+                            const uint8_t **out,
+                            size_t *size_bytes,
+                            struct error *err) {
+    struct cursor at;
+    uint64_t first = 0;
+    uint64_t found = 0;
+    *out = NULL;
+    TRY(read_frame(c, s, row, &first, err));
+    cursor_init(&at, s->bytes.data, s->bytes.size_bytes);
+    for (; first <= row && cursor_ok(&at); first++) {
+        found = cursor_u64(&at);
+        *size_bytes = cursor_u32(&at);
+        *out = cursor_take(&at, *size_bytes);
+    }
+    *out = found == id ? *out : NULL;
+    return STATUS_OK;
+}
+
+enum status column_get(const struct column *c,
+                       struct column_scratch *scratch,
+                       uint64_t id,
+                       const uint8_t **row,
+                       size_t *row_bytes,
+                       struct error *err) {
+    REQUIRE(c && row && row_bytes && (scratch || c->info.values > 0));
+    uint64_t at = 0;
+    if (!find_row(c, id, &at)) {
+        return STATUS_NOTFOUND;
+    }
+    if (c->info.values == 0) {
+        TRY(get_text(c, scratch, at, id, row, row_bytes, err));
+    } else {
+        *row_bytes = column_row_bytes(&c->info);
+        *row = c->file.bytes + at * *row_bytes;
+        *row = column_check(*row, *row_bytes, id) == load_u32(c->checks + 4 * at) ? *row : NULL;
+    }
+    FAIL_IF(!*row, err, STATUS_CORRUPT,
+            "%s: the row of sample %" PRIu64
+            " is damaged; 'ccpack attach --replace' makes the column again",
+            c->path, id);
+    return STATUS_OK;
+}
+
+double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
+    const uint8_t *p = row + i * safetensors_dtype_bytes((enum safetensors_dtype)c->info.kind);
+    const uint32_t bits = load_u32(p);
+    float single;
+    double value;
+    memcpy(&single, &bits, sizeof(single));
+    if (c->info.kind == SAFETENSORS_F32) {
+        return (double)single;
+    }
+    const uint64_t wide = load_u64(p);
+    memcpy(&value, &wide, sizeof(value));
+    return c->info.kind == SAFETENSORS_F64 ? value : (double)(int64_t)wide;
+}
+
+bool column_next_caption(struct column_caption *out,
+                         const uint8_t *row,
+                         size_t row_bytes,
+                         size_t *offset) {
+    struct cursor c;
+    cursor_init(&c, row + *offset, row_bytes - *offset);
+    const uint32_t weight = cursor_u32(&c);
+    const uint32_t size = cursor_u32(&c);
+    memcpy(&out->weight, &weight, sizeof(weight));
+    out->size_bytes = size & 0xFFFFFF;
+    out->source = size >> 24;
+    out->text = (const char *)cursor_take(&c, out->size_bytes);
+    *offset += c.position;
+    return cursor_ok(&c);
+}
+
+enum status column_verify(const struct column *c, struct error *err) {
+    struct column_scratch *scratch = NULL;
+    const uint8_t *row = NULL;
+    size_t row_bytes = 0;
+    TRY(column_scratch_create(&scratch, err));
+    enum status s = STATUS_OK;
+    for (uint64_t i = 0; s == STATUS_OK && i < c->info.rows; i++) {
+        s = column_get(c, scratch, column_row_id(c, i), &row, &row_bytes, err);
+        if (s == STATUS_NOTFOUND || (i > 0 && column_row_id(c, i - 1) >= column_row_id(c, i))) {
+            s = damaged(c, "its ids do not ascend", err);
+        }
+    }
+    if (s == STATUS_OK && hash64(c->file.bytes, (size_t)c->info_at) != c->info.hash) {
+        s = damaged(c, "its tables are damaged", err);
+    }
+    column_scratch_destroy(scratch);
+    return s;
+}

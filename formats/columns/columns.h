@@ -1,0 +1,164 @@
+/*
+ * columns: values that were joined to a dataset's samples by id after it was packed: captions,
+ * vectors, numbers, texts. Each is one file, DATASET/columns/NAME.ccc; COLUMNS_FORMAT.md has the
+ * bytes. It replaces an older one atomically, and readers keep what they have opened.
+ *
+ * Threading : an open column is immutable: any number of threads may read it, each with its own
+ *             scratch. A block and a writer have one owner each.
+ * Ownership : a row of numbers is borrowed from the column until column_close, a text from the
+ *             scratch until its next use.
+ * Untrusted : every byte. Each row has a check that is tied to its id.
+ */
+#ifndef FORMATS_COLUMNS_COLUMNS_H
+#define FORMATS_COLUMNS_COLUMNS_H
+
+#include "formats/base/file_io.h"
+#include "formats/dataset/manifest.h"
+#include "formats/tensors/safetensors.h"
+
+#define COLUMNS_FOLDER "columns"
+
+enum {
+    COLUMNS_VERSION = 1,
+    COLUMNS_MAX = 64, /* of a dataset */
+    COLUMN_MAX_NAME_BYTES = 32,
+    COLUMN_MAX_ROW_BYTES = 1 << 17,  /* of numbers */
+    COLUMN_MAX_TEXT_BYTES = 4 << 20, /* of a row of texts */
+};
+
+/* Beside those of enum safetensors_dtype, which are numbers. */
+enum { COLUMN_CAPTIONS = 32, COLUMN_TEXT, COLUMN_JSON };
+
+struct column_info {
+    char name[COLUMN_MAX_NAME_BYTES + 1]; /* of a-z 0-9 _ */
+    int kind;
+    uint32_t values;      /* numbers in a row; 0: texts */
+    uint32_t vectors;     /* of equal length, which they are; 0: texts */
+    uint64_t rows;        /* set by the writer, as the next */
+    uint64_t hash;        /* XXH64 of everything before the info: identifies the column */
+    uint64_t fingerprint; /* of the dataset that it was attached to */
+    char *source;         /* how it was made, a JSON object */
+};
+
+/* "f32", "captions". find: 0, there is no such kind. */
+const char *column_kind_name(int kind);
+int column_kind_find(const char *name);
+uint32_t column_row_bytes(const struct column_info *c); /* 0: texts */
+
+/* DATASET/columns/NAME.ccc. Returns OK, USAGE (no name of a column) or LIMIT. */
+enum status
+column_path(char out[PATH_MAX_BYTES], const char *directory, const char *name, struct error *err);
+
+/* Names of a dataset's columns, sorted: none where there is no folder. Returns OK, IO or LIMIT. */
+struct column_names {
+    char items[COLUMNS_MAX][COLUMN_MAX_NAME_BYTES + 1];
+    size_t count;
+};
+enum status column_names_read(struct column_names *out,
+                              const struct file_system *fs,
+                              const char *directory,
+                              struct error *err);
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct column;         /* opaque */
+struct column_scratch; /* opaque: the last decompressed texts */
+
+/* Maps the file. `dataset` NULL: whose column it is is not checked. Returns OK, NOTFOUND, MISMATCH
+ * (attached to another dataset), CORRUPT, VERSION, USAGE, IO, LIMIT or NOMEM. */
+enum status column_open(struct column **out,
+                        const struct file_system *fs,
+                        const char *directory,
+                        const char *name,
+                        const struct manifest *dataset,
+                        struct error *err);
+void column_close(struct column *c); /* accepts NULL */
+const struct column_info *column_info(const struct column *c);
+
+enum status column_scratch_create(struct column_scratch **out, struct error *err); /* OK, NOMEM */
+void column_scratch_destroy(struct column_scratch *s); /* accepts NULL */
+
+uint64_t column_row_id(const struct column *c, uint64_t row); /* ascending */
+bool column_has(const struct column *c, uint64_t id);
+
+/* The row of a sample; `scratch` may be NULL for numbers. Returns OK, NOTFOUND without a message
+ * (it has none), CORRUPT or NOMEM. */
+enum status column_get(const struct column *c,
+                       struct column_scratch *scratch,
+                       uint64_t id,
+                       const uint8_t **row,
+                       size_t *row_bytes,
+                       struct error *err);
+
+/* Number i of a row of f32, f64 or i64. */
+double column_number(const struct column *c, const uint8_t *row, uint32_t i);
+
+/* One of the captions of a row, from *offset on, which moves; false: there is none. */
+struct column_caption {
+    const char *text;
+    uint32_t size_bytes;
+    uint32_t source; /* which of the table's columns it is from */
+    float weight;
+};
+bool column_next_caption(struct column_caption *out,
+                         const uint8_t *row,
+                         size_t row_bytes,
+                         size_t *offset);
+
+/* Reads and checks every byte. Returns OK, CORRUPT or NOMEM. */
+enum status column_verify(const struct column *c, struct error *err);
+
+/* ---- writing, with the lock of the dataset's directory --------------------------------------- */
+
+/* Rows in memory, before they are written. Zero-initialise. */
+struct column_block {
+    struct byte_buffer data, ids, checks, frames, frame;
+    uint64_t rows;
+    struct zstd_packer *packer;
+};
+void column_block_fini(struct column_block *b);
+
+/* Appends a row; the caller keeps ids ascending. Returns OK, NOMEM or LIMIT (too long). */
+enum status column_block_add(struct column_block *b,
+                             const struct column_info *info,
+                             uint64_t id,
+                             const void *row,
+                             size_t row_bytes,
+                             struct error *err);
+
+struct column_writer; /* opaque */
+
+/* Removes what killed processes left of this column, and opens a draft. `info` is borrowed. Returns
+ * OK, NOMEM, USAGE, LIMIT or IO. */
+enum status column_writer_create(struct column_writer **out,
+                                 const struct file_system *fs,
+                                 const char *directory,
+                                 struct column_info *info,
+                                 struct error *err);
+void column_writer_destroy(struct column_writer *w); /* accepts NULL; removes the draft */
+
+/* Writes the block's rows and empties it. The bytes depend on the blocks. Returns OK, IO, NOMEM. */
+enum status column_writer_put(struct column_writer *w, struct column_block *b, struct error *err);
+
+/* Replaces the column. Returns OK, IO or NOMEM. */
+enum status column_writer_finish(struct column_writer *w, struct error *err);
+
+struct column_copy {
+    const struct file_system *from_fs, *fs;
+    const char *const *from; /* directories of datasets with disjoint ids */
+    size_t from_count;
+    const char *to;       /* may be the only one of `from`: whose columns that lose nothing stay */
+    uint64_t fingerprint; /* of the new columns; 0: they keep theirs */
+    bool (*keep)(const void *cookie, uint64_t id);
+    const void *cookie;
+};
+
+/* Deletes all columns. Returns OK or IO. */
+enum status
+column_remove_all(const struct file_system *fs, const char *directory, struct error *err);
+
+/* Copies the rows to keep of all columns. Returns OK, MISMATCH (columns of one name that differ in
+ * kind), or what reading and writing return. */
+enum status column_copy_all(const struct column_copy *how, struct error *err);
+
+#endif

@@ -1,0 +1,223 @@
+# Columns over a dataset's life: attach by key and id, show, verify, append, remove, compact, subset, merge,
+# repair, overwrite, seal; damage; a killed attach loses nothing.
+. "$SRC/tests/support/cli.sh"
+[ -f "$BIN/../python/ccstream/attach.py" ] || { echo "skipped: the Python package is not built"; exit 77; }
+python=$(sed -n '1s/^#!//p' "$BIN/ccstudy")
+"$python" -c 'import numpy' 2>/dev/null || { echo "skipped: no NumPy"; exit 77; }
+export PYTHONPATH="$BIN/../python" PYTHONDONTWRITEBYTECODE=1
+
+"$TESTBIN/make_scenes" val 60 1 48 rows.tar >scenes.txt
+"$TESTBIN/make_scenes" val 20 2 48 more.tar >scenes.txt
+"$BIN/ccpack" -q --shard-samples 20 -o d rows.tar
+cat >make.py <<'END'
+import json, random, sys
+import numpy
+import ccstream
+
+ds = ccstream.Dataset("d")
+with open("long.jsonl", "w") as f:
+    for i in range(len(ds) - 1, -1, -1):  # any order gives the same bytes
+        s = ds[i]
+        if s.id % 7 != 3:
+            print(json.dumps({"file": s.key, "caption": [f"a long caption of {s.id}", s.captions[0] + " again"],
+                              "score": s.id / 8, "tags": {"id": s.id}}), file=f)
+    for i in range(12):
+        print(json.dumps({"file": f"nobody{i}", "caption": "none"}), file=f)
+numpy.save("feats.npy", numpy.arange(ds.id_space * 6).reshape(ds.id_space, 6).astype("f2"))
+END
+"$python" make.py
+
+# The report, and what is stored.
+expect 0 "$BIN/ccpack" attach d long.jsonl --on key=file --as long=caption --as score --as tags --json
+has out.txt '"rows": 63, "matched": 51, "unmatched": 12, "unmatched_keys": ["nobody0", '
+has out.txt '"nobody9"], "repeated": 0, "samples": 60, "samples_without": 9'
+has err.txt "12 without a sample (nobody0, nobody1"
+expect 0 "$BIN/ccpack" attach d feats.npy --as teacher -q
+expect 0 "$BIN/ccdump" show d 5 --json
+has out.txt '"columns":{"long":{"kind":"captions","captions":[{"text":"a long caption of 5","weight":1,"source":0},{"text":'
+has out.txt '"score":{"kind":"f32","values":1,"vectors":1,"first":[0.625]}'
+has out.txt '"tags":{"kind":"json","text":"{\"id\": 5}"},"teacher":{"kind":"f16","values":6,"vectors":1}}'
+expect 0 "$BIN/ccdump" show d 3 --json
+hasnt out.txt '"long"'
+has out.txt '"teacher"'
+expect 0 "$BIN/ccdump" verify d
+cp -r d whole
+
+# Equal bytes in any order of the table, and with the rows attached again.
+{ tail -n 30 long.jsonl; head -n 33 long.jsonl; } >other.jsonl
+expect_message 73 "there is a column 'long' already; --replace" "$BIN/ccpack" attach d other.jsonl --on key=file --as long=caption
+mv other.jsonl keep && mkdir o && mv keep o/long.jsonl
+expect 0 "$BIN/ccpack" attach d o/long.jsonl --on key=file --as long=caption --replace -q
+cmp d/columns/long.ccc whole/columns/long.ccc
+
+# A dry run writes nothing; detach removes one.
+expect 0 "$BIN/ccpack" attach d feats.npy --as more --dry-run
+[ ! -e d/columns/more.ccc ] || fail "a dry run wrote a column"
+expect 0 "$BIN/ccpack" detach d tags
+expect_message 66 "there is no column 'tags'" "$BIN/ccpack" detach d tags
+[ ! -e d/columns/tags.ccc ] || fail "the column is there"
+
+# While another process writes, attach is refused.
+cat >hold.py <<'END'
+import subprocess, sys
+from ccstream.column import Writer
+with Writer("d", "held", "f32", (), {}, False):
+    sys.exit(subprocess.run([sys.argv[1], "attach", "d", "feats.npy", "--as", "other"]).returncode)
+END
+expect_message 73 "in use by process" "$python" hold.py "$BIN/ccpack"
+[ ! -e d/columns/held.ccc ] || fail "an unfinished column is there"
+
+# Append: new samples have no value.
+"$BIN/ccpack" -q --append -o d more.tar 2>err.txt || fail "append: $(cat err.txt)"
+expect 0 "$BIN/ccdump" show d 70 --json
+hasnt out.txt '"columns":{"'
+expect 0 "$BIN/ccdump" verify d
+expect 0 "$BIN/ccpack" attach d feats.npy --as later --json
+has out.txt '"samples": 80, "samples_without": 20'
+
+# Remove and compact: the values of removed samples go too.
+printf '5\n6\n7\n' >ids.txt
+"$BIN/ccpack" remove d --ids ids.txt -q
+expect 0 "$BIN/ccdump" verify d
+"$python" -c '
+import ccstream
+ds = ccstream.Dataset("d")
+c = ds.column("long")
+assert 5 not in c and 8 in c and c[8][0] == "a long caption of 8"
+assert c.get(5)'
+before=$(stat -c %i d/columns/later.ccc)
+expect 0 "$BIN/ccpack" compact d
+expect 0 "$BIN/ccdump" verify d
+[ "$(stat -c %i d/columns/later.ccc)" != "$before" ] || fail "the column still has the removed rows"
+"$python" -c '
+import ccstream
+ds = ccstream.Dataset("d")
+c = ds.column("teacher")
+assert 5 not in c.ids and len(c) == 57 and (c[8] == [48, 49, 50, 51, 52, 53]).all()
+try:
+    ds.column("long").get(5)
+except LookupError:
+    pass
+else:
+    raise SystemExit("the caption is still there")'
+before=$(stat -c %i d/columns/later.ccc)
+expect 0 "$BIN/ccpack" compact d
+[ "$(stat -c %i d/columns/later.ccc)" = "$before" ] || fail "a column that loses nothing was rewritten"
+
+# A subset has the chosen rows, a copy of everything the same bytes.
+expect 0 "$BIN/ccpack" subset whole --where 'id >= 0' -o same -q
+cmp same/columns/teacher.ccc whole/columns/teacher.ccc
+cmp same/columns/tags.ccc whole/columns/tags.ccc
+expect 0 "$BIN/ccpack" subset whole --where 'id < 20' -o some -q
+expect 0 "$BIN/ccdump" verify some
+"$python" -c '
+import ccstream
+c = ccstream.Dataset("some").column("teacher")
+assert c.ids.tolist() == list(range(20)), c.ids'
+
+# Parts with columns become one dataset with them.
+for part in 1 2; do
+    "$BIN/ccpack" -q --shard-samples 20 --part $part/2 -o p$part rows.tar
+done
+"$BIN/ccpack" attach p1 feats.npy --as teacher -q
+"$BIN/ccpack" attach p2 feats.npy --as teacher -q
+expect 0 "$BIN/ccpack" merge -q -o merged p1 p2
+expect 0 "$BIN/ccdump" verify merged
+"$python" -c '
+import ccstream
+ds = ccstream.Dataset("merged")
+c = ds.column("teacher")
+assert (c.ids == ds.ids).all() and (c[59] == range(354, 360)).all()'
+
+# Repair makes a manifest without earlier generations: the columns stay those of the dataset.
+cp -r d repaired
+f=$("$BIN/ccdump" info d --json >a.txt && field a.txt fingerprint)
+rm repaired/dataset.json
+expect 0 "$BIN/ccpack" repair repaired --fingerprint "$f" -q
+expect 0 "$BIN/ccdump" verify repaired
+expect 0 "$BIN/ccdump" show repaired 8 --json
+has out.txt '"long":{"kind":"captions"'
+
+# A seal has the columns; another dataset's are refused; a new dataset in the folder has none.
+expect 0 "$BIN/ccpack" seal whole -o whole.sha256
+has whole.sha256 "columns/teacher.ccc"
+(cd whole && sha256sum -c --quiet ../whole.sha256) || fail "the seal"
+"$BIN/ccpack" -q -o foreign more.tar
+cp -r whole/columns foreign/
+expect_message 65 "" "$BIN/ccdump" verify foreign
+has out.txt "was attached to dataset"
+expect 0 "$BIN/ccdump" show foreign 0 --json
+has out.txt '"long":{"error":"foreign/columns/long.ccc: was attached to dataset'
+"$BIN/ccpack" -q --overwrite -o foreign more.tar
+[ -z "$(ls foreign/columns)" ] || fail "columns of the dataset before are there"
+
+# Every flipped bit is found, and every truncation.
+cat >damage.py <<'END'
+import os, random, subprocess, sys
+random.seed(1)
+for name in ("long", "teacher"):
+    path = f"whole/columns/{name}.ccc"
+    good = open(path, "rb").read()
+    for i in range(6):
+        bad = bytearray(good)
+        if i < 4:
+            bit = random.randrange(8 * len(good))
+            bad[bit // 8] ^= 1 << bit % 8
+        else:
+            bad = bad[: random.randrange(len(good))]
+        os.unlink(path)  # readers keep what they have mapped
+        open(path, "wb").write(bad)
+        p = subprocess.run([sys.argv[1], "verify", "whole"], capture_output=True, text=True)
+        assert p.returncode == 65 and path in p.stdout, (name, i, p)
+    os.unlink(path)
+    open(path, "wb").write(good)
+END
+"$python" damage.py "$BIN/ccdump"
+expect 0 "$BIN/ccdump" verify whole
+
+# A version that this program does not know.
+cp -r whole newer
+"$python" -c '
+p = "newer/columns/long.ccc"
+b = bytearray(open(p, "rb").read())
+b[-16] = 9
+import os; os.unlink(p)
+open(p, "wb").write(b)'
+expect 65 "$BIN/ccdump" verify newer
+has out.txt "version 9, this program reads version 1"
+
+# Killed at any moment, an attach leaves the column as it was, or as it becomes.
+cat >kill.py <<'END'
+import json, random, signal, subprocess, sys, time
+import numpy
+import ccstream
+
+random.seed(2)
+kills, command = int(sys.argv[2]), [sys.argv[1], "attach", "whole", "new.npy", "--as", "teacher", "--replace", "-q"]
+ds = ccstream.Dataset("whole")
+old = ds.column("teacher")[ds.ids].copy()
+new = old + numpy.float16(1)
+numpy.save("new.npy", new)
+start = time.monotonic()
+subprocess.run(command, check=True)
+took = time.monotonic() - start
+seen = set()
+for i in range(kills):
+    numpy.save("new.npy", (old, new)[i % 2])
+    p = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    time.sleep(random.uniform(0.5 * took, 1.1 * took))
+    p.send_signal(signal.SIGKILL)
+    p.wait()
+    with ccstream.Dataset("whole") as d:
+        now = d.column("teacher")[d.ids]
+        which = [(now == x).all() for x in (old, new)]
+        assert any(which), i
+        seen.add(which.index(True))
+        for name in d.columns:
+            assert len(d.column(name)) > 0
+assert seen == {0, 1} or kills < 100, seen
+END
+"$python" kill.py "$BIN/ccpack" "${CCSTREAM_KILLS:-4}"
+"$BIN/ccpack" attach whole new.npy --as teacher --replace -q
+expect 0 "$BIN/ccdump" verify whole
+[ -z "$(find whole/columns -name '*.tmp')" ] || fail "a killed attach left $(ls whole/columns)"

@@ -1,0 +1,230 @@
+"""Columns: joins on every key, kinds and their values, and everything that is refused, with its place."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+
+try:
+    import numpy
+except ImportError:
+    print("skipped: no NumPy")
+    sys.exit(77)
+
+import ccstream
+from ccstream import attach
+
+PNG = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100"
+                    "c9fe92ef0000000049454e44ae426082")
+IDS = [0, 1, 2, 5, 100, 70000]
+
+
+def dataset(path, same_url=False):
+    with ccstream.Writer(path, check=False) as w:
+        for i in IDS:
+            meta = {"url": f"http://x/{0 if same_url else i}", "uid": f"{i:032x}", "sha256": f"{i:064x}", "n": i}
+            w.add(PNG, [f"caption {i}"], key=f"k{i}", id=i, metadata=meta)
+    return ccstream.Dataset(path)
+
+
+def run(*words):
+    """Report of a command, or (code, message)."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            attach.attach([*words, "--json"])
+        except (attach.Fault, ccstream.Error, OSError) as e:
+            return attach.exit_code(e), str(e)
+    return json.loads(out.getvalue())
+
+
+def table(name, rows):
+    with open(name, "w") as f:
+        for row in rows:
+            f.write(row if isinstance(row, str) else json.dumps(row))
+            f.write("\n")
+    return name
+
+
+def refused(code, text, *words):
+    got = run("d", *words)
+    assert isinstance(got, tuple) and got[0] == code and text in got[1], (got, text)
+    assert not os.path.exists("d/columns/x.ccc") and not [n for n in os.listdir("d/columns") if n.endswith(".tmp")]
+
+
+ds = dataset("d")
+
+# Every key, in JSON, CSV and TSV.
+keys = {"id": lambda i: i, "key": lambda i: f"k{i}", "url": lambda i: f"http://x/{i}", "uid": lambda i: f"{i:032x}",
+        "sha256": lambda i: f"{i:064x}", "meta.url": lambda i: f"http://x/{i}"}
+for n, (on, key) in enumerate(keys.items()):
+    rows = [{"k": key(i), "long": f"long, \"{i}\"\nline é"} for i in reversed(IDS)]
+    table("t.jsonl", rows)
+    for end, delimiter in (("csv", ","), ("tsv", "\t")):
+        with open(f"t.{end}", "w", newline="", encoding="utf-8-sig" if end == "csv" else "utf-8") as f:
+            out = attach.csv.writer(f, delimiter=delimiter)
+            out.writerow(["k", "other", "long"])
+            for r in rows:
+                out.writerow([r["k"], "x", r["long"]])
+    for kind in ("jsonl", "csv", "tsv"):
+        report = run("d", f"t.{kind}", "--on", f"{on}=k", "--as", f"c{n}_{kind}=long")
+        assert report["matched"] == 6 and report["samples_without"] == 0, (on, kind, report)
+        c = ds.column(f"c{n}_{kind}")
+        assert c.kind == "captions" and c[IDS] == [[f"long, \"{i}\"\nline é"] for i in IDS]
+    os.remove("t.jsonl")
+
+# One url of several samples: all get the row. One key of several is refused, as are repeated rows.
+twice = dataset("twice", same_url=True)
+table("u.jsonl", [{"url": "http://x/0", "c": "same"}])
+assert run("twice", "u.jsonl", "--on", "url", "--as", "c")["samples_without"] == 0
+assert twice.column("c")[IDS] == [["same"]] * 6
+table("r.jsonl", [{"id": 1, "c": "a"}, {"id": 2, "c": "b"}, {"id": 1, "c": ["c", "d"]}])
+refused(65, "row 0 at byte 0 and row 2 at byte 40 are both of sample 1 (1 such rows): choose --first", "r.jsonl", "--as", "x=c")
+for how, want in (("--first", ["a"]), ("--last", ["c", "d"]), ("--all", ["a", "c", "d"])):
+    assert run("d", "r.jsonl", "--as", "r=c", "--replace", how)["repeated"] == 1
+    assert ds.column("r")[1] == want and ds.column("r")[2] == ["b"]
+
+# Captions with weights, of several columns; a sample without text has none.
+table("w.jsonl", [{"id": 0, "a": {"text": "A", "weight": 0.25}, "b": ["B", None, ""]}, {"id": 1, "a": "", "b": None},
+                  {"id": 2, "a": None, "b": "only b"}])
+assert run("d", "w.jsonl", "--as", "w=a,b")["columns"][0]["rows"] == 2
+w = ds.column("w")
+assert w.captions(0) == [("A", 0.25, 0), ("B", 1.0, 1)] and w.captions(2) == [("only b", 1.0, 1)] and 1 not in w
+
+# Numbers, vectors, texts, JSON.
+table("n.jsonl", [{"id": i, "s": i / 4, "v": [i, 0.5], "i": i << 40, "j": {"a": [i]}, "t": f"t{i}"} for i in IDS[1:]])
+run("d", "n.jsonl", "--as", "s", "--as", "v:f16", "--as", "i:i64", "--as", "j", "--as", "t:text", "--as", "s64:f64=s")
+assert ds.column("s")[[1, 100]].tolist() == [0.25, 25] and ds.column("s64").kind == "f64"
+assert ds.column("v").values.dtype == "f2" and ds.column("v")[2].tolist() == [2, 0.5]
+assert ds.column("i")[70000] == 70000 << 40 and ds.column("j")[5] == {"a": [5]} and ds.column("t")[[1, 2]] == ["t1", "t2"]
+assert run("d", table("n.csv", ["id,s", "1,2.5", "2,", "5,nan"]), "--as", "n:f32=s")["columns"][0]["rows"] == 2
+assert numpy.isnan(ds.column("n")[5]) and 2 not in ds.column("n")
+
+# Arrays: .npy by row, .npz and safetensors with ids of their own; bf16, i8, several vectors of a sample.
+for kind, dtype in attach.DTYPES.items():
+    if kind == "bf16":
+        continue
+    values = (numpy.arange(70001 * 3) % 100).reshape(70001, 3).astype(dtype)
+    numpy.save("a.npy", values)
+    report = run("d", "a.npy", "--as", f"a_{kind}")
+    assert report["matched"] == 6 and report["unmatched"] == 69995 and report["columns"][0]["kind"] == kind
+    assert (ds.column(f"a_{kind}")[IDS] == values[IDS]).all()
+few = numpy.arange(24, dtype="f4").reshape(2, 3, 4)
+numpy.savez("z.npz", ids=numpy.array([5, 1]), e=few)
+assert run("d", "z.npz", "--on", "id=ids", "--as", "z=e")["columns"][0]["shape"] == [3, 4]
+assert (ds.column("z")[[1, 5]] == few[::-1]).all() and 0 not in ds.column("z")
+
+
+def safetensors(path, items):
+    header, data = {}, b""
+    for name, (dtype, shape, blob) in items.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(blob)]}
+        data += blob
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data)
+
+
+bf16 = numpy.array([[1.5, -2]] * 2, "f4").view("<u4") >> 16
+safetensors("b.safetensors", {"ids": ("I64", [2], numpy.array([2, 0]).tobytes()),
+                              "e": ("BF16", [2, 2], bf16.astype("u2").tobytes())})
+run("d", "b.safetensors", "--on", "id=ids", "--as", "b=e")
+assert ds.column("b").kind == "bf16" and ds.column("b")[[0, 2]].tolist() == [[1.5, -2]] * 2
+
+# Dataset.attach.
+ds.attach("py", IDS[::-1], numpy.arange(6, dtype="i8"))
+assert ds.column("py")[IDS].tolist() == [5, 4, 3, 2, 1, 0] and isinstance(ds.column("py").values, numpy.memmap)
+ds.attach("texts", [1, 0], [["a", "b"], []])
+assert ds.column("texts")[1] == ["a", "b"]
+for error, ids, values in ((ccstream.UsageError, [1, 1], [1.0, 2.0]), (ccstream.NotFoundError, [3], [1.0]),
+                           (ccstream.UsageError, [1], [1.0, 2.0]), (ccstream.UsageError, [1], [1j]),
+                           (ccstream.UsageError, [-1], [1.0])):
+    try:
+        ds.attach("x", ids, numpy.asarray(values))
+    except error:
+        pass
+    else:
+        raise AssertionError((ids, values))
+    assert "x" not in ds.columns
+try:
+    ds.attach("py", [1], numpy.ones(1))
+except ccstream.ExistsError:
+    pass
+ds.detach("py")
+assert "py" not in ds.columns and ds.columns == sorted(ds.columns)
+try:
+    ds.column("s")[[0, 1]]
+except LookupError as e:
+    assert "sample 0 has no value in column 's'" in str(e)
+
+# A column that is replaced stays as it was opened.
+old = ds.column("s")
+first = old[1]
+run("d", table("s.jsonl", [{"id": 1, "s": 9}]), "--as", "s", "--replace")
+assert old[1] == first and ds.column("s")[1] == 9
+
+# What is refused: nothing is written, and the message has the row and the byte.
+good = {"id": 0, "c": "ok", "v": [1, 2]}
+line = len(json.dumps(good)) + 1
+for bad, text in ((3, "no text"), ([3], "neither a text"), ({"text": 1}, "neither a text"),
+                  ({"text": "a", "weight": -1}, "a weight must"), ("\ud800", "not UTF-8"),
+                  (["a"] * 1025, "more captions than 1,024"), ("x" * (4 << 20), "the texts of a sample are longer")):
+    kind = "text" if bad == 3 else "captions"
+    refused(65, f"t.jsonl: line 2, byte {line}: 'c': {text}", table("t.jsonl", [good, {"id": 1, "c": bad}]), "--as", f"x:{kind}=c")
+table("t.jsonl", [good, '{"id": 1, "c": {"text": "a", "weight": NaN}}'])
+refused(65, f"line 2, byte {line}: 'c': a weight must", "t.jsonl", "--as", "x:captions=c")
+for bad, text in (([1], "1 numbers, the others have 2"), ([1, 2, 3], "3 numbers"), (["a", 1], "not a number"), (True, "not a number"),
+                  ([True, 1], "not a number")):
+    refused(65, f"line 2, byte {line}: 'v': {text}", table("t.jsonl", [good, {"id": 1, "v": bad}]), "--as", "x=v")
+refused(65, f"byte {line}: 'v': does not fit i8", table("t.jsonl", [good, {"id": 1, "v": [1, 300]}]), "--as", "x:i8=v")
+refused(65, f"byte {line}: 'v': does not fit i64", table("t.jsonl", [good, {"id": 1, "v": [1, 1.5]}]), "--as", "x:i64=v")
+refused(65, f"byte {line}: no JSON", table("t.jsonl", [good, "{"]), "--as", "x=c")
+refused(65, f"byte {line}: no JSON object", table("t.jsonl", [good, "[1]"]), "--as", "x=c")
+refused(65, f"byte {line}: 'id' is missing", table("t.jsonl", [good, {"c": "a"}]), "--as", "x=c")
+refused(65, "'id' is no id: \"k1\"", table("t.jsonl", [good, {"id": "k1"}]), "--as", "x=c")
+refused(65, "'id' is no id: -1", table("t.jsonl", [good, {"id": -1}]), "--as", "x=c")
+refused(65, "'k' is no text: 5", table("t.jsonl", [{"k": 5, "c": "a"}]), "--on", "key=k", "--as", "x=c")
+refused(66, "its keys are zz, those of the dataset k0", table("t.jsonl", [{"k": "zz", "c": "a"}]), "--on", "key=k", "--as", "x=c")
+refused(66, "no sample has a 'nope'", table("t.jsonl", [{"nope": "zz"}]), "--on", "meta.nope", "--as", "x=c")
+refused(65, "no row with a sample has a 'zzz'", table("t.jsonl", [good]), "--as", "x=zzz")
+refused(64, "there is no kind 'f99'", "t.jsonl", "--as", "x:f99=c")
+refused(64, "no name of a column", "t.jsonl", "--as", "X=c")
+refused(64, "two columns of one name", "t.jsonl", "--as", "x=c", "--as", "x=v")
+refused(64, "--all is for captions", "t.jsonl", "--as", "x=v", "--all")
+refused(64, "is .jsonl, .csv, .tsv, .npy, .npz or .safetensors", "t.parquet", "--as", "x=c")
+refused(66, "No such file", "nothing.jsonl", "--as", "x=c")
+refused(65, "line 3, byte 9: 1 cells, the first line has 2", table("t.csv", ["id,c", "1,a", "2"]), "--as", "x=c")
+refused(65, "line 2, byte 5", table("t.csv", ["id,c", '1,"open', "2,b"]), "--as", "x=c")
+with open("t.csv", "wb") as f:
+    f.write(b"id,c\n1,\xff\n")
+refused(65, "line 2, byte 5", "t.csv", "--as", "x=c")
+numpy.save("v.npy", numpy.zeros((70001, 4), "f4"))
+with open("v.npy", "rb") as f:
+    blob = f.read()
+with open("short.npy", "wb") as f:
+    f.write(blob[:-5])
+refused(65, "short.npy", "short.npy", "--as", "x")
+refused(64, "arrays are joined --on id", "v.npy", "--on", "key", "--as", "x")
+refused(64, "is f32, not f16", "v.npy", "--as", "x:f16")
+numpy.save("c.npy", numpy.zeros((4, 2), "c8"))
+refused(64, "no column has numbers of complex64", "c.npy", "--as", "x")
+safetensors("short.safetensors", {"e": ("F32", [2, 2], b"\0" * 15)})
+refused(65, "'e' is shorter or longer", "short.safetensors", "--as", "x=e")
+with open("cut.safetensors", "wb") as f:
+    f.write((1 << 40).to_bytes(8, "little"))
+refused(65, "is no safetensors file", "cut.safetensors", "--as", "x=e")
+refused(64, "has no array 'q'", "z.npz", "--on", "id=ids", "--as", "x=q")
+numpy.save("wide.npy", numpy.zeros((2, 40000), "f4"))
+refused(65, "at most 131072 bytes", "wide.npy", "--as", "x")
+
+# A full disk at any byte of the file: nothing has changed.
+table("big.jsonl", [{"id": i, "c": os.urandom(3000).hex()} for i in IDS])
+code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, ({n}, {n}));" \
+       "import sys; sys.argv = ['', 'attach', 'd', 'big.jsonl', '--as', 'x=c']; from ccstream.attach import main; main()"
+for n in (0, 1, 1000, 18000, 18100, 18500):
+    p = subprocess.run([sys.executable, "-c", code.format(n=n)], capture_output=True, text=True)
+    assert p.returncode == 74 and "x.ccc" in p.stderr, (n, p)
+    assert "x" not in ds.columns and not [f for f in os.listdir("d/columns") if f.endswith(".tmp")]
+assert run("d", "big.jsonl", "--as", "x=c")["columns"][0]["rows"] == 6

@@ -1,0 +1,54 @@
+/*
+ * ccpack attach and detach: the Python package does the work, whose libraries read the tables.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/module_file.h"
+#include "tools/ccpack/ccpack_internal.h"
+
+/* Runs ccstream.attach of the build or installation that this program belongs to, with the words of
+ * the command line. */
+static enum status become_python(char *command, int argc, char **argv, struct error *err) {
+    static char code[] =
+        "import sys\nsys.dont_write_bytecode = True\nsys.path.insert(0, sys.argv.pop(1))\ntry:\n"
+        " from ccstream.attach import main\nexcept ImportError as e:\n"
+        " print(f'ccpack: {e}: attach needs NumPy for {sys.executable}', file=sys.stderr)\n"
+        " sys.exit(69)\nmain()\n";
+    static char python[] = CCS_PYTHON;
+    char module[PATH_MAX_BYTES];
+    char folder[PATH_MAX_BYTES];
+    FAIL_IF(!module_file_find(module, sizeof(module), "python/ccstream/attach.py", "") &&
+                !module_file_find(module, sizeof(module), "../python/ccstream/attach.py", ""),
+            err, STATUS_UNSUPPORTED,
+            "this installation has no Python package: install Python 3.11 with NumPy, and build "
+            "again");
+    TRY(path_directory(folder, sizeof(folder), module, err));
+    TRY(path_directory(module, sizeof(module), folder, err));
+    char **words = calloc((size_t)argc + 5, sizeof(*words));
+    TRY_MEMORY(words, err, "out of memory");
+    char *first[] = {python, (char[]){"-c"}, code, module, command};
+    for (size_t i = 0; i < 5; i++) {
+        words[i] = first[i];
+    }
+    for (int i = 1; i < argc; i++) {
+        words[i + 4] = argv[i];
+    }
+    execv(CCS_PYTHON, words);
+    free(words);
+    return error_set_errno(err, "cannot run " CCS_PYTHON);
+}
+
+int ccpack_attach_main(int argc, char **argv) {
+    static const struct cli_program program = {.name = "ccpack attach"};
+    struct error err = {0};
+    return cli_exit(&program, become_python((char[]){"attach"}, argc, argv, &err), &err);
+}
+
+int ccpack_detach_main(int argc, char **argv) {
+    static const struct cli_program program = {.name = "ccpack detach"};
+    struct error err = {0};
+    return cli_exit(&program, become_python((char[]){"detach"}, argc, argv, &err), &err);
+}

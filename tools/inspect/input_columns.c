@@ -1,0 +1,110 @@
+/*
+ * The columns of a sample as JSON: texts as they are, of numbers the first ones.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/columns/columns.h"
+#include "tools/inspect/input_internal.h"
+
+enum { SHOWN_NUMBERS = 8 };
+
+struct input_columns {
+    size_t count;
+    struct column_scratch *scratch;
+    struct column *items[COLUMNS_MAX];
+    struct error errors[COLUMNS_MAX]; /* of those that cannot be opened */
+    struct column_names names;
+};
+
+void input_columns_close(struct input_columns *c) {
+    for (size_t i = 0; c && i < c->count; i++) {
+        column_close(c->items[i]);
+    }
+    if (c) {
+        column_scratch_destroy(c->scratch);
+    }
+    free(c);
+}
+
+static enum status open_columns(struct input *in, struct error *err) {
+    const struct file_system *fs = file_system_of(in->path);
+    struct input_columns *c = calloc(1, sizeof(*c));
+    TRY_MEMORY(c, err, "%s: out of memory for columns", in->path);
+    in->columns = c;
+    TRY(column_scratch_create(&c->scratch, err));
+    TRY(column_names_read(&c->names, fs, in->path, err));
+    for (; c->count < c->names.count; c->count++) {
+        (void)column_open(&c->items[c->count], fs, in->path, c->names.items[c->count], in->manifest,
+                          &c->errors[c->count]);
+    }
+    return STATUS_OK;
+}
+
+static void put_captions(struct json_writer *w, const uint8_t *row, size_t row_bytes) {
+    struct column_caption c;
+    json_open_array(w, "captions");
+    for (size_t at = 0; column_next_caption(&c, row, row_bytes, &at);) {
+        json_open_object(w, NULL);
+        json_string_n(w, "text", c.text, c.size_bytes);
+        json_double(w, "weight", (double)c.weight);
+        json_u64(w, "source", c.source);
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
+static void put_numbers(struct json_writer *w, const struct column *c, const uint8_t *row) {
+    const struct column_info *i = column_info(c);
+    json_u64(w, "values", i->values);
+    json_u64(w, "vectors", i->vectors);
+    if (i->kind == SAFETENSORS_F32 || i->kind == SAFETENSORS_F64 || i->kind == SAFETENSORS_I64) {
+        json_open_array(w, "first");
+        for (uint32_t k = 0; k < i->values && k < SHOWN_NUMBERS; k++) {
+            json_double(w, NULL, column_number(c, row, k));
+        }
+        json_close_array(w);
+    }
+}
+
+enum status
+input_put_columns(struct input *in, struct json_writer *w, uint64_t id, struct error *err) {
+    if (in->kind != INPUT_DATASET) {
+        return STATUS_OK;
+    }
+    TRY(in->columns ? STATUS_OK : open_columns(in, err));
+    const struct input_columns *c = in->columns;
+    if (c->count > 0) {
+        json_open_object(w, "columns");
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        const uint8_t *row = NULL;
+        size_t row_bytes = 0;
+        struct error why = c->errors[i];
+        const enum status s = c->items[i]
+                                  ? column_get(c->items[i], c->scratch, id, &row, &row_bytes, &why)
+                                  : why.status;
+        if (s == STATUS_NOTFOUND && c->items[i]) {
+            continue;
+        }
+        json_open_object(w, c->names.items[i]);
+        if (s != STATUS_OK) {
+            json_string(w, "error", why.text);
+        } else {
+            const int kind = column_info(c->items[i])->kind;
+            json_string(w, "kind", column_kind_name(kind));
+            if (kind == COLUMN_CAPTIONS) {
+                put_captions(w, row, row_bytes);
+            } else if (kind >= COLUMN_CAPTIONS) {
+                json_string_n(w, "text", (const char *)row, row_bytes);
+            } else {
+                put_numbers(w, c->items[i], row);
+            }
+        }
+        json_close_object(w);
+    }
+    if (c->count > 0) {
+        json_close_object(w);
+    }
+    return STATUS_OK;
+}
