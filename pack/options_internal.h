@@ -36,7 +36,7 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o);
 
 /* The value of an option; NULL when it is not there. */
 const char *pack_settings_value(const struct pack_settings *l, const char *name);
-const char *pack_manifest_option(const struct manifest *m, const char *name);
+
 /* The zstd level that the dataset was made with, or the default where it does not say. */
 int pack_manifest_level(const struct manifest *m);
 

@@ -168,6 +168,8 @@ extern const char *const pack_list_settings[];
 
 /* The value that the dataset's latest run recorded for an option; NULL: none or the default. */
 const char *pack_manifest_in_force(const struct manifest *m, const char *name);
+/* The value that its first run recorded. */
+const char *pack_manifest_option(const struct manifest *m, const char *name);
 
 struct pack_summary {
     uint64_t rows, samples, rejected, texts; /* of this run and the one that it resumes */

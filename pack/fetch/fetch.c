@@ -2,9 +2,10 @@
  * What stands around the fetch thread: which rows are selected, what the ledger knows of them, the
  * spool.
  *
- * The ledger is a sequence of rounds: the first fetch of the list, then each retry, which begins
- * with a line of its own. A retry selects rows by their last line before it, so a resumed retry
- * selects the same ones.
+ * The ledger is a sequence of rounds: the first fetch of the list, then each retry and each further
+ * list, which begins with a line of its own. A retry selects rows by their last line before it, so
+ * a resumed retry selects the same ones; an append skips URLs of the lines before it. Rows of a
+ * further list are numbered from where all earlier ones end.
  */
 #include "pack/fetch/fetch.h"
 
@@ -17,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "pack/fetch/fetch_internal.h"
+#include "pack/source/rows_stream_internal.h"
 
 enum { FILES_BESIDE = 256 }; /* that are open beside two for each connection */
 
@@ -67,7 +69,7 @@ static bool matches(const struct ledger_line *l, const char *retry) {
 /* What --retry may name, besides http-NNN. */
 static const char retry_words[] =
     "failed, excluded, 4xx, 5xx, dns, connect, tls, timeout, partial, refused, private, protocol, "
-    "too_large, empty, bad-url, not-an-image, robots, robots-unreachable, noai, opt-out";
+    "too_large, empty, bad-url, not-an-image, sha256, robots, robots-unreachable, noai, opt-out";
 
 static bool is_retry_word(const char *word, size_t size) {
     for (const char *at = retry_words; *at != '\0'; at += strspn(at, ", ")) {
@@ -119,14 +121,30 @@ static enum status set_bit(struct fetch *f, uint64_t row, bool on, struct error 
     return STATUS_OK;
 }
 
-/* Finds where the last round begins, and whether it is the retry that is to be resumed. */
+static const char *list_name(const struct fetch *f) {
+    const char *slash = strrchr(f->opt->list, '/');
+    return slash ? slash + 1 : f->opt->list;
+}
+
+/* Finds where the last round begins, and whether it is the one that is to be resumed. */
 static enum status see_rounds(void *cookie, const struct ledger_entry *entry, struct error *err) {
     (void)err;
     struct fetch *f = cookie;
-    if (entry->is_retry) {
-        const bool same =
-            f->opt->retry && f->opt->resume && strcmp(entry->retry, f->opt->retry) == 0;
-        f->round_bytes = same || !f->opt->retry ? entry->end_bytes : UINT64_MAX;
+    const struct fetch_options *o = f->opt;
+    if (!entry->is_retry && !entry->is_list) {
+        const uint64_t end = entry->line.row + 1;
+        f->last_round.rows = end > f->last_round.rows ? end : f->last_round.rows;
+        return STATUS_OK;
+    }
+    const char *wanted = entry->is_list ? (o->append ? list_name(f) : NULL) : o->retry;
+    const bool same = wanted && o->resume && strcmp(entry->retry, wanted) == 0;
+    f->round_bytes = same || (!o->retry && !o->append) ? entry->end_bytes : UINT64_MAX;
+    f->last_round.begin_bytes = entry->begin_bytes;
+    f->last_round.rows_before = f->last_round.rows;
+    f->last_round.is_list = entry->is_list;
+    f->last_round.first_row = entry->first_row;
+    if (entry->is_list && strcmp(entry->retry, list_name(f)) == 0) {
+        f->first_row = entry->first_row;
     }
     return STATUS_OK;
 }
@@ -134,7 +152,7 @@ static enum status see_rounds(void *cookie, const struct ledger_entry *entry, st
 static enum status
 see_for_selection(void *cookie, const struct ledger_entry *entry, struct error *err) {
     struct fetch *f = cookie;
-    if (entry->is_retry || entry->end_bytes > f->round_bytes) {
+    if (entry->is_retry || entry->is_list || entry->end_bytes > f->round_bytes) {
         return STATUS_OK;
     }
     return set_bit(f, entry->line.row, matches(&entry->line, f->opt->retry), err);
@@ -156,6 +174,41 @@ static enum status select_rows(struct fetch *f, uint64_t good_bytes, struct erro
     TRY(ledger_scan(o->fs, f->ledger_path, see_for_selection, f, &good_bytes, err));
     TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, good_bytes, err));
     return begins && f->stats.selected > 0 ? ledger_add_retry(f->ledger, o->retry, err) : STATUS_OK;
+}
+
+static enum status see_urls(void *cookie, const struct ledger_entry *entry, struct error *err) {
+    struct fetch *f = cookie;
+    const uint64_t url = entry->line.url_hash;
+    return url == 0 || entry->end_bytes > f->round_bytes
+               ? STATUS_OK
+               : hash_map_put(f->urls, url, entry->line.row, err);
+}
+
+/* An append numbers its rows after all others. It begins a round unless it is resumed. A round of
+ * another append, of which the dataset has no sample, did not happen: it goes. */
+static enum status begin_list(struct fetch *f, uint64_t good_bytes, struct error *err) {
+    const struct fetch_options *o = f->opt;
+    const bool begins = f->round_bytes == UINT64_MAX || f->round_bytes == 0;
+    if (begins) {
+        if (f->last_round.is_list && f->last_round.first_row >= o->first_row) {
+            good_bytes = f->last_round.begin_bytes;
+            f->last_round.rows = f->last_round.rows_before;
+        }
+        f->first_row = f->last_round.rows > o->first_row ? f->last_round.rows : o->first_row;
+        f->round_bytes = good_bytes;
+    }
+    TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, good_bytes, err));
+    TRY(begins ? ledger_add_list(f->ledger, list_name(f), f->first_row, err) : STATUS_OK);
+    TRY(hash_map_create(&f->urls, err));
+    return ledger_scan(o->fs, f->ledger_path, see_urls, f, &good_bytes, err);
+}
+
+bool fetch_is_selected(const struct fetch *f, const struct source_row *row) {
+    const uint64_t number = f->first_row + row->row;
+    return (!f->selected ||
+            (number / 8 < f->selected_bytes && (f->selected[number / 8] >> number % 8 & 1))) &&
+           (!f->urls || row->reason != REASON_NONE ||
+            hash_map_get(f->urls, hash64(row->path, strlen(row->path))) == HASH_MAP_NONE);
 }
 
 static enum status remove_all(const struct file_system *fs, const char *folder, struct error *err) {
@@ -186,12 +239,15 @@ enum status fetch_open_ledger(struct fetch *f, struct error *err) {
     TRY(o->fs->make_directory(o->fs->context, folder, err));
     TRY(o->fs->make_directory(o->fs->context, f->spool, err));
     f->round_bytes = 0;
-    if (o->overwrite || (!o->resume && !o->retry)) {
+    f->first_row = 0;
+    if (o->overwrite || (!o->resume && !o->retry && !o->append)) {
         TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, 0, err));
     } else {
         TRY(ledger_scan(o->fs, f->ledger_path, see_rounds, f, &good_bytes, err));
         if (o->retry) {
             TRY(select_rows(f, good_bytes, err));
+        } else if (o->append) {
+            TRY(begin_list(f, good_bytes, err));
         } else {
             TRY(ledger_open(&f->ledger, o->fs, f->ledger_path, good_bytes, err));
         }
@@ -210,7 +266,7 @@ static enum status see_known(void *cookie, const struct ledger_entry *entry, str
     const struct knowing *k = cookie;
     struct fetch *f = k->f;
     const struct ledger_line *line = &entry->line;
-    if (entry->is_retry) {
+    if (entry->is_retry || entry->is_list) {
         return STATUS_OK;
     }
     const bool this_round = entry->end_bytes > f->round_bytes;
@@ -226,14 +282,14 @@ static enum status see_known(void *cookie, const struct ledger_entry *entry, str
 
 enum status fetch_read_known(struct fetch *f, uint64_t rows, struct error *err) {
     uint64_t good_bytes = 0;
-    struct knowing k = {f, rows};
+    struct knowing k = {f, f->first_row + rows};
     if (f->opt->dedup) {
         TRY(hash_map_create(&f->images, err));
     }
     if (f->opt->resume) {
         TRY(hash_map_create(&f->known, err));
     }
-    if (!f->opt->resume && !f->opt->retry) {
+    if (!f->opt->resume && !f->opt->retry && !f->opt->append) {
         return STATUS_OK;
     }
     return ledger_scan(f->opt->fs, f->ledger_path, see_known, &k, &good_bytes, err);
@@ -290,6 +346,19 @@ static enum status check_list(const char *path, struct error *err) {
     return STATUS_OK;
 }
 
+/* Whether a list that is Parquet can be read, before anything is written. */
+static enum status check_parquet(const char *path, struct error *err) {
+    const struct source_options how = {0};
+    struct rows_stream *rows = NULL;
+    enum source_kind kind;
+    if (source_kind_of(&kind, path, NULL) != STATUS_OK || kind != SOURCE_PARQUET) {
+        return STATUS_OK;
+    }
+    const enum status s = rows_stream_open(&rows, path, &how, err);
+    rows_stream_close(rows);
+    return s;
+}
+
 /* A connection needs a socket and a file. */
 static enum status allow_files(uint32_t connections, struct error *err) {
     struct rlimit limit;
@@ -313,6 +382,7 @@ static enum status open_fetch(struct fetch *f, struct error *err) {
     char folder[PATH_MAX_BYTES];
     TRY(check_list(o->list, err));
     TRY(o->retry ? check_retry(o->retry, err) : STATUS_OK);
+    TRY(check_parquet(o->list, err));
     TRY(allow_files(o->http.max_connections, err));
     TRY(url_init(&probe, "http://localhost/", NULL, err)); /* is libcurl there? */
     url_fini(&probe);
@@ -333,6 +403,7 @@ enum status fetch_create(struct fetch **out, const struct fetch_options *opt, st
     f->opt = opt;
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->changed, NULL);
+    byte_buffer_init(&f->host_counts, 0);
     const enum status s = open_fetch(f, err);
     RETURN_CREATED(s, out, f, fetch_destroy);
 }
@@ -350,6 +421,9 @@ void fetch_destroy(struct fetch *f) {
     opt_out_close(f->opt_out);
     hash_map_destroy(f->known);
     hash_map_destroy(f->images);
+    hash_map_destroy(f->urls);
+    hash_map_destroy(f->hosts);
+    byte_buffer_fini(&f->host_counts);
     free(f->selected);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->mutex);
@@ -368,4 +442,29 @@ void fetch_stats(struct fetch *f, struct fetch_stats *out) {
     *out = f->stats;
     pthread_mutex_unlock(&f->mutex);
     qsort(out->reasons, out->reason_count, sizeof(out->reasons[0]), compare_reasons);
+}
+
+static int compare_hosts(const void *a, const void *b) {
+    const struct fetch_host *x = a;
+    const struct fetch_host *y = b;
+    return x->failed != y->failed ? (x->failed < y->failed) - (x->failed > y->failed)
+                                  : strcmp(x->name, y->name);
+}
+
+size_t fetch_worst_hosts(struct fetch *f, struct fetch_host *out, size_t room) {
+    pthread_mutex_lock(&f->mutex);
+    const size_t all = f->host_counts.size_bytes / sizeof(*out);
+    struct fetch_host *sorted = malloc((all + 1) * sizeof(*out));
+    size_t count = 0;
+    if (sorted && all > 0) {
+        memcpy(sorted, f->host_counts.data, all * sizeof(*out));
+        qsort(sorted, all, sizeof(*out), compare_hosts);
+        while (count < room && count < all && sorted[count].failed > 0) {
+            out[count] = sorted[count];
+            count++;
+        }
+    }
+    pthread_mutex_unlock(&f->mutex);
+    free(sorted);
+    return count;
 }

@@ -50,6 +50,9 @@ struct fetch_options {
     const char *retry;   /* only rows that failed before for these reasons, see fetch_create;
                           * NULL: all rows */
     bool resume;         /* what the ledger records of this run is not fetched again */
+    bool append;         /* the rows follow those of the ledger; URLs that it has are skipped */
+    uint64_t first_row;  /* with append: the dataset's id_space; ids continue from there or later */
+    bool verify;         /* the column "sha256" has what an image's bytes must hash to */
     bool overwrite;      /* an earlier ledger is removed */
 };
 
@@ -78,6 +81,7 @@ struct fetch_stats {
     uint64_t hosts;                     /* with at least one request */
     bool opened;                        /* the ledger was opened */
     uint64_t selected;                  /* rows selected by `retry`, if set */
+    uint64_t skipped;                   /* rows whose URL the ledger had before an append */
     uint32_t running;                   /* requests at this moment, queued ones included */
     char failure[240]; /* what happened to the first row that failed; empty: none */
     size_t reason_count;
@@ -88,5 +92,16 @@ struct fetch_stats {
 };
 
 void fetch_stats(struct fetch *f, struct fetch_stats *out);
+
+/* A host with failed rows of this process, of the first 65,536 that were asked. */
+struct fetch_host {
+    char name[64];                   /* longer ones are cut */
+    char reason[FETCH_REASON_BYTES]; /* of the first that failed */
+    uint64_t failed;
+    bool mixed; /* others failed for other reasons */
+};
+
+/* The hosts with most failures, most first; returns how many. Any thread. */
+size_t fetch_worst_hosts(struct fetch *f, struct fetch_host *out, size_t room);
 
 #endif

@@ -21,6 +21,7 @@
 #include "formats/base/hash.h"
 #include "formats/base/hash_map.h"
 #include "formats/base/json_writer.h"
+#include "formats/base/sha256.h"
 #include "net/http.h"
 #include "net/url.h"
 #include "pack/fetch/fetch.h"
@@ -42,15 +43,17 @@ struct ledger_line {
     uint64_t time_s;      /* since 1970 */
     uint64_t elapsed_ms;  /* of the last attempt */
     uint64_t bytes, hash; /* XXH64 of the image as it came */
+    uint64_t url_hash;    /* XXH64 of the URL as the list has it; 0: not known */
     char etag[256];       /* empty: none */
     char detail[240];
 };
 
-/* A line is one of a row, or the beginning of a retry. */
+/* A line is one of a row, or the beginning of a round: a retry, or another list. */
 struct ledger_entry {
-    bool is_retry;
+    bool is_retry, is_list;
     struct ledger_line line;
-    char retry[256];
+    char retry[256];                 /* or the list's name */
+    uint64_t first_row;              /* of the list: the number of its row 0 */
     uint64_t begin_bytes, end_bytes; /* of the line in the file */
 };
 
@@ -81,6 +84,8 @@ bool ledger_line_at(struct ledger *l, struct ledger_line *out, uint64_t begin_by
 
 enum status ledger_add(struct ledger *l, const struct ledger_line *line, struct error *err);
 enum status ledger_add_retry(struct ledger *l, const char *retry, struct error *err);
+enum status
+ledger_add_list(struct ledger *l, const char *name, uint64_t first_row, struct error *err);
 enum status ledger_sync(struct ledger *l, struct error *err);
 void ledger_close(struct ledger *l); /* accepts NULL */
 
@@ -151,12 +156,15 @@ struct fetch_entry {
     bool unusable; /* the row itself is bad: its reason is the source's */
     atomic_bool done;
     char *url;
+    uint64_t host;     /* hash of the one that was asked; 0: none was */
     bool robots_asked; /* and allowed */
     int64_t retry_ns;  /* when it waits for another attempt */
     struct fetch_entry *next_waiting;
     /* Of the attempt that runs. */
     struct file *file;
     struct hasher *hasher;
+    struct sha256 sha256;            /* as the next, with fetch_options.verify */
+    char expected[SHA256_HEX_BYTES]; /* empty: the row has none */
     uint8_t first_bytes[FETCH_SNIFF_BYTES];
     size_t first_count;
     bool reuses_file;
@@ -172,7 +180,14 @@ struct fetch {
     uint8_t *selected; /* a bit for each row; NULL: all */
     uint64_t selected_bytes;
     struct ledger *ledger;
-    uint64_t round_bytes; /* where this run's lines begin in the ledger */
+    uint64_t round_bytes;  /* where this run's lines begin in the ledger */
+    uint64_t first_row;    /* the number of the list's row 0 */
+    struct hash_map *urls; /* of an append: hashes of those that are there; NULL: none */
+    struct {
+        uint64_t begin_bytes, first_row; /* of its line */
+        uint64_t rows_before, rows;      /* one more than the largest row, before it and in all */
+        bool is_list;
+    } last_round;
 
     /* The fetch thread's. */
     struct http *http;
@@ -201,12 +216,12 @@ struct fetch {
     enum status status; /* of the thread */
     struct error error;
     struct fetch_stats stats;
-    struct hash_map *hosts; /* hash of a host that was asked: 0 */
+    struct hash_map *hosts;         /* hash of a host that was asked: its place in: */
+    struct byte_buffer host_counts; /* struct fetch_host */
 };
 
-static inline bool fetch_is_selected(const struct fetch *f, uint64_t row) {
-    return !f->selected || (row / 8 < f->selected_bytes && (f->selected[row / 8] >> row % 8 & 1));
-}
+/* Whether a row of the list is fetched. */
+bool fetch_is_selected(const struct fetch *f, const struct source_row *row);
 
 /* The file of a row's image. Returns OK or LIMIT. */
 enum status fetch_spool_path(const struct fetch *f,

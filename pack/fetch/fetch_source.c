@@ -35,16 +35,23 @@ static enum status
 next_selected(struct fetch_source *s, struct source_row *row, struct error *err) {
     const uint64_t sequence = row->row;
     enum status status;
-    do {
-        status = source_next(s->list, row, err);
-    } while (status == STATUS_OK && !fetch_is_selected(s->fetch, row->row));
+    uint64_t skipped = 0;
+    while ((status = source_next(s->list, row, err)) == STATUS_OK &&
+           !fetch_is_selected(s->fetch, row)) {
+        skipped++;
+    }
+    if (s->fetch->urls && skipped > 0) {
+        pthread_mutex_lock(&s->fetch->mutex);
+        s->fetch->stats.skipped += skipped;
+        pthread_mutex_unlock(&s->fetch->mutex);
+    }
     uint64_t size_bytes;
     source_position(s->list, &s->base.position_bytes, &size_bytes);
     if (status != STATUS_OK) {
         return status;
     }
     s->list_rows = row->row + 1;
-    source_row_set_number_key(row, row->row);
+    source_row_set_number_key(row, s->fetch->first_row + row->row);
     s->identity.size_bytes = 0;
     TRY(byte_buffer_append(&s->identity, &row->number, sizeof(row->number), err));
     TRY(byte_buffer_append(&s->identity, row->path, strlen(row->path) + 1, err));

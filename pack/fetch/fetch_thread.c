@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #include "formats/base/clock.h"
 #include "formats/image/image_codec.h"
+#include "formats/json/json_reader.h"
 #include "net/retry.h"
 #include "pack/fetch/fetch_internal.h"
 
@@ -19,6 +21,7 @@ enum {
     RETRY_BASE_MS = 500,
     RETRY_MAX_MS = 30000,
     LONGEST_RETRY_AFTER_MS = 60000, /* a server that asks for more is left to a later --retry */
+    MAX_HOST_COUNTS = 65536,
 };
 
 /* ---- results -------------------------------------------------------------------------------- */
@@ -49,6 +52,19 @@ static void count_reason(struct fetch_stats *s, const char *name) {
     s->reasons[i].count++;
 }
 
+/* Counts a failure at the host that was asked, if any. Requires the mutex. */
+static void count_at_host(struct fetch *f, const struct fetch_entry *e) {
+    const uint64_t at = e->host != 0 ? hash_map_get(f->hosts, e->host) : HASH_MAP_NONE;
+    if (at >= f->host_counts.size_bytes / sizeof(struct fetch_host)) {
+        return;
+    }
+    struct fetch_host *h = (struct fetch_host *)(void *)f->host_counts.data + at;
+    if (h->failed++ == 0) {
+        memcpy(h->reason, e->line.reason, sizeof(h->reason));
+    }
+    h->mixed = h->mixed || strcmp(h->reason, e->line.reason) != 0;
+}
+
 /* The entry has its result. `is_known`: from the ledger. */
 static void end_entry(struct fetch_entry *e, bool is_known) {
     struct fetch *f = e->fetch;
@@ -66,6 +82,9 @@ static void end_entry(struct fetch_entry *e, bool is_known) {
         }
         if (e->line.state != LEDGER_FETCHED) {
             count_reason(s, e->line.reason);
+        }
+        if (e->line.state == LEDGER_FAILED) {
+            count_at_host(f, e);
         }
     }
     atomic_store_explicit(&e->done, true, memory_order_relaxed); /* ordered by the mutex */
@@ -132,6 +151,7 @@ static enum status open_spooled(struct fetch_entry *e, struct error *err) {
         TRY(hasher_create(&e->hasher, err));
     }
     hasher_reset(e->hasher);
+    sha256_init(&e->sha256);
     return STATUS_OK;
 }
 
@@ -141,6 +161,9 @@ static bool write_body(struct fetch_entry *e, const void *bytes, size_t size_byt
     e->status = e->file ? STATUS_OK : open_spooled(e, &err);
     if (e->status == STATUS_OK) {
         hasher_update(e->hasher, bytes, size_bytes);
+        if (e->expected[0] != '\0') {
+            sha256_update(&e->sha256, bytes, size_bytes);
+        }
         e->status = fs->write(e->file, bytes, size_bytes, &err);
     }
     if (e->status != STATUS_OK) {
@@ -218,18 +241,40 @@ static void end_stopped(struct fetch_entry *e) {
     }
 }
 
+static void remove_spooled(const struct fetch_entry *e) {
+    char path[PATH_MAX_BYTES];
+    const struct file_system *fs = e->fetch->opt->fs;
+    if (fetch_spool_path(e->fetch, path, e->sequence, NULL) == STATUS_OK) {
+        (void)fs->remove(fs->context, path, NULL);
+    }
+}
+
+/* Whether the image is the one that the list means; `is`: its SHA-256. */
+static bool is_expected(struct fetch_entry *e, char is[SHA256_HEX_BYTES]) {
+    uint8_t digest[SHA256_BYTES];
+    if (e->expected[0] == '\0') {
+        return true;
+    }
+    sha256_final(&e->sha256, digest);
+    sha256_hex(is, digest);
+    return strcasecmp(is, e->expected) == 0;
+}
+
 static void end_whole(struct fetch_entry *e) {
+    char detail[240];
+    char is[SHA256_HEX_BYTES];
     e->line.hash = hasher_value(e->hasher);
     if (opt_out_has_image(e->fetch->opt_out, e->line.hash)) {
-        char path[PATH_MAX_BYTES];
-        const struct file_system *fs = e->fetch->opt->fs;
-        if (fetch_spool_path(e->fetch, path, e->sequence, NULL) == STATUS_OK) {
-            (void)fs->remove(fs->context, path, NULL);
-        }
+        remove_spooled(e);
         end_with(e, LEDGER_EXCLUDED, "opt-out", "the opt-out list has this image");
-        return;
+    } else if (!is_expected(e, is)) {
+        remove_spooled(e);
+        snprintf(detail, sizeof(detail), "the image has the SHA-256 %s, the list says %s", is,
+                 e->expected);
+        end_with(e, LEDGER_FAILED, "sha256", detail);
+    } else {
+        end_with(e, LEDGER_FETCHED, "", "");
     }
-    end_with(e, LEDGER_FETCHED, "", "");
 }
 
 static void on_done(void *cookie, const struct http_result *r) {
@@ -260,14 +305,19 @@ static void on_done(void *cookie, const struct http_result *r) {
     }
 }
 
-static void count_host(struct fetch *f, const struct url *u) {
-    const uint64_t host = hash64(u->host, strlen(u->host));
-    if (hash_map_get(f->hosts, host) == HASH_MAP_NONE &&
-        hash_map_put(f->hosts, host, 0, NULL) == STATUS_OK) {
-        pthread_mutex_lock(&f->mutex);
-        f->stats.hosts++;
-        pthread_mutex_unlock(&f->mutex);
+static void count_host(struct fetch_entry *e, const struct url *u) {
+    struct fetch *f = e->fetch;
+    struct fetch_host h = {.failed = 0};
+    e->host = hash64(u->host, strlen(u->host));
+    pthread_mutex_lock(&f->mutex);
+    if (hash_map_get(f->hosts, e->host) == HASH_MAP_NONE &&
+        hash_map_put(f->hosts, e->host, f->stats.hosts, NULL) == STATUS_OK) {
+        snprintf(h.name, sizeof(h.name), "%.63s", u->host);
+        if (f->stats.hosts++ < MAX_HOST_COUNTS) {
+            (void)byte_buffer_append(&f->host_counts, &h, sizeof(h), NULL);
+        }
     }
+    pthread_mutex_unlock(&f->mutex);
 }
 
 static void request(struct fetch_entry *e, const struct url *u) {
@@ -287,7 +337,7 @@ static void request(struct fetch_entry *e, const struct url *u) {
         .on_body = on_body,
         .on_done = on_done,
     };
-    count_host(f, u);
+    count_host(e, u);
     const enum status s = http_start(f->http, &r, &err);
     if (s == STATUS_NOMEM) {
         fail(f, s, &err);
@@ -370,13 +420,31 @@ static bool is_known(struct fetch_entry *e) {
     if (at == HASH_MAP_NONE) {
         return false;
     }
-    const struct ledger_line empty = {.row = e->line.row};
+    const struct ledger_line empty = {.row = e->line.row, .url_hash = e->line.url_hash};
     if (ledger_line_at(f->ledger, &e->line, at) && e->line.row == empty.row &&
         (e->line.state != LEDGER_FETCHED || has_spooled(e))) {
         return true;
     }
     e->line = empty;
     return false;
+}
+
+/* Takes the SHA-256 that the list gives for a row's image. False: there is no such column. */
+static bool take_expected(struct fetch_entry *e, const struct source_row *row) {
+    struct json_document *d = NULL;
+    const struct json_value *v = NULL;
+    const char *text = NULL;
+    size_t size_bytes = 0;
+    if (row->json.size_bytes > 0 &&
+        json_document_parse(&d, "row", row->json.data, row->json.size_bytes, NULL) == STATUS_OK) {
+        v = json_value_get(json_document_root(d), "sha256");
+        text = json_value_string(v, &size_bytes);
+    }
+    if (text && size_bytes > 0) { /* a text that is no hash matches no image */
+        snprintf(e->expected, sizeof(e->expected), "%.*s", (int)size_bytes, text);
+    }
+    json_document_destroy(d);
+    return v != NULL;
 }
 
 static void begin_entry(struct fetch *f, const struct source_row *row) {
@@ -388,7 +456,8 @@ static void begin_entry(struct fetch *f, const struct source_row *row) {
     e->hasher = hasher;
     e->fetch = f;
     e->sequence = f->ahead_sequence++;
-    e->line.row = row->row;
+    e->line.row = f->first_row + row->row;
+    e->line.url_hash = hash64(row->path, strlen(row->path));
     if (row->reason != REASON_NONE) {
         e->unusable = true;
         end_entry(e, false);
@@ -396,6 +465,15 @@ static void begin_entry(struct fetch *f, const struct source_row *row) {
     }
     if (is_known(e)) {
         end_entry(e, true);
+        return;
+    }
+    if (f->opt->verify && !take_expected(e, row)) {
+        struct error err = {0};
+        fail(f,
+             error_set(&err, STATUS_USAGE,
+                       "%.200s: --verify sha256 needs a column 'sha256' that is kept",
+                       f->opt->list),
+             &err);
         return;
     }
     e->url = strdup(row->path);
@@ -421,7 +499,7 @@ static enum status read_ahead(struct fetch *f, bool *more, struct error *err) {
             pthread_mutex_unlock(&f->mutex);
         } else if (s != STATUS_OK) {
             return s;
-        } else if (fetch_is_selected(f, f->ahead_row->row)) {
+        } else if (fetch_is_selected(f, f->ahead_row)) {
             begin_entry(f, f->ahead_row);
         }
     }
@@ -559,6 +637,4 @@ void fetch_stop(struct fetch *f) {
         free(f->ahead_row);
         f->ahead_row = NULL;
     }
-    hash_map_destroy(f->hosts);
-    f->hosts = NULL;
 }

@@ -53,6 +53,7 @@ static bool get_line(struct ledger_line *l, const struct json_value *v) {
     (void)json_value_u64(json_value_get(v, "ms"), &l->elapsed_ms);
     (void)json_value_u64(json_value_get(v, "bytes"), &l->bytes);
     (void)json_value_hex64(json_value_get(v, "xxh64"), &l->hash);
+    (void)json_value_hex64(json_value_get(v, "url"), &l->url_hash);
     return l->state == LEDGER_FETCHED || l->reason[0] != '\0';
 }
 
@@ -71,7 +72,9 @@ ledger_parse(struct ledger_entry *out, const uint8_t *text, size_t size_bytes, s
     }
     const struct json_value *root = json_document_root(d);
     out->is_retry = copy_string(out->retry, sizeof(out->retry), json_value_get(root, "retry"));
-    s = out->is_retry || get_line(&out->line, root) ? STATUS_OK : STATUS_CORRUPT;
+    out->is_list = copy_string(out->retry, sizeof(out->retry), json_value_get(root, "list")) &&
+                   json_value_u64(json_value_get(root, "first"), &out->first_row);
+    s = out->is_retry || out->is_list || get_line(&out->line, root) ? STATUS_OK : STATUS_CORRUPT;
     json_document_destroy(d);
     return s;
 }
@@ -253,6 +256,9 @@ enum status ledger_add(struct ledger *l, const struct ledger_line *line, struct 
         json_u64(w, "bytes", line->bytes);
         json_hex64(w, "xxh64", line->hash);
     }
+    if (line->url_hash != 0) {
+        json_hex64(w, "url", line->url_hash);
+    }
     put_text(w, "etag", line->etag);
     put_text(w, "detail", line->detail);
     json_close_object(w);
@@ -263,6 +269,17 @@ enum status ledger_add_retry(struct ledger *l, const char *retry, struct error *
     json_writer_reset(&l->json);
     json_open_object(&l->json, NULL);
     json_string(&l->json, "retry", retry);
+    json_close_object(&l->json);
+    TRY(write_line(l, err));
+    return ledger_sync(l, err);
+}
+
+enum status
+ledger_add_list(struct ledger *l, const char *name, uint64_t first_row, struct error *err) {
+    json_writer_reset(&l->json);
+    json_open_object(&l->json, NULL);
+    json_string(&l->json, "list", name);
+    json_u64(&l->json, "first", first_row);
     json_close_object(&l->json);
     TRY(write_line(l, err));
     return ledger_sync(l, err);

@@ -55,10 +55,8 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
     FAIL_IF(c->dataset, err, STATUS_EXISTS,
             "%s: holds a dataset already; %s, --overwrite replaces it", directory,
             p->opt->part.count > 0 ? "--resume does nothing if it is this part"
-            : p->opt->fetch
-                ? "--retry adds rows that failed; fetch another list into a directory of "
-                  "its own, and train on both"
-                : "--append adds to it");
+            : p->opt->fetch        ? "--retry adds rows that failed, --append those of another list"
+                                   : "--append adds to it");
     FAIL_IF(c->shards, err, STATUS_EXISTS,
             "%s: holds shards of an unfinished run without a journal to resume from; replace them "
             "with --overwrite",
@@ -142,7 +140,7 @@ compare_container(const struct pack_plan *p, const struct manifest *m, struct er
                                shard_container_name(p->opt->container), false, err);
 }
 
-/* A retry reads the list as it was read before, and excludes as much. */
+/* A retry reads the list as it was read before; it and an append exclude as much. */
 static enum status compare_list(const struct pack_plan *p,
                                 const struct manifest *m,
                                 const struct pack_settings *l,
@@ -151,7 +149,10 @@ static enum status compare_list(const struct pack_plan *p,
         const char *name = pack_list_settings[i];
         const char *was = pack_manifest_in_force(m, name);
         const char *is = pack_settings_value(l, name);
-        RETURN_IF(was && is ? strcmp(was, is) != 0 : was != is,
+        const bool differs = was && is ? strcmp(was, is) != 0 : was != is;
+        /* lists that were appended may have other columns */
+        RETURN_IF(fetch_options_of(p->opt->fetch)->retry && differs &&
+                      was == pack_manifest_option(m, name),
                   other_options(p, name, was, is, false, err));
     }
     const bool excludes = pack_manifest_in_force(m, "opt-out") != NULL;
@@ -175,8 +176,7 @@ compare_shared(const struct pack_plan *p, const struct manifest *m, struct error
         RETURN_IF(was && is ? strcmp(was, is) != 0 : was != is,
                   other_options(p, name, was, is, i >= PACK_FIXED_SETTINGS, err));
     }
-    return p->opt->fetch && fetch_options_of(p->opt->fetch)->retry ? compare_list(p, m, &l, err)
-                                                                   : STATUS_OK;
+    return p->opt->fetch ? compare_list(p, m, &l, err) : STATUS_OK;
 }
 
 /* Compares all settings with those in dataset.json. */
@@ -245,10 +245,8 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
             p->opt->source_count, first);
     FAIL_IF(!same, err, STATUS_MISMATCH,
             "%s: the dataset is finished, and not of %.80s: its source number %zu has "
-            "another name or content; %s, --overwrite replaces the dataset",
-            p->opt->directory, first, differs + 1,
-            p->opt->fetch ? "fetch this one into a directory of its own"
-                          : "--append adds this one");
+            "another name or content; --append adds this one, --overwrite replaces the dataset",
+            p->opt->directory, first, differs + 1);
     TRY(compare_stored(p, old, err));
     take_whole(p, old);
     return STATUS_OK;

@@ -10,11 +10,12 @@
 
 #include "pack/source/source_internal.h"
 
-const char *const source_image_names[] = {"image",      "file_name",  "filename", "path",
-                                          "file_path",  "filepath",   "img",      "image_path",
-                                          "image_file", "image_name", "file",     NULL};
-const char *const source_url_names[] = {"url", "urls", "image_url", "img_url", "imageurl",
-                                        "uri", "link", "image",     NULL};
+const char *const source_image_names[] = {
+    "image",      "file_name",  "filename",   "path",       "file_path", "filepath", "img",
+    "image_path", "image_file", "image_name", "image path", "file",      NULL};
+const char *const source_url_names[] = {"url",      "urls",       "image_url", "img_url",
+                                        "imageurl", "coco_url",   "uri",       "link",
+                                        "url.txt",  "image path", "image",     NULL};
 const char *const source_caption_names[] = {"caption",  "captions",    "text",    "title",
                                             "sentence", "description", "comment", NULL};
 

@@ -48,6 +48,7 @@ enum {
     X(IMAGEFOLDER, imagefolder)                                                                    \
     X(PAIRS, pairs)                                                                                \
     X(FOLDERS, folders)                                                                            \
+    X(PARQUET, parquet)                                                                            \
     X(KARPATHY, karpathy)                                                                          \
     X(COCO, coco)                                                                                  \
     X(JSON, json)                                                                                  \

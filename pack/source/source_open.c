@@ -171,17 +171,13 @@ ask_kinds(enum source_kind *out, const struct source_head *h, struct error *err)
         TRY(check_nul(h, err));
     }
     return error_set(err, STATUS_CORRUPT,
-                     "%s: neither tar or zip (plain, .gz, .zst) nor TSV, CSV, JSON or a CIFAR "
-                     "binary; --from names its kind",
+                     "%s: neither tar or zip (plain, .gz, .zst) nor TSV, CSV, JSON, Parquet or a "
+                     "CIFAR binary; --from names its kind",
                      h->path);
 }
 
 static enum status judge_head(enum source_kind *out, struct source_head *h, struct error *err) {
     FAIL_IF(h->size_bytes == 0, err, STATUS_CORRUPT, "%s: the file is empty", h->path);
-    FAIL_IF(h->size_bytes >= 4 && memcmp(h->data, "PAR1", 4) == 0, err, STATUS_CORRUPT,
-            "%s: a parquet file; if it is a list of URLs and captions, convert it to "
-            "CSV, for example with pandas or DuckDB, for 'ccpack fetch'",
-            h->path);
     FAIL_IF(image_format_of(h->data, h->size_bytes) != IMAGE_FORMAT_UNKNOWN, err, STATUS_CORRUPT,
             "%s: a single image; name its tar, its table or the parent of its class "
             "folder",
@@ -266,11 +262,11 @@ static enum status check_options(const char *path,
                                                     : source_name_split_names[opt->split_names],
          SOURCE_HAS_NAME_SPLIT},
         {"caption-column", opt->caption_column, SOURCE_HAS_CAPTION_COLUMN},
-        {"image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
+        {opt->urls ? "url-column" : "image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
         {"keep-columns", opt->keep_columns, SOURCE_HAS_KEEP},
     };
     FAIL_IF(opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0, err, STATUS_USAGE,
-            "%s: a source of kind %s is no list of URLs: it must be a TSV or a CSV", path,
+            "%s: a source of kind %s is no list of URLs: it must be a TSV, a CSV or Parquet", path,
             source_kind_names[kind]);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         FAIL_IF(all[i].value && (source_types[kind]->options & all[i].bit) == 0, err, STATUS_USAGE,
@@ -281,7 +277,8 @@ static enum status check_options(const char *path,
     }
     TRY(check_names("keep-columns", opt->keep_columns, SOURCE_MAX_LINE_BYTES, err));
     TRY(check_names("caption-column", opt->caption_column, SOURCE_MAX_NAMES_BYTES, err));
-    return check_names("image-column", opt->image_column, SOURCE_MAX_NAME_BYTES, err);
+    return check_names(opt->urls ? "url-column" : "image-column", opt->image_column,
+                       SOURCE_MAX_NAME_BYTES, err);
 }
 
 /* Class folders in a tar or zip have a reader of their own. */

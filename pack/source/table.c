@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "pack/source/table_internal.h"
+#include "pack/source/rows_stream_internal.h"
 
 enum {
     LOOK_LINES = 100,
@@ -28,12 +28,22 @@ static enum status keep_cells(struct source_table *t,
     json_writer_reset(w);
     json_open_object(w, NULL);
     for (size_t i = 0; i < count; i++) {
-        if (t->kept[i]) {
+        if (t->kept[i] && !cells[i].data) {
+            json_null(w, t->names[i]);
+        } else if (t->kept[i] && cells[i].kind == 'J') {
+            json_raw(w, t->names[i], cells[i].data, cells[i].size_bytes);
+        } else if (t->kept[i]) {
             json_string_n(w, t->names[i], cells[i].data, cells[i].size_bytes);
         }
     }
-    row->json_unchecked = true; /* a cell may hold a NUL */
+    row->json_unchecked = true; /* a cell may hold a NUL, or no JSON */
     return source_row_take_json(row, w, err);
+}
+
+/* Of a Parquet file: what the rows so far are of its size. */
+static uint64_t table_share(const struct source_table *t) {
+    const double share = (double)t->rows->next_row / ((double)t->rows->row_count + 1);
+    return share < 1 ? (uint64_t)(share * (double)t->base.size_bytes) : t->base.size_bytes;
 }
 
 enum status table_record(struct source_table *t,
@@ -42,7 +52,7 @@ enum status table_record(struct source_table *t,
                          struct error *err) {
     struct source *s = &t->base;
     enum status status = table_read(t, err);
-    s->position_bytes = source_blocks_position(&t->blocks);
+    s->position_bytes = t->rows ? table_share(t) : source_blocks_position(&t->blocks);
     if (status != STATUS_OK) {
         return status;
     }
@@ -61,27 +71,39 @@ enum status table_record(struct source_table *t,
                           t->line, count, count == 1 ? "" : "s", t->column_count);
         return STATUS_OK;
     }
-    *path = table_path(&cells[t->path_column]);
-    source_row_set_stem(row, path->data, path->size_bytes);
-    source_row_set_path(row, s, path->data, path->size_bytes);
+    if (t->rows) {
+        TRY(parquet_take_image(t, row, cells, path, err));
+    } else {
+        *path = table_path(&cells[t->path_column]);
+        source_row_set_stem(row, path->data, path->size_bytes);
+        source_row_set_path(row, s, path->data, path->size_bytes);
+    }
+    size_t nulls = 0;
     row->captions_optional = t->caption_count == 0;
     TRY(t->keeps ? keep_cells(t, row, cells, count, err) : STATUS_OK);
     for (size_t i = 0; i < t->caption_count; i++) {
         const struct table_cell *caption = &cells[t->captions[i]];
-        TRY(source_row_add_caption(row, caption->data, caption->size_bytes, err));
+        TRY(!caption->data ? STATUS_OK
+            : caption->kind == 'L'
+                ? parquet_add_captions(row, caption, err)
+                : source_row_add_caption(row, caption->data, caption->size_bytes, err));
+        nulls += !caption->data;
+    }
+    if (nulls > 0 && nulls == t->caption_count) {
+        source_row_reject(row, REASON_CAPTION_MISSING, "the caption is null");
     }
     return STATUS_OK;
 }
 
 enum status table_restart(struct source_table *t, struct error *err) {
     TRY(table_rewind(t, err));
-    if (t->header) {
+    if (t->header && !t->rows) {
         TRY(table_read(t, err));
     }
     return STATUS_OK;
 }
 
-static enum status table_next(struct source *s, struct source_row *row, struct error *err) {
+enum status table_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_table *t = (struct source_table *)s;
     struct table_cell path;
     switch (t->grouping) {
@@ -98,9 +120,10 @@ static enum status table_next(struct source *s, struct source_row *row, struct e
     return status;
 }
 
-static void table_close(struct source *s) {
+void table_close(struct source *s) {
     struct source_table *t = (struct source_table *)s;
     source_blocks_close(&t->blocks);
+    rows_stream_close(t->rows);
     byte_buffer_fini(&t->text);
     table_groups_destroy(t->groups);
 }

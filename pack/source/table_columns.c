@@ -244,7 +244,8 @@ static enum status keep_columns(struct source_table *t,
     name_columns(t, cells, count);
     for (size_t i = 0; i < count; i++) {
         const bool used = i == t->path_column || is_caption(t, i);
-        t->kept[i] = all && !used && !(opt->columns && is_named(&cells[i], "_", 1));
+        t->kept[i] = all && !used && !(opt->columns && is_named(&cells[i], "_", 1)) &&
+                     parquet_may_keep(t, i);
     }
     for (const char *list = opt->keep_columns; list && !none && source_next_name(&list, name);) {
         TRY(find_asked(t, &column, cells, count, name, err));
@@ -253,10 +254,11 @@ static enum status keep_columns(struct source_table *t,
     for (size_t i = 0; i < count; i++) {
         t->keeps |= t->kept[i];
         columns[i].name = t->names[i];
-        columns[i].role = i == t->path_column ? SOURCE_COLUMN_IMAGE
-                          : is_caption(t, i)  ? SOURCE_COLUMN_CAPTION
-                          : t->kept[i]        ? SOURCE_COLUMN_KEPT
-                                              : SOURCE_COLUMN_DROPPED;
+        columns[i].role = i == t->path_column                    ? SOURCE_COLUMN_IMAGE
+                          : is_caption(t, i)                     ? SOURCE_COLUMN_CAPTION
+                          : t->rows && i == t->image_path_column ? SOURCE_COLUMN_USED
+                          : t->kept[i]                           ? SOURCE_COLUMN_KEPT
+                                                                 : SOURCE_COLUMN_DROPPED;
     }
     source_say_columns(&t->base, columns, count);
     return STATUS_OK;
@@ -273,12 +275,16 @@ static enum status by_names(struct source_table *t,
     TRY(find_captions(t, cells, count, opt, err));
     path =
         path < NO_COLUMN ? path : find_usual(t, cells, count, path_names(t->base.urls), NO_COLUMN);
+    path = path < NO_COLUMN || !t->rows ? path : parquet_find_image(t);
     const size_t caption =
         t->caption_count > 0 ? NO_COLUMN : find_usual(t, cells, count, source_caption_names, path);
     if (caption < NO_COLUMN) {
         t->captions[t->caption_count++] = caption;
     }
     enum status s = settle(t, path, count, err);
+    if (s == STATUS_OK && t->rows) {
+        parquet_find_image_path(t);
+    }
     return s == STATUS_OK ? keep_columns(t, cells, count, opt, err) : s;
 }
 
@@ -291,7 +297,7 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
     for (;;) {
         FAIL_IF(count == TABLE_MAX_COLUMNS, err, STATUS_USAGE, "--columns names more than %d",
                 TABLE_MAX_COLUMNS);
-        cells[count++] = (struct table_cell){p, strcspn(p, ",")};
+        cells[count++] = (struct table_cell){.data = p, .size_bytes = strcspn(p, ",")};
         p += strcspn(p, ",");
         if (*p == '\0') {
             break;
@@ -300,9 +306,9 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
     }
     enum status s = by_names(t, cells, count, opt, err);
     FAIL_IF(s == STATUS_END, err, STATUS_USAGE,
-            "%s: --columns %.80s names no %s column; --caption-column and "
-            "--image-column choose them",
-            t->base.path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption");
+            "%s: --columns %.80s names no %s column; --caption-column and --%s-column choose them",
+            t->base.path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption",
+            t->base.urls ? "url" : "image");
     return s;
 }
 
@@ -357,12 +363,13 @@ static enum status cannot_tell(const struct source_table *t, struct error *err) 
     return error_set(err, STATUS_CORRUPT,
                      "%s: cannot tell the captions from the %s: it must have two columns "
                      "separated by %s, or a header line with 'caption' and '%s', or use "
-                     "--caption-column and --image-column%s%.60s%s",
+                     "--caption-column and --%s-column%s%.60s%s",
                      t->base.path, t->base.urls ? "URLs" : "paths",
                      t->delimiter == ','    ? "a comma"
                      : t->delimiter == '\t' ? "a TAB"
                                             : other,
-                     t->base.urls ? "url" : "path", t->base.urls ? "" : " (paths are relative to ",
+                     t->base.urls ? "url" : "path", t->base.urls ? "url" : "image",
+                     t->base.urls ? "" : " (paths are relative to ",
                      t->base.urls ? "" : t->base.images, t->base.urls ? "" : ")");
 }
 
@@ -377,7 +384,7 @@ elect_path(const struct source_table *t, size_t *out, const struct votes *v, str
         return has_urls ? STATUS_OK
                         : error_set(err, STATUS_CORRUPT,
                                     "%s: no column of its first lines holds URLs that begin with "
-                                    "http:// or https://; --image-column chooses one",
+                                    "http:// or https://; --url-column chooses one",
                                     t->base.path);
     }
     *out = winner(v->named, v->columns);
@@ -392,7 +399,7 @@ static enum status by_votes(struct source_table *t,
                             const struct votes *v,
                             const struct source_options *opt,
                             struct error *err) {
-    struct table_cell none[TABLE_MAX_COLUMNS] = {{NULL, 0}};
+    struct table_cell none[TABLE_MAX_COLUMNS] = {{.data = NULL}};
     size_t path;
     TRY(find_asked(t, &path, none, v->columns, opt->image_column, err));
     TRY(find_captions(t, none, v->columns, opt, err));
@@ -409,7 +416,22 @@ static enum status names_do_not_tell(const struct source_table *t, struct error 
     return error_set(err, STATUS_CORRUPT,
                      "%s: its first line has no usual name for the column of %s; --%s-column "
                      "chooses it",
-                     t->base.path, path ? "captions" : "paths", path ? "caption" : "image");
+                     t->base.path,
+                     path           ? "captions"
+                     : t->base.urls ? "URLs"
+                                    : "paths",
+                     path           ? "caption"
+                     : t->base.urls ? "url"
+                                    : "image");
+}
+
+enum status table_columns_by_names(struct source_table *t,
+                                   const struct table_cell *cells,
+                                   size_t count,
+                                   const struct source_options *opt,
+                                   struct error *err) {
+    const enum status s = by_names(t, cells, count, opt, err);
+    return s == STATUS_END ? names_do_not_tell(t, err) : s;
 }
 
 /* Whether the first record names columns and is no row. */
@@ -442,8 +464,7 @@ table_find_columns(struct source_table *t, const struct source_options *opt, str
         }
         if (i == 0 && is_header(t, cells, count, opt)) {
             t->header = true;
-            s = by_names(t, cells, count, opt, err);
-            return s == STATUS_END ? names_do_not_tell(t, err) : s;
+            return table_columns_by_names(t, cells, count, opt, err);
         }
         v.columns = i == 0 ? count : v.columns;
         vote(t, &v, cells, count);

@@ -10,6 +10,10 @@ enum { TABLE_MAX_COLUMNS = 64, TABLE_NO_COLUMN = TABLE_MAX_COLUMNS };
 
 struct source_table {
     struct source base;
+    struct rows_stream *rows; /* of a Parquet file; NULL: a text, by `blocks` */
+    size_t image_path_column; /* likewise: of a struct of bytes and path; TABLE_NO_COLUMN */
+    bool too_long_cell;       /* likewise: the image is longer than a value may be */
+    char note[160];           /* likewise */
     struct source_blocks blocks;
     char delimiter;          /* between cells */
     bool quotes;             /* cells may be quoted as RFC 4180 says */
@@ -32,8 +36,9 @@ struct source_table {
 };
 
 struct table_cell {
-    const char *data;
+    const char *data; /* NULL: null, of Parquet only */
     size_t size_bytes;
+    char kind; /* of Parquet, see parquet_rows.py; 0: text */
 };
 
 /* A place between two records. */
@@ -50,6 +55,10 @@ enum status table_record(struct source_table *t,
 
 /* Returns to the first record, after the header. Returns OK, IO or NOMEM. */
 enum status table_restart(struct source_table *t, struct error *err);
+
+/* The functions of table kinds. */
+enum status table_next(struct source *s, struct source_row *row, struct error *err);
+void table_close(struct source *s);
 
 /* ---- records of one image, table_groups.c ---- */
 
@@ -101,5 +110,27 @@ struct table_cell table_path(const struct table_cell *c);
  */
 enum status
 table_find_columns(struct source_table *t, const struct source_options *opt, struct error *err);
+
+/* The same by the cells of a header. */
+enum status table_columns_by_names(struct source_table *t,
+                                   const struct table_cell *cells,
+                                   size_t count,
+                                   const struct source_options *opt,
+                                   struct error *err);
+
+/* ---- what differs where t->rows is set, parquet.c ---- */
+
+size_t parquet_find_image(const struct source_table *t);            /* the first column of bytes */
+void parquet_find_image_path(struct source_table *t);               /* of t->path_column */
+bool parquet_may_keep(const struct source_table *t, size_t column); /* true of other tables */
+enum status parquet_read(struct source_table *t, struct error *err);
+size_t parquet_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COLUMNS]);
+enum status parquet_take_image(struct source_table *t,
+                               struct source_row *row,
+                               const struct table_cell *cells,
+                               struct table_cell *path,
+                               struct error *err);
+enum status
+parquet_add_captions(struct source_row *row, const struct table_cell *list, struct error *err);
 
 #endif

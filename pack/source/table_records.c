@@ -10,22 +10,30 @@
  */
 #include <string.h>
 
-#include "pack/source/table_internal.h"
+#include "pack/source/rows_stream_internal.h"
 
 enum { LOOK_RECORDS = 20, LOOK_CELLS = 1000 };
 
 enum status table_rewind(struct source_table *t, struct error *err) {
     t->lines = 0;
     t->search_end = 0;
+    if (t->rows) {
+        t->rows->next_row = 0;
+        return STATUS_OK;
+    }
     return source_blocks_rewind(&t->blocks, err);
 }
 
 struct table_place table_place_of(const struct source_table *t) {
-    return (struct table_place){source_blocks_position(&t->blocks), t->lines, t->search_end,
-                                t->search_bytes};
+    return (struct table_place){t->rows ? t->rows->next_row : source_blocks_position(&t->blocks),
+                                t->lines, t->search_end, t->search_bytes};
 }
 
 void table_return(struct source_table *t, const struct table_place *place) {
+    if (t->rows) {
+        t->rows->next_row = place->offset;
+        return;
+    }
     source_blocks_seek(&t->blocks, place->offset);
     t->lines = place->lines;
     t->search_end = place->search_end;
@@ -113,7 +121,7 @@ static bool cell_names_image(const char *p, size_t n) {
     while (n > 0 && (p[n - 1] == '"' || source_is_space(p[n - 1]))) {
         n--;
     }
-    return table_names_image(&(struct table_cell){p, n});
+    return table_names_image(&(struct table_cell){.data = p, .size_bytes = n});
 }
 
 /* The number of cells of a line, quotes ignored, if one of them ends like an image's file; else 0.
@@ -183,6 +191,9 @@ static enum status append_quoted(struct source_table *t, struct error *err) {
 }
 
 enum status table_read(struct source_table *t, struct error *err) {
+    if (t->rows) {
+        return parquet_read(t, err);
+    }
     do {
         t->text.size_bytes = 0;
         t->too_long = false;
@@ -207,7 +218,7 @@ enum status table_read(struct source_table *t, struct error *err) {
  * between the closing quote and the delimiter belong to the cell. */
 static struct table_cell take_quoted(char **p, const char *end, char delimiter) {
     char *to = *p;
-    struct table_cell cell = {to, 0};
+    struct table_cell cell = {.data = to};
     const char *from = *p + 1;
     bool open = true;
     while (from < end && (open || *from != delimiter)) {
@@ -229,6 +240,9 @@ static struct table_cell take_quoted(char **p, const char *end, char delimiter) 
 size_t table_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COLUMNS]) {
     char *p = (char *)t->text.data;
     char *end = p + t->text.size_bytes;
+    if (t->rows) {
+        return parquet_split(t, cells);
+    }
     for (size_t count = 1;; count++) {
         struct table_cell cell;
         if (t->quotes && p < end && *p == '"') {
@@ -236,7 +250,7 @@ size_t table_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COL
         } else {
             char *stop = p < end ? memchr(p, t->delimiter, (size_t)(end - p)) : NULL;
             stop = stop ? stop : end;
-            cell = (struct table_cell){p, (size_t)(stop - p)};
+            cell = (struct table_cell){.data = p, .size_bytes = (size_t)(stop - p)};
             p = stop;
         }
         if (count <= TABLE_MAX_COLUMNS) {

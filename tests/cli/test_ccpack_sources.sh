@@ -294,8 +294,6 @@ printf 'a dog\thttps://example.org/1.jpg\n' >urls.tsv
 refuses 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.tsv
 printf 'caption,url\na dog,https://example.org/1.jpg\n' >urls.csv
 refuses 65 "ccpack fetch" "$BIN/ccpack" -o refused urls.csv
-printf 'PAR1....' >some.parquet
-refuses 65 "parquet" "$BIN/ccpack" -o refused some.parquet
 refuses 65 "single image" "$BIN/ccpack" -o refused "$1"
 refuses 65 "each class is a folder" "$BIN/ccpack" -o refused json
 printf '[{"image_id": 1, "caption": "a result"}]' >results.json

@@ -16,15 +16,17 @@ static void demand(bool holds) {
 }
 
 static enum status copy(void *cookie, const struct ledger_entry *entry, struct error *err) {
-    return entry->is_retry ? ledger_add_retry(cookie, entry->retry, err)
-                           : ledger_add(cookie, &entry->line, err);
+    return entry->is_retry  ? ledger_add_retry(cookie, entry->retry, err)
+           : entry->is_list ? ledger_add_list(cookie, entry->retry, entry->first_row, err)
+                            : ledger_add(cookie, &entry->line, err);
 }
 
 static enum status hash(void *cookie, const struct ledger_entry *entry, struct error *err) {
     uint64_t *sum = cookie;
     (void)err;
     *sum = *sum * 31 + entry->line.row + (uint64_t)entry->line.state + entry->line.hash +
-           strlen(entry->line.reason) + strlen(entry->retry);
+           strlen(entry->line.reason) + strlen(entry->retry) + entry->first_row +
+           entry->line.url_hash;
     return STATUS_OK;
 }
 

@@ -16,6 +16,8 @@ fast="--allow-private --rate-per-host 0 --per-host 32 --attempts 1 --shard-sampl
 # An undisturbed run.
 expect 0 "$BIN/ccpack" fetch --json -o whole $fast list.tsv
 has err.txt "rows rejected"
+has err.txt "by host: 127.0.0.1 "
+has err.txt "http-404: gone"
 bad=$(wc -l <faults.txt)
 [ "$(field out.txt fetched)" = $((300 - bad)) ] || fail "$(cat out.txt) with $bad bad rows"
 expect 0 "$BIN/ccdump" verify whole
@@ -158,12 +160,12 @@ has err.txt "ccpack fetch"
 expect 64 "$BIN/ccpack" fetch -o whole --retry tomorrow list.tsv
 expect 66 "$BIN/ccpack" fetch -o new none.tsv
 expect 73 "$BIN/ccpack" fetch -o whole list.tsv
-has err.txt "fetch another list into a directory of its own"
+has err.txt "--append those of another list"
 echo 'not a host or url /' >wrong.txt
 expect 65 "$BIN/ccpack" fetch -o new --opt-out wrong.txt list.tsv
 has err.txt "line 1"
 expect 64 "$BIN/ccpack" fetch -o new list.tsv small.tsv
-has err.txt "join lists first"
+has err.txt "--append adds this one afterwards"
 
 # A server that fails to answer for robots.txt is not asked for anything else.
 for fault in 503 reset; do

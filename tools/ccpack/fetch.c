@@ -18,9 +18,11 @@ struct fetch_cli {
     struct ccpack_options base; /* first: shared rows fill it */
     struct fetch_options fetch; /* likewise what options fill */
     const char *contact;
+    int verify;
 };
 
 static const char *const dedup_names[] = {"none", "exact", NULL};
+static const char *const verify_names[] = {"none", "sha256", NULL};
 
 #define FIELD(name) CLI_FIELD(struct fetch_cli, name)
 
@@ -34,6 +36,9 @@ static const struct cli_option fetch_rows[] = {
      .help = "request rows again that failed before: failed (all of them), excluded, 4xx, 5xx, "
              "http-429, timeout, dns, ...; those that succeed are added to the dataset under their "
              "ids"},
+    {"append", 0, CLI_FLAG, FIELD(base.pack.append),
+     .help = "add the rows of LIST, another list, to the dataset in DIR; rows with a URL that its "
+             "ledger has are skipped; ids follow those that are there"},
     {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite), .alias = "force",
      .help = "replace the dataset in DIR and its ledger"},
     {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
@@ -44,8 +49,10 @@ static const struct cli_option fetch_rows[] = {
      .help = "columns of captions, by name or 1-based number; several give a sample several "
              "captions; may be repeated [default: the first of caption, captions, text, title, "
              "sentence, description, comment]"},
-    {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
-     .help = "URL column, by name or 1-based number"},
+    {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .alias = "image-column",
+     .metavar = "NAME",
+     .help = "URL column, by name or 1-based number [default: the first of url, image_url, "
+             "coco_url, link, Image Path, ..., or the one with URLs]"},
     {"keep-columns", 0, CLI_STRING, FIELD(base.pack.keep_columns), .metavar = "NAME,...|none",
      .help = "columns that become a sample's metadata [default: all that are not used otherwise]"},
     {"connections", 'c', CLI_U64, FIELD(fetch.http.max_connections), .min = "1", .max = "4096",
@@ -74,6 +81,10 @@ static const struct cli_option fetch_rows[] = {
     {"max-size", 0, CLI_U64, FIELD(fetch.max_bytes), .unit = CLI_UNIT_BYTES, .min = "1KiB",
      .max = "64MiB", .default_text = "20MiB", .metavar = "SIZE",
      .help = "maximum image size; larger downloads are aborted"},
+    {"verify", 0, CLI_ENUM, FIELD(verify), .choices = verify_names, .default_text = "none",
+     .metavar = "HOW",
+     .help = "sha256: only images whose bytes have the SHA-256 in the list's column of that name; "
+             "others fail as 'sha256'"},
     {"resolver", 0, CLI_STRING, FIELD(fetch.http.resolvers), .metavar = "URL,...",
      .help = "who looks names up instead of the system: servers of DNS over HTTPS, such as "
              "https://dns.example/dns-query, which share the hosts; or IP addresses of name "
@@ -105,14 +116,17 @@ static const struct cli_program fetch_program = {
     .examples = CLI_TEXTS(
         "ccpack fetch -o cc3m --resize short:256 --contact me@example.org cc3m.tsv",
         "ccpack fetch -o cc3m --resize short:256 --contact me@example.org --resume cc3m.tsv",
-        "ccpack fetch -o cc3m --resize short:256 --retry timeout,5xx cc3m.tsv"),
+        "ccpack fetch -o cc3m --retry timeout,5xx cc3m.tsv",
+        "ccpack fetch -o cc3m --append more.csv"),
     .notes = CLI_TEXTS(
-        "LIST is a TSV or CSV with a column of URLs and one of captions, as CC3M and CC12M "
+        "LIST is a TSV, CSV or Parquet file with a column of URLs and one of captions, as CC3M and "
+        "CC12M "
         "are, or a text file with one URL per line, whose samples have no captions. Columns: "
         "with a header row by names such as 'url' and 'caption'; without, the column whose "
         "values are URLs, and the other one of two.",
-        "The id of a sample is its row in LIST, from 0. A failed row leaves a gap that --retry "
-        "can fill; ids never change.",
+        "The id of a sample is its row in LIST, from 0; with --append rows are numbered from where "
+        "those of all earlier lists end. A failed row leaves a gap that --retry can fill, also "
+        "weeks later; ids never change.",
         "DIR/fetch/ledger.jsonl records the outcome of every row: state, reason, HTTP status, "
         "attempts, time, ETag, hash. DIR/rejects.jsonl lists rows that failed or were "
         "downloaded but unusable.",
@@ -150,6 +164,8 @@ static void to_fetch_options(struct fetch_options *out,
     out->resume = pack->resume;
     out->overwrite = pack->overwrite;
     out->dedup = pack->dedup == PACK_DEDUP_EXACT;
+    out->append = pack->append && !o->fetch.retry;
+    out->verify = o->verify == 1;
 }
 
 static void show_progress(void *cookie, const struct pack_progress *p) {
@@ -174,13 +190,56 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
                         extra);
 }
 
-static void print_reasons(const struct fetch_stats *s, const char *directory) {
+enum { SHOWN_HOSTS = 5, SHOWN_ADVICE = 3 };
+
+/* What may help after failures of a kind. */
+static const char *advice(const char *reason) {
+    static const struct {
+        const char *reason, *text;
+    } all[] = {
+        {"dns", "names that do not exist: gone, unless the resolver fails (--resolver)"},
+        {"http-404", "gone; another source of the images may have them"},
+        {"http-410", "gone; another source of the images may have them"},
+        {"http-403", "refused: fewer requests may help, --rate-per-host 1 --retry http-403"},
+        {"http-429", "too many requests: --rate-per-host 1 --retry http-429, later"},
+        {"http-5", "servers that fail: --retry 5xx, later"},
+        {"timeout", "may pass: --retry timeout, later or with a longer --timeout"},
+        {"connect", "may pass: --retry connect, later"},
+        {"partial", "may pass: --retry partial, later"},
+        {"not-an-image", "pages in place of images, mostly of those that are gone"},
+        {"sha256", "other images than those of the list"},
+        {"private", "these addresses are of this machine or a private network; if the list names "
+                    "servers of your own, fetch them with --allow-private"},
+    };
+    for (size_t i = 0; i < CLI_COUNT(all); i++) {
+        if (strncmp(reason, all[i].reason, strlen(all[i].reason)) == 0) {
+            return all[i].text;
+        }
+    }
+    return NULL;
+}
+
+static void print_hosts(struct fetch *f) {
+    struct fetch_host hosts[SHOWN_HOSTS];
+    const size_t count = fetch_worst_hosts(f, hosts, SHOWN_HOSTS);
+    for (size_t i = 0; i < count; i++) {
+        cli_print(stderr, "%s%s %s (%s%s)", i > 0 ? ", " : "\nby host: ", hosts[i].name,
+                  cli_format_count(hosts[i].failed), hosts[i].reason,
+                  hosts[i].mixed ? ", ..." : "");
+    }
+}
+
+static void print_reasons(struct fetch *f, const struct fetch_stats *s, const char *directory) {
     const uint64_t tried = s->fetched + s->failed + s->excluded;
     cli_print(stderr, "fetched %s of %s (%.1f %%)", cli_format_count(s->fetched),
               cli_format_counted(tried, "row"),
               tried > 0 ? 100.0 * (double)s->fetched / (double)tried : 0.0);
     if (s->known > 0) {
         cli_print(stderr, ", %s of them in earlier runs", cli_format_count(s->known));
+    }
+    if (s->skipped > 0) {
+        cli_print(stderr, ", %s skipped, whose URL was there",
+                  cli_format_counted(s->skipped, "row"));
     }
     cli_print(stderr, ", with %s to %s", cli_format_counted(s->attempts, "request"),
               cli_format_counted(s->hosts, "host"));
@@ -195,12 +254,12 @@ static void print_reasons(const struct fetch_stats *s, const char *directory) {
     if (s->failure[0] != '\0') {
         cli_print(stderr, "\nthe first failure: %s", s->failure);
     }
-    for (size_t i = 0; i < s->reason_count; i++) {
-        if (strcmp(s->reasons[i].name, http_outcome_name(HTTP_PRIVATE)) == 0) {
-            cli_print(stderr,
-                      "\nprivate: these addresses are of this machine or a private network; "
-                      "if the list names servers of your own, fetch them with "
-                      "--allow-private");
+    print_hosts(f);
+    for (size_t i = 0, shown = 0; i < s->reason_count && shown < SHOWN_ADVICE; i++) {
+        const char *text = advice(s->reasons[i].name);
+        if (text) {
+            cli_print(stderr, "\n%s: %s", s->reasons[i].name, text);
+            shown++;
         }
     }
     fputc('\n', stderr);
@@ -218,6 +277,7 @@ static enum status print_json(const struct pack_summary *s,
     json_u64(&w, "failed", f->failed);
     json_u64(&w, "excluded", f->excluded);
     json_u64(&w, "known", f->known);
+    json_u64(&w, "skipped", f->skipped);
     json_u64(&w, "requests", f->attempts);
     json_u64(&w, "bytes", f->bytes);
     json_u64(&w, "hosts", f->hosts);
@@ -235,14 +295,16 @@ static enum status to_options(struct pack_options *out,
                               const struct cli_arguments *a,
                               struct error *err) {
     FAIL_IF(a->count > 1, err, STATUS_USAGE,
-            "'%.100s': one list at a time, whose rows are the ids; join lists first: "
-            "cat %.100s %.100s > all.tsv (a header line only in the first)",
-            a->items[1], a->items[0], a->items[1]);
+            "'%.100s': one list at a time, whose rows are the ids; --append adds this one "
+            "afterwards",
+            a->items[1]);
     TRY(ccpack_take(out, &fetch_program, &o->base, a, err));
     TRY(output_check_folder(out->directory, OUTPUT_DATASET, err));
     out->ids = PACK_IDS_KEY;
-    out->append = o->fetch.retry != NULL;
-    out->allow_repeat = out->append;
+    FAIL_IF(o->fetch.retry && out->append, err, STATUS_USAGE,
+            "--retry and --append exclude each other");
+    out->append = out->append || o->fetch.retry != NULL;
+    out->allow_repeat = o->fetch.retry != NULL;
     out->max_bad = (struct pack_max_bad){.percent = 100};
     out->progress = show_progress;
     FAIL_IF(o->fetch.retry && out->overwrite, err, STATUS_USAGE,
@@ -251,7 +313,7 @@ static enum status to_options(struct pack_options *out,
 }
 
 /* The directory must exist, so that it is locked before the ledger is opened. *nothing: no row is
- * to be tried again. */
+ * to be tried again, or is new. */
 static enum status run(struct fetch_run *r,
                        const struct pack_options *opt,
                        struct pack_summary *summary,
@@ -261,8 +323,33 @@ static enum status run(struct fetch_run *r,
     TRY(opt->fs->make_directory(opt->fs->context, opt->directory, err));
     const enum status s = pack_run(opt, summary, err);
     fetch_stats(r->fetch, &stats);
-    *nothing = s != STATUS_OK && r->retry && stats.opened && stats.selected == 0;
+    const bool none = stats.fetched + stats.failed + stats.excluded == 0;
+    *nothing = s != STATUS_OK && stats.opened &&
+               (r->retry ? stats.selected == 0 : none && stats.skipped > 0);
     return s == STATUS_OK || *nothing ? fetch_finish(r->fetch, err) : s;
+}
+
+/* Finds where the rows of an append begin. A list is known by its name when its failures are tried
+ * again. */
+static enum status check_append(struct fetch_options *fetch, struct error *err) {
+    struct manifest m = {0};
+    const char *slash = strrchr(fetch->list, '/');
+    const char *name = slash ? slash + 1 : fetch->list;
+    enum status s = STATUS_OK;
+    if (manifest_read(&m, file_posix(), fetch->directory, NULL) != STATUS_OK) {
+        return STATUS_OK; /* pack_run says why */
+    }
+    fetch->first_row = m.id_space;
+    for (size_t i = 0; i < m.source_count && !fetch->resume && s == STATUS_OK; i++) {
+        if (strcmp(m.sources[i].name, name) == 0) {
+            s = error_set(err, STATUS_MISMATCH,
+                          "%.200s: the dataset has a list of this name; if this is another one, "
+                          "rename it, because --retry tells lists apart by their names",
+                          fetch->list);
+        }
+    }
+    manifest_fini(&m);
+    return s;
 }
 
 int ccpack_fetch_main(int argc, char **argv) {
@@ -280,11 +367,14 @@ int ccpack_fetch_main(int argc, char **argv) {
     struct fetch_stats stats = {0};
     struct fetch_run r = {.fetch = NULL, .retry = o.fetch.retry};
     char agent[256];
-    s = o.fetch.retry ? ccpack_take_settings(&fetch_program, &o.base, &a, true, &err) : STATUS_OK;
+    s = o.fetch.retry || o.base.pack.append
+            ? ccpack_take_settings(&fetch_program, &o.base, &a, o.fetch.retry != NULL, &err)
+            : STATUS_OK;
     THEN(s, to_options(&opt, &o, &a, &err));
     if (s == STATUS_OK) {
         to_fetch_options(&fetch, agent, &o, &opt);
-        s = fetch_create(&r.fetch, &fetch, &err);
+        s = fetch.append ? check_append(&fetch, &err) : STATUS_OK;
+        THEN(s, fetch_create(&r.fetch, &fetch, &err));
     }
     if (s == STATUS_OK) {
         opt.fetch = r.fetch;
@@ -297,11 +387,12 @@ int ccpack_fetch_main(int argc, char **argv) {
         const bool quiet = o.base.quiet || nothing;
         s = ccpack_end(&r.base, s, &summary, opt.directory, quiet, false, &err);
         if (nothing && !o.base.quiet) {
-            cli_print(stderr, "%s: no row failed for these reasons: nothing to retry\n",
-                      opt.directory);
+            cli_print(stderr, "%s: %s\n", opt.directory,
+                      r.retry ? "no row failed for these reasons: nothing to retry"
+                              : "the ledger has every URL of the list: nothing to append");
         }
         if (!o.base.quiet && stats.fetched + stats.failed + stats.excluded > 0) {
-            print_reasons(&stats, opt.directory);
+            print_reasons(r.fetch, &stats, opt.directory);
         }
         s = s == STATUS_OK && o.base.json ? print_json(&summary, &stats, seconds, &err) : s;
     }

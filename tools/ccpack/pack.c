@@ -124,8 +124,9 @@ static const struct cli_program pack_program = {
                           "ccpack merge -o train train-part-*",
                           "ccpack tokenizer train --vocab-size 8192"),
     .notes = CLI_TEXTS(
-        "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
-        "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
+        "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV, CSV or "
+        "Parquet file of captions and paths, Parquet with images, COCO captions, a Karpathy split "
+        "file, a JSON list or lines of "
         "objects with 'image' and 'caption', a folder of images NAME.jpg with NAME.txt, an "
         "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
         "CIFAR binary or their folder. A tar of class folders requires --from folders, and so "

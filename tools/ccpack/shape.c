@@ -112,7 +112,9 @@ enum status ccpack_take_settings(const struct cli_program *p,
     }
     for (size_t i = 0; same_list && pack_list_settings[i]; i++) {
         const char *name = pack_list_settings[i];
-        TRY(take_setting(p, o, a, name, pack_manifest_in_force(&m, name), taken, err));
+        const char *value = pack_manifest_in_force(&m, name);
+        const bool all_lists = value == pack_manifest_option(&m, name);
+        TRY(take_setting(p, o, a, name, all_lists ? value : NULL, taken, err));
     }
     if (!cli_given(p, a, "container")) { /* one that is not packed is refused later */
         (void)cli_set(p, o, "container", shard_container_name(m.container), NULL);

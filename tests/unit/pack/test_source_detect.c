@@ -28,7 +28,7 @@ TEST(kinds_are_detected_by_content) {
         {"words\n", 6, STATUS_OK, SOURCE_TSV, ""},
         {"a\0b", 3, STATUS_CORRUPT, 0, "a NUL at byte 1"},
         {"\1\0b", 3, STATUS_CORRUPT, 0, "neither tar or zip"},
-        {"PAR1\0\0", 6, STATUS_CORRUPT, 0, "ccpack fetch"},
+        {"PAR1\0\0", 6, STATUS_OK, SOURCE_PARQUET, ""},
         {"\xFF\xD8\xFF\xE0", 4, STATUS_CORRUPT, 0, "a single image"},
         {"\x89PNG\r\n\x1a\n", 8, STATUS_CORRUPT, 0, "a single image"},
     };
@@ -122,7 +122,7 @@ TEST(real_files) {
         {"formats/coco_captions_results.json", STATUS_OK, SOURCE_JSON},
         {"formats/coco_mini_captions_val2017.json", STATUS_OK, SOURCE_COCO},
         {"formats/flickr8k_token_fragment.txt", STATUS_OK, SOURCE_TSV},
-        {"formats/img2dataset_test_1000.parquet", STATUS_CORRUPT, 0},
+        {"formats/img2dataset_test_1000.parquet", STATUS_OK, SOURCE_PARQUET},
         {"formats/webdataset_sample.tgz", STATUS_OK, SOURCE_WDS},
         {"retrieval/captions.json", STATUS_OK, SOURCE_COCO},
         {"retrieval/dataset_karpathy.json", STATUS_OK, SOURCE_KARPATHY},

@@ -13,7 +13,7 @@ struct seen {
 static enum status see(void *cookie, const struct ledger_entry *entry, struct error *err) {
     struct seen *s = cookie;
     (void)err;
-    if (entry->is_retry) {
+    if (entry->is_retry || entry->is_list) {
         s->retries++;
     } else {
         s->begins[s->count] = entry->begin_bytes;
@@ -32,6 +32,7 @@ static const struct ledger_line fetched = {
     .elapsed_ms = 12,
     .bytes = 345,
     .hash = UINT64_C(0x0123456789abcdef),
+    .url_hash = UINT64_C(0xfedcba9876543210),
     .etag = "\"a b\"",
 };
 
@@ -78,6 +79,21 @@ TEST(lines_are_read_as_they_were_written) {
     assert_true(entry.is_retry);
     assert_string_equal(entry.retry, "failed,5xx");
     byte_buffer_fini(&text);
+    file_memory_destroy(fs);
+}
+
+TEST(the_beginning_of_another_list_is_read_as_it_was_written) {
+    struct file_system *fs;
+    struct ledger *l;
+    struct error err = {0};
+    uint64_t good_bytes;
+    assert_ok(file_memory_create(&fs, &err), err);
+    assert_ok(ledger_open(&l, fs, "ledger", 0, &err), err);
+    assert_ok(ledger_add_list(l, "more.tsv", UINT64_C(1) << 40, &err), err);
+    ledger_close(l);
+    const struct seen s = scan(fs, &good_bytes);
+    assert_true(s.last.is_list && !s.last.is_retry && s.last.first_row == UINT64_C(1) << 40);
+    assert_string_equal(s.last.retry, "more.tsv");
     file_memory_destroy(fs);
 }
 

@@ -1,0 +1,9 @@
+#!/bin/bash
+# The tests of Parquet with the pyarrow of a Python environment.
+# BIN: the programs. CCSTREAM_PEERS: an environment with pyarrow.
+python=${CCSTREAM_PEERS:-}/bin/python
+"$python" -c 'import pyarrow.parquet' 2>/dev/null || { echo "skipped: CCSTREAM_PEERS names no environment with pyarrow"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+CCSTREAM_PYTHON=$python TESTBIN=${TESTBIN:-$BIN/../tests/bin} bash "$SRC/tests/cli/test_ccpack_parquet.sh"
