@@ -6,7 +6,7 @@
  * 2 q and 2 q + 1 of rows g and g + 8: x[block][0..1] and x[block][2..3]. PTX calls it the
  * accumulator of mma.m16n8k16.
  *
- * tests/support/cuda_emulation has its own versions of the two instructions.
+ * tests/support/cuda_emulation has its own versions of the instructions.
  */
 #ifndef KERNELS_CUDA_DEVICE_MMA_CUH
 #define KERNELS_CUDA_DEVICE_MMA_CUH
@@ -48,6 +48,26 @@ static __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const bf
                      : "memory");
     }
 }
+
+/* Sixteen bytes from global into shared memory, or zeros; they are there after copies_wait and a
+ * barrier. Both addresses are multiples of 16 bytes. */
+static __device__ __forceinline__ void copy_later(void *shared, const void *global, bool zeros) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(global), "r"(zeros ? 0 : 16)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+}
+
+/* 2^x within two units in the last place; a result below 2^-126 is 0. */
+static __device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 #endif
 
 static __device__ __forceinline__ uint32_t two_bf16(float low, float high) {
@@ -57,15 +77,15 @@ static __device__ __forceinline__ uint32_t two_bf16(float low, float high) {
     return word;
 }
 
-/* x (16, ROWS) = rows [first, first + 16) of a, times b^T. */
-template <int WIDTH, int ROWS>
-static __device__ __forceinline__ void products(float (&x)[ROWS / 8][4],
+/* x (16, COLS) = rows [first, first + 16) of a, times b^T. */
+template <int WIDTH, int ROWS, int COLS>
+static __device__ __forceinline__ void products(float (&x)[COLS / 8][4],
                                                 const struct tile<bf16, WIDTH, ROWS> &a,
                                                 int first,
-                                                const struct tile<bf16, WIDTH, ROWS> &b) {
+                                                const struct tile<bf16, WIDTH, COLS> &b) {
     const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
-    for (int i = 0; i < ROWS / 8; i++) {
+    for (int i = 0; i < COLS / 8; i++) {
         x[i][0] = x[i][1] = x[i][2] = x[i][3] = 0.0f;
     }
 #pragma unroll
@@ -73,7 +93,7 @@ static __device__ __forceinline__ void products(float (&x)[ROWS / 8][4],
         uint32_t left[4];
         load_matrices<false>(left, &a.at[first + lane % 16][k + lane / 16 * 8]);
 #pragma unroll
-        for (int i = 0; i < ROWS / 8; i += 2) {
+        for (int i = 0; i < COLS / 8; i += 2) {
             uint32_t right[4];
             load_matrices<false>(right,
                                  &b.at[8 * i + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
@@ -105,15 +125,15 @@ static __device__ __forceinline__ void add_product(float (&sum)[WIDTH / 8][4],
     }
 }
 
-template <int WIDTH, int ROWS>
-static __device__ __forceinline__ void products(float (&x)[ROWS / 8][4],
+template <int WIDTH, int ROWS, int COLS>
+static __device__ __forceinline__ void products(float (&x)[COLS / 8][4],
                                                 const struct tile<float, WIDTH, ROWS> &a,
                                                 int first,
-                                                const struct tile<float, WIDTH, ROWS> &b) {
+                                                const struct tile<float, WIDTH, COLS> &b) {
     const int g = (int)threadIdx.x % WARP / 4;
     const int q = (int)threadIdx.x % 4;
 #pragma unroll
-    for (int i = 0; i < ROWS / 8; i++) {
+    for (int i = 0; i < COLS / 8; i++) {
         x[i][0] = x[i][1] = x[i][2] = x[i][3] = 0.0f;
     }
 #pragma unroll 2
@@ -122,7 +142,7 @@ static __device__ __forceinline__ void products(float (&x)[ROWS / 8][4],
         load(left[0], &a.at[first + g][k]);
         load(left[1], &a.at[first + g + 8][k]);
 #pragma unroll
-        for (int c = 0; c < ROWS / 4; c++) {
+        for (int c = 0; c < COLS / 4; c++) {
             float right[4];
             load(right, &b.at[c / 2 * 8 + 2 * q + c % 2][k]);
 #pragma unroll

@@ -2,10 +2,10 @@
  * attention: out = dropout(softmax(q k^T / sqrt Dh)) v within each caption, and its backward pass.
  *
  * A block computes ROWS rows of one head of one caption, 16 a warp, and visits what they are
- * multiplied with in tiles of ROWS as well; no matrix of scores is ever in memory. No two blocks
- * write to one element.
+ * multiplied with COLS rows at a time, while the next ones are on their way; no matrix of scores is
+ * ever in memory. No two blocks write to one element.
  *
- *   forward         own rows: q     over k, v: the sum of e^score, once more over k, v: out
+ *   forward         own rows: q     over k, v:     out, rescaled whenever a larger score appears
  *   backward, dq    own: q, dout    over k, v:     dq += ds k
  *   backward, dk dv own: k, v       over q, dout:  dk += ds^T q, dv += (P kept)^T dout
  *
@@ -69,8 +69,9 @@ out_rows(const struct attention_operands<T> &a, const struct head_place &h, P *o
     return {out + (h.caption.start * a.heads + h.head) * a.head_width, a.heads *a.head_width};
 }
 
-/* Rows [first, first + ROWS) into the tile, zeros beyond `length` and beyond the head's width. */
-template <typename T, int WIDTH, int ROWS>
+/* Rows [first, first + ROWS) into the tile by BLOCK threads, zeros beyond `length` and beyond the
+ * head's width: there after copies_wait and a barrier. */
+template <int BLOCK, typename T, int WIDTH, int ROWS>
 static __device__ __forceinline__ void load_tile(struct tile<T, WIDTH, ROWS> &to,
                                                  const struct attention_operands<T> &a,
                                                  const struct rows<const T> &r,
@@ -78,73 +79,79 @@ static __device__ __forceinline__ void load_tile(struct tile<T, WIDTH, ROWS> &to
                                                  int length) {
     constexpr int V = 16 / sizeof(T);
     constexpr int PIECES = WIDTH / V;
+    if (!a.wide) {
+        for (int i = (int)threadIdx.x; i < ROWS * WIDTH; i += BLOCK) {
+            const int row = i / WIDTH;
+            const int column = i % WIDTH;
+            const bool inside = first + row < length && column < a.head_width;
+            to.at[row][column] = inside ? r.from[(first + row) * r.stride + column] : T();
+        }
+        return;
+    }
 #pragma unroll
-    for (int i = (int)threadIdx.x; i < ROWS * PIECES; i += ROWS / 16 * WARP) {
+    for (int i = (int)threadIdx.x; i < ROWS * PIECES; i += BLOCK) {
         const int row = i / PIECES;
         const int column = i % PIECES * V;
-        vector<T, V> v = {};
-        if (first + row < length) {
-            const T *from = r.from + (first + row) * r.stride + column;
-            if (a.wide && column < a.head_width) {
-                v = load_vector<T, V>(from);
-            }
-            for (int k = 0; !a.wide && k < V && column + k < a.head_width; k++) {
-                v.at[k] = from[k];
-            }
-        }
-        typedef typename access<16>::word word;
-        word w;
-        memcpy(&w, &v, sizeof w);
-        *reinterpret_cast<word *>(&to.at[row][column]) = w;
+        const bool inside = first + row < length && column < a.head_width;
+        copy_later(&to.at[row][column],
+                   inside ? r.from + (first + row) * r.stride + column : r.from, !inside);
     }
 }
 
-/* The lane's numbers of sum (16, WIDTH), times `factor`, into rows [first, first + 16). */
+/* The lane's numbers of sum (16, WIDTH) into rows `row` and `row` + 8, each times its factor. */
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void store_rows(const struct rows<T> &r,
                                                   const struct attention_operands<T> &a,
                                                   const float (&sum)[WIDTH / 8][4],
-                                                  float factor,
-                                                  int first,
+                                                  const float (&factor)[2],
+                                                  int row,
                                                   int length) {
-    const int g = (int)threadIdx.x % WARP / 4;
     const int q = (int)threadIdx.x % 4;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const int row = first + g + 8 * j;
-        T *to = r.from + row * r.stride;
+        T *to = r.from + (row + 8 * j) * r.stride;
 #pragma unroll
         for (int i = 0; i < WIDTH / 8; i++) {
             const int column = 8 * i + 2 * q;
-            const float pair[2] = {sum[i][2 * j] * factor, sum[i][2 * j + 1] * factor};
-            if (row < length && a.wide && column < a.head_width) {
+            const float pair[2] = {sum[i][2 * j] * factor[j], sum[i][2 * j + 1] * factor[j]};
+            const int inside = row + 8 * j < length ? (int)a.head_width - column : 0;
+            if (inside > 1 && a.wide) {
                 store(to + column, pair);
-            }
-            for (int k = 0; row < length && !a.wide && k < 2 && column + k < a.head_width; k++) {
-                put(to + column + k, pair[k]);
+            } else {
+                for (int e = 0; e < 2 && e < inside; e++) {
+                    put(to + column + e, pair[e]);
+                }
             }
         }
     }
 }
 
-/* Whether the query sees the key, both within the caption. */
-template <typename T>
-static __device__ __forceinline__ bool
-sees(const struct attention_operands<T> &a, int query, int key, int length) {
-    return query < length && key < length && (!a.causal || key <= query);
-}
-
-/* 1 where dropout keeps the probability, else 0. Elements as dropout_attention_element numbers
- * them. */
-template <typename T>
-static __device__ __forceinline__ float
-kept(const struct attention_operands<T> &a, const struct head_place &h, int query, int key) {
-    float factors[4];
-    const uint32_t e = (uint32_t)((h.head * DROPOUT_MAX_TOKENS + query) * DROPOUT_MAX_TOKENS + key);
-    dropout_factors(factors, a.dropout, a.dropout.sample_ids[h.n], e / 4);
-    const float low = key % 2 == 0 ? factors[0] : factors[1];
-    const float high = key % 2 == 0 ? factors[2] : factors[3];
-    return (key % 4 < 2 ? low : high) > 0.0f ? 1.0f : 0.0f;
+/* Of the lane's elements of a (16, COLS) part of the scores, bit 4 i + e for x[i][e]: whether
+ * dropout keeps it. Elements as dropout_attention_element numbers them. KEYS: rows are keys and
+ * columns queries, otherwise the reverse. A loop, because 16 times Philox would not fit into the
+ * cache of instructions. */
+template <bool KEYS, int COLS, typename T>
+static __device__ __forceinline__ uint32_t
+kept(const struct attention_operands<T> &a, const struct head_place &h, int row, int column) {
+    uint32_t bits = 0;
+#pragma unroll 1
+    for (int n = 0; n < COLS / 2; n += KEYS ? 1 : 2) {
+        const int r = row + n % 4 / 2 * 8;
+        const int c = column + n / 4 * 8 + n % 2;
+        const int query = KEYS ? c : r;
+        const int key = KEYS ? r : c;
+        if (query < h.caption.length && key < h.caption.length) {
+            const uint32_t e =
+                (uint32_t)((h.head * DROPOUT_MAX_TOKENS + query) * DROPOUT_MAX_TOKENS + key);
+            float f[4];
+            dropout_factors(f, a.dropout, a.dropout.sample_ids[h.n], e / 4);
+            const float even = key % 4 < 2 ? f[0] : f[2];
+            const float odd = key % 4 < 2 ? f[1] : f[3];
+            bits |= (uint32_t)((key % 2 == 0 ? even : odd) > 0.0f) << n;
+            bits |= KEYS ? 0 : (uint32_t)(odd > 0.0f) << (n + 1); /* the next key */
+        }
+    }
+    return bits;
 }
 
 /* Zeros in the rows of no caption: each caption's block clears those before it, the last also those
@@ -162,59 +169,17 @@ clear_gaps(const struct attention_operands<T> &a, const struct head_place &h, in
     }
 }
 
-/* Scores of rows from `first` and keys from `key`, in units of log 2; -inf where none is seen. */
-template <typename T, int ROWS>
-static __device__ __forceinline__ void scale_scores(float (&x)[ROWS / 8][4],
-                                                    const struct attention_operands<T> &a,
-                                                    int first,
-                                                    int key,
-                                                    int length) {
-    const int g = (int)threadIdx.x % WARP / 4;
-    const int q = (int)threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < ROWS / 8; i++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            x[i][e] = sees(a, first + g + e / 2 * 8, key + 8 * i + 2 * q + e % 2, length)
-                          ? x[i][e] * (a.scale * LOG2_E)
-                          : -INFINITY;
-        }
-    }
-}
-
-/* Adds a tile's scores to the largest one and the sum of 2^(score - largest) of two rows, which the
- * four lanes of a row share. */
-template <int ROWS>
-static __device__ __forceinline__ void
-add_scores(float (&largest)[2], float (&total)[2], const float (&x)[ROWS / 8][4]) {
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        float most = -INFINITY;
-#pragma unroll
-        for (int i = 0; i < ROWS / 8; i++) {
-            most = fmaxf(most, fmaxf(x[i][2 * j], x[i][2 * j + 1]));
-        }
-        most = fmaxf(largest[j], warp_max(most, 4));
-        const float shift = most == -INFINITY ? 0.0f : most; /* rows past the caption see nothing */
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < ROWS / 8; i++) {
-            sum += exp2f(x[i][2 * j] - shift) + exp2f(x[i][2 * j + 1] - shift);
-        }
-        total[j] = total[j] * exp2f(largest[j] - shift) + warp_sum(sum, 4);
-        largest[j] = most;
-    }
-}
-
-template <typename T, int WIDTH, int ROWS>
-static __global__ void forward(struct attention_operands<T> a) {
+template <typename T, int WIDTH, int ROWS, int COLS>
+static __global__ void __launch_bounds__(ROWS * 2, 256 / ROWS)
+    forward(struct attention_operands<T> a) {
+    constexpr int BLOCK = ROWS / 16 * WARP;
     __shared__ struct tile<T, WIDTH, ROWS> queries;
-    __shared__ struct tile<T, WIDTH, ROWS> keys;
-    __shared__ struct tile<T, WIDTH, ROWS> values;
+    __shared__ struct tile<T, WIDTH, COLS> keys[2];
+    __shared__ struct tile<T, WIDTH, COLS> values[2];
     const struct head_place h = head_of(a, ROWS);
     const int length = (int)h.caption.length;
-    const int mine = h.first + (int)threadIdx.x / WARP * 16; /* this warp's first query */
-    const int g = (int)threadIdx.x % WARP / 4;
+    const int warp = (int)threadIdx.x / WARP * 16;
+    const int row = h.first + warp + (int)threadIdx.x % WARP / 4; /* and the one 8 further */
     const int q = (int)threadIdx.x % 4;
     const struct rows<const T> k = part_rows(a, h, a.qkv, PART_K);
     const struct rows<const T> v = part_rows(a, h, a.qkv, PART_V);
@@ -222,10 +187,9 @@ static __global__ void forward(struct attention_operands<T> a) {
     if (h.first == 0) {
         clear_gaps(a, h, 1);
     }
-    for (int row = h.first + (int)threadIdx.x; row < h.first + ROWS && row < a.tokens;
-         row += (int)blockDim.x) {
-        if (row >= length) {
-            lse[row] = 0.0f;
+    for (int i = h.first + (int)threadIdx.x; i < h.first + ROWS && i < a.tokens; i += BLOCK) {
+        if (i >= length) {
+            lse[i] = 0.0f;
         }
     }
     if (h.first >= length) {
@@ -235,54 +199,74 @@ static __global__ void forward(struct attention_operands<T> a) {
         dropout_begin(a.dropout);
     }
     const int seen = a.causal && h.first + ROWS < length ? h.first + ROWS : length;
-    float x[ROWS / 8][4];
-    float largest[2] = {-INFINITY, -INFINITY};
-    float total[2] = {0.0f, 0.0f};
-    load_tile(queries, a, part_rows(a, h, a.qkv, PART_Q), h.first, length);
-    if (seen <= ROWS) {
-        load_tile(values, a, v, 0, length);
-    }
-    for (int key = 0; key < seen; key += ROWS) {
-        __syncthreads();
-        load_tile(keys, a, k, key, length);
-        __syncthreads();
-        products(x, queries, mine - h.first, keys);
-        scale_scores<T, ROWS>(x, a, mine, key, length);
-        add_scores<ROWS>(largest, total, x);
-    }
-    float log_sum[2]; /* 2^-this divides by the sum */
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        log_sum[j] = total[j] > 0.0f ? largest[j] + log2f(total[j]) : 0.0f;
-        const int row = mine + g + 8 * j;
-        if (q == 0 && row < length) {
-            lse[row] = log_sum[j] / LOG2_E;
-        }
-    }
+    const float scale = a.scale * LOG2_E;
+    float largest[2] = {-INFINITY, -INFINITY}; /* of the row's scores, in units of log 2 */
+    float total[2] = {0.0f, 0.0f};             /* of 2^(score - largest) in this lane's columns */
     float sum[WIDTH / 8][4] = {};
-    for (int key = 0; key < seen; key += ROWS) {
-        if (seen > ROWS) { /* else both are there */
-            __syncthreads();
-            load_tile(keys, a, k, key, length);
-            load_tile(values, a, v, key, length);
-            __syncthreads();
-            products(x, queries, mine - h.first, keys);
-            scale_scores<T, ROWS>(x, a, mine, key, length);
+    load_tile<BLOCK>(queries, a, part_rows(a, h, a.qkv, PART_Q), h.first, length);
+    load_tile<BLOCK>(keys[0], a, k, 0, length);
+    load_tile<BLOCK>(values[0], a, v, 0, length);
+    for (int key = 0, turn = 0; key < seen; key += COLS, turn ^= 1) {
+        copies_wait();
+        __syncthreads();
+        if (key + COLS < seen) {
+            load_tile<BLOCK>(keys[turn ^ 1], a, k, key + COLS, length);
+            load_tile<BLOCK>(values[turn ^ 1], a, v, key + COLS, length);
         }
+        if (h.first + warp >= length) {
+            continue;
+        }
+        float x[COLS / 8][4];
+        products(x, queries, warp, keys[turn]);
+        const uint32_t keep = a.drop ? kept<false, COLS>(a, h, row, key + 2 * q) : 0;
 #pragma unroll
-        for (int i = 0; i < ROWS / 8; i++) {
+        for (int j = 0; j < 2; j++) {
+            const int end = a.causal && row + 8 * j < length ? row + 8 * j + 1 : length;
+            float most = largest[j];
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                x[i][e] = exp2f(x[i][e] - log_sum[e / 2]);
-                if (a.drop) {
-                    x[i][e] *= kept(a, h, mine + g + e / 2 * 8, key + 8 * i + 2 * q + e % 2);
+            for (int i = 0; i < COLS / 8; i++) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &score = x[i][2 * j + e];
+                    score = key + 2 * q + 8 * i + e < end ? score * scale : -INFINITY;
+                    most = fmaxf(most, score);
                 }
             }
+            most = warp_max(most, 4);
+            const float shrink = power_of_two(largest[j] - most); /* the first tile has a key */
+            largest[j] = most;
+            total[j] *= shrink;
+#pragma unroll
+            for (int i = 0; i < COLS / 8; i++) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &weight = x[i][2 * j + e];
+                    weight = power_of_two(weight - most);
+                    total[j] += weight;
+                    if (a.drop && (keep >> (4 * i + 2 * j + e) & 1) == 0) {
+                        weight = 0.0f;
+                    }
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < WIDTH / 8; i++) {
+                sum[i][2 * j] *= shrink;
+                sum[i][2 * j + 1] *= shrink;
+            }
         }
-        add_product(sum, x, values);
+        add_product(sum, x, values[turn]);
     }
-    store_rows<T, WIDTH>(out_rows(a, h, a.to), a, sum, a.drop ? a.dropout.scale : 1.0f, mine,
-                         length);
+    const float kept_scale = a.drop ? a.dropout.scale : 1.0f;
+    float factor[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        total[j] = warp_sum(total[j], 4);
+        factor[j] = kept_scale / total[j];
+        if (q == 0 && row + 8 * j < length) {
+            lse[row + 8 * j] = (largest[j] + log2f(total[j])) / LOG2_E;
+        }
+    }
+    store_rows<T, WIDTH>(out_rows(a, h, a.to), a, sum, factor, row, length);
 }
 
 /* <out, dout> of each row and head, eight lanes for one. */
@@ -301,98 +285,110 @@ template <typename T> static __global__ void along_kernel(struct attention_opera
     }
 }
 
-/* Four tiles, and what is known of each query among them. */
-template <typename T, int WIDTH, int ROWS> struct backward_room {
+/* Own rows, two turns of the others, and what is known of the queries among either. */
+template <typename T, int WIDTH, int ROWS, int COLS> struct backward_room {
     struct tile<T, WIDTH, ROWS> own[2];
-    struct tile<T, WIDTH, ROWS> other[2];
-    float lse[ROWS], along[ROWS];
+    struct tile<T, WIDTH, COLS> other[2][2];
+    float lse[2][ROWS > COLS ? ROWS : COLS];
+    float along[2][ROWS > COLS ? ROWS : COLS];
 };
 
-template <typename T, int WIDTH, int ROWS>
-static __device__ __forceinline__ void load_queries(struct backward_room<T, WIDTH, ROWS> &room,
-                                                    const struct attention_operands<T> &a,
-                                                    const struct head_place &h,
-                                                    int first) {
-    const float *lse = a.lse + (h.n * a.heads + h.head) * a.tokens;
-    for (int i = (int)threadIdx.x; i < ROWS; i += ROWS / 16 * WARP) {
-        const bool inside = first + i < h.caption.length;
-        const int64_t row = h.caption.start + first + i;
-        room.lse[i] = inside ? lse[first + i] * LOG2_E : 0.0f;
-        room.along[i] = inside ? a.along[row * a.heads + h.head] : 0.0f;
-    }
-}
-
 /* KEYS: own rows are keys and the others queries; otherwise the reverse. */
-template <bool KEYS, typename T, int WIDTH, int ROWS>
-static __device__ __forceinline__ void backward_rows(struct backward_room<T, WIDTH, ROWS> &room,
-                                                     const struct attention_operands<T> &a,
-                                                     const struct head_place &h) {
+template <bool KEYS, typename T, int WIDTH, int ROWS, int COLS>
+static __device__ __forceinline__ void
+backward_rows(struct backward_room<T, WIDTH, ROWS, COLS> &room,
+              const struct attention_operands<T> &a,
+              const struct head_place &h) {
+    constexpr int BLOCK = ROWS / 16 * WARP;
     const int length = (int)h.caption.length;
     const int warp = (int)threadIdx.x / WARP * 16;
-    const int g = (int)threadIdx.x % WARP / 4;
+    const int row = h.first + warp + (int)threadIdx.x % WARP / 4; /* and the one 8 further */
     const int q = (int)threadIdx.x % 4;
+    const struct rows<const T> douts = out_rows(a, h, a.dout);
     const struct rows<const T> queries = part_rows(a, h, a.qkv, PART_Q);
     const struct rows<const T> keys = part_rows(a, h, a.qkv, PART_K);
     const struct rows<const T> values = part_rows(a, h, a.qkv, PART_V);
-    const struct rows<const T> douts = out_rows(a, h, a.dout);
-    load_tile(room.own[0], a, KEYS ? keys : queries, h.first, length);
-    load_tile(room.own[1], a, KEYS ? values : douts, h.first, length);
+    const int begin = KEYS && a.causal ? h.first / COLS * COLS : 0;
+    const int end = !KEYS && a.causal && h.first + ROWS < length ? h.first + ROWS : length;
+    const auto load_queries = [&](int turn, int first, int count) {
+        const float *lse = a.lse + (h.n * a.heads + h.head) * a.tokens;
+        for (int i = (int)threadIdx.x; i < count; i += BLOCK) {
+            const bool inside = first + i < length;
+            const int64_t at = (h.caption.start + first + i) * a.heads + h.head;
+            room.lse[turn][i] = inside ? lse[first + i] * LOG2_E : 0.0f;
+            room.along[turn][i] = inside ? a.along[at] : 0.0f;
+        }
+    };
+    const auto load_others = [&](int turn, int first) {
+        load_tile<BLOCK>(room.other[turn][0], a, KEYS ? queries : keys, first, length);
+        load_tile<BLOCK>(room.other[turn][1], a, KEYS ? douts : values, first, length);
+        if (KEYS) {
+            load_queries(turn, first, COLS);
+        }
+    };
+    load_tile<BLOCK>(room.own[0], a, KEYS ? keys : queries, h.first, length);
+    load_tile<BLOCK>(room.own[1], a, KEYS ? values : douts, h.first, length);
     if (!KEYS) {
-        load_queries(room, a, h, h.first);
+        load_queries(0, h.first, ROWS);
     }
+    load_others(0, begin);
+    const float scale = a.scale * LOG2_E;
+    const float kept_scale = a.drop ? a.dropout.scale : 1.0f;
     float first_sum[WIDTH / 8][4] = {};  /* dk or dq */
     float second_sum[WIDTH / 8][4] = {}; /* dv */
-    const int begin = KEYS && a.causal ? h.first : 0;
-    const int end = !KEYS && a.causal && h.first + ROWS < length ? h.first + ROWS : length;
-    for (int other = begin; other < end; other += ROWS) {
+    for (int other = begin, turn = 0; other < end; other += COLS, turn ^= 1) {
+        copies_wait();
         __syncthreads();
-        load_tile(room.other[0], a, KEYS ? queries : keys, other, length);
-        load_tile(room.other[1], a, KEYS ? douts : values, other, length);
-        if (KEYS) {
-            load_queries(room, a, h, other);
+        if (other + COLS < end) {
+            load_others(turn ^ 1, other + COLS);
         }
-        __syncthreads();
-        float p[ROWS / 8][4];
-        float ds[ROWS / 8][4];
-        products(p, room.own[0], warp, room.other[0]);
-        products(ds, room.own[1], warp, room.other[1]);
+        if (h.first + warp >= length) {
+            continue;
+        }
+        const int column = other + 2 * q;
+        const uint32_t keep = a.drop ? kept<KEYS, COLS>(a, h, row, column) : 0;
+        float p[COLS / 8][4];
+        float ds[COLS / 8][4];
+        products(p, room.own[0], warp, room.other[turn][0]);
+        products(ds, room.own[1], warp, room.other[turn][1]);
 #pragma unroll
-        for (int i = 0; i < ROWS / 8; i++) {
+        for (int i = 0; i < COLS / 8; i++) {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const int row = warp + g + e / 2 * 8;
-                const int column = 8 * i + 2 * q + e % 2;
-                const int query = KEYS ? other + column : h.first + row;
-                const int key = KEYS ? h.first + row : other + column;
-                const int in_tile = KEYS ? column : row;
-                const float scaled = p[i][e] * (a.scale * LOG2_E);
+                const int mine = row + e / 2 * 8;
+                const int theirs = column + 8 * i + e % 2;
+                const int in_tile = KEYS ? theirs - other : mine - h.first;
+                const int of = KEYS ? turn : 0;
+                /* Queries past the caption are rows of zeros: they add nothing. */
+                const bool sees = KEYS ? !a.causal || mine <= theirs
+                                       : theirs < length && (!a.causal || theirs <= mine);
+                const bool drop = a.drop && (keep >> (4 * i + e) & 1) == 0;
                 const float prob =
-                    sees(a, query, key, length) ? exp2f(scaled - room.lse[in_tile]) : 0.0f;
-                const float keep = a.drop ? kept(a, h, query, key) : 1.0f;
-                const float dp = a.drop ? ds[i][e] * keep * a.dropout.scale : ds[i][e];
-                ds[i][e] = prob * (dp - room.along[in_tile]) * a.scale;
-                p[i][e] = prob * keep;
+                    sees ? power_of_two(p[i][e] * scale - room.lse[of][in_tile]) : 0.0f;
+                const float dp = drop ? 0.0f : ds[i][e] * kept_scale;
+                ds[i][e] = prob * (dp - room.along[of][in_tile]) * a.scale;
+                p[i][e] = drop ? 0.0f : prob;
             }
         }
-        add_product(first_sum, ds, room.other[0]);
+        add_product(first_sum, ds, room.other[turn][0]);
         if (KEYS) {
-            add_product(second_sum, p, room.other[1]);
+            add_product(second_sum, p, room.other[turn][1]);
         }
     }
-    const int mine = h.first + warp;
-    store_rows<T, WIDTH>(part_rows(a, h, a.to, KEYS ? PART_K : PART_Q), a, first_sum, 1.0f, mine,
-                         length);
+    store_rows<T, WIDTH>(part_rows(a, h, a.to, KEYS ? PART_K : PART_Q), a, first_sum, {1.0f, 1.0f},
+                         row, length);
     if (KEYS) {
-        store_rows<T, WIDTH>(part_rows(a, h, a.to, PART_V), a, second_sum,
-                             a.drop ? a.dropout.scale : 1.0f, mine, length);
+        store_rows<T, WIDTH>(part_rows(a, h, a.to, PART_V), a, second_sum, {kept_scale, kept_scale},
+                             row, length);
     }
 }
 
-template <typename T, int WIDTH, int ROWS>
-static __global__ void backward(struct attention_operands<T> a) {
-    __shared__ struct backward_room<T, WIDTH, ROWS> room;
+template <bool KEYS, typename T, int WIDTH, int ROWS, int COLS>
+static __global__ void __launch_bounds__(ROWS * 2, (KEYS ? 192 : 256) / ROWS)
+    backward(struct attention_operands<T> a) {
+    __shared__ struct backward_room<T, WIDTH, ROWS, COLS> room;
     const struct head_place h = head_of(a, ROWS);
-    if (h.first == 0 && blockIdx.z == 0) {
+    if (h.first == 0 && KEYS) {
         clear_gaps(a, h, 3);
     }
     if (h.first >= h.caption.length) {
@@ -401,11 +397,7 @@ static __global__ void backward(struct attention_operands<T> a) {
     if (a.drop) {
         dropout_begin(a.dropout);
     }
-    if (blockIdx.z == 0) {
-        backward_rows<true>(room, a, h);
-    } else {
-        backward_rows<false>(room, a, h);
-    }
+    backward_rows<KEYS>(room, a, h);
 }
 
 /* ---- host side ---- */
@@ -437,32 +429,32 @@ static struct attention_operands<T> operands_of(const struct launch_on &on,
     return a;
 }
 
-template <typename T, int WIDTH, int ROWS>
+template <typename T, int WIDTH, int ROWS, int COLS>
 static cudaError_t run_tiles(const struct launch_on &on, const struct attention_operands<T> &a) {
-    dim3 grid((unsigned)(a.segments.count * a.heads), (unsigned)ceil_div(a.tokens, ROWS));
+    const dim3 grid((unsigned)(a.segments.count * a.heads), (unsigned)ceil_div(a.tokens, ROWS));
     if (a.dout == NULL) {
-        return launch_threads(on.stream, grid, ROWS / 16 * WARP, forward<T, WIDTH, ROWS>, a);
+        return launch_threads(on.stream, grid, ROWS * 2, forward<T, WIDTH, ROWS, COLS>, a);
     }
     const dim3 blocks((unsigned)ceil_div(a.segments.rows * a.heads * 8, THREADS));
     TRY_LAUNCH(launch(on.stream, blocks, along_kernel<T>, a));
-    grid.z = 2;
-    return launch_threads(on.stream, grid, ROWS / 16 * WARP, backward<T, WIDTH, ROWS>, a);
+    TRY_LAUNCH(launch_threads(on.stream, grid, ROWS * 2, backward<true, T, WIDTH, ROWS, COLS>, a));
+    return launch_threads(on.stream, grid, ROWS * 2, backward<false, T, WIDTH, ROWS, COLS>, a);
 }
 
-/* Four tiles of a block fit into 48 KiB, which every GPU has. */
+/* The tiles of a block fit into 48 KiB, which every GPU has. */
 static cudaError_t run_widths(const struct launch_on &on,
                               const struct attention_operands<float> &a) {
-    return a.head_width <= HEAD_WIDTH ? run_tiles<float, HEAD_WIDTH, 32>(on, a)
-                                      : run_tiles<float, WIDEST, 16>(on, a);
+    return a.head_width <= HEAD_WIDTH ? run_tiles<float, HEAD_WIDTH, 32, 16>(on, a)
+                                      : run_tiles<float, WIDEST, 16, 8>(on, a);
 }
 
 static cudaError_t run_widths(const struct launch_on &on,
                               const struct attention_operands<bf16> &a) {
     if (a.head_width > HEAD_WIDTH) {
-        return run_tiles<bf16, WIDEST, 32>(on, a);
+        return run_tiles<bf16, WIDEST, 32, 16>(on, a);
     }
-    return a.tokens <= 32 ? run_tiles<bf16, HEAD_WIDTH, 32>(on, a)
-                          : run_tiles<bf16, HEAD_WIDTH, 64>(on, a);
+    return a.tokens <= 32 ? run_tiles<bf16, HEAD_WIDTH, 32, 32>(on, a)
+                          : run_tiles<bf16, HEAD_WIDTH, 64, 32>(on, a);
 }
 
 template <typename T, int V>

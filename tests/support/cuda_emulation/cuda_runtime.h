@@ -21,6 +21,7 @@
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __shared__      static thread_local
+#define __launch_bounds__(...)
 
 struct alignas(8) uint2 {
     unsigned x, y;

@@ -1,5 +1,6 @@
 /*
- * mma, emulated: the two instructions of kernels/cuda/device/mma.cuh, by exchanges between lanes.
+ * mma, emulated: the instructions of kernels/cuda/device/mma.cuh, by exchanges between lanes and
+ * copies at once.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_MMA_H
 #define TESTS_SUPPORT_CUDA_EMULATION_MMA_H
@@ -48,6 +49,25 @@ static inline void load_matrices(uint32_t (&to)[4], const __nv_bfloat16 *row) {
         to[i] = low[TRANSPOSED ? g : 2 * q].bits | (uint32_t)high[TRANSPOSED ? g : 2 * q + 1].bits
                                                        << 16;
     }
+}
+
+/* Early or late: what waits for the barrier cannot tell. */
+static inline void copy_later(void *shared, const void *global, bool zeros) {
+    if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0) {
+        abort();
+    }
+    if (zeros) {
+        memset(shared, 0, 16);
+    } else {
+        memcpy(shared, global, 16);
+    }
+}
+
+static inline void copies_wait() {
+}
+
+static inline float power_of_two(float x) {
+    return exp2f(x);
 }
 
 #endif
