@@ -55,6 +55,7 @@ void transfer_destroy(struct transfer *t) {
         free((char *)(uintptr_t)texts[i]);
     }
     free(t->url);
+    free(t->first);
     free(t->origin);
     free(t);
 }
@@ -119,6 +120,22 @@ struct transfer *transfer_create(const struct http_request *request, const struc
     return t;
 }
 
+/* Sends a request that remembers to where its URL was redirected before, if that is known. */
+static enum status recall(struct transfer *t, struct url *url) {
+    struct redirect r;
+    t->first = strdup(url->text);
+    if (t->first == NULL || !redirects_find(&r, t->first)) {
+        return t->first != NULL ? STATUS_OK : STATUS_NOMEM;
+    }
+    url_fini(url);
+    free(t->url);
+    t->url = r.to;
+    t->remembered = true;
+    t->scope = r.scope < t->scope ? r.scope : t->scope;
+    memcpy(t->linked_etag, r.etag, sizeof t->linked_etag);
+    return url_init(url, t->url, NULL, NULL);
+}
+
 enum status http_start(struct http *h, const struct http_request *request, struct error *err) {
     REQUIRE(h != NULL && request != NULL && request->url != NULL && request->on_done != NULL);
     REQUIRE(request->max_bytes > 0 && !(request->compressed && request->range_bytes != 0));
@@ -129,7 +146,13 @@ enum status http_start(struct http *h, const struct http_request *request, struc
         const enum address_scope written = url_host_scope(&url);
         t->scope = request->own_server && written < ADDRESS_LOOPBACK ? ADDRESS_LOOPBACK : written;
     }
-    enum status s = t != NULL ? hosts_queue(&h->hosts, t, url.host, clock_now_ns()) : STATUS_NOMEM;
+    enum status s = STATUS_OK;
+    if (t != NULL && request->remembers) {
+        t->named = t->scope;
+        s = recall(t, &url);
+    }
+    s = t == NULL || s != STATUS_OK ? STATUS_NOMEM
+                                    : hosts_queue(&h->hosts, t, url.host, clock_now_ns());
     url_fini(&url);
     if (s != STATUS_OK) {
         transfer_destroy(t);
@@ -230,13 +253,52 @@ static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
     return false;
 }
 
+/* Whether a remembered address is gone: then its URL is asked again. */
+static bool ask_again(struct http *h, struct exchange *x, int64_t now_ns) {
+    struct transfer *t = x->transfer;
+    const int status = x->response.status;
+    const enum http_outcome outcome = x->result.outcome;
+    struct url url;
+    if (!t->remembered || !(outcome == HTTP_DNS || outcome == HTTP_CONNECT || outcome == HTTP_TLS ||
+                            (outcome == HTTP_STATUS &&
+                             (status == 401 || status == 403 || status == 404 || status == 410)))) {
+        return false;
+    }
+    redirects_forget(t->first, t->url);
+    char *text = strdup(t->first);
+    if (text == NULL || url_init(&url, text, NULL, NULL) != STATUS_OK) {
+        free(text);
+        return false;
+    }
+    hosts_leave(&h->hosts, t, now_ns);
+    free(t->url);
+    t->url = text;
+    t->remembered = false;
+    t->redirects = 0;
+    t->scope = t->named;
+    t->linked_etag[0] = '\0';
+    const bool queued = hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK;
+    url_fini(&url);
+    return queued;
+}
+
+static void remember(const struct exchange *x) {
+    const struct transfer *t = x->transfer;
+    struct redirect r = {.to = t->url, .scope = t->scope};
+    if (t->first != NULL && !t->remembered && t->redirects > 0 && x->response.status / 100 == 2) {
+        memcpy(r.etag, t->linked_etag, sizeof r.etag);
+        redirects_keep(t->first, &r);
+    }
+}
+
 /* The exchange is over, and no longer in the multi handle. */
 static void finish(struct http *h, struct exchange *x, int64_t now_ns) {
     struct transfer *t = x->transfer;
-    if (x->is_redirect && follow(h, x, now_ns)) {
+    if (x->is_redirect ? follow(h, x, now_ns) : ask_again(h, x, now_ns)) {
         release_exchange(h, x);
         return;
     }
+    remember(x);
     hosts_leave(&h->hosts, t, now_ns);
     h->pending_count--;
     t->request.on_done(t->request.cookie, &x->result);

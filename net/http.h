@@ -141,6 +141,10 @@ struct http_request {
     const char *const *headers; /* further "Name: value" lines; dropped at another origin */
     size_t header_count;
     const struct http_signature *signature; /* NULL: none */
+    /* Where redirects led is remembered by the process, and asked directly by later requests for
+     * the URL, until it is gone (401, 403, 404, 410, no server): a hub counts requests, not bytes.
+     * The ETag is that of X-Linked-ETag then, which does not depend on the storage server. */
+    bool remembers;
     bool own_server; /* the user's configuration names its host, not only the URL; default false */
     uint64_t max_bytes; /* of the decoded body, > 0 */
     bool compressed;    /* offers gzip and deflate; not with a range */

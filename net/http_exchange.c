@@ -97,7 +97,18 @@ static bool read_head(struct exchange *x) {
                         : retry_after > MAX_RETRY_AFTER_S ? MAX_RETRY_AFTER_S * INT64_C(1000)
                                                           : retry_after * 1000;
     (void)snprintf(r->address, sizeof r->address, "%s", address != NULL ? address : "");
+    const char *limit = header(x, "RateLimit", 0, &count);
+    if (status == 429 && r->retry_after_ms < 0 && limit != NULL) {
+        r->retry_after_ms = http_parse_rate_limit(limit);
+    }
+    struct transfer *t = x->transfer;
+    if (t->first != NULL && t->redirects == 0 && !t->remembered) {
+        copy_header(x, t->linked_etag, sizeof t->linked_etag, "X-Linked-ETag");
+    }
     copy_header(x, r->etag, sizeof r->etag, "ETag");
+    if (t->linked_etag[0] != '\0') {
+        (void)snprintf(r->etag, sizeof r->etag, "%s", t->linked_etag);
+    }
     copy_header(x, r->content_type, sizeof r->content_type, "Content-Type");
     read_robots_tags(x);
     const char *location = header(x, "Location", 0, &count);

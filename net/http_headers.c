@@ -42,6 +42,14 @@ bool http_parse_content_range(const char *text, uint64_t *first, uint64_t *last,
     return *text == '\0' && *first <= *last && *last < *total;
 }
 
+int64_t http_parse_rate_limit(const char *text) {
+    uint64_t seconds = 0;
+    const char *at = strstr(text, ";t=");
+    at = at != NULL ? at + 3 : at;
+    return at != NULL && read_number(&at, &seconds) && seconds <= 86400 ? (int64_t)seconds * 1000
+                                                                        : -1;
+}
+
 static bool word_is(const char *word, size_t size, const char *expected) {
     return size == strlen(expected) && strncasecmp(word, expected, size) == 0;
 }

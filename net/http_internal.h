@@ -22,8 +22,12 @@
 struct transfer {
     struct http_request request; /* its strings are copies */
     struct http_signature signature;
-    char *url;    /* the present one: of the request or of its last redirect */
-    char *origin; /* of the request: further headers go only there */
+    char *url;                /* the present one: of the request or of its last redirect */
+    char *origin;             /* of the request: further headers go only there */
+    char *first;              /* the URL of a request that remembers; else NULL */
+    bool remembered;          /* `url` is where `first` was redirected before */
+    enum address_scope named; /* what the request itself may reach */
+    char linked_etag[128];    /* X-Linked-ETag of the hub's redirect; "" */
     uint32_t redirects;
     enum address_scope scope; /* the nearest address that it may reach */
     int64_t busy_ns;          /* on the wire, of the exchanges before a redirect */
@@ -114,6 +118,16 @@ struct http {
     char agent[64]; /* the user agent's name, lower case */
 };
 
+/* redirects: of requests that remember (http.h). Any thread. */
+struct redirect {
+    char *to;
+    enum address_scope scope; /* that it may reach */
+    char etag[128];           /* of the file, by the server that redirects; "": not said */
+};
+bool redirects_find(struct redirect *out, const char *url); /* the caller frees `to` */
+void redirects_keep(const char *url, const struct redirect *r);
+void redirects_forget(const char *url, const char *to); /* if that is where it leads */
+
 /* Copies a request. Returns NULL where there is no memory. */
 struct transfer *transfer_create(const struct http_request *request, const struct url *url);
 void transfer_destroy(struct transfer *t); /* accepts NULL */
@@ -140,6 +154,8 @@ enum status http_redirect(struct url *out,
 /* "bytes FIRST-LAST/TOTAL"; TOTAL may be *. */
 bool http_parse_content_range(const char *text, uint64_t *first, uint64_t *last, uint64_t *total);
 /* Whether a value of X-Robots-Tag forbids `agent` (lower case) or everybody to use an image. */
+/* The milliseconds after which a RateLimit header promises more requests; -1: it does not say. */
+int64_t http_parse_rate_limit(const char *text);
 bool http_robots_tag_forbids(const char *text, const char *agent);
 
 #endif

@@ -151,6 +151,7 @@ enum status remote_object_start(const struct remote_object *o,
                                 struct http_request *request,
                                 struct error *err) {
     request->url = o->url;
+    request->remembers = true;
     pthread_mutex_lock(&o->folder->lock);
     enum status s = location_authorize(o->folder->location, request, err);
     THEN(s, http_start(h, request, err));

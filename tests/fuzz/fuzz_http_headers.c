@@ -29,6 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
         demand(first <= last && last < total);
     }
     (void)http_robots_tag_forbids(text, "ccstream");
+    if (http_parse_rate_limit(text) > 86400000) {
+        abort();
+    }
     struct s3_error e;
     if (s3_error_parse(&e, text)) {
         demand(e.code[0] != '\0' && strspn(e.code, "<>& \n") == 0);

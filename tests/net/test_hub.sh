@@ -1,0 +1,43 @@
+#!/bin/bash
+# A hub that counts requests: each file of a dataset is asked for once, and again when its signed address ends;
+# the token stays at the hub; quotas are waited for; the storage's ETags do not matter.
+. "$SRC/tests/support/cli.sh"
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+
+"$TESTBIN/make_scenes" val 60 1 48 scenes.tar >/dev/null
+"$BIN/ccpack" -q -o data --shard-samples 20 scenes.tar
+"$BIN/ccdump" cat data >local.tar
+mkdir -p secrets
+secret=hf_$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')
+export HF_TOKEN=$secret
+start() { # start OPTION...: a hub; sets HF_ENDPOINT
+    exec 3< <(exec python3 "$SRC/tests/support/hub_server.py" data "$@")
+    server=$!
+    read -r hub storage <&3
+    export HF_ENDPOINT=http://127.0.0.1:$hub
+}
+stats() { python3 -c "import json,urllib.request as u; print(json.load(u.urlopen('$HF_ENDPOINT/stats'))['$1'])"; }
+trap 'kill "$server" 2>/dev/null' EXIT
+
+# Every picture, range by range: 1 manifest and 3 shards with their indexes are 7 files; optional files that are not
+# there cost a request each.
+start --token "$secret" --edges
+expect 0 "$BIN/ccdump" cat hf://datasets/owner/name
+cmp out.txt local.tar || fail "other bytes than the local dataset"
+files=$(stats resolve)
+[ "$files" -le 12 ] || fail "$files requests to /resolve/ for 7 files"
+expect 0 "$BIN/ccdump" verify hf://datasets/owner/name
+[ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
+[ "$(stats storage)" -gt 7 ] || fail "not read by ranges"
+expect 66 env HF_TOKEN=wrong "$BIN/ccdump" info hf://datasets/owner/name
+has err.txt "403"
+expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccdump" info hf://datasets/owner/name
+has err.txt "401"
+! grep -rqF "$secret" . || fail "the token is in a file or message: $(grep -rlF "$secret" .)"
+kill $server
+
+# Addresses that end while they are used are renewed; a quota is waited for.
+start --seconds 0.05 --limit 5
+expect 0 "$BIN/ccdump" cat hf://datasets/owner/name
+cmp out.txt local.tar || fail "other bytes with addresses that end"
+[ "$(stats limited)" -gt 0 ] || fail "no request was limited"

@@ -1,0 +1,116 @@
+"""A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--limit N] [--edges]
+
+    GET /datasets/OWNER/NAME/resolve/REVISION/PATH   302 to an address at a storage server, another port, that ends
+                                                     after --seconds; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
+    GET /api/datasets/OWNER/NAME/tree/REVISION       JSON, two entries a page, the next in Link
+    GET /stats                                       counts of requests; "leaks": headers with a token at the storage
+
+FOLDER is the dataset. --token: without it 401, with another 403. --limit: of every N requests to /resolve/ one gets
+429 with RateLimit and no Retry-After. --edges: the storage's own ETags differ from request to request. Prints the
+ports of the hub and the storage.
+"""
+import argparse
+import hashlib
+import http.server
+import json
+import os
+import threading
+import time
+import urllib.parse
+
+a = argparse.ArgumentParser()
+a.add_argument("folder")
+a.add_argument("--token")
+a.add_argument("--seconds", type=float, default=3600)
+a.add_argument("--limit", type=int, default=0)
+a.add_argument("--edges", action="store_true")
+a.add_argument("--commit", default="c" * 40)
+o = a.parse_args()
+counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0}
+lock = threading.Lock()
+
+
+def count(name):
+    with lock:
+        counts[name] += 1
+        return counts[name]
+
+
+def sha256(path):
+    return hashlib.sha256(open(path, "rb").read()).hexdigest()
+
+
+class Base(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body=b"", **headers):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Hub(Base):
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        parts = urllib.parse.unquote(url.path).split("/")
+        if url.path == "/stats":
+            return self.answer(200, json.dumps(counts).encode())
+        given = self.headers.get("Authorization")
+        if o.token and given != "Bearer " + o.token:
+            count("refused")
+            return self.answer(403 if given else 401, b"gated")
+        if url.path.startswith("/api/datasets/"):
+            return self.tree(url)
+        number = count("resolve")
+        if o.limit and number % o.limit == 0:
+            count("limited")
+            return self.answer(429, b"", RateLimit='"resolvers";r=0;t=1', RateLimit_Policy='"resolvers";q=3000;w=300')
+        path = os.path.join(o.folder, *parts[6:])
+        if parts[4] != "resolve" or ".." in parts or not os.path.isfile(path):
+            return self.answer(404, b"Entry not found")
+        address = f"http://127.0.0.1:{storage.server_port}/{urllib.parse.quote('/'.join(parts[6:]))}?Signature=s&Expires={time.time() + o.seconds}"
+        self.answer(302, b"", Location=address, X_Linked_Size=str(os.path.getsize(path)),
+                    X_Linked_ETag='"' + sha256(path) + '"', X_Repo_Commit=o.commit)
+
+    def tree(self, url):
+        count("tree")
+        names = sorted(n for n in os.listdir(o.folder) if os.path.isfile(os.path.join(o.folder, n)))
+        first = int(dict(urllib.parse.parse_qsl(url.query)).get("cursor", 0))
+        page = [{"type": "file", "path": n, "size": os.path.getsize(os.path.join(o.folder, n)), "oid": "0" * 40,
+                 "lfs": {"oid": sha256(os.path.join(o.folder, n))}} for n in names[first : first + 2]]
+        link = {}
+        if first + 2 < len(names):
+            link["Link"] = f'<http://127.0.0.1:{self.server.server_port}{url.path}?recursive=true&cursor={first + 2}>; rel="next"'
+        self.answer(200, json.dumps(page).encode(), X_Repo_Commit=o.commit, **link)
+
+
+class Storage(Base):
+    def do_GET(self):
+        number = count("storage")
+        url = urllib.parse.urlsplit(self.path)
+        if "Authorization" in self.headers or (o.token and o.token in str(self.headers) + self.path):
+            count("leaks")
+        if float(dict(urllib.parse.parse_qsl(url.query)).get("Expires", 0)) < time.time():
+            count("ended")
+            return self.answer(403, b"expired")
+        data = open(os.path.join(o.folder, urllib.parse.unquote(url.path).lstrip("/")), "rb").read()
+        etag = {"ETag": f'"edge-{number}"' if o.edges else '"storage"'}
+        asked = self.headers.get("Range")
+        if not asked:
+            return self.answer(200, data, **etag)
+        first, last = asked.split("=")[1].split("-")
+        first, last = int(first), min(int(last or len(data) - 1), len(data) - 1)
+        self.answer(206, data[first : last + 1], Content_Range=f"bytes {first}-{last}/{len(data)}", **etag)
+
+
+hub = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+storage = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Storage)
+threading.Thread(target=storage.serve_forever, daemon=True).start()
+print(hub.server_port, storage.server_port, flush=True)
+hub.serve_forever()
