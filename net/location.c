@@ -387,6 +387,14 @@ enum status location_url(const struct location *l,
     return STATUS_OK;
 }
 
+enum status
+location_file_url(const struct location *l, char url[HTTP_MAX_URL_BYTES], struct error *err) {
+    const int n = snprintf(url, HTTP_MAX_URL_BYTES, "%s%s", l->base, l->query);
+    FAIL_IF(n >= HTTP_MAX_URL_BYTES, err, STATUS_LIMIT, "a URL is longer than %d bytes",
+            HTTP_MAX_URL_BYTES);
+    return STATUS_OK;
+}
+
 static enum status refresh_keys(struct location *l, struct error *err) {
     const int64_t now_s = (int64_t)time(NULL);
     if (now_s < l->end_s - REFRESH_BEFORE_S || (now_s < l->again_s && now_s < l->end_s)) {

@@ -55,6 +55,10 @@ enum status location_url(const struct location *l,
                          const char *name,
                          struct error *err);
 
+/* The URL of the location itself, as of a file. Returns OK or LIMIT. */
+enum status
+location_file_url(const struct location *l, char url[HTTP_MAX_URL_BYTES], struct error *err);
+
 /* Fills headers, header_count, signature and own_server of a request for a file of the folder; they
  * are borrowed until the next call or location_destroy. Asks the metadata service, which may take
  * seconds, if it is the source of the keys and they end within minutes. Returns OK, or a failure of

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/location.h"
 #include "pack/fetch/fetch_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/decide_internal.h"
@@ -89,6 +90,10 @@ static enum status check_kinds(const struct pack_options *o, struct error *err) 
         if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
             return s;
         }
+        FAIL_IF(o->part.count > 0 && location_is_remote(o->sources[i]), err, STATUS_USAGE,
+                "--part counts the rows of all sources first, so every part would download "
+                "them all; pack some of the tars on each machine, and train on the datasets "
+                "together");
         FAIL_IF(o->part.count > 0 && strcmp(o->sources[i], "-") == 0, err, STATUS_USAGE,
                 "--part counts the rows of all sources first, which standard input "
                 "does not allow");

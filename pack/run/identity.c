@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include "formats/base/hash.h"
+#include "net/http_stream.h"
+#include "net/location.h"
 
 /* A file of up to SAMPLES * SAMPLE_BYTES bytes is hashed whole. */
 enum { SAMPLES = 8, SAMPLE_BYTES = 64 << 10, ROWS_AT_A_TIME = 4096 };
@@ -47,6 +49,9 @@ enum status pack_identity_sample(struct manifest_source *out, const char *path, 
     struct file *file = NULL;
     out->bytes = 0;
     out->sample_hash = 0;
+    if (location_is_remote(path)) {
+        return http_stream_identity(&out->bytes, &out->sample_hash, path, err);
+    }
     if (!is_file(path, &out->bytes)) {
         return STATUS_OK;
     }

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 
 #include "formats/base/clock.h"
+#include "net/location.h"
 #include "pack/run/identity_internal.h"
 #include "pack/run/worker_internal.h"
 
@@ -196,8 +197,9 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
  * next one may be long in coming. */
 static bool is_live(const char *path) {
     struct stat info;
-    return strcmp(path, "-") == 0 || stat(path, &info) != 0 ||
-           (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
+    return strcmp(path, "-") == 0 ||
+           (stat(path, &info) != 0 ? !location_is_remote(path)
+                                   : !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
 }
 
 static enum status

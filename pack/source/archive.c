@@ -30,6 +30,8 @@
 #include <zlib.h>
 
 #include "formats/shard/tar.h"
+#include "net/http_stream.h"
+#include "net/location.h"
 
 enum {
     READ_BYTES = 256 << 10,
@@ -48,8 +50,10 @@ struct source_archive {
     bool primes;               /* the next block is a header that we made */
     uint64_t before_bytes;     /* to be added to libarchive's offsets, modulo 2^64 */
     int fd;
-    bool seekable;      /* a regular file, opened by us */
-    size_t block_bytes; /* of the next block */
+    struct http_stream *stream; /* of a remote file; NULL: `fd` */
+    struct error failure;       /* of it */
+    bool seekable;              /* a regular file, opened by us */
+    size_t block_bytes;         /* of the next block */
     bool stopped;
     struct source_options opt; /* of these stop, bytes and their cookies */
     bool plain_tar;
@@ -81,12 +85,23 @@ static bool must_stop(struct source_archive *a) {
  */
 static la_ssize_t read_file(struct source_archive *a, uint8_t *out, size_t size_bytes) {
     while (!must_stop(a)) {
+        size_t arrived = 0;
+        enum status s = a->stream
+                            ? http_stream_read(a->stream, out, size_bytes, &arrived, &a->failure)
+                            : STATUS_OK;
+        if (s == STATUS_AGAIN) {
+            continue;
+        }
+        if (s != STATUS_OK) {
+            archive_set_error(a->archive, EIO, "%s", a->failure.text);
+            return -1;
+        }
         struct pollfd p = {.fd = a->fd, .events = POLLIN};
-        int ready = a->seekable ? 1 : poll(&p, 1, WAIT_MS);
+        int ready = a->seekable || a->stream ? 1 : poll(&p, 1, WAIT_MS);
         if (ready == 0 || (ready < 0 && errno == EINTR)) {
             continue; /* a signal, which may be the one that stops the run */
         }
-        ssize_t got = read(a->fd, out, size_bytes);
+        ssize_t got = a->stream ? (ssize_t)arrived : read(a->fd, out, size_bytes);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
             continue;
         }
@@ -95,6 +110,7 @@ static la_ssize_t read_file(struct source_archive *a, uint8_t *out, size_t size_
         }
         if (got > 0) {
             a->position_bytes += (uint64_t)got;
+            a->size_bytes = a->stream ? http_stream_size(a->stream) : a->size_bytes;
             if (a->opt.bytes) {
                 a->opt.bytes(a->opt.bytes_cookie, out, (size_t)got);
             }
@@ -236,6 +252,7 @@ static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t r
 
 static enum status broken(struct source_archive *a, struct error *err) {
     FAIL_IF(a->stopped, err, STATUS_INTERRUPTED, "stopped on request");
+    RETURN_IF(a->failure.status != STATUS_OK, error_pass(err, a->failure.status, &a->failure));
     const char *text = archive_error_string(a->archive);
     text = text ? text : "unknown reason";
     FAIL_IF(a->members == 0, err, STATUS_CORRUPT,
@@ -255,6 +272,9 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
     FAIL_IF(strlen(path) >= sizeof(a->path), err, STATUS_LIMIT, "%.80s...: the path is too long",
             path);
     strcpy(a->path, path);
+    if (location_is_remote(path)) {
+        return http_stream_open(&a->stream, path, err);
+    }
     a->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (a->fd < 0) {
         return error_set_errno(err, "%s: cannot open it", path);
@@ -324,7 +344,8 @@ static enum status open_archive(struct source_archive *a, struct error *err) {
     uint8_t head[3] = {0};
     bool zip = pread(a->fd, head, sizeof(head), 0) != sizeof(head) ||
                (head[0] == 'P' && head[1] == 'K' && head[2] < ' ');
-    a->plain_tar = a->size_bytes > 0 && !zip && !a->packed && archive_filter_count(a->archive) == 1;
+    a->plain_tar = a->seekable && a->size_bytes > 0 && !zip && !a->packed &&
+                   archive_filter_count(a->archive) == 1;
     return STATUS_OK;
 }
 
@@ -351,6 +372,7 @@ void source_archive_close(struct source_archive *a) {
     }
     source_tar_close(a->tar);
     archive_read_free(a->archive);
+    http_stream_close(a->stream);
     if (a->fd > STDERR_FILENO) {
         close(a->fd);
     }

@@ -11,6 +11,7 @@
 #include "formats/base/hash.h"
 #include "formats/base/utf8.h"
 #include "formats/image/image_codec.h"
+#include "net/location.h"
 #include "pack/source/source_internal.h"
 
 const struct source_type *const source_types[SOURCE_KIND_COUNT] = {
@@ -207,7 +208,7 @@ static enum status judge_file(enum source_kind *out, const char *path, struct er
 enum status source_kind_of(enum source_kind *out, const char *path, struct error *err) {
     REQUIRE(out && path);
     *out = SOURCE_WDS;
-    if (strcmp(path, "-") == 0) {
+    if (strcmp(path, "-") == 0 || location_is_remote(path)) {
         return STATUS_OK;
     }
     struct stat info;

@@ -25,6 +25,7 @@
 
 #include "formats/image/image_codec.h"
 #include "formats/shard/tar.h"
+#include "net/location.h"
 #include "pack/source/archive_internal.h"
 #include "pack/source/folders_internal.h"
 #include "pack/source/source_internal.h"
@@ -675,7 +676,7 @@ static void decide_lines(struct source_wds *w, const struct source_options *opt)
     size_t first = 0;
     size_t looked = 0;
     bool more = w->base.lines == SOURCE_LINES_AUTO && strcmp(w->base.path, "-") != 0 &&
-                w->caption_member[0] == '\0';
+                !location_is_remote(w->base.path) && w->caption_member[0] == '\0';
     if (more && is_retrieval(w->base.path)) {
         w->base.lines = SOURCE_LINES_EACH;
         return;

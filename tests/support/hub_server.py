@@ -109,6 +109,7 @@ class Storage(Base):
         self.answer(206, data[first : last + 1], Content_Range=f"bytes {first}-{last}/{len(data)}", **etag)
 
 
+http.server.ThreadingHTTPServer.handle_error = lambda *args: None  # clients that hang up
 hub = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
 storage = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Storage)
 threading.Thread(target=storage.serve_forever, daemon=True).start()

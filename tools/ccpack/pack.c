@@ -129,7 +129,9 @@ static const struct cli_program pack_program = {
         "file, a JSON list or lines of "
         "objects with 'image' and 'caption', a folder of images NAME.jpg with NAME.txt, an "
         "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
-        "CIFAR binary or their folder. A tar of class folders requires --from folders, and so "
+        "CIFAR binary or their folder. Tars may be at a server: hf://datasets/OWNER/NAME/X.tar, "
+        "https://HOST/X.tar, s3://BUCKET/X.tar. A tar of class folders requires --from folders, "
+        "and so "
         "do class folders with captions, NAME.txt beside NAME.jpg.",
         "Columns of a table: with a header row, by name ('caption', 'path', ...); without, the "
         "path column is the one whose values end in an image extension, or else name existing "

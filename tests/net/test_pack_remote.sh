@@ -1,0 +1,79 @@
+#!/bin/bash
+# ccpack -o DIR of tars at a server: the dataset of local tars; a connection that breaks, a quota, a kill, a tar that
+# changes, addresses that end, tokens, private addresses, servers without ranges.
+. "$SRC/tests/support/cli.sh"
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+
+mkdir tars
+for i in 0 1 2; do
+    "$TESTBIN/make_scenes" val 40 1 200 tars/$i.tar >/dev/null
+done
+mkdir extra && head -c 18000000 /dev/urandom >extra/big.bin # a tar of several pieces
+(cd extra && tar rf ../tars/2.tar big.bin)
+gzip -c tars/1.tar >tars/3.tar.gz
+summary() { "$BIN/ccdump" info --json "$1" | grep -o '"fingerprint":"[^"]*"'; }
+start() { # start SERVER FOLDER OPTION...: prints its port first
+    exec 3< <(exec python3 "$SRC/tests/$1" "${@:2}")
+    server=$!
+    read -r port storage <&3
+}
+trap 'kill "$server" 2>/dev/null' EXIT
+expect 0 "$BIN/ccpack" -q -o local --allow-duplicates --shard-samples 30 tars/{0,1,2}.tar tars/3.tar.gz
+
+# A hub with a token, storage servers whose ETags differ, addresses that end and a quota.
+secret=hf_$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')
+export HF_TOKEN=$secret
+start support/hub_server.py tars --token "$secret" --edges --seconds 0.5 --limit 3
+export HF_ENDPOINT=http://127.0.0.1:$port
+hub=hf://datasets/owner/name
+stats() { python3 -c "import json,urllib.request as u; print(json.load(u.urlopen('$HF_ENDPOINT/stats'))['$1'])"; }
+expect 0 "$BIN/ccpack" -q -o remote --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz
+[ "$(summary remote)" = "$(summary local)" ] || fail "another dataset than of local tars"
+[ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
+[ "$(stats limited)" -gt 0 ] || fail "no request was limited"
+expect 66 env HF_TOKEN=wrong "$BIN/ccpack" -o new $hub/0.tar
+has err.txt "gives you no access"
+expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccpack" -o new $hub/0.tar
+has err.txt "HF_TOKEN"
+expect 66 "$BIN/ccpack" -o new $hub/9.tar
+has err.txt "404"
+expect 66 "$BIN/ccpack" -o new "$hub/{0..2}.tar"
+has err.txt "without quotes"
+expect 64 "$BIN/ccpack" -o new --part 1/2 $hub/0.tar
+! grep -rqF "$secret" . || fail "the token is in a file or message: $(grep -rlF "$secret" .)"
+
+# Killed, then resumed: tars that were packed are not read again.
+"$BIN/ccpack" -q -o killed --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz 2>killed.txt &
+pid=$!
+for i in $(seq 500); do [ -e killed/shard-000001.cci ] && break; sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null || true
+expect 0 "$BIN/ccpack" -q -o killed --allow-duplicates --shard-samples 30 --resume $hub/{0,1,2}.tar $hub/3.tar.gz
+cmp killed/dataset.json remote/dataset.json || fail "a killed run differs"
+expect 0 "$BIN/ccpack" -o killed --allow-duplicates --shard-samples 30 --resume $hub/{0,1,2}.tar $hub/3.tar.gz
+has err.txt "finished already"
+kill $server
+
+# A web server that fails.
+start net/fault_server.py tars --seed 3
+web=http://127.0.0.1:$port
+expect 0 "$BIN/ccpack" -q -o web --allow-duplicates --shard-samples 30 $web/{0,1,2}.tar $web/3.tar.gz
+[ "$(summary web)" = "$(summary local)" ] || fail "another dataset from a web server"
+expect 64 "$BIN/ccpack" -o new "$web/0.tar?fault=404.tar"
+has err.txt "may be secrets"
+kill $server
+start net/fault_server.py tars --seed 3 --faults reset_body=0.15,half=0.15,reset=0.1,503:0=0.1,short_length=0.1,wrong_range=0.1
+web=http://127.0.0.1:$port
+expect 0 "$BIN/ccpack" -q -o faulty --allow-duplicates --shard-samples 30 $web/{0,1,2}.tar $web/3.tar.gz
+[ "$(summary faulty)" = "$(summary local)" ] || fail "rows are lost or other ones after faults"
+kill $server
+start net/fault_server.py tars --faults new_etag=1
+expect 65 "$BIN/ccpack" -q -o changed http://127.0.0.1:$port/2.tar
+has err.txt "was replaced at the server while it was read"
+kill $server
+start net/fault_server.py tars --faults no_range=1
+expect 74 "$BIN/ccpack" -q -o new http://127.0.0.1:$port/2.tar
+has err.txt "curl -sL URL | ccpack -o DIR -"
+kill $server
+start net/fault_server.py tars --faults redirect_private=1
+expect_message 74 "private\|not followed" "$BIN/ccpack" -q -o new http://127.0.0.1:$port/2.tar
