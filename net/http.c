@@ -419,6 +419,10 @@ void http_wake(struct http *h) {
     (void)h->curl->multi_wakeup(h->multi);
 }
 
+bool http_host_waits(const struct http *h, const char *host) {
+    return hosts_is_limited(&h->hosts, host);
+}
+
 uint32_t http_pending(const struct http *h) {
     return h->pending_count;
 }

@@ -166,6 +166,9 @@ enum status http_start(struct http *h, const struct http_request *request, struc
 /* Requests that are queued or run. */
 uint32_t http_pending(const struct http *h);
 
+/* Whether requests to a host (url.host) wait for its rate. */
+bool http_host_waits(const struct http *h, const char *host);
+
 /* Does what is possible, then waits for more, at most timeout_ms, and does that; returns early when
  * a request ended or http_wake was called. Returns OK, NOMEM or IO. */
 enum status http_run(struct http *h, int64_t timeout_ms, struct error *err);

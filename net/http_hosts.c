@@ -243,6 +243,12 @@ void hosts_leave(struct hosts *all, struct transfer *t, int64_t now_ns) {
     settle(all, h, now_ns);
 }
 
+bool hosts_is_limited(const struct hosts *all, const char *name) {
+    const struct host wanted = {.name = (char *)(uintptr_t)name};
+    struct host *const *found = tfind(&wanted, &all->by_name, compare_names);
+    return found != NULL && (*found)->first != NULL && (*found)->heap_index != NOT_SLEEPING;
+}
+
 int64_t hosts_wake_ns(const struct hosts *all) {
     if (all->ready != NULL) {
         return 0;

@@ -73,6 +73,7 @@ enum status hosts_queue(struct hosts *all, struct transfer *t, const char *name,
 struct transfer *hosts_take(struct hosts *all, int64_t now_ns);
 void hosts_leave(struct hosts *all, struct transfer *t, int64_t now_ns); /* it runs no more */
 void hosts_lift_limits(struct hosts *all, int64_t now_ns); /* before the end: take them all */
+bool hosts_is_limited(const struct hosts *all, const char *name); /* its queue waits for tokens */
 /* When hosts_take may find more; INT64_MAX: not before something else happens. */
 int64_t hosts_wake_ns(const struct hosts *all);
 

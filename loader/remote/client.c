@@ -19,6 +19,7 @@
 #include "net/s3_error.h"
 
 enum { RETRY_BASE_MS = 50, RETRY_MAX_MS = 8000, TRY_MAX_MS = 60000, OPEN_MAX_TRIES = 4 };
+enum { TELL_AFTER_MS = 2000, TELL_AGAIN_MS = 10000 }; /* of reads that wait */
 /* An attempt below the first is as one that brought nothing. A read lasts at most ten minutes more
  * than it would at the second. */
 enum { MIN_BYTES_PER_S = 1024, WHOLE_BYTES_PER_S = 65536, READ_MAX_S = 600 };
@@ -27,6 +28,7 @@ struct remote_client {
     struct http *http;
     struct remote_read *waiting; /* for their next attempt */
     uint32_t pending_count;
+    int64_t told_ns; /* when a line said that a read waits */
 };
 
 enum status
@@ -152,6 +154,17 @@ static void retry_later(struct remote_read *r, int64_t retry_after_ms) {
     r->retried_count++;
 }
 
+static void tell_wait(struct remote_read *r, const char *why, int64_t now_ns) {
+    struct remote_client *c = r->client;
+    if (now_ns - r->last_byte_ns > TELL_AFTER_MS * INT64_C(1000000) &&
+        (c->told_ns == 0 || now_ns - c->told_ns > TELL_AGAIN_MS * INT64_C(1000000))) {
+        c->told_ns = now_ns;
+        log_write(remote_view.options.log, LOG_LEVEL_WARN,
+                  "%.220s: waiting for the server since %.0f s: %s", r->object->path,
+                  (double)(now_ns - r->last_byte_ns) / 1e9, why);
+    }
+}
+
 /* The answer without the URL where an S3 server says more: its code and message, and what to do. */
 static void
 describe_answer(char *out, size_t size_bytes, const char *path, const struct http_result *x) {
@@ -196,6 +209,8 @@ static enum status describe(struct remote_read *r, const struct http_result *x, 
                      r->retried_count + 1, r->retried_count == 0 ? "" : "s", why,
                      x->outcome == HTTP_PRIVATE
                          ? "; to allow that: --allow-private (Python: allow_private)"
+                     : x->outcome == HTTP_PROTOCOL && status == 200
+                         ? "; use one that has them, such as nginx, Caddy or 'rclone serve http'"
                          : "");
 }
 
@@ -245,14 +260,21 @@ static void on_done(void *cookie, const struct http_result *x) {
     r->tries++;
     const bool again = x->outcome == HTTP_OK || x->outcome == HTTP_PROTOCOL ||
                        x->outcome == HTTP_TOO_LARGE || retry_worth(x->outcome, x->response->status);
+    /* A server without ranges will not learn them. */
+    const bool whole = x->outcome == HTTP_PROTOCOL && x->response->status == 200;
+    r->whole_count = whole ? r->whole_count + 1 : 0;
     /* An address that never answered is more likely wrong than busy. */
-    const bool absent = (r->dispensable || !r->object->known || r->object->folder->offline) &&
-                        (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT);
+    const bool absent = ((r->dispensable || !r->object->known || r->object->folder->offline) &&
+                         (x->outcome == HTTP_DNS || x->outcome == HTTP_CONNECT)) ||
+                        r->whole_count == OPEN_MAX_TRIES;
     const bool patient = is_patient(r, absent ? OPEN_MAX_TRIES : REMOTE_MAX_TRIES,
                                     x->response->retry_after_ms, now_ns);
     if (x->outcome == HTTP_CANCELLED) {
         finish(r, error_set(&why, STATUS_INTERRUPTED, "the read was cancelled"), &why);
     } else if (again && patient) {
+        char what[400];
+        describe_answer(what, sizeof what, r->object->path, x);
+        tell_wait(r, what, now_ns);
         retry_later(r, x->response->retry_after_ms);
     } else {
         const enum status s = describe(r, x, &why);

@@ -95,7 +95,8 @@ struct remote_read {
     struct remote_read *next;
     uint64_t got_bytes, got_before_bytes;
     uint32_t tries; /* that brought no byte, in a row */
-    uint32_t retried_count;
+    uint32_t retried_count,
+        whole_count; /* whole: answers without the range that was asked for, in a row */
     int64_t begun_ns, try_ns, last_byte_ns, retry_ns;
     char etag[HEAD_ETAG_BYTES];
     uint64_t total_bytes; /* HTTP_UNKNOWN: the server did not say */

@@ -83,6 +83,7 @@ struct fetch_stats {
     uint64_t selected;                  /* rows selected by `retry`, if set */
     uint64_t skipped;                   /* rows whose URL the ledger had before an append */
     uint32_t running;                   /* requests at this moment, queued ones included */
+    char waiting[160]; /* the host of the next row, and what is waited for there; empty: nothing */
     char failure[240]; /* what happened to the first row that failed; empty: none */
     size_t reason_count;
     struct fetch_reason {

@@ -216,6 +216,7 @@ struct fetch {
     enum status status; /* of the thread */
     struct error error;
     struct fetch_stats stats;
+    int64_t described_ns;           /* when stats.waiting was written; the fetch thread's */
     struct hash_map *hosts;         /* hash of a host that was asked: its place in: */
     struct byte_buffer host_counts; /* struct fetch_host */
 };

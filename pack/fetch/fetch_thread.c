@@ -20,6 +20,7 @@ enum {
     ROWS_AT_A_TIME = 1024, /* read from the list between two looks at the network */
     RETRY_BASE_MS = 500,
     RETRY_MAX_MS = 30000,
+    DESCRIBE_MS = 200,
     LONGEST_RETRY_AFTER_MS = 60000, /* a server that asks for more is left to a later --retry */
     MAX_HOST_COUNTS = 65536,
 };
@@ -524,8 +525,37 @@ static void begin_due(struct fetch *f) {
     }
 }
 
+/* What the first row that is not finished waits for. Requires the mutex. */
+static void describe_wait(struct fetch *f) {
+    const struct fetch_entry *e = &f->entries[f->head % FETCH_WINDOW_ROWS];
+    const int64_t left_ms = (e->retry_ns - clock_now_ns()) / 1000000;
+    char *out = f->stats.waiting;
+    const size_t size_bytes = sizeof(f->stats.waiting);
+    struct url u = {0};
+    out[0] = '\0';
+    if (f->head >= f->ahead_sequence || !e->url || e->done ||
+        url_init(&u, e->url, NULL, NULL) != STATUS_OK) {
+        return;
+    }
+    if (left_ms > 0) {
+        snprintf(out, size_bytes, "%.100s, again in %d s", u.host, (int)(left_ms / 1000) + 1);
+    } else if (http_host_waits(f->http, u.host)) {
+        snprintf(out, size_bytes, "%.100s, %g requests/s (--rate-per-host)", u.host,
+                 f->opt->http.requests_per_second_per_host);
+    } else {
+        snprintf(out, size_bytes, "%.100s to %s", u.host,
+                 f->opt->robots && !e->robots_asked ? "send its robots.txt" : "answer");
+    }
+    url_fini(&u);
+}
+
 static bool must_stop(struct fetch *f) {
+    const int64_t now_ns = clock_now_ns();
     pthread_mutex_lock(&f->mutex);
+    if (now_ns - f->described_ns > DESCRIBE_MS * INT64_C(1000000)) {
+        f->described_ns = now_ns;
+        describe_wait(f);
+    }
     const bool must = f->stop || f->status != STATUS_OK;
     f->stats.running = http_pending(f->http);
     pthread_mutex_unlock(&f->mutex);

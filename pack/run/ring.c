@@ -328,16 +328,34 @@ static bool interrupted(const struct ring *r) {
     return r->opt->interrupted && r->opt->interrupted(r->opt->cookie);
 }
 
+static void tell(const struct ring *r, const struct pack_commit *c) {
+    const struct pack_summary *s = c->summary;
+    if (r->opt->progress) {
+        const struct pack_progress p = {
+            .rows = s->rows,
+            .samples = s->samples,
+            .rejected = s->rejected,
+            .resumed = s->resumed,
+            .bytes = s->bytes - c->resumed_bytes,
+            .done = c->done,
+        };
+        r->opt->progress(r->opt->cookie, &p);
+    }
+}
+
 /* The number of rows to commit next, in order; 0 after the last, or when the run is interrupted.
  * Checks every WAIT_MS, because a signal wakes no thread, and then takes the rows there are,
  * because a slow source may leave the ring nearly empty. */
-static uint64_t wait_for_built(struct ring *r) {
+static uint64_t wait_for_built(struct ring *r, const struct pack_commit *c) {
     pthread_mutex_lock(&r->mutex);
     uint64_t count = count_built(r);
     while (count == 0 && !interrupted(r) && !(r->reader_done && r->committed == r->read)) {
         r->wanted = r->committed + (r->starved > 0 ? 1 : r->slot_count / 4);
         clock_wait_ms(&r->built, &r->mutex, WAIT_MS);
         r->wanted = 0;
+        pthread_mutex_unlock(&r->mutex);
+        tell(r, c); /* what it waits for */
+        pthread_mutex_lock(&r->mutex);
         count = count_built(r);
     }
     pthread_mutex_unlock(&r->mutex);
@@ -359,20 +377,9 @@ static double share_done(const struct ring *r, const struct pack_item *item, uin
 
 static enum status
 commit_row(struct ring *r, struct pack_commit *c, struct pack_item *item, struct error *err) {
-    const struct pack_summary *s = c->summary;
-    c->done = share_done(r, item, s->rows + 1);
+    c->done = share_done(r, item, c->summary->rows + 1);
     TRY(pack_commit_add(c, item, err));
-    if (r->opt->progress) {
-        struct pack_progress p = {
-            .rows = s->rows,
-            .samples = s->samples,
-            .rejected = s->rejected,
-            .resumed = s->resumed,
-            .bytes = s->bytes - c->resumed_bytes,
-            .done = c->done,
-        };
-        r->opt->progress(r->opt->cookie, &p);
-    }
+    tell(r, c);
     return STATUS_OK;
 }
 
@@ -392,7 +399,7 @@ static void free_slots(struct ring *r, uint64_t count) {
 
 static enum status commit_rows(struct ring *r, struct pack_commit *c, struct error *err) {
     for (;;) {
-        uint64_t count = wait_for_built(r);
+        uint64_t count = wait_for_built(r, c);
         for (uint64_t i = 0; i < count && !interrupted(r); i++) {
             /* Only this thread moves `committed`. */
             struct pack_item *item = &r->slots[(r->committed + i) % r->slot_count].item;

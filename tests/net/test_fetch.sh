@@ -154,6 +154,15 @@ has err.txt "as the dataset in titles: --dedup exact --caption-column title --ma
 has err.txt "1 duplicate"
 "$BIN/ccdump" show titles --id 2 | grep -q "t 2" || fail "a retried row has another caption: $("$BIN/ccdump" show titles --id 2)"
 
+# The line of progress names the host that is waited for, and why.
+for row in $(seq 12); do
+    printf 'http://127.0.0.1:%s/%s?row=%s\n' "$port" "$first" "$row"
+done >one-host.txt
+if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may have no terminals to give
+    script -qec "stty cols 160; '$BIN/ccpack' fetch -o one-host --allow-private one-host.txt" /dev/null >shown.txt || fail "$(cat shown.txt)"
+    has shown.txt "waiting for 127.0.0.1, 5 requests/s (--rate-per-host)"
+fi
+
 # Mistakes.
 expect 65 "$BIN/ccpack" -o files small.tsv
 has err.txt "ccpack fetch"

@@ -152,3 +152,18 @@ expect 74 "$BIN/ccbench" loader "$url" --no-limit $cache
 has err.txt "cannot be read ("
 has err.txt ", which the cache does not have), "
 has err.txt "attempts"
+
+# A server without ranges is given up at once, with what to do.
+(cd www && exec python3 -m http.server --bind 127.0.0.1 0 >../plain.txt 2>&1) &
+plain=$!
+trap 'kill $plain; [ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID" 2>/dev/null || true' EXIT
+until port=$(sed -n 's/.* port \([0-9]*\).*/\1/p' plain.txt) && [ -n "$port" ]; do sleep 0.1; done
+expect 74 timeout 10 "$BIN/ccdump" info "http://127.0.0.1:$port/pairs"
+has err.txt "the server ignores ranges; use one that has them"
+
+# One that fails for long is waited for, and a line says so.
+serve --faults 503=1
+expect 124 timeout 6 "$BIN/ccdump" info "$url"
+has err.txt "waiting for the server since"
+has err.txt "HTTP status 503"
+stop

@@ -172,15 +172,16 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
     struct fetch_run *r = cookie;
     struct cli_progress *progress = &r->base.progress;
     struct fetch_stats s;
-    char extra[160];
+    char extra[320];
     if (!progress->active || clock_now_ns() - progress->drawn_ns < PROGRESS_NS) {
         return;
     }
     fetch_stats(r->fetch, &s);
     const uint64_t tried = s.fetched + s.failed + s.excluded;
     const double seconds = (double)(clock_now_ns() - r->base.started_ns) / 1e9;
-    snprintf(extra, sizeof(extra), "%.0f %%  %.0f %% fetched  %s  %s/s",
-             p->done > 0 ? 100 * p->done : 0.0,
+    snprintf(extra, sizeof(extra), "%s%s%s%.0f %%  %.0f %% fetched  %s  %s/s",
+             s.waiting[0] != '\0' ? "waiting for " : "", s.waiting,
+             s.waiting[0] != '\0' ? "  " : "", p->done > 0 ? 100 * p->done : 0.0,
              tried > 0 ? 100.0 * (double)s.fetched / (double)tried : 0.0,
              cli_format_counted(s.hosts, "host"),
              cli_format_bytes(seconds > 0 ? (uint64_t)((double)s.bytes / seconds) : 0));

@@ -297,7 +297,7 @@ void cli_progress_init(struct cli_progress *p, const char *what, bool quiet);
 
 /* Redraws the line at most ten times a second, in ASCII and cut to the terminal's width. Where
  * stderr is no terminal, or one that cannot redraw, it writes a line without a bar once a minute,
- * the first after a minute.
+ * the first after ten seconds.
  *
  *   [#######-------------]  37 %  370/1,000 samples  53/s  1.2 MiB/s  11.9s left  extra
  *

@@ -16,6 +16,7 @@
 
 static const int64_t DRAW_EVERY_NS = 100 * 1000 * 1000;
 static const int64_t LINE_EVERY_NS = 60 * 1000 * 1000 * 1000LL;
+static const int64_t FIRST_LINE_NS = 10 * 1000 * 1000 * 1000LL;
 
 static bool draws_in_place(void) {
     const char *term = getenv("TERM");
@@ -28,7 +29,7 @@ void cli_progress_init(struct cli_progress *p, const char *what, bool quiet) {
     p->in_place = draws_in_place();
     p->what = what;
     p->started_ns = clock_now_ns();
-    p->drawn_ns = p->in_place ? 0 : p->started_ns;
+    p->drawn_ns = p->in_place ? 0 : p->started_ns + FIRST_LINE_NS - LINE_EVERY_NS;
 }
 
 /* "[#####-----]  50 %  " on a terminal with so many columns; "50 %  " on a narrow one or none;
