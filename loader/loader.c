@@ -26,6 +26,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/dataset/dataset_tokenizer.h"
+#include "loader/caption_columns_internal.h"
 #include "loader/classes_internal.h"
 #include "loader/loader_internal.h"
 #include "loader/options_internal.h"
@@ -246,6 +247,9 @@ static enum status open_parts(struct loader *l,
     struct pipeline *p = &l->p;
     TRY(sources_open(&l->sources, list, source_count, &p->opt.filter, err));
     p->sources = l->sources;
+    if (p->opt.captions != LOADER_CAPTIONS_NONE && p->opt.caption_columns != NULL) {
+        TRY(caption_columns_open(&l->sources->captions, p->opt.caption_columns, l->sources, err));
+    }
     if (p->opt.captions != LOADER_CAPTIONS_NONE) {
         TRY(open_tokenizer(l, list[0].directory, err));
     }

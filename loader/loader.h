@@ -155,7 +155,7 @@ struct loader_state {
     uint64_t epoch;
     uint64_t step; /* global batches of this epoch already delivered */
     /* All 0 for the defaults: one dataset, no filter, the global order. */
-    uint64_t filter; /* hash of the filter */
+    uint64_t filter; /* hash of the filter and of caption_columns */
     uint64_t order;  /* order, block_count, block_window and positives in one number */
     uint64_t mix;    /* hash of the weights */
     double pair_noise;
@@ -197,6 +197,12 @@ struct loader_options {
      * one live sample has no noise; of one that has grown, noisy samples have other captions;
      * default 0 */
     double pair_noise;
+    /* Captions from attached columns (formats/columns/columns.h): "raw:0.3,long:0.7", names and
+     * weights above 0, at most 8; "raw" are a sample's own captions. Which of those that the sample
+     * has is drawn by (seed, epoch, sample id), then a caption by the weights of its row. A sample
+     * with none of them shows one of its own. Every dataset must have the columns. Read by open
+     * only; default NULL: own captions */
+    const char *caption_columns;
     struct loader_filter filter; /* loader_filter_default() */
     bool drop_last;              /* omit a last batch of fewer than batch_count; default true */
     uint64_t seed;               /* 0 */

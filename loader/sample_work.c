@@ -15,6 +15,7 @@
 #include "formats/dataset/dataset.h"
 #include "formats/image/image_codec.h"
 #include "formats/tokenizer/tokenizer.h"
+#include "loader/caption_columns_internal.h"
 #include "loader/text_internal.h"
 
 struct sample_work {
@@ -27,6 +28,7 @@ struct sample_work {
     struct text_cache caches[LOADER_MAX_SOURCES];
     bool logged_cache; /* that a row of one is damaged */
     struct text_scratch *text;
+    struct column_scratch *columns;
     struct augment_scratch scratch;
 };
 
@@ -60,6 +62,7 @@ enum status sample_work_create(struct sample_work **out,
         }
     }
     TRY_OR_FAIL(s, text_scratch_create(&w->text, err));
+    TRY_OR_FAIL(s, column_scratch_create(&w->columns, err));
 fail:
     RETURN_CREATED(s, out, w, sample_work_destroy);
 }
@@ -73,6 +76,7 @@ void sample_work_destroy(struct sample_work *w) {
         caption_reader_destroy(w->captions[i]);
     }
     text_scratch_destroy(w->text);
+    column_scratch_destroy(w->columns);
     augment_scratch_fini(&w->scratch);
     free(w);
 }
@@ -219,10 +223,17 @@ enum status sample_work_text(struct sample_work *w,
     struct source_sample other;
     TRY(find_captions(w, &other, source, err));
     const struct dataset_sample *sample = &other.sample;
-    struct shard_text text = {.data = "", .size_bytes = 0};
-    if (sample->text_count > 0) {
-        struct rng r;
-        rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, source->sample.sample_id);
+    struct shard_text text = {.data = NULL, .size_bytes = 0};
+    struct rng r;
+    rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, source->sample.sample_id);
+    if (w->sources->captions != NULL) {
+        const uint64_t own = sample->sample_id - w->sources->items[source->source].id_offset;
+        for (uint32_t row = 0; row <= positive; row++) { /* each with a draw of its own */
+            TRY(caption_columns_draw(w->sources->captions, &text, w->columns, source->source, own,
+                                     sample->text_count > 0, &r, err));
+        }
+    }
+    if (text.data == NULL && sample->text_count > 0) {
         uint32_t k = draw_caption(&r, sample->text_count, positive, w->opt.positives);
         *out_text_id = sample->first_text_id + k;
         *out_caption = k;
@@ -233,6 +244,7 @@ enum status sample_work_text(struct sample_work *w,
             TRY(caption_reader_get(w->captions[source->source], sample, k, &text, err));
         }
     }
-    return text_to_row(w->text, out_row, out_length, w->tokenizer, text.data, text.size_bytes,
-                       w->opt.max_tokens, w->opt.clean_captions, err);
+    return text_to_row(w->text, out_row, out_length, w->tokenizer,
+                       text.data != NULL ? text.data : "", text.size_bytes, w->opt.max_tokens,
+                       w->opt.clean_captions, err);
 }

@@ -16,6 +16,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/checked.h"
 #include "formats/base/hash.h"
+#include "loader/caption_columns_internal.h"
 #include "loader/filter_internal.h"
 #include "loader/live_internal.h"
 
@@ -133,6 +134,7 @@ void sources_close(struct sources *s) {
     if (s == NULL) {
         return;
     }
+    caption_columns_close(s->captions);
     for (uint32_t i = 0; i < s->count; i++) {
         live_destroy(s->items[i].live);
         dataset_close(s->items[i].dataset);

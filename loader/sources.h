@@ -36,6 +36,7 @@ struct sources {
     uint64_t id_space;
     uint64_t text_count;
     uint32_t shard_count;
+    struct caption_columns *captions; /* NULL: own captions */
 };
 
 /* Returns OK, NOMEM, USAGE (weights for some but not all; a directory twice), LIMIT, what

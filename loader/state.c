@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "formats/base/checked.h"
+#include "loader/caption_columns_internal.h"
 #include "loader/filter_internal.h"
 #include "loader/pipeline_internal.h"
 #include "loader/state_internal.h"
@@ -27,7 +28,7 @@ struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
         .seed = p->sampler.seed,
         .epoch = global_step / p->sampler.steps_per_epoch,
         .step = global_step % p->sampler.steps_per_epoch,
-        .filter = filter_hash(&p->opt.filter),
+        .filter = filter_hash(&p->opt.filter) ^ caption_columns_hash(p->sources->captions),
         .order = order_code(&p->opt),
         .mix = sources_mix_hash(p->sources),
         .pair_noise = p->opt.pair_noise,
@@ -94,8 +95,8 @@ other_plan(const struct loader_state *state, const struct loader_state *own, str
             "%" PRIu64 ": the order would differ",
             state->seed, own->seed);
     FAIL_IF(state->filter != own->filter, err, STATUS_MISMATCH,
-            "the saved position belongs to another filter (%016" PRIx64 ", this one %016" PRIx64
-            ", 0 is none): other samples take part",
+            "the saved position belongs to another filter or other caption columns (%016" PRIx64
+            ", these %016" PRIx64 ", 0 is none): other samples or captions take part",
             state->filter, own->filter);
     FAIL_IF(state->mix != own->mix, err, STATUS_MISMATCH,
             "the saved position belongs to other weights of the datasets");

@@ -340,6 +340,9 @@ struct ccs_loader_options {
     struct ccs_allocator allocator;
     void (*log)(void *cookie, const char *line); /* from any thread until close; NULL: silent */
     void *log_cookie;
+    const char
+        *caption_columns; /* captions from attached columns, as --caption-columns of
+                             ccstream-train: "raw:0.3,long:0.7"; default NULL: own captions */
 };
 
 /* Sets every field that a struct of this size has. */

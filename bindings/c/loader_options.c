@@ -109,6 +109,7 @@ enum status loader_convert_options(struct loader_options *out,
     if (o->filter != NULL) {
         TRY(loader_filter_parse(&out->filter, o->filter, err));
     }
+    out->caption_columns = o->caption_columns;
     out->batch_count = o->batch_size;
     out->rank = o->rank;
     out->world = o->world;

@@ -115,6 +115,14 @@ import ccstream
 c = ccstream.Dataset("some").column("teacher")
 assert c.ids.tolist() == list(range(20)), c.ids'
 
+# Conditions on a column; damage is found, and what has no number is refused.
+expect 0 "$BIN/ccpack" subset whole --where 'col.score >= 50% and col.score != 6' --dry-run --json
+has out.txt '"samples":25,'
+expect 0 "$BIN/ccpack" subset whole --where 'col.score < 0.5' --dry-run --json
+has out.txt '"samples":3,'
+expect_message 64 "column 'teacher' is f16 of 6: conditions need one" "$BIN/ccpack" subset whole --where 'col.teacher > 1' --dry-run
+expect_message 66 "there is no column 'nothing'" "$BIN/ccpack" subset whole --where 'col.nothing > 1' --dry-run
+
 # Parts with columns become one dataset with them.
 for part in 1 2; do
     "$BIN/ccpack" -q --shard-samples 20 --part $part/2 -o p$part rows.tar

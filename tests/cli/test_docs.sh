@@ -73,7 +73,7 @@ attaching=
 if command -v python3 >/dev/null; then
     fetching=docs/fetching.md # its commands start a server
     tuning=docs/fine-tuning.md
-    python3 -c 'import numpy' 2>/dev/null && attaching=docs/columns.md
+    [ ! -f "$BIN/ccstudy" ] || "$(sed -n '1s/^#!//p' "$BIN/ccstudy")" -c 'import numpy' 2>/dev/null && attaching=docs/columns.md
     served=docs/remote.md # its nginx is not started, so here is another server
     coproc SERVER { exec python3 "$SRC/tests/net/fault_server.py" .; }
     read -r port <&"${SERVER[0]}"

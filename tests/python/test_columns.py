@@ -133,6 +133,13 @@ safetensors("b.safetensors", {"ids": ("I64", [2], numpy.array([2, 0]).tobytes())
 run("d", "b.safetensors", "--on", "id=ids", "--as", "b=e")
 assert ds.column("b").kind == "bf16" and ds.column("b")[[0, 2]].tolist() == [[1.5, -2]] * 2
 
+# Rows in the order of samples need their ids, which another file may have.
+numpy.save("e.images.npy", numpy.arange(12, dtype="f4").reshape(6, 2))
+numpy.save("e.ids.npy", numpy.array(IDS, "u8"))
+refused(65, "has a row for each of 6 samples, whose ids go up to 70000: name their ids", "e.images.npy", "--as", "x")
+run("d", "e.images.npy", "--on", "id=e.ids.npy", "--as", "e")
+assert ds.column("e")[IDS].tolist() == numpy.arange(12.0).reshape(6, 2).tolist()
+
 # Dataset.attach.
 ds.attach("py", IDS[::-1], numpy.arange(6, dtype="i8"))
 assert ds.column("py")[IDS].tolist() == [5, 4, 3, 2, 1, 0] and isinstance(ds.column("py").values, numpy.memmap)
@@ -159,6 +166,73 @@ try:
 except LookupError as e:
     assert "sample 0 has no value in column 's'" in str(e)
 
+# A batch has columns of numbers; a mix has those of each dataset.
+other = dataset("other")
+ds.attach("w", [0, 5], numpy.array([0.5, 2], "f4"), replace=True)
+other.attach("w", IDS, numpy.arange(6, dtype="f4"))
+for data, offset in (([ds], 0), ([ds, other], ds.id_space)):
+    seen = 0
+    with ccstream.DataLoader(data, batch_size=3, image_size=8, drop_last=False, columns=["w"], captions=False, num_threads=1) as dl:
+        for batch in dl:
+            for id, value, there in zip(numpy.asarray(batch["id"]), batch.columns["w"], batch.present["w"]):
+                own = id < ds.id_space
+                want = {0: 0.5, 5: 2.0}.get(int(id)) if own else float(IDS.index(id - offset))
+                assert there == (want is not None) and value == (want or 0), (id, value, there)
+                seen += 1
+    assert seen == 6 * len(data)
+for name, error in (("long", ccstream.NotFoundError), ("t", ccstream.UsageError)):
+    try:
+        ccstream.DataLoader(ds, columns=[name])
+    except error:
+        pass
+    else:
+        raise AssertionError(name)
+
+# Captions by weight, the same on any threads and ranks; a sample without any shows its own.
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "caption", "own", "long", "short", "no", "one", "two"]
+with open("vocab.txt", "w") as f:
+    f.write("\n".join(words))
+many = list(range(400))
+with ccstream.Writer("many", check=False) as w:
+    for i in many:
+        w.add(PNG, ["own"], id=i)
+drawn = ccstream.Dataset("many")
+table("m.jsonl", [{"id": i, "long": [{"text": "one", "weight": 3}, {"text": "two", "weight": 1}, {"text": "no", "weight": 0}],
+                   "short": "short"} if i >= 100 else {"id": i, "short": "short"} for i in many if i >= 50])
+assert isinstance(run("many", "m.jsonl", "--as", "long", "--as", "short"), dict)
+
+
+def captions(threads, world=1, text="raw:1,long:2", seed=0, epochs=1, batch=80):
+    seen = {}
+    for rank in range(world):
+        with ccstream.DataLoader("many", batch_size=batch, image_size=8, seed=seed, tokenizer="vocab.txt", num_threads=threads, rank=rank,
+                                 world_size=world, max_tokens=6, caption_columns=text) as dl:
+            for epoch in range(epochs):
+                for b in dl:
+                    for id, tokens in zip(numpy.asarray(b["id"]), numpy.asarray(b["tokens"])):
+                        seen[epoch, int(id)] = words[tokens[1]]
+    return seen
+
+
+seen = captions(1, epochs=4)
+assert seen == captions(3, world=2, epochs=4) and seen != captions(1, seed=1, epochs=4)
+count = {word: sum(v == word for (_, i), v in seen.items() if i >= 100) / 1200 for word in words}
+assert abs(count["own"] - 1 / 3) < 0.05 and abs(count["one"] - 0.5) < 0.05 and abs(count["two"] - 1 / 6) < 0.05 and count["no"] == 0, count
+assert all(v == "own" for (_, i), v in seen.items() if i < 100)
+assert {v for (_, i), v in captions(1, text="short").items()} == {"own", "short"}
+assert captions(1, text="raw") == {k: "own" for k in captions(1)}
+with ccstream.DataLoader("many", batch_size=80, image_size=8, tokenizer="vocab.txt", caption_columns="raw,long") as dl:
+    state = dl.state_dict()
+for text, error in (("long:0", ccstream.UsageError), ("long:x", ccstream.UsageError), ("", ccstream.UsageError), ("long:1:2", ccstream.UsageError),
+                    ("nothing", ccstream.NotFoundError), ("raw,raw,raw,raw,raw,raw,raw,raw,raw", ccstream.LimitError), ("raw:1", ccstream.MismatchError)):
+    try:
+        with ccstream.DataLoader("many", batch_size=80, image_size=8, tokenizer="vocab.txt", caption_columns=text) as dl:
+            dl.load_state_dict(state)
+    except error:
+        pass
+    else:
+        raise AssertionError(text)
+
 # A column that is replaced stays as it was opened.
 old = ds.column("s")
 first = old[1]
@@ -169,7 +243,7 @@ assert old[1] == first and ds.column("s")[1] == 9
 good = {"id": 0, "c": "ok", "v": [1, 2]}
 line = len(json.dumps(good)) + 1
 for bad, text in ((3, "no text"), ([3], "neither a text"), ({"text": 1}, "neither a text"),
-                  ({"text": "a", "weight": -1}, "a weight must"), ("\ud800", "not UTF-8"),
+                  ({"text": "a", "weight": -1}, "a weight must"), ([{"text": "a", "weight": 0}] * 2, "all weights are 0"), ("\ud800", "not UTF-8"),
                   (["a"] * 1025, "more captions than 1,024"), ("x" * (4 << 20), "the texts of a sample are longer")):
     kind = "text" if bad == 3 else "captions"
     refused(65, f"t.jsonl: line 2, byte {line}: 'c': {text}", table("t.jsonl", [good, {"id": 1, "c": bad}]), "--as", f"x:{kind}=c")

@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/columns/columns.h"
 #include "tools/cli/npy.h"
 #include "tools/inspect/state_column.h"
 
-#define SCORE "score"
+#define SCORE    "score"
+#define ATTACHED "col."
 
 enum { MAX_COLUMNS = 16 };
 
@@ -24,11 +26,16 @@ struct columns {
     int32_t score;  /* which item names the scores; -1: none */
     double *scores; /* by id */
     uint64_t score_count;
+    const char *directory; /* of the dataset, whose attached columns are col.NAME */
+    const struct manifest *dataset;
+    struct column *attached[MAX_COLUMNS]; /* by item; NULL: it is none */
+    char names[MAX_COLUMNS][COLUMN_MAX_NAME_BYTES + 8];
 };
 
 void columns_close(struct columns *c) {
     if (c) {
         for (int32_t i = 0; i < c->count; i++) {
+            column_close(c->attached[i]);
             state_column_fini(&c->items[i]);
         }
         checkpoint_close(c->checkpoint);
@@ -54,6 +61,7 @@ open_scores(struct columns *c, const char *path, const struct manifest *m, struc
 enum status columns_open(struct columns **out,
                          const char *checkpoint,
                          const char *scores,
+                         const char *directory,
                          const struct manifest *dataset,
                          struct error *err) {
     enum status s = STATUS_OK;
@@ -61,6 +69,8 @@ enum status columns_open(struct columns **out,
     struct columns *c = calloc(1, sizeof(*c));
     TRY_MEMORY(c, err, "out of memory for columns");
     c->score = -1;
+    c->directory = directory;
+    c->dataset = dataset;
     if (scores) {
         TRY_OR_FAIL(s, open_scores(c, scores, dataset, err));
     }
@@ -72,21 +82,48 @@ fail:
     RETURN_CREATED(s, out, c, columns_close);
 }
 
+/* Reads all of it, so that damage is found now. */
+static enum status find_attached(struct columns *c, const char *name, struct error *err) {
+    struct column **x = &c->attached[c->count];
+    char *copy = c->names[c->count];
+    (void)snprintf(copy, sizeof(c->names[0]), "%s", name);
+    c->items[c->count++] = (struct state_column){.name = copy, .kind = SAMPLE_STATE_F32};
+    TRY(column_open(x, file_system_of(c->directory), c->directory, name + strlen(ATTACHED),
+                    c->dataset, err));
+    const struct column_info *i = column_info(*x);
+    FAIL_IF(i->values != 1 || (i->kind != SAFETENSORS_F32 && i->kind != SAFETENSORS_F64 &&
+                               i->kind != SAFETENSORS_I64),
+            err, STATUS_USAGE,
+            "column '%s' is %s of %" PRIu32 ": conditions need one f32, f64 or i64", i->name,
+            column_kind_name(i->kind), i->values);
+    return column_verify(*x, err);
+}
+
 enum status columns_find(int32_t *out, struct columns *c, const char *name, struct error *err) {
     for (*out = 0; *out < c->count; (*out)++) {
         if (strcmp(c->items[*out].name, name) == 0) {
             return STATUS_OK;
         }
     }
+    FAIL_IF(c->count == MAX_COLUMNS, err, STATUS_LIMIT, "more than %d columns", MAX_COLUMNS);
+    if (strncmp(name, ATTACHED, strlen(ATTACHED)) == 0) {
+        return find_attached(c, name, err);
+    }
     FAIL_IF(!c->checkpoint, err, STATUS_USAGE,
             "unknown field '%.40s'; per-sample state needs --state RUN, and '" SCORE
             "' needs --score FILE",
             name);
-    FAIL_IF(c->count == MAX_COLUMNS, err, STATUS_LIMIT, "more than %d columns", MAX_COLUMNS);
     return state_column_find(&c->items[c->count++], c->checkpoint, name, err);
 }
 
 double columns_value(const struct columns *c, int32_t column, uint64_t id) {
+    const uint8_t *row = NULL;
+    size_t row_bytes = 0;
+    if (c->attached[column]) {
+        return column_get(c->attached[column], NULL, id, &row, &row_bytes, NULL) == STATUS_OK
+                   ? column_number(c->attached[column], row, 0)
+                   : (double)NAN;
+    }
     return column == c->score  ? (id < c->score_count ? c->scores[id] : (double)NAN)
            : id < c->ids.count ? state_column_value(&c->items[column], c->ids.first + id)
                                : (double)NAN;

@@ -69,6 +69,7 @@ static const struct cli_program subset_program = {
                   "cc3m-near",
                   "ccpack subset cc3m --where 'hash(image) % 100 >= 95' -o cc3m-val",
                   "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
+                  "ccpack subset cc3m --where 'col.clip_score > 70%' -o cc3m-best",
                   "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
                   "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen"),
     .notes = CLI_TEXTS(
@@ -77,7 +78,8 @@ static const struct cli_program subset_program = {
         "text, in quotes unless it is one word.",
         "NAME: " WHERE_FACTS
         ". With --state also the run's per-sample state ('ccdump state RUN' lists the columns: "
-        "image.zeta, text.log_u, visits), with --score score.",
+        "image.zeta, text.log_u, visits), with --score score. col.NAME is a number that 'ccpack "
+        "attach' joined to the samples.",
         "~: a caption contains the text, ignoring the case of a-z; class and key match a "
         "pattern with * ? []. key is also compared with the original key in the metadata field "
         "'key', which reads every sample that the conditions before it have not decided.",
@@ -128,8 +130,8 @@ static enum status check_list(const struct choice *c, const char *directory, str
 
 static enum status open_where(struct choice *c, struct error *err) {
     const struct subset_cli *o = c->o;
-    if (o->state || o->score) {
-        TRY(columns_open(&c->columns, o->state, o->score, c->in->manifest, err));
+    if (o->state || o->score || strstr(o->where, "col.")) {
+        TRY(columns_open(&c->columns, o->state, o->score, c->in->path, c->in->manifest, err));
     }
     enum status s = where_parse(&c->where, o->where, c->columns, err);
     if (s == STATUS_USAGE && err) {

@@ -179,10 +179,10 @@ static const struct cli_option rows[] = {
              "byte-level BPE for the captions, instead of the dataset tokenizer; the checkpoint "
              "holds it"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
-     .help =
-         "initialise the whole model from a run or checkpoint, or a folder of open_clip or of "
-         "Hugging Face's CLIPModel: towers, projections, tokenizer, and temperature unless --tau is "
-         "given; model options and --augment are taken from it"},
+     .help = "initialise the whole model from a run or checkpoint, or a folder of open_clip or of "
+             "Hugging Face's CLIPModel: towers, projections, tokenizer, and temperature unless "
+             "--tau is "
+             "given; model options and --augment are taken from it"},
     {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
      .help = "with --init: also start from its per-sample state; requires the same loss, and the "
              "same data or --remap-state"},
@@ -220,6 +220,11 @@ static const struct cli_option rows[] = {
     {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
      .choices = pool_choices, .metavar = "KIND",
      .help = "text pooling: first token, or mean over tokens"},
+    {"caption-columns", 0, CLI_STRING, FIELD(trainer.caption_columns),
+     .metavar = "NAME[:WEIGHT],...",
+     .help =
+         "draw captions from columns that 'ccpack attach' joined to the samples, by weight among "
+         "those that a sample has; raw are its own captions: raw:0.3,long:0.7"},
     {"pair-noise", 0, CLI_DOUBLE, FIELD(trainer.pair_noise), .min = "0", .max = "1",
      .default_text = "0", .metavar = "R",
      .help = "train on noisy pairs, as in RINCE: with probability R a sample gets the captions of "
@@ -622,6 +627,7 @@ static const struct {
     {"config", NULL, "a run's options are in RUN/config.json"},
     {"batch-size", NULL, "the position in the epoch is counted in batches"},
     {"pair-noise", NULL, "earlier steps used other pairs"},
+    {"caption-columns", NULL, "earlier steps used other captions"},
     {"fixed-views", NULL, "earlier steps used other views"},
     {"order", NULL, "the position in the epoch is one in this order"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},

@@ -125,7 +125,8 @@ struct trainer_options {
     uint64_t warmup_epochs; /* epochs of the original run, if extended; default 0: `epochs` */
     bool warmup_plateau;    /* by stairs, see schedule_lr */
     struct optimizer_options optimizer;
-    double pair_noise; /* struct loader_options; not with TRAINER_VIEWS */
+    double pair_noise;           /* struct loader_options; not with TRAINER_VIEWS */
+    const char *caption_columns; /* likewise */
     uint64_t seed;
     /* As in struct loader_options; not with TRAINER_BLOCKS, which has an order of its own. */
     enum loader_order order; /* GLOBAL */

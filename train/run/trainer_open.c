@@ -145,6 +145,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                         : o->val != NULL                  ? "--val"
                         : o->zeroshot != NULL             ? "--zeroshot"
                         : o->pair_noise > 0.0             ? "--pair-noise"
+                        : o->caption_columns != NULL      ? "--caption-columns"
                         : !texts && o->init_text != NULL  ? "--init-text"
                         : !texts && o->tokenizer != NULL  ? "--tokenizer"
                         : !texts && o->no_projection_bias ? "--projection-bias off"
@@ -348,6 +349,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.crop_max = o->crop_max;
     lo.fixed_views = o->fixed_views;
     lo.pair_noise = o->pair_noise;
+    lo.caption_columns = o->caption_columns;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
     lo.views = task->views;

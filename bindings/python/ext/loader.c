@@ -150,13 +150,13 @@ take_options(struct ccs_loader_options *o, PyObject *args, PyObject **paths, PyO
     Py_ssize_t tokenizer_size = 0;
     const char *tokenizer = NULL;
     ccs_loader_options_init(o, sizeof *o);
-    if (!PyArg_ParseTuple(args, "O!O&O&O&O&zO&O&zzppppO&O&O&O&O&z#O", &PyTuple_Type, paths, ext_u32,
-                          &o->batch_size, ext_u32, &o->rank, ext_u32, &o->world, ext_u32,
+    if (!PyArg_ParseTuple(args, "O!O&O&O&O&zO&O&zzppppO&O&O&O&O&z#zO", &PyTuple_Type, paths,
+                          ext_u32, &o->batch_size, ext_u32, &o->rank, ext_u32, &o->world, ext_u32,
                           &o->image_size_px, &o->augment, ext_u32, &o->views, ext_u32,
                           &o->positives, &o->order, &o->filter, &captions, &drop_last, &clean,
                           &verify, ext_u64, &o->seed, ext_u32, &o->max_tokens, ext_u32, &o->threads,
                           ext_u32, &o->prefetch, ext_u64, &o->max_corrupt, &tokenizer,
-                          &tokenizer_size, allocate)) {
+                          &tokenizer_size, &o->caption_columns, allocate)) {
         return -1;
     }
     o->captions = captions;

@@ -208,7 +208,7 @@ TEST(metadata_is_compared_as_numbers_or_texts) {
     struct where *w = NULL;
     bool good = false;
     assert_ok(npy_write(scores, "<f8", &score, sizeof(score), 1, 0, &err), err);
-    assert_ok(columns_open(&columns, NULL, scores, in->manifest, &err), err);
+    assert_ok(columns_open(&columns, NULL, scores, in->path, in->manifest, &err), err);
     assert_ok(where_parse(&w, "score = 0.1", columns, &err), err);
     assert_ok(where_fits(&good, w, in, &f, &err), err);
     assert_true(good);

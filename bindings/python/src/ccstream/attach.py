@@ -231,7 +231,7 @@ class Join:
         if isinstance(table, Arrays):
             if on != "id":
                 raise Fault(64, f"{table.path}: arrays are joined --on id")
-            keys = self._array_ids(table, column if explicit else None)
+            keys = self._array_ids(ds, table, column if explicit else None)
         else:
             keys = self._text_keys(table, on, column)
         self.rows = len(keys)
@@ -258,12 +258,18 @@ class Join:
         self.samples = len(ds)
         self.repeated = 0
 
-    def _array_ids(self, table: Arrays, column: str | None) -> numpy.ndarray:
+    def _array_ids(self, ds: Dataset, table: Arrays, column: str | None) -> numpy.ndarray:
         if column is None:
-            return numpy.arange(len(table.get(next(iter(table.items), ""))[0]))
-        ids, _ = table.get(column)
+            rows = len(table.get(next(iter(table.items), ""))[0])
+            if rows == len(ds) != ds.id_space:  # in the order of samples, not one for each id
+                raise Fault(65, f"{table.path}: has a row for each of {rows} samples, whose ids go up to "
+                                f"{ds.id_space - 1}: name their ids, --on id=IDS.npy or the array that has them")
+            return numpy.arange(rows)
+        ids = Arrays(column).get("")[0] if column.endswith(".npy") else table.get(column)[0]
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise Fault(65, f"{table.path}: '{column}': ids are one whole number for each row")
+        if (ids.astype(numpy.int64) < 0).any():
+            raise Fault(65, f"{table.path}: '{column}' has an id that is below 0 or above 2^63")
         return numpy.asarray(ids, numpy.int64)
 
     def _text_keys(self, table: TextTable, on: str, column: str) -> numpy.ndarray:
@@ -316,6 +322,7 @@ class Join:
 
 def captions_of(value: Any, source: int) -> list[bytes]:
     out = []
+    total = 0.0
     for item in value if isinstance(value, list) else [value]:
         weight: Any = 1.0
         if isinstance(item, dict):
@@ -328,6 +335,9 @@ def captions_of(value: Any, source: int) -> list[bytes]:
             raise Bad("a weight must be a number from 0 on")
         if item:
             out.append(pack_caption(_utf8(item), weight, source))
+            total += weight
+    if out and total == 0:
+        raise Bad("all weights are 0")
     return out
 
 
@@ -530,7 +540,8 @@ Always:
       --version               name and version
 
 TABLE is JSON lines (.jsonl), .csv or .tsv with a first line of names, or arrays: .npy and .npz,
-whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the ids.
+whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the ids, or the file
+NAME.npy, as 'ccstream-eval embed' writes it.
 
 Values stand in DATASET/columns; shards and fingerprint do not change, and runs go on. Samples
 without a row have no value. A column is replaced whole or not at all.

@@ -9,7 +9,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy
+
 from . import _ccstream
+from .column import DTYPES, Column
 from .dataset import Dataset
 
 _STATE = ("fingerprint", "seed", "epoch", "step", "filter", "order", "mix", "batch",
@@ -58,10 +61,12 @@ class Batch(dict[str, _ccstream.Array]):
     prefetch_factor batches may be taken while a batch is alive; copy what is kept longer.
     """
 
-    __slots__ = ("epoch", "step", "replaced")
+    __slots__ = ("epoch", "step", "replaced", "columns", "present")
     epoch: int
     step: int  # of the epoch, from 0
     replaced: int  # rows whose own sample is damaged and was replaced by another one
+    columns: dict[str, numpy.ndarray]  # values of the loader's columns
+    present: dict[str, numpy.ndarray]  # bool: which rows have one
 
     def __missing__(self, name: str) -> _ccstream.Array:
         why = (": the dataset has no tokenizer, which `ccpack tokenizer` makes and tokenizer=... passes, or no captions"
@@ -82,6 +87,11 @@ class DataLoader:
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
     (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory.
     timeout: seconds to wait for a batch, then TimeoutError; None waits without end.
+    caption_columns: "raw:0.3,long:0.7" draws captions from attached columns and (raw) the samples' own, by weight among
+    those that a sample has.
+    columns: names of attached columns of numbers, which batch.columns then has by name: an array with a row for each
+    row of the batch, zeros where a sample has no value, and batch.present has bool arrays of which have one. Of several
+    datasets each must have them.
     Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
     on any number of threads and ranks.
 
@@ -99,7 +109,8 @@ class DataLoader:
                  timeout: float | None = 60.0, *, views: int = 1, positives: int = 1, order: str | None = None,
                  filter: str | None = None, captions: bool = True, clean_captions: bool = True,
                  verify_images: bool = True, max_tokens: int = 30, max_corrupt: int = 1000,
-                 tokenizer: str | os.PathLike[str] | bytes | None = None):
+                 tokenizer: str | os.PathLike[str] | bytes | None = None, columns: Sequence[str] = (),
+                 caption_columns: str | None = None):
         if rank is None and world_size is None:
             rank, world_size = _find_rank()
         if rank is None or world_size is None:
@@ -118,7 +129,10 @@ class DataLoader:
         self._options = (_paths(dataset), batch_size, rank, world_size, image_size, augment, views, positives,
                          order or ("global" if shuffle else "sequential"), filter, captions, drop_last,
                          clean_captions, verify_images, seed, max_tokens, num_threads or 0, prefetch_factor,
-                         max_corrupt, tokenizer, _allocate_pinned() if pin_memory else None)
+                         max_corrupt, tokenizer, caption_columns,
+                         _allocate_pinned() if pin_memory else None)
+        several = dataset if isinstance(dataset, (list, tuple)) else [dataset]
+        self._columns = {name: [_open_column(d, name) for d in several] for name in columns}
         self._handle = _ccstream.Loader(*self._options)
         self._info = self._handle.info()
         self._iteration = 0  # how many times a `for` has begun
@@ -149,6 +163,11 @@ class DataLoader:
         self._inside = self.epoch == epoch
         batch = Batch(arrays)
         batch.epoch, batch.step, batch.replaced = numbers
+        batch.columns, batch.present = {}, {}
+        if self._columns:
+            ids = numpy.asarray(batch["id"])
+            for name, sources in self._columns.items():
+                batch.columns[name], batch.present[name] = _rows_of(sources, ids)
         return batch
 
     @property
@@ -220,6 +239,32 @@ def _check_count(name: str, value: Any) -> None:
         raise TypeError(f"{name} is {value!r}, expected a whole number") from None
     if wrong:
         raise _ccstream.UsageError(f"{name} is {value}, expected 0 or more")
+
+
+def _open_column(dataset, name: str) -> tuple[Column, int]:
+    """The column and the dataset's id space."""
+    ds = dataset if isinstance(dataset, Dataset) else None
+    if ds is None:
+        path = os.fspath(dataset)
+        ds = Dataset(path if os.path.isdir(path) else path.rsplit(":", 1)[0])
+    column = ds.column(name)
+    if column.kind not in DTYPES:
+        raise _ccstream.UsageError(f"column '{name}' is {column.kind}: a batch has columns of numbers")
+    return column, ds.id_space
+
+
+def _rows_of(sources: list[tuple[Column, int]], ids: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Ids of later datasets follow those of the ones before."""
+    first = sources[0][0]
+    values = numpy.zeros((len(ids), *first.shape), first.values.dtype)
+    present = numpy.zeros(len(ids), bool)
+    offset = 0
+    for column, id_space in sources:
+        rows, found = column._find(ids.astype(numpy.int64) - offset)
+        values[found] = column.values[rows[found]]
+        present |= found
+        offset += id_space
+    return values, present
 
 
 def _paths(dataset) -> tuple[bytes, ...]:
