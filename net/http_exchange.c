@@ -109,6 +109,7 @@ static bool read_head(struct exchange *x) {
     if (t->linked_etag[0] != '\0') {
         (void)snprintf(r->etag, sizeof r->etag, "%s", t->linked_etag);
     }
+    copy_header(x, r->link, sizeof r->link, "Link");
     copy_header(x, r->content_type, sizeof r->content_type, "Content-Type");
     read_robots_tags(x);
     const char *location = header(x, "Location", 0, &count);

@@ -37,8 +37,20 @@ expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccpack" -o new $hub/0.tar
 has err.txt "HF_TOKEN"
 expect 66 "$BIN/ccpack" -o new $hub/9.tar
 has err.txt "404"
-expect 66 "$BIN/ccpack" -o new "$hub/{0..2}.tar"
-has err.txt "without quotes"
+
+# Names by braces, and by the hub's list in pages: then the commit that main is now, for all files.
+expect 0 "$BIN/ccpack" -q -o braces --allow-duplicates --shard-samples 30 "$hub/{0..2}.{tar}" $hub/3.tar.gz
+[ "$(summary braces)" = "$(summary local)" ] || fail "other tars by braces"
+before=$(stats moving)
+expect 0 "$BIN/ccpack" -q -o globbed --allow-duplicates --shard-samples 30 "$hub/[0-2].tar" "$hub/*.tar.gz"
+[ "$(summary globbed)" = "$(summary local)" ] || fail "other tars by the hub's list"
+[ "$(stats moving)" = "$before" ] || fail "files were not read at one commit"
+[ "$(stats tree)" -gt 2 ] || fail "the list has one page"
+expect 66 "$BIN/ccpack" -o new "$hub/none/*.tar"
+has err.txt "no file there has such a name"
+expect 0 env AWS_ENDPOINT_URL_S3=http://127.0.0.1:$storage AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b \
+    "$BIN/ccpack" -q -o bucket --allow-duplicates --shard-samples 30 's3://bucket/*.tar' 's3://bucket/3*'
+[ "$(summary bucket)" = "$(summary local)" ] || fail "other tars by a bucket's list"
 expect 64 "$BIN/ccpack" -o new --part 1/2 $hub/0.tar
 ! grep -rqF "$secret" . || fail "the token is in a file or message: $(grep -rlF "$secret" .)"
 

@@ -3,6 +3,8 @@
     GET /datasets/OWNER/NAME/resolve/REVISION/PATH   302 to an address at a storage server, another port, that ends
                                                      after --seconds; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
     GET /api/datasets/OWNER/NAME/tree/REVISION       JSON, two entries a page, the next in Link
+    GET /api/datasets/OWNER/NAME/revision/REVISION   the commit
+    GET /bucket/?list-type=2 at the storage          as S3: XML, two keys a page; /bucket/KEY is a file
     GET /stats                                       counts of requests; "leaks": headers with a token at the storage
 
 FOLDER is the dataset. --token: without it 401, with another 403. --limit: of every N requests to /resolve/ one gets
@@ -26,7 +28,7 @@ a.add_argument("--limit", type=int, default=0)
 a.add_argument("--edges", action="store_true")
 a.add_argument("--commit", default="c" * 40)
 o = a.parse_args()
-counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0}
+counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0, "moving": 0}
 lock = threading.Lock()
 
 
@@ -66,8 +68,12 @@ class Hub(Base):
             count("refused")
             return self.answer(403 if given else 401, b"gated")
         if url.path.startswith("/api/datasets/"):
+            if parts[5] == "revision":
+                return self.answer(200, json.dumps({"id": "x", "sha": o.commit}).encode())
             return self.tree(url)
         number = count("resolve")
+        if parts[5] != o.commit:
+            count("moving")
         if o.limit and number % o.limit == 0:
             count("limited")
             return self.answer(429, b"", RateLimit='"resolvers";r=0;t=1', RateLimit_Policy='"resolvers";q=3000;w=300')
@@ -96,11 +102,15 @@ class Storage(Base):
         url = urllib.parse.urlsplit(self.path)
         if "Authorization" in self.headers or (o.token and o.token in str(self.headers) + self.path):
             count("leaks")
-        if float(dict(urllib.parse.parse_qsl(url.query)).get("Expires", 0)) < time.time():
+        query = dict(urllib.parse.parse_qsl(url.query))
+        s3 = url.path.startswith("/bucket/")
+        if s3 and "list-type" in query:
+            return self.list_keys(query)
+        if not s3 and float(query.get("Expires", 0)) < time.time():
             count("ended")
             return self.answer(403, b"expired")
-        data = open(os.path.join(o.folder, urllib.parse.unquote(url.path).lstrip("/")), "rb").read()
-        etag = {"ETag": f'"edge-{number}"' if o.edges else '"storage"'}
+        data = open(os.path.join(o.folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/")), "rb").read()
+        etag = {"ETag": f'"edge-{number}"' if o.edges and not s3 else '"storage"'}
         asked = self.headers.get("Range")
         if not asked:
             return self.answer(200, data, **etag)
@@ -109,6 +119,17 @@ class Storage(Base):
         self.answer(206, data[first : last + 1], Content_Range=f"bytes {first}-{last}/{len(data)}", **etag)
 
 
+def list_keys(self, query):
+    keys = sorted(n for n in os.listdir(o.folder) if n.startswith(query.get("prefix", "")))
+    first = int(query.get("continuation-token", "0/+=").removesuffix("/+="))
+    more = first + 2 < len(keys)
+    page = "".join(f"<Contents><Key>{urllib.parse.quote_plus(k)}</Key><Size>1</Size></Contents>" for k in keys[first : first + 2])
+    self.answer(200, (f"<?xml version='1.0'?><ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{page}"
+                      + (f"<NextContinuationToken>{first + 2}/+=</NextContinuationToken>" if more else "")
+                      + "</ListBucketResult>").encode())
+
+
+Storage.list_keys = list_keys
 http.server.ThreadingHTTPServer.handle_error = lambda *args: None  # clients that hang up
 hub = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
 storage = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Storage)

@@ -333,11 +333,6 @@ enum status path_check_source(const char *path, struct error *err) {
     struct found found;
     find_kind(&found, path);
     if (found.kind == KIND_REMOTE) {
-        const bool pattern = strpbrk(path, "*{}") != NULL;
-        FAIL_IF(location_is_remote(path) && pattern, err, STATUS_NOTFOUND,
-                "%.200s: servers are not asked for their files: without quotes the shell expands "
-                "{0000..0575} to names",
-                path);
         return location_is_remote(path) && names_tar(path) ? STATUS_OK : explain_remote(path, err);
     }
     FAIL_IF(found.kind == KIND_MISSING && strcmp(path, "-") != 0, err, STATUS_NOTFOUND,

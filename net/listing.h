@@ -1,0 +1,33 @@
+/*
+ * listing: the files that a location with a pattern stands for.
+ *
+ *   https://HOST/a-{0000..0575}.tar              braces: a range of numbers, or words with commas
+ *   hf://datasets/OWNER/NAME[@REVISION]/train/X*.tar   also * ? [..], by the Hub's list of files;
+ * the revision becomes the commit that it is now s3://BUCKET/PREFIX*.tar likewise, by ListObjectsV2
+ *
+ * Threading : one owner.
+ * Untrusted : lists. A name in one is only a part of a location, which is checked like any other.
+ */
+#ifndef NET_LISTING_H
+#define NET_LISTING_H
+
+#include <stdbool.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/status.h"
+
+enum { LISTING_MAX_FILES = 100000 };
+
+/* Whether a location is a pattern. */
+bool listing_is_pattern(const char *text);
+
+/* Appends the locations to `out`, each with a NUL after it: of braces in their order, of lists by
+ * name. Returns OK; NOTFOUND (no file matches; a list that the server does not give); USAGE, LIMIT,
+ * IO, UNSUPPORTED (no libcurl) or NOMEM. */
+enum status listing_expand(struct byte_buffer *out, const char *text, struct error *err);
+
+/* For tests: appends the names in a page of the Hub's list ("path":"...") or of S3's (<Key>), each
+ * with a NUL after it. Returns OK, CORRUPT, LIMIT or NOMEM. */
+enum status listing_parse(struct byte_buffer *out, const char *page, bool is_s3, struct error *err);
+
+#endif
