@@ -67,6 +67,7 @@ struct device_loss_constants {
     double tau_plus, beta, q, lambda;
     double cyclic_self, cyclic_cross;
     double burn_in;
+    double adam_beta1, adam_beta2, adam_eps;
     uint64_t seed;
     uint64_t gamma_epochs; /* gamma is 1 in epoch 0 and falls along half a cosine until this one;
                               0: it is constant */

@@ -548,7 +548,7 @@ struct l2_normalize_bwd {
     L2_NORMALIZE_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
-/* out += alpha in, of any shape */
+/* out += alpha in, of any shape; in may be out */
 #define ADD_TENSORS(T, W)                                                                          \
     T(out, BOTH, REAL, "*")                                                                        \
     T(in, IN, REAL, "*")
@@ -590,6 +590,7 @@ struct grad_scale {
 struct adamw {
     ADAMW_TENSORS(OPS_TENSOR, OPS_TENSOR)
     float beta1, beta2, eps, weight_decay;
+    float lr_scale; /* times lr of the values */
     bool coupled;
     const struct step_values *values; /* on the device */
 };

@@ -357,6 +357,25 @@ const struct safetensors_info *safetensors_find(const struct safetensors *r, con
     return hit ? *hit : NULL;
 }
 
+size_t safetensors_swap_names(struct safetensors *r, const char *prefix) {
+    const size_t length = strlen(prefix);
+    size_t count = 0;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        struct safetensors_info *a = &r->tensors[i];
+        const struct safetensors_info *b =
+            strncmp(a->name, prefix, length) == 0 ? safetensors_find(r, a->name + length) : NULL;
+        if (b != NULL && a->dtype == b->dtype && a->dim_count == b->dim_count &&
+            memcmp(a->shape, b->shape, sizeof a->shape) == 0) {
+            const char *name = b->name;
+            r->tensors[b - r->tensors].name = a->name;
+            a->name = name;
+            count++;
+            qsort(r->by_name, r->tensor_count, sizeof(r->by_name[0]), compare_name);
+        }
+    }
+    return count;
+}
+
 size_t safetensors_metadata_count(const struct safetensors *r) {
     return r->metadata_count;
 }

@@ -131,6 +131,10 @@ const struct safetensors_info *safetensors_at(const struct safetensors *r, size_
 /* NULL when there is none of this name. */
 const struct safetensors_info *safetensors_find(const struct safetensors *r, const char *name);
 
+/* PREFIX + NAME and NAME change their names, where the file has both in one shape. Returns how many
+ * pairs did. */
+size_t safetensors_swap_names(struct safetensors *r, const char *prefix);
+
 size_t safetensors_metadata_count(const struct safetensors *r);
 const char *safetensors_metadata_key(const struct safetensors *r, size_t index);
 

@@ -107,8 +107,8 @@ enum status cpu_cast(struct device *dev, const struct cast *op, struct error *er
     return STATUS_OK;
 }
 
-CPU_CLONES static void
-add_scaled(float *restrict out, const float *restrict in, int64_t count, float alpha) {
+/* in may be out. */
+CPU_CLONES static void add_scaled(float *out, const float *in, int64_t count, float alpha) {
     for (int64_t i = 0; i < count; i++) {
         out[i] += alpha * in[i];
     }
@@ -313,7 +313,7 @@ enum status cpu_adamw(struct device *dev, const struct adamw *op, struct error *
     if (now->sound == 0) {
         return STATUS_OK;
     }
-    const double lr = (double)(float)now->lr;
+    const double lr = (double)(float)(now->lr * (double)op->lr_scale);
     const double update = (double)(now->step + 1);
     const double correction1 = 1.0 - pow((double)op->beta1, update);
     const double correction2 = 1.0 - pow((double)op->beta2, update);

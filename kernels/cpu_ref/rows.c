@@ -96,7 +96,7 @@ enum status ref_adamw(struct device *dev, const struct adamw *op, struct error *
     const struct step_values *now = op->values;
     const double b1 = (double)op->beta1;
     const double b2 = (double)op->beta2;
-    const double lr = (double)(float)now->lr;
+    const double lr = (double)(float)(now->lr * (double)op->lr_scale);
     const double scale = (double)(float)now->grad_scale;
     const double update = (double)(now->step + 1);
     const double correction1 = 1.0 - pow(b1, update);

@@ -293,8 +293,8 @@ static void describe_grad_scale(struct op_case *c, const int64_t *s) {
 
 static void describe_adamw(struct op_case *c, const int64_t *s) {
     c->values.step = (uint64_t)s[1] - 1;
-    c->args.adamw =
-        (struct adamw){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f};
+    c->args.adamw = (struct adamw){
+        .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_scale = 0.5f};
     op_add_operands(c);
     omit(c, OP_OMIT, "working");
     find(c, "v")->content = CONTENT_POSITIVE;

@@ -88,6 +88,7 @@ static enum status compute(struct side *s, struct error *err) {
                                 .m = s->flat[M],
                                 .v = s->flat[V],
                                 .beta1 = 0.9f,
+                                .lr_scale = 1.0f,
                                 .beta2 = 0.999f,
                                 .eps = 1e-8f,
                                 .weight_decay = 0.1f,

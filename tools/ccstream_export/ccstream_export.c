@@ -12,7 +12,7 @@
 struct options {
     const char *out;
     int format;
-    bool quiet;
+    bool quiet, ema;
     bool force;
 };
 
@@ -26,6 +26,8 @@ static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
      .help = "folder for the files; created if it is missing"},
     OUTPUT_FORCE_ROW(struct options, force),
+    {"ema", 0, CLI_FLAG, CLI_FIELD(struct options, ema),
+     .help = "the averages of the weights that a run with --ema keeps, instead of the weights"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet),
      .help = "do not print how to load the files"},
 };
@@ -107,6 +109,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY_OR_FAIL(s, checkpoint_open(&checkpoint, fs, a->items[0], err));
     TRY_OR_FAIL(s, checkpoint_check_finite(checkpoint, err));
     TRY_OR_FAIL(s, safetensors_open(&file, fs, checkpoint_path(checkpoint), err));
+    if (o->ema) {
+        TRY_OR_FAIL(s, checkpoint_use_average(checkpoint, err));
+        TRY_OR_FAIL(s, checkpoint_swap_average(file, checkpoint_path(checkpoint), err));
+    }
     const struct export_job job = {
         .checkpoint = checkpoint, .file = file, .out = o->out, .log = &log};
     TRY_OR_FAIL(s, writers[o->format](&job, err));

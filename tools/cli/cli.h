@@ -41,7 +41,7 @@
 #include "formats/base/status.h"
 
 enum {
-    CLI_MAX_OPTIONS = 128, /* rows in a table */
+    CLI_MAX_OPTIONS = 160, /* rows in a table */
     CLI_MAX_LIST = 64,     /* values of one repeated option */
     CLI_MAX_ARGUMENTS = 1 << 20,
 };

@@ -33,6 +33,8 @@ const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
      .metavar = "N", .help = "compute threads; 0: all CPUs"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decode threads; 0: one per CPU"},
+    {"ema", 0, CLI_FLAG, FIELD(ema),
+     .help = "the averages of the weights that a run with --ema keeps, instead of the weights"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "only warnings and errors on stderr"},
 };
@@ -83,6 +85,7 @@ open_any(struct eval *e, const char *checkpoint, const struct eval_options *o, s
     TRY(o->data != NULL ? path_check_dataset(o->data, err) : STATUS_OK);
     TRY(remote_choice_use(&o->remote, err));
     TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
+    TRY_OR_FAIL(s, o->ema ? checkpoint_use_average(e->checkpoint, err) : STATUS_OK);
     TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));
     if (e->dev->note[0] != '\0') {
         log_write(&e->log, LOG_LEVEL_INFO, "%s", e->dev->note);

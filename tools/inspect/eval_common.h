@@ -23,7 +23,7 @@ struct eval_options {
     uint64_t batch_size, threads, loader_threads;
     int image_norm; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
     int transform; /* of the subcommands that have --transform: index into eval_transform_choices */
-    bool json, quiet;
+    bool ema, json, quiet;
     struct remote_choice remote;
 };
 
@@ -31,7 +31,7 @@ struct eval_options {
 extern const struct cli_rows eval_shared[];
 extern const struct cli_option eval_option_rows[]; /* the same in two, for tables that share */
 extern const struct cli_option eval_remote_rows[]; /* more or less */
-enum { EVAL_OPTION_COUNT = 7, EVAL_REMOTE_COUNT = 5 };
+enum { EVAL_OPTION_COUNT = 8, EVAL_REMOTE_COUNT = 5 };
 
 #define EVAL_DATA_ROW(data_help)                                                                   \
     {                                                                                              \

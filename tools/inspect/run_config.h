@@ -17,7 +17,7 @@
 #include "formats/base/status.h"
 #include "tools/cli/cli.h"
 
-enum { RUN_CONFIG_MAX_WORDS = 4 * CLI_MAX_OPTIONS, RUN_CONFIG_ID_BYTES = 17 };
+enum { RUN_CONFIG_MAX_WORDS = 512, RUN_CONFIG_ID_BYTES = 17 };
 
 /* A command line for cli_parse_words, made of several sources; of an option that comes twice the
  * later word counts. */

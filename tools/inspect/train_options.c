@@ -262,6 +262,10 @@ static const struct cli_option rows[] = {
              "towers, to save memory: the same full-batch loss for one more forward pass (gradient "
              "caching); batch norm sees N pairs at a time; on a CPU up to log2(batch / N) more "
              "copies of the gradients are kept; 0: the batch"},
+    {"grad-checkpoint", 0, CLI_FLAG, FIELD(trainer.grad_checkpoint),
+     .help = "keep only the inputs of transformer blocks from forward to backward, which computes "
+             "their activations again: less memory (--dry-run), the same bits, one more forward "
+             "pass of the blocks; a resnet keeps its own"},
     {"sync-bn", 0, CLI_FLAG, FIELD(trainer.sync_bn),
      .help = "batch-norm statistics over the micro-batches that all ranks process at the same time "
              "(--micro-batch 0: the global batch); one more exchange per batch norm, forward and "
@@ -291,6 +295,32 @@ static const struct cli_option rows[] = {
      .word_value = "18446744073709551615", .default_text = "auto", .metavar = "N",
 
      .help = "warmup steps; auto: 500 or 10 % of the run, whichever is smaller"},
+    {"ema", 0, CLI_DOUBLE, FIELD(trainer.ema), .min = "0", .max = "0.9999999", .default_text = "0",
+     .metavar = "DECAY",
+     .help = "also keep an average of the weights, which after every step moves by 1 - DECAY "
+             "towards them; for ccstream-eval --ema and ccstream-export --ema; 0: none"},
+    {"image-lr", 0, CLI_DOUBLE, FIELD(trainer.tuning.image_lr), .min = "0.000000000001",
+     .max = "100", .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "X",
+     .help = "peak learning rate of the image tower and its projection, on the schedule of --lr; "
+             "adamw and adam; auto: --lr"},
+    {"text-lr", 0, CLI_DOUBLE, FIELD(trainer.tuning.text_lr), .min = "0.000000000001", .max = "100",
+     .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "X",
+     .help = "peak learning rate of the text tower and its projection, as --image-lr"},
+    {"layer-decay", 0, CLI_DOUBLE, FIELD(trainer.tuning.layer_decay), .min = "0.01", .max = "1",
+     .default_text = "1", .metavar = "F",
+     .help = "learning rate of each group of a tower (as in --lock-image) relative to that of the "
+             "group after it; adamw and adam; 1: the same"},
+    {"lock-image", 0, CLI_U64, FIELD(trainer.tuning.lock_image), .min = "0", .max = "1000",
+     .word = "off", .word_value = "18446744073709551615", .default_text = "off",
+     .metavar = "GROUPS",
+     .help = "train only the last GROUPS groups of the image tower: the projection, the last block "
+             "with the norm after it, each block before it, what comes before the blocks, as in "
+             "open_clip; 0: none. What is locked has no optimiser state; a tower without a trained "
+             "block computes as in evaluation, with its batch statistics fixed; resnet: 0 or 1"},
+    {"lock-text", 0, CLI_U64, FIELD(trainer.tuning.lock_text), .min = "0", .max = "1000",
+     .word = "off", .word_value = "18446744073709551615", .default_text = "off",
+     .metavar = "GROUPS",
+     .help = "train only the last GROUPS groups of the text tower, as --lock-image"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(trainer.optimizer.weight_decay), .min = "0", .max = "100",
      .default_text = "0.02", .metavar = "X",
      .help = "weight decay: decoupled in adamw, L2 in the others; not applied to biases and other "
@@ -387,6 +417,9 @@ static const char *const changeable[] = {
     "epochs",
     "lr",
     "min-lr",
+    "grad-checkpoint",
+    "image-lr",
+    "text-lr",
     "checkpoint-every",
     "keep-checkpoints",
     "steps",

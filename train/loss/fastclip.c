@@ -49,7 +49,7 @@ static struct side_taus taus_of(const struct loss *l, int side) {
 
 static void step_tau(const struct loss_options *o, const struct side_taus *t, int64_t a, double h) {
     struct loss_learned tau = {(double)t->tau[a], (double)t->m[a], (double)t->v[a]};
-    loss_adam(&tau, fmax(-largest_gradient, fmin(largest_gradient, h)), o->tau_lr,
+    loss_adam(&tau, o, fmax(-largest_gradient, fmin(largest_gradient, h)), o->tau_lr,
               (double)t->visits[a]);
     t->tau[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau.value));
     t->m[a] = (float)tau.m;

@@ -101,6 +101,9 @@ struct loss_options {
     enum loss_emc2_carry emc2_carry;
     double cache_refresh;
     uint64_t seed; /* random seed of the loss */
+    /* Of Adam, by which temperatures and siglip's bias are learned: the model's; 0.9, 0.999, 1e-8
+     */
+    double beta1, beta2, eps;
 };
 
 /* Defaults of the table, for loss nuclr. */

@@ -204,7 +204,11 @@ double loss_scalar_lr(const struct loss *l, const struct loss_input *in);
 void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradient);
 
 /* The same for any learned scalar, without bounds; `steps` counts from 1. */
-void loss_adam(struct loss_learned *s, double gradient, double lr, double steps);
+void loss_adam(struct loss_learned *s,
+               const struct loss_options *o,
+               double gradient,
+               double lr,
+               double steps);
 
 /* ---- one anchor ---- */
 

@@ -34,15 +34,16 @@ double loss_scalar_lr(const struct loss *l, const struct loss_input *in) {
     return loss_tau(l) <= l->row->slow_tau ? lr / 3.0 : lr;
 }
 
-void loss_adam(struct loss_learned *s, double gradient, double lr, double steps) {
-    static const double beta1 = 0.9;
-    static const double beta2 = 0.999;
-    static const double eps = 1e-8;
-    s->m = beta1 * s->m + (1.0 - beta1) * gradient;
-    s->v = beta2 * s->v + (1.0 - beta2) * gradient * gradient;
-    const double m = s->m / (1.0 - pow(beta1, steps));
-    const double v = s->v / (1.0 - pow(beta2, steps));
-    s->value -= lr * m / (sqrt(v) + eps);
+void loss_adam(struct loss_learned *s,
+               const struct loss_options *o,
+               double gradient,
+               double lr,
+               double steps) {
+    s->m = o->beta1 * s->m + (1.0 - o->beta1) * gradient;
+    s->v = o->beta2 * s->v + (1.0 - o->beta2) * gradient * gradient;
+    const double m = s->m / (1.0 - pow(o->beta1, steps));
+    const double v = s->v / (1.0 - pow(o->beta2, steps));
+    s->value -= lr * m / (sqrt(v) + o->eps);
 }
 
 void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradient) {
@@ -51,7 +52,7 @@ void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradie
         return;
     }
     l->learned_steps += 1.0;
-    loss_adam(&l->scale, gradient, loss_scalar_lr(l, in), l->learned_steps);
+    loss_adam(&l->scale, o, gradient, loss_scalar_lr(l, in), l->learned_steps);
     l->scale.value = fmax(-log(o->tau_max), fmin(-log(o->tau_min), l->scale.value));
 }
 

@@ -228,7 +228,7 @@ enum status loss_option_parse(struct loss_options *opt,
 }
 
 void loss_options_default(struct loss_options *opt) {
-    *opt = (struct loss_options){.name = "nuclr"};
+    *opt = (struct loss_options){.name = "nuclr", .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         loss_option_set(opt, &loss_option_rows[i], loss_option_rows[i].value);
     }

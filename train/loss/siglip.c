@@ -45,7 +45,7 @@ static void siglip_step(struct loss *l, const struct loss_input *in, struct loss
     out->objective = out->value;
     if (l->options.temperature == LOSS_TEMPERATURE_GLOBAL) {
         loss_learn_scale(l, in, loss_scale_gradient(l, in, out));
-        loss_adam(&own->bias, bias_gradient, loss_scalar_lr(l, in), l->learned_steps);
+        loss_adam(&own->bias, &l->options, bias_gradient, loss_scalar_lr(l, in), l->learned_steps);
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * What the blocks are made of and where their activations lie; blocks_pass.c computes.
  *
- * In training each block keeps what its backward pass reads. Without it all blocks share one set,
+ * In training each block keeps what its backward pass reads, or only what is read after it, if the
+ * pass makes the rest again. Without training all blocks share one set,
  * and the running activation goes back and forth between two buffers.
  */
 #include "train/model/blocks.h"
@@ -163,6 +164,11 @@ fail:
     RETURN_CREATED(s, out, b, blocks_destroy);
 }
 
+void blocks_set_backward(struct blocks *b, int32_t frozen, bool recompute) {
+    b->frozen = frozen;
+    b->recompute = recompute && b->opt.training;
+}
+
 void blocks_destroy(struct blocks *b) {
     if (b == NULL) {
         return;
@@ -193,12 +199,14 @@ void norm_place(struct norm *n, struct carve *c, enum dtype dtype, int64_t rows,
     place_statistics(n, c, dtype, rows);
 }
 
-/* All of block i but its output x. Norm k has its sum in sums[k % 2] where that is placed: without
- * training the sums outlive a block, because the next one's skip may be one of them. */
+/* All of block i but its output x; in `lasting` what is read after it. Norm k has its sum in sums[k
+ * % 2] where that is placed: without training the sums outlive a block, because the next one's skip
+ * may be one of them. */
 static void place_block(struct blocks *b,
                         int32_t i,
                         const struct tensor sums[2],
                         struct carve *c,
+                        struct carve *lasting,
                         enum dtype dt) {
     const struct blocks_options *o = &b->opt;
     struct block *l = &b->list[i];
@@ -214,7 +222,7 @@ static void place_block(struct blocks *b,
     }
     for (int32_t k = 2 * i + 1; k <= 2 * i + 2; k++) {
         if (o->training) {
-            norm_place(&b->norms[k], c, dt, r, o->dim);
+            norm_place(&b->norms[k], k == 2 * i + 2 ? lasting : c, dt, r, o->dim);
         } else {
             b->norms[k].sum = sums[k % 2];
             place_statistics(&b->norms[k], c, dt, r);
@@ -243,22 +251,23 @@ void blocks_place(struct blocks *b,
         turn[1] = carve_take(c, wide);
         sums[1] = carve_take(c, wide);
     }
-    const struct carve shared = *c; /* without training every block starts here */
-    size_t most = c->used_bytes;
+    struct carve *inner = b->recompute ? scratch : c;
+    const struct carve shared = *inner; /* where every block starts that keeps nothing */
+    size_t most = inner->used_bytes;
     for (int32_t i = 0; i < o->layers; i++) {
         struct block *l = &b->list[i];
-        if (!o->training) {
-            *c = shared;
+        if (!o->training || b->recompute) {
+            *inner = shared;
         }
-        place_block(b, i, sums, c, dtype);
+        place_block(b, i, sums, inner, c, dtype);
         if (blocks_is_narrow(b, i)) {
             l->x = carve_take(kept, tensor_2d(NULL, dtype, o->max_batch, o->dim));
         } else {
             l->x = o->training ? carve_take(c, wide) : turn[(i + 1) % 2];
         }
-        most = c->used_bytes > most ? c->used_bytes : most;
+        most = inner->used_bytes > most ? inner->used_bytes : most;
     }
-    c->used_bytes = most;
+    inner->used_bytes = most;
     if (o->training) {
         for (int32_t i = 0; i < 3; i++) {
             b->grad[i] = carve_take(scratch, wide);

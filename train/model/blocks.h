@@ -70,6 +70,10 @@ enum status blocks_create(struct blocks **out,
                           struct error *err);
 void blocks_destroy(struct blocks *b); /* accepts NULL */
 
+/* frozen 1 + k: nothing before block k has a gradient; 0, the default: all has. Before placement.
+ */
+void blocks_set_backward(struct blocks *b, int32_t frozen, bool recompute);
+
 /* As resnet_place. */
 void blocks_place(struct blocks *b,
                   struct device *dev,
@@ -101,7 +105,8 @@ enum status blocks_forward(struct blocks *b,
                            struct error *err);
 
 /* After a training forward of the same batch: gradients of all parameters, set or added by mode,
- * each block reported to `sums` but for norm 0 (gradients_final; may be NULL). dout is as out, and
+ * each block reported to `sums` but for norm 0 (gradients_final; may be NULL). With `frozen` of the
+ * parameters from block k on, and *din and *spare are of no use. dout is as out, and
  * not written unless it is blocks_gradient(b). *din (M, D) is the input's gradient, *spare (M, D)
  * memory, both until the next call. */
 enum status blocks_backward(struct blocks *b,

@@ -32,6 +32,8 @@ struct block {
 struct blocks {
     struct params *params;
     struct blocks_options opt;
+    int32_t frozen; /* of blocks_set_backward */
+    bool recompute;
     struct device *dev; /* NULL before placement */
     struct block *list;
     struct norm *norms; /* 2L + 1 */

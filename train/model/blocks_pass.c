@@ -353,9 +353,12 @@ enum status blocks_backward(struct blocks *b,
     struct pass p = begin(b, batch, true);
     struct chain c = {.branch = *dout};
     const bool post = blocks_post_norm(b);
+    const int32_t first = b->frozen > 0 ? b->frozen - 1 : 0;
     p.mode = mode;
-    for (int32_t i = b->opt.layers - 1; i >= 0; i--) {
+    for (int32_t i = b->opt.layers - 1; i >= first; i--) {
         const struct tensor x = first_rows(i > 0 ? b->list[i - 1].x : b->x, batch->rows);
+        struct tensor skip = post ? x : first_rows(b->norms[2 * i].sum, batch->rows);
+        TRY(b->recompute ? block_forward(&p, i, x, &skip, err) : STATUS_OK);
         TRY(ffn_backward(&p, i, &c, err));
         /* Pre-norm the norm before it was block i + 1's first tensor. */
         const int32_t done =
@@ -364,10 +367,13 @@ enum status blocks_backward(struct blocks *b,
         TRY(mix_backward(&p, i, x, &c, err));
         TRY(post ? gradients_final(sums, b->list[i].first, err) : STATUS_OK);
     }
+    if (post && b->frozen > 0) { /* norm 0 is before block 0, and so frozen */
+        return STATUS_OK;
+    }
     if (drops(&p) && post) {
         TRY(drop(&p, c.branch, c.branch, 0, err));
     }
-    TRY(norm_back(&p, 0, din, &c, err));
+    TRY(norm_back(&p, 2 * first, din, &c, err));
     *spare = other(&p, *din, NOT_WANTED, batch->rows);
     return STATUS_OK;
 }

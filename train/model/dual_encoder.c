@@ -106,6 +106,23 @@ static enum status add_parameters(struct dual_encoder *m, struct error *err) {
     return head_add(&m->text_head, &m->e, "text_proj", m->opt.text.dim, err);
 }
 
+/* The towers know from which block on they train; the table, which tensors. */
+static enum status apply_tuning(struct dual_encoder *m, struct error *err) {
+    const struct tuning *t = &m->opt.tuning;
+    int32_t frozen[TUNING_SIDES];
+    FAIL_IF(m->image != NULL && t->lock[TUNING_IMAGE] > 2, err, STATUS_USAGE,
+            "--lock-image %d: a resnet is locked whole (0), or but for the projection (1)",
+            (int)t->lock[TUNING_IMAGE] - 1);
+    FAIL_IF(t->lock[TUNING_IMAGE] == 1 && t->lock[TUNING_TEXT] == 1, err, STATUS_USAGE,
+            "--lock-image 0 and --lock-text 0 leave nothing to train");
+    TRY(tuning_apply(m->e.params, frozen, t, err));
+    if (m->vit != NULL) {
+        vit_set_backward(m->vit, frozen[TUNING_IMAGE], m->opt.recompute);
+    }
+    transformer_set_backward(m->text, frozen[TUNING_TEXT], m->opt.recompute);
+    return STATUS_OK;
+}
+
 /* Everything but device memory. */
 static enum status describe(struct dual_encoder **out,
                             const struct dual_encoder_options *opt,
@@ -125,17 +142,22 @@ static enum status describe(struct dual_encoder **out,
                             .max_rows = opt->max_batch,
                             .views = 1};
     TRY_OR_FAIL(s, encoder_init(&m->e, opt->micro_batch, opt->moments, opt->slots, err));
+    params_keep_average(m->e.params, opt->average);
     m->opt.micro_batch = m->e.held_rows;
     m->opt.image.max_batch = m->opt.micro_batch;
-    m->opt.image.training = opt->training;
+    const bool frozen[] = {tuning_is_frozen(&opt->tuning, TUNING_IMAGE),
+                           tuning_is_frozen(&opt->tuning, TUNING_TEXT)};
+    m->e.fixed_statistics = frozen[TUNING_IMAGE];
+    m->opt.image.training = opt->training && !frozen[TUNING_IMAGE];
     m->opt.vit.image_px = m->opt.image.image_px;
     m->opt.vit.norm = m->opt.image.norm;
     m->opt.vit.max_batch = m->opt.micro_batch;
-    m->opt.vit.training = opt->training;
+    m->opt.vit.training = m->opt.image.training;
     m->opt.text.max_batch = m->opt.micro_batch;
-    m->opt.text.training = opt->training;
+    m->opt.text.training = opt->training && !frozen[TUNING_TEXT];
     m->image_head.fixed_bias = m->text_head.fixed_bias = opt->no_projection_bias;
     TRY_OR_FAIL(s, add_parameters(m, err));
+    TRY_OR_FAIL(s, apply_tuning(m, err));
     place(m, &used);
     encoder_plan(&m->e, &used, host_memory);
 fail:

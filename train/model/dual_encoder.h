@@ -47,6 +47,7 @@
 #include "train/model/params.h"
 #include "train/model/resnet.h"
 #include "train/model/transformer.h"
+#include "train/model/tuning.h"
 #include "train/model/vit.h"
 
 enum { DUAL_ENCODER_MAX_SLOTS = 2 };
@@ -71,6 +72,11 @@ struct dual_encoder_options {
     int32_t moments;   /* of the optimiser: 2, or 1 (optimizer_moments) */
     int32_t slots;     /* places for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
                           dual_encoder_put; default 0 */
+    struct tuning tuning; /* what trains, at which rates. A tower that is frozen computes as in
+                             evaluation, and its running statistics stay; default: all at one */
+    bool recompute; /* activations of transformer blocks in the backward pass (blocks_set_backward);
+                       false */
+    bool average;   /* the table keeps an average of its values; false */
     bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
                               */
     bool texts_alone; /* no image tower: of `image` only image_px (>= 1) is read; default false */

@@ -67,8 +67,10 @@ static enum status image_forward(struct dual_encoder *m, const struct part *p, s
         TRY(copy_images(m, p, err));
     }
     struct tensor *features = &m->image_head.features;
-    TRY(m->vit != NULL ? vit_forward(m->vit, features, &in, p->at.pass != RESNET_INFERENCE, err)
-                       : resnet_forward(m->image, features, &in, p->at.pass, err));
+    const enum resnet_pass pass =
+        tuning_is_frozen(&m->opt.tuning, TUNING_IMAGE) ? RESNET_INFERENCE : p->at.pass;
+    TRY(m->vit != NULL ? vit_forward(m->vit, features, &in, pass != RESNET_INFERENCE, err)
+                       : resnet_forward(m->image, features, &in, pass, err));
     return head_forward(&m->image_head, &m->e, &p->at, err);
 }
 
@@ -178,8 +180,9 @@ static enum status text_forward(struct dual_encoder *m, const struct part *p, st
         TRY(copy_captions(m, p, err));
     }
     const struct transformer_batch captions = captions_of(m, p);
-    TRY(transformer_forward(m->text, &m->text_head.features, &captions,
-                            p->at.pass != RESNET_INFERENCE, err));
+    const bool training =
+        p->at.pass != RESNET_INFERENCE && !tuning_is_frozen(&m->opt.tuning, TUNING_TEXT);
+    TRY(transformer_forward(m->text, &m->text_head.features, &captions, training, err));
     return head_forward(&m->text_head, &m->e, &p->at, err);
 }
 
@@ -205,14 +208,23 @@ static enum status part_backward(void *model,
     struct tensor df_image, df_text;
     const struct part p = part_of(m, batch, at);
     const struct transformer_batch captions = captions_of(m, &p);
-    TRY(head_backward(&m->text_head, &m->e, &df_text, dout[1], at, mode, err));
+    const struct tuning *tuning = &m->opt.tuning;
+    const bool text = !tuning_is_frozen(tuning, TUNING_TEXT);
+    TRY(tuning->lock[TUNING_TEXT] == 1
+            ? STATUS_OK
+            : head_backward(&m->text_head, &m->e, &df_text, dout[1], at, mode, err));
     if (m->opt.texts_alone) {
         TRY(gradients_final(sums, m->text_head.weight, err));
         return transformer_backward(m->text, &df_text, &captions, mode, sums, err);
     }
-    TRY(head_backward(&m->image_head, &m->e, &df_image, dout[0], at, mode, err));
+    TRY(tuning->lock[TUNING_IMAGE] == 1
+            ? STATUS_OK
+            : head_backward(&m->image_head, &m->e, &df_image, dout[0], at, mode, err));
     TRY(gradients_final(sums, m->image_head.weight, err));
-    TRY(transformer_backward(m->text, &df_text, &captions, mode, sums, err));
+    TRY(text ? transformer_backward(m->text, &df_text, &captions, mode, sums, err) : STATUS_OK);
+    if (tuning_is_frozen(tuning, TUNING_IMAGE)) {
+        return STATUS_OK;
+    }
     return m->vit != NULL ? vit_backward(m->vit, &df_image, mode, sums, err)
                           : resnet_backward(m->image, &df_image, mode, sums, err);
 }

@@ -52,7 +52,7 @@ void encoder_plan(struct encoder *e, const struct encoder_carves *used, bool hos
     struct dual_encoder_memory *m = &e->memory;
     e->parts = encoder_part_count(e, e->max_rows / e->views);
     e->sum_blocks = e->training && host_memory ? gradients_block_count(e->parts) : 0;
-    m->values_bytes = bytes.value_bytes + bytes.working_bytes;
+    m->values_bytes = bytes.value_bytes + bytes.working_bytes + bytes.average_bytes;
     if (e->training) {
         m->values_bytes += (size_t)running_rows(e, e->parts) * bytes.buffer_bytes;
     }
@@ -153,12 +153,14 @@ enum status encoder_forward(struct encoder *e,
     const int64_t rank = e->comm != NULL ? comm_rank(e->comm) : 0;
     for (int32_t i = 0; i < parts; i++) {
         const struct encoder_part p = encoder_part(e, b->count, i * encoder_micro_batch(e), pass);
-        if (pass == RESNET_TRAINING) { /* params_tensor returns views of the row from now on */
+        if (pass == RESNET_TRAINING &&
+            !e->fixed_statistics) { /* params_tensor returns views of the row from now on */
             params_redirect_buffers(e->params, running_row(e, rank * parts + i).data);
         }
         TRY(b->forward(b->model, b->batch, &p, err));
     }
-    return pass == RESNET_TRAINING ? move_running(e, parts, err) : STATUS_OK;
+    return pass == RESNET_TRAINING && !e->fixed_statistics ? move_running(e, parts, err)
+                                                           : STATUS_OK;
 }
 
 enum status encoder_backward(struct encoder *e,

@@ -18,7 +18,8 @@ struct encoder {
     /* Set before encoder_init. */
     enum dtype dtype;
     bool training, raw;
-    struct comm *comm; /* NULL: one rank */
+    bool fixed_statistics; /* running statistics are read in training, and stay */
+    struct comm *comm;     /* NULL: one rank */
     int32_t embed_dim;
     int32_t max_rows; /* embeddings of a batch */
     int32_t views;    /* rows of each sample in training: 1 or 2 */

@@ -1,10 +1,11 @@
 /*
- * Every tensor belongs to one of three classes: decayed, undecayed, buffer. Inside a class tensors
- * lie in the opposite order of addition, and the classes follow each other in the value block:
+ * Every tensor belongs to one of five classes: decayed, undecayed, buffer, and what would be
+ * decayed or undecayed if it were not locked. Inside a class tensors lie in the opposite order of
+ * addition, and the classes follow each other in the value block:
  *
- *   value  | decayed | undecayed | buffers |      grad, m, v  | decayed | undecayed |
+ *   value  | decayed | undecayed | buffers | locked |      grad, m, v  | decayed | undecayed |
  *
- * The working copies are those of the decayed class, which is where all matrices are.
+ * The working copies are those of the two decayed classes, which is where all matrices are.
  *
  * An offset is counted in elements from the start of its class, so one offset serves all four
  * slots.
@@ -17,13 +18,22 @@
 
 #include "formats/base/rng.h"
 
-enum { CLASS_DECAYED, CLASS_UNDECAYED, CLASS_BUFFER, CLASS_COUNT };
-enum { SLOT_COUNT = 4, BLOCK_ALIGN_BYTES = 64 };
+enum {
+    CLASS_DECAYED,
+    CLASS_UNDECAYED,
+    CLASS_BUFFER,
+    CLASS_LOCKED, /* and the class: */
+    CLASS_LOCKED_DECAYED = CLASS_LOCKED + CLASS_DECAYED,
+    CLASS_LOCKED_UNDECAYED = CLASS_LOCKED + CLASS_UNDECAYED,
+    CLASS_COUNT
+};
+enum { SLOT_COUNT = 5, BLOCK_ALIGN_BYTES = 64 };
 
 struct entry {
     char name[PARAM_MAX_NAME_BYTES];
     struct param_spec spec; /* its names are not used */
     int32_t class, ndim;
+    float rate;
     int64_t count;
     int64_t offset; /* elements from the start of the class; set by params_alloc */
 };
@@ -39,6 +49,7 @@ struct params {
     enum dtype dtype;   /* of the blocks */
     bool training;
     int32_t moments;
+    bool averages;
     int64_t class_count[CLASS_COUNT]; /* elements, with the gaps */
     uint8_t *block[SLOT_COUNT];
     uint8_t *gradients; /* block of params_grad: block[PARAM_GRAD], or the caller's */
@@ -135,6 +146,7 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
             e->name);
     e->spec = *spec;
     e->class = class_of(spec);
+    e->rate = 1.0f;
     e->spec.module = e->spec.name = NULL;
     e->count = 1;
     for (e->ndim = 0; e->ndim < TENSOR_MAX_DIMS && spec->shape[e->ndim] != 0; e->ndim++) {
@@ -144,6 +156,47 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
     e->offset = 0;
     *index = p->count++;
     return STATUS_OK;
+}
+
+void params_keep_average(struct params *p, bool keep) {
+    p->averages = keep;
+}
+
+bool params_has_average(const struct params *p) {
+    return p->averages;
+}
+
+/* out = (1 - share) out + share values */
+static enum status move_average(struct params *p, double share, struct error *err) {
+    int64_t count = 0;
+    for (int32_t c = 0; c < CLASS_COUNT; c++) {
+        count += p->class_count[c];
+    }
+    const struct tensor average = tensor_1d(p->block[PARAM_AVERAGE], p->dtype, count);
+    const struct add fade = {.out = average, .in = average, .alpha = (float)-share};
+    const struct add move = {.out = average,
+                             .in = tensor_1d(p->block[PARAM_VALUE], p->dtype, count),
+                             .alpha = (float)share};
+    TRY(p->dev->ops->add(p->dev, &fade, err));
+    return p->dev->ops->add(p->dev, &move, err);
+}
+
+enum status params_begin_average(struct params *p, struct error *err) {
+    return p->averages ? move_average(p, 1.0, err) : STATUS_OK;
+}
+
+enum status params_average(struct params *p, double decay, struct error *err) {
+    return p->averages ? move_average(p, 1.0 - decay, err) : STATUS_OK;
+}
+
+void params_lock(struct params *p, int32_t index) {
+    struct entry *e = &p->entries[index];
+    e->class += e->class < CLASS_BUFFER ? CLASS_LOCKED : 0;
+    e->spec.kind = e->class >= CLASS_LOCKED ? PARAM_LOCKED : e->spec.kind;
+}
+
+void params_set_rate(struct params *p, int32_t index, float rate) {
+    p->entries[index].rate = rate;
 }
 
 /* Elements of each class, gaps included; before params_alloc also where each tensor lies. */
@@ -186,14 +239,17 @@ struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool t
     place(p, dtype, total);
     size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
     size_t size = dtype_size_bytes(dtype);
-    struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER]) * size,
+    const size_t locked = (size_t)(total[CLASS_LOCKED_DECAYED] + total[CLASS_LOCKED_UNDECAYED]);
+    struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER] + locked) * size,
                              .buffer_bytes = (size_t)total[CLASS_BUFFER] * size};
     if (training) {
         b.grad_bytes = trained * size;
         b.moments_bytes = (size_t)p->moments * trained * size;
     }
+    b.average_bytes = p->averages ? b.value_bytes : 0;
     if (working) {
-        b.working_bytes = (size_t)total[CLASS_DECAYED] * WORKING_BYTES;
+        b.working_bytes =
+            (size_t)(total[CLASS_DECAYED] + total[CLASS_LOCKED_DECAYED]) * WORKING_BYTES;
     }
     return b;
 }
@@ -212,7 +268,7 @@ enum status params_alloc(struct params *p,
     p->dtype = dtype;
     p->training = training;
     size_t sizes[SLOT_COUNT] = {b.value_bytes, b.grad_bytes, b.grad_bytes,
-                                p->moments == 2 ? b.grad_bytes : 0};
+                                p->moments == 2 ? b.grad_bytes : 0, b.average_bytes};
     for (int32_t s = 0; s < SLOT_COUNT; s++) {
         if (sizes[s] > 0) {
             void *block = NULL;
@@ -293,11 +349,12 @@ static void *entry_data(const struct params *p, const struct entry *e, enum para
 }
 
 static bool has_working(const struct params *p, const struct entry *e) {
-    return p->working != NULL && e->class == CLASS_DECAYED;
+    return p->working != NULL && (e->class == CLASS_DECAYED || e->class == CLASS_LOCKED_DECAYED);
 }
 
 static void *working_data(const struct params *p, const struct entry *e) {
-    return p->working + (size_t)e->offset * WORKING_BYTES;
+    const int64_t before = e->class == CLASS_DECAYED ? 0 : p->class_count[CLASS_DECAYED];
+    return p->working + (size_t)(before + e->offset) * WORKING_BYTES;
 }
 
 struct tensor params_tensor(const struct params *p, int32_t index) {
@@ -314,7 +371,7 @@ struct tensor params_tensor(const struct params *p, int32_t index) {
 
 struct tensor params_grad(const struct params *p, int32_t index) {
     const struct entry *e = &p->entries[index];
-    if (e->class == CLASS_BUFFER || p->gradients == NULL) {
+    if (e->class >= CLASS_BUFFER || p->gradients == NULL) {
         return (struct tensor){0};
     }
     return tensor_view(entry_in(p, e, p->gradients), p->dtype, e->ndim, e->spec.shape);
@@ -356,6 +413,30 @@ int64_t params_decayed_prefix(const struct params *p, int32_t index) {
 struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed) {
     int32_t class = decayed ? CLASS_DECAYED : CLASS_UNDECAYED;
     return tensor_1d(p->block[slot] + class_start(p, class), p->dtype, p->class_count[class]);
+}
+
+bool params_same_rate(const struct params *p,
+                      bool decayed,
+                      int64_t from,
+                      int64_t *end,
+                      float *rate) {
+    const int32_t class = decayed ? CLASS_DECAYED : CLASS_UNDECAYED;
+    int64_t last = -1;
+    for (int32_t i = 0; i < p->count; i++) { /* of the tensor at `from` */
+        const struct entry *e = &p->entries[i];
+        if (e->class == class && e->offset <= from && e->offset > last) {
+            last = e->offset;
+            *rate = e->rate;
+        }
+    }
+    *end = p->class_count[class];
+    for (int32_t i = 0; i < p->count; i++) {
+        const struct entry *e = &p->entries[i];
+        if (e->class == class && e->offset > from && e->offset < *end && e->rate != *rate) {
+            *end = e->offset;
+        }
+    }
+    return from < *end;
 }
 
 struct tensor params_working(const struct params *p, bool decayed) {
@@ -477,7 +558,7 @@ static enum status begin_copy(const struct params *p,
     REQUIRE(index >= 0 && index < p->count && p->block[slot] != NULL);
     const struct entry *e = &p->entries[index];
     REQUIRE(size_bytes == (size_t)e->count * dtype_size_bytes(p->dtype));
-    REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
+    REQUIRE(slot == PARAM_VALUE || slot == PARAM_AVERAGE || e->class < CLASS_BUFFER);
     const bool differ =
         e->spec.transposed || (e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1);
     *scratch = differ ? malloc(size_bytes) : NULL;

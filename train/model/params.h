@@ -25,6 +25,8 @@
  * A BF16 model keeps values, gradients and moments in f32. Operators read the working copies, which
  * only tensors with two dimensions or more have; the optimiser and params_write update them.
  *
+ * A locked tensor (params_lock) has a value, and neither gradient nor moments.
+ *
  * Decay: every trainable tensor decays but those with one dimension and names ending in ".bias".
  *
  * Threading : one owner.
@@ -54,7 +56,8 @@ enum param_init {
 
 enum param_kind {
     PARAM_TRAINED,
-    PARAM_BUFFER /* running statistics: no gradient, no optimiser state */
+    PARAM_BUFFER, /* running statistics: no gradient, no optimiser state */
+    PARAM_LOCKED  /* a weight that keeps its value: the same */
 };
 
 struct param_spec {
@@ -80,13 +83,21 @@ struct param_info {
     bool decay;
 };
 
-enum param_slot { PARAM_VALUE, PARAM_GRAD, PARAM_M, PARAM_V };
+enum param_slot {
+    PARAM_VALUE,
+    PARAM_GRAD,
+    PARAM_M,
+    PARAM_V,
+    PARAM_AVERAGE /* of values, buffers and locked tensors too; where params_keep_average was called
+                   */
+};
 
 struct params_bytes {
     size_t value_bytes;
     size_t buffer_bytes; /* of value_bytes those of buffers */
     size_t grad_bytes;
     size_t moments_bytes; /* m and v together */
+    size_t average_bytes;
     size_t working_bytes; /* copies in BF16 */
 };
 
@@ -105,6 +116,28 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
  * params_alloc. */
 void params_set_moments(struct params *p, int32_t count);
 int32_t params_moments(const struct params *p);
+
+/* Whether the table has an average of its values; false until set. Not after params_alloc. */
+void params_keep_average(struct params *p, bool keep);
+bool params_has_average(const struct params *p);
+/* The average becomes the values; later moves to them: decay average + (1 - decay) values. Each
+ * does nothing where there is none. Returns OK or what the device returns. */
+enum status params_begin_average(struct params *p, struct error *err);
+enum status params_average(struct params *p, double decay, struct error *err);
+
+/* The tensor keeps its value. Not after params_alloc, nor of a buffer. */
+void params_lock(struct params *p, int32_t index);
+
+/* The optimiser multiplies its learning rate for this tensor; 1 until set. */
+void params_set_rate(struct params *p, int32_t index, float rate);
+
+/* Elements [from, *end) of params_range(p, slot, decayed) have this rate; false: `from` is the end
+ * of the range. */
+bool params_same_rate(const struct params *p,
+                      bool decayed,
+                      int64_t from,
+                      int64_t *end,
+                      float *rate);
 
 /* What params_alloc will allocate; training: with gradients and moments. */
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training);

@@ -10,6 +10,7 @@
 
 struct transformer {
     struct params *params;
+    int32_t frozen; /* of transformer_set_backward */
     struct transformer_options opt;
     struct device *dev; /* NULL before placement */
     int32_t words, positions;
@@ -115,6 +116,11 @@ void transformer_destroy(struct transformer *t) {
     free(t);
 }
 
+void transformer_set_backward(struct transformer *t, int32_t frozen, bool recompute) {
+    t->frozen = frozen;
+    blocks_set_backward(t->blocks, frozen, recompute);
+}
+
 void transformer_place(struct transformer *t,
                        struct device *dev,
                        enum dtype dtype,
@@ -193,6 +199,9 @@ enum status transformer_backward(struct transformer *t,
         TRY(ops->segment_mean_bwd(t->dev, &mean, err));
     }
     TRY(blocks_backward(t->blocks, &din, &spare, &dout, &rows, mode, sums, err));
+    if (t->frozen > 0) {
+        return STATUS_OK;
+    }
     const struct embedding_bwd embedding = {.dtable = params_grad(t->params, t->words),
                                             .dpositions = params_grad(t->params, t->positions),
                                             .dout = din,

@@ -75,6 +75,9 @@ enum status transformer_create(struct transformer **out,
                                struct error *err);
 void transformer_destroy(struct transformer *t); /* accepts NULL */
 
+/* As vit_set_backward. */
+void transformer_set_backward(struct transformer *t, int32_t frozen, bool recompute);
+
 /* As resnet_place. */
 void transformer_place(struct transformer *t,
                        struct device *dev,

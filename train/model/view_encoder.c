@@ -112,6 +112,7 @@ static enum status describe(struct view_encoder **out,
                             .max_rows = opt->max_batch,
                             .views = 2};
     TRY_OR_FAIL(s, encoder_init(&m->e, opt->micro_batch, opt->moments, opt->slots, err));
+    params_keep_average(m->e.params, opt->average);
     m->opt.image.max_batch = m->e.held_rows;
     m->opt.image.training = opt->training;
     TRY_OR_FAIL(s, params_set_prefix(m->e.params, "image.", err));

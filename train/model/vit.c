@@ -23,6 +23,7 @@ struct vit {
     int64_t count;            /* N of the last forward */
     int32_t first, positions; /* class_embedding, positional_embedding */
     int32_t conv;
+    int32_t frozen; /* of vit_set_backward */
     struct norm pre;
     struct blocks *blocks;
 
@@ -102,6 +103,11 @@ void vit_destroy(struct vit *v) {
     }
     blocks_destroy(v->blocks);
     free(v);
+}
+
+void vit_set_backward(struct vit *v, int32_t frozen, bool recompute) {
+    v->frozen = frozen;
+    blocks_set_backward(v->blocks, frozen, recompute);
 }
 
 /* ---- memory ---- */
@@ -228,6 +234,9 @@ enum status vit_backward(struct vit *v,
     const struct blocks_batch batch = batch_of(v, v->count);
     struct tensor din, dsum; /* (M, D) */
     TRY(blocks_backward(v->blocks, &din, &dsum, dfeatures, &batch, mode, sums, err));
+    if (v->frozen > 0) {
+        return STATUS_OK;
+    }
     TRY(norm_backward(&v->pre, v->dev, v->params, dsum, WRITE_SET, din, mode, err));
     const struct embedding_bwd places = {
         .dpositions = v->dplace, .dout = dsum, .segments = batch.segments};

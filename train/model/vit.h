@@ -47,6 +47,9 @@ enum status
 vit_create(struct vit **out, struct params *p, const struct vit_options *opt, struct error *err);
 void vit_destroy(struct vit *v); /* accepts NULL */
 
+/* As blocks_set_backward; what comes before the blocks is before block 0. */
+void vit_set_backward(struct vit *v, int32_t frozen, bool recompute);
+
 /* As resnet_place. */
 void vit_place(struct vit *v,
                struct device *dev,

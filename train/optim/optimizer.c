@@ -4,6 +4,8 @@
  */
 #include "train/optim/optimizer.h"
 
+#include "train/model/carve.h"
+
 void optimizer_options_default(struct optimizer_options *opt) {
     *opt = (struct optimizer_options){.kind = OPTIMIZER_ADAMW,
                                       .momentum = 0.9,
@@ -29,14 +31,23 @@ static enum status global_norm(const struct params *p,
         dev, &(struct grad_scale){.values = values, .count = 2, .clip_norm = clip_norm}, err);
 }
 
-/* All decayed tensors, or all others. */
+static struct tensor
+part(const struct params *p, enum param_slot slot, bool decayed, int64_t from, int64_t count) {
+    return rows_from(params_range(p, slot, decayed), from, count);
+}
+
+/* A part of all decayed tensors, or of all others, whose rate is `rate` times the step's. */
 static enum status step_range(struct params *p,
                               struct device *dev,
                               const struct step_values *values,
                               const struct optimizer_options *opt,
                               bool decayed,
+                              int64_t from,
+                              int64_t count,
+                              float rate,
                               struct error *err) {
     const float weight_decay = decayed ? (float)opt->weight_decay : 0.0f;
+    const struct tensor working = params_working(p, decayed);
     if (optimizer_moments(opt->kind) == 1) {
         return dev->ops->sgdm(dev,
                               &(struct sgdm){.value = params_range(p, PARAM_VALUE, decayed),
@@ -49,11 +60,14 @@ static enum status step_range(struct params *p,
                               err);
     }
     return dev->ops->adamw(dev,
-                           &(struct adamw){.value = params_range(p, PARAM_VALUE, decayed),
-                                           .working = params_working(p, decayed),
-                                           .grad = params_range(p, PARAM_GRAD, decayed),
-                                           .m = params_range(p, PARAM_M, decayed),
-                                           .v = params_range(p, PARAM_V, decayed),
+                           &(struct adamw){.value = part(p, PARAM_VALUE, decayed, from, count),
+                                           .working = tensor_present(&working)
+                                                          ? rows_from(working, from, count)
+                                                          : working,
+                                           .grad = part(p, PARAM_GRAD, decayed, from, count),
+                                           .m = part(p, PARAM_M, decayed, from, count),
+                                           .v = part(p, PARAM_V, decayed, from, count),
+                                           .lr_scale = rate,
                                            .beta1 = (float)opt->beta1,
                                            .beta2 = (float)opt->beta2,
                                            .eps = (float)opt->eps,
@@ -106,11 +120,14 @@ enum status optimizer_step(struct params *p,
     REQUIRE(p != NULL && dev != NULL && values != NULL && opt != NULL);
     TRY(global_norm(p, dev, values, opt->clip_norm, err));
     for (int decayed = 0; decayed < 2; decayed++) {
-        const struct tensor value = params_range(p, PARAM_VALUE, decayed == 1);
+        int64_t end;
+        float rate;
         if (decayed == 1 && opt->kind == OPTIMIZER_LARS) {
             TRY(step_by_norms(p, dev, values, opt, err));
-        } else if (tensor_count(&value) > 0) {
-            TRY(step_range(p, dev, values, opt, decayed == 1, err));
+            continue;
+        }
+        for (int64_t from = 0; params_same_rate(p, decayed == 1, from, &end, &rate); from = end) {
+            TRY(step_range(p, dev, values, opt, decayed == 1, from, end - from, rate, err));
         }
     }
     return STATUS_OK;

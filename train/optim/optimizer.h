@@ -46,10 +46,11 @@ void optimizer_options_default(struct optimizer_options *opt);
 enum status
 optimizer_check(const struct device *dev, const struct optimizer_options *opt, struct error *err);
 
-/* One step along the table's gradients with the rate, the step and the soundness of *values, which
- * lie on the device. There it leaves grad_norm, that before clipping, and grad_scale; where the
- * norm is not finite it clears `sound`, or skips the step where gradients were scaled, and changes
- * nothing. Waits for nothing. Returns OK or what the device returns. */
+/* One step along the table's gradients with, times those of params_set_rate (adamw and adam), the
+ * rate, the step and the soundness of *values, which lie on the device. There it leaves grad_norm,
+ * that before clipping, and grad_scale; where the norm is not finite it clears `sound`, or skips
+ * the step where gradients were scaled, and changes nothing. Waits for nothing. Returns OK or what
+ * the device returns. */
 enum status optimizer_step(struct params *p,
                            struct device *dev,
                            struct step_values *values,

@@ -33,10 +33,14 @@ struct checkpoint {
     size_t tokenizer_size_bytes;
 };
 
-const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT] = {PARAM_VALUE, PARAM_M, PARAM_V};
+const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT] = {PARAM_VALUE, PARAM_M, PARAM_V,
+                                                                 PARAM_AVERAGE};
 
-size_t checkpoint_slot_count(const struct params *p) {
-    return (size_t)params_moments(p) + 1;
+bool checkpoint_has_slot(const struct params *p, int32_t index, enum param_slot slot) {
+    return slot == PARAM_AVERAGE ? params_has_average(p)
+           : slot == PARAM_VALUE ? true
+                                 : params_info(p, index).kind == PARAM_TRAINED &&
+                                       (slot == PARAM_M || params_moments(p) == 2);
 }
 
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
@@ -44,7 +48,10 @@ void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
                            const struct param_info *info,
                            enum param_slot slot) {
     const char *m = params_moments(p) == 1 ? "sgdm.m." : "adamw.m.";
-    const char *prefix = slot == PARAM_M ? m : slot == PARAM_V ? "adamw.v." : "";
+    const char *prefix = slot == PARAM_M         ? m
+                         : slot == PARAM_V       ? "adamw.v."
+                         : slot == PARAM_AVERAGE ? PREFIX_AVERAGE
+                                                 : "";
     (void)snprintf(out, CHECKPOINT_NAME_BYTES, "%s%s", prefix, info->name);
 }
 
@@ -577,6 +584,18 @@ enum status checkpoint_check_finite(const struct checkpoint *c, struct error *er
     return STATUS_OK;
 }
 
+enum status checkpoint_swap_average(struct safetensors *file, const char *path, struct error *err) {
+    return safetensors_swap_names(file, PREFIX_AVERAGE) > 0
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "--ema: %s has no averages of its weights; it was trained without --ema",
+                           path);
+}
+
+enum status checkpoint_use_average(struct checkpoint *c, struct error *err) {
+    return checkpoint_swap_average(c->file, c->path, err);
+}
+
 /* ---- tensors ---- */
 
 static enum status load_param(const struct checkpoint *c,
@@ -623,9 +642,9 @@ enum status checkpoint_load_params(const struct checkpoint *c,
     float *host = checkpoint_largest_tensor(p);
     TRY_MEMORY(host != NULL, err, "%s: no memory to read the model", c->path);
     enum status s = STATUS_OK;
-    for (size_t k = 0; k < checkpoint_slot_count(p) && (k == 0 || moments); k++) {
+    for (size_t k = 0; k < CHECKPOINT_SLOT_COUNT && (k == 0 || moments); k++) {
         for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {
-            if (k == 0 || params_info(p, i).kind != PARAM_BUFFER) {
+            if (checkpoint_has_slot(p, i, checkpoint_slots[k])) {
                 s = load_param(c, p, i, checkpoint_slots[k], host, err);
             }
         }

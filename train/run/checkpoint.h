@@ -109,6 +109,7 @@ enum status checkpoint_save(const struct file_system *fs,
                             struct error *err);
 
 struct checkpoint;
+struct safetensors;
 
 /* `path`: a checkpoint file or a run directory, or a model of another program (foreign.h), which
  * has no state and no place in data, and whose loss is clip, or siglip where it has a bias. Returns
@@ -126,6 +127,11 @@ enum status checkpoint_open_state(struct checkpoint **out,
                                   const char *path,
                                   struct error *err);
 void checkpoint_close(struct checkpoint *c); /* accepts NULL */
+
+/* The averages of the values in place of the values, in this checkpoint or in a file opened beside
+ * it. Returns OK or USAGE (it has none: --ema was off). */
+enum status checkpoint_use_average(struct checkpoint *c, struct error *err);
+enum status checkpoint_swap_average(struct safetensors *file, const char *path, struct error *err);
 
 const char *checkpoint_path(const struct checkpoint *c); /* the file that was opened */
 const struct model_config *checkpoint_model(const struct checkpoint *c);

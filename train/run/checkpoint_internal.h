@@ -39,19 +39,20 @@
 #define TENSOR_IMAGE_CACHE "cache.image"
 #define TENSOR_TEXT_CACHE  "cache.text"
 #define TENSOR_TOKENIZER   "tokenizer.model"
+#define PREFIX_AVERAGE     "ema."
 #define TENSOR_CAPTIONS    "captions" /* how many each id has, u32 */
 
-enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
+enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 4 };
 
-/* The slots that may be saved, in order, and how many of them a table has. */
+/* The slots that may be saved, in order, and whether a tensor has one. */
 extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
-size_t checkpoint_slot_count(const struct params *p);
+bool checkpoint_has_slot(const struct params *p, int32_t index, enum param_slot slot);
 
 /* "dataset.INDEX.WHAT": what a checkpoint stores of each dataset of a mix. */
 void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
 
-/* NAME, "adamw.m.NAME", "adamw.v.NAME", or "sgdm.m.NAME" of a table with one moment (SGD,
- * LARS). */
+/* NAME, "adamw.m.NAME", "adamw.v.NAME", "ema.NAME", or "sgdm.m.NAME" of a table with one moment
+ * (SGD, LARS). */
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
                            const struct params *p,
                            const struct param_info *info,

@@ -117,7 +117,7 @@ static enum status declare_params(struct safetensors_writer *w,
                                   struct error *err) {
     for (int32_t i = 0; i < params_count(p); i++) {
         const struct param_info info = params_info(p, i);
-        if (slot != PARAM_VALUE && info.kind == PARAM_BUFFER) {
+        if (!checkpoint_has_slot(p, i, slot)) {
             continue;
         }
         char name[CHECKPOINT_NAME_BYTES];
@@ -183,7 +183,7 @@ static enum status write_captions(struct safetensors_writer *w,
 
 static enum status
 declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
-    for (size_t i = 0; c->params != NULL && i < checkpoint_slot_count(c->params); i++) {
+    for (size_t i = 0; c->params != NULL && i < CHECKPOINT_SLOT_COUNT; i++) {
         TRY(declare_params(w, c->params, checkpoint_slots[i], err));
     }
     TRY(declare_columns(w, c->state, err));
@@ -208,7 +208,7 @@ static enum status write_slot(struct safetensors_writer *w,
                               struct error *err) {
     for (int32_t i = 0; i < params_count(p); i++) {
         const struct param_info info = params_info(p, i);
-        if (slot != PARAM_VALUE && info.kind == PARAM_BUFFER) {
+        if (!checkpoint_has_slot(p, i, slot)) {
             continue;
         }
         const size_t size_bytes = (size_t)info.count * sizeof *host;
@@ -228,7 +228,7 @@ static enum status write_params(struct safetensors_writer *w,
     enum status s = STATUS_OK;
     float *host = checkpoint_largest_tensor(p);
     TRY_MEMORY(host != NULL, err, "no memory to write the model");
-    for (size_t i = 0; i < checkpoint_slot_count(p) && s == STATUS_OK; i++) {
+    for (size_t i = 0; i < CHECKPOINT_SLOT_COUNT && s == STATUS_OK; i++) {
         s = write_slot(w, path, p, checkpoint_slots[i], host, err);
     }
     free(host);

@@ -35,6 +35,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .device = "cpu",
                                     .record_steps = true,
                                     .engine = LOADER_ENGINE_AUTO,
+                                    .tuning = {UINT64_MAX, UINT64_MAX, -1.0, -1.0, 1.0},
                                     .keep_count = 2,
                                     .eval_epochs = 1};
     device_options_default(&opt->device_options);

@@ -116,6 +116,7 @@ struct trainer_options {
     uint32_t batch_count;       /* global batch: a multiple of the ranks */
     uint32_t micro_batch_count; /* pairs the towers of a rank hold at a time; 0, or more than its
                                    part of the batch: that part */
+    bool grad_checkpoint;       /* dual_encoder_options.recompute; default false */
     bool sync_bn;               /* batch statistics over the micro-batches that the ranks compute at
                                    the same time; false: over each rank's own */
     uint64_t epochs;
@@ -125,6 +126,13 @@ struct trainer_options {
     uint64_t warmup_epochs; /* epochs of the original run, if extended; default 0: `epochs` */
     bool warmup_plateau;    /* by stairs, see schedule_lr */
     struct optimizer_options optimizer;
+    double ema; /* an average of the weights, EMA = ema EMA + (1 - ema) weights after every step,
+                   [0, 1); 0: none, the default */
+    struct trainer_tuning {             /* TRAINER_PAIRS alone; see struct tuning */
+        uint64_t lock_image, lock_text; /* groups that train; UINT64_MAX: all, the default */
+        double image_lr, text_lr;       /* peak rates in place of `lr`; < 0: `lr`, the default */
+        double layer_decay;             /* (0, 1]; 1 */
+    } tuning;
     double pair_noise;           /* struct loader_options; not with TRAINER_VIEWS */
     const char *caption_columns; /* likewise */
     uint64_t seed;

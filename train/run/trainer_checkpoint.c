@@ -205,7 +205,8 @@ static enum status restore_init(struct trainer *t, struct error *err) {
 enum status trainer_restore(struct trainer *t, struct error *err) {
     const struct checkpoint *c = t->source;
     if (!t->resumes) {
-        return c != NULL ? restore_init(t, err) : STATUS_OK;
+        TRY(c != NULL ? restore_init(t, err) : STATUS_OK);
+        return params_begin_average(trainer_params(t), err);
     }
     const struct train_position *p = checkpoint_position(c);
     const bool same = trainer_compare_data(t, p) == TRAINER_DATA_SAME;

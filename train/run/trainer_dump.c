@@ -38,7 +38,7 @@ put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, stru
     enum status s = STATUS_OK;
     for (int32_t i = 0; i < params_count(p) && s == STATUS_OK; i++) {
         const struct param_info info = params_info(p, i);
-        if (slot != PARAM_VALUE && info.kind == PARAM_BUFFER) {
+        if (slot != PARAM_VALUE && info.kind != PARAM_TRAINED) {
             continue;
         }
         const size_t size_bytes = (size_t)info.count * sizeof(float);

@@ -85,6 +85,15 @@ static struct comm *running_ranks(const struct trainer_options *o) {
     return o->sync_bn ? NULL : o->comm;
 }
 
+/* As struct tuning has them. */
+static int32_t lock_of(uint64_t groups) {
+    return groups == UINT64_MAX ? 0 : 1 + (int32_t)groups;
+}
+
+static double rate_of(const struct trainer_options *o, double lr) {
+    return lr < 0.0 ? 1.0 : lr / o->lr;
+}
+
 static enum status model_options(struct dual_encoder_options *out,
                                  const struct model_config *c,
                                  const struct trainer_options *o,
@@ -98,6 +107,12 @@ static enum status model_options(struct dual_encoder_options *out,
     out->dtype = o->dtype;
     out->padded = o->padded_captions;
     out->no_projection_bias = o->no_projection_bias;
+    out->average = o->ema > 0.0;
+    out->recompute = o->grad_checkpoint;
+    const struct trainer_tuning *t = &o->tuning;
+    out->tuning = (struct tuning){.lock = {lock_of(t->lock_image), lock_of(t->lock_text)},
+                                  .rate = {rate_of(o, t->image_lr), rate_of(o, t->text_lr)},
+                                  .layer_decay = t->layer_decay};
     out->moments = optimizer_moments(o->optimizer.kind);
     return STATUS_OK;
 }
@@ -115,13 +130,31 @@ static enum status view_options(struct view_encoder_options *out,
     }
     out->comm = running_ranks(o);
     out->dtype = o->dtype;
+    out->average = o->ema > 0.0;
     out->moments = optimizer_moments(o->optimizer.kind);
+    return STATUS_OK;
+}
+
+static enum status check_tuning(const struct trainer_options *o, struct error *err) {
+    const struct trainer_tuning *t = &o->tuning;
+    const bool rates = t->image_lr >= 0.0 || t->text_lr >= 0.0 || t->layer_decay != 1.0;
+    FAIL_IF(o->task != TRAINER_PAIRS &&
+                (rates || t->lock_image != UINT64_MAX || t->lock_text != UINT64_MAX),
+            err, STATUS_USAGE,
+            "--lock-image, --lock-text, --image-lr, --text-lr and --layer-decay are for images "
+            "with captions, not for --task %s",
+            trainer_task(o)->name);
+    FAIL_IF(rates && (optimizer_moments(o->optimizer.kind) != 2 || o->lr == 0.0), err, STATUS_USAGE,
+            "--image-lr, --text-lr and --layer-decay need --optimizer adamw or adam, and --lr > 0");
     return STATUS_OK;
 }
 
 /* What only pairs have, and what excludes each other. */
 static enum status check_task(const struct trainer_options *o, struct error *err) {
     const struct task_row *task = trainer_task(o);
+    TRY(check_tuning(o, err));
+    FAIL_IF(o->grad_checkpoint && task->head, err, STATUS_USAGE,
+            "--grad-checkpoint is for transformers; --task %s has none", task->name);
     FAIL_IF(o->init != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
             "--init takes the whole model; omit --init-%s",
             o->init_image != NULL ? "image" : "text");
@@ -463,6 +496,11 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     loss.views = o->task == TRAINER_VIEWS;
     loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
     loss.beta_epochs = loss.beta_epochs > 0 ? loss.beta_epochs : o->epochs;
+    if (optimizer_moments(o->optimizer.kind) == 2) {
+        loss.beta1 = o->optimizer.beta1;
+        loss.beta2 = o->optimizer.beta2;
+        loss.eps = o->optimizer.eps;
+    }
     if (loss.tau == 0.0 && o->init != NULL) {
         TRY(checkpoint_choose_tau(t->source, &loss.tau, err));
     }

@@ -196,7 +196,8 @@ enum status trainer_compute(struct trainer *t, struct step_flight *f, struct err
     TRY(trainer_backward(t, t->dx, &t->own_dx, &in, err));
     TRY(trainer_offbatch_backward(t, err));
     comm_at(t->comm, f->step, COMM_PHASE_OPTIMIZER);
-    return optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err);
+    TRY(optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err));
+    return params_average(trainer_params(t), t->options.ema, err);
 }
 
 /* ---- finish ---- */

@@ -388,10 +388,10 @@ learn(const struct device_loss &l, double tau, const struct step_sums &s) {
         gradient = o.times_tau ? -tau * (o.rho + s.extra) : s.value;
     }
     scalars->learned_steps += 1.0;
-    adam(&scalars->scale, gradient, lr, scalars->learned_steps);
+    adam(&scalars->scale, o, gradient, lr, scalars->learned_steps);
     scalars->scale.value = fmax(-log(o.tau_max), fmin(-log(o.tau_min), scalars->scale.value));
     if (l.kind == DEVICE_LOSS_SIGLIP) {
-        adam(&scalars->bias, s.bias, lr, scalars->learned_steps);
+        adam(&scalars->bias, o, s.bias, lr, scalars->learned_steps);
     }
 }
 

@@ -164,14 +164,17 @@ static __device__ __forceinline__ double gamma_now(const struct device_loss &l) 
     return o.gamma + (1.0 - o.gamma) * fall;
 }
 
-/* Adam (0.9, 0.999, 1e-8); steps from 1. */
-static __device__ __forceinline__ void
-adam(struct device_loss_learned *x, double gradient, double lr, double steps) {
-    x->m = 0.9 * x->m + (1.0 - 0.9) * gradient;
-    x->v = 0.999 * x->v + (1.0 - 0.999) * gradient * gradient;
-    const double m = x->m / (1.0 - pow(0.9, steps));
-    const double v = x->v / (1.0 - pow(0.999, steps));
-    x->value -= lr * m / (sqrt(v) + 1e-8);
+/* steps from 1. */
+static __device__ __forceinline__ void adam(struct device_loss_learned *x,
+                                            const struct device_loss_constants &o,
+                                            double gradient,
+                                            double lr,
+                                            double steps) {
+    x->m = o.adam_beta1 * x->m + (1.0 - o.adam_beta1) * gradient;
+    x->v = o.adam_beta2 * x->v + (1.0 - o.adam_beta2) * gradient * gradient;
+    const double m = x->m / (1.0 - pow(o.adam_beta1, steps));
+    const double v = x->v / (1.0 - pow(o.adam_beta2, steps));
+    x->value -= lr * m / (sqrt(v) + o.adam_eps);
 }
 
 /* Step size of the zeta of a side. */

@@ -230,7 +230,7 @@ static __device__ __forceinline__ void step_tau(const struct device_loss &l,
     if (l.kind == DEVICE_LOSS_FASTCLIP) {
         float *square = &w.columns[DEVICE_LOSS_TAU_SQUARE][side][position];
         struct device_loss_learned x = {tau, (double)*gradient, (double)*square};
-        adam(&x, bounded, o.tau_lr, (double)(w.visits[position] + 1));
+        adam(&x, o, bounded, o.tau_lr, (double)(w.visits[position] + 1));
         *gradient = (float)x.m;
         *square = (float)x.v;
         w.columns[DEVICE_LOSS_TAU][side][position] =

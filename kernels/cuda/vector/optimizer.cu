@@ -17,7 +17,7 @@ struct adamw_scales {
 static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s, const struct adamw &p) {
     if (threadIdx.x == 0) {
         const double update = (double)(p.values->step + 1);
-        const double lr = (double)(float)p.values->lr;
+        const double lr = (double)(float)(p.values->lr * (double)p.lr_scale);
         s.beta1 = p.beta1;
         s.beta2 = p.beta2;
         s.rest1 = (float)(1.0 - (double)p.beta1);

@@ -4,11 +4,13 @@ gradient of every parameter in the first step, and the losses of ten AdamW steps
 
     pip install torch torchvision timm transformers && python3 make_towers.py [large|norms] >towers.txt
     pip install torch torchvision open_clip_torch && python3 make_towers.py clip >clip.txt
+    pip install torch torchvision open_clip_torch && python3 make_towers.py recipes >recipes.txt
 
 Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
 ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
 in full shape, `norms` what norms.txt has: towers with group norm and without norms, `clip` what
-clip.txt has: small models of open_clip, each by its JSON. tests/unit/train/test_towers_golden.c reads the file.
+clip.txt has: small models of open_clip, each by its JSON; `recipes` ten steps of open_clip's way to train
+one of them, with its learned scale: settings, losses, and what weights and their averages became. tests/unit/train/test_towers_golden.c reads the file.
 """
 import json
 import math
@@ -139,8 +141,11 @@ class Model(torch.nn.Module):
         return torch.nn.functional.normalize(x), torch.nn.functional.normalize(t)
 
 
+DIGITS = 17
+
+
 def number(x):
-    return "%.17g" % x
+    return "%.*g" % (DIGITS, x)
 
 
 def digest(kind, name, tensor):
@@ -166,14 +171,14 @@ def run_clip(config, batch, tokens):
     compare(model, px, batch, tokens, model.clip)
 
 
-def compare(model, px, batch, tokens, named=None):
-    """named: the module whose names the tensors have."""
-    named = named if named is not None else model
-    model.train()
+def draw(named):
     with torch.no_grad():
         for name, value in named.state_dict().items():
             if not name.endswith("num_batches_tracked"):
                 value.copy_(weight(name, tuple(value.shape)))
+
+
+def inputs(px, batch, tokens):
     draws = Draws("images")
     images = torch.from_numpy((draws.many(batch * px * px * 3) >> 56).astype("int64")).reshape(batch, px, px, 3)
     images = (images.double() / 255 - exact(MEAN)) / exact(STD)
@@ -182,6 +187,15 @@ def compare(model, px, batch, tokens, named=None):
     ids = torch.tensor([[1 + draws.next() % (VOCAB - 1) for _ in range(tokens)] for _ in range(batch)])
     lengths = [2 + draws.next() % (tokens - 1) for _ in range(batch)]
     mask = torch.tensor([[1 if t < n else 0 for t in range(tokens)] for n in lengths])
+    return images, ids, mask
+
+
+def compare(model, px, batch, tokens, named=None):
+    """named: the module whose names the tensors have."""
+    named = named if named is not None else model
+    model.train()
+    draw(named)
+    images, ids, mask = inputs(px, batch, tokens)
     decayed = [p for n, p in model.named_parameters() if p.ndim != 1]
     others = [p for n, p in model.named_parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}],
@@ -207,6 +221,63 @@ def compare(model, px, batch, tokens, named=None):
     print("end")
 
 
+def run_recipe(config, batch, tokens, lock=(None, None), rates=(1.0, 1.0), layer_decay=1.0, average=0.0, beta2=0.98,
+               eps=1e-6, decay=0.2, lr=1e-3):
+    """lock: groups that open_clip leaves unlocked in each tower; None: all train. rates: of the towers, times lr."""
+    px = config["vision_cfg"]["image_size"]
+    print("clip", json.dumps(config, separators=(",", ":")), px, batch, tokens)
+    locks = [0 if n is None else 1 + n for n in lock]
+    print("recipe", *locks, *map(number, (*rates, layer_decay, average, beta2, eps, decay, lr)))
+    model = Clip(config)
+    clip = model.clip
+    draw(clip)
+    images, ids, mask = inputs(px, batch, tokens)
+    if lock[0] is not None:
+        clip.lock_image_tower(unlocked_groups=lock[0])
+    if lock[1] is not None:
+        clip.lock_text_tower(unlocked_layers=lock[1])
+    scale = torch.nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+    groups = [{"params": [scale], "weight_decay": 0.0, "lr": lr}]
+    visual, text = clip.visual, clip
+    for tower, rate in ((
+            [[visual.conv1, visual.class_embedding, visual.positional_embedding, visual.ln_pre],
+             *[[b] for b in visual.transformer.resblocks], [visual.proj]], rates[0]), (
+            [[text.token_embedding, text.positional_embedding], *[[b] for b in text.transformer.resblocks],
+             [text.text_projection]], rates[1])):
+        tower[-2].append(visual.ln_post if tower[-1][0] is visual.proj else text.ln_final)
+        for depth, group in enumerate(reversed(tower)):
+            for part in group:
+                for p in [part] if isinstance(part, torch.nn.Parameter) else part.parameters():
+                    groups.append({"params": [p], "weight_decay": decay if p.ndim > 1 else 0.0,
+                                   "lr": lr * rate * layer_decay ** depth})
+    assert sum(len(g["params"]) for g in groups) == 1 + len(list(clip.parameters()))
+    groups = [g for g in groups if g["params"][0].requires_grad]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, beta2), eps=eps)
+    averages = {n: p.detach().clone() for n, p in clip.named_parameters()}
+    for step in range(STEPS):
+        x, t = model(images, ids, mask)
+        logits = scale.exp() * x @ t.T
+        target = torch.arange(batch)
+        loss = 0.5 * (torch.nn.functional.cross_entropy(logits, target) +
+                      torch.nn.functional.cross_entropy(logits.T, target))
+        optimizer.zero_grad()
+        loss.backward()
+        print("loss", step, number(loss.item()))
+        optimizer.step()
+        with torch.no_grad():
+            scale.clamp_(0, math.log(100))
+            for n, p in clip.named_parameters():
+                averages[n].lerp_(p, 1 - average)
+    print("scale", number(scale.item()))
+    for n, p in clip.named_parameters():
+        if n.endswith("in_proj_bias"):  # of keys the gradient is 0 but for rounding, and Adam steps along it
+            continue
+        digest("value", n, p)
+        if average > 0:
+            digest("average", n, averages[n])
+    print("end")
+
+
 def main():
     tiny = (2, 192, 3, 768)
     if sys.argv[1:] == ["clip"]:
@@ -216,6 +287,19 @@ def main():
         vision = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 64, "head_width": 32, "mlp_ratio": 3.0}
         text = {"context_length": 10, "vocab_size": VOCAB, "width": 48, "heads": 3, "layers": 3, "mlp_ratio": 2.0}
         run_clip({"embed_dim": EMBED, "quick_gelu": True, "vision_cfg": vision, "text_cfg": text}, 5, 10)
+        return
+    if sys.argv[1:] == ["recipes"]:
+        global DIGITS
+        DIGITS = 10
+        vision = {"image_size": 16, "patch_size": 8, "layers": 3, "width": 32, "head_width": 16}
+        text = {"context_length": 8, "vocab_size": VOCAB, "width": 32, "heads": 2, "layers": 3}
+        config = {"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}
+        run_recipe(config, 6, 8, average=0.9)
+        run_recipe(config, 6, 8, lock=(0, None))
+        run_recipe(config, 6, 8, lock=(2, 3))
+        run_recipe(config, 6, 8, lock=(None, 1), beta2=0.999, eps=1e-8)
+        run_recipe(config, 6, 8, lock=(4, 0), average=0.5)
+        run_recipe(config, 6, 8, rates=(0.5, 2.0), layer_decay=0.7)
         return
     if sys.argv[1:] == ["large"]:
         run("resnet50", False, "batch", "distil", (6, 768, 12, 3072), 128, 4, 8)

@@ -98,6 +98,7 @@ TEST(working_copies_are_the_new_values_rounded) {
                                     .m = t[2],
                                     .v = t[3],
                                     .beta1 = 0.9f,
+                                    .lr_scale = 1.0f,
                                     .beta2 = 0.999f,
                                     .eps = 1e-8f,
                                     .weight_decay = 0.1f,

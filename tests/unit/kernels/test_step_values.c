@@ -35,6 +35,7 @@ run(struct device *dev, struct update *u, enum optimiser which, const struct ste
                                 .m = tensor_1d(u->m, DTYPE_F32, N),
                                 .v = tensor_1d(u->v, DTYPE_F32, N),
                                 .beta1 = 0.9f,
+                                .lr_scale = 1.0f,
                                 .beta2 = 0.999f,
                                 .eps = 1e-8f,
                                 .weight_decay = 0.1f,

@@ -672,6 +672,7 @@ static double train_step(struct fixture *f, int64_t step) {
                                      .m = range[2],
                                      .v = range[3],
                                      .beta1 = 0.9f,
+                                     .lr_scale = 1.0f,
                                      .beta2 = 0.999f,
                                      .eps = 1e-8f,
                                      .weight_decay = decayed != 0 ? 0.02f : 0.0f,

@@ -4,6 +4,9 @@
  * make_towers.py): outputs, running statistics and the gradient of every parameter in the first
  * step, and the losses of ten steps of AdamW, on the fast device in f32.
  *
+ * recipes.txt has ten steps of open_clip's way to train: a learned scale, Adam's settings, locked
+ * groups, rates by tower and depth, and what became of every weight.
+ *
  * bf16 has 8 bits: outputs within 5 % of their norm, the first loss within 5 %, and it learns.
  *
  * A larger file, of ResNet-50 and DistilBERT in full shape, is compared where the environment
@@ -93,6 +96,9 @@ struct golden {
     const struct way *way;
     char tower[32], stem[16], norm[16], text[16];
     char config[1024]; /* of open_clip; "": the towers above */
+    bool recipe;
+    struct tuning tuning;
+    double average, beta2, eps, decay, lr;
     int px, batch, tokens;
 };
 
@@ -188,6 +194,8 @@ static void open_model(struct model *m, const struct golden *g) {
     o.embed_dim = EMBED;
     o.max_batch = g->batch;
     o.dtype = g->way->dtype;
+    o.tuning = g->tuning;
+    o.average = g->average > 0.0;
     m->real = o.dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
     assert_ok(device_open(&m->dev, g->way->device, 1, &err), err);
     assert_ok(dual_encoder_create(&m->encoder, m->dev, &o, &err), err);
@@ -208,6 +216,7 @@ static void open_model(struct model *m, const struct golden *g) {
                                (size_t)info.count * real_bytes(m), &err),
                   err);
     }
+    assert_ok(params_begin_average(m->params, &err), err);
     void *data = NULL;
     const size_t rows = (size_t)g->batch * EMBED * real_bytes(m);
     assert_ok(m->dev->ops->alloc(m->dev, rows, &data, &err), err);
@@ -265,7 +274,8 @@ static void check_digest(const struct golden *g,
 }
 
 /* The loss of a forward pass, and the gradients of the embeddings. */
-static double contrast(struct model *m, struct loss *loss, struct tensor *x, struct tensor *t) {
+static double
+contrast(struct model *m, struct loss *loss, double lr, struct tensor *x, struct tensor *t) {
     struct error err = {0};
     double images[MAX_BATCH * EMBED], texts[MAX_BATCH * EMBED];
     float s[MAX_BATCH * MAX_BATCH], gradient[MAX_BATCH * MAX_BATCH];
@@ -287,7 +297,8 @@ static double contrast(struct model *m, struct loss *loss, struct tensor *x, str
         }
         s[i] = (float)sum;
     }
-    const struct loss_input in = {.similarity = s, .sample_ids = m->ids, .batch_count = b};
+    const struct loss_input in = {
+        .similarity = s, .sample_ids = m->ids, .batch_count = b, .lr = lr};
     struct loss_output out = {.gradient = gradient};
     assert_ok(loss_step(loss, &in, &out, &err), err);
     const struct tensor *d[2] = {&m->dx, &m->dt};
@@ -362,6 +373,33 @@ static void check_loss(const struct golden *g, int step, double loss) {
     }
 }
 
+/* Lines "scale" and "value" after the last step. */
+static void check_recipe(const struct golden *g, struct model *m, const struct loss *loss) {
+    struct error err = {0};
+    char kind[16];
+    char name[MAX_NAME];
+    double scale = 0.0;
+    assert_int_equal(fscanf(g->file, " scale %lf", &scale), 1);
+    assert_float_equal(-log(loss_temperature_now(loss)), scale, 1e-4);
+    long at = ftell(g->file);
+    while (fscanf(g->file, " %15s", kind) == 1 && strcmp(kind, "end") != 0) {
+        assert_int_equal(fscanf(g->file, " %127s", name), 1);
+        const int32_t index = params_find(m->params, name);
+        if (index < 0) {
+            fail_msg("the model has no %s", name);
+        }
+        const struct param_info info = params_info(m->params, index);
+        const bool average = strcmp(kind, "average") == 0;
+        assert_ok(params_read(m->params, index, average ? PARAM_AVERAGE : PARAM_VALUE, m->host,
+                              (size_t)info.count * real_bytes(m), &err),
+                  err);
+        widen(m, info.count);
+        check_digest(g, name, m->host, info.count, 2e-4);
+        at = ftell(g->file);
+    }
+    assert_int_equal(fseek(g->file, at, SEEK_SET), 0);
+}
+
 static void compare_model(const struct golden *g) {
     struct error err = {0};
     static struct model m;
@@ -374,28 +412,40 @@ static void compare_model(const struct golden *g) {
     optimizer_options_default(&oo);
     lo.name = "clip";
     lo.tau = 0.1;
+    if (g->recipe) {
+        lo.tau = 0.07;
+        lo.temperature = LOSS_TEMPERATURE_GLOBAL;
+        oo.beta2 = lo.beta2 = g->beta2;
+        oo.eps = lo.eps = g->eps;
+        oo.weight_decay = g->decay;
+    }
+    const double lr = g->recipe ? g->lr : 2e-4;
     assert_ok(sample_state_create(&state, MAX_BATCH, NULL, &err), err);
     assert_ok(loss_create(&loss, &lo, state, MAX_BATCH, g->batch, &err), err);
     double value = 0.0;
     double first = 0.0;
     for (int step = 0; step < STEPS; step++) {
         struct tensor x, t;
-        const struct step_values values = {.step = (uint64_t)step, .lr = 2e-4, .sound = 1};
+        const struct step_values values = {.step = (uint64_t)step, .lr = lr, .sound = 1};
         if (g->way->dtype == DTYPE_F64 && step >= g->way->steps) {
             check_loss(g, step, value); /* continues with the next line */
             continue;
         }
         assert_ok(dual_encoder_forward(m.encoder, &x, &t, &m.batch, true, &err), err);
-        value = contrast(&m, loss, &x, &t);
+        value = contrast(&m, loss, lr, &x, &t);
         first = step == 0 ? value : first;
         assert_ok(dual_encoder_backward(m.encoder, &m.dx, &m.dt, &m.batch, WRITE_SET, NULL, &err),
                   err);
-        if (step == 0) {
+        if (step == 0 && !g->recipe) {
             check_first_step(g, &m, &x, &t);
         }
         check_loss(g, step, value);
         assert_ok(m.dev->ops->upload(m.dev, m.values, &values, sizeof values, &err), err);
         assert_ok(optimizer_step(m.params, m.dev, m.values, &oo, &err), err);
+        assert_ok(params_average(m.params, g->average, &err), err);
+    }
+    if (g->recipe) {
+        check_recipe(g, &m, loss);
     }
     /* without norms, and with CLIP's, it learns more slowly */
     const double share = strcmp(g->norm, "none") == 0 || g->config[0] != '\0' ? 1.0 : 0.3;
@@ -420,6 +470,10 @@ static int compare_file(const char *path, const struct way *way) {
                  : fscanf(g.file, " %31s %15s %15s %15s", g.tower, g.stem, g.norm, g.text),
             clip ? 1 : 4);
         assert_int_equal(fscanf(g.file, " %d %d %d", &g.px, &g.batch, &g.tokens), 3);
+        struct tuning *t = &g.tuning;
+        g.recipe = fscanf(g.file, " recipe %d %d %lf %lf %lf %lf %lf %lf %lf %lf", &t->lock[0],
+                          &t->lock[1], &t->rate[0], &t->rate[1], &t->layer_decay, &g.average,
+                          &g.beta2, &g.eps, &g.decay, &g.lr) == 10;
         compare_model(&g);
         assert_int_equal(fscanf(g.file, " %7s", end), 1);
         assert_string_equal(end, "end");
@@ -456,6 +510,11 @@ TEST(models_are_those_of_open_clip) {
     const char *path = test_source_path("tests/golden/towers/clip.txt");
     assert_int_equal(compare_file(path, &f64), 2);
     assert_int_equal(compare_file(path, &f32), 2);
+}
+
+TEST(ten_steps_are_those_of_open_clips_recipe) {
+    const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 2e-4, STEPS};
+    assert_int_equal(compare_file(test_source_path("tests/golden/towers/recipes.txt"), &f32), 6);
 }
 
 /* In f32 a rounding may switch a ReLU of so small a tower, which moves a gradient by half a
