@@ -27,9 +27,9 @@ enum status file_map_open(struct file_map *out,
     memset(out, 0, sizeof(*out));
     TRY(fs->open(fs->context, &f, path, FILE_READ, err));
     enum status s = fs->size(f, &out->size_bytes, err);
-    if (s == STATUS_OK && fs->descriptor && out->size_bytes > 0) {
-        s = map(out, fs, f, path, err);
-    } else if (s == STATUS_OK) {
+    const bool maps = s == STATUS_OK && fs->descriptor && out->size_bytes > 0 &&
+                      map(out, fs, f, path, NULL) == STATUS_OK;
+    if (s == STATUS_OK && !maps) {
         s = file_read_all(fs, &out->read, path, (size_t)1 << 30, err);
         out->bytes = out->read.data;
         out->size_bytes = out->read.size_bytes;

@@ -1,6 +1,5 @@
 /*
- * file_map: a whole file as bytes in memory: mapped, or read where its file system has no
- * descriptors to map.
+ * file_map: a whole file as bytes in memory: mapped, or read where that is not possible.
  *
  * Threading : immutable once open.
  * Ownership : the bytes live until file_map_close.

@@ -204,6 +204,10 @@ struct copy {
     struct column_info to; /* borrows the source */
 };
 
+static bool is_kept(const struct column_copy *how, uint64_t id) {
+    return !how->keep || how->keep(how->cookie, id);
+}
+
 static bool loses_nothing(const struct copy *x) {
     uint64_t row = 0;
     const uint64_t wanted = x->how->fingerprint;
@@ -211,8 +215,7 @@ static bool loses_nothing(const struct copy *x) {
         (wanted != 0 && wanted != column_info(x->from[0])->fingerprint)) {
         return false;
     }
-    while (row < column_info(x->from[0])->rows &&
-           x->how->keep(x->how->cookie, column_row_id(x->from[0], row))) {
+    while (row < column_info(x->from[0])->rows && is_kept(x->how, column_row_id(x->from[0], row))) {
         row++;
     }
     return row == column_info(x->from[0])->rows;
@@ -236,7 +239,7 @@ copy_rows(struct copy *x, struct column_writer *w, struct column_block *b, struc
             return column_writer_put(w, b, err);
         }
         x->next[source]++;
-        if (x->how->keep(x->how->cookie, id)) {
+        if (is_kept(x->how, id)) {
             TRY(column_get(x->from[source], x->scratch, id, &row, &row_bytes, err));
             TRY(column_block_add(b, &x->to, id, row, row_bytes, err));
             TRY(b->data.size_bytes >= BLOCK_BYTES ? column_writer_put(w, b, err) : STATUS_OK);

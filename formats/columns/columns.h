@@ -149,7 +149,7 @@ struct column_copy {
     size_t from_count;
     const char *to;       /* may be the only one of `from`: whose columns that lose nothing stay */
     uint64_t fingerprint; /* of the new columns; 0: they keep theirs */
-    bool (*keep)(const void *cookie, uint64_t id);
+    bool (*keep)(const void *cookie, uint64_t id); /* NULL: all */
     const void *cookie;
 };
 

@@ -17,8 +17,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "formats/dataset/dataset_internal.h"
 #include "formats/tokenizer/token_cache.h"
@@ -27,84 +25,24 @@ enum { MAX_MAPPED = 50000 };
 
 static const char no_memory[] = "out of memory for the dataset's tables";
 
-/* ---- bytes of an index ------------------------------------------------------------------------
- */
-
-static void unmap(struct mapping *m) {
-    if (m->mapped) {
-        munmap(m->base, m->base_bytes);
-    } else {
-        free(m->base);
-    }
-    memset(m, 0, sizeof(*m));
-}
-
-/* Maps size_bytes > 0 at offset of a file that has at least that many. */
-static enum status map_file(struct mapping *out,
-                            const struct file_system *fs,
-                            struct file *f,
-                            const char *path,
-                            uint64_t offset,
-                            size_t size_bytes,
-                            struct error *err) {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t first = 0;
-    int fd = -1;
-    TRY(fs->descriptor(f, &fd, &first, err));
-    offset += first;
-    uint64_t before = offset % page;
-    out->base_bytes = size_bytes + (size_t)before;
-    out->base = mmap(NULL, out->base_bytes, PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
-    if (out->base == MAP_FAILED) {
-        memset(out, 0, sizeof(*out));
-        return error_set_errno(err, "%s: cannot map %zu bytes", path, size_bytes);
-    }
-    out->mapped = true;
-    out->bytes = (const uint8_t *)out->base + before;
-    return STATUS_OK;
-}
-
-static enum status map_read(struct mapping *out,
-                            const struct file_system *fs,
-                            struct file *f,
-                            const char *path,
-                            uint64_t offset,
-                            size_t size_bytes,
-                            struct error *err) {
-    size_t got = 0;
-    out->base = malloc(size_bytes);
-    TRY_MEMORY(out->base, err, no_memory);
-    enum status s = fs->pread(f, out->base, &got, size_bytes, offset, err);
-    if (s == STATUS_OK && got != size_bytes) {
-        s = error_set(err, STATUS_CORRUPT, "%s: is being truncated", path);
-    }
-    if (s != STATUS_OK) {
-        unmap(out);
-        return s;
-    }
-    out->base_bytes = size_bytes;
-    out->bytes = out->base;
-    return STATUS_OK;
-}
-
-/* A sidecar is mapped, because it is replaced and never truncated. An index inside a shard is read,
- * so that truncating the open shard gives a read error and does not kill the process. Beyond
- * MAX_MAPPED shards sidecars are read too: Linux allows a process 65,530 mappings. */
-static enum status map_bytes(struct mapping *out,
+/* Reads a part of a file. */
+static enum status read_part(struct file_map *out,
                              const struct file_system *fs,
                              struct file *f,
                              const char *path,
-                             bool map,
                              uint64_t offset,
                              uint64_t size_bytes,
                              struct error *err) {
-    FAIL_IF(size_bytes < INDEX_HEADER_BYTES || size_bytes > UINT32_MAX, err, STATUS_CORRUPT,
+    size_t got = 0;
+    FAIL_IF(size_bytes > UINT32_MAX, err, STATUS_CORRUPT,
             "%s: has %" PRIu64 " bytes, no size of an index", path, size_bytes);
-    if (map && fs->descriptor &&
-        map_file(out, fs, f, path, offset, (size_t)size_bytes, NULL) == STATUS_OK) {
-        return STATUS_OK;
-    }
-    return map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
+    byte_buffer_init(&out->read, UINT32_MAX);
+    TRY(byte_buffer_reserve(&out->read, (size_t)size_bytes, err));
+    TRY(fs->pread(f, out->read.data, &got, (size_t)size_bytes, offset, err));
+    FAIL_IF(got != size_bytes, err, STATUS_CORRUPT, "%s: is being truncated", path);
+    out->bytes = out->read.data;
+    out->size_bytes = size_bytes;
+    return STATUS_OK;
 }
 
 /* ---- one shard --------------------------------------------------------------------------------
@@ -113,12 +51,11 @@ static enum status map_bytes(struct mapping *out,
 /* Takes over the mapping when it holds the index that the manifest names. */
 static enum status adopt(struct dataset_shard *shard,
                          enum shard_container container,
-                         struct mapping *m,
-                         uint64_t size_bytes,
+                         struct file_map *m,
                          const struct shard_summary *expected,
                          struct error *err) {
     struct shard_index x;
-    TRY(shard_index_parse(&x, shard->path, m->bytes, size_bytes, err));
+    TRY(shard_index_parse(&x, shard->path, m->bytes, m->size_bytes, err));
     FAIL_IF(x.container != container || x.hash != expected->index_hash ||
                 x.sample_count != expected->sample_count || x.text_count != expected->text_count ||
                 x.image_bytes != expected->image_bytes || x.first_id != expected->first_id ||
@@ -132,6 +69,9 @@ static enum status adopt(struct dataset_shard *shard,
     return STATUS_OK;
 }
 
+/* A sidecar is mapped, because it is replaced and never truncated. An index inside a shard is read,
+ * so that truncating the open shard gives a read error and does not kill the process. Beyond
+ * MAX_MAPPED shards sidecars are read too: Linux allows a process 65,530 mappings. */
 static enum status open_sidecar(struct dataset_shard *shard,
                                 bool map,
                                 enum shard_container container,
@@ -139,16 +79,16 @@ static enum status open_sidecar(struct dataset_shard *shard,
                                 const struct shard_summary *expected,
                                 struct error *err) {
     char path[PATH_MAX_BYTES];
-    struct mapping m = {0};
-    struct file *f = NULL;
-    uint64_t size = 0;
+    struct file_map m = {0};
     TRY(shard_index_name(path, sizeof(path), shard->path, err));
-    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-    enum status s = fs->size(f, &size, err);
-    THEN(s, map_bytes(&m, fs, f, path, map, 0, size, err));
-    THEN(s, adopt(shard, container, &m, size, expected, err));
-    unmap(&m);
-    fs->close(f);
+    enum status s =
+        map ? file_map_open(&m, fs, path, err) : file_read_all(fs, &m.read, path, UINT32_MAX, err);
+    if (!map) {
+        m.bytes = m.read.data;
+        m.size_bytes = m.read.size_bytes;
+    }
+    THEN(s, adopt(shard, container, &m, expected, err));
+    file_map_close(&m);
     return s;
 }
 
@@ -158,12 +98,12 @@ static enum status open_embedded(struct dataset_shard *shard,
                                  struct file *f,
                                  const struct shard_summary *expected,
                                  struct error *err) {
-    struct mapping m = {0};
+    struct file_map m = {0};
     struct shard_tail tail;
     TRY(shard_tail_find(fs, f, shard->path, expected->size_bytes, &tail, err));
-    TRY(map_bytes(&m, fs, f, shard->path, false, tail.index_offset, tail.index_bytes, err));
-    enum status s = adopt(shard, container, &m, tail.index_bytes, expected, err);
-    unmap(&m);
+    enum status s = read_part(&m, fs, f, shard->path, tail.index_offset, tail.index_bytes, err);
+    THEN(s, adopt(shard, container, &m, expected, err));
+    file_map_close(&m);
     return s;
 }
 
@@ -308,7 +248,7 @@ enum status dataset_open(struct dataset **out,
 static void close_tables(struct dataset *d) {
     for (uint32_t i = 0; i < d->shard_count; i++) {
         free(d->shards[i].path);
-        unmap(&d->shards[i].mapping);
+        file_map_close(&d->shards[i].mapping);
     }
     free(d->shards);
     free(d->ranks);

@@ -4,20 +4,13 @@
 #ifndef FORMATS_DATASET_DATASET_INTERNAL_H
 #define FORMATS_DATASET_DATASET_INTERNAL_H
 
+#include "formats/base/file_map.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_internal.h"
 
-/* Bytes of a file in memory: mapped, or read. */
-struct mapping {
-    void *base;
-    size_t base_bytes;
-    bool mapped;
-    const uint8_t *bytes;
-};
-
 struct dataset_shard {
     char *path;
-    struct mapping mapping;
+    struct file_map mapping;
     struct shard_index index;
     uint64_t first_position; /* where no ids overlap: of its first sample */
     uint64_t first_text;

@@ -44,9 +44,9 @@ static struct dataset_place unpack(uint64_t place) {
 }
 
 /* The pages stay in the cache of the system, but are no longer this process's. */
-static void give_pages_back(const struct mapping *m) {
+static void give_pages_back(const struct file_map *m) {
     if (m->mapped) {
-        madvise(m->base, m->base_bytes, MADV_DONTNEED);
+        madvise(m->mapped, (size_t)m->size_bytes, MADV_DONTNEED);
     }
 }
 

@@ -234,20 +234,13 @@ static enum status write_manifest(struct merge *m, struct error *err) {
     return manifest_write(&m->manifest, m->fs, directory, err);
 }
 
-static bool is_kept(const void *cookie, uint64_t id) {
-    (void)cookie;
-    (void)id;
-    return true;
-}
-
 static enum status take_columns(struct merge *m, struct error *err) {
     const struct column_copy how = {.from_fs = m->fs,
                                     .fs = m->fs,
                                     .from = m->opt->parts,
                                     .from_count = m->opt->part_count,
                                     .to = m->opt->directory,
-                                    .fingerprint = m->manifest.fingerprint,
-                                    .keep = is_kept};
+                                    .fingerprint = m->manifest.fingerprint};
     return column_copy_all(&how, err);
 }
 

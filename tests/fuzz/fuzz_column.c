@@ -21,12 +21,6 @@ static void demand(bool holds) {
     }
 }
 
-static bool all(const void *cookie, uint64_t id) {
-    (void)cookie;
-    (void)id;
-    return true;
-}
-
 static void check_rows(const struct column *c, struct column_scratch *s) {
     for (uint64_t i = 0; i < column_info(c)->rows; i++) {
         const uint8_t *row = NULL;
@@ -45,7 +39,7 @@ static void check_rows(const struct column *c, struct column_scratch *s) {
 static void check_copy(const struct column *c, struct column_scratch *s, struct file_system *fs) {
     static const char *const from[] = {"."};
     const struct column_copy how = {
-        .from_fs = fs, .fs = fs, .from = from, .from_count = 1, .to = "./to", .keep = all};
+        .from_fs = fs, .fs = fs, .from = from, .from_count = 1, .to = "./to"};
     struct column *copy = NULL;
     struct column_scratch *other = NULL;
     demand(fs->make_directory(fs->context, "./to", NULL) == STATUS_OK);

@@ -41,14 +41,16 @@ static enum status become_python(char *command, int argc, char **argv, struct er
     return error_set_errno(err, "cannot run " CCS_PYTHON);
 }
 
-int ccpack_attach_main(int argc, char **argv) {
-    static const struct cli_program program = {.name = "ccpack attach"};
+static int run(const char *name, char *command, int argc, char **argv) {
+    const struct cli_program program = {.name = name};
     struct error err = {0};
-    return cli_exit(&program, become_python((char[]){"attach"}, argc, argv, &err), &err);
+    return cli_exit(&program, become_python(command, argc, argv, &err), &err);
+}
+
+int ccpack_attach_main(int argc, char **argv) {
+    return run("ccpack attach", (char[]){"attach"}, argc, argv);
 }
 
 int ccpack_detach_main(int argc, char **argv) {
-    static const struct cli_program program = {.name = "ccpack detach"};
-    struct error err = {0};
-    return cli_exit(&program, become_python((char[]){"detach"}, argc, argv, &err), &err);
+    return run("ccpack detach", (char[]){"detach"}, argc, argv);
 }

@@ -449,12 +449,6 @@ static enum status write_sidecars(struct repair *r, struct error *err) {
     return STATUS_OK;
 }
 
-static bool is_kept(const void *cookie, uint64_t id) {
-    (void)cookie;
-    (void)id;
-    return true;
-}
-
 /* Columns name a generation, which may be lost: they are of this dataset. */
 static enum status mark_columns(struct repair *r, struct error *err) {
     const struct column_copy how = {.from_fs = r->fs,
@@ -462,8 +456,7 @@ static enum status mark_columns(struct repair *r, struct error *err) {
                                     .from = &r->directory,
                                     .from_count = 1,
                                     .to = r->directory,
-                                    .fingerprint = r->now.fingerprint,
-                                    .keep = is_kept};
+                                    .fingerprint = r->now.fingerprint};
     return column_copy_all(&how, err);
 }
 
