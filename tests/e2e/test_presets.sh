@@ -8,14 +8,22 @@
 
 presets=$("$BIN/ccstream-train" --help | tr '\n' ' ' | sed 's/.*\[none|\(nuclr[^],]*\),.*/\1/; s/ //g; s/|/ /g')
 [ "$(echo "$presets" | wc -w)" -ge 7 ] || fail "presets of --help: $presets"
+cat >model.json <<'EOF'
+{"embed_dim": 16, "vision_cfg": {"image_size": 16, "patch_size": 8, "layers": 1, "width": 32, "head_width": 16},
+ "text_cfg": {"width": 32, "heads": 2, "layers": 1}}
+EOF
 for preset in $presets; do
-    expect 0 "$BIN/ccstream-train" -q --preset "$preset" --data data --out "$preset" --image-tower resnet10t \
-        --text-tower tiny --image-size 16 --batch-size 8 --epochs 1 --steps 2 --threads 1
+    case $preset in fastclip-*) small="--model model.json" ;; *) small="--image-tower resnet10t --text-tower tiny" ;; esac
+    expect 0 "$BIN/ccstream-train" -q --preset "$preset" --data data --out "$preset" $small --image-size 16 --batch-size 8 --epochs 1 --steps 2 --threads 1
     [ "$(grep -c '"loss":' "$preset/metrics.jsonl")" = 2 ] || fail "$preset: $(cat "$preset/metrics.jsonl")"
     if grep -Eq 'nan|inf|null' "$preset/metrics.jsonl"; then
         fail "$preset: $(cat "$preset/metrics.jsonl")"
     fi
 done
+
+# A preset's --model is the model, with its sizes and tokenizer.
+expect 0 "$BIN/ccstream-train" --preset fastclip-cc12m --data data --out no --batch-size 8 --dry-run
+has out.txt "151,277,312"
 
 # The head and embedding of the paper's towers, and LARS, are what the options name.
 expect 0 "$BIN/ccdump" state emc2-imagenet100 --json

@@ -491,6 +491,18 @@ static enum status resume(struct launch *l,
     return train(l, o, recorded, o->resume, err);
 }
 
+/* --model of the command line, or of the preset; NULL: neither has one. */
+static const char *
+model_of(const struct train_options *given, const char *const *preset, int preset_count) {
+    static const char option[] = "--model=";
+    const char *model = given->trainer.model;
+    for (int i = 0; i < preset_count && model == NULL; i++) {
+        const bool named = strncmp(preset[i], option, sizeof option - 1) == 0;
+        model = named ? preset[i] + sizeof option - 1 : NULL;
+    }
+    return model;
+}
+
 /* The words that a run's options come from, in order: those of the run that is resumed, or a
  * preset, a file, the model of --init and what --model sets; then the command line, argv, and
  * --model once more, as JSON. */
@@ -505,6 +517,7 @@ static enum status collect_words(struct run_config_words *line,
     struct cli_arguments args = {0};
     int preset_count;
     const char *const *preset = train_preset_words(given->preset, &preset_count);
+    const char *model = model_of(given, preset, preset_count);
     TRY(run_config_add_words(line, 1, words, err));
     if (given->resume != NULL) {
         TRY(run_config_add_run(line, given->resume, err));
@@ -532,13 +545,10 @@ static enum status collect_words(struct run_config_words *line,
             TRY(path_check_weights(given->trainer.init, err));
             TRY(run_config_add_model(line, given->trainer.init, err));
         }
-        if (given->trainer.model != NULL) {
-            TRY(run_config_add_clip(line, given->trainer.model, err));
-        }
+        TRY(model != NULL ? run_config_add_clip(line, model, err) : STATUS_OK);
     }
     TRY(run_config_add_words(line, argc - 1, words + 1, err));
-    return given->trainer.model != NULL ? run_config_add_clip_word(line, given->trainer.model, err)
-                                        : STATUS_OK;
+    return model != NULL ? run_config_add_clip_word(line, model, err) : STATUS_OK;
 }
 
 /* Trains with the options of all the words. */

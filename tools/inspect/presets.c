@@ -1,6 +1,7 @@
 /*
- * The settings of NUCLR (Wang et al., ICLR 2025, appendix G; its CC3M script) and of EMC2 (Yau et
- * al., ICML 2024, table 3; what that does not name is of the commands in its published code).
+ * The settings of FastCLIP (Wei et al., 2024; CC12M), of NUCLR (Wang et al., ICLR 2025, appendix G;
+ * its CC3M script) and of EMC2 (Yau et al., ICML 2024, table 3; what that does not name is of the
+ * commands in its published code).
  */
 #include "tools/inspect/train_options.h"
 
@@ -24,6 +25,16 @@ static const char *const cpu_demo[] = {
     "--loss=nuclr",    "--image-tower=resnet10t",  "--text-tower=tiny", "--text-pool=mean",
     "--image-size=32", "--batch-size=64",          "--epochs=30",       "--lr=1e-3",
     "--tau=0.05",      "--zeta-gradient=unbiased", "--augment=crop"};
+
+/* FastCLIP's v3 on CC12M; what the paper does not name is open_clip's for vision transformers. */
+static const char *const fastclip_cc12m[] = {
+    "--task=pairs",      "--model=ViT-B-32",     "--loss=fastclip-v3",
+    "--batch-size=2048", "--epochs=33",          "--optimizer=adamw",
+    "--lr=4e-4",         "--min-lr=0",           "--warmup=linear",
+    "--beta1=0.9",       "--warmup-steps=10000", "--weight-decay=0.1",
+    "--beta2=0.98",      "--adam-eps=1e-6",      "--clip-norm=0",
+    "--tau=0.07",        "--tau-lr=1e-4",        "--rho=8.5",
+    "--gamma=0.2",       "--gamma-epochs=16"};
 
 /* All rows of EMC2's table. Its P is half of R = 2B - 2; its beta is 1 / tau. */
 #define EMC2_WORDS                                                                                 \
@@ -64,6 +75,7 @@ static const char *const emc2_imagenet100[] = {
     X("nuclr-cc3m", nuclr_cc3m)                                                                    \
     X("nuclr-cc12m", nuclr_cc12m)                                                                  \
     X("cpu-demo", cpu_demo)                                                                        \
+    X("fastclip-cc12m", fastclip_cc12m)                                                            \
     X("emc2-stl10", emc2_stl10)                                                                    \
     X("emc2-stl10-b256", emc2_stl10_b256)                                                          \
     X("emc2-stl10-subset", emc2_stl10_subset)                                                      \

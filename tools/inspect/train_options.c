@@ -21,6 +21,11 @@
     "towers: --init-image, --init-text. cpu-demo: resnet10t at 32 px and tiny with mean pooling, " \
     "batch 64, 30 epochs, tau 0.05, zeta's unbiased gradient: what tools/quickstart trains."
 
+#define TRAIN_PRESETS_OF_FASTCLIP                                                                  \
+    "Preset fastclip-cc12m: FastCLIP's v3 (Wei, CC12M): ViT-B-32 with CLIP's tokenizer; batch "    \
+    "2048, 33 epochs, AdamW at 4e-4 after 10,000 steps, cosine to 0, decay 0.1, betas 0.9 and "    \
+    "0.98, epsilon 1e-6; tau from 0.07, learned at 1e-4, rho 8.5, gamma to 0.2 in 16 epochs."
+
 #define TRAIN_PRESETS_OF_EMC2                                                                      \
     "Presets of EMC2 on two views (Yau's table 3; epochs, warmup and head of the published "       \
     "commands): no norms, pixels in [0, 1], --emc2-off-batch encode, half of the proposals "       \
@@ -478,6 +483,7 @@ static const struct cli_program fixed = {
         "requires the same datasets and weights in that order. Samples added by ccpack "
         "--append join when --resume restarts the epoch.",
         TRAIN_PRESETS_OF_NUCLR,
+        TRAIN_PRESETS_OF_FASTCLIP,
         TRAIN_PRESETS_OF_EMC2,
         "Loss defaults: on pairs Wang's comparison on CC3M (fastclip: Wei's); with --task "
         "two-views each paper's own. --steps does not shorten schedules."),
