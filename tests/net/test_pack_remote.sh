@@ -54,6 +54,13 @@ expect 0 env AWS_ENDPOINT_URL_S3=http://127.0.0.1:$storage AWS_ACCESS_KEY_ID=a A
 expect 64 "$BIN/ccpack" -o new --part 1/2 $hub/0.tar
 ! grep -rqF "$secret" . || fail "the token is in a file or message: $(grep -rlF "$secret" .)"
 
+# A look into a tar reads its beginning.
+expect 0 "$BIN/ccdump" ls $hub/2.tar --count 3
+lines out.txt 3
+before=$(stats storage)
+expect 0 "$BIN/ccdump" show $hub/2.tar 0 --json
+[ $(($(stats storage) - before)) -le 4 ] || fail "all of the tar was read"
+
 # Killed, then resumed: tars that were packed are not read again.
 "$BIN/ccpack" -q -o killed --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz 2>killed.txt &
 pid=$!

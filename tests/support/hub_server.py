@@ -12,6 +12,7 @@ FOLDER is the dataset. --token: without it 401, with another 403. --limit: of ev
 ports of the hub and the storage.
 """
 import argparse
+import functools
 import hashlib
 import http.server
 import json
@@ -38,6 +39,7 @@ def count(name):
         return counts[name]
 
 
+@functools.cache
 def sha256(path):
     return hashlib.sha256(open(path, "rb").read()).hexdigest()
 
@@ -109,14 +111,16 @@ class Storage(Base):
         if not s3 and float(query.get("Expires", 0)) < time.time():
             count("ended")
             return self.answer(403, b"expired")
-        data = open(os.path.join(o.folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/")), "rb").read()
+        file = open(os.path.join(o.folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/")), "rb")
+        size = os.fstat(file.fileno()).st_size
         etag = {"ETag": f'"edge-{number}"' if o.edges and not s3 else '"storage"'}
         asked = self.headers.get("Range")
         if not asked:
-            return self.answer(200, data, **etag)
+            return self.answer(200, file.read(), **etag)
         first, last = asked.split("=")[1].split("-")
-        first, last = int(first), min(int(last or len(data) - 1), len(data) - 1)
-        self.answer(206, data[first : last + 1], Content_Range=f"bytes {first}-{last}/{len(data)}", **etag)
+        first, last = int(first), min(int(last or size - 1), size - 1)
+        file.seek(first)
+        self.answer(206, file.read(last + 1 - first), Content_Range=f"bytes {first}-{last}/{size}", **etag)
 
 
 def list_keys(self, query):

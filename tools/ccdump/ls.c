@@ -40,7 +40,8 @@ static const struct cli_program program = {
     .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump ls cc3m --from 1000 --count 20",
                           "ccdump ls cc3m --json | jq -r '.captions[0]'",
-                          "ccdump ls 00000.tar"),
+                          "ccdump ls 00000.tar",
+                          "ccdump ls hf://datasets/OWNER/NAME/00000.tar --count 20"),
     .notes = CLI_TEXTS("Lines are truncated to the width of the terminal (or COLUMNS), "
                        "and not truncated when the output is no terminal."),
 };

@@ -53,6 +53,10 @@ static bool names_tar(const char *name) {
            ends_with(name, ".tar.zst");
 }
 
+bool path_is_remote_tar(const char *path) {
+    return location_is_remote(path) && names_tar(path);
+}
+
 static bool is_in(const char *folder, const char *name) {
     char path[PATH_MAX_BYTES];
     struct stat st;
@@ -333,7 +337,7 @@ enum status path_check_source(const char *path, struct error *err) {
     struct found found;
     find_kind(&found, path);
     if (found.kind == KIND_REMOTE) {
-        return location_is_remote(path) && names_tar(path) ? STATUS_OK : explain_remote(path, err);
+        return path_is_remote_tar(path) ? STATUS_OK : explain_remote(path, err);
     }
     FAIL_IF(found.kind == KIND_MISSING && strcmp(path, "-") != 0, err, STATUS_NOTFOUND,
             "%.250s: no such file or folder%s", path, shell_hint(path));

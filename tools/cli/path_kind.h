@@ -8,6 +8,8 @@
 #ifndef TOOLS_CLI_PATH_KIND_H
 #define TOOLS_CLI_PATH_KIND_H
 
+#include <stdbool.h>
+
 #include "formats/base/status.h"
 
 /* A folder with dataset.json, or a location whose datasets can be opened: they become readable here
@@ -28,6 +30,9 @@ enum status path_check_source(const char *path, struct error *err);
 /* Refuses files that ccdump's commands for samples cannot show: checkpoints, files of a dataset
  * that are not shards, empty ones. Returns OK or NOTFOUND. */
 enum status path_check_inspectable(const char *path, struct error *err);
+
+/* Whether it is the address of a tar at a server, which ccpack packs and ccdump looks into. */
+bool path_is_remote_tar(const char *path);
 
 /* Refuses an address such as s3://bucket/file where only local files are read or written. Returns
  * OK or NOTFOUND. */

@@ -71,7 +71,7 @@ enum status input_kind_of(enum input_kind *out, const char *path, struct error *
     enum source_kind kind = SOURCE_AUTO;
     bool shard = false;
     *out = INPUT_TAR;
-    if (strcmp(path, "-") == 0) {
+    if (strcmp(path, "-") == 0 || path_is_remote_tar(path)) {
         return STATUS_OK;
     }
     if (location_is_remote(path)) {
