@@ -81,11 +81,12 @@ CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch-size 4
 has err.txt "--norm-layer none: device cuda has no kernel for it"
 [ ! -e lars ] || fail "a refused run left a directory"
 
-# A vision and a text transformer, in micro-batches: the device's losses are the processor's.
+# A vision and a text transformer, in micro-batches, with what can be trained of it and how: the device's losses are the processor's.
 model='{"embed_dim":16,"vision_cfg":{"image_size":16,"layers":2,"width":32,"head_width":16,"patch_size":8},"text_cfg":{"width":128,"heads":2,"layers":2}}'
 for device in cuda cpu; do
     CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --data data --augment none --loss clip --tau 0.1 --precision f32 --model "$model" --tokenizer data/tokenizer.model --max-tokens 12 \
-        --batch-size 4 --micro-batch 2 --steps 4 --lr 1e-3 --warmup-steps 1 --threads 1 --loader-threads 1 --device $device --out "model-$device"
+        --batch-size 4 --micro-batch 2 --steps 4 --lr 1e-3 --warmup-steps 1 --threads 1 --loader-threads 1 --device $device --out "model-$device" \
+        --ema 0.5 --lock-text 3 --layer-decay 0.7 --image-lr 2e-3 --grad-checkpoint --temperature global --beta2 0.9
     sed -n 's/.*"loss":\([0-9.]*\),.*/\1/p' "model-$device/metrics.jsonl" >"model-$device.txt"
 done
 lines model-cuda.txt 4
