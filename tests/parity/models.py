@@ -32,6 +32,8 @@ def text(width, heads, layers, **more):
 SMALL = {
     "vit": {"embed_dim": 48, "vision_cfg": {"image_size": 64, "layers": 3, "width": 64, "head_width": 32, "patch_size": 16},
             "text_cfg": text(96, 3, 2)},
+    "resnet": {"embed_dim": 40, "vision_cfg": {"image_size": 64, "layers": [1, 2, 1, 1], "width": 16, "head_width": 64, "patch_size": None},
+               "text_cfg": text(64, 1, 2)},
     "vit-quickgelu": {"embed_dim": 64, "quick_gelu": True,
                       "vision_cfg": {"image_size": 48, "layers": 2, "width": 96, "head_width": 48, "mlp_ratio": 3.0, "patch_size": 16},
                       "text_cfg": text(64, 2, 3, mlp_ratio=2.0)},
@@ -168,6 +170,9 @@ def compare(name, config):
     total = sum(t.norm().item() ** 2 for t in theirs.values()) ** 0.5
     off = sum((after[n].double() - before[n].double() - t).norm().item() ** 2 for n, t in theirs.items()) ** 0.5
     check("what ten steps change", off / total, 0.01)
+    running = {n: b for n, b in loaded.named_buffers() if "running" in n}
+    if running:
+        compare_tensors("running statistics", after, running, 1e-4)
 
 
 def main():

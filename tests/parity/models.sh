@@ -1,6 +1,6 @@
 #!/bin/bash
 # Models of open_clip with random weights are open_clip's: models.py.
-#   models.sh [NAME...]          of open_clip's models; two small ones and ViT-S-32 without
+#   models.sh [NAME...]          of open_clip's models; three small ones and ViT-S-32 without
 # BIN: the programs. CCSTREAM_PEERS: a Python environment with open_clip_torch and torch. About two minutes.
 python=${CCSTREAM_PEERS:-}/bin/python
 "$python" -c 'import torch, open_clip, safetensors' 2>/dev/null || {

@@ -105,8 +105,9 @@ create_tower(struct bench_tower *t, const struct bench_step *b, struct error *er
     m.text.training = m.vit.training = true;
     m.vit.image_px = m.image.image_px;
     t->feature_count = o->tower == STEP_IMAGE ? m.vit.dim : m.text.dim;
+    m.image.training = true;
     TRY(params_create(&t->params, err));
-    if (o->tower == STEP_IMAGE && o->model != NULL) {
+    if (o->tower == STEP_IMAGE && m.vit.layers > 0) {
         return vit_create(&t->vit, t->params, &m.vit, err);
     }
     return o->tower == STEP_IMAGE ? resnet_create(&t->image, t->params, &m.image, err)
@@ -132,7 +133,7 @@ static enum status open_tower(struct bench_tower *t, struct bench_step *b, struc
     TRY(take(t, &data, NULL, scratch.used_bytes, err));
     scratch = (struct carve){.base = data};
     place(t, t->dev, b->dtype, &kept, &scratch);
-    TRY(t->vit != NULL ? vit_ready(t->vit, err) : STATUS_OK);
+    TRY(t->vit != NULL ? vit_ready(t->vit, err) : resnet_ready(t->image, err));
     const int64_t f = t->image != NULL ? resnet_feature_count(t->image) : t->feature_count;
     TRY(take(t, &data, NULL, (size_t)(n * f) * dtype_size_bytes(b->dtype), err));
     t->dfeatures = tensor_2d(data, b->dtype, n, f);

@@ -170,13 +170,9 @@ add_open_clip(struct tensor_list *l, const struct export_job *job, struct error 
     THEN(s, checkpoint_load_params(job->checkpoint, p, false, err));
     for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {
         const struct param_info info = params_info(p, i);
-        uint64_t shape[TENSOR_MAX_DIMS];
         void *values;
-        for (int32_t d = 0; d < info.ndim; d++) {
-            shape[d] = (uint64_t)info.shape[d];
-        }
-        s = tensor_list_add(l, &values, "", info.name, SAFETENSORS_F32, shape, (uint32_t)info.ndim,
-                            err);
+        s = tensor_list_add(l, &values, "", info.name, SAFETENSORS_F32,
+                            (const uint64_t *)info.shape, (uint32_t)info.ndim, err);
         THEN(s, params_read(p, i, PARAM_VALUE, values, (size_t)info.count * sizeof(float), err));
     }
     dual_encoder_destroy(model);
@@ -508,6 +504,15 @@ enum status export_transformers(const struct export_job *job, struct error *err)
 
 /* ---- open_clip ---- */
 
+/* The beginning of a model_cfg. */
+static void put_bias(struct json_writer *w, const struct export_job *job) {
+    const double bias = checkpoint_bias(job->checkpoint);
+    json_open_object(w, "model_cfg");
+    if (!isnan(bias)) {
+        json_double(w, "init_logit_bias", bias);
+    }
+}
+
 /* An open_clip_config.json ends with it. */
 static void put_images(struct json_writer *w, const struct model_config *m, const char *resize) {
     json_open_object(w, "preprocess_cfg");
@@ -517,49 +522,33 @@ static void put_images(struct json_writer *w, const struct model_config *m, cons
     json_close_object(w);
 }
 
-static enum status
-put_native_config(struct json_writer *w, const struct export_job *job, struct error *err) {
-    const struct model_config *m = checkpoint_model(job->checkpoint);
-    struct dual_encoder_options o;
-    struct tokenizer *t = NULL;
-    struct open_clip_tokenizer own = {.path = job->out};
-    TRY(model_config_options(m, &o, err));
-    const bool clip = has_clip_tokenizer(job);
-    size_t size_bytes;
-    if (!clip && checkpoint_tokenizer(job->checkpoint, &size_bytes) != NULL) {
-        TRY(open_tokenizer(&t, job, err));
-        own.end_id = tokenizer_end_id(t);
-    }
-    json_open_object(w, "model_cfg");
-    if (!isnan(checkpoint_bias(job->checkpoint))) {
-        json_double(w, "init_logit_bias", checkpoint_bias(job->checkpoint));
-    }
-    open_clip_write(w, &o, t != NULL ? &own : NULL);
-    json_close_object(w);
-    put_images(w, m, "shortest");
-    tokenizer_close(t);
-    return STATUS_OK;
-}
-
+/* A model of open_clip's own towers. */
 static enum status export_native(const struct export_job *job, struct error *err) {
+    struct dual_encoder_options o;
     struct tensor_list l;
     struct json_writer w;
+    struct tokenizer *t = NULL;
     size_t size_bytes;
+    const bool clip = has_clip_tokenizer(job);
+    const bool any = checkpoint_tokenizer(job->checkpoint, &size_bytes) != NULL;
+    TRY(model_config_options(checkpoint_model(job->checkpoint), &o, err));
     enum status s = tensor_list_init(&l, job->file, err);
     THEN(s, add_open_clip(&l, job, err));
     THEN(s, add_scale(&l, job, "logit_scale", err));
     THEN(s, add_bias(&l, job, err));
     THEN(s, write_tensors(job, NULL, "open_clip_model.safetensors", &l, err));
     tensor_list_fini(&l);
+    THEN(s, any ? open_tokenizer(&t, job, err) : STATUS_OK);
     TRY(s);
     begin_json(&w);
-    s = put_native_config(&w, job, err);
-    THEN(s, export_json(job, NULL, "open_clip_config.json", &w, err));
-    if (s != STATUS_OK || checkpoint_tokenizer(job->checkpoint, &size_bytes) == NULL) {
-        return s;
-    }
-    THEN(s, export_tokenizer(job, NULL, err));
-    return s == STATUS_OK && !has_clip_tokenizer(job) ? say_tokenizer(job, err) : s;
+    put_bias(&w, job);
+    open_clip_write(&w, &o, any && !clip ? job->out : NULL, any ? tokenizer_end_id(t) : 0);
+    json_close_object(&w);
+    put_images(&w, checkpoint_model(job->checkpoint), "shortest");
+    tokenizer_close(t);
+    TRY(export_json(job, NULL, "open_clip_config.json", &w, err));
+    TRY(any ? export_tokenizer(job, NULL, err) : STATUS_OK);
+    return any && !clip ? say_tokenizer(job, err) : STATUS_OK;
 }
 
 static enum status
@@ -568,11 +557,8 @@ put_open_clip_config(struct json_writer *w, const struct export_job *job, struct
     char text[PATH_MAX_BYTES];
     TRY(export_path(text, job, "text", "", err));
     text[strlen(text) - 1] = '\0';
-    json_open_object(w, "model_cfg");
+    put_bias(w, job);
     json_i64(w, "embed_dim", m->embed_dim);
-    if (!isnan(checkpoint_bias(job->checkpoint))) {
-        json_double(w, "init_logit_bias", checkpoint_bias(job->checkpoint));
-    }
     json_open_object(w, "vision_cfg");
     json_i64(w, "image_size", m->image_size_px);
     json_string(w, "timm_model_name", m->image_tower);

@@ -15,12 +15,12 @@ void announce_start(const struct log_sink *log,
     const bool clip = o->trainer.model != NULL;
     log_write(log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
-              clip          ? "vision transformer"
+              clip          ? "image tower"
               : texts_alone ? o->trainer.text_tower
                             : o->trainer.image_tower,
               texts_alone            ? "projection"
               : o->trainer.task != 0 ? "projection head"
-              : clip                 ? "text transformer"
+              : clip                 ? "text transformer of open_clip"
                                      : o->trainer.text_tower,
               cli_format_count((uint64_t)sum.memory.parameter_count),
               cli_format_bytes(sum.memory.total_bytes),

@@ -73,17 +73,19 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
 
 /* Under open_clip's names, in its order but for the towers' own. */
 static enum status add_clip_parameters(struct dual_encoder *m, struct error *err) {
-    FAIL_IF(m->opt.vit.layers < 1 && !m->opt.texts_alone, err, STATUS_USAGE,
-            "CLIP's text tower goes with a vision transformer");
+    const bool resnet = m->opt.image.pool_heads > 0;
+    m->image_head.normal = resnet;
     if (!m->opt.texts_alone) {
         TRY(params_set_prefix(m->e.params, "visual.", err));
-        TRY(vit_create(&m->vit, m->e.params, &m->opt.vit, err));
+        TRY(resnet ? resnet_create(&m->image, m->e.params, &m->opt.image, err)
+                   : vit_create(&m->vit, m->e.params, &m->opt.vit, err));
     }
     TRY(params_set_prefix(m->e.params, "", err));
     TRY(transformer_create(&m->text, m->e.params, &m->opt.text, err));
-    TRY(m->opt.texts_alone
-            ? STATUS_OK
-            : head_add_plain(&m->image_head, &m->e, "visual.proj", m->opt.vit.dim, err));
+    TRY(m->opt.texts_alone ? STATUS_OK
+        : resnet           ? head_add(&m->image_head, &m->e, "visual.attnpool.c_proj",
+                                      resnet_feature_count(m->image), err)
+                 : head_add_plain(&m->image_head, &m->e, "visual.proj", m->opt.vit.dim, err));
     return head_add_plain(&m->text_head, &m->e, "text_projection", m->opt.text.dim, err);
 }
 
@@ -219,7 +221,7 @@ enum status dual_encoder_create(struct dual_encoder **out,
     TRY_OR_FAIL(s, encoder_take(&m->e, &carves, dev, err));
     place(m, &carves);
     TRY_OR_FAIL(s, take_slots(m, err));
-    TRY_OR_FAIL(s, m->vit != NULL ? vit_ready(m->vit, err) : STATUS_OK);
+    TRY_OR_FAIL(s, m->vit != NULL ? vit_ready(m->vit, err) : resnet_ready(m->image, err));
 fail:
     RETURN_CREATED(s, out, m, dual_encoder_destroy);
 }

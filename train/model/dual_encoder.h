@@ -14,7 +14,8 @@
  * uniform in +-1/sqrt(fan_in), weight and bias.
  *
  * A text tower of CLIP's kind makes the model open_clip's: its names ("visual." before the image
- * tower's, none before the text tower's), visual.proj and text_projection (F, E) without biases.
+ * tower's, none before the text tower's), visual.proj and text_projection (F, E) without biases; of
+ * a residual network visual.attnpool.c_proj.weight (E, F) and bias.
  *
  * Micro-batches. The towers may hold fewer pairs than the batch has. A training forward then runs
  * micro-batch by micro-batch and keeps the embeddings alone; backward runs each forward once more

@@ -193,7 +193,7 @@ enum status head_add(struct head *h,
     const struct param_spec weight = {.module = module,
                                       .name = "weight",
                                       .shape = {e->embed_dim, feature_count},
-                                      .init = PARAM_INIT_UNIFORM,
+                                      .init = h->normal ? PARAM_INIT_NORMAL : PARAM_INIT_UNIFORM,
                                       .init_scale = 1.0 / sqrt((double)feature_count)};
     struct param_spec bias = weight;
     bias.name = "bias";

@@ -132,6 +132,7 @@ struct head {
     int32_t weight, bias; /* (E, F), (E); bias -1: none */
     int32_t feature_count;
     bool fixed_bias;         /* starts at 0 and is not trained */
+    bool normal;             /* the weight starts normal with deviation 1/sqrt(F) */
     struct tensor features;  /* (n, F), set before forward, unchanged until backward; first views,
                                 then second ones */
     struct tensor dfeatures; /* (held_rows, F) */
@@ -139,7 +140,8 @@ struct head {
                                 (held_rows) */
 };
 
-/* Adds MODULE.weight and MODULE.bias, uniform in +-1/sqrt(F). fixed_bias is set before. */
+/* Adds MODULE.weight and MODULE.bias, uniform in +-1/sqrt(F). fixed_bias and normal are set before.
+ */
 enum status head_add(struct head *h,
                      const struct encoder *e,
                      const char *module,

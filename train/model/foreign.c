@@ -15,7 +15,7 @@
 
 enum { MAX_FILE_BYTES = 1 << 20 };
 
-static const char OPEN_CLIP_FILE[] = "open_clip_config.json";
+#define OPEN_CLIP_FILE "open_clip_config.json"
 
 /* ---- where it is ---- */
 
@@ -116,20 +116,19 @@ static enum status read_norm(enum image_norm_kind *out,
                            deviation);
 }
 
-/* "interpolation" and "resize_mode" of open_clip; absent: as expected. */
-static enum status expect_text(const struct json_value *cfg,
-                               const char *key,
-                               const char *expected,
-                               const char *path,
-                               struct error *err) {
-    const struct json_value *v = json_value_get(cfg, key);
-    const char *text = json_value_string(v, NULL);
-    return v == NULL || (text != NULL && strcmp(text, expected) == 0)
-               ? STATUS_OK
-               : error_set(err, STATUS_UNSUPPORTED,
-                           "%s: preprocess_cfg.%s is %.60s; images of this model are prepared with "
-                           "%s here",
-                           path, key, text != NULL ? text : "no text", expected);
+/* Absent: as expected. */
+static enum status
+check_resizing(const struct json_value *images, const char *path, struct error *err) {
+    static const char *const expected[][2] = {{"interpolation", "bicubic"},
+                                              {"resize_mode", "shortest"}};
+    for (int i = 0; i < 2; i++) {
+        const struct json_value *v = json_value_get(images, expected[i][0]);
+        const char *text = json_value_string(v, NULL);
+        FAIL_IF(v != NULL && (text == NULL || strcmp(text, expected[i][1]) != 0), err,
+                STATUS_UNSUPPORTED, "%s: preprocess_cfg.%s is %.60s; only %s is known here", path,
+                expected[i][0], text != NULL ? text : "no text", expected[i][1]);
+    }
+    return STATUS_OK;
 }
 
 static enum status read_open_clip(struct foreign_model *m,
@@ -147,84 +146,73 @@ static enum status read_open_clip(struct foreign_model *m,
         json_value_string(json_value_get(json_value_get(model, "text_cfg"), "hf_tokenizer_name"),
                           NULL) != NULL;
     m->names = MODEL_NAMES_OPEN_CLIP;
-    TRY(expect_text(images, "interpolation", "bicubic", path, err));
-    TRY(expect_text(images, "resize_mode", "shortest", path, err));
+    TRY(check_resizing(images, path, err));
     return read_norm(&m->options.image.norm, images, "mean", "std", path, err);
 }
 
-/* The member `key`, which is a number in [1, most], or `usual`. */
-static enum status read_count(int32_t *out,
-                              const struct json_value *v,
-                              const char *key,
-                              int32_t usual,
-                              int32_t most,
-                              const char *path,
-                              struct error *err) {
-    const struct json_value *number = json_value_get(v, key);
-    uint32_t n = (uint32_t)usual;
-    FAIL_IF(number != NULL && (!json_value_u32(number, &n) || n < 1 || n > (uint32_t)most), err,
-            STATUS_UNSUPPORTED, "%s: %s is not a whole number in 1-%d", path, key, (int)most);
-    *out = (int32_t)n;
-    return STATUS_OK;
-}
-
-static enum status read_activation(enum activation *out,
-                                   const struct json_value *v,
-                                   const char *path,
-                                   struct error *err) {
-    const struct json_value *name = json_value_get(v, "hidden_act");
-    const char *text = name != NULL ? json_value_string(name, NULL) : "quick_gelu";
-    const bool quick = text != NULL && strcmp(text, "quick_gelu") == 0;
-    *out = quick ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;
-    return quick || (text != NULL && strcmp(text, "gelu") == 0)
-               ? STATUS_OK
-               : error_set(err, STATUS_UNSUPPORTED,
-                           "%s: hidden_act is %.60s; only gelu and quick_gelu can be trained here",
-                           path, text != NULL ? text : "no text");
-}
-
-/* What a configuration of transformers omits has the default of its class. */
+/* As a model_cfg of open_clip. What a configuration of transformers omits has the default of its
+ * class. */
 static enum status read_hugging_face(struct foreign_model *m,
                                      const struct json_value *root,
                                      const char *path,
                                      struct error *err) {
-    enum { WIDE = 65536 };
-    struct dual_encoder_options *o = &m->options;
-    const struct json_value *v = json_value_get(root, "vision_config");
-    const struct json_value *t = json_value_get(root, "text_config");
+    enum { EMBED, PX, PATCH, LAYERS, WIDTH, HEADS, FFN, T_LAYERS, T_WIDTH, T_HEADS, T_FFN, VOCAB };
+    static const char v[] = "vision_config";
+    static const char t[] = "text_config";
+    static const struct {
+        const char *part, *key;
+        double usual;
+    } list[] = {{NULL, "projection_dim", 512},
+                {v, "image_size", 224},
+                {v, "patch_size", 32},
+                {v, "num_hidden_layers", 12},
+                {v, "hidden_size", 768},
+                {v, "num_attention_heads", 12},
+                {v, "intermediate_size", 3072},
+                {t, "num_hidden_layers", 12},
+                {t, "hidden_size", 512},
+                {t, "num_attention_heads", 8},
+                {t, "intermediate_size", 2048},
+                {t, "vocab_size", 49408},
+                {t, "max_position_embeddings", 77}};
+    double n[sizeof list / sizeof *list];
+    char text[1024];
     const char *type = json_value_string(json_value_get(root, "model_type"), NULL);
+    bool quick = true;
     FAIL_IF(type == NULL || strcmp(type, "clip") != 0, err, STATUS_UNSUPPORTED,
             "%s: model_type is %.60s; of transformers' models only clip (CLIPModel) is read", path,
             type != NULL ? type : "missing");
-    *o = (struct dual_encoder_options){
-        .max_batch = 1,
-        .training = true,
-        .dtype = DTYPE_F32,
-        .moments = 2,
-        .text = {.kind = TRANSFORMER_CLIP, .pool = TRANSFORMER_POOL_END}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const struct json_value *part = list[i].part ? json_value_get(root, list[i].part) : root;
+        const struct json_value *number = json_value_get(part, list[i].key);
+        n[i] = list[i].usual;
+        FAIL_IF(number != NULL && (!json_value_double(number, &n[i]) || !(n[i] >= 1)), err,
+                STATUS_UNSUPPORTED, "%s: %s is no number from 1 on", path, list[i].key);
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct json_value *act =
+            json_value_get(json_value_get(root, i == 0 ? v : t), "hidden_act");
+        const char *name = act != NULL ? json_value_string(act, NULL) : "quick_gelu";
+        const bool own = name != NULL && strcmp(name, "quick_gelu") == 0;
+        FAIL_IF(
+            (!own && (name == NULL || strcmp(name, "gelu") != 0)) || (i > 0 && own != quick), err,
+            STATUS_UNSUPPORTED,
+            "%s: hidden_act of a tower is %.60s; only gelu or quick_gelu, the same in both, can "
+            "be trained here",
+            path, name != NULL ? name : "no text");
+        quick = own;
+    }
+    (void)snprintf(
+        text, sizeof text,
+        "{\"embed_dim\":%.17g,\"quick_gelu\":%s,\"vision_cfg\":{\"image_size\":%.17g,"
+        "\"patch_size\":%.17g,\"layers\":%.17g,\"width\":%.17g,\"head_width\":%.17g,"
+        "\"mlp_ratio\":%.17g},\"text_cfg\":{\"layers\":%.17g,\"width\":%.17g,\"heads\":%.17g,"
+        "\"mlp_ratio\":%.17g,\"vocab_size\":%.17g,\"context_length\":%.17g}}",
+        n[EMBED], quick ? "true" : "false", n[PX], n[PATCH], n[LAYERS], n[WIDTH],
+        n[WIDTH] / n[HEADS], (n[FFN] + 0.5) / n[WIDTH], n[T_LAYERS], n[T_WIDTH], n[T_HEADS],
+        (n[T_FFN] + 0.5) / n[T_WIDTH], n[VOCAB], n[VOCAB + 1]);
     m->names = MODEL_NAMES_HUGGING_FACE;
-    TRY(read_count(&o->embed_dim, root, "projection_dim", 512, WIDE, path, err));
-    TRY(read_count(&o->image.image_px, v, "image_size", 224, 1024, path, err));
-    TRY(read_count(&o->vit.patch_px, v, "patch_size", 32, 1024, path, err));
-    TRY(read_count(&o->vit.layers, v, "num_hidden_layers", 12, 64, path, err));
-    TRY(read_count(&o->vit.dim, v, "hidden_size", 768, WIDE, path, err));
-    TRY(read_count(&o->vit.heads, v, "num_attention_heads", 12, WIDE, path, err));
-    TRY(read_count(&o->vit.ffn_dim, v, "intermediate_size", 3072, WIDE, path, err));
-    TRY(read_count(&o->text.layers, t, "num_hidden_layers", 12, 64, path, err));
-    TRY(read_count(&o->text.dim, t, "hidden_size", 512, WIDE, path, err));
-    TRY(read_count(&o->text.heads, t, "num_attention_heads", 8, WIDE, path, err));
-    TRY(read_count(&o->text.ffn_dim, t, "intermediate_size", 2048, WIDE, path, err));
-    TRY(read_count(&o->text.vocab_count, t, "vocab_size", 49408, 1 << 24, path, err));
-    TRY(read_count(&o->text.position_count, t, "max_position_embeddings", 77, 512, path, err));
-    TRY(read_activation(&o->vit.act, v, path, err));
-    TRY(read_activation(&o->text.act, t, path, err));
-    FAIL_IF(o->vit.act != o->text.act, err, STATUS_UNSUPPORTED,
-            "%s: hidden_act differs between the towers", path);
-    FAIL_IF(o->vit.dim % o->vit.heads != 0, err, STATUS_UNSUPPORTED,
-            "%s: hidden_size %d is no multiple of num_attention_heads %d", path, (int)o->vit.dim,
-            (int)o->vit.heads);
-    o->text.max_tokens = o->text.position_count;
-    return STATUS_OK;
+    return open_clip_options(&m->options, text, err);
 }
 
 static enum status read_config(struct foreign_model *m,
@@ -232,27 +220,22 @@ static enum status read_config(struct foreign_model *m,
                                const struct file_system *fs,
                                const char *folder,
                                struct error *err) {
+    static const char *const names[] = {OPEN_CLIP_FILE, "config.json", "preprocessor_config.json"};
+    enum image_norm_kind *norm = &m->options.image.norm;
     char path[PATH_MAX_BYTES];
-    struct json_document *d = NULL;
+    const bool open_clip = is_in(path, fs, folder, names[0]);
+    enum status s = STATUS_OK;
     *own_tokenizer = false;
-    if (is_in(path, fs, folder, OPEN_CLIP_FILE)) {
-        TRY(read_json(&d, fs, path, err));
-        const enum status s = read_open_clip(m, own_tokenizer, json_document_root(d), path, err);
-        json_document_destroy(d);
-        return s;
-    }
-    TRY(path_join(path, sizeof path, folder, "config.json", err));
-    TRY(read_json(&d, fs, path, err));
-    enum status s = read_hugging_face(m, json_document_root(d), path, err);
-    json_document_destroy(d);
-    TRY(s);
-    d = NULL;
-    m->options.image.norm = IMAGE_NORM_CLIP;
-    if (is_in(path, fs, folder, "preprocessor_config.json")) {
-        TRY(read_json(&d, fs, path, err));
-        s = read_norm(&m->options.image.norm, json_document_root(d), "image_mean", "image_std",
-                      path, err);
-        json_document_destroy(d);
+    for (int i = open_clip ? 0 : 1; i < (open_clip ? 1 : 3) && s == STATUS_OK; i++) {
+        struct json_document *d = NULL;
+        if (is_in(path, fs, folder, names[i]) || i < 2) {
+            TRY(read_json(&d, fs, path, err));
+            const struct json_value *root = json_document_root(d);
+            s = i == 0   ? read_open_clip(m, own_tokenizer, root, path, err)
+                : i == 1 ? read_hugging_face(m, root, path, err)
+                         : read_norm(norm, root, "image_mean", "image_std", path, err);
+            json_document_destroy(d);
+        }
     }
     return s;
 }
@@ -282,36 +265,6 @@ static enum status open_tokenizer(struct foreign_model *m,
     return STATUS_OK;
 }
 
-/* A scalar, which older files have as a tensor of one element. NaN: there is none. */
-static enum status
-read_scalar(double *out, const struct foreign_model *m, const char *name, struct error *err) {
-    const struct safetensors_info *info = safetensors_find(m->file, name);
-    *out = (double)NAN;
-    if (info == NULL) {
-        return STATUS_OK;
-    }
-    FAIL_IF(info->element_count != 1, err, STATUS_MISMATCH,
-            "%s: %s has %llu elements, expected one", m->weights, name,
-            (unsigned long long)info->element_count);
-    TRY(pretrained_read(out, m->file, info, m->weights, err));
-    FAIL_IF(fabs(*out) > 100.0, err, STATUS_CORRUPT, "%s: %s is %g, not in -100 to 100", m->weights,
-            name, *out);
-    return STATUS_OK;
-}
-
-static enum status read_scalars(struct foreign_model *m, struct error *err) {
-    double scale;
-    TRY(read_scalar(&scale, m, "logit_scale", err));
-    TRY(read_scalar(&m->bias, m, "logit_bias", err));
-    FAIL_IF(isnan(scale), err, STATUS_MISMATCH, "%s: logit_scale is missing, of shape ()",
-            m->weights);
-    m->tau = exp(-scale);
-    if (fabs(m->tau - 0.01) < 1e-7) { /* open_clip's limit, rounded to f32 */
-        m->tau = 0.01;
-    }
-    return STATUS_OK;
-}
-
 enum status foreign_open(struct foreign_model *out,
                          const struct file_system *fs,
                          const char *path,
@@ -319,13 +272,19 @@ enum status foreign_open(struct foreign_model *out,
     char folder[PATH_MAX_BYTES];
     bool is_folder;
     bool own_tokenizer;
+    double scale;
     *out = (struct foreign_model){0};
     FAIL_IF(!folder_of(folder, &is_folder, path), err, STATUS_LIMIT, "%.200s: a path too long",
             path);
     TRY(read_config(out, &own_tokenizer, fs, folder, err));
     TRY(find_weights(out, fs, folder, is_folder ? NULL : path, err));
     TRY(safetensors_open(&out->file, fs, out->weights, err));
-    TRY(read_scalars(out, err));
+    TRY(pretrained_read(&scale, out->file, "logit_scale", out->weights, err));
+    TRY(pretrained_read(&out->bias, out->file, "logit_bias", out->weights, err));
+    FAIL_IF(isnan(scale), err, STATUS_MISMATCH, "%s: logit_scale is missing, of shape ()",
+            out->weights);
+    /* open_clip's limit is ln 100, rounded to f32 */
+    out->tau = fabs(scale - log(100.0)) < 1e-6 ? 0.01 : exp(-scale);
     return open_tokenizer(out, fs, own_tokenizer, folder, err);
 }
 

@@ -1,12 +1,10 @@
 /*
  * foreign: a model that another program saved: a folder with its configuration and its weights.
  *
- *   open_clip's    open_clip_config.json, and open_clip_model.safetensors,
- *                  open_clip_pytorch_model.safetensors or model.safetensors
- *   Hugging Face's config.json of a CLIPModel, and model.safetensors; preprocessor_config.json
+ *   open_clip_config.json, and open_clip_model, open_clip_pytorch_model or model.safetensors
+ *   config.json of Hugging Face's CLIPModel, preprocessor_config.json, model.safetensors
  *
- * The tokenizer is CLIP's, or, of another vocabulary, the one in the folder (tokenizer.model,
- * spiece.model, vocab.txt or tokenizer.json).
+ * The tokenizer is CLIP's, or of another vocabulary the one in the folder.
  *
  * Threading : pure functions.
  * Untrusted : every byte of the files.
@@ -17,7 +15,6 @@
 #include <stdbool.h>
 
 #include "formats/base/file_io.h"
-#include "formats/base/image_norm.h"
 #include "formats/base/status.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tokenizer/tokenizer.h"

@@ -15,14 +15,17 @@
 
 /* ---- names ---- */
 
-const char *const OPEN_CLIP_NAMES[] = {"ViT-S-32", "ViT-S-16", "ViT-B-32", "ViT-B-32-256",
-                                       "ViT-B-16", "ViT-L-14", NULL};
-
 static const struct {
-    int32_t embed, px, layers, width, patch, text_width;
-} known[] = {{384, 224, 12, 384, 32, 384}, {384, 224, 12, 384, 16, 384},
-             {512, 224, 12, 768, 32, 512}, {512, 256, 12, 768, 32, 512},
-             {512, 224, 12, 768, 16, 512}, {768, 224, 24, 1024, 14, 768}};
+    const char *name;
+    int32_t embed, px;
+    const char *layers;
+    int32_t width, patch, text_width;
+} known[] = {
+    {"ViT-S-32", 384, 224, "12", 384, 32, 384},    {"ViT-S-16", 384, 224, "12", 384, 16, 384},
+    {"ViT-B-32", 512, 224, "12", 768, 32, 512},    {"ViT-B-32-256", 512, 256, "12", 768, 32, 512},
+    {"ViT-B-16", 512, 224, "12", 768, 16, 512},    {"ViT-L-14", 768, 224, "24", 1024, 14, 768},
+    {"RN50", 1024, 224, "[3,4,6,3]", 64, 32, 512},
+};
 
 /* Heads of the text towers are 64 wide, as open_clip's own files have them. */
 static enum status
@@ -32,23 +35,22 @@ write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *e
     const bool quick_gelu =
         size >= sizeof quick && strcmp(model + size - (sizeof quick - 1), quick) == 0;
     const size_t base = quick_gelu ? size - (sizeof quick - 1) : size;
-    for (int i = 0; OPEN_CLIP_NAMES[i] != NULL; i++) {
-        if (strlen(OPEN_CLIP_NAMES[i]) != base || strncmp(model, OPEN_CLIP_NAMES[i], base) != 0) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i].name) != base || strncmp(model, known[i].name, base) != 0) {
             continue;
         }
         (void)snprintf(out, OPEN_CLIP_CONFIG_BYTES,
-                       "{\"embed_dim\":%d,%s\"vision_cfg\":{\"image_size\":%d,\"layers\":%d,"
+                       "{\"embed_dim\":%d,%s\"vision_cfg\":{\"image_size\":%d,\"layers\":%s,"
                        "\"width\":%d,\"patch_size\":%d},\"text_cfg\":{\"context_length\":77,"
                        "\"vocab_size\":49408,\"width\":%d,\"heads\":%d,\"layers\":12}}",
                        (int)known[i].embed, quick_gelu ? "\"quick_gelu\":true," : "",
-                       (int)known[i].px, (int)known[i].layers, (int)known[i].width,
-                       (int)known[i].patch, (int)known[i].text_width,
-                       (int)known[i].text_width / 64);
+                       (int)known[i].px, known[i].layers, (int)known[i].width, (int)known[i].patch,
+                       (int)known[i].text_width, (int)known[i].text_width / 64);
         return STATUS_OK;
     }
     return error_set(err, STATUS_USAGE,
                      "--model %s is neither a file nor one of ViT-S-32, ViT-S-16, ViT-B-32, "
-                     "ViT-B-32-256, ViT-B-16, ViT-L-14 (each also with -quickgelu)",
+                     "ViT-B-32-256, ViT-B-16, ViT-L-14, RN50 (each also with -quickgelu)",
                      model);
 }
 
@@ -153,6 +155,8 @@ static enum status read_numbers(const struct json_value *root,
                                 struct error *err) {
     const char *const first_scale = with_weights ? NULL : "2.6592600369327779";
     const char *const none = with_weights ? NULL : "null";
+    const struct json_value *v = json_value_get(root, "vision_cfg");
+    const bool stages = json_value_is_array(json_value_get(v, "layers"));
     const struct field top[] = {NUMBER("embed_dim", embed, 1, 65536),
                                 NUMBER("quick_gelu", quick, 0, 1),
                                 IGNORED("vision_cfg"),
@@ -163,39 +167,40 @@ static enum status read_numbers(const struct json_value *root,
                                 PLAIN("init_logit_bias", none),
                                 PLAIN("nonscalar_logit_scale", "false"),
                                 {.name = NULL}};
-    const struct field vision[] = {NUMBER("layers", layers, 1, 64),
-                                   NUMBER("width", width, 1, 65536),
-                                   NUMBER("head_width", head_width, 1, 65536),
-                                   NUMBER("mlp_ratio", ratio, 0.001, 64),
-                                   NUMBER("patch_size", patch, 1, 1024),
-                                   NUMBER("image_size", px, 8, 1024),
-                                   PLAIN("ls_init_value", "null"),
-                                   PLAIN("patch_dropout", "0"),
-                                   PLAIN("attentional_pool", "false"),
-                                   IGNORED("attn_pooler_queries"),
-                                   IGNORED("attn_pooler_heads"),
-                                   PLAIN("no_ln_pre", "false"),
-                                   PLAIN("pos_embed_type", "\"learnable\""),
-                                   PLAIN("final_ln_after_pool", "false"),
-                                   PLAIN("pool_type", "\"tok\""),
-                                   PLAIN("output_tokens", "false"),
-                                   PLAIN("act_kwargs", "null"),
-                                   PLAIN("norm_kwargs", "null"),
-                                   PLAIN("block_type", "null"),
-                                   PLAIN("qk_norm", "false"),
-                                   PLAIN("scaled_cosine_attn", "false"),
-                                   PLAIN("scale_heads", "false"),
-                                   PLAIN("scale_attn_inner", "false"),
-                                   PLAIN("scale_attn", "false"),
-                                   PLAIN("scale_fc", "false"),
-                                   PLAIN("timm_model_name", "null"),
-                                   IGNORED("timm_model_pretrained"),
-                                   IGNORED("timm_pool"),
-                                   IGNORED("timm_proj"),
-                                   IGNORED("timm_proj_bias"),
-                                   IGNORED("timm_drop"),
-                                   IGNORED("timm_drop_path"),
-                                   {.name = NULL}};
+    const struct field vision[] = {
+        {.name = "layers", .number = stages ? NULL : &n->layers, .least = 1, .most = 64},
+        NUMBER("width", width, 1, 65536),
+        NUMBER("head_width", head_width, 1, 65536),
+        NUMBER("mlp_ratio", ratio, 0.001, 64),
+        NUMBER("patch_size", patch, 1, 1024),
+        NUMBER("image_size", px, 8, 1024),
+        PLAIN("ls_init_value", "null"),
+        PLAIN("patch_dropout", "0"),
+        PLAIN("attentional_pool", "false"),
+        IGNORED("attn_pooler_queries"),
+        IGNORED("attn_pooler_heads"),
+        PLAIN("no_ln_pre", "false"),
+        PLAIN("pos_embed_type", "\"learnable\""),
+        PLAIN("final_ln_after_pool", "false"),
+        PLAIN("pool_type", "\"tok\""),
+        PLAIN("output_tokens", "false"),
+        PLAIN("act_kwargs", "null"),
+        PLAIN("norm_kwargs", "null"),
+        PLAIN("block_type", "null"),
+        PLAIN("qk_norm", "false"),
+        PLAIN("scaled_cosine_attn", "false"),
+        PLAIN("scale_heads", "false"),
+        PLAIN("scale_attn_inner", "false"),
+        PLAIN("scale_attn", "false"),
+        PLAIN("scale_fc", "false"),
+        PLAIN("timm_model_name", "null"),
+        IGNORED("timm_model_pretrained"),
+        IGNORED("timm_pool"),
+        IGNORED("timm_proj"),
+        IGNORED("timm_proj_bias"),
+        IGNORED("timm_drop"),
+        IGNORED("timm_drop_path"),
+        {.name = NULL}};
     const struct field text[] = {NUMBER("context_length", context, 2, 512),
                                  NUMBER("vocab_size", vocab, 1, 1 << 24),
                                  NUMBER("width", text_width, 1, 65536),
@@ -240,10 +245,14 @@ enum status open_clip_read(struct dual_encoder_options *out,
                            struct error *err) {
     struct numbers n;
     TRY(read_numbers(config, &n, with_weights, err));
-    const double heads = floor(n.width / n.head_width);
+    const struct json_value *stages =
+        json_value_get(json_value_get(config, "vision_cfg"), "layers");
+    const bool resnet = json_value_is_array(stages);
+    const double features = resnet ? 32 * n.width : n.width;
+    const double heads = floor(features / n.head_width);
     FAIL_IF(n.embed < 1, err, STATUS_UNSUPPORTED, "the model's embed_dim is missing");
-    FAIL_IF(heads < 1 || heads * n.head_width != n.width, err, STATUS_UNSUPPORTED,
-            "the model's vision_cfg.width %g is no multiple of head_width %g", n.width,
+    FAIL_IF(heads < 1 || heads * n.head_width != features, err, STATUS_UNSUPPORTED,
+            "the model's vision_cfg.width %g is no multiple of head_width %g", features,
             n.head_width);
     const enum activation act = n.quick != 0 ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;
     *out = (struct dual_encoder_options){.embed_dim = (int32_t)n.embed,
@@ -268,6 +277,20 @@ enum status open_clip_read(struct dual_encoder_options *out,
                                                   .max_tokens = (int32_t)n.context,
                                                   .act = act,
                                                   .pool = TRANSFORMER_POOL_END}};
+    if (resnet) {
+        out->vit = (struct vit_options){0};
+        out->image.bottleneck = true;
+        out->image.width = (int32_t)n.width;
+        out->image.pool_heads = (int32_t)heads;
+        for (int i = 0; i < 4; i++) {
+            uint32_t blocks = 0;
+            FAIL_IF(json_value_count(stages) != 4 ||
+                        !json_value_u32(json_value_at(stages, (size_t)i), &blocks) || blocks > 64,
+                    err, STATUS_UNSUPPORTED,
+                    "the model's vision_cfg.layers is neither a number nor four of 1 to 64");
+            out->image.blocks[i] = (int32_t)blocks;
+        }
+    }
     return STATUS_OK;
 }
 
@@ -303,18 +326,29 @@ static double ratio_of(int32_t ffn, int32_t width) {
 
 void open_clip_write(struct json_writer *w,
                      const struct dual_encoder_options *o,
-                     const struct open_clip_tokenizer *tokenizer) {
+                     const char *tokenizer,
+                     int32_t end_id) {
     json_i64(w, "embed_dim", o->embed_dim);
     if (o->text.act == ACTIVATION_QUICK_GELU) {
         json_bool(w, "quick_gelu", true);
     }
     json_open_object(w, "vision_cfg");
     json_i64(w, "image_size", o->image.image_px);
-    json_i64(w, "layers", o->vit.layers);
-    json_i64(w, "width", o->vit.dim);
-    json_i64(w, "head_width", o->vit.dim / o->vit.heads);
-    json_double(w, "mlp_ratio", ratio_of(o->vit.ffn_dim, o->vit.dim));
-    json_i64(w, "patch_size", o->vit.patch_px);
+    if (o->image.pool_heads > 0) {
+        json_open_array(w, "layers");
+        for (int i = 0; i < 4; i++) {
+            json_i64(w, NULL, o->image.blocks[i]);
+        }
+        json_close_array(w);
+        json_i64(w, "width", o->image.width);
+        json_i64(w, "head_width", 32 * o->image.width / o->image.pool_heads);
+    } else {
+        json_i64(w, "layers", o->vit.layers);
+        json_i64(w, "width", o->vit.dim);
+        json_i64(w, "head_width", o->vit.dim / o->vit.heads);
+        json_double(w, "mlp_ratio", ratio_of(o->vit.ffn_dim, o->vit.dim));
+        json_i64(w, "patch_size", o->vit.patch_px);
+    }
     json_close_object(w);
     json_open_object(w, "text_cfg");
     json_i64(w, "context_length", o->text.position_count);
@@ -324,9 +358,9 @@ void open_clip_write(struct json_writer *w,
     json_i64(w, "layers", o->text.layers);
     json_double(w, "mlp_ratio", ratio_of(o->text.ffn_dim, o->text.dim));
     if (tokenizer != NULL) {
-        json_string(w, "hf_tokenizer_name", tokenizer->path);
+        json_string(w, "hf_tokenizer_name", tokenizer);
         json_string(w, "pool_type", "eos");
-        json_i64(w, "eos_id", tokenizer->end_id);
+        json_i64(w, "eos_id", end_id);
     }
     json_close_object(w);
 }
@@ -337,7 +371,7 @@ enum status open_clip_text(char out[OPEN_CLIP_CONFIG_BYTES],
     struct json_writer w;
     json_writer_init(&w, OPEN_CLIP_CONFIG_BYTES - 1);
     json_open_object(&w, NULL);
-    open_clip_write(&w, o, NULL);
+    open_clip_write(&w, o, NULL, 0);
     json_close_object(&w);
     const enum status s = json_writer_status(&w, err);
     if (s == STATUS_OK) {

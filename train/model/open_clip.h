@@ -14,9 +14,6 @@
 
 enum { OPEN_CLIP_CONFIG_BYTES = 4096 };
 
-/* The names that open_clip_config knows; any of them may end in -quickgelu. NULL at the end. */
-extern const char *const OPEN_CLIP_NAMES[];
-
 /* The model_cfg of one of these names, of a JSON file, or of JSON text, which begins with '{', as
  * open_clip_write has it. A file or text may be the model_cfg or hold it under that key, as
  * open_clip_config.json does. Returns OK, USAGE (unknown name), NOTFOUND, IO, NOMEM, LIMIT, CORRUPT
@@ -40,17 +37,12 @@ enum status open_clip_read(struct dual_encoder_options *out,
                            bool with_weights,
                            struct error *err);
 
-/* A tokenizer that is not CLIP's, as open_clip has to know it. */
-struct open_clip_tokenizer {
-    const char *path; /* folder */
-    int32_t end_id;   /* of the end token, which is not the largest id */
-};
-
-/* The members of the model_cfg of a model, into an open object: one model, one text. tokenizer
- * NULL: CLIP's. */
+/* The members of the model_cfg of a model, into an open object: one model, one text. tokenizer: a
+ * folder, and the id of its end token; NULL: CLIP's. */
 void open_clip_write(struct json_writer *w,
                      const struct dual_encoder_options *o,
-                     const struct open_clip_tokenizer *tokenizer);
+                     const char *tokenizer,
+                     int32_t end_id);
 
 /* The same as compact JSON. Returns OK, NOMEM or LIMIT. */
 enum status open_clip_text(char out[OPEN_CLIP_CONFIG_BYTES],

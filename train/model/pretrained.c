@@ -4,6 +4,7 @@
  */
 #include "train/model/pretrained.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,22 +50,10 @@ static bool belongs(const struct job *j, const struct param_info *info) {
 
 /* ---- names of whole models ---- */
 
-struct rename {
-    const char *from, *to;
-};
-
-/* The first whose `from` begins the name, or where `within` is in it; NULL: none. */
-static const struct rename *find_rename(const struct rename *list, const char *name, bool within) {
-    while (list->from != NULL && (within ? strstr(name, list->from) == NULL
-                                         : strncmp(name, list->from, strlen(list->from)) != 0)) {
-        list++;
-    }
-    return list->from != NULL ? list : NULL;
-}
-
 static void hugging_face_source(struct source *out, const char *name) {
-    static const struct rename starts[] = {
+    static const char *const renames[][2] = {
         {"visual.proj", "visual_projection.weight"},
+        {"text_projection", "text_projection.weight"},
         {"visual.class_embedding", "vision_model.embeddings.class_embedding"},
         {"visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"},
         {"visual.conv1.", "vision_model.embeddings.patch_embedding."},
@@ -75,31 +64,26 @@ static void hugging_face_source(struct source *out, const char *name) {
         {"token_embedding.", "text_model.embeddings.token_embedding."},
         {"positional_embedding", "text_model.embeddings.position_embedding.weight"},
         {"ln_final.", "text_model.final_layer_norm."},
-        {"text_projection", "text_projection.weight"},
-        {NULL, NULL}};
-    static const struct rename inner[] = {{".attn.in_proj_", NULL}, /* q, k and v */
-                                          {".attn.out_proj.", ".self_attn.out_proj."},
-                                          {".ln_1.", ".layer_norm1."},
-                                          {".ln_2.", ".layer_norm2."},
-                                          {".mlp.c_fc.", ".mlp.fc1."},
-                                          {".mlp.c_proj.", ".mlp.fc2."},
-                                          {NULL, NULL}};
-    const struct rename *start = find_rename(starts, name, false);
-    const struct rename *in = find_rename(inner, name, true);
-    const char *rest = name + (start != NULL ? strlen(start->from) : 0);
-    const char *at = in != NULL ? strstr(name, in->from) : rest;
-    const char *end = at + (in != NULL ? strlen(in->from) : 0);
-    out->count = in == &inner[0] ? MOST_PARTS : 1;
-    out->transposed = start == &starts[0] || start == &starts[11];
+        {".attn.in_proj_", ".self_attn.?_proj."}, /* q, k and v */
+        {".attn.out_proj.", ".self_attn.out_proj."},
+        {".ln_1.", ".layer_norm1."},
+        {".ln_2.", ".layer_norm2."},
+        {".mlp.c_fc.", ".mlp.fc1."},
+        {".mlp.c_proj.", ".mlp.fc2."}};
+    out->count = strstr(name, ".attn.in_proj_") != NULL ? MOST_PARTS : 1;
+    out->transposed = strcmp(name, "visual.proj") == 0 || strcmp(name, "text_projection") == 0;
     for (int k = 0; k < out->count; k++) {
-        char middle[32];
-        (void)snprintf(middle, sizeof middle, ".self_attn.%c_proj.", "qkv"[k]);
-        (void)snprintf(out->names[k], NAME_BYTES, "%s%.*s%s%s", start != NULL ? start->to : "",
-                       (int)(at - rest), rest,
-                       in == NULL       ? ""
-                       : in->to == NULL ? middle
-                                        : in->to,
-                       end);
+        char *to = out->names[k];
+        (void)snprintf(to, NAME_BYTES, "%s", name);
+        for (size_t i = 0; i < sizeof renames / sizeof *renames; i++) {
+            char old[NAME_BYTES];
+            const char *at = strstr(strcpy(old, to), renames[i][0]);
+            if (at != NULL) {
+                (void)snprintf(to, NAME_BYTES, "%.*s%s%s", (int)(at - old), old, renames[i][1],
+                               at + strlen(renames[i][0]));
+            }
+        }
+        *(out->count > 1 ? strchr(to, '?') : to) = out->count > 1 ? "qkv"[k] : to[0];
     }
 }
 
@@ -368,7 +352,7 @@ static enum status convert(const struct job *j,
     const bool f64 = params_dtype(j->p) == DTYPE_F64;
     for (size_t k = 0; k < found->element_count; k++) {
         const double v = value_at(raw, k, found->dtype);
-        FAIL_IF(!isfinite(v) || (!f64 && !isfinite((float)v)), err, STATUS_CORRUPT,
+        FAIL_IF(!(fabs(v) <= (f64 ? DBL_MAX : 0x1p63)), err, STATUS_CORRUPT,
                 "%s: element %zu of %s is %g; weights must be finite", j->path, k, found->name, v);
         if (f64) {
             ((double *)host)[k] = v;
@@ -379,63 +363,31 @@ static enum status convert(const struct job *j,
     return STATUS_OK;
 }
 
-/* Rows `step` apart of a line of `in` points, resized to `out` points as torchvision resizes an
- * image: bicubic with a = -0.5, wider where it shrinks. */
-static void resize_line(float *to,
-                        int64_t out,
-                        const float *from,
-                        int64_t in,
-                        int64_t to_step,
-                        int64_t from_step,
-                        int64_t width) {
-    const double scale = (double)in / (double)out;
-    const double wide = scale > 1.0 ? scale : 1.0;
-    for (int64_t i = 0; i < out; i++) {
-        const double centre = scale * ((double)i + 0.5);
-        const int64_t first = (int64_t)fmax(centre - 2.0 * wide + 0.5, 0.0);
-        const int64_t end = (int64_t)fmin(centre + 2.0 * wide + 0.5, (double)in);
-        for (int64_t c = 0; c < width; c++) {
-            double sum = 0.0;
-            double weights = 0.0;
-            for (int64_t k = first; k < end; k++) {
-                const double x = fabs(((double)k - centre + 0.5) / wide);
-                const double w = x < 1.0   ? (1.5 * x - 2.5) * x * x + 1.0
-                                 : x < 2.0 ? ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
-                                           : 0.0;
-                weights += w;
-                sum += w * (double)from[k * from_step + c];
-            }
-            to[i * to_step + c] = (float)(sum / weights);
-        }
-    }
+/* Of the bicubic filter of torchvision's resize (a = -0.5), wider where it shrinks. */
+static double filter_weight(double out, int64_t in, double scale) {
+    const double x = fabs((double)in + 0.5 - scale * (out + 0.5)) / fmax(scale, 1.0);
+    return x < 1.0   ? (1.5 * x - 2.5) * x * x + 1.0
+           : x < 2.0 ? ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+                     : 0.0;
 }
 
-/* The class token's row, then a square of `from_side`, resized to one of `to_side`. */
-static enum status resize_positions(float *to,
-                                    int64_t to_side,
-                                    const float *from,
-                                    int64_t from_side,
-                                    int64_t width,
-                                    struct error *err) {
-    float *wide = malloc((size_t)(from_side * to_side * width) * sizeof *wide);
-    TRY_MEMORY(wide != NULL, err, "no memory to resize positions");
+/* The class token's row, then a square of `from_side` resized to one of `to_side`. */
+static void
+resize_positions(float *to, int64_t to_side, const float *from, int64_t from_side, int64_t width) {
+    const double scale = (double)from_side / (double)to_side;
     memcpy(to, from, (size_t)width * sizeof *to);
-    for (int64_t y = 0; y < from_side; y++) {
-        resize_line(wide + y * to_side * width, to_side, from + (1 + y * from_side) * width,
-                    from_side, width, width, width);
-    }
-    for (int64_t x = 0; x < to_side; x++) {
-        resize_line(to + (1 + x) * width, to_side, wide + x * width, from_side, to_side * width,
-                    to_side * width, width);
-    }
-    free(wide);
-    return STATUS_OK;
-}
-
-static void transpose(uint8_t *to, const uint8_t *from, int64_t rows, int64_t columns, size_t n) {
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < columns; c++) {
-            memcpy(to + (size_t)(c * rows + r) * n, from + (size_t)(r * columns + c) * n, n);
+    for (int64_t p = 0; p < to_side * to_side; p++) {
+        float *row = to + (1 + p) * width;
+        double total = 0.0;
+        memset(row, 0, (size_t)width * sizeof *row);
+        for (int64_t k = 0; k < 2 * from_side * from_side; k++) { /* the weights, then the sum */
+            const int64_t at = k % (from_side * from_side);
+            const double w = filter_weight((double)(p / to_side), at / from_side, scale) *
+                             filter_weight((double)(p % to_side), at % from_side, scale);
+            total += at == k ? w : 0.0;
+            for (int64_t c = 0; c < width && at != k && w != 0.0; c++) {
+                row[c] += (float)(w / total * (double)from[(1 + at) * width + c]);
+            }
         }
     }
 }
@@ -468,13 +420,16 @@ static enum status load_tensor(struct job *j, int32_t index, struct error *err) 
         const struct safetensors_info *found = safetensors_find(j->file, from.names[k]);
         s = read_part(j, &numbers, from.names[k], err);
         if (s == STATUS_OK && is_other_grid(j, &info, found)) {
-            s = resize_positions((float *)(void *)host, grid_of((uint64_t)info.shape[0]),
-                                 (const float *)(const void *)numbers, grid_of(found->shape[0]),
-                                 info.shape[1], err);
-        } else if (s == STATUS_OK && from.transposed) {
-            transpose(host, numbers, info.shape[1], info.shape[0], real);
-        } else if (s == STATUS_OK) {
+            resize_positions((float *)(void *)host, grid_of((uint64_t)info.shape[0]),
+                             (const float *)(const void *)numbers, grid_of(found->shape[0]),
+                             info.shape[1]);
+        } else if (s == STATUS_OK && !from.transposed) {
             memcpy(host + (size_t)k * part, numbers, part);
+        }
+        const size_t rows = (size_t)info.shape[0];
+        for (size_t i = 0; s == STATUS_OK && from.transposed && i < size / real; i++) {
+            const size_t columns = size / real / rows;
+            memcpy(host + i * real, numbers + (i % columns * rows + i / columns) * real, real);
         }
         free(numbers);
     }
@@ -530,18 +485,22 @@ static enum status load_all(struct job *j, const char *what, struct error *err) 
 
 enum status pretrained_read(double *out,
                             const struct safetensors *file,
-                            const struct safetensors_info *tensor,
+                            const char *name,
                             const char *path,
                             struct error *err) {
+    const struct safetensors_info *found = safetensors_find(file, name);
     uint8_t raw[sizeof(double)];
-    REQUIRE(tensor->element_count == 1);
-    FAIL_IF(!is_real(tensor->dtype), err, STATUS_CORRUPT, "%s: %s is %s, not a real type", path,
-            tensor->name, safetensors_dtype_name(tensor->dtype));
-    TRY(safetensors_read(file, tensor, raw, (size_t)tensor->size_bytes, err));
-    *out = value_at(raw, 0, tensor->dtype);
-    return isfinite(*out) ? STATUS_OK
-                          : error_set(err, STATUS_CORRUPT, "%s: %s is %g; it must be finite", path,
-                                      tensor->name, *out);
+    *out = (double)NAN;
+    if (found == NULL) {
+        return STATUS_OK;
+    }
+    FAIL_IF(found->element_count != 1 || !is_real(found->dtype), err, STATUS_MISMATCH,
+            "%s: %s is no real number", path, name);
+    TRY(safetensors_read(file, found, raw, (size_t)found->size_bytes, err));
+    *out = value_at(raw, 0, found->dtype);
+    return fabs(*out) <= 100.0 ? STATUS_OK
+                               : error_set(err, STATUS_CORRUPT, "%s: %s is %g, not in -100 to 100",
+                                           path, name, *out);
 }
 
 enum status pretrained_load_model(struct params *p,

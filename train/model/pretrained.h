@@ -43,13 +43,11 @@ enum model_names {
 };
 
 struct safetensors; /* formats/tensors/safetensors.h */
-struct safetensors_info;
 
-/* Fills every tensor of `p`. The image tower's positions of another number of patches are
- * interpolated as open_clip does it (bicubic, antialiased). `whole`: the file holds no other
- * tensors but those that no forward pass reads, logit_scale and logit_bias. Returns what
- * pretrained_load returns; the message has the first tensor that is missing, superfluous or of
- * another shape, what was expected and what was found. */
+/* Fills every tensor of `p`; positions of another number of patches are interpolated as open_clip
+ * does it (bicubic, antialiased). `whole`: the file has no other tensors but those that no forward
+ * pass reads, logit_scale and logit_bias. Returns as pretrained_load; the message has the first
+ * tensor that is missing, superfluous or of another shape. */
 enum status pretrained_load_model(struct params *p,
                                   enum model_names names,
                                   bool whole,
@@ -57,10 +55,11 @@ enum status pretrained_load_model(struct params *p,
                                   const char *path,
                                   struct error *err);
 
-/* A tensor of one element. Returns OK, IO, or CORRUPT (not a real number, or not finite). */
+/* A number such as logit_scale, () or (1); NaN: there is none. Returns OK, IO, MISMATCH (another
+ * type or shape) or CORRUPT (not in -100 to 100). */
 enum status pretrained_read(double *out,
                             const struct safetensors *file,
-                            const struct safetensors_info *tensor,
+                            const char *name,
                             const char *path,
                             struct error *err);
 

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/model/attention_pool.h"
 #include "train/model/carve.h"
 #include "train/model/conv_unit_internal.h"
 
@@ -29,8 +30,10 @@ enum { SLOT_COUNT = 4, STEM_MAX_UNITS = 3, BLOCK_MAX_UNITS = 3 };
 struct block {
     struct unit units[BLOCK_MAX_UNITS];
     int32_t unit_count;
-    bool has_shortcut; /* `shortcut` is used; else the input itself is added */
-    bool has_average;  /* `averaged` goes before it */
+    bool has_shortcut;   /* `shortcut` is used; else the input itself is added */
+    bool has_average;    /* `averaged` goes before it */
+    bool has_inner;      /* `inner` goes before the last unit: CLIP's stride */
+    struct tensor inner; /* (max_batch, P', P', planes) */
     struct unit shortcut;
     struct tensor averaged; /* (max_batch, P, P, C in) */
 };
@@ -46,6 +49,7 @@ struct resnet {
     struct block *blocks;
     int32_t block_count;
     int32_t feature_count;
+    struct attention_pool attention; /* with pool_heads */
     int64_t largest; /* elements of an image's largest activation, or of its gradient */
 
     struct tensor input;             /* (max_batch, S, S, 3) */
@@ -103,6 +107,9 @@ static enum status check_options(const struct resnet_options *o, struct error *e
             "image size %d px is not in 8-4096", (int)o->image_px);
     FAIL_IF(o->max_batch < 1 || o->max_batch > RESNET_MAX_BATCH, err, STATUS_USAGE,
             "batch of %d images is not in 1-%d", (int)o->max_batch, RESNET_MAX_BATCH);
+    FAIL_IF(o->pool_heads > 0 && o->image_px % 32 != 0, err, STATUS_USAGE,
+            "image size %d px is no multiple of 32, as CLIP's residual networks need",
+            (int)o->image_px);
     for (int32_t s = 0; s < 4; s++) {
         FAIL_IF(o->blocks[s] < 1 || o->blocks[s] > 64, err, STATUS_USAGE,
                 "stage %d has %d blocks, not 1-64", (int)s + 1, (int)o->blocks[s]);
@@ -125,6 +132,10 @@ static enum status add_unit(struct resnet *r,
                                 .conv = true,
                                 .init = PARAM_INIT_NORMAL,
                                 .init_scale = sqrt(2.0 / fan_out)};
+    if (r->opt.pool_heads > 0) {
+        weight.init = PARAM_INIT_UNIFORM;
+        weight.init_scale = 1.0 / sqrt((double)u->in_channels * u->kernel * u->kernel);
+    }
     const int64_t out = (int64_t)u->out_px * u->out_px * u->out_channels;
     r->largest = out > r->largest ? out : r->largest;
     TRY(params_add(r->units.params, &u->weight, &weight, err));
@@ -152,14 +163,19 @@ static enum status build_stem(struct resnet *r, struct error *err) {
     const struct resnet_options *o = &r->opt;
     int32_t width = o->width;
     int32_t stride = o->stem == RESNET_STEM_SMALL ? 1 : 2;
-    if (o->deep_stem) {
+    if (o->deep_stem || o->pool_heads > 0) {
+        static const char *const names[2][3][2] = {
+            {{"conv1.0", "conv1.1"}, {"conv1.3", "conv1.4"}, {"conv1.6", "bn1"}},
+            {{"conv1", "bn1"}, {"conv2", "bn2"}, {"conv3", "bn3"}}};
+        const int clip = o->pool_heads > 0;
+        const int32_t widths[] = {3, clip ? width / 2 : width / 8 * 3, width / 2, width};
         r->stem_count = 3;
-        r->stem[0] = describe_unit(3, width / 8 * 3, 3, stride, o->image_px);
-        r->stem[1] = describe_unit(width / 8 * 3, width / 2, 3, 1, r->stem[0].out_px);
-        r->stem[2] = describe_unit(width / 2, width, 3, 1, r->stem[0].out_px);
-        TRY(add_unit(r, &r->stem[0], "conv1.0", "conv1.1", PARAM_INIT_ONES, err));
-        TRY(add_unit(r, &r->stem[1], "conv1.3", "conv1.4", PARAM_INIT_ONES, err));
-        TRY(add_unit(r, &r->stem[2], "conv1.6", "bn1", PARAM_INIT_ONES, err));
+        for (int i = 0; i < 3; i++) {
+            r->stem[i] = describe_unit(widths[i], widths[i + 1], 3, i == 0 ? stride : 1,
+                                       i == 0 ? o->image_px : r->stem[0].out_px);
+            TRY(add_unit(r, &r->stem[i], names[clip][i][0], names[clip][i][1], PARAM_INIT_ONES,
+                         err));
+        }
     } else {
         int32_t kernel = o->stem == RESNET_STEM_SMALL ? 3 : 7;
         r->stem_count = 1;
@@ -168,8 +184,9 @@ static enum status build_stem(struct resnet *r, struct error *err) {
     }
     r->stem_px = r->stem[0].out_px;
     r->has_pool = o->stem == RESNET_STEM_STANDARD;
-    r->pool_px =
-        r->has_pool ? (r->stem_px + 2 * MAX_POOL.pad - MAX_POOL.kernel) / 2 + 1 : r->stem_px;
+    r->pool_px = o->pool_heads > 0 ? r->stem_px / 2
+                 : r->has_pool     ? (r->stem_px + 2 * MAX_POOL.pad - MAX_POOL.kernel) / 2 + 1
+                                   : r->stem_px;
     return STATUS_OK;
 }
 
@@ -184,11 +201,14 @@ static enum status build_block(struct resnet *r,
                                struct error *err) {
     int32_t in_channels = *channels;
     int32_t out_channels = planes * (r->opt.bottleneck ? BOTTLENECK_EXPANSION : 1);
+    const bool clip = r->opt.pool_heads > 0;
     b->unit_count = r->opt.bottleneck ? 3 : 2;
+    b->has_inner = clip && stride != 1;
     if (r->opt.bottleneck) {
         b->units[0] = describe_unit(in_channels, planes, 1, 1, *px);
-        b->units[1] = describe_unit(planes, planes, 3, stride, *px);
-        b->units[2] = describe_unit(planes, out_channels, 1, 1, b->units[1].out_px);
+        b->units[1] = describe_unit(planes, planes, 3, clip ? 1 : stride, *px);
+        b->units[2] =
+            describe_unit(planes, out_channels, 1, 1, clip ? *px / stride : b->units[1].out_px);
     } else {
         b->units[0] = describe_unit(in_channels, planes, 3, stride, *px);
         b->units[1] = describe_unit(planes, planes, 3, 1, b->units[0].out_px);
@@ -205,9 +225,9 @@ static enum status build_block(struct resnet *r,
     if (b->has_shortcut) {
         /* With an average pool before it, timm's names are .1 and .2, even where the pool itself
          * falls away because the stride is 1. */
-        bool average = r->opt.average_down;
-        b->has_average = average && stride != 1;
-        b->shortcut = describe_unit(in_channels, out_channels, 1, average ? 1 : stride,
+        bool average = r->opt.average_down && !clip; /* CLIP's names are .0 and .1 */
+        b->has_average = (average || clip) && stride != 1;
+        b->shortcut = describe_unit(in_channels, out_channels, 1, average || clip ? 1 : stride,
                                     b->has_average ? (*px + 1) / 2 : *px);
         b->shortcut.act = ACTIVATION_NONE;
         snprintf(conv, sizeof(conv), "%s.downsample.%d", name, average ? 1 : 0);
@@ -236,7 +256,12 @@ static enum status build(struct resnet *r, struct error *err) {
         }
     }
     r->feature_count = channels;
-    return STATUS_OK;
+    if (r->opt.pool_heads == 0) {
+        return STATUS_OK;
+    }
+    r->attention = (struct attention_pool){
+        .rows = (int64_t)px * px, .channels = channels, .heads = r->opt.pool_heads};
+    return attention_pool_add(&r->attention, r->units.params, err);
 }
 
 enum status resnet_create(struct resnet **out,
@@ -271,6 +296,12 @@ void resnet_destroy(struct resnet *r) {
 
 int32_t resnet_feature_count(const struct resnet *r) {
     return r->feature_count;
+}
+
+enum status resnet_ready(struct resnet *r, struct error *err) {
+    return r != NULL && r->opt.pool_heads > 0
+               ? patch_rows_write(&r->attention.at, r->units.dev, err)
+               : STATUS_OK;
 }
 
 /* ---- memory ---- */
@@ -326,7 +357,11 @@ static int32_t place_block(const struct layout *l, struct block *b, int32_t in) 
     }
     place_unit(l, &b->units[0], a);
     place_unit(l, &b->units[1], d);
-    if (b->unit_count == 2) {
+    if (b->has_inner) {
+        b->inner = place_activation(l, a, b->units[2].in_px, b->units[2].in_channels);
+        place_unit(l, &b->units[2], d);
+    }
+    if (b->unit_count == 2 || b->has_inner) {
         return d;
     }
     place_unit(l, &b->units[2], a);
@@ -367,6 +402,9 @@ void resnet_place(struct resnet *r,
         at = place_block(&l, &r->blocks[k], at);
     }
     r->features = carve_take(kept, tensor_2d(NULL, dtype, n, r->feature_count));
+    if (r->opt.pool_heads > 0) {
+        attention_pool_place(&r->attention, dev, dtype, n, r->opt.training, kept, scratch);
+    }
 }
 
 /* ---- forward ---- */
@@ -388,6 +426,12 @@ block_forward(const struct resnet *r, const struct block *b, struct tensor *x, s
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
+        if (last && b->has_inner) {
+            const struct avgpool pool = {
+                .out = first_rows(b->inner, n), .in = *x, .pool = AVERAGE_POOL};
+            TRY(r->units.dev->ops->avgpool(r->units.dev, &pool, err));
+            *x = pool.out;
+        }
         TRY(unit_forward(&r->units, &b->units[i], *x, last ? residual : NOT_WANTED, err));
         *x = first_rows(b->units[i].out, n);
     }
@@ -412,7 +456,11 @@ enum status resnet_forward(struct resnet *r,
         TRY(unit_forward(&r->units, &r->stem[i], x, NOT_WANTED, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
-    if (r->has_pool) {
+    if (r->opt.pool_heads > 0) {
+        const struct avgpool op = {.out = first_rows(r->pooled, n), .in = x, .pool = AVERAGE_POOL};
+        TRY(ops->avgpool(r->units.dev, &op, err));
+        x = op.out;
+    } else if (r->has_pool) {
         const struct maxpool op = {.out = first_rows(r->pooled, n), /* (N, S/4, S/4, width) */
                                    .argmax = first_rows(r->pool_places, n),
                                    .in = x,
@@ -424,6 +472,9 @@ enum status resnet_forward(struct resnet *r,
         TRY(block_forward(r, &r->blocks[k], &x, err));
     }
     *features = first_rows(r->features, n);
+    if (r->opt.pool_heads > 0) {
+        return attention_pool_forward(&r->attention, *features, x, err);
+    }
     const struct global_avgpool op = {.out = *features, .in = x}; /* (N, S/32, S/32, F) -> (N, F) */
     return ops->global_avgpool(r->units.dev, &op, err);
 }
@@ -468,7 +519,7 @@ static enum status block_backward(struct resnet *r,
     struct tensor inner = shaped(inner_slot, n, last->in_px, last->in_channels);
 
     /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
-    struct tensor in = first_rows(last[-1].out, n);
+    struct tensor in = first_rows(b->has_inner ? b->inner : last[-1].out, n);
     TRY(unit_backward(&r->units, last, in, inner, WRITE_SET, b->has_shortcut ? dshortcut : dx, dout,
                       err));
     if (b->has_shortcut) {
@@ -476,7 +527,16 @@ static enum status block_backward(struct resnet *r,
     }
     if (b->unit_count == 3) {
         const struct unit *middle = &b->units[1];
-        struct tensor din = shaped(free_slot, n, middle->in_px, middle->in_channels);
+        if (b->has_inner) {
+            const struct avgpool_bwd pool = {
+                .din = shaped(free_slot, n, middle->out_px, middle->out_channels),
+                .dout = inner,
+                .pool = AVERAGE_POOL};
+            TRY(r->units.dev->ops->avgpool_bwd(r->units.dev, &pool, err));
+            inner = pool.din;
+        }
+        struct tensor din =
+            shaped(b->has_inner ? inner_slot : free_slot, n, middle->in_px, middle->in_channels);
         in = first_rows(b->units[0].out, n);
         TRY(unit_backward(&r->units, middle, in, din, WRITE_SET, NOT_WANTED, inner, err));
         inner = din;
@@ -489,7 +549,13 @@ static enum status block_backward(struct resnet *r,
 static enum status stem_backward(struct resnet *r, int64_t n, int32_t at, struct error *err) {
     const struct unit *last = &r->stem[r->stem_count - 1];
     struct tensor dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
-    if (r->has_pool) {
+    if (r->opt.pool_heads > 0) {
+        const struct tensor dpooled = shaped(&r->slots[at], n, r->pool_px, r->opt.width);
+        at = (at + 1) % SLOT_COUNT;
+        dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
+        const struct avgpool_bwd op = {.din = dout, .dout = dpooled, .pool = AVERAGE_POOL};
+        TRY(r->units.dev->ops->avgpool_bwd(r->units.dev, &op, err));
+    } else if (r->has_pool) {
         struct maxpool_bwd op = {.dout = shaped(&r->slots[at], n, r->pool_px, r->opt.width),
                                  .argmax = first_rows(r->pool_places, n),
                                  .pool = MAX_POOL};
@@ -524,8 +590,9 @@ enum status resnet_backward(struct resnet *r,
     const struct unit *end = &b->units[b->unit_count - 1];
     int32_t at = 0;
     struct tensor dx = shaped(&r->slots[at], n, end->out_px, end->out_channels);
-    TRY(r->units.dev->ops->global_avgpool_bwd(
-        r->units.dev, &(struct global_avgpool_bwd){.din = dx, .dout = *dfeatures}, err));
+    const struct global_avgpool_bwd mean = {.din = dx, .dout = *dfeatures};
+    TRY(r->opt.pool_heads > 0 ? attention_pool_backward(&r->attention, dx, *dfeatures, mode, err)
+                              : r->units.dev->ops->global_avgpool_bwd(r->units.dev, &mean, err));
     for (int32_t k = r->block_count - 1; k >= 0; k--) {
         struct tensor x; /* the block's input */
         if (k > 0) {

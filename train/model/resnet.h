@@ -58,6 +58,10 @@ struct resnet_options {
     bool bottleneck;   /* 1x1, 3x3, 1x1 with expansion 4 (stride on the 3x3); else two 3x3 */
     bool deep_stem;    /* three 3x3 of width 3/8, 1/2 and 1 (timm: deep tiered); else one 7x7 */
     bool average_down; /* shortcut: 2x2 average pool, then 1x1; else 1x1 with stride */
+    /* Above 0: CLIP's residual network, of bottlenecks, image_px a multiple of 32. The heads of its
+     * attention pool; a stem of three 3x3 (1/2, 1/2, 1) and an average pool, pools in place of
+     * strides, open_clip's names and initial values. */
+    int32_t pool_heads;
     int32_t blocks[4]; /* per stage, each >= 1 */
     int32_t width;     /* channels of the first stage, a multiple of 8 (64) */
     enum resnet_stem stem;
@@ -87,6 +91,9 @@ enum status resnet_create(struct resnet **out,
 void resnet_destroy(struct resnet *r); /* accepts NULL */
 
 int32_t resnet_feature_count(const struct resnet *r); /* F */
+
+/* As vit_ready; accepts NULL. */
+enum status resnet_ready(struct resnet *r, struct error *err);
 
 /* Places all activations: `kept` holds what lives from forward to backward and the features,
  * `scratch` holds nothing between two calls and may be shared with other towers. dtype is that of

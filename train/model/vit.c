@@ -30,10 +30,7 @@ struct vit {
     struct tensor pixels; /* (N G^2, 3 P^2), kept */
     struct tensor table;  /* (1 + N G^2, D) */
     struct tensor dplace; /* (T, D) of one pass */
-    /* i32, the same in every pass; of fewer images a beginning of them. */
-    struct tensor index;           /* (N T) rows of the table */
-    struct tensor starts, lengths; /* (N) */
-    struct tensor patch_rows;      /* (N G^2) rows of the sequences that are patches */
+    struct patch_rows at;
 };
 
 /* ---- description ---- */
@@ -112,6 +109,42 @@ void vit_set_backward(struct vit *v, int32_t frozen, bool recompute) {
 
 /* ---- memory ---- */
 
+void patch_rows_place(struct patch_rows *r,
+                      struct carve *kept,
+                      int64_t n,
+                      int64_t patches,
+                      int64_t heads) {
+    r->heads = heads;
+    r->index = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * (1 + patches)));
+    r->starts = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
+    r->lengths = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
+    r->patches = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * patches));
+}
+
+enum status patch_rows_write(const struct patch_rows *r, struct device *dev, struct error *err) {
+    const int64_t n = r->starts.shape[0];
+    const int64_t patches = r->patches.shape[0] / n;
+    const struct tensor *to[] = {&r->index, &r->starts, &r->lengths, &r->patches};
+    int32_t *rows = malloc((size_t)(n * (1 + patches)) * sizeof *rows);
+    TRY_MEMORY(rows != NULL, err, "out of memory for the rows of %lld images", (long long)n);
+    enum status s = STATUS_OK;
+    for (int k = 0; k < 4 && s == STATUS_OK; k++) {
+        for (int64_t i = 0; i < tensor_count(to[k]); i++) {
+            const int64_t image = i / (1 + patches);
+            const int64_t t = i % (1 + patches);
+            rows[i] =
+                (int32_t)(k == 0   ? (t > 0 ? r->heads + image * patches + t - 1 : image % r->heads)
+                          : k == 1 ? i * (1 + patches)
+                          : k == 2 ? 1 + patches
+                                   : i + i / patches + 1);
+        }
+        s = dev->ops->upload(dev, to[k]->data, rows, tensor_size_bytes(to[k]), err);
+        THEN(s, dev->ops->sync(dev, err)); /* upload may still read the rows */
+    }
+    free(rows);
+    return s;
+}
+
 void vit_place(struct vit *v,
                struct device *dev,
                enum dtype dtype,
@@ -121,10 +154,7 @@ void vit_place(struct vit *v,
     const int64_t d = v->opt.dim;
     struct carve *c = v->opt.training ? kept : scratch;
     v->dev = dev;
-    v->index = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * v->tokens));
-    v->starts = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
-    v->lengths = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
-    v->patch_rows = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * v->patches));
+    patch_rows_place(&v->at, kept, n, v->patches, 1);
     v->pixels = carve_take(c, tensor_2d(NULL, dtype, n * v->patches, v->patch_count));
     norm_place(&v->pre, c, dtype, n * v->tokens, d);
     v->table = carve_take(scratch, tensor_2d(NULL, dtype, 1 + n * v->patches, d));
@@ -135,33 +165,15 @@ void vit_place(struct vit *v,
 }
 
 enum status vit_ready(struct vit *v, struct error *err) {
-    const int64_t n = v->opt.max_batch;
-    const struct tensor *to[] = {&v->index, &v->starts, &v->lengths, &v->patch_rows};
-    int32_t *rows = malloc((size_t)(n * v->tokens) * sizeof *rows);
-    TRY_MEMORY(rows != NULL, err, "out of memory for the rows of %lld images", (long long)n);
-    enum status s = STATUS_OK;
-    for (int k = 0; k < 4 && s == STATUS_OK; k++) {
-        for (int64_t i = 0; i < tensor_count(to[k]); i++) {
-            const int64_t image = i / v->tokens;
-            const int64_t token = i % v->tokens;
-            rows[i] = (int32_t)(k == 0   ? (token > 0 ? image * v->patches + token : 0)
-                                : k == 1 ? i * v->tokens
-                                : k == 2 ? v->tokens
-                                         : i + i / v->patches + 1);
-        }
-        s = v->dev->ops->upload(v->dev, to[k]->data, rows, tensor_size_bytes(to[k]), err);
-        THEN(s, v->dev->ops->sync(v->dev, err)); /* upload may still read the rows */
-    }
-    free(rows);
-    return s;
+    return patch_rows_write(&v->at, v->dev, err);
 }
 
 /* ---- passes ---- */
 
 static struct blocks_batch batch_of(const struct vit *v, int64_t n) {
-    const struct tensor starts = first_rows(v->starts, n);
+    const struct tensor starts = first_rows(v->at.starts, n);
     return (struct blocks_batch){
-        .segments = {.starts = starts, .lengths = first_rows(v->lengths, n)},
+        .segments = {.starts = starts, .lengths = first_rows(v->at.lengths, n)},
         .rows = n * v->tokens,
         .longest = v->tokens,
         .picked = starts};
@@ -212,7 +224,7 @@ enum status vit_forward(struct vit *v,
                                 .in = first_rows(v->pixels, n * v->patches),
                                 .weight = as_matrix(v, params_tensor(v->params, v->conv))};
     const struct embedding embedding = {.out = first_rows(v->pre.sum, batch.rows),
-                                        .tokens = first_rows(v->index, batch.rows),
+                                        .tokens = first_rows(v->at.index, batch.rows),
                                         .segments = batch.segments,
                                         .table = first_rows(v->table, 1 + n * v->patches),
                                         .positions = params_tensor(v->params, v->positions)};
@@ -246,7 +258,7 @@ enum status vit_backward(struct vit *v,
                    tensor_1d(v->dplace.data, v->dplace.dtype, v->opt.dim), mode, err));
     const struct gather_rows patches = {.out = first_rows(din, v->count * v->patches),
                                         .in = dsum,
-                                        .rows = first_rows(v->patch_rows, v->count * v->patches)};
+                                        .rows = first_rows(v->at.patches, v->count * v->patches)};
     TRY(ops->gather_rows(v->dev, &patches, err));
     const struct linear_bwd conv = {.dweight = as_matrix(v, params_grad(v->params, v->conv)),
                                     .dout = patches.out,

@@ -39,6 +39,25 @@ struct vit_options {
     bool training;
 };
 
+/* Where the rows are of N images as sequences of 1 + P rows: one that stands for the image, then
+ * its patches, gathered (by `embedding`) from a table that begins with the first rows, one of each
+ * image or one of all, and goes on with the patches. Of fewer images it is a beginning. */
+struct patch_rows {
+    struct tensor index;           /* (N (1 + P)) i32, rows of the table */
+    struct tensor starts, lengths; /* (N) i32 */
+    struct tensor patches;         /* (N P) i32, rows of the sequences that are patches */
+    int64_t heads;                 /* first rows in the table: N, or 1 */
+};
+
+void patch_rows_place(struct patch_rows *r,
+                      struct carve *kept,
+                      int64_t n,
+                      int64_t patches,
+                      int64_t heads);
+
+/* Once, after the placement with memory. Returns OK, NOMEM or what the device returns. */
+enum status patch_rows_write(const struct patch_rows *r, struct device *dev, struct error *err);
+
 struct vit;
 
 /* Adds the tower's tensors to `p`, which is borrowed until destroy. Returns OK, NOMEM, LIMIT,

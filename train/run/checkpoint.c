@@ -622,21 +622,12 @@ static enum status load_param(const struct checkpoint *c,
     return params_write(p, index, slot, host, size_bytes, err);
 }
 
-/* Whether the file has the positions of another image size than the table. */
-static bool has_other_positions(const struct checkpoint *c, const struct params *p) {
-    static const char name[] = "visual.positional_embedding";
-    const struct safetensors_info *found = safetensors_find(c->file, name);
-    const int32_t index = params_find(p, name);
-    return found != NULL && index >= 0 && found->dim_count > 0 &&
-           found->shape[0] != (uint64_t)params_info(p, index).shape[0];
-}
-
 enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct params *p,
                                    bool moments,
                                    struct error *err) {
     REQUIRE(c != NULL && p != NULL && params_dtype(p) == DTYPE_F32);
-    if (c->foreign || (!moments && has_other_positions(c, p))) {
+    if (c->foreign || (!moments && c->model.open_clip[0] != '\0')) {
         return pretrained_load_model(p, c->names, c->foreign, c->file, c->path, err);
     }
     float *host = checkpoint_largest_tensor(p);

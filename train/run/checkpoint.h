@@ -120,8 +120,7 @@ enum status checkpoint_open(struct checkpoint **out,
                             const char *path,
                             struct error *err);
 /* The same for who needs the state alone: a file without a model is opened too. Then model and
- * tokenizer are empty, and so is the place in the data. Not a model of another program: it has no
- * state (UNSUPPORTED). */
+ * tokenizer are empty, and so is the place in the data. A foreign model is UNSUPPORTED. */
 enum status checkpoint_open_state(struct checkpoint **out,
                                   const struct file_system *fs,
                                   const char *path,
@@ -138,8 +137,7 @@ const struct model_config *checkpoint_model(const struct checkpoint *c);
 const struct train_position *checkpoint_position(const struct checkpoint *c);
 const char *checkpoint_loss_name(const struct checkpoint *c);
 bool checkpoint_is_foreign(const struct checkpoint *c); /* of another program */
-/* The bias that the loss learned; NaN: it has none. */
-double checkpoint_bias(const struct checkpoint *c);
+double checkpoint_bias(const struct checkpoint *c);     /* of siglip, learned; NaN: none */
 /* A *tau above 0 stays; 0 becomes the temperature of the run. Returns OK or USAGE
  * (a file from before it was kept). */
 enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
@@ -152,10 +150,9 @@ const uint64_t *checkpoint_captions(const struct checkpoint *c);
 /* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);
 
-/* Fills the values of a table of the same model, and with `moments` the optimiser's. Without them
- * the positions of a vision transformer may be those of another image size (pretrained.h). Returns
- * OK, IO, NOMEM, CORRUPT, or MISMATCH naming the first tensor that is missing or of another shape.
- */
+/* Fills the values of a table of the same model, and with `moments` the optimiser's; without them
+ * positions of another image size are interpolated (pretrained.h). Returns OK, IO, NOMEM, CORRUPT,
+ * or MISMATCH naming the first tensor that is missing or of another shape. */
 enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct params *p,
                                    bool moments,

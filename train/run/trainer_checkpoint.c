@@ -181,21 +181,16 @@ static enum status restore_init(struct trainer *t, struct error *err) {
         log_write(o->log, LOG_LEVEL_INFO, "positions of images of %d px interpolated to %d px",
                   (int)px, (int)t->config.image_size_px);
     }
-    if (checkpoint_is_foreign(c)) {
-        log_write(o->log, LOG_LEVEL_INFO, "%s: taken both towers, both projections%s%s",
-                  checkpoint_path(c), o->loss.tau == 0.0 ? ", the temperature" : "",
-                  isnan(checkpoint_bias(c)) ? "" : ", the bias of siglip");
-        return STATUS_OK;
-    }
     log_write(o->log, LOG_LEVEL_INFO,
               "%s, step %" PRIu64
-              ": taken %s%s%s; not taken: %s%smoments of the optimiser, place in "
+              ": taken %s%s%s%s; not taken: %s%smoments of the optimiser, place in "
               "the schedule",
               checkpoint_path(c), checkpoint_position(c)->step,
               t->views != NULL                        ? "the tower and its head"
               : trainer_task(&t->options)->sides == 1 ? "the tower and its projection"
                                                       : "both towers, both projections",
               o->loss.tau == 0.0 ? ", the temperature" : "",
+              checkpoint_is_foreign(c) && !isnan(checkpoint_bias(c)) ? ", the bias of siglip" : "",
               o->init_state ? ", the state of samples" : "",
               o->loss.tau == 0.0 ? "" : "the temperature (--tau), ",
               o->init_state ? "" : "the state of samples and of the loss (--init-state), ");

@@ -5,11 +5,12 @@ gradient of every parameter in the first step, and the losses of ten AdamW steps
     pip install torch torchvision timm transformers && python3 make_towers.py [large|norms] >towers.txt
     pip install torch torchvision open_clip_torch && python3 make_towers.py clip >clip.txt
     pip install torch torchvision open_clip_torch && python3 make_towers.py recipes >recipes.txt
+    ... make_towers.py clip_resnet >clip_resnet.txt
 
 Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
 ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
 in full shape, `norms` what norms.txt has: towers with group norm and without norms, `clip` what
-clip.txt has: small models of open_clip, each by its JSON; `recipes` ten steps of open_clip's way to train
+clip.txt and clip_resnet.txt have: small models of open_clip, each by its JSON; `recipes` ten steps of open_clip's way to train
 one of them, with its learned scale: settings, losses, and what weights and their averages became. tests/unit/train/test_towers_golden.c reads the file.
 """
 import json
@@ -300,6 +301,11 @@ def main():
         run_recipe(config, 6, 8, lock=(None, 1), beta2=0.999, eps=1e-8)
         run_recipe(config, 6, 8, lock=(4, 0), average=0.5)
         run_recipe(config, 6, 8, rates=(0.5, 2.0), layer_decay=0.7)
+        return
+    if sys.argv[1:] == ["clip_resnet"]:
+        vision = {"image_size": 64, "patch_size": None, "layers": [1, 2, 1, 1], "width": 8, "head_width": 64}
+        text = {"context_length": 10, "vocab_size": VOCAB, "width": 32, "heads": 1, "layers": 1}
+        run_clip({"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}, 6, 10)
         return
     if sys.argv[1:] == ["large"]:
         run("resnet50", False, "batch", "distil", (6, 768, 12, 3072), 128, 4, 8)

@@ -1,5 +1,5 @@
 /*
- * Whole models against tests/golden/towers/towers.txt and clip.txt, which timm, transformers,
+ * Whole models against tests/golden/towers/towers.txt, clip.txt and clip_resnet.txt, which timm, transformers,
  * open_clip and PyTorch have computed in float64 from the same weights, images and tokens (see
  * make_towers.py): outputs, running statistics and the gradient of every parameter in the first
  * step, and the losses of ten steps of AdamW, on the fast device in f32.
@@ -515,6 +515,14 @@ TEST(models_are_those_of_open_clip) {
 TEST(ten_steps_are_those_of_open_clips_recipe) {
     const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 2e-4, STEPS};
     assert_int_equal(compare_file(test_source_path("tests/golden/towers/recipes.txt"), &f32), 6);
+}
+
+TEST(residual_networks_are_those_of_open_clip) {
+    const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1};
+    const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 0.02, 1e-3, 1}; /* see below */
+    const char *path = test_source_path("tests/golden/towers/clip_resnet.txt");
+    assert_int_equal(compare_file(path, &f64), 1);
+    assert_int_equal(compare_file(path, &f32), 1);
 }
 
 /* In f32 a rounding may switch a ReLU of so small a tower, which moves a gradient by half a
