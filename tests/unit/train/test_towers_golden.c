@@ -1,8 +1,8 @@
 /*
- * Whole models against tests/golden/towers/towers.txt, clip.txt and clip_resnet.txt, which timm, transformers,
- * open_clip and PyTorch have computed in float64 from the same weights, images and tokens (see
- * make_towers.py): outputs, running statistics and the gradient of every parameter in the first
- * step, and the losses of ten steps of AdamW, on the fast device in f32.
+ * Whole models against tests/golden/towers/towers.txt, clip.txt and clip_resnet.txt, which timm,
+ * transformers, open_clip and PyTorch have computed in float64 from the same weights, images and
+ * tokens (see make_towers.py): outputs, running statistics and the gradient of every parameter in
+ * the first step, and the losses of ten steps of AdamW, on the fast device in f32.
  *
  * recipes.txt has ten steps of open_clip's way to train: a learned scale, Adam's settings, locked
  * groups, rates by tower and depth, and what became of every weight.
