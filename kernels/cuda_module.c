@@ -5,8 +5,11 @@
  * takes half a second.
  */
 #include <dlfcn.h>
+#include <glob.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/module_file.h"
@@ -28,12 +31,64 @@ check_build(const struct backend_module *module, const char *path, struct error 
     return STATUS_OK;
 }
 
+/* Loads a library of the module's that the loader does not find, from the folders in which CUDA and
+ * Python's wheels keep theirs; then the module finds it. No folder is relative. */
+static bool load_from_elsewhere(const char *name) {
+    static const char wheels[] = "/lib/python3*/site-packages/nvidia/*/lib";
+    static const struct {
+        const char *variable, *folders;
+    } places[] = {{"CUDA_HOME", "/lib*"},   {"CUDNN_ROOT", "/lib*"},
+                  {"VIRTUAL_ENV", wheels},  {"CONDA_PREFIX", wheels},
+                  {"CONDA_PREFIX", "/lib"}, {NULL, "/usr/local/cuda/lib*"}};
+    bool loaded = false;
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && !loaded; i++) {
+        const char *base = places[i].variable != NULL ? secure_getenv(places[i].variable) : "";
+        char pattern[PATH_MAX];
+        glob_t found;
+        if (base == NULL || (places[i].variable != NULL && base[0] != '/') ||
+            snprintf(pattern, sizeof pattern, "%s%s/%s", base, places[i].folders, name) >=
+                PATH_MAX ||
+            glob(pattern, 0, NULL, &found) != 0) {
+            continue;
+        }
+        for (size_t k = 0; k < found.gl_pathc && !loaded; k++) {
+            loaded = dlopen(found.gl_pathv[k], RTLD_NOW | RTLD_LOCAL) != NULL;
+        }
+        globfree(&found);
+    }
+    return loaded;
+}
+
+/* module_file_load, which may miss one library after another. */
+static enum status
+load_with_libraries(void **library, void (**function)(void), const char *path, struct error *err) {
+    enum { LIBRARIES_MAX = 16 };
+    for (int i = 0;; i++) {
+        char name[64] = "";
+        struct error why = {0};
+        const enum status s =
+            module_file_load(library, function, path, BACKEND_MODULE_SYMBOL, &why);
+        const char *missing = strstr(why.text, " cannot be loaded: lib");
+        if (s == STATUS_OK || missing == NULL || strstr(missing, ": cannot open shared") == NULL ||
+            sscanf(missing, " cannot be loaded: %63[^:/ ]", name) != 1) {
+            return s == STATUS_OK ? s : error_pass(err, s, &why);
+        }
+        if (i == LIBRARIES_MAX || !load_from_elsewhere(name)) {
+            return error_set(err, s,
+                             "%s cannot be loaded: %s is not found; name its folder in "
+                             "LD_LIBRARY_PATH, or the one above in CUDA_HOME (CUDA) or CUDNN_ROOT; "
+                             "of wheels activate the environment",
+                             path, name);
+        }
+    }
+}
+
 enum status
 cuda_module_load(const struct backend_module **out, const char *path, struct error *err) {
     *out = NULL;
     void *library;
     void (*function)(void);
-    TRY(module_file_load(&library, &function, path, BACKEND_MODULE_SYMBOL, err));
+    TRY(load_with_libraries(&library, &function, path, err));
     backend_module_entry *const entry = (backend_module_entry *)function;
     const enum status s = check_build(entry(), path, err);
     if (s != STATUS_OK) {

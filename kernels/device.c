@@ -37,11 +37,7 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
     const struct backend_module *module;
     int32_t count;
     TRY(count_gpus(&module, &count, err));
-    FAIL_IF(index < 0 && opt->local_rank >= count, err, STATUS_UNSUPPORTED,
-            "this machine has %d GPU%s, none for its rank %d (from 0); start at most "
-            "%d rank%s on it, or use --device cpu",
-            count, count == 1 ? "" : "s", opt->local_rank, count, count == 1 ? "" : "s");
-    index = index < 0 ? opt->local_rank : index;
+    index = index < 0 ? opt->local_rank % count : index;
     FAIL_IF(index >= count, err, STATUS_UNSUPPORTED,
             "there is no device cuda:%d, the last is cuda:%d", index, count - 1);
     return module->open(out, index, opt, err);

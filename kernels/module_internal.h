@@ -13,7 +13,7 @@
 #include "kernels/ops.h"
 
 /* Increased whenever this struct or one of ops.h or of a device's optional parts changes. */
-enum { BACKEND_MODULE_ABI = 10 };
+enum { BACKEND_MODULE_ABI = 11 };
 
 struct backend_module {
     uint32_t abi;             /* BACKEND_MODULE_ABI */

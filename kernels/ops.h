@@ -711,6 +711,8 @@ struct device {
     const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
     const struct device_ranks *ranks;   /* NULL: ranks exchange host memory */
     void (*close)(struct device *);
+    unsigned char uuid[16]; /* of a GPU; zeros: unknown, or none */
+    size_t free_bytes;      /* of a GPU's memory after it was opened; 0: none of its own */
     char note[512]; /* one line for the user if "auto" did not open its first choice, else "" */
 };
 
@@ -718,8 +720,8 @@ struct log_sink; /* formats/base/log.h */
 
 struct device_options {
     int32_t threads_count; /* CPU devices; 0: all CPUs of the process */
-    int32_t local_rank; /* "cuda" and "auto": the number of the GPU, one for each of the ranks of a
-                           machine; default 0 */
+    int32_t local_rank; /* "cuda" and "auto": the number of the GPU, modulo those that this process
+                           sees: each rank of a machine may see its own alone; default 0 */
     bool deterministic; /* cuda: only library kernels that give the same bits again; default true */
     bool tf32;     /* cuda: f32 products on tensor cores with 10-bit mantissas; default false */
     bool autotune; /* cuda: time the kernels of every shape once and use the fastest; default false

@@ -85,7 +85,7 @@ if command -v python3 >/dev/null; then
     python3 "$pretrained" "$SRC/tests/golden/export/distilbert.txt" distilbert/model.safetensors 12=30 --prefix distilbert. \
         --more vocab_transform.weight=192,192
 fi
-pages="README.md docs/tutorial.md $tuning $fetching docs/index.md docs/coming-from.md docs/runs.md docs/pages.md docs/formats.md docs/tokenizers.md
+pages="README.md docs/tutorial.md $tuning $fetching docs/index.md docs/coming-from.md docs/runs.md docs/gpu.md docs/pages.md docs/formats.md docs/tokenizers.md
     docs/troubleshooting.md docs/python.md docs/losses.md docs/losses/two-views.md docs/evaluation.md $attaching $served"
 for page in $pages; do
     bash "$SRC/tests/run_docs.sh" "$SRC/$page" --without-data >page.sh

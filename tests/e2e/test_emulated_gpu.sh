@@ -92,3 +92,13 @@ done
 lines model-cuda.txt 4
 paste model-cuda.txt model-cpu.txt | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' ||
     fail "a transformer's losses: $(paste model-cuda.txt model-cpu.txt)"
+
+# Not enough memory: the micro-batch that fits. The emulated GPU has 1 GiB.
+rm -r data
+"$TESTBIN/make_scenes" train 48 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+expect 71 "$BIN/ccstream-train" --data data --loss clip --image-tower resnet10t --text-tower tiny --image-size 192 --max-tokens 8 \
+    --batch-size 48 --device cuda --precision f32 --steps 1 --threads 1 --loader-threads 1 --out none
+has err.txt "GiB of memory"
+has err.txt "--micro-batch 24 fits in"

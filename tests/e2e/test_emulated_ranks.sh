@@ -58,9 +58,9 @@ cmp eager/last recorded/last || fail "recorded steps are not those op by op"
 [ "$(first one)" = "$(first eager)" ] || fail "step 1 of eager: $(first one) $(first eager)"
 near one eager
 
-# A rank without a GPU; all ranks on one.
+# Two ranks, of which both see one GPU and it is the same; all ranks on one.
 CCSTREAM_EMULATED_GPUS=1 expect 69 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --out none
-has err.txt "this machine has 1 GPU, none for its rank 1 (from 0); start at most 1 rank on it"
+has err.txt "ranks 0 and 1 have the same GPU; start at most one rank for each GPU of a host"
 expect 69 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --device cuda:0 --out none
 has err.txt "--device cuda:0 gives all 2 ranks of this host one GPU"
 

@@ -40,3 +40,24 @@ if [ -e "$module" ]; then
     "$BIN/ccstream-train" --transport mpi --data nowhere --out r >out.txt 2>&1 || true
     hasnt out.txt PLANTED
 fi
+
+# Libraries of the CUDA module that the loader does not find: from the folders that variables name, never a relative one.
+folder=venv/lib/python3.11/site-packages/nvidia/cu99/lib
+mkdir -p stubs "$folder"
+echo 'int f(void) { return 0; }' >f.c
+echo 'int f(void); int g(void) { return f(); }' >g.c
+cc -shared -fPIC -o stubs/libcuda.so.1 f.c
+cc -shared -fPIC -Wl,-soname,libccsabsent.so.1 -o "$folder/libccsabsent.so.1" f.c
+cc -shared -fPIC -o module.so g.c -Wl,--no-as-needed "$folder/libccsabsent.so.1"
+cp "$folder/libccsabsent.so.1" .
+mkdir lib
+cp "$folder/libccsabsent.so.1" lib/
+export CCSTREAM_CUDA_MODULE=$PWD/module.so LD_LIBRARY_PATH=$PWD/stubs
+for variable in CUDA_HOME=. VIRTUAL_ENV=venv CUDNN_ROOT=; do
+    expect 0 env "$variable" "$BIN/ccstream-train" --list-devices
+    has out.txt "libccsabsent.so.1 is not found; name its folder in LD_LIBRARY_PATH, or the one above in CUDA_HOME"
+done
+for variable in "CUDA_HOME=$PWD" "VIRTUAL_ENV=$PWD/venv"; do
+    expect 0 env "$variable" "$BIN/ccstream-train" --list-devices
+    has out.txt "module.so is not a module of ccstream"
+done

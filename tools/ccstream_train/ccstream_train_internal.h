@@ -127,8 +127,9 @@ enum status attach(struct live *l, struct error *err);
  * dataset_tokenizer_open and trainer_plan. */
 enum status memory_plan_print(const struct trainer_options *t, struct error *err);
 
-/* Refuses a run on the CPU that does not fit into the memory that is free; names the largest
- * micro-batch that fits. Returns OK, NOMEM, or as above. */
-enum status memory_plan_check(const struct trainer_options *t, struct error *err);
+/* Refuses a run that does not fit into free_bytes (0: unknown), and names the largest micro-batch
+ * that fits. Returns OK, NOMEM, or as above. */
+enum status
+memory_plan_check(const struct trainer_options *t, uint64_t free_bytes, struct error *err);
 
 #endif

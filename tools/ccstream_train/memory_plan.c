@@ -5,7 +5,6 @@
 
 #include "formats/base/file_io.h"
 #include "formats/dataset/dataset_tokenizer.h"
-#include "tools/cli/free_memory.h"
 #include "train/run/checkpoint.h"
 
 static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
@@ -91,8 +90,10 @@ static enum status print_plan(const struct trainer_options *t,
                               uint32_t vocab_count,
                               uint64_t ids,
                               uint64_t texts,
+                              uint64_t free_bytes,
                               struct error *err) {
     struct dual_encoder_memory memory;
+    (void)free_bytes;
     TRY(trainer_plan(&memory, t, vocab_count, ids, texts, err));
     print_memory(stdout, &memory);
     return print_batches(stdout, t, vocab_count, ids, texts, err);
@@ -133,7 +134,9 @@ static enum status with_sizes(const struct trainer_options *t,
                                                  uint32_t vocab_count,
                                                  uint64_t ids,
                                                  uint64_t texts,
+                                                 uint64_t free_bytes,
                                                  struct error *err),
+                              uint64_t free_bytes,
                               struct error *err) {
     struct manifest manifest = {0};
     struct tokenizer *tokenizer = NULL;
@@ -141,10 +144,10 @@ static enum status with_sizes(const struct trainer_options *t,
     uint64_t texts;
     enum status s = count_ids(&ids, &texts, t, &manifest, err);
     if (s == STATUS_OK && t->task != TRAINER_PAIRS && !t->blocks.captions) {
-        s = job(t, 0, ids, texts, err);
+        s = job(t, 0, ids, texts, free_bytes, err);
     } else if (s == STATUS_OK) {
         s = open_tokenizer(&tokenizer, t, &manifest, err);
-        THEN(s, job(t, tokenizer_vocab_count(tokenizer), ids, texts, err));
+        THEN(s, job(t, tokenizer_vocab_count(tokenizer), ids, texts, free_bytes, err));
     }
     tokenizer_close(tokenizer);
     manifest_fini(&manifest);
@@ -155,10 +158,10 @@ static enum status check_memory(const struct trainer_options *t,
                                 uint32_t vocab_count,
                                 uint64_t ids,
                                 uint64_t texts,
+                                uint64_t free_bytes,
                                 struct error *err) {
     struct dual_encoder_memory m;
     struct trainer_options o = *t;
-    const uint64_t free_bytes = free_memory_bytes("");
     TRY(trainer_plan(&m, &o, vocab_count, ids, texts, err));
     const uint64_t need_bytes = m.total_bytes;
     if (free_bytes == 0 || need_bytes <= free_bytes) {
@@ -190,9 +193,10 @@ static enum status check_memory(const struct trainer_options *t,
 }
 
 enum status memory_plan_print(const struct trainer_options *t, struct error *err) {
-    return with_sizes(t, print_plan, err);
+    return with_sizes(t, print_plan, 0, err);
 }
 
-enum status memory_plan_check(const struct trainer_options *t, struct error *err) {
-    return with_sizes(t, check_memory, err);
+enum status
+memory_plan_check(const struct trainer_options *t, uint64_t free_bytes, struct error *err) {
+    return with_sizes(t, check_memory, free_bytes, err);
 }

@@ -4,6 +4,7 @@
  */
 #include "train/comm/comm_device.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device_ranks.h"
@@ -40,6 +41,27 @@ static enum status check_alike(struct comm *c, const struct device *dev, struct 
     return comm_agree(c, s, err);
 }
 
+/* Before NCCL, which only says that it cannot. */
+static enum status check_own_gpus(struct comm *c, const struct device *dev, struct error *err) {
+    enum { UUID_BYTES = sizeof dev->uuid };
+    static const unsigned char unknown[UUID_BYTES];
+    unsigned char(*all)[UUID_BYTES] = calloc((size_t)comm_world(c), sizeof *all);
+    TRY_MEMORY(all != NULL, err, "out of memory");
+    enum status s = comm_gather(c, all, dev->uuid, UUID_BYTES, err);
+    for (int32_t r = 1; r < comm_world(c) && s == STATUS_OK; r++) {
+        for (int32_t q = 0; q < r && s == STATUS_OK; q++) {
+            if (memcmp(all[q], all[r], UUID_BYTES) == 0 && memcmp(all[q], unknown, UUID_BYTES)) {
+                s = error_set(err, STATUS_UNSUPPORTED,
+                              "ranks %d and %d have the same GPU; start at most one rank for each "
+                              "GPU of a host, which sees all of them or one of its own",
+                              q, r);
+            }
+        }
+    }
+    free(all);
+    return s;
+}
+
 static enum status check_ranks(struct device *dev, struct error *err) {
     return dev->ranks != NULL
                ? dev->ranks->check(dev, err)
@@ -62,6 +84,7 @@ enum status comm_device_open(struct comm *c, struct device *dev, struct error *e
     if (dev->stream == NULL) {
         return STATUS_OK;
     }
+    TRY(check_own_gpus(c, dev, err));
     TRY(comm_agree(c, check_ranks(dev, err), err));
     const bool names = comm_rank(c) == 0;
     TRY(comm_agree(c, names ? dev->ranks->unique_id(dev, id, err) : STATUS_OK, err));

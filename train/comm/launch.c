@@ -302,13 +302,9 @@ static enum status open_gloo(struct comm_link **out,
     return s;
 }
 
-static enum comm_transport choose_transport(const struct comm_options *opt,
-                                            const struct launcher *l) {
-    const bool gloo =
-        l != NULL && (l->started == by_variables || (l->started == by_srun && !by_pmix()));
-    return opt->transport != COMM_TRANSPORT_AUTO ? opt->transport
-           : gloo                                ? COMM_TRANSPORT_GLOO
-                                                 : COMM_TRANSPORT_MPI;
+/* Where the launcher is none of MPI's. */
+static bool prefers_gloo(const struct launcher *l) {
+    return l != NULL && (l->started == by_variables || (l->started == by_srun && !by_pmix()));
 }
 
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err) {
@@ -319,14 +315,12 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
     const struct launcher *launcher = find_launcher(&place.rank, &place.world, &ignored);
     *out = NULL;
     describe_launch(started, launcher, place.world);
-    if (launcher == NULL && ignored != NULL && ignored->started == by_variables) {
-        log_write(opt->log, LOG_LEVEL_WARN,
-                  "RANK is ignored: without MASTER_ADDR this process is not one of several");
-    } else if (launcher == NULL && ignored != NULL) {
+    if (launcher == NULL && ignored != NULL) {
         log_write(opt->log, LOG_LEVEL_WARN,
                   "%s is ignored: it is of an enclosing job, and %s did not start this process as "
-                  "one of several",
-                  ignored->rank, ignored->name);
+                  "one of several%s",
+                  ignored->rank, ignored->name,
+                  ignored->started == by_variables ? " (there is no MASTER_ADDR)" : "");
     }
     FAIL_IF(opt->ranks == COMM_RANKS_OFF && place.world > 1, err, STATUS_USAGE,
             "%s--ranks off makes each of them train the whole run; start one process, or use "
@@ -339,9 +333,10 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
     }
     struct comm_link *link;
     struct meet meet = {0};
-    enum status s = choose_transport(opt, launcher) == COMM_TRANSPORT_MPI
-                        ? open_mpi(&link, started, launcher, opt, &place, err)
-                        : open_gloo(&link, &meet, started, launcher, opt, &place, err);
+    const bool gloo = opt->transport == COMM_TRANSPORT_GLOO ||
+                      (opt->transport == COMM_TRANSPORT_AUTO && prefers_gloo(launcher));
+    enum status s = gloo ? open_gloo(&link, &meet, started, launcher, opt, &place, err)
+                         : open_mpi(&link, started, launcher, opt, &place, err);
     if (s == STATUS_OK && link->world > COMM_MAX_WORLD) {
         link->close(link, false);
         s = error_set(err, STATUS_LIMIT, "more than %d ranks", COMM_MAX_WORLD);

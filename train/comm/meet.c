@@ -20,8 +20,6 @@ enum { READ_EVERY_US = 20000, MAX_FILE_BYTES = 4096, FILE_PATH_BYTES = PATH_MAX_
 
 /* ---- files ---- */
 
-#define PEER_FORMAT "%s %s %" PRId64 " %" PRIu64 "\n"
-
 static const char *or_dash(const char *text) {
     return text[0] != '\0' ? text : "-";
 }
@@ -29,8 +27,8 @@ static const char *or_dash(const char *text) {
 static int format_peer(char *out, size_t out_bytes) {
     struct comm_peer own;
     comm_this_process(&own);
-    return snprintf(out, out_bytes, PEER_FORMAT, own.host, or_dash(own.boot_id), own.pid,
-                    own.start_ticks);
+    return snprintf(out, out_bytes, "%s %s %" PRId64 " %" PRIu64 "\n", own.host,
+                    or_dash(own.boot_id), own.pid, own.start_ticks);
 }
 
 static bool parse_peer(struct comm_peer *p, const char *text) {
@@ -76,11 +74,6 @@ static enum status make_file(const char *path, const char *text, struct error *e
 
 static const char *member_path(char out[FILE_PATH_BYTES], const struct meet *m, int32_t rank) {
     (void)snprintf(out, FILE_PATH_BYTES, "%s/%" PRId32, m->folder, rank);
-    return out;
-}
-
-static const char *all_path(char out[FILE_PATH_BYTES], const struct meet *m) {
-    (void)snprintf(out, FILE_PATH_BYTES, "%s/all", m->folder);
     return out;
 }
 
@@ -175,7 +168,8 @@ static enum status gather(struct meet *m, bool *done, struct error *err) {
     }
     *done = true;
     const char *where = m->one_host ? "one host\n" : "several\n";
-    return file_write_atomic(file_posix(), all_path(path, m), where, strlen(where), err);
+    return file_write_atomic(file_posix(), member_path(path, m, m->world), where, strlen(where),
+                             err);
 }
 
 /* Another rank: into the newest folder; *done when all are there. */
@@ -209,7 +203,7 @@ static enum status follow(struct meet *m, bool *entered, bool *done, struct erro
                    ? STATUS_OK
                    : error_pass(err, s, &why);
     }
-    *done = read_text(text, all_path(path, m));
+    *done = read_text(text, member_path(path, m, m->world));
     m->one_host = strcmp(text, "one host\n") == 0;
     return STATUS_OK;
 }

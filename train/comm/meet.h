@@ -4,7 +4,7 @@
  *
  *   RUN/ranks/join              rank 0: its process, the launch, and the name of a new folder
  *   RUN/ranks/meet-XXXXXXXX/R   rank R has read it, and is this process
- *   RUN/ranks/meet-XXXXXXXX/all rank 0: all are here
+ *   RUN/ranks/meet-XXXXXXXX/W   rank 0: all W are here
  *
  * The folder's name is a random number, so that files of an earlier launch, which may have been
  * killed at any moment, belong to no later one: a rank that reads an old join waits in the old

@@ -47,7 +47,8 @@ struct step_flight {
 struct step_recording {
     uint64_t shape;          /* dual_encoder_shape or view_encoder_shape */
     uint64_t used;           /* steps done, with it; 0: empty */
-    struct recording *steps; /* NULL: the shape was met once */
+    struct recording *steps; /* NULL: the shape was met once, or refused */
+    bool refused;            /* it cannot be recorded */
 };
 
 /* Samples beyond the batch, for a loss that asks for some (loss_carries): see trainer_offbatch.c.

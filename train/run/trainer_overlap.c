@@ -145,14 +145,14 @@ static enum status compute_recorded(void *cookie, struct error *err) {
     return trainer_compute(r->t, r->f, err);
 }
 
-/* If a step cannot be recorded, it and all later ones run op by op. */
+/* If a step cannot be recorded, it and later ones of its shape run op by op. */
 static enum status
 record(struct trainer *t, struct step_recording *r, struct step_flight *f, struct error *err) {
     struct recorded_step step = {t, f};
     struct error why = {0};
     TRY(device_record(t->dev, &r->steps, compute_recorded, &step, &why, err));
     if (r->steps == NULL) {
-        t->records = false;
+        r->refused = true;
         log_write(t->options.log, LOG_LEVEL_INFO, "steps run op by op: %s", why.text);
     }
     return STATUS_OK;
@@ -162,7 +162,7 @@ static enum status compute(struct trainer *t, struct step_flight *f, struct erro
     if (t->records) {
         bool met;
         struct step_recording *r = recording_of(t, trainer_shape(t, f->slot), &met);
-        if (met && r->steps == NULL) {
+        if (met && r->steps == NULL && !r->refused) {
             TRY(record(t, r, f, err));
         }
         if (r->steps != NULL) {

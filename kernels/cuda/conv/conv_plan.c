@@ -141,6 +141,7 @@ struct trial {
     void *const *data;       /* the caller's tensors */
     void *const *timed_data; /* the same, with an output that timed runs may overwrite */
     cudaEvent_t begin, end;  /* where plans are timed */
+    struct error *no_memory; /* of the last plan whose workspace cannot be had */
 };
 
 /* The number of a configuration's engine; -1: cuDNN does not report it. */
@@ -172,8 +173,8 @@ static enum status accept(const struct trial *t,
         return STATUS_OK;
     }
     dnn_destroy(&out->plan);
-    if (s == STATUS_NOMEM) { /* no memory for its workspace: other plans would be slower */
-        return error_set(err, s, "%s", why.text);
+    if (s == STATUS_NOMEM) { /* for its workspace: another plan may need less */
+        *t->no_memory = why;
     }
     log_write(plans->options.log, LOG_LEVEL_WARN,
               "cuDNN engine %lld refuses its first execution, the next proposal is tried: %s: %s",
@@ -289,6 +290,9 @@ search(struct trial *t, struct plan *out, const struct conv_graph *g, struct err
     int64_t chosen = -1;
     propose(&p, g, &plans->gpu);
     enum status s = choose(t, out, &chosen, &p, err);
+    if (s == STATUS_OK && chosen < 0 && t->no_memory->text[0] != '\0') {
+        s = error_pass(err, STATUS_NOMEM, t->no_memory);
+    }
     out->none = s == STATUS_OK && chosen < 0;
     if (s == STATUS_OK && chosen >= 0) {
         struct conv_choice choice;
@@ -356,7 +360,8 @@ static enum status run_first(struct cuda_device *dev,
     FAIL_IF(plans->count == MAX_PLANS, err, STATUS_LIMIT, "more than %d shapes of convolutions",
             MAX_PLANS);
     struct plan *plan = &plans->plans[plans->count];
-    struct trial t = {.dev = dev, .key = key, .data = data};
+    struct error no_memory = {0};
+    struct trial t = {.dev = dev, .key = key, .data = data, .no_memory = &no_memory};
     bool recalled = false;
     memset(plan, 0, sizeof *plan);
     plan->problem = *p;

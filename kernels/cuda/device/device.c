@@ -10,17 +10,37 @@
 #include "kernels/cuda/loss/loss_internal.h"
 #include "kernels/cuda/vector/matmul_internal.h"
 
+/* What a user can do, of the codes that a first use ends with. */
+static const char *hint_of(cudaError_t code) {
+    switch ((int)code) {
+    case 802: /* cudaErrorSystemNotReady */
+        return "; the switches between the GPUs are not ready: start nvidia-fabricmanager";
+    case 803: /* cudaErrorSystemDriverMismatch */
+        return "; libcuda.so.1 is not of the kernel's driver: restart the machine, or take an old "
+               "one out of LD_LIBRARY_PATH";
+    default:
+        return "; nvidia-smi -L lists GPUs, and the parts (MIG-...) of one that is divided";
+    }
+}
+
 static enum status no_device(cudaError_t code, struct error *err) {
     int driver = 0;
     int runtime = 0;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     FAIL_IF(driver == 0, err, STATUS_DEVICE, "no NVIDIA driver on this machine");
     FAIL_IF(code == cudaErrorInsufficientDriver, err, STATUS_DEVICE,
-            "the NVIDIA driver is for CUDA %d.%d, this build requires %d.%d or later",
+            "the NVIDIA driver is for CUDA %d.%d, this build requires %d.%d or later; update the "
+            "driver, or build with the older CUDA",
             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    return error_set(err, STATUS_DEVICE, "no usable NVIDIA device: %s", cudaGetErrorString(code));
+    FAIL_IF(code == cudaErrorNoDevice && visible != NULL, err, STATUS_DEVICE,
+            "no usable NVIDIA device: CUDA_VISIBLE_DEVICES is '%s'; unset it, or name GPUs as "
+            "nvidia-smi -L does: a number, GPU-... or MIG-...",
+            visible);
+    return error_set(err, STATUS_DEVICE, "no usable NVIDIA device: %s%s", cudaGetErrorString(code),
+                     hint_of(code));
 }
 
 /* cuDNN keeps its interface within a major version; what we use of it is there since the minimum
@@ -129,6 +149,7 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaGetDeviceProperties(&prop, dev->index));
     dev->sm = prop.major * 10 + prop.minor;
     (void)snprintf(dev->name, sizeof dev->name, "%.127s", prop.name);
+    memcpy(dev->base.uuid, prop.uuid.bytes, sizeof dev->base.uuid);
     if (dev->sm < 80) {
         return error_set(
             err, STATUS_UNSUPPORTED,
@@ -141,7 +162,9 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     TRY(open_libraries(dev, err));
     /* The first kernel shows whether this module has code for this GPU. */
     const struct fill probe = {tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1), 0.0};
+    size_t all_bytes;
     TRY(ops_cuda()->fill(&dev->base, &probe, err));
+    TRY_CUDA(cudaMemGetInfo(&dev->base.free_bytes, &all_bytes));
     return ops_cuda()->sync(&dev->base, err);
 }
 

@@ -34,6 +34,9 @@ struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
     int major, minor;
+    struct {
+        char bytes[16];
+    } uuid;
 };
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };

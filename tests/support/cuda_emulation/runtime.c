@@ -45,9 +45,12 @@ cudaError_t cudaGetDeviceCount(int *count) {
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index) {
-    (void)index;
-    *prop = (struct cudaDeviceProp){
-        .name = "emulated on the host", .totalGlobalMem = (size_t)1 << 30, .major = 9};
+    /* One that was not chosen has no name, so that tests may share it. */
+    const char first = getenv("CCSTREAM_EMULATED_GPUS") != NULL ? (char)(index + 1) : 0;
+    *prop = (struct cudaDeviceProp){.name = "emulated on the host",
+                                    .totalGlobalMem = (size_t)1 << 30,
+                                    .major = 9,
+                                    .uuid = {{first}}};
     return cudaSuccess;
 }
 

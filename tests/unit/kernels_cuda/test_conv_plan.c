@@ -22,6 +22,7 @@ static struct {
     int lines_count;
     char first_line[512], last_line[512];
     int spares; /* outputs for timed runs */
+    int workspaces_denied;
     float round_ms[64];
     int rounds;
 } seen;
@@ -101,10 +102,10 @@ enum status cuda_scratch(struct cuda_device *dev,
                          struct error *err) {
     (void)dev;
     (void)size_bytes;
-    (void)err;
     assert_int_equal(which, SCRATCH_DNN);
     *out = NULL;
-    return STATUS_OK;
+    return seen.workspaces_denied-- > 0 ? error_set(err, STATUS_NOMEM, "9 GiB requested")
+                                        : STATUS_OK;
 }
 
 enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err) {
@@ -191,6 +192,21 @@ TEST(a_plan_that_refuses_its_first_execution_makes_way_for_the_next) {
     assert_null(strstr(seen.last_line, "refuses"));
     assert_ok(run(&base, &err), err); /* the third again */
     assert_int_equal(seen.executions, 4);
+    close_plans();
+}
+
+TEST(a_plan_whose_workspace_cannot_be_had_makes_way_for_the_next) {
+    struct error err = {0};
+    open_plans(false, NULL);
+    seen.workspaces_denied = 2;
+    assert_ok(run(&base, &err), err);
+    assert_string_equal(seen.calls, "x");
+    assert_non_null(strstr(seen.first_line, "9 GiB requested"));
+    close_plans();
+    open_plans(false, NULL);
+    seen.workspaces_denied = 1000000;
+    assert_status(run(&base, &err), STATUS_NOMEM, err); /* not plain loops */
+    assert_string_equal(err.text, "9 GiB requested");
     close_plans();
 }
 

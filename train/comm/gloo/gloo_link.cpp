@@ -39,10 +39,6 @@ struct gloo_link : comm_link {
     milliseconds later{};
 };
 
-gloo_link *of(comm_link *base) {
-    return static_cast<gloo_link *>(base);
-}
-
 /* No exception crosses into C. */
 template <typename F> enum status guarded(const char *what, struct error *err, F &&body) {
     try {
@@ -62,7 +58,7 @@ enum status begin_exchange(comm_link *base,
                            const void *sent,
                            size_t sent_bytes,
                            struct error *err) {
-    gloo_link *l = of(base);
+    gloo_link *l = static_cast<gloo_link *>(base);
     return guarded("a message", err, [&] {
         std::shared_ptr<gloo::transport::UnboundBuffer> in, out;
         if (received_bytes > 0) {
@@ -84,9 +80,8 @@ enum status begin_exchange(comm_link *base,
     });
 }
 
-enum status begin_gather(comm_link *base, void *all, size_t own_bytes, struct error *err) {
-    gloo_link *l = of(base);
-    (void)err;
+enum status begin_gather(comm_link *base, void *all, size_t own_bytes, struct error *) {
+    gloo_link *l = static_cast<gloo_link *>(base);
     l->wait = [l, all, own_bytes] {
         gloo::AllgatherOptions o(l->context);
         o.setOutput(static_cast<char *>(all), own_bytes * static_cast<size_t>(l->world));
@@ -96,9 +91,8 @@ enum status begin_gather(comm_link *base, void *all, size_t own_bytes, struct er
 }
 
 enum status
-begin_broadcast(comm_link *base, void *data, size_t size_bytes, int32_t root, struct error *err) {
-    gloo_link *l = of(base);
-    (void)err;
+begin_broadcast(comm_link *base, void *data, size_t size_bytes, int32_t root, struct error *) {
+    gloo_link *l = static_cast<gloo_link *>(base);
     l->wait = [l, data, size_bytes, root] {
         gloo::BroadcastOptions o(l->context);
         o.setOutput(static_cast<char *>(data), size_bytes);
@@ -108,24 +102,20 @@ begin_broadcast(comm_link *base, void *data, size_t size_bytes, int32_t root, st
     return STATUS_OK;
 }
 
-void add_words(void *sum, const void *a, const void *b, size_t count) {
-    gloo::sum<uint32_t>(sum, a, b, count);
-}
-
-enum status begin_merge(comm_link *base, uint32_t *words, size_t count, struct error *err) {
-    gloo_link *l = of(base);
-    (void)err;
+enum status begin_merge(comm_link *base, uint32_t *words, size_t count, struct error *) {
+    gloo_link *l = static_cast<gloo_link *>(base);
     l->wait = [l, words, count] {
         gloo::AllreduceOptions o(l->context);
         o.setOutput(words, count);
-        o.setReduceFunction(add_words);
+        o.setReduceFunction(
+            static_cast<void (*)(void *, const void *, const void *, size_t)>(gloo::sum<uint32_t>));
         gloo::allreduce(o);
     };
     return STATUS_OK;
 }
 
 enum status poll_link(comm_link *base, struct error *err) {
-    gloo_link *l = of(base);
+    gloo_link *l = static_cast<gloo_link *>(base);
     return guarded("a message", err, [l] {
         l->wait();
         l->wait = nullptr;
@@ -133,14 +123,12 @@ enum status poll_link(comm_link *base, struct error *err) {
     });
 }
 
-void abort_group(comm_link *base, int exit_code) {
-    (void)base;
-    (void)exit_code;
+void abort_group(comm_link *, int) {
 }
 
 /* After one more round no rank closes a connection that another still reads the last one from. */
 void close_link(comm_link *base, bool complete) {
-    gloo_link *l = of(base);
+    gloo_link *l = static_cast<gloo_link *>(base);
     uint32_t word = 0;
     if (complete && begin_merge(base, &word, 1, nullptr) == STATUS_OK) {
         (void)poll_link(base, nullptr);
