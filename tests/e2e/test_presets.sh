@@ -13,7 +13,7 @@ cat >model.json <<'EOF'
  "text_cfg": {"width": 32, "heads": 2, "layers": 1}}
 EOF
 for preset in $presets; do
-    case $preset in fastclip-*) small="--model model.json" ;; *) small="--image-tower resnet10t --text-tower tiny" ;; esac
+    case $preset in clip-* | fastclip-*) small="--model model.json" ;; *) small="--image-tower resnet10t --text-tower tiny" ;; esac
     expect 0 "$BIN/ccstream-train" -q --preset "$preset" --data data --out "$preset" $small --image-size 16 --batch-size 8 --epochs 1 --steps 2 --threads 1
     [ "$(grep -c '"loss":' "$preset/metrics.jsonl")" = 2 ] || fail "$preset: $(cat "$preset/metrics.jsonl")"
     if grep -Eq 'nan|inf|null' "$preset/metrics.jsonl"; then
@@ -24,6 +24,8 @@ done
 # A preset's --model is the model, with its sizes and tokenizer.
 expect 0 "$BIN/ccstream-train" --preset fastclip-cc12m --data data --out no --batch-size 8 --dry-run
 has out.txt "151,277,312"
+expect 0 "$BIN/ccstream-train" --preset clip-cc3m --data data --out no --batch-size 8 --dry-run
+has out.txt "102,007,136"
 
 # The head and embedding of the paper's towers, and LARS, are what the options name.
 expect 0 "$BIN/ccdump" state emc2-imagenet100 --json

@@ -26,6 +26,14 @@ static const char *const cpu_demo[] = {
     "--image-size=32", "--batch-size=64",          "--epochs=30",       "--lr=1e-3",
     "--tau=0.05",      "--zeta-gradient=unbiased", "--augment=crop"};
 
+/* The baseline of FastCLIP's comparison on CC3M: the published model and schedule, CLIP's loss. */
+static const char *const clip_cc3m[] = {
+    "--task=pairs",  "--model=RN50",    "--loss=clip",      "--temperature=global",
+    "--tau=0.07",    "--tau-min=0.01",  "--tau-max=1",      "--batch-size=1024",
+    "--epochs=37",   "--lr=1e-3",       "--min-lr=0",       "--warmup-steps=10000",
+    "--beta1=0.9",   "--beta2=0.999",   "--adam-eps=1e-8",  "--weight-decay=0.1",
+    "--clip-norm=0", "--warmup=linear", "--optimizer=adamw"};
+
 /* FastCLIP's v3 on CC12M; what the paper does not name is open_clip's for vision transformers. */
 static const char *const fastclip_cc12m[] = {
     "--task=pairs",      "--model=ViT-B-32",     "--loss=fastclip-v3",
@@ -75,6 +83,7 @@ static const char *const emc2_imagenet100[] = {
     X("nuclr-cc3m", nuclr_cc3m)                                                                    \
     X("nuclr-cc12m", nuclr_cc12m)                                                                  \
     X("cpu-demo", cpu_demo)                                                                        \
+    X("clip-cc3m", clip_cc3m)                                                                      \
     X("fastclip-cc12m", fastclip_cc12m)                                                            \
     X("emc2-stl10", emc2_stl10)                                                                    \
     X("emc2-stl10-b256", emc2_stl10_b256)                                                          \

@@ -77,7 +77,7 @@ struct dual_encoder_options {
                              evaluation, and its running statistics stay; default: all at one */
     bool recompute; /* activations of transformer blocks in the backward pass (blocks_set_backward);
                        false */
-    bool average;   /* the table keeps an average of its values; false */
+    bool average;   /* the table keeps an average of its values; default false */
     bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
                               */
     bool texts_alone; /* no image tower: of `image` only image_px (>= 1) is read; default false */

@@ -40,7 +40,7 @@ struct view_encoder_options {
     int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
                                     0: all of max_batch */
     bool training;               /* gradients, moments and a backward pass */
-    bool average;                /* the table keeps an average of its values; false */
+    bool average;                /* the table keeps an average of its values; default false */
     int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
     enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.
                                     Embeddings, values and gradients of a

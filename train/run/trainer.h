@@ -131,7 +131,7 @@ struct trainer_options {
     struct trainer_tuning {             /* TRAINER_PAIRS alone; see struct tuning */
         uint64_t lock_image, lock_text; /* groups that train; UINT64_MAX: all, the default */
         double image_lr, text_lr;       /* peak rates in place of `lr`; < 0: `lr`, the default */
-        double layer_decay;             /* (0, 1]; 1 */
+        double layer_decay;             /* (0, 1]; default 1 */
     } tuning;
     double pair_noise;           /* struct loader_options; not with TRAINER_VIEWS */
     const char *caption_columns; /* likewise */
