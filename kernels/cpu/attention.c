@@ -20,10 +20,7 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/exp_negative.h"
 
-enum { LANES = 16, ROWS = 4 };
-
-/* Unaligned on purpose: rows of qkv begin wherever a head begins. */
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+enum { LANES = 16 };
 
 /* One matrix product out (M,N) = a (M,K) b (K,N). `a` is read at m * row + k * column. */
 struct product {
@@ -33,50 +30,65 @@ struct product {
     int64_t out_stride, a_row, a_column, b_stride;
 };
 
-CPU_CLONES static void product_run(const struct product *p) {
-    const int64_t whole = p->n / LANES * LANES;
-    int64_t m = 0;
-    for (; m + ROWS <= p->m; m += ROWS) {
-        const float *a = p->a + m * p->a_row;
-        float *out = p->out + m * p->out_stride;
-        for (int64_t n = 0; n < whole; n += LANES) {
-            lanes s0 = {0};
-            lanes s1 = {0};
-            lanes s2 = {0};
-            lanes s3 = {0};
-            for (int64_t k = 0; k < p->k; k++) {
-                const lanes b = *(const lanes *)(p->b + k * p->b_stride + n);
-                const float *column = a + k * p->a_column;
-                s0 += column[0] * b;
-                s1 += column[p->a_row] * b;
-                s2 += column[2 * p->a_row] * b;
-                s3 += column[3 * p->a_row] * b;
-            }
-            *(lanes *)(out + n) = s0;
-            *(lanes *)(out + p->out_stride + n) = s1;
-            *(lanes *)(out + 2 * p->out_stride + n) = s2;
-            *(lanes *)(out + 3 * p->out_stride + n) = s3;
-        }
+#define EACH(i, COUNT) _Pragma("GCC unroll 8") for (int i = 0; i < (COUNT); i++)
+
+/* ROWS rows of out at a time, LANES columns in vectors of WIDTH floats: as many as the registers of
+ * the TARGET hold. Every sum goes over k in order, whatever the sizes. */
+#define DEFINE_PRODUCT(name, TARGET, WIDTH, ROWS)                                                  \
+    TARGET static void name(const struct product *p) {                                             \
+        /* Unaligned on purpose: rows of qkv begin wherever a head begins. */                      \
+        typedef float part                                                                         \
+            __attribute__((vector_size(WIDTH * sizeof(float)), aligned(4), may_alias));            \
+        enum { PARTS = LANES / WIDTH };                                                            \
+        const int64_t whole = p->n / LANES * LANES;                                                \
+        for (int64_t m = 0; m < p->m; m += ROWS) {                                                 \
+            const float *a[ROWS]; /* the last row again beyond it */                               \
+            EACH(r, ROWS) a[r] = p->a + (m + r < p->m ? m + r : p->m - 1) * p->a_row;              \
+            for (int64_t n = 0; n < whole; n += LANES) {                                           \
+                part s[ROWS][PARTS];                                                               \
+                EACH(r, ROWS) EACH(i, PARTS) s[r][i] = (part){0};                                  \
+                for (int64_t k = 0; k < p->k; k++) {                                               \
+                    const part *b = (const part *)(p->b + k * p->b_stride + n);                    \
+                    EACH(r, ROWS) {                                                                \
+                        const float weight = a[r][k * p->a_column];                                \
+                        EACH(i, PARTS) s[r][i] += weight * b[i];                                   \
+                    }                                                                              \
+                }                                                                                  \
+                EACH(r, ROWS) {                                                                    \
+                    part *to = (part *)(p->out + (m + r) * p->out_stride + n);                     \
+                    EACH(i, PARTS) if (m + r < p->m) to[i] = s[r][i];                              \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        for (int64_t m = 0; m < p->m; m++) {                                                       \
+            for (int64_t n = whole; n < p->n; n++) {                                               \
+                float sum = 0.0f;                                                                  \
+                for (int64_t k = 0; k < p->k; k++) {                                               \
+                    sum += p->a[m * p->a_row + k * p->a_column] * p->b[k * p->b_stride + n];       \
+                }                                                                                  \
+                p->out[m * p->out_stride + n] = sum;                                               \
+            }                                                                                      \
+        }                                                                                          \
     }
-    for (; m < p->m; m++) {
-        for (int64_t n = 0; n < whole; n += LANES) {
-            lanes s = {0};
-            for (int64_t k = 0; k < p->k; k++) {
-                s += p->a[m * p->a_row + k * p->a_column] *
-                     *(const lanes *)(p->b + k * p->b_stride + n);
-            }
-            *(lanes *)(p->out + m * p->out_stride + n) = s;
-        }
+
+DEFINE_PRODUCT(product_128, , 4, 2)
+#ifdef __x86_64__
+DEFINE_PRODUCT(product_256, __attribute__((target("avx2,fma"))), 8, 4)
+DEFINE_PRODUCT(product_512, __attribute__((target("avx512f"))), 16, 8)
+#endif
+
+static void product_run(const struct product *p) {
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) {
+        product_512(p);
+        return;
     }
-    for (m = 0; m < p->m; m++) {
-        for (int64_t n = whole; n < p->n; n++) {
-            float s = 0.0f;
-            for (int64_t k = 0; k < p->k; k++) {
-                s += p->a[m * p->a_row + k * p->a_column] * p->b[k * p->b_stride + n];
-            }
-            p->out[m * p->out_stride + n] = s;
-        }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        product_256(p);
+        return;
     }
+#endif
+    product_128(p);
 }
 
 /* out (COLS, STRIDE) = in (ROWS, COLS)^T, zero beyond the last row. */

@@ -6,7 +6,7 @@
  * 2 q and 2 q + 1 of rows g and g + 8: x[block][0..1] and x[block][2..3]. PTX calls it the
  * accumulator of mma.m16n8k16.
  *
- * tests/support/cuda_emulation has its own versions of the instructions.
+ * tests/support/cuda_emulation has its own version of the instructions.
  */
 #ifndef KERNELS_CUDA_DEVICE_MMA_CUH
 #define KERNELS_CUDA_DEVICE_MMA_CUH
@@ -19,7 +19,7 @@ template <typename T, int WIDTH, int ROWS> struct tile {
 };
 
 #ifdef CUDA_EMULATION
-#include "tests/support/cuda_emulation/mma.h"
+#include <emulated_mma.h>
 #else
 
 /* d += a b: a of 16 x 16 (four 8 x 8 matrices), b of 16 x 8. */
