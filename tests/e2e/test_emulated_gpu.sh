@@ -59,12 +59,12 @@ number() {
 has out.txt '"name":"loss"'
 has out.txt '"idle_fraction":0'
 
-# Where nothing can be recorded, steps run op by op, with one line that reports it.
+# Where nothing can be recorded, steps run op by op, with a line for each shape that reports it.
 CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
     --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 2 --batch-size 2 \
     --vocab 10 --machine off --steps 1 --json
 has err.txt "steps run op by op: "
-[ "$(grep -c "op by op" err.txt)" = 1 ] || fail "logged more than once: $(cat err.txt)"
+[ "$(grep -c "op by op" err.txt)" -le 2 ] || fail "logged more than once a shape: $(cat err.txt)"
 has out.txt '"cuda_graph":"off"'
 
 train now views --task two-views --loss simclr --cuda-graph off --micro-batch 3
