@@ -398,7 +398,7 @@ def _embed(one: One, model: Model, work: Path) -> tuple[dict[str, Any], list[dic
         data, rejected = _index(one, work, check=True)  # finds images that do not decode
         model.embed(work / "e", "--data", data, *texts)
     names = ["images", "ids", "labels"] + (["texts", "owners"] if texts else [])
-    return {n: np.load(work / f"e.{n}.npy") for n in names}, rejected
+    return {n: np.load(work / f"e.{n}.npy", allow_pickle=False) for n in names}, rejected
 
 
 class Prompts:
@@ -418,7 +418,7 @@ class Prompts:
                 pages.write(path, text)
                 model.embed(work / "new", "--prompts", path)
                 (work / "new.prompts.npy").rename(done)
-            self.vectors = np.load(done)
+            self.vectors = np.load(done, allow_pickle=False)
 
     def classes(self, prompts: list[list[str]]) -> Any:
         vectors = np.stack([self.vectors[[self.rows[p] for p in of_class]].mean(0) for of_class in prompts])
