@@ -10,10 +10,11 @@
 #include "tools/ccpack/ccpack_internal.h"
 
 /* Runs ccstream.attach of the build or installation that this program belongs to, with the words of
- * the command line. */
+ * the command line. Nothing is imported from the current folder, which may be a stranger's. */
 static enum status become_python(char *command, int argc, char **argv, struct error *err) {
     static char code[] =
-        "import sys\nsys.dont_write_bytecode = True\nsys.path.insert(0, sys.argv.pop(1))\ntry:\n"
+        "import sys\nsys.dont_write_bytecode = True\n"
+        "sys.path[:] = [sys.argv.pop(1)] + [p for p in sys.path if p not in ('', '.')]\ntry:\n"
         " from ccstream.attach import main\nexcept ImportError as e:\n"
         " print(f'ccpack: {e}: attach needs NumPy for {sys.executable}', file=sys.stderr)\n"
         " sys.exit(69)\nmain()\n";

@@ -19,7 +19,7 @@ template <typename T, int WIDTH, int ROWS> struct tile {
 };
 
 #ifdef CUDA_EMULATION
-#include <emulated_mma.h>
+#include <cuda_emulated_mma.h>
 #else
 
 /* d += a b: a of 16 x 16 (four 8 x 8 matrices), b of 16 x 8. */

@@ -571,6 +571,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise Fault(64, f"{message}; '{self.prog} --help' lists every option")
 
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        """As parse_args, which would ask for what is missing before it names an unknown option."""
+        known = {option for action in self._actions for option in action.option_strings}
+        for word in words:
+            if word.startswith("-") and word.split("=")[0] not in known:
+                self.error(f"no option {word.split('=')[0]!r}")
+        return self.parse_args(words)
+
 
 def parse_attach(arguments: list[str]) -> argparse.Namespace:
     p = Parser(prog="ccpack attach", add_help=False)
@@ -583,7 +591,7 @@ def parse_attach(arguments: list[str]) -> argparse.Namespace:
     for name in ("replace", "dry-run", "json"):
         p.add_argument(f"--{name}", action="store_true")
     p.add_argument("--quiet", "-q", action="store_true")
-    return p.parse_args(arguments)
+    return p.parse(arguments)
 
 
 def attach(arguments: list[str]) -> None:
@@ -624,7 +632,7 @@ def detach(arguments: list[str]) -> None:
     p = Parser(prog="ccpack detach", add_help=False)
     p.add_argument("dataset")
     p.add_argument("name")
-    o = p.parse_args(arguments)
+    o = p.parse(arguments)
     _ccstream.remove_column(o.dataset, o.name)
 
 

@@ -1,9 +1,9 @@
 /*
- * emulated_mma: the instructions of kernels/cuda/device/mma.cuh, by exchanges between lanes and
+ * cuda_emulated_mma: the instructions of kernels/cuda/device/mma.cuh, by exchanges between lanes and
  * copies at once.
  */
-#ifndef TESTS_SUPPORT_CUDA_EMULATION_EMULATED_MMA_H
-#define TESTS_SUPPORT_CUDA_EMULATION_EMULATED_MMA_H
+#ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDA_EMULATED_MMA_H
+#define TESTS_SUPPORT_CUDA_EMULATION_CUDA_EMULATED_MMA_H
 
 static inline float half_of(uint32_t two, int which) {
     return bf16_to_f32((uint16_t)(two >> 16 * which));
