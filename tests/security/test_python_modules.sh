@@ -7,9 +7,9 @@ printf 'PAR1' >t.parquet
 for module in argparse struct csv os numpy pyarrow json; do
     echo "open('imported', 'a').write(__name__ + chr(10))" >"$module.py"
 done
-"$BIN/ccpack" attach d t.csv --as caption >out.txt 2>err.txt
-"$BIN/ccpack" -o out t.parquet >>out.txt 2>>err.txt
+"$BIN/ccpack" attach d t.csv --as caption >out.txt 2>err.txt || true
+"$BIN/ccpack" -o out t.parquet >>out.txt 2>>err.txt || true
 [ ! -e imported ] || fail "imported from here: $(tr '\n' ' ' <imported)"
 # The same files are imported by a Python that looks here.
-python3 -c 'import numpy' 2>err.txt
+python3 -c "import numpy" 2>err.txt || true
 [ -e imported ] || fail "the files of this test are not found by any Python"

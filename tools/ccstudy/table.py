@@ -43,7 +43,7 @@ OPTIONS = [
     Option("seeds", kind=int, default=0, metavar="N", least=0, most=100, help="the first N seeds of the spec; 0: all"),
     Option("rows", kind=list, metavar="NAME,...", help="only these rows"),
     Option("jobs", "j", int, 0, "N", "trainings and tests at the same time; 0: one for every two CPUs", least=0, most=256),
-    Option("device", default="cpu", metavar="NAME", help="of all jobs, as ccstream-train has it"),
+    Option("device", default="cpu", metavar="NAME", help="where every job trains, as in ccstream-train"),
     Option("force", kind=bool, help="replace files of these names that this command did not make"),
     Option("json", kind=bool, help="all numbers on stdout"),
     Option("quiet", "q", bool, help="no progress and no table"),
