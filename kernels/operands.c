@@ -432,7 +432,14 @@ static enum status grad_scale_rules(const void *args, const int64_t *sizes, stru
 
 OPERATOR(grad_scale, grad_scale_rules, NULL, VALUES(BOTH))
 
-OPERATOR(adamw, NULL, NULL, ADAMW_TENSORS(T, W) VALUES(IN))
+static enum status adamw_rules(const void *args, const int64_t *sizes, struct error *err) {
+    const struct adamw *op = args;
+    return op->lr_scale > 0.0f ? STATUS_OK
+                               : error_set(err, STATUS_INVALID, "adamw: its rate is %g times lr",
+                                           (double)op->lr_scale);
+}
+
+OPERATOR(adamw, adamw_rules, NULL, ADAMW_TENSORS(T, W) VALUES(IN))
 
 OPERATOR(sgdm, NULL, NULL, SGDM_TENSORS(T, W) VALUES(IN))
 
