@@ -19,7 +19,9 @@
  * The rows are the images in SOURCE and its folders, in the same order, by the extensions of
  * their names. NAME.txt is the caption of NAME.jpg, and NAME.json its JSON. A NAME.txt without an
  * image is a bad row. Of several images with one name, source_image_rank decides which is the
- * row's; the others are rejected as image-extra. Other files are counted as ignored.
+ * row's; the others are rejected as image-extra. NAME.cls is the number of a class in
+ * classnames.txt, as in an archive, and stands for a caption too. Other files are counted as
+ * ignored.
  *
  * The names of one folder and its parents are in memory at a time.
  */
@@ -28,6 +30,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -113,6 +116,79 @@ enum status source_row_set_class(struct source_row *row,
     json_open_object(w, NULL);
     json_string(w, "class", class_name);
     return source_row_take_json(row, w, err);
+}
+
+enum status source_read_near(struct byte_buffer *out,
+                             const char *archive,
+                             const char *name,
+                             size_t max_bytes,
+                             struct error *err) {
+    static const char *const folders[] = {"", "../"};
+    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES], near[32];
+    enum status s = STATUS_NOTFOUND;
+    for (size_t i = 0; i < 2 && s == STATUS_NOTFOUND && strcmp(archive, "-") != 0; i++) {
+        snprintf(near, sizeof(near), "%s%s", folders[i], name);
+        TRY(path_directory(folder, sizeof(folder), archive, err));
+        TRY(path_join(file, sizeof(file), folder, near, err));
+        s = file_read_all(file_posix(), out, file, max_bytes, err);
+    }
+    return s;
+}
+
+enum status source_read_classes(struct source *s,
+                                struct source_names *classes,
+                                const char *archive,
+                                struct error *err) {
+    struct byte_buffer text = {0};
+    struct error why = {0};
+    source_names_init(classes);
+    enum status status =
+        source_read_near(&text, archive, "classnames.txt", SOURCE_MAX_LIST_BYTES, &why);
+    if (status == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    FAIL_IF(status != STATUS_OK, err, status, "%s", why.text);
+    const char *line = (const char *)text.data;
+    const char *const end = line + text.size_bytes;
+    while (status == STATUS_OK && line < end) {
+        const char *next = memchr(line, '\n', (size_t)(end - line));
+        const char *last = next ? next : end;
+        for (; line < last && source_is_space(line[0]); line++) {
+        }
+        for (; line < last && source_is_space(last[-1]); last--) {
+        }
+        status = source_names_add(classes, ' ', line, (size_t)(last - line), err);
+        line = next ? next + 1 : end;
+    }
+    byte_buffer_fini(&text);
+    THEN(status, source_names_list(classes, err));
+    for (size_t i = 0; status == STATUS_OK && i < classes->count; i++) {
+        status = source_check_class(s->path, classes->names[i], classes->count, err);
+    }
+    s->class_names = classes->names;
+    s->class_count = classes->count;
+    return status;
+}
+
+enum status source_row_set_class_id(struct source_row *row,
+                                    struct byte_buffer *text,
+                                    size_t count,
+                                    struct error *err) {
+    TRY(byte_buffer_append(text, "", 1, err));
+    const char *digits = (const char *)text->data;
+    digits += strspn(digits, " \t\r\n");
+    char *end = NULL;
+    const unsigned long id = digits[0] >= '0' && digits[0] <= '9' ? strtoul(digits, &end, 10) : 0;
+    if (!end || end[strspn(end, " \t\r\n")] != '\0' || id >= count) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "its .cls is '%.32s', which is none of the %zu lines of classnames.txt, "
+                          "from 0",
+                          digits, count);
+        return STATUS_OK;
+    }
+    row->class_index = (int32_t)id;
+    row->captions_optional = true;
+    return STATUS_OK;
 }
 
 /* A folder that is being walked. */
@@ -409,14 +485,44 @@ static enum status add_caption(struct source_folders *f,
     return s == STATUS_NOMEM ? error_set(err, s, "%s", why.text) : STATUS_OK;
 }
 
-/* Adds NAME.txt as the caption and NAME.json. */
+/* Sets the class of NAME.cls. */
+static enum status
+add_class(struct source_folders *f, struct source_row *row, size_t index, struct error *err) {
+    struct byte_buffer text;
+    struct error why = {0};
+    enum status s = read_beside(f, &text, index, SOURCE_CLASS_BYTES, &why);
+    if (s == STATUS_OK) {
+        s = source_row_set_class_id(row, &text, f->classes.count, err);
+    } else if (s == STATUS_MISMATCH) {
+        source_row_reject_outside(row, &f->base, f->path);
+        s = STATUS_OK;
+    } else {
+        source_row_reject(row, REASON_ROW_BAD, "%.200s", why.text);
+        s = s == STATUS_NOMEM ? error_set(err, s, "%s", why.text) : STATUS_OK;
+    }
+    byte_buffer_fini(&text);
+    return s;
+}
+
+/* Adds NAME.txt as the caption, the class of NAME.cls and NAME.json. */
 static enum status
 add_texts(struct source_folders *f, struct source_row *row, const char *name, struct error *err) {
     const struct level *l = &f->levels[f->depth - 1];
     const size_t n = stem_bytes(name);
+    const size_t class_file = find_beside(l, name, n, ".cls");
+    const bool is_class = class_file < l->list.count && f->classes.count > 0;
     struct byte_buffer text;
     struct error why = {0};
-    TRY(add_caption(f, row, name, true, err));
+    if (!is_class && class_file < l->list.count &&
+        find_beside(l, name, n, ".txt") == l->list.count) {
+        source_row_reject(row, REASON_CAPTION_MISSING,
+                          "no .txt beside it, and its .cls needs classnames.txt in the source's "
+                          "folder or in the one above");
+    }
+    TRY(add_caption(f, row, name, !is_class, err));
+    if (is_class) {
+        TRY(add_class(f, row, class_file, err));
+    }
     enum status s =
         read_beside(f, &text, find_beside(l, name, n, ".json"), SOURCE_MAX_JSON_BYTES, &why);
     if (s == STATUS_OK) {
@@ -454,11 +560,13 @@ take_file(struct source_folders *f, struct source_row *row, const char *name, st
     const struct level *l = &f->levels[f->depth - 1];
     const size_t image = find_beside(l, name, stem_bytes(name), NULL);
     const bool is_image = source_is_image_name(name);
-    const bool is_text = has_extension(name, ".txt");
-    if (!is_image && image < l->list.count && (is_text || has_extension(name, ".json"))) {
+    const bool is_text = has_extension(name, ".txt") && strcmp(name, "classnames.txt") != 0;
+    const bool is_class = f->classes.count > 0 && has_extension(name, ".cls");
+    if (!is_image && image < l->list.count &&
+        (is_text || is_class || has_extension(name, ".json"))) {
         return STATUS_AGAIN; /* of an image's row */
     }
-    if (!is_image && !is_text) {
+    if (!is_image && !is_text && !is_class) {
         f->base.ignored.by[IGNORED_UNUSED]++;
         return STATUS_AGAIN;
     }
@@ -530,13 +638,18 @@ pairs_open(struct source *s, const struct source_options *opt, struct error *err
     TRY(push(f, err));
     f->root_bytes = f->levels[0].path_bytes;
     if (opt) {
+        char inside[PATH_MAX_BYTES];
         decide_lines(f);
+        TRY(path_join(inside, sizeof(inside), s->path, "classnames.txt", err));
+        if (!source_leads_outside(s, inside)) {
+            TRY(source_read_classes(s, &f->classes, inside, err));
+        }
     }
     return STATUS_OK;
 }
 
-/* Whether at least half of the images of the current folder have a .txt beside them. *decided: it
- * has images. */
+/* Whether at least half of the images of the current folder have a .txt or .cls beside them.
+ * *decided: it has images. */
 static bool half_have_texts(const struct source_folders *f, bool *decided) {
     const struct level *l = &f->levels[f->depth - 1];
     size_t image_count = 0;
@@ -545,7 +658,8 @@ static bool half_have_texts(const struct source_folders *f, bool *decided) {
         const char *name = l->list.names[i];
         if (name[-1] == KIND_FILE && source_is_image_name(name)) {
             image_count++;
-            texts += find_beside(l, name, stem_bytes(name), ".txt") < l->list.count;
+            texts += find_beside(l, name, stem_bytes(name), ".txt") < l->list.count ||
+                     find_beside(l, name, stem_bytes(name), ".cls") < l->list.count;
         }
     }
     *decided = image_count > 0;

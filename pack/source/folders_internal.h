@@ -32,6 +32,30 @@ enum status source_names_sort(struct source_names *n, struct error *err);
 /* Checks the number of classes, and that a name is UTF-8. Returns OK, LIMIT or CORRUPT. */
 enum status source_check_class(const char *path, const char *name, size_t count, struct error *err);
 
+/* Reads a file that a CLIP-benchmark set has beside its archive or in the folder above. Returns OK,
+ * NOTFOUND, LIMIT, IO or NOMEM. */
+enum status source_read_near(struct byte_buffer *out,
+                             const char *archive,
+                             const char *name,
+                             size_t max_bytes,
+                             struct error *err);
+
+/* The lines of classnames.txt, so found, as the classes of the source; none if there is no such
+ * file. An empty one is a class too: CLEVR's distances have one. */
+enum status source_read_classes(struct source *s,
+                                struct source_names *classes,
+                                const char *archive,
+                                struct error *err);
+
+enum { SOURCE_CLASS_BYTES = 32 }; /* of a .cls */
+
+/* The class of a row by the text of its .cls, a decimal number with white space around it; the row
+ * is rejected if it is none of the `count` classes. Returns OK or NOMEM. */
+enum status source_row_set_class_id(struct source_row *row,
+                                    struct byte_buffer *text,
+                                    size_t count,
+                                    struct error *err);
+
 /* Sets key, class and JSON of a row; `key` is the file's path below the folders above the class. */
 enum status source_row_set_class(struct source_row *row,
                                  struct json_writer *w,

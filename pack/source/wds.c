@@ -33,7 +33,6 @@
 enum {
     PEEK_BYTES = SOURCE_HASHED_BYTES, /* enough to recognise an image */
     EXTRAS_END_BYTES = 64 << 10,      /* a row with more names of extras than this ends */
-    CLASS_BYTES = 32,                 /* of a .cls */
 };
 
 struct source_wds {
@@ -286,7 +285,6 @@ static enum status take_json(struct source_wds *w, struct source_row *row, struc
     return STATUS_OK;
 }
 
-/* A decimal number, with white space around it. */
 static enum status take_class(struct source_wds *w, struct source_row *row, struct error *err) {
     const size_t count = w->classes.count;
     bool fits;
@@ -294,22 +292,11 @@ static enum status take_class(struct source_wds *w, struct source_row *row, stru
         w->base.ignored.by[IGNORED_UNUSED]++;
         return STATUS_OK;
     }
-    TRY(source_archive_read(w->archive, &w->text, CLASS_BYTES, &fits, err));
-    TRY(byte_buffer_append(&w->text, "", 1, err));
-    const char *digits = (const char *)w->text.data;
-    digits += strspn(digits, " \t\r\n");
-    char *end = NULL;
-    const unsigned long id = digits[0] >= '0' && digits[0] <= '9' ? strtoul(digits, &end, 10) : 0;
-    if (!fits || !end || end[strspn(end, " \t\r\n")] != '\0' || id >= count) {
-        source_row_reject(row, REASON_ROW_BAD,
-                          "its .cls is '%.32s', which is none of the %zu lines of classnames.txt, "
-                          "from 0",
-                          digits, count);
-        return STATUS_OK;
+    TRY(source_archive_read(w->archive, &w->text, SOURCE_CLASS_BYTES, &fits, err));
+    if (!fits) {
+        w->text.size_bytes = 0;
     }
-    row->class_index = (int32_t)id;
-    row->captions_optional = true;
-    return STATUS_OK;
+    return source_row_set_class_id(row, &w->text, count, err);
 }
 
 /* Counts the pending member as ignored. A text is named where the row's caption is missing. */
@@ -607,61 +594,10 @@ static void wds_close(struct source *s) {
     source_names_fini(&w->classes);
 }
 
-/* Reads a file that a CLIP-benchmark set has beside its archive or in the folder above. Returns OK,
- * NOTFOUND, LIMIT, IO or NOMEM. */
-static enum status read_near(struct byte_buffer *out,
-                             const char *archive,
-                             const char *name,
-                             size_t max_bytes,
-                             struct error *err) {
-    static const char *const folders[] = {"", "../"};
-    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES], near[32];
-    enum status s = STATUS_NOTFOUND;
-    for (size_t i = 0; i < 2 && s == STATUS_NOTFOUND && strcmp(archive, "-") != 0; i++) {
-        snprintf(near, sizeof(near), "%s%s", folders[i], name);
-        TRY(path_directory(folder, sizeof(folder), archive, err));
-        TRY(path_join(file, sizeof(file), folder, near, err));
-        s = file_read_all(file_posix(), out, file, max_bytes, err);
-    }
-    return s;
-}
-
-/* A name a line. An empty one is a class too: CLEVR's distances have one. */
-static enum status read_classes(struct source_wds *w, struct error *err) {
-    struct byte_buffer text = {0};
-    struct error why = {0};
-    source_names_init(&w->classes);
-    enum status s = read_near(&text, w->base.path, "classnames.txt", SOURCE_MAX_LIST_BYTES, &why);
-    if (s == STATUS_NOTFOUND) {
-        return STATUS_OK;
-    }
-    FAIL_IF(s != STATUS_OK, err, s, "%s", why.text);
-    const char *line = (const char *)text.data;
-    const char *const end = line + text.size_bytes;
-    while (s == STATUS_OK && line < end) {
-        const char *next = memchr(line, '\n', (size_t)(end - line));
-        const char *last = next ? next : end;
-        for (; line < last && source_is_space(line[0]); line++) {
-        }
-        for (; line < last && source_is_space(last[-1]); last--) {
-        }
-        s = source_names_add(&w->classes, ' ', line, (size_t)(last - line), err);
-        line = next ? next + 1 : end;
-    }
-    byte_buffer_fini(&text);
-    THEN(s, source_names_list(&w->classes, err));
-    for (size_t i = 0; s == STATUS_OK && i < w->classes.count; i++) {
-        s = source_check_class(w->base.path, w->classes.names[i], w->classes.count, err);
-    }
-    w->base.class_names = w->classes.names;
-    w->base.class_count = w->classes.count;
-    return s;
-}
-
 /* Whether dataset_type.txt says that lines are captions. */
 static bool is_retrieval(const char *path) {
     struct byte_buffer text = {0};
-    bool found = read_near(&text, path, "dataset_type.txt", 64, NULL) == STATUS_OK &&
+    bool found = source_read_near(&text, path, "dataset_type.txt", 64, NULL) == STATUS_OK &&
                  text.size_bytes >= 9 && memcmp(text.data, "retrieval", 9) == 0;
     byte_buffer_fini(&text);
     return found;
@@ -704,7 +640,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
     if (opt->caption_column) {
         strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
-    TRY(read_classes(w, err));
+    TRY(source_read_classes(&w->base, &w->classes, w->base.path, err));
     decide_lines(w, opt);
     TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
     s->size_bytes = source_archive_view(w->archive).size_bytes;

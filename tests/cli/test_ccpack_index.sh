@@ -106,7 +106,17 @@ tar cf cls/test/1.tar -C parts s3.cls s3.jpg s4.cls s4.jpg s5.cls s5.jpg
 expect 0 "$BIN/ccpack" -q -o cls/packed cls/test/0.tar
 expect 0 "$BIN/ccpack" -q --append -o cls/packed cls/test/1.tar
 expect 0 "$BIN/ccpack" index -q cls/test/0.tar cls/test/1.tar
-for dataset in cls/packed cls/test; do
+# The same files without an archive; one more has a number that is no class, one has no list.
+mkdir cls/loose alone
+for i in 0 1 2 3 4 5; do cp parts/s$i.jpg parts/s$i.cls cls/loose; done
+expect 0 "$BIN/ccpack" -q -o cls/loose-packed cls/loose
+cp parts/s0.jpg cls/loose/z.jpg && echo 4 >cls/loose/z.cls
+expect 0 "$BIN/ccpack" -q --max-bad 50% -o cls/loose-bad cls/loose
+has cls/loose-bad/rejects.jsonl "its .cls is '4"
+cp cls/loose/* alone
+expect 65 "$BIN/ccpack" -q -o alone-packed alone
+has err.txt "needs classnames.txt in the source's folder or in the one above"
+for dataset in cls/packed cls/test cls/loose-packed; do
     expect 0 "$BIN/ccdump" info $dataset --json
     has out.txt '"classes":["a dog","glasses","","glasses"]'
     [ "$("$BIN/ccdump" ls $dataset --json | sed 's/.*"label":\([0-9-]*\).*/\1/' | tr '\n' ' ')" = "0 1 2 3 0 1 " ] ||
