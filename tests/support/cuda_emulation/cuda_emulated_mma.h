@@ -1,6 +1,6 @@
 /*
- * cuda_emulated_mma: the instructions of kernels/cuda/device/mma.cuh, by exchanges between lanes and
- * copies at once.
+ * cuda_emulated_mma: the instructions of kernels/cuda/device/mma.cuh, by exchanges between lanes
+ * and copies at once.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDA_EMULATED_MMA_H
 #define TESTS_SUPPORT_CUDA_EMULATION_CUDA_EMULATED_MMA_H
