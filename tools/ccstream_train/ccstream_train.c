@@ -689,7 +689,7 @@ static int show(const struct train_options *o, const struct cli_arguments *typed
 
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
-    cli_signals_install_usr1(); /* a job's time may be up before its first step */
+    cli_signals_install_usr1();    /* a job's time may be up before its first step */
     static struct train_options o; /* too large for a frame */
     struct cli_arguments args = {0};
     struct error err = {0};
