@@ -35,7 +35,7 @@ static enum status no_pyarrow(const struct rows_stream *s, struct error *err) {
 /* ---- the process ---------------------------------------------------------------------------- */
 
 static enum status start(struct rows_stream *s, struct error *err) {
-    char *script = strndup((const char *)parquet_rows_text, parquet_rows_text_bytes);
+    char *script = calloc(parquet_rows_text_bytes + 1, 1); /* the text has no NUL at its end */
     int ends[2];
     char python[PATH_MAX_BYTES], option[] = "-c";
     char *const arguments[] = {python, option, script, s->path, NULL};
@@ -44,6 +44,7 @@ static enum status start(struct rows_stream *s, struct error *err) {
     sigset_t none;
     snprintf(python, sizeof(python), "%s", interpreter());
     TRY_MEMORY(script, err, "%.200s: out of memory", s->path);
+    memcpy(script, parquet_rows_text, parquet_rows_text_bytes);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         free(script);
         return error_set_errno(err, "%.200s: a socket", s->path);
