@@ -1,5 +1,6 @@
 # Columns over a dataset's life: attach by key and id, show, verify, append, remove, compact, subset, merge,
 # repair, overwrite, seal; damage; a killed attach loses nothing.
+# not under sanitizers: attach is Python, which would need their library before all others
 . "$SRC/tests/support/cli.sh"
 [ -f "$BIN/../python/ccstream/attach.py" ] || { echo "skipped: the Python package is not built"; exit 77; }
 python=$(sed -n '1s/^#!//p' "$BIN/ccstudy")
