@@ -606,12 +606,13 @@ static void print_device(const char *name, bool works, const char *text, void *c
  * others. Returns the exit code. */
 static int end(struct launch *l, enum status s, struct error *err) {
     int code = status_exit_code(s);
+    const bool together = l->failed_together && !comm_is_broken(l->comm);
     if (l->first) {
         code = cli_exit(train_program(), s, err);
-    } else if (s != STATUS_OK && !l->failed_together) {
+    } else if (s != STATUS_OK && !together) {
         log_write(&l->log, LOG_LEVEL_ERROR, "%s", err->text);
     }
-    if (s == STATUS_OK || l->failed_together) {
+    if (s == STATUS_OK || together) {
         comm_close(l->comm);
     } else {
         comm_fail(l->comm, err, code);

@@ -46,6 +46,7 @@ struct comm {
     struct comm_peer *peers;
     int32_t local_rank, local_world;
     float *scratch;      /* (link->piece_bytes) */
+    bool broken;         /* the transport has reported an error */
     uint32_t *statuses;  /* (world), of comm_agree */
     int64_t deadline_ns; /* of operations while opening; 0: none, the watching thread has them */
     int64_t wait_ns;     /* the owner's */
@@ -84,6 +85,12 @@ static void note_progress(struct comm *c) {
     }
 }
 
+/* An error of the transport is this rank's alone: no other has agreed to it. */
+static enum status of_link(struct comm *c, enum status s) {
+    c->broken |= s != STATUS_OK;
+    return s;
+}
+
 /* Polls until what was begun is complete. */
 static enum status complete(struct comm *c, struct error *err) {
     struct timespec sleep = {.tv_nsec = POLL_SLEEP_FIRST_NS};
@@ -91,7 +98,7 @@ static enum status complete(struct comm *c, struct error *err) {
         const enum status s = c->link->poll(c->link, err);
         if (s != STATUS_AGAIN) {
             note_progress(c);
-            return s;
+            return of_link(c, s);
         }
         if (polls < POLL_SPINS) {
             continue;
@@ -116,7 +123,8 @@ enum status comm_exchange(struct comm *c,
     if (received_bytes == 0 && sent_bytes == 0) {
         return STATUS_OK;
     }
-    TRY(c->link->begin_exchange(c->link, peer, received, received_bytes, sent, sent_bytes, err));
+    TRY(of_link(c, c->link->begin_exchange(c->link, peer, received, received_bytes, sent,
+                                           sent_bytes, err)));
     if (sent_bytes > 0) {
         count_sent(c, sent_bytes);
     }
@@ -134,11 +142,11 @@ static enum status carry_pieces(struct comm *c, const struct operation *o, struc
             TRY(tree_sum(c, (float *)(void *)data, c->scratch, (int64_t)(n / sizeof(float)), err));
         } else if (o->kind == OPERATION_MERGE) {
             uint32_t *words = (uint32_t *)(void *)data;
-            TRY(c->link->begin_merge(c->link, words, n / sizeof *words, err));
+            TRY(of_link(c, c->link->begin_merge(c->link, words, n / sizeof *words, err)));
             count_sent(c, 2 * n * (world - 1) / world);
             TRY(complete(c, err));
         } else {
-            TRY(c->link->begin_broadcast(c->link, data, n, o->root, err));
+            TRY(of_link(c, c->link->begin_broadcast(c->link, data, n, o->root, err)));
             if (c->link->rank == o->root) {
                 count_sent(c, n);
             }
@@ -164,7 +172,7 @@ static enum status carry(struct comm *c, const struct operation *o, struct error
         }
         return STATUS_OK;
     }
-    TRY(c->link->begin_gather(c->link, o->data, o->size_bytes, err));
+    TRY(of_link(c, c->link->begin_gather(c->link, o->data, o->size_bytes, err)));
     count_sent(c, o->size_bytes * (world - 1));
     return complete(c, err);
 }
@@ -321,6 +329,10 @@ enum status comm_agree(struct comm *c, enum status own, struct error *err) {
     FAIL_IF(differ == 0, err, theirs.status, "%s", theirs.text);
     return error_set(err, theirs.status, "rank %d on %s: %s", first, c->peers[first].host,
                      theirs.text);
+}
+
+bool comm_is_broken(const struct comm *c) {
+    return c->broken;
 }
 
 void comm_at(struct comm *c, uint64_t step, enum comm_phase phase) {

@@ -25,6 +25,7 @@
 #define TRAIN_COMM_COMM_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/log.h"
@@ -135,6 +136,10 @@ enum status comm_barrier(struct comm *c, struct error *err);
  * else on every rank the status and message of the first that failed, after "rank R on HOST: "
  * unless all failed with the same message. */
 enum status comm_agree(struct comm *c, enum status own, struct error *err);
+
+/* Whether the transport has reported an error, as when a rank is gone: then a failure is this
+ * rank's alone, also one that comm_agree returned. */
+bool comm_is_broken(const struct comm *c);
 
 /* data (count) = the sum over ranks, in the fixed tree. */
 enum status comm_sum(struct comm *c, float *data, int64_t count, struct error *err);

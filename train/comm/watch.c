@@ -22,6 +22,8 @@
 #include "formats/base/file_calls.h"
 #include "train/comm/watch_internal.h"
 
+enum { LOOKS_FOR_GONE = 15 };
+
 void watch_times_default(struct watch_times *t) {
     *t = (struct watch_times){
         .look_ms = 200, .beat_ms = 1000, .answer_ms = 8000, .fuse_ms = 10000, .leave = _exit};
@@ -153,11 +155,16 @@ static enum heartbeat_state watch_until(struct watch *w, struct watch_finding *f
     return state;
 }
 
-/* MPI may fail because a rank is gone, whose process is seen to end only a moment later. */
+/* A message may fail because a rank is gone, whose process is seen to end only a moment later: its
+ * connections close first. */
 static bool failed_by_another(struct watch *w, struct watch_finding *f) {
-    rest(w);
-    watch_observe(w, clock_now_ns(), watch_has_folder(w), true);
-    const bool found = watch_find_gone(w, 0, f);
+    int looks = w->exit_code == status_exit_code(STATUS_IO) ? LOOKS_FOR_GONE : 1;
+    bool found = false;
+    while (!found && looks-- > 0) {
+        rest(w);
+        watch_observe(w, clock_now_ns(), watch_has_folder(w), true);
+        found = watch_find_gone(w, 0, f);
+    }
     if (found) {
         (void)pthread_mutex_lock(&w->mutex);
         w->exit_code = WATCH_EXIT_CODE;
