@@ -24,8 +24,8 @@
 #ifndef TRAIN_COMM_COMM_H
 #define TRAIN_COMM_COMM_H
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "formats/base/log.h"
