@@ -18,7 +18,7 @@ has out.txt 'Oxford-IIIT Pet'
 has out.txt 'mean of 4 of 38 sets'
 has err.txt '6 of 6'
 lines out/eval_results.jsonl 6
-[ ! -e out/work ] || fail "out/work is left"
+[ ! -e out/index ] || fail "out/index is left"
 grep -q 'AmorLIP' out/suite.html || fail "no published results on the page"
 cat >check.py <<'END'
 import json

@@ -48,7 +48,7 @@ def run(program, *words):
 
 
 def make_pairs(folder, px):
-    """BATCH pictures of px times px, which no program has to resize, as a dataset; its images and captions in order."""
+    """BATCH images of px times px, which no program has to resize, as a dataset; its images and captions in order."""
     draw, images, captions = random.Random(px), [], []
     with tarfile.open(f"{folder}/pairs.tar", "w") as tar:
         for i in range(BATCH):
@@ -134,8 +134,8 @@ def compare(name, config):
     loaded, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}/back")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}/back")
     px = config["vision_cfg"]["image_size"]
-    pictures, captions = make_pairs(folder, px)
-    images = torch.stack([preprocess(p) for p in pictures]).double()
+    originals, captions = make_pairs(folder, px)
+    images = torch.stack([preprocess(p) for p in originals]).double()
     tokens = tokenizer(captions)
     loaded.double().eval()
     with torch.no_grad():

@@ -1,8 +1,8 @@
 """`ccstream-eval suite`: the test sets of a folder in one pass. Images are indexed and encoded in place by `ccpack index`
 and `ccstream-eval embed`; prompts, metrics and files are made here.
 
-    DIR/wds_NAME/ --links--> OUT/work/NAME/ --ccpack index, ccstream-eval embed--> images.npy --metrics--> a line of
-    all prompts of all sets  ----------------ccstream-eval embed --prompts-------> prompts.npy     eval_results.jsonl
+    DIR/wds_NAME/ --links--> OUT/index/NAME/ --ccpack index, ccstream-eval embed--> images.npy --metrics--> a line of
+    all prompts of all sets  -----------------ccstream-eval embed --prompts-------> prompts.npy     eval_results.jsonl
 
 A line is written when a set is finished, and is what a second run skips.
 """
@@ -532,7 +532,7 @@ def _finished(path: Path, model: str, force: bool) -> list[dict[str, Any]]:
         if not isinstance(row.get("metrics"), dict) or not isinstance(row.get("key"), str):
             raise DataError(f"{path}: line {number}: is no result of a set; remove it, or use another --out")
         if row.get("model") != model and not force:
-            raise pages.ExistsError(f"{path}: line {number}: is of another checkpoint or other options; --force begins anew")
+            raise pages.ExistsError(f"{path}: line {number}: is of another checkpoint or other options; --force starts again")
         out += [row] if row.get("model") == model else []
     return out
 
@@ -557,20 +557,20 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     model = Model(options)
     own = model.hash()
     out, started = Path(options.out), time.monotonic()
-    path, work = out / "eval_results.jsonl", out / "work"
+    path, folder = out / "eval_results.jsonl", out / "index"
     rows = _finished(path, own, options.force)
     done = {r["key"] for r in rows}
     left = [one for one in sets if one.known.key not in done]
     failed = []
     if left:
-        work.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         _say(options, f"{len(left)} of {len(sets)} sets to evaluate; their prompts")
-        prompts = Prompts(left, model, work)
+        prompts = Prompts(left, model, folder)
         total, passed = sum(one.bytes() for one in left), 0
         begun = time.monotonic()
         for number, one in enumerate(left, 1):
             try:
-                rows.append(evaluate(one, model, prompts, work / one.name,
+                rows.append(evaluate(one, model, prompts, folder / one.name,
                                      out / "embeddings" if options.keep_embeddings else None) | {"model": own})
             except (ChildError, DataError) as error:
                 if error.code not in (65, 66):
@@ -579,7 +579,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
                 print(f"ccstream-eval suite: {failed[-1]}", file=sys.stderr)
                 continue
             finally:
-                shutil.rmtree(work / one.name, ignore_errors=True)
+                shutil.rmtree(folder / one.name, ignore_errors=True)
             pages.write(path, "".join(json.dumps(pages._finite(r)) + "\n" for r in rows).encode())
             passed += one.bytes()
             remaining = (time.monotonic() - begun) / passed * (total - passed)
@@ -587,7 +587,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
                  f"{progress._duration(remaining)} left")
     if failed and not rows:
         raise DataError(failed[0])
-    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     chosen = {one.known.key for one in sets}
     order = [s.key for s in suite_sets.SETS]
     rows.sort(key=lambda r: (order.index(r["key"]) if r["key"] in order else len(order), r["key"]))

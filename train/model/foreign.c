@@ -240,7 +240,7 @@ static enum status read_config(struct foreign_model *m,
     return s;
 }
 
-/* ---- what lies beside the towers ---- */
+/* ---- tokenizer and image preprocessing ---- */
 
 static enum status open_tokenizer(struct foreign_model *m,
                                   const struct file_system *fs,

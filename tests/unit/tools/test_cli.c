@@ -309,27 +309,27 @@ TEST(mistakes_in_rows_are_found) {
 /* As a library has them, in the middle of a program's options. */
 struct narrow {
     uint64_t before;
-    struct library {
+    struct part {
         uint32_t count;
         bool exact; /* of an enum of two */
         bool check;
         const char *unset; /* by no option */
-    } library;
+    } part;
     bool json;
 };
 
 TEST(options_fill_the_narrow_fields_of_a_library) {
     static const struct cli_option narrow_rows[] = {
-        {"count", 0, CLI_U64, CLI_FIELD(struct narrow, library.count), .max = "4294967295",
+        {"count", 0, CLI_U64, CLI_FIELD(struct narrow, part.count), .max = "4294967295",
          .default_text = "7", .metavar = "N", .help = "how many"},
-        {"mode", 0, CLI_ENUM, CLI_FIELD(struct narrow, library.exact), .choices = modes,
+        {"mode", 0, CLI_ENUM, CLI_FIELD(struct narrow, part.exact), .choices = modes,
          .default_text = "exact", .metavar = "MODE", .help = "how"},
-        {"no-check", 0, CLI_NO, CLI_FIELD(struct narrow, library.check), .help = "unchecked"},
+        {"no-check", 0, CLI_NO, CLI_FIELD(struct narrow, part.check), .help = "unchecked"},
         {"json", 0, CLI_FLAG, CLI_FIELD(struct narrow, json), .help = "as JSON"},
     };
     struct cli_program p = program;
     struct narrow o;
-    struct library library = {.unset = "default"};
+    struct part part = {.unset = "default"};
     struct cli_arguments a;
     struct error err = {0};
     struct byte_buffer text;
@@ -337,12 +337,12 @@ TEST(options_fill_the_narrow_fields_of_a_library) {
     p.options = narrow_rows;
     p.option_count = CLI_COUNT(narrow_rows);
     assert_ok(cli_parse(&p, &o, &a, 1, (char **)(uintptr_t)words, &err), err);
-    assert_true(o.library.count == 7 && o.library.exact && o.library.check && !o.json);
+    assert_true(o.part.count == 7 && o.part.exact && o.part.check && !o.json);
     cli_arguments_fini(&a);
     assert_ok(cli_parse(&p, &o, &a, 4, (char **)(uintptr_t)words, &err), err);
-    cli_copy(&p, &o, offsetof(struct narrow, library), &library, sizeof library);
-    assert_true(library.count == UINT32_MAX && library.exact && !library.check);
-    assert_string_equal(library.unset, "default");
+    cli_copy(&p, &o, offsetof(struct narrow, part), &part, sizeof part);
+    assert_true(part.count == UINT32_MAX && part.exact && !part.check);
+    assert_string_equal(part.unset, "default");
     byte_buffer_init(&text, 0);
     assert_ok(cli_config_json(&p, &o, &text, &err), err);
     assert_ok(byte_buffer_u8(&text, 0, &err), err);
