@@ -13,6 +13,7 @@
  * vectors. Nothing depends on T or on where a caption lies but addresses, so packed and padded
  * captions give the same bits.
  */
+#include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -21,6 +22,10 @@
 #include "kernels/cpu/exp_negative.h"
 
 enum { LANES = 16 };
+
+static inline int64_t whole_lanes(int64_t count) {
+    return (count + LANES - 1) & -LANES;
+}
 
 /* One matrix product out (M,N) = a (M,K) b (K,N). `a` is read at m * row + k * column. */
 struct product {
@@ -91,51 +96,68 @@ static void product_run(const struct product *p) {
     product_128(p);
 }
 
-/* out (COLS, STRIDE) = in (ROWS, COLS)^T, zero beyond the last row. */
+/* out (COLS, STRIDE) = in (ROWS, COLS)^T, zero beyond the last row; in squares, because rows of
+ * `in` may be a power of two apart. */
 CPU_CLONES static void transpose(float *restrict out,
                                  const float *restrict in,
                                  int64_t rows,
                                  int64_t cols,
                                  int64_t in_stride,
                                  int64_t out_stride) {
-    for (int64_t c = 0; c < cols; c++) {
-        for (int64_t r = 0; r < out_stride; r++) {
-            out[c * out_stride + r] = r < rows ? in[r * in_stride + c] : 0.0f;
+    for (int64_t r0 = 0; r0 < out_stride; r0 += LANES) {
+        const int64_t r1 = r0 + LANES < rows ? r0 + LANES : rows;
+        for (int64_t c0 = 0; c0 < cols; c0 += LANES) {
+            const int64_t c1 = c0 + LANES < cols ? c0 + LANES : cols;
+            for (int64_t c = c0; c < c1; c++) {
+                for (int64_t r = r0; r < r0 + LANES; r++) {
+                    out[c * out_stride + r] = r < r1 ? in[r * in_stride + c] : 0.0f;
+                }
+            }
         }
     }
 }
 
-/* probs = softmax(scale * scores). Returns the log of the sum of e^(scale * scores). */
+/* 0, from `length` on the lowest number: without a comparison, for which GCC would divide the loop
+ * into two, of which the second is not vectorised. */
+static inline float hidden_from(int32_t length, int32_t i) {
+    return FLT_MAX * (float)((length - 1 - i) >> 31);
+}
+
+/* probs = softmax(scale * scores), in whole lanes, 0 beyond `length`. Returns the log of the sum of
+ * e^(scale * scores). */
 CPU_CLONES static float
-softmax_row(float *restrict probs, const float *restrict scores, float scale, int64_t length) {
+softmax_row(float *restrict probs, const float *restrict scores, float scale, int32_t length) {
+    const int32_t end = (int32_t)whole_lanes(length);
     float largest = scores[0];
 #pragma omp simd reduction(max : largest)
-    for (int64_t i = 0; i < length; i++) {
-        largest = scores[i] > largest ? scores[i] : largest;
+    for (int32_t i = 0; i < end; i++) {
+        const float s = scores[i] + hidden_from(length, i);
+        largest = s > largest ? s : largest;
     }
     float total = 0.0f;
 #pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < length; i++) {
-        const float e = exp_negative(scale * (scores[i] - largest));
+    for (int32_t i = 0; i < end; i++) {
+        const float e = exp_negative(scale * (scores[i] - largest) + hidden_from(length, i));
         probs[i] = e;
         total += e;
     }
     const float inverse = 1.0f / total;
 #pragma omp simd
-    for (int64_t i = 0; i < length; i++) {
+    for (int32_t i = 0; i < end; i++) {
         probs[i] *= inverse;
     }
     return scale * largest + logf(total);
 }
 
-/* The same probabilities, given that log. */
+/* The same probabilities, given that log; beyond `length` they are not 0. */
 CPU_CLONES static void softmax_again(float *restrict probs,
                                      const float *restrict scores,
                                      float scale,
                                      float lse,
                                      int64_t length) {
+    const int64_t end = whole_lanes(length);
 #pragma omp simd
-    for (int64_t i = 0; i < length; i++) {
+    for (int64_t i = 0; i < end; i++) {
         probs[i] = exp_negative(scale * scores[i] - lse);
     }
 }
@@ -207,10 +229,6 @@ struct slice {
 };
 
 enum { PART_Q, PART_K, PART_V, SLICES = 7, SLICE_OUT = 3, SLICE_GRADIENT = 4 };
-
-static int64_t whole_lanes(int64_t count) {
-    return (count + LANES - 1) / LANES * LANES;
-}
 
 static size_t buffers_floats(const struct heads *h) {
     const int64_t stride = whole_lanes(h->tokens);
@@ -299,7 +317,7 @@ static void make_probs(const struct heads *h,
         const int64_t filled = seen(h, t, length);
         float *to = b->probs + t * stride;
         if (forward) {
-            lse[t] = softmax_row(to, b->scores + t * stride, h->scale, filled);
+            lse[t] = softmax_row(to, b->scores + t * stride, h->scale, (int32_t)filled);
         } else {
             softmax_again(to, b->scores + t * stride, h->scale, lse[t], filled);
         }
@@ -363,7 +381,7 @@ static void head_backward(const struct heads *h,
             row_factors(h, b, n, head, t);
         }
         softmax_bwd_row(b->scores + t * stride, b->kept + t * stride, b->probs + t * stride,
-                        h->dropping ? b->factors : NULL, h->scale, length);
+                        h->dropping ? b->factors : NULL, h->scale, h->dropping ? length : stride);
     }
     product_run(&(struct product){to[PART_Q].data, b->scores, part[PART_K].data, length,
                                   h->head_width, length, to[PART_Q].row, stride, 1,

@@ -32,7 +32,7 @@ enum { PARALLEL_MIN_COUNT = 16384 };
  * sanitizer has started, which the choice would call. Other files do not find what clang 14 makes.
  */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define CPU_CLONES __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
 #else
 #define CPU_CLONES
 #endif
