@@ -514,7 +514,8 @@ CCS_API void ccs_new_sample_init(struct ccs_new_sample *s, uint64_t struct_size)
 /* Adds one sample; everything is copied. Any number of threads may add at once: they decode
  * together and store one after the other, in the order in which they get there; one thread alone
  * gives the same shards each time. A sample that is refused (CORRUPT: image, UTF-8 or JSON;
- * UNSUPPORTED: kind of image; EXISTS: the id or key is taken; LIMIT) leaves the writer as it was.
+ * UNSUPPORTED: kind of image; EXISTS: the id or key is taken; LIMIT; INVALID: also a label beyond
+ * the classes, where they have names) leaves the writer as it was.
  * A failure to store one, as IO, ends it: later calls repeat it. *id (may be NULL) receives the id.
  */
 CCS_API int32_t ccs_writer_add(struct ccs_writer *w,
@@ -523,15 +524,15 @@ CCS_API int32_t ccs_writer_add(struct ccs_writer *w,
                                struct ccs_error *err);
 
 /* Names of the labels from 0 on, once; with append, those of the dataset first. Without it labels
- * have no names. Returns CCS_OK, INVALID (a name comes twice, or is not the dataset's) or LIMIT. */
+ * have no names. Returns CCS_OK, INVALID (a name comes twice, or is not the dataset's, or a sample
+ * has a label beyond them) or LIMIT. */
 CCS_API int32_t ccs_writer_set_classes(struct ccs_writer *w,
                                        const char *const *names,
                                        uint32_t count,
                                        struct ccs_error *err);
 
 /* Publishes the dataset; what it then is goes to info, which may be NULL. Returns CCS_OK; INVALID
- * (no sample, or a label beyond the classes), after which more may be added; or IO or LIMIT, which
- * end the writer. */
+ * (no sample), after which more may be added; or IO or LIMIT, which end the writer. */
 CCS_API int32_t ccs_writer_finish(struct ccs_writer *w,
                                   struct ccs_dataset_info *info,
                                   struct ccs_error *err);

@@ -245,7 +245,9 @@ static void give_slot(struct pack_writer *w, struct slot *slot) {
     pthread_mutex_unlock(&w->mutex);
 }
 
-static enum status check_values(const struct pack_writer_sample *in, struct error *err) {
+static enum status
+check_values(struct pack_writer *w, const struct pack_writer_sample *in, struct error *err) {
+    const size_t classes = pack_classes_count(&w->plan.classes);
     FAIL_IF(!in->image || in->image_bytes == 0, err, STATUS_INVALID, "the sample has no image");
     FAIL_IF(in->key && !shard_key_is_valid(in->key), err, STATUS_INVALID,
             "the key '%.100s' is not 1 to %d bytes of printable ASCII without space "
@@ -254,6 +256,9 @@ static enum status check_values(const struct pack_writer_sample *in, struct erro
     FAIL_IF(in->label < SHARD_NO_LABEL || in->label >= MANIFEST_MAX_CLASSES, err, STATUS_INVALID,
             "label %" PRId32 ": must be from 0 to %d, or %d: none", in->label,
             MANIFEST_MAX_CLASSES - 1, SHARD_NO_LABEL);
+    FAIL_IF(classes > 0 && in->label >= (int64_t)classes, err, STATUS_INVALID,
+            "label %" PRId32 " is none of the %zu classes: set their names first", in->label,
+            classes);
     FAIL_IF(in->id != PACK_WRITER_NEXT_ID && in->id > SHARD_MAX_ID, err, STATUS_LIMIT,
             "id %" PRIu64 ": the largest is %" PRIu64, in->id, SHARD_MAX_ID);
     return STATUS_OK;
@@ -306,10 +311,12 @@ static enum status judge(const struct source_row *row, struct error *err) {
     return error_set(err, s, "%s: %.300s", source_reason_name(row->reason), row->detail);
 }
 
-static enum status
-check_sample(struct slot *slot, const struct pack_writer_sample *in, struct error *err) {
+static enum status check_sample(struct pack_writer *w,
+                                struct slot *slot,
+                                const struct pack_writer_sample *in,
+                                struct error *err) {
     struct pack_item *item = &slot->item;
-    TRY(check_values(in, err));
+    TRY(check_values(w, in, err));
     TRY(fill_row(&item->row, in, err));
     TRY(pack_worker_check(slot->worker, item, err));
     return judge(&item->row, err);
@@ -403,7 +410,7 @@ enum status pack_writer_add(struct pack_writer *w,
     struct slot *slot = NULL;
     *id = 0;
     TRY(take_slot(w, &slot, err));
-    enum status s = check_sample(slot, sample, err);
+    enum status s = check_sample(w, slot, sample, err);
     if (s == STATUS_OK) {
         pthread_mutex_lock(&w->mutex);
         s = commit_sample(w, &slot->item, sample, err);
@@ -425,6 +432,9 @@ enum status pack_writer_set_classes(struct pack_writer *w,
     FAIL_IF(w->has_classes || count < w->plan.manifest.class_count, err, STATUS_INVALID,
             w->has_classes ? "classes are set already"
                            : "the dataset has more classes than are given");
+    FAIL_IF(w->last_label >= (int64_t)count, err, STATUS_INVALID,
+            "a sample has label %" PRId32 ", and there are names for %zu classes", w->last_label,
+            count);
     w->has_classes = true;
     for (size_t i = 0; i < count; i++) {
         uint64_t place = 0;
@@ -451,11 +461,8 @@ static enum status add_source(struct pack_writer *w, struct error *err) {
 
 enum status pack_writer_finish(struct pack_writer *w, struct error *err) {
     REQUIRE(w);
-    const size_t classes = pack_classes_count(&w->plan.classes);
     TRY(check_alive(w, err));
     FAIL_IF(w->summary.samples == 0, err, STATUS_INVALID, "%s: no sample was added", w->directory);
-    FAIL_IF(classes > 0 && w->last_label >= (int64_t)classes, err, STATUS_INVALID,
-            "label %" PRId32 " is none of the %zu classes", w->last_label, classes);
     struct error why = {0};
     enum status s = add_source(w, &why);
     THEN(s, pack_commit_finish(&w->commit, false, &why));

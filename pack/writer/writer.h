@@ -52,24 +52,25 @@ struct pack_writer_sample {
     struct shard_text json; /* an object; size 0: none */
 };
 
-/* Returns OK and *id. A refused sample leaves the writer as it was: INVALID (key, label, or keys
- * for some samples only), CORRUPT (image, text or JSON), UNSUPPORTED (kind of image), EXISTS
- * (id or key), LIMIT, NOMEM. A failure to store it, IO or NOMEM, ends the writer: later calls
- * repeat it. */
+/* Returns OK and *id. A refused sample leaves the writer as it was: INVALID (key, a label beyond
+ * the classes where there are any, or keys for some samples only), CORRUPT (image, text or JSON),
+ * UNSUPPORTED (kind of image), EXISTS (id or key), LIMIT, NOMEM. A failure to store it, IO or
+ * NOMEM, ends the writer: later calls repeat it. */
 enum status pack_writer_add(struct pack_writer *w,
                             uint64_t *id,
                             const struct pack_writer_sample *sample,
                             struct error *err);
 
 /* Names of the labels from 0 on; with append first those of the dataset. Once. Returns OK, INVALID
- * (a name comes twice, or is not the dataset's), LIMIT or NOMEM. */
+ * (a name comes twice, or is not the dataset's, or a sample has a label beyond them), LIMIT or
+ * NOMEM. */
 enum status pack_writer_set_classes(struct pack_writer *w,
                                     const char *const *names,
                                     size_t count,
                                     struct error *err);
 
-/* Publishes the dataset. Returns OK; INVALID (no sample, or a label without a class, where there
- * are classes), after which more may be added; IO, LIMIT or NOMEM, which end the writer. */
+/* Publishes the dataset. Returns OK; INVALID (no sample), after which more may be added; IO, LIMIT
+ * or NOMEM, which end the writer. */
 enum status pack_writer_finish(struct pack_writer *w, struct error *err);
 
 /* The dataset after finish; lives until close. */

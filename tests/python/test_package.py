@@ -291,16 +291,16 @@ class LoaderTest(unittest.TestCase):
             dl.load_state_dict({k: v for k, v in state.items() if k != "epoch"})
 
     def test_ranks_come_from_the_launcher(self):
-        for names, proof in ((("RANK", "WORLD_SIZE"), {}),
+        for names, proof in ((("RANK", "WORLD_SIZE"), {"MASTER_ADDR": "localhost"}),
                              (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {"PMIX_NAMESPACE": "7"}),
                              (("PMI_RANK", "PMI_SIZE"), {"PMI_FD": "0"}), (("PMI_RANK", "PMI_SIZE"), {"PMI_PORT": "h:1"}),
                              (("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), {"SLURM_TASK_PID": str(os.getppid())})):
             with mock.patch.dict(os.environ, {**dict(zip(names, ("2", "3"))), **proof}):
                 dl = loader()
                 self.assertEqual((dl.rank, dl.world_size, len(next(iter(dl))["id"])), (2, 3, BATCH // 3))
-            if proof:  # of an enclosing job
-                with mock.patch.dict(os.environ, dict(zip(names, ("2", "3")))), self.assertWarnsRegex(Warning, names[0]):
-                    self.assertEqual((loader().rank, loader().world_size), (0, 1))
+            # of an enclosing job
+            with mock.patch.dict(os.environ, dict(zip(names, ("2", "3")))), self.assertWarnsRegex(Warning, names[0]):
+                self.assertEqual((loader().rank, loader().world_size), (0, 1))
         with mock.patch.dict(os.environ, SLURM_PROCID="0", SLURM_NTASKS="8"), self.assertWarnsRegex(Warning, "ignored"):
             self.assertEqual((loader().rank, loader().world_size), (0, 1))
         self.assertEqual((loader().rank, loader().world_size), (0, 1))
@@ -309,12 +309,12 @@ class LoaderTest(unittest.TestCase):
     def test_ranks_of_torch_come_before_those_of_the_launcher(self):
         import torch.distributed as dist
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        os.environ.update(RANK="2", WORLD_SIZE="3")
+        os.environ.update(RANK="2", WORLD_SIZE="3", MASTER_ADDR="localhost")
         try:
             dl = loader()
             self.assertEqual((dl.rank, dl.world_size, len(next(iter(dl))["id"])), (0, 1, BATCH))
         finally:
-            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+            del os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"]
             dist.destroy_process_group()
 
     def test_damaged_samples_are_replaced_and_counted(self):
@@ -646,7 +646,7 @@ class TokenizerTest(unittest.TestCase):
 
     def test_clip_is_built_in(self):
         t = ccstream.Tokenizer("clip")
-        self.assertEqual((len(t), t.begin, t.end, t.pad), (49408, 49406, 49407, 0))
+        self.assertEqual((len(t), t.begin, t.end, t.eos_id, t.pad), (49408, 49406, 49407, 49407, 0))
         for clean in (False, True):
             tokens, lengths = t.encode(["A cat's  PHOTO."], 8, clean)
             self.assertEqual(tokens.tolist(), [[49406, 320, 2368, 568, 1125, 269, 49407, 0]])
@@ -687,17 +687,52 @@ class WriterTest(unittest.TestCase):
             self.assertEqual(w.add(s.image, key="new"), SAMPLES)
         self.assertEqual(len(ccstream.Dataset("w")), SAMPLES + 1)
 
-    def test_an_exception_leaves_no_dataset(self):
+    def test_an_exception_keeps_what_was_added(self):
         image = ccstream.Dataset("d")[0].image
-        with self.assertRaises(KeyError), ccstream.Writer("failed") as w:
-            w.add(image)
+        with self.assertRaises(KeyError) as caught, ccstream.Writer("kept") as w:
+            w.add(image, ["one"])
             raise KeyError
+        self.assertIn("kept has the samples that were added before", caught.exception.__notes__[0])
+        with ccstream.Writer("kept", append=True) as w:
+            w.add(image, ["two"])
+        self.assertEqual([s.captions for s in ccstream.Dataset("kept")], [["one"], ["two"]])
+        with self.assertRaises(KeyError), ccstream.Writer("failed"):
+            raise KeyError  # before the first sample
         with self.assertRaises(ccstream.NotFoundError):
             ccstream.Dataset("failed")
         with self.assertRaises(ccstream.UsageError), ccstream.Writer("failed"):
             pass  # no sample
         with self.assertRaises(ccstream.UsageError):
             ccstream.Writer("failed", container="zip")
+
+    def test_a_killed_process_leaves_what_it_published(self):
+        code = ("import ccstream, os, signal\n"
+                "image = ccstream.Dataset('d')[0].image\n"
+                "w = ccstream.Writer('killed')\n"
+                "w.set_classes(['a', 'b'])\n"
+                "for i in range(7):\n"
+                "    w.add(image, [str(i)], label=i % 2)\n"
+                "    if i % 3 == 2:\n        w.publish()\n"
+                "os.kill(os.getpid(), signal.SIGKILL)\n")
+        self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, -signal.SIGKILL)
+        with ccstream.Dataset("killed") as ds:
+            self.assertEqual(([s.captions for s in ds], ds.classes), ([[str(i)] for i in range(6)], ["a", "b"]))
+            image = ds[0].image
+        with ccstream.Writer("killed", append=True) as w:
+            self.assertEqual(w.add(image, ["again"], label=1), 6)
+        self.assertEqual(ccstream.Dataset("killed")[6].captions, ["again"])
+
+    def test_a_label_beyond_the_classes_is_refused_when_it_is_added(self):
+        image = ccstream.Dataset("d")[0].image
+        with ccstream.Writer("labels") as w:
+            w.add(image, label=2)
+            with self.assertRaisesRegex(ValueError, "label 2, and there are names for 2 classes"):
+                w.set_classes(["a", "b"])
+            w.set_classes(["a", "b", "c"])
+            with self.assertRaisesRegex(ValueError, "label 3 is none of the 3 classes"):
+                w.add(image, label=3)
+            w.add(image, label=0)
+        self.assertEqual([s.label for s in ccstream.Dataset("labels")], [2, 0])
 
     def test_threads_add_at_once(self):
         images = [s.image for s in ccstream.Dataset("d")]
@@ -759,6 +794,8 @@ class LossTest(unittest.TestCase):
                             (ccstream.NotFoundError, lambda: ccstream.State("absent")),
                             (ccstream.UsageError, lambda: loss.step(similarity[:2], [1, 2, 3])),
                             (ccstream.UsageError, lambda: loss.step(similarity, [1, 2, 60])),
+                            (ccstream.UsageError, lambda: loss.step(similarity, numpy.array([1, -2, 3]))),
+                            (ccstream.UsageError, lambda: loss.step(similarity, [1.0, 2.0, 3.0])),
                             (ccstream.CorruptError, lambda: loss.step(similarity * numpy.nan, [1, 2, 3])),
                             (ccstream.MismatchError, lambda: ccstream.Loss("sogclr", 50, id_space=60).load("loss.safetensors"))):
             with self.assertRaises(error):

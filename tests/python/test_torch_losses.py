@@ -271,8 +271,8 @@ class LossTest(unittest.TestCase):
                 states_equal(self, loss, again)
 
     def test_the_schedules_are_those_of_ccstream_train(self):
-        loss = cct.GlobalContrastiveLoss("nuclr", 100, steps_per_epoch=10, epochs=30, zeta_freeze_epochs=5)
-        peak = 5e-6 * (5318 * 25) / 250
+        peak = 0.00266
+        loss = cct.GlobalContrastiveLoss("nuclr", 100, steps_per_epoch=10, epochs=30, zeta_freeze_epochs=5, zeta_lr=peak)
         for step, factor in ((0, 0.0), (49, 0.0), (50, 1.0), (175, 0.5)):
             loss.step.fill_(step)
             self.assertAlmostEqual(loss._zeta_rate("text").item(), peak * factor, places=15)

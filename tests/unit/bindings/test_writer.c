@@ -62,8 +62,8 @@ TEST(samples_are_read_as_they_were_added) {
     assert_int_equal(ccs_writer_finish(w, NULL, NULL), CCS_OK);
     ccs_writer_close(w);
     w = open_writer(dir, true);
-    add_some(w, 3, 2);
     assert_int_equal(ccs_writer_set_classes(w, classes, 5, NULL), CCS_OK);
+    add_some(w, 3, 2);
     struct ccs_dataset_info made = {.struct_size = sizeof(made)};
     assert_int_equal(ccs_writer_finish(w, &made, NULL), CCS_OK);
     assert_int_equal(add(w, 5, NULL, NULL), CCS_ERROR_INVALID);

@@ -280,17 +280,24 @@ TEST(classes_name_labels) {
     make_row(&r, 0, true);
     r.sample.label = 2;
     assert_ok(pack_writer_add(w, &id, &r.sample, &err), err);
-    byte_buffer_fini(&r.jpeg);
-    assert_ok(pack_writer_set_classes(w, names, 2, &err), err);
-    assert_int_equal(pack_writer_finish(w, &err), STATUS_INVALID);
+    assert_int_equal(pack_writer_set_classes(w, names, 2, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "label 2"));
+    assert_ok(pack_writer_set_classes(w, names, 3, &err), err);
     assert_int_equal(pack_writer_set_classes(w, names, 3, &err), STATUS_INVALID);
+    r.sample.label = 3;
+    assert_int_equal(pack_writer_add(w, &id, &r.sample, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "label 3"));
     pack_writer_close(w);
     w = open_writer(test_temp_path("d"), &o);
     add_rows(w, 0, 1);
     assert_ok(pack_writer_set_classes(w, names, 2, &err), err);
     finish(w);
     o.append = true;
+    w = open_writer(test_temp_path("d"), &o);
+    r.sample.label = 2; /* the dataset has two classes, and the writer none yet */
+    assert_int_equal(pack_writer_add(w, &id, &r.sample, &err), STATUS_INVALID);
+    byte_buffer_fini(&r.jpeg);
+    pack_writer_close(w);
     w = open_writer(test_temp_path("d"), &o);
     assert_int_equal(pack_writer_set_classes(w, others, 3, &err), STATUS_INVALID);
     pack_writer_close(w);

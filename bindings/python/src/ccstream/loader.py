@@ -6,6 +6,7 @@ import operator
 import os
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,13 +41,13 @@ def _of_srun() -> bool:
 
 
 # What shows that a launcher started this process: variables alone may be those of an enclosing job.
-_LAUNCHERS = (("RANK", "WORLD_SIZE", lambda: True),
+_LAUNCHERS = (("RANK", "WORLD_SIZE", lambda: "MASTER_ADDR" in os.environ),
               ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                lambda: "PMIX_NAMESPACE" in os.environ or "OMPI_MCA_orte_hnp_uri" in os.environ),
               ("PMI_RANK", "PMI_SIZE", _of_pmi), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", _of_srun))
 
 
-class Batch(dict[str, _ccstream.Array]):
+class Batch(dict[str, Any]):
     """The arrays of a batch by name. Rows of one sample are at the same place in each:
 
     image       uint8 (B, S, S, 3), RGB; image2 likewise, with views=2
@@ -59,14 +60,27 @@ class Batch(dict[str, _ccstream.Array]):
     numpy.asarray(array) and torch.from_dlpack(array) are views of the loader's memory, and may be
     written to. The buffer is reused once the batch, its arrays and all views are gone. The next
     prefetch_factor batches may be taken while a batch is alive; copy what is kept longer.
+
+    batch.to(device) is the batch with tensors of torch, as Lightning and accelerate move it; once ccstream.torch
+    is imported, a Batch is a node of torch's pytrees.
     """
 
-    __slots__ = ("epoch", "step", "replaced", "columns", "present")
+    __slots__ = ("epoch", "step", "replaced", "columns", "present", "_loader")
     epoch: int
     step: int  # of the epoch, from 0
     replaced: int  # rows whose own sample is damaged and was replaced by another one
-    columns: dict[str, numpy.ndarray]  # values of the loader's columns
-    present: dict[str, numpy.ndarray]  # bool: which rows have one
+    columns: dict[str, Any]  # values of the loader's columns: arrays, after `to` tensors
+    present: dict[str, Any]  # bool: which rows have one
+
+    def to(self, device: Any, non_blocking: bool | None = None) -> Batch:
+        """The same batch with tensors on a device, columns included; epoch, step and replaced stay. On the CPU
+        the tensors are views of the loader's memory. non_blocking: None is True for batches of pin_memory=True;
+        the loader reuses their memory after the copy. UnsupportedError without torch."""
+        try:
+            from .torch import move_batch
+        except ImportError:
+            raise _ccstream.UnsupportedError("Batch.to needs torch, which is not installed") from None
+        return move_batch(self, device, non_blocking)
 
     def __missing__(self, name: str) -> _ccstream.Array:
         why = (": the dataset has no tokenizer, which `ccpack tokenizer` makes and tokenizer=... passes, or no captions"
@@ -81,11 +95,15 @@ class DataLoader:
     ccstream-train. batch_size: rows of all ranks together, as --batch-size there; this process gets its
     part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
     (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise. Variables of
-    an enclosing job, whose launcher did not start this process, are ignored with a warning.
+    an enclosing job, whose launcher did not start this process, are ignored with a warning, and so are RANK and
+    WORLD_SIZE without MASTER_ADDR, which torchrun sets too. Without a launcher, make the loader after
+    torch.distributed.init_process_group, in Lightning in train_dataloader(), or pass rank and world_size.
     augment: "paper", "crop", "simclr", "clip", "eval-crop", "eval-clip", "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
-    (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory.
+    (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory. Asynchronous copies
+    of such a batch are safe if they are queued on the current stream before the next batch is taken, or by
+    batch.to(): the loader reuses the memory once they are done.
     timeout: seconds to wait for a batch, then TimeoutError; None waits without end.
     caption_columns: "raw:0.3,long:0.7" draws captions from attached columns and (raw) the samples' own, by weight among
     those that a sample has.
@@ -126,11 +144,14 @@ class DataLoader:
                 tokenizer = file.read()
         self.rank, self.world_size = rank, world_size
         self.timeout = timeout
+        allocate = _allocate_pinned() if pin_memory else None
+        self.pinned = allocate is not None
+        self._last: list[Any] | None = None  # pinned arrays of the last batch, until the next one is asked for
+        self._copying: deque[tuple[Any, list[Any]]] = deque()  # an event, and pinned arrays that are read before it
         self._options = (_paths(dataset), batch_size, rank, world_size, image_size, augment, views, positives,
                          order or ("global" if shuffle else "sequential"), filter, captions, drop_last,
                          clean_captions, verify_images, seed, max_tokens, num_threads or 0, prefetch_factor,
-                         max_corrupt, tokenizer, caption_columns,
-                         _allocate_pinned() if pin_memory else None)
+                         max_corrupt, tokenizer, caption_columns, allocate)
         several = dataset if isinstance(dataset, (list, tuple)) else [dataset]
         self._columns = {name: [_open_column(d, name) for d in several] for name in columns}
         self._handle = _ccstream.Loader(*self._options)
@@ -153,22 +174,50 @@ class DataLoader:
         iteration, epoch = self._iteration, self.epoch
         while True:
             if iteration != self._iteration:
-                raise _ccstream.UsageError("this `for` has ended: this `for` has ended: another loop was started, or the position was changed")
+                raise _ccstream.UsageError("this `for` has ended: another loop was started, or the position was changed")
             if self.epoch != epoch:
                 return
             yield self._next(epoch)  # which no variable here keeps alive
 
     def _next(self, epoch: int) -> Batch:
-        arrays, *numbers = self._handle.next(self.timeout)
+        if self._last is not None:
+            self._keep(self._last, None)
+            self._last = None
+        while self._copying and self._copying[0][0].query():
+            self._copying.popleft()
+        while True:
+            try:
+                arrays, *numbers = self._handle.next(self.timeout)
+                break
+            except _ccstream.UsageError:  # every slot is held, perhaps by copies
+                if not self._copying:
+                    raise
+                self._copying[0][0].synchronize()
+                self._copying.popleft()
         self._inside = self.epoch == epoch
         batch = Batch(arrays)
         batch.epoch, batch.step, batch.replaced = numbers
+        batch._loader = self
+        if self.pinned:
+            self._last = list(arrays.values())
         batch.columns, batch.present = {}, {}
         if self._columns:
             ids = numpy.asarray(batch["id"])
             for name, sources in self._columns.items():
                 batch.columns[name], batch.present[name] = _rows_of(sources, ids)
         return batch
+
+    def _keep(self, arrays: list[Any], device: Any) -> None:
+        """Keeps pinned arrays until what is queued on the device by now is done."""
+        self._copying.append((_record_event(device), arrays))
+
+    def _end_copies(self) -> None:
+        if self._last is not None:
+            self._keep(self._last, None)
+            self._last = None
+        while self._copying:
+            self._copying[0][0].synchronize()
+            self._copying.popleft()
 
     @property
     def epoch(self) -> int:
@@ -199,6 +248,7 @@ class DataLoader:
 
     def _seek(self, state: dict[str, Any]) -> None:
         numbers = [state[name] for name in _STATE]
+        self._end_copies()
         try:
             self._handle.seek(*numbers)
         except _ccstream.UsageError:  # a batch is alive, which outlives its loader
@@ -223,6 +273,7 @@ class DataLoader:
 
     def close(self) -> None:
         """Stops the threads. Batches that are alive stay valid; later use raises ClosedError."""
+        self._end_copies()
         self._handle.close()
 
     def __enter__(self) -> DataLoader:
@@ -285,9 +336,19 @@ def _find_rank() -> tuple[int, int]:
     if os.environ.get("SLURM_NTASKS", "1") != "1" and "SLURM_PROCID" in os.environ:
         ignored = ignored or "SLURM_PROCID"
     if ignored:
+        why = (" (there is no MASTER_ADDR, which torchrun sets)" if ignored == "RANK" else "")
         warnings.warn(f"{ignored} is ignored: it is of an enclosing job, whose launcher did not start this process as "
-                      "one of several; pass rank and world_size", stacklevel=3)
+                      f"one of several{why}; pass rank and world_size", stacklevel=3)
     return 0, 1
+
+
+def _record_event(device: Any) -> Any:
+    """An event after all that is queued on the current stream; device None: of CUDA's current device."""
+    import torch
+    backend = getattr(torch, device.type) if device is not None else torch.cuda
+    event = backend.Event()
+    event.record(backend.current_stream(device))
+    return event
 
 
 def _allocate_pinned():

@@ -13,6 +13,16 @@ from . import _ccstream
 _KINDS: tuple[type, ...] = (numpy.float32, numpy.uint64, numpy.uint64)
 
 
+def _whole_ids(ids, none: bool = False) -> numpy.ndarray:
+    """uint64; none: -1 is 2**64 - 1."""
+    given = numpy.asarray(ids)
+    if given.size > 0 and given.dtype.kind not in "iu":
+        raise _ccstream.UsageError(f"ids are {given.dtype}, expected whole numbers")
+    if given.dtype.kind == "i" and given.size > 0 and given.min() < (-1 if none else 0):
+        raise _ccstream.UsageError(f"id {given.min()} is below 0, at place {given.argmin()}")
+    return numpy.ascontiguousarray(given).astype(numpy.uint64)
+
+
 class _Columns(Mapping[str, numpy.ndarray]):
     """Columns by name: float32 or uint64 (ids)."""
 
@@ -119,7 +129,7 @@ class Loss(_Columns):
         """uint64 (2, B): the sample that each anchor of the batch with these ids (B) needs in its next
         step, images then texts, or first views then second ones; 2**64 - 1: none. UnsupportedError:
         the loss names none."""
-        own = numpy.ascontiguousarray(ids).astype(numpy.uint64)
+        own = _whole_ids(ids)
         out = numpy.empty((2, own.size), numpy.uint64)
         self._handle.carried(out, own)
         return out
@@ -144,7 +154,7 @@ class Loss(_Columns):
             raise _ccstream.UsageError("image_similarity and text_similarity must have the shape of similarity")
         if (carried_ids is None) != (carried_similarity is None):
             raise _ccstream.UsageError("carried_ids and carried_similarity go together: give both or neither")
-        far = numpy.ascontiguousarray([] if carried_ids is None else carried_ids).astype(numpy.uint64)
+        far = _whole_ids([] if carried_ids is None else carried_ids, none=True)
         far_similarity = numpy.zeros(0, numpy.float32)
         if carried_similarity is not None:
             far_similarity = numpy.ascontiguousarray(carried_similarity, numpy.float32)
@@ -152,7 +162,7 @@ class Loss(_Columns):
         selves = numpy.array(own, numpy.float32)
         self_gradients = numpy.empty_like(selves)
         numbers = self._handle.step(similarity, gradient, selves, self_gradients,
-                                    numpy.ascontiguousarray(ids).astype(numpy.uint64), far, far_similarity,
+                                    _whole_ids(ids), far, far_similarity,
                                     far_gradient, step, epoch, lr, zeta_lr_image, zeta_lr_text)
         image, text = self_gradients if own else (None, None)
         return LossStep(gradient, *numbers, image, text, far_gradient if carried_ids is not None else None)

@@ -47,6 +47,14 @@ class Tokenizer:
         """The id after a text, also in a row that is too short for it."""
         return self._handle.end
 
+    @property
+    def eos_id(self) -> int:
+        """`end` by the name of open_clip and transformers. A text tower that takes the features of the end token
+        must find this id: open_clip's with "pool_type": "eos", "eos_id": eos_id in text_cfg. Its default, argmax,
+        takes the largest id of a row, which is the end token of CLIP's tokenizer alone; ccstream.open_clip.check_text
+        compares a model with a tokenizer."""
+        return self._handle.end
+
     def encode(self, texts: Sequence[str], max_tokens: int = 30, clean: bool = True) -> tuple[numpy.ndarray, numpy.ndarray]:
         """tokens int32 (len(texts), max_tokens), each row padded at its end, and lengths int32
         (len(texts)), the tokens before the padding. clean: the paper's cleaning of captions, as

@@ -12,13 +12,54 @@ import math
 import os
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 import torch.distributed as dist
+import torch.utils._pytree
 from torch import Tensor, nn
 
+from .loader import Batch
 from .loss import Loss, State, loss_options
 
-__all__ = ["NORMS", "LOSSES", "GlobalContrastiveLoss", "NormalizeOnDevice"]
+__all__ = ["NORMS", "LOSSES", "GlobalContrastiveLoss", "NormalizeOnDevice", "move_batch"]
+
+# ---- batches ----
+
+
+def _flatten(batch: Batch) -> tuple[list[Any], tuple[Any, ...]]:
+    leaves = [*batch.values(), *batch.columns.values(), *batch.present.values()]
+    return leaves, (tuple(batch), tuple(batch.columns), batch.epoch, batch.step, batch.replaced)
+
+
+def _unflatten(leaves: Any, context: tuple[Any, ...]) -> Batch:
+    names, columns, *numbers = context
+    leaves = list(leaves)
+    out = Batch(zip(names, leaves))
+    rest = leaves[len(names) :]
+    out.columns, out.present = dict(zip(columns, rest)), dict(zip(columns, rest[len(columns) :]))
+    out.epoch, out.step, out.replaced = numbers
+    return out
+
+
+torch.utils._pytree.register_pytree_node(Batch, _flatten, _unflatten, serialized_type_name="ccstream.Batch")
+
+
+def _tensor(values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    return torch.from_numpy(values) if isinstance(values, numpy.ndarray) else torch.from_dlpack(values)
+
+
+def move_batch(batch: Batch, device: Any, non_blocking: bool | None = None) -> Batch:
+    """Batch.to, which see."""
+    device = torch.device(device)
+    loader = getattr(batch, "_loader", None)
+    pinned = loader is not None and loader.pinned and device.type != "cpu"
+    leaves, context = _flatten(batch)
+    moved = [_tensor(x).to(device, non_blocking=pinned if non_blocking is None else non_blocking) for x in leaves]
+    if pinned and non_blocking is not False:
+        loader._keep(leaves, device)
+    return _unflatten(moved, context)
 
 NORMS = {
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -30,7 +71,18 @@ NORMS = {
 """Means and deviations of the channels by name, as formats/base/image_norm.h has them."""
 
 
-class NormalizeOnDevice(nn.Module):
+class _KeepsTypes(nn.Module):
+    """.half(), .bfloat16() and the precision "bf16-true" of Lightning leave the buffers' types alone."""
+
+    def _apply(self, fn, recurse=True):
+        def move(x: Tensor) -> Tensor:
+            moved = fn(x)
+            return moved if moved.dtype == x.dtype else x.to(moved.device)
+
+        return super()._apply(move, recurse)
+
+
+class NormalizeOnDevice(_KeepsTypes):
     """Normalises uint8 images on the device: (x / 255 - mean) / std.
 
     norm: a name of NORMS, or (mean, deviation) of three numbers each. Input: uint8 (N, H, W, 3), as
@@ -124,7 +176,7 @@ def _adam(m: Tensor, v: Tensor, gradient: Tensor, steps: Tensor) -> tuple[Tensor
     return m, v, m / (1 - 0.9**steps) / (torch.sqrt(v / (1 - 0.999**steps)) + 1e-8)
 
 
-class _Side(nn.Module):
+class _Side(_KeepsTypes):
     """What one side (images, or texts) keeps: columns by sample id, and its xi."""
 
     log_u: Tensor
@@ -190,7 +242,7 @@ class _Anchors(NamedTuple):
     log_u: Tensor  # (b) after this step
 
 
-class GlobalContrastiveLoss(nn.Module):
+class GlobalContrastiveLoss(_KeepsTypes):
     """A global contrastive loss: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to -v3.
 
     name: as --loss of ccstream-train. dataset_size: live samples n, len(dataset). id_space: greater
