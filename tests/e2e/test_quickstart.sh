@@ -3,6 +3,22 @@
 . "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 96 3 32 scenes.tar
+# Links, pipes and names of several lines that a stranger's tar may have: nothing outside of it is read.
+mkdir stranger outside
+echo "a secret caption" >outside/secret.txt
+tar -xOf scenes.tar --wildcards --occurrence=1 '*.png' '*.jpg' >outside/secret.jpg 2>err.txt || true
+[ -s outside/secret.jpg ] || fail "no image in scenes.tar"
+for name in link hidden pipe; do
+    cp outside/secret.jpg stranger/$name.jpg
+done
+ln -s "$PWD/outside/secret.txt" stranger/link.txt
+ln -s "$PWD/outside" stranger/folder
+mkfifo stranger/pipe.txt
+mkdir -p "stranger/x
+$PWD/outside"
+echo "two lines" >"stranger/x
+$PWD/outside/secret.txt"
+tar -C stranger -rf scenes.tar .
 bin=tree/build/release/bin
 mkdir -p tree/tools "$bin" fake
 cp "$SRC/tools/quickstart" tree/tools/
@@ -20,6 +36,7 @@ SCRIPT
 chmod +x tree/tools/install-deps fake/cmake "$bin/ccstream-train"
 
 PATH="$PWD/fake:$PATH" tree/tools/quickstart scenes.tar >out.txt 2>err.txt || fail "$(tail -n 3 out.txt err.txt)"
+! grep -rq "a secret caption" tree/build/quickstart/*.tsv || fail "a file outside of the tar became a caption"
 found=tree/build/quickstart/found.html
 [ "$(grep -o '"text":"[FM][a-z]*: ' "$found" | head -n 1)" = '"text":"Found: ' ] || fail "found.html does not lead with what was found"
 

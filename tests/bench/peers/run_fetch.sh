@@ -22,7 +22,7 @@ shift 2
 peer=$work/venv/bin/img2dataset
 if [ ! -x "$peer" ]; then
     python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install -q img2dataset
+    "$work/venv/bin/pip" install -q --require-hashes -r "$(dirname "$0")/requirements/img2dataset.txt"
 fi
 if [ ! -d "$work/jpg" ]; then
     mkdir "$work/jpg.tmp"

@@ -19,11 +19,10 @@ shift 2
 mkdir -p "$work"
 python=$work/venv/bin/python
 
-install() { # install NAME PACKAGE...
+install() { # install NAME: versions and hashes of requirements/NAME.txt
     name=$1
-    shift
     [ -e "$work/venv/has-$name" ] && return 0
-    if "$work/venv/bin/pip" install -q "$@" >"$work/pip-$name.log" 2>&1; then
+    if "$work/venv/bin/pip" install -q --no-build-isolation --require-hashes -r "$here/requirements/$name.txt" >"$work/pip-$name.log" 2>&1; then
         touch "$work/venv/has-$name"
     else
         echo "$name: pip cannot install it, see $work/pip-$name.log" >&2
@@ -66,21 +65,20 @@ print(json.dumps({"peer": "ccstream", "version": r["engine"], "images": r["pairs
 }
 for i in $(seq "$REPEATS"); do
     ccstream
-    if has python && install torch torch torchvision pillow numpy; then
+    if has python && install torch; then
         PYTHONPATH=$bin/../python run peer_ccstream.py "$work/data"
     fi
-    if has torch && install torch torch torchvision pillow numpy; then
+    if has torch && install torch; then
         run peer_torch.py "$work/jpg" --decode pillow
         run peer_torch.py "$work/jpg" --decode torchvision
     fi
-    if has webdataset && install torch torch torchvision pillow numpy &&
-        install webdataset webdataset; then
+    if has webdataset && install webdataset; then
         run peer_webdataset.py "$@"
     fi
-    if has dali && install dali nvidia-dali-cuda120 numpy; then
+    if has dali && install dali; then
         run peer_dali.py "$work/jpg"
     fi
-    if has ffcv && install ffcv ffcv; then
+    if has ffcv && install ffcv; then
         run peer_ffcv.py "$work/jpg"
     fi
 done
