@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -111,6 +112,10 @@ class GoldenTest(unittest.TestCase):
                             f"{name} is {got}, not {want}")
 
     def test_losses_are_those_of_the_float64_reference(self):
+        for compute in ("float64", "float32"):
+            self.check_golden(compute)
+
+    def check_golden(self, compute):
         seen = set()
         for index, (keys, lines) in enumerate(golden_cases()):
             name, b, extreme = keys.pop("loss"), int(keys.pop("b")), keys.pop("extreme", "0") == "1"
@@ -119,13 +124,15 @@ class GoldenTest(unittest.TestCase):
             seen.add(name)
             zeta_lr = float(keys.pop("zeta-lr", 0))
             options = {k.replace("-", "_"): v if not v[0].isdigit() else float(v) for k, v in keys.items()}
-            loss = Golden(name, b, zeta_lr, **options)
+            loss = Golden(name, b, zeta_lr, compute=compute, **options)
             ids = torch.tensor([5 + 3 * i for i in range(b)])
             draws = Draws(index)
-            with self.subTest(loss=name, b=b, extreme=extreme, **options):
+            with self.subTest(loss=name, b=b, extreme=extreme, compute=compute, **options):
                 for k in range(STEPS):
                     # 2^-22 / tau: what the last bit of f32 state does to an exponential
                     tolerance = 1e-6 if k == 0 else 1e-6 + 2**-22 / options["tau"]
+                    if compute == "float32":
+                        tolerance = 1e-5 + 2**-21 / options["tau"]
                     matrix = draws.matrix(b, extreme and k != 1)
                     draws.matrix(b, False), draws.matrix(b, False)  # of cyclip
                     self.check_step(loss, matrix, ids, lines, draws, tolerance)
@@ -150,6 +157,7 @@ def states_equal(test, a, b, rtol=0.0, atol=0.0):
 
 
 RANKED = ("nuclr", "isogclr", "fastclip-v2", "fastclip-v3")
+SPLITS = (3, 4, 6, 1)  # rows of rank 0 in each step: of the last ones the other rank has fewer, or none
 
 
 def ranked_batch(k):
@@ -164,7 +172,7 @@ def two_ranks(rank, port, directory):
     for name in RANKED:
         loss, out = make(name), []
         for k in range(4):
-            part = slice(3 * rank, 3 * rank + 3)
+            part = slice(0, SPLITS[k]) if rank == 0 else slice(SPLITS[k], 6)
             image, text, ids = ranked_batch(k)
             image, text = (x.detach()[part].clone().requires_grad_(True) for x in (image, text))
             value = loss(image, text, ids[part], lr=1e-3)
@@ -175,6 +183,58 @@ def two_ranks(rank, port, directory):
         results[name] = out, loss.state_dict(), loss.objective
     torch.save(results, os.path.join(directory, f"{rank}.pt"))
     dist.destroy_process_group()
+
+
+class Towers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.image, self.text = torch.nn.Linear(5, 8).double(), torch.nn.Linear(7, 8).double()
+
+    def forward(self, x):
+        return [torch.nn.functional.normalize(e) for e in (self.image(x[:, :5]), self.text(x[:, 5:]))]
+
+
+class AccumulationTest(unittest.TestCase):
+    """A batch in parts is one large batch: parameters and state after three steps of the optimiser."""
+
+    def train(self, name, step):
+        towers, loss = Towers(), make(name)
+        optimizer = torch.optim.SGD(towers.parameters(), 1.0)
+        for k in range(3):
+            x = torch.randn((12, 12), generator=torch.Generator().manual_seed(k), dtype=torch.float64)
+            step(towers, loss, x, 5 * torch.arange(12) + k)
+            optimizer.step()
+            optimizer.zero_grad()
+        return towers, loss
+
+    @staticmethod
+    def whole(towers, loss, x, ids):
+        loss(*towers(x), ids, lr=1e-3).backward()
+
+    @staticmethod
+    def checkpointed(towers, loss, x, ids):
+        from torch.utils.checkpoint import checkpoint
+        parts = [checkpoint(towers, part, use_reentrant=False) for part in x.split(4)]
+        loss(*map(torch.cat, zip(*parts)), ids, lr=1e-3).backward()
+
+    @staticmethod
+    def as_open_clip(towers, loss, x, ids):
+        """open_clip_train/train.py with --accum-freq 3."""
+        with torch.no_grad():
+            kept = [towers(part) for part in x.split(4)]
+        for j, part in enumerate(x.split(4)):
+            features = [*kept[:j], towers(part), *kept[j + 1 :]]
+            loss(*map(torch.cat, zip(*features)), ids, lr=1e-3, update=j == 2).backward()
+
+    def test_parts_are_one_large_batch(self):
+        for name in cct.LOSSES:
+            want = self.train(name, self.whole)
+            for way in (self.checkpointed, self.as_open_clip):
+                with self.subTest(loss=name, way=way.__name__):
+                    towers, loss = self.train(name, way)
+                    states_equal(self, towers, want[0], 1e-6, 1e-6)
+                    states_equal(self, loss, want[1], 1e-6, 1e-6)
 
 
 class LossTest(unittest.TestCase):
@@ -292,10 +352,53 @@ class LossTest(unittest.TestCase):
                 cct.GlobalContrastiveLoss(name, 10, steps_per_epoch=1, epochs=1, **options)
         with self.assertRaisesRegex(ValueError, "steps_per_epoch and epochs"):
             cct.GlobalContrastiveLoss("nuclr", 10)
+        loss = make("sogclr", id_space=120)
+        for message, ids in (("id -1 is not from 0 to 119: pass id_space", [5, -1, 7]), ("id 120 is not", [5, 120, 7]),
+                             ("torch.float32, expected integers", [5.0, 6.0, 7.0])):
+            with self.assertRaisesRegex(ValueError, message):
+                loss(*embeddings(0, 3), torch.tensor(ids))
+        with unittest.mock.patch.object(torch.compiler, "is_compiling", lambda: True), self.assertRaises(IndexError):
+            loss(*embeddings(0, 3), torch.tensor([5, -1, 7]))  # as on devices, where ids are not looked at
+        with self.assertRaisesRegex(ValueError, "compute is 'float16'"):
+            make("sogclr", compute="float16")
+        with self.assertRaisesRegex(ValueError, "6 rows of 3 samples: of a repeated id only the first row counts"):
+            make("sogclr")(*embeddings(0, 6), torch.tensor([5, 5, 6, 6, 7, 7]))
         with self.assertRaisesRegex(ValueError, "pass lr"):
             make("fastclip-v0")(*embeddings(0, 3), torch.arange(3))
         with self.assertRaisesRegex(ValueError, "expected embeddings"):
             make("sogclr")(*embeddings(0, 3), torch.arange(4))
+
+    def test_other_precisions_leave_the_state(self):
+        for name in cct.LOSSES:
+            for convert in (lambda m: m.half(), lambda m: m.bfloat16(), lambda m: m.to("cpu", torch.bfloat16),
+                            lambda m: m.double(), lambda m: torch.nn.ModuleList([m]).bfloat16()[0]):
+                loss = make(name)
+                loss(*embeddings(0, 5), 3 * torch.arange(5), lr=1e-3)
+                before = {k: v.clone() for k, v in loss.state_dict().items()}
+                after = convert(loss).state_dict()
+                self.assertEqual([v.dtype for v in before.values()], [v.dtype for v in after.values()])
+                states_equal(self, loss, convert(loss))
+                self.assertTrue(all(torch.equal(a.nan_to_num(9.0), after[k].nan_to_num(9.0)) for k, a in before.items()))
+                image, text = (x.detach().bfloat16().requires_grad_() for x in embeddings(1, 5))
+                loss(image, text, 3 * torch.arange(5), lr=1e-3).backward()
+                self.assertEqual(image.grad.dtype, torch.bfloat16)
+        self.assertEqual(cct.NormalizeOnDevice().half().scale.dtype, torch.float32)
+        self.assertEqual(loss.to("meta").image.log_u.device.type, "meta")
+
+    def test_large_batches_take_turns(self):
+        for name in RANKED:
+            whole, parts = make(name), make(name)
+            for k in range(2):
+                values = []
+                for loss, rows in ((whole, 1 << 24), (parts, 14)):
+                    image, text = embeddings(k, 6)
+                    with unittest.mock.patch.object(cct, "_MATRIX", rows):
+                        value = loss(image, text, 7 * torch.arange(6) + k, lr=1e-3)
+                    value.backward()
+                    values.append((value, image.grad, text.grad))
+                for a, b in zip(*values):
+                    self.assertTrue(torch.allclose(a, b, rtol=1e-6, atol=1e-6))
+            states_equal(self, whole, parts, 1e-6, 1e-6)
 
     def test_two_ranks_equal_one(self):
         with tempfile.TemporaryDirectory() as directory, socket.socket() as s:
@@ -313,6 +416,7 @@ class LossTest(unittest.TestCase):
                     value.backward()
                     steps = [r[name][0][k] for r in ranks]
                     self.assertTrue(torch.allclose(steps[0][0], value, rtol=1e-5, atol=1e-6))
+                    self.assertEqual([len(step[1]) for step in steps], [SPLITS[k], 6 - SPLITS[k]])
                     for part, whole in ((1, image.grad), (2, text.grad)):
                         got = torch.cat([step[part] for step in steps])
                         self.assertTrue(torch.allclose(got, whole, rtol=1e-5, atol=1e-6))

@@ -132,6 +132,7 @@ LOSSES = {
 }
 """The losses by name. ccstream.loss_options(name) has the options that each reads."""
 
+_MATRIX = 1 << 24  # elements of a matrix of similarities: 64 MiB
 _OF_TRAINER = ("zeta_lr", "zeta_lr_image_ratio", "zeta_freeze_epochs")  # Loss takes step sizes instead
 
 
@@ -149,20 +150,26 @@ def _complete(name: str, given: dict) -> dict[str, Any]:
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of all ranks. Every rank's gradient of the whole is summed: each needs its own part."""
+    """The rows of all ranks, of which each has counts[rank]. Every rank's gradient of the whole is summed:
+    each needs its own part."""
 
     @staticmethod
-    def forward(ctx, rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        ctx.group, ctx.rows = group, len(rows)
-        out = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(out, rows.contiguous(), group=group)
-        return torch.cat(out)
+    def forward(ctx, rows: Tensor, group: dist.ProcessGroup | None, counts: list[int]) -> Tensor:
+        ctx.group, ctx.counts = group, counts
+        most = max(counts)
+        own = rows.contiguous()
+        if len(rows) < most:
+            own = torch.cat([own, own.new_zeros((most - len(rows), *rows.shape[1:]))])
+        out = [torch.empty_like(own) for _ in counts]
+        dist.all_gather(out, own, group=group)
+        return torch.cat([part[:count] for part, count in zip(out, counts)])
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
         gradient = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradient, group=ctx.group)
-        return gradient.narrow(0, dist.get_rank(ctx.group) * ctx.rows, ctx.rows), None
+        rank = dist.get_rank(ctx.group)
+        return gradient.narrow(0, sum(ctx.counts[:rank]), ctx.counts[rank]), None, None
 
 
 def _half_cosine(fraction: Tensor) -> Tensor:
@@ -174,6 +181,28 @@ def _adam(m: Tensor, v: Tensor, gradient: Tensor, steps: Tensor) -> tuple[Tensor
     m = 0.9 * m + 0.1 * gradient
     v = 0.999 * v + 0.001 * gradient * gradient
     return m, v, m / (1 - 0.9**steps) / (torch.sqrt(v / (1 - 0.999**steps)) + 1e-8)
+
+
+def _check_rows(image: Tensor, text: Tensor, ids: Tensor, id_space: int) -> Tensor:
+    """The ids as int64 on the device of the embeddings. One below 0 becomes one that is too large."""
+    if image.shape != text.shape or image.dim() != 2 or ids.shape != image.shape[:1]:
+        raise ValueError(f"expected embeddings (b, D) of images and texts and ids (b), not "
+                         f"{tuple(image.shape)}, {tuple(text.shape)} and {tuple(ids.shape)}")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise ValueError(f"ids are {ids.dtype}, expected integers")
+    ids = ids.to(torch.int64)
+    if not torch.compiler.is_compiling() and ids.device.type == "cpu" and len(ids) > 0:
+        for wrong in (ids.min(), ids.max()):
+            if not 0 <= wrong < id_space:
+                raise ValueError(f"id {wrong} is not from 0 to {id_space - 1}: pass id_space=dataset.id_space")
+    ids = ids.to(image.device)
+    return torch.where(ids < 0, id_space, ids)
+
+
+def _refuse_positives(name: str, rows: int, distinct: int) -> None:
+    if rows >= 4 and 2 * distinct <= rows:
+        raise ValueError(f"loss {name}: {rows} rows of {distinct} samples: of a repeated id only the first row counts. "
+                         f"Batches of positives={rows // distinct} are for ccstream-train alone")
 
 
 class _Side(_KeepsTypes):
@@ -229,17 +258,18 @@ class _Batch(NamedTuple):
     own: Tensor  # (b) places of this rank's rows
     usable: Tensor  # at least two ids, and finite embeddings
     visits: Tensor  # (B) steps that the samples took part in, this one included
+    counts: list[int]  # rows of each rank
+    store: bool  # whether the state changes
 
 
 class _Anchors(NamedTuple):
-    """One side's anchors of this rank."""
+    """One side's anchors of this rank, float64."""
 
-    delta: Tensor  # (b, B) float64, similarity less that of the anchor's own pair
-    exponent: Tensor  # (b, B) (delta - zeta) / tau
-    negative: Tensor  # (b, B) whether a contrast counts for the anchor
     counts: Tensor  # (b) whether the anchor counts
     tau: Tensor  # (b, 1) or ()
     log_u: Tensor  # (b) after this step
+    mean: Tensor  # (b) sum over contrasts of weight and delta / tau
+    p: Tensor  # (B) by contrast, for zeta: sum over anchors of what its denominator's share is
 
 
 class GlobalContrastiveLoss(_KeepsTypes):
@@ -253,20 +283,33 @@ class GlobalContrastiveLoss(_KeepsTypes):
     zeta_freeze_epochs, zeta_gradient; `ccstream-train --help` describes them. ValueError for one that
     the loss does not read or that is out of range.
 
-    loss(image, text, ids, lr=None) -> (): image and text (b, D), L2-normalised embeddings of pairs;
-    ids (b), their sample ids, of any integer type. lr: the model's in this step; needed where a
+    compute: "float64", or "float32", with which the matrices of similarities need a third of the memory and
+    time: sums over ids, xi and temperatures stay float64, and weights have an error of 1e-7 / tau. No matrix has
+    more than 16 million elements: anchors of larger batches take turns.
+
+    loss(image, text, ids, lr=None, update=True) -> (): image and text (b, D), L2-normalised embeddings of
+    pairs; ids (b), their sample ids, of any integer type. lr: the model's in this step; needed where a
     learned temperature has tau_lr 0 (fastclip-v0). Weights are constants in its gradient, so its
     value is normally slightly negative and no test of convergence; `objective` is one, an estimate of
     the loss over the whole dataset, and `tau` the (mean) temperature of the last step.
 
+    Accumulation: an optimiser step is one step of the state. Encode the parts of a batch with
+    torch.utils.checkpoint.checkpoint(encode, part, use_reentrant=False), concatenate, and call the loss once: memory is that
+    of one part. In a loop that calls the loss once for each part, with the features of all parts and gradients of
+    one, as open_clip's --accum-freq, update=False leaves the state as it is: pass True with the last part alone.
+    Either is one large batch.
+
     State is in buffers: `image` and `text` have the columns by sample id (log_u, zeta, ...), `visits`
     and `step` count. A forward pass in training mode brings it up to date; eval() leaves it alone. So
-    does a batch whose embeddings are not finite: its value is NaN. Of a repeated id only the first occurrence counts.
+    does a batch whose embeddings are not finite: its value is NaN. Of a repeated id only the first occurrence counts;
+    batches of DataLoader(positives=2) are refused. .half() and .bfloat16() leave the state's types.
 
-    Distributed: with torch.distributed initialised (or `group`), each rank passes its own rows, as
-    many on every rank. Anchors are the rank's own, contrasts those of all ranks, as in open_clip's
-    local loss with gathered gradients: the mean over the ranks of value and gradient, which
+    Distributed: with torch.distributed initialised (or `group`), each rank passes its own rows, of which
+    ranks may have different numbers, also none. Anchors are the rank's own, contrasts those of all ranks, as in
+    open_clip's local loss with gathered gradients: the mean over the ranks of value and gradient, which
     DistributedDataParallel takes, is that of one process with all rows. State is the same on all.
+    equal_rows=True: all ranks always pass as many rows, which saves an exchange of their numbers, for which a GPU
+    waits; a compiled module assumes it.
     """
 
     image: _Side
@@ -282,10 +325,13 @@ class GlobalContrastiveLoss(_KeepsTypes):
 
     def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None,
                  steps_per_epoch: int | None = None, epochs: int | None = None,
-                 group: dist.ProcessGroup | None = None, **options):
+                 group: dist.ProcessGroup | None = None, compute: str = "float64", equal_rows: bool = False, **options):
         super().__init__()
         self.name = name
         self.options = _complete(name, options)
+        if compute not in ("float64", "float32"):
+            raise ValueError(f"compute is {compute!r}, expected 'float64' or 'float32'")
+        self.compute, self.equal_rows, self._stepped = getattr(torch, compute), equal_rows, False
         self.dataset_size = int(dataset_size)
         if self.dataset_size < 2:
             raise ValueError(f"loss {name}: a dataset of fewer than two samples has no contrasts")
@@ -309,19 +355,20 @@ class GlobalContrastiveLoss(_KeepsTypes):
     def extra_repr(self) -> str:
         return ", ".join([repr(self.name), f"{self.dataset_size}"] + [f"{k}={v}" for k, v in self.options.items()])
 
-    def forward(self, image: Tensor, text: Tensor, ids: Tensor, lr: float | Tensor | None = None) -> Tensor:
-        if image.shape != text.shape or image.dim() != 2 or ids.shape != image.shape[:1]:
-            raise ValueError(f"expected embeddings (b, D) of images and texts and ids (b), not "
-                             f"{tuple(image.shape)}, {tuple(text.shape)} and {tuple(ids.shape)}")
+    def forward(self, image: Tensor, text: Tensor, ids: Tensor, lr: float | Tensor | None = None,
+                update: bool = True) -> Tensor:
+        ids = _check_rows(image, text, ids, len(self.visits))
         with torch.autocast(image.device.type, enabled=False):
             image, text = image.float(), text.float()
-            images, texts = self._gather(image), self._gather(text)
-            batch = self._begin(images, texts, ids.to(image.device, torch.int64))
+            counts = self._counts(len(image))
+            images, texts = self._gather(image, counts), self._gather(text, counts)
+            batch = self._begin(images, texts, ids, counts, self.training and update)
             value, sums = images.new_zeros(()), []
             for side, anchors, contrasts in (("image", image, texts), ("text", text, images)):
-                similarity = anchors @ contrasts.T
-                gradient, logged = self._side_step(side, similarity.detach(), batch)
-                value = value + (gradient * similarity).sum()  # weights are constants: <G, S>
+                of_anchors, of_contrasts, logged = self._side_step(side, anchors.detach(), contrasts.detach(), batch)
+                # weights are constants, and so are these gradients: value and gradient are those of <G, S>
+                linear = (of_anchors * anchors).sum() + (of_contrasts * contrasts).sum()
+                value = value + linear + (logged[3] * self._world()[1] - linear.detach()).float()
                 sums.append(logged)
             self._end(batch, sums[0] + sums[1], lr)
             return value
@@ -365,9 +412,19 @@ class GlobalContrastiveLoss(_KeepsTypes):
             return 0, 1
         return dist.get_rank(self.group), dist.get_world_size(self.group)
 
-    def _gather(self, rows: Tensor) -> Tensor:
+    def _counts(self, rows: int) -> list[int]:
+        """Rows of each rank."""
+        size = self._world()[1]
+        if size == 1 or self.equal_rows or torch.compiler.is_compiling():
+            return [rows] * size
+        own = torch.tensor([rows], device=self.step.device)
+        out = [torch.empty_like(own) for _ in range(size)]
+        dist.all_gather(out, own, group=self.group)
+        return torch.cat(out).tolist()
+
+    def _gather(self, rows: Tensor, counts: list[int]) -> Tensor:
         """The rows of all ranks; the gradient of each goes back to the rank that has it."""
-        return rows if self._world()[1] == 1 else _Gather.apply(rows, self.group)
+        return rows if len(counts) == 1 else _Gather.apply(rows, self.group, counts)
 
     def _sum(self, x: Tensor) -> Tensor:
         if self._world()[1] > 1:
@@ -377,60 +434,96 @@ class GlobalContrastiveLoss(_KeepsTypes):
     # ---- the step ----
 
     @torch.no_grad()
-    def _begin(self, images: Tensor, texts: Tensor, ids: Tensor) -> _Batch:
+    def _begin(self, images: Tensor, texts: Tensor, ids: Tensor, counts: list[int], store: bool) -> _Batch:
         rank, _ = self._world()
         rows = torch.arange(len(images), device=ids.device)
-        own = rows[rank * len(ids) : rank * len(ids) + len(ids)]
-        ids = self._gather(ids)
+        own = rows[sum(counts[:rank]) :][: counts[rank]]
+        ids = self._gather(ids, counts)
         in_order, place = torch.sort(ids, stable=True)
         first = place[torch.searchsorted(in_order, ids)]
         distinct = first == rows
+        if store and not self._stepped and not torch.compiler.is_compiling():
+            self._stepped = True
+            _refuse_positives(self.name, len(ids), int(distinct.sum()))
         finite = torch.isfinite(images).all() & torch.isfinite(texts).all()
         visits = self.visits[ids] + 1
-        self._store(self.visits, ids, visits, finite)
-        return _Batch(ids, first, distinct, distinct.sum().double(), own,
-                      finite & (distinct.sum() >= 2), visits)
+        batch = _Batch(ids, first, distinct, distinct.sum().double(), own, finite & (distinct.sum() >= 2), visits,
+                       counts, store)
+        self._store(self.visits, batch, visits, finite)
+        return batch
 
-    def _side_step(self, name: str, similarity: Tensor, batch: _Batch) -> tuple[Tensor, Tensor]:
-        """The gradient (b, B) of similarity, float32, and what _end sums over ranks and sides: the
-        objective, the mean temperature, and the gradient of a global temperature."""
-        loss, side = LOSSES[self.name], getattr(self, name)
-        with torch.no_grad():
-            a = self._anchors(side, similarity, batch, getattr(self, "text" if name == "image" else "image"))
-            log_negatives = torch.log(batch.distinct_count - 1)
-            log_norm = a.log_u
-            if loss.zeta:
-                log_norm = torch.logaddexp(a.log_u, self._own_term(name, batch) - math.log(self.dataset_size - 1))
-            share = (0.5 if loss.fastclip else 1.0) * self._world()[1] / batch.distinct_count
-            scale = share / a.tau if loss.fastclip and not loss.times_tau else share
-            weight = torch.exp(a.exponent - (log_norm + log_negatives)[:, None])
-            weight = torch.where(a.negative & a.counts[:, None] & batch.usable, weight, 0.0)
-            gradient = scale * weight
-            gradient.scatter_add_(1, batch.own[:, None], -gradient.sum(1, keepdim=True))
-            mean = (weight * a.delta).sum(1) / a.tau.flatten()
-            counted = share / self._world()[1] * torch.where(a.counts, 1.0, 0.0)  # of each anchor, in means
-            logged = torch.stack([(counted * self._objective(a, name, batch)).sum(),
-                                  (counted * a.tau.flatten()).sum(),
-                                  (counted * (a.log_u - mean)).sum(),
-                                  (scale * weight * a.delta).sum() / self._world()[1]])
-            if self.training:
-                self._store_side(name, a, mean, batch)
-            return gradient.float(), logged
+    @torch.no_grad()
+    def _side_step(self, name: str, anchors: Tensor, contrasts: Tensor, batch: _Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of anchors (b, D) and contrasts (B, D), float32, and what _end sums over ranks and sides:
+        the objective, the mean temperature, the gradient of a global temperature, and the value."""
+        side, other = getattr(self, name), getattr(self, "text" if name == "image" else "image")
+        shift = torch.where(batch.distinct, 0.0, math.inf).double()  # what of a contrast is subtracted
+        if LOSSES[self.name].zeta:
+            shift = shift + other.zeta[batch.ids].double()
+        of_contrasts = torch.zeros_like(contrasts)
+        of_anchors, logged, parts = [], torch.zeros(4, dtype=torch.float64, device=shift.device), []
+        most = max(1, _MATRIX // max(len(contrasts), 1))
+        for at in range(0, max(len(anchors), 1), most):
+            rows = anchors[at : at + most]
+            gradient, a, own = self._anchors(name, rows, contrasts, batch, batch.own[at : at + most], shift, side)
+            of_anchors.append(gradient @ contrasts)
+            of_contrasts.addmm_(gradient.T, rows)
+            logged += own
+            parts.append(a)
+        if batch.store:
+            tau = parts[0].tau if parts[0].tau.dim() == 0 else torch.cat([a.tau for a in parts])
+            self._store_side(name, _Anchors(torch.cat([a.counts for a in parts]), tau, torch.cat([a.log_u for a in parts]),
+                                            torch.cat([a.mean for a in parts]), sum(a.p for a in parts)), batch)
+        return torch.cat(of_anchors), of_contrasts, logged
 
-    def _anchors(self, side: _Side, similarity: Tensor, batch: _Batch, other: _Side) -> _Anchors:
-        own_ids = batch.ids[batch.own]
-        tau = self._global_tau()
-        if self.options["temperature"] == "individual":
-            tau = side.tau[own_ids].double()[:, None]
-        delta = similarity.double()
-        delta = delta - delta.gather(1, batch.own[:, None])
-        zeta = other.zeta[batch.ids].double() if LOSSES[self.name].zeta else 0.0
-        exponent = (delta - zeta) / tau
-        places = torch.arange(len(batch.ids), device=delta.device)
-        negative = batch.distinct[None, :] & (places[None, :] != batch.own[:, None])
-        log_g = torch.logsumexp(exponent.masked_fill(~negative, -math.inf), 1) - torch.log(batch.distinct_count - 1)
-        return _Anchors(delta, exponent, negative, batch.distinct[batch.own], tau,
-                        self._running_mean(side.log_u[own_ids].double(), log_g))
+    def _anchors(self, name: str, rows: Tensor, contrasts: Tensor, batch: _Batch, own: Tensor, shift: Tensor,
+                 side: _Side) -> tuple[Tensor, _Anchors, Tensor]:
+        """Of some anchors: the gradient (c, B) of their similarities, and their part of what _side_step returns."""
+        loss, o = LOSSES[self.name], self.options
+        ids, counts = batch.ids[own], batch.distinct[own]
+        tau = side.tau[ids].double()[:, None] if o["temperature"] == "individual" else self._global_tau()
+        delta = (rows @ contrasts.T).to(self.compute)
+        delta.sub_(delta.gather(1, own[:, None]))
+        # (delta - shift) / tau; where tau is by anchor, shift is 0 or infinite
+        offset = -shift if tau.dim() else -shift / tau
+        weight = torch.addcmul(offset.to(self.compute)[None, :], delta, (1 / tau).to(self.compute))
+        weight.scatter_(1, own[:, None], -math.inf)
+        top = weight.amax(1, keepdim=True).clamp_(min=torch.finfo(self.compute).min)
+        total = weight.sub_(top).exp_().sum(1).double()
+        top = top.flatten().double()
+        log_negatives = torch.log(batch.distinct_count - 1)
+        log_u = self._running_mean(side.log_u[ids].double(), top + torch.log(total) - log_negatives)
+        log_norm = log_u
+        if loss.zeta:
+            log_norm = torch.logaddexp(log_u, self._own_term(name, ids) - math.log(self.dataset_size - 1))
+        share = (0.5 if loss.fastclip else 1.0) / batch.distinct_count
+        scale = (share / tau if loss.fastclip and not loss.times_tau else share * torch.ones_like(tau)).flatten()
+        # of an anchor's weights: those of the mean, which sum up to `weights`
+        factor = torch.where(counts & batch.usable, torch.exp(top - (log_norm + log_negatives)), 0.0)
+        weights = factor * torch.where(torch.isfinite(total), total, 0.0)
+        p = self._shares(name, weight, top, log_u, counts, own, ids, batch) if self._moves_zeta and batch.store else 0.0
+        weight.mul_((factor * scale * self._world()[1])[:, None].to(self.compute))
+        weight.scatter_(1, own[:, None], (-weights * scale * self._world()[1])[:, None].to(self.compute))
+        pull = delta.mul_(weight).sum(1).double() / (scale * self._world()[1])
+        mean = pull / tau.flatten()
+        counted = share * torch.where(counts, 1.0, 0.0)  # of each anchor, in means
+        a = _Anchors(counts, tau, log_u, mean, p)
+        logged = torch.stack([(counted * self._objective(a, name, ids)).sum(), (counted * tau.flatten()).sum(),
+                              (counted * (log_u - mean)).sum(), (scale * pull).sum()])
+        return weight.float(), a, logged
+
+    def _shares(self, name: str, exponentials: Tensor, top: Tensor, log_u: Tensor, counts: Tensor, own: Tensor,
+                ids: Tensor, batch: _Batch) -> Tensor:
+        """(B) for each contrast, the sum over anchors of its share p in their denominators; see train/loss/nuclr.c."""
+        o, n = self.options, self.dataset_size
+        zeta = getattr(self, "text" if name == "image" else "image").zeta[ids].double()
+        log_norm = torch.logaddexp(math.log(n - 1) + log_u, -zeta / o["tau"])
+        factor = torch.where(counts & batch.usable, torch.exp(top - log_norm), 0.0)
+        p = torch.mv(exponentials.T, factor.to(self.compute)).double()
+        own_p = torch.where(counts & batch.usable, torch.exp(-zeta / o["tau"] - log_norm), 0.0)
+        if o["zeta_gradient"] == "paper":
+            return (p.index_add(0, own, own_p)) * n / batch.distinct_count
+        return (p * (n - 1) / (batch.distinct_count - 1)).index_add(0, own, own_p)
 
     def _running_mean(self, log_u: Tensor, log_g: Tensor) -> Tensor:
         """u <- (1 - gamma) u + gamma g in log space; the first visit takes g as it is."""
@@ -438,19 +531,19 @@ class GlobalContrastiveLoss(_KeepsTypes):
         mean = torch.logaddexp(torch.log1p(-gamma) + log_u, torch.log(gamma) + log_g)
         return torch.where(torch.isnan(log_u) | (gamma >= 1), log_g, mean)
 
-    def _own_term(self, anchors: str, batch: _Batch) -> Tensor:
+    def _own_term(self, anchors: str, ids: Tensor) -> Tensor:
         """log of what the anchor's own pair adds to (n - 1) times its denominator: -xi / tau."""
         contrasts = self.text if anchors == "image" else self.image
         if self.name == "nuclr-noxi":
-            return -contrasts.zeta[batch.ids[batch.own]].double() / self.options["tau"]
+            return -contrasts.zeta[ids].double() / self.options["tau"]
         return -contrasts.xi / self.options["tau"]
 
-    def _objective(self, a: _Anchors, name: str, batch: _Batch) -> Tensor:
+    def _objective(self, a: _Anchors, name: str, ids: Tensor) -> Tensor:
         """Of each anchor; see the files of the losses in train/loss."""
         loss, tau, log_others = LOSSES[self.name], a.tau.flatten(), math.log(self.dataset_size - 1)
         if loss.zeta:
             contrasts = self.text if name == "image" else self.image
-            own = contrasts.zeta[batch.ids[batch.own]].double()
+            own = contrasts.zeta[ids].double()
             return tau * torch.logaddexp(log_others + a.log_u, -own / tau) + own
         if loss.times_tau or self.options["temperature"] == "individual":
             return tau * (a.log_u + self.options["rho"])
@@ -458,25 +551,25 @@ class GlobalContrastiveLoss(_KeepsTypes):
 
     # ---- state ----
 
-    def _store(self, column: Tensor, ids: Tensor, values: Tensor, condition: Tensor) -> None:
-        if self.training:
-            column[ids] = torch.where(condition, values.to(column.dtype), column[ids])
+    def _store(self, column: Tensor, batch: _Batch, values: Tensor, condition: Tensor) -> None:
+        if batch.store:
+            column[batch.ids] = torch.where(condition, values.to(column.dtype), column[batch.ids])
 
-    def _store_side(self, name: str, a: _Anchors, mean: Tensor, batch: _Batch) -> None:
+    def _store_side(self, name: str, a: _Anchors, batch: _Batch) -> None:
         side = getattr(self, name)
         keep = [("log_u", a.log_u)]
         if self.options["temperature"] == "individual":
-            keep += self._step_taus(side, a, mean, batch)
-        everyone = self._gather(torch.stack([values for _, values in keep], 1))[batch.first]
+            keep += self._step_taus(side, a, batch)
+        everyone = self._gather(torch.stack([values for _, values in keep], 1), batch.counts)[batch.first]
         if self._moves_zeta:
             self._step_zeta("text" if name == "image" else "image", a, batch)
         for (column, _), values in zip(keep, everyone.unbind(1)):
-            self._store(getattr(side, column), batch.ids, values, batch.usable)
+            self._store(getattr(side, column), batch, values, batch.usable)
 
-    def _step_taus(self, side: _Side, a: _Anchors, mean: Tensor, batch: _Batch) -> list[tuple[str, Tensor]]:
+    def _step_taus(self, side: _Side, a: _Anchors, batch: _Batch) -> list[tuple[str, Tensor]]:
         """The temperatures of anchors along h = log u + rho - mean, and what is kept of h."""
         o, ids = self.options, batch.ids[batch.own]
-        h = (a.log_u + o["rho"] - mean).clamp(-5, 5)
+        h = (a.log_u + o["rho"] - a.mean).clamp(-5, 5)
         tau, m = side.tau[ids].double(), side.tau_gradient[ids].double()
         kept = []
         if LOSSES[self.name].fastclip:
@@ -489,15 +582,9 @@ class GlobalContrastiveLoss(_KeepsTypes):
 
     def _step_zeta(self, contrasts: str, a: _Anchors, batch: _Batch) -> None:
         """zeta of the contrasts along 1 - sum of p; xi follows. See train/loss/nuclr.c."""
-        o, n, side = self.options, self.dataset_size, getattr(self, contrasts)
+        o, side = self.options, getattr(self, contrasts)
         zeta = side.zeta[batch.ids].double()
-        log_norm = torch.logaddexp(math.log(n - 1) + a.log_u, -zeta[batch.own] / o["tau"])
-        p = torch.exp(a.exponent - log_norm[:, None])
-        if o["zeta_gradient"] == "paper":
-            p = p * n / batch.distinct_count
-        else:
-            p = torch.where(a.negative, p * (n - 1) / (batch.distinct_count - 1), p)
-        q = 1 - self._sum(torch.where(a.counts[:, None], p, 0.0).sum(0))
+        q = 1 - self._sum(a.p)
         z = side.zeta_momentum[batch.ids].double()
         z = torch.where(torch.isnan(z), q, (1 - o["zeta_grad_ema"]) * z + o["zeta_grad_ema"] * q)
         rate = self._zeta_rate(contrasts)
@@ -508,8 +595,8 @@ class GlobalContrastiveLoss(_KeepsTypes):
             visit = torch.minimum(batch.visits - 1, epochs.clamp(min=0)).double()
             step = (step * o["tau"] * (1 / (visit + 2)).clamp(min=0.1)).clamp(-o["tau"], o["tau"])
         zeta = (zeta - step)[batch.first].float()
-        self._store(side.zeta_momentum, batch.ids, z[batch.first], moves)
-        self._store(side.zeta, batch.ids, zeta, moves)
+        self._store(side.zeta_momentum, batch, z[batch.first], moves)
+        self._store(side.zeta, batch, zeta, moves)
         if o.get("xi") == "all":
             xi = side.zeta.max().double().clamp(min=_first_xi(o))
         else:
@@ -523,7 +610,7 @@ class GlobalContrastiveLoss(_KeepsTypes):
         self.objective.copy_(objective)
         self.tau.copy_(tau if o["temperature"] == "individual" and loss.fastclip else
                        tau / 2 if o["temperature"] == "individual" else self._global_tau())
-        if not self.training:
+        if not batch.store:
             return
         self.step.add_(1)
         if o["temperature"] != "global":
