@@ -100,7 +100,7 @@ rm train-folders/*/*.txt
 "$BIN/ccpack" -q -o mute --from folders train-folders
 refused 'mute has no captions' --data mute
 refused '--batch-size 30 is not a number of captions in blocks of 4' --data train --batch-size 30
-refused 'judge a checkpoint by ccstream-eval mean --layer captions' --data train --val pairs
+refused '--val is for images with captions, not for --task blocks; --knn TRAIN:TEST evaluates features' --data train --val pairs
 refused '--pair-noise is for images with captions' --data train --pair-noise 0.5
 refused '--init-image: --block-of captions has no image tower' --data train --init-image whole
 $last "$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower resnet10t --image-size 16 --text-tower tiny --batch-size 32 --steps 1 \

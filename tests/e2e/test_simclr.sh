@@ -123,7 +123,7 @@ refused 'needs image-text pairs' $train $options --loss nuclr --out refused
 refused 'has no captions; --task two-views trains on images alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch-size 32
 refused '--micro-batch 65 is larger than --batch-size 64' $train $options --loss simclr --micro-batch 65 --out refused
 refused 'has no --variant code for two views' $train $options --loss sogclr --variant code --out refused
-refused '--val is for images with captions, not for --task two-views; .* knn' $train $options --loss simclr --val test --out refused
+refused '--val is for images with captions, not for --task two-views; --knn TRAIN:TEST evaluates features' $train $options --loss simclr --val test --out refused
 refused '--zeroshot is for images with captions' $train $options --loss simclr --zeroshot test --out refused
 refused '--projection-bias off is for images' $train $options --loss simclr --projection-bias off --out refused
 refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test

@@ -63,9 +63,10 @@ def write(folder, tars, **texts):
     (folder / "test/nshards.txt").write_text(f"{len(tars)}\n")
 
 
-def captions(name):
-    return [f"a photo of a {name}.", f"there is a {name} on grey", f"the {name}", f"one {name}, in the middle",
-            f"a small {name}", f"«{name}»"]
+def captions(name, number):
+    """No two images have an equal one: equal captions have equal scores, whose order is a matter of taste."""
+    return [f"a photo of a {name}, number {number}.", f"there is a {name} on grey, {number}", f"the {name} {number}",
+            f"{number}: one {name}, in the middle", f"a small {name}: {number}", f"«{name}» {number}"]
 
 
 def main():
@@ -85,7 +86,7 @@ def main():
     rows = []
     for i in range(24):
         name = CLASSES[i % 8]
-        lines = captions(name)[:{3: 4, 9: 6}.get(i, 5)]
+        lines = captions(name, i)[:{3: 4, 9: 6}.get(i, 5)]
         rows.append({"png": png(rng, name), "txt": "\n".join(lines).encode()})
     write(sets / "wds_flickr30k", [rows[:10], rows[10:]], dataset_type=["retrieval"])
     rows = []
@@ -108,7 +109,7 @@ def main():
             candidates = rng.sample(files, len(files))
             out.write(json.dumps({"cue": rng.choice(["Blue", "azure blue"]), "candidates": candidates,
                                   "associations": files[:2]}) + "\n")
-    tar(top / "train.tar", [{"png": png(rng, CLASSES[i % 8]), "txt": captions(CLASSES[i % 8])[i % 6].encode()}
+    tar(top / "train.tar", [{"png": png(rng, CLASSES[i % 8]), "txt": captions(CLASSES[i % 8], i)[i % 6].encode()}
                             for i in range(128)])
 
 

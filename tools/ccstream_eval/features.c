@@ -9,7 +9,7 @@
 
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/path_kind.h"
-#include "train/eval/probe.h"
+#include "train/eval/features.h"
 
 struct options {
     struct eval_options common;
@@ -29,13 +29,14 @@ struct job;
 /* What differs between the subcommands. */
 struct method {
     const struct cli_program *program;
-    const char *answers[2]; /* names of the results; one may be NULL */
+    const char *const *answers; /* names of the results */
+    size_t answer_count;
     enum status (*classify)(struct job *j, const struct options *o, struct error *err);
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 
-enum layer { LAYER_TOWER, LAYER_PROJECTION, LAYER_CAPTIONS };
+/* In the order of enum feature_layer. */
 static const char *const layer_choices[] = {"tower", "projection", "captions", NULL};
 static const struct cli_option feature_rows[] = {
     EVAL_DATA_ROW("dataset with labels to evaluate on"),
@@ -55,96 +56,42 @@ static const struct cli_rows feature_tables[] = {CLI_ROWS(feature_rows),
                                                  {eval_remote_rows, EVAL_REMOTE_COUNT},
                                                  {NULL, 0}};
 
-/* A labelled dataset encoded by the model. */
-struct side {
-    struct embeddings e;
-    struct text_list classes;
-    struct classify_set set;
-};
-
 struct job {
     struct eval eval;
-    struct side train, test;
-    int32_t class_count;
-    struct classify_result results[2];
+    struct feature_sets sets;
+    struct classify_result results[FEATURES_NEIGHBOURS];
     struct classify_result deviation; /* of the first result, over draws; all-zero: one result */
 };
 
-/* Every caption has the label of its image. */
-static enum status label_texts(struct embeddings *e, struct error *err) {
-    int32_t *labels = calloc((size_t)e->texts_count, sizeof *labels);
-    TRY_MEMORY(labels, err, "out of memory");
-    for (int64_t i = 0; i < e->texts_count; i++) {
-        labels[i] = e->labels[e->owner[i]];
-    }
-    free(e->labels);
-    e->labels = labels;
-    return STATUS_OK;
-}
-
-/* The features of a side, (set.count, set.dim). */
-static float *rows_of(const struct side *side, const struct options *o) {
-    return o->layer == LAYER_TOWER        ? side->e.features
-           : o->layer == LAYER_PROJECTION ? side->e.images
-                                          : side->e.texts;
-}
-
-static enum status open_side(struct side *side,
-                             struct job *j,
-                             const struct options *o,
-                             const char *dir,
-                             struct error *err) {
-    struct embed_options how = eval_transformed(&j->eval, &o->common, AUGMENT_EVAL_CROP);
-    const bool captions = o->layer == LAYER_CAPTIONS;
-    how.features = o->layer == LAYER_TOWER;
-    how.texts = how.no_images = captions;
-    TRY(zeroshot_classes(&side->classes, dir, err));
-    TRY(embed_dataset(&side->e, &j->eval.encoder, j->eval.dev, dir, &how, err));
-    TRY(captions ? label_texts(&side->e, err) : STATUS_OK);
-    side->set = (struct classify_set){
-        .rows = rows_of(side, o),
-        .labels = side->e.labels,
-        .count = captions ? side->e.texts_count : side->e.images_count,
-        .dim = o->layer == LAYER_TOWER ? side->e.feature_dim : side->e.embed_dim};
-    return STATUS_OK;
-}
-
 static void job_close(struct job *j) {
-    classify_result_fini(&j->results[0]);
-    classify_result_fini(&j->results[1]);
+    for (size_t i = 0; i < CLI_COUNT(j->results); i++) {
+        classify_result_fini(&j->results[i]);
+    }
     classify_result_fini(&j->deviation);
-    embeddings_fini(&j->train.e);
-    embeddings_fini(&j->test.e);
-    text_list_fini(&j->train.classes);
-    text_list_fini(&j->test.classes);
+    feature_sets_close(&j->sets);
     eval_close(&j->eval);
 }
 
-/* Encodes both sets, and gives the test labels the numbers of the training set. */
 static enum status
 job_open(struct job *j, const struct options *o, const char *checkpoint, struct error *err) {
-    TRY((o->layer == LAYER_CAPTIONS ? eval_open_texts : eval_open_images)(&j->eval, checkpoint,
+    const enum feature_layer layer = (enum feature_layer)o->layer;
+    TRY((layer == FEATURES_CAPTIONS ? eval_open_texts : eval_open_images)(&j->eval, checkpoint,
                                                                           &o->common, err));
     TRY(path_check_dataset(o->train, err));
-    TRY(open_side(&j->train, j, o, o->train, err));
-    TRY(open_side(&j->test, j, o, o->common.data, err));
-    j->class_count = eval_label_count(j->train.e.labels, j->train.set.count);
-    FAIL_IF(j->class_count == 0, err, STATUS_USAGE,
-            "%s has no labels; pack class folders or CIFAR files", o->train);
-    eval_map_labels(j->test.e.labels, j->test.set.count, &j->test.classes, &j->train.classes);
-    return STATUS_OK;
+    const struct embed_options how = eval_transformed(&j->eval, &o->common, AUGMENT_EVAL_CROP);
+    return feature_sets_open(&j->sets, &j->eval.encoder, j->eval.dev, o->train, o->common.data,
+                             layer, &how, err);
 }
 
 static enum status report(const struct job *j, const struct options *o, struct error *err) {
-    const char *const *names = o->method->answers;
-    const size_t count = names[1] != NULL ? 2 : 1;
+    const size_t count = o->method->answer_count;
     struct json_writer w;
     cli_begin_json(&w);
     for (size_t i = 0; i < count; i++) {
         if (count > 1) {
-            json_open_object(&w, names[i]);
+            json_open_object(&w, o->method->answers[i]);
         }
-        eval_write_classes(&w, &j->results[i], &j->train.classes, o->per_class);
+        eval_write_classes(&w, &j->results[i], &j->sets.train.classes, o->per_class);
         if (count > 1) {
             json_close_object(&w);
         }
@@ -209,22 +156,23 @@ static const struct cli_program mean_program = {
 };
 
 static enum status classify_mean(struct job *j, const struct options *o, struct error *err) {
+    const struct feature_sets *f = &j->sets;
     if (o->shots > 0) {
-        return classify_by_few(&j->results[0], &j->deviation, j->eval.dev, &j->test.set,
-                               &j->train.set, j->class_count, (int64_t)o->shots, o->draws, o->seed,
+        return classify_by_few(&j->results[0], &j->deviation, j->eval.dev, &f->test.set,
+                               &f->train.set, f->class_count, (int64_t)o->shots, o->draws, o->seed,
                                err);
     }
-    float *means = calloc((size_t)j->class_count, (size_t)j->train.set.dim * sizeof *means);
+    float *means = calloc((size_t)f->class_count, (size_t)f->train.set.dim * sizeof *means);
     TRY_MEMORY(means, err, "out of memory");
-    classify_means(means, &j->train.set, j->class_count, INT64_MAX, 0, 0);
-    enum status s = classify_by_vectors(&j->results[0], j->eval.dev, &j->test.set, means, NULL,
-                                        j->class_count, err);
+    classify_means(means, &f->train.set, f->class_count, INT64_MAX, 0, 0);
+    enum status s = classify_by_vectors(&j->results[0], j->eval.dev, &f->test.set, means, NULL,
+                                        f->class_count, err);
     free(means);
     return s;
 }
 
 int ccstream_eval_mean(int argc, char **argv) {
-    static const struct method method = {&mean_program, {"mean"}, classify_mean};
+    static const struct method method = {&mean_program, NULL, 1, classify_mean};
     return method_main(&method, argc, argv);
 }
 
@@ -265,25 +213,14 @@ static enum status classify_linear(struct job *j, const struct options *o, struc
     how.weight_decay = o->weight_decay;
     how.seed = o->seed;
     how.should_stop = cli_interrupted_callback;
-    float *weight = calloc((size_t)j->class_count, (size_t)j->train.set.dim * sizeof *weight);
-    float *bias = calloc((size_t)j->class_count, sizeof *bias);
     double loss = 0.0;
-    enum status s = weight != NULL && bias != NULL
-                        ? probe_train(weight, bias, &loss, j->eval.dev, &j->train.set,
-                                      j->class_count, &how, err)
-                        : error_set(err, STATUS_NOMEM, "out of memory");
-    if (s == STATUS_OK) {
-        log_write(&j->eval.log, LOG_LEVEL_INFO, "cross-entropy of the last epoch: %.4f", loss);
-        s = classify_by_vectors(&j->results[0], j->eval.dev, &j->test.set, weight, bias,
-                                j->class_count, err);
-    }
-    free(weight);
-    free(bias);
-    return s;
+    TRY(features_by_probe(&j->results[0], &loss, j->eval.dev, &j->sets, &how, err));
+    log_write(&j->eval.log, LOG_LEVEL_INFO, "cross-entropy of the last epoch: %.4f", loss);
+    return STATUS_OK;
 }
 
 int ccstream_eval_linear(int argc, char **argv) {
-    static const struct method method = {&linear_program, {"linear"}, classify_linear};
+    static const struct method method = {&linear_program, NULL, 1, classify_linear};
     return method_main(&method, argc, argv);
 }
 
@@ -302,41 +239,22 @@ static const struct cli_program knn_program = {
     .purpose = "classifies images by their nearest neighbours",
     .usage = CLI_TEXTS("CHECKPOINT --train DIR --data DIR [options]"),
     .examples = CLI_TEXTS("ccstream-eval knn runs/a --train cifar10 --data cifar10-test"),
-    .notes = CLI_TEXTS("nn1: the nearest by Euclidean distance of the features as they are "
-                       "(the protocol of EMC2); knn: the vote of --neighbours by cosine "
-                       "(that of DCL and HCL)."),
+    .notes =
+        CLI_TEXTS("nn1, nn10: the nearest by Euclidean distance of the features as they are, and "
+                  "the majority of the ten nearest (EMC2); knn: the vote of --neighbours by "
+                  "cosine (DCL, HCL). Of equal votes the lower class counts."),
     CLI_OPTIONS(knn_rows),
     .shared = feature_tables,
     .arguments = {1, 1},
 };
 
-/* -|row|^2 / 2: with it the largest dot product is the smallest distance. */
-static float *half_squares(const struct classify_set *set) {
-    float *out = calloc((size_t)set->count, sizeof *out);
-    for (int64_t i = 0; out != NULL && i < set->count; i++) {
-        double sum = 0.0;
-        for (int64_t d = 0; d < set->dim; d++) {
-            sum += (double)set->rows[i * set->dim + d] * (double)set->rows[i * set->dim + d];
-        }
-        out[i] = (float)(-0.5 * sum);
-    }
-    return out;
-}
-
 static enum status classify_neighbours(struct job *j, const struct options *o, struct error *err) {
-    float *offset = half_squares(&j->train.set);
-    TRY_MEMORY(offset, err, "out of memory");
-    enum status s = classify_by_neighbours(&j->results[0], j->eval.dev, &j->test.set, &j->train.set,
-                                           offset, j->class_count, 1, 0.0, err);
-    free(offset);
-    TRY(s);
-    classify_normalize(rows_of(&j->train, o), j->train.set.count, j->train.set.dim);
-    classify_normalize(rows_of(&j->test, o), j->test.set.count, j->test.set.dim);
-    return classify_by_neighbours(&j->results[1], j->eval.dev, &j->test.set, &j->train.set, NULL,
-                                  j->class_count, (int32_t)o->neighbours, o->temperature, err);
+    return features_by_neighbours(j->results, j->eval.dev, &j->sets, (int32_t)o->neighbours,
+                                  o->temperature, err);
 }
 
 int ccstream_eval_knn(int argc, char **argv) {
-    static const struct method method = {&knn_program, {"nn1", "knn"}, classify_neighbours};
+    static const struct method method = {&knn_program, features_neighbour_names,
+                                         FEATURES_NEIGHBOURS, classify_neighbours};
     return method_main(&method, argc, argv);
 }

@@ -116,6 +116,9 @@ static bool take_line(struct watched *w, struct live *l, size_t size) {
     }
     (void)json_value_double(json_value_get(json_value_get(line, "retrieval"), "mean_r1"),
                             &l->recall);
+    if (json_value_get(line, "finished") != NULL) {
+        w->total_steps = r.step;
+    }
     json_document_destroy(d);
     return is_step;
 }

@@ -103,6 +103,15 @@ static enum status print_json(const struct trainer *t,
         classify_write_json(&w, &l->zeroshot);
         json_close_object(&w);
     }
+    if (l->features.images > 0) {
+        features_write_json(&w, &l->features);
+    }
+    if (sum.best.step > 0) {
+        json_open_object(&w, "best");
+        json_u64(&w, "step", sum.best.step);
+        json_double(&w, "value", sum.best.value);
+        json_close_object(&w);
+    }
     json_close_object(&w);
     json_newline(&w);
     const enum status s = json_writer_status(&w, err);
@@ -149,6 +158,13 @@ check_inputs(const struct train_options *o, const struct trainer_options *t, str
         }
     }
     TRY(o->trainer.zeroshot != NULL ? path_check_dataset(o->trainer.zeroshot, err) : STATUS_OK);
+    if (o->trainer.knn != NULL) {
+        char first[PATH_MAX_BYTES];
+        const char *second;
+        TRY(trainer_split_knn(first, &second, o->trainer.knn, err));
+        TRY(path_check_dataset(first, err));
+        TRY(path_check_dataset(second, err));
+    }
     for (uint32_t i = 0; i < t->source_count; i++) {
         TRY(check_source(t->sources[i].directory, t->task == TRAINER_PAIRS || t->blocks.captions,
                          o->resume == NULL, err));
@@ -392,7 +408,9 @@ static enum status train_on(struct data_list *data,
         choose_precision(&t, &o, kind);
     }
     if (o.dry_run) {
-        return agree(l, l->first ? memory_plan_print(&t, err) : STATUS_OK, err);
+        enum status s = l->first ? check_inputs(&o, &t, err) : STATUS_OK;
+        s = s == STATUS_OK && l->first ? memory_plan_print(&t, err) : s;
+        return agree(l, s, err);
     }
     TRY(agree(l, check_start(&o, &t, recorded == NULL, err), err));
     run_config_id(id, live->run);
@@ -402,6 +420,7 @@ static enum status train_on(struct data_list *data,
         t.on_step = live_step;
         t.on_retrieval = live_retrieval;
         t.on_zeroshot = live_zeroshot;
+        t.on_features = live_features;
         t.on_saved = o.report ? report_saved : NULL;
     }
     t.should_stop = cli_interrupted_callback;
@@ -550,6 +569,9 @@ static enum status collect_words(struct run_config_words *line,
         }
         if (given->trainer.zeroshot != NULL) {
             run_config_drop(line, "zeroshot");
+        }
+        if (given->trainer.knn != NULL) {
+            run_config_drop(line, "knn");
         }
         TRY(run_config_restrain(line, given->resume, log, err));
         TRY(cli_parse_words(train_program(), recorded, &args, line->count, line->words, true, err));

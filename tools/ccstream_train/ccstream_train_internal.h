@@ -38,6 +38,7 @@ struct live {
     uint64_t steps, steps_per_epoch;
     int64_t first_ns; /* when the first step began */
     bool estimated, on_cpu;
+    struct features_result features; /* the last one; images 0: none */
     struct classify_result zeroshot; /* the last one, without its arrays; images 0: none */
 };
 
@@ -53,6 +54,7 @@ void live_fini(struct live *l);
 void live_step(void *cookie, const struct step_report *r, uint64_t total_steps);
 void live_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r);
 void live_zeroshot(void *cookie, uint64_t step, const struct classify_result *r);
+void live_features(void *cookie, uint64_t step, const struct features_result *r);
 
 /* ---- announce --------------------------------------------------------------------------- */
 

@@ -164,3 +164,15 @@ void live_zeroshot(void *cookie, uint64_t step, const struct classify_result *r)
               " (%" PRIu64 " images, %d classes)",
               step, r->top1, r->top5, r->per_class, r->images, (int)r->class_count);
 }
+
+void live_features(void *cookie, uint64_t step, const struct features_result *r) {
+    struct live *l = cookie;
+    l->features = *r;
+    log_write(&l->log, LOG_LEVEL_INFO,
+              "step %" PRIu64 "  nearest neighbour %.2f %%, ten nearest %.2f %%, k-NN %.2f %%%s"
+              " (%" PRIu64 " images, %d classes)",
+              step, r->neighbours[FEATURES_NN1], r->neighbours[FEATURES_NN10],
+              r->neighbours[FEATURES_KNN],
+              isnan(r->probe) ? "" : cli_format(", linear probe %.2f %%", r->probe), r->images,
+              (int)r->class_count);
+}

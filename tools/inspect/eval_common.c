@@ -203,38 +203,6 @@ enum status eval_class_vectors(float **out,
                                  names, templates, err);
 }
 
-void eval_map_labels(int32_t *labels,
-                     int64_t count,
-                     const struct text_list *from,
-                     const struct text_list *to) {
-    if (from->count == 0 || to->count == 0) {
-        return;
-    }
-    for (size_t c = 0; c < from->count; c++) {
-        int32_t target = -1;
-        for (size_t t = 0; t < to->count && target < 0; t++) {
-            target = strcmp(from->lines[c], to->lines[t]) == 0 ? (int32_t)t : -1;
-        }
-        if (target == (int32_t)c) {
-            continue;
-        }
-        for (int64_t i = 0; i < count; i++) { /* below -1: already renumbered */
-            labels[i] = labels[i] == (int32_t)c ? -2 - target : labels[i];
-        }
-    }
-    for (int64_t i = 0; i < count; i++) {
-        labels[i] = labels[i] < -1 ? -2 - labels[i] : labels[i];
-    }
-}
-
-int32_t eval_label_count(const int32_t *labels, int64_t count) {
-    int32_t largest = -1;
-    for (int64_t i = 0; i < count; i++) {
-        largest = labels[i] > largest ? labels[i] : largest;
-    }
-    return largest + 1;
-}
-
 static const char *class_name(const struct text_list *names, int32_t c) {
     return (size_t)c < names->count ? names->lines[c] : cli_format("%d", (int)c);
 }

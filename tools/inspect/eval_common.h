@@ -94,16 +94,6 @@ enum status eval_class_vectors(float **out,
                                const struct text_list *templates,
                                struct error *err);
 
-/* Renumbers labels from the classes `from` to the classes `to` of the same name; a class that `to`
- * lacks becomes -1. If either list is empty, labels stay as they are. */
-void eval_map_labels(int32_t *labels,
-                     int64_t count,
-                     const struct text_list *from,
-                     const struct text_list *to);
-
-/* 1 + the largest label; 0 without labels. */
-int32_t eval_label_count(const int32_t *labels, int64_t count);
-
 /* A classification as members of the open JSON object; with per_class also the list
  * "class_results". */
 void eval_write_classes(struct json_writer *w,

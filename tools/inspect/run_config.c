@@ -332,7 +332,7 @@ enum status run_config_restrain(struct run_config_words *w,
                                 struct error *err) {
     static const char *const outside[] = {"endpoint", "instance-metadata", "allow-private",
                                           "cache",    "tensorboard",       "plan-cache"};
-    static const char *const read[] = {"data", "val", "zeroshot"};
+    static const char *const read[] = {"data", "val", "zeroshot", "knn"};
     const bool own = is_own(run);
     for (int i = 0; i < w->count && !own; i++) {
         const char *value = strchr(w->words[i], '=');

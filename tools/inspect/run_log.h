@@ -53,7 +53,11 @@
     X(I2T_R1, "retrieval", "i2t_r1")                                                               \
     X(T2I_R1, "retrieval", "t2i_r1")                                                               \
     X(ZEROSHOT_TOP1, "zeroshot", "top1")                                                           \
-    X(ZEROSHOT_TOP5, "zeroshot", "top5")
+    X(ZEROSHOT_TOP5, "zeroshot", "top5")                                                           \
+    X(NN1, "features", "nn1")                                                                      \
+    X(NN10, "features", "nn10")                                                                    \
+    X(KNN, "features", "knn")                                                                      \
+    X(PROBE, "features", "probe")
 
 enum run_series {
 #define X(id, object, name) RUN_##id,

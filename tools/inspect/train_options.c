@@ -60,6 +60,10 @@ static const char *const image_norm_choices[] = {"clip",     "imagenet", "cifar1
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const on_off_choices[] = {"on", "off", NULL};
 static const char *const off_on_choices[] = {"off", "on", NULL};
+/* In the order of enum trainer_best. */
+static const char *const best_choices[] = {"none",   "mean_r1", "mean_r5",  "mean_r10",
+                                           "i2t_r1", "t2i_r1",  "zeroshot", "nn1",
+                                           "nn10",   "knn",     "probe",    NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const text_state_choices[] = {"sample", "caption", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
@@ -104,9 +108,24 @@ static const struct cli_option rows[] = {
     {"zeroshot", 0, CLI_STRING, FIELD(trainer.zeroshot), .metavar = "DIR",
      .help = "dataset with labels for zero-shot classification between epochs and at the end, as "
              "ccstream-eval zeroshot does without options"},
+    {"knn", 0, CLI_STRING, FIELD(trainer.knn), .metavar = "TRAIN:TEST",
+     .help = "two datasets with labels: between epochs and at the end, TEST is classified by its "
+             "nearest neighbours in TRAIN, as ccstream-eval knn does without options: nn1, nn10, "
+             "knn; with --block-of captions their captions"},
+    {"probe", 0, CLI_FLAG, FIELD(trainer.probe),
+     .help = "with --knn: also by logistic regression on the same features, as ccstream-eval "
+             "linear does without options"},
+    {"keep-best", 0, CLI_ENUM, FIELD(trainer.keep_best), .default_text = "none",
+     .choices = best_choices, .metavar = "METRIC",
+     .help = "RUN/best is the checkpoint with the best value of this figure of --val, --zeroshot "
+             "(its top-1) or --knn, and is kept"},
+    {"patience", 0, CLI_U64, FIELD(trainer.patience), .min = "0", .max = "1000000",
+     .default_text = "0", .metavar = "N",
+     .help = "end the run after N evaluations in a row without a better --keep-best; 0: never"},
     {"eval-every", 0, CLI_U64, FIELD(trainer.eval_epochs), .min = "0", .max = "1000000",
      .default_text = "1", .metavar = "N",
-     .help = "evaluate on --val and --zeroshot every N epochs, and at the end of the run; 0: only "
+     .help = "evaluate on --val, --zeroshot and --knn every N epochs, and at the end of the run; "
+             "0: only "
              "at the end. --resume first runs an evaluation that was missed"},
     {"checkpoint-every", 0, CLI_U64, FIELD(trainer.checkpoint_steps), .min = "0",
      .max = "1000000000", .default_text = "0", .metavar = "N",
@@ -438,6 +457,9 @@ static const char *const changeable[] = {
     "threads",
     "loader-threads",
     "zeroshot",
+    "knn",
+    "probe",
+    "patience",
     "io-engine",
     "nondeterministic",
     "cuda-graph",
@@ -673,6 +695,7 @@ static const struct {
     {"fixed-views", NULL, "earlier steps used other views"},
     {"order", NULL, "the position in the epoch is one in this order"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},
+    {"keep-best", NULL, "RUN/best is the best by this figure since the run began"},
     {"init", NULL, "the run has its own weights by now"},
     {"init-image", NULL, "the run has its own weights by now"},
     {"init-text", NULL, "the run has its own weights by now"},
@@ -774,6 +797,17 @@ enum status train_options_keep(struct train_options *kept,
         const bool built_in = single[i] == &kept->trainer.tokenizer && *single[i] != NULL &&
                               strcmp(*single[i], TOKENIZER_CLIP_NAME) == 0;
         TRY(built_in ? STATUS_OK : make_absolute(single[i], paths, err));
+    }
+    if (o->trainer.knn != NULL) {
+        char first[PATH_MAX_BYTES];
+        const char *parts[2] = {first, NULL};
+        const char *both;
+        TRY(trainer_split_knn(first, &parts[1], o->trainer.knn, err));
+        TRY(make_absolute(&parts[0], paths, err));
+        TRY(make_absolute(&parts[1], paths, err));
+        both = cli_format("%s:%s", parts[0], parts[1]);
+        TRY(run_config_add_words(paths, 1, &both, err));
+        kept->trainer.knn = paths->words[paths->count - 1];
     }
     for (size_t i = 0; i < kept->data.count; i++) {
         TRY(make_absolute(&kept->data.items[i], paths, err));

@@ -209,7 +209,9 @@ static enum status vote(void *cookie, int64_t query, const float *scores, struct
     }
     int32_t rank = 0;
     for (int32_t c = 0; c < count; c++) {
-        rank += c != label && n->votes[c] >= n->votes[label] ? 1 : 0;
+        const double votes = n->votes[label]; /* a class without votes loses against all */
+        const bool wins_tie = c < label || votes == 0.0;
+        rank += c != label && (n->votes[c] > votes || (n->votes[c] == votes && wins_tie)) ? 1 : 0;
     }
     add_query(n->result, label, rank);
     return STATUS_OK;

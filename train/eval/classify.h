@@ -3,7 +3,7 @@
  * linear probe), nearest neighbours. Queries, vectors and banks are rows in host memory.
  *
  * A query's rank is the number of wrong classes whose score is at least that of the right one: a
- * tie counts as lost.
+ * tie counts as lost, except among votes of neighbours.
  *
  * Threading : as the device.
  * Ownership : struct classify_result owns its arrays until classify_result_fini.
@@ -55,8 +55,8 @@ enum status classify_by_vectors(struct classify_result *out,
 
 /* One vote per neighbour among the `neighbours` rows of the bank with the largest <query, row> +
  * offset[row] (offset may be NULL), weighing exp(score / temperature); a temperature of 0 gives all
- * the same weight. Of equal scores the first row counts, of equal votes the lost one. Returns as
- * above; USAGE also for an empty bank. */
+ * the same weight. Of equal scores the first row counts, of equal votes the lower class, but a
+ * class without votes never. Returns as above; USAGE also for an empty bank. */
 enum status classify_by_neighbours(struct classify_result *out,
                                    struct device *dev,
                                    const struct classify_set *queries,

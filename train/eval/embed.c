@@ -18,6 +18,7 @@
 
 #include "formats/base/sort.h"
 #include "formats/tokenizer/tokenizer.h"
+#include "kernels/bf16.h"
 #include "loader/texts.h"
 
 void embed_options_default(struct embed_options *opt) {
@@ -100,6 +101,23 @@ static enum status report(const struct job *j, bool texts, int64_t done, struct 
                : STATUS_OK;
 }
 
+/* As f32. Those of a BF16 model are first in the second half of the rows' memory. */
+static enum status
+take_features(const struct job *j, const struct tensor *features, float *out, struct error *err) {
+    const size_t size_bytes = tensor_size_bytes(features);
+    if (features->dtype != DTYPE_BF16) {
+        return j->dev->ops->download(j->dev, out, features->data, size_bytes, err);
+    }
+    uint8_t *half = (uint8_t *)out + size_bytes;
+    TRY(j->dev->ops->download(j->dev, half, features->data, size_bytes, err));
+    for (size_t i = 0; i < size_bytes / sizeof(uint16_t); i++) {
+        uint16_t x;
+        memcpy(&x, half + i * sizeof x, sizeof x);
+        out[i] = bf16_to_f32(x);
+    }
+    return STATUS_OK;
+}
+
 /* To the rows from `first` on. */
 static enum status encode_batch(const struct job *j,
                                 const struct loader_batch *batch,
@@ -117,9 +135,9 @@ static enum status encode_batch(const struct job *j,
                                          err));
     TRY(dev->ops->download(dev, e->images + first * e->embed_dim, image.data,
                            tensor_size_bytes(&image), err));
-    return requested == NULL ? STATUS_OK
-                             : dev->ops->download(dev, e->features + first * e->feature_dim,
-                                                  features.data, tensor_size_bytes(&features), err);
+    return requested == NULL
+               ? STATUS_OK
+               : take_features(j, &features, e->features + first * e->feature_dim, err);
 }
 
 static enum status encode_images(const struct job *j, struct error *err) {
@@ -199,7 +217,7 @@ static enum status open_loader(struct job *j, uint32_t *size, struct error *err)
     loader_options_default(&o);
     if (j->model->views != NULL) {
         const struct view_encoder_options *vo = view_encoder_get_options(j->model->views);
-        o.batch_count = (uint32_t)vo->max_batch;
+        o.batch_count = (uint32_t)(vo->micro_batch > 0 ? 2 * vo->micro_batch : vo->max_batch);
         o.image_size_px = (uint32_t)vo->image.image_px;
         j->out->embed_dim = vo->embed_dim;
         j->out->feature_dim = view_encoder_feature_count(j->model->views);

@@ -29,7 +29,7 @@ struct embed_options {
      * all of them return the same failure; borrowed, not NULL with a comm. */
     struct comm *comm;
     bool *failed_together;
-    bool features;  /* of images also the tower's own output, not of a BF16 model; default false */
+    bool features;  /* of images also the tower's own output; default false */
     bool texts;     /* all captions as well; needs the tokenizer; default false */
     bool no_images; /* images are not encoded; always so of a model without a tower for them; false
                      */

@@ -171,7 +171,7 @@ enum status dual_encoder_forward(struct dual_encoder *m,
 
 /* One side alone, for evaluation: running statistics, no dropout. count in [1, micro_batch]. They
  * use the buffers of forward: not between forward and backward. *features (N, F), if requested (may
- * be NULL; not of a BF16 model), is the tower's output, before the projection. */
+ * be NULL), is the tower's output in its type, before the projection. */
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
                                        struct tensor *features,

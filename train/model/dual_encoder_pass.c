@@ -290,7 +290,6 @@ enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        int32_t count,
                                        struct error *err) {
     REQUIRE(count >= 1 && count <= m->opt.micro_batch && !m->opt.texts_alone);
-    REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     const struct dual_encoder_batch batch = {.count = count, .images = images};
     const struct encoder_part at = encoder_part(&m->e, count, 0, RESNET_INFERENCE);
     const struct part p = part_of(m, &batch, &at);

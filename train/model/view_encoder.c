@@ -294,7 +294,6 @@ enum status view_encoder_encode(struct view_encoder *m,
                                 int32_t count,
                                 struct error *err) {
     REQUIRE(count >= 1 && count <= m->e.held_rows);
-    REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     const struct view_encoder_batch batch = {.count = count, .first = images};
     const struct encoder_part p = {
         .count = count, .views = 1, .whole_count = count, .pass = RESNET_INFERENCE};

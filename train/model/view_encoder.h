@@ -109,8 +109,8 @@ enum status view_encoder_backward(struct view_encoder *m,
                                   struct error *err);
 
 /* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not
- * 0; *x (count, E); *features (count, F), if requested (may be NULL; not of a BF16 model), is
- * the output of the tower. Not between forward and backward. */
+ * 0; *x (count, E); *features (count, F), if requested (may be NULL), is the output of the tower in
+ * its type. Not between forward and backward. */
 enum status view_encoder_encode(struct view_encoder *m,
                                 struct tensor *x,
                                 struct tensor *features,

@@ -18,29 +18,50 @@
 enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 17 };
 
 static const char step_prefix[] = "{\"step\":";
-static const char *const evaluation_names[METRICS_EVALUATIONS] =
-    {[METRICS_RETRIEVAL] = "retrieval", [METRICS_ZEROSHOT] = "zeroshot"};
+static const char *const evaluation_names[METRICS_EVALUATIONS] = {[METRICS_RETRIEVAL] = "retrieval",
+                                                                  [METRICS_ZEROSHOT] = "zeroshot",
+                                                                  [METRICS_FEATURES] = "features"};
 
 struct metrics {
     FILE *file;
     struct events *events;         /* NULL: none */
     const char *id;                /* of the run; NULL: none */
     bool has[METRICS_EVALUATIONS]; /* of the step it was opened for */
+    struct metrics_watch watch;
+    struct metrics_best best;
     struct json_writer line;
     char path[PATH_MAX_BYTES];
 };
 
-/* Marks the evaluation that `rest`, a line after its step, holds. */
-static void mark_evaluation(const char *rest, bool has[METRICS_EVALUATIONS]) {
-    for (int i = 0; i < METRICS_EVALUATIONS && strncmp(rest, ",\"", 2) == 0; i++) {
-        const size_t length = strlen(evaluation_names[i]);
-        has[i] |= strncmp(rest + 2, evaluation_names[i], length) == 0 && rest[2 + length] == '"';
-    }
+/* Whether `rest`, a line after its step, is an evaluation of this name. */
+static bool is_evaluation(const char *rest, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(rest, ",\"", 2) == 0 && strncmp(rest + 2, name, length) == 0 &&
+           rest[2 + length] == '"';
 }
 
-/* The part of `text` whose lines are whole and begin with a step of at most `step`; has: the
- * evaluations of `step` among them. */
-static size_t kept_size(const char *text, uint64_t step, bool has[METRICS_EVALUATIONS]) {
+/* Takes the watched number of a line, if it has it. rest, to its end: the line after its step. */
+static void watch_line(struct metrics *m, uint64_t step, const char *rest, const char *end) {
+    char key[64];
+    if (m->watch.object == NULL || !is_evaluation(rest, m->watch.object)) {
+        return;
+    }
+    const int length = snprintf(key, sizeof key, "\"%s\":", m->watch.key);
+    const char *stop = memchr(rest, '}', (size_t)(end - rest));
+    const char *found =
+        stop != NULL ? memmem(rest, (size_t)(stop - rest), key, (size_t)length) : NULL;
+    if (found == NULL) {
+        return;
+    }
+    const double value = strtod(found + length, NULL);
+    const bool better = m->best.step == 0 || value > m->best.value;
+    m->best = better ? (struct metrics_best){value, step, 0}
+                     : (struct metrics_best){m->best.value, m->best.step, m->best.since + 1};
+}
+
+/* The part of `text` whose lines are whole and begin with a step of at most `step`, whose
+ * evaluations are noted. */
+static size_t kept_size(struct metrics *m, const char *text, uint64_t step) {
     size_t kept = 0;
     for (;;) {
         const char *line = text + kept;
@@ -53,25 +74,25 @@ static size_t kept_size(const char *text, uint64_t step, bool has[METRICS_EVALUA
         if (found > step) {
             return kept;
         }
-        if (found == step) {
-            mark_evaluation(rest, has);
+        for (int i = 0; i < METRICS_EVALUATIONS && found == step; i++) {
+            m->has[i] |= is_evaluation(rest, evaluation_names[i]);
         }
+        watch_line(m, found, rest, end);
         kept += (size_t)(end - line) + 1;
     }
 }
 
-static enum status
-truncate_after(const char *path, uint64_t step, bool has[METRICS_EVALUATIONS], struct error *err) {
+static enum status truncate_after(struct metrics *m, uint64_t step, struct error *err) {
     struct byte_buffer old;
     const struct file_system *fs = file_posix();
     struct error ignored = {0};
-    enum status s = file_read_all(fs, &old, path, MAX_METRICS_BYTES, &ignored);
+    enum status s = file_read_all(fs, &old, m->path, MAX_METRICS_BYTES, &ignored);
     if (s == STATUS_NOTFOUND) {
         return STATUS_OK;
     }
     FAIL_IF(s != STATUS_OK, err, s, "%s", ignored.text);
-    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step, has) : 0;
-    s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, path, old.data, kept, err);
+    const size_t kept = old.size_bytes > 0 ? kept_size(m, (const char *)old.data, step) : 0;
+    s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, m->path, old.data, kept, err);
     byte_buffer_fini(&old);
     return s;
 }
@@ -81,6 +102,7 @@ enum status metrics_open(struct metrics **out,
                          const char *id,
                          const char *events,
                          uint64_t step,
+                         struct metrics_watch watch,
                          struct error *err) {
     REQUIRE(out != NULL && run != NULL);
     *out = NULL;
@@ -88,9 +110,10 @@ enum status metrics_open(struct metrics **out,
     TRY_MEMORY(m != NULL, err, "metrics: out of memory");
     enum status s;
     m->id = id;
+    m->watch = watch;
     json_writer_init(&m->line, MAX_LINE_BYTES);
     TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
-    TRY_OR_FAIL(s, truncate_after(m->path, step, m->has, err));
+    TRY_OR_FAIL(s, truncate_after(m, step, err));
     const int fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     m->file = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (m->file == NULL) {
@@ -106,6 +129,10 @@ fail:
 
 bool metrics_has(const struct metrics *m, enum metrics_evaluation which) {
     return m->has[which];
+}
+
+struct metrics_best metrics_best(const struct metrics *m) {
+    return m->best;
 }
 
 static void put_time(struct json_writer *w) {
@@ -132,6 +159,10 @@ static enum status write_line(struct metrics *m, struct error *err) {
     FAIL_ERRNO_IF(fwrite(w->out.data, 1, w->out.size_bytes, m->file) != w->out.size_bytes ||
                       fflush(m->file) != 0,
                   err, "cannot write %s", m->path);
+    char *rest;
+    const char *line = (const char *)w->out.data;
+    const uint64_t step = strtoull(line + sizeof step_prefix - 1, &rest, 10);
+    watch_line(m, step, rest, line + w->out.size_bytes);
     return m->events == NULL
                ? STATUS_OK
                : events_line(m->events, (const char *)w->out.data, w->out.size_bytes, err);
@@ -271,6 +302,25 @@ enum status metrics_zeroshot(struct metrics *m,
     json_open_object(w, evaluation_names[METRICS_ZEROSHOT]);
     classify_write_json(w, r);
     json_close_object(w);
+    return write_line(m, err);
+}
+
+enum status metrics_features(struct metrics *m,
+                             uint64_t step,
+                             const struct features_result *r,
+                             struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
+    features_write_json(begin_line(m, step), r);
+    return write_line(m, err);
+}
+
+enum status metrics_finished(struct metrics *m, uint64_t step, struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
+    json_bool(begin_line(m, step), "finished", true);
     return write_line(m, err);
 }
 

@@ -18,6 +18,7 @@
 #include "formats/base/status.h"
 #include "train/eval/classify.h"
 #include "train/eval/examples.h"
+#include "train/eval/features.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
 #include "train/run/events.h"
@@ -65,18 +66,37 @@ struct step_report {
     uint64_t device_bytes; /* the most of the device's memory seen in use; 0: it has none */
 };
 
-/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) is borrowed
- * until close. `events`: a folder for an event file of TensorBoard with the same numbers
- * (events.h); NULL: none. Returns OK, IO, NOMEM or LIMIT. */
+/* A number of evaluations to be watched: "key" of "object". NULL, NULL: none. */
+struct metrics_watch {
+    const char *object, *key;
+};
+
+/* The best value of a watched number, the larger the better, over all lines of the run. */
+struct metrics_best {
+    double value;
+    uint64_t step;  /* of the first line with it; 0: there is no line */
+    uint64_t since; /* evaluations after that one */
+};
+
+/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) and the texts
+ * of `watch` are borrowed until close. `events`: a folder for an event file of TensorBoard with the
+ * same numbers (events.h); NULL: none. Returns OK, IO, NOMEM or LIMIT. */
 enum status metrics_open(struct metrics **out,
                          const char *run,
                          const char *id,
                          const char *events,
                          uint64_t step,
+                         struct metrics_watch watch,
                          struct error *err);
+struct metrics_best metrics_best(const struct metrics *m);
 
 /* Whether a kept line is this evaluation of the step that open was given. */
-enum metrics_evaluation { METRICS_RETRIEVAL, METRICS_ZEROSHOT, METRICS_EVALUATIONS };
+enum metrics_evaluation {
+    METRICS_RETRIEVAL,
+    METRICS_ZEROSHOT,
+    METRICS_FEATURES,
+    METRICS_EVALUATIONS
+};
 bool metrics_has(const struct metrics *m, enum metrics_evaluation which);
 
 /* Each writes one whole line, or nothing where m is NULL: rank 0 alone writes. That of a step has
@@ -112,6 +132,15 @@ enum status metrics_zeroshot(struct metrics *m,
                              uint64_t step,
                              const struct classify_result *r,
                              struct error *err);
+
+/* {"step":..,"features":{..}}, see features_write_json. */
+enum status metrics_features(struct metrics *m,
+                             uint64_t step,
+                             const struct features_result *r,
+                             struct error *err);
+
+/* {"step":..,"finished":true}: the run ends before its schedule does. */
+enum status metrics_finished(struct metrics *m, uint64_t step, struct error *err);
 
 /* summaries: of every column of `state`, then of `captions` (NULL: there are none).
  * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..,

@@ -94,28 +94,56 @@ list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *
     return STATUS_OK;
 }
 
+/* Points RUN/NAME at the checkpoint of `step`. */
+static enum status link_to(const struct file_system *fs,
+                           const char *run,
+                           const char *link_name,
+                           uint64_t step,
+                           struct error *err) {
+    char name[64];
+    char target[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    (void)snprintf(name, sizeof name, name_format, step);
+    TRY(path_join(target, sizeof target, folder_name, name, err));
+    TRY(path_join(path, sizeof path, run, link_name, err));
+    TRY(fs->link(fs->context, target, path, err));
+    return fs->sync_directory(fs->context, run, err);
+}
+
+enum status
+run_dir_keep_best(const struct file_system *fs, const char *run, uint64_t step, struct error *err) {
+    REQUIRE(fs != NULL && run != NULL);
+    return link_to(fs, run, "best", step, err);
+}
+
+/* The step of RUN/best; `other`: there is none. */
+static uint64_t best_step(const char *run, uint64_t other) {
+    char path[PATH_MAX_BYTES];
+    char target[PATH_MAX_BYTES] = "";
+    uint64_t step;
+    const bool linked = path_join(path, sizeof path, run, "best", NULL) == STATUS_OK &&
+                        readlink(path, target, sizeof target - 1) > 0;
+    return linked && sscanf(target, "checkpoints/step-%" SCNu64, &step) == 1 ? step : other;
+}
+
 enum status run_dir_publish(const struct file_system *fs,
                             const char *run,
                             uint64_t step,
                             uint32_t keep_count,
                             struct error *err) {
     REQUIRE(fs != NULL && run != NULL && keep_count >= 1);
-    char name[64];
-    char target[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES];
-    (void)snprintf(name, sizeof name, name_format, step);
-    TRY(path_join(target, sizeof target, folder_name, name, err));
-    TRY(path_join(path, sizeof path, run, "last", err));
-    TRY(fs->link(fs->context, target, path, err));
-    TRY(fs->sync_directory(fs->context, run, err));
+    const uint64_t best = best_step(run, step);
+    TRY(link_to(fs, run, "last", step, err));
     uint64_t *all = malloc(MAX_CHECKPOINTS * sizeof *all);
     TRY_MEMORY(all != NULL, err, "no memory to list %s", run);
     size_t count;
     enum status s = list_checkpoints(run, all, &count, err);
     uint32_t kept = 0;
     for (size_t i = 0; s == STATUS_OK && i < count; i++) {
-        if (all[i] == step || kept + 1 < keep_count) {
-            kept += all[i] == step ? 0 : 1;
+        const bool named = all[i] == step || all[i] == best;
+        if (named || kept + 1 < keep_count) {
+            kept += named ? 0 : 1;
             continue;
         }
         s = run_dir_checkpoint_path(path, run, all[i], err);

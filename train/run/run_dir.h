@@ -5,6 +5,7 @@
  *   RUN/metrics.jsonl                   one JSON object per step, and one per evaluation
  *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done
  *   RUN/last                            relative symbolic link to the newest, replaced atomically
+ *   RUN/best                            likewise, to the best by a validation figure (--keep-best)
  *   RUN/launches.jsonl                  one JSON object for each call of ccstream-train
  *   RUN/report.html                     the page of the run (ccstream-report)
  *   RUN/nonfinite.json                  the step that met a number that is not finite
@@ -36,12 +37,16 @@ enum status
 run_dir_make_checkpoints(const struct file_system *fs, const char *run, struct error *err);
 
 /* Points RUN/last at the checkpoint of `step`, then removes the oldest checkpoints beyond
- * keep_count (at least 1; the one `last` names is never removed). */
+ * keep_count (at least 1; those that `last` and `best` name are never removed). */
 enum status run_dir_publish(const struct file_system *fs,
                             const char *run,
                             uint64_t step,
                             uint32_t keep_count,
                             struct error *err);
+
+/* Points RUN/best at the checkpoint of `step`. */
+enum status
+run_dir_keep_best(const struct file_system *fs, const char *run, uint64_t step, struct error *err);
 
 /* Whether RUN/last exists. */
 enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err);

@@ -54,9 +54,10 @@ static enum status open_parts(struct trainer *t, struct error *err) {
 static enum status restore_parts(struct trainer *t, struct error *err) {
     trainer_make_schedule(t);
     TRY(trainer_restore(t, err));
-    return trainer_is_first(t) ? metrics_open(&t->metrics, t->options.run, t->options.run_id,
-                                              t->options.tensorboard, t->step, err)
-                               : STATUS_OK;
+    return trainer_is_first(t)
+               ? metrics_open(&t->metrics, t->options.run, t->options.run_id,
+                              t->options.tensorboard, t->step, trainer_watched(t), err)
+               : STATUS_OK;
 }
 
 enum status
@@ -164,7 +165,9 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .device = t->dev->ops->name,
                                     .device_note = t->dev->note,
                                     .loss = t->options.loss.name,
-                                    .state = state_text(t)};
+                                    .state = state_text(t),
+                                    .best = t->metrics != NULL ? metrics_best(t->metrics)
+                                                               : (struct metrics_best){0}};
 }
 
 struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {
@@ -212,7 +215,8 @@ static bool evaluation_is_due(const struct trainer *t) {
     const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
     const bool epoch_ended = t->step % t->data.steps_per_epoch == 0;
     const bool due = epoch_ended && o->eval_epochs > 0 && epochs_done % o->eval_epochs == 0;
-    return (o->val != NULL || o->zeroshot != NULL) && (due || t->step == trainer_last_step(t));
+    return (o->val != NULL || o->zeroshot != NULL || o->knn != NULL) &&
+           (due || t->step == trainer_last_step(t));
 }
 
 /* What the epoch did is saved already. `owed`: the run was stopped between the checkpoint of this
@@ -226,7 +230,8 @@ static enum status evaluate_when_due(struct trainer *t,
     }
     comm_at(t->comm, t->step, COMM_PHASE_EVALUATE);
     const int64_t begun_ns = clock_now_ns();
-    const enum status s = trainer_evaluate(t, result, owed, err);
+    enum status s = trainer_evaluate(t, result, owed, err);
+    THEN(s, trainer_keep_best(t, err));
     t->stages.report.evaluation_s += (double)(clock_now_ns() - begun_ns) * 1e-9;
     return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
 }
@@ -269,7 +274,7 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
     if (t->step > 0 && t->step == t->resumed_step) { /* not where other data changed the step */
         TRY(evaluate_when_due(t, result, true, err));
     }
-    while (t->step < trainer_last_step(t)) {
+    while (t->step < trainer_last_step(t) && !t->gives_up) {
         bool epoch_ended = false;
         TRY(trainer_one_step(t, &epoch_ended, err));
         const bool at_end = t->step == trainer_last_step(t);

@@ -22,6 +22,7 @@
 #include "loader/loader.h"
 #include "train/comm/comm.h"
 #include "train/eval/classify.h"
+#include "train/eval/features.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/curl_block.h"
 #include "train/loss/loss.h"
@@ -54,6 +55,22 @@ enum trainer_text_state {
     TRAINER_TEXT_CAPTION, /* each caption, where a sample has several */
 };
 
+/* The validation figure whose best checkpoint is kept as RUN/best. */
+enum trainer_best {
+    TRAINER_BEST_NONE,
+    TRAINER_BEST_MEAN_R1,
+    TRAINER_BEST_MEAN_R5,
+    TRAINER_BEST_MEAN_R10,
+    TRAINER_BEST_I2T_R1,
+    TRAINER_BEST_T2I_R1,
+    TRAINER_BEST_ZEROSHOT,
+    TRAINER_BEST_NN1,
+    TRAINER_BEST_NN10,
+    TRAINER_BEST_KNN,
+    TRAINER_BEST_PROBE,
+    TRAINER_BEST_COUNT
+};
+
 struct trainer_options {
     /* The ranks that train together, borrowed for the life; NULL: one. Options are the same on all
      * of them, but for `log` and the callbacks. */
@@ -63,10 +80,14 @@ struct trainer_options {
     /* (source_count) datasets; more than one are mixed */
     const struct loader_source *sources;
     uint32_t source_count;
-    const char *val;         /* dataset for retrieval after epochs; NULL: none */
-    const char *zeroshot;    /* dataset with labels for zero-shot classification, likewise */
-    const char *run;         /* directory, must exist; resumes from RUN/last if it exists */
-    const char *run_id;      /* in every line of metrics.jsonl; NULL: none */
+    const char *val;             /* dataset for retrieval after epochs; NULL: none */
+    const char *zeroshot;        /* dataset with labels for zero-shot classification, likewise */
+    const char *knn;             /* TRAIN:TEST, datasets with labels for neighbours, likewise */
+    bool probe;                  /* with knn: a linear classifier too */
+    enum trainer_best keep_best; /* TRAINER_BEST_NONE */
+    uint64_t patience;  /* evaluations in a row without a better value that end the run; 0: any */
+    const char *run;    /* directory, must exist; resumes from RUN/last if it exists */
+    const char *run_id; /* in every line of metrics.jsonl; NULL: none */
     const char *tensorboard; /* folder for an event file with the same numbers; NULL: none */
 
     /* (remap_count) the datasets that RUN/last (or `init`, with init_state) was trained on, in its
@@ -161,6 +182,7 @@ struct trainer_options {
     void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);
     void (*on_retrieval)(void *cookie, uint64_t step, const struct retrieval_result *r);
     void (*on_zeroshot)(void *cookie, uint64_t step, const struct classify_result *r);
+    void (*on_features)(void *cookie, uint64_t step, const struct features_result *r);
     /* After a checkpoint and the evaluation that follows it, if one does. */
     void (*on_saved)(void *cookie, uint64_t step);
     bool (*should_stop)(void *cookie); /* asked between steps; may be NULL */
@@ -181,7 +203,8 @@ struct trainer_summary {
     const char *device;      /* that computes: what "auto" chose */
     const char *device_note; /* why auto did not take its first choice; "" otherwise */
     const char *loss;
-    const char *state; /* where it is: "host", "device" or "pinned" */
+    const char *state;        /* where it is: "host", "device" or "pinned" */
+    struct metrics_best best; /* of keep_best, on rank 0 */
 };
 
 /* One dataset of the run. */
@@ -256,6 +279,13 @@ enum status trainer_plan(struct dual_encoder_memory *out,
 /* What a run that begins without a checkpoint loads by tokenizer_load; NULL: its first dataset's.
  */
 const char *trainer_tokenizer(const struct trainer_options *o);
+
+/* The parts of options.knn: TRAIN in first, TEST in *second, which points into `text`. TRAIN has no
+ * colon but those of a remote location's "scheme://host:port". Returns OK or USAGE. */
+enum status trainer_split_knn(char first[PATH_MAX_BYTES],
+                              const char **second,
+                              const char *text,
+                              struct error *err);
 
 /* Rows of a batch that are one sample (loss_positives): they divide batch_count. */
 uint32_t trainer_positives(const struct trainer_options *o);

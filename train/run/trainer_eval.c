@@ -1,12 +1,18 @@
 /*
- * trainer_eval: retrieval and zero-shot classification between epochs.
+ * trainer_eval: retrieval, zero-shot classification, neighbours and probe between epochs, and the
+ * best checkpoint by one of their figures.
  */
 #include "train/run/trainer_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "formats/dataset/dataset.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "train/eval/examples.h"
 #include "train/eval/prompts.h"
+#include "train/run/run_dir.h"
 
 static enum status check_captions(const char *directory, struct error *err) {
     struct dataset *val = NULL;
@@ -18,27 +24,124 @@ static enum status check_captions(const char *directory, struct error *err) {
                : error_set(err, STATUS_USAGE, "%s has no captions to validate with", directory);
 }
 
-/* The built-in prompts alone: only the dataset's own class names can be used. */
-static enum status check_classes(const char *directory, struct error *err) {
+/* Of prompts only the built-in ones, so that the dataset's own class names are needed. */
+static enum status check_classes(const char *option, const char *directory, struct error *err) {
     struct text_list names;
     TRY(zeroshot_classes(&names, directory, err));
     const size_t count = names.count;
     text_list_fini(&names);
-    return count > 0
-               ? STATUS_OK
-               : error_set(err, STATUS_USAGE,
-                           "--zeroshot: %s has no class names; pack class folders or CIFAR files",
-                           directory);
+    return count > 0 ? STATUS_OK
+                     : error_set(err, STATUS_USAGE,
+                                 "%s: %s has no class names; pack class folders, CIFAR or STL-10 "
+                                 "files",
+                                 option, directory);
 }
+
+enum status trainer_split_knn(char first[PATH_MAX_BYTES],
+                              const char **second,
+                              const char *text,
+                              struct error *err) {
+    const char *host = strstr(text, "://");
+    const bool remote = host != NULL && host == strchr(text, ':');
+    const char *path = remote ? strchr(host + 3, '/') : text;
+    const char *colon = path != NULL ? strchr(path, ':') : NULL;
+    FAIL_IF(colon == NULL || colon == text || colon[1] == '\0' || colon - text >= PATH_MAX_BYTES,
+            err, STATUS_USAGE, "--knn %.200s: expected TRAIN:TEST, two datasets with labels", text);
+    (void)snprintf(first, PATH_MAX_BYTES, "%.*s", (int)(colon - text), text);
+    *second = colon + 1;
+    return STATUS_OK;
+}
+
+/* ---- RUN/best ---- */
+
+/* Where the figures are in metrics.jsonl, and the evaluation that makes them. */
+static const struct {
+    struct metrics_watch watch;
+    const char *option;
+} figures[TRAINER_BEST_COUNT] = {
+    [TRAINER_BEST_MEAN_R1] = {{"retrieval", "mean_r1"}, "--val"},
+    [TRAINER_BEST_MEAN_R5] = {{"retrieval", "mean_r5"}, "--val"},
+    [TRAINER_BEST_MEAN_R10] = {{"retrieval", "mean_r10"}, "--val"},
+    [TRAINER_BEST_I2T_R1] = {{"retrieval", "i2t_r1"}, "--val"},
+    [TRAINER_BEST_T2I_R1] = {{"retrieval", "t2i_r1"}, "--val"},
+    [TRAINER_BEST_ZEROSHOT] = {{"zeroshot", "top1"}, "--zeroshot"},
+    [TRAINER_BEST_NN1] = {{"features", "nn1"}, "--knn"},
+    [TRAINER_BEST_NN10] = {{"features", "nn10"}, "--knn"},
+    [TRAINER_BEST_KNN] = {{"features", "knn"}, "--knn"},
+    [TRAINER_BEST_PROBE] = {{"features", "probe"}, "--probe"},
+};
+
+struct metrics_watch trainer_watched(const struct trainer *t) {
+    return figures[t->options.keep_best].watch;
+}
+
+enum status trainer_check_figures(const struct trainer_options *o, struct error *err) {
+    char first[PATH_MAX_BYTES];
+    const char *second;
+    const char *option = figures[o->keep_best].option;
+    FAIL_IF(o->probe && o->knn == NULL, err, STATUS_USAGE,
+            "--probe requires --knn TRAIN:TEST, whose features it uses");
+    FAIL_IF(o->patience > 0 && (option == NULL || o->eval_epochs == 0), err, STATUS_USAGE,
+            "--patience requires --keep-best METRIC%s", option != NULL ? " and --eval-every" : "");
+    TRY(o->knn != NULL ? trainer_split_knn(first, &second, o->knn, err) : STATUS_OK);
+    const bool made = option == NULL                   ? true
+                      : strcmp(option, "--val") == 0   ? o->val != NULL
+                      : strcmp(option, "--knn") == 0   ? o->knn != NULL
+                      : strcmp(option, "--probe") == 0 ? o->probe
+                                                       : o->zeroshot != NULL;
+    return made ? STATUS_OK
+                : error_set(err, STATUS_USAGE, "--keep-best %s requires %s, which measures it",
+                            figures[o->keep_best].watch.key, option);
+}
+
+enum status trainer_keep_best(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    enum status s = STATUS_OK;
+    if (o->keep_best == TRAINER_BEST_NONE) {
+        return STATUS_OK;
+    }
+    if (trainer_is_first(t)) {
+        const struct metrics_best best = metrics_best(t->metrics);
+        if (best.step == t->step && t->saved_step != t->step) {
+            log_write(o->log, LOG_LEVEL_WARN, "step %" PRIu64 " is the best, but is not saved",
+                      t->step);
+        } else if (best.step == t->step) {
+            s = run_dir_keep_best(file_posix(), o->run, t->step, err);
+        }
+        t->gives_up = o->patience > 0 && best.since >= o->patience && best.step > 0;
+        if (t->gives_up) {
+            log_write(o->log, LOG_LEVEL_INFO,
+                      "step %" PRIu64 ": %" PRIu64 " evaluations without a better %s than %.2f of "
+                      "step %" PRIu64 ", the run ends; its best checkpoint is %s/best",
+                      t->step, best.since, figures[o->keep_best].watch.key, best.value, best.step,
+                      o->run);
+        }
+        if (t->gives_up && t->reported_steps > 0) {
+            THEN(s, metrics_finished(t->metrics, t->step, err));
+        }
+    }
+    TRY(trainer_agree(t, s, err));
+    return comm_broadcast(t->comm, &t->gives_up, sizeof t->gives_up, 0, err);
+}
+
+/* ---- evaluations ---- */
 
 /* A validation set that cannot be opened is better known now than after the first epoch. */
 enum status trainer_check_val(const struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
+    if (o->knn != NULL) {
+        char first[PATH_MAX_BYTES];
+        const char *second;
+        TRY(trainer_split_knn(first, &second, o->knn, err));
+        TRY(check_classes("--knn", first, err));
+        TRY(check_classes("--knn", second, err));
+    }
     if (o->val != NULL && o->task == TRAINER_PAIRS) {
         TRY(check_captions(o->val, err));
     }
-    return o->zeroshot != NULL && o->task == TRAINER_PAIRS ? check_classes(o->zeroshot, err)
-                                                           : STATUS_OK;
+    return o->zeroshot != NULL && o->task == TRAINER_PAIRS
+               ? check_classes("--zeroshot", o->zeroshot, err)
+               : STATUS_OK;
 }
 
 static struct embed_options embed_options(struct trainer *t) {
@@ -52,7 +155,9 @@ static struct embed_options embed_options(struct trainer *t) {
     how.log = o->log;
     how.should_stop = o->should_stop;
     how.cookie = o->cookie;
-    how.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &how.tokenizer_size_bytes);
+    if (loader_tokenizer(t->loader) != NULL) { /* images alone have none */
+        how.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &how.tokenizer_size_bytes);
+    }
     how.augment = model_config_eval(&t->config, how.augment);
     return how;
 }
@@ -122,6 +227,26 @@ fail:
     return s;
 }
 
+/* As ccstream-eval knn and linear do without options; captions where no images are trained on. */
+static enum status evaluate_features(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const struct embed_model model = {.pairs = t->model, .views = t->views};
+    struct embed_options how = embed_options(t);
+    struct features_result result;
+    char first[PATH_MAX_BYTES];
+    const char *second;
+    how.augment = model_config_eval(&t->config, AUGMENT_EVAL_CROP);
+    TRY(trainer_split_knn(first, &second, o->knn, err));
+    TRY(features_evaluate(&result, &model, t->dev, first, second,
+                          trainer_task(o)->views > 0 ? FEATURES_TOWER : FEATURES_CAPTIONS, o->probe,
+                          &how, err));
+    TRY(metrics_features(t->metrics, t->step, &result, err));
+    if (o->on_features != NULL) {
+        o->on_features(o->cookie, t->step, &result);
+    }
+    return STATUS_OK;
+}
+
 /* After an evaluation, whose failure may already be that of all: then nobody asks again. A rank
  * that failed alone is heard where the others ask next, here or inside embed_dataset. */
 static enum status agree_on(struct trainer *t, enum status own, struct error *err) {
@@ -135,6 +260,7 @@ trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, 
     if (owed && trainer_is_first(t)) {
         has[METRICS_RETRIEVAL] = metrics_has(t->metrics, METRICS_RETRIEVAL);
         has[METRICS_ZEROSHOT] = metrics_has(t->metrics, METRICS_ZEROSHOT);
+        has[METRICS_FEATURES] = metrics_has(t->metrics, METRICS_FEATURES);
     }
     TRY(comm_broadcast(t->comm, has, sizeof has, 0, err));
     if (o->val != NULL && !has[METRICS_RETRIEVAL]) {
@@ -142,6 +268,9 @@ trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, 
     }
     if (o->zeroshot != NULL && !has[METRICS_ZEROSHOT]) {
         TRY(agree_on(t, evaluate_zeroshot(t, err), err));
+    }
+    if (o->knn != NULL && !has[METRICS_FEATURES]) {
+        TRY(agree_on(t, evaluate_features(t, err), err));
     }
     return STATUS_OK;
 }

@@ -153,6 +153,7 @@ struct trainer {
     struct step_recording recordings[TRAINER_RECORDINGS];
     bool records; /* steps are recorded */
 
+    bool gives_up; /* of options.patience evaluations in a row none was better */
     uint64_t step; /* done; with steps that overlap, launched */
     uint64_t resumed_step,
         resumed_data;        /* of the checkpoint: its step, and its data's fingerprint */
@@ -208,6 +209,13 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
 enum status trainer_check_val(const struct trainer *t, struct error *err);
 enum status
 trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, struct error *err);
+
+/* --knn, --probe, --keep-best and --patience, by themselves. Returns OK or USAGE. */
+enum status trainer_check_figures(const struct trainer_options *o, struct error *err);
+/* What of metrics.jsonl decides about RUN/best; and after an evaluation: RUN/best, and whether the
+ * run goes on. */
+struct metrics_watch trainer_watched(const struct trainer *t);
+enum status trainer_keep_best(struct trainer *t, struct error *err);
 
 /* trainer_examples.c: captions with the images that they found, for TensorBoard. What cannot be
  * drawn is logged and not an error; fails as metrics_image does. */

@@ -153,6 +153,7 @@ static enum status check_tuning(const struct trainer_options *o, struct error *e
 static enum status check_task(const struct trainer_options *o, struct error *err) {
     const struct task_row *task = trainer_task(o);
     TRY(check_tuning(o, err));
+    TRY(trainer_check_figures(o, err));
     FAIL_IF(o->grad_checkpoint && task->head, err, STATUS_USAGE,
             "--grad-checkpoint is for transformers; --task %s has none", task->name);
     FAIL_IF(o->init != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
@@ -187,9 +188,9 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                ? STATUS_OK
                : error_set(err, STATUS_USAGE, "%s is for images with captions, not for --task %s%s",
                            wrong, task->name,
-                           o->val == NULL && o->zeroshot == NULL ? ""
-                           : texts ? "; judge a checkpoint by ccstream-eval mean --layer captions"
-                                   : "; judge a checkpoint by ccstream-eval knn, linear or mean");
+                           o->val == NULL && o->zeroshot == NULL
+                               ? ""
+                               : "; --knn TRAIN:TEST evaluates features");
 }
 
 uint32_t trainer_positives(const struct trainer_options *o) {

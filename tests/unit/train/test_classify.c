@@ -143,6 +143,17 @@ TEST(neighbours_vote) {
     assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 2, 3, 0.1, &err), err);
     assert_true(near(r.top1, 100.0) && isnan(r.avg2));
     classify_result_fini(&r);
+    /* Two: a vote each; the lower class wins, but never without a vote. */
+    for (label = 0; label < 2; label++) {
+        assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 2, 2, 0.0, &err), err);
+        assert_true(near(r.top1, label == 0 ? 100.0 : 0.0));
+        classify_result_fini(&r);
+    }
+    label = 2;
+    assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 9, 3, 0.0, &err), err);
+    assert_true(near(r.top1, 0.0) && near(r.top5, 0.0));
+    classify_result_fini(&r);
+    label = 0;
     /* By distance: -|row|^2 / 2 added. */
     const float far_rows[] = {10.0f, 0.5f};
     const int32_t far_labels[] = {1, 0};
@@ -204,7 +215,8 @@ TEST(neighbours_are_those_of_a_full_sort) {
         }
         bool won = true;
         for (int c = 0; c < CLASSES; c++) {
-            won = won && (c == labels[q] || votes[c] < votes[labels[q]]);
+            const int tie = c < labels[q] ? 1 : 0; /* the lower class wins it */
+            won = won && (c == labels[q] || votes[c] + tie <= votes[labels[q]]);
         }
         right += won ? 1 : 0;
     }

@@ -62,6 +62,21 @@ TEST(the_checkpoint_that_last_names_is_never_removed) {
     assert_false(there(test_temp_path("checkpoints/step-20.safetensors")));
 }
 
+TEST(the_checkpoint_that_best_names_is_kept_beside_the_newest) {
+    struct error err = {0};
+    const char *run = test_temp_dir();
+    add_checkpoint(run, 1, 1);
+    assert_ok(run_dir_keep_best(file_posix(), run, 1, &err), err);
+    add_checkpoint(run, 2, 1);
+    add_checkpoint(run, 3, 1);
+    assert_true(there(test_temp_path("checkpoints/step-1.safetensors")));
+    assert_false(there(test_temp_path("checkpoints/step-2.safetensors")));
+    assert_ok(run_dir_keep_best(file_posix(), run, 3, &err), err);
+    add_checkpoint(run, 4, 1);
+    assert_false(there(test_temp_path("checkpoints/step-1.safetensors")));
+    assert_true(there(test_temp_path("checkpoints/step-3.safetensors")));
+}
+
 TEST(other_files_in_the_run_are_left_alone) {
     const char *run = test_temp_dir();
     add_checkpoint(run, 2, 1);
@@ -86,7 +101,7 @@ TEST(what_a_killed_process_left_of_a_checkpoint_is_deleted) {
 static void write_steps(const char *run, uint64_t keep_to, uint64_t first, uint64_t last) {
     struct error err = {0};
     struct metrics *m = NULL;
-    assert_ok(metrics_open(&m, run, NULL, NULL, keep_to, &err), err);
+    assert_ok(metrics_open(&m, run, NULL, NULL, keep_to, (struct metrics_watch){0}, &err), err);
     for (uint64_t s = first; s <= last; s++) {
         const struct step_report r = {.step = s, .epoch = s / 4, .loss = 0.5, .pairs_per_s = 100.0};
         assert_ok(metrics_step(m, &r, &err), err);
@@ -117,8 +132,9 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     assert_int_equal(expected, 9);
     free(text);
     struct metrics *m = NULL;
-    assert_status(metrics_open(&m, test_temp_path("nowhere"), NULL, NULL, 0, &err), STATUS_NOTFOUND,
-                  err);
+    assert_status(
+        metrics_open(&m, test_temp_path("nowhere"), NULL, NULL, 0, (struct metrics_watch){0}, &err),
+        STATUS_NOTFOUND, err);
 }
 
 /* ,"time":"2026-11-22T18:41:56.123Z","run":"00000000000000ff"} */
@@ -148,7 +164,8 @@ TEST(stages_have_seconds_and_the_fractions_that_are_known) {
                                    .read_wait_fraction = 0.75,
                                    .decode_wait_fraction = 0.125,
                                    .deliver_wait_fraction = -1.0};
-    assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, 0, &err), err);
+    assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, 0, (struct metrics_watch){0}, &err),
+              err);
     assert_ok(metrics_stages(m, 9, &r, &err), err);
     metrics_close(m);
     size_t size = 0;
@@ -176,7 +193,9 @@ TEST(a_step_records_its_batch_and_memory) {
         "\"batch\":{\"image.log_u\":0.5,\"image.zeta\":-0.05,\"text.zeta\":0.125},",
         "\"batch\":{},",
     };
-    assert_ok(metrics_open(&m, test_temp_dir(), "00000000000000ff", NULL, 0, &err), err);
+    assert_ok(metrics_open(&m, test_temp_dir(), "00000000000000ff", NULL, 0,
+                           (struct metrics_watch){0}, &err),
+              err);
     for (int i = 0; i < 3; i++) {
         assert_ok(metrics_step(m, &steps[i], &err), err);
     }
@@ -219,11 +238,39 @@ TEST(metrics_report_whether_a_step_was_evaluated) {
         struct error err = {0};
         struct metrics *m = NULL;
         test_write_file(test_temp_path("metrics.jsonl"), cases[i].end, strlen(cases[i].end));
-        assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, cases[i].step, &err), err);
+        assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, cases[i].step,
+                               (struct metrics_watch){0}, &err),
+                  err);
         if (metrics_has(m, METRICS_RETRIEVAL) != cases[i].retrieval ||
             metrics_has(m, METRICS_ZEROSHOT) != cases[i].zeroshot) {
             fail_msg("step %d after '%s'", (int)cases[i].step, cases[i].end);
         }
         metrics_close(m);
     }
+}
+
+/* Over the kept lines of a resumed run and those that follow; the first of equal values. */
+TEST(the_best_value_is_that_of_all_kept_lines) {
+    static const char lines[] = "{\"step\":1,\"features\":{\"nn1\":30,\"knn\":99},\"time\":\"\"}\n"
+                                "{\"step\":1,\"retrieval\":{\"nn1\":90}}\n"
+                                "{\"step\":2,\"features\":{\"nn1\":40.5,\"knn\":1}}\n"
+                                "{\"step\":3,\"features\":{\"knn\":1},\"nn1\":77}\n"
+                                "{\"step\":4,\"features\":{\"nn1\":40.5}}\n"
+                                "{\"step\":5,\"features\":{\"nn1\":80}}\n";
+    struct error err = {0};
+    struct metrics *m = NULL;
+    const struct metrics_watch watch = {"features", "nn1"};
+    test_write_file(test_temp_path("metrics.jsonl"), lines, sizeof lines - 1);
+    assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, 4, watch, &err), err);
+    assert_int_equal(metrics_best(m).step, 2);
+    assert_int_equal(metrics_best(m).since, 1);
+    struct features_result r = {.neighbours = {40.0}, .probe = NAN, .images = 1, .class_count = 1};
+    assert_ok(metrics_features(m, 6, &r, &err), err);
+    assert_int_equal(metrics_best(m).since, 2);
+    r.neighbours[FEATURES_NN1] = 41.0;
+    assert_ok(metrics_features(m, 7, &r, &err), err);
+    assert_int_equal(metrics_best(m).step, 7);
+    assert_int_equal(metrics_best(m).since, 0);
+    assert_true(metrics_best(m).value == 41.0);
+    metrics_close(m);
 }

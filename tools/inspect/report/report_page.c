@@ -190,6 +190,9 @@ static void draw_figures(struct report *r) {
     static const char *const recall_names[] = {"R@1", "R@5", "R@10"};
     static const enum run_series tops[] = {RUN_ZEROSHOT_TOP1, RUN_ZEROSHOT_TOP5};
     static const char *const top_names[] = {"top 1", "top 5"};
+    static const enum run_series features[] = {RUN_NN1, RUN_NN10, RUN_KNN, RUN_PROBE};
+    static const char *const feature_names[] = {"nearest neighbour", "ten nearest", "k-NN",
+                                                "linear probe"};
     page_section(&r->page, "Training", false);
     report_put_faults(r);
     draw_losses(r, RUN_LOSS, "Batch loss");
@@ -200,6 +203,8 @@ static void draw_figures(struct report *r) {
     report_draw_together(r, recalls, recall_names, 3, "Retrieval, mean of both directions",
                          "recall", "%", 1);
     report_draw_together(r, tops, top_names, 2, "Zero-shot classification", "accuracy", "%", 1);
+    report_draw_together(r, features, feature_names, 4, "Classification by features", "accuracy",
+                         "%", 1);
     report_draw_runs(r, RUN_LR, "Learning rate", "learning rate", NULL, 1);
     draw_changes(r, RUN_ZETA_LR, "Learning rate of zeta", "learning rate");
     draw_changes(r, RUN_TAU, "Temperature", "tau");
