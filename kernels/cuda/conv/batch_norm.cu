@@ -90,7 +90,7 @@ size_t batch_norm_statistics_workspace_bytes(const struct conv_bn *op) {
 }
 
 template <typename T, int V>
-static cudaError_t run_statistics(const struct launch_on &on, const struct conv_bn &op) {
+static cudaError_t run_batch_norm_statistics(const struct launch_on &on, const struct conv_bn &op) {
     const int64_t rows = rows_of(op.pre);
     const int64_t channels = op.pre.shape[3];
     const struct walk w = walk_of(rows, channels, V);
@@ -110,11 +110,7 @@ static cudaError_t run_statistics(const struct launch_on &on, const struct conv_
                   (const float *)partials, pre, w.chunks);
 }
 
-cudaError_t launch_batch_norm_statistics(const struct launch_on *on, const struct conv_bn *op) {
-    const enum dtype real = op->pre.dtype;
-    return BY_TYPE(real, wide(real, op->pre.shape[3], op->pre.data, on->workspace), run_statistics,
-                   *on, *op);
-}
+LAUNCHER(batch_norm_statistics, conv_bn, pre, wide(op->pre))
 
 static __global__ void running_statistics(float *mean,
                                           float *rstd,
@@ -206,7 +202,7 @@ static __global__ void apply(T *out,
 }
 
 template <typename T, int V>
-static cudaError_t run_apply(const struct launch_on &on, const struct conv_bn &op) {
+static cudaError_t run_batch_norm_apply(const struct launch_on &on, const struct conv_bn &op) {
     const struct walk w = walk_of(rows_of(op.pre), op.pre.shape[3], V);
     const struct norm norm = {(const float *)op.mean.data, (const float *)op.rstd.data,
                               (const float *)op.gamma.data, (const float *)op.beta.data};
@@ -214,14 +210,10 @@ static cudaError_t run_apply(const struct launch_on &on, const struct conv_bn &o
                   (const T *)op.residual.data, norm, op.conv.act == ACTIVATION_RELU, w);
 }
 
-cudaError_t launch_batch_norm_apply(const struct launch_on *on, const struct conv_bn *op) {
-    const enum dtype real = op->pre.dtype;
-    const bool vectors =
-        is_aligned(op->mean.data) && is_aligned(op->rstd.data) && is_aligned(op->gamma.data) &&
-        is_aligned(op->beta.data) &&
-        wide(real, op->pre.shape[3], op->out.data, op->pre.data, op->residual.data);
-    return BY_TYPE(real, vectors, run_apply, *on, *op);
-}
+LAUNCHER(batch_norm_apply,
+         conv_bn,
+         pre,
+         wide(op->pre, op->out, op->residual, op->mean, op->rstd, op->gamma, op->beta))
 
 /* ---- backward: dy = dout through the activation, xhat = (pre - mean) rstd ---- */
 
@@ -407,7 +399,7 @@ size_t batch_norm_bwd_workspace_bytes(const struct conv_bn_bwd *op) {
 }
 
 template <typename T, int V>
-static cudaError_t run_backward(const struct launch_on &on, const struct conv_bn_bwd &op) {
+static cudaError_t run_batch_norm_bwd(const struct launch_on &on, const struct conv_bn_bwd &op) {
     const int64_t rows = rows_of(op.pre);
     const int64_t channels = op.pre.shape[3];
     const struct walk w = walk_of(rows, channels, V);
@@ -439,12 +431,9 @@ static cudaError_t run_backward(const struct launch_on &on, const struct conv_bn
                   b, w);
 }
 
-cudaError_t launch_batch_norm_bwd(const struct launch_on *on, const struct conv_bn_bwd *op) {
-    const enum dtype real = op->pre.dtype;
-    const bool vectors = is_aligned(op->mean.data) && is_aligned(op->rstd.data) &&
-                         is_aligned(op->gamma.data) && is_aligned(op->beta.data) &&
-                         is_aligned(on->workspace) &&
-                         wide(real, op->pre.shape[3], op->dpre.data, op->dresidual.data,
-                              op->dout.data, op->out.data, op->pre.data);
-    return BY_TYPE(real, vectors, run_backward, *on, *op);
+static bool backward_wide(const struct conv_bn_bwd *op) {
+    return wide(op->pre, op->dpre, op->dresidual, op->dout, op->out, op->mean, op->rstd, op->gamma,
+                op->beta);
 }
+
+LAUNCHER(batch_norm_bwd, conv_bn_bwd, pre, backward_wide(op))

@@ -14,21 +14,15 @@ template <int V> static __device__ __forceinline__ int64_t first_piece(int64_t *
 }
 
 template <typename T, int V> static __global__ void fill(T *out, int64_t count, float value) {
-    int64_t step;
-    for (int64_t i = first_piece<V>(&step); i < count; i += step) {
-        if (i + V <= count) {
-            float x[V];
+    each_piece<V>(count, [&](auto width, int64_t i) {
+        constexpr int N = decltype(width)::COUNT;
+        float x[N];
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                x[k] = value;
-            }
-            store(out + i, x);
-            continue;
+        for (int k = 0; k < N; k++) {
+            x[k] = value;
         }
-        for (int64_t e = i; e < count; e++) {
-            put(out + e, value);
-        }
-    }
+        store(out + i, x);
+    });
 }
 
 template <typename T, int V>
@@ -49,26 +43,20 @@ cudaError_t launch_fill(const struct launch_on *on, const struct fill *op) {
  */
 template <typename TO, typename FROM, int V>
 static __global__ void combine(TO *out, const FROM *in, int64_t count, float alpha, bool add) {
-    int64_t step;
-    for (int64_t i = first_piece<V>(&step); i < count; i += step) {
-        if (i + V <= count) {
-            float x[V];
-            load(x, in + i);
-            if (add) {
-                float before[V];
-                load(before, out + i);
+    each_piece<V>(count, [&](auto width, int64_t i) {
+        constexpr int N = decltype(width)::COUNT;
+        float x[N];
+        load(x, in + i);
+        if (add) {
+            float before[N];
+            load(before, out + i);
 #pragma unroll
-                for (int k = 0; k < V; k++) {
-                    x[k] = before[k] + alpha * x[k];
-                }
+            for (int k = 0; k < N; k++) {
+                x[k] = before[k] + alpha * x[k];
             }
-            store(out + i, x);
-            continue;
         }
-        for (int64_t e = i; e < count; e++) {
-            put(out + e, add ? to_f32(out[e]) + alpha * to_f32(in[e]) : to_f32(in[e]));
-        }
-    }
+        store(out + i, x);
+    });
 }
 
 template <typename TO, typename FROM>
@@ -78,11 +66,9 @@ static cudaError_t run_combine(const struct launch_on &on,
                                float alpha,
                                bool add) {
     const int64_t count = tensor_count(&in);
-    if (is_aligned(out.data) && is_aligned(in.data)) {
-        return launch(on.stream, blocks_for(ceil_div(count, 4)), combine<TO, FROM, 4>,
-                      (TO *)out.data, (const FROM *)in.data, count, alpha, add);
-    }
-    return launch(on.stream, blocks_for(count), combine<TO, FROM, 1>, (TO *)out.data,
+    const bool wide = is_aligned(out.data) && is_aligned(in.data);
+    return launch(on.stream, blocks_for(ceil_div(count, wide ? 4 : 1)),
+                  wide ? combine<TO, FROM, 4> : combine<TO, FROM, 1>, (TO *)out.data,
                   (const FROM *)in.data, count, alpha, add);
 }
 
@@ -94,19 +80,15 @@ static cudaError_t combine_types(const struct launch_on &on,
     if (tensor_count(&in) == 0) {
         return cudaSuccess;
     }
-    if (out.dtype == DTYPE_F32 && in.dtype == DTYPE_F32) {
-        return run_combine<float, float>(on, out, in, alpha, add);
+    if ((out.dtype != DTYPE_F32 && out.dtype != DTYPE_BF16) ||
+        (in.dtype != DTYPE_F32 && in.dtype != DTYPE_BF16)) {
+        return cudaErrorInvalidValue;
     }
-    if (out.dtype == DTYPE_F32 && in.dtype == DTYPE_BF16) {
-        return run_combine<float, bf16>(on, out, in, alpha, add);
-    }
-    if (out.dtype == DTYPE_BF16 && in.dtype == DTYPE_F32) {
-        return run_combine<bf16, float>(on, out, in, alpha, add);
-    }
-    if (out.dtype == DTYPE_BF16 && in.dtype == DTYPE_BF16) {
-        return run_combine<bf16, bf16>(on, out, in, alpha, add);
-    }
-    return cudaErrorInvalidValue;
+    const auto run =
+        out.dtype == DTYPE_F32
+            ? (in.dtype == DTYPE_F32 ? run_combine<float, float> : run_combine<float, bf16>)
+            : (in.dtype == DTYPE_F32 ? run_combine<bf16, float> : run_combine<bf16, bf16>);
+    return run(on, out, in, alpha, add);
 }
 
 cudaError_t launch_cast(const struct launch_on *on, const struct cast *op) {

@@ -16,13 +16,19 @@ struct plane_place {
     int32_t y, x, c;
 };
 
-/* Row `row` of a tensor (N,h,w,C), and piece `i` of V channels in it. A block walks whole rows, so
- * that only 32-bit numbers are divided for every piece. */
-template <int V>
-static __device__ __forceinline__ struct plane_place
-place_of(int64_t row, int32_t i, int32_t h, int32_t channels) {
-    const int32_t pieces = channels / V;
-    return {row / h, (int32_t)(row % h), i / pieces, i % pieces * V};
+/* Calls f(place, element) for every V channels of a tensor (N,h,w,C) that are this thread's. A
+ * block walks whole rows, so that only 32-bit numbers are divided for every piece. */
+template <int V, typename F>
+static __device__ __forceinline__ void
+each_piece(int64_t n, int32_t h, int32_t w, int32_t channels, F f) {
+    const int32_t across = channels / V;
+    const int32_t pieces = w * across;
+    for (int64_t row = blockIdx.x; row < n * h; row += gridDim.x) {
+        for (int32_t i = threadIdx.x; i < pieces; i += THREADS) {
+            const struct plane_place p = {row / h, (int32_t)(row % h), i / across, i % across * V};
+            f(p, (row * pieces + i) * V);
+        }
+    }
 }
 
 struct range {
@@ -89,38 +95,33 @@ plane_of(const struct tensor &in, const struct tensor &out, const struct pool_pa
 
 template <typename T, int V>
 static __global__ void maxpool(T *out, int32_t *argmax, const T *in, struct plane s) {
-    const int32_t pieces = s.ow * (s.c / V);
-    for (int64_t row = blockIdx.x; row < s.n * s.oh; row += gridDim.x) {
-        for (int32_t i = threadIdx.x; i < pieces; i += THREADS) {
-            const struct plane_place p = place_of<V>(row, i, s.oh, s.c);
-            const int64_t at = (row * pieces + i) * V;
-            const struct range ys = inputs_of(p.y, s.pool, s.h);
-            const struct range xs = inputs_of(p.x, s.pool, s.w);
-            float best[V] = {};
-            int32_t cell[V];
+    each_piece<V>(s.n, s.oh, s.ow, s.c, [&](const struct plane_place &p, int64_t at) {
+        const struct range ys = inputs_of(p.y, s.pool, s.h);
+        const struct range xs = inputs_of(p.x, s.pool, s.w);
+        float best[V] = {};
+        int32_t cell[V];
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                cell[k] = -1;
-            }
-            for (int32_t y = ys.begin; y < ys.end; y++) {
-                for (int32_t x = xs.begin; x < xs.end; x++) {
-                    const int32_t ky = y - (p.y * s.pool.stride - s.pool.pad);
-                    const int32_t kx = x - (p.x * s.pool.stride - s.pool.pad);
-                    float value[V];
-                    load(value, in + ((p.n * s.h + y) * s.w + x) * s.c + p.c);
+        for (int k = 0; k < V; k++) {
+            cell[k] = -1;
+        }
+        for (int32_t y = ys.begin; y < ys.end; y++) {
+            for (int32_t x = xs.begin; x < xs.end; x++) {
+                const int32_t ky = y - (p.y * s.pool.stride - s.pool.pad);
+                const int32_t kx = x - (p.x * s.pool.stride - s.pool.pad);
+                float value[V];
+                load(value, in + ((p.n * s.h + y) * s.w + x) * s.c + p.c);
 #pragma unroll
-                    for (int k = 0; k < V; k++) {
-                        if (cell[k] < 0 || value[k] > best[k]) {
-                            best[k] = value[k];
-                            cell[k] = ky * s.pool.kernel + kx;
-                        }
+                for (int k = 0; k < V; k++) {
+                    if (cell[k] < 0 || value[k] > best[k]) {
+                        best[k] = value[k];
+                        cell[k] = ky * s.pool.kernel + kx;
                     }
                 }
             }
-            store(out + at, best);
-            store_places(argmax + at, cell);
         }
-    }
+        store(out + at, best);
+        store_places(argmax + at, cell);
+    });
 }
 
 template <typename T, int V>
@@ -130,42 +131,33 @@ static cudaError_t run_maxpool(const struct launch_on &on, const struct maxpool 
                   (int32_t *)op.argmax.data, (const T *)op.in.data, s);
 }
 
-cudaError_t launch_maxpool(const struct launch_on *on, const struct maxpool *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[3], op->in.data, op->out.data, op->argmax.data),
-                   run_maxpool, *on, *op);
-}
+LAUNCHER(maxpool, maxpool, in, wide(op->in, op->out, op->argmax))
 
 template <typename T, int V>
 static __global__ void
 maxpool_bwd(T *din, bool add, const T *dout, const int32_t *argmax, struct plane s) {
-    const int32_t pieces = s.w * (s.c / V);
-    for (int64_t row = blockIdx.x; row < s.n * s.h; row += gridDim.x) {
-        for (int32_t i = threadIdx.x; i < pieces; i += THREADS) {
-            const struct plane_place p = place_of<V>(row, i, s.h, s.c);
-            const int64_t at = (row * pieces + i) * V;
-            const struct range ys = outputs_of(p.y, s.pool, s.oh);
-            const struct range xs = outputs_of(p.x, s.pool, s.ow);
-            float sum[V] = {};
-            for (int32_t oy = ys.begin; oy < ys.end; oy++) {
-                for (int32_t ox = xs.begin; ox < xs.end; ox++) {
-                    const int32_t ky = p.y + s.pool.pad - oy * s.pool.stride;
-                    const int32_t kx = p.x + s.pool.pad - ox * s.pool.stride;
-                    const int32_t cell = ky * s.pool.kernel + kx;
-                    const int64_t o = ((p.n * s.oh + oy) * s.ow + ox) * s.c + p.c;
-                    float g[V];
-                    int32_t places[V];
-                    load(g, dout + o);
-                    load_places(places, argmax + o);
+    each_piece<V>(s.n, s.h, s.w, s.c, [&](const struct plane_place &p, int64_t at) {
+        const struct range ys = outputs_of(p.y, s.pool, s.oh);
+        const struct range xs = outputs_of(p.x, s.pool, s.ow);
+        float sum[V] = {};
+        for (int32_t oy = ys.begin; oy < ys.end; oy++) {
+            for (int32_t ox = xs.begin; ox < xs.end; ox++) {
+                const int32_t ky = p.y + s.pool.pad - oy * s.pool.stride;
+                const int32_t kx = p.x + s.pool.pad - ox * s.pool.stride;
+                const int32_t cell = ky * s.pool.kernel + kx;
+                const int64_t o = ((p.n * s.oh + oy) * s.ow + ox) * s.c + p.c;
+                float g[V];
+                int32_t places[V];
+                load(g, dout + o);
+                load_places(places, argmax + o);
 #pragma unroll
-                    for (int k = 0; k < V; k++) {
-                        sum[k] += places[k] == cell ? g[k] : 0.0f;
-                    }
+                for (int k = 0; k < V; k++) {
+                    sum[k] += places[k] == cell ? g[k] : 0.0f;
                 }
             }
-            store_mode(din + at, sum, add);
         }
-    }
+        store_mode(din + at, sum, add);
+    });
 }
 
 template <typename T, int V>
@@ -176,41 +168,32 @@ static cudaError_t run_maxpool_bwd(const struct launch_on &on, const struct maxp
                   s);
 }
 
-cudaError_t launch_maxpool_bwd(const struct launch_on *on, const struct maxpool_bwd *op) {
-    const enum dtype real = op->din.dtype;
-    return BY_TYPE(real, wide(real, op->din.shape[3], op->din.data, op->dout.data, op->argmax.data),
-                   run_maxpool_bwd, *on, *op);
-}
+LAUNCHER(maxpool_bwd, maxpool_bwd, din, wide(op->din, op->dout, op->argmax))
 
 /* ---- average ---- */
 
 template <typename T, int V> static __global__ void avgpool(T *out, const T *in, struct plane s) {
-    const int32_t pieces = s.ow * (s.c / V);
-    for (int64_t row = blockIdx.x; row < s.n * s.oh; row += gridDim.x) {
-        for (int32_t i = threadIdx.x; i < pieces; i += THREADS) {
-            const struct plane_place p = place_of<V>(row, i, s.oh, s.c);
-            const int64_t at = (row * pieces + i) * V;
-            const struct range ys = inputs_of(p.y, s.pool, s.h);
-            const struct range xs = inputs_of(p.x, s.pool, s.w);
-            float sum[V] = {};
-            for (int32_t y = ys.begin; y < ys.end; y++) {
-                for (int32_t x = xs.begin; x < xs.end; x++) {
-                    float value[V];
-                    load(value, in + ((p.n * s.h + y) * s.w + x) * s.c + p.c);
+    each_piece<V>(s.n, s.oh, s.ow, s.c, [&](const struct plane_place &p, int64_t at) {
+        const struct range ys = inputs_of(p.y, s.pool, s.h);
+        const struct range xs = inputs_of(p.x, s.pool, s.w);
+        float sum[V] = {};
+        for (int32_t y = ys.begin; y < ys.end; y++) {
+            for (int32_t x = xs.begin; x < xs.end; x++) {
+                float value[V];
+                load(value, in + ((p.n * s.h + y) * s.w + x) * s.c + p.c);
 #pragma unroll
-                    for (int k = 0; k < V; k++) {
-                        sum[k] += value[k];
-                    }
+                for (int k = 0; k < V; k++) {
+                    sum[k] += value[k];
                 }
             }
-            const float count = (float)((ys.end - ys.begin) * (xs.end - xs.begin));
-#pragma unroll
-            for (int k = 0; k < V; k++) {
-                sum[k] /= count;
-            }
-            store(out + at, sum);
         }
-    }
+        const float count = (float)((ys.end - ys.begin) * (xs.end - xs.begin));
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            sum[k] /= count;
+        }
+        store(out + at, sum);
+    });
 }
 
 template <typename T, int V>
@@ -220,38 +203,29 @@ static cudaError_t run_avgpool(const struct launch_on &on, const struct avgpool 
                   (const T *)op.in.data, s);
 }
 
-cudaError_t launch_avgpool(const struct launch_on *on, const struct avgpool *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[3], op->in.data, op->out.data), run_avgpool, *on,
-                   *op);
-}
+LAUNCHER(avgpool, avgpool, in, wide(op->in, op->out))
 
 template <typename T, int V>
 static __global__ void avgpool_bwd(T *din, bool add, const T *dout, struct plane s) {
-    const int32_t pieces = s.w * (s.c / V);
-    for (int64_t row = blockIdx.x; row < s.n * s.h; row += gridDim.x) {
-        for (int32_t i = threadIdx.x; i < pieces; i += THREADS) {
-            const struct plane_place p = place_of<V>(row, i, s.h, s.c);
-            const int64_t at = (row * pieces + i) * V;
-            const struct range ys = outputs_of(p.y, s.pool, s.oh);
-            const struct range xs = outputs_of(p.x, s.pool, s.ow);
-            float sum[V] = {};
-            for (int32_t oy = ys.begin; oy < ys.end; oy++) {
-                for (int32_t ox = xs.begin; ox < xs.end; ox++) {
-                    const struct range wy = inputs_of(oy, s.pool, s.h);
-                    const struct range wx = inputs_of(ox, s.pool, s.w);
-                    const float count = (float)((wy.end - wy.begin) * (wx.end - wx.begin));
-                    float g[V];
-                    load(g, dout + ((p.n * s.oh + oy) * s.ow + ox) * s.c + p.c);
+    each_piece<V>(s.n, s.h, s.w, s.c, [&](const struct plane_place &p, int64_t at) {
+        const struct range ys = outputs_of(p.y, s.pool, s.oh);
+        const struct range xs = outputs_of(p.x, s.pool, s.ow);
+        float sum[V] = {};
+        for (int32_t oy = ys.begin; oy < ys.end; oy++) {
+            for (int32_t ox = xs.begin; ox < xs.end; ox++) {
+                const struct range wy = inputs_of(oy, s.pool, s.h);
+                const struct range wx = inputs_of(ox, s.pool, s.w);
+                const float count = (float)((wy.end - wy.begin) * (wx.end - wx.begin));
+                float g[V];
+                load(g, dout + ((p.n * s.oh + oy) * s.ow + ox) * s.c + p.c);
 #pragma unroll
-                    for (int k = 0; k < V; k++) {
-                        sum[k] += g[k] / count;
-                    }
+                for (int k = 0; k < V; k++) {
+                    sum[k] += g[k] / count;
                 }
             }
-            store_mode(din + at, sum, add);
         }
-    }
+        store_mode(din + at, sum, add);
+    });
 }
 
 template <typename T, int V>
@@ -261,11 +235,7 @@ static cudaError_t run_avgpool_bwd(const struct launch_on &on, const struct avgp
                   op.mode == WRITE_ADD, (const T *)op.dout.data, s);
 }
 
-cudaError_t launch_avgpool_bwd(const struct launch_on *on, const struct avgpool_bwd *op) {
-    const enum dtype real = op->din.dtype;
-    return BY_TYPE(real, wide(real, op->din.shape[3], op->din.data, op->dout.data), run_avgpool_bwd,
-                   *on, *op);
-}
+LAUNCHER(avgpool_bwd, avgpool_bwd, din, wide(op->din, op->dout))
 
 /* ---- the whole plane: one thread per V channels of an image ---- */
 
@@ -302,11 +272,7 @@ static cudaError_t run_global_avgpool(const struct launch_on &on, const struct g
                   (const T *)op.in.data, (int64_t)s.h * s.w, s.c, pieces);
 }
 
-cudaError_t launch_global_avgpool(const struct launch_on *on, const struct global_avgpool *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[3], op->in.data, op->out.data), run_global_avgpool,
-                   *on, *op);
-}
+LAUNCHER(global_avgpool, global_avgpool, in, wide(op->in, op->out))
 
 template <typename T, int V>
 static __global__ void global_avgpool_bwd(T *din,
@@ -338,9 +304,4 @@ static cudaError_t run_global_avgpool_bwd(const struct launch_on &on,
                   op.mode == WRITE_ADD, (const T *)op.dout.data, (int64_t)s.h * s.w, s.c, pieces);
 }
 
-cudaError_t launch_global_avgpool_bwd(const struct launch_on *on,
-                                      const struct global_avgpool_bwd *op) {
-    const enum dtype real = op->din.dtype;
-    return BY_TYPE(real, wide(real, op->din.shape[3], op->din.data, op->dout.data),
-                   run_global_avgpool_bwd, *on, *op);
-}
+LAUNCHER(global_avgpool_bwd, global_avgpool_bwd, din, wide(op->din, op->dout))

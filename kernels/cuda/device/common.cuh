@@ -74,6 +74,11 @@ static __device__ __forceinline__ void put_word(uint4 *to, uint4 w) {
 
 template <typename T, int V> struct alignas(V * sizeof(T)) vector { T at[V]; };
 
+/* A count of elements as an argument. */
+template <int V> struct width {
+    enum { COUNT = V };
+};
+
 template <typename T, int V>
 static __device__ __forceinline__ vector<T, V> load_vector(const T *from) {
     typedef typename access<sizeof(vector<T, V>)>::word word;
@@ -204,6 +209,21 @@ template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&roo
     return sum;
 }
 
+/* Calls f(width, i) for this thread's pieces [i, i + width) of `count` elements: V of them at a
+ * time, and one by one at the end. */
+template <int V, typename F> static __device__ __forceinline__ void each_piece(int64_t count, F f) {
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        if (i + V <= count) {
+            f(width<V>(), i);
+            continue;
+        }
+        for (int64_t e = i; e < count; e++) {
+            f(width<1>(), e);
+        }
+    }
+}
+
 static __device__ __forceinline__ void report(int32_t *fault, enum fault what) {
     if (fault != NULL) {
         *fault = what;
@@ -228,16 +248,14 @@ static inline bool is_aligned(const void *p) {
 }
 
 /* Whether rows of `width` elements can be moved 16 bytes at a time; NULL counts as aligned. */
-static inline bool wide(enum dtype real,
-                        int64_t width,
-                        const void *a,
-                        const void *b = NULL,
-                        const void *c = NULL,
-                        const void *d = NULL,
-                        const void *e = NULL,
-                        const void *f = NULL) {
-    return width % (real == DTYPE_F32 ? 4 : 8) == 0 && is_aligned(a) && is_aligned(b) &&
-           is_aligned(c) && is_aligned(d) && is_aligned(e) && is_aligned(f);
+template <typename... P>
+static inline bool wide(enum dtype real, int64_t width, const P *...addresses) {
+    return width % (real == DTYPE_F32 ? 4 : 8) == 0 && (is_aligned(addresses) && ...);
+}
+
+/* The same for tensors of rows as long as those of `like`, whose type decides. */
+template <typename... T> static inline bool wide(const struct tensor &like, const T &...others) {
+    return wide(like.dtype, like.shape[like.ndim - 1], like.data, others.data...);
 }
 
 template <typename... P, typename... A>
@@ -261,6 +279,12 @@ static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), 
     ((real) == DTYPE_F32    ? (is_wide) ? run<float, 4>(__VA_ARGS__) : run<float, 1>(__VA_ARGS__)  \
         : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \
                                : cudaErrorInvalidValue)
+
+/* launch_NAME for a struct of operands: run_NAME<T, V> by the type of the tensor `like` of it. */
+#define LAUNCHER(name, operands, like, is_wide)                                                    \
+    cudaError_t launch_##name(const struct launch_on *on, const struct operands *op) {             \
+        return BY_TYPE(op->like.dtype, is_wide, run_##name, *on, *op);                             \
+    }
 
 #define TRY_LAUNCH(call)                                                                           \
     do {                                                                                           \

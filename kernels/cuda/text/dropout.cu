@@ -62,8 +62,4 @@ static cudaError_t run_dropout(const struct launch_on &on, const struct dropout 
                   mask_of(op.dropout));
 }
 
-cudaError_t launch_dropout(const struct launch_on *on, const struct dropout *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_dropout, *on,
-                   *op);
-}
+LAUNCHER(dropout, dropout, in, wide(op->in, op->out))

@@ -55,12 +55,7 @@ static cudaError_t run_embedding(const struct launch_on &on, const struct embedd
                   op.positions.shape[0], captions_of(on, op.segments, rows));
 }
 
-cudaError_t launch_embedding(const struct launch_on *on, const struct embedding *op) {
-    const enum dtype real = op->table.dtype;
-    const bool vectors =
-        wide(real, op->table.shape[1], op->out.data, op->table.data, op->positions.data);
-    return BY_TYPE(real, vectors, run_embedding, *on, *op);
-}
+LAUNCHER(embedding, embedding, table, wide(op->table, op->out, op->positions))
 
 /* ---- order of tokens ---- */
 

@@ -128,12 +128,7 @@ static cudaError_t run_layernorm(const struct launch_on &on, const struct layern
     return launch(on.stream, blocks_for(rows * WARP), layernorm<T, V, 0>, f);
 }
 
-cudaError_t launch_layernorm(const struct launch_on *on, const struct layernorm *op) {
-    const enum dtype real = op->a.dtype;
-    const bool vectors = wide(real, op->a.shape[1], op->out.data, op->sum.data, op->a.data,
-                              op->b.data, op->gamma.data, op->beta.data);
-    return BY_TYPE(real, vectors, run_layernorm, *on, *op);
-}
+LAUNCHER(layernorm, layernorm, a, wide(op->a, op->out, op->sum, op->b, op->gamma, op->beta))
 
 /* ---- backward: g = dout gamma, xhat = (sum - mean) rstd;
  * dsum = rstd (g - mean(g) - xhat mean(g xhat)) ---- */
@@ -248,9 +243,4 @@ static cudaError_t run_layernorm_bwd(const struct launch_on &on, const struct la
     return launch(on.stream, blocks_for(rows * WARP), layernorm_bwd<T, V>, b);
 }
 
-cudaError_t launch_layernorm_bwd(const struct launch_on *on, const struct layernorm_bwd *op) {
-    const enum dtype real = op->sum.dtype;
-    const bool vectors = wide(real, op->sum.shape[1], op->dsum.data, op->dout.data, op->sum.data,
-                              op->gamma.data, on->workspace);
-    return BY_TYPE(real, vectors, run_layernorm_bwd, *on, *op);
-}
+LAUNCHER(layernorm_bwd, layernorm_bwd, sum, wide(op->sum, op->dsum, op->dout, op->gamma))

@@ -80,8 +80,4 @@ static cudaError_t run_bias_bwd(const struct launch_on &on, const struct linear_
                             width, w.chunks);
 }
 
-cudaError_t launch_bias_bwd(const struct launch_on *on, const struct linear_bwd *op) {
-    const enum dtype real = op->dout.dtype;
-    return BY_TYPE(real, wide(real, op->dout.shape[1], op->dout.data, on->workspace), run_bias_bwd,
-                   *on, *op);
-}
+LAUNCHER(bias_bwd, linear_bwd, dout, wide(op->dout))

@@ -48,11 +48,7 @@ static cudaError_t run_gelu(const struct launch_on &on, const struct linear &op)
                   op.act == ACTIVATION_QUICK_GELU, w);
 }
 
-cudaError_t launch_gelu(const struct launch_on *on, const struct linear *op) {
-    const enum dtype real = op->out.dtype;
-    return BY_TYPE(real, wide(real, op->out.shape[1], op->out.data, op->pre.data), run_gelu, *on,
-                   *op);
-}
+LAUNCHER(gelu, linear, out, wide(op->out, op->pre))
 
 template <typename T, int V>
 static __global__ void
@@ -98,9 +94,4 @@ static cudaError_t run_gelu_bwd(const struct launch_on &on, const struct linear_
                          : cudaSuccess;
 }
 
-cudaError_t launch_gelu_bwd(const struct launch_on *on, const struct linear_bwd *op) {
-    const enum dtype real = op->dout.dtype;
-    const bool vectors =
-        wide(real, op->dout.shape[1], op->dpre.data, op->dout.data, op->pre.data, on->workspace);
-    return BY_TYPE(real, vectors, run_gelu_bwd, *on, *op);
-}
+LAUNCHER(gelu_bwd, linear_bwd, dout, wide(op->dout, op->dpre, op->pre))

@@ -82,35 +82,29 @@ static __global__ void adamw(float *value,
     if (!s.updates) {
         return;
     }
-    const int64_t step = (int64_t)gridDim.x * THREADS * V;
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
-        if (i + V <= count) {
-            adamw_piece<V>(value, working, grad, m, v, i, s);
-            continue;
-        }
-        for (int64_t e = i; e < count; e++) {
-            adamw_piece<1>(value, working, grad, m, v, e, s);
-        }
-    }
+    each_piece<V>(count, [&](auto width, int64_t i) {
+        adamw_piece<decltype(width)::COUNT>(value, working, grad, m, v, i, s);
+    });
+}
+
+template <int V> static cudaError_t run_adamw(const struct launch_on *on, const struct adamw *op) {
+    const int64_t count = tensor_count(&op->value);
+    return launch(on->stream, blocks_for(ceil_div(count, V)), adamw<V>, (float *)op->value.data,
+                  (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
+                  (float *)op->v.data, count, *op);
 }
 
 cudaError_t launch_adamw(const struct launch_on *on, const struct adamw *op) {
-    const int64_t count = tensor_count(&op->value);
     if (op->coupled) {
         return cudaErrorInvalidValue; /* optimizer_check refuses it before */
     }
-    if (count == 0) {
+    if (tensor_count(&op->value) == 0) {
         return cudaSuccess;
     }
-    if (wide(DTYPE_F32, 0, op->value.data, op->working.data, op->grad.data, op->m.data,
-             op->v.data)) {
-        return launch(on->stream, blocks_for(ceil_div(count, 4)), adamw<4>, (float *)op->value.data,
-                      (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
-                      (float *)op->v.data, count, *op);
-    }
-    return launch(on->stream, blocks_for(count), adamw<1>, (float *)op->value.data,
-                  (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
-                  (float *)op->v.data, count, *op);
+    return wide(DTYPE_F32, 0, op->value.data, op->working.data, op->grad.data, op->m.data,
+                op->v.data)
+               ? run_adamw<4>(on, op)
+               : run_adamw<1>(on, op);
 }
 
 template <int V>
@@ -149,31 +143,25 @@ sgdm(float *value, bf16 *working, const float *grad, float *m, int64_t count, st
     }
     const float lr = (float)p.values->lr;
     const float scale = (float)p.values->grad_scale;
-    const int64_t step = (int64_t)gridDim.x * THREADS * V;
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
-        if (i + V <= count) {
-            sgdm_piece<V>(value, working, grad, m, i, lr, scale, p);
-            continue;
-        }
-        for (int64_t e = i; e < count; e++) {
-            sgdm_piece<1>(value, working, grad, m, e, lr, scale, p);
-        }
-    }
+    each_piece<V>(count, [&](auto width, int64_t i) {
+        sgdm_piece<decltype(width)::COUNT>(value, working, grad, m, i, lr, scale, p);
+    });
+}
+
+template <int V> static cudaError_t run_sgdm(const struct launch_on *on, const struct sgdm *op) {
+    const int64_t count = tensor_count(&op->value);
+    return launch(on->stream, blocks_for(ceil_div(count, V)), sgdm<V>, (float *)op->value.data,
+                  (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
+                  count, *op);
 }
 
 cudaError_t launch_sgdm(const struct launch_on *on, const struct sgdm *op) {
-    const int64_t count = tensor_count(&op->value);
-    if (count == 0) {
+    if (tensor_count(&op->value) == 0) {
         return cudaSuccess;
     }
-    if (wide(DTYPE_F32, 0, op->value.data, op->working.data, op->grad.data, op->m.data)) {
-        return launch(on->stream, blocks_for(ceil_div(count, 4)), sgdm<4>, (float *)op->value.data,
-                      (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
-                      count, *op);
-    }
-    return launch(on->stream, blocks_for(count), sgdm<1>, (float *)op->value.data,
-                  (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
-                  count, *op);
+    return wide(DTYPE_F32, 0, op->value.data, op->working.data, op->grad.data, op->m.data)
+               ? run_sgdm<4>(on, op)
+               : run_sgdm<1>(on, op);
 }
 
 /* ---- sum of squares ---- */
@@ -240,9 +228,7 @@ static cudaError_t run_sum_squares(const struct launch_on &on, const struct sum_
                   (int32_t)blocks);
 }
 
-cudaError_t launch_sum_squares(const struct launch_on *on, const struct sum_squares *op) {
-    return BY_TYPE(op->in.dtype, is_aligned(op->in.data), run_sum_squares, *on, *op);
-}
+LAUNCHER(sum_squares, sum_squares, in, is_aligned(op->in.data))
 
 /* ---- from sums to the factor of the gradients ---- */
 

@@ -47,11 +47,7 @@ static cudaError_t run_gather_rows(const struct launch_on &on, const struct gath
                   op.out.shape[0], op.in.shape[1], op.in.shape[0], on.fault);
 }
 
-cudaError_t launch_gather_rows(const struct launch_on *on, const struct gather_rows *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_gather_rows,
-                   *on, *op);
-}
+LAUNCHER(gather_rows, gather_rows, in, wide(op->in, op->out))
 
 template <typename T, int V>
 static __global__ void scatter_rows(T *out,
@@ -85,11 +81,7 @@ static cudaError_t run_scatter_rows(const struct launch_on &on, const struct sca
                   on.fault);
 }
 
-cudaError_t launch_scatter_rows(const struct launch_on *on, const struct scatter_rows *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_scatter_rows,
-                   *on, *op);
-}
+LAUNCHER(scatter_rows, scatter_rows, in, wide(op->in, op->out))
 
 /* ---- L2 normalisation ---- */
 
@@ -133,11 +125,7 @@ static cudaError_t run_l2_normalize(const struct launch_on &on, const struct l2_
                   op.in.shape[0], op.in.shape[1]);
 }
 
-cudaError_t launch_l2_normalize(const struct launch_on *on, const struct l2_normalize *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_l2_normalize,
-                   *on, *op);
-}
+LAUNCHER(l2_normalize, l2_normalize, in, wide(op->in, op->out))
 
 template <typename T, int V>
 static __global__ void l2_normalize_bwd(T *din,
@@ -183,11 +171,7 @@ static cudaError_t run_l2_normalize_bwd(const struct launch_on &on,
                   (const float *)op.norm.data, op.din.shape[0], op.din.shape[1]);
 }
 
-cudaError_t launch_l2_normalize_bwd(const struct launch_on *on, const struct l2_normalize_bwd *op) {
-    const enum dtype real = op->din.dtype;
-    const bool vectors = wide(real, op->din.shape[1], op->din.data, op->dout.data, op->out.data);
-    return BY_TYPE(real, vectors, run_l2_normalize_bwd, *on, *op);
-}
+LAUNCHER(l2_normalize_bwd, l2_normalize_bwd, din, wide(op->din, op->dout, op->out))
 
 /* ---- means over captions: one warp per caption forward, one per row backward ---- */
 
@@ -223,11 +207,7 @@ static cudaError_t run_segment_mean(const struct launch_on &on, const struct seg
                   captions_of(on, op.segments, op.in.shape[0]));
 }
 
-cudaError_t launch_segment_mean(const struct launch_on *on, const struct segment_mean *op) {
-    const enum dtype real = op->in.dtype;
-    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_segment_mean,
-                   *on, *op);
-}
+LAUNCHER(segment_mean, segment_mean, in, wide(op->in, op->out))
 
 template <typename T, int V>
 static __global__ void
@@ -260,8 +240,4 @@ static cudaError_t run_segment_mean_bwd(const struct launch_on &on,
                   captions_of(on, op.segments, op.din.shape[0]));
 }
 
-cudaError_t launch_segment_mean_bwd(const struct launch_on *on, const struct segment_mean_bwd *op) {
-    const enum dtype real = op->din.dtype;
-    return BY_TYPE(real, wide(real, op->din.shape[1], op->din.data, op->dout.data),
-                   run_segment_mean_bwd, *on, *op);
-}
+LAUNCHER(segment_mean_bwd, segment_mean_bwd, din, wide(op->din, op->dout))
