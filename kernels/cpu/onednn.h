@@ -48,8 +48,6 @@ struct convolution {
 
 /* The mode is SET; `shape.add` adds. Returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
 enum status convolve(struct onednn *o, const struct convolution *c, struct error *err);
-/* For measuring: the primitive alone, on weights in oneDNN's layout with any values. */
-enum status convolve_bare(struct onednn *o, const struct convolution *c, struct error *err);
 
 /* op(a) (m, k) and op(b) (k, n), row-major. */
 struct product_shape {

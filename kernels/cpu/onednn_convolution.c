@@ -155,19 +155,13 @@ static const int argument_names[CONV_DIRECTIONS][3] = {
 
 enum status convolve(struct onednn *o, const struct convolution *c, struct error *err) {
     const bool to_ours = c->direction == CONV_BACKWARD_WEIGHT;
-    struct pass *p;
+    struct pass *p = NULL;
     TRY(find_pass(o, &p, c->direction, &c->shape, err));
     TRY(onednn_check(dnnl_memory_set_data_handle(p->our_weight, c->weight), "setting memory", err));
     TRY(to_ours ? STATUS_OK : run_reorder(o, p, false, err));
     TRY(run(o, p, argument_names[c->direction], c->src, c->dst, err));
     TRY(to_ours ? run_reorder(o, p, true, err) : STATUS_OK);
     return onednn_check(dnnl_stream_wait(o->stream), "waiting", err);
-}
-
-enum status convolve_bare(struct onednn *o, const struct convolution *c, struct error *err) {
-    struct pass *p;
-    TRY(find_pass(o, &p, c->direction, &c->shape, err));
-    return run(o, p, argument_names[c->direction], c->src, c->dst, err);
 }
 
 void onednn_convolutions_fini(struct onednn *o) {

@@ -1,4 +1,4 @@
-# ccbench ops: its keys, every op of the table, the convolutions of a network alone, and refusals.
+# ccbench ops: its keys, every op of the table, and refusals.
 # not under sanitizers: it computes; the kernels and losses have unit tests
 set -eu
 . "$SRC/tests/support/cli.sh"
@@ -31,22 +31,12 @@ ops --only normalize_u8
 has out.txt '64 px'
 hasnt out.txt '224 px'
 
-ops --convolutions resnet18 --size 32 --batch-size 1 --json
-lines out.txt 1
-has out.txt '"convolutions":20,'
-has out.txt '"images_per_s":'
-ops --convolutions resnet50 --size 32 --batch-size 1
-grep -q '^convolutions: *53$' out.txt
-
 code=0
 "$BIN/ccbench" ops --threads 1 --seconds 1ms --type bf16 --only scatter >out.txt 2>err.txt || code=$?
 [ $code = 0 ] || { [ $code = 69 ] && has err.txt bf16; } || fail "bf16: exit code $code"
 
 expect 64 "$BIN/ccbench" ops --only nonsense
 has err.txt "no op has a name"
-expect 64 "$BIN/ccbench" ops --convolutions resnet51
-has err.txt resnet50
-expect 64 "$BIN/ccbench" ops --convolutions resnet50 --device cpu-ref
 expect 64 "$BIN/ccbench" ops --type f16
 expect 69 "$BIN/ccbench" ops --device abacus
 has err.txt cpu-ref

@@ -107,24 +107,4 @@ enum status bench_machine(struct bench_machine *out,
 /* Whether a name is that of a device whose calls compute before they return. */
 bool bench_is_host(const char *device);
 
-/* What the convolutions alone of a training step cost on the CPU. */
-struct bench_convolutions {
-    double images_per_s;
-    double gflops;     /* per second */
-    double flops;      /* of one step */
-    double seconds[3]; /* forward, gradients of inputs, gradients of weights; each at its best */
-    int32_t count;
-};
-
-/* The network ("resnet18", "resnet34", "resnet50") at px x px and a batch, on the threads that the
- * device cpu was opened with, in f32 or bf16: bare oneDNN primitives, all that a step needs, which
- * is not the gradient of the images. Returns OK, USAGE (unknown name), NOMEM, LIMIT, DEVICE or
- * INTERRUPTED. */
-enum status bench_convolutions(struct bench_convolutions *out,
-                               const char *network,
-                               int64_t px,
-                               int64_t batch,
-                               enum dtype dtype,
-                               struct error *err);
-
 #endif

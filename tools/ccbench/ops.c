@@ -24,9 +24,6 @@ struct options {
     bool autotune;
     const char *plan_cache;
     const char *only;
-    const char *convolutions;
-    uint64_t image_px;
-    uint64_t batch;
     uint64_t seconds_ms;
     bool json;
 };
@@ -57,13 +54,6 @@ static const struct cli_option rows[] = {
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1min", .default_text = "300ms", .metavar = "T",
      .help = "duration of the measurement of each shape"},
-    {"convolutions", 0, CLI_STRING, CLI_FIELD(struct options, convolutions), .metavar = "NETWORK",
-     .help = "measure instead only the convolutions of a training step of resnet18, resnet34 or "
-             "resnet50, by oneDNN on the CPU"},
-    {"size", 0, CLI_U64, CLI_FIELD(struct options, image_px), .min = "32", .max = "1024",
-     .default_text = "224", .metavar = "PX", .help = "image size for --convolutions"},
-    {"batch-size", 0, CLI_U64, CLI_FIELD(struct options, batch), .alias = "batch", .min = "1",
-     .max = "1024", .default_text = "16", .metavar = "N", .help = "images for --convolutions"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
 };
 
@@ -71,12 +61,10 @@ static const struct cli_program program = {
     .name = "ccbench ops",
     .purpose = "measures every operator at the shapes of training, and a matrix product and a copy "
                "to compare with",
-    .usage = CLI_TEXTS("[--device NAME] [--type f32|bf16] [--only OP] [--json]",
-                       "--convolutions NETWORK [--size PX] [--batch-size N] [--json]"),
+    .usage = CLI_TEXTS("[--device NAME] [--type f32|bf16] [--only OP] [--json]"),
     .examples = CLI_TEXTS("ccbench ops --only conv_bn --threads 2",
                           "ccbench ops --type bf16 --json",
-                          "ccbench ops --device cuda --type bf16 --autotune",
-                          "ccbench ops --convolutions resnet50 --type bf16"),
+                          "ccbench ops --device cuda --type bf16 --autotune"),
     .notes = CLI_TEXTS(
         "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
         "of_matmul and of_copy are fractions of the rates of a square product of 1536 and of a "
@@ -431,40 +419,16 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
     return end_result(&w, o->json, err);
 }
 
-static enum status run_convolutions(const struct options *o, struct error *err) {
-    static const char *const directions[] = {"forward_ms", "backward_data_ms",
-                                             "backward_weight_ms"};
-    struct bench_convolutions r;
-    TRY(bench_convolutions(&r, o->convolutions, (int64_t)o->image_px, (int64_t)o->batch,
-                           types[o->type], err));
-    struct json_writer w;
-    cli_begin_json(&w);
-    json_string(&w, "network", o->convolutions);
-    json_u64(&w, "image_px", o->image_px);
-    json_u64(&w, "batch", o->batch);
-    json_u64(&w, "threads", o->threads);
-    json_string(&w, "type", type_names[o->type]);
-    json_u64(&w, "convolutions", (uint64_t)r.count);
-    json_double(&w, "images_per_s", r.images_per_s);
-    json_double(&w, "gflops", r.gflops);
-    for (int d = 0; d < 3; d++) {
-        json_double(&w, directions[d], r.seconds[d] * 1e3);
-    }
-    return end_result(&w, o->json, err);
-}
-
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct device *dev;
     (void)a;
     cli_signals_install();
     TRY(check_only(o, err));
-    FAIL_IF(o->convolutions != NULL && strcmp(o->device, "cpu") != 0, err, STATUS_USAGE,
-            "--convolutions measures oneDNN and requires --device cpu");
     struct log_sink log;
     TRY(bench_open_device(&dev, o->device, o->threads, o->autotune, o->plan_cache, &log, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);
-    THEN(s, o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err));
+    THEN(s, run_ops(dev, o, err));
     device_close(dev);
     return s;
 }

@@ -6,25 +6,13 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "kernels/cpu/onednn.h"
 #include "tools/ccbench/step_internal.h"
 
 static enum status convolve_once(struct onednn *library,
                                  const struct timed_convolution *c,
                                  void *const buffers[3],
                                  struct error *err) {
-    struct convolution one = {.shape = {.n = c->n,
-                                        .h = c->h,
-                                        .w = c->w,
-                                        .in = c->in,
-                                        .out = c->out,
-                                        .kernel_h = c->kernel,
-                                        .kernel_w = c->kernel,
-                                        .stride = c->stride,
-                                        .pad = c->pad,
-                                        .out_h = c->out_h,
-                                        .out_w = c->out_w,
-                                        .dtype = c->dtype},
+    struct convolution one = {.shape = c->shape,
                               .direction = CONV_FORWARD,
                               .dst = buffers[0],
                               .src = buffers[1],
@@ -60,10 +48,10 @@ void bare_convolutions_destroy(struct bare_convolutions *b) {
 
 static void largest(const struct bare_convolutions *b, size_t sizes[3]) {
     for (size_t i = 0; i < b->count; i++) {
-        const struct timed_convolution *c = &b->list[i];
+        const struct conv_shape *c = &b->list[i].shape;
         const int64_t elements[3] = {c->n * c->out_h * c->out_w * c->out,
                                      c->n * c->h * c->w * c->in,
-                                     c->out * c->kernel * c->kernel * c->in};
+                                     c->out * c->kernel_h * c->kernel_w * c->in};
         for (int k = 0; k < 3; k++) {
             const size_t size = ((size_t)elements[k] * sizeof(float) + 63) / 64 * 64;
             sizes[k] = size > sizes[k] ? size : sizes[k];

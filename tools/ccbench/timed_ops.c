@@ -52,20 +52,8 @@ static void note_convolution(const struct tensor *pre,
     if (timed.convolution_count == TIMED_MAX_CONVOLUTIONS) {
         return;
     }
-    timed.convolutions[timed.convolution_count++] =
-        (struct timed_convolution){.n = in->shape[0],
-                                   .h = in->shape[1],
-                                   .w = in->shape[2],
-                                   .in = in->shape[3],
-                                   .out = weight->shape[0],
-                                   .kernel = weight->shape[1],
-                                   .stride = p->stride,
-                                   .pad = p->pad,
-                                   .out_h = pre->shape[1],
-                                   .out_w = pre->shape[2],
-                                   .dtype = in->dtype,
-                                   .backward = backward,
-                                   .data = data};
+    timed.convolutions[timed.convolution_count++] = (struct timed_convolution){
+        cpu_convolution(CONV_FORWARD, WRITE_SET, pre, in, weight, p).shape, backward, data};
 }
 
 static enum status

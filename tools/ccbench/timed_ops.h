@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/conv_gradients.h"
 #include "kernels/operands.h"
 
 struct op_time {
@@ -25,8 +26,7 @@ struct op_time {
 
 /* A convolution of the model, forward or backward. */
 struct timed_convolution {
-    int64_t n, h, w, in, out, kernel, stride, pad, out_h, out_w;
-    enum dtype dtype;
+    struct conv_shape shape;
     bool backward;
     bool data; /* backward: gradients of the input too, not of the weights alone */
 };

@@ -22,6 +22,19 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
+/* Of the data that the state and the model's memory depend on. */
+struct sizes {
+    uint32_t vocab_count;
+    uint64_t ids, texts;
+};
+
+static enum status plan(struct dual_encoder_memory *out,
+                        const struct trainer_options *t,
+                        const struct sizes *s,
+                        struct error *err) {
+    return trainer_plan(out, t, s->vocab_count, s->ids, s->texts, err);
+}
+
 /* Whether such a batch is one of --task blocks: see trainer_options.blocks. */
 static bool holds_blocks(const struct trainer_options *t, uint64_t batch) {
     const uint64_t each = t->blocks.size + 1;
@@ -32,9 +45,7 @@ static bool holds_blocks(const struct trainer_options *t, uint64_t batch) {
 /* The same model with a quarter to four times the batch, as far as that holds whole samples. */
 static enum status print_batches(FILE *out,
                                  const struct trainer_options *t,
-                                 uint32_t vocab_count,
-                                 uint64_t id_space_count,
-                                 uint64_t text_count,
+                                 const struct sizes *sizes,
                                  struct error *err) {
     const uint32_t positives = trainer_positives(t);
     (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
@@ -55,48 +66,12 @@ static enum status print_batches(FILE *out,
         if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
             o.micro_batch_count = o.batch_count;
         }
-        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, text_count, err));
+        TRY(plan(&m, &o, sizes, err));
         (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
                       (unsigned)o.micro_batch_count, cli_format_bytes(m.activations_bytes),
                       cli_format_bytes(m.scratch_bytes), cli_format_bytes(m.total_bytes));
     }
     return STATUS_OK;
-}
-
-/* Ids and captions of all datasets of the run: those of the first, then those of the second, ... */
-static enum status count_ids(uint64_t *out,
-                             uint64_t *texts,
-                             const struct trainer_options *t,
-                             struct manifest *first,
-                             struct error *err) {
-    *out = 0;
-    *texts = 0;
-    for (uint32_t i = 0; i < t->source_count; i++) {
-        struct manifest manifest;
-        TRY(manifest_read(&manifest, file_system_of(t->sources[i].directory),
-                          t->sources[i].directory, err));
-        *out += manifest.id_space;
-        *texts += manifest.texts;
-        if (i == 0) {
-            *first = manifest;
-        } else {
-            manifest_fini(&manifest);
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status print_plan(const struct trainer_options *t,
-                              uint32_t vocab_count,
-                              uint64_t ids,
-                              uint64_t texts,
-                              uint64_t free_bytes,
-                              struct error *err) {
-    struct dual_encoder_memory memory;
-    (void)free_bytes;
-    TRY(trainer_plan(&memory, t, vocab_count, ids, texts, err));
-    print_memory(stdout, &memory);
-    return print_batches(stdout, t, vocab_count, ids, texts, err);
 }
 
 /* The one that a run would use. */
@@ -128,41 +103,47 @@ static enum status open_tokenizer(struct tokenizer **out,
                                     data, data);
 }
 
-/* Runs `job` with the sizes that a memory plan needs. */
-static enum status with_sizes(const struct trainer_options *t,
-                              enum status (*job)(const struct trainer_options *t,
-                                                 uint32_t vocab_count,
-                                                 uint64_t ids,
-                                                 uint64_t texts,
-                                                 uint64_t free_bytes,
-                                                 struct error *err),
-                              uint64_t free_bytes,
-                              struct error *err) {
-    struct manifest manifest = {0};
+/* Ids and captions are those of all datasets of the run together. */
+static enum status
+find_sizes(struct sizes *out, const struct trainer_options *t, struct error *err) {
     struct tokenizer *tokenizer = NULL;
-    uint64_t ids;
-    uint64_t texts;
-    enum status s = count_ids(&ids, &texts, t, &manifest, err);
-    if (s == STATUS_OK && t->task != TRAINER_PAIRS && !t->blocks.captions) {
-        s = job(t, 0, ids, texts, free_bytes, err);
-    } else if (s == STATUS_OK) {
-        s = open_tokenizer(&tokenizer, t, &manifest, err);
-        THEN(s, job(t, tokenizer_vocab_count(tokenizer), ids, texts, free_bytes, err));
+    struct manifest m;
+    enum status s = STATUS_OK;
+    *out = (struct sizes){0};
+    for (uint32_t i = 0; i < t->source_count && s == STATUS_OK; i++) {
+        const char *directory = t->sources[i].directory;
+        s = manifest_read(&m, file_system_of(directory), directory, err);
+        if (s != STATUS_OK) {
+            break;
+        }
+        out->ids += m.id_space;
+        out->texts += m.texts;
+        if (i == 0 && (t->task == TRAINER_PAIRS || t->blocks.captions)) {
+            s = open_tokenizer(&tokenizer, t, &m, err);
+            out->vocab_count = s == STATUS_OK ? tokenizer_vocab_count(tokenizer) : 0;
+        }
+        manifest_fini(&m);
     }
     tokenizer_close(tokenizer);
-    manifest_fini(&manifest);
     return s;
 }
 
-static enum status check_memory(const struct trainer_options *t,
-                                uint32_t vocab_count,
-                                uint64_t ids,
-                                uint64_t texts,
-                                uint64_t free_bytes,
-                                struct error *err) {
+enum status memory_plan_print(const struct trainer_options *t, struct error *err) {
+    struct dual_encoder_memory memory;
+    struct sizes sizes;
+    TRY(find_sizes(&sizes, t, err));
+    TRY(plan(&memory, t, &sizes, err));
+    print_memory(stdout, &memory);
+    return print_batches(stdout, t, &sizes, err);
+}
+
+enum status
+memory_plan_check(const struct trainer_options *t, uint64_t free_bytes, struct error *err) {
     struct dual_encoder_memory m;
     struct trainer_options o = *t;
-    TRY(trainer_plan(&m, &o, vocab_count, ids, texts, err));
+    struct sizes sizes;
+    TRY(find_sizes(&sizes, t, err));
+    TRY(plan(&m, &o, &sizes, err));
     const uint64_t need_bytes = m.total_bytes;
     if (free_bytes == 0 || need_bytes <= free_bytes) {
         return STATUS_OK;
@@ -172,7 +153,7 @@ static enum status check_memory(const struct trainer_options *t,
     uint32_t least = o.micro_batch_count;
     while (m.total_bytes > free_bytes && o.micro_batch_count > 2) {
         o.micro_batch_count = (o.micro_batch_count + 1) / 2;
-        TRY(trainer_plan(&m, &o, vocab_count, ids, texts, err));
+        TRY(plan(&m, &o, &sizes, err));
         if (m.total_bytes < least_bytes) {
             least_bytes = m.total_bytes;
             least = o.micro_batch_count;
@@ -190,13 +171,4 @@ static enum status check_memory(const struct trainer_options *t,
         "full-batch loss); --preset cpu-demo is a small model for CPUs; --dry-run shows the plan",
         cli_format_bytes(need_bytes), cli_format_bytes(free_bytes), (unsigned)o.micro_batch_count,
         cli_format_bytes(m.total_bytes));
-}
-
-enum status memory_plan_print(const struct trainer_options *t, struct error *err) {
-    return with_sizes(t, print_plan, 0, err);
-}
-
-enum status
-memory_plan_check(const struct trainer_options *t, uint64_t free_bytes, struct error *err) {
-    return with_sizes(t, check_memory, free_bytes, err);
 }

@@ -42,15 +42,11 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
             const double h = updated + o->rho - value * (double)b / tau;
-            const double bounded = fmax(-largest_gradient, fmin(largest_gradient, h));
-            const double v =
-                (1.0 - o->tau_momentum) * (double)gradients[a] + o->tau_momentum * bounded;
             out->value += value;
             out->objective += tau * (updated + o->rho) / (double)b;
             tau_sum += tau;
             log_u[a] = (float)updated;
-            gradients[a] = (float)v;
-            taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
+            loss_step_own_tau(o, &taus[a], &gradients[a], h, largest_gradient);
         }
     }
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
@@ -81,11 +77,8 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
             out->objective += share * tau * (updated[view] + o->rho);
             loss_put_view(&s, in, out, i + view * b);
         }
-        const double bounded = fmax(-largest_view_gradient, fmin(largest_view_gradient, h));
-        const double v = (1.0 - o->tau_momentum) * (double)gradients[i] + o->tau_momentum * bounded;
         log_u[i] = (float)(log_add(updated[0], updated[1]) + log(0.5));
-        gradients[i] = (float)v;
-        taus[i] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
+        loss_step_own_tau(o, &taus[i], &gradients[i], h, largest_view_gradient);
         out->tau += tau / (double)b;
     }
 }

@@ -203,6 +203,14 @@ double loss_scalar_lr(const struct loss *l, const struct loss_input *in);
  * tau_max, where the temperature is global; nothing otherwise. */
 void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradient);
 
+/* One sample's tau, within tau_min and tau_max, along a moving average of its gradient h, which is
+ * bounded by +-most. */
+void loss_step_own_tau(const struct loss_options *o,
+                       float *tau,
+                       float *gradient,
+                       double h,
+                       double most);
+
 /* The same for any learned scalar, without bounds; `steps` counts from 1. */
 void loss_adam(struct loss_learned *s,
                const struct loss_options *o,

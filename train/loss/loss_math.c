@@ -56,6 +56,17 @@ void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradie
     l->scale.value = fmax(-log(o->tau_max), fmin(-log(o->tau_min), l->scale.value));
 }
 
+void loss_step_own_tau(const struct loss_options *o,
+                       float *tau,
+                       float *gradient,
+                       double h,
+                       double most) {
+    const double bounded = fmax(-most, fmin(most, h));
+    const double v = (1.0 - o->tau_momentum) * (double)*gradient + o->tau_momentum * bounded;
+    *gradient = (float)v;
+    *tau = (float)fmax(o->tau_min, fmin(o->tau_max, (double)*tau - o->tau_lr * v));
+}
+
 /* ---- rows of the state ---- */
 
 void loss_take_rows(const struct loss *l, float *out, int column, int side, int64_t b) {

@@ -133,14 +133,10 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             const double value = side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)b);
             const double log_mean = log((double)sums.s[a] / (double)(b - 1)) + (double)sums.b[a];
             const double h = log_mean + o->rho - value * (double)b / tau;
-            const double bounded = fmax(-largest_tau_gradient, fmin(largest_tau_gradient, h));
-            const double v =
-                (1.0 - o->tau_momentum) * (double)gradients[a] + o->tau_momentum * bounded;
             out->value += value;
             out->objective += sums_objective(&sums, &s, a, tau) + tau * o->rho / (double)b;
             tau_sum += tau;
-            gradients[a] = (float)v;
-            taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
+            loss_step_own_tau(o, &taus[a], &gradients[a], h, largest_tau_gradient);
         }
     }
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
