@@ -395,71 +395,33 @@ static int64_t step_rows(int64_t c) {
     return rows > GROUP ? rows : GROUP;
 }
 
-/* Rows [r, r + count) of the tensors of a backward pass. */
-static struct rows rows_from(const struct rows *how,
-                             int64_t r,
-                             int64_t count,
-                             const struct tensor *dresidual,
-                             const struct tensor *dout,
-                             const struct tensor *out,
-                             const struct tensor *pre) {
-    struct rows w = *how;
-    w.count = count;
-    w.dresidual = row_of(dresidual, r, how->c);
-    w.dout = row_of(dout, r, how->c);
-    w.out = row_of(out, r, how->c);
-    w.x = row_of(pre, r, how->c);
-    return w;
-}
-
-/* The sums; and dresidual = dy where it is wanted. */
-static void sum_gradient_moments(double *sums,
-                                 const struct rows *how,
-                                 const struct tensor *dresidual,
-                                 const struct tensor *dout,
-                                 const struct tensor *out,
-                                 const struct tensor *pre) {
+/* One pass over the rows: `run`, which adds to the sums of its block or makes dpre, and where
+ * dresidual is wanted then `aside`. */
+static void each_row(const struct rows *how,
+                     rows_function *run,
+                     rows_function *aside,
+                     double *sums,
+                     const struct tensor *dpre,
+                     const struct tensor *dresidual,
+                     const struct tensor *dout,
+                     const struct tensor *out,
+                     const struct tensor *pre) {
     const int64_t c = how->c;
-    rows_function *const run = gradient_moments_by_type[pre->dtype == DTYPE_BF16];
-    rows_function *const aside = residual_by_type[pre->dtype == DTYPE_BF16];
-    memset(sums, 0, (size_t)(BLOCKS * 2 * c) * sizeof *sums);
+    const bool whole = !tensor_present(dpre) && !tensor_present(dresidual);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;
         const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
-        const int64_t step = tensor_present(dresidual) ? step_rows(c) : rows;
+        const int64_t step = whole ? rows : step_rows(c);
         for (int64_t r = from; r < from + rows; r += step) {
-            const int64_t count = from + rows - r < step ? from + rows - r : step;
-            struct rows w = rows_from(how, r, count, dresidual, dout, out, pre);
-            w.sums = sums + b * 2 * c;
-            run(&w);
-            if (w.dresidual != NULL) {
-                aside(&w);
-            }
-        }
-    }
-    add_blocks(sums, c);
-}
-
-/* dpre, and what is added to dresidual where that is wanted. */
-static void spread_gradient(const struct rows *how,
-                            const struct tensor *dpre,
-                            const struct tensor *dresidual,
-                            const struct tensor *dout,
-                            const struct tensor *out,
-                            const struct tensor *pre) {
-    const int64_t c = how->c;
-    rows_function *const run = gradient_by_type[pre->dtype == DTYPE_BF16];
-    rows_function *const aside = added_residual_by_type[pre->dtype == DTYPE_BF16];
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        int64_t from;
-        const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
-        const int64_t step = step_rows(c);
-        for (int64_t r = from; r < from + rows; r += step) {
-            const int64_t count = from + rows - r < step ? from + rows - r : step;
-            struct rows w = rows_from(how, r, count, dresidual, dout, out, pre);
+            struct rows w = *how;
+            w.count = from + rows - r < step ? from + rows - r : step;
             w.to = row_of(dpre, r, c);
+            w.dresidual = row_of(dresidual, r, c);
+            w.dout = row_of(dout, r, c);
+            w.out = row_of(out, r, c);
+            w.x = row_of(pre, r, c);
+            w.sums = sums + b * 2 * c;
             run(&w);
             if (w.dresidual != NULL) {
                 aside(&w);
@@ -476,20 +438,22 @@ static enum status backward_batch_norm(const struct conv_bn_bwd *op,
                                        float *factors,
                                        struct error *err) {
     const struct tensor none = {.ndim = 0};
+    const bool half = op->pre.dtype == DTYPE_BF16;
     const bool stored = tensor_present(&op->dresidual) && op->dresidual_mode == WRITE_SET;
     const struct tensor *mask = how->floor < 0.0f ? &op->pre : &op->out;
-    sum_gradient_moments(sums, how, stored ? &op->dresidual : &none, &op->dout, mask, &op->pre);
+    memset(sums, 0, (size_t)(BLOCKS * 2 * how->c) * sizeof *sums);
+    each_row(how, gradient_moments_by_type[half], residual_by_type[half], sums, &none,
+             stored ? &op->dresidual : &none, &op->dout, mask, &op->pre);
+    add_blocks(sums, how->c);
     set_vector_gradients(op, sums);
     sums[2 * how->c] = (double)(tensor_count(&op->pre) / how->c);
     TRY(batch_norm_group_add(op->group, sums, how->c, err));
     set_factors(op, sums, factors);
-    if (stored) {
-        struct rows plain = *how;
-        plain.floor = -INFINITY;
-        spread_gradient(&plain, &op->dpre, &none, &op->dresidual, &op->pre, &op->pre);
-    } else {
-        spread_gradient(how, &op->dpre, &op->dresidual, &op->dout, mask, &op->pre);
-    }
+    struct rows again = *how;
+    again.floor = stored ? -INFINITY : how->floor;
+    each_row(&again, gradient_by_type[half], added_residual_by_type[half], sums, &op->dpre,
+             stored ? &none : &op->dresidual, stored ? &op->dresidual : &op->dout,
+             stored ? &op->pre : mask, &op->pre);
     return STATUS_OK;
 }
 

@@ -53,15 +53,26 @@ enum status cpu_normalize_u8(struct device *dev, const struct normalize_u8 *op, 
     return STATUS_OK;
 }
 
-/* Piece p of `count` elements: [*from, *from + size). */
-static int64_t piece(int64_t p, int64_t count, int64_t *from) {
-    *from = p * PARALLEL_MIN_COUNT;
-    return count - *from < PARALLEL_MIN_COUNT ? count - *from : PARALLEL_MIN_COUNT;
+/* Elements [from, from + size): a piece of a tensor. */
+struct piece {
+    int64_t from, size;
+};
+
+static struct piece piece_of(int64_t p, int64_t count) {
+    const int64_t from = p * PARALLEL_MIN_COUNT;
+    return (struct piece){from,
+                          count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT};
 }
 
 static int64_t pieces_of(int64_t count) {
     return (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
 }
+
+/* For every piece p of `count` elements, on all threads. */
+#define PRAGMA(words) _Pragma(#words)
+#define FOR_PIECES(p, count)                                                                       \
+    PRAGMA(omp parallel for schedule(static) if (pieces_of(count) > 1))                            \
+    for (int64_t p = 0; p < pieces_of(count); p++)
 
 CPU_CLONES static void set_floats(float *out, float value, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
@@ -77,15 +88,12 @@ CPU_CLONES static void set_halves(uint16_t *out, uint16_t value, int64_t count) 
 
 enum status cpu_fill(struct device *dev, const struct fill *op, struct error *err) {
     const int64_t count = tensor_count(&op->out);
-    const int64_t pieces = pieces_of(count);
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t from;
-        const int64_t size = piece(p, count, &from);
+    FOR_PIECES(p, count) {
+        const struct piece e = piece_of(p, count);
         if (op->out.dtype == DTYPE_F32) {
-            set_floats((float *)op->out.data + from, (float)op->value, size);
+            set_floats((float *)op->out.data + e.from, (float)op->value, e.size);
         } else {
-            set_halves((uint16_t *)op->out.data + from, bf16_from_f32((float)op->value), size);
+            set_halves((uint16_t *)op->out.data + e.from, bf16_from_f32((float)op->value), e.size);
         }
     }
     return STATUS_OK;
@@ -93,15 +101,14 @@ enum status cpu_fill(struct device *dev, const struct fill *op, struct error *er
 
 enum status cpu_cast(struct device *dev, const struct cast *op, struct error *err) {
     const int64_t count = tensor_count(&op->in);
-    const int64_t pieces = pieces_of(count);
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t from;
-        const int64_t size = piece(p, count, &from);
+    FOR_PIECES(p, count) {
+        const struct piece e = piece_of(p, count);
         if (op->in.dtype == DTYPE_F32) {
-            cpu_narrow((uint16_t *)op->out.data + from, (const float *)op->in.data + from, size);
+            cpu_narrow((uint16_t *)op->out.data + e.from, (const float *)op->in.data + e.from,
+                       e.size);
         } else {
-            cpu_widen((float *)op->out.data + from, (const uint16_t *)op->in.data + from, size);
+            cpu_widen((float *)op->out.data + e.from, (const uint16_t *)op->in.data + e.from,
+                      e.size);
         }
     }
     return STATUS_OK;
@@ -137,15 +144,13 @@ void cpu_scale_into(const struct tensor *out,
                     const struct tensor *in,
                     float scale) {
     const int64_t count = tensor_count(in);
-    const int64_t pieces = pieces_of(count);
     const int64_t step = cpu_stretch(out, PARALLEL_MIN_COUNT);
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t from;
-        const int64_t size = piece(p, count, &from);
+    FOR_PIECES(p, count) {
+        const struct piece whole = piece_of(p, count);
         float buffer[CPU_STRETCH];
-        for (int64_t e = from; e < from + size; e += step) {
-            const int64_t n = from + size - e < step ? from + size - e : step;
+        for (int64_t e = whole.from; e < whole.from + whole.size; e += step) {
+            const int64_t n =
+                whole.from + whole.size - e < step ? whole.from + whole.size - e : step;
             float *to = cpu_begin(out, e, n, mode, buffer);
             add_scaled(to, (const float *)in->data + e, n, scale);
             cpu_store(out, e, n, to);
@@ -155,12 +160,9 @@ void cpu_scale_into(const struct tensor *out,
 
 enum status cpu_add(struct device *dev, const struct add *op, struct error *err) {
     const int64_t count = tensor_count(&op->in);
-    const int64_t pieces = pieces_of(count);
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t from;
-        const int64_t size = piece(p, count, &from);
-        add_stretches(&op->out, from, &op->in, from, size, op->alpha);
+    FOR_PIECES(p, count) {
+        const struct piece e = piece_of(p, count);
+        add_stretches(&op->out, e.from, &op->in, e.from, e.size, op->alpha);
     }
     return STATUS_OK;
 }
@@ -192,11 +194,9 @@ enum status cpu_sum_squares(struct device *dev, const struct sum_squares *op, st
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)pieces * sizeof(double), &scratch, err));
     double *sums = scratch;
-#pragma omp parallel for schedule(static)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t from;
-        const int64_t size = piece(p, count, &from);
-        sums[p] = squares(&op->in, from, size);
+    FOR_PIECES(p, count) {
+        const struct piece e = piece_of(p, count);
+        sums[p] = squares(&op->in, e.from, e.size);
     }
     double total = 0.0;
     for (int64_t p = 0; p < pieces; p++) {
@@ -329,16 +329,13 @@ enum status cpu_adamw(struct device *dev, const struct adamw *op, struct error *
         .rate = (float)(lr / correction1),
         .root2 = (float)(1.0 / sqrt(correction2))};
     const int64_t count = tensor_count(&op->value);
-    const int64_t pieces = pieces_of(count);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t from;
-        const int64_t size = piece(i, count, &from);
-        adamw_piece((float *)op->value.data + from, (const float *)op->grad.data + from,
-                    (float *)op->m.data + from, (float *)op->v.data + from, size, &f);
+    FOR_PIECES(i, count) {
+        const struct piece e = piece_of(i, count);
+        adamw_piece((float *)op->value.data + e.from, (const float *)op->grad.data + e.from,
+                    (float *)op->m.data + e.from, (float *)op->v.data + e.from, e.size, &f);
         if (tensor_present(&op->working)) {
-            cpu_narrow((uint16_t *)op->working.data + from, (const float *)op->value.data + from,
-                       size);
+            cpu_narrow((uint16_t *)op->working.data + e.from,
+                       (const float *)op->value.data + e.from, e.size);
         }
     }
     return STATUS_OK;
@@ -367,16 +364,13 @@ enum status cpu_sgdm(struct device *dev, const struct sgdm *op, struct error *er
         return STATUS_OK;
     }
     const int64_t count = tensor_count(&op->value);
-    const int64_t pieces = pieces_of(count);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t from;
-        const int64_t size = piece(i, count, &from);
-        sgdm_piece((float *)op->value.data + from, (const float *)op->grad.data + from,
-                   (float *)op->m.data + from, size, op);
+    FOR_PIECES(i, count) {
+        const struct piece e = piece_of(i, count);
+        sgdm_piece((float *)op->value.data + e.from, (const float *)op->grad.data + e.from,
+                   (float *)op->m.data + e.from, e.size, op);
         if (tensor_present(&op->working)) {
-            cpu_narrow((uint16_t *)op->working.data + from, (const float *)op->value.data + from,
-                       size);
+            cpu_narrow((uint16_t *)op->working.data + e.from,
+                       (const float *)op->value.data + e.from, e.size);
         }
     }
     return STATUS_OK;
@@ -435,11 +429,9 @@ enum status cpu_lars(struct device *dev, const struct lars *op, struct error *er
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)pieces * sizeof(struct lars_squares), &scratch, err));
     struct lars_squares *sums = scratch;
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t from;
-        const int64_t size = piece(i, count, &from);
-        sums[i] = lars_norms(value + from, grad + from, size, &f);
+    FOR_PIECES(i, count) {
+        const struct piece e = piece_of(i, count);
+        sums[i] = lars_norms(value + e.from, grad + e.from, e.size, &f);
     }
     struct lars_squares total = {0.0, 0.0};
     for (int64_t i = 0; i < pieces; i++) {
@@ -448,13 +440,11 @@ enum status cpu_lars(struct device *dev, const struct lars *op, struct error *er
     }
     const bool both = total.value > 0.0 && total.g > 0.0;
     f.ratio = both ? (float)((double)op->trust * sqrt(total.value / total.g)) : 1.0f;
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t from;
-        const int64_t size = piece(i, count, &from);
-        lars_piece(value + from, grad + from, (float *)op->m.data + from, size, &f);
+    FOR_PIECES(i, count) {
+        const struct piece e = piece_of(i, count);
+        lars_piece(value + e.from, grad + e.from, (float *)op->m.data + e.from, e.size, &f);
         if (tensor_present(&op->working)) {
-            cpu_narrow((uint16_t *)op->working.data + from, value + from, size);
+            cpu_narrow((uint16_t *)op->working.data + e.from, value + e.from, e.size);
         }
     }
     return STATUS_OK;

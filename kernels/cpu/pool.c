@@ -19,6 +19,52 @@ static int64_t pixel(const struct tensor *t, int64_t n, int64_t y, int64_t x) {
     return ((n * t->shape[1] + y) * t->shape[2] + x) * t->shape[3];
 }
 
+/* A rectangle of pixels. */
+struct cells {
+    int64_t y0, y1, x0, x1;
+};
+
+static struct cells within(const struct tensor *t, struct cells c) {
+    c.y0 = c.y0 < 0 ? 0 : c.y0;
+    c.x0 = c.x0 < 0 ? 0 : c.x0;
+    c.y1 = c.y1 > t->shape[1] ? t->shape[1] : c.y1;
+    c.x1 = c.x1 > t->shape[2] ? t->shape[2] : c.x1;
+    return c;
+}
+
+/* The inputs in the window of output (oy, ox). */
+static struct cells
+window(const struct tensor *in, const struct pool_params *p, int64_t oy, int64_t ox) {
+    const int64_t y = oy * p->stride - p->pad;
+    const int64_t x = ox * p->stride - p->pad;
+    return within(in, (struct cells){y, y + p->kernel, x, x + p->kernel});
+}
+
+static float share_of(const struct cells *w) {
+    return 1.0f / (float)((w->y1 - w->y0) * (w->x1 - w->x0));
+}
+
+/* The outputs whose windows contain input (y, x). */
+static struct cells
+covering(const struct tensor *out, const struct pool_params *p, int64_t y, int64_t x) {
+    const int64_t above = y + p->pad - p->kernel; /* the last place that is before the window */
+    const int64_t left = x + p->pad - p->kernel;
+    return within(
+        out, (struct cells){above < 0 ? 0 : above / p->stride + 1, (y + p->pad) / p->stride + 1,
+                            left < 0 ? 0 : left / p->stride + 1, (x + p->pad) / p->stride + 1});
+}
+
+/* For every pixel (n, y, x) of t, on all threads. */
+#define FOR_PIXELS(t, n, y, x)                                                                     \
+    _Pragma(                                                                                       \
+        "omp parallel for collapse(2) schedule(static)") for (int64_t n = 0; n < (t)->shape[0];    \
+                                                              n++) for (int64_t y = 0;             \
+                                                                        y < (t)->shape[1];         \
+                                                                        y++) for (int64_t x = 0;   \
+                                                                                  x <              \
+                                                                                  (t)->shape[2];   \
+                                                                                  x++)
+
 CPU_CLONES static void take_larger(float *restrict best,
                                    int32_t *restrict place,
                                    const float *restrict in,
@@ -68,24 +114,10 @@ static void maxpool_pixel(const struct tensor *out,
 }
 
 enum status cpu_maxpool(struct device *dev, const struct maxpool *op, struct error *err) {
-#pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < op->out.shape[0]; n++) {
-        for (int64_t oy = 0; oy < op->out.shape[1]; oy++) {
-            for (int64_t ox = 0; ox < op->out.shape[2]; ox++) {
-                maxpool_pixel(&op->out, &op->argmax, &op->in, &op->pool, n, oy, ox);
-            }
-        }
+    FOR_PIXELS(&op->out, n, oy, ox) {
+        maxpool_pixel(&op->out, &op->argmax, &op->in, &op->pool, n, oy, ox);
     }
     return STATUS_OK;
-}
-
-/* The outputs whose windows contain input `i` of an axis: [*begin, *end). */
-static void
-covering(int64_t i, const struct pool_params *p, int64_t size, int64_t *begin, int64_t *end) {
-    const int64_t past = i + p->pad - p->kernel; /* the last place that is before the window */
-    *begin = past < 0 ? 0 : past / p->stride + 1;
-    *end = (i + p->pad) / p->stride + 1;
-    *end = *end > size ? size : *end;
 }
 
 /* sum += dout where the window chose cell k */
@@ -127,14 +159,9 @@ static void maxpool_collect(float *sum,
                             int64_t x,
                             int64_t first_channel,
                             int64_t c) {
-    int64_t y0;
-    int64_t y1;
-    int64_t x0;
-    int64_t x1;
-    covering(y, p, dout->shape[1], &y0, &y1);
-    covering(x, p, dout->shape[2], &x0, &x1);
-    for (int64_t oy = y0; oy < y1; oy++) {
-        for (int64_t ox = x0; ox < x1; ox++) {
+    const struct cells w = covering(dout, p, y, x);
+    for (int64_t oy = w.y0; oy < w.y1; oy++) {
+        for (int64_t ox = w.x0; ox < w.x1; ox++) {
             const int64_t from = pixel(dout, n, oy, ox) + first_channel;
             const int64_t k =
                 (y + p->pad - oy * p->stride) * p->kernel + (x + p->pad - ox * p->stride);
@@ -150,45 +177,17 @@ static void maxpool_collect(float *sum,
 
 enum status cpu_maxpool_bwd(struct device *dev, const struct maxpool_bwd *op, struct error *err) {
     const int64_t width = op->din.shape[3];
-#pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < op->din.shape[0]; n++) {
-        for (int64_t y = 0; y < op->din.shape[1]; y++) {
-            float buffer[CPU_STRETCH];
-            for (int64_t x = 0; x < op->din.shape[2]; x++) {
-                for (int64_t i = 0; i < width; i += CPU_STRETCH) {
-                    const int64_t c = channels_at(i, width);
-                    const int64_t at = pixel(&op->din, n, y, x) + i;
-                    float *sum = cpu_begin(&op->din, at, c, op->mode, buffer);
-                    maxpool_collect(sum, &op->dout, &op->argmax, &op->pool, n, y, x, i, c);
-                    cpu_store(&op->din, at, c, sum);
-                }
-            }
+    FOR_PIXELS(&op->din, n, y, x) {
+        float buffer[CPU_STRETCH];
+        for (int64_t i = 0; i < width; i += CPU_STRETCH) {
+            const int64_t c = channels_at(i, width);
+            const int64_t at = pixel(&op->din, n, y, x) + i;
+            float *sum = cpu_begin(&op->din, at, c, op->mode, buffer);
+            maxpool_collect(sum, &op->dout, &op->argmax, &op->pool, n, y, x, i, c);
+            cpu_store(&op->din, at, c, sum);
         }
     }
     return STATUS_OK;
-}
-
-static void
-window(int64_t o, const struct pool_params *p, int64_t size, int64_t *begin, int64_t *end) {
-    *begin = o * p->stride - p->pad;
-    *end = *begin + p->kernel;
-    *begin = *begin < 0 ? 0 : *begin;
-    *end = *end > size ? size : *end;
-}
-
-/* The cells of a window that lie in an input of h x w. */
-struct cells {
-    int64_t y0, y1, x0, x1;
-    float share;
-};
-
-static struct cells
-cells_of(const struct tensor *in, const struct pool_params *p, int64_t oy, int64_t ox) {
-    struct cells w;
-    window(oy, p, in->shape[1], &w.y0, &w.y1);
-    window(ox, p, in->shape[2], &w.x0, &w.x1);
-    w.share = 1.0f / (float)((w.y1 - w.y0) * (w.x1 - w.x0));
-    return w;
 }
 
 static void avgpool_pixel(const struct tensor *out,
@@ -197,7 +196,8 @@ static void avgpool_pixel(const struct tensor *out,
                           int64_t n,
                           int64_t oy,
                           int64_t ox) {
-    const struct cells w = cells_of(in, p, oy, ox);
+    const struct cells w = window(in, p, oy, ox);
+    const float share = share_of(&w);
     const int64_t to = pixel(out, n, oy, ox);
     for (int64_t i = 0; i < out->shape[3]; i += CPU_STRETCH) {
         const int64_t c = channels_at(i, out->shape[3]);
@@ -206,7 +206,7 @@ static void avgpool_pixel(const struct tensor *out,
         float *sum = cpu_begin(out, to + i, c, WRITE_SET, buffer);
         for (int64_t y = w.y0; y < w.y1; y++) {
             for (int64_t x = w.x0; x < w.x1; x++) {
-                add_scaled(sum, cpu_read(in, pixel(in, n, y, x) + i, c, values), w.share, c);
+                add_scaled(sum, cpu_read(in, pixel(in, n, y, x) + i, c, values), share, c);
             }
         }
         cpu_store(out, to + i, c, sum);
@@ -214,13 +214,8 @@ static void avgpool_pixel(const struct tensor *out,
 }
 
 enum status cpu_avgpool(struct device *dev, const struct avgpool *op, struct error *err) {
-#pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < op->out.shape[0]; n++) {
-        for (int64_t oy = 0; oy < op->out.shape[1]; oy++) {
-            for (int64_t ox = 0; ox < op->out.shape[2]; ox++) {
-                avgpool_pixel(&op->out, &op->in, &op->pool, n, oy, ox);
-            }
-        }
+    FOR_PIXELS(&op->out, n, oy, ox) {
+        avgpool_pixel(&op->out, &op->in, &op->pool, n, oy, ox);
     }
     return STATUS_OK;
 }
@@ -232,22 +227,18 @@ static void avgpool_collect(const struct tensor *din,
                             int64_t n,
                             int64_t y,
                             int64_t x) {
-    int64_t y0;
-    int64_t y1;
-    int64_t x0;
-    int64_t x1;
-    covering(y, p, dout->shape[1], &y0, &y1);
-    covering(x, p, dout->shape[2], &x0, &x1);
+    const struct cells w = covering(dout, p, y, x);
     const int64_t at = pixel(din, n, y, x);
     for (int64_t i = 0; i < din->shape[3]; i += CPU_STRETCH) {
         const int64_t c = channels_at(i, din->shape[3]);
         float values[CPU_STRETCH];
         float buffer[CPU_STRETCH];
         float *sum = cpu_begin(din, at + i, c, mode, buffer);
-        for (int64_t oy = y0; oy < y1; oy++) {
-            for (int64_t ox = x0; ox < x1; ox++) {
+        for (int64_t oy = w.y0; oy < w.y1; oy++) {
+            for (int64_t ox = w.x0; ox < w.x1; ox++) {
                 const float *from = cpu_read(dout, pixel(dout, n, oy, ox) + i, c, values);
-                add_scaled(sum, from, cells_of(din, p, oy, ox).share, c);
+                const struct cells in = window(din, p, oy, ox);
+                add_scaled(sum, from, share_of(&in), c);
             }
         }
         cpu_store(din, at + i, c, sum);
@@ -255,13 +246,8 @@ static void avgpool_collect(const struct tensor *din,
 }
 
 enum status cpu_avgpool_bwd(struct device *dev, const struct avgpool_bwd *op, struct error *err) {
-#pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < op->din.shape[0]; n++) {
-        for (int64_t y = 0; y < op->din.shape[1]; y++) {
-            for (int64_t x = 0; x < op->din.shape[2]; x++) {
-                avgpool_collect(&op->din, op->mode, &op->dout, &op->pool, n, y, x);
-            }
-        }
+    FOR_PIXELS(&op->din, n, y, x) {
+        avgpool_collect(&op->din, op->mode, &op->dout, &op->pool, n, y, x);
     }
     return STATUS_OK;
 }
