@@ -3,7 +3,7 @@
 set -eu
 . "$SRC/tests/support/cli.sh"
 step() { # step OPTION...
-    expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch-size 4 \
+    expect 0 "$BIN/ccbench" step --image-tower tiny --text-tower tiny --stem small --image-size 16 --batch-size 4 \
         --tokens 8 --vocab "${vocab:-50}" --steps 1 --threads 1 "$@"
 }
 step --json --micro-batch 3
@@ -51,9 +51,9 @@ has out.txt '"loss":"nuclr"'
 expect 64 "$BIN/ccbench" step --data d --vocab 2 --batch-size 4
 has err.txt "give --vocab"
 expect 64 "$BIN/ccbench" step --tower image --data d
-expect 64 "$BIN/ccbench" step --loss nothing --text-tower tiny --image-tower resnet10t --batch-size 2
+expect 64 "$BIN/ccbench" step --loss nothing --text-tower tiny --image-tower tiny --batch-size 2
 expect 64 "$BIN/ccbench" step --image-tower resnet51
 expect 69 "$BIN/ccbench" step --device none
-expect 64 "$BIN/ccbench" step --state-memory pinned --text-tower tiny --image-tower resnet10t --batch-size 2
+expect 64 "$BIN/ccbench" step --state-memory pinned --text-tower tiny --image-tower tiny --batch-size 2
 has err.txt "--state-memory"
 expect 64 "$BIN/ccbench" step --tower text --micro-batch 2

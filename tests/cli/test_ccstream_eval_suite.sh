@@ -8,7 +8,7 @@ python=$(sed -n '1s/^#!//p' "$BIN/ccstudy")
 "$python" "$SRC/tests/support/clip_sets.py" .
 "$BIN/ccpack" -q -o train train.tar
 "$BIN/ccpack" tokenizer -q train --vocab-size 300
-"$BIN/ccstream-train" -q --preset cpu-demo --data train --out run --steps 8 --image-size 32 --batch-size 32 --seed 1 --threads 1
+"$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data train --out run --steps 8 --image-size 32 --batch-size 32 --seed 1 --threads 1
 
 # ---- numbers
 find sets -type f | sort | xargs sha256sum >sets.before

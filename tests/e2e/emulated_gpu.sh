@@ -30,7 +30,7 @@ train() { # train WHEN NAME OPTION...: in f32 unless they say otherwise
     CCSTREAM_EMULATED=$when LD_LIBRARY_PATH=$build/tests/emulated \
         CCSTREAM_CUDA_MODULE=$build/tests/emulated/libccstream_cuda.so \
         "${program[@]}" --data data --augment crop --tau 0.05 \
-        --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
+        --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
         --batch-size 4 --threads 1 --loader-threads 1 --out "$name" "$@" >"$name.txt" 2>&1
 }
 verdict() { # verdict RC WHAT

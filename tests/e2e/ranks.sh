@@ -58,7 +58,7 @@ ranks() { # ranks W OUT OPTION...
     out=$2
     shift 2
     timeout 1800 mpirun --oversubscribe --bind-to none -n "$world" "$build/bin/ccstream-train" -q --out "$out" --data data \
-        --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 8 --batch-size 48 --seed 7 \
+        --image-tower tiny --text-tower tiny --image-size 16 --stem small --max-tokens 8 --batch-size 48 --seed 7 \
         --epochs 20 --threads 1 --loader-threads 1 "$@" </dev/null 2>err.txt || {
         cat err.txt
         return 1

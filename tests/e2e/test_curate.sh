@@ -8,7 +8,7 @@
 train() {
     "$BIN/ccstream-train" -q --threads 1 "$@"
 }
-train --data data --out run --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12 \
+train --data data --out run --augment crop --image-tower tiny --text-tower tiny --image-size 16 --stem small --max-tokens 12 \
     --batch-size 16 --epochs 2 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 0
 "$BIN/ccstream-eval" score run --data data -o scores.npy --threads 1 >/dev/null
 

@@ -14,7 +14,7 @@ done
 "$BIN/ccpack" -q -o train folders
 "$BIN/ccpack" -q -o pairs train.tar
 
-options="--task blocks --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003
+options="--task blocks --image-tower tiny --image-size 16 --embed-dim 32 --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.02
     --block-size 3 --block-negatives 5"
 train() { # train NAME OPTION...
     name=$1

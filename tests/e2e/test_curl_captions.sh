@@ -66,7 +66,7 @@ train hinge --epochs 4 --steps 1 --block-loss hinge
 expect 0 $last "$BIN/ccstream-train" --data train $options --dry-run --out none
 expect 0 $last "$BIN/ccstream-train" -q --data train --init whole --block-size 3 --batch-size 32 --threads 1 --epochs 1 --steps 1 --out from-init
 has from-init/config.json '"block-of":"captions"'
-$last "$BIN/ccstream-train" --data train $options --image-tower resnet10t --steps 1 --out warned 2>err.txt
+$last "$BIN/ccstream-train" --data train $options --image-tower tiny --steps 1 --out warned 2>err.txt
 has err.txt '--image-tower has no effect with --block-of captions'
 
 # There is a tower for captions alone.
@@ -83,7 +83,7 @@ for command in "mean --train train" retrieval "embed -o x" "zeroshot"; do
 done
 expect 0 "$BIN/ccdump" why whole train 3 --encode 1000
 has out.txt 'the checkpoint has no image tower'
-expect 65 $last "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower resnet10t --image-size 16 --batch-size 32 --out pair
+expect 65 $last "$BIN/ccstream-train" -q --data train --init whole --task pairs --image-tower tiny --image-size 16 --batch-size 32 --out pair
 has err.txt 'has a different model (towers)'
 
 # What cannot work.
@@ -103,6 +103,6 @@ refused '--batch-size 30 is not a number of captions in blocks of 4' --data trai
 refused '--val is for images with captions, not for --task blocks; --knn TRAIN:TEST evaluates features' --data train --val pairs
 refused '--pair-noise is for images with captions' --data train --pair-noise 0.5
 refused '--init-image: --block-of captions has no image tower' --data train --init-image whole
-$last "$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower resnet10t --image-size 16 --text-tower tiny --batch-size 32 --steps 1 \
+$last "$BIN/ccstream-train" -q --data pairs --block-of captions --image-tower tiny --image-size 16 --text-tower tiny --batch-size 32 --steps 1 \
     --threads 1 --out plain 2>err.txt
 has err.txt '--block-of has no effect without --task blocks'

@@ -11,7 +11,7 @@ train() { # train CODE NAME OPTION...
     name=$2
     shift 2
     expect "$code" "$BIN/ccstream-train" --data data --augment crop --loss clip --tau 0.1 \
-        --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 \
+        --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 \
         --batch-size 8 --steps 1 --threads 1 --out "$name" "$@"
 }
 
@@ -56,7 +56,7 @@ else
     hasnt err.txt "no cuda: "
     cmp by-auto/last by-cpu/last || fail "auto is not the cpu"
     # and the same look at the memory
-    expect_message 71 "needs .* of memory" "$BIN/ccstream-train" --data data --loss clip --image-tower resnet10t --text-tower tiny \
+    expect_message 71 "needs .* of memory" "$BIN/ccstream-train" --data data --loss clip --image-tower tiny --text-tower tiny \
         --image-size 1024 --batch-size 2048 --device auto --out none
     [ ! -e none ] || fail "a run was made that has no memory"
 fi

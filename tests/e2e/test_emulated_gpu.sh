@@ -19,7 +19,7 @@ train() { # train WHEN NAME OPTION...
     name=$2
     shift 2
     CCSTREAM_EMULATED=$when expect 0 "$BIN/ccstream-train" --data data --augment crop --tau 0.1 \
-        --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
+        --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
         --batch-size 4 --steps 4 --threads 1 --loader-threads 1 --device cuda --out "$name" "$@"
 }
 same() {
@@ -48,7 +48,7 @@ same eager parts
 # What a step takes of the device is what was planned and the device's own; a recorded step has the
 # launches of one op by op but for the copies of values, ids and report, the loss among its operators.
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr --state-memory device \
-    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 8 --batch-size 4 \
+    --image-tower tiny --text-tower tiny --image-size 8 --stem small --tokens 8 --batch-size 4 \
     --vocab 100 --machine off --steps 1 --json
 number() {
     sed -n "s/.*\"$1\":\([0-9.]*\),.*/\1/p" out.txt
@@ -61,7 +61,7 @@ has out.txt '"idle_fraction":0'
 
 # Where nothing can be recorded, steps run op by op, with a line for each shape that reports it.
 CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
-    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 2 --batch-size 2 \
+    --image-tower tiny --text-tower tiny --image-size 8 --stem small --tokens 2 --batch-size 2 \
     --vocab 10 --machine off --steps 1 --json
 has err.txt "steps run op by op: "
 [ "$(grep -c "op by op" err.txt)" -le 2 ] || fail "logged more than once a shape: $(cat err.txt)"

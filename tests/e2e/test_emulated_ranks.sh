@@ -24,7 +24,7 @@ tar -C files -cf train.tar --sort=name .
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-options=(--data data --augment crop --tau 0.1 --image-tower resnet10t --text-tower tiny
+options=(--data data --augment crop --tau 0.1 --image-tower tiny --text-tower tiny
     --image-size 8 --stem small --max-tokens 8 --batch-size 4 --micro-batch 1 --threads 1
     --loader-threads 1 --device cuda --precision f32 --loss sogclr)
 ranks() { # ranks W COMMAND...

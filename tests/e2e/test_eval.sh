@@ -42,7 +42,7 @@ classes test.tar test-classes
 "$BIN/ccpack" -q -o train-labelled train-classes
 "$BIN/ccpack" -q -o test-labelled test-classes
 
-"$BIN/ccstream-train" -q --data data --out run --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
+"$BIN/ccstream-train" -q --data data --out run --augment crop --image-tower tiny --text-tower tiny --image-size 16 --stem small \
     --max-tokens 12 --batch-size 64 --epochs 3 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 1 --threads 1
 
 evaluate() {
@@ -204,7 +204,7 @@ embedded() { # embedded RUN OPTIONS...
 own=$(cksum <out.images.npy)
 [ "$(embedded run --image-norm clip)" = "$own" ] || fail "--image-norm clip is not what a run without it is trained with"
 [ "$(embedded run --image-norm imagenet)" != "$own" ] || fail "--image-norm imagenet changes nothing"
-"$BIN/ccstream-train" -q --data data --out run-cifar --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
+"$BIN/ccstream-train" -q --data data --out run-cifar --augment crop --image-tower tiny --text-tower tiny --image-size 16 --stem small \
     --max-tokens 12 --batch-size 64 --epochs 1 --steps 1 --image-norm cifar10 --threads 1
 own=$(embedded run-cifar)
 [ "$(embedded run-cifar --image-norm cifar10)" = "$own" ] || fail "the checkpoint does not keep --image-norm"

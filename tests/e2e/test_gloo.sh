@@ -6,7 +6,7 @@
 "$TESTBIN/make_scenes" train 48 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
+options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
     --micro-batch 2 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 train="$last $BIN/ccstream-train"
 

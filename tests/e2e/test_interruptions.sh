@@ -19,7 +19,7 @@ done=0
 rm -rf data whole
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
+options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
     --batch-size 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 1
     --checkpoint-every 3"
 

@@ -7,7 +7,7 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
+options="--data data --augment crop --image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12
     --batch-size 32 --epochs 1 --lr 0.001 --zeta-freeze-epochs 0 --zeta-lr 0.0001 --threads 1"
 
 run() { # run NAME OPTIONS...

@@ -13,7 +13,7 @@ train="$BIN/ccstream-train"
 cp a/tokenizer.model b/
 
 mix="--data a:0.7 --data b:0.3"
-small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
+small="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12
     --batch-size 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
 
 # An epoch has the samples of both: 5 steps. Stopped in each epoch, and resumed with other threads and another engine.

@@ -41,7 +41,7 @@ def history(seed):
     before = array.array("Q")
     parts = 1
     changed = False
-    words = ["-q", "--data", data, "--out", run, "--task", "two-views", "--loss", "simclr", "--image-tower", "resnet10t",
+    words = ["-q", "--data", data, "--out", run, "--task", "two-views", "--loss", "simclr", "--image-tower", "tiny",
              "--image-size", 8, "--stem", "small", "--batch-size", batch, "--epochs", 40, "--optimizer", "sgdm", "--seed",
              seed, "--threads", 1, "--loader-threads", 1, "--checkpoint-every", 1, "--keep-checkpoints", 40]
     begin = 0

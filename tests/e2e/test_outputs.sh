@@ -8,7 +8,7 @@
 "$BIN/ccpack" -q -o d train.tar
 "$BIN/ccpack" tokenizer -q d --vocab-size 60
 "$BIN/ccpack" -q -o d2 train.tar
-train="$BIN/ccstream-train -q --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --embed-dim 16
+train="$BIN/ccstream-train -q --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 --embed-dim 16
     --threads 1 --steps 4 --loss nuclr --zeta-freeze-epochs 0"
 $train --batch-size 8 --data d --out r
 checksums() { find d d2 r mine.txt mine -type f -exec cksum {} + | sort; }

@@ -12,7 +12,7 @@ command -v chromium >which.txt || command -v chromium-browser >which.txt || comm
 "$BIN/ccpack" -q -o val val.tar
 "$BIN/ccpack" tokenizer train --vocab-size 100 >made.txt
 for loss in nuclr sogclr; do
-    "$BIN/ccstream-train" -q --data train --val val --loss "$loss" --image-tower resnet10t --text-tower tiny --image-size 16 \
+    "$BIN/ccstream-train" -q --data train --val val --loss "$loss" --image-tower tiny --text-tower tiny --image-size 16 \
         --max-tokens 12 --batch 20 --epochs 3 --zeta-freeze-epochs 0 --threads 1 --loader-threads 1 -o "a run of $loss, <b>" >made.txt
     mv "a run of $loss, <b>" "$loss"
 done

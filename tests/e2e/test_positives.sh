@@ -17,7 +17,7 @@ has info.json '"texts":96'
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 # 8 steps of 8 samples, each with 3 pairs.
-options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
+options="--data data --augment crop --image-tower tiny --text-tower tiny --image-size 8 --stem small
     --max-tokens 12 --batch-size 24 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep-checkpoints 2"
 
 run() { # run NAME OPTIONS...

@@ -7,7 +7,7 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-options="--data data --augment crop --loss clip --tau 0.1 --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
+options="--data data --augment crop --loss clip --tau 0.1 --image-tower tiny --text-tower tiny --image-size 8 --stem small
     --max-tokens 12 --batch-size 8 --epochs 1 --lr 0.001 --threads 1"
 
 run() { # run NAME OPTIONS...

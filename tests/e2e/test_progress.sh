@@ -6,7 +6,7 @@
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 100
-small=(--data data --val data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch-size 16 --threads 1
+small=(--data data --val data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch-size 16 --threads 1
     --seed 2)
 train() { # not in the background, where it would be the child of a shell
     "$BIN/ccstream-train" "$@"

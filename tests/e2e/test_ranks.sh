@@ -23,7 +23,7 @@ cp 00000000[4-9].jpg folders/two
 "$BIN/ccpack" -q -o classes folders
 
 # 4 steps of 24 pairs in micro-batches of 2.
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
+options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
     --micro-batch 2 --epochs 1 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
 # All but times, of one rank and of several; without the state of samples at a checkpoint of step 2.

@@ -6,7 +6,7 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
+model="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12
     --batch-size 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 2"
 options="--data data $model"
 
@@ -120,7 +120,7 @@ expect_message 66 "nowhere" "$train" $options --val nowhere --out x
 "$BIN/ccpack" -q -o other other.tar
 cp data/tokenizer.model other/
 expect_message 65 "was trained on dataset" "$train" --resume whole --data other
-expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch-size 128
+expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower tiny --text-tower tiny --batch-size 128
 "$BIN/ccpack" -q -o plain other.tar
 expect_message 64 "has no tokenizer" "$train" $model --data plain --out y
 rm data/tokenizer.model

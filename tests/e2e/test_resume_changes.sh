@@ -6,7 +6,7 @@
 "$TESTBIN/make_scenes" train 64 3 16 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 60
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
+options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
     --embed-dim 16 --batch-size 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 1"
 train="$BIN/ccstream-train"
 $last "$train" -q $options --out whole --keep-checkpoints 20 --checkpoint-every 6

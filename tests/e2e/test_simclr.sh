@@ -23,7 +23,7 @@ labelled() { # labelled COUNT SEED NAME
 labelled 256 3 train
 labelled 128 5 test
 
-options="--data train --task two-views --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64
+options="--data train --task two-views --image-tower tiny --image-size 16 --embed-dim 32 --hidden-dim 64
     --batch-size 64 --threads 1"
 
 train() { # train NAME OPTION...: one epoch, which keeps its checkpoint after two of four steps
@@ -120,7 +120,7 @@ refused() { # refused WORDS COMMAND...
 }
 train="$BIN/ccstream-train -q"
 refused 'needs image-text pairs' $train $options --loss nuclr --out refused
-refused 'has no captions; --task two-views trains on images alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch-size 32
+refused 'has no captions; --task two-views trains on images alone' $train --data train --loss simclr --out refused --image-tower tiny --text-tower tiny --batch-size 32
 refused '--micro-batch 65 is larger than --batch-size 64' $train $options --loss simclr --micro-batch 65 --out refused
 refused 'has no --variant code for two views' $train $options --loss sogclr --variant code --out refused
 refused '--val is for images with captions, not for --task two-views; --knn TRAIN:TEST evaluates features' $train $options --loss simclr --val test --out refused

@@ -7,7 +7,7 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 100
-expect 0 "$BIN/ccstream-train" -q --data data --val data --out run --tensorboard board/a --image-tower resnet10t --text-tower tiny \
+expect 0 "$BIN/ccstream-train" -q --data data --val data --out run --tensorboard board/a --image-tower tiny --text-tower tiny \
     --image-size 8 --stem small --max-tokens 12 --batch-size 16 --epochs 2 --zeta-freeze-epochs 1 --threads 1 --checkpoint-every 5 \
     --keep-checkpoints 2 --seed 2
 expect 0 python3 "$SRC/tests/e2e/read_events.py" board/a run/metrics.jsonl
@@ -43,7 +43,7 @@ for text in long/*.txt; do
     mv caption "$text"
 done
 "$BIN/ccpack" -q -o wordy long
-expect 0 "$BIN/ccstream-train" -q --data data --val wordy --out third --tensorboard board/b --image-tower resnet10t --text-tower tiny \
+expect 0 "$BIN/ccstream-train" -q --data data --val wordy --out third --tensorboard board/b --image-tower tiny --text-tower tiny \
     --image-size 8 --stem small --max-tokens 12 --batch-size 16 --epochs 2 --threads 1
 [ "$(grep -c 'no example image in the event files' err.txt)" = 1 ] || fail "warnings: $(cat err.txt)"
 [ "$(grep -c '"retrieval":' third/metrics.jsonl)" = 2 ] || fail "the evaluations are not recorded"
@@ -51,6 +51,6 @@ expect 0 "$BIN/ccstream-train" -q --data data --val wordy --out third --tensorbo
 echo x >file
 code=0
 "$BIN/ccstream-train" -q --data data --out other --tensorboard file/board \
-    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --batch-size 16 2>err.txt || code=$?
+    --image-tower tiny --text-tower tiny --image-size 8 --stem small --batch-size 16 2>err.txt || code=$?
 [ $code != 0 ] || fail "a folder in a file was accepted"
 has err.txt "file/board"

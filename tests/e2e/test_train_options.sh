@@ -11,7 +11,7 @@ option() { # option NAME RUN: its value in RUN/config.json
 "$BIN/ccpack" -q -o data first.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 32 --threads 1"
+small="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 32 --threads 1"
 
 # Options override a preset.
 "$BIN/ccstream-train" -q --data data --out parents/made/preset --preset cpu-demo $small --epochs 1
@@ -67,7 +67,7 @@ code=0
 [ "$code" -eq 65 ] || fail "a tokenizer that is none: exit code $code: $(cat err.txt)"
 code=0
 "$BIN/ccstream-train" -q --data bare --task two-views --loss simclr --tokenizer data/tokenizer.model --out x \
-    --image-tower resnet10t --image-size 16 --batch-size 32 2>err.txt || code=$?
+    --image-tower tiny --image-size 16 --batch-size 32 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "two views with a tokenizer: exit code $code: $(cat err.txt)"
 
 # Each checkpoint summarises per-sample state.

@@ -13,7 +13,7 @@ EOF
 common="--data data --tokenizer data/tokenizer.model --batch-size 16 --epochs 1 --threads 1 --loader-threads 1 --lr 3e-3 --loss clip
     --temperature global --tau 0.07 --keep-checkpoints 9"
 clip="--model model.json --augment none"
-resnet="--image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12 --augment none"
+resnet="--image-tower tiny --text-tower tiny --image-size 16 --stem small --max-tokens 12 --augment none"
 
 train() { # train OUT OPTIONS...
     local out=$1

@@ -10,7 +10,7 @@ for set in a b; do
 done
 "$BIN/ccpack" tokenizer a --vocab-size 100 >/dev/null
 cp a/tokenizer.model b/
-model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 16 --epochs 3 --lr 0.001
+model="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 16 --epochs 3 --lr 0.001
     --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
 # one STEP-0 check: the run's state is visited for exactly the rows of order.
@@ -126,7 +126,7 @@ for text in all/*.txt; do
     mv "${text%.txt}".[jp]*g "folders/$class/"
 done
 "$BIN/ccpack" -q -o classes folders
-"$BIN/ccstream-train" -q --data classes --task blocks --image-tower resnet10t --image-size 16 --embed-dim 32 \
+"$BIN/ccstream-train" -q --data classes --task blocks --image-tower tiny --image-size 16 --embed-dim 32 \
     --hidden-dim 64 --threads 1 --loader-threads 1 --lr 0.003 --block-size 4 --block-negatives 2 --batch-size 20 --epochs 3 --out curl
 visits=0
 for id in 0 1 2 3 4 5; do

@@ -33,7 +33,7 @@ for command in info "ls --keys" stats "ls --shards" "find --min-side 10" cat; do
 done
 expect 0 "$BIN/ccdump" verify --decode "$url"
 expect 0 "$BIN/ccdump" show "$url" 7 --image - >image.jpg
-small="--task two-views --loss simclr --image-tower resnet10t --image-size 32 --batch-size 8"
+small="--task two-views --loss simclr --image-tower tiny --image-size 32 --batch-size 8"
 expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --eval-every 0 -q
 expect 0 "$BIN/ccstream-train" --resume run --steps 3 --json -q
 has out.txt '"resumed_step":2,'

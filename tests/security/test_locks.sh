@@ -37,7 +37,7 @@ expect 0 "$BIN/ccpack" remove -q d --ids ids.txt
 expect 0 "$BIN/ccpack" compact -q d
 kill $holder
 expect 0 "$BIN/ccpack" tokenizer -q d --vocab-size 60 --overwrite
-expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --data d --out r --epochs 9 --steps 1 --batch 4
+expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data d --out r --epochs 9 --steps 1 --batch 4
 hold r r/*.json*
 expect 0 "$BIN/ccstream-train" -q --resume r --steps 2
 kill $holder

@@ -49,7 +49,7 @@ for what in "stats d" "stats c" "duplicates d"; do
 done
 expect 0 "$BIN/ccpack" tokenizer -q d --vocab-size 60
 run="<img src=x onerror=alert(1)>"
-expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --data d --val d --out "$run" --steps 1 --batch 4
+expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data d --val d --out "$run" --steps 1 --batch 4
 python3 check.py "$run/report.html" || fail "report.html"
 python3 - "$run" <<'PYTHON'
 import json, sys

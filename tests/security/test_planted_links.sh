@@ -55,7 +55,7 @@ intact "ccpack index"
 
 # In a run's folder: what is written at once, what grows, and heartbeats.
 expect 0 "$BIN/ccpack" tokenizer -q d --vocab-size 60
-expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --data d --out r --epochs 9 --steps 1 --batch 4
+expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data d --out r --epochs 9 --steps 1 --batch 4
 mkdir -p r/ranks
 plant r/config.json.tmp r/report.html.tmp r/checkpoints/step-2.safetensors.tmp r/ranks/0.json.tmp r/last.tmp
 expect 0 "$BIN/ccstream-train" -q --resume r --steps 2
@@ -84,7 +84,7 @@ expect 0 "$BIN/ccpack" tokenizer -q d --vocab-size 60 --overwrite --cache
 for mask in 077 022; do
     rm -rf m && (umask "$mask" && "$BIN/ccpack" -q -o m all.tar && "$BIN/ccpack" tokenizer -q m --vocab-size 60 --cache &&
         "$BIN/ccdump" show m 0 --html m/../m.html --force &&
-        "$BIN/ccstream-train" -q --preset cpu-demo --data m --out m/../m-$mask --steps 1 --batch 4)
+        "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data m --out m/../m-$mask --steps 1 --batch 4)
     wider=$([ $mask = 077 ] && echo 077 || echo 022)
     found=$(find m m.html "m-$mask" -perm "/$wider" ! -type l)
     [ -z "$found" ] || fail "umask $mask: wider modes: $found"

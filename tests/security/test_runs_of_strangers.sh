@@ -5,7 +5,7 @@
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 "$TESTBIN/make_scenes" train 100 1 32 scenes.tar >/dev/null
 expect 0 "$BIN/ccpack" -q -o www/bucket/pairs --shard-samples 100 scenes.tar
-small="--task two-views --loss sogclr --image-tower resnet10t --image-size 32 --batch-size 8 --eval-every 0 -q"
+small="--task two-views --loss sogclr --image-tower tiny --image-size 32 --batch-size 8 --eval-every 0 -q"
 export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=s AWS_SESSION_TOKEN=SESSION AWS_CONFIG_FILE=/dev/null
 unset AWS_PROFILE AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 http_proxy
 

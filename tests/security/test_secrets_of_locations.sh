@@ -14,7 +14,7 @@ url="http://USERNAME:PASSWD@127.0.0.1:$port/ds?X-Amz-Signature=SIGSECRET&sig=a'b
 clean() { # clean FILE...: without the secrets
     grep -lE 'USERNAME|PASSWD|SIGSECRET' "$@" && fail "secrets in $*" || true
 }
-small="--task two-views --image-tower resnet10t --image-size 32 --batch-size 8 --eval-every 0 --loss sogclr"
+small="--task two-views --image-tower tiny --image-size 32 --batch-size 8 --eval-every 0 --loss sogclr"
 expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --report --json --cache cache
 clean out.txt err.txt run/report.html run/launches.jsonl run/metrics.jsonl
 [ "$(stat -c %a run/config.json)" = 600 ] || fail "config.json has mode $(stat -c %a run/config.json)"

@@ -56,7 +56,7 @@ for m in m-*; do
         clean "$BIN/ccdump" $what "$m"
     done
     clean "$BIN/ccpack" -o "$m" all.tar --append
-    clean "$BIN/ccstream-train" --preset cpu-demo --data "$m" --out r --steps 1
+    clean "$BIN/ccstream-train" --preset cpu-demo --image-tower tiny --data "$m" --out r --steps 1
 done
 for s in *.safetensors; do
     clean "$BIN/ccdump" state "$s"

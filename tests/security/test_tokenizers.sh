@@ -28,5 +28,5 @@ for name in ("cycle-of-ends", "nested", "root-is-leaf-far"):
 PYTHON
 for name in cycle-of-ends nested root-is-leaf-far; do
     expect 65 "$BIN/ccdump" verify "$name"
-    expect 65 "$BIN/ccstream-train" -q --preset cpu-demo --data "$name" --out "r-$name" --steps 1 --batch 4
+    expect 65 "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data "$name" --out "r-$name" --steps 1 --batch 4
 done

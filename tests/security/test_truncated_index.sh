@@ -4,7 +4,7 @@
 "$TESTBIN/make_scenes" val 60 1 48 all.tar >scenes.txt
 expect 0 "$BIN/ccpack" -q -o d all.tar
 expect 0 "$BIN/ccpack" tokenizer -q d --vocab-size 60
-"$BIN/ccstream-train" -q --preset cpu-demo --data d --out r --epochs 100000 --batch 4 >out.txt 2>err.txt &
+"$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data d --out r --epochs 100000 --batch 4 >out.txt 2>err.txt &
 pid=$!
 for ((i = 0; i < 600; i++)); do
     [ -s r/metrics.jsonl ] && break

@@ -33,7 +33,7 @@ static const struct cli_option rows[] = {
     {"model", 0, CLI_STRING, FIELD(model), .metavar = "MODEL",
      .help = "a model of open_clip instead of both towers, as in ccstream-train"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
-     .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50"},
+     .metavar = "NAME", .help = "tiny, resnet10t, resnet18, resnet34 or resnet50"},
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
      .help = "tiny, small or distil"},
     {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "224",

@@ -196,7 +196,8 @@ static const struct cli_option rows[] = {
          "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
          "tokenizer the vocabulary is that one's"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
-     .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
+     .metavar = "NAME",
+     .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names), or tiny"},
     {"text-tower", 0, CLI_STRING, FIELD(trainer.text_tower), .default_text = "distil",
      .metavar = "NAME",
 

@@ -81,15 +81,16 @@ enum status resnet_preset(struct resnet_options *opt, const char *name, struct e
         const char *name;
         struct resnet_options options;
     } presets[] = {
-        {"resnet10t", {.deep_stem = true, .average_down = true, .blocks = {1, 1, 1, 1}}},
-        {"resnet18", {.blocks = {2, 2, 2, 2}}},
-        {"resnet34", {.blocks = {3, 4, 6, 3}}},
-        {"resnet50", {.bottleneck = true, .blocks = {3, 4, 6, 3}}},
+        {"tiny", {.width = 16, .blocks = {1, 1, 1, 1}}},
+        {"resnet10t",
+         {.width = 64, .deep_stem = true, .average_down = true, .blocks = {1, 1, 1, 1}}},
+        {"resnet18", {.width = 64, .blocks = {2, 2, 2, 2}}},
+        {"resnet34", {.width = 64, .blocks = {3, 4, 6, 3}}},
+        {"resnet50", {.width = 64, .bottleneck = true, .blocks = {3, 4, 6, 3}}},
     };
     for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
         if (strcmp(presets[i].name, name) == 0) {
             *opt = presets[i].options;
-            opt->width = 64;
             opt->image_px = 224;
             opt->max_batch = 1;
             opt->training = true;
@@ -97,7 +98,8 @@ enum status resnet_preset(struct resnet_options *opt, const char *name, struct e
         }
     }
     return error_set(err, STATUS_USAGE,
-                     "unknown image tower '%s' (resnet10t, resnet18, resnet34, resnet50)", name);
+                     "unknown image tower '%s' (tiny, resnet10t, resnet18, resnet34, resnet50)",
+                     name);
 }
 
 static enum status check_options(const struct resnet_options *o, struct error *err) {

@@ -76,8 +76,9 @@ struct resnet_options {
     const struct batch_norm_group *bn_group;
 };
 
-/* Fills *opt for "resnet10t", "resnet18", "resnet34" or "resnet50": standard stem, 224 px, batch 1,
- * training. Returns OK or USAGE (unknown, with the list of names in the message). */
+/* Fills *opt for "resnet10t", "resnet18", "resnet34", "resnet50" or "tiny" (ResNet-18 with one
+ * block a stage, 16 to 128 channels): standard stem, 224 px, batch 1, training. Returns OK or USAGE
+ * (unknown, with the list of names in the message). */
 enum status resnet_preset(struct resnet_options *opt, const char *name, struct error *err);
 
 struct resnet;

@@ -30,7 +30,7 @@ static struct trainer *open_trainer(enum trainer_task task) {
     o.loss.name = "negcache";
     o.loss.tau = 0.1;
     o.loss.cache_refresh = 0.25;
-    o.image_tower = "resnet10t";
+    o.image_tower = "tiny";
     o.text_tower = "tiny";
     o.norm_layers = RESNET_NORM_NONE;
     o.small_stem = true;

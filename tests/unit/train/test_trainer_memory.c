@@ -54,7 +54,7 @@ static void check_run(const char *loss, uint32_t batch, uint32_t micro_batch) {
     o.run = directory;
     o.loss.name = loss;
     o.loss.tau = 0.1;
-    o.image_tower = "resnet10t";
+    o.image_tower = "tiny";
     o.text_tower = "tiny";
     o.small_stem = true;
     o.image_size_px = 8;

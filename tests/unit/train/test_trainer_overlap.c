@@ -58,7 +58,7 @@ static enum status run(const char *name, const struct how *how, struct seen *see
     o.loss.name = how->loss;
     o.loss.tau = 0.1;
     o.loss.positives = how->positives > 0 ? how->positives : 1;
-    o.image_tower = "resnet10t";
+    o.image_tower = "tiny";
     o.text_tower = "tiny";
     o.small_stem = true;
     o.image_size_px = 8;

@@ -82,7 +82,7 @@ static enum status body(struct comm *c, void *cookie, struct error *err) {
     o.val = run->val;
     o.loss.name = run->loss;
     o.loss.tau = 0.1;
-    o.image_tower = "resnet10t";
+    o.image_tower = "tiny";
     o.text_tower = "tiny";
     o.small_stem = true;
     o.image_size_px = 8;
