@@ -212,9 +212,11 @@ static enum status choose_engine(struct loader *l, struct error *err) {
     struct error why = {0};
     for (uint32_t i = 0; i < l->sources->count && p->engine == NULL; i++) {
         const char *directory = l->sources->items[i].directory;
-        FAIL_IF(path_is_remote(directory) && wanted != LOADER_ENGINE_AUTO, err, STATUS_USAGE,
+        const bool remote = path_is_remote(directory) ||
+                            dataset_manifest(l->sources->items[i].dataset)->base != NULL;
+        FAIL_IF(remote && wanted != LOADER_ENGINE_AUTO, err, STATUS_USAGE,
                 "%.300s: io_uring and pread read local files", directory);
-        if (path_is_remote(directory)) {
+        if (remote) {
             p->engine = read_engine_remote();
             p->opt.read_depth = LOADER_MAX_READ_DEPTH; /* against the latency of a network */
         }

@@ -14,6 +14,8 @@
 #include "formats/base/clock.h"
 #include "net/http_internal.h"
 
+enum { MAX_RENEWALS = 4 }; /* of a request */
+
 #define NS_PER_MS      INT64_C(1000000)
 #define MAX_TIMEOUT_MS 86400000
 
@@ -123,7 +125,7 @@ struct transfer *transfer_create(const struct http_request *request, const struc
 /* Sends a request that remembers to where its URL was redirected before, if that is known. */
 static enum status recall(struct transfer *t, struct url *url) {
     struct redirect r;
-    t->first = strdup(url->text);
+    t->first = t->first != NULL ? t->first : strdup(url->text);
     if (t->first == NULL || !redirects_find(&r, t->first)) {
         return t->first != NULL ? STATUS_OK : STATUS_NOMEM;
     }
@@ -142,7 +144,7 @@ enum status http_start(struct http *h, const struct http_request *request, struc
     struct url url;
     TRY(url_init(&url, request->url, NULL, err));
     struct transfer *t = transfer_create(request, &url);
-    if (t != NULL && h->options.allow_named) {
+    if (t != NULL && h->options.allow_named && (!request->unnamed || request->own_server)) {
         const enum address_scope written = url_host_scope(&url);
         t->scope = request->own_server && written < ADDRESS_LOOPBACK ? ADDRESS_LOOPBACK : written;
     }
@@ -253,15 +255,19 @@ static bool follow(struct http *h, struct exchange *x, int64_t now_ns) {
     return false;
 }
 
-/* Whether a remembered address is gone: then its URL is asked again. */
+/* Whether an address is gone to which a request that remembers was redirected, now or before: then
+ * its URL is asked again, unless another request has done that. An address may end while requests
+ * wait for a connection, so a new one may end too. */
 static bool ask_again(struct http *h, struct exchange *x, int64_t now_ns) {
     struct transfer *t = x->transfer;
     const int status = x->response.status;
     const enum http_outcome outcome = x->result.outcome;
     struct url url;
-    if (!t->remembered || !(outcome == HTTP_DNS || outcome == HTTP_CONNECT || outcome == HTTP_TLS ||
-                            (outcome == HTTP_STATUS &&
-                             (status == 401 || status == 403 || status == 404 || status == 410)))) {
+    const bool ended = outcome == HTTP_STATUS && status == 403;
+    const bool gone = outcome == HTTP_DNS || outcome == HTTP_CONNECT || outcome == HTTP_TLS ||
+                      (outcome == HTTP_STATUS && (status == 401 || status == 404 || status == 410));
+    const bool redirected = t->first != NULL && (t->remembered || t->redirects > 0);
+    if (t->renewals == MAX_RENEWALS || (!(redirected && ended) && !(t->remembered && gone))) {
         return false;
     }
     redirects_forget(t->first, t->url);
@@ -275,9 +281,11 @@ static bool ask_again(struct http *h, struct exchange *x, int64_t now_ns) {
     t->url = text;
     t->remembered = false;
     t->redirects = 0;
+    t->renewals++;
     t->scope = t->named;
     t->linked_etag[0] = '\0';
-    const bool queued = hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK;
+    const bool queued =
+        recall(t, &url) == STATUS_OK && hosts_queue(&h->hosts, t, url.host, now_ns) == STATUS_OK;
     url_fini(&url);
     return queued;
 }

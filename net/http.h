@@ -146,6 +146,8 @@ struct http_request {
      * the URL, until it is gone (401, 403, 404, 410, no server): a hub counts requests, not bytes.
      * The ETag is that of X-Linked-ETag then, which does not depend on the storage server. */
     bool remembers;
+    bool unnamed;    /* a file, not the user, named the URL: allow_named does not apply;
+                        default false */
     bool own_server; /* the user's configuration names its host, not only the URL; default false */
     uint64_t max_bytes; /* of the decoded body, > 0 */
     bool compressed;    /* offers gzip and deflate; not with a range */

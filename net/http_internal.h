@@ -29,6 +29,7 @@ struct transfer {
     enum address_scope named; /* what the request itself may reach */
     char linked_etag[128];    /* X-Linked-ETag of the hub's redirect; "" */
     uint32_t redirects;
+    uint32_t renewals;        /* how often `first` was asked because an address had ended */
     enum address_scope scope; /* the nearest address that it may reach */
     int64_t busy_ns;          /* on the wire, of the exchanges before a redirect */
     struct host *host;        /* where it is queued or counted as running */

@@ -263,6 +263,15 @@ uint64_t http_stream_size(struct http_stream *s) {
     return size_bytes;
 }
 
+const char *http_stream_etag(struct http_stream *s) {
+    if (s == NULL) {
+        return "";
+    }
+    pthread_mutex_lock(&s->mutex); /* written once, before `known` */
+    pthread_mutex_unlock(&s->mutex);
+    return s->etag;
+}
+
 static enum status
 open_stream(struct http_stream **out, const char *text, bool head_only, struct error *err) {
     struct http_options opt;

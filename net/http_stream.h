@@ -33,6 +33,9 @@ enum status http_stream_read(struct http_stream *s,
 /* The size of the file; 0 while it is not known. */
 uint64_t http_stream_size(struct http_stream *s);
 
+/* Its ETag; "" while it is not known, if it has none, and for NULL. Valid until close. */
+const char *http_stream_etag(struct http_stream *s);
+
 /* What identifies a file without reading it: size, and a hash of size and ETag (at the Hub, the
  * file's SHA-256). One request. Returns OK or a failure as above. */
 enum status

@@ -7,6 +7,7 @@
 
 #include "bindings/c/api_entry_internal.h"
 #include "formats/base/file_io.h"
+#include "formats/dataset/manifest.h"
 #include "loader/remote/remote.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -47,10 +48,22 @@ int32_t ccs_remote_configure(const struct ccs_remote_options *opt, struct ccs_er
     return api_result(err, configure(opt, &e), &e);
 }
 
+/* Whether the tars of a local dataset are at a server. */
+static bool has_base(const char *path) {
+    struct manifest m;
+    if (path_is_remote(path) || manifest_read(&m, file_posix(), path, NULL) != STATUS_OK) {
+        return false;
+    }
+    const bool has = m.base != NULL;
+    manifest_fini(&m);
+    return has;
+}
+
 enum status api_open_remote(const char *path, struct error *err) {
     static const struct ccs_remote_options none = {.struct_size = sizeof none};
     enum status s = STATUS_OK;
-    if (path_is_remote(path) && !started) { /* then no lock that a fork could leave taken */
+    if (!started &&
+        (path_is_remote(path) || has_base(path))) { /* then no lock that a fork could leave taken */
         pthread_mutex_lock(&lock);
         s = started ? STATUS_OK : start(&none, err);
         pthread_mutex_unlock(&lock);

@@ -89,6 +89,14 @@ struct file_system {
      * multiple of the page size; the file is replaced and never truncated. UNSUPPORTED if there is
      * none. The function may be missing. */
     enum status (*descriptor)(struct file *f, int *fd, uint64_t *offset, struct error *err);
+    /* Of a server: what a file is, so that opening it needs no request; reading it fails if it is
+     * another one. `directory` is the dataset that says so. The function may be missing. */
+    enum status (*expect)(void *context,
+                          const char *path,
+                          const char *etag,
+                          uint64_t size_bytes,
+                          const char *directory,
+                          struct error *err);
 };
 
 /* The operating system's files. */

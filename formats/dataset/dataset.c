@@ -73,6 +73,7 @@ static enum status adopt(struct dataset_shard *shard,
  * so that truncating the open shard gives a read error and does not kill the process. Beyond
  * MAX_MAPPED shards sidecars are read too: Linux allows a process 65,530 mappings. */
 static enum status open_sidecar(struct dataset_shard *shard,
+                                const char *of,
                                 bool map,
                                 enum shard_container container,
                                 const struct file_system *fs,
@@ -80,7 +81,7 @@ static enum status open_sidecar(struct dataset_shard *shard,
                                 struct error *err) {
     char path[PATH_MAX_BYTES];
     struct file_map m = {0};
-    TRY(shard_index_name(path, sizeof(path), shard->path, err));
+    TRY(shard_index_name(path, sizeof(path), of, err));
     enum status s =
         map ? file_map_open(&m, fs, path, err) : file_read_all(fs, &m.read, path, UINT32_MAX, err);
     if (!map) {
@@ -107,6 +108,27 @@ static enum status open_embedded(struct dataset_shard *shard,
     return s;
 }
 
+/* A tar at a server is, until it is read, what the manifest says; its index is in the directory. */
+static enum status open_based(struct dataset *d,
+                              struct dataset_shard *shard,
+                              const char *directory,
+                              const struct shard_summary *expected,
+                              struct error *err) {
+    char path[PATH_MAX_BYTES];
+    char index[PATH_MAX_BYTES];
+    const struct file_system *fs = file_system_of(shard->path);
+    FAIL_IF(!fs->expect, err, STATUS_UNSUPPORTED,
+            "%s/" MANIFEST_NAME ": its tars are at %.100s, and this program reads no servers",
+            directory, d->manifest.base);
+    TRY(fs->expect(fs->context, shard->path, expected->etag, expected->size_bytes, directory, err));
+    TRY(path_join(path, sizeof(path), directory, expected->name, err));
+    TRY(shard_index_name(index, sizeof(index), path, err));
+    shard->index_path = strdup(index);
+    TRY_MEMORY(shard->index_path, err, no_memory);
+    return open_sidecar(shard, path, shard - d->shards < MAX_MAPPED, d->manifest.container, d->fs,
+                        expected, err);
+}
+
 static enum status open_shard(struct dataset *d,
                               struct dataset_shard *shard,
                               const char *directory,
@@ -115,10 +137,13 @@ static enum status open_shard(struct dataset *d,
     char path[PATH_MAX_BYTES];
     struct file *f = NULL;
     uint64_t size = 0;
-    TRY(path_join(path, sizeof(path), directory, expected->name, err));
-    shard->path = malloc(strlen(path) + 1);
+    const char *base = d->manifest.base;
+    TRY(path_join(path, sizeof(path), base ? base : directory, expected->name, err));
+    shard->path = strdup(path);
     TRY_MEMORY(shard->path, err, no_memory);
-    strcpy(shard->path, path);
+    if (base) {
+        return open_based(d, shard, directory, expected, err);
+    }
     TRY(d->fs->open(d->fs->context, &f, path, FILE_READ, err));
     enum status s = d->fs->size(f, &size, err);
     if (s == STATUS_OK && size != expected->size_bytes) {
@@ -129,9 +154,9 @@ static enum status open_shard(struct dataset *d,
     enum shard_container container = d->manifest.container;
     bool map = shard - d->shards < MAX_MAPPED;
     if (s == STATUS_OK && container == SHARD_CONTAINER_TAR_FOREIGN) {
-        s = open_sidecar(shard, map, container, d->fs, expected, err);
+        s = open_sidecar(shard, path, map, container, d->fs, expected, err);
     } else if (s == STATUS_OK &&
-               open_sidecar(shard, map, container, d->fs, expected, NULL) != STATUS_OK) {
+               open_sidecar(shard, path, map, container, d->fs, expected, NULL) != STATUS_OK) {
         /* A sidecar that is missing or another one's costs nothing but the detour. */
         s = open_embedded(shard, container, d->fs, f, expected, err);
     }
@@ -248,6 +273,7 @@ enum status dataset_open(struct dataset **out,
 static void close_tables(struct dataset *d) {
     for (uint32_t i = 0; i < d->shard_count; i++) {
         free(d->shards[i].path);
+        free(d->shards[i].index_path);
         file_map_close(&d->shards[i].mapping);
     }
     free(d->shards);

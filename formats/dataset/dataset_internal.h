@@ -10,6 +10,7 @@
 
 struct dataset_shard {
     char *path;
+    char *index_path; /* where there is a base; else NULL */
     struct file_map mapping;
     struct shard_index index;
     uint64_t first_position; /* where no ids overlap: of its first sample */

@@ -54,8 +54,10 @@ reader_of(struct dataset_reader *r, struct shard_reader **out, uint32_t shard, s
     }
     shard_reader_close(slot->reader);
     *slot = (struct open_shard){.shard = shard};
-    TRY(shard_reader_open(&slot->reader, r->dataset->fs, dataset_shard_path(r->dataset, shard),
-                          err));
+    const struct dataset_shard *s = &r->dataset->shards[shard];
+    TRY(shard_reader_open_foreign(&slot->reader,
+                                  s->index_path ? file_system_of(s->path) : r->dataset->fs, s->path,
+                                  s->index_path, err));
     slot->used = ++r->clock;
     *out = slot->reader;
     return STATUS_OK;

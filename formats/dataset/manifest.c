@@ -55,6 +55,7 @@ void manifest_fini(struct manifest *m) {
     free(m->tokenizer.file);
     free(m->tokenizer.kind);
     free(m->created_by);
+    free(m->base);
     free(m->classes);
     free(m->shards);
     free(m->sources);
@@ -192,6 +193,12 @@ manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, stru
     return STATUS_OK;
 }
 
+enum status manifest_set_base(struct manifest *m, const char *base, struct error *err) {
+    FAIL_IF(!path_is_remote(base) || m->container != SHARD_CONTAINER_TAR_FOREIGN, err,
+            STATUS_INVALID, "'%.100s' is no place of tars", base);
+    return manifest_copy_text(&m->base, base, err);
+}
+
 bool manifest_is_removed(const struct manifest *m, uint64_t id) {
     return m->removed.count > 0 &&
            bsearch(&id, m->removed.ids, m->removed.count, sizeof(id), compare_u64) != NULL;
@@ -280,6 +287,9 @@ void manifest_put_shard(struct json_writer *w, const char *name, const struct sh
     json_u64(w, "image_bytes", s->image_bytes);
     json_u64(w, "first_id", s->first_id);
     json_u64(w, "last_id", s->last_id);
+    if (s->etag[0] != '\0') {
+        json_string(w, "etag", s->etag);
+    }
     json_close_object(w);
 }
 
@@ -390,9 +400,15 @@ enum status manifest_write(const struct manifest *m,
     json_open_object(&w, NULL);
     json_string(&w, "format", MANIFEST_FORMAT);
     const bool shrank = m->shrank || m->removed.count > 0;
-    json_u64(&w, "version", shrank ? MANIFEST_VERSION_REMOVED : MANIFEST_VERSION);
+    json_u64(&w, "version",
+             m->base  ? MANIFEST_VERSION_BASE
+             : shrank ? MANIFEST_VERSION_REMOVED
+                      : MANIFEST_VERSION);
     json_string(&w, "created_by", m->created_by);
     json_string(&w, "container", shard_container_name(m->container));
+    if (m->base) {
+        json_string(&w, "base", m->base);
+    }
     json_u64(&w, "samples", m->samples);
     json_u64(&w, "id_space", m->id_space);
     json_u64(&w, "texts", m->texts);

@@ -21,6 +21,7 @@ struct json_value;
 enum {
     MANIFEST_VERSION = 1,
     MANIFEST_VERSION_REMOVED = 2, /* of a dataset that shrank */
+    MANIFEST_VERSION_BASE = 3,    /* of one with a base */
     MANIFEST_MAX_BYTES = 256 << 20,
     MANIFEST_MAX_SHARDS = 250000,
     MANIFEST_MAX_SOURCES = 1 << 16,
@@ -71,6 +72,8 @@ struct manifest_generation {
 
 struct manifest {
     char *created_by; /* "ccpack 0.1.0" */
+    char *base; /* where the shards are, https://HOST/FOLDER; NULL: beside the manifest. Indexes are
+                   beside it in any case. Only with container tar-foreign */
     enum shard_container container;
     uint64_t samples;  /* sum over the shards, without removed ones; also the next two */
     uint64_t texts;    /* captions */
@@ -129,6 +132,9 @@ enum status manifest_set_tokenizer(struct manifest *m,
  * already once; the caller counts what of them is in shards. Returns OK, NOMEM or LIMIT. */
 enum status
 manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, struct error *err);
+
+/* Copies the text. Returns OK, NOMEM, LIMIT, or INVALID if it is no location (SCHEME://...). */
+enum status manifest_set_base(struct manifest *m, const char *base, struct error *err);
 
 bool manifest_is_removed(const struct manifest *m, uint64_t id);
 

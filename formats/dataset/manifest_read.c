@@ -52,11 +52,17 @@ static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) 
 
 const char *manifest_get_shard(struct shard_summary *s, const struct json_value *v) {
     const char *name = json_value_string(json_value_get(v, "name"), NULL);
+    const struct json_value *etag = json_value_get(v, "etag");
+    const char *tag = etag ? json_value_string(etag, NULL) : "";
     *s = (struct shard_summary){.name = {0}};
     if (!name || !shard_name_is_valid(name)) {
         return "name";
     }
     strcpy(s->name, name); /* its size was checked with its characters */
+    if (!tag || strlen(tag) > SHARD_MAX_ETAG_BYTES) {
+        return "etag";
+    }
+    strcpy(s->etag, tag);
     const struct field fields[] = {
         {"bytes", get_u64(v, "bytes", &s->size_bytes) && s->size_bytes <= (uint64_t)INT64_MAX},
         {"xxh64", json_value_hex64(json_value_get(v, "xxh64"), &s->hash)},
@@ -234,20 +240,26 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     uint64_t version = 0;
     FAIL_IF(!format || strcmp(format, MANIFEST_FORMAT) != 0 || !get_u64(root, "version", &version),
             p->err, STATUS_CORRUPT, "%s: not a dataset's manifest", p->name);
-    FAIL_IF(version != MANIFEST_VERSION && version != MANIFEST_VERSION_REMOVED, p->err,
-            STATUS_VERSION, "%s: version %" PRIu64 ", this program reads versions %d and %d",
-            p->name, version, MANIFEST_VERSION, MANIFEST_VERSION_REMOVED);
+    FAIL_IF(version < MANIFEST_VERSION || version > MANIFEST_VERSION_BASE, p->err, STATUS_VERSION,
+            "%s: version %" PRIu64 ", this program reads versions %d to %d", p->name, version,
+            MANIFEST_VERSION, MANIFEST_VERSION_BASE);
     FAIL_IF(!container || !shard_container_of_name(&known, container), p->err, STATUS_VERSION,
             "%s: container '%.40s' is not known here", p->name, container ? container : "");
     FAIL_IF(!created_by, p->err, STATUS_CORRUPT, "%s: does not say what made it", p->name);
     TRY(manifest_init(p->m, known, created_by, p->err));
+    const char *base = json_value_string(json_value_get(root, "base"), NULL);
+    if (version == MANIFEST_VERSION_BASE) {
+        FAIL_IF(!base || manifest_set_base(p->m, base, NULL) != STATUS_OK, p->err, STATUS_CORRUPT,
+                "%s: its base is missing or wrong", p->name);
+    }
     TRY(parse_shards(p, json_value_get(root, "shards")));
     TRY(parse_sources(p, json_value_get(root, "sources")));
     TRY(parse_options(p, json_value_get(root, "options")));
     TRY(parse_classes(p, json_value_get(root, "classes")));
     TRY(parse_tokenizer(p, json_value_get(root, "tokenizer")));
     const struct json_value *removed = json_value_get(root, "removed");
-    p->m->shrank = version == MANIFEST_VERSION_REMOVED;
+    p->m->shrank =
+        version == MANIFEST_VERSION_REMOVED || (version == MANIFEST_VERSION_BASE && removed);
     if (p->m->shrank) {
         TRY(removed ? parse_removed(p, removed)
                     : error_set(p->err, STATUS_CORRUPT, "%s: lacks the removed samples", p->name));

@@ -29,6 +29,7 @@ enum {
     SHARD_MAX_KEY_BYTES = 80,                 /* at least 1 */
     SHARD_MAX_CAPTION_COLUMN_BYTES = 1 << 30, /* all captions of a shard, uncompressed */
     SHARD_MAX_NAME_BYTES = 200,               /* of a dataset's NAME and of a shard's file name */
+    SHARD_MAX_ETAG_BYTES = 79,
     SHARD_MAX_FRAME_BYTES = SHARD_MAX_IMAGE_BYTES + (16 << 20), /* of all of a sample in the file */
     SHARD_BLOCK_BYTES = 128 << 10, /* each such piece of an image follows a header */
     SHARD_BLOCK_HEADER_BYTES = 3,
@@ -134,6 +135,7 @@ struct shard_summary {
     uint64_t first_id, last_id;
     uint32_t sample_count;
     uint32_t text_count;
+    char etag[SHARD_MAX_ETAG_BYTES + 1]; /* of a tar at a server, with its quotes; else "" */
 };
 
 #endif

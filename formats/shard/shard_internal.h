@@ -274,6 +274,7 @@ struct shard_reader {
     const struct file_system *fs;
     struct file *file;
     char path[PATH_MAX_BYTES];
+    const char *beside; /* where a foreign tar's index is; NULL: beside it */
     uint64_t file_bytes;
     uint64_t index_offset;
     uint32_t index_bytes;

@@ -11,38 +11,43 @@
 #include "formats/shard/shard_internal.h"
 
 /* Reads r->index_bytes of `f` at r->index_offset. */
-static enum status load_index(struct shard_reader *r, struct file *f, struct error *err) {
+static enum status load_index(struct shard_reader *r,
+                              const struct file_system *fs,
+                              struct file *f,
+                              struct error *err) {
     size_t got = 0;
     r->index_data = malloc(r->index_bytes > 0 ? r->index_bytes : 1);
     TRY_MEMORY(r->index_data, err, "%s: out of memory for an index of %u bytes", r->path,
                r->index_bytes);
-    TRY(r->fs->pread(f, r->index_data, &got, r->index_bytes, r->index_offset, err));
+    TRY(fs->pread(f, r->index_data, &got, r->index_bytes, r->index_offset, err));
     FAIL_IF(got != r->index_bytes, err, STATUS_CORRUPT, "%s: ends inside its index", r->path);
     return shard_index_parse(&r->index, r->path, r->index_data, r->index_bytes, err);
 }
 
-/* The index of a foreign tar, which is nowhere but beside it. OK and no r->index_data where there
- * is no such index. */
+/* The index of a foreign tar, which is beside it or where the dataset has it. OK and no
+ * r->index_data where there is no such index. */
 static enum status load_foreign_index(struct shard_reader *r, struct error *err) {
     char path[PATH_MAX_BYTES];
     struct file *f = NULL;
     uint64_t size = 0;
     bool exists = false;
-    TRY(shard_index_name(path, sizeof(path), r->path, err));
-    TRY(r->fs->exists(r->fs->context, path, &exists, err));
+    const struct file_system *fs = r->beside ? file_system_of(r->beside) : r->fs;
+    TRY(r->beside ? path_join(path, sizeof(path), "", r->beside, err)
+                  : shard_index_name(path, sizeof(path), r->path, err));
+    TRY(fs->exists(fs->context, path, &exists, err));
     if (!exists) {
         return STATUS_OK;
     }
-    TRY(r->fs->open(r->fs->context, &f, path, FILE_READ, err));
-    enum status s = r->fs->size(f, &size, err);
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, &size, err);
     if (s == STATUS_OK && size > UINT32_MAX - SKIPPABLE_HEADER_BYTES) {
         s = error_set(err, STATUS_CORRUPT, "%s: is larger than an index can be", path);
     }
     if (s == STATUS_OK) {
         r->index_bytes = (uint32_t)size;
-        s = load_index(r, f, err);
+        s = load_index(r, fs, f, err);
     }
-    r->fs->close(f);
+    fs->close(f);
     if (s == STATUS_OK && r->index.container != SHARD_CONTAINER_TAR_FOREIGN) {
         free(r->index_data); /* a copy of what the shard itself has, or had */
         r->index_data = NULL;
@@ -55,11 +60,13 @@ static enum status read_index(struct shard_reader *r, struct error *err) {
     struct error why = {0};
     TRY(r->fs->open(r->fs->context, &r->file, r->path, FILE_READ, err));
     TRY(r->fs->size(r->file, &r->file_bytes, err));
-    enum status s = shard_tail_find(r->fs, r->file, r->path, r->file_bytes, &tail, &why);
+    enum status s = r->beside
+                        ? error_set(&why, STATUS_CORRUPT, "%s: has no index", r->path)
+                        : shard_tail_find(r->fs, r->file, r->path, r->file_bytes, &tail, &why);
     if (s == STATUS_OK) {
         r->index_offset = tail.index_offset;
         r->index_bytes = tail.index_bytes;
-        TRY(load_index(r, r->file, err));
+        TRY(load_index(r, r->fs, r->file, err));
     } else if (s == STATUS_CORRUPT) {
         TRY(load_foreign_index(r, err));
     }
@@ -78,11 +85,20 @@ enum status shard_reader_open(struct shard_reader **out,
                               const struct file_system *fs,
                               const char *path,
                               struct error *err) {
+    return shard_reader_open_foreign(out, fs, path, NULL, err);
+}
+
+enum status shard_reader_open_foreign(struct shard_reader **out,
+                                      const struct file_system *fs,
+                                      const char *path,
+                                      const char *index,
+                                      struct error *err) {
     REQUIRE(out && fs && path);
     *out = NULL;
     struct shard_reader *r = calloc(1, sizeof(*r));
     TRY_MEMORY(r, err, "out of memory for a shard reader");
     r->fs = fs;
+    r->beside = index;
     byte_buffer_init(&r->frame, SHARD_MAX_FRAME_BYTES);
     byte_buffer_init(&r->content, SHARD_MAX_FRAME_BYTES);
     enum status s = path_join(r->path, sizeof(r->path), "", path, err);

@@ -31,6 +31,13 @@ enum status shard_reader_open(struct shard_reader **out,
                               const struct file_system *fs,
                               const char *path,
                               struct error *err);
+/* As shard_reader_open, of a foreign tar whose index is the file `index`, which is borrowed until
+ * close. */
+enum status shard_reader_open_foreign(struct shard_reader **out,
+                                      const struct file_system *fs,
+                                      const char *path,
+                                      const char *index,
+                                      struct error *err);
 void shard_reader_close(struct shard_reader *r); /* accepts NULL */
 
 /* Whether a file ends like a shard. True says nothing about the rest of it; this distinguishes a
@@ -88,6 +95,8 @@ shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct e
 enum shard_part { SHARD_PART_SHARD, SHARD_PART_MANIFEST, SHARD_PART_SIDECAR };
 
 struct shard_verify {
+    const char
+        *index; /* of a foreign tar: the file of its index; NULL: in the shard or beside it */
     const struct shard_summary
         *expected; /* the manifest's; NULL: only what the shard itself says */
     /* Called for each fault: the sample's id or SHARD_NO_SAMPLE, the byte in the shard file where

@@ -334,7 +334,7 @@ static enum status check_inside(struct verify *v, struct error *err) {
     case SHARD_CONTAINER_TAR_FOREIGN:
         return STATUS_OK; /* the sidecar is what was read */
     }
-    return check_sidecar(v, err);
+    return v->how->index ? STATUS_OK : check_sidecar(v, err);
 }
 
 /* All of it, once it is known whether the file opens at all; `opened` and `why` say so. */
@@ -358,7 +358,9 @@ enum status shard_verify(const struct file_system *fs,
     REQUIRE(fs && path && how);
     struct verify v = {.fs = fs, .path = path, .how = how};
     struct error why = {0};
-    enum status opened = shard_reader_open(&v.reader, fs, path, &why);
+    enum status opened = how->index
+                             ? shard_reader_open_foreign(&v.reader, fs, path, how->index, &why)
+                             : shard_reader_open(&v.reader, fs, path, &why);
     enum status s = check_all(&v, opened, &why, err);
     free(v.places);
     free(v.keys);

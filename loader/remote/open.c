@@ -269,12 +269,11 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
         char index[PATH_MAX_BYTES];
         struct remote_object *o = NULL;
         s = path_join(path, sizeof path, folder, m->shards[i].name, err);
-        if (s == STATUS_OK && (s = objects_get(&o, path, err)) == STATUS_OK) {
-            if (!recall(o)) {
-                fetch_init(&fetches[count++], o, false);
-            }
-            s = shard_index_name(index, sizeof index, path, err);
+        if (s == STATUS_OK && m->base == NULL && (s = objects_get(&o, path, err)) == STATUS_OK &&
+            !recall(o)) {
+            fetch_init(&fetches[count++], o, false);
         }
+        THEN(s, shard_index_name(index, sizeof index, path, err));
         if (s == STATUS_OK && (s = objects_get(&o, index, err)) == STATUS_OK &&
             !(recall(o) && (o->missing || recall_copy(o)))) {
             fetch_init(&fetches[count++], o, true);
@@ -373,6 +372,19 @@ enum status remote_object_open(struct remote_object **out, const char *path, str
     pthread_mutex_lock(&opening.lock);
     const enum status s =
         is_manifest(path) ? open_manifest(out, path, err) : open_file(out, path, err);
+    pthread_mutex_unlock(&opening.lock);
+    return s;
+}
+
+enum status remote_object_expect(void *context,
+                                 const char *path,
+                                 const char *etag,
+                                 uint64_t size_bytes,
+                                 const char *directory,
+                                 struct error *err) {
+    (void)context;
+    pthread_mutex_lock(&opening.lock);
+    const enum status s = objects_expect(path, etag, size_bytes, directory, err);
     pthread_mutex_unlock(&opening.lock);
     return s;
 }

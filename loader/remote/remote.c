@@ -43,8 +43,12 @@ static bool is_named(const char *text, const struct location *location) {
     return named;
 }
 
-static enum status
-folder_of(struct remote_folder **out, const char *text, size_t size_bytes, struct error *err) {
+/* `directory`: of the dataset whose manifest names the folder; NULL: none does. */
+static enum status folder_of(struct remote_folder **out,
+                             const char *text,
+                             size_t size_bytes,
+                             const char *directory,
+                             struct error *err) {
     for (struct remote_folder *f = table.folders; f != NULL; f = f->next) {
         if (strncmp(f->text, text, size_bytes) == 0 && f->text[size_bytes] == '\0') {
             *out = f;
@@ -60,11 +64,13 @@ folder_of(struct remote_folder **out, const char *text, size_t size_bytes, struc
         return nomem(err);
     }
     enum status s = location_create(&f->location, f->text, &opt, err);
-    if (s == STATUS_OK && !is_named(f->text, f->location)) {
+    f->unnamed = directory != NULL;
+    const char *named = directory != NULL ? directory : f->text;
+    if (s == STATUS_OK && !is_named(named, f->location)) {
         s = error_set(err, STATUS_USAGE,
                       "%.120s: only a run's config.json names this location, so nothing is sent "
                       "there; to read it, add --data '%.120s'%s",
-                      f->text, f->text,
+                      f->text, named,
                       strncmp(f->text, "s3://", 5) == 0 ? " or name its server by --endpoint" : "");
     }
     if (s < STATUS_OK) {
@@ -102,7 +108,8 @@ struct remote_object *remote_object_find(const char *path) {
     return o;
 }
 
-enum status objects_get(struct remote_object **out, const char *path, struct error *err) {
+static enum status
+get_object(struct remote_object **out, const char *path, const char *directory, struct error *err) {
     *out = remote_object_find(path);
     if (*out != NULL) {
         return STATUS_OK;
@@ -110,7 +117,7 @@ enum status objects_get(struct remote_object **out, const char *path, struct err
     char url[HTTP_MAX_URL_BYTES];
     struct remote_folder *folder = NULL;
     const char *slash = strrchr(path, '/');
-    TRY(folder_of(&folder, path, (size_t)(slash - path), err));
+    TRY(folder_of(&folder, path, (size_t)(slash - path), directory, err));
     TRY(location_url(folder->location, url, slash + 1, err));
     struct remote_object *o = calloc(1, sizeof(*o));
     if (o == NULL || (o->path = strdup(path)) == NULL || (o->url = strdup(url)) == NULL) {
@@ -125,6 +132,25 @@ enum status objects_get(struct remote_object **out, const char *path, struct err
     *bucket = o;
     pthread_mutex_unlock(&table.lock);
     *out = o;
+    return STATUS_OK;
+}
+
+enum status objects_get(struct remote_object **out, const char *path, struct error *err) {
+    return get_object(out, path, NULL, err);
+}
+
+enum status objects_expect(const char *path,
+                           const char *etag,
+                           uint64_t size_bytes,
+                           const char *directory,
+                           struct error *err) {
+    struct remote_object *o = NULL;
+    TRY(get_object(&o, path, directory, err));
+    if (o->known && (o->size_bytes != size_bytes || strcmp(o->etag, etag) != 0)) {
+        objects_drop_folder(o->folder); /* of another index */
+        TRY(get_object(&o, path, directory, err));
+    }
+    objects_set_known(o, etag, size_bytes);
     return STATUS_OK;
 }
 
@@ -152,6 +178,7 @@ enum status remote_object_start(const struct remote_object *o,
                                 struct error *err) {
     request->url = o->url;
     request->remembers = true;
+    request->unnamed = o->folder->unnamed;
     pthread_mutex_lock(&o->folder->lock);
     enum status s = location_authorize(o->folder->location, request, err);
     THEN(s, http_start(h, request, err));

@@ -138,7 +138,7 @@ static enum status remote_descriptor(struct file *f, int *fd, uint64_t *offset, 
     .make_directory = remote_change, .sync_directory = remote_change, .exists = remote_exists,     \
     .list = remote_list, .link = remote_link, .hard_link = remote_rename,                          \
     .truncate = remote_truncate, .lock_directory = remote_lock_directory,                          \
-    .descriptor = remote_descriptor
+    .descriptor = remote_descriptor, .expect = remote_object_expect
 
 const struct file_system *remote_files(void) {
     static const struct file_system fs = {.open = remote_open, READING};

@@ -38,6 +38,7 @@ struct remote_folder {
     struct location *location;
     pthread_mutex_t lock; /* of location */
     struct remote_folder *next;
+    bool unnamed;                     /* a dataset's manifest names it, not the user */
     char generation[HEAD_ETAG_BYTES]; /* ETag of its manifest; "": none was read */
     atomic_bool offline;              /* the server could not be reached: the cache must do */
 };
@@ -129,6 +130,13 @@ enum status remote_object_start(const struct remote_object *o,
  * location_url return. */
 enum status objects_get(struct remote_object **out, const char *path, struct error *err);
 
+/* The same of a file of which the manifest of the dataset `directory` says where and what it is. */
+enum status objects_expect(const char *path,
+                           const char *etag,
+                           uint64_t size_bytes,
+                           const char *directory,
+                           struct error *err);
+
 /* Takes every file of a folder out of the table. */
 void objects_drop_folder(const struct remote_folder *folder);
 
@@ -141,6 +149,13 @@ void objects_set_copy(struct remote_object *o, struct copy copy);
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err);
 /* The object if it was opened already, else NULL. */
 struct remote_object *remote_object_find(const char *path);
+/* As file_system.expect. */
+enum status remote_object_expect(void *context,
+                                 const char *path,
+                                 const char *etag,
+                                 uint64_t size_bytes,
+                                 const char *directory,
+                                 struct error *err);
 /* Its copy, if there is one. */
 struct copy remote_object_copy(const struct remote_object *o);
 /* The server has another version: what the cache knows of it is forgotten. Any thread. */

@@ -5,7 +5,9 @@
  *
  *     committed <= taken <= committed + 4 for each job
  *
- * All files are written under temporary names, and renamed when all of them are on the disk.
+ * All files are written under temporary names, and renamed when all of them are on the disk. Tars
+ * at a server are indexed in a folder of their own, whose index.journal says which of them are
+ * done.
  *
  * Shutdown: `stop` is set and all threads woken; they leave at their next row and are joined.
  */
@@ -32,8 +34,11 @@ struct run {
     struct pack_summary *summary;
     struct manifest manifest;
     struct pack_rejects rejects;
-    struct file *lock; /* of the tars' folder; NULL: it cannot be locked */
-    size_t written;    /* tars that may have a temporary index */
+    struct file *lock;      /* of the tars' folder; NULL: it cannot be locked */
+    bool remote;            /* the tars are at a server */
+    struct file *journal;   /* then index.journal */
+    uint64_t journal_bytes; /* of it, from an earlier process */
+    size_t written;         /* tars that may have a temporary index */
     uint64_t total_bytes;
     struct pack_budget budget;
     struct index_tar_counts counts;
@@ -61,16 +66,19 @@ enum status index_tar_folder(char *out,
     struct stat first, other;
     char folder[PATH_MAX_BYTES];
     TRY(path_directory(out, out_size_bytes, tars[0], err));
-    FAIL_ERRNO_IF(stat(out, &first) != 0, err, "%s: cannot read it", out);
+    const bool remote = path_is_remote(tars[0]);
+    FAIL_ERRNO_IF(!remote && stat(out, &first) != 0, err, "%s: cannot read it", out);
     for (size_t i = 1; i < tar_count; i++) {
         TRY(path_directory(folder, sizeof(folder), tars[i], err));
         if (strcmp(folder, out) == 0) {
             continue;
         }
-        FAIL_ERRNO_IF(stat(folder, &other) != 0, err, "%s: cannot read it", folder);
-        FAIL_IF(other.st_dev != first.st_dev || other.st_ino != first.st_ino, err, STATUS_USAGE,
+        const bool far = remote || path_is_remote(folder);
+        FAIL_ERRNO_IF(!far && stat(folder, &other) != 0, err, "%s: cannot read it", folder);
+        FAIL_IF(far || other.st_dev != first.st_dev || other.st_ino != first.st_ino, err,
+                STATUS_USAGE,
                 "%s is in another folder than %s: the tars of a dataset must all be in "
-                "one folder, which gets its dataset.json",
+                "one folder",
                 tars[i], tars[0]);
     }
     return STATUS_OK;
@@ -112,12 +120,13 @@ static enum status check_tar(struct run *r, size_t i, struct error *err) {
     char path[PATH_MAX_BYTES];
     bool exists = false;
     bool is_shard = false;
-    TRY(index_tar_look(&r->manifest, o, o->sources[i], err));
+    TRY(r->remote ? index_tar_check_name(o->sources[i], err)
+                  : index_tar_look(&r->manifest, o, o->sources[i], err));
     TRY(index_path(path, o, i, "", err));
     TRY(o->fs->exists(o->fs->context, path, &exists, err));
     FAIL_IF(exists && !o->overwrite, err, STATUS_EXISTS, "%s: exists; --overwrite replaces it",
             path);
-    if (exists) {
+    if (exists && !r->remote) {
         TRY(shard_reader_recognise(&is_shard, file_posix(), o->sources[i], err));
     }
     return !is_shard ? STATUS_OK
@@ -154,10 +163,104 @@ static enum status check_directory(const struct pack_options *o, struct error *e
                : error_set(err, STATUS_EXISTS, "%s: exists; --overwrite replaces it", path);
 }
 
+/* Adds a tar to the manifest and the summary. `shard` NULL: it has no sample. */
+static enum status account(struct run *r,
+                           size_t tar,
+                           const struct index_tar_result *result,
+                           const struct shard_summary *shard,
+                           struct error *err) {
+    struct pack_summary *sum = r->summary;
+    if (shard) {
+        TRY(manifest_add_shard(&r->manifest, shard, err));
+        sum->shards++;
+        sum->samples += shard->sample_count;
+        sum->texts += shard->text_count;
+        sum->bytes += shard->size_bytes;
+    }
+    TRY(manifest_add_source(&r->manifest, index_tar_name(r->opt.sources[tar]), result->rows, err));
+    sum->rows += result->rows;
+    source_ignored_add(&sum->ignored, &result->ignored);
+    if (result->note[0] != '\0' && sum->notes++ == 0) {
+        memcpy(sum->note, result->note, sizeof(sum->note));
+    }
+    for (int i = 0; i < REASON_COUNT; i++) {
+        sum->rejected_by[i] += result->rejected_by[i];
+        sum->rejected += result->rejected_by[i];
+    }
+    return STATUS_OK;
+}
+
+/* Takes over what the journal has. OK and no tar if it is missing. */
+static enum status take_journal(struct run *r, struct error *err) {
+    const struct pack_options *o = &r->opt;
+    struct index_journal_line line;
+    struct byte_buffer text = {0};
+    struct error why = {0};
+    size_t at = 0;
+    enum status s = index_journal_read(&text, &at, o, &why);
+    if (s == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    s = s == STATUS_OK ? s : error_pass(err, s, &why);
+    while (s == STATUS_OK && r->committed < o->source_count &&
+           index_journal_next(&text, &at, &line)) {
+        r->rejects.size_bytes = line.rejects_bytes;
+        s = account(r, r->committed++, &line.result, line.has_shard ? &line.shard : NULL, err);
+    }
+    byte_buffer_fini(&text);
+    r->journal_bytes = at;
+    r->taken = r->written = r->committed;
+    r->summary->resumed = r->summary->samples;
+    r->summary->resumed_bytes = r->summary->bytes;
+    return s;
+}
+
+/* With resume: whether there is nothing left to do. */
+static void take_finished(struct run *r, const char *base) {
+    struct manifest m;
+    if (manifest_read(&m, r->opt.fs, r->opt.directory, NULL) != STATUS_OK) {
+        return; /* check_directory says what it is */
+    }
+    r->summary->was_finished =
+        m.base && strcmp(m.base, base) == 0 && m.source_count == r->opt.source_count;
+    if (r->summary->was_finished) {
+        pack_summary_of(r->summary, &m);
+        r->summary->was_finished = true;
+    }
+    manifest_fini(&m);
+}
+
+/* Of tars at a server. */
+static enum status prepare_remote(struct run *r, struct error *err) {
+    const struct pack_options *o = &r->opt;
+    char folder[PATH_MAX_BYTES];
+    char journal[PATH_MAX_BYTES];
+    bool begun = false;
+    TRY(index_tar_folder(folder, sizeof(folder), o->sources, o->source_count, err));
+    TRY(manifest_set_base(&r->manifest, folder, err));
+    TRY(path_join(journal, sizeof(journal), o->directory, INDEX_JOURNAL_NAME, err));
+    TRY(o->fs->exists(o->fs->context, journal, &begun, err));
+    FAIL_IF(begun && !o->resume && !o->overwrite, err, STATUS_EXISTS,
+            "%s: a pass was interrupted; --resume continues it, --overwrite starts again", journal);
+    if (o->resume && begun) {
+        r->opt.overwrite = true; /* what that pass was to replace */
+        TRY(take_journal(r, err));
+    } else if (o->resume) {
+        take_finished(r, folder);
+    }
+    return STATUS_OK;
+}
+
 static enum status prepare(struct run *r, struct error *err) {
     const struct pack_options *o = &r->opt;
     TRY(manifest_init(&r->manifest, SHARD_CONTAINER_TAR_FOREIGN, o->created_by, err));
+    TRY(r->remote ? o->fs->make_directory(o->fs->context, o->directory, err) : STATUS_OK);
     TRY(o->fs->lock_directory(o->fs->context, &r->lock, o->directory, err));
+    pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
+    TRY(r->remote ? prepare_remote(r, err) : STATUS_OK);
+    if (r->summary->was_finished) {
+        return STATUS_OK;
+    }
     for (size_t i = 0; i < o->source_count; i++) {
         struct stat info;
         TRY(check_tar(r, i, err));
@@ -165,9 +268,9 @@ static enum status prepare(struct run *r, struct error *err) {
     }
     TRY(check_names(o, err));
     TRY(check_directory(o, err));
+    TRY(r->remote ? index_journal_open(&r->journal, o, r->journal_bytes, err) : STATUS_OK);
     r->results = calloc(o->source_count, sizeof(*r->results));
     TRY_MEMORY(r->results, err, "out of memory for %zu tars", o->source_count);
-    pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
     return pack_rejects_open(&r->rejects, true, err);
 }
 
@@ -241,12 +344,15 @@ static void stop_threads(struct run *r, struct thread *threads, uint32_t count) 
 static void show_progress(struct run *r) {
     if (r->opt.progress) {
         uint64_t bytes = atomic_load_explicit(&r->counts.bytes, memory_order_relaxed);
+        const uint64_t resumed = r->summary->resumed;
         const struct pack_progress p = {
             .rows = atomic_load_explicit(&r->counts.rows, memory_order_relaxed),
-            .samples = atomic_load_explicit(&r->counts.samples, memory_order_relaxed),
+            .samples = resumed + atomic_load_explicit(&r->counts.samples, memory_order_relaxed),
+            .resumed = resumed,
             .rejected = atomic_load_explicit(&r->counts.rejected, memory_order_relaxed),
             .bytes = bytes,
-            .done = r->total_bytes > 0 ? (double)bytes / (double)r->total_bytes : -1,
+            .done = r->total_bytes > 0 ? (double)bytes / (double)r->total_bytes
+                                       : (double)r->committed / (double)r->opt.source_count,
         };
         r->opt.progress(r->opt.cookie, &p);
     }
@@ -290,55 +396,49 @@ static enum status explain(enum status s, const struct error *why, struct error 
 }
 
 /* Writes the index of a tar that has samples. */
-static enum status
-commit_index(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
-    struct pack_summary *sum = r->summary;
-    struct shard_summary shard;
+static enum status commit_index(struct run *r,
+                                size_t tar,
+                                struct shard_summary *shard,
+                                struct index_tar_result *result,
+                                struct error *err) {
     struct byte_buffer index = {0};
-    uint64_t add_to_ids = r->opt.ids == PACK_IDS_ROW ? sum->rows : 0;
+    uint64_t add_to_ids = r->opt.ids == PACK_IDS_ROW ? r->summary->rows : 0;
     struct error why = {0};
-    enum status s = shard_foreign_finish(result->index, &index, &shard, result->file_bytes,
+    enum status s = shard_foreign_finish(result->index, &index, shard, result->file_bytes,
                                          result->file_hash, add_to_ids, &why);
     s = explain(s, &why, err);
     THEN(s, write_index(r, tar, &index, err));
-    THEN(s, manifest_add_shard(&r->manifest, &shard, err));
+    strcpy(shard->etag, result->etag);
     byte_buffer_fini(&index);
-    TRY(s);
-    sum->shards++;
-    sum->samples += shard.sample_count;
-    sum->texts += shard.text_count;
-    sum->bytes += shard.size_bytes;
-    return STATUS_OK;
+    return s;
 }
 
 static enum status
 commit(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
-    struct pack_summary *sum = r->summary;
     const struct byte_buffer *lines = &result->rejects;
+    struct shard_summary shard;
     FAIL_IF(result->status != STATUS_OK, err, result->status, "%s", result->error.text);
-    if (shard_foreign_sample_count(result->index) > 0) {
-        TRY(commit_index(r, tar, result, err));
+    const bool has_shard = shard_foreign_sample_count(result->index) > 0;
+    if (has_shard) {
+        TRY(commit_index(r, tar, &shard, result, err));
     }
-    TRY(manifest_add_source(&r->manifest, index_tar_name(r->opt.sources[tar]), result->rows, err));
+    TRY(account(r, tar, result, has_shard ? &shard : NULL, err));
     if (lines->size_bytes > 0) {
         TRY(r->opt.fs->write(r->rejects.file, lines->data, lines->size_bytes, err));
+        r->rejects.size_bytes += lines->size_bytes;
     }
-    sum->rows += result->rows;
-    source_ignored_add(&sum->ignored, &result->ignored);
-    if (result->note[0] != '\0' && sum->notes++ == 0) {
-        memcpy(sum->note, result->note, sizeof(sum->note));
-    }
-    for (int i = 0; i < REASON_COUNT; i++) {
-        sum->rejected_by[i] += result->rejected_by[i];
-        sum->rejected += result->rejected_by[i];
+    if (r->journal) {
+        TRY(pack_rejects_sync(&r->rejects, err));
+        TRY(index_journal_add(r->journal, &r->opt, result, has_shard ? &shard : NULL,
+                              r->rejects.size_bytes, err));
     }
     bool last = tar + 1 == r->opt.source_count;
-    bool early = r->opt.max_bad.percent >= 0 && sum->rows < PACK_PERCENT_AFTER_ROWS && !last;
-    return early ? STATUS_OK : pack_judge(&r->opt, sum, err);
+    bool early = r->opt.max_bad.percent >= 0 && r->summary->rows < PACK_PERCENT_AFTER_ROWS && !last;
+    return early ? STATUS_OK : pack_judge(&r->opt, r->summary, err);
 }
 
 static enum status commit_tars(struct run *r, struct error *err) {
-    for (size_t i = 0; i < r->opt.source_count; i++) {
+    for (size_t i = r->committed; i < r->opt.source_count; i++) {
         TRY(wait_for(r, i, err));
         TRY(commit(r, i, &r->results[i], err));
         index_tar_result_fini(&r->results[i]);
@@ -451,11 +551,17 @@ static enum status publish(struct run *r, struct error *err) {
 static void withdraw(struct run *r, enum status s) {
     const struct file_system *fs = r->opt.fs;
     char path[PATH_MAX_BYTES];
-    remove_indexes(r, ".tmp");
+    if (!r->remote) {
+        remove_indexes(r, ".tmp");
+    }
     if (!r->rejects.file) {
         return;
     }
     bool named = s == STATUS_CORRUPT && r->summary->rejected > 0;
+    r->summary->has_journal = r->remote;
+    if (r->remote && !named) {
+        return; /* --resume continues */
+    }
     if ((!named || pack_rejects_publish(&r->rejects, NULL) != STATUS_OK) &&
         path_join(path, sizeof(path), r->opt.directory, PACK_REJECTS_TEMPORARY, NULL) ==
             STATUS_OK) {
@@ -465,15 +571,25 @@ static void withdraw(struct run *r, enum status s) {
     }
 }
 
+static enum status remove_journal(struct run *r, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    TRY(path_join(path, sizeof(path), r->opt.directory, INDEX_JOURNAL_NAME, err));
+    return r->opt.fs->remove(r->opt.fs->context, path, err);
+}
+
 static enum status run(struct run *r, struct error *err) {
     enum status s = prepare(r, err);
+    if (s == STATUS_OK && r->summary->was_finished) {
+        return STATUS_OK;
+    }
     THEN(s, run_threads(r, err));
     if (s == STATUS_OK) {
         bool was;
         s = publish(r, err);
+        THEN(s, r->remote ? remove_journal(r, err) : STATUS_OK);
         /* dataset.json may exist if only its last fsync failed; where it cannot be removed the
          * indexes must stay. */
-        if (s != STATUS_OK && remove_manifest(r, &was, NULL) == STATUS_OK) {
+        if (s != STATUS_OK && !r->remote && remove_manifest(r, &was, NULL) == STATUS_OK) {
             remove_indexes(r, "");
         }
     }
@@ -491,6 +607,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     memset(out, 0, sizeof(*out));
     struct run r = {.opt = *opt, .summary = out};
     r.opt.container = SHARD_CONTAINER_TAR; /* frames are only compared with the tar */
+    r.remote = path_is_remote(opt->sources[0]);
     pthread_mutex_init(&r.mutex, NULL);
     pthread_cond_init(&r.done, NULL);
     pthread_cond_init(&r.room, NULL);
@@ -503,6 +620,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     free(r.results);
     manifest_fini(&r.manifest);
     pack_rejects_close(&r.rejects);
+    opt->fs->close(r.journal);
     opt->fs->close(r.lock);
     pack_budget_fini(&r.budget);
     pthread_cond_destroy(&r.done);

@@ -1,6 +1,8 @@
 /*
- * Indexing one tar. It is read and hashed once from front to back. The bytes of each row are then
- * read again in place, because readers will find a sample by these alone.
+ * Indexing one tar. It is read and hashed once from front to back. The bytes of each row are kept
+ * until it ends, because readers will find a sample by these alone:
+ *
+ *     kept_offset ... | the row | what the source has read ahead |
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,10 +17,16 @@ struct reading {
     struct index_tar_worker *w;
     struct index_tar_result *out;
     const char *path;
-    struct file *file; /* in addition to the source's own */
     struct source *source;
     struct hasher *hasher;
     uint64_t hashed_bytes;
+    uint64_t kept_offset; /* in the tar: of the first byte in w->members */
+    enum status status;   /* NOMEM: a byte could not be kept */
+};
+
+enum {
+    FORGET_BYTES = 1 << 20, /* this many are dropped at a time */
+    KEPT_BYTES = SHARD_MAX_FRAME_BYTES + 2 * FORGET_BYTES,
 };
 
 void index_tar_result_fini(struct index_tar_result *r) {
@@ -34,7 +42,7 @@ enum status index_tar_worker_init(struct index_tar_worker *w,
     memset(w, 0, sizeof(*w));
     w->opt = opt;
     pack_item_init(&w->item);
-    byte_buffer_init(&w->members, SHARD_MAX_FRAME_BYTES);
+    byte_buffer_init(&w->members, KEPT_BYTES);
     json_writer_init(&w->line, 0);
     return pack_worker_create(&w->packer, opt, budget, NULL, NULL, err);
 }
@@ -52,25 +60,33 @@ const char *index_tar_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+enum status index_tar_check_name(const char *path, struct error *err) {
+    FAIL_IF(strcmp(path, "-") == 0, err, STATUS_USAGE, "a tar on standard input cannot be indexed");
+    FAIL_IF(!shard_name_is_valid(index_tar_name(path)), err, STATUS_USAGE,
+            "%s: the name of a tar to be indexed has at most %d letters, digits, _ - + "
+            "and dots: rename it, or pack it: ccpack -o DIR FILE",
+            path, SHARD_MAX_NAME_BYTES);
+    return STATUS_OK;
+}
+
+static enum status check_plain(const struct source *source, const char *path, struct error *err) {
+    return source_is_plain_tar(source)
+               ? STATUS_OK
+               : error_set(err, STATUS_CORRUPT,
+                           "%s: is compressed or no tar, so its images cannot be read "
+                           "in place; pack it: ccpack -o DIR FILE",
+                           path);
+}
+
 enum status index_tar_look(struct manifest *classes,
                            const struct pack_options *opt,
                            const char *path,
                            struct error *err) {
     const struct source_options how = {.kind = SOURCE_WDS, .caption_column = opt->caption_column};
     struct source *source = NULL;
-    const char *name = index_tar_name(path);
-    FAIL_IF(strcmp(path, "-") == 0, err, STATUS_USAGE, "a tar on standard input cannot be indexed");
-    FAIL_IF(!shard_name_is_valid(name), err, STATUS_USAGE,
-            "%s: the name of a tar to be indexed has at most %d letters, digits, _ - + "
-            "and dots: rename it, or pack it: ccpack -o DIR FILE",
-            path, SHARD_MAX_NAME_BYTES);
+    TRY(index_tar_check_name(path, err));
     TRY(source_open(&source, path, &how, err));
-    bool plain = source_is_plain_tar(source);
-    enum status s = plain ? STATUS_OK
-                          : error_set(err, STATUS_CORRUPT,
-                                      "%s: is compressed or no tar, so its images cannot be read "
-                                      "in place; pack it: ccpack -o DIR FILE",
-                                      path);
+    enum status s = check_plain(source, path, err);
     while (s == STATUS_OK && classes->class_count < source_class_count(source)) {
         s = manifest_add_class(classes, source_class_name(source, classes->class_count), err);
     }
@@ -78,19 +94,28 @@ enum status index_tar_look(struct manifest *classes,
     return s;
 }
 
+/* Drops bytes before `offset`, many at a time. */
+static void forget(struct reading *r, uint64_t offset) {
+    struct byte_buffer *b = &r->w->members;
+    const uint64_t before = offset - r->kept_offset;
+    if (offset > r->kept_offset && before >= FORGET_BYTES) {
+        const size_t n = before < b->size_bytes ? (size_t)before : b->size_bytes;
+        memmove(b->data, b->data + n, b->size_bytes - n);
+        b->size_bytes -= n;
+        r->kept_offset += n;
+    }
+}
+
 static void take_bytes(void *cookie, const void *data, size_t size_bytes) {
     struct reading *r = cookie;
     hasher_update(r->hasher, data, size_bytes);
     r->hashed_bytes += size_bytes;
     atomic_fetch_add_explicit(&r->w->counts->bytes, size_bytes, memory_order_relaxed);
-}
-
-/* `want` bytes of the tar from `offset` into w->members. */
-static enum status read_bytes(struct reading *r, size_t want, uint64_t offset, struct error *err) {
     struct byte_buffer *b = &r->w->members;
-    b->size_bytes = 0;
-    TRY(byte_buffer_reserve(b, want, err));
-    return file_posix()->pread(r->file, b->data, &b->size_bytes, want, offset, err);
+    if (size_bytes > KEPT_BYTES - b->size_bytes) { /* more than a row has */
+        forget(r, r->kept_offset + b->size_bytes - FORGET_BYTES);
+    }
+    THEN(r->status, byte_buffer_append(b, data, size_bytes, NULL));
 }
 
 /* Adds a row to the index, or rejects it when readers would not find it in place. */
@@ -102,15 +127,17 @@ static enum status add_sample(struct reading *r, struct error *err) {
                           SHARD_MAX_FRAME_BYTES >> 20);
         return STATUS_OK;
     }
-    size_t want = (size_t)(row->end_bytes - row->offset_bytes);
-    TRY(read_bytes(r, want, row->offset_bytes, err));
-    FAIL_IF(r->w->members.size_bytes < want, err, STATUS_CORRUPT,
-            "%s: became shorter while it was read", r->path);
+    if (row->offset_bytes < r->kept_offset) {
+        source_row_reject(row, REASON_ROW_BAD, "more than %d MiB of other members follow it",
+                          SHARD_MAX_FRAME_BYTES >> 20);
+        return STATUS_OK;
+    }
+    forget(r, row->offset_bytes);
     struct error why = {0};
     const struct shard_foreign_place place = {
         .offset = row->offset_bytes,
-        .members = r->w->members.data,
-        .size_bytes = r->w->members.size_bytes,
+        .members = r->w->members.data + (row->offset_bytes - r->kept_offset),
+        .size_bytes = (size_t)(row->end_bytes - row->offset_bytes),
         .image_offset = row->image_offset_bytes,
     };
     enum status s = shard_foreign_add(r->out->index, &item->frame, &place, &why);
@@ -158,26 +185,13 @@ static enum status read_rows(struct reading *r, struct error *err) {
     while (s == STATUS_OK) {
         FAIL_IF(r->w->stop(r->w->stop_cookie), err, STATUS_INTERRUPTED, "stopped on request");
         s = source_next(r->source, &r->w->item.row, err);
+        FAIL_IF(r->status != STATUS_OK, err, r->status, "%s: out of memory for a row", r->path);
         THEN(s, take_row(r, err));
     }
     r->out->rows = source_rows_read(r->source);
     r->out->ignored = source_ignored(r->source);
     snprintf(r->out->note, sizeof(r->out->note), "%s", source_note(r->source));
     return s == STATUS_END ? STATUS_OK : s;
-}
-
-/* Hashes what follows the bytes that the source has read. */
-static enum status hash_rest(struct reading *r, struct error *err) {
-    enum { PIECE_BYTES = 1 << 20 };
-    const struct byte_buffer *b = &r->w->members;
-    do {
-        FAIL_IF(r->w->stop(r->w->stop_cookie), err, STATUS_INTERRUPTED, "stopped on request");
-        TRY(read_bytes(r, PIECE_BYTES, r->hashed_bytes, err));
-        take_bytes(r, b->data, b->size_bytes);
-    } while (b->size_bytes > 0);
-    r->out->file_bytes = r->hashed_bytes;
-    r->out->file_hash = hasher_value(r->hasher);
-    return STATUS_OK;
 }
 
 /* The index of a tar that is changed while it is read would be wrong. */
@@ -195,6 +209,7 @@ check_unchanged(struct reading *r, const struct stat *before, struct error *err)
 
 static enum status read_tar(struct reading *r, struct error *err) {
     struct stat before;
+    const bool remote = path_is_remote(r->path);
     const struct source_options how = {
         .kind = SOURCE_WDS,
         .caption_column = r->w->opt->caption_column,
@@ -205,15 +220,23 @@ static enum status read_tar(struct reading *r, struct error *err) {
         .bytes = take_bytes,
         .bytes_cookie = r,
     };
-    FAIL_ERRNO_IF(stat(r->path, &before) != 0, err, "%s: cannot open it", r->path);
-    const struct file_system *fs = file_posix();
-    TRY(fs->open(fs->context, &r->file, r->path, FILE_READ, err));
+    FAIL_ERRNO_IF(!remote && stat(r->path, &before) != 0, err, "%s: cannot open it", r->path);
     TRY(hasher_create(&r->hasher, err));
     TRY(source_open(&r->source, r->path, &how, err));
+    TRY(check_plain(r->source, r->path, err));
     TRY(shard_foreign_create(&r->out->index, index_tar_name(r->path), r->w->opt->level, err));
     TRY(read_rows(r, err));
-    TRY(hash_rest(r, err));
-    return check_unchanged(r, &before, err);
+    r->out->file_bytes = r->hashed_bytes;
+    r->out->file_hash = hasher_value(r->hasher);
+    if (!remote) {
+        return check_unchanged(r, &before, err);
+    }
+    const char *etag = source_etag(r->source);
+    FAIL_IF(strlen(etag) > SHARD_MAX_ETAG_BYTES, err, STATUS_LIMIT,
+            "%s: its ETag has more than %d characters, too many for an index", r->path,
+            SHARD_MAX_ETAG_BYTES);
+    strcpy(r->out->etag, etag);
+    return STATUS_OK;
 }
 
 enum status index_tar_one(struct index_tar_worker *w,
@@ -221,10 +244,10 @@ enum status index_tar_one(struct index_tar_worker *w,
                           const char *path,
                           struct error *err) {
     struct reading r = {.w = w, .out = out, .path = path};
+    w->members.size_bytes = 0;
     byte_buffer_init(&out->rejects, INDEX_TAR_MAX_REJECTS_BYTES);
     enum status s = read_tar(&r, err);
     source_close(r.source);
     hasher_destroy(r.hasher);
-    file_posix()->close(r.file);
     return s;
 }

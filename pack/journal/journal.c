@@ -154,6 +154,25 @@ void pack_journal_close(struct pack_journal *j) {
     memset(j, 0, sizeof(*j));
 }
 
+void pack_journal_put_counts(struct json_writer *w,
+                             const uint64_t rejected_by[REASON_COUNT],
+                             const struct source_ignored *ignored) {
+    json_open_object(w, "rejected");
+    for (int i = 0; i < REASON_COUNT; i++) {
+        if (rejected_by[i] > 0) {
+            json_u64(w, source_reason_name((enum source_reason)i), rejected_by[i]);
+        }
+    }
+    json_close_object(w);
+    json_open_object(w, "ignored");
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        if (ignored->by[i] > 0) {
+            json_u64(w, source_ignored_name((enum source_ignored_kind)i), ignored->by[i]);
+        }
+    }
+    json_close_object(w);
+}
+
 enum status pack_journal_point(struct pack_journal *j,
                                struct json_writer *w,
                                const struct manifest *m,
@@ -165,22 +184,9 @@ enum status pack_journal_point(struct pack_journal *j,
     json_u64(w, "source", p->source);
     json_u64(w, "row", p->row);
     json_u64(w, "rejects_bytes", p->rejects_bytes);
-    json_open_object(w, "rejected");
-    for (int i = 0; i < REASON_COUNT; i++) {
-        if (p->rejected_by[i] > 0) {
-            json_u64(w, source_reason_name((enum source_reason)i), p->rejected_by[i]);
-        }
-    }
-    json_close_object(w);
+    pack_journal_put_counts(w, p->rejected_by, &p->ignored);
     json_u64(w, "json_dropped", p->json_dropped);
     json_string(w, "json_example", p->json_example);
-    json_open_object(w, "ignored");
-    for (int i = 0; i < IGNORED_KINDS; i++) {
-        if (p->ignored.by[i] > 0) {
-            json_u64(w, source_ignored_name((enum source_ignored_kind)i), p->ignored.by[i]);
-        }
-    }
-    json_close_object(w);
     json_hex64(w, "content", p->content);
     json_open_array(w, "sources");
     for (; j->source < p->source; j->source++) {

@@ -87,6 +87,8 @@ bool pack_journal_unwrap(const uint8_t **json,
                          const uint8_t *line,
                          size_t size_bytes);
 
+struct json_value;
+
 struct pack_journal {
     const struct pack_plan *plan;
     struct file *file; /* NULL: not open */
@@ -97,6 +99,15 @@ struct pack_journal {
 
 enum status pack_journal_open(struct pack_journal *j, const struct pack_plan *p, struct error *err);
 void pack_journal_close(struct pack_journal *j); /* accepts an all-zero one */
+
+/* Members "rejected" and "ignored" of the open object. */
+void pack_journal_put_counts(struct json_writer *w,
+                             const uint64_t rejected_by[REASON_COUNT],
+                             const struct source_ignored *ignored);
+/* Reads them. False: they are missing or wrong. */
+bool pack_journal_get_counts(uint64_t rejected_by[REASON_COUNT],
+                             struct source_ignored *ignored,
+                             const struct json_value *v);
 
 /* Replaces the content of `w` by the point as JSON, with the `sources` that have ended and the
  * classes of `m` that are not in the journal yet. */

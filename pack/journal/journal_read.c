@@ -100,6 +100,13 @@ take_counts(uint64_t *out, int count, const char *(*name_of)(int i), const struc
     return json_value_is_object(v);
 }
 
+bool pack_journal_get_counts(uint64_t rejected_by[REASON_COUNT],
+                             struct source_ignored *ignored,
+                             const struct json_value *v) {
+    return take_counts(rejected_by, REASON_COUNT, reason_name, json_value_get(v, "rejected")) &&
+           take_counts(ignored->by, IGNORED_KINDS, ignored_name, json_value_get(v, "ignored"));
+}
+
 static bool get_source(struct reading *r,
                        const struct json_value *v,
                        struct manifest_source *out,
@@ -144,11 +151,8 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
               damaged(r, "the next row"));
     RETURN_IF(!get_u64(v, "rejects_bytes", &point.rejects_bytes) ||
                   point.rejects_bytes < p->point.rejects_bytes ||
-                  !take_counts(point.rejected_by, REASON_COUNT, reason_name,
-                               json_value_get(v, "rejected")) ||
+                  !pack_journal_get_counts(point.rejected_by, &point.ignored, v) ||
                   !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
-                  !take_counts(point.ignored.by, IGNORED_KINDS, ignored_name,
-                               json_value_get(v, "ignored")) ||
                   !json_value_hex64(json_value_get(v, "content"), &point.content),
               damaged(r, "a count"));
     snprintf(point.json_example, sizeof(point.json_example), "%s", example);

@@ -56,7 +56,7 @@ struct source_archive {
     size_t block_bytes;         /* of the next block */
     bool stopped;
     struct source_options opt; /* of these stop, bytes and their cookies */
-    bool plain_tar;
+    bool plain_tar, is_zip;
     uint8_t *block;               /* READ_BYTES, what libarchive reads from; KEPT_BYTES before it */
     uint64_t given_bytes;         /* to libarchive, this block included */
     size_t kept_bytes, got_bytes; /* before the block, and in it */
@@ -223,7 +223,8 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
         a->got_bytes = (size_t)got;
         a->given_bytes += (uint64_t)got;
     }
-    if (first && got >= 4 && memcmp(a->block, "PK", 2) == 0 && a->block[2] < ' ') {
+    a->is_zip = first ? got >= 3 && memcmp(a->block, "PK", 2) == 0 && a->block[2] < ' ' : a->is_zip;
+    if (first && a->is_zip) {
         a->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
     }
     return got;
@@ -341,10 +342,7 @@ static enum status open_archive(struct source_archive *a, struct error *err) {
         FAIL_IF(s != STATUS_UNSUPPORTED, err, s, "%s", why.text);
     }
     TRY(open_libarchive(a, false, err));
-    uint8_t head[3] = {0};
-    bool zip = pread(a->fd, head, sizeof(head), 0) != sizeof(head) ||
-               (head[0] == 'P' && head[1] == 'K' && head[2] < ' ');
-    a->plain_tar = a->seekable && a->size_bytes > 0 && !zip && !a->packed &&
+    a->plain_tar = (a->seekable || a->stream) && a->size_bytes > 0 && !a->is_zip && !a->packed &&
                    archive_filter_count(a->archive) == 1;
     return STATUS_OK;
 }
@@ -455,11 +453,14 @@ static enum status leave_member(struct source_archive *a, struct error *err) {
     return code == ARCHIVE_EOF || code == ARCHIVE_OK ? STATUS_OK : broken(a, err);
 }
 
+static bool is_zero(const uint8_t *p, size_t size_bytes) {
+    return p[0] == 0 && memcmp(p, p + 1, size_bytes - 1) == 0;
+}
+
 static bool is_zero_block(const struct source_archive *a, uint64_t offset) {
-    static const uint8_t zeros[TAR_BLOCK_BYTES];
     uint8_t block[TAR_BLOCK_BYTES];
     return pread(a->fd, block, sizeof(block), (off_t)offset) == sizeof(block) &&
-           memcmp(block, zeros, sizeof(block)) == 0;
+           is_zero(block, sizeof(block));
 }
 
 /* Whether libarchive, which was to find a header from `begin` on, failed at what follows an end
@@ -473,22 +474,23 @@ static bool failed_after_end(struct source_archive *a, uint64_t begin) {
     return found;
 }
 
-/* Whether a tar in a file continues after its end mark, which ends at `offset`. */
-static bool has_more(const struct source_archive *a, uint64_t offset) {
-    enum { PIECE_BYTES = 8 << 10 };
-    static const uint8_t zeros[PIECE_BYTES];
-    uint8_t block[PIECE_BYTES];
-    ssize_t got = 0;
-    do {
-        got = pread(a->fd, block, sizeof(block), (off_t)offset);
-        offset += got > 0 ? (uint64_t)got : 0;
-    } while (got > 0 && memcmp(block, zeros, (size_t)got) == 0);
-    return got > 0;
+/* Reads on to the end of the file, whose every byte the caller receives. *more: after the end of
+ * the archive there are not only zeros. */
+static enum status read_rest(struct source_archive *a, bool *more, struct error *err) {
+    const uint64_t unread = a->given_bytes - (uint64_t)archive_filter_bytes(a->archive, 0);
+    const size_t held = a->kept_bytes + a->got_bytes;
+    const size_t left = unread < held ? (size_t)unread : held;
+    la_ssize_t got;
+    *more = left > 0 && !is_zero(a->block + a->got_bytes - left, left);
+    while ((got = read_file(a, a->block, READ_BYTES)) > 0) {
+        *more = *more || !is_zero(a->block, (size_t)got);
+    }
+    return got < 0 ? broken(a, err) : STATUS_OK;
 }
 
 /* At the end of a tar. */
-static void note_end(struct source_archive *a, bool has_ended) {
-    if (a->opt.bytes && has_ended && has_more(a, (uint64_t)archive_filter_bytes(a->archive, 0))) {
+static void note_end(struct source_archive *a, bool has_ended, bool more) {
+    if (has_ended && more) {
         snprintf(a->note, sizeof(a->note),
                  "%.120s: what follows the end mark after its %" PRIu64
                  " members was not read; ccpack -o DIR reads another tar there",
@@ -513,7 +515,7 @@ static enum status next_of_tar(struct source_archive *a, struct error *err) {
     a->at_member = s == STATUS_OK;
     a->members += s == STATUS_OK;
     if (s == STATUS_END) {
-        note_end(a, a->tar->has_ended);
+        note_end(a, a->tar->has_ended, false);
     }
     return s < STATUS_OK && s != STATUS_UNSUPPORTED ? error_set(err, s, "%s", why.text) : s;
 }
@@ -535,8 +537,13 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
     int code = next_header(a, &e);
     a->member.offset_bytes = a->before_bytes + (uint64_t)archive_read_header_position(a->archive);
     if (code == ARCHIVE_EOF) {
+        const bool ended = (uint64_t)archive_filter_bytes(a->archive, 0) > begin;
+        bool more = false;
+        if (a->opt.bytes) {
+            TRY(read_rest(a, &more, err));
+        }
         if (is_tar(a)) {
-            note_end(a, a->has_ended || (uint64_t)archive_filter_bytes(a->archive, 0) > begin);
+            note_end(a, a->has_ended || ended, more);
         }
         TRY(end_gzip(a, err));
         return STATUS_END;
@@ -578,6 +585,7 @@ struct source_archive_view source_archive_view(const struct source_archive *a) {
                                         .position_bytes = a->position_bytes,
                                         .size_bytes = a->size_bytes,
                                         .is_plain_tar = a->plain_tar,
+                                        .etag = http_stream_etag(a->stream),
                                         .note = a->note};
 }
 

@@ -55,6 +55,7 @@ struct source_archive_view {
     uint64_t position_bytes;            /* of the file, read so far */
     uint64_t size_bytes;                /* of the file; 0 for a pipe, as the position */
     bool is_plain_tar;                  /* an uncompressed tar in a file */
+    const char *etag;                   /* of a remote file; else "" */
     const char *note; /* after END, what is suspicious about the archive as a whole: a tar
                          without an end mark may be truncated, and what follows an end mark
                          may be no tar. Empty: nothing */

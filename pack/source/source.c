@@ -157,6 +157,10 @@ bool source_is_plain_tar(const struct source *s) {
     return s->plain_tar;
 }
 
+const char *source_etag(const struct source *s) {
+    return s->etag ? s->etag : "";
+}
+
 void source_close(struct source *s) {
     if (s) {
         if (s->scratch) {

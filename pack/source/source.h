@@ -219,9 +219,8 @@ struct source_options {
                         * links, absolute names or ".." lead; others are rejected */
     bool urls; /* tsv, csv: the images are URLs, not files; a table of one column has no captions
                 */
-    /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,
-     * so that a file can be hashed while it is read; source_skip must not be used then. NULL: off.
-     */
+    /* wds: receives every byte of the file in order, so that a file can be hashed while it is read;
+     * source_skip must not be used then. NULL: off. */
     void (*bytes)(void *cookie, const void *data, size_t size_bytes);
     void *bytes_cookie;
     struct fetch *fetch; /* for fetch_open_source; source_open does not use it */
@@ -279,6 +278,9 @@ void source_position(const struct source *s, uint64_t *position_bytes, uint64_t 
 
 /* Whether it is an uncompressed tar, so that rows' offsets are offsets in its file. */
 bool source_is_plain_tar(const struct source *s);
+
+/* The ETag of a file at a server, once a row was read; else "". Valid until source_close. */
+const char *source_etag(const struct source *s);
 void source_close(struct source *s); /* accepts NULL */
 
 #endif

@@ -96,6 +96,7 @@ struct source {
     char columns[SOURCE_COLUMNS_BYTES]; /* see source_columns */
     const char *keep;                   /* source_options.keep_columns */
     bool plain_tar;                     /* see source_is_plain_tar */
+    const char *etag;                   /* see source_etag; NULL: "" */
     enum source_lines lines;            /* of a .txt */
     uint64_t joined;                    /* texts of several lines, if lines is AUTO */
     char joined_note[120];

@@ -645,6 +645,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
     TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
     s->size_bytes = source_archive_view(w->archive).size_bytes;
     s->plain_tar = source_archive_view(w->archive).is_plain_tar;
+    s->etag = source_archive_view(w->archive).etag;
     return STATUS_OK;
 }
 

@@ -264,6 +264,8 @@ static enum status write_manifest(struct subset *x, struct error *err) {
     uint64_t fingerprint = 0;
     pack_exchange_shards(m, &x->now);
     m->container = x->output.container;
+    free(m->base); /* its shards are here */
+    m->base = NULL;
     m->shrank = true;
     TRY(record_choice(x, err));
     TRY(manifest_set_tokenizer(m, NULL, NULL, 0, err));

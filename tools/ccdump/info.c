@@ -74,6 +74,9 @@ static void write_json(struct json_writer *w, const struct totals *t, const stru
     json_hex64(w, "fingerprint", t->fingerprint);
     json_string(w, "container", t->container);
     if (m) {
+        if (m->base) {
+            json_string(w, "base", m->base);
+        }
         json_string(w, "created_by", m->created_by);
         write_lists(w, m);
     } else {

@@ -181,8 +181,19 @@ static enum status verify_one(struct worker *w, struct error *err) {
         .sample = on_sample,
         .cookie = w,
     };
+    const char *base = p->manifest ? p->manifest->base : NULL;
+    char beside[PATH_MAX_BYTES];
     TRY(path_join(w->path, sizeof(w->path), expected ? p->path : "",
                   expected ? expected->name : p->path, err));
+    if (base) {
+        TRY(shard_index_name(beside, sizeof(beside), w->path, err));
+        TRY(path_join(w->path, sizeof(w->path), base, expected->name, err));
+        how.index = beside;
+        const struct file_system *fs = file_system_of(base);
+        TRY(fs->expect ? fs->expect(fs->context, w->path, expected->etag, expected->size_bytes,
+                                    p->path, err)
+                       : STATUS_OK);
+    }
     const char *slash = strrchr(w->path, '/');
     w->name = slash ? slash + 1 : w->path;
     return shard_verify(file_system_of(w->path), w->path, &how, err);

@@ -43,6 +43,11 @@ enum status ccpack_take(struct pack_options *out,
                         const struct cli_arguments *a,
                         struct error *err);
 
+/* The arguments, with the files that locations with patterns stand for. Once in a program; what
+ * *out points to is not to be freed. Returns OK or what listing_expand returns. */
+enum status
+ccpack_expand(struct cli_arguments *out, const struct cli_arguments *a, struct error *err);
+
 /* Before an append: options that the command line does not name get the values that the dataset was
  * packed with, and a line on stderr says so; with same_list also those that say how a list of URLs
  * is read. Returns OK, NOMEM or USAGE. */

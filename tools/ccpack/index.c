@@ -1,14 +1,24 @@
 /*
  * ccpack index: makes a dataset of tars in place.
  */
+#include <stdio.h>
+
+#include "net/location.h"
 #include "pack/index/index_tar.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/output.h"
+#include "tools/cli/remote_choice.h"
 
 static const char *const ids_names[] = {"row", "key", NULL};
 
 #define FIELD(name) CLI_FIELD(struct ccpack_options, name)
 
 static const struct cli_option index_rows[] = {
+    {"out", 'o', CLI_STRING, FIELD(pack.directory), .metavar = "DIR",
+     .help = "for tars at a server: directory of the dataset"},
+    {"resume", 0, CLI_FLAG, FIELD(pack.resume),
+     .help =
+         "for tars at a server: resume an interrupted pass after the last tar that it finished"},
     {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite), .alias = "force",
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
@@ -41,8 +51,10 @@ static const struct cli_option index_rows[] = {
 static const struct cli_program index_program = {
     .name = "ccpack index",
     .purpose = "makes a dataset from WebDataset tars in place, without copying them",
-    .usage = CLI_TEXTS("[options] TAR..."),
-    .examples = CLI_TEXTS("ccpack index cc12m/*.tar", "ccdump info cc12m"),
+    .usage = CLI_TEXTS("[options] TAR...", "[options] -o DIR LOCATION..."),
+    .examples = CLI_TEXTS("ccpack index cc12m/*.tar",
+                          "ccdump info cc12m",
+                          "ccpack index -o cc3m 'hf://datasets/OWNER/NAME/train-*.tar'"),
     .notes = CLI_TEXTS(
         "Writes an index NAME.cci for each TAR, and dataset.json and rejects.jsonl into their "
         "folder, which is then a dataset for every program. The tars are read once and never "
@@ -53,6 +65,13 @@ static const struct cli_program index_program = {
         "tars in the same order. A row with sparse files or links is rejected as row-bad.",
         "Files get their names when all of them are written: Ctrl-C leaves the folder as it "
         "was.",
+        "LOCATION is a tar at a server, or a pattern, as for ccpack -o. Each tar is downloaded "
+        "once "
+        "and not stored; DIR gets the indexes, and dataset.json says where the tars are, and their "
+        "ETags and sizes. Training then reads images there by range. Ctrl-C and a kill keep the "
+        "tars "
+        "that are done for --resume. DIR may be published; a program that reads it elsewhere needs "
+        "--allow-private if the tars are at a private address.",
         "Memory: as ccpack, plus the indexes of 4 tars per job."),
     CLI_OPTIONS(index_rows),
     .arguments = {1, CLI_MAX_ARGUMENTS},
@@ -64,13 +83,28 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct pack_options opt;
     struct pack_summary summary;
     struct ccpack_run r;
-    TRY(ccpack_take(&opt, &index_program, o, a, err));
-    TRY(index_tar_folder(folder, PATH_MAX_BYTES, a->items, a->count, err));
-    opt.directory = folder;
+    struct cli_arguments tars;
+    const bool remote = location_is_remote(a->items[0]);
+    FAIL_IF(remote && !o->pack.directory, err, STATUS_USAGE,
+            "tars at a server are indexed in a folder here: -o DIR");
+    FAIL_IF(!remote && (o->pack.directory || o->pack.resume), err, STATUS_USAGE,
+            "-o and --resume are for tars at a server; the index of local tars is beside them");
+    TRY(ccpack_expand(&tars, a, err));
+    TRY(remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err));
+    TRY(ccpack_take(&opt, &index_program, o, &tars, err));
+    TRY(index_tar_folder(folder, PATH_MAX_BYTES, tars.items, tars.count, err));
+    TRY(remote ? output_check_folder(opt.directory, OUTPUT_DATASET, err) : STATUS_OK);
+    opt.directory = remote ? opt.directory : folder;
     ccpack_begin(&r, "samples", o->quiet);
     opt.cookie = &r;
     enum status s = index_tar_run(&opt, &summary, err);
-    return ccpack_end(&r, s, &summary, folder, o->quiet, o->json, err);
+    s = ccpack_end(&r, s, &summary, opt.directory, o->quiet, o->json, err);
+    if (s != STATUS_OK && summary.has_journal) {
+        cli_print(stderr,
+                  "ccpack: %zu of %zu tars are done; the same command with --resume continues\n",
+                  (size_t)summary.shards, tars.count);
+    }
+    return s;
 }
 
 CLI_MAIN(ccpack_index_main, index_program, struct ccpack_options, run)

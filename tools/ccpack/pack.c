@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/listing.h"
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/part.h"
@@ -194,38 +193,14 @@ static enum status find_part(struct pack_options *out,
 }
 
 /* `directory` keeps the path of an automatic part. */
-/* Replaces locations that are patterns by the files that they stand for, for the program's life. */
-static enum status expand(struct cli_arguments *a, struct error *err) {
-    static struct byte_buffer texts;
-    size_t count = 0;
-    byte_buffer_init(&texts, 256 << 20);
-    for (size_t i = 0; i < a->count; i++) {
-        const char *text = a->items[i];
-        TRY(listing_is_pattern(text) ? listing_expand(&texts, text, err)
-                                     : byte_buffer_append(&texts, text, strlen(text) + 1, err));
-    }
-    for (size_t at = 0; at < texts.size_bytes; at++) {
-        count += texts.data[at] == 0;
-    }
-    const char **items = calloc(count + 1, sizeof(*items));
-    TRY_MEMORY(items, err, "out of memory for sources");
-    const char *text = (const char *)texts.data;
-    for (size_t i = 0; i < count; text += strlen(text) + 1) {
-        items[i++] = text;
-    }
-    free(a->items);
-    a->items = items;
-    a->count = count;
-    return STATUS_OK;
-}
-
 static enum status to_options(struct pack_options *out,
                               char directory[PATH_MAX_BYTES],
                               const struct pack_cli *o,
-                              struct cli_arguments *a,
+                              const struct cli_arguments *a,
                               struct error *err) {
-    TRY(expand(a, err));
-    TRY(ccpack_take(out, &pack_program, &o->base, a, err));
+    struct cli_arguments sources;
+    TRY(ccpack_expand(&sources, a, err));
+    TRY(ccpack_take(out, &pack_program, &o->base, &sources, err));
     if (o->part) {
         TRY(find_part(out, directory, o, err));
     }

@@ -5,8 +5,10 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "net/listing.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/cli/path_kind.h"
 
@@ -137,6 +139,32 @@ join_captions(struct pack_options *out, const struct cli_list *l, struct error *
     FAIL_IF(at >= sizeof(names), err, STATUS_USAGE,
             "--caption-column: the names have more than %d bytes", SOURCE_MAX_NAMES_BYTES);
     out->caption_column = l->count > 0 ? names : NULL;
+    return STATUS_OK;
+}
+
+enum status
+ccpack_expand(struct cli_arguments *out, const struct cli_arguments *a, struct error *err) {
+    static struct byte_buffer texts;
+    static const char **items; /* both for the program's life */
+    size_t count = 0;
+    byte_buffer_init(&texts, 256 << 20);
+    for (size_t i = 0; i < a->count; i++) {
+        const char *text = a->items[i];
+        TRY(listing_is_pattern(text) ? listing_expand(&texts, text, err)
+                                     : byte_buffer_append(&texts, text, strlen(text) + 1, err));
+    }
+    for (size_t at = 0; at < texts.size_bytes; at++) {
+        count += texts.data[at] == 0;
+    }
+    items = calloc(count + 1, sizeof(*items));
+    TRY_MEMORY(items, err, "out of memory for sources");
+    const char *text = (const char *)texts.data;
+    for (size_t i = 0; i < count; text += strlen(text) + 1) {
+        items[i++] = text;
+    }
+    *out = *a;
+    out->items = items;
+    out->count = count;
     return STATUS_OK;
 }
 

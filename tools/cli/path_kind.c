@@ -267,7 +267,9 @@ enum status path_check_dataset(const char *path, struct error *err) {
     FAIL_IF(found.kind == KIND_MISSING, err, STATUS_NOTFOUND, "%.200s: no such dataset%s%s%s%s",
             path, hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
             hint[0] == '\0' ? " SOURCE...' makes one" : "");
-    return apply(rules, &found, path, err);
+    TRY(apply(rules, &found, path, err));
+    /* Its tars may be at a server. */
+    return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);
 }
 
 enum status path_check_checkpoint(const char *path, struct error *err) {

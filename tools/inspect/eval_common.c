@@ -82,8 +82,8 @@ open_any(struct eval *e, const char *checkpoint, const struct eval_options *o, s
     cli_signals_install();
     enum status s;
     TRY(path_check_checkpoint(checkpoint, err));
-    TRY(o->data != NULL ? path_check_dataset(o->data, err) : STATUS_OK);
     TRY(remote_choice_use(&o->remote, err));
+    TRY(o->data != NULL ? path_check_dataset(o->data, err) : STATUS_OK);
     TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
     TRY_OR_FAIL(s, o->ema ? checkpoint_use_average(e->checkpoint, err) : STATUS_OK);
     TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));

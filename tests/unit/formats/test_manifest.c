@@ -235,7 +235,8 @@ TEST(removed_ids_are_kept_and_checked) {
 }
 
 TEST(contradictions_are_refused) {
-    assert_edit_refused("\"version\":1", "\"version\":3", STATUS_VERSION);
+    assert_edit_refused("\"version\":1", "\"version\":4", STATUS_VERSION);
+    assert_edit_refused("\"version\":1", "\"version\":3", STATUS_CORRUPT); /* without a base */
     assert_edit_refused("\"version\":1", "\"version\":2", STATUS_CORRUPT);
     assert_edit_refused("ccstream-dataset", "other", STATUS_CORRUPT);
     assert_edit_refused("\"tar.zst\"", "\"tar.gz\"", STATUS_VERSION);
@@ -256,6 +257,27 @@ TEST(contradictions_are_refused) {
     assert_edit_refused("\"generations\":[{", "\"generations\":[],\"x\":[{", STATUS_CORRUPT);
     assert_edit_refused("\"resize\":\"short:256\"", "\"resize\":256", STATUS_CORRUPT);
     assert_edit_refused("]}", "]", STATUS_CORRUPT);
+}
+
+TEST(a_base_is_a_location_of_foreign_tars) {
+    struct manifest m;
+    struct manifest back;
+    fill(&m);
+    assert_status(manifest_set_base(&m, "https://host/tars", &err), STATUS_INVALID, err);
+    m.container = SHARD_CONTAINER_TAR_FOREIGN;
+    assert_status(manifest_set_base(&m, "/etc", &err), STATUS_INVALID, err);
+    assert_ok(manifest_set_base(&m, "https://host/tars", &err), err);
+    strcpy(m.shards[0].etag, "\"a\"");
+    char *text = text_of(&m);
+    assert_non_null(strstr(text, "\"version\":3,"));
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_string_equal(back.base, "https://host/tars");
+    assert_string_equal(back.shards[0].etag, "\"a\"");
+    manifest_fini(&back);
+    memcpy(strstr(text, "https://host"), "/////://host", 12);
+    assert_status(manifest_parse(&back, "m", text, strlen(text), &err), STATUS_CORRUPT, err);
+    free(text);
+    manifest_fini(&m);
 }
 
 TEST(every_truncation_is_refused) {

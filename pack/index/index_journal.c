@@ -1,0 +1,136 @@
+/*
+ * index.journal: what a pass over tars at a server has done. Its first line is the head of
+ * pack.journal, options and tars; then there is a line for each tar, in their order, written when
+ * its index is on the disk. What a kill leaves of a line is dropped, and that tar read again.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/json/json_reader.h"
+#include "pack/index/index_tar_internal.h"
+#include "pack/journal/journal_internal.h"
+
+static enum status journal_path(char *out, const struct pack_options *o, struct error *err) {
+    return path_join(out, PATH_MAX_BYTES, o->directory, INDEX_JOURNAL_NAME, err);
+}
+
+/* The JSON of the next line; false: there is none, or it is damaged. */
+static bool
+next_line(const struct byte_buffer *text, size_t *at, const uint8_t **json, size_t *json_bytes) {
+    const uint8_t *line = text->data + *at;
+    const size_t left = text->size_bytes - *at;
+    const uint8_t *end = left > 0 ? memchr(line, '\n', left) : NULL;
+    if (!end || !pack_journal_unwrap(json, json_bytes, line, (size_t)(end - line))) {
+        return false;
+    }
+    *at += (size_t)(end - line) + 1;
+    return true;
+}
+
+/* The first line. */
+static enum status
+head_line(struct byte_buffer *out, const struct pack_options *o, struct error *err) {
+    struct byte_buffer head;
+    byte_buffer_init(&head, PACK_JOURNAL_MAX_BYTES);
+    byte_buffer_init(out, PACK_JOURNAL_MAX_BYTES);
+    enum status s = pack_journal_head(&head, o, NULL, 0, err);
+    THEN(s, pack_journal_wrap(out, head.data, head.size_bytes, err));
+    byte_buffer_fini(&head);
+    return s;
+}
+
+enum status index_journal_read(struct byte_buffer *text,
+                               size_t *at,
+                               const struct pack_options *o,
+                               struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer head;
+    TRY(journal_path(path, o, err));
+    TRY(file_read_all(o->fs, text, path, PACK_JOURNAL_MAX_BYTES, err));
+    enum status s = head_line(&head, o, err);
+    *at = head.size_bytes;
+    if (s == STATUS_OK && (text->size_bytes < head.size_bytes ||
+                           memcmp(text->data, head.data, head.size_bytes) != 0)) {
+        s = error_set(err, STATUS_MISMATCH,
+                      "%s: --resume requires the options and tars of the pass that it resumes; "
+                      "--overwrite starts again",
+                      path);
+    }
+    byte_buffer_fini(&head);
+    return s;
+}
+
+bool index_journal_next(const struct byte_buffer *text,
+                        size_t *at,
+                        struct index_journal_line *out) {
+    const uint8_t *json = NULL;
+    size_t json_bytes = 0;
+    size_t next = *at;
+    struct json_document *document = NULL;
+    memset(out, 0, sizeof(*out));
+    if (!next_line(text, &next, &json, &json_bytes) ||
+        json_document_parse(&document, INDEX_JOURNAL_NAME, json, json_bytes, NULL) != STATUS_OK) {
+        return false;
+    }
+    const struct json_value *root = json_document_root(document);
+    const struct json_value *shard = json_value_get(root, "shard");
+    const char *note = json_value_string(json_value_get(root, "note"), NULL);
+    out->has_shard = shard != NULL;
+    const bool good =
+        note && json_value_u64(json_value_get(root, "rows"), &out->result.rows) &&
+        json_value_u64(json_value_get(root, "rejects_bytes"), &out->rejects_bytes) &&
+        pack_journal_get_counts(out->result.rejected_by, &out->result.ignored, root) &&
+        (!shard || manifest_get_shard(&out->shard, shard) == NULL);
+    if (good) {
+        (void)snprintf(out->result.note, sizeof(out->result.note), "%s", note);
+        *at = next;
+    }
+    json_document_destroy(document);
+    return good;
+}
+
+enum status index_journal_open(struct file **out,
+                               const struct pack_options *o,
+                               uint64_t size_bytes,
+                               struct error *err) {
+    char path[PATH_MAX_BYTES];
+    TRY(journal_path(path, o, err));
+    if (size_bytes == 0) {
+        struct byte_buffer head;
+        enum status s = head_line(&head, o, err);
+        THEN(s, file_write_atomic(o->fs, path, head.data, head.size_bytes, err));
+        byte_buffer_fini(&head);
+        TRY(s);
+    } else {
+        TRY(o->fs->truncate(o->fs->context, path, size_bytes, err));
+    }
+    return o->fs->open(o->fs->context, out, path, FILE_APPEND_WRITE, err);
+}
+
+enum status index_journal_add(struct file *f,
+                              const struct pack_options *o,
+                              const struct index_tar_result *result,
+                              const struct shard_summary *shard,
+                              uint64_t rejects_bytes,
+                              struct error *err) {
+    struct json_writer w;
+    struct byte_buffer line;
+    json_writer_init(&w, 0);
+    byte_buffer_init(&line, PACK_JOURNAL_MAX_BYTES);
+    json_open_object(&w, NULL);
+    json_u64(&w, "rows", result->rows);
+    json_string(&w, "note", result->note);
+    json_u64(&w, "rejects_bytes", rejects_bytes);
+    pack_journal_put_counts(&w, result->rejected_by, &result->ignored);
+    if (shard) {
+        manifest_put_shard(&w, "shard", shard);
+    }
+    json_close_object(&w);
+    enum status s = json_writer_status(&w, err);
+    THEN(s, pack_journal_wrap(&line, w.out.data, w.out.size_bytes, err));
+    THEN(s, o->fs->write(f, line.data, line.size_bytes, err));
+    THEN(s, o->fs->sync(f, err));
+    byte_buffer_fini(&line);
+    json_writer_fini(&w);
+    return s;
+}
