@@ -723,6 +723,8 @@ struct ccs_loss_input {
      * anchor has none (it cannot be read any more), and the similarity of each with its anchor. */
     const uint64_t *carried_ids;
     const float *carried_similarity;
+    uint32_t frozen;    /* 1: the state stays as it is; 0: the step brings it up to date */
+    uint32_t reserved2; /* 0 */
 };
 
 struct ccs_loss_output {
@@ -735,8 +737,8 @@ struct ccs_loss_output {
     float *carried_gradient; /* set by the caller: as carried_similarity; written; else NULL */
 };
 
-/* Value, gradient, and the state of the batch's samples brought up to date. Returns CCS_OK, or
- * CORRUPT (a similarity is not finite; the state is as it was). */
+/* Value, gradient, and the state of the batch's samples brought up to date, unless in->frozen.
+ * Returns CCS_OK, or CORRUPT (a similarity is not finite; the state is as it was). */
 CCS_API int32_t ccs_loss_step(struct ccs_loss *l,
                               const struct ccs_loss_input *in,
                               struct ccs_loss_output *out,

@@ -280,6 +280,50 @@ static enum status check_step(const struct ccs_loss *l,
     return STATUS_OK;
 }
 
+/* Moves the entries of the batch's samples between the columns and `room` (columns, batch). */
+static void move_entries(struct ccs_loss *l,
+                         uint64_t *room,
+                         const uint64_t *ids,
+                         uint32_t batch,
+                         bool into_columns) {
+    for (int32_t c = 0; c < sample_state_count(l->state); c++) {
+        const bool f32 = sample_state_kind(l->state, c) == SAMPLE_STATE_F32;
+        const size_t size = f32 ? sizeof(float) : sizeof(uint64_t);
+        const char *own = sample_state_values(l->state, c, &(size_t){0});
+        for (uint32_t i = 0; i < batch; i++, room++) {
+            if (into_columns) {
+                sample_state_put(l->state, c, ids[i], room, 1);
+            } else {
+                memcpy(room, own + (size_t)ids[i] * size, size);
+            }
+        }
+    }
+}
+
+/* loss_step that leaves the state as it was. */
+static enum status frozen_step(struct ccs_loss *l,
+                               const struct loss_input *in,
+                               struct loss_output *out,
+                               struct error *err) {
+    const struct loss_scalar *scalars = NULL;
+    const int32_t count = loss_scalars(l->loss, &scalars);
+    double kept[LOSS_MAX_SCALARS];
+    const uint32_t batch = (uint32_t)in->batch_count;
+    uint64_t *room = calloc((size_t)sample_state_count(l->state) * batch, sizeof *room);
+    TRY_MEMORY(room, err, "out of memory for the state of a batch");
+    for (int32_t i = 0; i < count; i++) {
+        kept[i] = *scalars[i].value;
+    }
+    move_entries(l, room, in->sample_ids, batch, false);
+    const enum status s = loss_step(l->loss, in, out, err);
+    move_entries(l, room, in->sample_ids, batch, true);
+    for (int32_t i = 0; i < count; i++) {
+        *scalars[i].value = kept[i];
+    }
+    free(room);
+    return s;
+}
+
 static enum status step(struct ccs_loss *l,
                         const struct ccs_loss_input *theirs,
                         struct ccs_loss_output *out,
@@ -310,7 +354,8 @@ static enum status step(struct ccs_loss *l,
         .text_gradient = to.text_gradient,
         .carried_gradient = to.carried_gradient,
     };
-    TRY(loss_step(l->loss, &mine, &result, err));
+    TRY(in.frozen != 0 ? frozen_step(l, &mine, &result, err)
+                       : loss_step(l->loss, &mine, &result, err));
     to.value = result.value;
     to.objective = result.objective;
     to.tau = result.tau;

@@ -196,13 +196,15 @@ static PyObject *loss_step(PyObject *self, PyObject *args) {
     Py_buffer carried_ids; /* (2, B), or empty, as the next two */
     Py_buffer carried_similarity;
     Py_buffer carried_gradient;
+    int frozen = 0;
     int32_t status = CCS_ERROR_INVALID;
-    if (!PyArg_ParseTuple(args, "y*w*y*w*y*y*y*w*O&O&ddd", &similarity, &gradient, &selves,
+    if (!PyArg_ParseTuple(args, "y*w*y*w*y*y*y*w*O&O&dddp", &similarity, &gradient, &selves,
                           &self_gradients, &ids, &carried_ids, &carried_similarity,
                           &carried_gradient, ext_u64, &in.step, ext_u64, &in.epoch, &in.lr,
-                          &in.zeta_lr_image, &in.zeta_lr_text)) {
+                          &in.zeta_lr_image, &in.zeta_lr_text, &frozen)) {
         return NULL;
     }
+    in.frozen = frozen;
     in.batch_size = (uint32_t)(ids.len / 8);
     in.ids = ids.buf;
     in.similarity = similarity.buf;

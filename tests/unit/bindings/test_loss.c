@@ -80,8 +80,9 @@ static void ccs_step(struct ccs_loss *l, uint64_t step, bool self, struct result
     if (ccs_loss_beyond(l) == CCS_BEYOND_NAMED) {
         assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B, &err), CCS_OK);
     }
-    const struct ccs_loss_input in = {
+    struct ccs_loss_input in = {
         .struct_size = sizeof(in),
+        .frozen = 1, /* of which the step after it shows nothing */
         .similarity = b.s,
         .image_similarity = self ? b.image : NULL,
         .text_similarity = self ? b.text : NULL,
@@ -102,12 +103,16 @@ static void ccs_step(struct ccs_loss *l, uint64_t step, bool self, struct result
         .image_gradient = self ? r->image : NULL,
         .text_gradient = self ? r->text : NULL,
     };
+    assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_OK);
+    const double frozen[] = {out.value, out.objective, out.tau};
+    in.frozen = 0;
     if (ccs_loss_step(l, &in, &out, &err) != CCS_OK) {
         fail_msg("%s", err.text);
     }
     r->value = out.value;
     r->objective = out.objective;
     r->tau = out.tau;
+    assert_true(r->value == frozen[0] && r->objective == frozen[1] && r->tau == frozen[2]);
 }
 
 /* The same by the functions inside. */

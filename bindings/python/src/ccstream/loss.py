@@ -137,13 +137,13 @@ class Loss(_Columns):
     def step(self, similarity: numpy.ndarray, ids: numpy.ndarray, *, step: int = 0, epoch: int = 0, lr: float = 0.0,
              zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0, image_similarity: numpy.ndarray | None = None,
              text_similarity: numpy.ndarray | None = None, carried_ids: numpy.ndarray | None = None,
-             carried_similarity: numpy.ndarray | None = None) -> LossStep:
+             carried_similarity: numpy.ndarray | None = None, update: bool = True) -> LossStep:
         """similarity (B, B): image i with text j, of L2-normalised embeddings; with two views (2B, 2B)
         of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
         of zeta, with zeta_lr="auto" 1; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
         texts; for cyclip, and for it alone. carried_ids (2, B) as of `carried`, and carried_similarity,
         that of each anchor with its sample: for losses with samples beyond the batch. Updates the
-        state. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside the
+        state, unless update is False. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside the
         id space."""
         if (image_similarity is None) != (text_similarity is None):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
@@ -163,7 +163,7 @@ class Loss(_Columns):
         self_gradients = numpy.empty_like(selves)
         numbers = self._handle.step(similarity, gradient, selves, self_gradients,
                                     _whole_ids(ids), far, far_similarity,
-                                    far_gradient, step, epoch, lr, zeta_lr_image, zeta_lr_text)
+                                    far_gradient, step, epoch, lr, zeta_lr_image, zeta_lr_text, not update)
         image, text = self_gradients if own else (None, None)
         return LossStep(gradient, *numbers, image, text, far_gradient if carried_ids is not None else None)
 

@@ -18,10 +18,12 @@ import torch.distributed as dist
 import torch.utils._pytree
 from torch import Tensor, nn
 
+from ._torch_rows import KeepsTypes, RankedModule, check_rows, refuse_positives
+from .contrastive import Contrastive
 from .loader import Batch
 from .loss import Loss, State, loss_options
 
-__all__ = ["NORMS", "LOSSES", "GlobalContrastiveLoss", "NormalizeOnDevice", "move_batch"]
+__all__ = ["NORMS", "LOSSES", "Contrastive", "GlobalContrastiveLoss", "NormalizeOnDevice", "move_batch"]
 
 # ---- batches ----
 
@@ -71,18 +73,7 @@ NORMS = {
 """Means and deviations of the channels by name, as formats/base/image_norm.h has them."""
 
 
-class _KeepsTypes(nn.Module):
-    """.half(), .bfloat16() and the precision "bf16-true" of Lightning leave the buffers' types alone."""
-
-    def _apply(self, fn, recurse=True):
-        def move(x: Tensor) -> Tensor:
-            moved = fn(x)
-            return moved if moved.dtype == x.dtype else x.to(moved.device)
-
-        return super()._apply(move, recurse)
-
-
-class NormalizeOnDevice(_KeepsTypes):
+class NormalizeOnDevice(KeepsTypes):
     """Normalises uint8 images on the device: (x / 255 - mean) / std.
 
     norm: a name of NORMS, or (mean, deviation) of three numbers each. Input: uint8 (N, H, W, 3), as
@@ -149,29 +140,6 @@ def _complete(name: str, given: dict) -> dict[str, Any]:
 # ---- losses: arithmetic ----
 
 
-class _Gather(torch.autograd.Function):
-    """The rows of all ranks, of which each has counts[rank]. Every rank's gradient of the whole is summed:
-    each needs its own part."""
-
-    @staticmethod
-    def forward(ctx, rows: Tensor, group: dist.ProcessGroup | None, counts: list[int]) -> Tensor:
-        ctx.group, ctx.counts = group, counts
-        most = max(counts)
-        own = rows.contiguous()
-        if len(rows) < most:
-            own = torch.cat([own, own.new_zeros((most - len(rows), *rows.shape[1:]))])
-        out = [torch.empty_like(own) for _ in counts]
-        dist.all_gather(out, own, group=group)
-        return torch.cat([part[:count] for part, count in zip(out, counts)])
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor):
-        gradient = gradient.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(gradient, group=ctx.group)
-        rank = dist.get_rank(ctx.group)
-        return gradient.narrow(0, sum(ctx.counts[:rank]), ctx.counts[rank]), None, None
-
-
 def _half_cosine(fraction: Tensor) -> Tensor:
     return 0.5 * (1 + torch.cos(math.pi * fraction.clamp(0, 1)))
 
@@ -183,29 +151,7 @@ def _adam(m: Tensor, v: Tensor, gradient: Tensor, steps: Tensor) -> tuple[Tensor
     return m, v, m / (1 - 0.9**steps) / (torch.sqrt(v / (1 - 0.999**steps)) + 1e-8)
 
 
-def _check_rows(image: Tensor, text: Tensor, ids: Tensor, id_space: int) -> Tensor:
-    """The ids as int64 on the device of the embeddings. One below 0 becomes one that is too large."""
-    if image.shape != text.shape or image.dim() != 2 or ids.shape != image.shape[:1]:
-        raise ValueError(f"expected embeddings (b, D) of images and texts and ids (b), not "
-                         f"{tuple(image.shape)}, {tuple(text.shape)} and {tuple(ids.shape)}")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ValueError(f"ids are {ids.dtype}, expected integers")
-    ids = ids.to(torch.int64)
-    if not torch.compiler.is_compiling() and ids.device.type == "cpu" and len(ids) > 0:
-        for wrong in (ids.min(), ids.max()):
-            if not 0 <= wrong < id_space:
-                raise ValueError(f"id {wrong} is not from 0 to {id_space - 1}: pass id_space=dataset.id_space")
-    ids = ids.to(image.device)
-    return torch.where(ids < 0, id_space, ids)
-
-
-def _refuse_positives(name: str, rows: int, distinct: int) -> None:
-    if rows >= 4 and 2 * distinct <= rows:
-        raise ValueError(f"loss {name}: {rows} rows of {distinct} samples: of a repeated id only the first row counts. "
-                         f"Batches of positives={rows // distinct} are for ccstream-train alone")
-
-
-class _Side(_KeepsTypes):
+class _Side(KeepsTypes):
     """What one side (images, or texts) keeps: columns by sample id, and its xi."""
 
     log_u: Tensor
@@ -272,7 +218,7 @@ class _Anchors(NamedTuple):
     p: Tensor  # (B) by contrast, for zeta: sum over anchors of what its denominator's share is
 
 
-class GlobalContrastiveLoss(_KeepsTypes):
+class GlobalContrastiveLoss(RankedModule):
     """A global contrastive loss: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to -v3.
 
     name: as --loss of ccstream-train. dataset_size: live samples n, len(dataset). id_space: greater
@@ -302,7 +248,7 @@ class GlobalContrastiveLoss(_KeepsTypes):
     State is in buffers: `image` and `text` have the columns by sample id (log_u, zeta, ...), `visits`
     and `step` count. A forward pass in training mode brings it up to date; eval() leaves it alone. So
     does a batch whose embeddings are not finite: its value is NaN. Of a repeated id only the first occurrence counts;
-    batches of DataLoader(positives=2) are refused. .half() and .bfloat16() leave the state's types.
+    batches of DataLoader(positives=2) are refused, see Contrastive. .half() and .bfloat16() leave the state's types.
 
     Distributed: with torch.distributed initialised (or `group`), each rank passes its own rows, of which
     ranks may have different numbers, also none. Anchors are the rank's own, contrasts those of all ranks, as in
@@ -357,7 +303,7 @@ class GlobalContrastiveLoss(_KeepsTypes):
 
     def forward(self, image: Tensor, text: Tensor, ids: Tensor, lr: float | Tensor | None = None,
                 update: bool = True) -> Tensor:
-        ids = _check_rows(image, text, ids, len(self.visits))
+        ids = check_rows(image, text, ids, len(self.visits))
         with torch.autocast(image.device.type, enabled=False):
             image, text = image.float(), text.float()
             counts = self._counts(len(image))
@@ -405,32 +351,6 @@ class GlobalContrastiveLoss(_KeepsTypes):
             options["gamma_epochs"] = self._gamma_epochs()
         return Loss(self.name, self.dataset_size, id_space=len(self.visits), max_batch=2, **options)
 
-    # ---- ranks ----
-
-    def _world(self) -> tuple[int, int]:
-        if not (dist.is_available() and dist.is_initialized()):
-            return 0, 1
-        return dist.get_rank(self.group), dist.get_world_size(self.group)
-
-    def _counts(self, rows: int) -> list[int]:
-        """Rows of each rank."""
-        size = self._world()[1]
-        if size == 1 or self.equal_rows or torch.compiler.is_compiling():
-            return [rows] * size
-        own = torch.tensor([rows], device=self.step.device)
-        out = [torch.empty_like(own) for _ in range(size)]
-        dist.all_gather(out, own, group=self.group)
-        return torch.cat(out).tolist()
-
-    def _gather(self, rows: Tensor, counts: list[int]) -> Tensor:
-        """The rows of all ranks; the gradient of each goes back to the rank that has it."""
-        return rows if len(counts) == 1 else _Gather.apply(rows, self.group, counts)
-
-    def _sum(self, x: Tensor) -> Tensor:
-        if self._world()[1] > 1:
-            dist.all_reduce(x, group=self.group)
-        return x
-
     # ---- the step ----
 
     @torch.no_grad()
@@ -444,7 +364,7 @@ class GlobalContrastiveLoss(_KeepsTypes):
         distinct = first == rows
         if store and not self._stepped and not torch.compiler.is_compiling():
             self._stepped = True
-            _refuse_positives(self.name, len(ids), int(distinct.sum()))
+            refuse_positives(self.name, len(ids), int(distinct.sum()))
         finite = torch.isfinite(images).all() & torch.isfinite(texts).all()
         visits = self.visits[ids] + 1
         batch = _Batch(ids, first, distinct, distinct.sum().double(), own, finite & (distinct.sum() >= 2), visits,

@@ -1,0 +1,196 @@
+"""Every loss of ccstream-train as a PyTorch module, computed on the host by libccstream."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ._torch_rows import RankedModule, check_rows
+from .loss import Loss, State, loss_options
+
+_OF_TRAINER = ("zeta_lr", "zeta_lr_image_ratio", "zeta_freeze_epochs")
+_OPEN: weakref.WeakValueDictionary[int, Contrastive] = weakref.WeakValueDictionary()  # by key, for operators
+
+
+class Contrastive(RankedModule):
+    """Any loss of ccstream-train (clip, siglip, cyclip, dcl, hcl, rince, sogclr, nuclr, emc2, ...), with its options, two
+    views and several positives, by the C library: the numbers of ccstream-train, on one thread of the host for each
+    rank. Tensors of a GPU are copied there and back, B * B numbers in no step; GlobalContrastiveLoss computes those of
+    torch.LOSSES on the device.
+
+    name, dataset_size, id_space, steps_per_epoch, epochs, group, equal_rows, and options: as of
+    GlobalContrastiveLoss. max_batch: rows of all ranks together at most, up to 32768. views: two views of images
+    instead of pairs. positives: rows of a sample follow each other, as DataLoader(positives=...) delivers them.
+
+    loss(image, text, ids, lr=None, update=True, carried=None) -> (): as of GlobalContrastiveLoss; with views the
+    embeddings of first and second views. carried: (ids (2, B), embeddings (2, B, D)) of losses with samples
+    beyond the batch (emc2, negcache): `samples_beyond(ids)` names those of emc2, -1 for none, whose texts (for images,
+    row 0) and images (for texts, row 1) the caller encodes; on one rank alone. CorruptError: an embedding is not finite.
+
+    `objective` and `tau` are numbers of the last step. The state is in state_dict() (as extra state), in `save`'s
+    file, and by column in `columns`, a ccstream.Loss. torch.compile and torch.export take the module whole.
+    """
+
+    step: Tensor
+    objective: Tensor
+    tau: Tensor
+
+    def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None, max_batch: int = 4096,
+                 views: bool = False, steps_per_epoch: int | None = None, epochs: int | None = None,
+                 group: dist.ProcessGroup | None = None, equal_rows: bool = False, **options: Any):
+        super().__init__()
+        self.name, self.views, self.group, self.equal_rows = name, views, group, equal_rows
+        self.options = loss_options(name, views=views, **options)
+        self.id_space, self.steps_per_epoch, self.epochs = id_space or dataset_size, steps_per_epoch or 0, epochs or 0
+        given = {key: value for key, value in options.items() if key not in _OF_TRAINER}
+        for key, of_run in (("gamma_epochs", self.epochs // 2), ("beta_epochs", self.epochs)):
+            if key in self.options and not options.get(key):
+                given[key] = max(of_run, 1)
+        self.auto = self.options.get("zeta_lr") == "auto"
+        if self.auto:
+            given.update(zeta_lr="auto", zeta_freeze_epochs=self.options["zeta_freeze_epochs"])
+        if not (steps_per_epoch and epochs) and ("zeta_lr" in self.options or {"gamma_epochs", "beta_epochs"} & given.keys()):
+            raise ValueError(f"loss {name}: steps_per_epoch and epochs are needed by its schedules")
+        self.columns = Loss(name, dataset_size, id_space=self.id_space, max_batch=max_batch, views=views, **given)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("objective", torch.tensor(math.nan, dtype=torch.float64), persistent=False)
+        self.register_buffer("tau", torch.tensor(math.nan, dtype=torch.float64), persistent=False)
+        self.key = id(self)
+        _OPEN[self.key] = self
+
+    def extra_repr(self) -> str:
+        return ", ".join([repr(self.name)] + [f"{k}={v}" for k, v in self.options.items()])
+
+    def forward(self, image: Tensor, text: Tensor, ids: Tensor, lr: float | Tensor | None = None, update: bool = True,
+                carried: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        ids = check_rows(image, text, ids, self.id_space)
+        rank, size = self._world()
+        if carried is not None and size > 1:
+            raise ValueError(f"loss {self.name}: samples beyond the batch are for one rank")
+        rate = torch.as_tensor(0.0 if lr is None else lr, dtype=torch.float64)
+        with torch.autocast(image.device.type, enabled=False):
+            image, text = image.float(), text.float()
+            counts = self._counts(len(image))
+            images, texts, ids = (self._gather(x, counts) for x in (image.detach(), text.detach(), ids))
+            at, embeddings = carried if carried is not None else (None, None)
+            *gradients, numbers = torch.ops.ccstream.loss_step(
+                images, texts, ids, self.step, rate, self.key, self.training and update, at,
+                None if embeddings is None else embeddings.detach().float())
+            own = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+            inputs = [image, text] if embeddings is None else [image, text, embeddings.float()]
+            gradients = [size * gradients[0][own], size * gradients[1][own], *gradients[2:]][: len(inputs)]
+            self.objective.copy_(numbers[1])
+            self.tau.copy_(numbers[2])
+            return torch.ops.ccstream.with_gradients(numbers[0].float(), inputs, gradients)
+
+    def samples_beyond(self, ids: Tensor) -> Tensor:
+        """int64 (2, B): the samples that the next step with these ids needs; -1: none. UnsupportedError: none ever."""
+        return torch.from_numpy(self.columns.carried(ids.cpu().numpy()).astype("int64"))
+
+    def save(self, path: str | os.PathLike[str], fingerprint: str) -> None:
+        """As GlobalContrastiveLoss.save."""
+        self.columns.save(path, fingerprint, int(self.step))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads what save or ccstream-train wrote. MismatchError: of another loss or more ids."""
+        self.columns.load(path)
+        self.step.fill_(State(path).step)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        columns = {name: torch.from_numpy(self.columns[name].view(f"int{8 * self.columns[name].itemsize}"))
+                   for name in self.columns}
+        return {"loss": self.name, "columns": columns, "scalars": self.columns.scalars}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        if state["loss"] != self.name:
+            raise ValueError(f"a state of loss {state['loss']}, not of {self.name}")
+        for name, values in state["columns"].items():
+            values = values.cpu().numpy()
+            self.columns.write(name, values.view("float32" if values.itemsize == 4 else "uint64"))
+        for name, value in state["scalars"].items():
+            self.columns.set_scalar(name, value)
+
+    def _rates(self, step: int) -> dict[str, float]:
+        """Step sizes of zeta: see train/loss/nuclr.c and GlobalContrastiveLoss._zeta_rate."""
+        o = self.options
+        if "zeta_lr" not in o:
+            return {}
+        ratio = o["zeta_lr_image_ratio"]
+        ratio = (1.0 if self.auto else 0.1) if ratio == "auto" else ratio
+        done = step - int(o["zeta_freeze_epochs"]) * self.steps_per_epoch
+        moving = self.epochs * self.steps_per_epoch - (step - done)
+        rate = 0.0 if done < 0 or moving <= 0 else 1.0 if self.auto else (
+            o["zeta_lr"] * 0.5 * (1 + math.cos(math.pi * min(done / moving, 1))))
+        return {"zeta_lr_image": rate * ratio, "zeta_lr_text": rate}
+
+    def _host_step(self, images: Tensor, texts: Tensor, ids: Tensor, step: int, lr: float, update: bool,
+                   at: Tensor | None, far: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        a, b = images, texts
+        whole = torch.cat([a, b]) if self.views else None
+        similarity = a @ b.T if whole is None else whole @ whole.T
+        more: dict[str, Any] = self._rates(step)
+        if "cyclic_self" in self.options:
+            more.update(image_similarity=(a @ a.T).numpy(), text_similarity=(b @ b.T).numpy())
+        if far is not None and at is not None:
+            more.update(carried_ids=at.numpy(), carried_similarity=(torch.stack([a, b]) * far).sum(2).numpy())
+        out = self.columns.step(similarity.numpy(), ids.numpy(), step=step, epoch=step // max(self.steps_per_epoch, 1),
+                                lr=lr, update=update, **more)
+        g = torch.from_numpy(out.gradient)
+        if whole is None:
+            of_a, of_b = g @ b, g.T @ a
+        else:
+            of_a, of_b = ((g + g.T) @ whole).split(len(a))
+        if out.image_gradient is not None and out.text_gradient is not None:
+            of_a = of_a + 2 * torch.from_numpy(out.image_gradient) @ a
+            of_b = of_b + 2 * torch.from_numpy(out.text_gradient) @ b
+        of_far = torch.empty(0)
+        if far is not None:
+            pull = torch.from_numpy(out.carried_gradient)[:, :, None]
+            of_a, of_b = of_a + pull[0] * far[0], of_b + pull[1] * far[1]
+            of_far = pull * torch.stack([a, b])
+        return of_a.clone(), of_b.clone(), of_far, torch.tensor([out.value, out.objective, out.tau], dtype=torch.float64)
+
+
+@torch.library.custom_op("ccstream::loss_step", mutates_args=("step",))
+def _loss_step(images: Tensor, texts: Tensor, ids: Tensor, step: Tensor, lr: Tensor, key: int, update: bool,
+               at: Tensor | None, far: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of images, texts and samples beyond the batch, and (value, objective, tau) float64 (3)."""
+    host = [None if x is None else x.cpu() for x in (images, texts, ids, at, far)]
+    out = _OPEN[key]._host_step(*host[:3], int(step), float(lr), update, *host[3:])
+    if update:
+        step.add_(1)
+    return tuple(x.to(images.device) for x in out)  # type: ignore[return-value]
+
+
+@_loss_step.register_fake
+def _(images, texts, ids, step, lr, key, update, at, far):
+    return (torch.empty_like(images), torch.empty_like(texts), images.new_empty(0) if far is None else torch.empty_like(far),
+            images.new_empty(3, dtype=torch.float64))
+
+
+@torch.library.custom_op("ccstream::with_gradients", mutates_args=())
+def _with_gradients(value: Tensor, inputs: list[Tensor], gradients: list[Tensor]) -> Tensor:
+    """The value, whose gradients of the inputs are these."""
+    return value.clone()
+
+
+@_with_gradients.register_fake
+def _(value, inputs, gradients):
+    return torch.empty_like(value)
+
+
+def _keep_gradients(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[2])
+
+
+def _give_gradients(ctx, slope):
+    return None, [slope * g for g in ctx.saved_tensors], [None for _ in ctx.saved_tensors]
+
+
+_with_gradients.register_autograd(_give_gradients, setup_context=_keep_gradients)
