@@ -147,6 +147,22 @@ void json_u64(struct json_writer *w, const char *key, uint64_t v) {
     json_raw(w, key, text, strlen(text));
 }
 
+void json_u64s(struct json_writer *w, const char *key, const uint64_t *values, size_t count) {
+    json_open_array(w, key);
+    for (size_t i = 0; i < count; i++) {
+        json_u64(w, NULL, values[i]);
+    }
+    json_close_array(w);
+}
+
+void json_strings(struct json_writer *w, const char *key, const char *const *texts, size_t count) {
+    json_open_array(w, key);
+    for (size_t i = 0; i < count; i++) {
+        json_string(w, NULL, texts[i]);
+    }
+    json_close_array(w);
+}
+
 void json_i64(struct json_writer *w, const char *key, int64_t v) {
     char text[24];
     snprintf(text, sizeof(text), "%" PRId64, v);

@@ -56,6 +56,10 @@ void json_i64(struct json_writer *w, const char *key, int64_t v);
 void json_bool(struct json_writer *w, const char *key, bool v);
 void json_null(struct json_writer *w, const char *key);
 
+/* Arrays. */
+void json_u64s(struct json_writer *w, const char *key, const uint64_t *values, size_t count);
+void json_strings(struct json_writer *w, const char *key, const char *const *texts, size_t count);
+
 /* The shortest decimal that reads back as the same double; null for NaN and infinity. */
 void json_double(struct json_writer *w, const char *key, double v);
 

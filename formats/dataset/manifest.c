@@ -324,11 +324,7 @@ static void write_removed(struct json_writer *w, const struct manifest_removed *
     json_u64(w, "samples", r->samples);
     json_u64(w, "texts", r->texts);
     json_u64(w, "image_bytes", r->image_bytes);
-    json_open_array(w, "ids");
-    for (size_t i = 0; i < r->count; i++) {
-        json_u64(w, NULL, r->ids[i]);
-    }
-    json_close_array(w);
+    json_u64s(w, "ids", r->ids, r->count);
     json_open_array(w, "generations");
     for (size_t i = 0; i < r->count; i++) {
         json_u64(w, NULL, r->at[i]);
@@ -346,11 +342,7 @@ void manifest_put_options(struct json_writer *w, const struct manifest *m) {
 }
 
 void manifest_put_classes(struct json_writer *w, const struct manifest *m) {
-    json_open_array(w, "classes");
-    for (size_t i = 0; i < m->class_count; i++) {
-        json_string(w, NULL, m->classes[i]);
-    }
-    json_close_array(w);
+    json_strings(w, "classes", (const char *const *)m->classes, m->class_count);
 }
 
 void manifest_put_tokenizer(struct json_writer *w, const struct manifest *m) {

@@ -211,11 +211,7 @@ static void put_tensor(struct json_writer *json,
                        uint64_t end) {
     json_open_object(json, name);
     json_string(json, "dtype", safetensors_dtype_name(dtype));
-    json_open_array(json, "shape");
-    for (uint32_t i = 0; i < dim_count; i++) {
-        json_u64(json, NULL, shape[i]);
-    }
-    json_close_array(json);
+    json_u64s(json, "shape", shape, dim_count);
     json_open_array(json, "data_offsets");
     json_u64(json, NULL, begin);
     json_u64(json, NULL, end);

@@ -147,9 +147,9 @@ launches=0
 for signal in USR1 TERM; do
     before=$(steps_of)
     launch &
-    until [ "$(cat runs/slurm/launches.jsonl 2>/dev/null | wc -l)" -gt $launches ] && [ "$(steps_of)" -gt "${before:-0}" ]; do sleep 0.05; done
+    until [ "$(cat runs/slurm/sessions.jsonl 2>/dev/null | wc -l)" -gt $launches ] && [ "$(steps_of)" -gt "${before:-0}" ]; do sleep 0.05; done
     launches=$((launches + 1))
-    kill -"$signal" "$(tail -n 1 runs/slurm/launches.jsonl | grep -o '"pid":[0-9]*' | cut -d : -f 2)"
+    kill -"$signal" "$(tail -n 1 runs/slurm/sessions.jsonl | grep -o '"pid":[0-9]*' | cut -d : -f 2)"
     wait $! || fail "after SIG$signal: $(tail -n 3 launch.txt)"
     lines requeued.txt $launches
 done

@@ -70,7 +70,7 @@ has attached.txt 'run is not being trained; it stopped at step 1 of 40000; resum
 # --- killed; finished
 "$BIN/ccstream-train" -q --resume run &
 pid=$!
-until [ "$(wc -l <run/launches.jsonl)" = 2 ]; do sleep 0.05; done
+until [ "$(wc -l <run/sessions.jsonl)" = 2 ]; do sleep 0.05; done
 kill -9 $pid
 wait $pid 2>/dev/null && fail "not killed"
 expect 65 train --attach run

@@ -87,7 +87,7 @@ seen whole grown 5 | cmp - before.txt || fail "after an append: $(cat out.txt)"
 has out.txt '"next":[]'
 cp -r whole later
 expect 0 "$BIN/ccstream-train" -q --resume later --data grown --epochs 4
-begun=$(tail -n 1 later/launches.jsonl | grep -oE '"step":[0-9]+' | cut -d : -f 2)
+begun=$(tail -n 1 later/sessions.jsonl | grep -oE '"step":[0-9]+' | cut -d : -f 2)
 for step in $(seq 0 15) $(seq "$begun" $((begun + 17))); do
     "$BIN/ccdump" order later --step "$step" --json | grep -q '"id":5,' && echo "$step"
 done >both.txt

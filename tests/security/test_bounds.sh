@@ -13,7 +13,7 @@ for name, one in (("objects", "{},"), ("arrays", "[],"), ("numbers", "0,"), ("me
     open(name + "/coco.json", "w").write('{"images":[{"id":1,"file_name":"a.jpg","x":' + junk + '}],"annotations":[{"image_id":1,"caption":"a"}]}')
     open(name + "/run/config.json", "w").write('{"options":{},"x":' + junk + "}")
     open(name + "/run/metrics.jsonl", "w").write('{"step":1,"x":' + junk + "}\n")
-    open(name + "/run/launches.jsonl", "w").write('{"run":"x","x":' + junk + "}\n")
+    open(name + "/run/sessions.jsonl", "w").write('{"run":"x","x":' + junk + "}\n")
     head = ('{"__metadata__":' + junk + "}").encode()
     open(name + "/x.safetensors", "wb").write(struct.pack("<Q", len(head)) + head)
 os.makedirs("endless", exist_ok=True)

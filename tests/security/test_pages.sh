@@ -57,7 +57,7 @@ words, run = json.load(open("words.json")), sys.argv[1]
 config = json.load(open(run + "/config.json"))
 config["options"]["out"] = words[0]; config["options"]["data"] = words[:3]; config[words[1]] = words
 json.dump(config, open(run + "/config.json", "w"))
-open(run + "/launches.jsonl", "a").write(json.dumps({"run": words[0], "argv": words, "host": words[4], "time": words[5], words[6]: 1}) + "\n")
+open(run + "/sessions.jsonl", "a").write(json.dumps({"run": words[0], "argv": words, "host": words[4], "time": words[5], words[6]: 1}) + "\n")
 open(run + "/metrics.jsonl", "a").write(json.dumps({"step": 2, "loss": 1, "time": words[1], words[2]: {words[3]: 1}}) + "\n")
 PYTHON
 code=0

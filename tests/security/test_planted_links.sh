@@ -60,7 +60,7 @@ mkdir -p r/ranks
 plant r/config.json.tmp r/report.html.tmp r/checkpoints/step-2.safetensors.tmp r/ranks/0.json.tmp r/last.tmp
 expect 0 "$BIN/ccstream-train" -q --resume r --steps 2
 intact "ccstream-train"
-for name in launches.jsonl metrics.jsonl; do
+for name in sessions.jsonl metrics.jsonl; do
     cp -r r "again-$name"
     rm "again-$name/$name"
     plant "again-$name/$name"

@@ -16,18 +16,18 @@ clean() { # clean FILE...: without the secrets
 }
 small="--task two-views --image-tower tiny --image-size 32 --batch-size 8 --eval-every 0 --loss sogclr"
 expect 0 "$BIN/ccstream-train" --data "$url" --out run $small --steps 2 --report --json --cache cache
-clean out.txt err.txt run/report.html run/launches.jsonl run/metrics.jsonl
+clean out.txt err.txt run/report.html run/sessions.jsonl run/metrics.jsonl
 [ "$(stat -c %a run/config.json)" = 600 ] || fail "config.json has mode $(stat -c %a run/config.json)"
 ! grep -rqE 'USERNAME|PASSWD|SIGSECRET' cache || fail "secrets in the cache"
 expect 0 "$BIN/ccstream-train" --resume run --steps 3 -q
 [ "$(stat -c %a run/config.json)" = 600 ] || fail "config.json after --resume"
-clean out.txt err.txt run/launches.jsonl
+clean out.txt err.txt run/sessions.jsonl
 expect 0 "$BIN/ccstream-report" run -o page.html
 clean out.txt err.txt page.html
 expect 0 "$BIN/ccstream-report" run -o page.html --force --data "$url"
 clean out.txt err.txt page.html
 # Files of older builds, whose launches have them.
-sed -i "s#\"directory\":\"#\"directory\":\"$(printf %s "$url" | sed 's/[&#]/\\&/g')#" run/launches.jsonl
+sed -i "s#\"directory\":\"#\"directory\":\"$(printf %s "$url" | sed 's/[&#]/\\&/g')#" run/sessions.jsonl
 expect 0 "$BIN/ccstream-report" run -o page.html --force
 clean page.html
 expect 0 "$BIN/ccstream-train" --data www/ds --out plain $small --steps 1 -q

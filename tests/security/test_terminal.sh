@@ -43,7 +43,7 @@ for i, head in enumerate([{"a": {"dtype": X, "shape": [1], "data_offsets": [0, 4
     open(f"{i}.safetensors", "wb").write(struct.pack("<Q", len(h)) + h + bytes(4))
 os.mkdir("run"); open("run/config.json", "w").write(json.dumps({"options": {X: X, "data": [X]}, "loss": X}, ensure_ascii=False))
 open("run/metrics.jsonl", "w").write(json.dumps({"step": 1, X: X}, ensure_ascii=False) + "\n")
-open("run/launches.jsonl", "w").write(json.dumps({"run": X, "argv": [X], "host": X}, ensure_ascii=False) + "\n")
+open("run/sessions.jsonl", "w").write(json.dumps({"run": X, "argv": [X], "host": X}, ensure_ascii=False) + "\n")
 open("bad.model", "w").write(X); open("vocab.txt", "w").write("[PAD]\n" + X + "\n" + X + "\n")
 PYTHON
 "$TESTBIN/make_scenes" val 4 1 48 all.tar >scenes.txt

@@ -296,11 +296,7 @@ static enum status dump_batch(struct consumer *c, const struct loader_batch *b, 
     json_u64(w, "epoch", b->epoch);
     json_u64(w, "step", b->step);
     json_u64(w, "rank", c->opt->rank);
-    json_open_array(w, "ids");
-    for (uint32_t i = 0; i < b->count; i++) {
-        json_u64(w, NULL, b->sample_ids[i]);
-    }
-    json_close_array(w);
+    json_u64s(w, "ids", b->sample_ids, b->count);
     json_close_object(w);
     json_newline(w);
     TRY(json_writer_status(w, err));
@@ -405,11 +401,7 @@ static enum status print_result(const struct result *r,
     json_double(&w, "stall_fraction", stall_fraction(r));
     json_u64(&w, "peak_rss_bytes", r->peak_rss_bytes);
     json_u64(&w, "rss_batches", r->rss.every_batches);
-    json_open_array(&w, "rss_bytes");
-    for (uint32_t i = 0; i < r->rss.count; i++) {
-        json_u64(&w, NULL, r->rss.bytes[i]);
-    }
-    json_close_array(&w);
+    json_u64s(&w, "rss_bytes", r->rss.bytes, r->rss.count);
     if (o->digest) {
         json_hex64(&w, "digest", r->digest);
     } else {

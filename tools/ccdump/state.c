@@ -68,11 +68,7 @@ static void write_column(struct json_writer *w, const struct column *c) {
     json_double(w, "min", c->summary.min);
     json_double(w, "mean", c->summary.mean);
     json_double(w, "max", c->summary.max);
-    json_open_array(w, "histogram");
-    for (int i = 0; i < BINS; i++) {
-        json_u64(w, NULL, c->bins[i]);
-    }
-    json_close_array(w);
+    json_u64s(w, "histogram", c->bins, BINS);
     json_close_object(w);
 }
 

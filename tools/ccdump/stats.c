@@ -215,11 +215,7 @@ static void write_measure(struct json_writer *w, const struct stats *s, enum sta
         write_number(w, NULL, m, h.edges[i]);
     }
     json_close_array(w);
-    json_open_array(w, "counts");
-    for (size_t i = 0; i < h.bin_count; i++) {
-        json_u64(w, NULL, h.counts[i]);
-    }
-    json_close_array(w);
+    json_u64s(w, "counts", h.counts, h.bin_count);
     json_close_object(w);
 }
 

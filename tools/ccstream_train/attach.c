@@ -29,7 +29,7 @@ struct watched {
     struct step_report last;
 };
 
-/* ---- launches.jsonl: how many steps, and since when ---- */
+/* ---- sessions.jsonl: how many steps, and since when ---- */
 
 static int64_t seconds_since(const char *utc) {
     struct tm then = {0};
@@ -49,7 +49,7 @@ static void take_launch(struct watched *w, struct live *l, const char *text, siz
     while (begin > 0 && text[begin - 1] != '\n') {
         begin--;
     }
-    if (json_document_parse(&d, LAUNCH_LOG_NAME, text + begin, end - begin, NULL) == STATUS_OK) {
+    if (json_document_parse(&d, SESSION_LOG_NAME, text + begin, end - begin, NULL) == STATUS_OK) {
         const struct json_value *root = json_document_root(d);
         uint64_t step = 0;
         uint64_t per_epoch = 0;
@@ -197,7 +197,7 @@ static enum status say_end(const struct watched *w, const struct live *l, struct
 
 static enum status follow(struct watched *w, struct live *l, struct error *err) {
     while (!cli_interrupted()) {
-        const bool held = launch_log_is_held(w->run); /* before all that it wrote is read */
+        const bool held = session_log_is_held(w->run); /* before all that it wrote is read */
         TRY(read_launches(w, l, err));
         TRY(read_metrics(w, l, err));
         if (!held) {
@@ -215,7 +215,7 @@ enum status attach(struct live *l, struct error *err) {
     l->estimated = true; /* the run said so itself */
     enum status s = check_run(w->run, err);
     s = s == STATUS_OK ? path_join(w->metrics, sizeof w->metrics, w->run, "metrics.jsonl", err) : s;
-    s = s == STATUS_OK ? path_join(w->launches, sizeof w->launches, w->run, LAUNCH_LOG_NAME, err)
+    s = s == STATUS_OK ? path_join(w->launches, sizeof w->launches, w->run, SESSION_LOG_NAME, err)
                        : s;
     s = s == STATUS_OK ? follow(w, l, err) : s;
     live_end(l);

@@ -36,7 +36,7 @@ struct launch {
     bool first;           /* rank 0 */
     bool failed_together; /* all ranks return the same failure */
     bool running;         /* a rank that fails alone ends the others */
-    int launches;         /* rank 0: RUN/launches.jsonl, held while it trains */
+    int launches;         /* rank 0: RUN/sessions.jsonl, held while it trains */
 };
 
 /* As comm_agree. A rank that fails between two of these calls makes the next one in main. */
@@ -261,7 +261,7 @@ static enum status open_run(struct trainer **out,
     int made = 0;
     enum status s = l->first && recorded == NULL ? make_run(t->run, &made, err) : STATUS_OK;
     if (s == STATUS_OK && l->first) {
-        s = launch_log_open(&l->launches, t->run, err);
+        s = session_log_open(&l->launches, t->run, err);
     }
     TRY(agree(l, s, err));
     s = on_cpu ? memory_plan_check(t, free_memory_bytes(""), err) : STATUS_OK;
@@ -273,7 +273,7 @@ static enum status open_run(struct trainer **out,
             t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->trainer.warmup_steps;
         s = l->first ? write_config(t, o, err) : STATUS_OK;
         if (s == STATUS_OK && l->first) {
-            s = launch_log_add(l->launches, *out, t, l->argc, l->argv, err);
+            s = session_log_add(l->launches, *out, t, l->argc, l->argv, err);
         }
         s = agree(l, s, err);
     }
@@ -281,7 +281,7 @@ static enum status open_run(struct trainer **out,
         trainer_destroy(*out);
         *out = NULL;
         if (recorded == NULL && l->first) {
-            launch_log_discard(t->run);
+            session_log_discard(t->run);
         }
         unmake_run(t->run, made);
     }
@@ -466,7 +466,7 @@ static enum status train(struct launch *l,
     live_init(&live, (enum live_mode)o->progress, l->log, run);
     l->log.max_level = live.log.max_level;
     const enum status s = train_on(data, l, o, recorded, &live, err);
-    launch_log_close(l->launches);
+    session_log_close(l->launches);
     live_fini(&live);
     free(data);
     return s;

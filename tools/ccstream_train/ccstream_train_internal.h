@@ -1,10 +1,10 @@
 /*
  * ccstream_train_internal: what the parts of ccstream-train share: what a run prints (live,
- * announce), RUN/launches.jsonl (launch_log), a run of another process (attach), and the memory
+ * announce), RUN/sessions.jsonl (session_log), a run of another process (attach), and the memory
  * that a run takes (memory_plan).
  *
  * Threading : one owner; live's log takes lines of any thread.
- * Untrusted : attach: RUN/metrics.jsonl and RUN/launches.jsonl. Lines that do not parse are
+ * Untrusted : attach: RUN/metrics.jsonl and RUN/sessions.jsonl. Lines that do not parse are
  * omitted.
  */
 #ifndef TOOLS_CCSTREAM_TRAIN_CCSTREAM_TRAIN_INTERNAL_H
@@ -77,9 +77,9 @@ void announce_changes(const struct log_sink *log,
 /* What rank 0 sent to the others and waited for them, of `steps` steps. */
 void announce_messages(const struct log_sink *log, const struct comm *comm, uint64_t steps);
 
-/* ---- launch_log ------------------------------------------------------------------------- */
+/* ---- session_log ------------------------------------------------------------------------- */
 
-/* RUN/launches.jsonl: one line for every call of ccstream-train that trained the run,
+/* RUN/sessions.jsonl: one line for every call of ccstream-train that trained the run,
  * what it was started with and where:
  *
  *   {"time":..,"run":ID,"version":..,"command":[..],"directory":..,"host":..,"pid":..,"kernel":..,"cpu":..,
@@ -93,23 +93,23 @@ void announce_messages(const struct log_sink *log, const struct comm *comm, uint
  *
  * The process that trains a run holds a lock on the file, which ends with the process: a run is
  * trained by one process at a time, and others can see whether it is. */
-#define LAUNCH_LOG_NAME "launches.jsonl"
+#define SESSION_LOG_NAME "sessions.jsonl"
 
 /* *out: a descriptor, or -1. Waits some seconds for a process that is ending. Returns OK, EXISTS
  * (another process trains the run), IO, NOTFOUND or LIMIT. */
-enum status launch_log_open(int *out, const char *run, struct error *err);
-void launch_log_close(int fd); /* accepts -1 */
+enum status session_log_open(int *out, const char *run, struct error *err);
+void session_log_close(int fd); /* accepts -1 */
 
 /* Removes the file, and the configuration and the empty metrics: for a new run that does not begin,
  * in a folder that had none of them. */
-void launch_log_discard(const char *run);
+void session_log_discard(const char *run);
 
 /* Whether a process has it open: one that trains the run. True where the file system cannot tell.
  */
-bool launch_log_is_held(const char *run);
+bool session_log_is_held(const char *run);
 
 /* Appends the line of this call, argv with `argc` words. Returns OK, IO, NOMEM or LIMIT. */
-enum status launch_log_add(int fd,
+enum status session_log_add(int fd,
                            const struct trainer *trainer,
                            const struct trainer_options *t,
                            int argc,

@@ -204,11 +204,7 @@ static void config_value(struct json_writer *w, const struct cli_option *row, co
         break;
     case CLI_LIST: {
         const struct cli_list *list = field;
-        json_open_array(w, row->name);
-        for (size_t i = 0; i < list->count; i++) {
-            json_string(w, NULL, list->items[i]);
-        }
-        json_close_array(w);
+        json_strings(w, row->name, list->items, list->count);
         break;
     }
     }

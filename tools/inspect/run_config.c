@@ -122,23 +122,6 @@ void run_config_drop(struct run_config_words *w, const char *option) {
     w->count = kept;
 }
 
-/* Options that older builds recorded and that have no effect any more. */
-static bool is_removed(const char *key) {
-    return strcmp(key, "own-convolutions") == 0 || strcmp(key, "loss-scale") == 0;
-}
-
-/* What an older build did where it had no option for it. */
-static enum status
-add_unrecorded(struct run_config_words *w, const struct json_value *options, struct error *err) {
-    static const char *const skip[] = {"--emc2-off-batch=skip"};
-    const char *loss = json_value_string(json_value_get(options, "loss"), NULL);
-    return loss != NULL && strcmp(loss, "emc2") == 0 &&
-                   json_value_get(options, "emc2-off-batch") == NULL &&
-                   json_value_get(options, "emc2-carry") == NULL
-               ? run_config_add_words(w, 1, skip, err)
-               : STATUS_OK;
-}
-
 static enum status add_options(struct run_config_words *w,
                                const char *path,
                                const struct json_value *options,
@@ -147,11 +130,9 @@ static enum status add_options(struct run_config_words *w,
     const char *key;
     const struct json_value *value;
     while (json_value_next_member(options, &position, &key, &value)) {
-        if (!is_removed(key)) {
-            TRY(add_option(w, path, key, value, err));
-        }
+        TRY(add_option(w, path, key, value, err));
     }
-    return add_unrecorded(w, options, err);
+    return STATUS_OK;
 }
 
 enum status run_config_add_file(struct run_config_words *w, const char *path, struct error *err) {

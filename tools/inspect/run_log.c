@@ -251,7 +251,7 @@ read_document(struct json_document **out, const char *run, const char *name, str
 
 /* The last line that parses. */
 static enum status read_launches(struct run_log *r, struct error *err) {
-    TRY(read_file(&r->launches, r->path, "launches.jsonl", err));
+    TRY(read_file(&r->launches, r->path, "sessions.jsonl", err));
     size_t end = r->launches.size_bytes;
     while (end > 0 && r->launch == NULL) {
         const char *text = (const char *)r->launches.data;
@@ -259,7 +259,7 @@ static enum status read_launches(struct run_log *r, struct error *err) {
         while (begin > 0 && text[begin - 1] != '\n') {
             begin--;
         }
-        (void)json_document_parse(&r->launch, "launches.jsonl", text + begin, end - begin, NULL);
+        (void)json_document_parse(&r->launch, "sessions.jsonl", text + begin, end - begin, NULL);
         end = begin;
     }
     return STATUS_OK;
@@ -283,17 +283,6 @@ static enum status check_run(const char *run, struct error *err) {
                      run);
 }
 
-/* Older logs have the loss of the batch as global_loss too, where there is no other. */
-static void drop_batch_means(struct run_log *r) {
-    const struct run_points *batch = &r->series[RUN_LOSS];
-    struct run_points *global = &r->series[RUN_GLOBAL_LOSS];
-    bool same = global->count == batch->count;
-    for (size_t i = 0; same && i < global->count; i++) {
-        same = global->y[i] == batch->y[i];
-    }
-    global->count = same ? 0 : global->count;
-}
-
 enum status run_log_open(struct run_log **out, const char *run, struct error *err) {
     REQUIRE(out != NULL && run != NULL);
     enum status s;
@@ -312,7 +301,6 @@ enum status run_log_open(struct run_log **out, const char *run, struct error *er
     TRY_OR_FAIL(s, read_document(&r->nonfinite, r->path, "nonfinite.json", err));
     TRY_OR_FAIL(s, read_launches(r, err));
     TRY_OR_FAIL(s, read_metrics(r, err));
-    drop_batch_means(r);
 fail:
     RETURN_CREATED(s, out, r, run_log_close);
 }

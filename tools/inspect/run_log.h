@@ -1,5 +1,5 @@
 /*
- * run_log: what RUN/metrics.jsonl and RUN/launches.jsonl hold, as lists of numbers over steps.
+ * run_log: what RUN/metrics.jsonl and RUN/sessions.jsonl hold, as lists of numbers over steps.
  *
  * Threading : single-owner.
  * Ownership : the log owns everything until run_log_close.
@@ -99,7 +99,7 @@ struct run_log {
     /* The first and the last line with examples of retrieval; NULL: none. */
     struct json_document *first_examples, *last_examples;
     struct json_document *config;    /* RUN/config.json; NULL: none that can be read */
-    struct json_document *launch;    /* the last line of RUN/launches.jsonl; NULL: none */
+    struct json_document *launch;    /* the last line of RUN/sessions.jsonl; NULL: none */
     struct json_document *nonfinite; /* RUN/nonfinite.json; NULL: none */
     struct byte_buffer launches;     /* that file */
     char last_time[32];              /* of the last line; "": none */

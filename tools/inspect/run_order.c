@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "formats/base/hash.h"
 #include "formats/json/json_reader.h"
 
 enum { MAX_LAUNCHES_BYTES = 256 << 20 };
@@ -77,17 +76,13 @@ add_launch(struct run_order *r, const struct json_value *launch, struct error *e
     uint64_t resumed = 0;
     uint64_t resumed_data = 0;
     bool known = json_value_u64(json_value_get(launch, "step"), &now.begin) &&
+                 json_value_hex64(json_value_get(launch, "data"), &now.data) &&
                  json_value_count(datasets) == r->order->sources->count;
     for (size_t i = 0; known && i < json_value_count(datasets); i++) {
         known = json_value_hex64(json_value_get(json_value_at(datasets, i), "fingerprint"),
                                  &now.fingerprints[i]);
     }
     FAIL_IF(!known, err, STATUS_CORRUPT, "a launch does not record the data it trained on");
-    if (!json_value_hex64(json_value_get(launch, "data"), &now.data)) { /* older ones: of each */
-        now.data = json_value_count(datasets) == 1
-                       ? now.fingerprints[0]
-                       : hash64(now.fingerprints, sizeof now.fingerprints);
-    }
     if (!json_value_u64(json_value_get(launch, "resumed_step"), &resumed) ||
         !json_value_hex64(json_value_get(launch, "resumed_data"), &resumed_data)) {
         resumed = now.begin;
@@ -113,7 +108,7 @@ add_launch(struct run_order *r, const struct json_value *launch, struct error *e
 static enum status read_launches(struct run_order *r, const char *run, struct error *err) {
     struct byte_buffer text;
     char path[PATH_MAX_BYTES];
-    TRY(path_join(path, sizeof path, run, "launches.jsonl", err));
+    TRY(path_join(path, sizeof path, run, "sessions.jsonl", err));
     TRY(file_read_all(file_posix(), &text, path, MAX_LAUNCHES_BYTES, err));
     enum status s = STATUS_OK;
     const char *line = (const char *)text.data;

@@ -36,7 +36,7 @@ struct run_order {
 };
 
 /* `dataset`: where the dataset of a run of one is now; NULL: where the run recorded it. Parts are
- * those of RUN/launches.jsonl; the order of data that has changed since is computed from what the
+ * those of RUN/sessions.jsonl; the order of data that has changed since is computed from what the
  * datasets record of their generations. Returns OK, CORRUPT (a launch does not record its data),
  * IO, or what run_config_add_run, cli_parse and order_open return. */
 enum status

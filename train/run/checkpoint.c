@@ -176,51 +176,26 @@ static enum status get_tower(const struct checkpoint *c,
     return STATUS_OK;
 }
 
-/* Files from before the key was written were all made with CLIP's. */
-static enum status
-get_norm(const struct checkpoint *c, enum image_norm_kind *out, struct error *err) {
-    const char *name = safetensors_metadata(c->file, KEY_NORM);
-    *out = IMAGE_NORM_CLIP;
-    for (int i = 0; name != NULL && i < IMAGE_NORM_COUNT; i++) {
-        if (strcmp(name, IMAGE_NORMS[i].name) == 0) {
-            *out = (enum image_norm_kind)i;
-            name = NULL;
-        }
-    }
-    return name == NULL ? STATUS_OK : missing(c, KEY_NORM, err);
-}
-
-/* Absent: batch norm. */
-static enum status
-get_norm_layers(const struct checkpoint *c, enum resnet_norm *out, struct error *err) {
-    const char *name = safetensors_metadata(c->file, KEY_NORM_LAYERS);
-    *out = RESNET_NORM_BATCH;
-    for (int i = 0; name != NULL && i < RESNET_NORM_COUNT; i++) {
-        if (strcmp(name, RESNET_NORM_NAMES[i]) == 0) {
-            *out = (enum resnet_norm)i;
-            name = NULL;
-        }
-    }
-    return name == NULL ? STATUS_OK : missing(c, KEY_NORM_LAYERS, err);
-}
-
-/* Files from before the key was written all took the first token. */
-static enum status
-get_pool(const struct checkpoint *c, enum transformer_pool *out, struct error *err) {
-    const char *name = safetensors_metadata(c->file, KEY_POOL);
-    *out = TRANSFORMER_POOL_FIRST;
-    for (int k = 0; k < TRANSFORMER_POOL_COUNT && name != NULL; k++) {
-        if (strcmp(name, TRANSFORMER_POOL_NAMES[k]) == 0) {
-            *out = (enum transformer_pool)k;
+/* The place of a value among `count` names; 0 where the key is absent. */
+static enum status get_choice(const struct checkpoint *c,
+                              const char *key,
+                              const char *const *names,
+                              int count,
+                              int *out,
+                              struct error *err) {
+    const char *name = safetensors_metadata(c->file, key);
+    for (*out = 0; name != NULL && *out < count; ++*out) {
+        if (strcmp(name, names[*out]) == 0) {
             return STATUS_OK;
         }
     }
-    return name == NULL ? STATUS_OK : missing(c, KEY_POOL, err);
+    return name == NULL ? STATUS_OK : missing(c, key, err);
 }
 
 static enum status read_text_model(struct checkpoint *c, struct error *err) {
     struct model_config *m = &c->model;
     uint64_t n[3];
+    int pool;
     TRY(get_tower(c, KEY_TEXT_TOWER, m->text_tower, err));
     TRY(get_number(c, KEY_MAX_TOKENS, 2, TOKENIZER_MAX_TOKENS, &n[0], err));
     TRY(get_number(c, KEY_VOCAB, 1, TOKENIZER_MAX_VOCAB, &n[1], err));
@@ -228,7 +203,9 @@ static enum status read_text_model(struct checkpoint *c, struct error *err) {
     m->max_tokens = (int32_t)n[0];
     m->vocab_count = (int32_t)n[1];
     m->clean_captions = n[2] == 1;
-    return get_pool(c, &m->text_pool, err);
+    TRY(get_choice(c, KEY_POOL, TRANSFORMER_POOL_NAMES, TRANSFORMER_POOL_COUNT, &pool, err));
+    m->text_pool = (enum transformer_pool)pool;
+    return STATUS_OK;
 }
 
 static enum status read_image_model(struct checkpoint *c, struct error *err) {
@@ -243,8 +220,17 @@ static enum status read_image_model(struct checkpoint *c, struct error *err) {
     }
     m->small_stem = strcmp(stem, "small") == 0;
     m->image_size_px = (int32_t)size_px;
-    TRY(get_norm_layers(c, &m->norm_layers, err));
-    return get_norm(c, &m->image_norm, err);
+    const char *norms[IMAGE_NORM_COUNT];
+    int norm;
+    int layers;
+    for (int i = 0; i < IMAGE_NORM_COUNT; i++) {
+        norms[i] = IMAGE_NORMS[i].name;
+    }
+    TRY(get_choice(c, KEY_NORM_LAYERS, RESNET_NORM_NAMES, RESNET_NORM_COUNT, &layers, err));
+    TRY(get_choice(c, KEY_NORM, norms, IMAGE_NORM_COUNT, &norm, err));
+    m->norm_layers = (enum resnet_norm)layers;
+    m->image_norm = (enum image_norm_kind)norm;
+    return STATUS_OK;
 }
 
 static enum status read_model(struct checkpoint *c, struct error *err) {

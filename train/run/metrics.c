@@ -332,11 +332,7 @@ static void put_histogram(struct json_writer *w, const struct sample_state_summa
     json_open_object(w, "histogram");
     json_double(w, "low", s->first * s->width);
     json_double(w, "width", s->width);
-    json_open_array(w, "counts");
-    for (size_t i = 0; i < used; i++) {
-        json_u64(w, NULL, s->bins[i]);
-    }
-    json_close_array(w);
+    json_u64s(w, "counts", s->bins, used);
     json_close_object(w);
 }
 

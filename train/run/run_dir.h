@@ -6,7 +6,7 @@
  *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done
  *   RUN/last                            relative symbolic link to the newest, replaced atomically
  *   RUN/best                            likewise, to the best by a validation figure (--keep-best)
- *   RUN/launches.jsonl                  one JSON object for each call of ccstream-train
+ *   RUN/sessions.jsonl                  one JSON object for each call of ccstream-train
  *   RUN/report.html                     the page of the run (ccstream-report)
  *   RUN/nonfinite.json                  the step that met a number that is not finite
  *

@@ -86,11 +86,7 @@ trainer_dump(struct trainer *t, const struct step_flight *f, const char *why, st
     json_double(&w, "lr", f->report.lr);
     json_double(&w, "tau", f->report.tau);
     json_double(&w, "loss", f->report.loss);
-    json_open_array(&w, "sample_ids");
-    for (uint32_t i = 0; i < t->options.batch_count; i++) {
-        json_u64(&w, NULL, f->ids[i]);
-    }
-    json_close_array(&w);
+    json_u64s(&w, "sample_ids", f->ids, t->options.batch_count);
     enum status s = put_similarity(&w, t, err);
     json_open_object(&w, "parameters_not_finite");
     THEN(s, put_tensors(&w, t, PARAM_VALUE, err));

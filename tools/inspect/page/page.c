@@ -587,25 +587,16 @@ void page_numbers(struct page *p, const char *key, const double *values, size_t 
     json_close_array(&p->json);
 }
 
-static void
-write_texts(struct json_writer *j, const char *key, const char *const *texts, size_t count) {
-    json_open_array(j, key);
-    for (size_t i = 0; i < count; i++) {
-        json_string(j, NULL, texts[i]);
-    }
-    json_close_array(j);
-}
-
 static void write_series(struct page *p, const struct page_figure *f, const struct page_series *s) {
     struct json_writer *j = &p->json;
     const bool edges = strcmp(f->kind, "histogram") == 0;
     json_open_object(j, NULL);
     json_string(j, "name", s->name);
     if (s->x == NULL) {
-        write_texts(j, "x", f->categories, s->count);
+        json_strings(j, "x", f->categories, s->count);
     }
     if (s->texts != NULL) {
-        write_texts(j, "texts", s->texts, s->count);
+        json_strings(j, "texts", s->texts, s->count);
     }
     page_numbers(p, "x", s->x, s->count + (edges ? 1 : 0));
     page_numbers(p, "y", s->y, s->count);

@@ -519,7 +519,7 @@
     const keys = ["directory", "fingerprint", "samples", "captions"];
     return el("div", {}, ...(f.launch ? [el("pre", {}, list(command).map(word).join(" ")),
       table({ columns: ["dataset for", ...keys].map((name) => ({ name })), rows: used.map(([use, d]) => [use, ...keys.map((k) => d[k])]) }),
-      facts(Object.entries(machine))] : [el("p", { class: "note" }, "Its command and machine were not recorded: there is no launches.jsonl.")]),
+      facts(Object.entries(machine))] : [el("p", { class: "note" }, "Its command and machine were not recorded: there is no sessions.jsonl.")]),
       f.options ? fold("All options", true, facts(Object.entries(f.options))) : null);
   }
 

@@ -66,11 +66,6 @@ static const char *option(const struct run_log *r, const char *name) {
     return text != NULL ? text : "";
 }
 
-/* Older runs call this task curl. */
-static bool trains_blocks(const struct run_log *log) {
-    return strcmp(option(log, "task"), "blocks") == 0 || strcmp(option(log, "task"), "curl") == 0;
-}
-
 /* "3 of 30"; the end is not known to all logs. */
 static void put_of(char cell[REPORT_CELL_BYTES], double at, const struct json_value *end) {
     double last = 0.0;
@@ -91,7 +86,7 @@ void report_put_summary(struct report *r) {
         const struct run_log *log = r->runs[i];
         const struct json_value *launch = json_document_root(log->launch);
         (void)snprintf(t.cells[i][1], REPORT_CELL_BYTES, "%s",
-                       trains_blocks(log) ? "block" : option(log, "loss"));
+                       strcmp(option(log, "task"), "blocks") == 0 ? "block" : option(log, "loss"));
         put_of(t.cells[i][2], log->last_step, json_value_get(launch, "total_steps"));
         put_of(t.cells[i][3], 1.0 + run_log_last(&log->series[RUN_EPOCH]),
                run_log_option(log, "epochs"));

@@ -1,5 +1,6 @@
 /*
- * launch_log: lines of JSON, each appended with one write, and a lock on the open file description.
+ * session_log: lines of JSON, each appended with one write, and a lock on the open file
+ * description.
  */
 #include "tools/ccstream_train/ccstream_train_internal.h"
 
@@ -130,10 +131,10 @@ static enum status lock_run(int fd, const char *run, struct error *err) {
     return STATUS_OK;
 }
 
-enum status launch_log_open(int *out, const char *run, struct error *err) {
+enum status session_log_open(int *out, const char *run, struct error *err) {
     char path[PATH_MAX_BYTES];
     *out = -1;
-    TRY(path_join(path, sizeof path, run, LAUNCH_LOG_NAME, err));
+    TRY(path_join(path, sizeof path, run, SESSION_LOG_NAME, err));
     const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     FAIL_ERRNO_IF(fd < 0, err, "cannot open %s", path);
     const enum status s = lock_run(fd, run, err);
@@ -145,10 +146,10 @@ enum status launch_log_open(int *out, const char *run, struct error *err) {
     return STATUS_OK;
 }
 
-bool launch_log_is_held(const char *run) {
+bool session_log_is_held(const char *run) {
     char path[PATH_MAX_BYTES];
     struct flock lock = whole_file;
-    int fd = path_join(path, sizeof path, run, LAUNCH_LOG_NAME, NULL) == STATUS_OK
+    int fd = path_join(path, sizeof path, run, SESSION_LOG_NAME, NULL) == STATUS_OK
                  ? open(path, O_RDONLY | O_CLOEXEC)
                  : -1;
     const bool held = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK);
@@ -158,14 +159,14 @@ bool launch_log_is_held(const char *run) {
     return held;
 }
 
-void launch_log_close(int fd) {
+void session_log_close(int fd) {
     if (fd >= 0) {
         (void)close(fd);
     }
 }
 
-void launch_log_discard(const char *run) {
-    static const char *const names[] = {LAUNCH_LOG_NAME, "config.json", "metrics.jsonl"};
+void session_log_discard(const char *run) {
+    static const char *const names[] = {SESSION_LOG_NAME, "config.json", "metrics.jsonl"};
     char path[PATH_MAX_BYTES];
     for (size_t i = 0; i < CLI_COUNT(names); i++) {
         if (path_join(path, sizeof path, run, names[i], NULL) == STATUS_OK) {
@@ -174,12 +175,12 @@ void launch_log_discard(const char *run) {
     }
 }
 
-enum status launch_log_add(int fd,
-                           const struct trainer *trainer,
-                           const struct trainer_options *t,
-                           int argc,
-                           char *const *argv,
-                           struct error *err) {
+enum status session_log_add(int fd,
+                            const struct trainer *trainer,
+                            const struct trainer_options *t,
+                            int argc,
+                            char *const *argv,
+                            struct error *err) {
     REQUIRE(fd >= 0 && trainer != NULL && t != NULL);
     struct json_writer w;
     json_writer_init(&w, MAX_LINE_BYTES);
@@ -200,7 +201,7 @@ enum status launch_log_add(int fd,
     json_newline(&w);
     enum status s = json_writer_status(&w, err);
     if (s == STATUS_OK && write(fd, w.out.data, w.out.size_bytes) != (ssize_t)w.out.size_bytes) {
-        s = error_set_errno(err, "cannot write %s/%s", t->run, LAUNCH_LOG_NAME);
+        s = error_set_errno(err, "cannot write %s/%s", t->run, SESSION_LOG_NAME);
     }
     json_writer_fini(&w);
     return s;
