@@ -13,10 +13,9 @@
 #include <unistd.h>
 
 #include "formats/base/bytes.h"
+#include "formats/base/child_process.h"
 
 enum { WAIT_MS = 100, NO_PYARROW = 69, MAX_NAME_BYTES = 4096, GRACE_MS = 5000 };
-
-extern char **environ;
 
 static const char *interpreter(void) {
     const char *named = getenv("CCSTREAM_PYTHON");
@@ -42,13 +41,19 @@ static enum status start(struct rows_stream *s, struct error *err) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     sigset_t none;
-    snprintf(python, sizeof(python), "%s", interpreter());
-    TRY_MEMORY(script, err, "%.200s: out of memory", s->path);
-    memcpy(script, parquet_rows_text, parquet_rows_text_bytes);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    if (!child_program_find(python, sizeof(python), interpreter())) {
         free(script);
-        return error_set_errno(err, "%.200s: a socket", s->path);
+        return no_pyarrow(s, err);
     }
+    char **const environment = child_environment(false);
+    if (!script || !environment || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        const bool memory = !script || !environment;
+        free(script);
+        free(environment);
+        return memory ? error_set(err, STATUS_NOMEM, "%.200s: out of memory", s->path)
+                      : error_set_errno(err, "%.200s: a socket", s->path);
+    }
+    memcpy(script, parquet_rows_text, parquet_rows_text_bytes);
     s->fd = ends[0];
     s->errors = memfd_create("parquet", MFD_CLOEXEC);
     sigemptyset(&none);
@@ -59,11 +64,12 @@ static enum status start(struct rows_stream *s, struct error *err) {
     posix_spawn_file_actions_adddup2(&files, s->errors, STDERR_FILENO);
     posix_spawnattr_setsigmask(&how, &none);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP); /* no Ctrl-C */
-    const int code = posix_spawnp(&s->child, arguments[0], &files, &how, arguments, environ);
+    const int code = posix_spawn(&s->child, python, &files, &how, arguments, environment);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&how);
     close(ends[1]);
     free(script);
+    free(environment);
     s->child = code == 0 ? s->child : 0;
     return code == 0 ? STATUS_OK : no_pyarrow(s, err);
 }

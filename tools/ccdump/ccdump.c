@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/base/child_process.h"
 #include "tools/ccdump/ccdump_internal.h"
 
 /* `ccdump repair`, an alias: becomes the ccpack that stands next to this program. */
@@ -17,7 +18,7 @@ static int repair(char **argv) {
     fputs("ccdump: 'ccdump repair' is now 'ccpack repair'\n", stderr);
     if (n > 0) {
         strcpy(strrchr(path, '/') + 1, "ccpack");
-        execv(path, argv);
+        execve(path, argv, child_environment(false));
     }
     cli_print(stderr, "ccdump: %s cannot be started\n", path);
     return 69;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "formats/base/child_process.h"
 #include "formats/base/file_io.h"
 #include "formats/base/module_file.h"
 #include "tools/ccpack/ccpack_internal.h"
@@ -37,8 +38,9 @@ static enum status become_python(char *command, int argc, char **argv, struct er
     for (int i = 1; i < argc; i++) {
         words[i + 4] = argv[i];
     }
-    execv(CCS_PYTHON, words);
-    free(words);
+    char **const environment = child_environment(false);
+    TRY_MEMORY(environment, err, "out of memory");
+    execve(CCS_PYTHON, words, environment);
     return error_set_errno(err, "cannot run " CCS_PYTHON);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "formats/base/child_process.h"
 #include "formats/base/module_file.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/cli.h"
@@ -15,13 +16,16 @@
 static int suite_of_sets(int argc, char **argv) {
     char path[PATH_MAX_BYTES];
     char **words = calloc((size_t)argc + 2, sizeof *words);
-    if (words != NULL && module_file_find(path, sizeof path, "ccstudy", "CCSTREAM_CCSTUDY")) {
+    char **const environment = child_environment(true); /* sets and models may be at servers */
+    if (words != NULL && environment != NULL &&
+        module_file_find(path, sizeof path, "ccstudy", "CCSTREAM_CCSTUDY")) {
         words[0] = path;
         for (int i = 0; i < argc; i++) {
             words[i + 1] = argv[i];
         }
-        (void)execv(path, words);
+        (void)execve(path, words, environment);
     }
+    free(environment);
     free(words);
     fputs("ccstream-eval suite: is written in Python, in ccstudy, which is not beside this program "
           "or cannot "

@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 from .study import (Column, Item, Option, Options, Progress, Section, StudyError, Table, UsageError, axis, ccstream,
-                    check_dataset, figure, load, np, program, series, table_item)
+                    check_dataset, figure, load, np, series, start, table_item)
 from .towers import Blocks, adam, cosine, mixture, product, train_tower
 
 KINDS = {"margin": "margin", "gn_margin": "GN-margin", "kv_margin": "kV-margin", "kv_gn_margin": "kV-GN-margin"}
@@ -193,17 +193,18 @@ def judge(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarr
 def embed(checkpoint: str, data: str, options: Options) -> tuple[np.ndarray, np.ndarray]:
     """Features and labels by ccstream-eval."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [program("ccstream-eval"), "embed", checkpoint, "--data", data, "-o", f"{folder}/x", "--features",
+        words = ["ccstream-eval", "embed", checkpoint, "--data", data, "-o", f"{folder}/x", "--features",
                  "-q", "--transform", options.transform]
         for row in _PASSED:
             if row.name in options.given and row.name != "transform":
                 value = getattr(options, row.name.replace("-", "_"))
                 words += [f"--{row.name}"] if row.kind is bool else [f"--{row.name}", str(value)]
-        done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if "'ccstream-eval embed --help'" not in line]
+        with start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+            said = child.communicate()[1]
+        if child.returncode != 0:
+            lines = [line for line in said.splitlines() if "'ccstream-eval embed --help'" not in line]
             error = StudyError(lines[-1].removeprefix("ccstream-eval embed: ") if lines else f"{words[0]} failed")
-            error.code = done.returncode
+            error.code = child.returncode
             raise error
         return np.load(f"{folder}/x.features.npy", allow_pickle=False), np.load(f"{folder}/x.labels.npy", allow_pickle=False).astype(int)
 

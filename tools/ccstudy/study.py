@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -103,10 +105,35 @@ def check_dataset(path: str) -> None:
 def program(name: str) -> str:
     """The path of another program: beside this one, else on PATH."""
     path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), name)
-    found = path if os.access(path, os.X_OK) else shutil.which(name)
+    found = path if os.access(path, os.X_OK) else shutil.which(name, path=_absolute(os.environ.get("PATH", "")))
     if found is None:
         raise MissingError(f"{name} is neither beside ccstudy nor on PATH")
     return found
+
+
+def _absolute(folders: str) -> str:
+    """Without what leads to the current folder, which may be a stranger's."""
+    return ":".join(f for f in folders.split(":") if f.startswith("/"))
+
+
+def environment(words: list[str]) -> dict[str, str]:
+    """What a program is started with: no secrets, but keys of servers where a word or a run's config.json may name one."""
+    secret = re.compile("AWS_|TOKEN|SECRET|PASSW|CREDENTIAL|API_KEY|ACCESS_KEY|PRIVATE_KEY|JWT|_PROXY|AUTH_SOCK", re.I)
+    server = re.compile("AWS_|HF_|.*_PROXY", re.I)
+    remote = any("://" in w or w == "--resume" for w in words)
+    code = re.compile("BASH_ENV|ENV|PYTHON(BREAKPOINT|INSPECT|STARTUP)|LD_(AUDIT|PRELOAD)=(.*[: ])?[^/: ]+/.*", re.S)
+    out = {n: v for n, v in os.environ.items()
+           if (not secret.search(n) or (remote and server.match(n))) and not code.fullmatch(n) and not code.fullmatch(f"{n}={v}")}
+    for name in {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"} & out.keys():
+        out[name] = _absolute(out[name])
+        if not out[name]:
+            del out[name]
+    return out
+
+
+def start(words: list[str], **how: Any) -> subprocess.Popen[Any]:
+    """One of our programs."""
+    return subprocess.Popen([program(words[0]), *words[1:]], env=environment(words), **how)
 
 
 @dataclass

@@ -27,7 +27,7 @@ from . import page as pages
 from . import suite_metrics as metrics
 from . import suite_sets
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, StudyError, Table, UsageError,
-                    axis, figure, np, program, series, table_item)
+                    axis, figure, np, series, start, table_item)
 
 PURPOSE = "evaluates a checkpoint on the test sets of a folder, in clip-benchmark's layout, in one pass"
 TITLE = "Test sets"
@@ -270,8 +270,7 @@ class ChildError(StudyError):
 
 def _call(name: str, *words: object) -> None:
     """Its stderr, a line a minute of progress, is passed on; its last line is the message of a failure."""
-    with subprocess.Popen([program(name), *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                          text=True, errors="replace") as child:
+    with start([name, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace") as child:
         try:
             last = ""
             for line in child.stderr:

@@ -30,7 +30,7 @@ from typing import Any
 
 from . import page as pages
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, StudyError, Table, UsageError,
-                    axis, figure, program, series, table_item)
+                    axis, figure, series, start, table_item)
 
 PURPOSE = "the table of a paper: losses x seeds x test sets, from one file"
 TITLE = "Table"
@@ -195,8 +195,7 @@ class Children:
     def call(self, name: str, words: list[str]) -> str:
         """Its stdout. Its stderr is jobs/NAME.log."""
         log = self.folder / f"{name}.log"
-        with log.open("wb") as err, subprocess.Popen([program(words[0]), *words[1:]], stdout=subprocess.PIPE, stderr=err,
-                                                     preexec_fn=_dies_with_us) as child:
+        with log.open("wb") as err, start(words, stdout=subprocess.PIPE, stderr=err, preexec_fn=_dies_with_us) as child:
             self._running.add(child)
             out = child.communicate()[0]
             self._running.discard(child)
