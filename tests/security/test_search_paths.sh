@@ -41,6 +41,37 @@ if [ -e "$module" ]; then
     hasnt out.txt PLANTED
 fi
 
+# Libraries that are opened by name while a program runs: the loader tries no relative name for them, and loads none from here.
+mkdir opened
+cd opened
+printf '#include <unistd.h>\n__attribute__((constructor)) static void f(void) { (void)!write(1, "PLANTED\\n", 8); }\n' >x.c
+for name in libcurl.so.4 libcurl-gnutls.so.4 libcuda.so.1 libnccl.so.2 libcudnn.so.9 libgloo.so.0; do
+    cc -shared -fPIC -Wl,-soname,"$name" -o "$name" x.c
+done
+cp libnccl.so.2 libccstream_gloo.so
+cp libnccl.so.2 libccstream_mpi.so
+cp libnccl.so.2 libccstream_cuda.so
+opens() { # opens COMMAND...
+    env -u LD_LIBRARY_PATH LD_DEBUG=libs LD_DEBUG_OUTPUT="$PWD/tried" "$@" >out.txt 2>err.txt || true
+    hasnt out.txt PLANTED
+    cat tried.* >>all.txt
+    rm tried.*
+}
+opens "$BIN/ccdump" info http://127.0.0.1:1/d
+has all.txt libcurl
+opens "$BIN/ccstream-train" --list-devices
+[ ! -e "$BIN/libccstream_cuda.so" ] || has all.txt libcuda.so.1
+opens "$BIN/ccstream-train" --transport gloo --data nowhere --out r
+[ ! -x "$TESTBIN/test_kernels_cuda_nccl" ] || { opens "$TESTBIN/test_kernels_cuda_nccl" --case the_library_has_all_functions && has all.txt libnccl; }
+! grep -E 'trying file=[^/]' all.txt || fail "the current folder is searched for libraries that are opened by name"
+cd ..
+
+# No other place of the source opens libraries, and none by a relative path.
+(cd "$SRC" && grep -rlE '\b(dl|dlm)open\(' formats augment net pack loader kernels train tools bindings --include='*.c' --include='*.cpp' --include='*.h') |
+    sort >opens.txt
+printf '%s\n' formats/base/module_file.c kernels/cuda/ranks/nccl.c kernels/cuda_module.c net/curl_library.c >known.txt
+cmp opens.txt known.txt || fail "another file opens libraries: say in docs/gpu.md or docs/remote.md where they are searched"
+
 # Libraries of the CUDA module that the loader does not find: from the folders that variables name, never a relative one.
 folder=venv/lib/python3.11/site-packages/nvidia/cu99/lib
 mkdir -p stubs "$folder"
