@@ -36,8 +36,9 @@ struct cache {
     uint64_t max_bytes;
     const struct log_sink *log;
     char *path;
-    int folder;  /* DIR/ccstream-cache-1 */
-    bool shared; /* others may write DIR */
+    int folder;   /* DIR/ccstream-cache-1 */
+    bool shared;  /* others may write DIR */
+    bool foreign; /* or have it */
     pthread_mutex_t lock;
     uint64_t used_bytes;    /* at the last scan, and what this process wrote since */
     uint64_t written_bytes; /* since the last scan */
@@ -50,7 +51,22 @@ struct cache_key cache_key_of(const char *url, const char *etag, uint64_t size_b
     const int size = snprintf(text, sizeof text, "0%.*s %s %" PRIu64, (int)strcspn(url, "?"), url,
                               etag, size_bytes);
     /* Two hashes of 64 bits: with the first character, and without it. */
-    return (struct cache_key){{hash64(text, (size_t)size), hash64(text + 1, (size_t)size - 1)}};
+    return (struct cache_key){
+        .hash = {hash64(text, (size_t)size), hash64(text + 1, (size_t)size - 1)}};
+}
+
+struct cache_key cache_key_own(const struct cache *c, struct cache_key key) {
+    const uid_t user = geteuid();
+    if (c->foreign && !key.own) {
+        key.own = true;
+        key.hash[0] ^= hash64(&user, sizeof user);
+    }
+    return key;
+}
+
+/* So that a file of one's own does nothing under another name. */
+static uint64_t bond_of(struct cache_key key, uint32_t number) {
+    return key.own ? key.hash[1] + number : 0;
 }
 
 static void name_of(char out[NAME_BYTES], struct cache_key key, uint32_t number) {
@@ -67,19 +83,21 @@ static void name_of(char out[NAME_BYTES], struct cache_key key, uint32_t number)
 
 /* --- the trailer --- */
 
-static void make_trailer(uint8_t out[CACHE_TRAILER_BYTES], uint64_t size_bytes, uint64_t hash) {
+static void
+make_trailer(uint8_t out[CACHE_TRAILER_BYTES], uint64_t size_bytes, uint64_t hash, uint64_t bond) {
     memcpy(out, magic, sizeof magic);
     store_u64(out + 8, size_bytes);
     store_u64(out + 16, hash);
-    store_u64(out + 24, hash64(out, 24));
+    store_u64(out + 24, hash64(out, 24) + bond);
 }
 
 bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
                          uint64_t piece_bytes,
+                         uint64_t bond,
                          uint64_t *hash) {
     *hash = load_u64(trailer + 16);
     return memcmp(trailer, magic, sizeof magic) == 0 && load_u64(trailer + 8) == piece_bytes &&
-           load_u64(trailer + 24) == hash64(trailer, 24);
+           load_u64(trailer + 24) == hash64(trailer, 24) + bond;
 }
 
 /* --- whole reads and writes --- */
@@ -280,7 +298,10 @@ enum status cache_open(struct cache **out,
     c->max_bytes = max_bytes;
     c->log = log;
     c->shared = stat(directory, &folder) == 0 && (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    c->foreign = c->shared || folder.st_uid != geteuid();
     c->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    c->foreign = c->foreign || c->folder < 0 || fstat(c->folder, &folder) != 0 ||
+                 folder.st_uid != geteuid() || (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
     if (c->folder < 0) {
         free(c->path);
         free(c);
@@ -325,12 +346,13 @@ static bool has_hash(int fd, uint64_t size_bytes, uint64_t expected) {
     return same;
 }
 
-static bool is_intact(int fd, const struct stat *st, uint64_t size_bytes, bool verify) {
+static bool
+is_intact(int fd, const struct stat *st, uint64_t size_bytes, uint64_t bond, bool verify) {
     uint8_t trailer[CACHE_TRAILER_BYTES];
     uint64_t hash;
     return S_ISREG(st->st_mode) && (uint64_t)st->st_size == size_bytes + CACHE_TRAILER_BYTES &&
            remote_read_fd(fd, trailer, sizeof trailer, size_bytes) &&
-           cache_trailer_parse(trailer, size_bytes, &hash) &&
+           cache_trailer_parse(trailer, size_bytes, bond, &hash) &&
            (!verify || has_hash(fd, size_bytes, hash));
 }
 
@@ -346,7 +368,8 @@ enum status cache_get(struct cache *c,
     name_of(name, key, number);
     *fd = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     FAIL_ERRNO_IF(*fd < 0, err, "%s/%s: cannot open this piece of the cache", c->path, name);
-    if (fstat(*fd, &st) == 0 && is_intact(*fd, &st, size_bytes, verify)) {
+    if (fstat(*fd, &st) == 0 && (!key.own || st.st_uid == geteuid()) &&
+        is_intact(*fd, &st, size_bytes, bond_of(key, number), verify)) {
         if (time(NULL) - st.st_mtim.tv_sec > USE_SECONDS) {
             (void)futimens(*fd, NULL);
         }
@@ -355,7 +378,8 @@ enum status cache_get(struct cache *c,
     close(*fd);
     *fd = -1;
     (void)unlinkat(c->folder, name, 0);
-    log_write(c->log, LOG_LEVEL_WARN, "%s/%s: is damaged, and fetched again", c->path, name);
+    log_write(c->log, LOG_LEVEL_WARN, "%s/%s: is damaged or another user's, and fetched again",
+              c->path, name);
     return error_set(err, STATUS_NOTFOUND, "%s/%s: is damaged", c->path, name);
 }
 
@@ -367,10 +391,23 @@ bool cache_has(struct cache *c, struct cache_key key, uint32_t number) {
 
 enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cache_key key) {
     char name[NAME_BYTES];
-    char path[PATH_MAX_BYTES];
+    struct stat st;
     name_of(name, key, CACHE_HEAD);
-    TRY(path_join(path, sizeof path, c->path, name, NULL));
-    return file_read_all(file_posix(), out, path, CACHE_HEAD_MAX_BYTES, NULL);
+    byte_buffer_init(out, CACHE_HEAD_MAX_BYTES);
+    const int fd = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    RETURN_IF(fd < 0, STATUS_NOTFOUND);
+    enum status s = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
+                            st.st_size <= CACHE_HEAD_MAX_BYTES &&
+                            (!key.own || st.st_uid == geteuid())
+                        ? byte_buffer_reserve(out, (size_t)st.st_size, NULL)
+                        : STATUS_NOTFOUND;
+    if (s == STATUS_OK && remote_read_fd(fd, out->data, (uint64_t)st.st_size, 0)) {
+        out->size_bytes = (size_t)st.st_size;
+    } else {
+        s = s == STATUS_OK ? STATUS_NOTFOUND : s;
+    }
+    close(fd);
+    return s;
 }
 
 /* --- writing --- */
@@ -381,6 +418,7 @@ struct cache_file {
     char temporary[2 * NAME_BYTES];
     int fd;
     bool failed;
+    uint64_t bond;
     struct hasher *hash;
     uint64_t size_bytes, put_bytes; /* taken, and in the file */
     size_t buffered_bytes;
@@ -437,6 +475,7 @@ cache_begin(struct cache *c, struct cache_key key, uint32_t number, uint64_t siz
     f->cache = c;
     f->failed = false;
     f->size_bytes = f->put_bytes = f->buffered_bytes = 0;
+    f->bond = bond_of(key, number);
     name_of(f->name, key, number);
     if (hasher_create(&f->hash, NULL) != STATUS_OK) {
         free(f);
@@ -489,7 +528,7 @@ int cache_end(struct cache_file *f, bool complete) {
     struct cache *c = f->cache;
     uint8_t trailer[CACHE_TRAILER_BYTES];
     if (complete && empty_buffer(f)) {
-        make_trailer(trailer, f->size_bytes, hasher_value(f->hash));
+        make_trailer(trailer, f->size_bytes, hasher_value(f->hash), f->bond);
         complete = put_out(f, trailer, sizeof trailer);
         if (complete && renameat(c->folder, f->temporary, c->folder, f->name) != 0) {
             f->failed = true;

@@ -11,7 +11,8 @@
  *   trailer  0  8 bytes  "ccsXTNT1"
  *            8  u64      bytes of the piece before it
  *           16  u64      XXH64 of them
- *           24  u64      XXH64 of the trailer's first 24 bytes
+ *           24  u64      XXH64 of the trailer's first 24 bytes; of a piece of one's own plus a
+ * number that its name determines
  *
  * A file gets its name when it is complete, so what a killed process leaves is a temporary name,
  * which is removed when it is ten minutes old. A piece that is not what it says is removed and
@@ -21,7 +22,9 @@
  * open last. What does not look like a piece is never touched.
  *
  * A folder that is made here, and its pieces, are for their owner alone. If others may write the
- * folder, it is shared, and pieces follow the umask.
+ * folder, it is shared, and pieces follow the umask. What checksums in such a cache say about a
+ * piece is what another user says: pieces whose bytes the reader does not compare with hashes of
+ * the dataset are one's own there, by name and by owner of the file.
  *
  * Threading : internally synchronised.
  * Untrusted : the content of the folder.
@@ -47,10 +50,15 @@ struct cache_file; /* opaque: a piece that is being written; has one owner */
 
 struct cache_key {
     uint64_t hash[2];
+    bool own; /* only a file of this user will do */
 };
 
 /* Of a version of a file; `etag` may be "". */
 struct cache_key cache_key_of(const char *url, const char *etag, uint64_t size_bytes);
+
+/* Of what no hash of the dataset covers: another key if others may write the cache or it is not
+ * this user's, else the same. */
+struct cache_key cache_key_own(const struct cache *c, struct cache_key key);
 
 /* Makes the folder. Returns OK, NOMEM, LIMIT (its path is too long) or a failure of making it. */
 enum status cache_open(struct cache **out,
@@ -94,9 +102,11 @@ void cache_remove(struct cache *c, struct cache_key key, uint32_t number);
 enum status cache_get_head(struct cache *c, struct byte_buffer *out, struct cache_key key);
 void cache_put_head(struct cache *c, struct cache_key key, const void *text, size_t size_bytes);
 
-/* Whether the trailer is that of a piece of piece_bytes; *hash is then the hash of the piece. */
+/* Whether the trailer is that of a piece of piece_bytes; *hash is then the hash of the piece.
+ * `bond`: the number of a piece of one's own, else 0. */
 bool cache_trailer_parse(const uint8_t trailer[CACHE_TRAILER_BYTES],
                          uint64_t piece_bytes,
+                         uint64_t bond,
                          uint64_t *hash);
 
 /* pread and pwrite of all the bytes; false: errno says why, EIO where the file is shorter. */

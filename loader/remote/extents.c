@@ -26,6 +26,7 @@ enum extent_state {
 struct extent {
     struct extents *owner;
     struct remote_object *object;
+    struct cache_key key;
     uint32_t number;
     uint64_t size_bytes;
     struct extent *next; /* of the same bucket */
@@ -70,9 +71,11 @@ bucket_of(struct extents *x, const struct remote_object *o, uint32_t number) {
     return &x->buckets[((uintptr_t)o / 64 + number) % BUCKETS];
 }
 
-static struct extent *find(struct extents *x, const struct remote_object *o, uint32_t number) {
+static struct extent *
+find(struct extents *x, const struct remote_object *o, struct cache_key key, uint32_t number) {
     struct extent *e = *bucket_of(x, o, number);
-    while (e != NULL && (e->object != o || e->number != number || e->out_of_date)) {
+    while (e != NULL &&
+           (e->object != o || e->number != number || e->key.own != key.own || e->out_of_date)) {
         e = e->next;
     }
     return e;
@@ -117,11 +120,14 @@ static void rest(struct extents *x, struct extent *e) {
     }
 }
 
-static struct cache_key key_of(const struct remote_object *o) {
-    return cache_key_of(o->url, o->etag, o->size_bytes);
+static struct cache_key
+key_of(const struct extents *x, const struct remote_object *o, bool checked) {
+    const struct cache_key key = cache_key_of(o->url, o->etag, o->size_bytes);
+    return checked ? key : cache_key_own(x->cache, key);
 }
 
-static struct extent *add(struct extents *x, struct remote_object *o, uint32_t number) {
+static struct extent *
+add(struct extents *x, struct remote_object *o, struct cache_key key, uint32_t number) {
     struct extent *e = calloc(1, sizeof *e);
     if (e == NULL) {
         return NULL;
@@ -130,6 +136,7 @@ static struct extent *add(struct extents *x, struct remote_object *o, uint32_t n
     const uint64_t left = o->size_bytes - first;
     *e = (struct extent){.owner = x,
                          .object = o,
+                         .key = key,
                          .number = number,
                          .size_bytes = left < REMOTE_PIECE_BYTES ? left : REMOTE_PIECE_BYTES,
                          .state = EXTENT_WANTED,
@@ -207,7 +214,7 @@ static void fetch(struct extent *e, bool into_memory) {
                                    .done = done};
     e->refused = false;
     if (!into_memory) {
-        e->file = cache_begin(x->cache, key_of(e->object), e->number, e->size_bytes);
+        e->file = cache_begin(x->cache, e->key, e->number, e->size_bytes);
     }
     if (e->file == NULL && (e->bytes = malloc(e->size_bytes)) == NULL) {
         arrive(e, -1, error_set(&err, STATUS_NOMEM, "out of memory for a piece of a remote file"),
@@ -301,14 +308,15 @@ static void extents_destroy(struct extents *x) {
 /* --- for readers --- */
 
 struct extent *
-extents_get(struct extents *x, struct remote_object *o, uint64_t offset, bool verify) {
+extents_get(struct extents *x, struct remote_object *o, uint64_t offset, bool checked) {
     const uint32_t number = (uint32_t)(offset / REMOTE_PIECE_BYTES);
+    const struct cache_key key = key_of(x, o, checked);
     pthread_mutex_lock(&x->lock);
-    struct extent *e = find(x, o, number);
+    struct extent *e = find(x, o, key, number);
     if (e == NULL) {
-        e = add(x, o, number);
-        if (e != NULL && cache_get(x->cache, &e->fd, key_of(o), number, e->size_bytes, verify,
-                                   NULL) == STATUS_OK) {
+        e = add(x, o, key, number);
+        if (e != NULL &&
+            cache_get(x->cache, &e->fd, key, number, e->size_bytes, !checked, NULL) == STATUS_OK) {
             e->state = EXTENT_READY;
         } else if (e != NULL) {
             e->awaited = true;
@@ -383,10 +391,11 @@ enum status extent_read(struct extents *x,
 
 bool extents_plan(struct extents *x, struct remote_object *o, uint64_t offset) {
     const uint32_t number = (uint32_t)(offset / REMOTE_PIECE_BYTES);
+    const struct cache_key key = key_of(x, o, true);
     bool planned = false;
     pthread_mutex_lock(&x->lock);
-    if (find(x, o, number) == NULL && !cache_has(x->cache, key_of(o), number)) {
-        struct extent *e = add(x, o, number);
+    if (find(x, o, key, number) == NULL && !cache_has(x->cache, key, number)) {
+        struct extent *e = add(x, o, key, number);
         planned = e != NULL;
         if (planned) {
             want(x, e);
@@ -400,11 +409,12 @@ void extents_forget(struct extents *x,
                     struct remote_object *o,
                     uint64_t offset,
                     uint64_t size_bytes) {
+    const struct cache_key key = key_of(x, o, true);
     pthread_mutex_lock(&x->lock);
     for (uint64_t at = offset / REMOTE_PIECE_BYTES; at * REMOTE_PIECE_BYTES < offset + size_bytes;
          at++) {
-        struct extent *e = find(x, o, (uint32_t)at);
-        cache_remove(x->cache, key_of(o), (uint32_t)at);
+        struct extent *e = find(x, o, key, (uint32_t)at);
+        cache_remove(x->cache, key, (uint32_t)at);
         if (e != NULL && e->state == EXTENT_READY) {
             e->out_of_date = true;
             if (e->users == 0) {

@@ -10,8 +10,8 @@
 
 enum { HASH_LINE_BYTES = 17, HEAD_MAX_BYTES = HTTP_MAX_URL_BYTES + 1024 };
 
-static struct cache_key key_of(const char *url) {
-    return cache_key_of(url, "head", 0);
+static struct cache_key key_of(const struct cache *c, const char *url) {
+    return cache_key_own(c, cache_key_of(url, "head", 0));
 }
 
 /* The text of a head, up to HEAD_MAX_BYTES. */
@@ -62,7 +62,7 @@ bool head_parse(struct head *out, const char *url, const char *text, size_t size
 
 bool heads_recall(struct cache *c, struct head *out, const char *url, const char *generation) {
     struct byte_buffer text = {0};
-    const bool found = cache_get_head(c, &text, key_of(url)) == STATUS_OK &&
+    const bool found = cache_get_head(c, &text, key_of(c, url)) == STATUS_OK &&
                        head_parse(out, url, (const char *)text.data, text.size_bytes) &&
                        strcmp(out->generation, generation) == 0;
     byte_buffer_fini(&text);
@@ -72,9 +72,9 @@ bool heads_recall(struct cache *c, struct head *out, const char *url, const char
 void heads_remember(struct cache *c, const char *url, const struct head *head) {
     char text[HEAD_MAX_BYTES];
     const size_t length = head_text(text, url, head);
-    cache_put_head(c, key_of(url), text, length);
+    cache_put_head(c, key_of(c, url), text, length);
 }
 
 void heads_forget(struct cache *c, const char *url) {
-    cache_remove(c, key_of(url), CACHE_HEAD);
+    cache_remove(c, key_of(c, url), CACHE_HEAD);
 }

@@ -138,7 +138,7 @@ static void done(void *cookie, enum status s, const struct error *err) {
 /* The piece with the next byte of the request. */
 static bool next_extent(struct pending *p, struct error *err) {
     p->extent =
-        extents_get(p->engine->extents, p->read.object, p->read.offset + p->read.got_bytes, false);
+        extents_get(p->engine->extents, p->read.object, p->read.offset + p->read.got_bytes, true);
     if (p->extent == NULL) {
         (void)error_set(err, STATUS_NOMEM, "out of memory for a piece of a remote file");
     }

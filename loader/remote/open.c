@@ -110,6 +110,10 @@ static bool recall(struct remote_object *o) {
     return true;
 }
 
+static struct cache_key key_of(const struct remote_object *o) {
+    return cache_key_own(remote_view.cache, cache_key_of(o->url, o->etag, o->size_bytes));
+}
+
 static void remember_copy(const struct remote_object *o) {
     if (remote_view.cache == NULL || o->size_bytes == 0) {
         return;
@@ -117,8 +121,7 @@ static void remember_copy(const struct remote_object *o) {
     void *at =
         mmap(NULL, (size_t)o->size_bytes, PROT_READ, MAP_SHARED, o->copy.fd, (off_t)o->copy.offset);
     if (at != MAP_FAILED) {
-        cache_put(remote_view.cache, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE, at,
-                  o->size_bytes);
+        cache_put(remote_view.cache, key_of(o), CACHE_WHOLE, at, o->size_bytes);
         (void)munmap(at, (size_t)o->size_bytes);
     }
 }
@@ -126,8 +129,8 @@ static void remember_copy(const struct remote_object *o) {
 static bool recall_copy(struct remote_object *o) {
     int fd = -1;
     if (remote_view.cache == NULL || !o->known ||
-        cache_get(remote_view.cache, &fd, cache_key_of(o->url, o->etag, o->size_bytes), CACHE_WHOLE,
-                  o->size_bytes, true, NULL) != STATUS_OK) {
+        cache_get(remote_view.cache, &fd, key_of(o), CACHE_WHOLE, o->size_bytes, true, NULL) !=
+            STATUS_OK) {
         return false;
     }
     struct copy copy;

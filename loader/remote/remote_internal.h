@@ -191,10 +191,11 @@ void open_stop(void);
 
 struct extent; /* opaque */
 
-/* The piece with the byte at `offset` of the file, which may still have to be fetched. `verify`:
- * compares its hash when it is opened. NULL: out of memory. */
+/* The piece with the byte at `offset` of the file, which may still have to be fetched. `checked`:
+ * the caller compares what it reads with hashes of the dataset; if not, the hash of the piece is
+ * compared, and in a cache that others may write it is one's own. NULL: out of memory. */
 struct extent *
-extents_get(struct extents *x, struct remote_object *o, uint64_t offset, bool verify);
+extents_get(struct extents *x, struct remote_object *o, uint64_t offset, bool checked);
 void extents_put(struct extents *x, struct extent *e);
 
 /* How many pieces arrived or failed so far. */

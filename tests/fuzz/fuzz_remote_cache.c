@@ -32,9 +32,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     if (size_bytes >= CACHE_TRAILER_BYTES) {
         const uint8_t *trailer = data + size_bytes - CACHE_TRAILER_BYTES;
         const uint64_t said = load_u64(trailer + 8);
-        if (cache_trailer_parse(trailer, said, &hash)) {
+        if (cache_trailer_parse(trailer, said, 0, &hash)) {
             demand(hash == load_u64(trailer + 16));
-            demand(!cache_trailer_parse(trailer, said + 1, &hash));
+            demand(!cache_trailer_parse(trailer, said + 1, 0, &hash));
         }
     }
     return 0;

@@ -86,10 +86,39 @@ TEST(versions_and_files_have_keys_of_their_own) {
                                        cache_key_of(URL "x", ETAG, 5000000)};
     const struct cache_key signed_url = cache_key_of(URL "?signature=1", ETAG, 5000000);
     for (size_t i = 0; i < 3; i++) {
-        assert_memory_not_equal(&a, &others[i], sizeof a);
+        assert_memory_not_equal(a.hash, others[i].hash, sizeof a.hash);
     }
-    assert_memory_equal(&a, &signed_url, sizeof a); /* a signature ends, the file is the same */
+    assert_memory_equal(a.hash, signed_url.hash,
+                        sizeof a.hash); /* a signature ends, the file is the same */
     assert_true(a.hash[0] != a.hash[1]);
+}
+
+/* In a folder that others may write, a file that this user wrote is used under its name alone. */
+TEST(shared_pieces_of_ones_own_have_one_name) {
+    struct cache *c = open_cache(1 << 30);
+    assert_false(cache_key_own(c, some_key()).own);
+    cache_close(c);
+    assert_int_equal(chmod(test_temp_path("cache"), 0777), 0);
+    c = open_cache(1 << 30);
+    const struct cache_key a = cache_key_own(c, some_key());
+    const struct cache_key b = cache_key_own(c, cache_key_of(URL, "\"e2\"", 5000000));
+    const uint8_t bytes[4] = {1, 2, 3, 4};
+    char from[256];
+    int fd = -1;
+    assert_true(a.own && a.hash[0] != some_key().hash[0]);
+    cache_put(c, a, CACHE_WHOLE, bytes, sizeof bytes);
+    assert_int_equal(cache_get(c, &fd, a, CACHE_WHOLE, sizeof bytes, true, NULL), STATUS_OK);
+    close(fd);
+    (void)snprintf(from, sizeof from, "%s",
+                   test_temp_path("cache/ccstream-cache-1/%02x/%016" PRIx64 "%016" PRIx64 "-whole",
+                                  (unsigned)(a.hash[0] >> 56), a.hash[0], a.hash[1]));
+    assert_int_equal(
+        rename(from,
+               test_temp_path("cache/ccstream-cache-1/%02x/%016" PRIx64 "%016" PRIx64 "-whole",
+                              (unsigned)(b.hash[0] >> 56), b.hash[0], b.hash[1])),
+        0);
+    assert_int_equal(cache_get(c, &fd, b, CACHE_WHOLE, sizeof bytes, true, NULL), STATUS_NOTFOUND);
+    cache_close(c);
 }
 
 TEST(damaged_pieces_are_removed) {
