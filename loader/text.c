@@ -71,7 +71,7 @@ enum status text_cache_init(struct text_cache *out,
     int32_t ids[2];
     uint32_t count = 0;
     TRY(tokenizer_encode(tokenizer, ids, &count, NULL, 0, 2, why));
-    *out = (struct text_cache){cache, ids[0], ids[1]};
+    *out = (struct text_cache){cache, count > 1 ? ids[0] : -1, ids[count - 1]};
     return STATUS_OK;
 }
 
@@ -82,14 +82,15 @@ enum status text_cache_row(const struct text_cache *c,
                            uint64_t text_id,
                            uint32_t max_tokens,
                            struct error *err) {
+    const uint32_t begins = c->begin_id >= 0 ? 1 : 0;
     uint32_t count = 0;
-    TRY(token_cache_get(c->cache, out_row + 1, &count, text_id, max_tokens - 2, err));
     out_row[0] = c->begin_id;
-    out_row[count + 1] = c->end_id;
+    TRY(token_cache_get(c->cache, out_row + begins, &count, text_id, max_tokens - 1 - begins, err));
+    out_row[count + begins] = c->end_id;
     int32_t pad = tokenizer_pad_id(tokenizer);
-    for (uint32_t i = count + 2; i < max_tokens; i++) {
+    for (uint32_t i = count + begins + 1; i < max_tokens; i++) {
         out_row[i] = pad;
     }
-    *out_length = (int32_t)count + 2;
+    *out_length = (int32_t)(count + begins) + 1;
     return STATUS_OK;
 }

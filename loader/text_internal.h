@@ -38,7 +38,7 @@ enum status text_to_row(struct text_scratch *s,
 /* Token rows that were computed when the dataset was packed. */
 struct text_cache {
     const struct token_cache *cache; /* of the dataset; NULL: none that can be used */
-    int32_t begin_id, end_id;
+    int32_t begin_id, end_id;        /* begin -1: none */
 };
 
 /* Uses the dataset's token cache if its rows equal those of text_to_row. Returns OK, or with *out

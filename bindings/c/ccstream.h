@@ -549,7 +549,7 @@ struct ccs_tokenizer;
 
 /* From the bytes of a SentencePiece model, a WordPiece vocabulary, CLIP's merges or a
  * tokenizer.json of byte-level BPE, which are copied. Returns CCS_OK, CORRUPT, LIMIT, or
- * UNSUPPORTED (a model without begin or end piece, or a tokenizer.json of another kind). */
+ * UNSUPPORTED (a model without an end piece, or a tokenizer.json of another kind). */
 CCS_API int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                                    const void *model,
                                    size_t size,
@@ -572,7 +572,7 @@ CCS_API void ccs_tokenizer_close(struct ccs_tokenizer *t);
 CCS_API uint32_t ccs_tokenizer_vocabulary(const struct ccs_tokenizer *t);
 /* The id that fills a row. */
 CCS_API int32_t ccs_tokenizer_pad(const struct ccs_tokenizer *t);
-/* The ids before and after the pieces of a text. */
+/* The ids before and after the pieces of a text; begin below 0: there is none. */
 CCS_API int32_t ccs_tokenizer_begin(const struct ccs_tokenizer *t);
 CCS_API int32_t ccs_tokenizer_end(const struct ccs_tokenizer *t);
 

@@ -73,6 +73,9 @@ enum status tokenizer_open(struct tokenizer **out,
                                                          : &tokenizer_sentencepiece;
     enum status s = t->engine->open(t, err);
     t->hash = hash64(t->bytes, t->size_bytes);
+    if (s == STATUS_OK && t->cls_id < 0) {
+        s = tokenizer_open_clip(&t->cleaner, err);
+    }
     RETURN_CREATED(s, out, t, tokenizer_close);
 }
 
@@ -138,6 +141,7 @@ void tokenizer_close(struct tokenizer *t) {
         if (t->model) {
             t->engine->close(t->model);
         }
+        tokenizer_close(t->cleaner);
         free(t->bytes);
         free(t);
     }
@@ -164,15 +168,27 @@ enum status tokenizer_encode(const struct tokenizer *t,
                              struct error *err) {
     REQUIRE(t && out_ids && out_count && (text || size_bytes == 0));
     REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
+    const uint32_t begins = t->cls_id >= 0 ? 1 : 0;
     uint32_t count = 0;
+    char *cleaned = NULL;
+    enum status s = STATUS_OK;
     *out_count = 0;
-    if (size_bytes > 0) {
-        TRY(t->engine->encode(t, out_ids + 1, &count, text, truncated(text, size_bytes),
-                              max_tokens - 2, err));
+    size_bytes = truncated(text, size_bytes);
+    if (t->cleaner) {
+        TRY(clip_clean(&cleaned, &size_bytes, text, size_bytes, t->cleaner->model, true, err));
+        text = cleaned;
     }
-    out_ids[0] = t->cls_id;
-    out_ids[count + 1] = t->sep_id;
-    *out_count = count + 2;
+    if (size_bytes > 0) {
+        s = t->engine->encode(t, out_ids + begins, &count, text, size_bytes,
+                              max_tokens - 1 - begins, err);
+    }
+    free(cleaned);
+    TRY(s);
+    if (begins) {
+        out_ids[0] = t->cls_id;
+    }
+    out_ids[count + begins] = t->sep_id;
+    *out_count = count + begins + 1;
     return STATUS_OK;
 }
 
@@ -201,7 +217,7 @@ enum tokenizer_kind tokenizer_kind(const struct tokenizer *t) {
 }
 
 bool tokenizer_cleans(const struct tokenizer *t) {
-    return t->engine->kind == TOKENIZER_CLIP_BPE;
+    return t->engine->kind == TOKENIZER_CLIP_BPE || t->cleaner;
 }
 
 int32_t tokenizer_begin_id(const struct tokenizer *t) {

@@ -80,17 +80,18 @@ const char *tokenizer_kind_name(enum tokenizer_kind kind);
 
 struct tokenizer;
 
-/* Opens a model: ours or any SentencePiece model that has begin and end pieces, or a vocabulary: a
- * text in UTF-8, a piece a line, with the lines [UNK], [CLS] and [SEP] (BERT's vocab.txt, at most
- * 4 MiB). A vocabulary's texts are treated as Hugging Face's BertTokenizerFast does for uncased
- * models, [UNK] [CLS] [SEP] [PAD] [MASK] inside a text included.
- * CLIP's BPE: bpe_simple_vocab_16e6.txt, also packed by gzip, merges.txt of 48,894 merges, or the
- * tokenizer.json of a CLIP model; tokenizer_bytes is one and the same table for all of these. Texts
- * are cleaned and encoded as open_clip does (docs/tokenizers.md names the one difference).
- * Byte-level BPE: a tokenizer.json of Hugging Face with the model BPE, the pre-tokenizer ByteLevel
- * and no normaliser; begin and end are <s> and </s>, else <|endoftext|>.
- * Returns OK, NOMEM, CORRUPT, LIMIT or UNSUPPORTED (no begin or end piece, or a tokenizer.json of
- * another kind). */
+/* Opens a model: ours or any SentencePiece model that has an end piece, or a vocabulary. Without a
+ * begin piece the model is SigLIP's (T5's): texts are cleaned as open_clip's canonicalize does, and
+ * rows have no begin and are filled up with the end piece. A vocabulary is a text in UTF-8, a piece
+ * a line, with the lines [UNK], [CLS] and [SEP] (BERT's vocab.txt, at most 4 MiB). A vocabulary's
+ * texts are treated as Hugging Face's BertTokenizerFast does for uncased models, [UNK] [CLS] [SEP]
+ * [PAD] [MASK] inside a text included. CLIP's BPE: bpe_simple_vocab_16e6.txt, also packed by gzip,
+ * merges.txt of 48,894 merges, or the tokenizer.json of a CLIP model; tokenizer_bytes is one and
+ * the same table for all of these. Texts are cleaned and encoded as open_clip does
+ * (docs/tokenizers.md names the one difference). Byte-level BPE: a tokenizer.json of Hugging Face
+ * with the model BPE, the pre-tokenizer ByteLevel and no normaliser; begin and end are <s> and
+ * </s>, else <|endoftext|>. Returns OK, NOMEM, CORRUPT, LIMIT or UNSUPPORTED (no end piece, or a
+ * tokenizer.json of another kind). */
 enum status tokenizer_open(struct tokenizer **out,
                            const void *model,
                            size_t model_size_bytes,
@@ -107,10 +108,10 @@ enum status tokenizer_open_clip(struct tokenizer **out, struct error *err);
  * the built-in one. Messages name the file. Returns what tokenizer_open does, NOTFOUND or IO. */
 enum status tokenizer_load(struct tokenizer **out, const char *path, struct error *err);
 
-/* [CLS] pieces [SEP], with the pieces truncated so that there are at most max_tokens ids, which is
- * in [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; those after *out_count do not
- * change. `text` may be NULL when size_bytes is 0. Returns OK, NOMEM, or CORRUPT when the model
- * cannot encode (only with a damaged one). */
+/* [CLS] pieces [SEP], SigLIP's without [CLS], with the pieces truncated so that there are at most
+ * max_tokens ids, which is in [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; those
+ * after *out_count do not change. `text` may be NULL when size_bytes is 0. Returns OK, NOMEM, or
+ * CORRUPT when the model cannot encode (only with a damaged one). */
 enum status tokenizer_encode(const struct tokenizer *t,
                              int32_t *out_ids,
                              uint32_t *out_count,
@@ -137,11 +138,11 @@ enum status tokenizer_encode_rows(const struct tokenizer *t,
 
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
 
-/* Whether texts are cleaned by rules of the tokenizer's own, as CLIP's are: no other cleaning may
- * come before. */
+/* Whether texts are cleaned by rules of the tokenizer's own, as CLIP's and SigLIP's are: no other
+ * cleaning may come before. */
 bool tokenizer_cleans(const struct tokenizer *t);
 
-int32_t tokenizer_begin_id(const struct tokenizer *t);
+int32_t tokenizer_begin_id(const struct tokenizer *t); /* below 0: none */
 int32_t tokenizer_end_id(const struct tokenizer *t);
 uint32_t tokenizer_vocab_count(const struct tokenizer *t);
 

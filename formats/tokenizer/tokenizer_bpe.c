@@ -460,7 +460,7 @@ static enum status encode_clip(const struct tokenizer *t,
         return put_clip_words(t->model, out_ids, out_count, plain, size_bytes, max_pieces, err);
     }
     const struct bpe *b = t->model;
-    TRY(clip_clean(&cleaned, &size_bytes, text, size_bytes, b, err));
+    TRY(clip_clean(&cleaned, &size_bytes, text, size_bytes, b, false, err));
     enum status s = put_clip_words(b, out_ids, out_count, cleaned, size_bytes, max_pieces, err);
     free(cleaned);
     return s;

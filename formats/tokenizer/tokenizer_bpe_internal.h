@@ -96,13 +96,14 @@ enum status bpe_join_files(struct byte_buffer *out,
 /* The places of the texts of HTML's names of characters in clip_entities. */
 enum status clip_entities_init(struct piece_map *names, struct error *err);
 
-/* The text as open_clip cleans it, in lower case, in *out, which the caller frees. Returns OK or
- * NOMEM. */
+/* The text as open_clip cleans it, in lower case, canonical: as for SigLIP, in *out, which the
+ * caller frees. Returns OK or NOMEM. */
 enum status clip_clean(char **out,
                        size_t *out_size,
                        const char *text,
                        size_t size_bytes,
                        const struct bpe *bpe,
+                       bool canonical,
                        struct error *err);
 
 /* clip/ of this folder, made by tests/golden/tokenizer/make_clip.py. */

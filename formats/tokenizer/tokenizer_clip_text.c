@@ -406,17 +406,24 @@ static void mend(struct text *out,
     }
 }
 
-/* Single spaces between words, then lower case. */
-static size_t finish(char *out, char *spaced, const struct text *t) {
+/* Single spaces between words, then lower case. canonical: of ASCII's punctuation, _ counts as a
+ * space, and the rest is removed. */
+static size_t finish(char *out, char *spaced, const struct text *t, bool canonical) {
     size_t n = 0;
     size_t to = 0;
     for (size_t i = 0; i < t->count; i++) {
-        if (!unicode_is_space(t->c[i])) {
-            n += utf8_encode(spaced + n, t->c[i]);
+        const uint32_t c = t->c[i];
+        const bool word = c > '~' || c <= ' ' || (c | 32) - 'a' < 26 || c - '0' < 10;
+        if (canonical && !word && c != '_') {
+            continue;
+        }
+        if (!unicode_is_space(c) && !(canonical && c == '_')) {
+            n += utf8_encode(spaced + n, c);
         } else if (n > 0 && spaced[n - 1] != ' ') {
             spaced[n++] = ' ';
         }
     }
+    n -= canonical && n > 0 && spaced[n - 1] == ' ';
     for (size_t at = 0, bytes; at < n; at += bytes) {
         to += lowercase_character(out + to, spaced, n, at, &bytes);
     }
@@ -428,6 +435,7 @@ enum status clip_clean(char **out,
                        const char *text,
                        size_t size_bytes,
                        const struct bpe *bpe,
+                       bool canonical,
                        struct error *err) {
     const size_t room = 4 * size_bytes + 16;
     uint32_t *all = malloc(3 * room * sizeof(*all));
@@ -443,7 +451,7 @@ enum status clip_clean(char **out,
         spaced = malloc(4 * b.count + 1);
         *out = malloc(6 * b.count + 1); /* lower case: at most half more */
         if (spaced && *out) {
-            *out_size = finish(*out, spaced, &b);
+            *out_size = finish(*out, spaced, &b, canonical);
         }
     }
     const bool done = spaced && *out;

@@ -33,12 +33,13 @@ struct tokenizer_engine {
 
 struct tokenizer {
     const struct tokenizer_engine *engine;
-    void *model; /* the engine's own */
+    void *model;               /* the engine's own */
+    struct tokenizer *cleaner; /* CLIP's, whose rules clean SigLIP's texts; NULL: none do */
     uint8_t *bytes;
     size_t size_bytes;
     uint64_t hash;
     uint32_t vocab_count;
-    int32_t cls_id;
+    int32_t cls_id; /* below 0: none */
     int32_t sep_id;
     int32_t pad_id;
 };

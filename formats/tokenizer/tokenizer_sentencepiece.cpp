@@ -337,9 +337,8 @@ enum status open_model(struct tokenizer *t, struct error *err) {
     t->vocab_count = static_cast<uint32_t>(count);
     t->cls_id = p->bos_id();
     t->sep_id = p->eos_id();
-    t->pad_id = p->pad_id() >= 0 ? p->pad_id() : p->unk_id();
-    FAIL_IF(t->cls_id < 0 || t->sep_id < 0, err, STATUS_UNSUPPORTED,
-            "tokenizer: model has no begin or no end piece; train one with both");
+    t->pad_id = t->cls_id < 0 ? t->sep_id : p->pad_id() >= 0 ? p->pad_id() : p->unk_id();
+    FAIL_IF(t->sep_id < 0, err, STATUS_UNSUPPORTED, "tokenizer: model has no end piece");
     t->model = p.release();
     return STATUS_OK;
 }

@@ -83,6 +83,47 @@ train sig --init own-there --loss siglip --steps 1
 has sig.log 'the bias of siglip'
 has sig/config.json '"bias0":-'
 
+# SigLIP's: a tokenizer without a begin piece, all rows of a text, the MAP pool, a bias.
+cat >siglip.json <<'JSON'
+{"embed_dim": 32, "custom_text": true, "init_logit_bias": -10,
+ "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16, "timm_pool": "map", "timm_proj": "none"},
+ "text_cfg": {"context_length": 16, "vocab_size": 100, "width": 16, "heads": 1, "layers": 2, "no_causal_mask": true, "proj_bias": true,
+  "pool_type": "last", "norm_kwargs": {"eps": 1e-6}, "hf_tokenizer_name": "timm/ViT-B-16-SigLIP", "tokenizer_kwargs": {"clean": "canonicalize"}}}
+JSON
+python3 - <<'PYTHON'
+model = open("data/tokenizer.model", "rb").read()
+at = model.rindex(b"[CLS]")
+open("siglip.model", "wb").write(model[:at] + b"[XXX]" + model[at + 5:])
+PYTHON
+train siglip --model siglip.json --tokenizer siglip.model --loss siglip --lr 3e-3 --epochs 20 --steps 30
+sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' siglip/metrics.jsonl | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.7 * first) }' ||
+    fail "siglip does not learn"
+train siglip-micro --model siglip.json --tokenizer siglip.model --loss siglip --lr 3e-3 --epochs 20 --steps 30 --micro-batch 8
+for run in siglip siglip-micro; do sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' $run/metrics.jsonl | head -n 3 >$run.txt; done
+paste siglip.txt siglip-micro.txt | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' || fail "micro-batches: $(cat siglip.txt siglip-micro.txt)"
+export_to siglip siglip-there 2>siglip.log
+has siglip.log "encode(text)[:15] + [eos_id] of texts that"
+has siglip-there/open_clip_config.json '"no_causal_mask":true'
+has siglip-there/open_clip_config.json '"hf_tokenizer_name":"timm/ViT-B-16-SigLIP"'
+tensors names siglip-there/open_clip_model.safetensors >names.txt
+for name in 'visual.trunk.pos_embed [1,16,32]' 'visual.trunk.attn_pool.kv.weight [64,32]' 'text.text_projection.bias [32]' 'logit_bias []'; do
+    has names.txt "$name"
+done
+export_to siglip-there siglip-again 2>/dev/null
+tensors equal siglip-there/open_clip_model.safetensors siglip-again/open_clip_model.safetensors # the bias is f32 there
+numbers retrieval siglip >retrieval.json
+numbers retrieval siglip-there >other.json
+cmp retrieval.json other.json || fail "siglip: $(cat other.json)"
+"$BIN/ccpack" tokenizer data --overwrite --tokenizer siglip.model >/dev/null # its tokens are stored
+"$BIN/ccstream-eval" retrieval siglip-there --data data --json >/dev/null || fail "no evaluation with stored tokens"
+expect_message 64 "vocab_size is 32000, and CLIP's tokenizer has 49408 tokens; give the model's own" \
+    "$BIN/ccstream-train" --data data --out no --model ViT-B-16-SigLIP --loss siglip
+"$BIN/ccstream-train" --data data --out no --model ViT-B-16-SigLIP --loss siglip --tokenizer siglip.model --dry-run >plan.txt 2>&1 || fail "$(cat plan.txt)"
+sed 's/"pool_type": "last", //' siglip.json >bad.json
+expect_message 69 'text_cfg.pool_type is missing' "$BIN/ccstream-train" --data data --out no --model bad.json --tokenizer siglip.model
+sed 's/"timm_proj"/"timm_model_name": "vit_so400m_patch14_siglip_384", "timm_proj"/' siglip.json >bad.json
+expect_message 69 'timm_model_name is "*vit_so400m' "$BIN/ccstream-train" --data data --out no --model bad.json --tokenizer siglip.model
+
 # What does not fit.
 refused() { # refused CODE PATTERN EDIT...: there, edited
     local code=$1 pattern=$2

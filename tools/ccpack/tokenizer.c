@@ -159,6 +159,7 @@ static enum status add_captions(struct ccpack_cache_result *out,
                                 struct error *err) {
     const char *text = NULL;
     size_t size_bytes = 0;
+    const uint32_t begins = tokenizer_begin_id(t) >= 0 ? 1 : 0;
     for (;;) {
         static int32_t ids[TOKENIZER_MAX_TOKENS]; /* one command, one thread */
         uint32_t count = 0;
@@ -168,9 +169,10 @@ static enum status add_captions(struct ccpack_cache_result *out,
         }
         TRY(s);
         TRY(tokenizer_encode(t, ids, &count, text, size_bytes, TOKENIZER_MAX_TOKENS, err));
-        TRY(token_cache_writer_add(w, ids + 1, count - 2, err)); /* without begin and end */
+        count -= 1 + begins; /* without begin and end */
+        TRY(token_cache_writer_add(w, ids + begins, count, err));
         out->captions++;
-        out->tokens += count - 2;
+        out->tokens += count;
     }
 }
 

@@ -80,7 +80,8 @@ enum status export_pad_id(const struct export_job *job, int32_t *out, struct err
  */
 static bool has_clip_tokenizer(const struct export_job *job) {
     struct tokenizer *t;
-    const bool is = open_tokenizer(&t, job, NULL) == STATUS_OK && tokenizer_cleans(t);
+    const bool is =
+        open_tokenizer(&t, job, NULL) == STATUS_OK && tokenizer_kind(t) == TOKENIZER_CLIP_BPE;
     tokenizer_close(t);
     return is;
 }
@@ -129,6 +130,7 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
     const int begin = tokenizer_begin_id(t);
     const int end = tokenizer_end_id(t);
     const int pad = tokenizer_pad_id(t);
+    const bool cleans = tokenizer_cleans(t);
     tokenizer_close(t);
     if (kind == TOKENIZER_CLIP_BPE || kind == TOKENIZER_BYTE_BPE) {
         log_write(job->log, LOG_LEVEL_WARN,
@@ -143,10 +145,12 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
     if (kind == TOKENIZER_SENTENCEPIECE) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "the tokenizer is a SentencePiece model, which AutoTokenizer does not read; with "
-                  "the package sentencepiece: [bos_id] + encode(text)[:%d] + [eos_id]",
-                  (int)checkpoint_model(job->checkpoint)->max_tokens - 2);
+                  "the package sentencepiece: %sencode(text)[:%d] + [eos_id]%s",
+                  begin >= 0 ? "[bos_id] + " : "",
+                  (int)checkpoint_model(job->checkpoint)->max_tokens - (begin >= 0 ? 2 : 1),
+                  begin >= 0 ? "" : " of texts that open_clip's canonicalize has cleaned");
     }
-    if (checkpoint_model(job->checkpoint)->clean_captions && kind != TOKENIZER_CLIP_BPE) {
+    if (checkpoint_model(job->checkpoint)->clean_captions && !cleans) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "captions were cleaned before the tokenizer (lower case, some punctuation and "
                   "white space); no tokenizer file can express that: clean texts alike");

@@ -189,12 +189,12 @@ static const struct cli_option rows[] = {
      .help = "--task blocks: the mean of the losses of the single positives (QT) instead of the "
              "loss of their mean"},
     {"model", 0, CLI_STRING, FIELD(trainer.model), .metavar = "MODEL",
-     .help =
-         "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
-         "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, or a JSON "
-         "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
-         "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
-         "tokenizer the vocabulary is that one's"},
+     .help = "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
+             "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
+             "ViT-B-16-SigLIP, or a JSON "
+             "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
+             "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
+             "tokenizer the vocabulary is that one's"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME",
      .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names), or tiny"},

@@ -90,6 +90,19 @@ clip_parts(struct part parts[MAX_PARTS], struct block *l, const struct blocks_op
     return (int)(sizeof list / sizeof *list);
 }
 
+static int timm_parts(struct part parts[MAX_PARTS], struct block *l, int64_t d, int64_t f) {
+    const enum param_init normal = PARAM_INIT_NORMAL;
+    const struct part list[] = {
+        {.weight = "norm1"},
+        {"attn.qkv.weight", "attn.qkv.bias", &l->qkv, 3 * d, d, normal, 0.02, 0, false},
+        {"attn.proj.weight", "attn.proj.bias", &l->out, d, d, normal, 0.02, 0, false},
+        {.weight = "norm2"},
+        {"mlp.fc1.weight", "mlp.fc1.bias", &l->lin1, f, d, normal, 0.02, 0, false},
+        {"mlp.fc2.weight", "mlp.fc2.bias", &l->lin2, d, f, normal, 0.02, 0, false}};
+    memcpy(parts, list, sizeof list);
+    return (int)(sizeof list / sizeof *list);
+}
+
 static enum status
 add_part(struct params *p, const char *block, const struct part *part, struct error *err) {
     const struct param_spec weight = {.module = block,
@@ -114,10 +127,16 @@ static enum status add_block(struct blocks *b, int32_t i, struct error *err) {
     char block[64];
     char module[96];
     const bool post = blocks_post_norm(b);
+    const bool timm = b->opt.style == BLOCKS_TIMM;
     struct norm *norm = &b->norms[post ? 2 * i + 1 : 2 * i];
-    const int count = post ? distilbert_parts(parts, l, b->opt.dim, b->opt.ffn_dim)
-                           : clip_parts(parts, l, &b->opt);
-    (void)snprintf(block, sizeof block, "transformer.%s.%d", post ? "layer" : "resblocks", (int)i);
+    const int count = post   ? distilbert_parts(parts, l, b->opt.dim, b->opt.ffn_dim)
+                      : timm ? timm_parts(parts, l, b->opt.dim, b->opt.ffn_dim)
+                             : clip_parts(parts, l, &b->opt);
+    (void)snprintf(block, sizeof block, "%s.%d",
+                   post   ? "transformer.layer"
+                   : timm ? "blocks"
+                          : "transformer.resblocks",
+                   (int)i);
     l->first = params_count(b->params);
     for (int k = 0; k < count; k++) {
         if (parts[k].at != NULL) {

@@ -40,6 +40,7 @@ enum blocks_style {
     BLOCKS_DISTILBERT, /* post-norm; weights normal with deviation 0.02, biases 0 */
     BLOCKS_CLIP_TEXT,  /* pre-norm; open_clip's transformer.resblocks.N */
     BLOCKS_CLIP_IMAGE, /* the same names, with the initial values of PyTorch's modules */
+    BLOCKS_TIMM,       /* pre-norm; timm's blocks.N; weights normal with deviation 0.02, biases 0 */
 };
 
 struct blocks_options {

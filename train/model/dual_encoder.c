@@ -44,7 +44,7 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
         s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
         s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
         s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
-        if (m->opt.text.pool == TRANSFORMER_POOL_END) {
+        if (m->opt.text.pool >= TRANSFORMER_POOL_END) {
             s->ends = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
         }
         s->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
@@ -74,14 +74,20 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
 /* Under open_clip's names, in its order but for the towers' own. */
 static enum status add_clip_parameters(struct dual_encoder *m, struct error *err) {
     const bool resnet = m->opt.image.pool_heads > 0;
+    const bool siglip = m->opt.text.whole;
     m->image_head.normal = resnet;
+    m->text_head.normal = m->text_head.zero_bias = siglip;
     if (!m->opt.texts_alone) {
-        TRY(params_set_prefix(m->e.params, "visual.", err));
+        TRY(params_set_prefix(m->e.params, siglip ? "visual.trunk." : "visual.", err));
         TRY(resnet ? resnet_create(&m->image, m->e.params, &m->opt.image, err)
                    : vit_create(&m->vit, m->e.params, &m->opt.vit, err));
     }
-    TRY(params_set_prefix(m->e.params, "", err));
+    TRY(params_set_prefix(m->e.params, siglip ? "text." : "", err));
     TRY(transformer_create(&m->text, m->e.params, &m->opt.text, err));
+    if (siglip) {
+        head_add_none(&m->image_head, m->opt.vit.dim);
+        return head_add(&m->text_head, &m->e, "text_projection", m->opt.text.dim, err);
+    }
     TRY(m->opt.texts_alone ? STATUS_OK
         : resnet           ? head_add(&m->image_head, &m->e, "visual.attnpool.c_proj",
                                       resnet_feature_count(m->image), err)
@@ -201,6 +207,10 @@ static enum status take_slots(struct dual_encoder *m, struct error *err) {
         TRY(take_host(m, i, rows * (size_t)m->opt.text.max_tokens, &s->host_tokens, err));
         TRY(take_host(m, i, rows, &s->host_starts, err));
         TRY(take_host(m, i, rows, &s->host_ends, err));
+        TRY(take_host(m, i, rows, &s->host_lengths, err));
+        for (size_t k = 0; k < rows; k++) {
+            s->host_lengths[k] = m->opt.text.max_tokens;
+        }
         s->layouts = calloc(parts, sizeof *s->layouts);
         FAIL_IF(s->layouts == NULL, err, STATUS_NOMEM, "out of memory for %zu parts of a batch",
                 parts);
@@ -236,10 +246,12 @@ void dual_encoder_destroy(struct dual_encoder *m) {
             free(s->host_tokens);
             free(s->host_starts);
             free(s->host_ends);
+            free(s->host_lengths);
         } else if (s->host_tokens != NULL) {
             m->e.dev->stream->free_host(m->e.dev, s->host_tokens);
             m->e.dev->stream->free_host(m->e.dev, s->host_starts);
             m->e.dev->stream->free_host(m->e.dev, s->host_ends);
+            m->e.dev->stream->free_host(m->e.dev, s->host_lengths);
         }
         free(s->layouts);
     }

@@ -13,6 +13,9 @@
  * Face's, image_proj.weight, image_proj.bias, text_proj.weight, text_proj.bias. Projections start
  * uniform in +-1/sqrt(fan_in), weight and bias.
  *
+ * SigLIP's (vit.map, text.whole) has "visual.trunk.", whose features are the embeddings, "text.",
+ * and text.text_projection with a bias.
+ *
  * A text tower of CLIP's kind makes the model open_clip's: its names ("visual." before the image
  * tower's, none before the text tower's), visual.proj and text_projection (F, E) without biases; of
  * a residual network visual.attnpool.c_proj.weight (E, F) and bias.

@@ -24,6 +24,7 @@ struct input_slot {
     /* Of a whole batch, laid out as the tower reads it; of alloc_host but in slot 0. A part keeps
      * its own room, because a device may still copy the part before. */
     int32_t *host_tokens, *host_starts, *host_ends;
+    int32_t *host_lengths;  /* with text.whole: max_tokens of each */
     struct layout *layouts; /* by part */
     int32_t count;          /* pairs of dual_encoder_put; 0: none */
 };

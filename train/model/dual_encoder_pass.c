@@ -34,6 +34,9 @@ static struct part part_of(const struct dual_encoder *m,
         p.batch.lengths += start;
         p.batch.sample_ids += p.batch.sample_ids != NULL ? start : 0;
     }
+    if (m->opt.text.whole) {
+        p.batch.lengths = m->slots[whole->slot].host_lengths + start;
+    }
     return p;
 }
 
@@ -107,9 +110,10 @@ static enum status check_captions(const struct dual_encoder *m,
     return STATUS_OK;
 }
 
-/* The first token that is the caption's last one: its end token, also where that stands within. */
-static int32_t end_of(const int32_t *tokens, int32_t length) {
-    int32_t t = 0;
+/* The first token that is the caption's last one: its end token, also where that stands within. Of
+ * whole captions the last. */
+static int32_t end_of(const int32_t *tokens, int32_t length, bool whole) {
+    int32_t t = whole ? length - 1 : 0;
     while (tokens[t] != tokens[length - 1]) {
         t++;
     }
@@ -130,7 +134,7 @@ static void lay_captions(const struct dual_encoder *m,
         starts[n] = (int32_t)at;
         memcpy(tokens + at, b->tokens + (size_t)n * (size_t)m->opt.text.max_tokens,
                (size_t)b->lengths[n] * sizeof(*tokens));
-        ends[n] = starts[n] + end_of(tokens + at, b->lengths[n]);
+        ends[n] = starts[n] + end_of(tokens + at, b->lengths[n], m->opt.text.whole);
         at += m->opt.padded ? l->longest : b->lengths[n];
     }
 }
@@ -220,7 +224,8 @@ static enum status part_backward(void *model,
     TRY(tuning->lock[TUNING_IMAGE] == 1
             ? STATUS_OK
             : head_backward(&m->image_head, &m->e, &df_image, dout[0], at, mode, err));
-    TRY(gradients_final(sums, m->image_head.weight, err));
+    TRY(gradients_final(
+        sums, m->image_head.weight >= 0 ? m->image_head.weight : m->text_head.weight, err));
     TRY(text ? transformer_backward(m->text, &df_text, &captions, mode, sums, err) : STATUS_OK);
     if (tuning_is_frozen(tuning, TUNING_IMAGE)) {
         return STATUS_OK;

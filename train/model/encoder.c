@@ -198,7 +198,7 @@ enum status head_add(struct head *h,
     struct param_spec bias = weight;
     bias.name = "bias";
     bias.shape[1] = 0;
-    bias.init = h->fixed_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM;
+    bias.init = h->fixed_bias || h->zero_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM;
     TRY(params_add(e->params, &h->weight, &weight, err));
     return params_add(e->params, &h->bias, &bias, err);
 }
@@ -216,6 +216,11 @@ enum status head_add_plain(struct head *h,
     h->feature_count = feature_count;
     h->bias = -1;
     return params_add(e->params, &h->weight, &weight, err);
+}
+
+void head_add_none(struct head *h, int32_t feature_count) {
+    h->feature_count = feature_count;
+    h->weight = h->bias = -1;
 }
 
 void head_place(struct head *h, const struct encoder *e, struct carve *kept) {
@@ -242,17 +247,18 @@ enum status head_forward(const struct head *h,
                          const struct encoder_part *p,
                          struct error *err) {
     const struct ops *ops = e->dev->ops;
+    const bool none = h->weight < 0;
     struct linear project = {.out = first_rows(e->z, (int64_t)p->count * p->views),
                              .in = h->features,
-                             .weight = params_tensor(e->params, h->weight)};
+                             .weight = none ? NOT_WANTED : params_tensor(e->params, h->weight)};
     if (h->bias >= 0) {
         project.bias = params_tensor(e->params, h->bias);
     }
-    TRY(e->raw ? STATUS_OK : ops->linear(e->dev, &project, err));
+    TRY(e->raw || none ? STATUS_OK : ops->linear(e->dev, &project, err));
     for (int32_t v = 0; v < p->views; v++) {
         const struct l2_normalize normalize = {.out = whole_rows(p, &h->out, v),
                                                .norm = part_rows(p, &h->norm, v),
-                                               .in = part_rows(p, &e->z, v)};
+                                               .in = part_rows(p, none ? &h->features : &e->z, v)};
         project.out = normalize.out;
         project.in = part_rows(p, &h->features, v);
         TRY(e->raw ? ops->linear(e->dev, &project, err)
@@ -270,15 +276,18 @@ enum status head_backward(const struct head *h,
                           struct error *err) {
     const struct ops *ops = e->dev->ops;
     const int64_t n = (int64_t)p->count * p->views;
-    struct linear_bwd project = {.dweight = params_grad(e->params, h->weight),
-                                 .weight = params_tensor(e->params, h->weight),
-                                 .param_mode = mode};
+    const bool none = h->weight < 0;
+    struct linear_bwd project = {.param_mode = mode};
+    if (!none) {
+        project.dweight = params_grad(e->params, h->weight);
+        project.weight = params_tensor(e->params, h->weight);
+    }
     if (!h->fixed_bias && h->bias >= 0) {
         project.dbias = params_grad(e->params, h->bias);
     }
     *dfeatures = first_rows(h->dfeatures, n);
     for (int32_t v = 0; v < p->views; v++) { /* over z, which is not needed any more */
-        const struct l2_normalize_bwd normalize = {.din = part_rows(p, &e->z, v),
+        const struct l2_normalize_bwd normalize = {.din = part_rows(p, none ? dfeatures : &e->z, v),
                                                    .dout = whole_rows(p, dout, v),
                                                    .out = whole_rows(p, &h->out, v),
                                                    .norm = part_rows(p, &h->norm, v)};
@@ -292,5 +301,5 @@ enum status head_backward(const struct head *h,
     project.din = *dfeatures;
     project.dout = first_rows(e->z, n);
     project.in = h->features;
-    return e->raw ? STATUS_OK : ops->linear_bwd(e->dev, &project, err);
+    return e->raw || none ? STATUS_OK : ops->linear_bwd(e->dev, &project, err);
 }

@@ -129,10 +129,11 @@ enum status encoder_backward(struct encoder *e,
 /* ---- heads: z = features W^T + b, b not in every head, out = z / |z|, or z with `raw` ---- */
 
 struct head {
-    int32_t weight, bias; /* (E, F), (E); bias -1: none */
+    int32_t weight, bias; /* (E, F), (E); bias -1: none; weight -1: z = features */
     int32_t feature_count;
     bool fixed_bias;         /* starts at 0 and is not trained */
     bool normal;             /* the weight starts normal with deviation 1/sqrt(F) */
+    bool zero_bias;          /* starts at 0 */
     struct tensor features;  /* (n, F), set before forward, unchanged until backward; first views,
                                 then second ones */
     struct tensor dfeatures; /* (held_rows, F) */
@@ -140,7 +141,8 @@ struct head {
                                 (held_rows) */
 };
 
-/* Adds MODULE.weight and MODULE.bias, uniform in +-1/sqrt(F). fixed_bias and normal are set before.
+/* Adds MODULE.weight and MODULE.bias, uniform in +-1/sqrt(F). fixed_bias, normal and zero_bias are
+ * set before.
  */
 enum status head_add(struct head *h,
                      const struct encoder *e,
@@ -153,6 +155,8 @@ enum status head_add_plain(struct head *h,
                            const char *name,
                            int32_t feature_count,
                            struct error *err);
+/* No tensor: F must be E. Not with `raw`. */
+void head_add_none(struct head *h, int32_t feature_count);
 void head_place(struct head *h, const struct encoder *e, struct carve *kept);
 
 /* h->features -> the part's rows of h->out. */

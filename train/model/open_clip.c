@@ -27,10 +27,33 @@ static const struct {
     {"RN50", 1024, 224, "[3,4,6,3]", 64, 32, 512},
 };
 
+/* SigLIP's image towers in timm, at any image size. */
+static const struct {
+    const char *name; /* a size follows */
+    int32_t layers, width, patch;
+} siglip_towers[] = {{"vit_base_patch16_siglip_", 12, 768, 16},
+                     {"vit_base_patch32_siglip_", 12, 768, 32},
+                     {"vit_large_patch16_siglip_", 24, 1024, 16}};
+
+enum { SIGLIP_TOWERS = sizeof siglip_towers / sizeof *siglip_towers };
+
+#define SIGLIP_TEXT                                                                                \
+    "\"hf_tokenizer_name\":\"timm/ViT-B-16-SigLIP\",\"tokenizer_kwargs\":{\"clean\":"              \
+    "\"canonicalize\"},\"no_causal_mask\":true,\"proj_bias\":true,\"pool_type\":\"last\","         \
+    "\"norm_kwargs\":{\"eps\":1e-06}"
+
 /* Heads of the text towers are 64 wide, as open_clip's own files have them. */
 static enum status
 write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *err) {
     static const char quick[] = "-quickgelu";
+    if (strcmp(model, "ViT-B-16-SigLIP") == 0) {
+        (void)snprintf(out, OPEN_CLIP_CONFIG_BYTES,
+                       "{\"embed_dim\":768,\"custom_text\":true,\"vision_cfg\":{\"image_size\":224,"
+                       "\"timm_model_name\":\"vit_base_patch16_siglip_224\",\"timm_pool\":\"map\","
+                       "\"timm_proj\":\"none\"},\"text_cfg\":{\"context_length\":64,"
+                       "\"vocab_size\":32000,\"width\":768,\"heads\":12," SIGLIP_TEXT "}}");
+        return STATUS_OK;
+    }
     const size_t size = strlen(model);
     const bool quick_gelu =
         size >= sizeof quick && strcmp(model + size - (sizeof quick - 1), quick) == 0;
@@ -50,7 +73,8 @@ write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *e
     }
     return error_set(err, STATUS_USAGE,
                      "--model %s is neither a file nor one of ViT-S-32, ViT-S-16, ViT-B-32, "
-                     "ViT-B-32-256, ViT-B-16, ViT-L-14, RN50 (each also with -quickgelu)",
+                     "ViT-B-32-256, ViT-B-16, ViT-L-14, RN50 (each also with -quickgelu), "
+                     "ViT-B-16-SigLIP",
                      model);
 }
 
@@ -149,6 +173,45 @@ struct numbers {
 #define PLAIN(name_, value_)                                                                       \
     { .name = name_, .plain = value_ }
 
+static bool is_siglip(const struct json_value *root) {
+    const char *pool =
+        json_value_string(json_value_get(json_value_get(root, "vision_cfg"), "timm_pool"), NULL);
+    return pool != NULL && strcmp(pool, "map") == 0;
+}
+
+/* What SigLIP's towers must say, and the numbers of an image tower of timm. */
+static enum status
+check_siglip(struct numbers *n, const struct json_value *root, struct error *err) {
+    static const char *const needed[] = {"no_causal_mask", "pool_type", "proj_bias", "norm_kwargs"};
+    const struct json_value *text = json_value_get(root, "text_cfg");
+    const char *name = json_value_string(
+        json_value_get(json_value_get(root, "vision_cfg"), "timm_model_name"), NULL);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        FAIL_IF(json_value_get(text, needed[i]) == NULL, err, STATUS_UNSUPPORTED,
+                "the model's text_cfg.%s is missing; with timm_pool map only SigLIP's text tower "
+                "can be trained here",
+                needed[i]);
+    }
+    for (int i = 0; i < SIGLIP_TOWERS && name != NULL; i++) {
+        const size_t size = strlen(siglip_towers[i].name);
+        if (strncmp(name, siglip_towers[i].name, size) == 0 &&
+            strspn(name + size, "0123456789") == strlen(name + size)) {
+            n->layers = siglip_towers[i].layers;
+            n->width = siglip_towers[i].width;
+            n->patch = siglip_towers[i].patch;
+            name = NULL;
+        }
+    }
+    FAIL_IF(name != NULL, err, STATUS_UNSUPPORTED,
+            "the model's vision_cfg.timm_model_name is %.80s; of timm only SigLIP's "
+            "vit_base_patch16, vit_base_patch32 and vit_large_patch16 can be trained here",
+            name);
+    FAIL_IF(n->embed != n->width, err, STATUS_UNSUPPORTED,
+            "the model's embed_dim is %g, its image tower has %g without a projection", n->embed,
+            n->width);
+    return STATUS_OK;
+}
+
 static enum status read_numbers(const struct json_value *root,
                                 struct numbers *n,
                                 bool with_weights,
@@ -156,17 +219,19 @@ static enum status read_numbers(const struct json_value *root,
     const char *const first_scale = with_weights ? NULL : "2.6592600369327779";
     const char *const none = with_weights ? NULL : "null";
     const struct json_value *v = json_value_get(root, "vision_cfg");
+    const bool siglip = is_siglip(root);
     const bool stages = json_value_is_array(json_value_get(v, "layers"));
-    const struct field top[] = {NUMBER("embed_dim", embed, 1, 65536),
-                                NUMBER("quick_gelu", quick, 0, 1),
-                                IGNORED("vision_cfg"),
-                                IGNORED("text_cfg"),
-                                IGNORED("custom_text"), /* names, not what is computed */
-                                PLAIN("multimodal_cfg", "null"),
-                                PLAIN("init_logit_scale", first_scale),
-                                PLAIN("init_logit_bias", none),
-                                PLAIN("nonscalar_logit_scale", "false"),
-                                {.name = NULL}};
+    const struct field top[] = {
+        NUMBER("embed_dim", embed, 1, 65536),
+        NUMBER("quick_gelu", quick, 0, 1),
+        IGNORED("vision_cfg"),
+        IGNORED("text_cfg"),
+        IGNORED("custom_text"), /* names, not what is computed */
+        PLAIN("multimodal_cfg", "null"),
+        PLAIN("init_logit_scale", first_scale),
+        {.name = "init_logit_bias", .plain = none, .same = siglip ? "-10" : NULL},
+        PLAIN("nonscalar_logit_scale", "false"),
+        {.name = NULL}};
     const struct field vision[] = {
         {.name = "layers", .number = stages ? NULL : &n->layers, .least = 1, .most = 64},
         NUMBER("width", width, 1, 65536),
@@ -193,50 +258,55 @@ static enum status read_numbers(const struct json_value *root,
         PLAIN("scale_attn_inner", "false"),
         PLAIN("scale_attn", "false"),
         PLAIN("scale_fc", "false"),
-        PLAIN("timm_model_name", "null"),
+        PLAIN("timm_model_name", siglip ? NULL : "null"),
         IGNORED("timm_model_pretrained"),
         IGNORED("timm_pool"),
-        IGNORED("timm_proj"),
+        PLAIN("timm_proj", siglip ? "\"none\"" : NULL),
         IGNORED("timm_proj_bias"),
         IGNORED("timm_drop"),
         IGNORED("timm_drop_path"),
         {.name = NULL}};
-    const struct field text[] = {NUMBER("context_length", context, 2, 512),
-                                 NUMBER("vocab_size", vocab, 1, 1 << 24),
-                                 NUMBER("width", text_width, 1, 65536),
-                                 NUMBER("heads", heads, 1, 65536),
-                                 NUMBER("layers", text_layers, 1, 64),
-                                 NUMBER("mlp_ratio", text_ratio, 0.001, 64),
-                                 PLAIN("ls_init_value", "null"),
-                                 PLAIN("hf_tokenizer_name", none),
-                                 PLAIN("tokenizer_kwargs", "null"),
-                                 PLAIN("embed_cls", "false"),
-                                 IGNORED("pad_id"),
-                                 IGNORED("eos_id"),
-                                 PLAIN("no_causal_mask", "false"),
-                                 PLAIN("final_ln_after_pool", "false"),
-                                 {.name = "pool_type", .plain = "\"argmax\"", .same = "\"eos\""},
-                                 PLAIN("proj_bias", "false"),
-                                 PLAIN("proj_type", "\"linear\""),
-                                 PLAIN("output_tokens", "false"),
-                                 PLAIN("act_kwargs", "null"),
-                                 PLAIN("norm_kwargs", "null"),
-                                 PLAIN("block_type", "null"),
-                                 PLAIN("qk_norm", "false"),
-                                 PLAIN("scaled_cosine_attn", "false"),
-                                 PLAIN("scale_heads", "false"),
-                                 PLAIN("scale_attn_inner", "false"),
-                                 PLAIN("scale_attn", "false"),
-                                 PLAIN("scale_fc", "false"),
-                                 PLAIN("hf_model_name", "null"),
-                                 IGNORED("hf_model_pretrained"),
-                                 IGNORED("hf_proj_type"),
-                                 IGNORED("hf_pooler_type"),
-                                 {.name = NULL}};
+    const struct field text[] = {
+        NUMBER("context_length", context, 2, 512),
+        NUMBER("vocab_size", vocab, 1, 1 << 24),
+        NUMBER("width", text_width, 1, 65536),
+        NUMBER("heads", heads, 1, 65536),
+        NUMBER("layers", text_layers, 1, 64),
+        NUMBER("mlp_ratio", text_ratio, 0.001, 64),
+        PLAIN("ls_init_value", "null"),
+        PLAIN("hf_tokenizer_name", siglip ? NULL : none),
+        PLAIN("tokenizer_kwargs", siglip ? "{\"clean\":\"canonicalize\"}" : "null"),
+        PLAIN("embed_cls", "false"),
+        IGNORED("pad_id"),
+        IGNORED("eos_id"),
+        PLAIN("no_causal_mask", siglip ? "true" : "false"),
+        PLAIN("final_ln_after_pool", "false"),
+        {.name = "pool_type",
+         .plain = siglip ? "\"last\"" : "\"argmax\"",
+         .same = siglip ? NULL : "\"eos\""},
+        PLAIN("proj_bias", siglip ? "true" : "false"),
+        PLAIN("proj_type", "\"linear\""),
+        PLAIN("output_tokens", "false"),
+        PLAIN("act_kwargs", "null"),
+        PLAIN("norm_kwargs",
+              siglip ? "{\"eps\":9.9999999999999995e-7}" : "null"), /* as printed here */
+        PLAIN("block_type", "null"),
+        PLAIN("qk_norm", "false"),
+        PLAIN("scaled_cosine_attn", "false"),
+        PLAIN("scale_heads", "false"),
+        PLAIN("scale_attn_inner", "false"),
+        PLAIN("scale_attn", "false"),
+        PLAIN("scale_fc", "false"),
+        PLAIN("hf_model_name", "null"),
+        IGNORED("hf_model_pretrained"),
+        IGNORED("hf_proj_type"),
+        IGNORED("hf_pooler_type"),
+        {.name = NULL}};
     *n = (struct numbers){0, 0, 12, 768, 64, 4, 16, 224, 77, 49408, 512, 8, 12, 4};
     TRY(read_object(root, "", top, err));
     TRY(read_object(json_value_get(root, "vision_cfg"), "vision_cfg.", vision, err));
-    return read_object(json_value_get(root, "text_cfg"), "text_cfg.", text, err);
+    TRY(read_object(json_value_get(root, "text_cfg"), "text_cfg.", text, err));
+    return siglip ? check_siglip(n, root, err) : STATUS_OK;
 }
 
 enum status open_clip_read(struct dual_encoder_options *out,
@@ -254,29 +324,33 @@ enum status open_clip_read(struct dual_encoder_options *out,
     FAIL_IF(heads < 1 || heads * n.head_width != features, err, STATUS_UNSUPPORTED,
             "the model's vision_cfg.width %g is no multiple of head_width %g", features,
             n.head_width);
+    const bool siglip = is_siglip(config);
     const enum activation act = n.quick != 0 ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;
-    *out = (struct dual_encoder_options){.embed_dim = (int32_t)n.embed,
-                                         .max_batch = 1,
-                                         .training = true,
-                                         .dtype = DTYPE_F32,
-                                         .moments = 2,
-                                         .image = {.image_px = (int32_t)n.px},
-                                         .vit = {.patch_px = (int32_t)n.patch,
-                                                 .layers = (int32_t)n.layers,
-                                                 .dim = (int32_t)n.width,
-                                                 .heads = (int32_t)heads,
-                                                 .ffn_dim = (int32_t)(n.width * n.ratio),
-                                                 .act = act},
-                                         .text = {.kind = TRANSFORMER_CLIP,
-                                                  .layers = (int32_t)n.text_layers,
-                                                  .dim = (int32_t)n.text_width,
-                                                  .heads = (int32_t)n.heads,
-                                                  .ffn_dim = (int32_t)(n.text_width * n.text_ratio),
-                                                  .vocab_count = (int32_t)n.vocab,
-                                                  .position_count = (int32_t)n.context,
-                                                  .max_tokens = (int32_t)n.context,
-                                                  .act = act,
-                                                  .pool = TRANSFORMER_POOL_END}};
+    *out = (struct dual_encoder_options){
+        .embed_dim = (int32_t)n.embed,
+        .max_batch = 1,
+        .training = true,
+        .dtype = DTYPE_F32,
+        .moments = 2,
+        .image = {.image_px = (int32_t)n.px},
+        .vit = {.patch_px = (int32_t)n.patch,
+                .layers = (int32_t)n.layers,
+                .dim = (int32_t)n.width,
+                .heads = (int32_t)heads,
+                .ffn_dim = (int32_t)(n.width * n.ratio),
+                .act = siglip ? ACTIVATION_GELU : act,
+                .map = siglip},
+        .text = {.kind = TRANSFORMER_CLIP,
+                 .layers = (int32_t)n.text_layers,
+                 .dim = (int32_t)n.text_width,
+                 .heads = (int32_t)n.heads,
+                 .ffn_dim = (int32_t)(n.text_width * n.text_ratio),
+                 .vocab_count = (int32_t)n.vocab,
+                 .position_count = (int32_t)n.context,
+                 .max_tokens = (int32_t)n.context,
+                 .act = act,
+                 .whole = siglip,
+                 .pool = siglip ? TRANSFORMER_POOL_LAST : TRANSFORMER_POOL_END}};
     if (resnet) {
         out->vit = (struct vit_options){0};
         out->image.bottleneck = true;
@@ -324,11 +398,28 @@ static double ratio_of(int32_t ffn, int32_t width) {
     return (int32_t)(ratio * width) == ffn ? ratio : (ffn + 0.5) / width;
 }
 
+/* Which of siglip_towers it is; their number: none. */
+static int32_t timm_tower(const struct vit_options *v) {
+    int32_t i = 0;
+    while (i < SIGLIP_TOWERS &&
+           !(v->map && v->layers == siglip_towers[i].layers && v->dim == siglip_towers[i].width &&
+             v->patch_px == siglip_towers[i].patch && v->ffn_dim == 4 * v->dim &&
+             v->heads == v->dim / 64)) {
+        i++;
+    }
+    return i;
+}
+
 void open_clip_write(struct json_writer *w,
                      const struct dual_encoder_options *o,
                      const char *tokenizer,
                      int32_t end_id) {
+    const int32_t timm = timm_tower(&o->vit);
+    char name[64];
     json_i64(w, "embed_dim", o->embed_dim);
+    if (o->vit.map) {
+        json_bool(w, "custom_text", true);
+    }
     if (o->text.act == ACTIVATION_QUICK_GELU) {
         json_bool(w, "quick_gelu", true);
     }
@@ -342,12 +433,20 @@ void open_clip_write(struct json_writer *w,
         json_close_array(w);
         json_i64(w, "width", o->image.width);
         json_i64(w, "head_width", 32 * o->image.width / o->image.pool_heads);
+    } else if (timm < SIGLIP_TOWERS) {
+        (void)snprintf(name, sizeof name, "%s%d", siglip_towers[timm].name, (int)o->image.image_px);
+        json_string(w, "timm_model_name", name);
     } else {
         json_i64(w, "layers", o->vit.layers);
         json_i64(w, "width", o->vit.dim);
         json_i64(w, "head_width", o->vit.dim / o->vit.heads);
         json_double(w, "mlp_ratio", ratio_of(o->vit.ffn_dim, o->vit.dim));
         json_i64(w, "patch_size", o->vit.patch_px);
+    }
+    if (o->vit.map) {
+        json_bool(w, "timm_model_pretrained", false);
+        json_string(w, "timm_pool", "map");
+        json_string(w, "timm_proj", "none");
     }
     json_close_object(w);
     json_open_object(w, "text_cfg");
@@ -357,7 +456,14 @@ void open_clip_write(struct json_writer *w,
     json_i64(w, "heads", o->text.heads);
     json_i64(w, "layers", o->text.layers);
     json_double(w, "mlp_ratio", ratio_of(o->text.ffn_dim, o->text.dim));
-    if (tokenizer != NULL) {
+    if (o->vit.map) {
+        json_string(w, "hf_tokenizer_name", "timm/ViT-B-16-SigLIP");
+        json_raw(w, "tokenizer_kwargs", "{\"clean\":\"canonicalize\"}", 24);
+        json_bool(w, "no_causal_mask", true);
+        json_bool(w, "proj_bias", true);
+        json_string(w, "pool_type", "last");
+        json_raw(w, "norm_kwargs", "{\"eps\":1e-06}", 13);
+    } else if (tokenizer != NULL) {
         json_string(w, "hf_tokenizer_name", tokenizer);
         json_string(w, "pool_type", "eos");
         json_i64(w, "eos_id", end_id);

@@ -1,6 +1,8 @@
 /*
  * open_clip: the models that open_clip's JSON describes (its model_cfg), as options of a
- * dual_encoder: a vision transformer and CLIP's text transformer.
+ * dual_encoder: a vision transformer or residual network and CLIP's text transformer, or SigLIP's
+ * towers. An image tower of timm is described by its name, or where timm has none by "timm_pool":
+ * "map" and the numbers of a vision transformer.
  *
  * Threading : pure functions.
  * Untrusted : the text. A field that this program cannot express, or does not know, is refused by

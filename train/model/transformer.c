@@ -18,7 +18,7 @@ struct transformer {
     struct tensor pooled; /* (N, D) means */
 };
 
-const char *const TRANSFORMER_POOL_NAMES[] = {"first", "mean", "end", NULL};
+const char *const TRANSFORMER_POOL_NAMES[] = {"first", "mean", "end", "last", NULL};
 
 /* ---- description ---- */
 
@@ -79,10 +79,12 @@ static enum status build(struct transformer *t, struct error *err) {
         .ffn_dim = o->ffn_dim,
         .max_tokens = o->max_tokens,
         .max_batch = o->max_batch,
-        .eps = clip ? 1e-5f : 1e-12f,
+        .eps = o->whole ? 1e-6f
+               : clip   ? 1e-5f
+                        : 1e-12f,
         .dropout = o->dropout,
         .act = o->act,
-        .causal = clip,
+        .causal = clip && !o->whole,
         .narrow = o->pool != TRANSFORMER_POOL_MEAN,
         .training = o->training,
     };
@@ -144,12 +146,12 @@ static bool batch_fits(const struct transformer *t, const struct transformer_bat
            b->longest <= t->opt.max_tokens;
 }
 
-static struct blocks_batch rows_of(const struct transformer *t, const struct transformer_batch *b) {
+static struct blocks_batch rows_of(const struct transformer_batch *b) {
     return (struct blocks_batch){
         .segments = {.starts = b->starts, .lengths = b->lengths},
         .rows = b->tokens.shape[0],
         .longest = b->longest,
-        .picked = t->opt.pool == TRANSFORMER_POOL_END ? b->ends : b->starts,
+        .picked = tensor_present(&b->ends) ? b->ends : b->starts,
         .sample_ids = b->sample_ids,
         .values = b->values,
         .seed = b->seed,
@@ -163,7 +165,7 @@ enum status transformer_forward(struct transformer *t,
                                 struct error *err) {
     REQUIRE(t->dev != NULL && (!training || t->opt.training) && batch_fits(t, batch));
     const struct ops *ops = t->dev->ops;
-    const struct blocks_batch rows = rows_of(t, batch);
+    const struct blocks_batch rows = rows_of(batch);
     const struct embedding embedding = {.out = blocks_input(t->blocks, rows.rows), /* (M, D) */
                                         .tokens = batch->tokens,
                                         .segments = rows.segments,
@@ -189,7 +191,7 @@ enum status transformer_backward(struct transformer *t,
                                  struct error *err) {
     REQUIRE(t->dev != NULL && t->opt.training && batch_fits(t, batch));
     const struct ops *ops = t->dev->ops;
-    const struct blocks_batch rows = rows_of(t, batch);
+    const struct blocks_batch rows = rows_of(batch);
     struct tensor dout = *dfeatures; /* (N, D) */
     struct tensor din, spare;
     if (t->opt.pool == TRANSFORMER_POOL_MEAN) {

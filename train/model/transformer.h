@@ -5,7 +5,8 @@
  *                           (embeddings.word_embeddings.weight, transformer.layer.0...); normal
  *                           initial values with deviation 0.02
  *   TRANSFORMER_CLIP        pre-norm, eps 1e-5, causal; open_clip's names (token_embedding.weight,
- *                           transformer.resblocks.0..., ln_final) and initial values
+ *                           transformer.resblocks.0..., ln_final) and initial values; SigLIP's
+ *                           (`whole`): not causal, eps 1e-6
  *
  * Learned positions; keys beyond a caption's length masked. The features are one row of each
  * caption, and then the last block computes its FFN for that row alone, or the mean over the
@@ -36,10 +37,11 @@ enum transformer_pool {
     TRANSFORMER_POOL_FIRST, /* the first token's row */
     TRANSFORMER_POOL_MEAN,  /* the mean of the caption's rows */
     TRANSFORMER_POOL_END,   /* the row of the end token */
+    TRANSFORMER_POOL_LAST,  /* the last row, whatever it holds */
     TRANSFORMER_POOL_COUNT
 };
 
-/* "first", "mean", "end"; then NULL. */
+/* "first", "mean", "end", "last"; then NULL. */
 extern const char *const TRANSFORMER_POOL_NAMES[TRANSFORMER_POOL_COUNT + 1];
 
 struct transformer_options {
@@ -55,6 +57,7 @@ struct transformer_options {
     float dropout;          /* [0, 1); default 0.1 */
     enum activation act;    /* GELU or QUICK_GELU */
     enum transformer_pool pool;
+    bool whole; /* SigLIP's: every caption has max_tokens rows, padding too, which all are seen */
     bool training; /* false: no backward, blocks share one set of buffers */
 };
 
@@ -90,8 +93,9 @@ struct transformer_batch {
     struct tensor tokens;  /* (R) i32 on the device, N <= R <= max_batch max_tokens */
     struct tensor starts;  /* (N) i32 on the device, first row of each, N <= max_batch */
     struct tensor lengths; /* (N) i32 on the device, each in [1, T]; see struct segments */
-    struct tensor ends; /* (N) i32 on the device, row of each one's end token; read by POOL_END */
-    int64_t longest;    /* T <= max_tokens, no shorter than any */
+    struct tensor
+        ends; /* (N) i32 on the device, row of each one's end token; read by POOL_END, _LAST */
+    int64_t longest; /* T <= max_tokens, no shorter than any */
     /* Keys of dropout, on the device; read where it is active, in the backward pass too. */
     const uint64_t *sample_ids; /* (N) */
     const struct step_values *values;

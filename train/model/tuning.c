@@ -25,8 +25,9 @@ static enum tuning_side side_of(const char *name) {
 static int32_t place_of(const char *name) {
     static const char *const projections[] = {"visual.proj", "text_projection",  "image_proj.",
                                               "text_proj.",  "attnpool.c_proj.", NULL};
-    static const char *const last[] = {"ln_post.", "ln_final.", "attnpool.", NULL};
-    static const char *const blocks[] = {"resblocks.", "transformer.layer."};
+    static const char *const last[] = {"ln_post.",    "ln_final.",  "attnpool.",
+                                       "trunk.norm.", "attn_pool.", NULL};
+    static const char *const blocks[] = {"resblocks.", "transformer.layer.", "trunk.blocks."};
     if (has_any(name, projections)) {
         return PLACE_PROJECTION;
     }

@@ -11,24 +11,26 @@
 #include <stdlib.h>
 
 #include "train/model/blocks.h"
-
-static const float norm_eps = 1e-5f;
+#include "train/model/map_pool.h"
 
 struct vit {
     struct params *params;
     struct vit_options opt;
-    struct device *dev;       /* NULL before placement */
-    int64_t patches, tokens;  /* G^2; T = 1 + G^2 */
+    struct device *dev; /* NULL before placement */
+    float norm_eps;
+    int64_t heads;            /* 1: there is a class token; 0 */
+    int64_t patches, tokens;  /* G^2; T = heads + G^2 */
     int64_t patch_count;      /* 3 P^2: numbers of a patch */
     int64_t count;            /* N of the last forward */
     int32_t first, positions; /* class_embedding, positional_embedding */
-    int32_t conv;
-    int32_t frozen; /* of vit_set_backward */
+    int32_t conv, conv_bias;  /* the bias only with map */
+    int32_t frozen;           /* of vit_set_backward */
     struct norm pre;
     struct blocks *blocks;
+    struct map_pool pool; /* with map */
 
     struct tensor pixels; /* (N G^2, 3 P^2), kept */
-    struct tensor table;  /* (1 + N G^2, D) */
+    struct tensor table;  /* (heads + N G^2, D) */
     struct tensor dplace; /* (T, D) of one pass */
     struct patch_rows at;
 };
@@ -37,37 +39,52 @@ struct vit {
 
 static enum status build(struct vit *v, struct error *err) {
     const struct vit_options *o = &v->opt;
+    const bool map = o->map;
     const double by_width = 1.0 / sqrt((double)o->dim);
     const struct param_spec first = {.name = "class_embedding",
                                      .shape = {o->dim},
                                      .init = PARAM_INIT_NORMAL,
                                      .init_scale = by_width};
-    struct param_spec positions = first;
-    positions.name = "positional_embedding";
-    positions.shape[0] = v->tokens;
-    positions.shape[1] = o->dim;
-    const struct param_spec conv = {.name = "conv1.weight",
+    const struct param_spec positions = {
+        .name = map ? "pos_embed" : "positional_embedding",
+        .shape = {map ? 1 : v->tokens, map ? v->tokens : o->dim, map ? o->dim : 0},
+        .init = PARAM_INIT_NORMAL,
+        .init_scale = map ? 0.02 : by_width};
+    const struct param_spec conv = {.module = map ? "patch_embed.proj" : "conv1",
+                                    .name = "weight",
                                     .shape = {o->dim, o->patch_px, o->patch_px, 3},
                                     .conv = true,
                                     .init = PARAM_INIT_UNIFORM,
                                     .init_scale = 1.0 / sqrt((double)v->patch_count)};
-    const struct blocks_options blocks = {.style = BLOCKS_CLIP_IMAGE,
-                                          .outer_norm = "ln_post",
+    struct param_spec bias = conv;
+    bias.name = "bias";
+    bias.shape[1] = 0;
+    bias.conv = false;
+    const struct blocks_options blocks = {.style = map ? BLOCKS_TIMM : BLOCKS_CLIP_IMAGE,
+                                          .outer_norm = map ? "norm" : "ln_post",
                                           .layers = o->layers,
                                           .dim = o->dim,
                                           .heads = o->heads,
                                           .ffn_dim = o->ffn_dim,
                                           .max_tokens = (int32_t)v->tokens,
                                           .max_batch = o->max_batch,
-                                          .eps = norm_eps,
+                                          .eps = v->norm_eps,
                                           .act = o->act,
-                                          .narrow = true,
+                                          .narrow = !map,
                                           .training = o->training};
-    TRY(params_add(v->params, &v->first, &first, err));
+    TRY(map ? STATUS_OK : params_add(v->params, &v->first, &first, err));
     TRY(params_add(v->params, &v->positions, &positions, err));
     TRY(params_add(v->params, &v->conv, &conv, err));
-    TRY(norm_add(&v->pre, v->params, "ln_pre", o->dim, err));
-    return blocks_create(&v->blocks, v->params, &blocks, "image tower", err);
+    TRY(map ? params_add(v->params, &v->conv_bias, &bias, err)
+            : norm_add(&v->pre, v->params, "ln_pre", o->dim, err));
+    TRY(blocks_create(&v->blocks, v->params, &blocks, "image tower", err));
+    v->pool = (struct map_pool){.rows = v->patches,
+                                .dim = o->dim,
+                                .ffn_dim = o->ffn_dim,
+                                .heads = o->heads,
+                                .eps = v->norm_eps,
+                                .act = o->act};
+    return map ? map_pool_add(&v->pool, v->params, err) : STATUS_OK;
 }
 
 enum status
@@ -87,7 +104,9 @@ vit_create(struct vit **out, struct params *p, const struct vit_options *opt, st
     v->params = p;
     v->opt = *opt;
     v->patches = side * side;
-    v->tokens = v->patches + 1;
+    v->heads = opt->map ? 0 : 1;
+    v->norm_eps = opt->map ? 1e-6f : 1e-5f;
+    v->tokens = v->heads + v->patches;
     v->patch_count = 3 * (int64_t)opt->patch_px * opt->patch_px;
     TRY_OR_FAIL(s, build(v, err));
 fail:
@@ -115,28 +134,32 @@ void patch_rows_place(struct patch_rows *r,
                       int64_t patches,
                       int64_t heads) {
     r->heads = heads;
-    r->index = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * (1 + patches)));
+    r->index = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * ((heads > 0) + patches)));
     r->starts = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
     r->lengths = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
     r->patches = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n * patches));
+    r->queries = carve_take(kept, tensor_1d(NULL, DTYPE_I32, n));
 }
 
 enum status patch_rows_write(const struct patch_rows *r, struct device *dev, struct error *err) {
     const int64_t n = r->starts.shape[0];
     const int64_t patches = r->patches.shape[0] / n;
-    const struct tensor *to[] = {&r->index, &r->starts, &r->lengths, &r->patches};
-    int32_t *rows = malloc((size_t)(n * (1 + patches)) * sizeof *rows);
+    const int64_t first = r->heads > 0 ? 1 : 0;
+    const int64_t length = first + patches;
+    const struct tensor *to[] = {&r->index, &r->starts, &r->lengths, &r->patches, &r->queries};
+    int32_t *rows = malloc((size_t)(n * length) * sizeof *rows);
     TRY_MEMORY(rows != NULL, err, "out of memory for the rows of %lld images", (long long)n);
     enum status s = STATUS_OK;
-    for (int k = 0; k < 4 && s == STATUS_OK; k++) {
+    for (int k = 0; k < 5 && s == STATUS_OK; k++) {
         for (int64_t i = 0; i < tensor_count(to[k]); i++) {
-            const int64_t image = i / (1 + patches);
-            const int64_t t = i % (1 + patches);
+            const int64_t image = i / length;
+            const int64_t t = i % length - first;
             rows[i] =
-                (int32_t)(k == 0   ? (t > 0 ? r->heads + image * patches + t - 1 : image % r->heads)
-                          : k == 1 ? i * (1 + patches)
-                          : k == 2 ? 1 + patches
-                                   : i + i / patches + 1);
+                (int32_t)(k == 0   ? (t >= 0 ? r->heads + image * patches + t : image % r->heads)
+                          : k == 1 ? i * length
+                          : k == 2 ? length
+                          : k == 3 ? i + (i / patches + 1) * first
+                                   : 3 * i * length);
         }
         s = dev->ops->upload(dev, to[k]->data, rows, tensor_size_bytes(to[k]), err);
         THEN(s, dev->ops->sync(dev, err)); /* upload may still read the rows */
@@ -154,10 +177,14 @@ void vit_place(struct vit *v,
     const int64_t d = v->opt.dim;
     struct carve *c = v->opt.training ? kept : scratch;
     v->dev = dev;
-    patch_rows_place(&v->at, kept, n, v->patches, 1);
+    patch_rows_place(&v->at, kept, n, v->patches, v->heads);
     v->pixels = carve_take(c, tensor_2d(NULL, dtype, n * v->patches, v->patch_count));
-    norm_place(&v->pre, c, dtype, n * v->tokens, d);
-    v->table = carve_take(scratch, tensor_2d(NULL, dtype, 1 + n * v->patches, d));
+    if (v->opt.map) {
+        map_pool_place(&v->pool, dev, dtype, n, v->opt.training, kept, scratch);
+    } else {
+        norm_place(&v->pre, c, dtype, n * v->tokens, d);
+    }
+    v->table = carve_take(scratch, tensor_2d(NULL, dtype, v->heads + n * v->patches, d));
     if (v->opt.training) {
         v->dplace = carve_take(scratch, tensor_2d(NULL, statistics_dtype(dtype), v->tokens, d));
     }
@@ -182,6 +209,15 @@ static struct blocks_batch batch_of(const struct vit *v, int64_t n) {
 /* The weight of conv1 (or its gradient), as that of a linear layer. */
 static struct tensor as_matrix(const struct vit *v, struct tensor conv) {
     return tensor_2d(conv.data, conv.dtype, v->opt.dim, v->patch_count);
+}
+
+static struct map_pool_batch pool_batch(const struct vit *v, const struct blocks_batch *b) {
+    return (struct map_pool_batch){b->segments, first_rows(v->at.queries, v->count)};
+}
+
+/* (T, D) of a positions' value or gradient. */
+static struct tensor as_rows(const struct vit *v, struct tensor positions) {
+    return tensor_2d(positions.data, positions.dtype, v->tokens, v->opt.dim);
 }
 
 /* to = or += from, of equal shapes and types */
@@ -220,20 +256,30 @@ enum status vit_forward(struct vit *v,
         .in = *images,
         .norm = &IMAGE_NORMS[v->opt.norm],
         .patch = v->opt.patch_px};
-    const struct linear conv = {.out = rows_from(v->table, 1, n * v->patches),
-                                .in = first_rows(v->pixels, n * v->patches),
-                                .weight = as_matrix(v, params_tensor(v->params, v->conv))};
-    const struct embedding embedding = {.out = first_rows(v->pre.sum, batch.rows),
-                                        .tokens = first_rows(v->at.index, batch.rows),
-                                        .segments = batch.segments,
-                                        .table = first_rows(v->table, 1 + n * v->patches),
-                                        .positions = params_tensor(v->params, v->positions)};
+    struct linear conv = {.out = rows_from(v->table, v->heads, n * v->patches),
+                          .in = first_rows(v->pixels, n * v->patches),
+                          .weight = as_matrix(v, params_tensor(v->params, v->conv))};
+    const struct tensor input = blocks_input(v->blocks, batch.rows);
+    const struct embedding embedding = {
+        .out = v->opt.map ? input : first_rows(v->pre.sum, batch.rows),
+        .tokens = first_rows(v->at.index, batch.rows),
+        .segments = batch.segments,
+        .table = first_rows(v->table, v->heads + n * v->patches),
+        .positions = as_rows(v, params_tensor(v->params, v->positions))};
     TRY(ops->normalize_u8(v->dev, &normalize, err));
+    if (v->opt.map) {
+        const struct map_pool_batch pool = pool_batch(v, &batch);
+        struct tensor x;
+        conv.bias = params_tensor(v->params, v->conv_bias);
+        TRY(ops->linear(v->dev, &conv, err));
+        TRY(ops->embedding(v->dev, &embedding, err));
+        TRY(blocks_forward(v->blocks, &x, &batch, training, err));
+        return map_pool_forward(&v->pool, features, x, &pool, err);
+    }
     TRY(ops->linear(v->dev, &conv, err));
     TRY(copy_class(v, err));
     TRY(ops->embedding(v->dev, &embedding, err));
-    TRY(norm_forward(&v->pre, v->dev, v->params, blocks_input(v->blocks, batch.rows), NOT_WANTED,
-                     norm_eps, err));
+    TRY(norm_forward(&v->pre, v->dev, v->params, input, NOT_WANTED, v->norm_eps, err));
     return blocks_forward(v->blocks, features, &batch, training, err);
 }
 
@@ -244,27 +290,41 @@ enum status vit_backward(struct vit *v,
                          struct error *err) {
     const struct ops *ops = v->dev->ops;
     const struct blocks_batch batch = batch_of(v, v->count);
+    const bool map = v->opt.map;
+    struct tensor dx = *dfeatures;
     struct tensor din, dsum; /* (M, D) */
-    TRY(blocks_backward(v->blocks, &din, &dsum, dfeatures, &batch, mode, sums, err));
+    if (map) {
+        const struct map_pool_batch pool = pool_batch(v, &batch);
+        TRY(map_pool_backward(&v->pool, &dx, *dfeatures, &pool, mode, err));
+    }
+    TRY(blocks_backward(v->blocks, &din, &dsum, &dx, &batch, mode, sums, err));
     if (v->frozen > 0) {
         return STATUS_OK;
     }
-    TRY(norm_backward(&v->pre, v->dev, v->params, dsum, WRITE_SET, din, mode, err));
+    if (map) {
+        dsum = din;
+        din = dx;
+    } else {
+        TRY(norm_backward(&v->pre, v->dev, v->params, dsum, WRITE_SET, din, mode, err));
+    }
     const struct embedding_bwd places = {
         .dpositions = v->dplace, .dout = dsum, .segments = batch.segments};
     TRY(ops->embedding_bwd(v->dev, &places, err));
-    TRY(accumulate(v, params_grad(v->params, v->positions), v->dplace, mode, err));
-    TRY(accumulate(v, params_grad(v->params, v->first),
-                   tensor_1d(v->dplace.data, v->dplace.dtype, v->opt.dim), mode, err));
+    TRY(accumulate(v, as_rows(v, params_grad(v->params, v->positions)), v->dplace, mode, err));
+    TRY(map ? STATUS_OK
+            : accumulate(v, params_grad(v->params, v->first),
+                         tensor_1d(v->dplace.data, v->dplace.dtype, v->opt.dim), mode, err));
     const struct gather_rows patches = {.out = first_rows(din, v->count * v->patches),
                                         .in = dsum,
                                         .rows = first_rows(v->at.patches, v->count * v->patches)};
     TRY(ops->gather_rows(v->dev, &patches, err));
     const struct linear_bwd conv = {.dweight = as_matrix(v, params_grad(v->params, v->conv)),
+                                    .dbias =
+                                        map ? params_grad(v->params, v->conv_bias) : NOT_WANTED,
                                     .dout = patches.out,
                                     .in = first_rows(v->pixels, v->count * v->patches),
                                     .weight = as_matrix(v, params_tensor(v->params, v->conv)),
                                     .param_mode = mode};
     TRY(ops->linear_bwd(v->dev, &conv, err));
-    return gradients_final(sums, v->first, err);
+    return gradients_final(sums, map ? v->positions : v->first, err);
 }

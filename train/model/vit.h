@@ -1,13 +1,16 @@
 /*
- * vit: CLIP's vision transformer: patches as rows, a class token, positions, the blocks of
- * blocks.h.
+ * vit: vision transformers: patches as rows, positions, the blocks of blocks.h; CLIP's, with a
+ * class token, or SigLIP's.
  *
  *   images (N, S, S, 3) -> patches (N, G^2, 3 P^2) -> conv1 -> class token before them
  *     -> + positions -> ln_pre -> blocks, pre-norm -> ln_post of the class token's row (N, D)
  *
- * G = S / P. Names and initial values are open_clip's (class_embedding, positional_embedding,
- * conv1.weight, ln_pre, transformer.resblocks.0..., ln_post) after the table's prefix. conv1 is a
- * product with the patches. eps of norms 1e-5, no dropout.
+ *   SigLIP: patches -> proj -> + positions -> blocks -> norm of all rows -> map_pool (N, D)
+ *
+ * G = S / P. Names and initial values of CLIP's are open_clip's (class_embedding,
+ * positional_embedding, conv1.weight, ln_pre, transformer.resblocks.0..., ln_post) after the
+ * table's prefix. conv1 is a product with the patches. eps of norms 1e-5, no dropout. SigLIP's has
+ * timm's names (patch_embed.proj, pos_embed, blocks.0..., norm, attn_pool...) and eps 1e-6.
  *
  * Threading : one owner.
  * Ownership : parameters belong to the table, activations to the memory given at placement.
@@ -32,6 +35,7 @@ struct vit_options {
     int32_t heads;
     int32_t ffn_dim;
     enum activation act; /* GELU or QUICK_GELU */
+    bool map;            /* SigLIP's */
     /* An encoder sets these from its other options. */
     int32_t image_px; /* S; at most 511 patches */
     enum image_norm_kind norm;
@@ -41,12 +45,14 @@ struct vit_options {
 
 /* Where the rows are of N images as sequences of 1 + P rows: one that stands for the image, then
  * its patches, gathered (by `embedding`) from a table that begins with the first rows, one of each
- * image or one of all, and goes on with the patches. Of fewer images it is a beginning. */
+ * image or one of all, and continues with the patches. Of fewer images it is a beginning. Without
+ * first rows the sequences have P. */
 struct patch_rows {
     struct tensor index;           /* (N (1 + P)) i32, rows of the table */
     struct tensor starts, lengths; /* (N) i32 */
     struct tensor patches;         /* (N P) i32, rows of the sequences that are patches */
-    int64_t heads;                 /* first rows in the table: N, or 1 */
+    struct tensor queries;         /* (N) i32 without first rows: of map_pool */
+    int64_t heads;                 /* first rows in the table: N, 1, or 0 */
 };
 
 void patch_rows_place(struct patch_rows *r,

@@ -6,6 +6,7 @@ gradient of every parameter in the first step, and the losses of ten AdamW steps
     pip install torch torchvision open_clip_torch && python3 make_towers.py clip >clip.txt
     pip install torch torchvision open_clip_torch && python3 make_towers.py recipes >recipes.txt
     ... make_towers.py clip_resnet >clip_resnet.txt
+    ... make_towers.py siglip >siglip.txt
 
 Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
 ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
@@ -111,6 +112,31 @@ class Clip(torch.nn.Module):
         return self.clip.encode_image(images, normalize=True), self.clip.encode_text(tokens, normalize=True)
 
 
+class Siglip(torch.nn.Module):
+    """SigLIP's towers: timm's with the MAP pool, open_clip's text transformer. All rows of a text count."""
+
+    def __init__(self, config):
+        from open_clip.model import _build_text_tower
+        from timm.models.vision_transformer import VisionTransformer
+        super().__init__()
+        vision, clip = config["vision_cfg"], torch.nn.Module()
+        clip.visual = torch.nn.Module()
+        clip.visual.trunk = VisionTransformer(
+            img_size=vision["image_size"], patch_size=vision["patch_size"], embed_dim=vision["width"], depth=vision["layers"],
+            num_heads=vision["width"] // vision["head_width"], class_token=False, global_pool="map", num_classes=0)
+        clip.text = _build_text_tower(config["embed_dim"], config["text_cfg"])
+        self.clip = clip.double()
+        exact_norms(self)
+
+    def forward(self, images, tokens, mask):
+        lengths = mask.sum(dim=1)
+        tokens = tokens.clamp(max=VOCAB - 2)
+        tokens[torch.arange(len(tokens)), lengths - 1] = VOCAB - 1
+        tokens[0, 1] = VOCAB - 1
+        normalize = torch.nn.functional.normalize
+        return normalize(self.clip.visual.trunk(images)), normalize(self.clip.text(tokens))
+
+
 class Model(torch.nn.Module):
     def __init__(self, tower, small_stem, norm, text):
         import timm
@@ -168,7 +194,7 @@ def run_clip(config, batch, tokens):
     """`config` as in open_clip's model_configs"""
     px = config["vision_cfg"]["image_size"]
     print("clip", json.dumps(config, separators=(",", ":")), px, batch, tokens)
-    model = Clip(config)
+    model = (Siglip if config.get("custom_text") else Clip)(config)
     compare(model, px, batch, tokens, model.clip)
 
 
@@ -306,6 +332,13 @@ def main():
         vision = {"image_size": 64, "patch_size": None, "layers": [1, 2, 1, 1], "width": 8, "head_width": 64}
         text = {"context_length": 10, "vocab_size": VOCAB, "width": 32, "heads": 1, "layers": 1}
         run_clip({"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}, 6, 10)
+        return
+    if sys.argv[1:] == ["siglip"]:
+        vision = {"image_size": 24, "patch_size": 8, "layers": 2, "width": EMBED, "head_width": 16, "timm_pool": "map",
+                  "timm_proj": "none"}
+        text = {"context_length": 10, "vocab_size": VOCAB, "width": 48, "heads": 3, "layers": 2, "no_causal_mask": True,
+                "proj_bias": True, "pool_type": "last", "norm_kwargs": {"eps": 1e-6}}
+        run_clip({"embed_dim": EMBED, "custom_text": True, "vision_cfg": vision, "text_cfg": text}, 6, 10)
         return
     if sys.argv[1:] == ["large"]:
         run("resnet50", False, "batch", "distil", (6, 768, 12, 3072), 128, 4, 8)

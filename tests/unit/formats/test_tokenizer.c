@@ -340,6 +340,46 @@ TEST(damaged_models_do_no_harm) {
     tokenizer_close(t);
 }
 
+/* Without a begin piece: the piece is there, and nothing names it. */
+TEST(siglips_texts_are_cleaned_and_have_no_begin) {
+    static const char *const texts[][2] = {{"a photo of two dogs", "a photo of two dogs"},
+                                           {"  A_photo, of   Two (dogs)! ", "a photo of two dogs"},
+                                           {"the caf&eacute;'s river...", "the caf\xc3\xa9s river"},
+                                           {"!?_", ""}};
+    struct error err = {0};
+    struct tokenizer *plain = trained();
+    size_t size = 0;
+    const uint8_t *bytes = tokenizer_bytes(plain, &size);
+    uint8_t *copy = malloc(size);
+    assert_non_null(copy);
+    memcpy(copy, bytes, size);
+    size_t at = size - 5;
+    while (memcmp(copy + at, "[CLS]", 5) != 0) {
+        at--; /* the last one is the trainer's */
+    }
+    memcpy(copy + at, "[XXX]", 5);
+    struct tokenizer *t = NULL;
+    assert_ok(tokenizer_open(&t, copy, size, &err), err);
+    assert_true(tokenizer_begin_id(t) < 0 && tokenizer_cleans(t));
+    assert_int_equal(tokenizer_end_id(t), TOKENIZER_SEP);
+    assert_int_equal(tokenizer_pad_id(t), TOKENIZER_SEP);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        int32_t ids[12], expected[13], length, longer;
+        const struct tokenizer_text text = {texts[i][0], strlen(texts[i][0])};
+        const struct tokenizer_text same = {texts[i][1], strlen(texts[i][1])};
+        assert_ok(tokenizer_encode_rows(t, ids, &length, &text, 1, 12, &err), err);
+        assert_ok(tokenizer_encode_rows(plain, expected, &longer, &same, 1, 13, &err), err);
+        assert_int_equal(length, longer - 1);
+        assert_memory_equal(ids, expected + 1, (size_t)length * sizeof *ids);
+        for (int32_t k = length; k < 12; k++) {
+            assert_int_equal(ids[k], TOKENIZER_SEP);
+        }
+    }
+    tokenizer_close(t);
+    tokenizer_close(plain);
+    free(copy);
+}
+
 TEST(a_model_from_another_program_opens) {
     struct error err = {0};
     size_t size = 0;

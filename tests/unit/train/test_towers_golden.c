@@ -1,5 +1,5 @@
 /*
- * Whole models against tests/golden/towers/towers.txt, clip.txt and clip_resnet.txt, which timm,
+ * Whole models against tests/golden/towers/towers.txt, clip.txt, siglip.txt and clip_resnet.txt, which timm,
  * transformers, open_clip and PyTorch have computed in float64 from the same weights, images and
  * tokens (see make_towers.py): outputs, running statistics and the gradient of every parameter in
  * the first step, and the losses of ten steps of AdamW, on the fast device in f32.
@@ -510,6 +510,14 @@ TEST(models_are_those_of_open_clip) {
     const char *path = test_source_path("tests/golden/towers/clip.txt");
     assert_int_equal(compare_file(path, &f64), 2);
     assert_int_equal(compare_file(path, &f32), 2);
+}
+
+TEST(siglip_is_that_of_timm_and_open_clip) {
+    const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1};
+    const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 1e-4, STEPS};
+    const char *path = test_source_path("tests/golden/towers/siglip.txt");
+    assert_int_equal(compare_file(path, &f64), 1);
+    assert_int_equal(compare_file(path, &f32), 1);
 }
 
 TEST(ten_steps_are_those_of_open_clips_recipe) {
