@@ -555,7 +555,7 @@ CCS_API int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
                                    size_t size,
                                    struct ccs_error *err);
 
-/* From a file in any of these forms; a vocab.json and a merges.txt are read together. "clip", where
+/* From a file in any of these forms. "clip", where
  * no file has this name, is CLIP's tokenizer, which is built in. Also NOTFOUND and IO. */
 CCS_API int32_t ccs_tokenizer_load(struct ccs_tokenizer **out,
                                    const char *path,

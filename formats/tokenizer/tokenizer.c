@@ -83,39 +83,6 @@ enum status tokenizer_open_clip(struct tokenizer **out, struct error *err) {
     return tokenizer_open(out, clip_merges, clip_merges_bytes, err);
 }
 
-/* Opens the bytes of `path`; of a vocab.json and a merges.txt, both. */
-static enum status open_file(struct tokenizer **out,
-                             const char *path,
-                             const struct byte_buffer *file,
-                             struct error *err) {
-    static const char *const names[2] = {"vocab.json", "merges.txt"};
-    const char *slash = strrchr(path, '/');
-    const size_t folder = slash ? (size_t)(slash + 1 - path) : 0;
-    const int which = strcmp(path + folder, names[0]) == 0   ? 0
-                      : strcmp(path + folder, names[1]) == 0 ? 1
-                                                             : 2;
-    char other[PATH_MAX_BYTES];
-    struct byte_buffer beside = {0};
-    struct byte_buffer joined = {0};
-    bool exists = false;
-    if (which < 2 && folder + strlen(names[0]) < sizeof(other)) {
-        memcpy(other, path, folder);
-        strcpy(other + folder, names[1 - which]);
-        TRY(file_posix()->exists(file_posix()->context, other, &exists, err));
-        FAIL_IF(which == 0 && !exists, err, STATUS_NOTFOUND, "%s: not there; a vocab.json needs it",
-                other);
-    }
-    if (!exists) {
-        return tokenizer_open(out, file->data, file->size_bytes, err);
-    }
-    enum status s = file_read_all(file_posix(), &beside, other, TOKENIZER_MAX_MODEL_BYTES, err);
-    THEN(s, bpe_join_files(&joined, which == 0 ? file : &beside, which == 0 ? &beside : file, err));
-    THEN(s, tokenizer_open(out, joined.data, joined.size_bytes, err));
-    byte_buffer_fini(&beside);
-    byte_buffer_fini(&joined);
-    return s;
-}
-
 enum status tokenizer_load(struct tokenizer **out, const char *path, struct error *err) {
     REQUIRE(out && path);
     struct byte_buffer file;
@@ -128,7 +95,7 @@ enum status tokenizer_load(struct tokenizer **out, const char *path, struct erro
     if (s != STATUS_OK) {
         return error_set(err, s, "%s", why.text);
     }
-    s = open_file(out, path, &file, &why);
+    s = tokenizer_open(out, file.data, file.size_bytes, &why);
     byte_buffer_fini(&file);
     if (s != STATUS_OK) {
         return error_set(err, s, "%s: %s", path, why.text);

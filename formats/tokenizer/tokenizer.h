@@ -103,9 +103,8 @@ enum status tokenizer_open_clip(struct tokenizer **out, struct error *err);
 
 #define TOKENIZER_CLIP_NAME "clip" /* in place of a file */
 
-/* Opens a file as tokenizer_open does; of a vocab.json or a merges.txt, together with the other one
- * beside it (a merges.txt of CLIP needs none). TOKENIZER_CLIP_NAME, where no file has this name, is
- * the built-in one. Messages name the file. Returns what tokenizer_open does, NOTFOUND or IO. */
+/* Opens a file as tokenizer_open does. TOKENIZER_CLIP_NAME, where no file has this name, is the
+ * built-in one. Messages name the file. Returns what tokenizer_open does, NOTFOUND or IO. */
 enum status tokenizer_load(struct tokenizer **out, const char *path, struct error *err);
 
 /* [CLS] pieces [SEP], SigLIP's without [CLS], with the pieces truncated so that there are at most
@@ -151,11 +150,6 @@ int32_t tokenizer_pad_id(const struct tokenizer *t);
 
 /* The model's bytes, borrowed until close: what a checkpoint embeds. */
 const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes);
-
-/* Appends a tokenizer.json of Hugging Face: that of a byte-level BPE itself, CLIP's as its model
- * has it (without the rules of cleaning that the library cannot express). Returns OK, NOMEM, LIMIT,
- * or UNSUPPORTED for the other kinds. */
-enum status tokenizer_json(const struct tokenizer *t, struct byte_buffer *out, struct error *err);
 
 /* XXH64 of the model's bytes: what a manifest records. */
 uint64_t tokenizer_hash(const struct tokenizer *t);

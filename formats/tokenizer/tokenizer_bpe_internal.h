@@ -87,12 +87,6 @@ enum status bpe_load(struct bpe *b, struct tokenizer *t, struct error *err);
  * new). */
 enum status bpe_add_merge(struct bpe *b, const struct bpe_merge *merge, struct error *err);
 
-/* Joins a vocab.json and a merges.txt to a tokenizer.json. Returns OK, NOMEM, LIMIT or CORRUPT. */
-enum status bpe_join_files(struct byte_buffer *out,
-                           const struct byte_buffer *vocab,
-                           const struct byte_buffer *merges,
-                           struct error *err);
-
 /* The places of the texts of HTML's names of characters in clip_entities. */
 enum status clip_entities_init(struct piece_map *names, struct error *err);
 

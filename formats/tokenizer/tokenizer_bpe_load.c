@@ -18,7 +18,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "formats/base/json_writer.h"
 #include "formats/base/utf8.h"
 #include "formats/json/json_reader.h"
 #include "formats/tokenizer/tokenizer_bpe_internal.h"
@@ -174,8 +173,8 @@ static enum status read_lines(struct loading *l, const char *text, size_t size, 
         TRY(add_merge_text(l, line, n, err));
     }
     FAIL_IF(l->merges < CLIP_MERGES, err, STATUS_CORRUPT,
-            "tokenizer: %u merges, expected CLIP's %d; merges.txt of another model needs its "
-            "vocab.json beside it",
+            "tokenizer: %u merges, expected CLIP's %d; of another model give the "
+            "tokenizer.json",
             l->merges, CLIP_MERGES);
     return STATUS_OK;
 }
@@ -506,172 +505,4 @@ enum status bpe_load(struct bpe *b, struct tokenizer *t, struct error *err) {
     default:
         return load_lines(b, t, (const char *)t->bytes, t->size_bytes, err);
     }
-}
-
-/* ---- vocab.json and merges.txt ---- */
-
-static void put_special(struct json_writer *w, const struct json_value *vocab, const char *name) {
-    uint64_t id = 0;
-    if (json_value_u64(json_value_get(vocab, name), &id)) {
-        json_open_object(w, NULL);
-        json_u64(w, "id", id);
-        json_string(w, "content", name);
-        json_bool(w, "lstrip", strcmp(name, "<mask>") == 0);
-        json_close_object(w);
-    }
-}
-
-enum status bpe_join_files(struct byte_buffer *out,
-                           const struct byte_buffer *vocab,
-                           const struct byte_buffer *merges,
-                           struct error *err) {
-    static const char *const specials[] = {"<s>",    "<pad>",         "</s>",           "<unk>",
-                                           "<mask>", "<|endoftext|>", "<|startoftext|>"};
-    const char *p = (const char *)merges->data;
-    const char *end = p + merges->size_bytes;
-    struct json_document *d;
-    struct json_writer w;
-    TRY(json_document_parse(&d, "vocab.json", vocab->data, vocab->size_bytes, err));
-    const struct json_value *names = json_document_root(d);
-    const char clip[] = "<|startoftext|>";
-    json_writer_init(&w, TOKENIZER_MAX_MODEL_BYTES);
-    json_open_object(&w, NULL);
-    json_open_array(&w, "added_tokens");
-    for (size_t i = 0; i < sizeof(specials) / sizeof(specials[0]); i++) {
-        put_special(&w, names, specials[i]);
-    }
-    json_close_array(&w);
-    json_open_object(&w, "pre_tokenizer");
-    json_string(&w, "type", "ByteLevel");
-    json_close_object(&w);
-    json_open_object(&w, "model");
-    json_string(&w, "type", "BPE");
-    json_string(&w, "end_of_word_suffix", json_value_get(names, clip) ? word_end : NULL);
-    json_raw(&w, "vocab", (const char *)vocab->data, vocab->size_bytes);
-    json_open_array(&w, "merges");
-    for (bool first = true; p < end; first = false) {
-        const char *line = p;
-        const size_t n = tokenizer_line(&p, end);
-        if (!(first && n > 0 && line[0] == '#' && n > 8 && memcmp(line, "#version", 8) == 0)) {
-            json_string_n(&w, NULL, line, n);
-        }
-    }
-    json_close_array(&w);
-    json_close_object(&w);
-    json_close_object(&w);
-    enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        *out = w.out;
-        w.out = (struct byte_buffer){0};
-    }
-    json_writer_fini(&w);
-    json_document_destroy(d);
-    return s;
-}
-
-/* ---- CLIP as tokenizer.json ---- */
-
-/* Appends the names of all pieces, each with a NUL; `at` (CLIP_BEGIN) gets their places. */
-static enum status
-put_names(struct byte_buffer *out, size_t *at, const struct tokenizer *t, struct error *err) {
-    int32_t ids[256];
-    uint32_t characters[256];
-    char name[MAX_NAME_BYTES];
-    make_byte_table(ids, characters);
-    for (int byte = 0; byte < 256; byte++) {
-        at[ids[byte]] = characters[byte]; /* until its turn comes */
-    }
-    for (uint32_t id = 0; id < CLIP_BEGIN; id++) {
-        int n;
-        if (id < 256) {
-            n = (int)utf8_encode(name, (uint32_t)at[id]);
-            name[n] = '\0';
-        } else {
-            const uint32_t pair =
-                id < 512 ? 0 : load_u32(t->bytes + CLIP_TABLE_MAGIC_BYTES + (size_t)4 * (id - 512));
-            const char *left = (const char *)out->data + at[id < 512 ? id - 256 : pair & 0xFFFF];
-            const char *right = id < 512 ? word_end : (const char *)out->data + at[pair >> 16];
-            n = snprintf(name, sizeof(name), "%s%s", left, right);
-            FAIL_IF((size_t)n >= sizeof(name), err, STATUS_LIMIT,
-                    "tokenizer: piece %u has %d bytes, the limit is %d", id, n, MAX_NAME_BYTES - 1);
-        }
-        at[id] = out->size_bytes;
-        TRY(byte_buffer_append(out, name, (size_t)n + 1, err));
-    }
-    return STATUS_OK;
-}
-
-static enum status
-put_clip_model(struct json_writer *w, const struct tokenizer *t, struct error *err) {
-    struct byte_buffer names;
-    size_t *at = malloc(CLIP_BEGIN * sizeof(*at));
-    TRY_MEMORY(at, err, "tokenizer: out of memory");
-    byte_buffer_init(&names, 0);
-    enum status s = put_names(&names, at, t, err);
-    json_open_object(w, "vocab");
-    for (uint32_t id = 0; id < CLIP_BEGIN && s == STATUS_OK; id++) {
-        json_u64(w, (const char *)names.data + at[id], id);
-    }
-    json_u64(w, "<|startoftext|>", CLIP_BEGIN);
-    json_u64(w, "<|endoftext|>", CLIP_END);
-    json_close_object(w);
-    json_open_array(w, "merges");
-    for (uint32_t r = 0; r < CLIP_MERGES && s == STATUS_OK; r++) {
-        char merge[2 * MAX_NAME_BYTES];
-        const uint32_t pair = load_u32(t->bytes + CLIP_TABLE_MAGIC_BYTES + (size_t)4 * r);
-        const char *all = (const char *)names.data;
-        (void)snprintf(merge, sizeof(merge), "%s %s", all + at[pair & 0xFFFF],
-                       all + at[pair >> 16]);
-        json_string(w, NULL, merge);
-    }
-    json_close_array(w);
-    byte_buffer_fini(&names);
-    free(at);
-    return s;
-}
-
-enum status tokenizer_json(const struct tokenizer *t, struct byte_buffer *out, struct error *err) {
-    static const char start[] =
-        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
-        "{\"id\":49406,\"content\":\"<|startoftext|>\",\"single_word\":false,\"lstrip\":false,"
-        "\"rstrip\":false,\"normalized\":true,\"special\":true},"
-        "{\"id\":49407,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,"
-        "\"rstrip\":false,\"normalized\":true,\"special\":true}],"
-        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
-        "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\" \"},"
-        "{\"type\":\"Lowercase\"}]},"
-        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
-        "\"pattern\":{\"Regex\":\"'s|'t|'re|'ve|'m|'ll|'d|[\\\\p{L}]+|[\\\\p{N}]|"
-        "[^\\\\s\\\\p{L}\\\\p{N}]+\"},\"behavior\":\"Removed\",\"invert\":true},"
-        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
-        "\"use_regex\":true}]},"
-        "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"<|endoftext|>\",49407],"
-        "\"cls\":[\"<|startoftext|>\",49406],\"trim_offsets\":false,\"add_prefix_space\":false},"
-        "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
-        "\"use_regex\":true},"
-        "\"model\":";
-    REQUIRE(t && out);
-    FAIL_IF(t->engine->kind != TOKENIZER_CLIP_BPE && t->engine->kind != TOKENIZER_BYTE_BPE, err,
-            STATUS_UNSUPPORTED, "tokenizer: a %s tokenizer has no tokenizer.json",
-            tokenizer_kind_name(t->engine->kind));
-    if (t->engine->kind == TOKENIZER_BYTE_BPE) {
-        return byte_buffer_append(out, t->bytes, t->size_bytes, err);
-    }
-    struct json_writer w;
-    json_writer_init(&w, TOKENIZER_MAX_MODEL_BYTES);
-    json_open_object(&w, NULL);
-    json_string(&w, "type", "BPE");
-    json_null(&w, "dropout");
-    json_string(&w, "unk_token", "<|endoftext|>");
-    json_string(&w, "continuing_subword_prefix", "");
-    json_string(&w, "end_of_word_suffix", word_end);
-    json_bool(&w, "fuse_unk", false);
-    enum status s = put_clip_model(&w, t, err);
-    json_close_object(&w);
-    THEN(s, json_writer_status(&w, err));
-    THEN(s, byte_buffer_append(out, start, sizeof(start) - 1, err));
-    THEN(s, byte_buffer_append(out, w.out.data, w.out.size_bytes, err));
-    THEN(s, byte_buffer_u8(out, '}', err));
-    json_writer_fini(&w);
-    return s;
 }

@@ -43,7 +43,7 @@ static const struct cli_option tokenizer_rows[] = {
      .help = "use the captions as stored instead of cleaned ones, also for --cache"},
     {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
      .help = "import this one instead of training: clip, a SentencePiece model, BERT's "
-             "vocab.txt (uncased), tokenizer.json or merges.txt of byte-level BPE",
+             "vocab.txt (uncased), tokenizer.json of byte-level BPE or CLIP's merges.txt",
      .group = "Importing"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
      .help = "summary as JSON on stdout", .group = "Run"},

@@ -57,7 +57,7 @@ static const struct cli_program program = {
         "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
         "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
         "and tokenizer_config.json, byte-level BPE tokenizer.json, a SentencePiece model "
-        "tokenizer.model. Optimiser and state "
+        "and CLIP's table tokenizer.model. Optimiser and state "
         "of samples are not exported. safetensors of a run on images alone: embeddings are "
         "L2-normalised unless config.json has raw_embeddings: true (--task blocks)."),
     .list_heading = "Formats",

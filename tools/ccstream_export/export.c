@@ -93,21 +93,14 @@ export_tokenizer(const struct export_job *job, const char *folder, struct error 
     size_t size_bytes;
     struct tokenizer *t;
     TRY(open_tokenizer(&t, job, err));
-    static const char *const names[] = {"tokenizer.model", "vocab.txt", "tokenizer.json",
+    static const char *const names[] = {"tokenizer.model", "vocab.txt", "tokenizer.model",
                                         "tokenizer.json"};
     const enum tokenizer_kind kind = tokenizer_kind(t);
     const void *bytes = tokenizer_bytes(t, &size_bytes);
-    struct byte_buffer json = {0};
     enum status s = export_path(path, job, folder, names[kind], err);
-    if (kind == TOKENIZER_CLIP_BPE) {
-        THEN(s, tokenizer_json(t, &json, err));
-        bytes = json.data;
-        size_bytes = json.size_bytes;
-    }
     THEN(s, file_write_atomic(file_posix(), path, bytes, size_bytes, err));
-    byte_buffer_fini(&json);
     tokenizer_close(t);
-    if (s != STATUS_OK || kind == TOKENIZER_SENTENCEPIECE) {
+    if (s != STATUS_OK || kind == TOKENIZER_SENTENCEPIECE || kind == TOKENIZER_CLIP_BPE) {
         return s;
     }
     struct json_writer w;
@@ -132,15 +125,19 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
     const int pad = tokenizer_pad_id(t);
     const bool cleans = tokenizer_cleans(t);
     tokenizer_close(t);
-    if (kind == TOKENIZER_CLIP_BPE || kind == TOKENIZER_BYTE_BPE) {
+    if (kind == TOKENIZER_CLIP_BPE) {
+        log_write(job->log, LOG_LEVEL_WARN,
+                  "the tokenizer is CLIP's, with rows of at most %d ids and padding of 0: "
+                  "open_clip.get_tokenizer('ViT-B-32'), or nearly (it cleans less) "
+                  "CLIPTokenizer.from_pretrained('openai/clip-vit-base-patch32'); tokenizer.model "
+                  "is its table, which ccstream reads",
+                  (int)checkpoint_model(job->checkpoint)->max_tokens);
+    }
+    if (kind == TOKENIZER_BYTE_BPE) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "the model was trained on rows of %d, at most %d ids of tokenizer.json, %d, and "
-                  "padding of %d%s",
-                  begin, (int)checkpoint_model(job->checkpoint)->max_tokens - 2, end, pad,
-                  kind == TOKENIZER_CLIP_BPE
-                      ? "; texts were cleaned as open_clip.tokenizer does, which tokenizer.json "
-                        "cannot express: use that one where texts are not plain"
-                      : "");
+                  "padding of %d",
+                  begin, (int)checkpoint_model(job->checkpoint)->max_tokens - 2, end, pad);
     }
     if (kind == TOKENIZER_SENTENCEPIECE) {
         log_write(job->log, LOG_LEVEL_WARN,

@@ -203,8 +203,8 @@ static const struct cli_option rows[] = {
 
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
     {"tokenizer", 0, CLI_STRING, FIELD(trainer.tokenizer), .metavar = "FILE",
-     .help = "clip, SentencePiece model, BERT's vocab.txt, tokenizer.json or merges.txt of "
-             "byte-level BPE for the captions, instead of the dataset tokenizer; the checkpoint "
+     .help = "clip, SentencePiece model, BERT's vocab.txt, tokenizer.json of byte-level BPE or "
+             "CLIP's merges.txt for the captions, instead of the dataset tokenizer; the checkpoint "
              "holds it"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
      .help = "initialise the whole model from a run or checkpoint, or a folder of open_clip or of "

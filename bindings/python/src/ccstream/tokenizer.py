@@ -13,8 +13,7 @@ from .dataset import Dataset
 
 class Tokenizer:
     """The tokenizer of a dataset, of a file or of a file's bytes: a SentencePiece model, a WordPiece
-    vocabulary, CLIP's merges, or a tokenizer.json of byte-level BPE (a vocab.json and a merges.txt are read
-    together). "clip", where no file has this name, is CLIP's tokenizer, which is built in.
+    vocabulary, CLIP's merges, or a tokenizer.json of byte-level BPE. "clip", where no file has this name, is CLIP's tokenizer, which is built in.
 
     Any number of threads may use one. NotFoundError: the dataset has none, there is no such file;
     CorruptError: the file is none of these; UnsupportedError: a tokenizer.json of another kind.
