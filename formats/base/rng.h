@@ -33,6 +33,7 @@ enum rng_purpose {
     RNG_CACHE = 18,         /* (seed, step, 2 * sample id + side or view): negcache's negatives */
     RNG_SHOTS = 24,         /* (seed, draw, class): the samples of a classifier of few */
     RNG_PAIR_NOISE = 26,    /* (seed, 0, sample id): captions of other samples */
+    RNG_PATCHES = 27,       /* (seed, step, sample id): patches that stay (--patch-dropout) */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */

@@ -60,6 +60,23 @@ expect_message 64 "--image-tower is not for --model" "$BIN/ccstream-train" --dat
 expect_message 64 "context_length 20" "$BIN/ccstream-train" --data data $own --out no --model moved.json --max-tokens 30
 expect_message 64 "not for --task two-views" "$BIN/ccstream-train" --data data --out no --model moved.json --task two-views --loss simclr
 
+# Patch dropout: by option and by the file alike, other patches in every step, the same in micro-batches and after a resume.
+losses_of() { losses "$1" | head -n 3; }
+model ', "patch_dropout": 0.5' "" "" >drop.json
+tokenizer=$own
+train drop --model drop.json --steps 3
+train drop-option --model moved.json --patch-dropout 0.5 --steps 3
+cmp drop/last drop-option/last || fail "--patch-dropout is not patch_dropout"
+has drop/last '\"patch_dropout\":0.5'
+cmp -s <(losses_of drop) <(losses_of whole) && fail "no patches are dropped"
+train drop-micro --model drop.json --micro-batch 8 --steps 3
+paste <(losses_of drop) <(losses_of drop-micro) | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' || fail "other patches in micro-batches"
+train drop-half --model drop.json --steps 2
+$last "$BIN/ccstream-train" -q --resume drop-half --steps 3 || fail "drop-half does not resume"
+cmp drop/last drop-half/last || fail "a resumed run with patch dropout ends in other bytes"
+expect_message 64 "for CLIP.s vision transformers" "$BIN/ccstream-train" --data data --out no --model RN50 --patch-dropout 0.5
+expect_message 64 "--patch-dropout is for --model" "$BIN/ccstream-train" --data data --out no --patch-dropout 0.5
+
 # Names, and what cannot be expressed.
 for name in ViT-S-16 ViT-B-32-quickgelu RN50; do
     "$BIN/ccstream-train" --data data --out no --model $name --dry-run >plan.txt 2>&1 || fail "$name: $(cat plan.txt)"

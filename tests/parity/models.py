@@ -1,15 +1,17 @@
 """Models of open_clip against ccstream, both from the same random weights and pairs.
 
-    pip install open_clip_torch==3.3.0 torch && python3 models.py BIN WORK [NAME...]
+    pip install open_clip_torch==3.3.0 torch sentencepiece && python3 models.py BIN WORK [NAME...]
 
 For each: the folder that open_clip writes goes through ccstream-export with equal bytes, and open_clip loads the result;
-tokens, preprocessed images and logits (1e-4); the gradient of one step, as what SGD moves by (1e-5 of each tensor's norm); the losses and
-weights of ten AdamW steps. torch computes in float64. A NAME is one of open_clip's models; small ones are described here.
+tokens, preprocessed images and logits (1e-4). Of the small ones also the gradient of one step, as what SGD moves by (1e-5 of each tensor's
+norm), and the losses and weights of ten AdamW steps, by torch in float64. A NAME is one of open_clip's models; the small ones but ViT-S-32
+are described here. SigLIP's tokenizer is not in any package: a SentencePiece model of its kind is made of the captions.
 """
 import io
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,6 +23,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 BATCH, TAU, LR, DECAY, STEPS = 8, 0.07, 1e-4, 0.2, 10
+FULL = ("ViT-S-16", "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "ViT-B-16-SigLIP")  # logits alone
 WORDS = "a photo of two red dogs running on the beach it's 2024 at dusk café naïve ☃ under 37 umbrellas".split()
 MEAN, STD = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
 
@@ -75,6 +78,26 @@ def write_folder(folder, config, model):
                                                            "resize_mode": "shortest"}}, file)
 
 
+def make_siglip_tokenizer(folder, out):
+    """A SentencePiece model whose begin piece has no name. Returns how many pieces it has."""
+    import sentencepiece
+    run("ccpack", "tokenizer", f"{folder}/data", "--vocab-size", 200)
+    with open(f"{folder}/data/tokenizer.model", "rb") as file:
+        model = file.read()
+    at = model.rindex(b"[CLS]")
+    with open(out, "wb") as file:
+        file.write(model[:at] + b"[XXX]" + model[at + 5:])
+    return sentencepiece.SentencePieceProcessor(model_file=out).get_piece_size()
+
+
+def siglip_tokens(path, captions, length):
+    """open_clip's cleaning, the library's pieces, the end, and ends until the row is full."""
+    import sentencepiece
+    pieces = sentencepiece.SentencePieceProcessor(model_file=path)
+    rows = [pieces.encode(open_clip.tokenizer._clean_canonicalize(c))[:length - 1] for c in captions]
+    return torch.tensor([row + [pieces.eos_id()] * (length - len(row)) for row in rows])
+
+
 def check(what, value, limit):
     print(f"  {what}: {value:.2g} (limit {limit:g})", flush=True)
     if not value <= limit:
@@ -115,6 +138,11 @@ def compare(name, config):
     folder = os.path.join(WORK, name)
     os.makedirs(folder)
     torch.manual_seed(1)
+    siglip = "hf_tokenizer_name" in config["text_cfg"]
+    px = config["vision_cfg"]["image_size"]
+    originals, captions = make_pairs(folder, px)
+    if siglip:
+        config["text_cfg"]["vocab_size"] = make_siglip_tokenizer(folder, f"{folder}/spiece.model")
     arguments = {k: v for k, v in config.items() if k != "custom_text"}
     model = (open_clip.CustomTextCLIP if config.get("custom_text") else open_clip.CLIP)(**arguments)
     with torch.no_grad():  # what starts at 0 or 1 would hide mistakes
@@ -123,6 +151,9 @@ def compare(name, config):
                 p += 0.1 * torch.randn_like(p)
     print(name, f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
     write_folder(f"{folder}/there", config, model)
+    del model
+    if siglip:
+        shutil.copy(f"{folder}/spiece.model", f"{folder}/there")
 
     run("ccstream-export", "-q", f"{folder}/there", "--format", "open_clip", "-o", f"{folder}/back")
     before, after = (load_file(f"{folder}/{f}/open_clip_model.safetensors") for f in ("there", "back"))
@@ -132,17 +163,21 @@ def compare(name, config):
     if wrong:
         sys.exit(f"{name}: export changes {wrong}")
     loaded, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}/back")
-    tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}/back")
-    px = config["vision_cfg"]["image_size"]
-    originals, captions = make_pairs(folder, px)
-    images = torch.stack([preprocess(p) for p in originals]).double()
-    tokens = tokenizer(captions)
-    loaded.double().eval()
+    images = torch.stack([preprocess(p) for p in originals])
+    tokens = (siglip_tokens(f"{folder}/spiece.model", captions, config["text_cfg"]["context_length"]) if siglip else
+              open_clip.get_tokenizer(f"local-dir:{folder}/back")(captions))
+    loaded.eval()
+    if name not in FULL:
+        loaded.double()
+        images = images.double()
     with torch.no_grad():
         logits = (loaded.encode_image(images, normalize=True) @ loaded.encode_text(tokens, normalize=True).T) * loaded.logit_scale.exp()
     run("ccstream-eval", "embed", f"{folder}/there", "--data", f"{folder}/data", "--texts", "-o", f"{folder}/e", "-q")
     x, t = (numpy.load(f"{folder}/e.{side}.npy").astype(numpy.float64) for side in ("images", "texts"))
     check("logits", numpy.abs(x @ t.T * loaded.logit_scale.exp().item() - logits.numpy()).max(), 1e-4)
+    if name in FULL:
+        shutil.rmtree(folder)
+        return
 
     loaded.train()
     loss_of(loaded, images, tokens).backward()
@@ -176,7 +211,7 @@ def compare(name, config):
 
 
 def main():
-    names = sys.argv[3:] or [*SMALL, "ViT-S-32"]
+    names = sys.argv[3:] or [*SMALL, "ViT-S-32", *FULL]
     for name in names:
         compare(name, SMALL[name] if name in SMALL else open_clip.get_model_config(name))
 

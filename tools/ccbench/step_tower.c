@@ -171,7 +171,7 @@ enum status bench_tower_run(struct bench_tower *t, struct error *err) {
         TRY(resnet_forward(t->image, &features, &t->images, RESNET_TRAINING, err));
         TRY(resnet_backward(t->image, &t->dfeatures, WRITE_SET, NULL, err));
     } else if (t->vit != NULL) {
-        TRY(vit_forward(t->vit, &features, &t->images, true, err));
+        TRY(vit_forward(t->vit, &features, &t->images, NOT_WANTED, true, err));
         TRY(vit_backward(t->vit, &t->dfeatures, WRITE_SET, NULL, err));
     } else {
         TRY(transformer_forward(t->text, &features, &t->captions, true, err));

@@ -245,6 +245,10 @@ static const struct cli_option rows[] = {
              "linear)"},
     {"dropout", 0, CLI_DOUBLE, FIELD(trainer.dropout), .min = "0", .max = "0.9",
      .default_text = "0.1", .metavar = "P", .help = "dropout of the text tower"},
+    {"patch-dropout", 0, CLI_DOUBLE, FIELD(trainer.patch_dropout), .min = "0", .max = "0.999",
+     .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "P",
+     .help = "share of an image's patches that a step leaves out, drawn for every step and image: "
+             "a shorter step of --model with a vision transformer of CLIP; auto: the model's own"},
     {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
      .choices = pool_choices, .metavar = "KIND",
      .help = "text pooling: first token, or mean over tokens"},
@@ -644,6 +648,8 @@ enum status train_options_check_read(const struct cli_arguments *given,
         FAIL_IF(cli_given(train_program(), given, of_towers[i]), err, STATUS_USAGE,
                 "--%s is not for --model, which describes the whole model", of_towers[i]);
     }
+    FAIL_IF(o->trainer.model == NULL && o->trainer.patch_dropout >= 0.0, err, STATUS_USAGE,
+            "--patch-dropout is for --model");
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const char *name = loss_option_rows[i].name;
         if (cli_given(train_program(), given, name) &&

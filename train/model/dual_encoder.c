@@ -41,6 +41,10 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
         if (!m->opt.texts_alone) {
             s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
         }
+        if (m->opt.vit.patch_dropout > 0.0) {
+            s->kept =
+                carve_take(input, tensor_2d(NULL, DTYPE_I32, n, 1 + vit_kept_patches(&m->opt.vit)));
+        }
         s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
         s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
         s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
@@ -201,15 +205,18 @@ static enum status take_host(const struct dual_encoder *m,
 static enum status take_slots(struct dual_encoder *m, struct error *err) {
     const size_t rows = (size_t)m->opt.max_batch;
     const size_t parts = (size_t)m->e.parts;
+    const size_t kept =
+        m->opt.vit.patch_dropout > 0.0 ? 1 + (size_t)vit_kept_patches(&m->opt.vit) : 1;
+    const size_t counts[HOST_ARRAYS] = {rows * (size_t)m->opt.text.max_tokens, rows, rows, rows,
+                                        rows * kept};
     REQUIRE(m->opt.slots == 0 || m->e.dev->stream != NULL);
     for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];
-        TRY(take_host(m, i, rows * (size_t)m->opt.text.max_tokens, &s->host_tokens, err));
-        TRY(take_host(m, i, rows, &s->host_starts, err));
-        TRY(take_host(m, i, rows, &s->host_ends, err));
-        TRY(take_host(m, i, rows, &s->host_lengths, err));
+        for (int k = 0; k < HOST_ARRAYS; k++) {
+            TRY(take_host(m, i, counts[k], &s->host[k], err));
+        }
         for (size_t k = 0; k < rows; k++) {
-            s->host_lengths[k] = m->opt.text.max_tokens;
+            s->host[HOST_LENGTHS][k] = m->opt.text.max_tokens;
         }
         s->layouts = calloc(parts, sizeof *s->layouts);
         FAIL_IF(s->layouts == NULL, err, STATUS_NOMEM, "out of memory for %zu parts of a batch",
@@ -242,16 +249,12 @@ void dual_encoder_destroy(struct dual_encoder *m) {
     }
     for (int32_t i = 0; i <= DUAL_ENCODER_MAX_SLOTS; i++) {
         struct input_slot *s = &m->slots[i];
-        if (i == 0) {
-            free(s->host_tokens);
-            free(s->host_starts);
-            free(s->host_ends);
-            free(s->host_lengths);
-        } else if (s->host_tokens != NULL) {
-            m->e.dev->stream->free_host(m->e.dev, s->host_tokens);
-            m->e.dev->stream->free_host(m->e.dev, s->host_starts);
-            m->e.dev->stream->free_host(m->e.dev, s->host_ends);
-            m->e.dev->stream->free_host(m->e.dev, s->host_lengths);
+        for (int k = 0; k < HOST_ARRAYS; k++) {
+            if (i == 0) {
+                free(s->host[k]);
+            } else if (s->host[k] != NULL) {
+                m->e.dev->stream->free_host(m->e.dev, s->host[k]);
+            }
         }
         free(s->layouts);
     }

@@ -141,6 +141,7 @@ struct dual_encoder_batch {
     const int32_t *lengths;           /* (N), each in [1, max_tokens] */
     const uint64_t *sample_ids;       /* (N) keys of dropout; NULL in evaluation */
     uint64_t seed;                    /* key of dropout */
+    uint64_t step;                    /* the third key of patch dropout */
     const struct step_values *values; /* of the step, on the DEVICE: the third key of dropout */
     int32_t slot; /* 0: forward and backward copy the arrays to the device; from 1: dual_encoder_put
                      has copied them to this slot */

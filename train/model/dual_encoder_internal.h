@@ -14,6 +14,9 @@ struct layout {
     int64_t longest; /* T */
 };
 
+/* LENGTHS are max_tokens of each, with text.whole. */
+enum host_array { HOST_TOKENS, HOST_STARTS, HOST_ENDS, HOST_LENGTHS, HOST_KEPT, HOST_ARRAYS };
+
 /* A batch on the device: in slot 0 one part at a time, in the others whole, part after part. n is
  * micro_batch in slot 0, max_batch in the others. */
 struct input_slot {
@@ -21,10 +24,10 @@ struct input_slot {
     struct tensor tokens;                /* (n max_tokens) i32 */
     struct tensor starts, lengths, ends; /* (n) i32 */
     struct tensor sample_ids;            /* (n) u64 */
+    struct tensor kept; /* (n, 1 + K) i32 with vit.patch_dropout, rows of a part's sequences */
     /* Of a whole batch, laid out as the tower reads it; of alloc_host but in slot 0. A part keeps
      * its own room, because a device may still copy the part before. */
-    int32_t *host_tokens, *host_starts, *host_ends;
-    int32_t *host_lengths;  /* with text.whole: max_tokens of each */
+    int32_t *host[HOST_ARRAYS];
     struct layout *layouts; /* by part */
     int32_t count;          /* pairs of dual_encoder_put; 0: none */
 };

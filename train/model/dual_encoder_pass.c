@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/base/rng.h"
 #include "train/model/carve.h"
 #include "train/model/dual_encoder_internal.h"
 
@@ -35,7 +36,7 @@ static struct part part_of(const struct dual_encoder *m,
         p.batch.sample_ids += p.batch.sample_ids != NULL ? start : 0;
     }
     if (m->opt.text.whole) {
-        p.batch.lengths = m->slots[whole->slot].host_lengths + start;
+        p.batch.lengths = m->slots[whole->slot].host[HOST_LENGTHS] + start;
     }
     return p;
 }
@@ -59,8 +60,43 @@ static struct tensor images_of(struct dual_encoder *m, const struct part *p) {
     return rows_from(slot_of(m, p)->images, place_of(p), p->batch.count);
 }
 
+/* Whether the part leaves out patches. */
+static bool drops_patches(const struct dual_encoder *m, const struct part *p) {
+    return p->at.pass != RESNET_INFERENCE && m->opt.vit.training && m->opt.vit.patch_dropout > 0.0;
+}
+
+/* (count (1 + K)): the class token's row and K of those of the patches, in their order. */
+static void draw_patches(const struct dual_encoder *m, int32_t *rows, const struct part *p) {
+    const struct vit_options *o = &m->opt.vit;
+    const int32_t patches = (o->image_px / o->patch_px) * (o->image_px / o->patch_px);
+    for (int32_t n = 0; n < p->batch.count; n++) {
+        struct rng rng;
+        int32_t left = vit_kept_patches(o);
+        rng_init(&rng, p->batch.seed, RNG_PATCHES, p->batch.step, p->batch.sample_ids[n]);
+        *rows++ = n * (1 + patches);
+        for (int32_t t = 0; t < patches; t++) {
+            if (rng_below(&rng, (uint32_t)(patches - t)) < (uint32_t)left) {
+                *rows++ = n * (1 + patches) + 1 + t;
+                left--;
+            }
+        }
+    }
+}
+
+static struct tensor kept_of(struct dual_encoder *m, const struct part *p) {
+    const struct tensor t = rows_from(slot_of(m, p)->kept, place_of(p), p->batch.count);
+    return tensor_1d(t.data, t.dtype, tensor_count(&t));
+}
+
 static enum status copy_images(struct dual_encoder *m, const struct part *p, struct error *err) {
     const struct tensor to = images_of(m, p);
+    if (drops_patches(m, p)) {
+        const struct tensor kept = kept_of(m, p);
+        int32_t *rows =
+            slot_of(m, p)->host[HOST_KEPT] + p->at.start * (1 + vit_kept_patches(&m->opt.vit));
+        draw_patches(m, rows, p);
+        TRY(encoder_copy(m->e.dev, p->batch.slot, &kept, rows, err));
+    }
     return encoder_copy(m->e.dev, p->batch.slot, &to, p->batch.images, err);
 }
 
@@ -72,7 +108,8 @@ static enum status image_forward(struct dual_encoder *m, const struct part *p, s
     struct tensor *features = &m->image_head.features;
     const enum resnet_pass pass =
         tuning_is_frozen(&m->opt.tuning, TUNING_IMAGE) ? RESNET_INFERENCE : p->at.pass;
-    TRY(m->vit != NULL ? vit_forward(m->vit, features, &in, pass != RESNET_INFERENCE, err)
+    const struct tensor kept = drops_patches(m, p) ? kept_of(m, p) : NOT_WANTED;
+    TRY(m->vit != NULL ? vit_forward(m->vit, features, &in, kept, pass != RESNET_INFERENCE, err)
                        : resnet_forward(m->image, features, &in, pass, err));
     return head_forward(&m->image_head, &m->e, &p->at, err);
 }
@@ -159,9 +196,9 @@ static struct transformer_batch captions_of(struct dual_encoder *m, const struct
 static enum status copy_captions(struct dual_encoder *m, const struct part *p, struct error *err) {
     const struct input_slot *s = slot_of(m, p);
     const int32_t slot = p->batch.slot;
-    int32_t *tokens = s->host_tokens + (size_t)p->at.start * (size_t)m->opt.text.max_tokens;
-    int32_t *starts = s->host_starts + p->at.start;
-    int32_t *ends = s->host_ends + p->at.start;
+    int32_t *tokens = s->host[HOST_TOKENS] + (size_t)p->at.start * (size_t)m->opt.text.max_tokens;
+    int32_t *starts = s->host[HOST_STARTS] + p->at.start;
+    int32_t *ends = s->host[HOST_ENDS] + p->at.start;
     if (p->at.pass != RESNET_REPLAY || p->batch.beside) {
         TRY(check_captions(m, layout_of(m, p), p, err));
         lay_captions(m, tokens, starts, ends, p, layout_of(m, p));

@@ -16,18 +16,16 @@ enum status map_pool_add(struct map_pool *a, struct params *p, struct error *err
         int32_t *to;
         int64_t out, in;
         bool adjacent;
-    } list[] = {{"attn_pool.q", &a->at[MAP_POOL_Q], d, d, false},
-                {"attn_pool.kv", NULL, 2 * d, d, true},
-                {"attn_pool.proj", &a->at[MAP_POOL_PROJ], d, d, false},
-                {NULL, NULL, 0, 0, false}, /* the norm */
-                {"attn_pool.mlp.fc1", &a->at[MAP_POOL_FC1], f, d, false},
-                {"attn_pool.mlp.fc2", &a->at[MAP_POOL_FC2], d, f, false}};
+    } list[] = {
+        {"attn_pool.q", &a->q, d, d, false},         {"attn_pool.kv", NULL, 2 * d, d, true},
+        {"attn_pool.proj", &a->proj, d, d, false},   {NULL, NULL, 0, 0, false}, /* the norm */
+        {"attn_pool.mlp.fc1", &a->fc1, f, d, false}, {"attn_pool.mlp.fc2", &a->fc2, d, f, false}};
     const struct param_spec latent = {.name = "attn_pool.latent",
                                       .shape = {1, 1, d},
                                       .init = PARAM_INIT_NORMAL,
                                       .init_scale = 1.0 / sqrt((double)d)};
     a->params = p;
-    TRY(params_add(p, &a->at[MAP_POOL_LATENT], &latent, err));
+    TRY(params_add(p, &a->latent, &latent, err));
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         struct param_spec spec = {.module = list[i].module,
                                   .name = "weight",
@@ -43,7 +41,7 @@ enum status map_pool_add(struct map_pool *a, struct params *p, struct error *err
         spec.name = "bias";
         spec.shape[1] = 0;
         spec.init = PARAM_INIT_ZEROS;
-        TRY(params_add(p, list[i].to != NULL ? list[i].to + 1 : &unused, &spec, err));
+        TRY(params_add(p, &unused, &spec, err));
     }
     return STATUS_OK;
 }
@@ -84,12 +82,12 @@ void map_pool_place(struct map_pool *a,
     }
 }
 
-static struct tensor value(const struct map_pool *a, enum map_pool_tensor k) {
-    return params_tensor(a->params, a->at[k]);
+static struct tensor value(const struct map_pool *a, int32_t k) {
+    return params_tensor(a->params, k);
 }
 
-static struct tensor gradient(const struct map_pool *a, enum map_pool_tensor k) {
-    return params_grad(a->params, a->at[k]);
+static struct tensor gradient(const struct map_pool *a, int32_t k) {
+    return params_grad(a->params, k);
 }
 
 /* q's weight or bias, or its gradient, with those of k and v. */
@@ -120,12 +118,12 @@ enum status map_pool_forward(struct map_pool *a,
     *out = first_rows(a->out, n);
     const struct linear qkv = {.out = first_rows(a->qkv_rows, m),
                                .in = x,
-                               .weight = joined(a, value(a, MAP_POOL_Q)),
-                               .bias = joined(a, value(a, MAP_POOL_Q_BIAS))};
+                               .weight = joined(a, value(a, a->q)),
+                               .bias = joined(a, value(a, a->q + 1))};
     const struct linear query = {.out = rows_from(a->queries, n, 1),
-                                 .in = as_row(a, value(a, MAP_POOL_LATENT)),
-                                 .weight = value(a, MAP_POOL_Q),
-                                 .bias = value(a, MAP_POOL_Q_BIAS)};
+                                 .in = as_row(a, value(a, a->latent)),
+                                 .weight = value(a, a->q),
+                                 .bias = value(a, a->q + 1)};
     const struct matmul spread = {
         .out = rows, .a = first_rows(a->ones, n), .b = query.out, .alpha = 1.0f};
     const struct scatter_rows put = {
@@ -139,18 +137,16 @@ enum status map_pool_forward(struct map_pool *a,
         .out = first_rows(a->picked, n), .in = attend.out, .rows = batch->segments.starts};
     const struct linear proj = {.out = first_rows(a->norm.sum, n),
                                 .in = pick.out,
-                                .weight = value(a, MAP_POOL_PROJ),
-                                .bias = value(a, MAP_POOL_PROJ_BIAS)};
+                                .weight = value(a, a->proj),
+                                .bias = value(a, a->proj + 1)};
     const struct linear fc1 = {.out = first_rows(a->hidden, n),
                                .pre = first_rows(a->pre, n),
                                .in = first_rows(a->h, n),
-                               .weight = value(a, MAP_POOL_FC1),
-                               .bias = value(a, MAP_POOL_FC1_BIAS),
+                               .weight = value(a, a->fc1),
+                               .bias = value(a, a->fc1 + 1),
                                .act = a->act};
-    const struct linear fc2 = {.out = *out,
-                               .in = fc1.out,
-                               .weight = value(a, MAP_POOL_FC2),
-                               .bias = value(a, MAP_POOL_FC2_BIAS)};
+    const struct linear fc2 = {
+        .out = *out, .in = fc1.out, .weight = value(a, a->fc2), .bias = value(a, a->fc2 + 1)};
     TRY(ops->linear(a->dev, &qkv, err));
     TRY(ops->linear(a->dev, &query, err));
     TRY(ops->fill(a->dev, &(struct fill){.out = first_rows(a->ones, n), .value = 1.0}, err));
@@ -166,13 +162,11 @@ enum status map_pool_forward(struct map_pool *a,
 }
 
 /* `op` with a layer's weight and gradients. */
-static enum status layer_backward(const struct map_pool *a,
-                                  enum map_pool_tensor k,
-                                  struct linear_bwd op,
-                                  struct error *err) {
+static enum status
+layer_backward(const struct map_pool *a, int32_t k, struct linear_bwd op, struct error *err) {
     op.weight = value(a, k);
     op.dweight = gradient(a, k);
-    op.dbias = gradient(a, (enum map_pool_tensor)(k + 1));
+    op.dbias = gradient(a, k + 1);
     return a->dev->ops->linear_bwd(a->dev, &op, err);
 }
 
@@ -190,19 +184,19 @@ static enum status query_backward(const struct map_pool *a,
                                .b = rows,
                                .transpose_a = true,
                                .alpha = 1.0f};
-    const struct matmul latent = {.out = as_row(a, gradient(a, MAP_POOL_LATENT)),
+    const struct matmul latent = {.out = as_row(a, gradient(a, a->latent)),
                                   .a = sum.out,
-                                  .b = value(a, MAP_POOL_Q),
+                                  .b = value(a, a->q),
                                   .mode = mode,
                                   .alpha = 1.0f};
     const struct linear_bwd query = {
-        .dout = sum.out, .in = as_row(a, value(a, MAP_POOL_LATENT)), .param_mode = WRITE_ADD};
+        .dout = sum.out, .in = as_row(a, value(a, a->latent)), .param_mode = WRITE_ADD};
     TRY(ops->gather_rows(
         a->dev, &(struct gather_rows){.out = rows, .in = all, .rows = batch->queries}, err));
     TRY(ops->fill(a->dev, &(struct fill){.out = first_rows(a->ones, n), .value = 1.0}, err));
     TRY(ops->matmul(a->dev, &sum, err));
     TRY(ops->matmul(a->dev, &latent, err));
-    TRY(layer_backward(a, MAP_POOL_Q, query, err));
+    TRY(layer_backward(a, a->q, query, err));
     TRY(ops->fill(a->dev, &(struct fill){.out = rows}, err));
     return ops->scatter_rows(
         a->dev, &(struct scatter_rows){.out = all, .in = rows, .rows = batch->queries}, err);
@@ -242,17 +236,17 @@ enum status map_pool_backward(struct map_pool *a,
                                          .segments = batch->segments,
                                          .heads = a->heads};
     const struct linear_bwd qkv = {.din = *dx,
-                                   .dweight = joined(a, gradient(a, MAP_POOL_Q)),
-                                   .dbias = joined(a, gradient(a, MAP_POOL_Q_BIAS)),
+                                   .dweight = joined(a, gradient(a, a->q)),
+                                   .dbias = joined(a, gradient(a, a->q + 1)),
                                    .dout = attend.dqkv,
                                    .in = a->x,
-                                   .weight = joined(a, value(a, MAP_POOL_Q)),
+                                   .weight = joined(a, value(a, a->q)),
                                    .param_mode = WRITE_ADD};
-    TRY(layer_backward(a, MAP_POOL_FC2, fc2, err));
-    TRY(layer_backward(a, MAP_POOL_FC1, fc1, err));
+    TRY(layer_backward(a, a->fc2, fc2, err));
+    TRY(layer_backward(a, a->fc1, fc1, err));
     TRY(norm_backward(&a->norm, a->dev, a->params, dy, WRITE_SET, drow, mode, err));
     TRY(ops->add(a->dev, &(struct add){.out = dy, .in = dout, .alpha = 1.0f}, err));
-    TRY(layer_backward(a, MAP_POOL_PROJ, proj, err));
+    TRY(layer_backward(a, a->proj, proj, err));
     TRY(ops->fill(a->dev, &(struct fill){.out = *dx}, err));
     TRY(ops->scatter_rows(a->dev, &put, err));
     TRY(ops->attention_bwd(a->dev, &attend, err));

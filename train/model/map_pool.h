@@ -15,19 +15,6 @@
 #include "train/model/blocks.h"
 #include "train/model/params.h"
 
-enum map_pool_tensor {
-    MAP_POOL_LATENT,
-    MAP_POOL_Q, /* kv follows */
-    MAP_POOL_Q_BIAS,
-    MAP_POOL_PROJ,
-    MAP_POOL_PROJ_BIAS,
-    MAP_POOL_FC1,
-    MAP_POOL_FC1_BIAS,
-    MAP_POOL_FC2,
-    MAP_POOL_FC2_BIAS,
-    MAP_POOL_TENSORS
-};
-
 struct map_pool {
     struct params *params;
     struct device *dev;
@@ -35,8 +22,8 @@ struct map_pool {
     int32_t heads;
     float eps;
     enum activation act;
-    int32_t at[MAP_POOL_TENSORS]; /* in the table */
-    struct norm norm;             /* its sum is y */
+    int32_t latent, q, proj, fc1, fc2; /* in the table; the next one is the bias, after q's kv */
+    struct norm norm;                  /* its sum is y */
 
     struct tensor x; /* (N P, D) of the last forward */
     struct tensor ones, queries;

@@ -103,6 +103,23 @@ refuse(const char *object, const char *name, const char *text, const char *why, 
                      why);
 }
 
+/* Of either tower: what matters only where another field is not plain, and what must be null or
+ * false. */
+static const char *const ignored[] = {
+    "timm_model_pretrained", "timm_pool",    "timm_proj_bias", "timm_drop", "timm_drop_path",
+    "hf_model_pretrained",   "hf_proj_type", "hf_pooler_type", NULL};
+static const char *const nulls[] = {"ls_init_value", "act_kwargs", "block_type", NULL};
+static const char *const falses[] = {"final_ln_after_pool", "output_tokens", "qk_norm",
+                                     "scaled_cosine_attn",  "scale_heads",   "scale_attn_inner",
+                                     "scale_attn",          "scale_fc",      NULL};
+
+static bool is_among(const char *const *names, const char *key) {
+    while (*names != NULL && strcmp(*names, key) != 0) {
+        names++;
+    }
+    return *names != NULL;
+}
+
 static enum status read_field(const struct field *fields,
                               const char *object,
                               const char *key,
@@ -113,6 +130,13 @@ static enum status read_field(const struct field *fields,
     const struct field *f = fields;
     while (f->name != NULL && strcmp(f->name, key) != 0) {
         f++;
+    }
+    const struct field other = {.name = key, .plain = is_among(nulls, key) ? "null" : "false"};
+    if (f->name == NULL && object[0] != '\0') {
+        if (is_among(ignored, key)) {
+            return STATUS_OK;
+        }
+        f = is_among(nulls, key) || is_among(falses, key) ? &other : f;
     }
     if (f->name == NULL) {
         return refuse(object, key, text, "this field is not known here", err);
@@ -162,7 +186,7 @@ static enum status read_object(const struct json_value *v,
 
 struct numbers {
     double embed, quick;
-    double layers, width, head_width, ratio, patch, px;
+    double layers, width, head_width, ratio, patch, px, drop;
     double context, vocab, text_width, heads, text_layers, text_ratio;
 };
 
@@ -239,32 +263,16 @@ static enum status read_numbers(const struct json_value *root,
         NUMBER("mlp_ratio", ratio, 0.001, 64),
         NUMBER("patch_size", patch, 1, 1024),
         NUMBER("image_size", px, 8, 1024),
-        PLAIN("ls_init_value", "null"),
-        PLAIN("patch_dropout", "0"),
+        {.name = "patch_dropout", .number = &n->drop, .most = siglip || stages ? 0.0 : 0.999},
         PLAIN("attentional_pool", "false"),
         IGNORED("attn_pooler_queries"),
         IGNORED("attn_pooler_heads"),
         PLAIN("no_ln_pre", "false"),
         PLAIN("pos_embed_type", "\"learnable\""),
-        PLAIN("final_ln_after_pool", "false"),
         PLAIN("pool_type", "\"tok\""),
-        PLAIN("output_tokens", "false"),
-        PLAIN("act_kwargs", "null"),
         PLAIN("norm_kwargs", "null"),
-        PLAIN("block_type", "null"),
-        PLAIN("qk_norm", "false"),
-        PLAIN("scaled_cosine_attn", "false"),
-        PLAIN("scale_heads", "false"),
-        PLAIN("scale_attn_inner", "false"),
-        PLAIN("scale_attn", "false"),
-        PLAIN("scale_fc", "false"),
         PLAIN("timm_model_name", siglip ? NULL : "null"),
-        IGNORED("timm_model_pretrained"),
-        IGNORED("timm_pool"),
         PLAIN("timm_proj", siglip ? "\"none\"" : NULL),
-        IGNORED("timm_proj_bias"),
-        IGNORED("timm_drop"),
-        IGNORED("timm_drop_path"),
         {.name = NULL}};
     const struct field text[] = {
         NUMBER("context_length", context, 2, 512),
@@ -273,36 +281,22 @@ static enum status read_numbers(const struct json_value *root,
         NUMBER("heads", heads, 1, 65536),
         NUMBER("layers", text_layers, 1, 64),
         NUMBER("mlp_ratio", text_ratio, 0.001, 64),
-        PLAIN("ls_init_value", "null"),
         PLAIN("hf_tokenizer_name", siglip ? NULL : none),
         PLAIN("tokenizer_kwargs", siglip ? "{\"clean\":\"canonicalize\"}" : "null"),
         PLAIN("embed_cls", "false"),
         IGNORED("pad_id"),
         IGNORED("eos_id"),
         PLAIN("no_causal_mask", siglip ? "true" : "false"),
-        PLAIN("final_ln_after_pool", "false"),
         {.name = "pool_type",
          .plain = siglip ? "\"last\"" : "\"argmax\"",
          .same = siglip ? NULL : "\"eos\""},
         PLAIN("proj_bias", siglip ? "true" : "false"),
         PLAIN("proj_type", "\"linear\""),
-        PLAIN("output_tokens", "false"),
-        PLAIN("act_kwargs", "null"),
         PLAIN("norm_kwargs",
               siglip ? "{\"eps\":9.9999999999999995e-7}" : "null"), /* as printed here */
-        PLAIN("block_type", "null"),
-        PLAIN("qk_norm", "false"),
-        PLAIN("scaled_cosine_attn", "false"),
-        PLAIN("scale_heads", "false"),
-        PLAIN("scale_attn_inner", "false"),
-        PLAIN("scale_attn", "false"),
-        PLAIN("scale_fc", "false"),
         PLAIN("hf_model_name", "null"),
-        IGNORED("hf_model_pretrained"),
-        IGNORED("hf_proj_type"),
-        IGNORED("hf_pooler_type"),
         {.name = NULL}};
-    *n = (struct numbers){0, 0, 12, 768, 64, 4, 16, 224, 77, 49408, 512, 8, 12, 4};
+    *n = (struct numbers){0, 0, 12, 768, 64, 4, 16, 224, 0, 77, 49408, 512, 8, 12, 4};
     TRY(read_object(root, "", top, err));
     TRY(read_object(json_value_get(root, "vision_cfg"), "vision_cfg.", vision, err));
     TRY(read_object(json_value_get(root, "text_cfg"), "text_cfg.", text, err));
@@ -339,7 +333,8 @@ enum status open_clip_read(struct dual_encoder_options *out,
                 .heads = (int32_t)heads,
                 .ffn_dim = (int32_t)(n.width * n.ratio),
                 .act = siglip ? ACTIVATION_GELU : act,
-                .map = siglip},
+                .map = siglip,
+                .patch_dropout = n.drop},
         .text = {.kind = TRANSFORMER_CLIP,
                  .layers = (int32_t)n.text_layers,
                  .dim = (int32_t)n.text_width,
@@ -442,6 +437,9 @@ void open_clip_write(struct json_writer *w,
         json_i64(w, "head_width", o->vit.dim / o->vit.heads);
         json_double(w, "mlp_ratio", ratio_of(o->vit.ffn_dim, o->vit.dim));
         json_i64(w, "patch_size", o->vit.patch_px);
+        if (o->vit.patch_dropout > 0.0) {
+            json_double(w, "patch_dropout", o->vit.patch_dropout);
+        }
     }
     if (o->vit.map) {
         json_bool(w, "timm_model_pretrained", false);

@@ -33,6 +33,10 @@ struct vit {
     struct tensor table;  /* (heads + N G^2, D) */
     struct tensor dplace; /* (T, D) of one pass */
     struct patch_rows at;
+    /* with patch_dropout */
+    struct patch_rows few; /* of what is kept */
+    struct tensor all;     /* (N T, D) */
+    struct tensor kept;    /* of the last forward */
 };
 
 /* ---- description ---- */
@@ -113,6 +117,12 @@ fail:
     RETURN_CREATED(s, out, v, vit_destroy);
 }
 
+int32_t vit_kept_patches(const struct vit_options *opt) {
+    const int32_t side = opt->image_px / opt->patch_px;
+    const int32_t kept = (int32_t)(side * side * (1.0 - opt->patch_dropout));
+    return kept > 1 ? kept : 1;
+}
+
 void vit_destroy(struct vit *v) {
     if (v == NULL) {
         return;
@@ -185,6 +195,10 @@ void vit_place(struct vit *v,
         norm_place(&v->pre, c, dtype, n * v->tokens, d);
     }
     v->table = carve_take(scratch, tensor_2d(NULL, dtype, v->heads + n * v->patches, d));
+    if (v->opt.training && v->opt.patch_dropout > 0.0) {
+        patch_rows_place(&v->few, kept, n, vit_kept_patches(&v->opt), 1);
+        v->all = carve_take(scratch, tensor_2d(NULL, dtype, n * v->tokens, d));
+    }
     if (v->opt.training) {
         v->dplace = carve_take(scratch, tensor_2d(NULL, statistics_dtype(dtype), v->tokens, d));
     }
@@ -192,17 +206,21 @@ void vit_place(struct vit *v,
 }
 
 enum status vit_ready(struct vit *v, struct error *err) {
-    return patch_rows_write(&v->at, v->dev, err);
+    TRY(patch_rows_write(&v->at, v->dev, err));
+    return tensor_present(&v->all) ? patch_rows_write(&v->few, v->dev, err) : STATUS_OK;
 }
 
 /* ---- passes ---- */
 
 static struct blocks_batch batch_of(const struct vit *v, int64_t n) {
-    const struct tensor starts = first_rows(v->at.starts, n);
+    const bool all = !tensor_present(&v->kept);
+    const struct patch_rows *at = all ? &v->at : &v->few;
+    const struct tensor starts = first_rows(at->starts, n);
+    const int64_t length = all ? v->tokens : 1 + vit_kept_patches(&v->opt);
     return (struct blocks_batch){
-        .segments = {.starts = starts, .lengths = first_rows(v->at.lengths, n)},
-        .rows = n * v->tokens,
-        .longest = v->tokens,
+        .segments = {.starts = starts, .lengths = first_rows(at->lengths, n)},
+        .rows = n * length,
+        .longest = length,
         .picked = starts};
 }
 
@@ -243,14 +261,17 @@ static enum status copy_class(const struct vit *v, struct error *err) {
 enum status vit_forward(struct vit *v,
                         struct tensor *features,
                         const struct tensor *images,
+                        struct tensor kept,
                         bool training,
                         struct error *err) {
     const struct ops *ops = v->dev->ops;
     const int64_t n = images->shape[0];
     REQUIRE(n >= 1 && n <= v->opt.max_batch && (!training || v->opt.training));
-    const struct blocks_batch batch = batch_of(v, n);
+    const bool all = !tensor_present(&kept);
     const int64_t side = v->opt.image_px / v->opt.patch_px;
     v->count = n;
+    v->kept = kept;
+    const struct blocks_batch batch = batch_of(v, n);
     const struct normalize_u8 normalize = {
         .out = tensor_4d(v->pixels.data, v->pixels.dtype, n, side, side, v->patch_count),
         .in = *images,
@@ -261,9 +282,9 @@ enum status vit_forward(struct vit *v,
                           .weight = as_matrix(v, params_tensor(v->params, v->conv))};
     const struct tensor input = blocks_input(v->blocks, batch.rows);
     const struct embedding embedding = {
-        .out = v->opt.map ? input : first_rows(v->pre.sum, batch.rows),
-        .tokens = first_rows(v->at.index, batch.rows),
-        .segments = batch.segments,
+        .out = v->opt.map ? input : first_rows(all ? v->pre.sum : v->all, n * v->tokens),
+        .tokens = first_rows(v->at.index, n * v->tokens),
+        .segments = {first_rows(v->at.starts, n), first_rows(v->at.lengths, n)},
         .table = first_rows(v->table, v->heads + n * v->patches),
         .positions = as_rows(v, params_tensor(v->params, v->positions))};
     TRY(ops->normalize_u8(v->dev, &normalize, err));
@@ -279,6 +300,9 @@ enum status vit_forward(struct vit *v,
     TRY(ops->linear(v->dev, &conv, err));
     TRY(copy_class(v, err));
     TRY(ops->embedding(v->dev, &embedding, err));
+    const struct gather_rows few = {
+        .out = first_rows(v->pre.sum, batch.rows), .in = embedding.out, .rows = kept};
+    TRY(all ? STATUS_OK : ops->gather_rows(v->dev, &few, err));
     TRY(norm_forward(&v->pre, v->dev, v->params, input, NOT_WANTED, v->norm_eps, err));
     return blocks_forward(v->blocks, features, &batch, training, err);
 }
@@ -307,8 +331,17 @@ enum status vit_backward(struct vit *v,
     } else {
         TRY(norm_backward(&v->pre, v->dev, v->params, dsum, WRITE_SET, din, mode, err));
     }
+    if (tensor_present(&v->kept)) {
+        const struct tensor wide = first_rows(v->all, v->count * v->tokens);
+        const struct scatter_rows few = {.out = wide, .in = dsum, .rows = v->kept};
+        TRY(ops->fill(v->dev, &(struct fill){.out = wide}, err));
+        TRY(ops->scatter_rows(v->dev, &few, err));
+        dsum = wide;
+    }
     const struct embedding_bwd places = {
-        .dpositions = v->dplace, .dout = dsum, .segments = batch.segments};
+        .dpositions = v->dplace,
+        .dout = dsum,
+        .segments = {first_rows(v->at.starts, v->count), first_rows(v->at.lengths, v->count)}};
     TRY(ops->embedding_bwd(v->dev, &places, err));
     TRY(accumulate(v, as_rows(v, params_grad(v->params, v->positions)), v->dplace, mode, err));
     TRY(map ? STATUS_OK

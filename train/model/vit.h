@@ -36,6 +36,8 @@ struct vit_options {
     int32_t ffn_dim;
     enum activation act; /* GELU or QUICK_GELU */
     bool map;            /* SigLIP's */
+    double
+        patch_dropout; /* [0, 1): share of an image's patches that training drops; not with map */
     /* An encoder sets these from its other options. */
     int32_t image_px; /* S; at most 511 patches */
     enum image_norm_kind norm;
@@ -86,10 +88,16 @@ void vit_place(struct vit *v,
  * device returns. */
 enum status vit_ready(struct vit *v, struct error *err);
 
-/* images (N, S, S, 3) u8 on the device. *features (N, D) is a view until the next forward. */
+/* Patches of an image that patch_dropout keeps: at least one. */
+int32_t vit_kept_patches(const struct vit_options *opt);
+
+/* kept (N (1 + K)) i32: the rows of the N sequences of 1 + P that stay, K = vit_kept_patches; not
+ * present: all. images (N, S, S, 3) u8 on the device. *features (N, D) is a view until the next
+ * forward. */
 enum status vit_forward(struct vit *v,
                         struct tensor *features,
                         const struct tensor *images,
+                        struct tensor kept,
                         bool training,
                         struct error *err);
 

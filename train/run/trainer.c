@@ -23,6 +23,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .embed_dim = 256,
                                     .hidden_dim = 512,
                                     .dropout = 0.1,
+                                    .patch_dropout = -1.0,
                                     .dtype = DTYPE_F32,
                                     .clean_captions = true,
                                     .augment = AUGMENT_PAPER,

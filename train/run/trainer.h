@@ -109,9 +109,10 @@ struct trainer_options {
     const char *image_tower, *text_tower; /* presets */
     const char *model; /* a model of open_clip in place of both (open_clip_config); NULL: none. It
                           sets text_pool, and embed_dim must be its own. TRAINER_PAIRS alone */
-    const char *init;  /* checkpoint or run whose model (towers, projections, tokenizer) a new run
-                          begins with, and its temperature where loss.tau is 0; NULL: none */
-    bool init_state;   /* and its state of samples: requires the same data and loss */
+    double patch_dropout; /* in place of the model's own, [0, 1); below 0, the default: that */
+    const char *init; /* checkpoint or run whose model (towers, projections, tokenizer) a new run
+                         begins with, and its temperature where loss.tau is 0; NULL: none */
+    bool init_state;  /* and its state of samples: requires the same data and loss */
     const char *init_image, *init_text; /* safetensors files, or runs, that a new run's towers
                                            begin with; NULL: drawn from the seed */
     const char *tokenizer; /* file, see tokenizer_open; NULL: that of RUN/last or of `init`, or else

@@ -93,8 +93,9 @@ struct tower_input {
     const uint8_t *images2; /* second views; NULL: none */
     const int32_t *tokens, *lengths;
     const uint64_t *dropout_keys;
-    int32_t slot; /* of trainer_put; 0: forward copies the arrays */
-    bool beside;  /* see dual_encoder_batch */
+    uint64_t step; /* steps before this one */
+    int32_t slot;  /* of trainer_put; 0: forward copies the arrays */
+    bool beside;   /* see dual_encoder_batch */
 };
 
 struct trainer {

@@ -317,6 +317,7 @@ static struct tower_input input_of(const struct trainer *t) {
                                 .tokens = texts->tokens,
                                 .lengths = texts->lengths,
                                 .dropout_keys = texts->sample_ids,
+                                .step = t->step,
                                 .beside = true};
 }
 

@@ -21,6 +21,12 @@ take_model(struct model_config *c, const struct trainer_options *o, struct error
     struct dual_encoder_options model;
     TRY(open_clip_config(c->open_clip, o->model, err));
     TRY(open_clip_options(&model, c->open_clip, err));
+    if (o->patch_dropout >= 0.0) {
+        FAIL_IF(model.vit.layers == 0 || model.vit.map, err, STATUS_USAGE,
+                "--patch-dropout is for CLIP's vision transformers");
+        model.vit.patch_dropout = o->patch_dropout;
+        TRY(open_clip_text(c->open_clip, &model, err));
+    }
     FAIL_IF(model.embed_dim != c->embed_dim, err, STATUS_USAGE,
             "the model's embed_dim is %d, --embed-dim is %d", (int)model.embed_dim,
             (int)c->embed_dim);

@@ -71,7 +71,8 @@ struct tower_input trainer_input(const struct step_flight *f) {
                                 .lengths = f->batch.lengths,
                                 .dropout_keys =
                                     f->dropout_keys != NULL ? f->dropout_keys : f->batch.sample_ids,
-                                .slot = f->slot};
+                                .slot = f->slot,
+                                .step = f->step};
 }
 
 /* ---- launch ---- */

@@ -24,6 +24,7 @@ static struct dual_encoder_batch pairs_of(const struct trainer *t, const struct 
                                        .lengths = in->lengths,
                                        .sample_ids = in->dropout_keys,
                                        .seed = t->options.seed,
+                                       .step = in->step,
                                        .values = t->values,
                                        .slot = in->slot,
                                        .beside = in->beside};

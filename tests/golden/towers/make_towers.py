@@ -7,6 +7,7 @@ gradient of every parameter in the first step, and the losses of ten AdamW steps
     pip install torch torchvision open_clip_torch && python3 make_towers.py recipes >recipes.txt
     ... make_towers.py clip_resnet >clip_resnet.txt
     ... make_towers.py siglip >siglip.txt
+    ... make_towers.py patches >patches.txt
 
 Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
 ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
@@ -110,6 +111,52 @@ class Clip(torch.nn.Module):
         tokens[torch.arange(len(tokens)), lengths - 1] = VOCAB - 1
         tokens[0, 1] = VOCAB - 1
         return self.clip.encode_image(images, normalize=True), self.clip.encode_text(tokens, normalize=True)
+
+
+class Stream:
+    """formats/base/rng.h: Philox4x32-10 keyed by (seed, purpose, a, b)."""
+
+    def __init__(self, seed, purpose, a, b):
+        key = self.block((seed & 0xFFFFFFFF, seed >> 32), (purpose, 0, a & 0xFFFFFFFF, a >> 32))
+        self.key, self.word, self.b, self.count, self.left = key[:2], key[2], (b & 0xFFFFFFFF, b >> 32), 0, []
+
+    @staticmethod
+    def block(key, counter):
+        (k0, k1), (c0, c1, c2, c3) = key, counter
+        for _ in range(10):
+            p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+            c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & 0xFFFFFFFF, (p0 >> 32) ^ c3 ^ k1, p0 & 0xFFFFFFFF
+            k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+        return c0, c1, c2, c3
+
+    def next(self):
+        if not self.left:
+            self.left = list(self.block(self.key, (self.count, self.word, *self.b)))
+            self.count += 1
+        return self.left.pop(0)
+
+    def below(self, n):
+        product = self.next() * n
+        while product & 0xFFFFFFFF < (1 << 32) % n:
+            product = self.next() * n
+        return product >> 32
+
+
+def drop_patches(module, x):
+    """open_clip's PatchDropout with the patches that ccstream draws of (seed 0, step, sample id = row)."""
+    if not module.training:
+        return x
+    patches = x.shape[1] - 1
+    rows = []
+    for image in range(len(x)):
+        stream, left = Stream(0, 27, drop_patches.step, image), max(1, int(patches * (1 - module.prob)))
+        kept = [0]
+        for t in range(patches):
+            if stream.below(patches - t) < left:
+                kept.append(1 + t)
+                left -= 1
+        rows.append(x[image, kept])
+    return torch.stack(rows)
 
 
 class Siglip(torch.nn.Module):
@@ -228,6 +275,7 @@ def compare(model, px, batch, tokens, named=None):
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}],
                                   lr=2e-4, betas=(0.9, 0.999), eps=1e-8)
     for step in range(STEPS):
+        drop_patches.step = step
         x, t = model(images, ids, mask)
         logits = x @ t.T / TAU
         target = torch.arange(batch)
@@ -332,6 +380,13 @@ def main():
         vision = {"image_size": 64, "patch_size": None, "layers": [1, 2, 1, 1], "width": 8, "head_width": 64}
         text = {"context_length": 10, "vocab_size": VOCAB, "width": 32, "heads": 1, "layers": 1}
         run_clip({"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}, 6, 10)
+        return
+    if sys.argv[1:] == ["patches"]:
+        import open_clip
+        open_clip.transformer.PatchDropout.forward = drop_patches
+        vision = {"image_size": 32, "patch_size": 8, "layers": 2, "width": 48, "head_width": 16, "patch_dropout": 0.5}
+        text = {"context_length": 8, "vocab_size": VOCAB, "width": 32, "heads": 2, "layers": 1}
+        run_clip({"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}, 6, 8)
         return
     if sys.argv[1:] == ["siglip"]:
         vision = {"image_size": 24, "patch_size": 8, "layers": 2, "width": EMBED, "head_width": 16, "timm_pool": "map",

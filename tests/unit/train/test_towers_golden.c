@@ -1,8 +1,9 @@
 /*
- * Whole models against tests/golden/towers/towers.txt, clip.txt, siglip.txt and clip_resnet.txt, which timm,
- * transformers, open_clip and PyTorch have computed in float64 from the same weights, images and
- * tokens (see make_towers.py): outputs, running statistics and the gradient of every parameter in
- * the first step, and the losses of ten steps of AdamW, on the fast device in f32.
+ * Whole models against tests/golden/towers/towers.txt, clip.txt, siglip.txt, patches.txt and
+ * clip_resnet.txt, which timm, transformers, open_clip and PyTorch have computed in float64 from
+ * the same weights, images and tokens (see make_towers.py): outputs, running statistics and the
+ * gradient of every parameter in the first step, and the losses of ten steps of AdamW, on the fast
+ * device in f32.
  *
  * recipes.txt has ten steps of open_clip's way to train: a learned scale, Adam's settings, locked
  * groups, rates by tower and depth, and what became of every weight.
@@ -427,6 +428,7 @@ static void compare_model(const struct golden *g) {
     for (int step = 0; step < STEPS; step++) {
         struct tensor x, t;
         const struct step_values values = {.step = (uint64_t)step, .lr = lr, .sound = 1};
+        m.batch.step = (uint64_t)step;
         if (g->way->dtype == DTYPE_F64 && step >= g->way->steps) {
             check_loss(g, step, value); /* continues with the next line */
             continue;
@@ -516,6 +518,14 @@ TEST(siglip_is_that_of_timm_and_open_clip) {
     const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1};
     const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 1e-4, STEPS};
     const char *path = test_source_path("tests/golden/towers/siglip.txt");
+    assert_int_equal(compare_file(path, &f64), 1);
+    assert_int_equal(compare_file(path, &f32), 1);
+}
+
+TEST(steps_with_patch_dropout_are_those_of_open_clip) {
+    const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1};
+    const struct way f32 = {fast_device(), DTYPE_F32, 1e-5, 1e-5, 1e-4, STEPS};
+    const char *path = test_source_path("tests/golden/towers/patches.txt");
     assert_int_equal(compare_file(path, &f64), 1);
     assert_int_equal(compare_file(path, &f32), 1);
 }
