@@ -54,7 +54,7 @@ check_tree() {
 
         split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp " \
               "netdb search signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn " \
-              "string tgmath threads time uchar wchar wctype dirent dlfcn fcntl fnmatch ftw " \
+              "string tgmath threads time uchar wchar wctype dirent dlfcn elf fcntl fnmatch ftw " \
               "getopt glob langinfo libgen link poll pthread pwd regex sched semaphore spawn strings " \
               "sysexits termios ucontext unistd malloc endian byteswap cpuid immintrin", names, " ")
         for (i in names) {
@@ -142,7 +142,7 @@ check_tree() {
             return
         }
         # The C++ library: in C++, and in what the .cu files compile against as C++.
-        if (file ~ /\.cpp$|^tests\/support\/cuda_emulation\// && target ~ /^[a-z_]+$/) {
+        if (file ~ /\.cpp$|^tests\/support\/(cuda_emulation|ptx)\// && target ~ /^[a-z_]+$/) {
             return
         }
         complain("unknown header <" target ">: not libc, and in no row of tests/check_includes.sh")

@@ -44,6 +44,7 @@ guarded_alloc(struct device *dev, size_t size_bytes, void **out, struct error *e
     assert_true(guarded.count < MAX_ALLOCATIONS);
     guarded.all[guarded.count++] = (struct allocation){at + GUARD_BYTES, size_bytes};
     *out = at + GUARD_BYTES;
+    emulation_announce(*out, size_bytes);
     return STATUS_OK;
 }
 

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/cuda_emulation/executor.h"
 #include <cuda_runtime_api.h>
 
 #define CUDA_EMULATION
@@ -92,13 +93,38 @@ static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
                              lane / (unsigned)width * (unsigned)width + (unsigned)(from % width));
 }
 
+/* One launch by the library of executor.h, which has a kernel of this function. */
+template <typename... Parameters>
+static inline bool emulation_execute(const void *kernel,
+                                     const struct emulation_size *grid,
+                                     const struct emulation_size *block,
+                                     const Parameters &...values) {
+    struct {
+        const void *kernel;
+        alignas(16) unsigned char room[EXECUTOR_PARAMETER_BYTES];
+    } call;
+    int count = 0;
+    call.kernel = kernel;
+    (executor()->parameter(kernel, call.room, count++, &values, sizeof values), ...);
+    executor()->begin(kernel, count, executor_operands_now());
+    return emulation_launch(
+        grid, block,
+        [](void *cookie) {
+            const auto *c = static_cast<const decltype(call) *>(cookie);
+            executor()->thread(c->kernel, c->room);
+        },
+        &call);
+}
+
 template <typename... Parameters, typename... Arguments>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                              void (*kernel)(Parameters...),
                                              Arguments &&...arguments) {
     if (emulation_is_deferred(config->stream)) { /* with copies of the arguments, as on a GPU */
-        auto later = [config = *config, kernel,
+        auto later = [config = *config, kernel, operands = executor_operands_now(),
                       copies = std::tuple<Parameters...>(arguments...)]() {
+            const unsigned before = executor_operands_now(); /* of a call that has not returned */
+            executor_operands_set(operands);
             std::apply(
                 [&](auto... a) {
                     if (cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(a)...) !=
@@ -107,6 +133,7 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                     }
                 },
                 copies);
+            executor_operands_set(before);
         };
         typedef decltype(later) noted;
         emulation_note(
@@ -115,12 +142,18 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
             EMULATION_KERNEL_NS);
         return cudaSuccess;
     }
-    auto body = [&]() { kernel(arguments...); };
     const struct emulation_size grid = {config->gridDim.x, config->gridDim.y, config->gridDim.z};
     const struct emulation_size block = {config->blockDim.x, config->blockDim.y,
                                          config->blockDim.z};
-    const bool ran = emulation_launch(
-        &grid, &block, [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
+    const void *found = executor_kernel((const void *)kernel);
+    bool ran;
+    if (found != NULL) {
+        ran = emulation_execute<Parameters...>(found, &grid, &block, arguments...);
+    } else {
+        auto body = [&]() { kernel(arguments...); };
+        ran = emulation_launch(
+            &grid, &block, [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
+    }
     emulation_spend(config->stream, EMULATION_KERNEL_NS);
     return ran ? cudaSuccess : cudaErrorInvalidValue;
 }

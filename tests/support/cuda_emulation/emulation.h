@@ -96,6 +96,10 @@ bool emulation_is_pinned(const void *host);
 /* Sets whether there is a library for convolutions (convolution.c); default true. */
 void emulation_convolutions(bool on);
 
+/* For executor.h: kernels that are launched directly may access this memory; within an allocation,
+ * nothing else of it. */
+void emulation_announce(const void *data, size_t size_bytes);
+
 /* Whether the environment variable CCSTREAM_EMULATED_FAULT is this word: "open" fails to open a
  * device that is listed, "capture" refuses to record. A number N instead fails every launch from
  * the Nth of the process on. */

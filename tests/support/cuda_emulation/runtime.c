@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/cuda_emulation/executor.h"
 
 enum { DIRT = 0xFF };
 
@@ -90,6 +91,9 @@ static cudaError_t take(void **out, size_t size_bytes, bool pinned) {
     (void)pthread_mutex_unlock(&blocks_lock);
     *out = (char *)data + HEAD_BYTES;
     memset(*out, DIRT, size_bytes);
+    if (executor() != NULL) {
+        executor()->appears(*out, size_bytes);
+    }
     return cudaSuccess;
 }
 
@@ -106,6 +110,9 @@ static cudaError_t give_back(void *data) {
     used_bytes -= b->pinned ? 0 : b->size_bytes;
     (void)pthread_mutex_unlock(&blocks_lock);
     memset(data, DIRT, b->size_bytes); /* so that late readers are noticed */
+    if (executor() != NULL) {
+        executor()->disappears(data);
+    }
     free(b);
     return cudaSuccess;
 }
