@@ -46,7 +46,7 @@ static struct {
     unsigned running, count;
     unsigned first,
         lane; /* of the warp that runs: its first thread; which of its lanes, in order */
-    bool backwards;
+    bool backwards, sample;
     uint64_t launches_count;
     void (*body)(void *cookie);
     void *cookie;
@@ -251,6 +251,14 @@ void emulation_backwards(bool backwards) {
     state.backwards = backwards;
 }
 
+void emulation_sample_blocks(bool sample) {
+    state.sample = sample;
+}
+
+static bool is_sample(uint64_t i, uint64_t blocks) {
+    return !state.sample || i < 2 || i + 2 >= blocks || i == blocks / 2;
+}
+
 uint64_t emulation_launches_count(void) {
     return state.launches_count;
 }
@@ -288,6 +296,9 @@ bool emulation_launch(const struct emulation_size *grid,
     gridDim = *grid;
     for (uint64_t i = 0; i < blocks; i++) {
         const uint64_t b = state.backwards ? blocks - 1 - i : i;
+        if (!is_sample(i, blocks)) {
+            continue;
+        }
         blockIdx =
             (struct emulation_size){(unsigned)(b % grid->x), (unsigned)(b / grid->x % grid->y),
                                     (unsigned)(b / grid->x / grid->y)};

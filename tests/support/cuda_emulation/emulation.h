@@ -99,6 +99,7 @@ void emulation_convolutions(bool on);
 /* For executor.h: kernels that are launched directly may access this memory; within an allocation,
  * nothing else of it. */
 void emulation_announce(const void *data, size_t size_bytes);
+void emulation_forget(const void *data); /* before it is freed, where other memory may follow */
 
 /* Whether the environment variable CCSTREAM_EMULATED_FAULT is this word: "open" fails to open a
  * device that is listed, "capture" refuses to record. A number N instead fails every launch from
@@ -107,6 +108,8 @@ bool emulation_has_fault(const char *word);
 
 /* Sets whether everything runs from the last to the first. */
 void emulation_backwards(bool backwards);
+/* Sets whether of each launch only the first two blocks, the middle one and the last two run. */
+void emulation_sample_blocks(bool sample);
 /* Kernels launched since the program began. */
 uint64_t emulation_launches_count(void);
 

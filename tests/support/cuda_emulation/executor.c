@@ -3,7 +3,6 @@
  * the program or module that holds it, and announces operands: table.c of kernels/cuda is compiled
  * with emulation_op_check instead of op_check, device_loss.c with emulation_launch_loss.
  */
-#define _GNU_SOURCE
 #include "tests/support/cuda_emulation/executor.h"
 
 #include <dlfcn.h>
@@ -144,6 +143,12 @@ const void *executor_kernel(const void *host_function) {
 void emulation_announce(const void *data, size_t size_bytes) {
     if (executor() != NULL) {
         executor()->appears(data, size_bytes);
+    }
+}
+
+void emulation_forget(const void *data) {
+    if (executor() != NULL) {
+        executor()->disappears(data);
     }
 }
 
