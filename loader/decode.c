@@ -56,6 +56,12 @@ enum status decode_sample(struct pipeline *p,
     }
     batch->sample_ids[i] = slot->source.sample.sample_id;
     batch->labels[i] = slot->source.sample.label;
+    if (p->columns.count > 0) {
+        const uint32_t source = slot->source.source;
+        TRY(loader_columns_read(&p->columns, batch->columns + i * p->columns.values,
+                                batch->present + i * p->columns.count, source,
+                                batch->sample_ids[i] - p->sources->items[source].id_offset, err));
+    }
     return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
                             &batch->text_ids[i], &batch->captions[i], &slot->source, epoch,
                             positive, err);

@@ -56,7 +56,8 @@ static struct loader_state state_make(const struct pipeline *p, uint64_t global_
         .seed = p->sampler.seed,
         .epoch = global_step / p->sampler.steps_per_epoch,
         .step = global_step % p->sampler.steps_per_epoch,
-        .filter = filter_hash(&p->opt.filter) ^ caption_columns_hash(p->sources->captions),
+        .filter = filter_hash(&p->opt.filter) ^ caption_columns_hash(p->sources->captions) ^
+                  p->columns.hash,
         .order = order_code(&p->opt),
         .mix = sources_mix_hash(p->sources),
         .pair_noise = p->opt.pair_noise,
@@ -123,8 +124,8 @@ other_plan(const struct loader_state *state, const struct loader_state *own, str
             "%" PRIu64 ": the order would differ",
             state->seed, own->seed);
     FAIL_IF(state->filter != own->filter, err, STATUS_MISMATCH,
-            "the saved position belongs to another filter or other caption columns (%016" PRIx64
-            ", these %016" PRIx64 ", 0 is none): other samples or captions take part",
+            "the saved position belongs to another filter or other columns (%016" PRIx64
+            ", these %016" PRIx64 ", 0 is none): other samples, captions or values take part",
             state->filter, own->filter);
     FAIL_IF(state->mix != own->mix, err, STATUS_MISMATCH,
             "the saved position belongs to other weights of the datasets");
@@ -290,7 +291,9 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     size_t tokens = round_64(count * p->opt.max_tokens * sizeof(int32_t));
     size_t lengths = round_64(count * sizeof(int32_t));
     size_t ids = round_64(count * sizeof(uint64_t));
-    size_t size = views * images + tokens + 3 * lengths + 2 * ids;
+    size_t columns = round_64(count * p->columns.values * sizeof(float));
+    size_t size = views * images + tokens + 3 * lengths + 2 * ids + columns;
+    size += count * p->columns.count;
     uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
     TRY_MEMORY(at != NULL, err, "out of memory for a batch of %zu bytes: choose a smaller one",
                size);
@@ -306,6 +309,8 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     b->text_ids = (uint64_t *)(void *)(at + tokens + lengths + ids);
     b->labels = (int32_t *)(void *)(at + tokens + lengths + 2 * ids);
     b->captions = (uint32_t *)(void *)(at + tokens + 2 * lengths + 2 * ids);
+    b->columns = (float *)(void *)(at + tokens + 3 * lengths + 2 * ids);
+    b->present = (uint8_t *)b->columns + columns;
     return STATUS_OK;
 }
 
@@ -319,6 +324,8 @@ struct loader_batch batch_slot_view(const struct batch_slot *b) {
         .text_ids = b->text_ids,
         .captions = b->captions,
         .labels = b->labels,
+        .columns = b->columns,
+        .present = b->present,
         .count = b->batch.count,
         .replaced_count = b->replaced_count,
         .epoch = b->batch.epoch,
@@ -383,6 +390,9 @@ static enum status open_parts(struct loader *l,
     p->sources = l->sources;
     if (p->opt.captions != LOADER_CAPTIONS_NONE && p->opt.caption_columns != NULL) {
         TRY(caption_columns_open(&l->sources->captions, p->opt.caption_columns, l->sources, err));
+    }
+    if (p->opt.columns != NULL) {
+        TRY(loader_columns_open(&p->columns, &p->opt, l->sources, err));
     }
     if (p->opt.captions != LOADER_CAPTIONS_NONE) {
         TRY(open_tokenizer(l, list[0].directory, err));
@@ -485,6 +495,7 @@ void loader_free(struct loader *l) {
     file_posix()->close(p->quarantine);
     tokenizer_close(l->tokenizer);
     classes_destroy(l->classes);
+    loader_columns_close(&p->columns);
     sources_close(l->sources);
     free(l);
 }
@@ -568,6 +579,9 @@ void loader_info(const struct loader *l, struct loader_info *out) {
         .vocab_count = p->tokenizer != NULL ? tokenizer_vocab_count(p->tokenizer) : 0,
         .threads = p->thread_count,
         .engine = p->engine->name,
+        .columns = p->columns.items,
+        .column_count = p->columns.count,
+        .column_values = p->columns.values,
     };
 }
 

@@ -68,6 +68,7 @@ enum {
     LOADER_FILTER_MAX_ASPECT = 1000000,
     LOADER_MAX_WEIGHT = 1000000000,
     LOADER_MAX_POSITIVES = 8,
+    LOADER_MAX_COLUMNS = 16,
 };
 
 #define LOADER_MAX_WAIT_MS ((int64_t)1000 * 60 * 60 * 24 * 365)
@@ -155,7 +156,7 @@ struct loader_state {
     uint64_t epoch;
     uint64_t step; /* global batches of this epoch already delivered */
     /* All 0 for the defaults: one dataset, no filter, the global order. */
-    uint64_t filter; /* hash of the filter and of caption_columns */
+    uint64_t filter; /* hash of the filter, of caption_columns and of columns */
     uint64_t order;  /* order, block_count, block_window and positives in one number */
     uint64_t mix;    /* hash of the weights */
     double pair_noise;
@@ -203,6 +204,12 @@ struct loader_options {
      * with none of them shows one of its own. Every dataset must have the columns. Read by open
      * only; default NULL: own captions */
     const char *caption_columns;
+    /* Attached columns of numbers whose rows come with the batch: names separated by commas, at
+     * most LOADER_MAX_COLUMNS. Every dataset must have them, of equal length. columns_required:
+     * open returns USAGE if a live sample lacks a row, and a row with NaN or infinity ends the run;
+     * otherwise such rows are delivered. Read by open only; NULL and false */
+    const char *columns;
+    bool columns_required;
     struct loader_filter filter; /* loader_filter_default() */
     bool drop_last;              /* omit a last batch of fewer than batch_count; default true */
     uint64_t seed;               /* 0 */
@@ -256,12 +263,22 @@ struct loader_batch {
     const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
     const uint32_t *captions;   /* (count) which of its sample's captions it is, from 0 */
     const int32_t *labels;      /* (count), -1 without label */
+    const float *columns;       /* (count, loader_info.column_values) numbers of the columns of each
+                                   sample,       one column after the other; zeros where it has no row */
+    const uint8_t *present;     /* (count, loader_info.column_count) 1 where it has one */
     uint32_t count;
     uint32_t replaced_count; /* samples of this batch that replace damaged ones */
     uint64_t epoch;
     uint64_t step;        /* global batch number in the epoch, from 0 */
     uint64_t global_step; /* epoch * steps per epoch + step */
     uint32_t slot;        /* for loader_release */
+};
+
+/* One of loader_options.columns. */
+struct loader_column {
+    char name[33];
+    uint32_t values, vectors; /* numbers of a row, in so many vectors of equal length */
+    uint32_t first;           /* its first number in a row of loader_batch.columns */
 };
 
 /* Constant while the loader is open. */
@@ -273,10 +290,12 @@ struct loader_info {
     uint32_t source_count;
     uint32_t cached_count; /* sources whose token ids come from tokens.cct */
     uint64_t steps_per_epoch;
-    uint32_t max_local_count; /* largest count of a batch of this rank */
-    uint32_t vocab_count;     /* 0 without tokenizer */
-    uint32_t threads;         /* in use */
-    const char *engine;       /* in use: "io_uring" or "pread" */
+    uint32_t max_local_count;             /* largest count of a batch of this rank */
+    uint32_t vocab_count;                 /* 0 without tokenizer */
+    uint32_t threads;                     /* in use */
+    const char *engine;                   /* in use: "io_uring" or "pread" */
+    const struct loader_column *columns;  /* (column_count), as options.columns has them */
+    uint32_t column_count, column_values; /* how many; numbers of all together */
 };
 
 /* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.

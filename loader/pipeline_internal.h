@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "formats/base/file_io.h"
+#include "formats/columns/columns.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "loader/loader.h"
 #include "loader/read_engine_internal.h"
@@ -60,6 +61,8 @@ struct batch_slot {
     uint64_t *text_ids;
     uint32_t *captions;
     int32_t *labels;
+    float *columns;
+    uint8_t *present;
 };
 
 /* A sample of the batch whose reads are being started, sorted by its place on the disk. */
@@ -68,10 +71,21 @@ struct claim {
     uint32_t index;
 };
 
+/* Numbers of attached columns in batches: see columns.c. */
+struct loader_columns {
+    uint32_t count, values; /* columns; numbers of all together */
+    bool required;
+    uint64_t hash; /* of what they hold */
+    const struct sources *sources;
+    struct loader_column items[LOADER_MAX_COLUMNS];
+    struct column *columns[LOADER_MAX_COLUMNS][LOADER_MAX_SOURCES];
+};
+
 struct pipeline {
     struct loader_options opt;
     struct sampler sampler;
     const struct sources *sources;
+    struct loader_columns columns;     /* zeros: none */
     const struct tokenizer *tokenizer; /* NULL: none */
     const struct read_engine_ops *engine;
     struct shard_files *files;
@@ -192,6 +206,23 @@ enum status decode_sample(struct pipeline *p,
                           struct error *err);
 /* Whether such a failure means that this sample alone cannot be used. */
 bool decode_is_damage(enum status s);
+
+/* *c is zeros before, and closed after a failure too. Returns OK, USAGE, LIMIT or what column_open
+ * returns. */
+enum status loader_columns_open(struct loader_columns *c,
+                                const struct loader_options *opt,
+                                const struct sources *sources,
+                                struct error *err);
+void loader_columns_close(struct loader_columns *c);
+
+/* The numbers of a sample, and whether it has a row in each column; `id` is that in the dataset.
+ * Returns OK, CORRUPT or, where a row is required, USAGE. */
+enum status loader_columns_read(const struct loader_columns *c,
+                                float *out,
+                                uint8_t *present,
+                                uint32_t source,
+                                uint64_t id,
+                                struct error *err);
 
 /* The memory of a batch of up to `count` samples, from opt.host_memory, which also frees b->block.
  * Returns OK or NOMEM. */

@@ -336,18 +336,46 @@ enum status column_get(const struct column *c,
     return STATUS_OK;
 }
 
-double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
-    const uint8_t *p = row + i * safetensors_dtype_bytes((enum safetensors_dtype)c->info.kind);
-    const uint32_t bits = load_u32(p);
-    float single;
-    double value;
-    memcpy(&single, &bits, sizeof(single));
-    if (c->info.kind == SAFETENSORS_F32) {
-        return (double)single;
+/* Of f32 bits. */
+static double single(uint64_t bits) {
+    const uint32_t low = (uint32_t)bits;
+    float value;
+    memcpy(&value, &low, sizeof(value));
+    return (double)value;
+}
+
+static double half(uint64_t bits) {
+    const uint64_t sign = (bits & 0x8000) << 16;
+    const uint64_t rest = (bits & 0x7FFF) << 13;
+    if (rest >= UINT64_C(0x1F) << 23) { /* infinity and NaN */
+        return single(sign | rest | UINT64_C(0xFF) << 23);
     }
-    const uint64_t wide = load_u64(p);
-    memcpy(&value, &wide, sizeof(value));
-    return c->info.kind == SAFETENSORS_F64 ? value : (double)(int64_t)wide;
+    return single(sign | 0x3F800000) * single(rest) * 0x1p112;
+}
+
+double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
+    const size_t size = safetensors_dtype_bytes((enum safetensors_dtype)c->info.kind);
+    uint8_t bytes[8] = {0};
+    double wide;
+    memcpy(bytes, row + i * size, size);
+    const uint64_t bits = load_u64(bytes);
+    memcpy(&wide, &bits, sizeof(wide));
+    switch (c->info.kind) {
+    case SAFETENSORS_F32:
+        return single(bits);
+    case SAFETENSORS_BF16:
+        return single(bits << 16);
+    case SAFETENSORS_F16:
+        return half(bits);
+    case SAFETENSORS_F64:
+        return wide;
+    case SAFETENSORS_I8:
+    case SAFETENSORS_I32:
+    case SAFETENSORS_I64:
+        return (double)((int64_t)(bits << (64 - 8 * size)) >> (64 - 8 * size));
+    default:
+        return (double)bits;
+    }
 }
 
 bool column_next_caption(struct column_caption *out,

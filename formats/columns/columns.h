@@ -90,7 +90,7 @@ enum status column_get(const struct column *c,
                        size_t *row_bytes,
                        struct error *err);
 
-/* Number i of a row of f32, f64 or i64. */
+/* Number i of a row of numbers. */
 double column_number(const struct column *c, const uint8_t *row, uint32_t i);
 
 /* One of the captions of a row, from *offset on, which moves; false: there is none. */

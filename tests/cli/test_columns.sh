@@ -37,7 +37,7 @@ expect 0 "$BIN/ccpack" attach d feats.npy --as teacher -q
 expect 0 "$BIN/ccdump" show d 5 --json
 has out.txt '"columns":{"long":{"kind":"captions","captions":[{"text":"a long caption of 5","weight":1,"source":0},{"text":'
 has out.txt '"score":{"kind":"f32","values":1,"vectors":1,"first":[0.625]}'
-has out.txt '"tags":{"kind":"json","text":"{\"id\": 5}"},"teacher":{"kind":"f16","values":6,"vectors":1}}'
+has out.txt '"tags":{"kind":"json","text":"{\"id\": 5}"},"teacher":{"kind":"f16","values":6,"vectors":1,"first":[30,31,32,33,34,35]}}'
 expect 0 "$BIN/ccdump" show d 3 --json
 hasnt out.txt '"long"'
 has out.txt '"teacher"'
@@ -121,7 +121,7 @@ expect 0 "$BIN/ccpack" subset whole --where 'col.score >= 50% and col.score != 6
 has out.txt '"samples":25,'
 expect 0 "$BIN/ccpack" subset whole --where 'col.score < 0.5' --dry-run --json
 has out.txt '"samples":3,'
-expect_message 64 "column 'teacher' is f16 of 6: conditions need one" "$BIN/ccpack" subset whole --where 'col.teacher > 1' --dry-run
+expect_message 64 "column 'teacher' is f16 of 6: conditions need one number" "$BIN/ccpack" subset whole --where 'col.teacher > 1' --dry-run
 expect_message 66 "there is no column 'nothing'" "$BIN/ccpack" subset whole --where 'col.nothing > 1' --dry-run
 
 # Parts with columns become one dataset with them.

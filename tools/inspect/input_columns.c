@@ -58,13 +58,11 @@ static void put_numbers(struct json_writer *w, const struct column *c, const uin
     const struct column_info *i = column_info(c);
     json_u64(w, "values", i->values);
     json_u64(w, "vectors", i->vectors);
-    if (i->kind == SAFETENSORS_F32 || i->kind == SAFETENSORS_F64 || i->kind == SAFETENSORS_I64) {
-        json_open_array(w, "first");
-        for (uint32_t k = 0; k < i->values && k < SHOWN_NUMBERS; k++) {
-            json_double(w, NULL, column_number(c, row, k));
-        }
-        json_close_array(w);
+    json_open_array(w, "first");
+    for (uint32_t k = 0; k < i->values && k < SHOWN_NUMBERS; k++) {
+        json_double(w, NULL, column_number(c, row, k));
     }
+    json_close_array(w);
 }
 
 enum status

@@ -257,6 +257,27 @@ static const struct cli_option rows[] = {
      .help =
          "draw captions from columns that 'ccpack attach' joined to the samples, by weight among "
          "those that a sample has; raw are its own captions: raw:0.3,long:0.7"},
+    {"weight", 0, CLI_STRING, FIELD(trainer.weight), .metavar = "COLUMN",
+     .help = "weights of samples, an attached column of one number >= 0 per sample: each anchor's "
+             "part of the loss is multiplied by its own, relative to a mean of 1"},
+    {"reference", 0, CLI_STRING, FIELD(trainer.reference), .metavar = "COLUMN",
+     .help = "DRRho-CLIP: features of a reference model, an attached column of two vectors per "
+             "sample (image, text); losses with a moving average u see similarities minus the "
+             "reference model's"},
+    {"teacher-image", 0, CLI_STRING, FIELD(trainer.teacher_image), .metavar = "COLUMN",
+     .help = "distillation from a teacher's image features, an attached column of one vector per "
+             "sample, or of two (image, text); needs --teacher-text"},
+    {"teacher-text", 0, CLI_STRING, FIELD(trainer.teacher_text), .metavar = "COLUMN",
+     .help = "the teacher's text features; may be the same column of two vectors"},
+    {"distill-weight", 0, CLI_DOUBLE, FIELD(trainer.distill_weight), .min = "0", .max = "1",
+     .default_text = "0.5", .metavar = "W",
+     .help = "loss with a teacher: (1 - W) loss + W KL divergence of the batch's softmax from the "
+             "teacher's, mean of both directions (MobileCLIP)"},
+    {"distill-tau", 0, CLI_DOUBLE, FIELD(trainer.distill_tau), .min = "0", .max = "10",
+     .default_text = "0", .metavar = "TAU",
+     .help = "temperature of the model's softmax in distillation; 0: the loss's"},
+    {"teacher-tau", 0, CLI_DOUBLE, FIELD(trainer.teacher_tau), .min = "0.0001", .max = "10",
+     .default_text = "0.01", .metavar = "TAU", .help = "temperature of the teacher's softmax"},
     {"pair-noise", 0, CLI_DOUBLE, FIELD(trainer.pair_noise), .min = "0", .max = "1",
      .default_text = "0", .metavar = "R",
      .help = "train on noisy pairs, as in RINCE: with probability R a sample gets the captions of "
@@ -675,6 +696,13 @@ enum status train_options_check_read(const struct cli_arguments *given,
                       of_blocks[i]);
         }
     }
+    static const char *const of_teachers[] = {"distill-weight", "distill-tau", "teacher-tau"};
+    for (size_t i = 0; i < CLI_COUNT(of_teachers) && o->trainer.teacher_image == NULL; i++) {
+        if (cli_given(train_program(), given, of_teachers[i])) {
+            log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --teacher-image",
+                      of_teachers[i]);
+        }
+    }
     static const char *const of_images[] = {
         "image-tower", "image-size",  "stem",       "norm-layer", "hidden-dim",
         "augment",     "fixed-views", "image-norm", "sync-bn",    "crop-scale"};
@@ -699,6 +727,10 @@ static const struct {
     {"batch-size", NULL, "the position in the epoch is counted in batches"},
     {"pair-noise", NULL, "earlier steps used other pairs"},
     {"caption-columns", NULL, "earlier steps used other captions"},
+    {"weight", NULL, "earlier steps used other weights"},
+    {"reference", NULL, "the per-sample state was computed with it"},
+    {"teacher-image", NULL, "earlier steps used another teacher"},
+    {"teacher-text", NULL, "earlier steps used another teacher"},
     {"fixed-views", NULL, "earlier steps used other views"},
     {"order", NULL, "the position in the epoch is one in this order"},
     {"seed", NULL, "order, augmentation and dropout follow from it"},

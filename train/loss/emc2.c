@@ -160,7 +160,9 @@ static void step_anchor(const struct loss *l,
                         double share,
                         const struct loss_input *in,
                         struct loss_output *out) {
+    const int64_t row = w->anchor % in->batch_count;
     struct records r = {.contrasts = l->sums};
+    share *= in->weights != NULL ? (double)in->weights[row] : 1.0;
     w->draws_places = loss_carries(l);
     w->carried = w->has_carried ? (double)in->carried_similarity[w->row] : 0.0;
     walk_on(w, state, log_score, &r);
@@ -201,7 +203,7 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
                      2 * in->sample_ids[a] + (uint64_t)side);
             step_anchor(l, &w, &state, &chains.log_score[a], share, in, out);
             chains.ids[a] = state >= 0 ? in->sample_ids[state] : chains.ids[a];
-            out->objective += 0.5 * side_info_nce(&s, a, tau) / (double)b;
+            out->objective += 0.5 * side_weight(&s, a) * side_info_nce(&s, a, tau) / (double)b;
         }
     }
 }
@@ -232,7 +234,7 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
                      2 * in->sample_ids[i] + (uint64_t)view);
             step_anchor(l, &w, &state, &chains.log_score[i], share, in, out);
             const struct loss_side row = loss_take_view(l, in, a);
-            out->objective += side_info_nce(&row, 0, tau) / (double)n;
+            out->objective += side_weight(&row, 0) * side_info_nce(&row, 0, tau) / (double)n;
         }
         chains.ids[i] = state >= 0 ? in->sample_ids[state % b] : chains.ids[i];
     }

@@ -65,7 +65,7 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
     const double global = loss_tau(l);
     const int64_t b = in->batch_count;
     const double share = 0.5 / (double)b;
-    double tau_gradient = o->rho;
+    double tau_gradient = in->weights == NULL ? o->rho : 0.0;
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
@@ -82,10 +82,13 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), scale);
             const double mean = value / (scale * tau); /* sum of w Delta / tau */
-            out->value += value;
-            out->objective += share * (robust ? tau * (updated + o->rho)
-                                              : updated + log((double)(l->samples_count - 1)));
-            tau_gradient += share * (updated - mean);
+            const double weight = side_weight(&s, a);
+            out->value += weight * value;
+            out->objective +=
+                weight * share *
+                (robust ? tau * (updated + o->rho) : updated + log((double)(l->samples_count - 1)));
+            tau_gradient +=
+                weight * share * (updated - mean + (in->weights != NULL ? o->rho : 0.0));
             tau_sum += share * tau;
             log_u[a] = (float)updated;
             if (individual) {

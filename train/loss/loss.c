@@ -25,10 +25,11 @@ static enum status allocate(struct loss *l, struct error *err) {
     l->places = calloc(rows, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
     l->caption_ids = calloc(b, sizeof *l->caption_ids);
+    l->weights = calloc(b, sizeof *l->weights);
     l->order = calloc(b, sizeof *l->order);
     l->is_first = calloc(b, sizeof *l->is_first);
     ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->caption_ids != NULL &&
-         l->order != NULL && l->is_first != NULL;
+         l->weights != NULL && l->order != NULL && l->is_first != NULL;
     for (int i = 0; i < 2; i++) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
         ok = ok && l->view_row[i] != NULL;
@@ -191,6 +192,7 @@ void loss_destroy(struct loss *l) {
     free(l->places);
     free(l->ids);
     free(l->caption_ids);
+    free(l->weights);
     free(l->order);
     free(l->is_first);
     free(l->carried_ids);
@@ -204,6 +206,14 @@ void loss_destroy(struct loss *l) {
 
 bool loss_uses_self(const struct loss *l) {
     return l->row->uses_self;
+}
+
+bool loss_takes_weights(const struct loss *l) {
+    return l->row->parity == LOSS_PARITY_ALGORITHM && !l->row->uses_self;
+}
+
+bool loss_takes_reference(const struct loss *l) {
+    return l->row->parity == LOSS_PARITY_ALGORITHM && !l->row->views && loss_estimates_global(l);
 }
 
 bool loss_estimates_global(const struct loss *l) {
@@ -384,6 +394,10 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
         part.carried_similarity = l->carried[0];
         part_out.carried_gradient = l->carried[1];
     }
+    for (int64_t i = 0; i < part.batch_count && in->weights != NULL; i++) {
+        l->weights[i] = in->weights[l->places[i]];
+        part.weights = l->weights;
+    }
     l->row->step(l, &part, &part_out);
     if (carried) {
         put_carried(l, out, b, count);
@@ -497,6 +511,7 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     const bool captions = l->states[SIDE_TEXT] != l->state;
     const int64_t rows = l->options.views ? 2 * b : b;
     REQUIRE(!captions || in->caption_ids != NULL);
+    REQUIRE(in->weights == NULL || loss_takes_weights(l));
     const size_t size_bytes = (size_t)(rows * rows) * sizeof *out->gradient;
     TRY(check_finite(l, in->similarity, rows, l->options.views ? "view" : "image",
                      l->options.views ? "view" : "text", err));
@@ -510,6 +525,7 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     }
     for (int64_t i = 0; i < b; i++) {
         REQUIRE(in->sample_ids[i] < sample_state_id_space(l->state));
+        REQUIRE(in->weights == NULL || (in->weights[i] >= 0.0f && isfinite(in->weights[i])));
         REQUIRE(!captions || in->caption_ids[i] < sample_state_id_space(l->states[SIDE_TEXT]));
     }
     memset(out->gradient, 0, size_bytes);

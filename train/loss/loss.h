@@ -132,6 +132,11 @@ struct loss_input {
      * anchor with its sample. */
     const uint64_t *carried_ids;
     const float *carried_similarity;
+    /* (B) finite, >= 0: what an anchor's terms of value, objective and gradient are multiplied by;
+     * of siglip half of each pair's term belongs to its image and half to its text. They are used
+     * as they are: a mean of 1 keeps the size of steps. u, zeta, xi and individual temperatures are
+     * those without weights. NULL: all 1; required where not loss_takes_weights. */
+    const float *weights;
     int64_t batch_count;  /* B, a multiple of m, in [2, the maximum given at creation] */
     uint64_t step, epoch; /* from 0 */
     double lr;            /* of the model in this step: learned scalars without their own follow */
@@ -223,6 +228,25 @@ enum status loss_carried(struct loss *l,
                          const uint64_t *sample_ids,
                          int64_t batch_count,
                          struct error *err);
+
+/* Whether the value is a sum over anchors, which weights can multiply: not of cyclip, whose terms
+ * of consistency compare pairs, nor of the published code. */
+bool loss_takes_weights(const struct loss *l);
+
+/* Whether similarities can be those in excess of a reference model's, S - R: the loss keeps a
+ * running sum u of exp((Delta - Delta of R) / tau), as DRRho-CLIP has it (Wei, ICML 2025). */
+bool loss_takes_reference(const struct loss *l);
+
+/* A teacher, see distill.c. */
+struct distill {
+    double weight;                     /* W, in [0, 1] */
+    double tau, teacher_tau;           /* > 0 */
+    const float *similarity, *teacher; /* (B, B) finite: S and T */
+};
+/* Adds it to what loss_step(in) of pairs left: value, objective and gradients. A sample's
+ * weight multiplies its KL too. tau is a constant here: a learned one is learned by the loss alone.
+ * Returns K. */
+double distill_add(const struct distill *d, const struct loss_input *in, struct loss_output *out);
 
 /* Whether loss_input.image_similarity and text_similarity are needed (cyclip). */
 bool loss_uses_self(const struct loss *l);

@@ -48,6 +48,7 @@ struct loss {
     int64_t *places;       /* (R): rows of the distinct ids; with two views then of second views */
     uint64_t *ids;         /* (max batch): those ids */
     uint64_t *caption_ids; /* (max batch): and captions */
+    float *weights;        /* (max batch): of the distinct rows */
     float *view_row[2];    /* (R): one anchor's similarities and their gradient */
     float *matrix[6];      /* (R, R): what in and out hold, among the distinct ids */
     uint64_t *carried_ids; /* (2, max batch): the same of those in `in`; of a row with `carried` */
@@ -60,8 +61,13 @@ struct loss_side {
     float *gradient;
     int64_t count;
     int64_t anchor_stride, contrast_stride;
-    int64_t positives; /* m: contrasts of an anchor are the rows of other samples */
+    int64_t positives;    /* m: contrasts of an anchor are the rows of other samples */
+    const float *weights; /* of anchors; NULL: 1 */
 };
+
+static inline double side_weight(const struct loss_side *s, int64_t anchor) {
+    return s->weights != NULL ? (double)s->weights[anchor] : 1.0;
+}
 
 /* Rows of a sample in a batch of pairs. */
 static inline int64_t loss_rows_each(const struct loss *l) {
@@ -73,7 +79,10 @@ static inline struct loss_side loss_side(const struct loss *l,
                                          const struct loss_output *out,
                                          enum loss_side_index anchors) {
     const int64_t b = in->batch_count;
-    struct loss_side side = {.similarity = in->similarity, .gradient = out->gradient, .count = b};
+    struct loss_side side = {.similarity = in->similarity,
+                             .gradient = out->gradient,
+                             .count = b,
+                             .weights = in->weights};
     side.anchor_stride = anchors == SIDE_IMAGE ? b : 1;
     side.contrast_stride = anchors == SIDE_IMAGE ? 1 : b;
     side.positives = loss_rows_each(l);
@@ -227,8 +236,9 @@ double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, cons
 double side_info_nce(const struct loss_side *s, int64_t anchor, double tau);
 
 /* A surrogate with constant weights, sum_c w_c Delta_c: adds the gradient of one anchor times
- * `share` and returns its value times share. log_norm: weight w_c = exp(exponent(c) - log_norm),
- * where exponent is Delta/tau less zeta/tau of the contrast (zeta may be NULL). */
+ * `share` and the anchor's weight, and returns its value times share alone. log_norm: weight w_c =
+ * exp(exponent(c) - log_norm), where exponent is Delta/tau less zeta/tau of the contrast (zeta may
+ * be NULL). */
 double side_add_surrogate(const struct loss_side *s,
                           int64_t anchor,
                           double tau,

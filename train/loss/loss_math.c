@@ -105,12 +105,14 @@ struct loss_side loss_take_view(struct loss *l, const struct loss_input *in, int
     for (int64_t c = 0; c < k; c++) {
         l->view_row[1][c] = 0.0f;
     }
-    return (struct loss_side){.similarity = l->view_row[0],
-                              .gradient = l->view_row[1],
-                              .count = k,
-                              .anchor_stride = 1,
-                              .contrast_stride = 1,
-                              .positives = 1};
+    return (struct loss_side){
+        .similarity = l->view_row[0],
+        .gradient = l->view_row[1],
+        .count = k,
+        .anchor_stride = 1,
+        .contrast_stride = 1,
+        .positives = 1,
+        .weights = in->weights != NULL ? in->weights + anchor % in->batch_count : NULL};
 }
 
 void loss_put_view(const struct loss_side *row,
@@ -136,7 +138,7 @@ static void step_sides(struct loss *l, const struct loss_input *in, struct loss_
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         for (int64_t a = 0; a < s.count; a++) {
-            out->value += l->row->anchor(l, &s, a, share);
+            out->value += l->row->anchor(l, &s, a, share * side_weight(&s, a));
         }
     }
 }
@@ -145,7 +147,7 @@ static void step_views(struct loss *l, const struct loss_input *in, struct loss_
     const int64_t n = 2 * in->batch_count;
     for (int64_t a = 0; a < n; a++) {
         const struct loss_side row = loss_take_view(l, in, a);
-        out->value += l->row->anchor(l, &row, 0, 1.0 / (double)n);
+        out->value += l->row->anchor(l, &row, 0, side_weight(&row, 0) / (double)n);
         loss_put_view(&row, in, out, a);
     }
 }
@@ -186,6 +188,7 @@ double side_add_surrogate(const struct loss_side *s,
                           double log_norm,
                           double share) {
     const int64_t first = side_first(s, anchor);
+    const double weight = side_weight(s, anchor);
     double total = 0.0;
     double value = 0.0;
     for (int64_t c = 0; c < s->count; c++) {
@@ -193,8 +196,8 @@ double side_add_surrogate(const struct loss_side *s,
             continue;
         }
         const double w = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm) * share;
-        side_add(s, anchor, c, w);
-        total += w;
+        side_add(s, anchor, c, w * weight);
+        total += w * weight;
         value += w * side_delta(s, anchor, c);
     }
     side_add(s, anchor, anchor, -total);

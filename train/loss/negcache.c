@@ -42,8 +42,8 @@ static void negcache_step(struct loss *l, const struct loss_input *in, struct lo
         for (int64_t a = 0; a < b; a++) {
             const int64_t own = side_place(&s, a, a);
             step_anchor(in, out, side * b + a, s.similarity[own], &s.gradient[own],
-                        share / l->options.tau);
-            out->objective += share * side_info_nce(&s, a, l->options.tau);
+                        side_weight(&s, a) * share / l->options.tau);
+            out->objective += side_weight(&s, a) * share * side_info_nce(&s, a, l->options.tau);
         }
     }
 }
@@ -54,8 +54,9 @@ negcache_step_views(struct loss *l, const struct loss_input *in, struct loss_out
     const double share = 1.0 / (double)n;
     for (int64_t a = 0; a < n; a++) {
         const struct loss_side row = loss_take_view(l, in, a); /* its own pair is first */
-        step_anchor(in, out, a, row.similarity[0], &row.gradient[0], share / l->options.tau);
-        out->objective += share * side_info_nce(&row, 0, l->options.tau);
+        step_anchor(in, out, a, row.similarity[0], &row.gradient[0],
+                    side_weight(&row, 0) * share / l->options.tau);
+        out->objective += side_weight(&row, 0) * share * side_info_nce(&row, 0, l->options.tau);
         loss_put_view(&row, in, out, a);
     }
 }

@@ -29,6 +29,7 @@ static void siglip_step(struct loss *l, const struct loss_input *in, struct loss
     const int64_t b = in->batch_count;
     const double tau = loss_tau(l);
     struct siglip *own = l->own;
+    const struct loss_side s = loss_side(l, in, out, SIDE_IMAGE);
     double bias_gradient = 0.0;
     for (int64_t i = 0; i < b; i++) {
         for (int64_t j = 0; j < b; j++) {
@@ -36,8 +37,9 @@ static void siglip_step(struct loss *l, const struct loss_input *in, struct loss
             const double z = i == j ? 1.0 : -1.0;
             const double t = -z * ((double)in->similarity[at] / tau + own->bias.value);
             const double softplus = log_add(0.0, t);
-            const double g = -z * exp(t - softplus) / (double)b;
-            out->value += softplus / (double)b;
+            const double weight = 0.5 * (side_weight(&s, i) + side_weight(&s, j));
+            const double g = -z * exp(t - softplus) / (double)b * weight;
+            out->value += weight * softplus / (double)b;
             out->gradient[at] = (float)(g / tau);
             bias_gradient += g;
         }

@@ -5,8 +5,9 @@
  *   g_i = 1/(B-1) sum_{j != i} exp(Delta_ij / tau),   u_i <- (1 - gamma) u_i + gamma g_i
  *   w_ij = exp(Delta_ij / tau) / ((B-1) u_i),         L = mean_i sum_{j != i} w_ij Delta_ij
  *
- * summed over both sides, w constant. The first visit of a sample takes u = g. State: log u per
- * sample and side, so that nothing over- or underflows. Objective: mean_i tau log((n-1) u_i).
+ * summed over both sides, w constant; of a reference (loss_takes_reference) Delta is in excess of
+ * its. The first visit of a sample takes u = g. State: log u per sample and side, so that nothing
+ * over- or underflows. Objective: mean_i tau log((n-1) u_i).
  *
  * With a global temperature (Wei et al., "FastCLIP", 2024, its third version) tau is learned on
  * F = tau (mean_i log u_i over both sides) + 2 rho tau:
@@ -38,9 +39,11 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
             const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
-            out->value += value;
-            out->objective += tau * (updated + log((double)(l->samples_count - 1))) / (double)b;
-            tau_gradient += updated / (double)b - value / tau;
+            const double weight = side_weight(&s, a);
+            out->value += weight * value;
+            out->objective +=
+                weight * tau * (updated + log((double)(l->samples_count - 1))) / (double)b;
+            tau_gradient += weight * (updated / (double)b - value / tau);
             log_u[a] = (float)updated;
         }
     }
@@ -65,11 +68,13 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
             /* w exp(S / tau) / ((2B - 2) u), the exponent being Delta / tau here. */
             const double value =
                 side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count - own / tau, share);
-            const double weight = exp(log_g - updated[view]);
-            side_add(&s, 0, 0, share * (weight - 1.0)); /* the own pair takes -1, not -sum w */
-            out->value += value + share * (weight - 1.0) * own;
+            const double total = exp(log_g - updated[view]);
+            const double weight = side_weight(&s, 0);
+            side_add(&s, 0, 0, weight * share * (total - 1.0)); /* the own pair: -1, not -sum w */
+            out->value += weight * (value + share * (total - 1.0) * own);
             out->objective +=
-                share * (tau * (updated[view] + log(2.0 * (double)(l->samples_count - 1))) - own);
+                weight * share *
+                (tau * (updated[view] + log(2.0 * (double)(l->samples_count - 1))) - own);
             loss_put_view(&s, in, out, i + view * b);
         }
         mean_u += log_add(updated[0], updated[1]);

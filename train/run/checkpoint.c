@@ -313,6 +313,9 @@ static enum status read_position(struct checkpoint *c, struct error *err) {
     TRY(get_number(c, KEY_SAMPLES, 0, UINT64_MAX, &p->samples_count, err));
     TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
     TRY(get_hash(c, KEY_FINGERPRINT, &p->fingerprint, err));
+    if (safetensors_metadata(c->file, KEY_COLUMNS) != NULL) {
+        TRY(get_hash(c, KEY_COLUMNS, &p->columns, err));
+    }
     TRY(read_sources(c, err));
     TRY(get_tau(c, err));
     return get_text(c, KEY_LOSS, &c->loss_name, err);

@@ -57,6 +57,7 @@ struct train_position {
     uint64_t samples_count;      /* live samples */
     uint64_t id_space_count;
     uint64_t mix;          /* hash of the datasets' weights; 0: none */
+    uint64_t columns;      /* hash of the attached columns that the run reads; 0: none */
     uint64_t source_count; /* datasets, [1, LOADER_MAX_SOURCES] */
     struct {
         uint64_t fingerprint;

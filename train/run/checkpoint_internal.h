@@ -31,6 +31,7 @@
 #define KEY_ID_SPACE    "dataset.id_space"
 #define KEY_SOURCES     "dataset.count"
 #define KEY_MIX         "dataset.mix"
+#define KEY_COLUMNS     "dataset.columns"
 #define KEY_LOSS        "loss.name"
 #define KEY_TAU         "loss.tau"
 #define KEY_SCALAR      "loss.state."

@@ -36,6 +36,9 @@ put_hash(struct safetensors_writer *w, const char *key, uint64_t value, struct e
 /* Nothing for one dataset: its fingerprint is enough. */
 static enum status
 put_sources(struct safetensors_writer *w, const struct train_position *p, struct error *err) {
+    if (p->columns != 0) {
+        TRY(put_hash(w, KEY_COLUMNS, p->columns, err));
+    }
     if (p->source_count < 2) {
         return STATUS_OK;
     }

@@ -209,6 +209,9 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     if (isfinite(r->global_loss)) {
         json_double(w, "global_loss", r->global_loss);
     }
+    if (r->distill_loss > 0.0) {
+        json_double(w, "distill_loss", r->distill_loss);
+    }
     json_double(w, "tau", r->tau);
     put_batch(w, &r->batch);
     json_double(w, "lr", r->lr);

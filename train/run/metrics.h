@@ -41,11 +41,12 @@ struct stage_report {
 };
 
 struct step_report {
-    uint64_t step;      /* steps done, from 1 */
-    uint64_t epoch;     /* of this step, from 0 */
-    double loss;        /* what the gradient is of: for global losses a surrogate */
-    double global_loss; /* estimate of the loss over the dataset, see loss_output.objective; NaN:
-                           the loss has none */
+    uint64_t step;       /* steps done, from 1 */
+    uint64_t epoch;      /* of this step, from 0 */
+    double loss;         /* what the gradient is of: for global losses a surrogate */
+    double global_loss;  /* estimate of the loss over the dataset, see loss_output.objective; NaN:
+                            the loss has none */
+    double distill_loss; /* K of distill.h, which is part of both; 0 or NaN: there is no teacher */
     double tau;
     struct loss_batch_state batch; /* what the step left of the batch's samples */
     /* zeta_lr: with --zeta-lr auto in units of tau, of a sample visited once per epoch; 0: of a

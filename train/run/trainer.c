@@ -33,6 +33,8 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .lr = 2e-4,
                                     .min_lr = 1e-6,
                                     .warmup_steps = UINT64_MAX,
+                                    .distill_weight = 0.5,
+                                    .teacher_tau = 0.01,
                                     .device = "cpu",
                                     .record_steps = true,
                                     .engine = LOADER_ENGINE_AUTO,
@@ -105,6 +107,7 @@ void trainer_destroy(struct trainer *t) {
     checkpoint_close(t->source);
     metrics_close(t->metrics);
     trainer_close_offbatch(t);
+    trainer_close_columns(t);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
     loss_destroy(t->loss);

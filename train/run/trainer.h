@@ -157,6 +157,17 @@ struct trainer_options {
     } tuning;
     double pair_noise;           /* struct loader_options; not with TRAINER_VIEWS */
     const char *caption_columns; /* likewise */
+    /* Attached columns (formats/columns/columns.h), of which every sample of the run has a row of
+     * finite numbers; NULL: none. Not with TRAINER_BLOCKS. The loss is then computed on the host.
+     */
+    const char *weight;    /* one number a sample, >= 0: loss_input.weights */
+    const char *reference; /* two vectors a sample, of its image and its text by a reference model:
+                              the loss sees similarities less that model's (loss_takes_reference).
+                              TRAINER_PAIRS alone, as the next */
+    /* One vector a sample each, or of two vectors the first and the second: a teacher's. Both or
+     * neither. See train/loss/distill.h; distill_tau 0: the loss's temperature */
+    const char *teacher_image, *teacher_text;
+    double distill_weight, distill_tau, teacher_tau; /* W in [0, 1]; 0.5, 0, 0.01 */
     uint64_t seed;
     /* As in struct loader_options; not with TRAINER_BLOCKS, which has an order of its own. */
     enum loader_order order; /* GLOBAL */

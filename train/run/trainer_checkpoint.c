@@ -21,6 +21,7 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
                                  .seed = p->seed,
                                  .epoch = p->epoch,
                                  .step = p->batch,
+                                 .filter = p->columns,                   /* a run has no filter */
                                  .order = loader_state(t->loader).order, /* of the options */
                                  .pair_noise = t->options.pair_noise,
                                  .mix = p->mix,
@@ -234,6 +235,7 @@ static struct train_position position_of(const struct trainer *t) {
                                .samples_count = t->data.sample_count,
                                .id_space_count = t->data.id_space,
                                .mix = place.mix,
+                               .columns = place.filter,
                                .source_count = place.source_count};
     for (uint32_t i = 0; i < place.source_count; i++) {
         p.sources[i].fingerprint = place.sources[i].fingerprint;

@@ -105,6 +105,16 @@ struct trainer {
     struct rank_notice *notices;      /* of the ranks, with the ids of their batches */
     struct batch_norm_group bn_group; /* see trainer_bn_group */
     bool failed_together;
+    /* Of attached columns, see trainer_columns.c; zeros without. */
+    float *column_rows; /* (B, loader_info.column_values) */
+    float *weights;     /* (B) of loss_input */
+    struct column_features {
+        uint32_t size;      /* D; 0: there are none */
+        uint32_t first[2];  /* in a row of column_rows: of images, of texts */
+        float *rows;        /* (B, D) of one side, of length 1 */
+        struct tensor x[2]; /* (B, D) the same of both on the device */
+        float *matrix;      /* (B, B) similarities; of the reference S less these */
+    } reference, teacher;
     bool stop, save;        /* of the step launched last */
     double work_s, wait_s;  /* of this rank in its last step: its own, and for others */
     int64_t saved_ns;       /* when the last save ended, or the run began */
@@ -333,6 +343,21 @@ enum status trainer_hand_similarity(struct trainer *t, enum pair_kind kind, stru
 enum status trainer_step_loss(struct trainer *t, struct step_flight *f, struct error *err);
 enum status trainer_take_gradient(struct trainer *t, enum pair_kind kind, struct error *err);
 const struct tensor *trainer_gradient(const struct trainer *t, enum pair_kind kind);
+
+/* trainer_columns.c: names for loader_options.columns, of the options; memory, after the loss; and
+ * in a step what its columns are, after the similarities and before the loss. Each nothing where
+ * there are none. Return OK, USAGE (a column, or a sample's value, that cannot be used), NOMEM or
+ * what comm or device return. */
+enum { TRAINER_COLUMN_NAMES_BYTES = 4 * 33 };
+enum status
+trainer_list_columns(const struct trainer_options *o, char *out, size_t size, struct error *err);
+enum status trainer_open_columns(struct trainer *t, struct error *err);
+void trainer_close_columns(struct trainer *t);
+enum status trainer_take_columns(struct trainer *t, const struct step_flight *f, struct error *err);
+static inline bool trainer_has_columns(const struct trainer_options *o) {
+    return o->weight != NULL || o->reference != NULL || o->teacher_image != NULL ||
+           o->teacher_text != NULL;
+}
 
 /* trainer_blocks.c: what the block loss excludes and requires; its memory and its column of the
  * state. Returns OK, USAGE, UNSUPPORTED or NOMEM. */

@@ -30,7 +30,12 @@ choose_place(const struct trainer *t, enum sample_state_place *out, struct error
     if (t->loss == NULL || t->options.state == TRAINER_STATE_HOST) {
         return STATUS_OK;
     }
-    const bool offered = loss_device_offered(t->loss, t->dev, &why);
+    const bool columns = trainer_has_columns(&t->options);
+    const bool offered = !columns && loss_device_offered(t->loss, t->dev, &why);
+    if (columns) {
+        (void)error_set(&why, STATUS_UNSUPPORTED,
+                        "--weight, --reference and --teacher-image run on the host alone");
+    }
     switch (t->options.state) {
     case TRAINER_STATE_DEVICE:
         *out = SAMPLE_STATE_DEVICE;
@@ -123,7 +128,10 @@ enum status trainer_read_similarity(const struct trainer *t, float *out, struct 
 
 static enum status step_on_host(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct pair_matrix *p = t->pairs;
-    const struct loss_input in = {.similarity = p[PAIR_CROSS].similarity,
+    TRY(trainer_take_columns(t, f, err));
+    const struct loss_input in = {.similarity = t->reference.size > 0 ? t->reference.matrix
+                                                                      : p[PAIR_CROSS].similarity,
+                                  .weights = t->options.weight != NULL ? t->weights : NULL,
                                   .image_similarity = p[PAIR_IMAGES].similarity,
                                   .text_similarity = p[PAIR_TEXTS].similarity,
                                   .sample_ids = f->ids,
@@ -141,6 +149,15 @@ static enum status step_on_host(struct trainer *t, struct step_flight *f, struct
                               .text_gradient = p[PAIR_TEXTS].gradient,
                               .carried_gradient = t->offbatch.gradient};
     TRY(loss_step(t->loss, &in, &out, err));
+    if (t->teacher.size > 0) {
+        const struct distill d = {.weight = t->options.distill_weight,
+                                  .tau = t->options.distill_tau > 0.0 ? t->options.distill_tau
+                                                                      : out.tau,
+                                  .teacher_tau = t->options.teacher_tau,
+                                  .similarity = p[PAIR_CROSS].similarity,
+                                  .teacher = t->teacher.matrix};
+        f->report.distill_loss = distill_add(&d, &in, &out);
+    }
     f->report.loss = out.value;
     f->report.global_loss = out.objective;
     f->report.tau = out.tau;

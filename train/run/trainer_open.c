@@ -180,16 +180,19 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     FAIL_IF(task->views == 0 && o->init_image != NULL, err, STATUS_USAGE,
             "--init-image: --block-of captions has no image tower");
     const bool texts = task->captions;
-    const char *wrong = o->task == TRAINER_PAIRS          ? NULL
-                        : o->model != NULL                ? "--model"
-                        : o->val != NULL                  ? "--val"
-                        : o->zeroshot != NULL             ? "--zeroshot"
-                        : o->pair_noise > 0.0             ? "--pair-noise"
-                        : o->caption_columns != NULL      ? "--caption-columns"
-                        : !texts && o->init_text != NULL  ? "--init-text"
-                        : !texts && o->tokenizer != NULL  ? "--tokenizer"
-                        : !texts && o->no_projection_bias ? "--projection-bias off"
-                                                          : NULL;
+    const char *wrong = o->task == TRAINER_PAIRS                         ? NULL
+                        : o->model != NULL                               ? "--model"
+                        : o->val != NULL                                 ? "--val"
+                        : o->zeroshot != NULL                            ? "--zeroshot"
+                        : o->pair_noise > 0.0                            ? "--pair-noise"
+                        : o->caption_columns != NULL                     ? "--caption-columns"
+                        : o->reference != NULL                           ? "--reference"
+                        : o->teacher_image != NULL                       ? "--teacher-image"
+                        : o->weight != NULL && o->task == TRAINER_BLOCKS ? "--weight"
+                        : !texts && o->init_text != NULL                 ? "--init-text"
+                        : !texts && o->tokenizer != NULL                 ? "--tokenizer"
+                        : !texts && o->no_projection_bias                ? "--projection-bias off"
+                                                                         : NULL;
     return wrong == NULL
                ? STATUS_OK
                : error_set(err, STATUS_USAGE, "%s is for images with captions, not for --task %s%s",
@@ -240,8 +243,8 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     THEN(s, loss_create_by_caption(&loss, &options, state, captions,
                                    id_space_count > 2 ? id_space_count : 2, o->batch_count, err));
     if (s == STATUS_OK) {
-        const bool host =
-            o->state == TRAINER_STATE_HOST || world > 1 || !loss_has_kernels(loss, NULL);
+        const bool host = o->state == TRAINER_STATE_HOST || world > 1 || trainer_has_columns(o) ||
+                          !loss_has_kernels(loss, NULL);
         const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
         m->state_bytes =
@@ -368,6 +371,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const struct task_row *task = trainer_task(o);
     struct loader_options lo;
+    char columns[TRAINER_COLUMN_NAMES_BYTES];
     TRY(check_task(o, err));
     TRY(trainer_check_batch(o, err));
     TRY(check_positives(o, err));
@@ -390,6 +394,9 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.fixed_views = o->fixed_views;
     lo.pair_noise = o->pair_noise;
     lo.caption_columns = o->caption_columns;
+    TRY(trainer_list_columns(o, columns, sizeof columns, err));
+    lo.columns = trainer_has_columns(o) ? columns : NULL;
+    lo.columns_required = true;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
     lo.views = task->views;
@@ -523,7 +530,8 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     TRY(open_embeddings(t, err));
     TRY(trainer_open_ranks(t, err));
     TRY(trainer_open_offbatch(t, err));
-    return trainer_open_loss(t, err);
+    TRY(trainer_open_loss(t, err));
+    return trainer_open_columns(t, err);
 }
 
 static bool has_zeta(const struct trainer *t) {
