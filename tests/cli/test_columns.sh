@@ -51,6 +51,35 @@ mv other.jsonl keep && mkdir o && mv keep o/long.jsonl
 expect 0 "$BIN/ccpack" attach d o/long.jsonl --on key=file --as long=caption --replace -q
 cmp d/columns/long.ccc whole/columns/long.ccc
 
+# Captions by sentence; Parquet, where pyarrow is there.
+echo '{"id":8,"text":"A dog, e.g. a poodle, runs. It is 3.5 years old!  \"Good\" boy? yes."}' >sentences.jsonl
+expect 0 "$BIN/ccpack" attach d sentences.jsonl --as parts:sentences=text -q
+expect 0 "$BIN/ccdump" show d 8 --json
+has out.txt '"parts":{"kind":"captions","captions":[{"text":"A dog, e.g. a poodle, runs.","weight":1,"source":0},{"text":"It is 3.5 years old!",'
+has out.txt '{"text":"\"Good\" boy? yes.",'
+expect 0 "$BIN/ccpack" detach d parts
+if "$python" -c 'import pyarrow' 2>/dev/null; then
+    "$python" -c '
+import json, pyarrow, pyarrow.parquet
+rows = [json.loads(line) for line in open("long.jsonl")]
+pyarrow.parquet.write_table(pyarrow.table({"file": [r["file"] for r in rows], "caption": [r["caption"] if isinstance(r["caption"], list) else [r["caption"]] for r in rows], "score": [r.get("score") for r in rows], "vector": [[1.5, float(i)] for i in range(len(rows))]}), "long.parquet", row_group_size=7)
+pyarrow.parquet.write_table(pyarrow.table({"file": [r["file"] for r in rows], "score": ["no number"] * len(rows)}), "bad.parquet")
+open("torn.parquet", "wb").write(open("long.parquet", "rb").read()[:-100])'
+    cp d/columns/long.ccc jsonl.ccc
+    expect 0 "$BIN/ccpack" attach d long.parquet --on key=file --as long=caption --as vector --replace --json
+    has out.txt '"rows": 63, "matched": 51,'
+    "$python" -c '
+import ccstream, sys
+c = ccstream.Dataset("d").column("long")
+assert c.captions(5)[0].text == "a long caption of 5" and c.rows == 51
+assert list(ccstream.Dataset("d").column("vector")[0]) [0] == 1.5'
+    expect_message 65 "bad.parquet: row [0-9]*: 'score'" "$BIN/ccpack" attach d bad.parquet --on key=file --as n:f32=score
+    expect_message 65 'torn.parquet: ' "$BIN/ccpack" attach d torn.parquet --on key=file --as n=score
+    expect_message 65 "bad.parquet: row 0: 'nothing' is missing" "$BIN/ccpack" attach d bad.parquet --on key=nothing --as n=score
+    mv jsonl.ccc d/columns/long.ccc
+    expect 0 "$BIN/ccpack" detach d vector
+fi
+
 # A dry run writes nothing; detach removes one.
 expect 0 "$BIN/ccpack" attach d feats.npy --as more --dry-run
 [ ! -e d/columns/more.ccc ] || fail "a dry run wrote a column"

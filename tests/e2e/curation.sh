@@ -50,12 +50,12 @@ else
     "$bin/ccstream-train" -q --data pairs --out run --augment crop --loss nuclr --image-tower resnet10t --text-tower tiny \
         --image-size 48 --batch-size 128 --epochs 12 --lr 0.0007 --tau 0.05 --zeta-freeze-epochs 3
 fi
-"$bin/ccstream-eval" score run -q --data pairs -o scores.npy >/dev/null
+"$bin/ccstream-eval" score run -q --data pairs --attach score --force >/dev/null
 
 sort wrong.txt >wrong-sorted.txt
-for where in 'score < 5%' 'score < 20%' 'image.log_u > 95%' 'text.log_u > 95%' 'text.log_u > 80%' 'text.zeta < 20%'; do
+for where in 'col.score < 5%' 'col.score < 20%' 'image.log_u > 95%' 'text.log_u > 95%' 'text.log_u > 80%' 'text.zeta < 20%'; do
     rm -rf chosen
-    "$bin/ccpack" subset pairs -q --where "$where" --state run --score scores.npy -o chosen
+    "$bin/ccpack" subset pairs -q --where "$where" --state run -o chosen
     "$bin/ccdump" ls chosen | awk '$1 ~ /^[0-9]+$/ { print $1 }' | sort >ids.txt
     comm -12 ids.txt wrong-sorted.txt | awk -v where="$where" -v chosen="$(wc -l <ids.txt)" '
         END { printf "%-20s %4d chosen, %5.1f %% with a wrong caption\n", where, chosen, 100 * NR / chosen }'

@@ -10,10 +10,8 @@
 #include <string.h>
 
 #include "formats/columns/columns.h"
-#include "tools/cli/npy.h"
 #include "tools/inspect/state_column.h"
 
-#define SCORE    "score"
 #define ATTACHED "col."
 
 enum { MAX_COLUMNS = 16 };
@@ -23,9 +21,6 @@ struct columns {
     struct state_ids ids;          /* of the dataset in it */
     struct state_column items[MAX_COLUMNS];
     int32_t count;
-    int32_t score;  /* which item names the scores; -1: none */
-    double *scores; /* by id */
-    uint64_t score_count;
     const char *directory; /* of the dataset, whose attached columns are col.NAME */
     const struct manifest *dataset;
     struct column *attached[MAX_COLUMNS]; /* by item; NULL: it is none */
@@ -39,28 +34,12 @@ void columns_close(struct columns *c) {
             state_column_fini(&c->items[i]);
         }
         checkpoint_close(c->checkpoint);
-        free(c->scores);
         free(c);
     }
 }
 
-static enum status
-open_scores(struct columns *c, const char *path, const struct manifest *m, struct error *err) {
-    struct state_column *x = &c->items[c->count];
-    uint64_t columns = 0;
-    *x = (struct state_column){.name = SCORE, .kind = SAMPLE_STATE_F32};
-    TRY(npy_read(path, &c->scores, &c->score_count, &columns, err));
-    c->score = c->count++;
-    FAIL_IF(columns != 0 || c->score_count != m->id_space, err, STATUS_MISMATCH,
-            "%s: has %" PRIu64 " scores, the dataset %" PRIu64
-            " ids; 'ccstream-eval score' makes one for each id",
-            path, c->score_count, m->id_space);
-    return STATUS_OK;
-}
-
 enum status columns_open(struct columns **out,
                          const char *checkpoint,
-                         const char *scores,
                          const char *directory,
                          const struct manifest *dataset,
                          struct error *err) {
@@ -68,12 +47,8 @@ enum status columns_open(struct columns **out,
     *out = NULL;
     struct columns *c = calloc(1, sizeof(*c));
     TRY_MEMORY(c, err, "out of memory for columns");
-    c->score = -1;
     c->directory = directory;
     c->dataset = dataset;
-    if (scores) {
-        TRY_OR_FAIL(s, open_scores(c, scores, dataset, err));
-    }
     if (checkpoint) {
         TRY_OR_FAIL(s, checkpoint_open(&c->checkpoint, file_posix(), checkpoint, err));
         TRY_OR_FAIL(s, state_ids_find(&c->ids, c->checkpoint, dataset, "this dataset", err));
@@ -108,8 +83,7 @@ enum status columns_find(int32_t *out, struct columns *c, const char *name, stru
         return find_attached(c, name, err);
     }
     FAIL_IF(!c->checkpoint, err, STATUS_USAGE,
-            "unknown field '%.40s'; per-sample state needs --state RUN, and '" SCORE
-            "' needs --score FILE",
+            "unknown field '%.40s'; per-sample state needs --state RUN, and a column col.NAME",
             name);
     return state_column_find(&c->items[c->count++], c->checkpoint, name, err);
 }
@@ -122,7 +96,6 @@ double columns_value(const struct columns *c, int32_t column, uint64_t id) {
                    ? column_number(c->attached[column], row, 0)
                    : (double)NAN;
     }
-    return column == c->score  ? (id < c->score_count ? c->scores[id] : (double)NAN)
-           : id < c->ids.count ? state_column_value(&c->items[column], c->ids.first + id)
-                               : (double)NAN;
+    return id < c->ids.count ? state_column_value(&c->items[column], c->ids.first + id)
+                             : (double)NAN;
 }

@@ -1,6 +1,6 @@
 /*
  * columns: numbers by sample id, to choose samples by: what a checkpoint keeps for every sample
- * (zeta, log_u, visits), scores of ccstream-eval, and columns that were attached.
+ * (zeta, log_u, visits), and columns that were attached.
  *
  * Threading : single-owner.
  * Ownership : a set owns its columns until columns_close.
@@ -16,19 +16,17 @@
 
 struct columns; /* opaque */
 
-/* checkpoint: a file or a run of `dataset`, or of a mix that has it; scores: a .npy file whose
- * entry i is of id i, the column "score". Either may be NULL. `directory`: of the
- * dataset, borrowed as is its manifest. Returns OK, NOTFOUND, IO, CORRUPT,
- * VERSION, LIMIT, NOMEM, MISMATCH (the run was on other data, or there are too few scores). */
+/* checkpoint: a file or a run of `dataset`, or of a mix that has it; NULL: none. `directory`: of
+ * the dataset, borrowed as is its manifest. Returns OK, NOTFOUND, IO, CORRUPT, VERSION, LIMIT,
+ * NOMEM, MISMATCH (the run was on other data). */
 enum status columns_open(struct columns **out,
                          const char *checkpoint,
-                         const char *scores,
                          const char *directory,
                          const struct manifest *dataset,
                          struct error *err);
 void columns_close(struct columns *c); /* accepts NULL */
 
-/* The column's number, reading it when it is named first: "image.zeta", "visits", "score",
+/* The column's number, reading it when it is named first: "image.zeta", "visits",
  * "col.NAME" for one that was attached; a name
  * without its side where only one side has it. Returns OK, USAGE (there is none; the message lists
  * those that there are), IO, CORRUPT, LIMIT or NOMEM. */

@@ -22,7 +22,6 @@ struct subset_cli {
     const char *ids;
     const char *where;
     const char *state;
-    const char *score;
     bool dry_run;
     bool json;
     bool quiet;
@@ -42,9 +41,6 @@ static const struct cli_option subset_rows[] = {
      .help = "select samples that match EXPR (below); with --ids, among those"},
     {"state", 0, CLI_STRING, FIELD(state), .metavar = "RUN",
      .help = "run or checkpoint whose per-sample state EXPR uses"},
-    {"score", 0, CLI_STRING, FIELD(score), .metavar = "FILE",
-     .help = "file that provides score in EXPR: written by 'ccstream-eval score', or any .npy of "
-             "floats or integers with one entry per id"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be selected"},
     {"shard-samples", 0, CLI_U64, FIELD(subset.shard_samples), .min = "1", .max = "1048576",
      .default_text = "10000", .metavar = "N", .help = "maximum number of samples per shard",
@@ -68,7 +64,6 @@ static const struct cli_program subset_program = {
                   "ccpack subset cc3m --where 'meta.similarity > 0.3 and caption_chars < 200' -o "
                   "cc3m-near",
                   "ccpack subset cc3m --where 'hash(image) % 100 >= 95' -o cc3m-val",
-                  "ccpack subset cc3m --where 'score > 20%' --score cc3m-scores.npy -o cc3m-fit",
                   "ccpack subset cc3m --where 'col.clip_score > 70%' -o cc3m-best",
                   "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
                   "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen"),
@@ -78,8 +73,9 @@ static const struct cli_program subset_program = {
         "text, in quotes unless it is one word.",
         "NAME: " WHERE_FACTS
         ". With --state also the run's per-sample state ('ccdump state RUN' lists the columns: "
-        "image.zeta, text.log_u, visits), with --score score. col.NAME is a number that 'ccpack "
-        "attach' joined to the samples.",
+        "image.zeta, text.log_u, visits). col.NAME is a number that 'ccpack attach' or "
+        "'ccstream-eval score "
+        "--attach' joined to the samples.",
         "~: a caption contains the text, ignoring the case of a-z; class and key match a "
         "pattern with * ? []. key is also compared with the original key in the metadata field "
         "'key', which reads every sample that the conditions before it have not decided.",
@@ -130,8 +126,8 @@ static enum status check_list(const struct choice *c, const char *directory, str
 
 static enum status open_where(struct choice *c, struct error *err) {
     const struct subset_cli *o = c->o;
-    if (o->state || o->score || strstr(o->where, "col.")) {
-        TRY(columns_open(&c->columns, o->state, o->score, c->in->path, c->in->manifest, err));
+    if (o->state || strstr(o->where, "col.")) {
+        TRY(columns_open(&c->columns, o->state, c->in->path, c->in->manifest, err));
     }
     enum status s = where_parse(&c->where, o->where, c->columns, err);
     if (s == STATUS_USAGE && err) {
@@ -250,8 +246,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const char *directory = a->items[0];
     struct ccpack_run r;
     FAIL_IF(!o->ids && !o->where, err, STATUS_USAGE, "--ids or --where must say which samples");
-    FAIL_IF((o->state || o->score) && !o->where, err, STATUS_USAGE,
-            "--state and --score are for a condition of --where");
+    FAIL_IF(o->state && !o->where, err, STATUS_USAGE, "--state is for a condition of --where");
     FAIL_IF(!o->subset.directory && !o->dry_run, err, STATUS_USAGE,
             "-o DIR must name the new dataset");
     TRY(remote_choice_use(&o->remote, err));

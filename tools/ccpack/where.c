@@ -313,7 +313,7 @@ parse_field(struct parser *p, struct node *n, char name[MAX_WORD_BYTES], struct 
     } else if (n->fact < 0 || n->fact == NUMBER_META) {
         return error_set(err, STATUS_USAGE,
                          "unknown field '%.40s'; fields are %s; per-sample state needs --state "
-                         "RUN, and score --score FILE",
+                         "RUN, and a column col.NAME",
                          name, WHERE_FACTS);
     }
     return STATUS_OK;

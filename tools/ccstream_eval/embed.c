@@ -1,6 +1,7 @@
 /*
  * ccstream-eval embed: a dataset's embeddings as .npy files.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 struct options {
     struct eval_options common;
-    const char *out, *prompts;
+    const char *out, *attach, *prompts;
     bool texts, features;
     bool force;
 };
@@ -21,9 +22,13 @@ struct options {
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_STRING, CLI_FIELD(struct eval_options, data), .metavar = "DIR",
      .help = "dataset made by ccpack"},
-    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX", .required = true,
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX",
      .help = "prefix of the files: PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those "
              "of the options below"},
+    {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "NAME",
+     .help = "attach column NAME to the dataset: two f16 vectors per sample with a caption, its "
+             "image's and its first caption's, as ccstream-train --reference and "
+             "--teacher-image use them"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"texts", 0, CLI_FLAG, FIELD(texts),
      .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
@@ -39,9 +44,10 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval embed",
     .purpose = "writes the embeddings of a dataset as NumPy arrays",
-    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o PREFIX [options]",
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o PREFIX|--attach NAME [options]",
                        "CHECKPOINT --prompts FILE -o PREFIX [options]"),
     .examples = CLI_TEXTS("ccstream-eval embed runs/a --data coco-test --texts -o coco",
+                          "ccstream-eval embed runs/a --data cc3m --attach teacher",
                           "ccstream-eval embed runs/a --prompts prompts.txt -o classes"),
     .notes = CLI_TEXTS("Rows are in the order of sample ids (text ids), f32, L2-normalised; "
                        "features are not normalised. Ids are u64, labels and owners i32."),
@@ -70,10 +76,13 @@ static enum status check_outputs(const struct options *o, struct error *err) {
                  {"owners", o->texts},
                  {"prompts", o->prompts != NULL}};
     char path[PATH_MAX_BYTES];
+    FAIL_IF(!o->out && (!o->attach || o->prompts || o->texts || o->features), err, STATUS_USAGE,
+            "-o PREFIX or --attach NAME must be given");
+    TRY(o->attach ? eval_check_column(o->common.data, o->attach, o->force, err) : STATUS_OK);
     FAIL_IF(!data && (o->prompts == NULL || o->texts || o->features), err, STATUS_USAGE,
             "--data names the dataset whose images are encoded; without it only --prompts");
     for (size_t i = 0; i < CLI_COUNT(files); i++) {
-        if (files[i].written) {
+        if (files[i].written && o->out) {
             TRY(file_name(path, o->out, files[i].name, err));
             TRY(output_check_file(path, o->force, err));
         }
@@ -108,6 +117,43 @@ write_all(const struct options *o, const struct embeddings *e, struct error *err
         TRY(write_one(p, "owners", "<i4", e->owner, 4, e->texts_count, 0, err));
     }
     return STATUS_OK;
+}
+
+/* |x| <= 1, to the nearest. */
+static uint16_t half_of(float x) {
+    int exponent = 0;
+    const double a = fabs((double)x);
+    const double fraction = frexp(a, &exponent);
+    const double bits =
+        exponent < -13 ? a * 0x1p24 : 1024.0 * (2.0 * fraction - 1.0 + (double)(exponent + 14));
+    return (uint16_t)((x < 0.0f ? 0x8000 : 0) | (unsigned)nearbyint(bits));
+}
+
+/* Of images with captions; of several the first. */
+static enum status attach(const struct options *o, const struct embeddings *e, struct error *err) {
+    const int64_t dim = e->embed_dim;
+    struct column_info info = {
+        .kind = SAFETENSORS_F16, .values = (uint32_t)(2 * dim), .vectors = 2};
+    uint64_t *ids = calloc((size_t)e->images_count + 1, sizeof *ids);
+    uint16_t *vectors = calloc((size_t)e->images_count * 2 * (size_t)dim + 1, sizeof *vectors);
+    int64_t count = 0;
+    enum status s = ids != NULL && vectors != NULL
+                        ? STATUS_OK
+                        : error_set(err, STATUS_NOMEM, "no memory for the column");
+    for (int64_t t = 0; s == STATUS_OK && t < e->texts_count; t++) {
+        const int64_t image = e->owner[t];
+        const bool first = t == 0 || e->owner[t - 1] != e->owner[t];
+        for (int64_t k = 0; k < dim && first; k++) {
+            vectors[count * 2 * dim + k] = half_of(e->images[image * dim + k]);
+            vectors[(count * 2 + 1) * dim + k] = half_of(e->texts[t * dim + k]);
+        }
+        ids[count] = e->sample_ids[image];
+        count += first;
+    }
+    THEN(s, eval_attach(o->common.data, o->attach, &info, ids, vectors, count, err));
+    free(ids);
+    free(vectors);
+    return s;
 }
 
 /* Every line of the file. */
@@ -146,15 +192,16 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct eval e;
     struct embeddings found = {0};
     TRY(check_outputs(o, err));
-    TRY(o->prompts == NULL ? eval_open_images(&e, a->items[0], &o->common, err)
-                           : eval_open(&e, a->items[0], &o->common, err));
+    TRY(o->prompts == NULL && !o->attach ? eval_open_images(&e, a->items[0], &o->common, err)
+                                         : eval_open(&e, a->items[0], &o->common, err));
     struct embed_options how = eval_transformed(&e, &o->common, AUGMENT_EVAL_SQUASH);
-    how.texts = o->texts;
+    how.texts = o->texts || o->attach;
     how.features = o->features;
     enum status s = o->prompts != NULL ? embed_prompts(&e, o, err) : STATUS_OK;
     if (s == STATUS_OK && o->common.data != NULL) {
         s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
-        THEN(s, write_all(o, &found, err));
+        THEN(s, o->out ? write_all(o, &found, err) : STATUS_OK);
+        THEN(s, o->attach ? attach(o, &found, err) : STATUS_OK);
     }
     eval_close(&e);
     THEN(s, report(o, &found, err));

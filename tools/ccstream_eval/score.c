@@ -11,14 +11,16 @@
 
 struct options {
     struct eval_options common;
-    const char *out;
+    const char *out, *attach;
     bool force;
 };
 
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack"),
-    {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE", .required = true,
+    {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
      .help = "the scores, a NumPy array (.npy)"},
+    {"attach", 0, CLI_STRING, CLI_FIELD(struct options, attach), .metavar = "NAME",
+     .help = "attach the scores to the dataset as column NAME, one f32 per sample with a caption"},
     OUTPUT_FORCE_ROW(struct options, force),
     EVAL_TRANSFORM_ROW("squash"),
 };
@@ -26,8 +28,9 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccstream-eval score",
     .purpose = "writes the similarity of each sample's image and captions",
-    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o FILE [options]"),
-    .examples = CLI_TEXTS("ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy"),
+    .usage = CLI_TEXTS("CHECKPOINT --data DIR -o FILE|--attach NAME [options]"),
+    .examples = CLI_TEXTS("ccstream-eval score runs/a --data cc3m --attach fit",
+                          "ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy"),
     .notes = CLI_TEXTS(
         "Entry i of the f32 array is the score of the sample with id i: the cosine similarity "
         "of its image and its caption, or the mean over its captions. It is NaN for an id "
@@ -120,7 +123,12 @@ score(const struct options *o, const struct embeddings *e, uint64_t id_space, st
     float *scores = malloc((size_t)id_space * sizeof(*scores));
     TRY_MEMORY(scores, err, "out of memory for the scores");
     fill_scores(scores, id_space, e);
-    enum status s = npy_write(o->out, "<f4", scores, sizeof(*scores), id_space, 0, err);
+    enum status s =
+        o->out ? npy_write(o->out, "<f4", scores, sizeof(*scores), id_space, 0, err) : STATUS_OK;
+    struct column_info info = {.kind = SAFETENSORS_F32, .values = 1, .vectors = 1};
+    THEN(s, o->attach ? eval_attach(o->common.data, o->attach, &info, NULL, scores,
+                                    (int64_t)id_space, err)
+                      : STATUS_OK);
     summarise(&r, scores, id_space, (uint64_t)e->images_count);
     free(scores);
     return s == STATUS_OK ? report(o, &r, err) : s;
@@ -139,7 +147,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct eval e;
     struct embeddings found;
     uint64_t id_space = 0;
+    FAIL_IF(!o->out && !o->attach, err, STATUS_USAGE, "-o FILE or --attach NAME must be given");
     TRY(output_check_file(o->out, o->force, err));
+    TRY(o->attach ? eval_check_column(o->common.data, o->attach, o->force, err) : STATUS_OK);
     TRY(id_space_of(&id_space, o->common.data, err));
     TRY(eval_open(&e, a->items[0], &o->common, err));
     struct embed_options how = eval_transformed(&e, &o->common, AUGMENT_EVAL_SQUASH);

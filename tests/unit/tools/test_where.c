@@ -10,7 +10,6 @@
 
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
-#include "tools/cli/npy.h"
 
 static const struct sample_facts image = {.id = 7,
                                           .image_hash = 0xab,
@@ -202,18 +201,6 @@ TEST(metadata_is_compared_as_numbers_or_texts) {
         }
         where_destroy(w);
     }
-    const double score = 0.1; /* is not that of a float */
-    const char *scores = test_temp_path("s.npy");
-    struct columns *columns = NULL;
-    struct where *w = NULL;
-    bool good = false;
-    assert_ok(npy_write(scores, "<f8", &score, sizeof(score), 1, 0, &err), err);
-    assert_ok(columns_open(&columns, NULL, scores, in->path, in->manifest, &err), err);
-    assert_ok(where_parse(&w, "score = 0.1", columns, &err), err);
-    assert_ok(where_fits(&good, w, in, &f, &err), err);
-    assert_true(good);
-    where_destroy(w);
-    columns_close(columns);
     input_close(in);
 }
 

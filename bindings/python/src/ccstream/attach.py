@@ -2,8 +2,9 @@
 
     table --> (id, place in the table), sorted by id --> rows, in blocks --> DATASET/columns/NAME.ccc
 
-The table is read once to find the samples, and again, by place, for each column: memory is about 200 bytes a
-row, 72 of them the mapped index, whatever the values. The bytes of a column do not depend on threads, nor on the order of the table.
+The table is read once to find the samples, and again, by place, for each column. Memory, whatever the values: 16 bytes
+per sample for its key's hash and its id, 28 per row of the table, and the mapped index (72 per sample), which the kernel can drop. The
+bytes of a column do not depend on threads, nor on the order of the table. Parquet is first written as JSON lines to a temporary file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import hashlib
 import json
 import math
 import os
+import re
 import signal
 import sys
+import tempfile
 from array import array
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Iterator, NoReturn
@@ -26,8 +29,11 @@ from . import Dataset, Error, ExistsError, LimitError, MismatchError, NotFoundEr
 from .column import BLOCK_ROWS, DTYPES, MAX_CAPTIONS, Writer, block_rows, kind_of, pack_caption
 
 SHOWN = 10  # keys without a sample
+PIECE_ROWS = 1 << 20  # of the table that are joined at a time
 MAX_TEXT_BYTES = 4 << 20
 TEXT_KINDS = ("captions", "text", "json")
+# Where sentences of a text are divided: after . ! ? and white space, before anything but a small letter.
+BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|(?<=[\u3002\uff01\uff1f])")
 csv.field_size_limit(MAX_TEXT_BYTES)
 
 
@@ -102,6 +108,42 @@ class Lines(TextTable):
             if not isinstance(row, dict):
                 raise self.fault(place, "no JSON object")
             return place, row
+
+
+class Parquet(Lines):
+    """The wanted columns as JSON lines in a temporary file: rows are then read by place, in any order."""
+
+    def __init__(self, path: str, columns: list[str]):
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError as e:
+            raise Fault(69, f"{path}: Parquet needs pyarrow (pip install pyarrow): {e}") from None
+        self.temporary = tempfile.NamedTemporaryFile("wb", suffix=".jsonl")
+        try:
+            file = parquet.ParquetFile(path)
+            names = set(file.schema_arrow.names)
+            for batch in file.iter_batches(4096, columns=[c for c in dict.fromkeys(columns) if c in names]):
+                for row in batch.to_pylist() if batch.num_columns else [{}] * batch.num_rows:
+                    self.temporary.write(json.dumps(row, default=_plain).encode() + b"\n")
+            self.temporary.flush()
+        except (pyarrow.ArrowException, OSError, TypeError, ValueError) as e:
+            if isinstance(e, OSError) and e.errno:
+                raise
+            raise Fault(65, f"{path}: {' '.join(str(e).split())[:300]}") from None
+        super().__init__(self.temporary.name)
+        self.path = path
+
+    def fault(self, place: int, what: str) -> Fault:
+        text = str(super().fault(place, what))
+        number = text.removeprefix(f"{self.path}: line ").split(",")[0]
+        return Fault(65, f"{self.path}: row {int(number) - 1}: {what}")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(value)  # dates and decimals
 
 
 class Cells(TextTable):
@@ -182,15 +224,17 @@ def _safetensors(path: str) -> Iterator[tuple[str, tuple[numpy.ndarray, str]]]:
             yield name, (numpy.memmap(path, dtype, "r", 8 + header_bytes + begin, tuple(t["shape"])), kind)
 
 
-def open_table(path: str) -> TextTable | Arrays:
+def open_table(path: str, columns: list[str]) -> TextTable | Arrays:
     end = os.path.splitext(path)[1].lower()
     if end in (".jsonl", ".ndjson"):
         return Lines(path)
     if end in (".csv", ".tsv"):
         return Cells(path, "," if end == ".csv" else "\t")
+    if end == ".parquet":
+        return Parquet(path, columns)
     if end in (".npy", ".npz", ".safetensors"):
         return Arrays(path)
-    raise Fault(64, f"{path}: a table is .jsonl, .csv, .tsv, .npy, .npz or .safetensors")
+    raise Fault(64, f"{path}: a table is .jsonl, .csv, .tsv, .parquet, .npy, .npz or .safetensors")
 
 
 # ---- the join --------------------------------------------------------------------------------------------------------
@@ -202,7 +246,7 @@ def hash_of(key: str) -> bytes:
 
 def dataset_keys(ds: Dataset, on: str) -> tuple[numpy.ndarray, numpy.ndarray, str]:
     """Hashes of the samples' keys, ascending, their ids, and the first key."""
-    digests, positions, first = bytearray(), array("Q"), ""
+    digests, positions, first = bytearray(), array("I"), ""
     for position in range(len(ds)):
         sample = ds[position]
         meta = sample.metadata if isinstance(sample.metadata, dict) else {}
@@ -213,14 +257,25 @@ def dataset_keys(ds: Dataset, on: str) -> tuple[numpy.ndarray, numpy.ndarray, st
             positions.append(position)
     if not positions:
         raise Fault(66, f"{ds.path}: no sample has a '{on}'")
-    hashes = numpy.frombuffer(bytes(digests), "<u8")
+    hashes, ids = numpy.frombuffer(digests, "<u8"), ds.ids[numpy.frombuffer(positions, numpy.uint32)]
     order = numpy.argsort(hashes, kind="stable")
-    hashes, ids = hashes[order], ds.ids[numpy.frombuffer(positions, numpy.uint64)[order]]
+    hashes, ids = hashes[order], ids[order]
+    del order, digests, positions
     twice = numpy.flatnonzero(hashes[1:] == hashes[:-1])
     if on == "key" and len(twice) > 0:
         a, b = sorted(ids[twice[0] : twice[0] + 2])
         raise Fault(65, f"{ds.path}: samples {a} and {b} have the same key: join on id, url or uid")
     return hashes, ids, first
+
+
+def _joined(pieces: list[numpy.ndarray], dtype: Any) -> numpy.ndarray:
+    """The pieces as one array; each is freed as soon as it is copied."""
+    out, at = numpy.empty(sum(map(len, pieces)), dtype), 0
+    while pieces:
+        piece = pieces.pop(0)
+        out[at : at + len(piece)] = piece
+        at += len(piece)
+    return out
 
 
 class Join:
@@ -234,29 +289,33 @@ class Join:
             keys = self._array_ids(ds, table, column if explicit else None)
         else:
             keys = self._text_keys(table, on, column)
-        self.rows = len(keys)
-        if on == "id":
-            all_ids, self.first_key = ds.ids, str(ds.ids[0]) if len(ds) else "none"
-            at = numpy.searchsorted(all_ids, keys)
-            found = numpy.flatnonzero((at < len(all_ids)) & (all_ids[numpy.minimum(at, len(all_ids) - 1)] == keys)
-                                      if len(all_ids) else numpy.zeros(self.rows, bool))
-            ids, number = keys[found], found
-            matched = numpy.zeros(self.rows, bool)
-            matched[found] = True
-        else:
+        self.rows, self.samples, self.repeated, self.matched = len(keys), len(ds), 0, 0
+        if self.rows >= 1 << 32:
+            raise Fault(65, f"{table.path}: more than 2^32 rows")
+        hashes, hash_ids = ds.ids, ds.ids
+        self.first_key = str(ds.ids[0]) if len(ds) else "none"
+        if on != "id":
             hashes, hash_ids, self.first_key = dataset_keys(ds, on)
-            low, high = numpy.searchsorted(hashes, keys, "left"), numpy.searchsorted(hashes, keys, "right")
-            count = high - low
-            number = numpy.repeat(numpy.arange(self.rows), count)
-            within = numpy.arange(len(number)) - numpy.repeat(numpy.cumsum(count) - count, count)
-            ids = hash_ids[numpy.repeat(low, count) + within]
-            matched = count > 0
-        order = numpy.lexsort((number, ids)) if not (numpy.diff(ids) > 0).all() else slice(None)
-        self.ids, self.number = ids[order].astype(numpy.uint64), number[order]
-        self.matched = int(matched.sum())
-        self.unmatched = [self._key(i) for i in numpy.flatnonzero(~matched)[:SHOWN]]
-        self.samples = len(ds)
-        self.repeated = 0
+        unmatched: list[int] = []
+        ids, numbers = [], []
+        for at in range(0, self.rows, PIECE_ROWS):
+            piece = keys[at : at + PIECE_ROWS]
+            low = numpy.searchsorted(hashes, piece, "left")
+            count = numpy.searchsorted(hashes, piece, "right") - low
+            self.matched += int((count > 0).sum())
+            if len(unmatched) < SHOWN:
+                unmatched += (at + numpy.flatnonzero(count == 0)[: SHOWN - len(unmatched)]).tolist()
+            within = numpy.arange(int(count.sum())) - numpy.repeat(numpy.cumsum(count) - count, count)
+            ids.append(hash_ids[numpy.repeat(low, count) + within].astype(numpy.uint64))
+            numbers.append(numpy.repeat(numpy.arange(at, at + len(piece), dtype=numpy.uint32), count))
+        del keys, hashes, hash_ids
+        self.ids = _joined(ids, numpy.uint64)
+        self.number = _joined(numbers, numpy.uint32)
+        if (self.ids[1:] < self.ids[:-1]).any():
+            order = numpy.argsort(self.ids, kind="stable")  # the rows of a sample stay in their order
+            self.ids = self.ids[order]
+            self.number = self.number[order]
+        self.unmatched = [self._key(i) for i in unmatched]
 
     def _array_ids(self, ds: Dataset, table: Arrays, column: str | None) -> numpy.ndarray:
         if column is None:
@@ -289,7 +348,7 @@ class Join:
             else:
                 raise table.fault(place, f"'{column}' is no text: {json.dumps(key)[:80]}")
             self.places.append(place)
-        return numpy.frombuffer(ids, numpy.int64) if on == "id" else numpy.frombuffer(bytes(digests), "<u8")
+        return numpy.frombuffer(ids, numpy.int64) if on == "id" else numpy.frombuffer(digests, "<u8")
 
     def _key(self, row: int) -> str:
         if isinstance(self.table, Arrays):
@@ -311,7 +370,8 @@ class Join:
         elif repeat == "last":
             keep[:-1] = ~again
         self.with_row = len(self.ids) - self.repeated
-        self.ids, self.number = self.ids[keep], self.number[keep]
+        if not keep.all():
+            self.ids, self.number = self.ids[keep], self.number[keep]
 
     def where(self, row: int) -> str:
         return f"row {row}" + ("" if isinstance(self.table, Arrays) else f" at byte {self.places[row]}")
@@ -320,7 +380,7 @@ class Join:
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def captions_of(value: Any, source: int) -> list[bytes]:
+def captions_of(value: Any, source: int, sentences: bool) -> list[bytes]:
     out = []
     total = 0.0
     for item in value if isinstance(value, list) else [value]:
@@ -333,9 +393,10 @@ def captions_of(value: Any, source: int) -> list[bytes]:
             raise Bad('neither a text, nor {"text", "weight"}, nor a list of them')
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < 1e30:
             raise Bad("a weight must be a number from 0 on")
-        if item:
-            out.append(pack_caption(_utf8(item), weight, source))
-            total += weight
+        for part in BETWEEN_SENTENCES.split(item) if sentences else [item]:
+            if part := part.strip() if sentences else part:
+                out.append(pack_caption(_utf8(part), weight, source))
+                total += weight
     if out and total == 0:
         raise Bad("all weights are 0")
     return out
@@ -383,8 +444,10 @@ class Wanted:
         left, _, columns = text.partition("=")
         self.name, _, self.kind = left.partition(":")
         self.columns = columns.split(",") if columns else [self.name]
+        self.sentences = self.kind == "sentences"
+        self.kind = "captions" if self.sentences else self.kind
         if self.kind and self.kind not in DTYPES and self.kind not in TEXT_KINDS:
-            raise Fault(64, f"--as {text}: there is no kind '{self.kind}': {', '.join([*DTYPES, *TEXT_KINDS])}")
+            raise Fault(64, f"--as {text}: there is no kind '{self.kind}': {', '.join([*DTYPES, *TEXT_KINDS, 'sentences'])}")
         self.count: int | None = None
 
 
@@ -429,7 +492,7 @@ def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
             value = row.get(column)
             try:
                 if w.kind == "captions":
-                    parts += captions_of(value, source)
+                    parts += captions_of(value, source, w.sentences)
                 elif w.kind in DTYPES:
                     found = numbers_of(value, w.kind, w.count)
                     parts += [] if found is None else [found.tobytes()]
@@ -520,8 +583,9 @@ Options:
                               another name in TABLE [default id]
       --as NAME[:KIND][=TABLECOLUMN,...]
                               make column NAME of these columns of TABLE (default: the one of that
-                              name); may be repeated. KIND: captions, text, json, f32, f16, f64, i8,
-                              u8, i32, i64, ...; without it, the kind of TABLE's first value [may be
+                              name); may be repeated. KIND: captions, sentences (captions, divided
+                              into one caption per sentence), text, json, f32, f16, f64, i8, u8,
+                              i32, i64, ...; without it, the kind of TABLE's first value [may be
                               repeated]
 
 Several rows of one sample are refused, unless:
@@ -539,9 +603,9 @@ Always:
   -h, --help                  this text
       --version               name and version
 
-TABLE is JSON lines (.jsonl), .csv or .tsv with a first line of names, or arrays: .npy and .npz,
-whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the ids, or the file
-NAME.npy, as 'ccstream-eval embed' writes it.
+TABLE is JSON lines (.jsonl), .csv or .tsv with a first line of names, .parquet (needs pyarrow), or
+arrays: .npy and .npz, whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the
+ids, or the file NAME.npy, as 'ccstream-eval embed' writes it.
 
 Values stand in DATASET/columns; shards and fingerprint do not change, and runs go on. Samples
 without a row have no value. A column is replaced whole or not at all.
@@ -608,7 +672,8 @@ def attach(arguments: list[str]) -> None:
         for w in wanted:
             if w.name in there and not o.replace:
                 raise Fault(73, f"{ds.path}: there is a column '{w.name}' already; --replace replaces it")
-        join = Join(ds, open_table(o.table), on, column or on, bool(explicit))
+        table = open_table(o.table, [column or on] + [c for w in wanted for c in w.columns])
+        join = Join(ds, table, on, column or on, bool(explicit))
         if join.matched == 0:
             raise Fault(66, f"{o.table}: no row has a sample of {ds.path}: its keys are {', '.join(join.unmatched[:5])}, "
                             f"those of the dataset {join.first_key}, ...; keys such as 000012345 are of one download")
