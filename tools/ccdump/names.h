@@ -9,16 +9,14 @@
 #ifndef TOOLS_CCDUMP_NAMES_H
 #define TOOLS_CCDUMP_NAMES_H
 
-#include <stddef.h>
 #include <stdint.h>
 
+#include "formats/base/hash_map.h"
 #include "formats/base/status.h"
 #include "formats/shard/shard.h"
 
-/* Hashes of the names in use, eight bytes each; the table is at most half full. */
 struct names {
-    uint64_t *hashes; /* (capacity); 0: free */
-    size_t capacity, used;
+    struct hash_map *taken; /* by the hashes of names; NULL: none yet */
 };
 
 void names_fini(struct names *n); /* accepts an all-zero one */

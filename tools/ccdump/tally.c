@@ -1,7 +1,3 @@
-/*
- * An open-addressing table of (value, count) while numbers are added. It is sorted once after the
- * last one; everything else is one loop over it.
- */
 #include "tools/ccdump/tally.h"
 
 #include <stdlib.h>
@@ -11,65 +7,41 @@
 
 enum {
     FIRST_CAPACITY = 256,
-    OUTLIER_SHARE =
-        200, /* one in so many at each end is an outlier, which does not move the edges */
+    OUTLIER_SHARE = 200 /* one in so many at each end, which does not move the edges */
 };
 
-/* Fibonacci hashing: the upper bits of the product are well mixed. Capacity is a power of two. */
-static size_t place_of(uint64_t value, size_t capacity) {
-    return (size_t)((value * UINT64_C(0x9E3779B97F4A7C15)) >> 20) & (capacity - 1);
-}
-
-static struct tally_entry *find(struct tally_entry *entries, size_t capacity, uint64_t value) {
-    size_t at = place_of(value, capacity);
-    while (entries[at].count > 0 && entries[at].value != value) {
-        at = (at + 1) & (capacity - 1);
+static enum status add_value(struct tally *t, uint64_t value, struct error *err) {
+    if (t->used == t->capacity) {
+        const size_t capacity = t->capacity > 0 ? 2 * t->capacity : FIRST_CAPACITY;
+        struct tally_entry *entries = realloc(t->entries, capacity * sizeof(*entries));
+        TRY_MEMORY(entries, err, "out of memory to count %zu different numbers", t->used);
+        t->entries = entries;
+        t->capacity = capacity;
     }
-    return &entries[at];
-}
-
-static enum status grow(struct tally *t, struct error *err) {
-    size_t capacity = t->capacity > 0 ? 2 * t->capacity : FIRST_CAPACITY;
-    struct tally_entry *entries = calloc(capacity, sizeof(*entries));
-    TRY_MEMORY(entries, err, "out of memory to count %zu different numbers", t->used);
-    for (size_t i = 0; i < t->capacity; i++) {
-        if (t->entries[i].count > 0) {
-            *find(entries, capacity, t->entries[i].value) = t->entries[i];
-        }
-    }
-    free(t->entries);
-    t->entries = entries;
-    t->capacity = capacity;
-    return STATUS_OK;
+    t->entries[t->used] = (struct tally_entry){.value = value};
+    return hash_map_put(t->places, value, t->used++, err);
 }
 
 enum status tally_add(struct tally *t, uint64_t value, struct error *err) {
-    if (t->used >= t->capacity / 2) {
-        TRY(grow(t, err));
+    TRY(t->places ? STATUS_OK : hash_map_create(&t->places, err));
+    if (hash_map_get(t->places, value) == HASH_MAP_NONE) {
+        TRY(add_value(t, value, err));
     }
-    struct tally_entry *e = find(t->entries, t->capacity, value);
-    t->used += e->count == 0;
-    e->value = value;
-    e->count++;
+    t->entries[hash_map_get(t->places, value)].count++;
     t->count++;
     t->sum += (double)value;
     return STATUS_OK;
 }
 
 void tally_fini(struct tally *t) {
+    hash_map_destroy(t->places);
     free(t->entries);
     memset(t, 0, sizeof(*t));
 }
 
 void tally_sort(struct tally *t) {
-    size_t used = 0;
-    for (size_t i = 0; i < t->capacity; i++) {
-        if (t->entries[i].count > 0) {
-            t->entries[used++] = t->entries[i];
-        }
-    }
-    if (used > 1) {
-        qsort(t->entries, used, sizeof(*t->entries), compare_u64);
+    if (t->used > 1) {
+        qsort(t->entries, t->used, sizeof(*t->entries), compare_u64);
     }
 }
 

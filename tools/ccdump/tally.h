@@ -14,14 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formats/base/hash_map.h"
 #include "formats/base/status.h"
 
 struct tally_entry {
-    uint64_t value, count; /* count 0: a free entry */
+    uint64_t value, count;
 };
 
 struct tally {
-    struct tally_entry *entries; /* (capacity) hashed; once sorted, (used) by ascending value */
+    struct tally_entry *entries; /* (used); once sorted, by ascending value */
+    struct hash_map *places;     /* of values in `entries`; NULL: none yet */
     size_t capacity, used;
     uint64_t count; /* numbers added */
     double sum;
