@@ -381,9 +381,6 @@ struct loader_stats {
 
 void loader_stats(struct loader *l, struct loader_stats *out);
 
-/* One console line, NUL-terminated and truncated to fit. Returns its length. */
-size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_size_bytes);
-
 /* Writes the stages as a JSON object under `key` (NULL: at the top). */
 void loader_stages_json(struct json_writer *w, const char *key, const struct loader_stats *s);
 

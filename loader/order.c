@@ -43,13 +43,3 @@ void order_close(struct order *o) {
         free(o);
     }
 }
-
-enum status order_sample_at(const struct order *o,
-                            const struct sampler_batch *b,
-                            uint32_t index,
-                            struct source_sample *out,
-                            struct error *err) {
-    REQUIRE(index < b->count);
-    const struct sampler_place place = sampler_place_at(&o->sampler, b, index);
-    return sources_sample_at(o->sources, place.source, place.ordinal, out, err);
-}

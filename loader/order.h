@@ -27,12 +27,4 @@ enum status order_open(struct order **out,
                        struct error *err);
 void order_close(struct order *o); /* accepts NULL */
 
-/* The sample of row `index` of a step, with ids as delivered; index < b->count. Returns as
- * sources_sample_at. */
-enum status order_sample_at(const struct order *o,
-                            const struct sampler_batch *b,
-                            uint32_t index,
-                            struct source_sample *out,
-                            struct error *err);
-
 #endif

@@ -1,9 +1,6 @@
 /*
- * stats: the loader's counters as a struct, as a console line and as JSON.
+ * stats: the loader's counters as a struct and as JSON.
  */
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "formats/base/clock.h"
 #include "formats/base/json_writer.h"
 #include "loader/pipeline_internal.h"
@@ -46,27 +43,6 @@ static double seconds(int64_t ns) {
 
 static double ratio(double a, double b) {
     return b > 0 ? a / b : 0;
-}
-
-/* Percent of the time of the stage's threads that was spent working. */
-static double busy_percent(const struct loader_stage_stats *s) {
-    return 100 * ratio((double)s->busy_ns, (double)(s->busy_ns + s->wait_ns));
-}
-
-static size_t written_length(int written, size_t size) {
-    return written < 0 || size == 0 ? 0 : (size_t)written < size ? (size_t)written : size - 1;
-}
-
-size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_size_bytes) {
-    double t = seconds(s->elapsed_ns);
-    int n = snprintf(out, out_size_bytes,
-                     "%.0f pairs/s, %.1f MB/s read, decode %.0f %% busy, %u/%u images waiting, "
-                     "%u/%u batches ready, stalled %.2f %%, %" PRIu64 " damaged",
-                     ratio((double)s->samples_count, t), ratio((double)s->read.bytes / 1e6, t),
-                     busy_percent(&s->decode), s->decode.queue_depth, s->decode.queue_capacity,
-                     s->deliver.queue_depth, s->deliver.queue_capacity,
-                     100 * ratio(seconds(s->consumer_stall_ns), t), s->corrupt_count);
-    return written_length(n, out_size_bytes);
 }
 
 static void stage_json(struct json_writer *w,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/bytes.h"
 #include "formats/base/sort.h"
 #include "formats/json/json_reader.h"
 #include "tools/ccdump/ccdump_internal.h"
@@ -57,8 +58,9 @@ struct entry {
 };
 
 struct duplicates {
-    struct entry *entries; /* a sample each, by hash */
-    size_t count, capacity;
+    struct entry *entries;  /* a sample each, by hash */
+    struct byte_buffer all; /* their memory */
+    size_t count;
     uint64_t *hashes; /* (unique) ascending */
     size_t *parents;  /* (unique) of the union-find */
     size_t *order;    /* (unique) scratch: sorted by a block */
@@ -83,14 +85,10 @@ static bool read_phash(uint64_t *out, const struct shard_text *json) {
 }
 
 static enum status add(struct duplicates *d, uint64_t hash, uint64_t id, struct error *err) {
-    if (d->count == d->capacity) {
-        const size_t capacity = d->capacity > 0 ? 2 * d->capacity : 4096;
-        struct entry *grown = realloc(d->entries, capacity * sizeof(*grown));
-        TRY_MEMORY(grown, err, "out of memory for %zu hashes", capacity);
-        d->entries = grown;
-        d->capacity = capacity;
-    }
-    d->entries[d->count++] = (struct entry){.hash = hash, .id = id};
+    const struct entry one = {.hash = hash, .id = id};
+    TRY(byte_buffer_append(&d->all, &one, sizeof(one), err));
+    d->entries = (struct entry *)(void *)d->all.data;
+    d->count++;
     return STATUS_OK;
 }
 
@@ -260,7 +258,7 @@ static enum status put_groups(const struct duplicates *d,
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
-    struct duplicates d = {0};
+    struct duplicates d = {.all.max_bytes = SIZE_MAX};
     struct input *in = NULL;
     TRY(remote_choice_use(&o->choice.remote, err));
     TRY(input_open(&in, a->items[0], err));
@@ -275,7 +273,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     s = s == STATUS_OK ? group(&d, (int)o->phash_bits, err) : s;
     s = s == STATUS_OK ? put_groups(&d, o, a->items[0], err) : s;
-    free(d.entries);
+    byte_buffer_fini(&d.all);
     free(d.hashes);
     free(d.parents);
     free(d.order);

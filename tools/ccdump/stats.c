@@ -55,18 +55,6 @@ static double scale_of(enum stats_measure m) {
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static enum status add_hash(struct stats *s, uint64_t hash, struct error *err) {
-    if (s->samples == s->hash_capacity) {
-        size_t capacity = s->hash_capacity > 0 ? 2 * s->hash_capacity : 4096;
-        uint64_t *hashes = realloc(s->hashes, capacity * sizeof(*hashes));
-        TRY_MEMORY(hashes, err, "out of memory for the hashes of %zu images", capacity);
-        s->hashes = hashes;
-        s->hash_capacity = capacity;
-    }
-    s->hashes[s->samples] = hash;
-    return STATUS_OK;
-}
-
 uint64_t stats_aspect(const struct sample_facts *f) {
     return ((uint64_t)f->width_px * STATS_ASPECT_SCALE + f->height_px / 2) / f->height_px;
 }
@@ -115,7 +103,7 @@ static enum status add_sample(struct stats *s, const struct sample_facts *f, str
         s->imageless++;
         return STATUS_OK;
     }
-    TRY(add_hash(s, f->image_hash, err));
+    TRY(byte_buffer_append(&s->hashes, &f->image_hash, sizeof(f->image_hash), err));
     s->samples++;
     TRY(add_size(s, f, err));
     TRY(tally_add(&s->tallies[IMAGE_BYTES], f->image_bytes, err));
@@ -148,18 +136,19 @@ static void keep_group(struct stats *s, uint64_t hash, uint64_t samples) {
 
 /* An image that occurs n times has n - 1 duplicates. */
 static void count_duplicates(struct stats *s) {
+    uint64_t *hashes = (uint64_t *)(void *)s->hashes.data;
     if (s->samples > 1) {
-        qsort(s->hashes, s->samples, sizeof(*s->hashes), compare_u64);
+        qsort(hashes, s->samples, sizeof(*hashes), compare_u64);
     }
     for (uint64_t i = 0; i < s->samples;) {
         uint64_t n = 1;
-        while (i + n < s->samples && s->hashes[i + n] == s->hashes[i]) {
+        while (i + n < s->samples && hashes[i + n] == hashes[i]) {
             n++;
         }
         s->duplicates += n - 1;
         s->duplicate_groups += n > 1;
         if (n > 1) {
-            keep_group(s, s->hashes[i], n);
+            keep_group(s, hashes[i], n);
         }
         i += n;
     }
@@ -271,7 +260,7 @@ static enum status print(const struct stats *s, struct error *err) {
 /* ---- the command ----------------------------------------------------------------------------- */
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
-    struct stats s = {.options = options};
+    struct stats s = {.options = options, .hashes.max_bytes = SIZE_MAX};
     TRY(output_check_file(s.options->html, s.options->force, err));
     TRY(remote_choice_use(&s.options->choice.remote, err));
     TRY(input_open(&s.input, a->items[0], err));
@@ -284,7 +273,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         tally_fini(&s.tallies[i]);
     }
     tally_fini(&s.labels);
-    free(s.hashes);
+    byte_buffer_fini(&s.hashes);
     input_close(s.input);
     return status;
 }

@@ -6,6 +6,7 @@
 #ifndef TOOLS_CCDUMP_STATS_INTERNAL_H
 #define TOOLS_CCDUMP_STATS_INTERNAL_H
 
+#include "formats/base/bytes.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/tally.h"
 
@@ -49,11 +50,10 @@ struct stats {
     struct tally tallies[STATS_MEASURES];
     struct tally labels; /* label + 1; 0: none */
     uint64_t formats[STATS_FORMATS];
-    uint64_t *hashes; /* (samples) of the images */
-    size_t hash_capacity;
-    uint64_t samples;   /* with an image; only those are counted */
-    uint64_t imageless; /* rows of a tar */
-    uint64_t problems;  /* rows of a tar that could not be packed, with an image or without */
+    struct byte_buffer hashes; /* (samples) u64, of the images */
+    uint64_t samples;          /* with an image; only those are counted */
+    uint64_t imageless;        /* rows of a tar */
+    uint64_t problems; /* rows of a tar that could not be packed, with an image or without */
     uint64_t size_unknown, reencoded, unchecked;
     uint64_t duplicates, duplicate_groups;
     struct stats_group {

@@ -44,7 +44,7 @@ run_order_open(struct run_order **out, const char *run, const char *dataset, str
 void run_order_close(struct run_order *r); /* accepts NULL */
 
 /* The sample of a row, which may have been removed since: source, and its id there. Requires a
- * known part, and a batch of its sampler. Returns as order_sample_at. */
+ * known part, and a batch of its sampler. Returns as sources_sample_at. */
 enum status run_part_sample_at(const struct run_order *r,
                                const struct run_part *p,
                                const struct sampler_batch *b,

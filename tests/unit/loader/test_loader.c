@@ -614,11 +614,6 @@ TEST(stats_are_written_as_line_and_json) {
     assert_int_equal(stats.deliver.items_count, 3);
     assert_true(stats.read.items_count >= 60 && stats.decode.items_count >= 60);
     assert_true(stats.first_batch_ns > 0 && stats.elapsed_ns >= stats.first_batch_ns);
-    char line[300];
-    size_t n = loader_stats_line(&stats, line, sizeof(line));
-    assert_int_equal(n, strlen(line));
-    assert_non_null(strstr(line, "pairs/s"));
-    assert_int_equal(loader_stats_line(&stats, line, 10), 9);
     struct json_writer w;
     struct error err = {0};
     json_writer_init(&w, 0);
