@@ -15,6 +15,15 @@ int compare_u64(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+int compare_double(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int compare_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 static void swap(unsigned char *a, unsigned char *b, size_t size_bytes) {
     unsigned char kept[SORT_MAX_ITEM_BYTES];
     memcpy(kept, a, size_bytes);

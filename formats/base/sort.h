@@ -11,6 +11,9 @@
 
 /* For sort_in_place, qsort and bsearch: by the uint64_t that an item begins with. */
 int compare_u64(const void *a, const void *b);
+/* The same for items that begin with a double, none of them NaN, or with a pointer to a text. */
+int compare_double(const void *a, const void *b);
+int compare_text(const void *a, const void *b);
 
 enum { SORT_MAX_ITEM_BYTES = 64 };
 

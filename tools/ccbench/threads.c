@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
+#include "formats/base/sort.h"
 #include "tools/ccbench/ccbench_internal.h"
 
 enum status bench_read_span(uint8_t **out,
@@ -57,13 +58,8 @@ enum status bench_run_threads(void *items,
     return s;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double d = *(const double *)a - *(const double *)b;
-    return (d > 0) - (d < 0);
-}
-
 double bench_median(double *values, size_t count) {
-    qsort(values, count, sizeof values[0], by_value);
+    qsort(values, count, sizeof values[0], compare_double);
     return values[count / 2];
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "formats/base/redact.h"
+#include "formats/base/sort.h"
 #include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
@@ -266,10 +267,6 @@ check_columns(const char *path, const struct manifest *m, unsigned *damage, stru
     return s;
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Counts and mentions shards in the directory that the manifest does not list; they do no harm. */
 static enum status find_unlisted(const struct verify_options *o,
                                  const char *path,
@@ -285,14 +282,14 @@ static enum status find_unlisted(const struct verify_options *o,
         listed[i] = m->shards[i].name;
     }
     if (m->shard_count > 0) {
-        qsort(listed, m->shard_count, sizeof(*listed), by_name);
+        qsort(listed, m->shard_count, sizeof(*listed), compare_text);
     }
     byte_buffer_init(&names, 0);
     const enum status s = fs->list(fs->context, path, &names, err);
     for (size_t at = 0; s == STATUS_OK && at < names.size_bytes;) {
         const char *name = (const char *)names.data + at;
         at += strlen(name) + 1;
-        if (bsearch(&name, listed, m->shard_count, sizeof(name), by_name) ||
+        if (bsearch(&name, listed, m->shard_count, sizeof(name), compare_text) ||
             !input_is_shard(path, name)) {
             continue;
         }

@@ -3,6 +3,7 @@
  * of its shards.
  */
 #include "pack/remove/remove.h"
+#include "formats/base/sort.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,10 +80,6 @@ static const struct cli_program compact_program = {
 
 /* ---- the ids --------------------------------------------------------------------------------- */
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The ids of all samples with one of the keys. *found: how many different keys they have. */
 static enum status find_keys(struct byte_buffer *ids,
                              size_t *found,
@@ -96,7 +93,7 @@ static enum status find_keys(struct byte_buffer *ids,
     char original[INPUT_MAX_KEY_BYTES];
     bool *seen = calloc(l->count, sizeof(*seen));
     TRY_MEMORY(seen, err, "out of memory for %zu keys", l->count);
-    qsort(l->lines, l->count, sizeof(*l->lines), by_text);
+    qsort(l->lines, l->count, sizeof(*l->lines), compare_text);
     enum status s = input_open(&in, directory, err);
     while (s == STATUS_OK && (s = input_next(in, &f, err)) == STATUS_OK) {
         if (cli_interrupted()) {
@@ -108,10 +105,10 @@ static enum status find_keys(struct byte_buffer *ids,
             break;
         }
         const char *key = content.key;
-        const char **at = bsearch(&key, l->lines, l->count, sizeof(key), by_text);
+        const char **at = bsearch(&key, l->lines, l->count, sizeof(key), compare_text);
         if (!at && sample_original_key(original, &content.json)) {
             key = original;
-            at = bsearch(&key, l->lines, l->count, sizeof(key), by_text);
+            at = bsearch(&key, l->lines, l->count, sizeof(key), compare_text);
         }
         if (at) {
             *found += !seen[at - l->lines];

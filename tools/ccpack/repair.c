@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "formats/columns/columns.h"
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
@@ -111,10 +112,6 @@ say_refused(struct repair *r, const char *file, const char *why, struct error *e
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Of a directory without a list: the names of its shards, sorted. */
 static enum status list_shards(struct repair *r, struct error *err) {
     struct byte_buffer all = {0};
@@ -138,7 +135,7 @@ static enum status list_shards(struct repair *r, struct error *err) {
         }
     }
     if (s == STATUS_OK && count > 1) {
-        qsort(sorted, count, sizeof(*sorted), by_name);
+        qsort(sorted, count, sizeof(*sorted), compare_text);
     }
     for (size_t i = 0; s == STATUS_OK && i < count; i++) {
         s = byte_buffer_append(&r->names, sorted[i], strlen(sorted[i]) + 1, err);

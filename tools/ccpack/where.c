@@ -13,6 +13,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/hash.h"
+#include "formats/base/sort.h"
 #include "formats/json/json_reader.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
@@ -82,9 +83,6 @@ enum text_fact {
 };
 static const char *const texts[TEXT_COUNT] = {"format", "class", "key", "caption", "hash", "meta."};
 static const char META[] = "meta.";
-
-/* Indexed by enum image_format. */
-static const char *const formats[] = {"unknown", "jpeg", "png", "webp", "gif"};
 
 /* ---- the expression -------------------------------------------------------------------------- */
 
@@ -548,11 +546,6 @@ where_rank(struct where *w, struct input *in, const struct sample_facts *f, stru
     return STATUS_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* N% of n numbers is the one with floor(n N / 100) smaller ones in their order; 100% the last. */
 void where_rank_end(struct where *w) {
     for (int32_t i = 0; i < w->count; i++) {
@@ -567,7 +560,7 @@ void where_rank_end(struct where *w) {
             n->number = (double)NAN; /* no sample has a number: the comparison is false for all */
             continue;
         }
-        qsort(values, count, sizeof(*values), by_value);
+        qsort(values, count, sizeof(*values), compare_double);
         size_t at = (size_t)floor((double)count * n->number / 100);
         n->number = values[at < count ? at : count - 1];
         byte_buffer_fini(&w->ranks[i]);
@@ -657,9 +650,7 @@ static enum status fits_text(bool *out,
         *out = compare_texts(n, cli_format("%016" PRIx64, f->image_hash));
         return STATUS_OK;
     default:
-        *out = compare_texts(n, (size_t)f->format < sizeof(formats) / sizeof(formats[0])
-                                    ? formats[f->format]
-                                    : NULL);
+        *out = compare_texts(n, image_format_name(f->format));
         return STATUS_OK;
     }
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "tools/cli/cli.h"
 #include "tools/inspect/report/report_internal.h"
 
@@ -42,12 +43,6 @@ static double best(const struct run_points *p) {
     return most;
 }
 
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const struct run_points *p) {
     double *sorted = malloc((p->count + 1) * sizeof *sorted);
     if (sorted == NULL || p->count == 0) {
@@ -55,7 +50,7 @@ static double median(const struct run_points *p) {
         return (double)NAN;
     }
     memcpy(sorted, p->y, p->count * sizeof *sorted);
-    qsort(sorted, p->count, sizeof *sorted, compare);
+    qsort(sorted, p->count, sizeof *sorted, compare_double);
     const double m = sorted[p->count / 2];
     free(sorted);
     return m;
