@@ -10,7 +10,8 @@ enum image_norm_kind {
     IMAGE_NORM_IMAGENET, /* the papers' zero-shot evaluation, except on CIFAR */
     IMAGE_NORM_CIFAR10,
     IMAGE_NORM_CIFAR100,
-    IMAGE_NORM_NONE, /* pixels stay in [0, 1]: EMC2 */
+    IMAGE_NORM_NONE,      /* pixels stay in [0, 1]: EMC2 */
+    IMAGE_NORM_INCEPTION, /* SigLIP */
     IMAGE_NORM_COUNT,
 };
 
@@ -26,6 +27,7 @@ static const struct image_norm IMAGE_NORMS[IMAGE_NORM_COUNT] = {
     {"cifar10", {0.4914f, 0.4822f, 0.4465f}, {0.2023f, 0.1994f, 0.2010f}},
     {"cifar100", {0.5071f, 0.4867f, 0.4408f}, {0.2675f, 0.2565f, 0.2761f}},
     {"none", {0.0f, 0.0f, 0.0f}, {1.0f, 1.0f, 1.0f}},
+    {"inception", {0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}},
 };
 
 #endif

@@ -95,15 +95,16 @@ model = open("data/tokenizer.model", "rb").read()
 at = model.rindex(b"[CLS]")
 open("siglip.model", "wb").write(model[:at] + b"[XXX]" + model[at + 5:])
 PYTHON
-train siglip --model siglip.json --tokenizer siglip.model --loss siglip --lr 3e-3 --epochs 20 --steps 30
+train siglip --model siglip.json --tokenizer siglip.model --loss siglip --lr 3e-3 --epochs 20 --steps 30 --image-norm inception
 sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' siglip/metrics.jsonl | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.7 * first) }' ||
     fail "siglip does not learn"
-train siglip-micro --model siglip.json --tokenizer siglip.model --loss siglip --lr 3e-3 --epochs 20 --steps 30 --micro-batch 8
+train siglip-micro --model siglip.json --tokenizer siglip.model --loss siglip --lr 3e-3 --epochs 20 --steps 3 --micro-batch 8 --image-norm inception
 for run in siglip siglip-micro; do sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' $run/metrics.jsonl | head -n 3 >$run.txt; done
 paste siglip.txt siglip-micro.txt | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' || fail "micro-batches: $(cat siglip.txt siglip-micro.txt)"
 export_to siglip siglip-there 2>siglip.log
 has siglip.log "encode(text)[:15] + [eos_id] of texts that"
 has siglip-there/open_clip_config.json '"no_causal_mask":true'
+has siglip-there/open_clip_config.json '"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5],"interpolation":"bicubic","resize_mode":"squash"'
 has siglip-there/open_clip_config.json '"hf_tokenizer_name":"timm/ViT-B-16-SigLIP"'
 tensors names siglip-there/open_clip_model.safetensors >names.txt
 for name in 'visual.trunk.pos_embed [1,16,32]' 'visual.trunk.attn_pool.kv.weight [64,32]' 'text.text_projection.bias [32]' 'logit_bias []'; do
@@ -123,6 +124,28 @@ sed 's/"pool_type": "last", //' siglip.json >bad.json
 expect_message 69 'text_cfg.pool_type is missing' "$BIN/ccstream-train" --data data --out no --model bad.json --tokenizer siglip.model
 sed 's/"timm_proj"/"timm_model_name": "vit_so400m_patch14_siglip_384", "timm_proj"/' siglip.json >bad.json
 expect_message 69 'timm_model_name is "*vit_so400m' "$BIN/ccstream-train" --data data --out no --model bad.json --tokenizer siglip.model
+
+# A locked residual network: nothing of it changes, nor its statistics, but the projection if that is free.
+sed 's/"patch_size": 8, "layers": 2, "width": 32, "head_width": 16/"layers": [1, 1, 1, 1], "width": 8/' small.json >resnet.json
+for groups in 0 1; do
+    for steps in 1 3; do
+        train rn-$groups-$steps --model resnet.json --tokenizer clip --loss clip --lr 1e-3 --steps $steps --lock-image $groups
+        export_to rn-$groups-$steps rn-$groups-$steps-there
+    done
+    python3 - $groups <<'PYTHON' || fail "--lock-image $groups of a residual network"
+import json, struct, sys
+def load(folder):
+    with open(folder + "/open_clip_model.safetensors", "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(size)), file.read()
+    return {k: data[slice(*v["data_offsets"])] for k, v in header.items() if k != "__metadata__"}
+one, three = (load(f"rn-{sys.argv[1]}-{n}-there") for n in (1, 3))
+changed = {k for k in one if one[k] != three[k]}
+free = {k for k in changed if k.startswith("visual.")}
+assert "text_projection" in changed and "visual.bn1.running_mean" in one
+assert free == ({"visual.attnpool.c_proj.weight", "visual.attnpool.c_proj.bias"} if sys.argv[1] == "1" else set()), free
+PYTHON
+done
 
 # What does not fit.
 refused() { # refused CODE PATTERN EDIT...: there, edited
@@ -149,6 +172,7 @@ config() { # config CODE PATTERN SED: there, with another configuration
 }
 config 69 'mean and std are none of those' 's/0\.4814/0.9/'
 config 69 'resize_mode is longest' 's/"shortest"/"longest"/'
+config 69 'resize_mode is squash; only shortest' 's/"shortest"/"squash"/'
 config 69 'vision_cfg.timm_model_name is' 's/"patch_size"/"timm_model_name":"convnext","patch_size"/'
 config 65 'visual.conv1.weight is' 's/"patch_size":8/"patch_size":4/'
 config 65 'no model_cfg' 's/model_cfg/other/'

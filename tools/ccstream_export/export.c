@@ -127,10 +127,8 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
     tokenizer_close(t);
     if (kind == TOKENIZER_CLIP_BPE) {
         log_write(job->log, LOG_LEVEL_WARN,
-                  "the tokenizer is CLIP's, with rows of at most %d ids and padding of 0: "
-                  "open_clip.get_tokenizer('ViT-B-32'), or nearly (it cleans less) "
-                  "CLIPTokenizer.from_pretrained('openai/clip-vit-base-patch32'); tokenizer.model "
-                  "is its table, which ccstream reads",
+                  "the tokenizer is CLIP's, open_clip.get_tokenizer('ViT-B-32') with rows of %d; "
+                  "tokenizer.model is its table, for ccstream",
                   (int)checkpoint_model(job->checkpoint)->max_tokens);
     }
     if (kind == TOKENIZER_BYTE_BPE) {
@@ -545,7 +543,7 @@ static enum status export_native(const struct export_job *job, struct error *err
     put_bias(&w, job);
     open_clip_write(&w, &o, any && !clip ? job->out : NULL, any ? tokenizer_end_id(t) : 0);
     json_close_object(&w);
-    put_images(&w, checkpoint_model(job->checkpoint), "shortest");
+    put_images(&w, checkpoint_model(job->checkpoint), o.vit.map ? "squash" : "shortest");
     tokenizer_close(t);
     TRY(export_json(job, NULL, "open_clip_config.json", &w, err));
     TRY(any ? export_tokenizer(job, NULL, err) : STATUS_OK);

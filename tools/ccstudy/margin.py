@@ -55,7 +55,7 @@ _PASSED = [  # to ccstream-eval embed
            help="crop: scale the shorter side to the model's size and keep the centre, as the papers do; squash: the "
                 "whole image, as evaluation during training does"),
     Option("image-norm", metavar="NAME", default="own", former="normalize",
-           choices=("own", "clip", "imagenet", "cifar10", "cifar100", "none"),
+           choices=("own", "clip", "imagenet", "cifar10", "cifar100", "none", "inception"),
            help="mean and std for normalising images; own: those of the model's training; the papers' zero-shot and "
                 "probes use the dataset's or imagenet's", group="Common options"),
     Option("batch-size", "b", int, 128, "N", "images encoded at a time; does not change the result", least=1,

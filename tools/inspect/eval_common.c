@@ -11,8 +11,8 @@
 #include "tools/cli/path_kind.h"
 
 /* The names after own are in the order of IMAGE_NORMS. */
-static const char *const image_norm_choices[] = {"own",      "clip", "imagenet", "cifar10",
-                                                 "cifar100", "none", NULL};
+static const char *const image_norm_choices[] = {"own",      "clip", "imagenet",  "cifar10",
+                                                 "cifar100", "none", "inception", NULL};
 const char *const eval_transform_choices[] = {"own", "crop", "squash", "clip", NULL};
 
 #define FIELD(name) CLI_FIELD(struct eval_options, name)

@@ -55,8 +55,8 @@ static const char *const task_aliases[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto",   "paper", "crop", "none",
                                               "simclr", "clip",  NULL};
-static const char *const image_norm_choices[] = {"clip",     "imagenet", "cifar10",
-                                                 "cifar100", "none",     NULL};
+static const char *const image_norm_choices[] = {"clip", "imagenet",  "cifar10", "cifar100",
+                                                 "none", "inception", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const on_off_choices[] = {"on", "off", NULL};
 static const char *const off_on_choices[] = {"off", "on", NULL};

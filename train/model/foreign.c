@@ -118,14 +118,15 @@ static enum status read_norm(enum image_norm_kind *out,
 
 /* Absent: as expected. */
 static enum status
-check_resizing(const struct json_value *images, const char *path, struct error *err) {
-    static const char *const expected[][2] = {{"interpolation", "bicubic"},
-                                              {"resize_mode", "shortest"}};
+check_resizing(const struct json_value *images, bool siglip, const char *path, struct error *err) {
+    const char *const expected[][2] = {{"interpolation", "bicubic"},
+                                       {"resize_mode", siglip ? "squash" : "shortest"}};
     for (int i = 0; i < 2; i++) {
         const struct json_value *v = json_value_get(images, expected[i][0]);
         const char *text = json_value_string(v, NULL);
         FAIL_IF(v != NULL && (text == NULL || strcmp(text, expected[i][1]) != 0), err,
-                STATUS_UNSUPPORTED, "%s: preprocess_cfg.%s is %.60s; only %s is known here", path,
+                STATUS_UNSUPPORTED,
+                "%s: preprocess_cfg.%s is %.60s; only %s is known here for this model", path,
                 expected[i][0], text != NULL ? text : "no text", expected[i][1]);
     }
     return STATUS_OK;
@@ -146,7 +147,7 @@ static enum status read_open_clip(struct foreign_model *m,
         json_value_string(json_value_get(json_value_get(model, "text_cfg"), "hf_tokenizer_name"),
                           NULL) != NULL;
     m->names = MODEL_NAMES_OPEN_CLIP;
-    TRY(check_resizing(images, path, err));
+    TRY(check_resizing(images, m->options.vit.map, path, err));
     return read_norm(&m->options.image.norm, images, "mean", "std", path, err);
 }
 

@@ -37,11 +37,6 @@ static const struct {
 
 enum { SIGLIP_TOWERS = sizeof siglip_towers / sizeof *siglip_towers };
 
-#define SIGLIP_TEXT                                                                                \
-    "\"hf_tokenizer_name\":\"timm/ViT-B-16-SigLIP\",\"tokenizer_kwargs\":{\"clean\":"              \
-    "\"canonicalize\"},\"no_causal_mask\":true,\"proj_bias\":true,\"pool_type\":\"last\","         \
-    "\"norm_kwargs\":{\"eps\":1e-06}"
-
 /* Heads of the text towers are 64 wide, as open_clip's own files have them. */
 static enum status
 write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *err) {
@@ -51,7 +46,10 @@ write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *e
                        "{\"embed_dim\":768,\"custom_text\":true,\"vision_cfg\":{\"image_size\":224,"
                        "\"timm_model_name\":\"vit_base_patch16_siglip_224\",\"timm_pool\":\"map\","
                        "\"timm_proj\":\"none\"},\"text_cfg\":{\"context_length\":64,"
-                       "\"vocab_size\":32000,\"width\":768,\"heads\":12," SIGLIP_TEXT "}}");
+                       "\"vocab_size\":32000,\"width\":768,\"heads\":12,\"hf_tokenizer_name\":"
+                       "\"timm/ViT-B-16-SigLIP\",\"tokenizer_kwargs\":{\"clean\":\"canonicalize\"},"
+                       "\"no_causal_mask\":true,\"proj_bias\":true,\"pool_type\":\"last\","
+                       "\"norm_kwargs\":{\"eps\":1e-06}}}");
         return STATUS_OK;
     }
     const size_t size = strlen(model);

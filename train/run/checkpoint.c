@@ -96,7 +96,9 @@ enum status model_config_options(const struct model_config *c,
 }
 
 enum augment_kind model_config_eval(const struct model_config *c, enum augment_kind usual) {
-    return c->open_clip[0] != '\0' ? AUGMENT_EVAL_CLIP : usual;
+    return c->text_pool == TRANSFORMER_POOL_LAST ? AUGMENT_EVAL_SQUASH /* SigLIP */
+           : c->open_clip[0] != '\0'             ? AUGMENT_EVAL_CLIP
+                                                 : usual;
 }
 
 enum status model_config_view_options(const struct model_config *c,

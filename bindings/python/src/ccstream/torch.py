@@ -69,6 +69,7 @@ NORMS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "inception": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
 """Means and deviations of the channels by name, as formats/base/image_norm.h has them."""
 
