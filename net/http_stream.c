@@ -108,6 +108,7 @@ static void on_done(void *cookie, const struct http_result *r) {
     struct http_stream *s = p->stream;
     const int status = r->response->status;
     const bool ignores = r->outcome == HTTP_PROTOCOL && status == 200;
+    const bool absent = !s->known && (r->outcome == HTTP_DNS || r->outcome == HTTP_CONNECT);
     char why[560];
     if (r->outcome == HTTP_CANCELLED) {
         return;
@@ -121,7 +122,7 @@ static void on_done(void *cookie, const struct http_result *r) {
     }
     p->tries = p->got_bytes > p->before_bytes ? 1 : p->tries + 1;
     if ((r->outcome == HTTP_OK || retry_worth(r->outcome, status)) && !ignores &&
-        p->tries <= (s->known || r->outcome == HTTP_STATUS ? MAX_TRIES : FIRST_TRIES)) {
+        p->tries <= (absent ? FIRST_TRIES : MAX_TRIES)) {
         const uint64_t seed = hash64(s->text, strlen(s->text)) ^ p->offset;
         p->retry_ns =
             clock_now_ns() + 1000000 * retry_delay_ms(p->tries, RETRY_BASE_MS, RETRY_MAX_MS,
@@ -289,6 +290,7 @@ open_stream(struct http_stream **out, const char *text, bool head_only, struct e
     opt.max_connections = opt.max_connections_per_host = AHEAD;
     opt.total_timeout_ms = 120000;
     opt.allow_named = opt.keep_https = true;
+    opt.allow_private = location_allows_private();
     opt.user_agent = "ccstream/" CCSTREAM_VERSION " (ccpack)";
     enum status status = s->text != NULL ? location_create(&s->location, text, NULL, err)
                                          : error_set(err, STATUS_NOMEM, "out of memory for a URL");

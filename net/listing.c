@@ -11,9 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/file_io.h"
 #include "net/location.h"
 
-enum { MAX_PAGE_BYTES = 32 << 20, MAX_BRACES_BYTES = 4096, MAX_PAGES = 1000, WAIT_MS = 100 };
+enum {
+    MAX_PAGE_BYTES = 32 << 20,
+    MAX_JOURNAL_BYTES = 512 << 20,
+    MAX_BRACES_BYTES = 4096,
+    MAX_PAGES = 1000,
+    WAIT_MS = 100,
+};
 
 bool listing_is_pattern(const char *text) {
     const bool web = strncmp(text, "http", 4) == 0;
@@ -147,7 +154,9 @@ static void on_done(void *cookie, const struct http_result *r) {
                                 status >= 400 && status < 500 && status != 429 ? STATUS_NOTFOUND
                                                                                : STATUS_IO,
                                 "no list of files: %.400s%s", r->message,
-                                status == 401 ? "; a token may be needed (HF_TOKEN)" : "");
+                                status == 401   ? "; a token may be needed (HF_TOKEN)"
+                                : status == 403 ? "; the server gives you no access to it"
+                                                : "");
 }
 
 static enum status get_page(struct page *p,
@@ -184,6 +193,31 @@ struct list {
     char base[HTTP_MAX_URL_BYTES]; /* before the names: hf://datasets/O/N@COMMIT/, s3://BUCKET/ */
 };
 
+static void list_destroy(struct list *l) {
+    if (l != NULL) {
+        http_destroy(l->http);
+        location_destroy(l->location);
+        byte_buffer_fini(&l->names);
+        byte_buffer_fini(&l->page.text);
+        free(l);
+    }
+}
+
+/* list_destroy is due in any case. */
+static enum status list_create(struct list **out, const char *folder, struct error *err) {
+    struct list *l = *out = calloc(1, sizeof *l);
+    struct http_options opt;
+    TRY_MEMORY(l != NULL, err, "out of memory for a list of files");
+    byte_buffer_init(&l->names, 256 << 20);
+    byte_buffer_init(&l->page.text, MAX_PAGE_BYTES + 1);
+    http_options_default(&opt);
+    opt.allow_named = opt.keep_https = true;
+    opt.allow_private = location_allows_private();
+    opt.user_agent = "ccstream/" CCSTREAM_VERSION " (ccpack)";
+    TRY(location_create(&l->location, folder, NULL, err));
+    return http_create(&l->http, &opt, err);
+}
+
 /* The next page of the hub; false: none. It must be at the hub, which gets the token. */
 static bool next_link(char url[HTTP_MAX_URL_BYTES], const char *link, const char *api) {
     const char *end = strchr(link, '>');
@@ -195,38 +229,113 @@ static bool next_link(char url[HTTP_MAX_URL_BYTES], const char *link, const char
     return true;
 }
 
-/* `text` after hf://datasets/. The URL of the location is ENDPOINT/datasets/O/N/resolve/REV/... */
-static enum status list_hub(struct list *l, const char *text, struct error *err) {
-    char commit[41] = "";
-    char *const url = l->url, *const api = l->api, *const file = l->file;
-    const size_t owner = strcspn(text, "/");
+/* The bytes of hf://datasets/OWNER/NAME, and those of @REVISION after it. 0: it is none. */
+static size_t repository_bytes(const char *text, size_t *revision_bytes) {
+    if (strncmp(text, "hf://datasets/", 14) != 0) {
+        return 0;
+    }
+    const size_t owner = 14 + strcspn(text + 14, "/");
     const size_t name = text[owner] == '/' ? strcspn(text + owner + 1, "/@") : 0;
+    *revision_bytes = name > 0 ? strcspn(text + owner + 1 + name, "/") : 0;
+    return name > 0 ? owner + 1 + name : 0;
+}
+
+static bool is_commit(const char *text) {
+    return strspn(text, "0123456789abcdef") == 40;
+}
+
+/* The commit of the location's revision. l->api: of the repository, with a slash at the end. The
+ * URL of the location is ENDPOINT/datasets/O/N/resolve/REV/... */
+static enum status
+ask_commit(struct list *l, char commit[41], const char *text, struct error *err) {
+    char *const url = l->url, *const file = l->file;
     TRY(location_file_url(l->location, file, err));
     char *repository = strstr(file, "/datasets/");
     char *resolve = repository != NULL ? strstr(repository, "/resolve/") : NULL;
-    FAIL_IF(name == 0 || resolve == NULL, err, STATUS_USAGE, "'%.200s' has no repository", text);
+    FAIL_IF(resolve == NULL, err, STATUS_USAGE, "'%.200s' has no repository", text);
     const char *revision = resolve + strlen("/resolve/");
-    (void)snprintf(api, HTTP_MAX_URL_BYTES, "%.*s/api%.*s/", (int)(repository - file), file,
+    (void)snprintf(l->api, HTTP_MAX_URL_BYTES, "%.*s/api%.*s/", (int)(repository - file), file,
                    (int)(resolve - repository), repository);
-    (void)snprintf(url, HTTP_MAX_URL_BYTES, "%.4000srevision/%.*s", api,
+    if (is_commit(revision)) {
+        (void)snprintf(commit, 41, "%.40s", revision);
+        return STATUS_OK;
+    }
+    (void)snprintf(url, HTTP_MAX_URL_BYTES, "%.4000srevision/%.*s", l->api,
                    (int)strcspn(revision, "/"), revision);
     TRY(get_page(&l->page, l->http, l->location, url, err));
     const char *sha = strstr((const char *)l->page.text.data, "\"sha\":");
     sha = sha != NULL ? strchr(sha + 6, '"') : NULL;
-    FAIL_IF(sha == NULL || strspn(sha + 1, "0123456789abcdef") != 40, err, STATUS_IO,
+    FAIL_IF(sha == NULL || !is_commit(sha + 1), err, STATUS_IO,
             "%.200s: the hub does not say which commit the revision is", url);
-    memcpy(commit, sha + 1, 40);
-    (void)snprintf(l->base, sizeof l->base, "hf://datasets/%.*s@%s/", (int)(owner + 1 + name), text,
-                   commit);
-    (void)snprintf(url, HTTP_MAX_URL_BYTES, "%.4000stree/%s?recursive=true", api, commit);
+    (void)snprintf(commit, 41, "%.40s", sha + 1);
+    return STATUS_OK;
+}
+
+static enum status list_hub(struct list *l, const char *text, struct error *err) {
+    char commit[41];
+    size_t revision_bytes;
+    const size_t repository = repository_bytes(text, &revision_bytes);
+    char *const url = l->url;
+    FAIL_IF(repository == 0, err, STATUS_USAGE, "'%.200s' has no repository", text);
+    TRY(ask_commit(l, commit, text, err));
+    (void)snprintf(l->base, sizeof l->base, "%.*s@%s/", (int)repository, text, commit);
+    (void)snprintf(url, HTTP_MAX_URL_BYTES, "%.4000stree/%s?recursive=true", l->api, commit);
     for (int i = 0; i < MAX_PAGES; i++) {
         TRY(get_page(&l->page, l->http, l->location, url, err));
         TRY(listing_parse(&l->names, (const char *)l->page.text.data, false, err));
-        if (!next_link(url, l->page.link, api)) {
+        if (!next_link(url, l->page.link, l->api)) {
             return STATUS_OK;
         }
     }
-    return error_set(err, STATUS_LIMIT, "%.200s: more than %d pages of files", api, MAX_PAGES);
+    return error_set(err, STATUS_LIMIT, "%.200s: more than %d pages of files", l->api, MAX_PAGES);
+}
+
+/* A commit of a repository. */
+struct known_commit {
+    char repository[256]; /* hf://datasets/OWNER/NAME, and @REVISION where it was written; "": none
+                           */
+    char commit[41];
+};
+
+/* Finds one that a file's text names. */
+static void recall(struct known_commit *c, const char *path) {
+    struct byte_buffer text = {0};
+    size_t revision_bytes;
+    if (file_read_all(file_posix(), &text, path, MAX_JOURNAL_BYTES, NULL) == STATUS_OK &&
+        byte_buffer_u8(&text, 0, NULL) == STATUS_OK) {
+        const char *at = strstr((const char *)text.data, "hf://datasets/");
+        const size_t n = at != NULL ? repository_bytes(at, &revision_bytes) : 0;
+        if (n > 0 && n < sizeof c->repository && at[n] == '@' && is_commit(at + n + 1)) {
+            (void)snprintf(c->repository, sizeof c->repository, "%.*s", (int)n, at);
+            (void)snprintf(c->commit, sizeof c->commit, "%.40s", at + n + 1);
+        }
+    }
+    byte_buffer_fini(&text);
+}
+
+/* Copies a location; one of the Hub whose revision is no commit gets its commit. */
+static enum status
+pin(char *out, size_t out_size_bytes, struct known_commit *c, const char *text, struct error *err) {
+    size_t revision = 0;
+    const size_t repository = repository_bytes(text, &revision);
+    const size_t n = repository + revision;
+    struct list *l = NULL;
+    FAIL_IF(strlen(text) + sizeof c->commit >= out_size_bytes, err, STATUS_LIMIT,
+            "'%.100s...' is too long", text);
+    strcpy(out, text);
+    if (repository == 0 || n >= sizeof c->repository ||
+        (text[repository] == '@' && is_commit(text + repository + 1))) {
+        return STATUS_OK;
+    }
+    if (strncmp(c->repository, text, n) != 0 || c->repository[n] != '\0') {
+        (void)snprintf(c->repository, sizeof c->repository, "%.*s", (int)n, text);
+        enum status s = list_create(&l, c->repository, err);
+        THEN(s, ask_commit(l, c->commit, text, err));
+        list_destroy(l);
+        TRY(s);
+    }
+    (void)snprintf(out, out_size_bytes, "%.*s@%s%s", (int)repository, text, c->commit, text + n);
+    return STATUS_OK;
 }
 
 static void encode(char *to, const char *text, size_t n) {
@@ -312,25 +421,13 @@ static enum status expand_list(struct byte_buffer *out, const char *text, struct
     }
     FAIL_IF(pattern == NULL || (!hub && strncmp(text, "s3://", 5) != 0), err, STATUS_USAGE,
             "%.200s: web servers have no lists of files: {0000..0575} stands for numbers", text);
-    struct list *l = calloc(1, sizeof *l);
-    struct http_options opt;
-    TRY_MEMORY(l != NULL, err, "out of memory for a list of files");
-    byte_buffer_init(&l->names, 256 << 20);
-    byte_buffer_init(&l->page.text, MAX_PAGE_BYTES + 1);
-    http_options_default(&opt);
-    opt.allow_named = opt.keep_https = true;
-    opt.user_agent = "ccstream/" CCSTREAM_VERSION " (ccpack)";
+    struct list *l = NULL;
     char folder[MAX_BRACES_BYTES];
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(pattern - text) - 1, text);
-    enum status s = location_create(&l->location, folder, NULL, err);
-    THEN(s, http_create(&l->http, &opt, err));
-    THEN(s, hub ? list_hub(l, text + 14, err) : list_s3(l, text, pattern, err));
+    enum status s = list_create(&l, folder, err);
+    THEN(s, hub ? list_hub(l, text, err) : list_s3(l, text, pattern, err));
     THEN(s, take_matches(out, l, pattern, text, err));
-    http_destroy(l->http);
-    location_destroy(l->location);
-    byte_buffer_fini(&l->names);
-    byte_buffer_fini(&l->page.text);
-    free(l);
+    list_destroy(l);
     return s;
 }
 
@@ -378,5 +475,37 @@ enum status listing_expand(struct byte_buffer *out, const char *text, struct err
         (void)snprintf(whole, sizeof whole, "%.*s%s%s", (int)(open - text), text, item, close + 1);
         TRY(listing_expand(out, whole, err));
     }
+    return STATUS_OK;
+}
+
+enum status listing_expand_all(const char ***out,
+                               size_t *out_count,
+                               const char *const *texts,
+                               size_t count,
+                               const char *recorded,
+                               struct error *err) {
+    static struct byte_buffer all;
+    static const char **items;
+    struct known_commit commit = {.repository = ""};
+    char text[MAX_BRACES_BYTES];
+    byte_buffer_init(&all, 256 << 20);
+    recall(&commit, recorded);
+    for (size_t i = 0; i < count; i++) {
+        TRY(pin(text, sizeof text, &commit, texts[i], err));
+        TRY(listing_is_pattern(text) ? listing_expand(&all, text, err)
+                                     : add(&all, text, strlen(text), err));
+    }
+    size_t n = 0;
+    for (size_t at = 0; at < all.size_bytes; at++) {
+        n += all.data[at] == 0;
+    }
+    items = calloc(n + 1, sizeof *items);
+    TRY_MEMORY(items != NULL, err, "out of memory for sources");
+    const char *at = (const char *)all.data;
+    for (size_t i = 0; i < n; at += strlen(at) + 1) {
+        items[i++] = at;
+    }
+    *out = items;
+    *out_count = n;
     return STATUS_OK;
 }

@@ -26,6 +26,17 @@ bool listing_is_pattern(const char *text);
  * IO, UNSUPPORTED (no libcurl) or NOMEM. */
 enum status listing_expand(struct byte_buffer *out, const char *text, struct error *err);
 
+/* The locations that the arguments of a program stand for; what is none is copied. Those of the Hub
+ * get the commit that their revision is now, or, where they name no revision, the one that the file
+ * `recorded` names for their repository ("": there is no such file). Once in a program: what *out
+ * points to stays until its end. Returns as listing_expand. */
+enum status listing_expand_all(const char ***out,
+                               size_t *out_count,
+                               const char *const *texts,
+                               size_t count,
+                               const char *recorded,
+                               struct error *err);
+
 /* For tests: appends the names in a page of the Hub's list ("path":"...") or of S3's (<Key>), each
  * with a NUL after it. Returns OK, CORRUPT, LIMIT or NOMEM. */
 enum status listing_parse(struct byte_buffer *out, const char *page, bool is_s3, struct error *err);

@@ -323,18 +323,32 @@ static enum status read_s3(struct location *l,
 
 /* --- the parts together */
 
+static struct {
+    struct location_options options;
+    bool allow_private;
+} defaults;
+
+void location_set_defaults(const char *endpoint, bool instance_metadata, bool allow_private) {
+    defaults.options.endpoint = endpoint;
+    defaults.options.instance_metadata = instance_metadata;
+    defaults.allow_private = allow_private;
+}
+
+bool location_allows_private(void) {
+    return defaults.allow_private;
+}
+
 enum status location_create(struct location **out,
                             const char *text,
                             const struct location_options *opt,
                             struct error *err) {
-    static const struct location_options defaults = {0};
     enum status s;
     *out = NULL;
     struct location *l = calloc(1, sizeof(*l));
     if (l == NULL) {
         return no_memory(err);
     }
-    opt = opt ? opt : &defaults;
+    opt = opt ? opt : &defaults.options;
     if (is_http(text)) {
         s = read_http(l, text, err);
     } else if (begins_with(text, "hf://")) {

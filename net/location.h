@@ -37,6 +37,11 @@ struct location; /* opaque */
 /* Whether a path is one of these locations: it begins with http://, https://, s3:// or hf://. */
 bool location_is_remote(const char *path);
 
+/* What location_create uses for opt NULL, and whether what reads such locations may reach all
+ * addresses. At the start of a program; `endpoint` is borrowed until its end. */
+void location_set_defaults(const char *endpoint, bool instance_metadata, bool allow_private);
+bool location_allows_private(void);
+
 /* opt NULL: the defaults. Returns OK, USAGE for a text or an endpoint that cannot be read, NOMEM,
  * or a failure of aws_profile_find. */
 enum status location_create(struct location **out,

@@ -272,12 +272,12 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
         char index[PATH_MAX_BYTES];
         struct remote_object *o = NULL;
         s = path_join(path, sizeof path, folder, m->shards[i].name, err);
-        if (s == STATUS_OK && m->base == NULL && (s = objects_get(&o, path, err)) == STATUS_OK &&
-            !recall(o)) {
+        if (s == STATUS_OK && m->base == NULL &&
+            (s = objects_get(&o, path, NULL, err)) == STATUS_OK && !recall(o)) {
             fetch_init(&fetches[count++], o, false);
         }
         THEN(s, shard_index_name(index, sizeof index, path, err));
-        if (s == STATUS_OK && (s = objects_get(&o, index, err)) == STATUS_OK &&
+        if (s == STATUS_OK && (s = objects_get(&o, index, NULL, err)) == STATUS_OK &&
             !(recall(o) && (o->missing || recall_copy(o)))) {
             fetch_init(&fetches[count++], o, true);
         }
@@ -335,13 +335,13 @@ static enum status open_manifest(struct remote_object **out, const char *path, s
     struct manifest m;
     char folder[PATH_MAX_BYTES];
     bool current = false;
-    TRY(objects_get(out, path, err));
+    TRY(objects_get(out, path, NULL, err));
     TRY(check_current(*out, &current, err));
     if (current) {
         return STATUS_OK;
     }
     objects_drop_folder((*out)->folder);
-    TRY(objects_get(out, path, err));
+    TRY(objects_get(out, path, NULL, err));
     TRY(fetch_manifest(*out, err));
     TRY(path_directory(folder, sizeof folder, path, err));
     if (manifest_read(&m, remote_copies(), folder, NULL) != STATUS_OK) {
@@ -358,7 +358,7 @@ static enum status open_manifest(struct remote_object **out, const char *path, s
 }
 
 static enum status open_file(struct remote_object **out, const char *path, struct error *err) {
-    TRY(objects_get(out, path, err));
+    TRY(objects_get(out, path, NULL, err));
     struct remote_object *o = *out;
     if (!o->known && !o->missing && !recall(o)) {
         const enum status s = fetch_one(o, false, err);
@@ -387,7 +387,15 @@ enum status remote_object_expect(void *context,
                                  struct error *err) {
     (void)context;
     pthread_mutex_lock(&opening.lock);
-    const enum status s = objects_expect(path, etag, size_bytes, directory, err);
+    struct remote_object *o = NULL;
+    enum status s = objects_get(&o, path, directory, err);
+    if (s == STATUS_OK && o->known && (o->size_bytes != size_bytes || strcmp(o->etag, etag) != 0)) {
+        objects_drop_folder(o->folder); /* of another index */
+        s = objects_get(&o, path, directory, err);
+    }
+    if (s == STATUS_OK) {
+        objects_set_known(o, etag, size_bytes);
+    }
     pthread_mutex_unlock(&opening.lock);
     return s;
 }

@@ -108,8 +108,10 @@ struct remote_object *remote_object_find(const char *path) {
     return o;
 }
 
-static enum status
-get_object(struct remote_object **out, const char *path, const char *directory, struct error *err) {
+enum status objects_get(struct remote_object **out,
+                        const char *path,
+                        const char *directory,
+                        struct error *err) {
     *out = remote_object_find(path);
     if (*out != NULL) {
         return STATUS_OK;
@@ -132,25 +134,6 @@ get_object(struct remote_object **out, const char *path, const char *directory, 
     *bucket = o;
     pthread_mutex_unlock(&table.lock);
     *out = o;
-    return STATUS_OK;
-}
-
-enum status objects_get(struct remote_object **out, const char *path, struct error *err) {
-    return get_object(out, path, NULL, err);
-}
-
-enum status objects_expect(const char *path,
-                           const char *etag,
-                           uint64_t size_bytes,
-                           const char *directory,
-                           struct error *err) {
-    struct remote_object *o = NULL;
-    TRY(get_object(&o, path, directory, err));
-    if (o->known && (o->size_bytes != size_bytes || strcmp(o->etag, etag) != 0)) {
-        objects_drop_folder(o->folder); /* of another index */
-        TRY(get_object(&o, path, directory, err));
-    }
-    objects_set_known(o, etag, size_bytes);
     return STATUS_OK;
 }
 

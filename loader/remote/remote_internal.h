@@ -126,16 +126,11 @@ enum status remote_object_start(const struct remote_object *o,
                                 struct http_request *request,
                                 struct error *err);
 
-/* The object of a path, new where there is none. Returns OK, NOMEM or what location_create and
- * location_url return. */
-enum status objects_get(struct remote_object **out, const char *path, struct error *err);
-
-/* The same of a file of which the manifest of the dataset `directory` says where and what it is. */
-enum status objects_expect(const char *path,
-                           const char *etag,
-                           uint64_t size_bytes,
-                           const char *directory,
-                           struct error *err);
+/* The object of a path, new where there is none. `directory`: of the dataset whose manifest, and
+ * not the user, names it; NULL: none. Returns OK, NOMEM or what location_create and location_url
+ * return. */
+enum status
+objects_get(struct remote_object **out, const char *path, const char *directory, struct error *err);
 
 /* Takes every file of a folder out of the table. */
 void objects_drop_folder(const struct remote_folder *folder);

@@ -3,7 +3,6 @@
  * pack.journal, options and tars; then there is a line for each tar, in their order, written when
  * its index is on the disk. What a kill leaves of a line is dropped, and that tar read again.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/json/json_reader.h"
@@ -12,19 +11,6 @@
 
 static enum status journal_path(char *out, const struct pack_options *o, struct error *err) {
     return path_join(out, PATH_MAX_BYTES, o->directory, INDEX_JOURNAL_NAME, err);
-}
-
-/* The JSON of the next line; false: there is none, or it is damaged. */
-static bool
-next_line(const struct byte_buffer *text, size_t *at, const uint8_t **json, size_t *json_bytes) {
-    const uint8_t *line = text->data + *at;
-    const size_t left = text->size_bytes - *at;
-    const uint8_t *end = left > 0 ? memchr(line, '\n', left) : NULL;
-    if (!end || !pack_journal_unwrap(json, json_bytes, line, (size_t)(end - line))) {
-        return false;
-    }
-    *at += (size_t)(end - line) + 1;
-    return true;
 }
 
 /* The first line. */
@@ -63,29 +49,25 @@ enum status index_journal_read(struct byte_buffer *text,
 bool index_journal_next(const struct byte_buffer *text,
                         size_t *at,
                         struct index_journal_line *out) {
-    const uint8_t *json = NULL;
-    size_t json_bytes = 0;
-    size_t next = *at;
+    const uint8_t *json, *line = text->data + *at;
+    const uint8_t *end = memchr(line, '\n', text->size_bytes - *at);
+    size_t json_bytes;
     struct json_document *document = NULL;
     memset(out, 0, sizeof(*out));
-    if (!next_line(text, &next, &json, &json_bytes) ||
+    if (!end || !pack_journal_unwrap(&json, &json_bytes, line, (size_t)(end - line)) ||
         json_document_parse(&document, INDEX_JOURNAL_NAME, json, json_bytes, NULL) != STATUS_OK) {
         return false;
     }
     const struct json_value *root = json_document_root(document);
     const struct json_value *shard = json_value_get(root, "shard");
-    const char *note = json_value_string(json_value_get(root, "note"), NULL);
     out->has_shard = shard != NULL;
     const bool good =
-        note && json_value_u64(json_value_get(root, "rows"), &out->result.rows) &&
+        json_value_u64(json_value_get(root, "rows"), &out->result.rows) &&
         json_value_u64(json_value_get(root, "rejects_bytes"), &out->rejects_bytes) &&
         pack_journal_get_counts(out->result.rejected_by, &out->result.ignored, root) &&
         (!shard || manifest_get_shard(&out->shard, shard) == NULL);
-    if (good) {
-        (void)snprintf(out->result.note, sizeof(out->result.note), "%s", note);
-        *at = next;
-    }
     json_document_destroy(document);
+    *at += good ? (size_t)(end - line) + 1 : 0;
     return good;
 }
 
@@ -119,7 +101,6 @@ enum status index_journal_add(struct file *f,
     byte_buffer_init(&line, PACK_JOURNAL_MAX_BYTES);
     json_open_object(&w, NULL);
     json_u64(&w, "rows", result->rows);
-    json_string(&w, "note", result->note);
     json_u64(&w, "rejects_bytes", rejects_bytes);
     pack_journal_put_counts(&w, result->rejected_by, &result->ignored);
     if (shard) {

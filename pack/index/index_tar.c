@@ -135,7 +135,8 @@ static enum status check_tar(struct run *r, size_t i, struct error *err) {
 }
 
 /* Never replaces a packed dataset: its shards would be left without one. */
-static enum status check_directory(const struct pack_options *o, struct error *err) {
+static enum status check_directory(struct run *r, struct error *err) {
+    const struct pack_options *o = &r->opt;
     char path[PATH_MAX_BYTES];
     struct manifest m;
     struct error why = {0};
@@ -148,9 +149,16 @@ static enum status check_directory(const struct pack_options *o, struct error *e
     enum status s = manifest_read(&m, o->fs, o->directory, &why);
     bool foreign = s == STATUS_OK && m.container == SHARD_CONTAINER_TAR_FOREIGN;
     const bool removed = s == STATUS_OK && m.removed.count > 0;
+    const bool same = foreign && m.base && r->manifest.base && !o->overwrite && o->resume &&
+                      strcmp(m.base, r->manifest.base) == 0 && m.source_count == o->source_count;
+    if (same) {
+        pack_summary_of(r->summary, &m);
+        r->summary->was_finished = true;
+    }
     if (s == STATUS_OK) {
         manifest_fini(&m);
     }
+    RETURN_IF(same, STATUS_OK);
     FAIL_IF(foreign && removed, err, STATUS_EXISTS,
             "%s: a new index would bring removed samples back; take them out of the "
             "tars, and move this file away",
@@ -215,21 +223,6 @@ static enum status take_journal(struct run *r, struct error *err) {
     return s;
 }
 
-/* With resume: whether there is nothing left to do. */
-static void take_finished(struct run *r, const char *base) {
-    struct manifest m;
-    if (manifest_read(&m, r->opt.fs, r->opt.directory, NULL) != STATUS_OK) {
-        return; /* check_directory says what it is */
-    }
-    r->summary->was_finished =
-        m.base && strcmp(m.base, base) == 0 && m.source_count == r->opt.source_count;
-    if (r->summary->was_finished) {
-        pack_summary_of(r->summary, &m);
-        r->summary->was_finished = true;
-    }
-    manifest_fini(&m);
-}
-
 /* Of tars at a server. */
 static enum status prepare_remote(struct run *r, struct error *err) {
     const struct pack_options *o = &r->opt;
@@ -244,9 +237,7 @@ static enum status prepare_remote(struct run *r, struct error *err) {
             "%s: a pass was interrupted; --resume continues it, --overwrite starts again", journal);
     if (o->resume && begun) {
         r->opt.overwrite = true; /* what that pass was to replace */
-        TRY(take_journal(r, err));
-    } else if (o->resume) {
-        take_finished(r, folder);
+        return take_journal(r, err);
     }
     return STATUS_OK;
 }
@@ -258,6 +249,7 @@ static enum status prepare(struct run *r, struct error *err) {
     TRY(o->fs->lock_directory(o->fs->context, &r->lock, o->directory, err));
     pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
     TRY(r->remote ? prepare_remote(r, err) : STATUS_OK);
+    TRY(check_directory(r, err));
     if (r->summary->was_finished) {
         return STATUS_OK;
     }
@@ -267,7 +259,6 @@ static enum status prepare(struct run *r, struct error *err) {
         r->total_bytes += stat(o->sources[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
     TRY(check_names(o, err));
-    TRY(check_directory(o, err));
     TRY(r->remote ? index_journal_open(&r->journal, o, r->journal_bytes, err) : STATUS_OK);
     r->results = calloc(o->source_count, sizeof(*r->results));
     TRY_MEMORY(r->results, err, "out of memory for %zu tars", o->source_count);

@@ -77,11 +77,9 @@ enum status index_tar_one(struct index_tar_worker *w,
 
 /* ---- index.journal, of tars at a server ---- */
 
-#define INDEX_JOURNAL_NAME "index.journal"
-
 /* A tar that is done. */
 struct index_journal_line {
-    struct index_tar_result result; /* its counts and note */
+    struct index_tar_result result; /* its counts */
     struct shard_summary shard;
     bool has_shard;         /* it has samples */
     uint64_t rejects_bytes; /* of rejects.jsonl up to it */

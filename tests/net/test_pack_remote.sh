@@ -52,6 +52,9 @@ expect 0 env AWS_ENDPOINT_URL_S3=http://127.0.0.1:$storage AWS_ACCESS_KEY_ID=a A
     "$BIN/ccpack" -q -o bucket --allow-duplicates --shard-samples 30 's3://bucket/*.tar' 's3://bucket/3*'
 [ "$(summary bucket)" = "$(summary local)" ] || fail "other tars by a bucket's list"
 expect 64 "$BIN/ccpack" -o new --part 1/2 $hub/0.tar
+expect 0 env -u AWS_ENDPOINT_URL_S3 "$BIN/ccpack" -q -o named --allow-duplicates --shard-samples 30 --endpoint http://127.0.0.1:$storage 's3://bucket/*.tar' \
+    's3://bucket/3*'
+[ "$(summary named)" = "$(summary local)" ] || fail "other tars by --endpoint"
 ! grep -rqF "$secret" . || fail "the token is in a file or message: $(grep -rlF "$secret" .)"
 
 # A look into a tar reads its beginning.
@@ -71,6 +74,23 @@ expect 0 "$BIN/ccpack" -q -o killed --allow-duplicates --shard-samples 30 --resu
 cmp killed/dataset.json remote/dataset.json || fail "a killed run differs"
 expect 0 "$BIN/ccpack" -o killed --allow-duplicates --shard-samples 30 --resume $hub/{0,1,2}.tar $hub/3.tar.gz
 has err.txt "finished already"
+kill $server
+
+# main moves while it is read: all files are of the commit that it was, also when the run is resumed.
+mkdir moved
+for i in 0 1 2; do "$TESTBIN/make_scenes" train 40 1 200 moved/$i.tar >/dev/null; done
+gzip -c moved/1.tar >moved/3.tar.gz
+start support/hub_server.py tars --token "$secret" --moved moved
+export HF_ENDPOINT=http://127.0.0.1:$port
+"$BIN/ccpack" -q -j 1 -o main --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz 2>killed.txt &
+pid=$!
+for i in $(seq 500); do [ -e main/shard-000000.cci ] && break; sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null || true
+expect 0 "$BIN/ccpack" -q -o main --allow-duplicates --shard-samples 30 --resume $hub/{0,1,2}.tar $hub/3.tar.gz
+[ "$(summary main)" = "$(summary local)" ] || fail "files of two commits are mixed"
+expect 0 "$BIN/ccpack" -q -o later --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz
+[ "$(summary later)" != "$(summary local)" ] || fail "main has not moved"
 kill $server
 
 # A web server that fails.

@@ -1,4 +1,4 @@
-"""A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--limit N] [--edges]
+"""A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--limit N] [--edges] [--moved FOLDER]
 
     GET /datasets/OWNER/NAME/resolve/REVISION/PATH   302 to an address at a storage server, another port, that ends
                                                      after --seconds; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
@@ -8,8 +8,9 @@
     GET /stats                                       counts of requests; "leaks": headers with a token at the storage
 
 FOLDER is the dataset. --token: without it 401, with another 403. --limit: of every N requests to /resolve/ one gets
-429 with RateLimit and no Retry-After. --edges: the storage's own ETags differ from request to request. Prints the
-ports of the hub and the storage.
+429 with RateLimit and no Retry-After. --edges: the storage's own ETags differ from request to request.
+--moved: once a file was asked for, main is another commit, with the files of that folder. Prints the ports of the hub and
+the storage.
 """
 import argparse
 import functools
@@ -28,6 +29,7 @@ a.add_argument("--seconds", type=float, default=3600)
 a.add_argument("--limit", type=int, default=0)
 a.add_argument("--edges", action="store_true")
 a.add_argument("--commit", default="c" * 40)
+a.add_argument("--moved")
 o = a.parse_args()
 counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0, "moving": 0}
 lock = threading.Lock()
@@ -42,6 +44,12 @@ def count(name):
 @functools.cache
 def sha256(path):
     return hashlib.sha256(open(path, "rb").read()).hexdigest()
+
+
+def commit_of(revision):
+    if revision != "main":
+        return revision
+    return "d" * 40 if o.moved and counts["resolve"] > 0 else o.commit
 
 
 class Base(http.server.BaseHTTPRequestHandler):
@@ -71,20 +79,21 @@ class Hub(Base):
             return self.answer(403 if given else 401, b"gated")
         if url.path.startswith("/api/datasets/"):
             if parts[5] == "revision":
-                return self.answer(200, json.dumps({"id": "x", "sha": o.commit}).encode())
+                return self.answer(200, json.dumps({"id": "x", "sha": commit_of(parts[6])}).encode())
             return self.tree(url)
+        commit = commit_of(parts[5])
         number = count("resolve")
         if parts[5] != o.commit:
             count("moving")
         if o.limit and number % o.limit == 0:
             count("limited")
             return self.answer(429, b"", RateLimit='"resolvers";r=0;t=1', RateLimit_Policy='"resolvers";q=3000;w=300')
-        path = os.path.join(o.folder, *parts[6:])
+        path = os.path.join(o.moved if commit == "d" * 40 else o.folder, *parts[6:])
         if parts[4] != "resolve" or ".." in parts or not os.path.isfile(path):
             return self.answer(404, b"Entry not found")
-        address = f"http://127.0.0.1:{storage.server_port}/{urllib.parse.quote('/'.join(parts[6:]))}?Signature=s&Expires={time.time() + o.seconds}"
+        address = f"http://127.0.0.1:{storage.server_port}/{urllib.parse.quote('/'.join(parts[6:]))}?Signature=s&Commit={commit}&Expires={time.time() + o.seconds}"
         self.answer(302, b"", Location=address, X_Linked_Size=str(os.path.getsize(path)),
-                    X_Linked_ETag='"' + sha256(path) + '"', X_Repo_Commit=o.commit)
+                    X_Linked_ETag='"' + sha256(path) + '"', X_Repo_Commit=commit)
 
     def tree(self, url):
         count("tree")
@@ -111,7 +120,8 @@ class Storage(Base):
         if not s3 and float(query.get("Expires", 0)) < time.time():
             count("ended")
             return self.answer(403, b"expired")
-        file = open(os.path.join(o.folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/")), "rb")
+        folder = o.moved if query.get("Commit") == "d" * 40 else o.folder
+        file = open(os.path.join(folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/")), "rb")
         size = os.fstat(file.fileno()).st_size
         etag = {"ETag": f'"edge-{number}"' if o.edges and not s3 else '"storage"'}
         asked = self.headers.get("Range")

@@ -9,6 +9,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "pack/pack.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/remote_choice.h"
 
 int ccpack_pack_main(int argc, char **argv);
 int ccpack_fetch_main(int argc, char **argv);
@@ -30,6 +31,7 @@ struct ccpack_options {
     struct cli_list captions; /* --caption-column */
     int container;
     bool json, quiet;
+    struct remote_choice remote; /* of pack and index */
 };
 
 extern const struct cli_rows ccpack_shape_rows[]; /* of those that also pack images */
@@ -43,10 +45,15 @@ enum status ccpack_take(struct pack_options *out,
                         const struct cli_arguments *a,
                         struct error *err);
 
-/* The arguments, with the files that locations with patterns stand for. Once in a program; what
- * *out points to is not to be freed. Returns OK or what listing_expand returns. */
-enum status
-ccpack_expand(struct cli_arguments *out, const struct cli_arguments *a, struct error *err);
+/* The arguments, with the files that locations with patterns stand for; of the Hub at the commit
+ * that the revision is now, or that `journal`, a file of a run to be resumed, names.
+ * Once in a program; what *out points to is not to be freed. Returns OK or what listing_expand and
+ * listing_pin return. */
+enum status ccpack_expand(struct cli_arguments *out,
+                          const struct cli_arguments *a,
+                          const struct ccpack_options *o,
+                          const char *journal,
+                          struct error *err);
 
 /* Before an append: options that the command line does not name get the values that the dataset was
  * packed with, and a line on stderr says so; with same_list also those that say how a list of URLs

@@ -7,7 +7,6 @@
 #include "pack/index/index_tar.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/cli/output.h"
-#include "tools/cli/remote_choice.h"
 
 static const char *const ids_names[] = {"row", "key", NULL};
 
@@ -15,10 +14,10 @@ static const char *const ids_names[] = {"row", "key", NULL};
 
 static const struct cli_option index_rows[] = {
     {"out", 'o', CLI_STRING, FIELD(pack.directory), .metavar = "DIR",
-     .help = "for tars at a server: directory of the dataset"},
+     .help = "directory of the dataset; required for tars at a server, refused for others"},
     {"resume", 0, CLI_FLAG, FIELD(pack.resume),
      .help =
-         "for tars at a server: resume an interrupted pass after the last tar that it finished"},
+         "resume an interrupted pass over tars at a server after the last tar that it finished"},
     {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite), .alias = "force",
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
@@ -46,6 +45,7 @@ static const struct cli_option index_rows[] = {
      .help = "tars read concurrently; 0: one per core; output does not depend on it"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
+    CLI_SERVER_ROWS(struct ccpack_options, remote),
 };
 
 static const struct cli_program index_program = {
@@ -89,8 +89,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
             "tars at a server are indexed in a folder here: -o DIR");
     FAIL_IF(!remote && (o->pack.directory || o->pack.resume), err, STATUS_USAGE,
             "-o and --resume are for tars at a server; the index of local tars is beside them");
-    TRY(ccpack_expand(&tars, a, err));
-    TRY(remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err));
+    TRY(ccpack_expand(&tars, a, o, INDEX_JOURNAL_NAME, err));
     TRY(ccpack_take(&opt, &index_program, o, &tars, err));
     TRY(index_tar_folder(folder, PATH_MAX_BYTES, tars.items, tars.count, err));
     TRY(remote ? output_check_folder(opt.directory, OUTPUT_DATASET, err) : STATUS_OK);

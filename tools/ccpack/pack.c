@@ -98,6 +98,7 @@ static const struct cli_option pack_rows[] = {
      .metavar = "HOW",
      .help = "exact: keep the first of byte-identical stored images, with the captions of all; two "
              "passes, 22 bytes of memory per sample"},
+    CLI_SERVER_ROWS(struct pack_cli, base.remote),
 };
 
 static const struct cli_program pack_program = {
@@ -199,7 +200,7 @@ static enum status to_options(struct pack_options *out,
                               const struct cli_arguments *a,
                               struct error *err) {
     struct cli_arguments sources;
-    TRY(ccpack_expand(&sources, a, err));
+    TRY(ccpack_expand(&sources, a, &o->base, PACK_JOURNAL_NAME, err));
     TRY(ccpack_take(out, &pack_program, &o->base, &sources, err));
     if (o->part) {
         TRY(find_part(out, directory, o, err));

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "net/listing.h"
@@ -142,30 +141,21 @@ join_captions(struct pack_options *out, const struct cli_list *l, struct error *
     return STATUS_OK;
 }
 
-enum status
-ccpack_expand(struct cli_arguments *out, const struct cli_arguments *a, struct error *err) {
-    static struct byte_buffer texts;
-    static const char **items; /* both for the program's life */
-    size_t count = 0;
-    byte_buffer_init(&texts, 256 << 20);
-    for (size_t i = 0; i < a->count; i++) {
-        const char *text = a->items[i];
-        TRY(listing_is_pattern(text) ? listing_expand(&texts, text, err)
-                                     : byte_buffer_append(&texts, text, strlen(text) + 1, err));
+enum status ccpack_expand(struct cli_arguments *out,
+                          const struct cli_arguments *a,
+                          const struct ccpack_options *o,
+                          const char *journal,
+                          struct error *err) {
+    char path[PATH_MAX_BYTES] = "";
+    TRY(remote_choice_use(&o->remote, err));
+    for (size_t i = 0; i < a->count; i++) { /* before a server is asked */
+        TRY(listing_is_pattern(a->items[i]) ? STATUS_OK : path_check_source(a->items[i], err));
     }
-    for (size_t at = 0; at < texts.size_bytes; at++) {
-        count += texts.data[at] == 0;
-    }
-    items = calloc(count + 1, sizeof(*items));
-    TRY_MEMORY(items, err, "out of memory for sources");
-    const char *text = (const char *)texts.data;
-    for (size_t i = 0; i < count; text += strlen(text) + 1) {
-        items[i++] = text;
+    if (o->pack.resume && o->pack.directory) {
+        TRY(path_join(path, sizeof(path), o->pack.directory, journal, err));
     }
     *out = *a;
-    out->items = items;
-    out->count = count;
-    return STATUS_OK;
+    return listing_expand_all(&out->items, &out->count, a->items, a->count, path, err);
 }
 
 enum status ccpack_take(struct pack_options *out,

@@ -156,39 +156,25 @@ static void find_kind(struct found *out, const char *path) {
     }
 }
 
-/* How a tar at an address reaches ccpack's standard input; NULL: no program for it is known. */
-static const char *downloader(const char *path) {
-    return strncmp(path, "s3://", 5) == 0      ? "aws s3 cp"
-           : strncmp(path, "http://", 7) == 0  ? "curl -sL"
-           : strncmp(path, "https://", 8) == 0 ? "curl -sL"
-                                               : NULL;
-}
-
 static enum status explain_remote(const char *path, struct error *err) {
-    const char *program = downloader(path);
     FAIL_IF(strncmp(path, "pipe:", 5) == 0, err, STATUS_NOTFOUND,
             "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path, path + 5);
     FAIL_IF(strncmp(path, "gs://", 5) == 0, err, STATUS_NOTFOUND,
             "%.150s: name a dataset in Google's storage by its S3 interface: "
             "'s3://%.150s' with --endpoint https://storage.googleapis.com",
             path, path + 5);
-    FAIL_IF(program == NULL, err, STATUS_NOTFOUND,
-            "%.200s: only local files are read; download it or mount it first", path);
     return error_set(err, STATUS_NOTFOUND,
-                     "%.150s: only local files are read; download it or mount it first; a tar can "
-                     "also be packed from a pipe: '%s %.150s%s | ccpack -o DIR -'",
-                     path, program, path, path[0] == 's' ? " -" : "");
+                     "%.200s: only local files are read; download it or mount it first", path);
 }
 
 static enum status check_location(const char *path, struct error *err) {
-    const char *program = downloader(path);
     if (!location_is_remote(path)) {
         return explain_remote(path, err);
     }
-    FAIL_IF(names_tar(path) && program != NULL, err, STATUS_NOTFOUND,
-            "%.150s names a tar, and a dataset at a server is a folder: '%s %.150s%s | "
-            "ccdump info -' reads a tar",
-            path, program, path, path[0] == 's' ? " -" : "");
+    FAIL_IF(names_tar(path), err, STATUS_NOTFOUND,
+            "%.150s names a tar, and a dataset at a server is a folder: 'ccpack -o DIR' packs it, "
+            "'ccpack index -o DIR' makes a dataset of it where it is",
+            path);
     return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);
 }
 

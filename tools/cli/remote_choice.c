@@ -4,6 +4,7 @@
 
 #include "formats/base/log.h"
 #include "loader/remote/remote.h"
+#include "net/location.h"
 
 enum status remote_choice_use(const struct remote_choice *c, struct error *err) {
     static struct log_sink log;
@@ -23,5 +24,8 @@ enum status remote_choice_use(const struct remote_choice *c, struct error *err) 
     opt.instance_metadata = c->instance_metadata;
     opt.user_agent = "ccstream/" CCSTREAM_VERSION;
     const enum status s = remote_start(&opt, err);
+    if (s == STATUS_OK) {
+        location_set_defaults(c->endpoint, c->instance_metadata, c->allow_private);
+    }
     return s == STATUS_EXISTS ? STATUS_OK : s; /* ccstudy opens several */
 }

@@ -19,8 +19,8 @@ struct remote_choice {
     const struct cli_list *only; /* places, as in remote.h; NULL: all of them */
 };
 
-/* For the member `field` of the options `type`. */
-#define CLI_REMOTE_ROWS(type, field)                                                               \
+/* For the member `field` of the options `type`: of programs that read servers. */
+#define CLI_SERVER_ROWS(type, field)                                                               \
     {"endpoint",                                                                                   \
      0,                                                                                            \
      CLI_STRING,                                                                                   \
@@ -29,25 +29,6 @@ struct remote_choice {
      .group = "Remote datasets",                                                                   \
      .help = "server of s3:// locations: MinIO, Ceph, R2, https://storage.googleapis.com "         \
              "[default: AWS_ENDPOINT_URL_S3, the profile, or Amazon's]"},                          \
-        {"cache",                                                                                  \
-         0,                                                                                        \
-         CLI_STRING,                                                                               \
-         CLI_FIELD(type, field.cache),                                                             \
-         .metavar = "DIR",                                                                         \
-         .group = "Remote datasets",                                                               \
-         .help = "cache remote reads on the local disk, in 8 MiB chunks shared by all processes "  \
-                 "that use this folder; best with --order block"},                                 \
-        {"cache-size",                                                                             \
-         0,                                                                                        \
-         CLI_U64,                                                                                  \
-         CLI_FIELD(type, field.cache_bytes),                                                       \
-         .unit = CLI_UNIT_BYTES,                                                                   \
-         .min = "256MiB",                                                                          \
-         .max = "1024TiB",                                                                         \
-         .default_text = "64GiB",                                                                  \
-         .metavar = "SIZE",                                                                        \
-         .group = "Remote datasets",                                                               \
-         .help = "limit of --cache; least recently used chunks are evicted first"},                \
         {"instance-metadata",                                                                      \
          0,                                                                                        \
          CLI_FLAG,                                                                                 \
@@ -59,6 +40,24 @@ struct remote_choice {
             .group = "Remote datasets",                                                            \
             .help = "names and redirects may lead to private addresses, as inside a company; "     \
                     "without it only a location that is written with one, or an endpoint"          \
+    }
+
+/* Likewise: of those that also cache. */
+#define CLI_REMOTE_ROWS(type, field)                                                               \
+    CLI_SERVER_ROWS(type, field),                                                                  \
+        {"cache",                                                                                  \
+         0,                                                                                        \
+         CLI_STRING,                                                                               \
+         CLI_FIELD(type, field.cache),                                                             \
+         .metavar = "DIR",                                                                         \
+         .group = "Remote datasets",                                                               \
+         .help = "cache remote reads on the local disk, in 8 MiB chunks shared by all processes "  \
+                 "that use this folder; best with --order block"},                                 \
+    {                                                                                              \
+        "cache-size", 0, CLI_U64, CLI_FIELD(type, field.cache_bytes),                              \
+            .unit = CLI_UNIT_BYTES, .min = "256MiB", .max = "1024TiB", .default_text = "64GiB",    \
+            .metavar = "SIZE", .group = "Remote datasets",                                         \
+            .help = "limit of --cache; least recently used chunks are evicted first"               \
     }
 
 /* The member `field` of `type` is a list for remote_choice.only. */
