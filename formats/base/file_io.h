@@ -132,6 +132,12 @@ file_append(const struct file_system *fs,
             void *cookie,
             struct error *err);
 
+enum { FILE_TEMPORARY_BYTES = 14 };
+
+/* The ending ".XXXXXXXX.tmp" that every temporary name has until its file is complete, where X is a
+ * random hexadecimal digit: nobody can plant a link or a file there. Returns OK or IO. */
+enum status file_temporary_ending(char out[FILE_TEMPORARY_BYTES], struct error *err);
+
 /* A file that is written to PATH.XXXXXXXX.tmp, where X is a random hexadecimal digit, and gets its
  * name when it is complete. Use `fs` to write to `file`. */
 struct file_draft {

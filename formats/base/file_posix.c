@@ -280,11 +280,13 @@ posix_link(void *context, const char *target, const char *path, struct error *er
     (void)context;
     REQUIRE(target && path);
     char temporary[PATH_MAX_BYTES];
-    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    char ending[FILE_TEMPORARY_BYTES];
+    TRY(file_temporary_ending(ending, err));
+    int n = snprintf(temporary, sizeof temporary, "%s%s", path, ending);
     FAIL_IF(n < 0 || (size_t)n >= sizeof temporary, err, STATUS_LIMIT,
             "path is longer than %d bytes", PATH_MAX_BYTES - 1);
-    /* What an earlier process left if it was killed between the two calls below. */
-    FAIL_ERRNO_IF(unlink(temporary) != 0 && errno != ENOENT, err, "%s: cannot remove", temporary);
+    /* What earlier processes left if they were killed between the two calls below. */
+    file_draft_remove_stale(file_posix(), path);
     FAIL_ERRNO_IF(symlink(target, temporary) != 0, err, "%s: cannot make a link to %s", temporary,
                   target);
     if (rename(temporary, path) != 0) {

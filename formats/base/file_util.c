@@ -18,7 +18,7 @@
 enum {
     READ_PIECE_BYTES = 64 * 1024,
     COPY_PIECE_BYTES = 1 << 20,
-    DRAFT_BYTES = 13 /* ".XXXXXXXX.tmp" */
+    DRAFT_BYTES = FILE_TEMPORARY_BYTES - 1
 };
 
 static enum status read_to_end(const struct file_system *fs,
@@ -109,6 +109,14 @@ file_append(const struct file_system *fs,
     return s;
 }
 
+enum status file_temporary_ending(char out[FILE_TEMPORARY_BYTES], struct error *err) {
+    uint32_t number = 0;
+    FAIL_ERRNO_IF(getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number, err,
+                  "no random number for a temporary name");
+    (void)snprintf(out, FILE_TEMPORARY_BYTES, ".%08x.tmp", (unsigned)number);
+    return STATUS_OK;
+}
+
 enum status file_draft_open(struct file_draft *d,
                             const struct file_system *fs,
                             const char *path,
@@ -116,10 +124,9 @@ enum status file_draft_open(struct file_draft *d,
     REQUIRE(d && fs && path);
     d->fs = fs;
     d->file = NULL;
-    uint32_t number = 0;
-    FAIL_ERRNO_IF(getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number, err,
-                  "no random number for a temporary name of %s", path);
-    int n = snprintf(d->temporary, sizeof d->temporary, "%s.%08x.tmp", path, (unsigned)number);
+    char ending[FILE_TEMPORARY_BYTES];
+    TRY(file_temporary_ending(ending, err));
+    int n = snprintf(d->temporary, sizeof d->temporary, "%s%s", path, ending);
     FAIL_IF(n < 0 || (size_t)n >= sizeof d->temporary, err, STATUS_LIMIT,
             "%.80s...: the path is longer than %d bytes", path, PATH_MAX_BYTES - DRAFT_BYTES - 1);
     memcpy(d->path, path, strlen(path) + 1);

@@ -19,7 +19,7 @@
 
 enum {
     KEY_DIGITS = 32,
-    NAME_BYTES = 96,     /* "KK/KEY-NUMBER", and ".PID-COUNT.tmp" */
+    NAME_BYTES = 96,     /* "KK/KEY-NUMBER", and ".XXXXXXXX.tmp" */
     STALE_SECONDS = 600, /* of a temporary file */
     USE_SECONDS = 60,    /* uses less apart count as one */
     WARN_SECONDS = 60,
@@ -42,7 +42,6 @@ struct cache {
     pthread_mutex_t lock;
     uint64_t used_bytes;    /* at the last scan, and what this process wrote since */
     uint64_t written_bytes; /* since the last scan */
-    uint64_t put_count;     /* for temporary names */
     time_t warned;
 };
 
@@ -441,13 +440,12 @@ static void warn(struct cache *c, const char *name) {
 
 /* A new file that has its name later. */
 static int open_temporary(struct cache *c, char out[2 * NAME_BYTES], const char *name) {
-    pthread_mutex_lock(&c->lock);
-    const uint64_t count = c->put_count++;
-    pthread_mutex_unlock(&c->lock);
-    (void)snprintf(out, (size_t)2 * NAME_BYTES, "%s.%ld-%" PRIu64 ".tmp", name, (long)getpid(),
-                   count);
-    const int fd =
-        openat(c->folder, out, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, c->shared ? 0666 : 0600);
+    char ending[FILE_TEMPORARY_BYTES] = "";
+    const enum status s = file_temporary_ending(ending, NULL);
+    (void)snprintf(out, (size_t)2 * NAME_BYTES, "%s%s", name, ending);
+    const int fd = s == STATUS_OK ? openat(c->folder, out, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+                                           c->shared ? 0666 : 0600)
+                                  : -1;
     if (fd < 0) {
         warn(c, name);
     }

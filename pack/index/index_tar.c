@@ -34,11 +34,12 @@ struct run {
     struct pack_summary *summary;
     struct manifest manifest;
     struct pack_rejects rejects;
-    struct file *lock;      /* of the tars' folder; NULL: it cannot be locked */
-    bool remote;            /* the tars are at a server */
-    struct file *journal;   /* then index.journal */
-    uint64_t journal_bytes; /* of it, from an earlier process */
-    size_t written;         /* tars that may have a temporary index */
+    struct file *lock;                    /* of the tars' folder; NULL: it cannot be locked */
+    bool remote;                          /* the tars are at a server */
+    struct file *journal;                 /* then index.journal */
+    uint64_t journal_bytes;               /* of it, from an earlier process */
+    size_t written;                       /* tars that may have a temporary index */
+    char temporary[FILE_TEMPORARY_BYTES]; /* its ending; ".tmp" if remote: it is found again */
     uint64_t total_bytes;
     struct pack_budget budget;
     struct index_tar_counts counts;
@@ -109,7 +110,7 @@ static enum status index_path(char out[PATH_MAX_BYTES],
                               size_t tar,
                               const char *ending,
                               struct error *err) {
-    char name[SHARD_MAX_NAME_BYTES + 16];
+    char name[SHARD_MAX_NAME_BYTES + 8 + FILE_TEMPORARY_BYTES];
     TRY(shard_index_name(name, sizeof(name), index_tar_name(o->sources[tar]), err));
     strcat(name, ending);
     return path_join(out, PATH_MAX_BYTES, o->directory, name, err);
@@ -369,7 +370,7 @@ write_index(struct run *r, size_t tar, const struct byte_buffer *index, struct e
     const struct file_system *fs = r->opt.fs;
     char path[PATH_MAX_BYTES];
     struct file *f = NULL;
-    TRY(index_path(path, &r->opt, tar, ".tmp", err));
+    TRY(index_path(path, &r->opt, tar, r->temporary, err));
     r->written = tar + 1;
     TRY(fs->open(fs->context, &f, path, FILE_REPLACE, err));
     enum status s = fs->write(f, index->data, index->size_bytes, err);
@@ -513,7 +514,7 @@ static enum status name_indexes(struct run *r, struct error *err) {
         TRY(fs->sync_directory(fs->context, r->opt.directory, err));
     }
     for (size_t i = 0; i < r->written; i++) {
-        TRY(index_path(temporary, &r->opt, i, ".tmp", err));
+        TRY(index_path(temporary, &r->opt, i, r->temporary, err));
         TRY(index_path(path, &r->opt, i, "", err));
         TRY(fs->exists(fs->context, temporary, &exists, err));
         if (exists) { /* else the tar has no sample */
@@ -543,7 +544,7 @@ static void withdraw(struct run *r, enum status s) {
     const struct file_system *fs = r->opt.fs;
     char path[PATH_MAX_BYTES];
     if (!r->remote) {
-        remove_indexes(r, ".tmp");
+        remove_indexes(r, r->temporary);
     }
     if (!r->rejects.file) {
         return;
@@ -599,12 +600,14 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     struct run r = {.opt = *opt, .summary = out};
     r.opt.container = SHARD_CONTAINER_TAR; /* frames are only compared with the tar */
     r.remote = path_is_remote(opt->sources[0]);
+    strcpy(r.temporary, ".tmp");
     pthread_mutex_init(&r.mutex, NULL);
     pthread_cond_init(&r.done, NULL);
     pthread_cond_init(&r.room, NULL);
     pack_budget_limit_malloc();
     pack_budget_init(&r.budget, opt->jobs);
-    enum status s = run(&r, err);
+    enum status s = r.remote ? STATUS_OK : file_temporary_ending(r.temporary, err);
+    THEN(s, run(&r, err));
     for (size_t i = 0; r.results && i < opt->source_count; i++) {
         index_tar_result_fini(&r.results[i]);
     }

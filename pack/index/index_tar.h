@@ -5,7 +5,7 @@
  * tars are and, by ETag and size, which ones.
  *
  *     jobs threads                                          the caller's thread, tars in order
- *     a whole tar each: rows, check, hash ----------------> NAME.cci.tmp, rejects
+ *     a whole tar each: rows, check, hash ----------------> NAME.cci.XXXXXXXX.tmp, rejects
  *                                                           at the end all are renamed
  *
  * Threading : index_tar_run starts its threads and has joined them when it returns. The callbacks

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/base/file_io.h"
 #include "formats/base/utf8.h"
 
 enum { VERSION = 1 };
@@ -82,8 +83,7 @@ size_t heartbeat_format(char out[HEARTBEAT_MAX_BYTES], const struct heartbeat *h
 enum status
 heartbeat_path(char out[PATH_MAX_BYTES], const char *folder, int32_t rank, struct error *err) {
     const int n = snprintf(out, PATH_MAX_BYTES, "%s/%" PRId32 ".json", folder, rank);
-    FAIL_IF(n < 0 || n >= PATH_MAX_BYTES - (int)sizeof ".tmp", err, STATUS_LIMIT,
-            "%s: the path is too long", folder);
+    FAIL_IF(n < 0 || n >= PATH_MAX_BYTES, err, STATUS_LIMIT, "%s: the path is too long", folder);
     return STATUS_OK;
 }
 
@@ -107,12 +107,18 @@ static int write_file(const char *path, int flags, const char *data, size_t size
 enum status heartbeat_write(const char *path, const struct heartbeat *h, struct error *err) {
     char line[HEARTBEAT_MAX_BYTES];
     char temporary[PATH_MAX_BYTES];
+    char ending[FILE_TEMPORARY_BYTES];
     const size_t size_bytes = heartbeat_format(line, h);
-    (void)snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    (void)unlink(temporary); /* what a killed process left, or somebody planted */
-    int failed = write_file(temporary, O_CREAT | O_EXCL, line, size_bytes);
+    TRY(file_temporary_ending(ending, err));
+    const int n = snprintf(temporary, sizeof temporary, "%s%s", path, ending);
+    int failed = n >= (int)sizeof temporary
+                     ? ENAMETOOLONG
+                     : write_file(temporary, O_CREAT | O_EXCL, line, size_bytes);
     if (failed == 0 && rename(temporary, path) != 0) {
         failed = errno;
+    }
+    if (failed != 0) {
+        (void)unlink(temporary);
     }
     if (failed == 0) {
         return STATUS_OK;

@@ -302,8 +302,9 @@ enum status watch_prepare(const char *run, struct error *err) {
         char path[PATH_MAX_BYTES];
         const size_t digits = strspn(name, "0123456789");
         at += strlen(name) + 1;
-        if (digits == 0 ||
-            (strcmp(name + digits, ".json") != 0 && strcmp(name + digits, ".json.tmp") != 0)) {
+        const size_t plain_bytes = file_draft_name_bytes(name); /* a killed process leaves drafts */
+        if (digits == 0 || strncmp(name + digits, ".json", 5) != 0 ||
+            (plain_bytes > 0 ? plain_bytes : strlen(name)) != digits + 5) {
             continue;
         }
         s = path_join(path, sizeof path, folder, name, err);

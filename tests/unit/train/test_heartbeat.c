@@ -1,4 +1,5 @@
 /* The heartbeat file and the look at a process. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -164,24 +165,42 @@ TEST(files_are_replaced_and_read) {
     assert_equal(&got, &h);
 }
 
-/* As on a full disk: there is no new file, and the old one keeps its blocks. */
+/* As on a full disk: there is no new file, and the old one keeps its blocks. Here the name of a new
+ * one would be too long. */
 TEST(where_no_file_can_be_made_the_old_one_is_overwritten) {
     struct heartbeat h = sample();
     struct heartbeat got;
     struct error err = {0};
+    char folder[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES];
-    assert_ok(heartbeat_path(path, test_temp_dir(), 2, &err), err);
-    assert_int_equal(mkdir(test_temp_path("2.json.tmp"), 0777), 0);
+    size_t n = (size_t)snprintf(folder, sizeof folder, "%s", test_temp_dir());
+    while (n < PATH_MAX_BYTES - 16) { /* folders of up to 200 bytes, so that the path ends there */
+        const size_t left = PATH_MAX_BYTES - 16 - n;
+        const size_t part = left < 2 ? 0 : left > 402 ? 200 : left > 201 ? left / 2 - 1 : left - 1;
+        if (part == 0) {
+            break;
+        }
+        folder[n] = '/';
+        memset(folder + n + 1, 'd', part);
+        folder[n += 1 + part] = '\0';
+        assert_int_equal(mkdir(folder, 0777), 0);
+    }
+    assert_ok(heartbeat_path(path, folder, 2, &err), err);
     assert_status(heartbeat_write(path, &h, &err), STATUS_IO, err);
-    rmdir(test_temp_path("2.json.tmp"));
-    assert_ok(heartbeat_write(path, &h, &err), err);
-    assert_int_equal(mkdir(test_temp_path("2.json.tmp"), 0777), 0);
-    for (int i = 0; i < 2; i++) {
+    const int fd = open(path, O_WRONLY | O_CREAT, 0666);
+    assert_true(fd >= 0);
+    close(fd);
+    for (int i = 0; i < 3; i++) {
         h.beat++;
-        h.reason[i == 0 ? 8 : 0] = '\0'; /* shorter than before */
+        h.reason[i == 1 ? 8 : i == 2 ? 0 : strlen(h.reason)] = '\0'; /* shorter than before */
         assert_ok(heartbeat_write(path, &h, &err), err);
         assert_true(heartbeat_read(&got, path));
         assert_equal(&got, &h);
+    }
+    while (strlen(folder) > strlen(test_temp_dir())) {
+        (void)unlink(path);
+        assert_int_equal(rmdir(folder), 0);
+        *strrchr(folder, '/') = '\0';
     }
 }
 

@@ -460,10 +460,12 @@ TEST(files_of_an_earlier_launch_are_removed) {
     assert_ok(watch_prepare(test_temp_dir(), &err), err);
     test_write_file(test_temp_path("ranks/7.json"), "x", 1);
     test_write_file(test_temp_path("ranks/0.json.tmp"), "x", 1);
+    test_write_file(test_temp_path("ranks/0.json.0123abcd.tmp"), "x", 1);
     test_write_file(test_temp_path("ranks/notes.json"), "x", 1);
     assert_ok(watch_prepare(test_temp_dir(), &err), err);
     assert_int_not_equal(stat(test_temp_path("ranks/7.json"), &s), 0);
     assert_int_not_equal(stat(test_temp_path("ranks/0.json.tmp"), &s), 0);
+    assert_int_not_equal(stat(test_temp_path("ranks/0.json.0123abcd.tmp"), &s), 0);
     assert_int_equal(stat(test_temp_path("ranks/notes.json"), &s), 0);
 }
 
