@@ -89,3 +89,15 @@ for mask in 077 022; do
     found=$(find m m.html "m-$mask" -perm "/$wider" ! -type l)
     [ -z "$found" ] || fail "umask $mask: wider modes: $found"
 done
+
+# Where ranks of torchrun meet: the folder of an earlier launch is removed with its files, a link in its place is not followed.
+if [ -e "$BIN/libccstream_gloo.so" ]; then
+    mkdir -p g/ranks precious
+    echo mine >precious/file.txt
+    ln -s ../../precious g/ranks/meet-1
+    echo "2 0 meet-1 elsewhere - 1 1" >g/ranks/join
+    expect 75 env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "$BIN/ccstream-train" -q --preset cpu-demo --data d --out g \
+        --batch-size 4 --rank-timeout 1
+    has err.txt "has not joined"
+    [ "$(cat precious/file.txt)" = mine ] || fail "files of a folder that a planted link names were removed"
+fi

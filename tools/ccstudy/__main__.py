@@ -112,6 +112,7 @@ def _stop(*_: object) -> None:
 
 def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
+    sys.stdout, sys.stderr = study.Terminal(sys.stdout), study.Terminal(sys.stderr)  # type: ignore[assignment]
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
     first = words[0] if words else ""

@@ -136,6 +136,20 @@ def start(words: list[str], **how: Any) -> subprocess.Popen[Any]:
     return subprocess.Popen([program(words[0]), *words[1:]], env=environment(words), **how)
 
 
+class Terminal:
+    """Standard output or error, on which control characters of strangers and marks that change the direction of writing are escaped."""
+
+    def __init__(self, to: Any):
+        self._to = to
+
+    def write(self, text: str) -> int:
+        self._to.write("".join(c if c.isprintable() or c in "\n\r\t" else ascii(c)[1:-1] for c in text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+
 @dataclass
 class Option:
     """A row of an option table. kind: int, float or str; bool for a flag; list for one that repeats."""

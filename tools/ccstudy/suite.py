@@ -40,6 +40,7 @@ OPTIONS = [
            "continues with the sets that are not in eval_results.jsonl"),
     Option("only", kind=list, metavar="NAME,...", help="only these sets: names of folders, or keys of DataComp"),
     Option("group", kind=list, metavar="NAME,...", help="only sets of these groups: " + ", ".join(suite_sets.GROUPS)),
+    Option("follow-links", kind=bool, help="read files through links that lead out of the folder of sets, as a cache of the Hub has"),
     Option("force", kind=bool, help="remove the results of another checkpoint in OUT"),
     Option("keep-embeddings", kind=bool, help="leave embeddings, class vectors and labels as .npy in OUT/embeddings"),
     Option("json", kind=bool, help="suite.json on stdout instead of the table"),
@@ -65,6 +66,9 @@ EXAMPLES = ["ccstream-eval suite runs/a --sets sets -o runs/a-suite",
 _TYPES = ("classification", "retrieval", "multilabel")
 _PARTS = ("race", "gender", "age", "toxic")  # classifiers of FairFace and UTKFace, by the prefix of names and templates
 _MOST_TEXT = 16 << 20
+_MOST_VALUES = 1 << 20  # of JSON, which take up to 80 bytes each
+_MOST_PROMPTS = 256 << 20  # characters of all prompts of a set
+_MOST_NUMBERS = 1 << 20  # bytes of an image's .npy
 
 
 @dataclass
@@ -98,7 +102,8 @@ class One:
     def bytes(self) -> int:
         """Of its images, for the remaining time."""
         if self.packed:
-            return json.loads(_text(self.folder / "dataset.json")).get("image_bytes", 1)
+            size = _json(self.folder / "dataset.json", 1, _text(self.folder / "dataset.json")).get("image_bytes")
+            return size if isinstance(size, int) and size > 0 else 1
         names = {n for row in self.instances for n in row["candidates"]}
         return sum(p.stat().st_size for p in [*self.tars, *(self.folder / "images" / n for n in names)]) or 1
 
@@ -107,11 +112,10 @@ class One:
 
 
 def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_TEXT + 1)
-    except FileNotFoundError:
-        raise DataError(f"{path}: is missing") from None
+    if not path.is_file():
+        raise DataError(f"{path}: is {'no file' if path.exists() else 'missing'}")
+    with path.open("rb") as file:
+        data = file.read(_MOST_TEXT + 1)
     if len(data) > _MOST_TEXT:
         raise DataError(f"{path}: more than {_MOST_TEXT >> 20} MiB")
     try:
@@ -125,6 +129,8 @@ def _text(path: Path) -> str:
 
 
 def _json(path: Path, line: int, text: str) -> dict[str, Any]:
+    if sum(map(text.count, "[{,")) > _MOST_VALUES:
+        raise DataError(f"{path}: line {line}: more than {_MOST_VALUES:,} values")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -195,6 +201,13 @@ def _instances(folder: Path) -> list[dict[str, Any]]:
     return out
 
 
+def _check_links(folder: Path, top: Path) -> None:
+    """None leads out of the folder of sets: its texts and images would be a stranger's choice of one's own files."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_symlink() and not path.resolve().is_relative_to(top.resolve()):
+            raise DataError(f"{path}: is a link out of {top}; --follow-links reads such files too")
+
+
 def read_set(folder: Path) -> One | None:
     """A set, or None for a folder that is none. Raises DataError."""
     short = folder.name.removeprefix("wds_").removesuffix("_test")
@@ -208,6 +221,8 @@ def read_set(folder: Path) -> One | None:
     if packed:
         manifest = _json(folder / "dataset.json", 1, _text(folder / "dataset.json"))
         names = manifest.get("classes", [])
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise DataError(f"{folder}/dataset.json: its classes are no list of names")
         kind = "classification" if names else "retrieval"
     elif (folder / "dataset_type.txt").exists():
         kind = _text(folder / "dataset_type.txt").strip().lower()
@@ -223,6 +238,10 @@ def read_set(folder: Path) -> One | None:
     one.templates = ["a photo of a {c}."] if packed and not path.exists() else read_templates(path)
     if not one.names:
         raise DataError(f"{folder}/classnames.txt: holds no class")
+    size = len(one.names) * sum(map(len, one.templates)) + sum(map(len, one.names)) * sum(t.count("{") for t in one.templates)
+    if size > _MOST_PROMPTS:
+        raise DataError(f"{folder}: {len(one.names):,} classes in {len(one.templates):,} templates are {size:,} characters of "
+                        f"prompts, more than {_MOST_PROMPTS:,}")
     for part in _PARTS if one.has_faces else ():
         if not all(one.prompts(part)) or not one.prompts(part):
             raise DataError(f"{folder}: no class name, or no template, begins with '{part}:'")
@@ -247,6 +266,8 @@ def find(options: Options) -> list[One]:
         unused -= names
         if (only and not only & names) or (groups and not (known and groups & set(known.groups))):
             continue
+        if not options.follow_links:
+            _check_links(folder, top)
         one = read_set(folder)
         if one is not None:
             twin = next((o for o in found if o.known.key == one.known.key), None)
@@ -324,18 +345,35 @@ def _rows(tars: list[Path], member: str) -> list[bytes | None]:
     rows: list[bytes | None] = []
     for path in tars:
         last = None
-        with tarfile.open(path) as tar:
-            for m in tar:
-                folder, base = os.path.split(m.name)
-                key, _, extension = base.partition(".")
-                if not m.isfile() or not key:
-                    continue
-                if (folder, key) != last:
-                    rows.append(None)
-                    last = (folder, key)
-                if extension.lower() == member:
-                    rows[-1] = tar.extractfile(m).read()
+        try:
+            with tarfile.open(path, "r:") as tar:
+                for m in tar:
+                    folder, base = os.path.split(m.name)
+                    key, _, extension = base.partition(".")
+                    if not m.isfile() or not key:
+                        continue
+                    if (folder, key) != last:
+                        rows.append(None)
+                        last = (folder, key)
+                    if extension.lower() == member and m.size <= _MOST_NUMBERS:
+                        rows[-1] = tar.extractfile(m).read()
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+            raise DataError(f"{path}: {error}") from None
     return rows
+
+
+def _numbers(data: bytes) -> Any:
+    """A .npy of no more numbers than it has bytes. Raises ValueError."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    count = 1
+    for n in shape:
+        count *= n
+    if dtype.kind not in "biuf" or not 0 < count * dtype.itemsize <= len(data):
+        raise ValueError
+    return np.load(io.BytesIO(data), allow_pickle=False).ravel()
 
 
 def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
@@ -344,8 +382,8 @@ def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
     for i in ids:
         data = rows[i] if i < len(rows) else None
         try:
-            out.append(np.load(io.BytesIO(data or b""), allow_pickle=False).ravel())
-        except (ValueError, EOFError, OSError):
+            out.append(_numbers(data or b""))
+        except (ValueError, EOFError, OSError, OverflowError):
             raise DataError(f"{tars[0].parent}: row {i}: its .npy is missing, or no array of numbers") from None
         if len(out[-1]) != len(out[0]) or len(out[-1]) < least:
             raise DataError(f"{tars[0].parent}: row {i}: its .npy has {len(out[-1])} numbers, not {max(least, len(out[0]))}")

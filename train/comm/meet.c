@@ -4,6 +4,7 @@
  */
 #include "train/comm/meet.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -106,19 +107,18 @@ static bool read_join(struct joined *j, const struct meet *m) {
     return true;
 }
 
+/* With its files. A link that somebody planted in its place is no folder. */
 static void remove_folder(const char *folder) {
-    const struct file_system *fs = file_posix();
-    struct byte_buffer names = {0};
-    if (folder[0] != '\0' && fs->list(fs->context, folder, &names, NULL) == STATUS_OK) {
-        for (size_t at = 0; at < names.size_bytes; at += strlen((char *)names.data + at) + 1) {
-            char path[PATH_MAX_BYTES];
-            if (path_join(path, sizeof path, folder, (char *)names.data + at, NULL) == STATUS_OK) {
-                (void)unlink(path);
-            }
-        }
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *entry;
+    while (d != NULL && (entry = readdir(d)) != NULL) {
+        (void)unlinkat(fd, entry->d_name, 0);
+    }
+    if (d != NULL) {
+        (void)closedir(d);
         (void)rmdir(folder);
     }
-    byte_buffer_fini(&names);
 }
 
 static enum status fail_second(const struct meet *m, const struct comm_peer *p, struct error *err) {

@@ -19,6 +19,8 @@ import re
 import signal
 import sys
 import tempfile
+import zipfile
+import zlib
 from array import array
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Iterator, NoReturn
@@ -31,6 +33,10 @@ from .column import BLOCK_ROWS, DTYPES, MAX_CAPTIONS, Writer, block_rows, kind_o
 SHOWN = 10  # keys without a sample
 PIECE_ROWS = 1 << 20  # of the table that are joined at a time
 MAX_TEXT_BYTES = 4 << 20
+MAX_LINE_BYTES = 16 << 20
+MAX_VALUES = 1 << 20  # of a line or a header of JSON
+MAX_HEADER_BYTES = 16 << 20  # of a safetensors file
+MAX_MEMBER_BYTES = 8 << 30  # of an array in a .npz, which is decompressed to memory
 TEXT_KINDS = ("captions", "text", "json")
 # Where sentences of a text are divided: after . ! ? and white space, before anything but a small letter.
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|(?<=[\u3002\uff01\uff1f])")
@@ -47,6 +53,18 @@ class Fault(Exception):
 
 class Bad(Exception):
     """What is wrong with a value."""
+
+
+def _json(data: bytes) -> Any:
+    """Of a stranger: each value takes up to 80 bytes of memory."""
+    if sum(map(data.count, (b"[", b"{", b","))) > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES:,} values")
+    return json.loads(data)
+
+
+def shown(text: str) -> str:
+    """For a terminal: control characters of strangers and marks that change the direction of writing are escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -88,7 +106,9 @@ class TextTable:
         return Fault(65, f"{self.path}: line {number}, byte {place}: {what}")
 
     def line(self) -> bytes:
-        data = self.file.readline()
+        data = self.file.readline(MAX_LINE_BYTES + 1)
+        if len(data) > MAX_LINE_BYTES:
+            raise self.fault(self.at, f"the line is longer than {MAX_LINE_BYTES >> 20} MiB")
         self.at += len(data)
         return data
 
@@ -102,8 +122,8 @@ class Lines(TextTable):
             if data.isspace():
                 continue
             try:
-                row = json.loads(data)
-            except ValueError as e:
+                row = _json(data)
+            except (ValueError, RecursionError) as e:
                 raise self.fault(place, f"no JSON: {e}") from None
             if not isinstance(row, dict):
                 raise self.fault(place, "no JSON object")
@@ -190,9 +210,15 @@ class Arrays:
                 self.items = dict(_safetensors(path))
             else:
                 loaded = numpy.load(path, mmap_mode="r", allow_pickle=False)
-                self.items = {"": (loaded, "")} if isinstance(loaded, numpy.ndarray) else {
-                    k: (loaded[k], "") for k in loaded.files}
-        except (ValueError, EOFError, KeyError, TypeError) as e:
+                if isinstance(loaded, numpy.ndarray):
+                    self.items = {"": (loaded, "")}
+                else:
+                    large = next((i.filename for i in loaded.zip.infolist() if i.file_size > MAX_MEMBER_BYTES), None)
+                    if large is not None:
+                        raise ValueError(f"'{large}' has more than {MAX_MEMBER_BYTES >> 30} GiB; save it as .npy, which is mapped")
+                    self.items = {k: (loaded[k], "") for k in loaded.files}
+        except (ValueError, EOFError, KeyError, TypeError, AttributeError, ArithmeticError, RuntimeError, zipfile.BadZipFile,
+                zlib.error) as e:
             raise Fault(65, f"{path}: {e}") from None
 
     def get(self, name: str) -> tuple[numpy.ndarray, str]:
@@ -209,14 +235,16 @@ def _safetensors(path: str) -> Iterator[tuple[str, tuple[numpy.ndarray, str]]]:
     size = os.path.getsize(path)
     with open(path, "rb") as f:
         header_bytes = int.from_bytes(f.read(8), "little")
-        if header_bytes > size - 8:
+        if header_bytes > min(size - 8, MAX_HEADER_BYTES):
             raise ValueError("is no safetensors file, or not all of one")
-        header = json.loads(f.read(header_bytes))
+        header = _json(f.read(header_bytes))
     for name, t in header.items():
         kind = t.get("dtype", "").lower()
         if name == "__metadata__" or kind not in DTYPES:
             continue
         begin, end = t["data_offsets"]
+        if not all(isinstance(n, int) and n >= 0 for n in (begin, end, *t["shape"])):
+            raise ValueError(f"'{name}' has a shape or place that is none")
         dtype = numpy.dtype(DTYPES[kind])
         if end - begin != math.prod(t["shape"]) * dtype.itemsize or 8 + header_bytes + end > size:
             raise ValueError(f"'{name}' is shorter or longer than its shape says")
@@ -338,7 +366,7 @@ class Join:
             if key is None:
                 raise table.fault(place, f"'{column}' is missing")
             if on == "id":
-                if isinstance(key, str) and key.isascii() and key.isdigit():
+                if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 20:
                     key = int(key)
                 if not isinstance(key, int) or isinstance(key, bool) or not 0 <= key < 1 << 63:
                     raise table.fault(place, f"'{column}' is no id: {json.dumps(key)[:80]}")
@@ -417,8 +445,8 @@ def numbers_of(value: Any, kind: str, count: int | None) -> numpy.ndarray | None
         if value == "":
             return None
         try:
-            value = json.loads(value) if value[0] == "[" else int(value) if kind[0] in "iu" else float(value)
-        except ValueError:
+            value = _json(value.encode()) if value[0] == "[" else int(value) if kind[0] in "iu" else float(value)
+        except (ValueError, RecursionError):
             raise Bad(f"no {kind}: {value[:40]!r}") from None
     if value is None:
         return None
@@ -429,7 +457,10 @@ def numbers_of(value: Any, kind: str, count: int | None) -> numpy.ndarray | None
         raise Bad(f"{len(items)} numbers, the others have {count}")
     dtype = numpy.dtype(DTYPES[kind])
     if dtype.kind == "f":
-        return numpy.asarray(items, dtype)
+        try:
+            return numpy.asarray(items, dtype)
+        except OverflowError:
+            raise Bad(f"does not fit {kind}") from None
     limits = numpy.iinfo(dtype)
     if any(i != int(i) or not limits.min <= i <= limits.max for i in items if math.isfinite(i)) or not all(
             map(math.isfinite, items)):
@@ -498,7 +529,7 @@ def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
                     parts += [] if found is None else [found.tobytes()]
                 elif w.kind == "json":
                     if isinstance(table, Cells) and value:
-                        json.loads(value)
+                        _json(value.encode())
                     parts += [] if value in (None, "") else [
                         value.encode() if isinstance(table, Cells) else json.dumps(value, ensure_ascii=False).encode()]
                 elif value is not None and not isinstance(value, str):
@@ -509,7 +540,7 @@ def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
                     raise Bad("more captions than 1,024" if w.kind == "captions" else "a sample has one value")
                 if w.kind not in DTYPES and sum(map(len, parts)) > MAX_TEXT_BYTES:
                     raise Bad("the texts of a sample are longer than 4 MiB")
-            except (Bad, ValueError) as e:
+            except (Bad, ValueError, OverflowError, RecursionError) as e:
                 raise table.fault(place, f"'{column}': {e}") from None
     return b"".join(parts)
 
@@ -687,10 +718,10 @@ def attach(arguments: list[str]) -> None:
     if not o.quiet:
         for c in made:
             shape = f" {c['shape']}" if c["shape"] else ""
-            print(f"{o.dataset}: column '{c['name']}', {c['kind']}{shape}, {c['rows']:,} rows", file=sys.stderr)
+            print(shown(f"{o.dataset}: column '{c['name']}', {c['kind']}{shape}, {c['rows']:,} rows"), file=sys.stderr)
         keys = f" ({', '.join(join.unmatched)}{', ...' if report['unmatched'] > SHOWN else ''})" if join.unmatched else ""
-        print(f"{o.table}: {join.rows:,} rows, {join.matched:,} matched, {report['unmatched']:,} without a sample{keys}, "
-              f"{join.repeated:,} repeated; {report['samples_without']:,} samples without a row", file=sys.stderr)
+        print(shown(f"{o.table}: {join.rows:,} rows, {join.matched:,} matched, {report['unmatched']:,} without a sample{keys}, "
+                    f"{join.repeated:,} repeated; {report['samples_without']:,} samples without a row"), file=sys.stderr)
 
 
 def detach(arguments: list[str]) -> None:
@@ -724,5 +755,5 @@ def main() -> None:
         sys.exit(130)
     except (Fault, Error, OSError, MemoryError) as e:
         text = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename else str(e)
-        print(f"ccpack {command}: {text}", file=sys.stderr)
+        print(shown(f"ccpack {command}: {text}"), file=sys.stderr)
         sys.exit(exit_code(e))
