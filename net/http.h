@@ -107,7 +107,7 @@ struct http_response {
     bool robots_noai; /* X-Robots-Tag holds noai, noimageai, noindex or none, for all or for us */
     char etag[256];   /* with its quotes; "" without one, or where it is longer */
     char content_type[128]; /* "" without one */
-    char link[1024];        /* the Link header; "" without one, or where it is longer */
+    char link[1024];        /* the Link header; "" without one, "..." where it is longer */
     char address[64];       /* of the server or the proxy, as text */
     const char *url;        /* after redirects */
 };

@@ -110,6 +110,9 @@ static bool read_head(struct exchange *x) {
         (void)snprintf(r->etag, sizeof r->etag, "%s", t->linked_etag);
     }
     copy_header(x, r->link, sizeof r->link, "Link");
+    if (r->link[0] == '\0' && header(x, "Link", 0, &count) != NULL) {
+        strcpy(r->link, "...");
+    }
     copy_header(x, r->content_type, sizeof r->content_type, "Content-Type");
     read_robots_tags(x);
     const char *location = header(x, "Location", 0, &count);

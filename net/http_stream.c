@@ -26,6 +26,7 @@ enum {
     FIRST_TRIES = 3, /* of a server that never answered: its name is more likely wrong */
     RETRY_BASE_MS = 100,
     RETRY_MAX_MS = 10000,
+    MIN_BYTES_PER_S = 1024, /* what a try must bring to count as one that brings anything */
 };
 
 struct piece {
@@ -34,6 +35,7 @@ struct piece {
     size_t size_bytes, got_bytes, before_bytes; /* before: at the beginning of this try */
     uint32_t tries;
     int64_t retry_ns; /* 0: it runs, or is done */
+    int64_t try_ns;   /* when this try began */
     bool done;
     uint8_t *data;
 };
@@ -120,7 +122,11 @@ static void on_done(void *cookie, const struct http_result *r) {
         pthread_mutex_unlock(&s->mutex);
         return;
     }
-    p->tries = p->got_bytes > p->before_bytes ? 1 : p->tries + 1;
+    const size_t brought_bytes = p->got_bytes - p->before_bytes;
+    const int64_t passed_ms = (clock_now_ns() - p->try_ns) / 1000000;
+    p->tries = brought_bytes > 0 && brought_bytes >= (size_t)passed_ms * MIN_BYTES_PER_S / 1000
+                   ? 1
+                   : p->tries + 1;
     if ((r->outcome == HTTP_OK || retry_worth(r->outcome, status)) && !ignores &&
         p->tries <= (absent ? FIRST_TRIES : MAX_TRIES)) {
         const uint64_t seed = hash64(s->text, strlen(s->text)) ^ p->offset;
@@ -161,6 +167,7 @@ static void begin(struct piece *p) {
         .on_done = on_done,
     };
     p->before_bytes = p->got_bytes;
+    p->try_ns = clock_now_ns();
     p->retry_ns = 0;
     enum status status = location_authorize(s->location, &request, &err);
     THEN(status, http_start(s->http, &request, &err));

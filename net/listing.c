@@ -218,15 +218,18 @@ static enum status list_create(struct list **out, const char *folder, struct err
     return http_create(&l->http, &opt, err);
 }
 
-/* The next page of the hub; false: none. It must be at the hub, which gets the token. */
-static bool next_link(char url[HTTP_MAX_URL_BYTES], const char *link, const char *api) {
+/* The next page of the hub. It must be at the hub, which gets the token: a list that continues
+ * where it is not followed would be a part of the dataset. Returns OK, END (there is none) or
+ * CORRUPT. */
+static enum status
+next_link(char url[HTTP_MAX_URL_BYTES], const char *link, const char *api, struct error *err) {
     const char *end = strchr(link, '>');
     const size_t n = link[0] == '<' && end != NULL ? (size_t)(end - link) - 1 : 0;
-    if (n == 0 || strstr(end, "rel=\"next\"") == NULL || strncmp(link + 1, api, strlen(api)) != 0) {
-        return false;
-    }
+    RETURN_IF(link[0] == '\0' || (n > 0 && strstr(end, "rel=\"next\"") == NULL), STATUS_END);
+    FAIL_IF(n == 0 || strncmp(link + 1, api, strlen(api)) != 0, err, STATUS_CORRUPT,
+            "%.200s: the list of files continues at another place (%.200s)", api, link);
     (void)snprintf(url, HTTP_MAX_URL_BYTES, "%.*s", (int)n, link + 1);
-    return true;
+    return STATUS_OK;
 }
 
 /* The bytes of hf://datasets/OWNER/NAME, and those of @REVISION after it. 0: it is none. */
@@ -283,8 +286,9 @@ static enum status list_hub(struct list *l, const char *text, struct error *err)
     for (int i = 0; i < MAX_PAGES; i++) {
         TRY(get_page(&l->page, l->http, l->location, url, err));
         TRY(listing_parse(&l->names, (const char *)l->page.text.data, false, err));
-        if (!next_link(url, l->page.link, l->api)) {
-            return STATUS_OK;
+        const enum status s = next_link(url, l->page.link, l->api, err);
+        if (s != STATUS_OK) {
+            return s == STATUS_END ? STATUS_OK : s;
         }
     }
     return error_set(err, STATUS_LIMIT, "%.200s: more than %d pages of files", l->api, MAX_PAGES);
@@ -364,10 +368,10 @@ list_s3(struct list *l, const char *bucket, const char *pattern, struct error *e
         const char *page = (const char *)l->page.text.data;
         TRY(listing_parse(&l->names, page, true, err));
         const char *more = strstr(page, "<NextContinuationToken>");
-        if (more == NULL || strstr(page, "<IsTruncated>true") == NULL) {
+        if (strstr(page, "<IsTruncated>true") == NULL) {
             return STATUS_OK;
         }
-        const char *stop = strchr(more + 23, '<');
+        const char *stop = more != NULL ? strchr(more + 23, '<') : NULL;
         const size_t n = stop != NULL ? (size_t)(stop - more - 23) : 0;
         FAIL_IF(n == 0 || n > 1024, err, STATUS_CORRUPT, "%.200s: a list without its continuation",
                 base);

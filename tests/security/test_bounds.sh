@@ -9,6 +9,11 @@ for name, one in (("objects", "{},"), ("arrays", "[],"), ("numbers", "0,"), ("me
     n = 12 << 20
     junk = "{" + ",".join(f'"{i}":0' for i in range(n // 10)) + "}" if one is None else "[" + one * (n // len(one)) + one[:-1] + "]"
     os.makedirs(name + "/run", exist_ok=True)
+    open(name + "/tokenizer.json", "w").write('{"model":{"type":"BPE","x":' + junk + "}}")
+    open(name + "/karpathy.json", "w").write('{"images":[{"filename":"a.jpg","sentences":[{"raw":"a"}],"x":' + junk + '}],"dataset":"x"}')
+    open(name + "/list.jsonl", "w").write('{"image":"a.jpg","caption":"a","x":' + junk + "}\n")
+    os.makedirs("begun-" + name, exist_ok=True)
+    open("begun-" + name + "/pack.journal", "w").write('{"x":' + junk + "}\n")
     open(name + "/dataset.json", "w").write('{"format":"ccstream-dataset","version":1,"created_by":"x","container":"tar","junk":' + junk + "}")
     open(name + "/coco.json", "w").write('{"images":[{"id":1,"file_name":"a.jpg","x":' + junk + '}],"annotations":[{"image_id":1,"caption":"a"}]}')
     open(name + "/run/config.json", "w").write('{"options":{},"x":' + junk + "}")
@@ -42,6 +47,8 @@ open("scans/a.jpg", "wb").write(jpeg + b"\xff\xd9")
 open("scans/a.txt", "w").write("x\n")
 PYTHON
 python3 bombs.py
+"$TESTBIN/make_scenes" val 4 1 32 a.tar >scenes.txt
+expect 0 "$BIN/ccpack" -q -o d a.tar
 bounded() { # bounded MIB SECONDS COMMAND...: ends by itself, with a message
     mib=$1
     seconds=$2
@@ -54,6 +61,11 @@ for name in objects arrays numbers members strings; do
     bounded 700 20 "$BIN/ccdump" info $name
     has err.txt "the limit is 10 times"
     bounded 1000 20 "$BIN/ccpack" -o o $name/coco.json
+    for list in karpathy.json list.jsonl; do
+        bounded 1000 20 "$BIN/ccpack" -o o $name/$list
+    done
+    bounded 1000 20 "$BIN/ccpack" -o begun-$name a.tar --resume
+    bounded 700 20 "$BIN/ccpack" tokenizer d --tokenizer $name/tokenizer.json --overwrite
     bounded 700 20 "$BIN/ccdump" state $name/x.safetensors
     bounded 2000 20 "$BIN/ccstream-train" --attach $name/run
     code=0

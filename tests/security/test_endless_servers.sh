@@ -29,9 +29,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         last = min(last, total - 1)
         self.answer(first, last, total)
-        if mode == "byte" and name == "json":
+        if mode == "byte" and name in ("json", "tar"):
             self.wfile.write(data[first:first + 1]); self.wfile.flush()
-            time.sleep(5)
+            time.sleep(5 if name == "json" else 1)
             self.close_connection = True
         elif mode == "drip" and name == "json":
             for i in range(first, last + 1):
@@ -56,6 +56,17 @@ ends() ( # ends MODE SECONDS CODE PATTERN
     [ "$code" = "$3" ] || { cat "$1.err"; fail "$1: exit code $code, not $3"; }
     [ -z "$4" ] || grep -q "$4" "$1.err" || { cat "$1.err"; fail "$1: no '$4'"; }
 )
+stream() ( # a tar that is read from front to back
+    cp scenes.tar www/
+    coproc SERVER { exec python3 server.py byte; }
+    read -r port <&"${SERVER[0]}"
+    trap 'kill "$SERVER_PID"' EXIT
+    code=0
+    timeout 150 "$BIN/ccpack" -q -o new "http://127.0.0.1:$port/scenes.tar" >stream.out 2>stream.err || code=$?
+    [ "$code" = 74 ] || { cat stream.err; fail "a byte each second of a tar: exit code $code, not 74"; }
+)
+stream &
+tar=$!
 ends drip 150 74 'cannot be read' &
 drip=$!
 ends byte 90 74 'cannot be read' &
@@ -66,4 +77,5 @@ ends huge-cci 20 65 'announces 64424509440 bytes, and such a file has at most 42
 ends lying-cci 60 74 'another range'
 ends later 20 74 'HTTP status 503'
 wait $byte || exit 1
+wait $tar || exit 1
 wait $drip

@@ -1,4 +1,5 @@
 """A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--limit N] [--edges] [--moved FOLDER]
+                                                          [--list HOW]
 
     GET /datasets/OWNER/NAME/resolve/REVISION/PATH   302 to an address at a storage server, another port, that ends
                                                      after --seconds; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
@@ -9,8 +10,8 @@
 
 FOLDER is the dataset. --token: without it 401, with another 403. --limit: of every N requests to /resolve/ one gets
 429 with RateLimit and no Retry-After. --edges: the storage's own ETags differ from request to request.
---moved: once a file was asked for, main is another commit, with the files of that folder. Prints the ports of the hub and
-the storage.
+--moved: once a file was asked for, main is another commit, with the files of that folder. --list: pages
+after the first are `elsewhere`, at a link that is too `long`, or for S3 `nowhere`. Prints the ports of the hub and the storage.
 """
 import argparse
 import functools
@@ -27,6 +28,7 @@ a.add_argument("folder")
 a.add_argument("--token")
 a.add_argument("--seconds", type=float, default=3600)
 a.add_argument("--limit", type=int, default=0)
+a.add_argument("--list")
 a.add_argument("--edges", action="store_true")
 a.add_argument("--commit", default="c" * 40)
 a.add_argument("--moved")
@@ -103,7 +105,8 @@ class Hub(Base):
                  "lfs": {"oid": sha256(os.path.join(o.folder, n))}} for n in names[first : first + 2]]
         link = {}
         if first + 2 < len(names):
-            link["Link"] = f'<http://127.0.0.1:{self.server.server_port}{url.path}?recursive=true&cursor={first + 2}>; rel="next"'
+            port = self.server.server_port + (o.list == "elsewhere")
+            link["Link"] = f'<http://127.0.0.1:{port}{url.path}?recursive=true&cursor={first + 2}{"&x=" + "x" * 2000 if o.list == "long" else ""}>; rel="next"'
         self.answer(200, json.dumps(page).encode(), X_Repo_Commit=o.commit, **link)
 
 
@@ -139,7 +142,7 @@ def list_keys(self, query):
     more = first + 2 < len(keys)
     page = "".join(f"<Contents><Key>{urllib.parse.quote_plus(k)}</Key><Size>1</Size></Contents>" for k in keys[first : first + 2])
     self.answer(200, (f"<?xml version='1.0'?><ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{page}"
-                      + (f"<NextContinuationToken>{first + 2}/+=</NextContinuationToken>" if more else "")
+                      + (f"<NextContinuationToken>{first + 2}/+=</NextContinuationToken>" if more and o.list != "nowhere" else "")
                       + "</ListBucketResult>").encode())
 
 
