@@ -29,20 +29,29 @@ const char *cudaGetErrorString(cudaError_t code) {
     return code == cudaErrorInvalidValue ? "invalid argument" : "emulated";
 }
 
+/* CCSTREAM_EMULATED_FAULT=count:CODE: the devices cannot be counted, as with an old driver (35). */
+static int count_fault(void) {
+    const char *fault = getenv("CCSTREAM_EMULATED_FAULT");
+    return fault != NULL && strncmp(fault, "count:", 6) == 0 ? atoi(fault + 6) : 0;
+}
+
 cudaError_t cudaDriverGetVersion(int *version) {
-    *version = 13000;
+    *version = count_fault() == cudaErrorInsufficientDriver ? 12040 : 13000;
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version) {
-    return cudaDriverGetVersion(version);
+    *version = 13000;
+    return cudaSuccess;
 }
 
-/* CCSTREAM_EMULATED_GPUS in the environment, else one. */
+/* CCSTREAM_EMULATED_GPUS in the environment, else one; none where CUDA_VISIBLE_DEVICES is empty or names another. */
 cudaError_t cudaGetDeviceCount(int *count) {
     const char *gpus = getenv("CCSTREAM_EMULATED_GPUS");
-    *count = gpus != NULL ? atoi(gpus) : 1;
-    return cudaSuccess;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const bool none = visible != NULL && (visible[0] == '\0' || strncmp(visible, "GPU-0000", 8) == 0);
+    *count = none || count_fault() != 0 ? 0 : gpus != NULL ? atoi(gpus) : 1;
+    return count_fault() != 0 ? (cudaError_t)count_fault() : none ? cudaErrorNoDevice : cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index) {
