@@ -65,3 +65,9 @@ has results/run.log "asked for --tool memcheck"
 has results/run.log "asked for --tool synccheck"
 grep -q -e "--kernel-name kne=_ZL*4fillI" results/run.log || fail "fill is not among the kernels"
 hasnt results/run.log "cudnn"
+# Its time is its own: what the other parts had does not count, and with 0 it is not run.
+PATH=$PWD/stand-ins:$PATH run 1 --only device,sanitizer --seconds 1
+grep -q "^device: .* not run: no time is left" results/run.txt || fail "device: $(cat results/run.txt)"
+has results/run.txt "2 passed, 0 skipped, 1 failed or not run"
+PATH=$PWD/stand-ins:$PATH run 0 --only sanitizer --sanitize 0
+has results/run.txt "0 passed"

@@ -26,8 +26,8 @@ parse() {
             ;;
         esac
     done
-    case $seconds$jobs in
-    *[!0-9]*) echo "gpu/$name: --seconds and --jobs are numbers" >&2; exit 64 ;;
+    case $seconds$jobs${sanitize:-} in
+    *[!0-9]*) echo "gpu/$name: --seconds, --jobs and --sanitize are numbers" >&2; exit 64 ;;
     esac
 }
 
