@@ -37,7 +37,7 @@ for name in visual.class_embedding visual.conv1.weight visual.proj visual.ln_pre
 done
 has header.txt '"visual.proj":{"dtype":"F32","shape":[32,24]'
 has header.txt '"visual.conv1.weight":{"dtype":"F32","shape":[32,3,8,8]'
-has out/config.json '"model_cfg":{"embed_dim":24'
+has out/open_clip_config.json '"model_cfg":{"embed_dim":24'
 for format in timm transformers; do
     expect_message 69 "a model of open_clip.s (--model)" "$BIN/ccstream-export" whole --format $format -o "$format"
 done

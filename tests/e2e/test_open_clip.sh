@@ -39,6 +39,9 @@ same there by-file
 tensors hugging-face there hf
 export_to hf from-hf
 same there from-hf
+"$BIN/ccstream-export" -q run --format safetensors -o plain || fail "run is not exported as safetensors"
+export_to plain from-plain
+same there from-plain
 mkdir half && cp there/open_clip_config.json half/
 tensors edit there/open_clip_model.safetensors half/model.safetensors --f16
 export_to half from-half

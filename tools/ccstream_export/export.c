@@ -208,14 +208,17 @@ static bool has_images(const struct model_config *m) {
     return m->image_tower[0] != '\0';
 }
 
+static enum status export_native(const struct export_job *job, const char *name, struct error *err);
+
 enum status export_safetensors(const struct export_job *job, struct error *err) {
     const struct model_config *m = checkpoint_model(job->checkpoint);
     struct tensor_list l;
     struct json_writer w;
-    const bool open_clip = m->open_clip[0] != '\0';
+    if (m->open_clip[0] != '\0') {
+        return export_native(job, "model.safetensors", err);
+    }
     enum status s = tensor_list_init(&l, job->file, err);
-    THEN(s, open_clip ? add_open_clip(&l, job, err) : STATUS_OK);
-    for (size_t i = 0; i < safetensors_count(job->file) && s == STATUS_OK && !open_clip; i++) {
+    for (size_t i = 0; i < safetensors_count(job->file) && s == STATUS_OK; i++) {
         const struct safetensors_info *info = safetensors_at(job->file, i);
         s = is_of_model(info->name) ? tensor_list_copy(&l, "", info->name, info, err) : STATUS_OK;
     }
@@ -224,9 +227,6 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     TRY(s);
     begin_json(&w);
     if (has_images(m)) {
-        if (open_clip) {
-            json_raw(&w, "model_cfg", m->open_clip, strlen(m->open_clip));
-        }
         json_string(&w, "image_tower", m->image_tower);
         json_string(&w, "stem", m->small_stem ? "small" : "standard");
         json_string(&w, "norm", RESNET_NORM_NAMES[m->norm_layers]);
@@ -522,7 +522,8 @@ static void put_images(struct json_writer *w, const struct model_config *m, cons
 }
 
 /* A model of open_clip's own towers. */
-static enum status export_native(const struct export_job *job, struct error *err) {
+static enum status
+export_native(const struct export_job *job, const char *name, struct error *err) {
     struct dual_encoder_options o;
     struct tensor_list l;
     struct json_writer w;
@@ -535,7 +536,7 @@ static enum status export_native(const struct export_job *job, struct error *err
     THEN(s, add_open_clip(&l, job, err));
     THEN(s, add_scale(&l, job, "logit_scale", err));
     THEN(s, add_bias(&l, job, err));
-    THEN(s, write_tensors(job, NULL, "open_clip_model.safetensors", &l, err));
+    THEN(s, write_tensors(job, NULL, name, &l, err));
     tensor_list_fini(&l);
     THEN(s, any ? open_tokenizer(&t, job, err) : STATUS_OK);
     TRY(s);
@@ -591,7 +592,7 @@ enum status export_open_clip(const struct export_job *job, struct error *err) {
     enum status s;
     TRY(check_texts(m, "open_clip", err));
     if (m->open_clip[0] != '\0') {
-        return export_native(job, err);
+        return export_native(job, "open_clip_model.safetensors", err);
     }
     TRY(check_tower(m, "open_clip", err));
     TRY(tensor_list_init(&l, job->file, err));
