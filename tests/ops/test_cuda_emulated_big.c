@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "formats/base/image_norm.h"
+#include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/cuda_internal.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/test.h"
@@ -247,4 +248,43 @@ TEST(text_in_bf16) {
 TEST(delay_ends) {
     begin();
     RUN(launch_delay(NULL, 100000));
+}
+
+/* All weights and pixels of a stem are in its other form once; the rest of that form is zeros. */
+TEST(stems_are_packed_and_unpacked) {
+    enum {
+        N = 2,
+        SIDE = 16,
+        C = 3,
+        K = 8,
+        R = 7,
+        WEIGHTS = K * R * R * C,
+        PIXELS = N * SIDE * SIDE * C
+    };
+    struct conv_problem p = {CONV_FORWARD, DTYPE_BF16, N, SIDE,  SIDE, C, K, R, R,
+                             SIDE / 2,     SIDE / 2,   2, R / 2, false};
+    begin();
+    emulation_sample_blocks(false);
+    assert_true(conv_stem_applies(&p));
+    const struct tensor x = big(DTYPE_BF16, 4, N, SIDE, SIDE, C);
+    const struct tensor w = big(DTYPE_BF16, 4, K, R, R, C);
+    const struct tensor back = big(DTYPE_BF16, 4, K, R, R, C);
+    const size_t workspace_bytes = conv_stem_workspace_bytes(&p);
+    const struct launch_on on = on_bytes(workspace_bytes);
+    struct conv_stem stem;
+    for (int i = 0; i < PIXELS; i++) {
+        ((uint16_t *)x.data)[i] = (uint16_t)(1 + i);
+    }
+    for (int i = 0; i < WEIGHTS; i++) {
+        ((uint16_t *)w.data)[i] = (uint16_t)(1 + i);
+    }
+    RUN(launch_conv_stem_pack(&on, &p, x.data, w.data, &stem));
+    int filled = 0;
+    for (size_t i = 0; i < workspace_bytes / sizeof(uint16_t); i++) {
+        filled += ((const uint16_t *)on.workspace)[i] != 0;
+    }
+    assert_int_equal(filled, PIXELS + WEIGHTS);
+    RUN(launch_conv_stem_unpack(&on, &p, &stem, back.data));
+    assert_memory_equal(back.data, w.data, WEIGHTS * sizeof(uint16_t));
+    release();
 }
