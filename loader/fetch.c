@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "loader/pipeline_internal.h"
 #include "loader/sample_work.h"
@@ -99,6 +100,7 @@ enum status loader_fetch(struct fetcher *f,
                          struct loader_batch *out,
                          enum status *statuses,
                          const uint64_t *ids,
+                         const uint64_t *views,
                          uint32_t count,
                          uint64_t epoch,
                          struct error *err) {
@@ -108,13 +110,20 @@ enum status loader_fetch(struct fetcher *f,
     for (uint32_t i = 0; i < count; i++) {
         struct error why;
         enum status row = STATUS_OK;
+        f->batch.batch.epoch = views != NULL ? views[i] / 2 : epoch;
         TRY(make_row(f, &row, i, ids[i], &why, err));
+        if (views != NULL && views[i] % 2 != 0 && row == STATUS_OK) {
+            REQUIRE(f->p.opt.views == 2);
+            memcpy(f->batch.images[0] + i * f->p.image_bytes,
+                   f->batch.images[1] + i * f->p.image_bytes, f->p.image_bytes);
+        }
         if (statuses != NULL) {
             statuses[i] = row;
         } else if (row < STATUS_OK) {
             return error_set(err, row, "cannot fetch sample %" PRIu64 ": %s", ids[i], why.text);
         }
     }
+    f->batch.batch.epoch = epoch;
     *out = batch_slot_view(&f->batch);
     return STATUS_OK;
 }

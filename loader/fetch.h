@@ -41,7 +41,9 @@ enum status fetcher_open(struct fetcher **out,
 void fetcher_close(struct fetcher *f); /* accepts NULL */
 
 /* Row i of *out is sample ids[i], in [0, max_count] of them, in any order; an id may occur more
- * than once. Fields of *out that concern the order of an epoch are 0.
+ * than once. Fields of *out that concern the order of an epoch are 0. views (count; NULL: all views
+ * of `epoch`): row i is of epoch views[i] / 2, and views[i] % 2, below fetch_options.views, is the
+ * view that out->images has.
  *
  * statuses (count) receives the status of each row: OK, NOTFOUND (no sample has this id, or it was
  * removed), or CORRUPT, UNSUPPORTED or LIMIT for one that cannot be used; the contents of a row
@@ -54,6 +56,7 @@ enum status loader_fetch(struct fetcher *f,
                          struct loader_batch *out,
                          enum status *statuses,
                          const uint64_t *ids,
+                         const uint64_t *views,
                          uint32_t count,
                          uint64_t epoch,
                          struct error *err);

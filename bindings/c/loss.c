@@ -218,7 +218,7 @@ carried(struct ccs_loss *l, uint64_t *out, const uint64_t *ids, uint32_t batch, 
     FAIL_IF(beyond(l) != CCS_BEYOND_NAMED, err, STATUS_UNSUPPORTED,
             "loss %s names no samples beyond the batch", l->row->name);
     TRY(check_batch(l, ids, batch, err));
-    return loss_carried(l->loss, out, ids, batch, err);
+    return loss_carried(l->loss, out, NULL, ids, batch, err);
 }
 
 int32_t ccs_loss_carried(struct ccs_loss *l,

@@ -17,13 +17,13 @@ losses() { # losses RUN: of the last steps, when chains stand outside the batch
 for task in pairs views; do # in several parts, of which the last is smaller
     options=$pairs
     [ $task = pairs ] || options=$views
-    for carry in encode skip; do
+    for carry in view encode skip; do
         # shellcheck disable=SC2086 # options
         expect 0 "$BIN/ccstream-train" -q --data data $options --micro-batch 3 --checkpoint-every 7 --keep-checkpoints 9 \
             --emc2-off-batch $carry --out $task-$carry
         grep -Eq 'nan|inf|null' $task-$carry/metrics.jsonl && fail "$task, $carry: metrics are not numbers"
     done
-    resumes $task-encode 7
+    resumes $task-view 7
     if [ $task = pairs ]; then # a run of a build that had no such option
         interrupted pairs-skip 7 pairs-old
         sed -i 's/,"emc2-carry":"skip"//' pairs-old/config.json
@@ -31,7 +31,8 @@ for task in pairs views; do # in several parts, of which the last is smaller
         expect 0 "$BIN/ccstream-train" -q --resume pairs-old
         cmp pairs-skip/last pairs-old/last || fail "a run of an earlier build does not keep skipping"
     fi
-    [ "$(losses $task-encode)" != "$(losses $task-skip)" ] || fail "$task: --emc2-off-batch has no effect"
+    [ "$(for carry in view encode skip; do losses $task-$carry | tail -n 1; done | sort -u | wc -l)" = 3 ] ||
+        fail "$task: --emc2-off-batch has no effect"
     rm -r $task-*
 done
 

@@ -20,9 +20,10 @@ NOTES = [
     "Two fixed augmentations (SimCLR's) of each image. L is the global loss of eq. (1): each of the 2n views is an "
     "anchor, the other view its positive, all views of other images its negatives (998 for 500 images). L and |grad "
     "L|^2 are exact, over all of them, at 41 points of each run. simclr is InfoNCE of the batch. sogclr has gamma "
-    "0.9 as in EMC2's code, and 0.1. emc2-encode is --emc2-carry encode: a sample outside the batch is encoded "
-    "un-augmented. emc2-view encodes the very view that is the chain's state, as the published code of this figure "
-    "does, emc2-fresh one of the two views at random in each step. emc2-skip is --emc2-carry skip. negcache: the "
+    "0.9 as in EMC2's code, and 0.1. emc2-encode is --emc2-off-batch encode: a sample outside the batch is "
+    "encoded un-augmented. emc2-view is --emc2-off-batch view: the very view that is the chain's state, as in the "
+    "published code of this figure. emc2-fresh: one of the two views at random in each step. emc2-skip is "
+    "--emc2-off-batch skip. negcache: the "
     "negative cache, 0.1 of it encoded in each step. The paper's claim: EMC2's |grad L|^2 ends two orders of "
     "magnitude lower.",
     "Each method is run with each step size, and the run that ends with the smallest L counts: the gradient is also "
@@ -252,7 +253,7 @@ def page(result: dict[str, Any], o: Options) -> list[Section]:
         f"SimCLR's is {both('simclr')}: the softmax of the batch is not that of all samples.",
         f"EMC2 with the chain's view: {both('emc2-view')}. Its noise, because a few samples represent the softmax, "
         "falls with more and smaller steps.",
-        f"EMC2 as --emc2-carry encode has it: {both('emc2-encode')}. A sample that is encoded un-augmented is not "
+        f"EMC2 as --emc2-off-batch encode has it: {both('emc2-encode')}. A sample that is encoded un-augmented is not "
         "one of the negatives of L, and not as similar to the anchor as its views are. Chains, burn-in and steps "
         "are those of the row before; a view at random instead of the un-augmented image has "
         f"{_text(rows['emc2-fresh']['scaled_bias2'])}. Nor is this the stationary point of the loss whose negatives "

@@ -46,7 +46,7 @@ static const char *const fastclip_cc12m[] = {
 
 /* All rows of EMC2's table. Its P is half of R = 2B - 2; its beta is 1 / tau. */
 #define EMC2_WORDS                                                                                 \
-    "--task=two-views", "--loss=emc2", "--emc2-off-batch=encode", "--burn-in=0.5",                 \
+    "--task=two-views", "--loss=emc2", "--emc2-off-batch=view", "--burn-in=0.5",                 \
         "--stem=standard", "--norm-layer=none", "--augment=simclr", "--image-norm=none",           \
         "--min-lr=0", "--warmup=linear", "--clip-norm=0"
 

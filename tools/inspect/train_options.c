@@ -30,7 +30,7 @@
 
 #define TRAIN_PRESETS_OF_EMC2                                                                      \
     "Presets of EMC2 on two views (Yau's table 3; epochs, warmup and head of the published "       \
-    "commands): no norms, pixels in [0, 1], --emc2-off-batch encode, half of the proposals "       \
+    "commands): no norms, pixels in [0, 1], --emc2-off-batch view, half of the proposals "         \
     "discarded, 10 epochs of warmup counted on the paper's data, then a cosine to 0. emc2-stl10: " \
     "resnet18 at 96 px, 512 dimensions, Adam with L2 decay 1e-4, 100 epochs; batch 32, tau "       \
     "1/14.28, 1e-4. emc2-stl10-b256: batch 256, tau 0.2, 1e-3. emc2-imagenet100: resnet50 at 224 " \

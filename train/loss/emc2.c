@@ -14,31 +14,37 @@
  * A chain continues on the sample on which it stood when its own was last seen. If that is in the
  * batch, its score is today's. Otherwise, by --emc2-off-batch:
  *
- *   encode
- *     Algorithm 1. The caller encodes that sample again, un-augmented (loss_carried): its score is
- *     today's, every state after the first P proposals is recorded, and it gets a gradient too. If
+ *   view
+ *     Algorithm 1. The caller encodes that sample again (loss_carried), as the view on which the
+ *     chain stands: what this view was is kept beside the sample. Its score is today's, every state
+ *     after the first P proposals is recorded, and it gets a gradient too. If
  *     the caller does not have it any more, the chain restarts. Proposals are drawn uniformly
  *     (line 5) from the batch and that sample, which has as many places as every other one has
  *     views. Only so the softmax stays what chains sample, by detailed balance within this set. If
  *     each contrast were proposed once, in order, as in the published code, the mean gradient of
  *     two views would be off by 0.15 of its length instead of 0.03 (64 samples of fixed features,
  *     B = 8, tau = 0.07; ccstudy chains).
+ *   encode
+ *     The same, but the sample is encoded un-augmented (footnote 2). The loss is over augmented
+ *     views, so that the gradient has a bias: 1.3e-2 of squared norm instead of 1e-4 in figure 7
+ *     (ccstudy gradient).
  *   skip
  *     The score stays as it was (S / tau), and nothing is recorded until a proposal is accepted. An
  *     anchor without any record is skipped. Contrasts are proposed once each, in order. What is
  *     missing are mostly hard negatives, on which chains stay long: of those 64 samples as pairs,
  *     the negatives' weights add up to 0.79 instead of 2.
  *
- * State: per sample, and for pairs per side, the chain's last score and its sample's id. The draws
- * are keyed by (seed, step, sample id, side).
+ * State: per sample, and for pairs per side, the chain's last score, its sample's id, and 2 epoch +
+ * view of the view that this sample had. The draws are keyed by (seed, step, sample id, side).
  */
 #include "formats/base/rng.h"
 #include "train/loss/loss_internal.h"
 
-enum { CHAIN_SCORE, CHAIN_ID };
+enum { CHAIN_SCORE, CHAIN_ID, CHAIN_VIEW };
 static const struct loss_column emc2_columns[] = {
     {"chain_log_score", .first = SAMPLE_STATE_UNVISITED},
     {"chain_id", .kind = SAMPLE_STATE_ID},
+    {"chain_view", .first = 0.0f},
     {0}};
 
 /* Where a chain stands if not on a contrast of the batch. */
@@ -122,15 +128,30 @@ static void walk_on(struct walk *w, int64_t *state, float *log_score, struct rec
 struct chains {
     float *log_score; /* (B) */
     uint64_t *ids;    /* (B) */
+    float *views;     /* (B) 2 epoch + view: exact to epoch 2^23 */
 };
 
 static struct chains chains_of(const struct loss *l, int side) {
-    return (struct chains){loss_window(l, CHAIN_SCORE, side), loss_window_u64(l, CHAIN_ID, side)};
+    return (struct chains){loss_window(l, CHAIN_SCORE, side), loss_window_u64(l, CHAIN_ID, side),
+                           loss_window(l, CHAIN_VIEW, side)};
 }
 
-static uint64_t emc2_carried(const struct loss *l, int side, int64_t place, int64_t count) {
-    const uint64_t id = chains_of(l, side).ids[place];
+static uint64_t
+emc2_carried(const struct loss *l, uint64_t *view, int side, int64_t place, int64_t count) {
+    const struct chains chains = chains_of(l, side);
+    const uint64_t id = chains.ids[place];
+    *view = (uint64_t)chains.views[place];
     return id == SAMPLE_STATE_NO_ID || loss_find_id(l, count, id) >= 0 ? SAMPLE_STATE_NO_ID : id;
+}
+
+/* Entry i's chain stands on view `view` of the contrast in place `place`. */
+static void stand_on(const struct chains *chains,
+                     const struct loss_input *in,
+                     int64_t i,
+                     int64_t place,
+                     int64_t view) {
+    chains->ids[i] = in->sample_ids[place];
+    chains->views[i] = (float)(2 * in->epoch + (uint64_t)view);
 }
 
 /* Where the chain of entry i stands before the step. */
@@ -202,7 +223,9 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
             rng_init(&w.draws, l->options.seed, RNG_CHAIN, in->step,
                      2 * in->sample_ids[a] + (uint64_t)side);
             step_anchor(l, &w, &state, &chains.log_score[a], share, in, out);
-            chains.ids[a] = state >= 0 ? in->sample_ids[state] : chains.ids[a];
+            if (state >= 0) {
+                stand_on(&chains, in, a, state, 0);
+            }
             out->objective += 0.5 * side_weight(&s, a) * side_info_nce(&s, a, tau) / (double)b;
         }
     }
@@ -217,6 +240,9 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
     for (int64_t i = 0; i < b; i++) {
         int64_t state = begin(l, in, &chains, SIDE_IMAGE, i);
         const bool has_carried = state == STATE_CARRIED;
+        if (state >= 0 && l->options.emc2_carry == LOSS_EMC2_VIEW) { /* the same view of today's */
+            state += (uint64_t)chains.views[i] % 2 * (uint64_t)b;
+        }
         for (int64_t view = 0; view < 2; view++) {
             const int64_t a = i + view * b;
             struct walk w = {.similarity = in->similarity + a * n,
@@ -236,7 +262,9 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
             const struct loss_side row = loss_take_view(l, in, a);
             out->objective += side_weight(&row, 0) * side_info_nce(&row, 0, tau) / (double)n;
         }
-        chains.ids[i] = state >= 0 ? in->sample_ids[state % b] : chains.ids[i];
+        if (state >= 0) {
+            stand_on(&chains, in, i, state % b, state / b);
+        }
     }
 }
 

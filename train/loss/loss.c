@@ -341,7 +341,7 @@ double loss_cache_refresh(const struct loss *l) {
 
 bool loss_carries(const struct loss *l) {
     return loss_cache_refresh(l) > 0.0 ||
-           (l->row->carried != NULL && l->options.emc2_carry == LOSS_EMC2_ENCODE);
+           (l->row->carried != NULL && l->options.emc2_carry != LOSS_EMC2_SKIP);
 }
 
 /* The same of what is outside the batch. */
@@ -429,6 +429,7 @@ static enum status check_finite(const struct loss *l,
 
 enum status loss_carried(struct loss *l,
                          uint64_t *out,
+                         uint64_t *views,
                          const uint64_t *sample_ids,
                          int64_t batch_count,
                          struct error *err) {
@@ -447,7 +448,11 @@ enum status loss_carried(struct loss *l,
             of_side[i] = SAMPLE_STATE_NO_ID;
         }
         for (int64_t i = 0; i < count; i++) {
-            of_side[l->places[i]] = l->row->carried(l, kept, i, count);
+            uint64_t view;
+            of_side[l->places[i]] = l->row->carried(l, &view, kept, i, count);
+            if (views != NULL) {
+                views[side * batch_count + l->places[i]] = view;
+            }
         }
     }
     return sample_state_end_batch(l->state, err);
@@ -466,7 +471,9 @@ static enum status check_carried(const struct loss *l,
     }
     REQUIRE(in->carried_ids != NULL || l->row->carried != NULL);
     for (int64_t i = 0; i < loss_side_count(l) * count && in->carried_ids == NULL; i++) {
-        REQUIRE(l->row->carried(l, (int)(i / count), i % count, count) == SAMPLE_STATE_NO_ID);
+        uint64_t view;
+        REQUIRE(l->row->carried(l, &view, (int)(i / count), i % count, count) ==
+                SAMPLE_STATE_NO_ID);
     }
     for (int64_t i = 0; i < 2 * b && in->carried_ids != NULL; i++) {
         const uint64_t id = in->carried_ids[i];

@@ -53,7 +53,8 @@ enum loss_xi {
 
 /* What emc2 does with a chain that stands on a sample outside the batch; see emc2.c. */
 enum loss_emc2_carry {
-    LOSS_EMC2_ENCODE, /* it is re-encoded: Algorithm 1 */
+    LOSS_EMC2_VIEW,   /* it is re-encoded as that view of it: Algorithm 1 */
+    LOSS_EMC2_ENCODE, /* it is re-encoded un-augmented */
     LOSS_EMC2_SKIP,   /* nothing is recorded until the chain moves */
 };
 
@@ -221,10 +222,12 @@ bool loss_carries(const struct loss *l);
 double loss_cache_refresh(const struct loss *l);
 
 /* Of other losses that carry: the samples that the step with these (batch_count) ids needs, as in
- * loss_input.carried_ids; SAMPLE_STATE_NO_ID where it needs none. Collective as loss_step. Returns
- * OK, INVALID or what comm returns. */
+ * loss_input.carried_ids; SAMPLE_STATE_NO_ID where it needs none. views (may be NULL), as `out`:
+ * which view each of them was, 2 epoch + view (of pairs 0); with LOSS_EMC2_VIEW it is to be this
+ * one. Collective as loss_step. Returns OK, INVALID or what comm returns. */
 enum status loss_carried(struct loss *l,
                          uint64_t *out,
+                         uint64_t *views,
                          const uint64_t *sample_ids,
                          int64_t batch_count,
                          struct error *err);

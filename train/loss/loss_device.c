@@ -77,7 +77,8 @@ bool loss_has_kernels(const struct loss *l, struct error *why) {
         return false;
     }
     if (loss_carries(l)) {
-        (void)error_set(why, STATUS_UNSUPPORTED, "--emc2-off-batch encode runs on the host alone");
+        (void)error_set(why, STATUS_UNSUPPORTED,
+                        "--emc2-off-batch view and encode run on the host alone");
         return false;
     }
     if (l->options.beta_stairs > 0) {

@@ -12,7 +12,7 @@
 static const char *const temperatures[] = {"own", "constant", "global", "individual", NULL};
 static const char *const schedules[] = {"own", "constant", "cosine", NULL};
 static const char *const gradients[] = {"paper", "unbiased", NULL};
-static const char *const carries[] = {"encode", "skip", NULL};
+static const char *const carries[] = {"view", "encode", "skip", NULL};
 static const char *const xis[] = {"signed", "norm", "all", NULL};
 
 _Static_assert(LOSS_OPTION_COUNT <= 64, "loss_row.reads has 64 bits");
@@ -120,9 +120,10 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
              "2020; nuclr: Wang's Remark 2, with one zeta per pair. Above 1 on the host"},
     [LOSS_EMC2_CARRY] =
         {"emc2-off-batch", .alias = "emc2-carry", CHOICE(emc2_carry, carries),
-         .help = "what to do if a chain's state is a sample outside the batch. encode: re-encode "
-                 "it un-augmented as a negative (Yau's Algorithm 1; up to one more batch per step; "
-                 "CPU only); skip: do not record it, which underweights hard negatives (0.79 "
+         .help = "what to do if a chain's state is a sample outside the batch. view: re-encode it "
+                 "as that view, a negative (Yau's Algorithm 1; up to one more batch per step; CPU "
+                 "only); encode: the same, un-augmented, which is biased; skip: do not record it, "
+                 "which underweights hard negatives (0.79 "
                  "instead of 2 for 64 samples, batch 8, tau 0.07)"},
     [LOSS_CACHE_REFRESH] =
         {"cache-refresh", NUMBER(cache_refresh), .min = 1e-6, .max = 1, .value = 0.01,

@@ -142,8 +142,10 @@ struct loss_row {
                        that of `value` */
     bool uses_self;
     /* The sample outside the batch that entry `place` of the window needs on this side, among the
-     * `count` distinct ids; SAMPLE_STATE_NO_ID: none. NULL: this loss never asks so. */
-    uint64_t (*carried)(const struct loss *l, int side, int64_t place, int64_t count);
+     * `count` distinct ids; SAMPLE_STATE_NO_ID: none. *view: see loss_carried. NULL: this loss
+     * never asks so. */
+    uint64_t (
+        *carried)(const struct loss *l, uint64_t *view, int side, int64_t place, int64_t count);
     /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct; those of
      * a loss with several positives are not to be read. */
     void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);

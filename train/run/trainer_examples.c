@@ -55,7 +55,7 @@ static enum status draw_row(struct sheet *s,
     for (int64_t k = 0; k < x->found_count; k++) {
         ids[1 + k] = e->sample_ids[q->found[k]];
     }
-    TRY(loader_fetch(f, &batch, NULL, ids, (uint32_t)x->found_count + 1, 0, err));
+    TRY(loader_fetch(f, &batch, NULL, ids, NULL, (uint32_t)x->found_count + 1, 0, err));
     for (int64_t k = 0; k <= x->found_count; k++) {
         const bool right = k > 0 && examples_is_right(e, true, q->query, q->found[k - 1]);
         put_tile(s, row, k, batch.images + 3 * k * SIDE_PX * SIDE_PX,

@@ -56,6 +56,7 @@ struct step_recording {
 struct trainer_offbatch {
     bool any;                      /* the step in progress has some */
     uint64_t *ids;                 /* (2, B) of loss_input; NULL: the loss asks for none */
+    uint64_t *views;               /* (2, B) of loss_carried */
     int64_t *columns;              /* (2, B) the row of that sample below */
     float *similarity, *gradient;  /* (2, B) of loss_input and loss_output */
     int64_t rows;                  /* N that are encoded, at all times */
@@ -66,9 +67,11 @@ struct trainer_offbatch {
     struct offbatch_side {
         struct fetcher *fetcher;
         struct feature_cache *cache; /* of what `batch` has; NULL: the loss draws from none */
-        uint64_t *ids;               /* (2 B) N of them: distinct ones, then some of the batch */
-        int64_t count;               /* of the former */
-        uint64_t *own_ids;           /* (N / W) this rank's */
+        struct offbatch_sample {
+            uint64_t id, view;
+        } * samples;                   /* (2 B) N of them: distinct ones, then some of the batch */
+        int64_t count;                 /* of the former */
+        uint64_t *own_ids, *own_views; /* (N / W) this rank's */
         struct loader_batch batch; /* their texts, where images are the anchors, or their images */
         struct tensor x, dx;       /* (N, E) */
         struct tensor own_dx;      /* (N / W, E) of two views with several ranks */

@@ -12,14 +12,13 @@
  * dC are the same on all. The gradients of parameters are summed over ranks apart from the batch's
  * own and then added to those, so that the order of additions is that of one rank.
  *
- * They are un-augmented, as evaluation makes them, and encoded as a batch of its own with today's
- * parameters (`beside`): batch norm takes its statistics over them, and running statistics stay.
- * That batch always has N rows: B pairs; two views: as many as the loss may need, an even number on
- * each rank, so that with two views of emc2 a micro-batch which divides half of a rank's part gives
- * the numbers of one rank.
- * It is filled up with samples of the step's own batch, which get no gradient, so that batch
- * statistics are never those of a few samples. Pairs have one list of texts and one of images in
- * it, which do not belong together.
+ * They are the views on which emc2's chains stand, or un-augmented, as evaluation makes them, and
+ * encoded as a batch of its own with today's parameters (`beside`): batch norm takes its statistics
+ * over them, and running statistics stay. That batch always has N rows: B pairs; two views: as many
+ * as the loss may need, an even number on each rank, so that with two views of emc2 a micro-batch
+ * which divides half of a rank's part gives the numbers of one rank. It is filled up with samples
+ * of the step's own batch, which get no gradient, so that batch statistics are never those of a few
+ * samples. Pairs have one list of texts and one of images in it, which do not belong together.
  *
  * A sample that cannot be read any more (removed, damaged) is not replaced: a chain restarts, an
  * anchor has no negative in this step.
@@ -65,6 +64,11 @@ static int64_t row_of(const struct trainer *t, int32_t rank, int64_t k) {
     return k < half ? rank * half + k : t->offbatch.rows / 2 + rank * half + k - half;
 }
 
+/* Whether they are views that batches had. */
+static bool as_seen(const struct trainer *t) {
+    return loss_cache_refresh(t->loss) == 0.0 && t->options.loss.emc2_carry == LOSS_EMC2_VIEW;
+}
+
 /* ---- memory ---- */
 
 size_t trainer_offbatch_bytes(const struct trainer_options *o, const struct loss *l) {
@@ -91,15 +95,22 @@ static enum status open_side(struct trainer *t, int side, struct error *err) {
     const bool texts = !views && side == 0;
     const int64_t own = t->offbatch.rows / comm_world(t->comm);
     const int64_t dim = t->options.embed_dim;
+    const bool seen = as_seen(t);
     const struct fetch_options how = {.max_count = (uint32_t)own,
-                                      .augment = views ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH,
-                                      .views = texts ? 0 : 1,
+                                      .augment = seen    ? t->options.augment
+                                                 : views ? AUGMENT_EVAL_CROP
+                                                         : AUGMENT_EVAL_SQUASH,
+                                      .views = texts  ? 0
+                                               : seen ? trainer_task(&t->options)->views
+                                                      : 1,
                                       .captions =
                                           texts ? LOADER_CAPTIONS_DRAWN : LOADER_CAPTIONS_NONE};
     TRY(fetcher_open(&s->fetcher, t->loader, &how, err));
-    s->ids = calloc(2 * (size_t)t->options.batch_count, sizeof *s->ids);
+    s->samples = calloc(2 * (size_t)t->options.batch_count, sizeof *s->samples);
     s->own_ids = calloc((size_t)own, sizeof *s->own_ids);
-    FAIL_IF(s->ids == NULL || s->own_ids == NULL, err, STATUS_NOMEM, "trainer: out of memory");
+    s->own_views = calloc((size_t)own, sizeof *s->own_views);
+    FAIL_IF(s->samples == NULL || s->own_ids == NULL || s->own_views == NULL, err, STATUS_NOMEM,
+            "trainer: out of memory");
     TRY(trainer_alloc_matrix(t, &s->x, t->offbatch.rows, dim, err));
     TRY(trainer_alloc_matrix(t, &s->dx, t->offbatch.rows, dim, err));
     if (views && own < t->offbatch.rows) {
@@ -123,13 +134,14 @@ enum status trainer_open_offbatch(struct trainer *t, struct error *err) {
             "--loss %s encodes further samples of a dataset; add --data DIR", t->options.loss.name);
     c->rows = row_count(&t->options, t->loss);
     c->ids = calloc(2 * b, sizeof *c->ids);
+    c->views = calloc(2 * b, sizeof *c->views);
     c->columns = calloc(2 * b, sizeof *c->columns);
     c->similarity = calloc(2 * b, sizeof *c->similarity);
     c->gradient = calloc(2 * b, sizeof *c->gradient);
     c->statuses = calloc((size_t)c->rows, sizeof *c->statuses);
     c->matrix = calloc((size_t)(anchors * c->rows), sizeof *c->matrix);
-    FAIL_IF(c->ids == NULL || c->columns == NULL || c->similarity == NULL || c->gradient == NULL ||
-                c->statuses == NULL || c->matrix == NULL,
+    FAIL_IF(c->ids == NULL || c->views == NULL || c->columns == NULL || c->similarity == NULL ||
+                c->gradient == NULL || c->statuses == NULL || c->matrix == NULL,
             err, STATUS_NOMEM, "trainer: out of memory");
     TRY(trainer_alloc_matrix(t, &c->s, anchors, c->rows, err));
     c->batch_gradients = gradients_whole(trainer_params(t));
@@ -148,8 +160,9 @@ void trainer_close_offbatch(struct trainer *t) {
         struct offbatch_side *s = &c->sides[side];
         fetcher_close(s->fetcher);
         feature_cache_destroy(s->cache);
-        free(s->ids);
+        free(s->samples);
         free(s->own_ids);
+        free(s->own_views);
         trainer_free_matrix(t, &s->x);
         trainer_free_matrix(t, &s->dx);
         trainer_free_matrix(t, &s->own_dx);
@@ -157,6 +170,7 @@ void trainer_close_offbatch(struct trainer *t) {
     trainer_free_matrix(t, &c->s);
     trainer_free_matrix(t, &c->batch_gradients);
     free(c->ids);
+    free(c->views);
     free(c->columns);
     free(c->similarity);
     free(c->gradient);
@@ -177,33 +191,52 @@ struct feature_cache *trainer_cache(const struct trainer *t, bool images) {
 
 /* ---- which samples ---- */
 
-/* The distinct ids that a side needs, then some of the batch; and each anchor's row of them. */
+static int compare_samples(const void *a, const void *b) {
+    const struct offbatch_sample *x = a;
+    const struct offbatch_sample *y = b;
+    const int by_id = compare_u64(&x->id, &y->id);
+    return by_id != 0 ? by_id : compare_u64(&x->view, &y->view);
+}
+
+/* What anchor i of a side needs. */
+static struct offbatch_sample wanted_by(const struct trainer *t, int64_t i) {
+    return (struct offbatch_sample){t->offbatch.ids[i], as_seen(t) ? t->offbatch.views[i] : 0};
+}
+
+/* Sample i of the step's own batch, in its first view. */
+static struct offbatch_sample
+of_batch(const struct trainer *t, const struct step_flight *f, int64_t i) {
+    return (struct offbatch_sample){f->ids[i % t->options.batch_count], 2 * f->batch.epoch};
+}
+
+/* The distinct samples that a side needs, then some of the batch; and each anchor's row of them. */
 static void list_wanted(struct trainer *t, const struct step_flight *f, int side) {
     struct offbatch_side *s = &t->offbatch.sides[side];
     const int64_t b = t->options.batch_count;
     const int64_t anchors = trainer_rows(&t->options);
-    const uint64_t *wanted = t->offbatch.ids + side * b;
+    const int64_t first = side * b;
     int64_t *columns = t->offbatch.columns + side * b;
     int64_t all = 0;
     s->count = 0;
     for (int64_t i = 0; i < anchors; i++) {
-        if (wanted[i] != SAMPLE_STATE_NO_ID) {
-            s->ids[all++] = wanted[i];
+        if (t->offbatch.ids[first + i] != SAMPLE_STATE_NO_ID) {
+            s->samples[all++] = wanted_by(t, first + i);
         }
     }
-    sort_in_place(s->ids, (size_t)all, sizeof *s->ids, compare_u64);
+    sort_in_place(s->samples, (size_t)all, sizeof *s->samples, compare_samples);
     for (int64_t i = 0; i < all; i++) {
-        if (i == 0 || s->ids[i] != s->ids[i - 1]) {
-            s->ids[s->count++] = s->ids[i];
+        if (i == 0 || compare_samples(&s->samples[i], &s->samples[i - 1]) != 0) {
+            s->samples[s->count++] = s->samples[i];
         }
     }
     for (int64_t i = 0; i < anchors; i++) {
-        const uint64_t *at =
-            bsearch(&wanted[i], s->ids, (size_t)s->count, sizeof *s->ids, compare_u64);
-        columns[i] = at != NULL ? at - s->ids : -1;
+        const struct offbatch_sample wanted = wanted_by(t, first + i);
+        const struct offbatch_sample *at =
+            bsearch(&wanted, s->samples, (size_t)s->count, sizeof *s->samples, compare_samples);
+        columns[i] = at != NULL ? at - s->samples : -1;
     }
     for (int64_t i = s->count; i < t->offbatch.rows; i++) {
-        s->ids[i] = f->ids[(i - s->count) % b];
+        s->samples[i] = of_batch(t, f, i - s->count);
     }
 }
 
@@ -217,9 +250,11 @@ fetch_own(struct trainer *t, const struct step_flight *f, int side, struct error
     const int64_t count = t->offbatch.rows / comm_world(t->comm);
     enum status *own = t->offbatch.statuses + rank * count;
     for (int64_t k = 0; k < count; k++) {
-        s->own_ids[k] = s->ids[row_of(t, rank, k)];
+        s->own_ids[k] = s->samples[row_of(t, rank, k)].id;
+        s->own_views[k] = s->samples[row_of(t, rank, k)].view;
     }
-    TRY(loader_fetch(s->fetcher, &s->batch, own, s->own_ids, (uint32_t)count, f->batch.epoch, err));
+    TRY(loader_fetch(s->fetcher, &s->batch, own, s->own_ids, as_seen(t) ? s->own_views : NULL,
+                     (uint32_t)count, f->batch.epoch, err));
     return comm_gather(t->comm, t->offbatch.statuses, own, (size_t)count * sizeof *own, err);
 }
 
@@ -247,10 +282,10 @@ static enum status fetch(struct trainer *t,
                 t->failed_together = true;
                 return error_set(err, statuses[i],
                                  "sample %" PRIu64 " of the batch cannot be read once more: %s",
-                                 s->ids[row], status_text(statuses[i]));
+                                 s->samples[row].id, status_text(statuses[i]));
             }
             lost(t, side, row, statuses[i]);
-            s->ids[row] = f->ids[row % t->options.batch_count];
+            s->samples[row] = of_batch(t, f, row);
             all = false;
         }
     }
@@ -261,10 +296,10 @@ static enum status fetch(struct trainer *t,
 static void forget(struct trainer *t, int side, int64_t row, enum status why) {
     const struct offbatch_side *s = &t->offbatch.sides[side];
     const int64_t first = side * (int64_t)t->options.batch_count;
-    log_write(trainer_is_first(t) ? t->options.log : NULL, LOG_LEVEL_WARN,
-              "sample %" PRIu64 " cannot be read any more (%s): %s", s->ids[row], status_text(why),
-              s->cache != NULL ? "no anchor has it as its negative"
-                               : "chains at this sample restart");
+    log_write(
+        trainer_is_first(t) ? t->options.log : NULL, LOG_LEVEL_WARN,
+        "sample %" PRIu64 " cannot be read any more (%s): %s", s->samples[row].id, status_text(why),
+        s->cache != NULL ? "no anchor has it as its negative" : "chains at this sample restart");
     for (int64_t i = first; i < first + trainer_rows(&t->options); i++) {
         if (t->offbatch.columns[i] == row) {
             t->offbatch.ids[i] = SAMPLE_STATE_NO_ID;
@@ -272,7 +307,7 @@ static void forget(struct trainer *t, int side, int64_t row, enum status why) {
         }
     }
     if (s->cache != NULL) {
-        feature_cache_put(s->cache, s->ids[row], NULL);
+        feature_cache_put(s->cache, s->samples[row].id, NULL);
     }
 }
 
@@ -282,8 +317,9 @@ list_due(struct trainer *t, const struct step_flight *f, int side, uint64_t firs
     struct offbatch_side *s = &t->offbatch.sides[side];
     s->count = count < (uint64_t)t->offbatch.rows ? (int64_t)count : t->offbatch.rows;
     for (int64_t i = 0; i < t->offbatch.rows; i++) {
-        s->ids[i] = i < s->count ? (first + (uint64_t)i) % t->data.id_space
-                                 : f->ids[(i - s->count) % t->options.batch_count];
+        s->samples[i] = i < s->count
+                            ? (struct offbatch_sample){(first + (uint64_t)i) % t->data.id_space, 0}
+                            : of_batch(t, f, i - s->count);
     }
 }
 
@@ -292,7 +328,7 @@ static void report_lost(struct trainer *t, int side, int64_t row, enum status wh
     if (why != STATUS_NOTFOUND && trainer_is_first(t)) {
         log_write(t->options.log, LOG_LEVEL_WARN,
                   "sample %" PRIu64 " cannot be read (%s): it is no negative",
-                  t->offbatch.sides[side].ids[row], status_text(why));
+                  t->offbatch.sides[side].samples[row].id, status_text(why));
     }
 }
 
@@ -302,7 +338,7 @@ static void put_due(struct trainer *t, int side, uint64_t first) {
     for (int64_t i = 0; i < s->count; i++) {
         const uint64_t id = (first + (uint64_t)i) % t->data.id_space;
         const float *feature = (const float *)s->x.data + i * s->x.shape[1];
-        feature_cache_put(s->cache, id, s->ids[i] == id ? feature : NULL);
+        feature_cache_put(s->cache, id, s->samples[i].id == id ? feature : NULL);
     }
 }
 
@@ -398,7 +434,7 @@ enum status trainer_offbatch_forward(struct trainer *t,
     }
     TRY(c->sides[0].cache != NULL
             ? draw(t, f, in, err)
-            : loss_carried(t->loss, c->ids, f->ids, t->options.batch_count, err));
+            : loss_carried(t->loss, c->ids, c->views, f->ids, t->options.batch_count, err));
     c->any = false;
     for (int side = 0; side < side_count(t); side++) {
         list_wanted(t, f, side);

@@ -115,7 +115,7 @@ class Case:
         self.away = options.pop("away", False)
         self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
                       rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, xi="signed", zeta_lr=0.0,
-                      unbiased=False, emc2_carry="encode")
+                      unbiased=False, emc2_carry="view")
         self.o.update(options)
         self.columns, self.scalars, self.chains = {}, {}, {}
         self.learned = {}
@@ -457,7 +457,7 @@ class Case:
         if state is not None:
             score = torch.tensor(scores[state]).float().item()
         for i, c in enumerate(places):
-            if self.o["emc2_carry"] == "encode":
+            if self.o["emc2_carry"] != "skip":
                 c = pool[draws.below(len(pool))]
             u = draws.next()
             if math.isnan(score) or math.log(u) < scores[c] - score:
@@ -468,16 +468,16 @@ class Case:
 
     def start(self, side, i, outside):
         """Where the chain of sample i stands, a place or None, and its score."""
-        at, score = self.chains.setdefault(side, {}).get(self.ids[i], (None, math.nan))
+        at, score, view = self.chains.setdefault(side, {}).get(self.ids[i], (None, math.nan, 0))
         if at in self.ids:
-            return self.ids.index(at), score
-        return (outside if at is not None and self.o["emc2_carry"] == "encode" else None), score
+            return self.ids.index(at) + (view * self.b if self.o["emc2_carry"] == "view" else 0), score
+        return (outside if at is not None and self.o["emc2_carry"] != "skip" else None), score
 
     def keep_chain(self, side, i, state, score, outside):
-        at = self.chains[side].get(self.ids[i], (None,))[0]
+        at, _, view = self.chains[side].get(self.ids[i], (None, 0, 0))
         if state is not None and state != outside:
-            at = self.ids[state % self.b]
-        self.chains[side][self.ids[i]] = (at, score)
+            at, view = self.ids[state % self.b], state // self.b
+        self.chains[side][self.ids[i]] = (at, score, view)
 
     def keep_chains(self, side):
         scores = [self.chains[side][i][1] for i in self.ids]
@@ -650,7 +650,7 @@ def run(index, case):
         if case.name == "cyclip":
             print_gradient("image_gradient", xx.grad, draws)
             print_gradient("text_gradient", tt.grad, draws)
-        if case.away and case.o["emc2_carry"] == "encode":
+        if case.away and case.o["emc2_carry"] != "skip":
             print_gradient("carried_gradient", case.carried.grad, draws)
     for name in sorted(case.columns):
         values = case.columns[name]
@@ -775,6 +775,8 @@ def main():
     for views in (False, True):
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07)):
             cases.append(Case("negcache", b, tau, views=views, away=True))
+    for b, tau in ((5, 0.3), (12, 0.07)):
+        cases.append(Case("emc2", b, tau, views=True, away=True, emc2_carry="encode"))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     if wanted == "blocks":
         return blocks()

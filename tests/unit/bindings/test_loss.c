@@ -124,7 +124,7 @@ static void own_step(struct loss *l, uint64_t step, struct result *r) {
     draw_beyond(&far, step);
     memset(r, 0, sizeof(*r));
     if (loss_carries(l) && loss_cache_refresh(l) == 0.0) {
-        assert_ok(loss_carried(l, far.ids, b.ids, B, &err), err);
+        assert_ok(loss_carried(l, far.ids, NULL, b.ids, B, &err), err);
     }
     const struct loss_input in = {
         .similarity = b.s,

@@ -46,11 +46,23 @@ static void check_rows(const struct loader_source *sources, uint32_t source_coun
         struct loader_batch b;
         struct loader_batch got;
         assert_ok(loader_acquire(l, &b, &err), err);
-        assert_ok(loader_fetch(f, &got, NULL, b.sample_ids, b.count, b.epoch, &err), err);
+        assert_ok(loader_fetch(f, &got, NULL, b.sample_ids, NULL, b.count, b.epoch, &err), err);
         assert_int_equal(got.count, b.count);
         assert_int_equal(got.epoch, b.epoch);
         for (uint32_t i = 0; i < b.count; i++) {
             assert_int_equal(batches_hash_sample(&got, &opt, i), batches_hash_sample(&b, &opt, i));
+        }
+        if (views == 2) { /* each row in one of its views; the epoch of the call does not count */
+            uint64_t wanted[BATCH];
+            const size_t size = (size_t)opt.image_size_px * opt.image_size_px * 3;
+            for (uint32_t i = 0; i < b.count; i++) {
+                wanted[i] = 2 * b.epoch + i % 2;
+            }
+            assert_ok(loader_fetch(f, &got, NULL, b.sample_ids, wanted, b.count, 77, &err), err);
+            for (uint32_t i = 0; i < b.count; i++) {
+                const uint8_t *seen = i % 2 == 0 ? b.images : b.images2;
+                assert_memory_equal(got.images + i * size, seen + i * size, size);
+            }
         }
         loader_release(l, &b);
     }
@@ -75,7 +87,7 @@ TEST(pixels_of_another_epoch_differ) {
     uint64_t hashes[2];
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         struct loader_batch b;
-        assert_ok(loader_fetch(f, &b, NULL, &id, 1, epoch, &err), err);
+        assert_ok(loader_fetch(f, &b, NULL, &id, NULL, 1, epoch, &err), err);
         hashes[epoch] = batches_hash_sample(&b, &opt, 0);
     }
     assert_true(hashes[0] != hashes[1]);
@@ -95,12 +107,12 @@ TEST(captions_or_pixels_alone_are_those_of_the_loader) {
     struct loader_batch got;
     assert_ok(fetcher_open(&pixels, l, &only, &err), err);
     assert_ok(loader_acquire(l, &b, &err), err);
-    assert_ok(loader_fetch(captions, &got, NULL, b.sample_ids, BATCH, 0, &err), err);
+    assert_ok(loader_fetch(captions, &got, NULL, b.sample_ids, NULL, BATCH, 0, &err), err);
     assert_null(got.images);
     assert_memory_equal(got.tokens, b.tokens, BATCH * opt.max_tokens * sizeof *b.tokens);
     assert_memory_equal(got.lengths, b.lengths, BATCH * sizeof *b.lengths);
     assert_memory_equal(got.text_ids, b.text_ids, BATCH * sizeof *b.text_ids);
-    assert_ok(loader_fetch(pixels, &got, NULL, b.sample_ids, BATCH, 0, &err), err);
+    assert_ok(loader_fetch(pixels, &got, NULL, b.sample_ids, NULL, BATCH, 0, &err), err);
     assert_memory_equal(got.images, b.images, BATCH * BATCHES_SIDE * BATCHES_SIDE * 3);
     assert_int_equal(got.text_ids[0], LOADER_NO_TEXT);
     loader_release(l, &b);
@@ -127,7 +139,7 @@ TEST(evaluation_rows_are_those_of_an_evaluation_loader) {
         for (uint32_t i = 0; i < BATCH; i++) {
             backwards[i] = b.sample_ids[BATCH - 1 - i];
         }
-        assert_ok(loader_fetch(f, &got, NULL, backwards, BATCH, 0, &err), err);
+        assert_ok(loader_fetch(f, &got, NULL, backwards, NULL, BATCH, 0, &err), err);
         for (uint32_t i = 0; i < BATCH; i++) {
             assert_int_equal(batches_hash_sample(&got, &eval, i),
                              batches_hash_sample(&b, &eval, BATCH - 1 - i));
@@ -153,18 +165,18 @@ TEST(rows_that_cannot_be_used_have_a_status) {
                                         STATUS_CORRUPT};
     enum status got[ROWS];
     struct loader_batch b;
-    assert_ok(loader_fetch(f, &b, NULL, &ids[1], 1, 3, &err), err);
+    assert_ok(loader_fetch(f, &b, NULL, &ids[1], NULL, 1, 3, &err), err);
     const uint64_t hash = batches_hash_sample(&b, &opt, 0);
-    assert_ok(loader_fetch(f, &b, got, ids, ROWS, 3, &err), err);
+    assert_ok(loader_fetch(f, &b, got, ids, NULL, ROWS, 3, &err), err);
     for (int i = 0; i < ROWS; i++) {
         assert_int_equal(got[i], expected[i]);
     }
     assert_int_equal(batches_hash_sample(&b, &opt, 1), hash);
-    assert_int_equal(loader_fetch(f, &b, NULL, &ids[1], 2, 3, &err), STATUS_NOTFOUND);
+    assert_int_equal(loader_fetch(f, &b, NULL, &ids[1], NULL, 2, 3, &err), STATUS_NOTFOUND);
     assert_non_null(strstr(err.text, "sample 4"));
-    assert_int_equal(loader_fetch(f, &b, NULL, ids, 1, 3, &err), STATUS_CORRUPT);
+    assert_int_equal(loader_fetch(f, &b, NULL, ids, NULL, 1, 3, &err), STATUS_CORRUPT);
     assert_non_null(strstr(err.text, "sample 15"));
-    assert_ok(loader_fetch(f, &b, NULL, NULL, 0, 3, &err), err);
+    assert_ok(loader_fetch(f, &b, NULL, NULL, NULL, 0, 3, &err), err);
     assert_int_equal(b.count, 0);
     fetcher_close(f);
     loader_close(l);
@@ -184,7 +196,7 @@ TEST(removed_samples_are_not_found) {
     struct fetcher *f = open_fetcher(l, opt.augment, 1, 2);
     enum status got[2];
     struct loader_batch b;
-    assert_ok(loader_fetch(f, &b, got, ids, 2, 0, &err), err);
+    assert_ok(loader_fetch(f, &b, got, ids, NULL, 2, 0, &err), err);
     assert_int_equal(got[0], STATUS_NOTFOUND);
     assert_int_equal(got[1], STATUS_OK);
     assert_int_equal(b.sample_ids[1], ids[1]);
@@ -224,7 +236,7 @@ TEST(fetch_works_while_another_thread_acquires) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, acquire_batches, l), 0);
     for (int again = 0; again < 10; again++) {
-        assert_ok(loader_fetch(f, &b, NULL, ids, BATCH, 0, &err), err);
+        assert_ok(loader_fetch(f, &b, NULL, ids, NULL, BATCH, 0, &err), err);
         for (uint32_t i = 0; i < BATCH; i++) {
             assert_int_equal(batches_hash_sample(&b, &opt, i), expected[i]);
         }

@@ -131,7 +131,7 @@ static void find_carried(struct carry *c,
                          const uint64_t ids[B],
                          const int row[2 * B]) {
     struct error err = {0};
-    assert_ok(loss_carried(loss, c->ids, ids, B, &err), err);
+    assert_ok(loss_carried(loss, c->ids, NULL, ids, B, &err), err);
     for (int i = 0; i < 2 * B; i++) {
         if (c->ids[i] != SAMPLE_STATE_NO_ID) {
             const int other = 2 * p->n + (int)c->ids[i];

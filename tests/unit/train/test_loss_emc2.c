@@ -14,6 +14,7 @@ struct fixture {
     struct loss *loss;
     float similarity[4 * B * B], gradient[4 * B * B];
     uint64_t ids[B];
+    uint64_t epoch;
 };
 
 static void open_fixture(struct fixture *f, double tau, enum loss_emc2_carry carry, bool views) {
@@ -45,8 +46,11 @@ static void close_fixture(struct fixture *f) {
 /* Without samples outside the batch. */
 static void step(struct fixture *f) {
     struct error err = {0};
-    const struct loss_input in = {
-        .similarity = f->similarity, .sample_ids = f->ids, .batch_count = B};
+    const struct loss_input in = {.similarity = f->similarity,
+                                  .sample_ids = f->ids,
+                                  .batch_count = B,
+                                  .step = f->epoch,
+                                  .epoch = f->epoch};
     struct loss_output out = {.gradient = f->gradient};
     assert_ok(loss_step(f->loss, &in, &out, &err), err);
 }
@@ -137,7 +141,7 @@ TEST(chains_ask_for_samples_outside_the_batch) {
     float gradient[2 * B];
     open_fixture(&f, 0.05, LOSS_EMC2_ENCODE, false);
     assert_true(loss_carries(f.loss));
-    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
+    assert_ok(loss_carried(f.loss, carried, NULL, f.ids, B, &err), err);
     for (int i = 0; i < 2 * B; i++) {
         assert_true(carried[i] == SAMPLE_STATE_NO_ID); /* no chain yet */
     }
@@ -146,7 +150,7 @@ TEST(chains_ask_for_samples_outside_the_batch) {
     f.ids[0] = 1;
     f.ids[2] = 2;
     f.ids[3] = kept; /* a repeated id needs nothing */
-    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
+    assert_ok(loss_carried(f.loss, carried, NULL, f.ids, B, &err), err);
     int needed = 0;
     for (int i = 0; i < 2 * B; i++) {
         similarity[i] = 50.0f; /* no proposal is ever accepted */
@@ -180,28 +184,38 @@ TEST(chains_ask_for_samples_outside_the_batch) {
         carried[i] = SAMPLE_STATE_NO_ID;
     }
     assert_ok(loss_step(f.loss, &in, &out, &err), err);
-    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
+    assert_ok(loss_carried(f.loss, carried, NULL, f.ids, B, &err), err);
     for (int i = 0; i < 2 * B; i++) {
         assert_true(carried[i] == SAMPLE_STATE_NO_ID && gradient[i] == 0.0f);
     }
     close_fixture(&f);
 }
 
+/* And for the view on which it stands, of the epoch in which it came there. */
 TEST(both_views_ask_for_the_sample_of_their_chain) {
     struct fixture f;
     struct error err = {0};
     uint64_t carried[2 * B];
+    uint64_t views[2 * B];
+    bool seen[2] = {false, false};
     int needed = 0;
-    open_fixture(&f, 0.05, LOSS_EMC2_ENCODE, true);
-    step(&f);
-    for (int i = 2; i < B; i++) {
-        f.ids[i] = (uint64_t)i;
+    open_fixture(&f, 0.05, LOSS_EMC2_VIEW, true);
+    for (f.epoch = 1; f.epoch < 20; f.epoch++) {
+        uint64_t asking[B];
+        step(&f);
+        for (int i = 0; i < B; i++) {
+            asking[i] = i < 2 ? f.ids[i] : (uint64_t)i;
+        }
+        assert_ok(loss_carried(f.loss, carried, views, asking, B, &err), err);
+        for (int i = 0; i < B; i++) {
+            assert_true(carried[i] == carried[B + i] && views[i] == views[B + i]);
+            if (carried[i] != SAMPLE_STATE_NO_ID) {
+                needed++;
+                assert_int_equal(views[i] / 2, f.epoch);
+                seen[views[i] % 2] = true;
+            }
+        }
     }
-    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
-    for (int i = 0; i < B; i++) {
-        needed += carried[i] != SAMPLE_STATE_NO_ID;
-        assert_true(carried[i] == carried[B + i]);
-    }
-    assert_true(needed > 0);
+    assert_true(needed > 0 && seen[0] && seen[1]);
     close_fixture(&f);
 }

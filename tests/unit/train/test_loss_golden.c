@@ -231,7 +231,7 @@ static void choose_samples(const struct golden *g, struct run *r, struct draws *
         r->carried_ids[i] = i % 4 == 3 ? SAMPLE_STATE_NO_ID : FIRST_ID;
     }
     if (g->away && loss_carries(r->loss) && loss_cache_refresh(r->loss) == 0.0) {
-        assert_ok(loss_carried(r->loss, r->carried_ids, r->ids, g->b, &err), err);
+        assert_ok(loss_carried(r->loss, r->carried_ids, NULL, r->ids, g->b, &err), err);
     }
 }
 

@@ -102,7 +102,7 @@ one_step(struct trace *t, uint64_t step, struct loss *l, const struct job *j, st
         carried[i] = s[1][i];
     }
     if (carries && loss_cache_refresh(l) == 0.0) {
-        TRY(loss_carried(l, carried_ids, ids, b, err));
+        TRY(loss_carried(l, carried_ids, NULL, ids, b, err));
     }
     const struct loss_input in = {.similarity = s[0],
                                   .image_similarity = s[1],

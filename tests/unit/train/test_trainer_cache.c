@@ -55,7 +55,7 @@ static void check_side(const struct trainer *t, int side, int64_t anchors) {
         const uint64_t id = t->offbatch.ids[i];
         const int64_t row = t->offbatch.columns[i];
         assert_true(id % ID_STEP == 0 && id < ID_STEP * SAMPLES);
-        assert_true(row >= 0 && row < c->count && c->ids[row] == id);
+        assert_true(row >= 0 && row < c->count && c->samples[row].id == id);
         const float *kept = feature_cache_rows(c->cache) + (int64_t)id * e;
         const float *again = (const float *)c->x.data + row * e;
         double length = 0.0;
