@@ -2,12 +2,14 @@
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 import unittest
 
 EXAMPLES = os.path.join(os.environ["SRC"], "bindings/python/examples")
 NEEDS = {"train_nuclr": ("torch", "timm", "transformers"), "open_clip_data": ("torch",),
+         "train_lightning": ("torch", "timm", "lightning"), "train_accelerate": ("torch", "timm", "accelerate"),
          "parquet_to_shards": ("pyarrow",), "read_with_webdataset": ("webdataset",)}
 missing = {name: [m for m in needs if importlib.util.find_spec(m) is None] for name, needs in NEEDS.items()}
 if all(missing.values()) or importlib.util.find_spec("numpy") is None:
@@ -15,12 +17,22 @@ if all(missing.values()) or importlib.util.find_spec("numpy") is None:
     sys.exit(77)
 
 
-def example(name, *arguments):
-    result = subprocess.run([sys.executable, os.path.join(EXAMPLES, name + ".py"), *arguments],
-                            capture_output=True, text=True)
-    if result.returncode:
-        raise AssertionError(result.stderr)
-    return result.stdout
+def example(name, *arguments, ranks=1):
+    """What rank 0 prints."""
+    environment, of_rank = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}, [{}]
+    if ranks > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        of_rank = [{"RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"} for r in range(ranks)]
+    running = [subprocess.Popen([sys.executable, os.path.join(EXAMPLES, name + ".py"), *arguments], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env={**environment, **own}) for own in of_rank]
+    results = [process.communicate() for process in running]
+    for process, (_, errors) in zip(running, results):
+        if process.returncode:
+            raise AssertionError(errors[-3000:])
+    return results[0][0]
 
 
 def setUpModule():
@@ -41,6 +53,40 @@ class ExampleTest(unittest.TestCase):
         self.assertEqual((state.loss, state.step), ("nuclr", 4))
         subprocess.run([os.path.join(os.environ["BIN"], "ccdump"), "state", "run/loss.safetensors"], check=True,
                        stdout=subprocess.DEVNULL)
+
+    def same(self, a, b):
+        import torch
+        self.assertEqual(a.keys(), b.keys())
+        for name, x in a.items():
+            if isinstance(x, torch.Tensor):
+                self.assertTrue(torch.allclose(x.double(), b[name].double(), rtol=1e-6, atol=1e-6, equal_nan=True), name)
+
+    @unittest.skipIf(missing["train_lightning"], f"needs {missing['train_lightning']}")
+    def test_lightning_continues_inside_an_epoch_on_two_ranks(self):
+        import torch
+        options = ["--batch-size", "6", "--size", "32", "--image-model", "resnet18", "--epochs", "2", "--devices", "2"]
+        example("train_lightning", "d", "--out", "whole", *options)
+        example("train_lightning", "d", "--out", "stopped", *options, "--max-steps", "5")
+        self.assertEqual(torch.load("stopped/last.ckpt", weights_only=False)["global_step"], 5)
+        example("train_lightning", "d", "--out", "stopped", *options)
+        whole, stopped = (torch.load(f"{run}/last.ckpt", weights_only=False) for run in ("whole", "stopped"))
+        self.assertEqual((whole["global_step"], stopped["global_step"]), (8, 8))
+        self.assertEqual(whole["state_dict"]["loss.visits"].sum(), 48)
+        self.same(whole["state_dict"], stopped["state_dict"])
+
+    @unittest.skipIf(missing["train_accelerate"], f"needs {missing['train_accelerate']}")
+    def test_accelerate_continues_inside_an_epoch_on_two_ranks(self):
+        import safetensors.torch
+        import torch
+        options = ["--batch-size", "6", "--size", "32", "--image-model", "resnet18", "--epochs", "2"]
+        self.assertIn("epoch 1: objective ", example("train_accelerate", "d", "--out", "a-whole", *options, ranks=2))
+        example("train_accelerate", "d", "--out", "a-stopped", *options, "--max-steps", "5", ranks=2)
+        self.assertIn("epoch 1: objective ", example("train_accelerate", "d", "--out", "a-stopped", *options, ranks=2))
+        whole, stopped = (safetensors.torch.load_file(f"{run}/model.safetensors") for run in ("a-whole", "a-stopped"))
+        self.same(whole, stopped)
+        whole, stopped = (torch.load(f"{run}/custom_checkpoint_0.pkl", weights_only=True) for run in ("a-whole", "a-stopped"))
+        self.assertEqual(whole["visits"].sum(), 48)
+        self.same(whole, stopped)
 
     @unittest.skipIf(missing["open_clip_data"], f"needs {missing['open_clip_data']}")
     def test_open_clip_data(self):

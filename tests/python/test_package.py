@@ -108,6 +108,33 @@ class DatasetTest(unittest.TestCase):
             self.assertEqual(ds.info["samples"], SAMPLES)
             self.assertEqual(len(ds.classes), ds.info["classes"])
 
+    def test_a_notebook_shows_image_and_captions(self):
+        ds = ccstream.Dataset("d")
+        sample = ds[7].__class__(**{**{f: getattr(ds[7], f) for f in ds[7].__slots__}, "captions": ["a <b> & c"]})
+        page = sample._repr_html_()
+        self.assertIn("<li>a &lt;b&gt; &amp; c</li>", page)
+        self.assertIn('<img src="data:image/jpeg;base64,/9j/', page)
+
+    def test_a_data_frame_has_captions_and_columns(self):
+        ds = ccstream.Dataset("d")
+        if importlib.util.find_spec("pandas") is None:
+            with self.assertRaisesRegex(ccstream.UnsupportedError, "needs pandas"):
+                ds.to_pandas()
+            return
+        ds.attach("score", ds.ids[::2], numpy.arange(30, dtype=numpy.float32))
+        ds.attach("vector", ds.ids, numpy.ones((SAMPLES, 3), numpy.float32))
+        ds.attach("note", ds.ids[:2], ["x", "y"])
+        try:
+            frame = ccstream.Dataset("d").to_pandas()
+            self.assertEqual((frame.index.tolist(), list(frame.columns)), (ds.ids.tolist(), ["captions", "note", "score", "vector"]))
+            self.assertEqual(frame["captions"].iloc[3], ds.captions(3))
+            self.assertEqual((frame["score"].iloc[4], frame["score"].isna().sum(), frame["note"].iloc[1]), (2.0, 30, "y"))
+            self.assertEqual(frame["vector"].iloc[0].tolist(), [1.0, 1.0, 1.0])
+            self.assertEqual(list(ds.to_pandas(["score"]).columns), ["captions", "score"])
+        finally:
+            for name in ("score", "vector", "note"):
+                ds.detach(name)
+
     def test_threads_read_one_dataset(self):
         ds = ccstream.Dataset("d")
         wrong = []

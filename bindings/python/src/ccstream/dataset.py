@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import operator
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, overload
@@ -37,6 +40,14 @@ class Sample:
         shown = (f"{f.name}=<{len(self.image)} bytes>" if f.name == "image" else f"{f.name}={getattr(self, f.name)!r}"
                  for f in fields(self))
         return f"Sample({', '.join(shown)})"
+
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the image and its captions."""
+        image = base64.b64encode(self.image).decode()
+        lines = "".join(f"<li>{html.escape(caption)}</li>" for caption in self.captions)
+        return (f'<img src="data:image/{self.format};base64,{image}" style="max-height:16em"/>'
+                f"<div>id {self.id}, {html.escape(self.key)}, {self.width} x {self.height}</div><ul>{lines}</ul>")
 
 
 class Dataset:
@@ -126,6 +137,21 @@ class Dataset:
     def detach(self, name: str) -> None:
         """Deletes a column. NotFoundError; ExistsError: another process writes."""
         _ccstream.remove_column(self.path, name)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """A DataFrame with a row for each sample, by id: captions, and attached columns (None: all of them; missing where
+        a sample has none). Images are not read. UnsupportedError without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise _ccstream.UnsupportedError("to_pandas needs pandas, which is not installed") from None
+        frame = pandas.DataFrame({"captions": [self.captions(i) for i in range(len(self))]}, index=pandas.Index(self.ids, name="id"))
+        for name in self.columns if columns is None else columns:
+            column = self.column(name)
+            ids = self.ids[column.has(self.ids)]
+            values = column[ids]
+            frame[name] = pandas.Series(list(values) if numpy.ndim(values) != 1 else values, index=ids)
+        return frame
 
     def close(self) -> None:
         """Releases files and memory. Later use raises ClosedError."""

@@ -50,7 +50,7 @@ class Tokenizer:
     def eos_id(self) -> int:
         """`end` by the name of open_clip and transformers. A text tower that takes the features of the end token
         must find this id: open_clip's with "pool_type": "eos", "eos_id": eos_id in text_cfg. Its default, argmax,
-        takes the largest id of a row, which is the end token of CLIP's tokenizer alone; ccstream.open_clip.check_text
+        takes the largest id of a row, which is the end token of CLIP's tokenizer alone; ccstream.torch.check_text
         compares a model with a tokenizer."""
         return self._handle.end
 

@@ -23,7 +23,8 @@ from .contrastive import Contrastive
 from .loader import Batch
 from .loss import Loss, State, loss_options
 
-__all__ = ["NORMS", "LOSSES", "Contrastive", "GlobalContrastiveLoss", "NormalizeOnDevice", "move_batch"]
+__all__ = ["NORMS", "LOSSES", "Contrastive", "GlobalContrastiveLoss", "NormalizeOnDevice", "check_text", "make_loss",
+           "move_batch"]
 
 # ---- batches ----
 
@@ -584,3 +585,32 @@ class GlobalContrastiveLoss(RankedModule):
         if auto:
             return torch.where(done >= 0, peak, 0.0)
         return torch.where(done >= 0, peak * _half_cosine(done / max(moving, 1)), 0.0) if moving else 0.0 * done
+
+
+# ---- for scripts ----
+
+
+def make_loss(name: str, dataset_size: int, *, max_batch: int = 4096, **options: Any) -> RankedModule:
+    """GlobalContrastiveLoss(compute="float32") where the tensors' device computes the loss, else Contrastive."""
+    if name in LOSSES:
+        return GlobalContrastiveLoss(name, dataset_size, compute="float32", **options)
+    return Contrastive(name, dataset_size, max_batch=max_batch, **options)
+
+
+def check_text(model: nn.Module, tokenizer: Any, max_tokens: int) -> None:
+    """ValueError if a model of open_clip does not fit tokens of this ccstream.Tokenizer: its vocabulary is too small, its
+    context is not max_tokens, or it would take the features of another token than the last. Make it with
+    text_cfg {"vocab_size": len(tokenizer), "context_length": max_tokens, "pool_type": "eos", "eos_id": tokenizer.eos_id}."""
+    text = getattr(model, "text", model)
+    pool = getattr(text, "pool_type", getattr(model, "text_pool_type", None))
+    eos = getattr(text, "eos_id", getattr(model, "text_eos_id", None))
+    vocabulary, context = (getattr(text, name, getattr(model, name, None)) for name in ("vocab_size", "context_length"))
+    if vocabulary is not None and vocabulary < len(tokenizer):
+        raise ValueError(f"the model has {vocabulary} tokens and the tokenizer {len(tokenizer)}: set vocab_size")
+    if context is not None and context != max_tokens:
+        raise ValueError(f"the model has a context of {context} tokens, and rows have {max_tokens}: set max_tokens")
+    if pool == "eos" and eos != tokenizer.eos_id:
+        raise ValueError(f"the model pools at token {eos}, and texts end with {tokenizer.eos_id}: set eos_id")
+    if pool == "argmax" and tokenizer.eos_id != len(tokenizer) - 1:
+        raise ValueError(f"the model pools at the largest token id, and texts end with {tokenizer.eos_id} of "
+                         f'{len(tokenizer)}: set "pool_type": "eos", "eos_id": {tokenizer.eos_id}')
