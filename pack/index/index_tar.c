@@ -250,7 +250,7 @@ static enum status prepare(struct run *r, struct error *err) {
     TRY(o->fs->lock_directory(o->fs->context, &r->lock, o->directory, err));
     pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
     TRY(r->remote ? prepare_remote(r, err) : STATUS_OK);
-    TRY(check_directory(r, err));
+    TRY(r->remote || r->opt.resume ? check_directory(r, err) : STATUS_OK);
     if (r->summary->was_finished) {
         return STATUS_OK;
     }
@@ -260,6 +260,7 @@ static enum status prepare(struct run *r, struct error *err) {
         r->total_bytes += stat(o->sources[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
     TRY(check_names(o, err));
+    TRY(r->remote || r->opt.resume ? STATUS_OK : check_directory(r, err));
     TRY(r->remote ? index_journal_open(&r->journal, o, r->journal_bytes, err) : STATUS_OK);
     r->results = calloc(o->source_count, sizeof(*r->results));
     TRY_MEMORY(r->results, err, "out of memory for %zu tars", o->source_count);
