@@ -75,7 +75,8 @@ def write_folder(folder, config, model):
     save_file({k: v.float().contiguous() for k, v in model.state_dict().items()}, f"{folder}/open_clip_model.safetensors")
     with open(f"{folder}/open_clip_config.json", "w", encoding="utf-8") as file:
         json.dump({"model_cfg": config, "preprocess_cfg": {"mean": MEAN, "std": STD, "interpolation": "bicubic",
-                                                           "resize_mode": "shortest"}}, file)
+                                                           "resize_mode": "squash" if "timm_model_name" in config["vision_cfg"]
+                                                           else "shortest"}}, file)
 
 
 def make_siglip_tokenizer(folder, out):
