@@ -77,7 +77,7 @@ void source_row_reset(struct source_row *r, uint64_t row) {
     r->detail[0] = '\0';
     r->json_problem[0] = '\0';
     r->captions_optional = false;
-    r->image_is_planes = false;
+    r->planes_side_px = 0;
     r->json_unchecked = false;
     r->caption_member[0] = '\0';
     r->member_bytes = 0;
@@ -448,18 +448,21 @@ static enum status check_json(struct source_row *r, struct error *err) {
 
 /* Replaces the three planes by a PNG. */
 static enum status make_png(struct source_row *r, struct error *err) {
-    enum { PIXELS = SOURCE_PLANES_SIDE_PX * SOURCE_PLANES_SIDE_PX };
-    uint8_t rgb[PIXELS * 3];
-    for (size_t i = 0; i < PIXELS; i++) {
+    const int32_t side = (int32_t)r->planes_side_px;
+    const size_t pixels = (size_t)side * (size_t)side;
+    uint8_t *rgb = malloc(3 * pixels);
+    TRY_MEMORY(rgb, err, "no memory for an image of %zu pixels", pixels);
+    for (size_t i = 0; i < pixels; i++) {
         for (size_t c = 0; c < 3; c++) {
-            rgb[3 * i + c] = r->image.data[c * PIXELS + i];
+            rgb[3 * i + c] = r->image.data[c * pixels + i];
         }
     }
-    struct image_view view = {rgb, SOURCE_PLANES_SIDE_PX, SOURCE_PLANES_SIDE_PX,
-                              SOURCE_PLANES_SIDE_PX * 3};
-    r->image_is_planes = false;
+    struct image_view view = {rgb, side, side, 3 * (size_t)side};
+    r->planes_side_px = 0;
     r->image.size_bytes = 0;
-    return image_encode_png(&r->image, &view, err);
+    const enum status s = image_encode_png(&r->image, &view, err);
+    free(rgb);
+    return s;
 }
 
 enum status source_row_load(struct source_row *r, struct error *err) {
@@ -467,7 +470,7 @@ enum status source_row_load(struct source_row *r, struct error *err) {
     if (r->reason != REASON_NONE) {
         return STATUS_OK;
     }
-    if (r->image_is_planes) {
+    if (r->planes_side_px > 0) {
         TRY(make_png(r, err));
     }
     if (r->json_unchecked) {

@@ -168,8 +168,9 @@ struct source_row {
     char detail[240]; /* explains `reason`; may be empty */
 
     /* Private to the sources and source_row_load. */
-    bool captions_optional; /* the row needs no caption: it has a class */
-    bool image_is_planes;   /* 32 x 32 pixels as planes of red, green and blue, to become a PNG */
+    bool captions_optional;  /* the row needs no caption: it has a class */
+    uint32_t planes_side_px; /* of a square image as planes of red, green and blue, to become a PNG;
+                                0: it is none */
     bool json_unchecked;
     uint64_t member_bytes; /* size of the image's member in an archive; 0: it has none */
     const void *raw; /* the source's text of the row, which stands for all fields; NULL: none */

@@ -36,11 +36,12 @@ static void write_records(const char *path, int count, int label_count, int firs
     assert_int_equal(fclose(f), 0);
 }
 
-static void expect_pixels(struct source_row *row, int img) {
+static void
+expect_image(struct source_row *row, int img, int side, uint8_t (*value)(int, int, int)) {
     struct image_decoder *decoder = NULL;
     struct image_view view;
     struct image_box box;
-    struct image_decode_options how = {.min_width_px = 32, .min_height_px = 32};
+    struct image_decode_options how = {.min_width_px = side, .min_height_px = side};
     struct error err = {0};
     assert_ok(source_row_load(row, &err), err);
     assert_int_equal(image_format_of(row->image.data, row->image.size_bytes), IMAGE_FORMAT_PNG);
@@ -48,16 +49,20 @@ static void expect_pixels(struct source_row *row, int img) {
     assert_ok(
         image_decode(decoder, &view, &box, row->image.data, row->image.size_bytes, &how, &err),
         err);
-    assert_int_equal(view.width_px, 32);
-    assert_int_equal(view.height_px, 32);
-    for (int at = 0; at < PIXELS; at++) {
+    assert_int_equal(view.width_px, side);
+    assert_int_equal(view.height_px, side);
+    for (int at = 0; at < side * side; at++) {
         const uint8_t *p =
-            view.data + (size_t)(at / 32) * view.stride_bytes + (size_t)(at % 32) * 3;
+            view.data + (size_t)(at / side) * view.stride_bytes + (size_t)(at % side) * 3;
         for (int plane = 0; plane < 3; plane++) {
-            assert_int_equal(p[plane], pixel(img, plane, at));
+            assert_int_equal(p[plane], value(img, plane, at));
         }
     }
     image_decoder_destroy(decoder);
+}
+
+static void expect_pixels(struct source_row *row, int img) {
+    expect_image(row, img, 32, pixel);
 }
 
 TEST(cifar10_records_are_rows) {
@@ -182,4 +187,100 @@ TEST(labels_out_of_range_are_bad_rows) {
         assert_int_equal(r.row.class_index, i == 101 ? -1 : i % 10);
     }
     source_reading_close(&r);
+}
+
+/* ---- STL-10 ---- */
+
+enum { STL_SIDE = 96 };
+
+/* At a place that is counted row by row. */
+static uint8_t stl_pixel(int img, int plane, int at) {
+    return (uint8_t)(img * 31 + plane * 80 + 2 * (at / STL_SIDE) + at % STL_SIDE / 7);
+}
+
+/* `count` images, column by column. */
+static void write_images(const char *path, int count) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < count; i++) {
+        for (int plane = 0; plane < 3; plane++) {
+            for (int x = 0; x < STL_SIDE; x++) {
+                for (int y = 0; y < STL_SIDE; y++) {
+                    fputc(stl_pixel(i, plane, y * STL_SIDE + x), f);
+                }
+            }
+        }
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+TEST(stl10_has_labels_from_1_in_another_file) {
+    struct source_reading r;
+    const char *folder = test_temp_path("stl10_binary");
+    assert_int_equal(mkdir(folder, 0700), 0);
+    const char *train = test_temp_path("stl10_binary/train_X.bin");
+    write_images(train, 4);
+    static const uint8_t labels[] = {10, 1, 11, 4};
+    test_write_file(test_temp_path("stl10_binary/train_y.bin"), labels, 4);
+    for (int i = 0; i < 2; i++) { /* the file, and the folder */
+        source_reading_open(&r, i == 0 ? train : folder, NULL);
+        assert_int_equal(source_class_count(r.source), 10);
+        assert_string_equal(source_class_name(r.source, 7), "monkey");
+        static const int32_t classes[] = {9, 0, -1, 3};
+        for (int k = 0; k < 4; k++) {
+            assert_non_null(source_reading_next(&r));
+            assert_int_equal(r.row.reason, k == 2 ? REASON_ROW_BAD : REASON_NONE);
+            assert_int_equal(r.row.class_index, classes[k]);
+            if (k != 2) {
+                expect_image(&r.row, k, STL_SIDE, stl_pixel);
+            } else {
+                assert_string_equal(r.row.detail, "label 11: there are 10 classes");
+            }
+        }
+        assert_string_equal(r.row.key, "00003");
+        static const char json[] = "{\"class\":\"cat\"}";
+        assert_int_equal(r.row.json.size_bytes, strlen(json));
+        assert_memory_equal(r.row.json.data, json, strlen(json));
+        assert_null(source_reading_next(&r));
+        source_reading_close(&r);
+    }
+    const char *names = "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n";
+    test_write_file(test_temp_path("stl10_binary/class_names.txt"), names, strlen(names));
+    source_reading_open(&r, train, NULL);
+    assert_string_equal(source_class_name(r.source, 9), "j");
+    source_reading_close(&r);
+}
+
+TEST(unlabelled_images_of_stl10_have_no_class) {
+    struct source_reading r;
+    const char *path = test_temp_path("unlabeled_X.bin");
+    write_images(path, 2);
+    source_reading_open(&r, path, NULL);
+    assert_int_equal(source_class_count(r.source), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(source_reading_next(&r));
+        assert_int_equal(r.row.reason, REASON_NONE);
+        assert_int_equal(r.row.class_index, -1);
+        assert_int_equal(r.row.json.size_bytes, 0);
+        expect_image(&r.row, i, STL_SIDE, stl_pixel);
+    }
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+}
+
+TEST(stl10_files_that_are_damaged_are_refused) {
+    size_t size = 0;
+    const char *path = test_temp_path("test_X.bin");
+    write_images(path, 2);
+    struct source_options how = {0};
+    struct source *s = NULL;
+    struct error err = {0};
+    assert_status(source_open(&s, path, &how, &err), STATUS_NOTFOUND, err);
+    assert_non_null(strstr(err.text, "test_y.bin"));
+    test_write_file(test_temp_path("test_y.bin"), "\1\2\3", 3);
+    expect_refused(path, SOURCE_AUTO, "3 labels for the 2 images");
+    uint8_t *data = test_read_file(path, &size);
+    test_write_file(path, data, size - 1);
+    expect_refused(path, SOURCE_CIFAR, "named *_X.bin, of 27648");
+    free(data);
 }
