@@ -40,6 +40,7 @@ for name in nn1 nn10 knn; do
 done
 case $newest in *"\"probe\":$(field linear.json top1),\"probe_top5\":$(field linear.json top5),"*) ;; *) fail "probe: $(cat linear.json) $newest" ;; esac
 has whole/report.html '"title":"Classification by features"'
+has whole/report.html '"also":{"epoch":[1,2,3,4],"samples":[48,96,144,192],"training time, s":['
 
 # ---- RUN/best is the first with the highest value, is kept, and is a checkpoint for all programs
 best=$(figures whole | sed 's/.*"step":\([0-9]*\),.*"probe":\([^,]*\),.*/\2 \1/' | sort -k1,1gr -k2,2n | head -1 | cut -d' ' -f2)

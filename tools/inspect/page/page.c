@@ -603,6 +603,15 @@ static void write_series(struct page *p, const struct page_figure *f, const stru
     page_numbers(p, "low", s->low, s->count);
     page_numbers(p, "high", s->high, s->count);
     page_numbers(p, "error", s->error, s->count);
+    for (size_t i = 0; i < 3 && s->also[i].name != NULL; i++) {
+        if (i == 0) {
+            json_open_object(j, "also");
+        }
+        page_numbers(p, s->also[i].name, s->also[i].x, s->count);
+        if (i == 2 || s->also[i + 1].name == NULL) {
+            json_close_object(j);
+        }
+    }
     if (s->colour > 0) {
         json_u64(j, "colour", s->colour);
     }

@@ -120,6 +120,11 @@ struct page_series {
     const double *low, *high; /* (count): a band; NULL: none */
     const double *error;      /* (count); NULL: none */
     const char *const *texts; /* (count): shown beside the value; NULL: none */
+    /* Other x of the points, from which the reader of a "lines" figure chooses; NULL: no more. */
+    struct page_also {
+        const char *name;
+        const double *x; /* (count) */
+    } also[3];
     size_t count;
     uint32_t colour; /* from 1; 0: by its place among the series */
     bool dashed;

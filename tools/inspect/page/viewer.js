@@ -418,6 +418,17 @@
     const series = list(f.series).map((s, index) => ({ ...s, index, style: colourOf(s, index) }));
     const [xTitle, yTitle] = [el("div", { class: "axis x" }), el("div", { class: "axis" })];
     const tip = el("div", { class: "tip", hidden: true, role: "status" });
+    const other = [...new Set(series.flatMap((s) => Object.keys(s.also || {})))].filter((name) => series.every((s) => list((s.also || {})[name]).length === s.x.length));
+    const choice = el("select", { class: "also", "aria-label": "x axis" }, ...[label(f.x), ...other].map((name) => el("option", {}, name)));
+    const steps = series.map((s) => s.x);
+    const xAxis = f.x;
+    choice.onchange = () => {
+      const name = other[choice.selectedIndex - 1];
+      series.forEach((s, i) => { s.x = name ? s.also[name] : steps[i]; });
+      f = { ...f, x: name ? { title: name } : xAxis, series };
+      draw();
+      if (numbers.childElementCount > 1) numbers.lastChild.replaceWith(table(tableOf(f)));
+    };
     const plot = el("div", { class: "plot" }, tip);
     const draw = () => {
       const old = plot.querySelector("svg");
@@ -456,7 +467,7 @@
     };
     return el("figure", { class: "chart", "data-kind": f.kind }, el("figcaption", {}, f.title),
       f.kind === "map" ? mapLegend(f) : legendOf(f, series, draw),
-      yTitle, plot, xTitle,
+      yTitle, plot, other.length > 0 ? choice : xTitle,
       f.note ? el("p", { class: "note" }, f.note) : null, numbers);
   }
 

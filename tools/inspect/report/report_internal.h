@@ -14,6 +14,7 @@ enum { LINE_POINTS = 240, REPORT_MAX_SERIES = 16, REPORT_MAX_CELLS = 12, REPORT_
 /* Up to LINE_POINTS points of a line, and what lies around them. */
 struct reduced {
     double x[LINE_POINTS + 1], y[LINE_POINTS], low[LINE_POINTS], high[LINE_POINTS];
+    double epochs[LINE_POINTS], samples[LINE_POINTS], seconds[LINE_POINTS]; /* of evaluations */
 };
 
 struct report {

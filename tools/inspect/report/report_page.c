@@ -59,6 +59,47 @@ static void add_line(struct report *r,
                                                         .dashed = dashed};
 }
 
+/* Epochs, samples and seconds of training, without evaluations, until the steps of a line; of ranks
+ * and resumed launches the seconds are those of rank 0, and what a killed one did is not known. */
+static void add_axes(struct page_series *s, struct reduced *line, const struct run_log *log) {
+    const struct json_value *launch = json_document_root(log->launch);
+    const struct run_points *all = &log->series[RUN_STAGE_ALL];
+    double per_epoch = 0.0;
+    double batch = 0.0;
+    double sum = 0.0;
+    size_t k = 0;
+    if (!json_value_double(json_value_get(launch, "steps_per_epoch"), &per_epoch) ||
+        !json_value_double(json_value_get(launch, "batch"), &batch) || !(per_epoch > 0.0) ||
+        all->count == 0 || log->series[RUN_STAGE_EVALUATION].count != all->count) {
+        return;
+    }
+    for (size_t i = 0; i < s->count; i++) {
+        for (; k < all->count && all->x[k] <= line->x[i]; k++) {
+            sum += all->y[k] - log->series[RUN_STAGE_EVALUATION].y[k];
+        }
+        line->epochs[i] = line->x[i] / per_epoch;
+        line->samples[i] = line->x[i] * batch;
+        line->seconds[i] = sum;
+    }
+    s->also[0] = (struct page_also){"epoch", line->epochs};
+    s->also[1] = (struct page_also){"samples", line->samples};
+    s->also[2] = (struct page_also){"training time, s", line->seconds};
+}
+
+/* A line of a run; evaluations have other axes too. */
+static void add_run_line(struct report *r,
+                         const char *name,
+                         size_t run,
+                         enum run_series which,
+                         double scale,
+                         size_t colour) {
+    const size_t before = r->series_count;
+    add_line(r, name, &r->runs[run]->series[which], scale, colour, false);
+    if (which >= RUN_MEAN_R1 && r->series_count > before) {
+        add_axes(&r->series[before], &r->lines[before], r->runs[run]);
+    }
+}
+
 void report_draw(struct report *r, const struct page_figure *f) {
     struct page_figure whole = *f;
     whole.series = r->series;
@@ -98,7 +139,7 @@ void report_draw_runs(struct report *r,
                       const char *unit,
                       double scale) {
     for (size_t i = 0; i < r->run_count; i++) {
-        add_line(r, r->runs[i]->name, &r->runs[i]->series[which], scale, i + 1, false);
+        add_run_line(r, r->runs[i]->name, i, which, scale, i + 1);
     }
     draw_lines(r, title, y, unit, which == RUN_GRAD_NORM && spans_decades(r, which));
 }
@@ -136,7 +177,7 @@ void report_draw_together(struct report *r,
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        add_line(r, names[i], &r->runs[0]->series[which[i]], scale, i + 1, false);
+        add_run_line(r, names[i], 0, which[i], scale, i + 1);
     }
     draw_lines(r, title, y, unit, false);
 }
