@@ -74,6 +74,19 @@ expect 0 "$BIN/ccstudy" table spec.toml -o killed --set val=held-out --jobs 2 -q
 has out.txt '"baseline":"CLIP"'
 expect 0 "$BIN/ccstudy" table spec.toml -o killed --set val=held-out --jobs 2
 cmp out.txt <(sed 's,^out/,killed/,' table.txt) || fail "another table after kills"
+# A training that a signal stops exits with 0, and is not finished.
+"$BIN/ccstudy" table spec.toml -o stopped --set val=held-out --jobs 1 >/dev/null 2>err.txt &
+pid=$!
+until grep -qs '"loss"' stopped/runs/*/metrics.jsonl && child=$(pgrep -P $pid) && [ -e /proc/$child/cwd ]; do
+    kill -0 $pid 2>/dev/null || break
+    sleep 0.05
+done
+kill $child 2>/dev/null || true
+code=0
+wait $pid || code=$?
+[ "$code" = 0 ] || has err.txt 'was stopped at step'
+expect 0 "$BIN/ccstudy" table spec.toml -o stopped --set val=held-out --jobs 2
+cmp out.txt <(sed 's,^out/,stopped/,' table.txt) || fail "another table after a stop"
 
 # ---- what a spec cannot be, and what fails
 bad() { # bad MESSAGE SED: the changed spec is refused

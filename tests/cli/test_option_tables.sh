@@ -64,7 +64,7 @@ for program in "$BIN"/cc*; do
                 word = $1 == "usage:" ? $3 : $2
                 if (word ~ /^[a-z]+$/) { print word }
             }' main-help.txt | sort -u); do
-        [ "$command" != suite ] || [ -x "$BIN/ccstudy" ] || continue # it starts ccstudy
+        [[ ! $command =~ ^(suite|debias)$ ]] || [ -x "$BIN/ccstudy" ] || continue # they start ccstudy
         check "$program" "$command"
     done
 done

@@ -11,9 +11,9 @@
 #include "tools/cli/cli.h"
 #include "tools/cli/openmp_wait.h"
 
-/* `ccstream-eval suite` is Python, over `ccpack index` and `ccstream-eval embed`: becomes the
- * ccstudy that stands beside this program. */
-static int suite_of_sets(int argc, char **argv) {
+/* `ccstream-eval suite` and `debias` are Python, over `ccpack index` and `ccstream-eval embed`:
+ * becomes the ccstudy that stands beside this program. */
+static int python_command(int argc, char **argv) {
     char path[PATH_MAX_BYTES];
     char **words = calloc((size_t)argc + 2, sizeof *words);
     char **const environment = child_environment(true); /* sets and models may be at servers */
@@ -27,18 +27,18 @@ static int suite_of_sets(int argc, char **argv) {
     }
     free(environment);
     free(words);
-    fputs("ccstream-eval suite: is written in Python, in ccstudy, which is not beside this program "
-          "or cannot "
-          "be started: build with python3-dev and python3-numpy\n",
-          stderr);
+    (void)fprintf(stderr,
+                  "ccstream-eval %s: is written in Python, in ccstudy, which is not beside this "
+                  "program or cannot be started: build with python3-dev and python3-numpy\n",
+                  argv[0]);
     return status_exit_code(STATUS_UNSUPPORTED);
 }
 
 static const struct cli_command commands[] = {
     {"retrieval", "recall between images and captions", ccstream_eval_retrieval},
     {"zeroshot", "classification by class names in prompts", ccstream_eval_zeroshot},
-    {"suite", "the 38 test sets of DataComp, or any in that layout, in one pass", suite_of_sets},
-    {"debias", "zero-shot with a spurious attribute removed, by groups", ccstream_eval_debias},
+    {"suite", "the 38 test sets of DataComp, or any in that layout, in one pass", python_command},
+    {"debias", "zero-shot with a spurious attribute removed, by groups", python_command},
     {"linear", "a linear classifier on the image features", ccstream_eval_linear},
     {"knn", "classification by nearest neighbours", ccstream_eval_knn},
     {"mean", "classification by the mean of each class", ccstream_eval_mean},

@@ -10,7 +10,6 @@
 
 int ccstream_eval_retrieval(int argc, char **argv);
 int ccstream_eval_zeroshot(int argc, char **argv);
-int ccstream_eval_debias(int argc, char **argv);
 int ccstream_eval_linear(int argc, char **argv);
 int ccstream_eval_knn(int argc, char **argv);
 int ccstream_eval_mean(int argc, char **argv);

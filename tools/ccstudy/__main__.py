@@ -23,7 +23,7 @@ _COMMANDS = {
     "blocks": "blocks of similar points against pairs: CURL, table 2",
     "table": "the table of a paper: losses x seeds x test sets, from one file",
 }
-_HOSTED = {"suite": "ccstream-eval suite"}  # commands of other programs, which start this one
+_HOSTED = {"suite": "ccstream-eval suite", "debias": "ccstream-eval debias"}  # commands of other programs, which start this one
 _PURPOSE = "the experiments of the papers, with their figures"
 _EXAMPLES = ["ccstudy toy -o studies", "ccstudy zeta --quick --json"]
 

@@ -347,16 +347,19 @@ class Driver:
 
 def _read_run(run: Path, metric: str) -> dict[str, Any]:
     """The validation metric over epochs, and at the end; time; the checkpoint's hash."""
-    steps, curve, seconds, total = 0, [], 0.0, 0
+    steps, curve, seconds, ended = 0, [], 0.0, None
     with (run / "metrics.jsonl").open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            for name in ("retrieval", "zeroshot"):
+            for name in ("retrieval", "zeroshot", "features"):
                 if metric in row.get(name, {}):
                     curve.append([row["step"], row[name][metric]])
             seconds += row.get("stages", {}).get("seconds", 0.0)
             steps = max(steps, row.get("step", 0))
-            total = max(total, row.get("epoch", 0))
+            ended = row["step"] if "finished" in row else ended
+    launches = (run / "launches.jsonl").read_text("utf-8").splitlines()
+    if steps not in (json.loads(launches[-1])["total_steps"], ended):  # by a signal, which ccstream-train obeys with exit code 0
+        raise StudyError(f"{run} was stopped at step {steps}; the same command continues")
     if not curve:
         raise DataError(f"{run}: metrics.jsonl has no '{metric}' of a validation")
     digest = hashlib.sha256((run / "last").read_bytes()).hexdigest()[:16]

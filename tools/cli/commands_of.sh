@@ -8,5 +8,5 @@ commands_of() { # commands_of BIN PROGRAM: its subcommands, from the list that -
         list && /^$/ { list = 0 }
         list { print $1 }
         !list && $0 ~ "^ *(usage: )?" name " [a-z]" { sub("^ *(usage: )?" name " ", ""); print $1 }' | sort -u |
-        if [ -x "$1/ccstudy" ]; then cat; else sed '/^suite$/d'; fi # ccstream-eval suite starts ccstudy
+        if [ -x "$1/ccstudy" ]; then cat; else sed '/^suite$/d; /^debias$/d'; fi # of ccstream-eval: these start ccstudy
 }

@@ -191,18 +191,6 @@ eval_transformed(struct eval *e, const struct eval_options *o, enum augment_kind
 
 /* ---- classes ---- */
 
-enum status eval_class_vectors(float **out,
-                               struct eval *e,
-                               const struct text_list *names,
-                               const struct text_list *templates,
-                               struct error *err) {
-    const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
-    *out = calloc(names->count, dim * sizeof **out);
-    TRY_MEMORY(*out, err, "no memory for %zu classes", names->count);
-    return prompts_class_vectors(*out, e->model, e->dev, e->tokenizer, e->tokenizer_size_bytes,
-                                 names, templates, err);
-}
-
 static const char *class_name(const struct text_list *names, int32_t c) {
     return (size_t)c < names->count ? names->lines[c] : cli_format("%d", (int)c);
 }

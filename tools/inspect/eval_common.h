@@ -86,14 +86,6 @@ struct embed_options eval_embed_options(struct eval *e, const struct eval_option
 struct embed_options
 eval_transformed(struct eval *e, const struct eval_options *o, enum augment_kind usual);
 
-/* A vector for each class by its prompts, allocated in *out. Returns OK, NOMEM or what
- * prompts_class_vectors returns. */
-enum status eval_class_vectors(float **out,
-                               struct eval *e,
-                               const struct text_list *names,
-                               const struct text_list *templates,
-                               struct error *err);
-
 /* A classification as members of the open JSON object; with per_class also the list
  * "class_results". */
 void eval_write_classes(struct json_writer *w,

@@ -9,7 +9,6 @@
 
 #include "tests/support/test.h"
 #include "train/eval/classify.h"
-#include "train/eval/debias.h"
 #include "train/eval/probe.h"
 #include "train/eval/retrieval.h"
 
@@ -19,7 +18,7 @@ struct golden {
     FILE *file;
     struct device *dev;
     double counts[MAX_COUNTS]; /* the numbers after the word of the case */
-    int cases[5];
+    int cases[4];
 };
 
 static void expect_word(struct golden *g, const char *word) {
@@ -195,24 +194,6 @@ static void probe_case(struct golden *g) {
     free(bias);
 }
 
-static void debias_case(struct golden *g) {
-    struct error err = {0};
-    const int64_t count = count_of(g, 0);
-    const int64_t dim = count_of(g, 1);
-    struct debias_prompts how = {
-        .spurious_count = count_of(g, 2), .pair_count = count_of(g, 3), .lambda = g->counts[4]};
-    float *vectors = floats(g, "vectors", count * dim);
-    float *spurious = floats(g, "spurious", how.spurious_count * dim);
-    float *pairs = floats(g, "pairs", 2 * how.pair_count * dim);
-    how.spurious = spurious;
-    how.pairs = pairs;
-    assert_ok(debias_vectors(vectors, count, dim, &how, NULL, &err), err);
-    check_floats(g, "result", vectors, count * dim, 1e-6);
-    free(vectors);
-    free(spurious);
-    free(pairs);
-}
-
 TEST(evaluations_are_those_of_another_implementation) {
     static const struct {
         const char *word;
@@ -221,8 +202,7 @@ TEST(evaluations_are_those_of_another_implementation) {
     } kinds[] = {{"retrieval", 3, retrieval_case},
                  {"vectors", 4, vectors_case},
                  {"neighbours", 7, neighbours_case},
-                 {"probe", 7, probe_case},
-                 {"debias", 5, debias_case}};
+                 {"probe", 7, probe_case}};
     struct golden g = {0};
     struct error err = {0};
     char word[32];
