@@ -59,3 +59,17 @@ done
 saved=$(readlink killed/last | tr -dc 0-9)
 gloo 2 $train -q --resume killed --steps $((saved + 1))
 [ "$(readlink killed/last)" = "checkpoints/step-$((saved + 1)).safetensors" ] || fail "a run that lost a rank does not resume"
+
+# A rank that cannot connect says why, also where rank 0 does not know.
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 $train -q $options --out few --rank-timeout 4 </dev/null 2>few0.txt &
+first=$!
+code=0
+(
+    exec </dev/null 2>few1.txt
+    export RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+    ulimit -n 5
+    exec "$BIN/ccstream-train" -q $options --out few --rank-timeout 4
+) || code=$?
+wait $first && fail "a launch that lost a rank ends with 0"
+[ $code != 0 ] || fail "5 files are enough"
+[ -s few1.txt ] || fail "exit code $code without a word"

@@ -665,7 +665,10 @@ static int train_as_rank(const struct train_options *o,
     how.timeout_ms = (int64_t)o->rank_timeout_seconds * 1000;
     how.log = &plain; /* its lines name the rank */
     enum status s = comm_open(&l.comm, &how, &err);
-    if (s != STATUS_OK) { /* the ranks cannot ask each other */
+    if (s != STATUS_OK) { /* the ranks cannot ask each other; rank 0 may not know of a connection */
+        if (rank > 0 && s == STATUS_IO) {
+            log_write(&plain, LOG_LEVEL_ERROR, "rank %d ends: %s", (int)rank, err.text);
+        }
         return rank > 0 ? status_exit_code(s) : cli_exit(train_program(), s, &err);
     }
     if (comm_rank(l.comm) > 0) {
