@@ -329,7 +329,9 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
             "The papers (Yuan et al., ICML 2022; Wang et al., ICLR 2025): CLIP's gradient is biased in small batches, "
             "because its contrasts are those of the batch; SogCLR and NUCLR keep moving averages of each sample's contrasts "
             "over the whole dataset, and need no large batch. SogCLR with gamma 1 keeps nothing from one batch to the next: "
-            "what it gains on CLIP is not due to memory, but to the own pair, which is no contrast.",
+            "what it gains on CLIP is not due to memory, but to the positive, which is not among its candidates; what the "
+            "others gain on it is. Where images have several captions, an epoch shows one of them while the averages belong to "
+            "the image, which takes away a part of what memory gains; and with few pairs CLIP can be ahead.",
             "Every loss and batch has its own temperature and gamma, tuned on validation pairs with one seed, and sees as "
             f"many pairs.{setting}",
             f"{measured} Recall is on test pairs in percent, means of both directions over seeds ± standard error; over CLIP: "
