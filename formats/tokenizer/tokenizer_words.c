@@ -12,31 +12,17 @@
 
 #include "formats/base/utf8.h"
 
-static uint32_t pack(uint32_t kind, uint32_t value) {
-    return kind << 24 | value;
-}
-
 static uint32_t search(uint32_t c) {
+    const uint32_t increases = UINT32_C(1) << 31;
     size_t low = 0;
-    size_t high = tokenizer_char_row_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        const struct tokenizer_char_row *r = &tokenizer_char_rows[middle];
-        if (c > r->last) {
-            low = middle + 1;
-        } else if (c < r->first) {
-            high = middle;
-        } else if ((c - r->first) % r->step != 0) {
-            break;
-        } else if (r->form == TABLE) {
-            return pack(r->kind, tokenizer_char_targets[(uint32_t)r->value + (c - r->first)]);
-        } else if (r->form == DELTA) {
-            return pack(r->kind, (uint32_t)((int32_t)c + r->value));
-        } else {
-            return pack(r->kind, (uint32_t)r->value);
-        }
+    size_t high = bert_chars_bytes / (2 * sizeof bert_chars[0]);
+    while (high - low > 1) { /* the last run that begins at c or before it: the first begins at 0 */
+        const size_t middle = (low + high) / 2;
+        *((bert_chars[2 * middle] & ~increases) <= c ? &low : &high) = middle;
     }
-    return pack(CHAR_LETTER, c);
+    const uint32_t first = bert_chars[2 * low];
+    const uint32_t what = bert_chars[2 * low + 1];
+    return (first & increases) != 0 ? what + (c - (first & ~increases)) : what;
 }
 
 void char_map_init(struct char_map *map) {
@@ -115,8 +101,8 @@ static void add_hangul(struct word_reader *r, uint32_t index) {
 }
 
 static void add_sequence(struct word_reader *r, uint32_t index) {
-    for (int i = 0; i < 3 && tokenizer_char_sequences[index][i] != 0; i++) {
-        uint32_t c = tokenizer_char_sequences[index][i];
+    for (int i = 0; i < 3 && bert_sequences[3 * index + (uint32_t)i] != 0; i++) {
+        uint32_t c = bert_sequences[3 * index + (uint32_t)i];
         uint32_t what = look_up(r->map, c);
         if (what >> 24 == CHAR_MARK) {
             add_mark(r, c, what & 0xFFFFFFU);

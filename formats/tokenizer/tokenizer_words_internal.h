@@ -5,7 +5,7 @@
  * In this order: control characters are dropped, white space becomes a space, Chinese characters
  * become words, letters lose their accents (canonical decomposition without marks) and become lower
  * case, punctuation marks become words. The texts of special pieces, such as [SEP], are extracted
- * before that. The table of what each code point becomes was generated with the library.
+ * before that. What each code point becomes was asked of the library.
  *
  * Threading : a character map is immutable once made; a reader has one owner.
  * Ownership : a reader borrows the text, the map and the special pieces.
@@ -44,28 +44,16 @@ enum char_kind {
     CHAR_SPACE,    /* ends a word */
     CHAR_DROP,     /* leaves nothing */
     CHAR_BREAK,    /* leaves nothing, but marks do not sort across it */
-    CHAR_SEQUENCE, /* value: index in tokenizer_char_sequences */
+    CHAR_SEQUENCE, /* value: index in bert_sequences */
 };
 
-enum char_form {
-    VALUE, /* the row's value is meant */
-    DELTA, /* the row's value is added to the code point */
-    TABLE, /* the row's value is where its list begins in tokenizer_char_targets */
-};
-
-/* Code points first, first + step, ... last; those that are in no row are letters that stay. */
-struct tokenizer_char_row {
-    uint32_t first, last;
-    uint8_t step;
-    uint8_t kind;
-    uint8_t form;
-    int32_t value;
-};
-
-extern const struct tokenizer_char_row tokenizer_char_rows[];
-extern const size_t tokenizer_char_row_count;
-extern const uint32_t tokenizer_char_targets[];
-extern const uint32_t tokenizer_char_sequences[][3];
+/* Of tests/golden/tokenizer/make_chars.py. Runs of code points: (first, what it becomes, kind in
+ * the upper 8 bits and value in the lower 24), up to the first of the next; all of a run become the
+ * same, or, with the highest bit of `first`, each one more than the one before it. */
+extern const uint32_t bert_chars[];
+extern const size_t bert_chars_bytes;
+/* Three code points each, filled up with zeros. */
+extern const uint32_t bert_sequences[];
 
 /* What the first code points become: kind in the upper 8 bits, value in the lower 24. */
 struct char_map {

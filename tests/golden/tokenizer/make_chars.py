@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Prints formats/tokenizer/tokenizer_chars.c: what BERT's uncased normaliser makes of every code point.
+"""Writes formats/tokenizer/bert/chars.bin and sequences.bin: what BERT's uncased normaliser makes of every code
+point, as tokenizer_words_internal.h describes them.
 
-    pip install tokenizers==0.22.2; tests/golden/tokenizer/make_chars.py >formats/tokenizer/tokenizer_chars.c
+    pip install tokenizers==0.22.2; tests/golden/tokenizer/make_chars.py
 
 The library itself is asked about each code point, because its Unicode tables are older than
 Python's, and its answers are what published models were trained with. Its combining classes are
 found by comparison with marks of which Python's unicodedata knows the class.
 """
+import pathlib
+import struct
 import unicodedata
 
 from tokenizers import normalizers, pre_tokenizers
@@ -79,141 +82,30 @@ def classify(c):
     return "LETTER", ord(out)
 
 
-def rows_of(classes):
-    """(first, last, step, kind, constant?, value): every step-th code point from first to last; the
-    others between are letters that stay. Value is a target, or is added to the code point."""
-    rows = []
-    for c, (kind, target) in classes:
-        delta = target - c if kind in ("LETTER", "ALONE") else None
-        if rows:
-            r = rows[-1]
-            gap = c - r["last"]
-            if kind == r["kind"] and (r["step"] in (0, gap)) and gap <= (2 if kind == "LETTER" else 1):
-                same_value, same_delta = r["value"] == target, delta is not None and r["delta"] == delta
-                if (r["form"] in (None, "value") and same_value) or (
-                        r["form"] in (None, "delta") and same_delta):
-                    r["form"] = "value" if same_value else "delta"
-                    r["last"], r["step"] = c, gap
-                    continue
-        rows.append(dict(first=c, last=c, step=0, kind=kind, form=None, value=target, delta=delta))
-    return rows
+KINDS = ("LETTER", "MARK", "ALONE", "SPACE", "DROP", "BREAK", "SEQUENCE")  # enum char_kind
 
 
-def tabulate(rows, targets, table):
-    """Rows of one kind that lie close together and follow no rule become one row with a list of
-    targets: {first: target} of all rows is `targets`."""
-    out, group = [], []
-
-    def flush():
-        if group:
-            first, last = group[0]["first"], group[-1]["last"]
-            if last - first + 1 < 5 * len(group) - 5:
-                out.append(dict(first=first, last=last, step=1, kind=group[0]["kind"], form="table",
-                                value=len(table)))
-                table.extend(targets.get(c, c) for c in range(first, last + 1))
-            else:
-                out.extend(group)
-            group.clear()
-
-    for r in rows:
-        if r["kind"] not in ("LETTER", "ALONE") or r["last"] - r["first"] > 12:
-            flush()
-            out.append(r)
-            continue
-        if group and (r["kind"] != group[0]["kind"] or r["first"] - group[-1]["last"] >
-                      (6 if r["kind"] == "LETTER" else 1)):
-            flush()
-        group.append(r)
-    flush()
+def runs(whats):
+    """Pairs (first code point, what it becomes), up to the first of the next: all of the run the same, or, with the
+    highest bit of `first`, each one more than the one before it."""
+    out, c = [], 0
+    while c < len(whats):
+        end = c + 1
+        step = whats[end] - whats[c] if end < len(whats) else 0
+        while step in (0, 1) and end < len(whats) and whats[end] - whats[end - 1] == step:
+            end += 1
+        out.append((c | (step == 1) << 31, whats[c]))
+        c = end
     return out
 
 
-sequences, classes = [], []
+sequences, whats = [], list(range(0x110000))  # a letter that stays
 for c in CODE_POINTS:
     kind, target = classify(c)
     if kind == "SEQUENCE":
         sequences.append(target + (0,) * (3 - len(target)))
         target = len(sequences) - 1
-    if (kind, target) != ("LETTER", c):
-        classes.append((c, (kind, target)))
-table = []
-rows = tabulate(rows_of(classes), {c: t for c, (_, t) in classes}, table)
-print("""/*
- * What BERT's uncased normaliser makes of a code point: made by
- * tests/golden/tokenizer/make_chars.py, not by hand.
- */
-/* clang-format off */
-#include "formats/tokenizer/tokenizer_words_internal.h"
-
-#define DROP(first, last) {first, last, 1, CHAR_DROP, VALUE, 0}
-#define BREAK(first, last) {first, last, 1, CHAR_BREAK, VALUE, 0}
-#define ALONE(first, last) {first, last, 1, CHAR_ALONE, DELTA, 0} /* unchanged */
-#define LETTER(first, last, step, delta) {first, last, step, CHAR_LETTER, DELTA, delta}
-#define LIST(first, last, at) {first, last, 1, CHAR_LETTER, TABLE, at}
-#define ROW(first, last, step, kind, form, value) {first, last, step, CHAR_##kind, form, value}
-#define TO(first, last, value) {first, last, 1, CHAR_LETTER, VALUE, value}
-#define MARK(first, last, value) {first, last, 1, CHAR_MARK, VALUE, value}
-#define PARTS(first, value) {first, first, 1, CHAR_SEQUENCE, VALUE, value}
-
-/* Code points first, first + step, ... last; those between and outside are letters that stay. */
-const struct tokenizer_char_row tokenizer_char_rows[] = {""")
-
-
-def show(items):
-    line = ""
-    for item in items:
-        if len(line) + len(item) > 97:
-            print("   " + line)
-            line = ""
-        line += " " + item
-    print("   " + line)
-
-
-FORM = {"table": "TABLE", "value": "VALUE", "delta": "DELTA", None: "VALUE"}
-items = []
-for r in rows:
-    delta = r["form"] == "delta" or (r["form"] is None and r["kind"] == "ALONE")
-    form = "DELTA" if delta else FORM[r["form"]]
-    value, step = r["delta"] if delta else r["value"], r["step"] or 1
-    span = f"0x{r['first']:X}, 0x{r['last']:X}"
-    kind = r["kind"]
-    if (kind, form, value, step) in [("DROP", "VALUE", 0, 1), ("BREAK", "VALUE", 0, 1),
-                                     ("ALONE", "DELTA", 0, 1)]:
-        items.append(f"{kind}({span}),")
-    elif (kind, form) == ("LETTER", "DELTA"):
-        items.append(f"LETTER({span}, {step}, {value}),")
-    elif form == "VALUE" and step == 1 and kind in ("LETTER", "MARK"):
-        items.append(f"{'TO' if kind == 'LETTER' else 'MARK'}({span}, {value}),")
-    elif (kind, form, step, r["last"]) == ("SEQUENCE", "VALUE", 1, r["first"]):
-        items.append(f"PARTS(0x{r['first']:X}, {value}),")
-    else:
-        items.append(f"LIST({span}, {value})," if (kind, form) == ("LETTER", "TABLE")
-                     else f"ROW({span}, {step}, {kind}, {form}, {value}),")
-show(items)
-
-
-def literal(c):
-    """In a string of C: ideographs that no editor normalises and ASCII as they are, the rest as
-    escapes."""
-    if 0x3400 <= c < 0xA000 or 0x20 <= c < 0x7F and chr(c) not in '"\\?':
-        return chr(c)
-    return "\\" + chr(c) if c < 0x7F else f"\\u{c:04X}" if c < 0x10000 else f"\\U{c:08X}"
-
-
-print(f"""}};
-const size_t tokenizer_char_row_count = {len(rows)};
-
-/* What the code points of a row with a list become, one after the other. */
-const uint32_t tokenizer_char_targets[] =""")
-line = ""
-for text in map(literal, table):
-    if sum(2 if ord(ch) > 0x3000 else 1 for ch in line + text) > 93:
-        print(f'    U"{line}"')
-        line = ""
-    line += text
-print(f"""    U"{line}";
-
-/* Letters and marks that one code point becomes, filled up with zeros. */
-const uint32_t tokenizer_char_sequences[][3] = {{""")
-show("{" + ", ".join(f"0x{c:X}" if c else "0" for c in s) + "}," for s in sequences)
-print("};")
+    whats[c] = KINDS.index(kind) << 24 | target
+folder = pathlib.Path(__file__).parents[3] / "formats/tokenizer/bert"
+(folder / "chars.bin").write_bytes(b"".join(struct.pack("<2I", *run) for run in runs(whats)))
+(folder / "sequences.bin").write_bytes(b"".join(struct.pack("<3I", *s) for s in sequences))
