@@ -145,5 +145,15 @@ lines b/eval_results.jsonl 2
 [ "$(grep -c '"images": 43' b/eval_results.jsonl)" = 2 ] || fail "one image of each is missing"
 grep -q '"folder": "bad".*"key": "s0000003", "reason": "image-damaged"' b/eval_results.jsonl || { cat b/eval_results.jsonl; fail "the image is not named"; }
 grep -q '"folder": "beyond".*none of the 8 lines' b/eval_results.jsonl || fail "the label is not named"
+# A set without an image, and names that no prompt reaches, because the model reads 30 tokens.
+mkdir -p odd/empty/test odd/long
+cp -r sets/wds_vtab-pets/. odd/long
+cp sets/wds_vtab-pets/*.txt odd/empty
+echo 1 >odd/empty/test/nshards.txt
+tar -cf odd/empty/test/0.tar -T /dev/null
+printf '%s {c}\n' "$(seq -s ' of the ' 60)" >odd/long/zeroshot_classification_templates.txt
+expect 65 "$BIN/ccstream-eval" suite run --sets odd -o o -t 1
+has err.txt 'empty: '
+grep -q '"folder": "long".*"notes": \["7 classes have the vector of another' o/eval_results.jsonl || { cat o/eval_results.jsonl; fail "names beyond the context"; }
 printf 'a digit\n' >broken/bad/zeroshot_classification_templates.txt
 expect_message 65 "templates.txt: line 1: 'a digit' requires {c}" "$BIN/ccstream-eval" suite run --sets broken -o c -t 1

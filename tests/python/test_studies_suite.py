@@ -1,9 +1,11 @@
 """ccstream-eval suite: metrics against their definitions, and what a broken folder is answered."""
 
+import io
 import json
 import os
 import random
 import sys
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
@@ -170,6 +172,48 @@ class FolderTest(unittest.TestCase):
             os.unlink(self.folder / name)
             if before is not None:
                 self.put(name, before)
+
+    def test_damaged_arrays_are_read_or_refused(self):
+        rng = random.Random(0)
+        good = io.BytesIO()
+        np.save(good, np.arange(4))
+        tar = self.folder / "test/0.tar"
+
+        def read(data):
+            with tarfile.open(tar, "w") as out:
+                info = tarfile.TarInfo("a.npy")
+                info.size = len(data)
+                out.addfile(info, io.BytesIO(data))
+            return suite.read_meta([tar], [0], 1)
+        self.assertEqual(read(good.getvalue()).tolist(), [[0, 1, 2, 3]])
+        shapes = [b"(9999999999999,)", b"(-1,)", b"()", b"(True,)", b"'x'", b"((((("]
+        for i in range(600):
+            data = bytearray(good.getvalue())
+            if i < len(shapes):
+                data = data.replace(b"(4,)", shapes[i])
+            for _ in range(rng.randrange(1, 6) if i >= len(shapes) else 0):
+                at = rng.randrange(len(data))
+                data[at:at + rng.randrange(2)] = bytes(rng.randrange(256) for _ in range(rng.randrange(3)))
+            try:
+                read(bytes(data[:rng.randrange(len(data)) if i % 7 == 6 else None]))
+            except study.DataError as error:
+                self.assertIn("row 0: its .npy", str(error))
+        for values in (np.array(["a"]), np.array([np.nan]), np.array([1j])):
+            other = io.BytesIO()
+            np.save(other, values)
+            with self.assertRaisesRegex(study.DataError, "no array of numbers"):
+                read(other.getvalue())
+
+    def test_random_lines_of_results_are_read_or_refused(self):
+        rng = random.Random(0)
+        path = Path(self.top.name) / "eval_results.jsonl"
+        pieces = [b'{"key": "mnist", "metrics": {}, "model": "a"}', b"\n", b"{", b"}", b"[1]", b"\0", b"\xff", b"NaN", b'"key"', b"[" * 9000]
+        for _ in range(300):
+            path.write_bytes(b"".join(rng.choice(pieces) for _ in range(rng.randrange(5))))
+            try:
+                suite._averages(suite._finished(path, "a", False))
+            except (study.DataError, page.ExistsError):
+                pass
 
     def test_results_of_another_checkpoint_are_kept(self):
         path = Path(self.top.name) / "eval_results.jsonl"

@@ -373,7 +373,10 @@ def _numbers(data: bytes) -> Any:
         count *= n
     if dtype.kind not in "biuf" or not 0 < count * dtype.itemsize <= len(data):
         raise ValueError
-    return np.load(io.BytesIO(data), allow_pickle=False).ravel()
+    numbers = np.load(io.BytesIO(data), allow_pickle=False).ravel()
+    if not np.isfinite(numbers).all():
+        raise ValueError
+    return numbers
 
 
 def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
@@ -383,7 +386,7 @@ def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
         data = rows[i] if i < len(rows) else None
         try:
             out.append(_numbers(data or b""))
-        except (ValueError, EOFError, OSError, OverflowError):
+        except Exception:  # of a damaged header NumPy raises what its parser does: TokenError, TypeError, MemoryError, ...
             raise DataError(f"{tars[0].parent}: row {i}: its .npy is missing, or no array of numbers") from None
         if len(out[-1]) != len(out[0]) or len(out[-1]) < least:
             raise DataError(f"{tars[0].parent}: row {i}: its .npy has {len(out[-1])} numbers, not {max(least, len(out[0]))}")
