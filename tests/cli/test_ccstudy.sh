@@ -126,6 +126,10 @@ expect 0 "$BIN/ccstudy" batch --cells whole.cells --json
 cmp first.txt out.txt || fail "the same runs, other numbers"
 expect 0 "$BIN/ccstudy" batch --cells whole.cells
 lines out.txt 19
+expect 0 "$BIN/ccstudy" batch --quick --json -b 128 --tau 0.2 --gamma 0.5 --samples captions --train-images 256
+has out.txt '256 pairs for training'
+has out.txt '--samples captions, --train-images 256, --batch 128, --tau 0.2, --gamma 0.5'
+[ "$(grep -o '"tau":0.2,"lr":[0-9.]*,"gamma":0.5' out.txt | wc -l)" = 4 ] || fail "given temperature and gamma"
 echo 'clip 8' >>whole.cells
 expect 65 "$BIN/ccstudy" batch --cells whole.cells
 has err.txt 'line 74'

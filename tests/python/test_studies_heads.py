@@ -144,6 +144,21 @@ class HeadsTest(unittest.TestCase):
                 file.truncate(9)
             self.assertRaises(study.DataError, heads.read_pairs, prefix)
 
+    def test_captions_are_samples_of_images_that_train(self):
+        f = heads.draw_pairs(700, 1)
+        f.texts, f.owners = np.repeat(f.texts, 3, 0), np.repeat(f.owners, 3)
+        whole = heads.divide(heads.Features(f.images, f.texts, f.owners), 50, 1)
+        f = heads.divide(f, 50, 1, 400, True)
+        self.assertEqual((len(f.train), f.count), (400, 1152))
+        self.assertTrue((f.train == whole.train[:400]).all())  # fewer images are the first of more
+        pairs = heads._Pairs(f, heads.Setting(1, "clip", {"tau": 0.1}))
+        for epoch in (0, 1):
+            ids, images, texts = pairs.epoch(epoch)
+            self.assertEqual(sorted(ids), list(range(1152)))
+            self.assertTrue((texts == f.captions[ids]).all() and (f.owners[texts] == images).all())
+            self.assertEqual(len(set(texts)), 1152)
+            self.assertTrue(np.isin(images, f.train).all())
+
 
 class TrainingTest(unittest.TestCase):
     @classmethod

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import heads
-from .heads import RECALLS, Features, Setting, mean_and_error
+from .heads import LARGEST, RECALLS, Features, Setting, mean_and_error
 from .page import write as write_file
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure,
                     series, table_item)
@@ -30,6 +30,13 @@ TITLE = "Recall over the batch"
 USAGE = ["[-o DIR] [options]", "--cells FILE [-o DIR]"]
 OPTIONS = [
     *heads.OPTIONS,
+    Option("samples", metavar="KIND", choices=("images", "captions"), default="images",
+           help="images: an epoch shows one caption of each image, another one in the next, and moving averages belong to the "
+                "image; captions: each caption with its image is a sample with averages of its own"),
+    Option("train-images", "", int, None, "N", "images that train, at most", LARGEST, heads.MAX_ROWS, word="all"),
+    Option("batch", "b", list, metavar="B", help="a batch size, a divisor of 128; without it, 8, 16, 32, 64 and 128"),
+    Option("tau", kind=list, metavar="T", help="a temperature to try; without it, 0.05, 0.1, 0.2 and 0.4"),
+    Option("gamma", kind=list, metavar="G", help="a gamma to try; without it, 0.4 and 0.8"),
     Option("cells", metavar="FILE",
            help="trains nothing: table and page of runs made elsewhere, a line for each (see below)"),
 ]
@@ -54,6 +61,7 @@ NOTES = [
 EXAMPLES = [
     "ccstudy batch --quick -o studies",
     "ccstream-eval embed runs/a --data flickr --texts --features -o flickr && ccstudy batch --features flickr -o studies",
+    "ccstudy batch --features flickr --samples captions --gamma 0.3 -b 8 -b 128 -o captions",
 ]
 
 
@@ -174,8 +182,35 @@ def _parse(words: list[str]) -> tuple[Key, Cell]:
 
 # ---- the experiment ----
 
+_GIVEN = ("samples", "train-images", "batch", "tau", "gamma")
+
+
+def _numbers(options: Options, name: str, most: float) -> tuple[float, ...]:
+    out = []
+    for text in getattr(options, name):
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0.0
+        if not 0 < number <= most:
+            raise UsageError(f"--{name} '{text}' is not a number in (0, {most:g}]")
+        out.append(number)
+    return tuple(dict.fromkeys(out))
+
+
+def _grid(options: Options) -> Grid:
+    usual = QUICK if options.quick else FULL
+    batches = _numbers(options, "batch", LARGEST)
+    for size in batches:
+        if size < 2 or LARGEST % size != 0:
+            raise UsageError(f"--batch {size:g} is not a divisor of {LARGEST} from 2 on")
+    return Grid(tuple(map(int, batches)) or usual.batches, _numbers(options, "tau", 10) or usual.taus,
+                _numbers(options, "gamma", 1) or usual.gammas)
+
+
 def check(options: Options) -> None:
-    training = [row.name for row in heads.OPTIONS] + ["seed", "quick"]
+    _grid(options)
+    training = [row.name for row in heads.OPTIONS] + ["seed", "quick", *_GIVEN]
     for name in training if options.cells is not None else ():
         if name in options.given:
             raise UsageError(f"--cells trains nothing: --{name} has no effect")
@@ -184,10 +219,13 @@ def check(options: Options) -> None:
 
 def _describe(options: Options, f: Features) -> str:
     """What all runs share, as the first line of their file has it."""
-    return (f"{'given features' if options.features else 'drawn pairs'}, {len(f.train)} pairs for training and "
+    values = {name: getattr(options, name.replace("-", "_")) for name in _GIVEN if name in options.given}
+    given = "".join(f", --{name} {' '.join(v) if isinstance(v, list) else v}" for name, v in values.items())
+    return (f"{'given features' if options.features else 'drawn pairs'}, {f.count} pairs for training and "
             f"{len(f.test)} each for validation and test, {options.epochs} epochs, heads of "
             f"{f.images.shape[1]}+{f.texts.shape[1]} to {options.dim} with {options.hidden} hidden units, learning rate "
-            f"{options.lr:g} sqrt(batch / 128), seed {options.seed}{', quick' if options.quick else ''}, features {f.hash()}")
+            f"{options.lr:g} sqrt(batch / 128), seed {options.seed}{', quick' if options.quick else ''}, features "
+            f"{f.hash()}{given}")
 
 
 def _take_over(options: Options, settings: str) -> tuple[Cells, str | None]:
@@ -210,12 +248,12 @@ def _setting(options: Options, key: Key) -> Setting:
 
 
 def _train(options: Options, progress: Progress) -> Cells:
-    grid = QUICK if options.quick else FULL
+    grid = _grid(options)
     drawn = heads.draw_pairs(options.pairs, options.seed) if options.features is None else heads.read_pairs(options.features)
-    f = heads.divide(drawn, options.held_out, options.seed)
+    f = heads.divide(drawn, options.held_out, options.seed, options.train_images, options.samples == "captions")
     cells, path = _take_over(options, _describe(options, f))
     gammas = {name: method.gammas or grid.gammas for name, method in METHODS.items()}
-    pairs = options.epochs * len(f.train)
+    pairs = options.epochs * f.count
     progress.total = pairs * len(grid.batches) * sum(len(grid.taus) * len(g) + options.repeats for g in gammas.values())
 
     def train(keys: list[Key]) -> None:
@@ -321,6 +359,9 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     for tau in sorted({row["tau"] for row in result["fit"]}):
         figures.append(_lines(f"Global loss at tau {tau:g} over the batch", [r for r in result["fit"] if r["tau"] == tau],
                               "batch", "gcl", "GCL over the training pairs", note="tau is the same for all; one seed."))
+    samples = ("Every caption is a sample with averages of its own here." if "--samples captions" in result["settings"] else
+               "Where images have several captions, an epoch shows one of them while the averages belong to the image, which "
+               "takes away a part of what memory gains (--samples captions).")
     setting = f" The setting of all runs: {result['settings']}." if result["settings"] else ""
     paper = [("CC3M", "MSCOCO", 24.23, 28.54, 29.55), ("CC3M", "Flickr30k", 46.33, 52.20, 53.55),
              ("CC12M", "MSCOCO", 30.30, 33.91, 34.36), ("CC12M", "Flickr30k", 55.21, 59.28, 60.45)]
@@ -330,8 +371,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
             "because its contrasts are those of the batch; SogCLR and NUCLR keep moving averages of each sample's contrasts "
             "over the whole dataset, and need no large batch. SogCLR with gamma 1 keeps nothing from one batch to the next: "
             "what it gains on CLIP is not due to memory, but to the positive, which is not among its candidates; what the "
-            "others gain on it is. Where images have several captions, an epoch shows one of them while the averages belong to "
-            "the image, which takes away a part of what memory gains; and with few pairs CLIP can be ahead.",
+            f"others gain on it is. {samples} With few pairs CLIP can be ahead.",
             "Every loss and batch has its own temperature and gamma, tuned on validation pairs with one seed, and sees as "
             f"many pairs.{setting}",
             f"{measured} Recall is on test pairs in percent, means of both directions over seeds ± standard error; over CLIP: "

@@ -62,7 +62,13 @@ class Features:
     # How the images are divided: rows of `images` in a drawn order.
     test: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     validation: np.ndarray = field(default_factory=lambda: np.empty(0, int))
-    train: np.ndarray = field(default_factory=lambda: np.empty(0, int))  # a multiple of LARGEST
+    train: np.ndarray = field(default_factory=lambda: np.empty(0, int))  # without captions a multiple of LARGEST
+    captions: np.ndarray | None = None  # rows of `texts` that are a sample each, a multiple of LARGEST; None: images are
+
+    @property
+    def count(self) -> int:
+        """Samples to train on."""
+        return len(self.train if self.captions is None else self.captions)
 
     @property
     def first_text(self) -> np.ndarray:
@@ -140,15 +146,20 @@ def _standardise(rows: np.ndarray, train: np.ndarray) -> np.ndarray:
     return (values / np.sqrt(np.mean(values[train] ** 2) or np.inf)).astype(np.float32)
 
 
-def divide(f: Features, held_out: int, seed: int) -> Features:
-    """Draws which images test, which validate and which train, and standardises by those that train."""
-    rest = len(f.images) - 2 * held_out
+def divide(f: Features, held_out: int, seed: int, most: int | None = None, captions: bool = False) -> Features:
+    """Draws which images test, which validate and which train, at most `most`, and standardises by those that train. captions:
+    each caption of an image that trains is a sample of its own."""
+    rest = min(len(f.images) - 2 * held_out, most or len(f.images))
     if rest < LARGEST:
         raise UsageError(f"{len(f.images)} pairs: with --held-out {held_out} for validation and as many for "
                                   f"the test fewer than {LARGEST} remain")
+    used = rest if captions else rest // LARGEST * LARGEST
     order = draws(seed, _ORDER).permutation(len(f.images))
     f.test, f.validation = order[:held_out], order[held_out:2 * held_out]
-    f.train = order[2 * held_out:][:rest // LARGEST * LARGEST]
+    f.train = order[2 * held_out:][:used]
+    if captions:
+        own = draws(seed, _ORDER, 1).permutation(np.flatnonzero(np.isin(f.owners, f.train)))
+        f.captions = own[:len(own) // LARGEST * LARGEST]
     f.images = _standardise(f.images, f.train)
     if f.texts is not None:
         f.texts = _standardise(f.texts, np.isin(f.owners, f.train))
@@ -270,16 +281,18 @@ class _Pairs:
     def __init__(self, f: Features, setting: Setting):
         self.f, self.setting = f, setting
         count = len(f.train)
-        if f.labels is None:
+        if f.labels is None and f.captions is None:
             owner = f.train[wrong_texts(setting, count)]
             self.first = f.first_text[owner]
             self.count = f.first_text[owner + 1] - self.first
-        else:
+        elif f.captions is None:
             self.labels = wrong_labels(setting, f.labels[f.train], int(f.labels.max()) + 1)
 
     def epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(N) each: ids, rows of images, rows of the other side, in the order of this epoch."""
-        ids = draws(self.setting.seed, _EPOCH, epoch).permutation(len(self.f.train))
+        ids = draws(self.setting.seed, _EPOCH, epoch).permutation(self.f.count)
+        if self.f.captions is not None:
+            return ids, self.f.owners[self.f.captions[ids]], self.f.captions[ids]
         if self.f.labels is None:
             return ids, self.f.train[ids], (self.first + (epoch + np.arange(len(ids))) % self.count)[ids]
         other = partners(self.labels, draws(self.setting.seed, _PARTNER, epoch))
@@ -301,7 +314,7 @@ def train(f: Features, settings: Sequence[Setting], batch: int, epochs: int, rat
 def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, epochs: int,
            rate: float) -> Iterator[float]:
     """Yields the pairs seen, now and then."""
-    count, per_epoch = len(f.train), len(f.train) // batch
+    count, per_epoch = f.count, f.count // batch
     total = epochs * per_epoch
     warmup, frozen = total // 20, total // 6
     auto = {"zeta_lr": "auto", "zeta_freeze_epochs": frozen // per_epoch}
