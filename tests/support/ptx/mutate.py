@@ -1,8 +1,10 @@
 """Faults in PTX, one in each mutant, drawn by seed: a barrier removed, an index off by one, a wrong stride, a
 missing predicate.
 
-Only places whose fault can show are drawn: a barrier with accesses of shared memory before and after it, a branch
-that decides on an access of memory.
+Only places whose fault can show are drawn: accesses that the tests execute, products before them, branches before
+them that are taken at times, and barriers with accesses of shared memory before and after them. Not drawn: strides of a grid, which do nothing in tests
+with fewer blocks than a grid may have; and barriers of store_partials (NEEDLESS), where each thread reads its own element
+before it writes it again.
 """
 
 import copy
@@ -11,6 +13,7 @@ import re
 
 from parse import BITS
 
+NEEDLESS = ("parameter_partials", "statistics_partials")
 MEMORY = re.compile(r"(ld|st)\.(global|shared)|ldmatrix|cp\.async\.c")
 SHARED = re.compile(r"(ld|st)\.shared|ldmatrix|cp\.async\.c")
 
@@ -66,30 +69,40 @@ def barriers(function):
             and reaches_shared(after, function, i) and reaches_shared(before, function, i)]
 
 
+def next_access(function, i):
+    """Line of the first access of memory after a statement, before the next label or branch; None: there is none."""
+    for t in function.statements[i + 1:]:
+        if t.label or (t.op and t.op.startswith("bra")):
+            return None
+        if t.op and MEMORY.match(t.op):
+            return t.line
+    return None
+
+
 def indices(function):
     return [i for i, s in enumerate(function.statements)
             if s.op and re.match(r"(ld|st)\.(global|shared)", s.op)]
 
 
 def strides(function):
-    """Products with a constant, and shifts by one, of which an address may be made."""
+    """Products with a constant, and shifts, of which an address is made."""
+    grid = {s.arguments[0] for s in function.instructions() if s.op.startswith("mov") and "%nctaid" in s.arguments[1]}
     return [i for i, s in enumerate(function.statements) if s.op and
-            (re.match(r"mul\.wide", s.op) or s.op == "shl.b64") and re.fullmatch(r"\d+", s.arguments[2])]
+            (re.match(r"mul\.wide", s.op) or s.op == "shl.b64") and re.fullmatch(r"\d+", s.arguments[2])
+            and s.arguments[1] not in grid]
 
 
 def predicates(function):
-    """Branches around an access of memory: one comes before the next label or branch."""
-    found = []
-    for i, s in enumerate(function.statements):
-        if not (s.op == "bra" and s.predicate):
-            continue
-        for t in function.statements[i + 1:]:
-            if t.label or (t.op and t.op.startswith("bra")):
-                break
-            if t.op and MEMORY.match(t.op):
-                found.append(i)
-                break
-    return found
+    return [i for i, s in enumerate(function.statements) if s.op == "bra" and s.predicate]
+
+
+def is_executed(function, i, lines):
+    s = function.statements[i]
+    if s.op == "bar.sync":
+        return not any(name in function.name for name in NEEDLESS)
+    if s.op == "bra" and s.line not in lines:  # never taken
+        return False
+    return (s.line if MEMORY.match(s.op) else next_access(function, i)) in lines
 
 
 def remove(s):
@@ -112,14 +125,14 @@ KINDS = (("barrier removed", barriers, remove), ("index off by one", indices, of
          ("stride doubled", strides, wider), ("branch removed", predicates, remove))
 
 
-def choose(modules, count, launched):
-    """`count` mutants of kernels that were launched, of each kind in turn."""
+def choose(modules, count, lines):
+    """`count` mutants, of each kind in turn; `lines` of each kernel that have accessed memory or branched."""
     places = {}
     for module in modules:
         for kernel in module.kernels():
-            if kernel.name in launched:
-                for kind, find, _ in KINDS:
-                    places.setdefault(kind, []).extend((module, kernel, i) for i in find(kernel))
+            for kind, find, _ in KINDS if kernel.name in lines else ():
+                places.setdefault(kind, []).extend((module, kernel, i) for i in find(kernel)
+                                                   if is_executed(kernel, i, lines[kernel.name]))
     mutants = []
     for seed in range(count):
         kind, _, change = KINDS[seed % len(KINDS)]

@@ -46,6 +46,11 @@ static std::map<std::pair<std::string, std::string>, uint64_t> *launches;
 static std::map<std::string, fault> *faults;
 static uint64_t global_accesses, shared_accesses;
 
+/* Lines of the current kernel that have accessed memory, and its branches that were taken. */
+enum { MAX_LINES = 1 << 18 };
+static std::map<std::string, std::vector<bool>> *lines;
+static std::vector<bool> *own_lines;
+
 static void note(const char *what, uint64_t at, unsigned size, unsigned line) {
     fault &f = (*faults)[std::string(current->name) + ": " + what];
     if (f.count++ == 0) {
@@ -69,6 +74,13 @@ static void report() {
     for (const auto &l : *launches) {
         text += "kernel " + l.first.first + " " + l.first.second + " " + std::to_string(l.second) +
                 "\n";
+    }
+    for (const auto &l : *lines) {
+        text += "lines " + l.first;
+        for (size_t i = 0; i < l.second.size(); i++) {
+            text += l.second[i] ? " " + std::to_string(i) : "";
+        }
+        text += "\n";
     }
     for (const auto &f : *faults) {
         text += "fault " + std::to_string(f.second.count) + " " + f.first + "; first at " +
@@ -350,6 +362,7 @@ static const unsigned char zeros[16] = {0};
 
 const unsigned char *ptx_load_global(uint64_t at, unsigned size, unsigned line) {
     global_accesses++;
+    (*own_lines)[line] = true;
     if (at % size != 0) {
         note("misaligned", at, size, line);
         return zeros;
@@ -370,6 +383,7 @@ const unsigned char *ptx_load_global(uint64_t at, unsigned size, unsigned line) 
 
 void ptx_store_global(uint64_t at, const void *value, unsigned size, unsigned line) {
     global_accesses++;
+    (*own_lines)[line] = true;
     if (at % size != 0) {
         note("misaligned", at, size, line);
         return;
@@ -415,6 +429,7 @@ static bool is_variable(uint32_t at, unsigned size) {
 
 static bool allows_shared(uint32_t at, unsigned size, unsigned line) {
     shared_accesses++;
+    (*own_lines)[line] = true;
     if (at % size != 0) {
         note("misaligned in shared memory", at, size, line);
         return false;
@@ -540,6 +555,10 @@ void ptx_copies_wait(unsigned groups_left) {
 }
 
 /* ---- threads ---- */
+
+void ptx_taken(unsigned line) {
+    (*own_lines)[line] = true;
+}
 
 void ptx_barrier() {
     const uint16_t next = (uint16_t)(own_epoch + 1);
@@ -679,6 +698,8 @@ static void begin(const void *kernel, int parameters_count, unsigned operands) {
         ptx_stop("its parameters differ from those of the host's code");
     }
     launch_serial++;
+    own_lines = &(*lines)[current->name];
+    own_lines->resize(MAX_LINES);
     (*launches)[{current->name, (*operand_sets)[operands].op}]++;
     windows_count = 0;
     operands_now = operands;
@@ -706,6 +727,7 @@ extern "C" const struct executor *ptx_executor(const struct executor_host *host)
     ptx_host = host;
     launches = new std::map<std::pair<std::string, std::string>, uint64_t>;
     faults = new std::map<std::string, fault>;
+    lines = new std::map<std::string, std::vector<bool>>;
     regions = new std::map<uint64_t, region>;
     operand_sets = new std::vector<operand_set>(1, no_operands);
     copies = new std::remove_reference_t<decltype(*copies)>[MAX_THREADS];

@@ -51,6 +51,9 @@ void ptx_store_global(uint64_t at, const void *value, unsigned size, unsigned li
 void ptx_store_shared(uint32_t at, const void *value, unsigned size, unsigned line);
 unsigned char *ptx_inside(unsigned char *p, unsigned size, unsigned char *begin, unsigned total);
 
+/* A branch on a predicate, taken. */
+void ptx_taken(unsigned line);
+
 void ptx_barrier();
 uint32_t
 ptx_shuffle_bfly(uint32_t value, uint32_t lanes, uint32_t clamp, uint32_t mask, bool *valid);

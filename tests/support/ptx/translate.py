@@ -132,6 +132,7 @@ class Translator:
         code = self.instruction(s)
         if s.predicate:
             wanted = self.value(s.predicate.lstrip("!"), "bool")
+            code = f"ptx_taken({s.line}); {code}" if s.op.startswith("bra") else code
             return f"if ({'!' if s.predicate[0] == '!' else ''}{wanted}) {{ {code} }}"
         return code
 
