@@ -133,6 +133,11 @@ awk 'function near(x, y) { return x - y < 1e-9 && y - x < 1e-9 }
 evaluate zeroshot run --data test-fills --templates prompts.txt --json >fills.json
 awk -v a="$(number top1 fills.json)" -v b="$(sed 's/.*"zeroshot":{"average":\([0-9.]*\).*/\1/' debias.json)" \
     'BEGIN { exit !(a - b < 1e-9 && b - a < 1e-9) }' || fail "debias before is not zero-shot: $(cat debias.json fills.json)"
+printf '%s\n' 'a picture' 'something large' >queries.txt
+evaluate debias run --data test-groups --spurious spurious.txt --pairs pairs.tsv --templates prompts.txt --queries queries.txt \
+    --top 40 --json >skews.json
+[ "$(sed 's/"max_skew":{.*}\]},//' skews.json)" = "$(cat debias.json)" ] || fail "--queries changes other numbers: $(cat skews.json)"
+grep -q '"max_skew":{"top":40,"zeroshot":[0-9.]*,"debiased":[0-9.]*,"queries":\[{"text":"a picture",' skews.json || fail "$(cat skews.json)"
 evaluate debias run --data test-groups --pairs pairs.tsv --lambda 0 --templates prompts.txt --json >same.json
 [ "$(grep -o '"average":[^,]*' same.json | sort -u | wc -l)" -eq 1 ] || fail "debias without weight: $(cat same.json)"
 evaluate debias run --data test-groups --spurious spurious.txt >debias.txt
@@ -280,6 +285,7 @@ refused 66 'no-such' knn run --train no-such --data test-labelled
 refused 66 'no-such' embed no-such --data held -o x
 refused 64 'has no captions' score run --data test-labelled -o x
 refused 64 'CLASS@GROUP' debias run --data test-labelled --spurious spurious.txt
+refused 64 'no effect without --queries' debias run --data test-groups --spurious spurious.txt --top 5
 refused 64 'are required' debias run --data test-groups
 refused 64 'is only one prompt' debias run --data test-groups --pairs spurious.txt
 refused 66 'no-such' debias run --data test-groups --spurious no-such

@@ -36,6 +36,14 @@ class DebiasTest(unittest.TestCase):
         got = debias.project([[1, 1], [0, 3]], [[0, 1]], [], 1)
         self.assertTrue(np.isfinite(got[0]).all() and np.isnan(got[1]).all())
 
+    def test_skew_is_of_the_most_frequent_group_among_the_most_similar(self):
+        images = np.array([[1, 0], [0.9, 0.1], [0.8, 0.2], [0, 1], [0.1, 0.9], [0.2, 0.8]])
+        groups = np.array([0, 0, 1, 1, 1, 1])
+        texts = np.array([[1, 0], [0, 1], [np.nan, 0]])
+        self.same(debias.max_skew(images, groups, texts, 3), [np.log(2 / 3 * 2), np.log(2), np.nan])
+        self.same(debias.max_skew(images, groups, texts[:1], 2), [np.log(2)])
+        self.same(debias.max_skew(images, groups, texts[:2], 1000), [np.log(4 / 6 * 2)] * 2)
+
     def test_vectors_are_those_of_another_implementation(self):
         words = iter(GOLDEN.read_text().split())
         cases = 0

@@ -40,6 +40,9 @@ OPTIONS = [
     Option("templates", metavar="FILE", help="prompts of the classes, one per line, with {} for the name; default: those of "
            "ccstream-eval zeroshot"),
     Option("class-names", metavar="FILE", help="lines 'class TAB name'; default: CLASS itself, with spaces for _"),
+    Option("queries", metavar="FILE", help="texts that should retrieve every GROUP equally often, one per line: also print their "
+           "MaxSkew"),
+    Option("top", kind=int, default=1000, metavar="K", help="images retrieved per text of --queries", least=1, most=10**9),
     Option("out", "o", metavar="DIR", help="folder for debias.json and debias.html; made if missing"),
     Option("force", kind=bool, help="replace files of these names that this command did not make"),
     Option("json", kind=bool, help="all numbers on stdout"),
@@ -55,6 +58,8 @@ NOTES = [
     "Class vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - zj)^T)^-1 and P0 the projection "
     "orthogonal to the spurious prompts (Chuang et al. 2023). Prints the accuracy before and after, over all images and of the "
     "worst group. Written in Python, on ccstream-eval embed.",
+    "MaxSkew@K of a text (their table 7.5): the largest log(r / (1/groups)), with r the share of a GROUP among the K most similar "
+    "images, over all CLASSes: 0 if all are retrieved equally often. The mean over --queries, before and after the projection.",
 ]
 EXAMPLES = ["ccpack -o birds waterbirds   # waterbirds/landbird@land, landbird@water, waterbird@land, ...",
             "ccstream-eval debias runs/a --data birds --spurious backgrounds.txt --pairs birds.tsv --json"]
@@ -107,6 +112,8 @@ def check(options: Options) -> None:
         raise UsageError("--data names the dataset, whose classes have groups")
     if options.spurious is None and options.pairs is None:
         raise UsageError("--spurious FILE, --pairs FILE or both are required")
+    if options.queries is None and "top" in options.given:
+        raise UsageError("--top has no effect without --queries")
 
 
 def _names(options: Options, classes: list[str]) -> list[str]:
@@ -151,6 +158,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     classes = list(dict.fromkeys(f.partition("@")[0] for f in folders))
     spurious = lines(options.spurious) if options.spurious else []
     pairs = read_pairs(options.pairs) if options.pairs else []
+    queries = lines(options.queries) if options.queries else []
     templates = lines(options.templates) if options.templates else TEMPLATES
     for t in templates:
         if "{}" not in t and "{c}" not in t:
@@ -164,7 +172,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
         work = Path(folder)
         model.embed(work / "e", "--data", options.data, *remote)
         images, labels = (np.load(work / f"e.{n}.npy", allow_pickle=False) for n in ("images", "labels"))
-        texts = {p: i for i, p in enumerate(dict.fromkeys(p for of_class in [*prompts, spurious, *pairs] for p in of_class))}
+        texts = {p: i for i, p in enumerate(dict.fromkeys(p for some in [*prompts, spurious, queries, *pairs] for p in some))}
         (work / "prompts").write_text("".join(f"{p}\n" for p in texts), "utf-8")
         model.embed(work / "e", "--prompts", work / "prompts")
         vectors = np.load(work / "e.prompts.npy", allow_pickle=False)
@@ -174,7 +182,8 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     before = np.stack([each(of_class).mean(0) for of_class in prompts])
     before /= np.linalg.norm(before, axis=1, keepdims=True)
     z = each([a for a, _ in pairs]) - each([b for _, b in pairs]) if pairs else []
-    after = project(before, each(spurious) if spurious else [], z, getattr(options, "lambda"))
+    removed = (each(spurious) if spurious else [], z, getattr(options, "lambda"))
+    after = project(before, *removed)
     empty = np.flatnonzero(~np.isfinite(after).all(1))
     if len(empty):
         raise UsageError(f"the spurious prompts leave nothing of '{classes[empty[0]][:80]}'; use fewer")
@@ -193,8 +202,36 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
                 g[side] = 100 * float(right[labels == k].mean())
         worst = min((g for g in groups if g["images"]), key=lambda g: g[side])
         result[side] = {"average": 100 * float(right.mean()), "worst_group": worst[side], "worst": worst["group"]}
+    if queries:
+        result["max_skew"] = _skews(images, [f.partition("@")[2] for f in folders], labels, each(queries), removed, queries,
+                                    options.top)
     return result | {"groups": groups, "images": len(images), "classes": len(classes), "spurious": len(spurious),
                      "pairs": len(pairs), "lambda": getattr(options, "lambda")}
+
+
+def _skews(images: Any, attributes: list[str], labels: Any, vectors: Any, removed: tuple[Any, ...], queries: list[str],
+           top: int) -> dict[str, Any]:
+    present, groups = np.unique(np.array(attributes)[labels], return_inverse=True)
+    if len(present) < 2:
+        raise UsageError("--queries requires images of two groups or more")
+    sides = {"zeroshot": vectors, "debiased": project(vectors, *removed)}
+    skews = {side: max_skew(images, groups, v, top) for side, v in sides.items()}
+    left = np.isfinite(skews["debiased"])
+    if not left.all():
+        raise UsageError(f"the spurious prompts leave nothing of '{queries[int(np.argmin(left))][:80]}'; use fewer")
+    return {"top": min(top, len(images)), **{side: float(s.mean()) for side, s in skews.items()},
+            "queries": [{"text": q, **{side: float(s[i]) for side, s in skews.items()}} for i, q in enumerate(queries)]}
+
+
+def max_skew(images: Any, groups: Any, vectors: Any, top: int) -> Any:
+    """Of every text (N, D): MaxSkew@top over images (M, D), whose groups are numbers from 0. Of equally similar images the
+    earlier one is retrieved. NaN for a text that is not finite."""
+    out = np.full(len(vectors), np.nan)
+    count = int(groups.max()) + 1
+    for i in np.flatnonzero(np.isfinite(vectors).all(1)):
+        found = np.argsort(-(images @ vectors[i]), kind="stable")[:top]
+        out[i] = np.log(np.bincount(groups[found], minlength=count).max() / len(found) * count)
+    return out
 
 
 def ranks_without_ties(images: Any, vectors: Any, labels: Any) -> Any:
@@ -211,6 +248,9 @@ def table(result: dict[str, Any]) -> Table:
     for name, key in (("average", "average"), ("worst_group: ", "worst_group")):
         more = f"{result['debiased']['worst']}" if key == "worst_group" else ""
         rows.append([name + more, "", result["images"], result["zeroshot"][key], result["debiased"][key]])
+    if skew := result.get("max_skew"):
+        rows.append([f"MaxSkew@{skew['top']}, mean of {len(skew['queries'])}", "", result["images"], skew["zeroshot"],
+                     skew["debiased"]])
     return Table([Column("group", "s"), Column("class", "s"), Column("images", "d"), Column("zero-shot", ".2f"),
                   Column("debiased", ".2f")], rows)
 

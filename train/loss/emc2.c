@@ -145,13 +145,16 @@ emc2_carried(const struct loss *l, uint64_t *view, int side, int64_t place, int6
 }
 
 /* Entry i's chain stands on view `view` of the contrast in place `place`. */
-static void stand_on(const struct chains *chains,
+static void stand_on(const struct loss *l,
+                     const struct chains *chains,
                      const struct loss_input *in,
                      int64_t i,
                      int64_t place,
                      int64_t view) {
     chains->ids[i] = in->sample_ids[place];
-    chains->views[i] = (float)(2 * in->epoch + (uint64_t)view);
+    if (loss_carries(l)) {
+        chains->views[i] = (float)(2 * in->epoch + (uint64_t)view);
+    }
 }
 
 /* Where the chain of entry i stands before the step. */
@@ -224,7 +227,7 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
                      2 * in->sample_ids[a] + (uint64_t)side);
             step_anchor(l, &w, &state, &chains.log_score[a], share, in, out);
             if (state >= 0) {
-                stand_on(&chains, in, a, state, 0);
+                stand_on(l, &chains, in, a, state, 0);
             }
             out->objective += 0.5 * side_weight(&s, a) * side_info_nce(&s, a, tau) / (double)b;
         }
@@ -263,7 +266,7 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
             out->objective += side_weight(&row, 0) * side_info_nce(&row, 0, tau) / (double)n;
         }
         if (state >= 0) {
-            stand_on(&chains, in, i, state % b, state / b);
+            stand_on(l, &chains, in, i, state % b, state / b);
         }
     }
 }
