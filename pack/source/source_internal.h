@@ -8,7 +8,6 @@
 #include "formats/json/json_reader.h"
 #include "pack/source/source.h"
 
-
 /* What detection examines: the first bytes of a file, or a folder. */
 struct source_head {
     const char *path;

@@ -110,11 +110,11 @@ bool session_log_is_held(const char *run);
 
 /* Appends the line of this call, argv with `argc` words. Returns OK, IO, NOMEM or LIMIT. */
 enum status session_log_add(int fd,
-                           const struct trainer *trainer,
-                           const struct trainer_options *t,
-                           int argc,
-                           char *const *argv,
-                           struct error *err);
+                            const struct trainer *trainer,
+                            const struct trainer_options *t,
+                            int argc,
+                            char *const *argv,
+                            struct error *err);
 
 /* ---- attach ----------------------------------------------------------------------------- */
 

@@ -357,8 +357,8 @@ def _read_run(run: Path, metric: str) -> dict[str, Any]:
             seconds += row.get("stages", {}).get("seconds", 0.0)
             steps = max(steps, row.get("step", 0))
             ended = row["step"] if "finished" in row else ended
-    launches = (run / "launches.jsonl").read_text("utf-8").splitlines()
-    if steps not in (json.loads(launches[-1])["total_steps"], ended):  # by a signal, which ccstream-train obeys with exit code 0
+    sessions = (run / "sessions.jsonl").read_text("utf-8").splitlines()
+    if steps not in (json.loads(sessions[-1])["total_steps"], ended):  # by a signal, which ccstream-train obeys with exit code 0
         raise StudyError(f"{run} was stopped at step {steps}; the same command continues")
     if not curve:
         raise DataError(f"{run}: metrics.jsonl has no '{metric}' of a validation")

@@ -184,7 +184,7 @@ static const struct setting demo[] = {
 /* What all rows of EMC2's table 3 share. */
 static const struct setting emc2[] = {
     {"task", "two-views"},        {"loss", "emc2"},      {"variant", "paper"},
-    {"emc2-off-batch", "encode"}, {"burn-in", "0.5"},    {"norm-layer", "none"},
+    {"emc2-off-batch", "view"}, {"burn-in", "0.5"},    {"norm-layer", "none"},
     {"image-norm", "none"},       {"augment", "simclr"}, {"stem", "standard"},
     {"warmup", "linear"},         {"min-lr", "0"},       {"clip-norm", "0"},
 };
