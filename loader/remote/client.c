@@ -154,9 +154,10 @@ static void retry_later(struct remote_read *r, int64_t retry_after_ms) {
     r->retried_count++;
 }
 
+/* Before a wait that ends so long after the last byte. */
 static void tell_wait(struct remote_read *r, const char *why, int64_t now_ns) {
     struct remote_client *c = r->client;
-    if (now_ns - r->last_byte_ns > TELL_AFTER_MS * INT64_C(1000000) &&
+    if (r->retry_ns - r->last_byte_ns > TELL_AFTER_MS * INT64_C(1000000) &&
         (c->told_ns == 0 || now_ns - c->told_ns > TELL_AGAIN_MS * INT64_C(1000000))) {
         c->told_ns = now_ns;
         log_write(remote_view.options.log, LOG_LEVEL_WARN,
@@ -274,8 +275,8 @@ static void on_done(void *cookie, const struct http_result *x) {
     } else if (again && patient) {
         char what[400];
         describe_answer(what, sizeof what, r->object->path, x);
-        tell_wait(r, what, now_ns);
         retry_later(r, x->response->retry_after_ms);
+        tell_wait(r, what, now_ns);
     } else {
         const enum status s = describe(r, x, &why);
         finish(r, s, &why);

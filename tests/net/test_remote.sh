@@ -163,7 +163,7 @@ has err.txt "the server ignores ranges; use one that has them"
 
 # One that fails for long is waited for, and a line says so.
 serve --faults 503=1
-expect 124 timeout 12 "$BIN/ccdump" info "$url"
+expect 124 timeout 6 "$BIN/ccdump" info "$url"
 has err.txt "waiting for the server since"
 has err.txt "HTTP status 503"
 stop
