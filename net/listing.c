@@ -489,27 +489,22 @@ enum status listing_expand_all(const char ***out,
                                const char *recorded,
                                struct error *err) {
     static struct byte_buffer all;
-    static const char **items;
+    static struct byte_buffer items; /* of pointers into `all` */
     struct known_commit commit = {.repository = ""};
     char text[MAX_BRACES_BYTES];
     byte_buffer_init(&all, 256 << 20);
+    byte_buffer_init(&items, 256 << 20);
     recall(&commit, recorded);
     for (size_t i = 0; i < count; i++) {
         TRY(pin(text, sizeof text, &commit, texts[i], err));
         TRY(listing_is_pattern(text) ? listing_expand(&all, text, err)
                                      : add(&all, text, strlen(text), err));
     }
-    size_t n = 0;
-    for (size_t at = 0; at < all.size_bytes; at++) {
-        n += all.data[at] == 0;
+    const char *const end = (const char *)all.data + all.size_bytes;
+    for (const char *at = (const char *)all.data; at < end; at += strlen(at) + 1) {
+        TRY(byte_buffer_append(&items, &at, sizeof at, err));
     }
-    items = calloc(n + 1, sizeof *items);
-    TRY_MEMORY(items != NULL, err, "out of memory for sources");
-    const char *at = (const char *)all.data;
-    for (size_t i = 0; i < n; at += strlen(at) + 1) {
-        items[i++] = at;
-    }
-    *out = items;
-    *out_count = n;
+    *out = (const char **)(void *)items.data;
+    *out_count = items.size_bytes / sizeof **out;
     return STATUS_OK;
 }

@@ -183,10 +183,10 @@ static const struct setting demo[] = {
 
 /* What all rows of EMC2's table 3 share. */
 static const struct setting emc2[] = {
-    {"task", "two-views"},        {"loss", "emc2"},      {"variant", "paper"},
+    {"task", "two-views"},      {"loss", "emc2"},      {"variant", "paper"},
     {"emc2-off-batch", "view"}, {"burn-in", "0.5"},    {"norm-layer", "none"},
-    {"image-norm", "none"},       {"augment", "simclr"}, {"stem", "standard"},
-    {"warmup", "linear"},         {"min-lr", "0"},       {"clip-norm", "0"},
+    {"image-norm", "none"},     {"augment", "simclr"}, {"stem", "standard"},
+    {"warmup", "linear"},       {"min-lr", "0"},       {"clip-norm", "0"},
 };
 
 /* Model, batch and optimiser of its rows; warm-up: 10 epochs of 100,000 / 32, 100,000 / 256, 500 /
