@@ -1,7 +1,7 @@
 #!/bin/bash
 # The Python package with torch and its relatives: tests/python/test_torch_*.py and the examples.
 # BIN, SRC: programs and tree. CCSTREAM_PEERS: a Python environment with torch, and where they are to be tested open_clip_torch,
-# timm, transformers, lightning, accelerate, torchdata, pyarrow and webdataset. About five minutes.
+# pandas, timm, transformers, lightning, accelerate, torchdata, pyarrow and webdataset. About five minutes.
 python=${CCSTREAM_PEERS:-}/bin/python
 "$python" -c 'import torch' 2>/dev/null || {
     echo "skipped: CCSTREAM_PEERS names no environment with torch"

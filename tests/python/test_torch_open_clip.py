@@ -12,7 +12,7 @@ import tarfile
 import types
 import unittest
 
-for name in ("torch", "open_clip_train", "webdataset", "PIL"):
+for name in ("torch", "open_clip_train", "pandas", "webdataset", "PIL"):  # pandas: of open_clip_train
     if importlib.util.find_spec(name) is None:
         print(f"skipped: {name} is not installed")
         sys.exit(77)
