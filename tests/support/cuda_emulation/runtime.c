@@ -45,11 +45,13 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
     return cudaSuccess;
 }
 
-/* CCSTREAM_EMULATED_GPUS in the environment, else one; none where CUDA_VISIBLE_DEVICES is empty or names another. */
+/* CCSTREAM_EMULATED_GPUS in the environment, else one; none where CUDA_VISIBLE_DEVICES is empty or
+ * names another. */
 cudaError_t cudaGetDeviceCount(int *count) {
     const char *gpus = getenv("CCSTREAM_EMULATED_GPUS");
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    const bool none = visible != NULL && (visible[0] == '\0' || strncmp(visible, "GPU-0000", 8) == 0);
+    const bool none =
+        visible != NULL && (visible[0] == '\0' || strncmp(visible, "GPU-0000", 8) == 0);
     *count = none || count_fault() != 0 ? 0 : gpus != NULL ? atoi(gpus) : 1;
     return count_fault() != 0 ? (cudaError_t)count_fault() : none ? cudaErrorNoDevice : cudaSuccess;
 }
