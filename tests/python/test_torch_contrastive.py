@@ -13,6 +13,7 @@ try:
     import torch
     import torch.distributed as dist
     import torch.multiprocessing as multiprocessing
+    from torch import library
 except ImportError:
     print("skipped: torch is not installed")
     sys.exit(77)
@@ -252,8 +253,8 @@ class ContrastiveTest(unittest.TestCase):
         loss = make("clip")
         a, b = (x.detach() for x in embeddings(0))
         values = (a, b, torch.arange(ROWS), loss.step, torch.tensor(1e-3, dtype=torch.float64), loss.key, False, None, None)
-        torch.library.opcheck(torch.ops.ccstream.loss_step.default, values)
-        torch.library.opcheck(torch.ops.ccstream.with_gradients.default,
+        library.opcheck(torch.ops.ccstream.loss_step.default, values)
+        library.opcheck(torch.ops.ccstream.with_gradients.default,
                               (torch.tensor(1.0), [x.requires_grad_() for x in (a, b)], [2 * a.detach(), 3 * b.detach()]))
 
     def test_compiled_and_exported_modules_have_no_break(self):

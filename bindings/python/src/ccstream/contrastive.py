@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, library
 
 from ._torch_rows import RankedModule, check_rows
 from .loss import Loss, State, loss_options
@@ -157,7 +157,7 @@ class Contrastive(RankedModule):
         return of_a.clone(), of_b.clone(), of_far, torch.tensor([out.value, out.objective, out.tau], dtype=torch.float64)
 
 
-@torch.library.custom_op("ccstream::loss_step", mutates_args=("step",))
+@library.custom_op("ccstream::loss_step", mutates_args=("step",))
 def _loss_step(images: Tensor, texts: Tensor, ids: Tensor, step: Tensor, lr: Tensor, key: int, update: bool,
                at: Tensor | None, far: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of images, texts and samples beyond the batch, and (value, objective, tau) float64 (3)."""
@@ -174,7 +174,7 @@ def _(images, texts, ids, step, lr, key, update, at, far):
             images.new_empty(3, dtype=torch.float64))
 
 
-@torch.library.custom_op("ccstream::with_gradients", mutates_args=())
+@library.custom_op("ccstream::with_gradients", mutates_args=())
 def _with_gradients(value: Tensor, inputs: list[Tensor], gradients: list[Tensor]) -> Tensor:
     """The value, whose gradients of the inputs are these."""
     return value.clone()
