@@ -227,7 +227,7 @@ trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, 
 /* --knn, --probe, --keep-best and --patience, by themselves. Returns OK or USAGE. */
 enum status trainer_check_figures(const struct trainer_options *o, struct error *err);
 /* What of metrics.jsonl decides about RUN/best; and after an evaluation: RUN/best, and whether the
- * run goes on. */
+ * run continues. */
 struct metrics_watch trainer_watched(const struct trainer *t);
 enum status trainer_keep_best(struct trainer *t, struct error *err);
 
