@@ -2,8 +2,9 @@
  * listing: the files that a location with a pattern stands for.
  *
  *   https://HOST/a-{0000..0575}.tar              braces: a range of numbers, or words with commas
- *   hf://datasets/OWNER/NAME[@REVISION]/train/X*.tar   also * ? [..], by the Hub's list of files;
- * the revision becomes the commit that it is now s3://BUCKET/PREFIX*.tar likewise, by ListObjectsV2
+ *   hf://datasets/OWNER/NAME[@REVISION]/a*.tar   also * ? [..], by the Hub's list of files; the
+ *                                                revision becomes the commit that it is now
+ *   s3://BUCKET/PREFIX*.tar                      likewise, by ListObjectsV2
  *
  * Threading : one owner.
  * Untrusted : lists. A name in one is only a part of a location, which is checked like any other.
@@ -12,9 +13,12 @@
 #define NET_LISTING_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "formats/base/bytes.h"
 #include "formats/base/status.h"
+
+struct location_options; /* net/location.h */
 
 enum { LISTING_MAX_FILES = 100000 };
 
@@ -37,8 +41,31 @@ enum status listing_expand_all(const char ***out,
                                const char *recorded,
                                struct error *err);
 
-/* For tests: appends the names in a page of the Hub's list ("path":"...") or of S3's (<Key>), each
- * with a NUL after it. Returns OK, CORRUPT, LIMIT or NOMEM. */
+/* The files of a folder, as its server lists them. */
+struct listing; /* opaque */
+
+struct listing_file {
+    const char *name;    /* in the folder */
+    const char *etag;    /* that answers have, with quotes; "": not known */
+    uint64_t size_bytes; /* HTTP_UNKNOWN: not known */
+};
+
+/* Lists a folder at the Hub or in a bucket, by at most max_pages requests; folders in it are of no
+ * interest. `how` NULL: the defaults of location.h. Returns OK; UNSUPPORTED (other servers have no
+ * lists, or there is no libcurl); or as listing_expand. */
+enum status listing_read(struct listing **out,
+                         const char *folder,
+                         const struct location_options *how,
+                         bool allow_private,
+                         uint32_t max_pages,
+                         struct error *err);
+void listing_destroy(struct listing *l); /* accepts NULL */
+
+/* NULL: it is not there. */
+const struct listing_file *listing_find(const struct listing *l, const char *name);
+
+/* For tests: appends the files in a page of the Hub's list or of S3's: name, size in digits (empty:
+ * not known) and ETag, each with a NUL after it. Returns OK, CORRUPT, LIMIT or NOMEM. */
 enum status listing_parse(struct byte_buffer *out, const char *page, bool is_s3, struct error *err);
 
 #endif

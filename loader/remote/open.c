@@ -3,7 +3,8 @@
  *
  * Opening a file asks for its first byte: the answer has size and ETag, which are fixed from then
  * on. Opening a manifest reads it whole, and then, in parallel, what dataset_open will ask for
- * next: the index beside each shard, whole, and the first byte of each shard. A manifest that
+ * next: the index beside each shard, whole, and the first byte of each shard. Of what the server's
+ * list of the folder has (listing.h: the Hub's, S3's) no first byte is asked for. A manifest that
  * changed since it was last opened makes a new generation: what is known of the other files of its
  * folder is dropped from the table, and stays valid for who still uses it.
  *
@@ -22,6 +23,8 @@
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
 #include "loader/remote/remote_internal.h"
+#include "net/listing.h"
+#include "net/location.h"
 
 enum { CONNECTIONS = 32, RUN_MS = 100 };
 
@@ -261,10 +264,35 @@ static enum status fetch_one(struct remote_object *o, bool whole, struct error *
 
 /* --- a dataset --- */
 
+/* The server's list of the folder, where it costs less than asking for each shard; NULL: it has
+ * none, or does not give it. */
+static struct listing *list_shards(const struct manifest *m, const char *folder) {
+    const struct remote_options *o = &remote_view.options;
+    const struct location_options how = {.endpoint = o->endpoint,
+                                         .instance_metadata = o->instance_metadata};
+    struct listing *files = NULL;
+    (void)listing_read(&files, folder, &how, o->allow_private, (uint32_t)m->shard_count, NULL);
+    return files;
+}
+
+/* Whether the list has the size and ETag of a file, which is then known. */
+static bool learn_from_list(struct remote_object *o, const struct listing *files) {
+    const struct listing_file *f =
+        files != NULL ? listing_find(files, strrchr(o->path, '/') + 1) : NULL;
+    if (f == NULL || f->etag[0] == '\0' || f->size_bytes == HTTP_UNKNOWN) {
+        return false;
+    }
+    objects_set_known(o, f->etag, f->size_bytes);
+    remember(o);
+    return true;
+}
+
 /* Fetches what dataset_open reads: the indexes, and size and ETag of the shards. */
 static enum status fetch_shards(const struct manifest *m, const char *folder, struct error *err) {
     enum status s = STATUS_OK;
     size_t count = 0;
+    struct listing *files = NULL;
+    bool listed = m->shard_count < 2;
     struct fetch *fetches = calloc(m->shard_count * 2 + 1, sizeof(*fetches));
     TRY_MEMORY(fetches != NULL, err, "out of memory for remote files");
     for (size_t i = 0; i < m->shard_count && s == STATUS_OK; i++) {
@@ -274,7 +302,11 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
         s = path_join(path, sizeof path, folder, m->shards[i].name, err);
         if (s == STATUS_OK && m->base == NULL &&
             (s = objects_get(&o, path, NULL, err)) == STATUS_OK && !recall(o)) {
-            fetch_init(&fetches[count++], o, false);
+            files = listed ? files : list_shards(m, folder);
+            listed = true;
+            if (!learn_from_list(o, files)) {
+                fetch_init(&fetches[count++], o, false);
+            }
         }
         THEN(s, shard_index_name(index, sizeof index, path, err));
         if (s == STATUS_OK && (s = objects_get(&o, index, NULL, err)) == STATUS_OK &&
@@ -282,6 +314,7 @@ static enum status fetch_shards(const struct manifest *m, const char *folder, st
             fetch_init(&fetches[count++], o, true);
         }
     }
+    listing_destroy(files);
     THEN(s, fetch_all(fetches, count, err));
     /* A shard that is missing is an error now, an index that is missing is not. */
     for (size_t i = 0; i < count && s == STATUS_OK; i++) {

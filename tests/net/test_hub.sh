@@ -37,7 +37,42 @@ has err.txt "401"
 kill $server
 
 # Addresses that end while they are used are renewed; a quota is waited for.
-start --seconds 0.05 --limit 5
+start --seconds 0.1 --limit 9
 expect 0 "$BIN/ccdump" cat hf://datasets/owner/name
 cmp out.txt local.tar || fail "other bytes with addresses that end"
 [ "$(stats limited)" -gt 0 ] || fail "no request was limited"
+kill $server
+
+# A dataset opens with its manifest, its server's list and the indexes: no shard is asked for. Without a list each is.
+"$BIN/ccpack" -q -o many --shard-samples 4 scenes.tar
+shards=$(ls many/*.tar.zst | wc -l)
+start_many() { # start_many OPTION...
+    exec 3< <(exec python3 "$SRC/tests/support/hub_server.py" many "$@")
+    server=$!
+    read -r hub storage <&3
+    export HF_ENDPOINT=http://127.0.0.1:$hub AWS_ENDPOINT_URL_S3=http://127.0.0.1:$storage
+}
+opened() { # opened LOCATION COUNT: its requests of this kind (a probe of optional files included)
+    before=$(stats "$2")
+    expect 0 "$BIN/ccdump" info --json "$1"
+    [ "$(field out.txt fingerprint)" = "$(field many/dataset.json fingerprint)" ] || fail "$1: another dataset"
+    requests=$(($(stats "$2") - before))
+}
+start_many --page 20 --edges
+opened hf://datasets/owner/name resolve
+[ "$requests" -le $((shards + 2)) ] || fail "$requests requests to /resolve/ to open $shards shards"
+[ "$(stats tree)" = 2 ] || fail "$(stats tree) pages of the list"
+opened s3://bucket storage
+[ "$requests" -le $((shards + 2 + 2)) ] || fail "$requests requests to open $shards shards of a bucket"
+expect 0 "$BIN/ccdump" cat hf://datasets/owner/name
+mv out.txt hub.tar
+expect 0 "$BIN/ccdump" cat s3://bucket
+cmp out.txt hub.tar || fail "other bytes from a bucket"
+"$BIN/ccdump" cat many | cmp - hub.tar || fail "other bytes than the local dataset"
+mv many/shard-000003.tar.zst away
+expect_message 66 "shard-000003.tar.zst" "$BIN/ccdump" info hf://datasets/owner/name
+mv away many/shard-000003.tar.zst
+kill $server
+start_many --list none
+opened hf://datasets/owner/name resolve
+[ "$requests" -gt $((2 * shards)) ] || fail "the shards are not asked for"

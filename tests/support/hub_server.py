@@ -1,17 +1,18 @@
 """A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--limit N] [--edges] [--moved FOLDER]
-                                                          [--list HOW]
+                                                          [--list HOW] [--page N] [--latency MS]
 
     GET /datasets/OWNER/NAME/resolve/REVISION/PATH   302 to an address at a storage server, another port, that ends
                                                      after --seconds; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
-    GET /api/datasets/OWNER/NAME/tree/REVISION       JSON, two entries a page, the next in Link
+    GET /api/datasets/OWNER/NAME/tree/REVISION       JSON, --page (2) entries a page, the next in Link
     GET /api/datasets/OWNER/NAME/revision/REVISION   the commit
-    GET /bucket/?list-type=2 at the storage          as S3: XML, two keys a page; /bucket/KEY is a file
+    GET /bucket/?list-type=2 at the storage          as S3: XML, --page keys a page; /bucket/KEY is a file
     GET /stats                                       counts of requests; "leaks": headers with a token at the storage
 
 FOLDER is the dataset. --token: without it 401, with another 403. --limit: of every N requests to /resolve/ one gets
 429 with RateLimit and no Retry-After. --edges: the storage's own ETags differ from request to request.
 --moved: once a file was asked for, main is another commit, with the files of that folder. --list: pages
-after the first are `elsewhere`, at a link that is too `long`, or for S3 `nowhere`. Prints the ports of the hub and the storage.
+after the first are `elsewhere`, at a link that is too `long`, or for S3 `nowhere`; `none`: there is no list.
+--latency: of every answer. Prints the ports of the hub and the storage.
 """
 import argparse
 import functools
@@ -29,6 +30,8 @@ a.add_argument("--token")
 a.add_argument("--seconds", type=float, default=3600)
 a.add_argument("--limit", type=int, default=0)
 a.add_argument("--list")
+a.add_argument("--page", type=int, default=2)
+a.add_argument("--latency", type=float, default=0)
 a.add_argument("--edges", action="store_true")
 a.add_argument("--commit", default="c" * 40)
 a.add_argument("--moved")
@@ -61,6 +64,7 @@ class Base(http.server.BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, body=b"", **headers):
+        time.sleep(o.latency / 1000)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         for name, value in headers.items():
@@ -99,14 +103,16 @@ class Hub(Base):
 
     def tree(self, url):
         count("tree")
+        if o.list == "none":
+            return self.answer(403, b"no list")
         names = sorted(n for n in os.listdir(o.folder) if os.path.isfile(os.path.join(o.folder, n)))
         first = int(dict(urllib.parse.parse_qsl(url.query)).get("cursor", 0))
         page = [{"type": "file", "path": n, "size": os.path.getsize(os.path.join(o.folder, n)), "oid": "0" * 40,
-                 "lfs": {"oid": sha256(os.path.join(o.folder, n))}} for n in names[first : first + 2]]
+                 "lfs": {"oid": sha256(os.path.join(o.folder, n))}} for n in names[first : first + o.page]]
         link = {}
-        if first + 2 < len(names):
+        if first + o.page < len(names):
             port = self.server.server_port + (o.list == "elsewhere")
-            link["Link"] = f'<http://127.0.0.1:{port}{url.path}?recursive=true&cursor={first + 2}{"&x=" + "x" * 2000 if o.list == "long" else ""}>; rel="next"'
+            link["Link"] = f'<http://127.0.0.1:{port}{url.path}?recursive=true&cursor={first + o.page}{"&x=" + "x" * 2000 if o.list == "long" else ""}>; rel="next"'
         self.answer(200, json.dumps(page).encode(), X_Repo_Commit=o.commit, **link)
 
 
@@ -139,10 +145,11 @@ class Storage(Base):
 def list_keys(self, query):
     keys = sorted(n for n in os.listdir(o.folder) if n.startswith(query.get("prefix", "")))
     first = int(query.get("continuation-token", "0/+=").removesuffix("/+="))
-    more = first + 2 < len(keys)
-    page = "".join(f"<Contents><Key>{urllib.parse.quote_plus(k)}</Key><Size>1</Size></Contents>" for k in keys[first : first + 2])
+    more = first + o.page < len(keys)
+    page = "".join(f"<Contents><Key>{urllib.parse.quote_plus(k)}</Key><ETag>&quot;storage&quot;</ETag><Size>{os.path.getsize(os.path.join(o.folder, k))}</Size></Contents>"
+                   for k in keys[first : first + o.page])
     self.answer(200, (f"<?xml version='1.0'?><ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{page}"
-                      + (f"<NextContinuationToken>{first + 2}/+=</NextContinuationToken>" if more and o.list != "nowhere" else "")
+                      + (f"<NextContinuationToken>{first + o.page}/+=</NextContinuationToken>" if more and o.list != "nowhere" else "")
                       + "</ListBucketResult>").encode())
 
 
