@@ -82,14 +82,15 @@ uint64_t caption_columns_hash(const struct caption_columns *c) {
 
 /* By weight; all of the row's captions have one, and not all are 0. */
 static struct shard_text draw_of_row(const uint8_t *row, size_t row_bytes, struct rng *r) {
-    struct column_caption c;
+    struct column_caption c = {0};
     struct shard_text out = {"", 0};
     double total = 0.0;
-    for (size_t at = 0; column_next_caption(&c, row, row_bytes, &at);) {
+    while (column_next_caption(&c, row, row_bytes)) {
         total += (double)c.weight;
     }
     double left = rng_uniform(r) * total;
-    for (size_t at = 0; left >= 0.0 && column_next_caption(&c, row, row_bytes, &at);) {
+    c = (struct column_caption){0};
+    while (left >= 0.0 && column_next_caption(&c, row, row_bytes)) {
         const size_t size = /* of more, the tokens would not fit in a row anyway */
             c.size_bytes < SHARD_MAX_TEXT_BYTES ? c.size_bytes : SHARD_MAX_TEXT_BYTES;
         out = c.weight > 0.0F ? (struct shard_text){c.text, size} : out;

@@ -230,8 +230,9 @@ CCS_API int32_t ccs_attached_ids(const struct ccs_attached *c,
                                  uint64_t count,
                                  struct ccs_error *err);
 
-/* The row of a sample, borrowed until the next call: numbers, or texts (captions: f32 weight, u32
- * size and source << 24, bytes of each). Returns CCS_OK, NOTFOUND (it has none) or CORRUPT. */
+/* The row of a sample, borrowed until the next call: numbers, or texts (captions: u16 count, with
+ * 0x8000 if (count) f32 weights follow and 0x4000 if (count) u8 sources do; then each text and a
+ * byte 0). Returns CCS_OK, NOTFOUND (it has none) or CORRUPT. */
 CCS_API int32_t ccs_attached_get(struct ccs_attached *c,
                                  uint64_t id,
                                  struct ccs_text *row,
@@ -250,7 +251,8 @@ CCS_API int32_t ccs_attached_writer_open(struct ccs_attached_writer **out,
 
 /* Rows of `count` samples, whose ids ascend and are larger than those before; `sizes` (count) in
  * bytes, NULL: numbers. The file depends on how rows are grouped to calls. Returns CCS_OK, USAGE
- * (order or size), NOTFOUND (an id of no sample), IO or LIMIT. */
+ * (order or size, or bytes that are not a row of its kind), NOTFOUND (an id of no sample), IO or
+ * LIMIT. */
 CCS_API int32_t ccs_attached_writer_add(struct ccs_attached_writer *w,
                                         const uint64_t *ids,
                                         uint64_t count,

@@ -3,8 +3,8 @@
  *
  *     data | u64 id of each row | u32 check of each row, or frames | info, a JSON object | trailer
  *
- * Rows of numbers are the data as they are; texts are in zstd frames, each after its id and size. A
- * damaged table leads to a wrong row, which has another id or fails its check.
+ * Rows of numbers are the data as they are; texts are in zstd frames. A damaged table leads to a
+ * wrong row or frame, which fails its check, because that is tied to ids.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,13 +21,14 @@ struct column {
     char path[PATH_MAX_BYTES];
     struct file_map file;
     const uint8_t *ids, *checks, *frames;
+    uint32_t id_bytes;
     uint64_t data_bytes, frame_count, info_at;
 };
 
 struct column_scratch {
     struct zstd_unpacker *unpacker;
     const struct column *column; /* whose frame is in `bytes`; NULL: none */
-    uint64_t frame;
+    uint64_t frame, first;       /* first: row of it */
     struct byte_buffer bytes;
 };
 
@@ -56,6 +57,10 @@ uint32_t column_row_bytes(const struct column_info *c) {
 
 uint32_t column_check(const void *row, size_t row_bytes, uint64_t id) {
     return (uint32_t)hash64(row, row_bytes) ^ (uint32_t)id;
+}
+
+uint32_t column_frame_check(const uint8_t *ids, size_t count) {
+    return (uint32_t)hash64(ids, 8 * count);
 }
 
 static bool is_name(const char *name) {
@@ -120,6 +125,7 @@ static bool get_info(struct column *c, const struct json_value *v) {
     if (i->kind == 0 || !json_value_u32(json_value_get(v, "values"), &i->values) ||
         !json_value_u32(json_value_get(v, "vectors"), &i->vectors) ||
         !json_value_u64(json_value_get(v, "rows"), &i->rows) ||
+        !json_value_u32(json_value_get(v, "id_bytes"), &c->id_bytes) ||
         !json_value_u64(json_value_get(v, "frames"), &c->frame_count) ||
         !json_value_hex64(json_value_get(v, "hash"), &i->hash) ||
         !json_value_hex64(json_value_get(v, "fingerprint"), &i->fingerprint)) {
@@ -127,15 +133,16 @@ static bool get_info(struct column *c, const struct json_value *v) {
     }
     const bool text = i->kind >= COLUMN_CAPTIONS;
     if (text != (i->values == 0) || i->values > COLUMN_MAX_ROW_BYTES ||
-        column_row_bytes(i) > COLUMN_MAX_ROW_BYTES || i->rows > c->info_at / 8 ||
-        c->frame_count > (text ? i->rows : 0) ||
+        (c->id_bytes != 4 && c->id_bytes != 8) || column_row_bytes(i) > COLUMN_MAX_ROW_BYTES ||
+        i->rows > c->info_at / c->id_bytes || c->frame_count > (text ? i->rows : 0) ||
         (!text && (i->vectors == 0 || i->values % i->vectors != 0))) {
         return false;
     }
-    const uint64_t tables = i->rows * (text ? 8 : 12) + c->frame_count * COLUMN_FRAME_ENTRY_BYTES;
+    const uint64_t tables =
+        i->rows * (c->id_bytes + (text ? 0 : 4)) + c->frame_count * COLUMN_FRAME_ENTRY_BYTES;
     c->data_bytes = c->info_at - tables;
     c->ids = c->file.bytes + c->data_bytes;
-    c->checks = c->ids + 8 * i->rows;
+    c->checks = c->ids + c->id_bytes * i->rows;
     c->frames = c->checks;
     i->source = json_value_text(json_value_get(v, "source"));
     return tables <= c->info_at && (text || c->data_bytes == i->rows * column_row_bytes(i));
@@ -227,15 +234,24 @@ void column_scratch_destroy(struct column_scratch *s) {
 }
 
 uint64_t column_row_id(const struct column *c, uint64_t row) {
-    return load_u64(c->ids + 8 * row);
+    const uint8_t *id = c->ids + c->id_bytes * row;
+    return c->id_bytes == 4 ? load_u32(id) : load_u64(id);
 }
 
-/* The last of `count` ascending numbers, `step` bytes apart, that is at most `v`; or the first. */
-static uint64_t search(const uint8_t *numbers, size_t step, uint64_t count, uint64_t v) {
+static uint64_t first_of_frame(const struct column *c, uint64_t frame) {
+    return frame < c->frame_count ? load_u64(c->frames + frame * COLUMN_FRAME_ENTRY_BYTES + 8)
+                                  : c->info.rows;
+}
+
+/* The last of `count` ascending numbers that is at most `v`; or the first. */
+static uint64_t search(const struct column *c,
+                       uint64_t (*number)(const struct column *c, uint64_t i),
+                       uint64_t count,
+                       uint64_t v) {
     uint64_t at = 0;
     while (count > 1) {
         const uint64_t half = count / 2;
-        const bool after = load_u64(numbers + step * (at + half)) > v;
+        const bool after = number(c, at + half) > v;
         at += after ? 0 : half;
         count = after ? half : count - half;
     }
@@ -246,7 +262,7 @@ static bool find_row(const struct column *c, uint64_t id, uint64_t *row) {
     const uint64_t rows = c->info.rows;
     *row = rows > 0 ? id - column_row_id(c, 0) : 0; /* right where no id is missing */
     if (*row >= rows || column_row_id(c, *row) != id) {
-        *row = search(c->ids, 8, rows, id);
+        *row = search(c, column_row_id, rows, id);
     }
     return rows > 0 && column_row_id(c, *row) == id;
 }
@@ -256,58 +272,85 @@ bool column_has(const struct column *c, uint64_t id) {
     return find_row(c, id, &row);
 }
 
-/* Decompresses the frame that has the row; *first is its first one. */
-static enum status read_frame(const struct column *c,
-                              struct column_scratch *s,
-                              uint64_t row,
-                              uint64_t *first,
-                              struct error *err) {
+/* Whether the frame in `s` was made of the rows that the tables name. */
+static bool is_of_rows(const struct column *c, const struct column_scratch *s) {
+    uint8_t ids[8 * COLUMN_FRAME_ROWS];
+    const uint64_t end = first_of_frame(c, s->frame + 1);
+    if (s->first >= end || end > c->info.rows || end - s->first > COLUMN_FRAME_ROWS ||
+        s->bytes.size_bytes < COLUMN_FRAME_CHECK_BYTES) {
+        return false;
+    }
+    const size_t count = (size_t)(end - s->first);
+    for (size_t i = 0; i < count; i++) {
+        store_u64(ids + 8 * i, column_row_id(c, s->first + i));
+    }
+    return load_u32(s->bytes.data) == column_frame_check(ids, count);
+}
+
+/* Decompresses the frame that has the row. */
+static enum status
+read_frame(const struct column *c, struct column_scratch *s, uint64_t row, struct error *err) {
     RETURN_IF(c->frame_count == 0, damaged(c, "has no frames", err));
-    const uint64_t frame = search(c->frames + 8, COLUMN_FRAME_ENTRY_BYTES, c->frame_count, row);
+    const uint64_t frame = search(c, first_of_frame, c->frame_count, row);
     const uint8_t *entry = c->frames + frame * COLUMN_FRAME_ENTRY_BYTES;
     const uint64_t from = load_u64(entry);
     const uint64_t to =
         frame + 1 < c->frame_count ? load_u64(entry + COLUMN_FRAME_ENTRY_BYTES) : c->data_bytes;
     uint64_t size = 0;
-    *first = load_u64(entry + 8);
     if (s->column == c && s->frame == frame) {
         return STATUS_OK;
     }
     s->column = NULL;
     RETURN_IF(from > to || to > c->data_bytes ||
                   !zstd_content_size(c->file.bytes + from, (size_t)(to - from), &size) ||
-                  size > COLUMN_MAX_TEXT_BYTES + COLUMN_FRAME_BYTES + COLUMN_TEXT_HEAD_BYTES,
+                  size > COLUMN_MAX_TEXT_BYTES + COLUMN_FRAME_BYTES + COLUMN_FRAME_CHECK_BYTES,
               damaged(c, "the table of frames is damaged", err));
     s->bytes.size_bytes = 0;
     TRY(byte_buffer_reserve(&s->bytes, (size_t)size, err));
     TRY(zstd_unpack(s->unpacker, s->bytes.data, (size_t)size, c->file.bytes + from,
                     (size_t)(to - from), c->path, err));
     s->bytes.size_bytes = (size_t)size;
-    s->column = c;
     s->frame = frame;
-    return STATUS_OK;
+    s->first = first_of_frame(c, frame);
+    s->column = is_of_rows(c, s) ? c : NULL;
+    return s->column != NULL ? STATUS_OK : damaged(c, "the tables are damaged", err);
+}
+
+bool column_take_row(struct cursor *c, int kind, const uint8_t **row, size_t *row_bytes) {
+    const size_t begin = c->position;
+    uint32_t texts = 1;
+    *row = c->data + begin;
+    if (kind == COLUMN_CAPTIONS) {
+        const uint32_t head = cursor_u16(c);
+        texts = head & ~(uint32_t)(COLUMN_HAS_WEIGHTS | COLUMN_HAS_SOURCES);
+        (void)cursor_take(c, texts * ((head & COLUMN_HAS_WEIGHTS ? 4U : 0U) +
+                                      (head & COLUMN_HAS_SOURCES ? 1U : 0U)));
+    }
+    for (uint32_t i = 0; i < texts && cursor_ok(c); i++) {
+        const uint8_t *text = c->data + c->position;
+        const uint8_t *end = memchr(text, 0, cursor_left(c));
+        (void)cursor_take(c, end != NULL ? (size_t)(end - text) + 1 : cursor_left(c) + 1);
+    }
+    *row_bytes = c->position - begin - (kind == COLUMN_CAPTIONS ? 0 : 1);
+    return cursor_ok(c) && texts <= COLUMN_MAX_CAPTIONS;
 }
 
 /* *out NULL: the frame does not have it. */
 static enum status get_text(const struct column *c,
                             struct column_scratch *s,
                             uint64_t row,
-                            uint64_t id,
                             const uint8_t **out,
                             size_t *size_bytes,
                             struct error *err) {
     struct cursor at;
-    uint64_t first = 0;
-    uint64_t found = 0;
-    *out = NULL;
-    TRY(read_frame(c, s, row, &first, err));
+    bool whole = true;
+    TRY(read_frame(c, s, row, err));
     cursor_init(&at, s->bytes.data, s->bytes.size_bytes);
-    for (; first <= row && cursor_ok(&at); first++) {
-        found = cursor_u64(&at);
-        *size_bytes = cursor_u32(&at);
-        *out = cursor_take(&at, *size_bytes);
+    (void)cursor_u32(&at);
+    for (uint64_t i = s->first; i <= row && whole; i++) {
+        whole = column_take_row(&at, c->info.kind, out, size_bytes);
     }
-    *out = found == id ? *out : NULL;
+    *out = whole ? *out : NULL;
     return STATUS_OK;
 }
 
@@ -323,7 +366,7 @@ enum status column_get(const struct column *c,
         return STATUS_NOTFOUND;
     }
     if (c->info.values == 0) {
-        TRY(get_text(c, scratch, at, id, row, row_bytes, err));
+        TRY(get_text(c, scratch, at, row, row_bytes, err));
     } else {
         *row_bytes = column_row_bytes(&c->info);
         *row = c->file.bytes + at * *row_bytes;
@@ -378,20 +421,27 @@ double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
     }
 }
 
-bool column_next_caption(struct column_caption *out,
-                         const uint8_t *row,
-                         size_t row_bytes,
-                         size_t *offset) {
-    struct cursor c;
-    cursor_init(&c, row + *offset, row_bytes - *offset);
-    const uint32_t weight = cursor_u32(&c);
-    const uint32_t size = cursor_u32(&c);
-    memcpy(&out->weight, &weight, sizeof(weight));
-    out->size_bytes = size & 0xFFFFFF;
-    out->source = size >> 24;
-    out->text = (const char *)cursor_take(&c, out->size_bytes);
-    *offset += c.position;
-    return cursor_ok(&c);
+bool column_next_caption(struct column_caption *c, const uint8_t *row, size_t row_bytes) {
+    struct cursor at;
+    cursor_init(&at, row, row_bytes);
+    const uint32_t head = cursor_u16(&at);
+    const uint32_t count = head & ~(uint32_t)(COLUMN_HAS_WEIGHTS | COLUMN_HAS_SOURCES);
+    const uint8_t *weights = cursor_take(&at, head & COLUMN_HAS_WEIGHTS ? 4 * count : 0);
+    const uint8_t *sources = cursor_take(&at, head & COLUMN_HAS_SOURCES ? count : 0);
+    const uint32_t i = c->next;
+    if (!cursor_ok(&at) || i >= count) {
+        return false;
+    }
+    const char *begin = i > 0 ? c->text + c->size_bytes + 1 : (const char *)row + at.position;
+    const char *end = memchr(begin, 0, row_bytes - (size_t)(begin - (const char *)row));
+    *c = (struct column_caption){.text = begin, .weight = 1.0F, .next = i + 1};
+    c->size_bytes = end != NULL ? (size_t)(end - begin) : 0;
+    c->source = head & COLUMN_HAS_SOURCES ? sources[i] : 0;
+    if (head & COLUMN_HAS_WEIGHTS) {
+        const uint32_t bits = load_u32(weights + 4 * (size_t)i);
+        memcpy(&c->weight, &bits, sizeof(bits));
+    }
+    return end != NULL;
 }
 
 enum status column_verify(const struct column *c, struct error *err) {

@@ -1,6 +1,6 @@
 /*
  * Writing columns: blocks of rows, which threads may make at once, go to a draft in order; ids and
- * checks stay in memory until the end (12 bytes a row).
+ * checks stay in memory until the end (12 bytes a row; ids below 2^32 are written as 4).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,11 +28,24 @@ void column_block_fini(struct column_block *b) {
 /* Offsets and rows in `frames` are those within the block. */
 static enum status end_frame(struct column_block *b, struct error *err) {
     if (b->frame.size_bytes > 0) {
+        const uint64_t first = load_u64(b->frames.data + b->frames.size_bytes - 8);
+        store_u32(b->frame.data,
+                  column_frame_check(b->ids.data + 8 * first, (size_t)(b->rows - first)));
         TRY(b->packer ? STATUS_OK : zstd_packer_create(&b->packer, LEVEL, err));
         TRY(zstd_packer_frame(b->packer, &b->data, b->frame.data, b->frame.size_bytes, err));
         b->frame.size_bytes = 0;
     }
     return STATUS_OK;
+}
+
+/* Whether they are one row. */
+static bool is_text(int kind, const void *row, size_t row_bytes) {
+    struct cursor c;
+    size_t found = 0;
+    const uint8_t *at = NULL;
+    cursor_init(&c, row, row_bytes);
+    return kind == COLUMN_CAPTIONS ? column_take_row(&c, kind, &at, &found) && found == row_bytes
+                                   : row_bytes == 0 || memchr(row, 0, row_bytes) == NULL;
 }
 
 enum status column_block_add(struct column_block *b,
@@ -44,6 +57,9 @@ enum status column_block_add(struct column_block *b,
     REQUIRE(info->values == 0 || row_bytes == column_row_bytes(info));
     FAIL_IF(row_bytes > COLUMN_MAX_TEXT_BYTES, err, STATUS_LIMIT, "a row of %zu bytes, at most %d",
             row_bytes, COLUMN_MAX_TEXT_BYTES);
+    FAIL_IF(info->values == 0 && !is_text(info->kind, row, row_bytes), err, STATUS_USAGE,
+            "column '%s': the row of sample %" PRIu64 " is not %s, or a text has a byte 0",
+            info->name, id, column_kind_name(info->kind));
     TRY(byte_buffer_u64(&b->ids, id, err));
     b->rows++;
     if (info->values > 0) {
@@ -53,10 +69,10 @@ enum status column_block_add(struct column_block *b,
     if (b->frame.size_bytes == 0) {
         TRY(byte_buffer_u64(&b->frames, b->data.size_bytes, err));
         TRY(byte_buffer_u64(&b->frames, b->rows - 1, err));
+        TRY(byte_buffer_u32(&b->frame, 0, err)); /* its check */
     }
-    TRY(byte_buffer_u64(&b->frame, id, err));
-    TRY(byte_buffer_u32(&b->frame, (uint32_t)row_bytes, err));
     TRY(byte_buffer_append(&b->frame, row, row_bytes, err));
+    TRY(byte_buffer_append(&b->frame, "", info->kind == COLUMN_CAPTIONS ? 0 : 1, err));
     const uint64_t first = load_u64(b->frames.data + b->frames.size_bytes - 8);
     return b->rows - first == COLUMN_FRAME_ROWS || b->frame.size_bytes >= COLUMN_FRAME_BYTES
                ? end_frame(b, err)
@@ -70,7 +86,7 @@ struct column_writer {
     struct file_draft draft;
     struct hasher *hasher; /* over what was written */
     uint64_t data_bytes;
-    struct byte_buffer ids, checks, frames;
+    struct byte_buffer ids, checks, frames; /* ids: u64 */
 };
 
 /* Removes the folder's files that end so. */
@@ -157,7 +173,20 @@ enum status column_writer_put(struct column_writer *w, struct column_block *b, s
     return STATUS_OK;
 }
 
-static enum status write_info(struct column_writer *w, struct error *err) {
+/* Returns the bytes of each: 4 where the last and largest of them fits. */
+static uint64_t shorten_ids(struct byte_buffer *ids) {
+    const size_t count = ids->size_bytes / 8;
+    if (count > 0 && load_u64(ids->data + 8 * (count - 1)) > UINT32_MAX) {
+        return 8;
+    }
+    for (size_t i = 0; i < count; i++) {
+        store_u32(ids->data + 4 * i, (uint32_t)load_u64(ids->data + 8 * i));
+    }
+    ids->size_bytes = 4 * count;
+    return 4;
+}
+
+static enum status write_info(struct column_writer *w, uint64_t id_bytes, struct error *err) {
     const struct column_info *c = w->info;
     struct json_writer j;
     json_writer_init(&j, COLUMN_MAX_INFO_BYTES);
@@ -167,6 +196,7 @@ static enum status write_info(struct column_writer *w, struct error *err) {
     json_u64(&j, "values", c->values);
     json_u64(&j, "vectors", c->vectors);
     json_u64(&j, "rows", c->rows);
+    json_u64(&j, "id_bytes", id_bytes);
     json_u64(&j, "frames", w->frames.size_bytes / COLUMN_FRAME_ENTRY_BYTES);
     json_hex64(&j, "hash", c->hash);
     json_hex64(&j, "fingerprint", c->fingerprint);
@@ -185,11 +215,12 @@ static enum status write_info(struct column_writer *w, struct error *err) {
 }
 
 enum status column_writer_finish(struct column_writer *w, struct error *err) {
+    const uint64_t id_bytes = shorten_ids(&w->ids);
     TRY(write_bytes(w, &w->ids, err));
     TRY(write_bytes(w, &w->checks, err));
     TRY(write_bytes(w, &w->frames, err));
     w->info->hash = hasher_value(w->hasher);
-    return file_draft_close(&w->draft, write_info(w, err), err);
+    return file_draft_close(&w->draft, write_info(w, id_bytes, err), err);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */

@@ -19,11 +19,12 @@
 #define COLUMNS_FOLDER "columns"
 
 enum {
-    COLUMNS_VERSION = 1,
+    COLUMNS_VERSION = 2,
     COLUMNS_MAX = 64, /* of a dataset */
     COLUMN_MAX_NAME_BYTES = 32,
     COLUMN_MAX_ROW_BYTES = 1 << 17,  /* of numbers */
     COLUMN_MAX_TEXT_BYTES = 4 << 20, /* of a row of texts */
+    COLUMN_MAX_CAPTIONS = 1024,      /* of a row */
 };
 
 /* Beside those of enum safetensors_dtype, which are numbers. */
@@ -93,17 +94,15 @@ enum status column_get(const struct column *c,
 /* Number i of a row of numbers. */
 double column_number(const struct column *c, const uint8_t *row, uint32_t i);
 
-/* One of the captions of a row, from *offset on, which moves; false: there is none. */
+/* The next of the captions of a row; false: there is none. Zero-initialise. */
 struct column_caption {
-    const char *text;
-    uint32_t size_bytes;
+    const char *text; /* borrowed from the row */
+    size_t size_bytes;
     uint32_t source; /* which of the table's columns it is from */
     float weight;
+    uint32_t next; /* of the row */
 };
-bool column_next_caption(struct column_caption *out,
-                         const uint8_t *row,
-                         size_t row_bytes,
-                         size_t *offset);
+bool column_next_caption(struct column_caption *c, const uint8_t *row, size_t row_bytes);
 
 /* Reads and checks every byte. Returns OK, CORRUPT or NOMEM. */
 enum status column_verify(const struct column *c, struct error *err);
@@ -118,7 +117,8 @@ struct column_block {
 };
 void column_block_fini(struct column_block *b);
 
-/* Appends a row; the caller keeps ids ascending. Returns OK, NOMEM or LIMIT (too long). */
+/* Appends a row; the caller keeps ids ascending. Returns OK, NOMEM, LIMIT (too long) or USAGE (no
+ * row of captions, or a text with a byte 0). */
 enum status column_block_add(struct column_block *b,
                              const struct column_info *info,
                              uint64_t id,

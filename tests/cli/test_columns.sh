@@ -222,7 +222,7 @@ b[-16] = 9
 import os; os.unlink(p)
 open(p, "wb").write(b)'
 expect 65 "$BIN/ccdump" verify newer
-has out.txt "version 9, this program reads version 1"
+has out.txt "version 9, this program reads version 2"
 
 # Killed at any moment, an attach leaves the column as it was, or as it becomes.
 cat >kill.py <<'END'

@@ -25,12 +25,13 @@ static void check_rows(const struct column *c, struct column_scratch *s) {
     for (uint64_t i = 0; i < column_info(c)->rows; i++) {
         const uint8_t *row = NULL;
         size_t row_bytes = 0;
-        struct column_caption caption;
+        struct column_caption caption = {0};
         const enum status status = column_get(c, s, column_row_id(c, i), &row, &row_bytes, NULL);
         demand(status == STATUS_OK || status == STATUS_CORRUPT || status == STATUS_NOTFOUND);
-        for (size_t at = 0; status == STATUS_OK && column_info(c)->kind == COLUMN_CAPTIONS &&
-                            column_next_caption(&caption, row, row_bytes, &at);) {
-            demand(at <= row_bytes && (const uint8_t *)caption.text >= row);
+        while (status == STATUS_OK && column_info(c)->kind == COLUMN_CAPTIONS &&
+               column_next_caption(&caption, row, row_bytes)) {
+            const uint8_t *text = (const uint8_t *)caption.text;
+            demand(text >= row && text + caption.size_bytes < row + row_bytes);
         }
         (void)column_has(c, i);
     }

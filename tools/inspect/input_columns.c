@@ -42,9 +42,9 @@ static enum status open_columns(struct input *in, struct error *err) {
 }
 
 static void put_captions(struct json_writer *w, const uint8_t *row, size_t row_bytes) {
-    struct column_caption c;
+    struct column_caption c = {0};
     json_open_array(w, "captions");
-    for (size_t at = 0; column_next_caption(&c, row, row_bytes, &at);) {
+    while (column_next_caption(&c, row, row_bytes)) {
         json_open_object(w, NULL);
         json_string_n(w, "text", c.text, c.size_bytes);
         json_double(w, "weight", (double)c.weight);

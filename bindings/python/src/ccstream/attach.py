@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, Iterator, NoReturn
 import numpy
 
 from . import Dataset, Error, ExistsError, LimitError, MismatchError, NotFoundError, StorageError, UsageError, _ccstream
-from .column import BLOCK_ROWS, DTYPES, MAX_CAPTIONS, Writer, block_rows, kind_of, pack_caption
+from .column import BLOCK_ROWS, DTYPES, MAX_CAPTIONS, Writer, block_rows, kind_of, pack_captions
 
 SHOWN = 10  # keys without a sample
 PIECE_ROWS = 1 << 20  # of the table that are joined at a time
@@ -59,7 +59,7 @@ def _json(data: bytes) -> Any:
     """Of a stranger: each value takes up to 80 bytes of memory."""
     if sum(map(data.count, (b"[", b"{", b","))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES:,} values")
-    return json.loads(data)
+    return json.loads(data.decode())  # bytes would be searched for their encoding
 
 
 def shown(text: str) -> str:
@@ -408,9 +408,10 @@ class Join:
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def captions_of(value: Any, source: int, sentences: bool) -> list[bytes]:
+def captions_of(value: Any, source: int, sentences: bool) -> list[tuple[bytes, float, int]]:
+    if isinstance(value, str) and not sentences:
+        return [(_utf8(value), 1.0, source)] if value else []
     out = []
-    total = 0.0
     for item in value if isinstance(value, list) else [value]:
         weight: Any = 1.0
         if isinstance(item, dict):
@@ -423,19 +424,17 @@ def captions_of(value: Any, source: int, sentences: bool) -> list[bytes]:
             raise Bad("a weight must be a number from 0 on")
         for part in BETWEEN_SENTENCES.split(item) if sentences else [item]:
             if part := part.strip() if sentences else part:
-                out.append(pack_caption(_utf8(part), weight, source))
-                total += weight
-    if out and total == 0:
-        raise Bad("all weights are 0")
+                out.append((_utf8(part), weight, source))
     return out
 
 
-def _utf8(text: str) -> str:
+def _utf8(text: str) -> bytes:
+    if "\0" in text:
+        raise Bad("a text has a character 0")
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError:
         raise Bad("not UTF-8") from None
-    return text
 
 
 def numbers_of(value: Any, kind: str, count: int | None) -> numpy.ndarray | None:
@@ -513,7 +512,8 @@ def look(join: Join, w: Wanted) -> None:
 
 def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
     """The bytes of a sample's row; empty: it has none."""
-    parts: list[bytes] = []
+    parts: list[Any] = []  # of captions (text, weight, source)
+    total, counted = 0, 0  # bytes of the first `counted` parts
     table = join.table
     assert isinstance(table, TextTable)
     for number in numbers:
@@ -535,14 +535,20 @@ def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
                 elif value is not None and not isinstance(value, str):
                     raise Bad("no text")
                 elif value:
-                    parts.append(_utf8(value).encode())
+                    parts.append(_utf8(value))
                 if len(parts) > (MAX_CAPTIONS if w.kind == "captions" else 1):
                     raise Bad("more captions than 1,024" if w.kind == "captions" else "a sample has one value")
-                if w.kind not in DTYPES and sum(map(len, parts)) > MAX_TEXT_BYTES:
+                total += sum(len(part[0]) + 8 if w.kind == "captions" else len(part) for part in parts[counted:])
+                counted = len(parts)
+                if w.kind not in DTYPES and total > MAX_TEXT_BYTES:
                     raise Bad("the texts of a sample are longer than 4 MiB")
             except (Bad, ValueError, OverflowError, RecursionError) as e:
                 raise table.fault(place, f"'{column}': {e}") from None
-    return b"".join(parts)
+    if w.kind != "captions" or not parts:
+        return b"".join(parts)
+    if all(weight == 0 for _, weight, _ in parts):
+        raise table.fault(place, f"'{w.columns[0]}': all weights are 0")
+    return pack_captions(parts)
 
 
 def write_text(join: Join, w: Wanted, out: Writer) -> int:

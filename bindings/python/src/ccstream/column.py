@@ -100,7 +100,7 @@ class Column:
 
     def captions(self, id: int) -> list[Caption]:
         """A sample's captions with weight and source."""
-        return list(_captions(self._handle.get(id)))
+        return _captions(self._handle.get(id))
 
     def __repr__(self) -> str:
         return f"Column({self.name!r}, {self.kind}{list(self.shape) or ''}, {self.rows} rows)"
@@ -122,19 +122,32 @@ class Column:
         return json.loads(text) if self.kind == "json" else text
 
 
-def _captions(row: bytes) -> Any:
-    at = 0
-    while at + 8 <= len(row):
-        weight, size = struct.unpack_from("<fI", row, at)
-        end = at + 8 + (size & 0xFFFFFF)
-        yield Caption(row[at + 8 : end].decode("utf-8", "replace"), weight, size >> 24)
-        at = end
+# The head of a row of captions: their number, and which arrays follow it before the texts.
+HAS_WEIGHTS, HAS_SOURCES = 0x8000, 0x4000
 
 
-def pack_caption(text: str, weight: float = 1.0, source: int = 0) -> bytes:
-    """One caption as it is stored."""
-    data = text.encode()
-    return struct.pack("<fI", weight, len(data) | source << 24) + data
+def _captions(row: bytes) -> list[Caption]:
+    head = struct.unpack_from("<H", row)[0]
+    count, at = head & ~(HAS_WEIGHTS | HAS_SOURCES), 2
+    weights: tuple[float, ...] = (1.0,) * count
+    sources = bytes(count)
+    if head & HAS_WEIGHTS:
+        weights, at = struct.unpack_from(f"<{count}f", row, at), at + 4 * count
+    if head & HAS_SOURCES:
+        sources, at = row[at : at + count], at + count
+    texts = row[at:].split(b"\0")
+    return [Caption(text.decode("utf-8", "replace"), *rest) for text, *rest in zip(texts, weights, sources)]
+
+
+def pack_captions(items: list[tuple[bytes, float, int]]) -> bytes:
+    """The row of a sample with these captions: UTF-8, weight, source."""
+    texts, weights, sources = zip(*items)
+    head, arrays = len(items), b""
+    if any(weight != 1 for weight in weights):
+        head, arrays = head | HAS_WEIGHTS, struct.pack(f"<{len(items)}f", *weights)
+    if any(sources):
+        head, arrays = head | HAS_SOURCES, arrays + bytes(sources)
+    return b"".join((struct.pack("<H", head), arrays, b"\0".join(texts), b"\0"))
 
 
 class Writer:
@@ -185,6 +198,7 @@ def attach(dataset: Dataset, name: str, ids: Any, values: Any, replace: bool) ->
     if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and len(wanted) > 0) or len(values) != len(wanted):
         raise _ccstream.UsageError("ids are one whole number for each value")
     order = numpy.argsort(wanted, kind="stable")
+    wanted_of = wanted
     wanted = wanted[order]
     repeated = wanted[1:][wanted[1:] == wanted[:-1]]
     if len(repeated) > 0:
@@ -199,8 +213,11 @@ def attach(dataset: Dataset, name: str, ids: Any, values: Any, replace: bool) ->
         with Writer(dataset.path, name, kind, (), source, replace) as w:
             for at in range(0, len(order), BLOCK_ROWS):
                 some = order[at : at + BLOCK_ROWS]
-                rows = [values[i].encode() if kind == "text" else b"".join(map(pack_caption, values[i])) for i in some]
-                w.add(wanted[at : at + BLOCK_ROWS], rows)
+                if kind == "captions":  # an empty list is no value
+                    some = [i for i in some if values[i]]
+                rows = [values[i].encode() if kind == "text" else pack_captions([(text.encode(), 1.0, 0) for text in values[i]])
+                        for i in some]
+                w.add(wanted_of[some], rows)
             w.finish()
         return
     array = numpy.asarray(values)
