@@ -59,6 +59,20 @@ number() {
 has out.txt '"name":"loss"'
 has out.txt '"idle_fraction":0'
 
+# The plan has what a GPU takes itself, at least what an H200 took in each step that was measured on it; a CPU takes nothing.
+expect 0 "$BIN/ccstream-train" --data data --image-tower tiny --text-tower tiny --image-size 8 --batch-size 4 --device cuda --dry-run
+has out.txt "for CUDA, its libraries and recorded steps"
+own=$(sed -n 's/^device  *\([0-9.]*\) MiB.*/\1/p' out.txt)
+workspace=$(sed -n 's/^workspace  *up to \([0-9.]*\) GiB.*/\1/p' out.txt)
+sed -n 's/.*"planned_bytes":\([1-9][0-9]*\),"used_bytes":\([0-9]*\),"scratch_bytes":\([0-9]*\),.*/\1 \2 \3/p' \
+    "$SRC"/tests/bench/results/gpu-*/results*.jsonl >measured.txt
+[ "$(wc -l <measured.txt)" -ge 15 ] || fail "steps of a GPU: $(cat measured.txt)"
+awk -v own="$own" -v workspace="$workspace" '{ blas = 32; mib = 2 ^ 20
+    if (($2 - $1 - $3) / mib + blas > own || $3 / mib - blas > 1024 * workspace || own > 700) { print; bad = 1 } } END { exit bad }' measured.txt ||
+    fail "device $own MiB, workspace $workspace GiB"
+expect 0 "$BIN/ccstream-train" --data data --image-tower tiny --text-tower tiny --image-size 8 --batch-size 4 --device cpu --dry-run
+hasnt out.txt "CUDA"
+
 # Where nothing can be recorded, steps run op by op, with a line for each shape that reports it.
 CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
     --image-tower tiny --text-tower tiny --image-size 8 --stem small --tokens 2 --batch-size 2 \

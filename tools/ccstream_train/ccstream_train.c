@@ -403,13 +403,14 @@ static enum status train_on(struct data_list *data,
     struct trainer_options t;
     TRY(train_options_apply(&t, data, &o, live->run, err));
     set_rank(&t, l);
+    TRY(agree(l, find_device(kind, sizeof kind, &t, err), err));
     if (recorded == NULL) { /* else there is no choice */
-        TRY(agree(l, find_device(kind, sizeof kind, &t, err), err));
         choose_precision(&t, &o, kind);
     }
     if (o.dry_run) {
         enum status s = l->first ? check_inputs(&o, &t, err) : STATUS_OK;
-        s = s == STATUS_OK && l->first ? memory_plan_print(&t, err) : s;
+        const bool on_gpu = strcmp(kind, "cuda") == 0;
+        s = s == STATUS_OK && l->first ? memory_plan_print(&t, on_gpu, err) : s;
         return agree(l, s, err);
     }
     TRY(agree(l, check_start(&o, &t, recorded == NULL, err), err));

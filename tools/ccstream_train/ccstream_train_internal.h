@@ -125,9 +125,9 @@ enum status attach(struct live *l, struct error *err);
 
 /* ---- memory_plan ------------------------------------------------------------------------ */
 
-/* Prints the plan, and those of a quarter to four times the batch. Returns OK, or as
- * dataset_tokenizer_open and trainer_plan. */
-enum status memory_plan_print(const struct trainer_options *t, struct error *err);
+/* Prints the plan, on a GPU with what it takes itself, and those of a quarter to four times the
+ * batch. Returns OK, or as dataset_tokenizer_open and trainer_plan. */
+enum status memory_plan_print(const struct trainer_options *t, bool on_gpu, struct error *err);
 
 /* Refuses a run that does not fit into free_bytes (0: unknown), and names the largest micro-batch
  * that fits. Returns OK, NOMEM, or as above. */

@@ -22,6 +22,26 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
+/* Beside the plan, a GPU's memory holds: CUDA's context, its libraries, cuBLASLt's workspace and
+ * the recorded steps, which took 590 to 602 MiB of an H200 for ResNet-50 and for vision
+ * transformers (tests/bench/results/gpu-2026-11-28); cuDNN's workspace, where 1 GiB is the limit of
+ * a plan; and in bf16 a micro-batch of images as squares of 2x2 pixels of 4 channels for the first
+ * convolution (kernels/cuda/conv/conv_stem.cu). */
+static void
+print_gpu(FILE *out, const struct dual_encoder_memory *m, const struct trainer_options *t) {
+    const size_t own_bytes = (size_t)640 << 20;
+    const size_t side = t->image_size_px / 2 + 4;
+    const size_t count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
+    const size_t stem_bytes = t->dtype == DTYPE_BF16 ? count * side * side * 16 * 2 : 0;
+    const size_t workspace_bytes = ((size_t)1 << 30) + stem_bytes;
+    (void)fprintf(out, "%-12s %s for CUDA, its libraries and recorded steps\n", "device",
+                  cli_format_bytes(own_bytes));
+    (void)fprintf(out, "%-12s up to %s for convolutions\n", "workspace",
+                  cli_format_bytes(workspace_bytes));
+    (void)fprintf(out, "%-12s %s of the GPU\n", "at most",
+                  cli_format_bytes(m->total_bytes + own_bytes + workspace_bytes));
+}
+
 /* Of the data that the state and the model's memory depend on. */
 struct sizes {
     uint32_t vocab_count;
@@ -128,12 +148,15 @@ find_sizes(struct sizes *out, const struct trainer_options *t, struct error *err
     return s;
 }
 
-enum status memory_plan_print(const struct trainer_options *t, struct error *err) {
+enum status memory_plan_print(const struct trainer_options *t, bool on_gpu, struct error *err) {
     struct dual_encoder_memory memory;
     struct sizes sizes;
     TRY(find_sizes(&sizes, t, err));
     TRY(plan(&memory, t, &sizes, err));
     print_memory(stdout, &memory);
+    if (on_gpu) {
+        print_gpu(stdout, &memory, t);
+    }
     return print_batches(stdout, t, &sizes, err);
 }
 
