@@ -60,6 +60,24 @@ saved=$(readlink killed/last | tr -dc 0-9)
 gloo 2 $train -q --resume killed --steps $((saved + 1))
 [ "$(readlink killed/last)" = "checkpoints/step-$((saved + 1)).safetensors" ] || fail "a run that lost a rank does not resume"
 
+# Rank 0 is lost after the last step, while the others wait for its end: its summary fills a pipe that nobody reads.
+mkfifo full
+exec 9<>full
+timeout 1 cat /dev/zero >&9 || true
+gloo 3 $train $options --epochs 1 --json --out late >&9 2>late.txt &
+job=$!
+until [ "$(grep -l '"phase":"end"' late/ranks/[12].json 2>/dev/null | wc -l)" = 2 ]; do
+    kill -0 $job || fail "the job ends: $(cat late.txt)"
+    sleep 0.05
+done
+victim=$(grep -o '"pid":[0-9]*' late/ranks/0.json | cut -d: -f2)
+kill -KILL "$victim"
+wait $job && fail "a job that lost rank 0 at its end ends with 0"
+for rank in 1 2; do
+    grep -q "rank $rank ends: rank 0 (host .*, pid $victim) is gone" late.txt || fail "rank $rank does not name it: $(cat late.txt)"
+done
+exec 9>&-
+
 # A rank that cannot connect says why, also where rank 0 does not know.
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 $train -q $options --out few --rank-timeout 4 </dev/null 2>few0.txt &
 first=$!

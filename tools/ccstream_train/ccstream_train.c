@@ -635,11 +635,16 @@ static int end(struct launch *l, enum status s, struct error *err) {
     } else if (s != STATUS_OK && !together) {
         log_write(&l->log, LOG_LEVEL_ERROR, "%s", err->text);
     }
-    if (s == STATUS_OK || together) {
-        comm_close(l->comm);
-    } else {
+    if (s != STATUS_OK && !together) {
         comm_fail(l->comm, err, code);
+        return code;
     }
+    const enum status all = comm_end(l->comm, err);
+    if (all != STATUS_OK) { /* over MPI the watch notices; Gloo's connections close */
+        log_write(&l->log, LOG_LEVEL_ERROR, "%s", err->text);
+        comm_fail(l->comm, err, status_exit_code(all));
+    }
+    comm_close(l->comm);
     return code;
 }
 

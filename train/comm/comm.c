@@ -545,10 +545,14 @@ enum status comm_open_alone(struct comm **out, struct error *err) {
     return comm_create(out, NULL, &opt, err);
 }
 
+enum status comm_end(struct comm *c, struct error *err) {
+    atomic_store_explicit(&c->watched.phase, COMM_PHASE_END, memory_order_relaxed);
+    return comm_barrier(c, err);
+}
+
 void comm_close(struct comm *c) {
     if (c != NULL) {
-        atomic_store_explicit(&c->watched.phase, COMM_PHASE_END, memory_order_relaxed);
-        destroy(c, comm_barrier(c, NULL) == STATUS_OK);
+        destroy(c, comm_end(c, NULL) == STATUS_OK);
     }
 }
 

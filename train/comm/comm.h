@@ -78,6 +78,10 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
 /* A group of one, without a launcher's or MPI's part in it. Never fails but with NOMEM. */
 enum status comm_open_alone(struct comm **out, struct error *err);
 
+/* Before comm_close, after the last of this rank's work: waits for that of all others. Returns OK,
+ * or IO where one is lost before its end: then comm_fail. */
+enum status comm_end(struct comm *c, struct error *err);
+
 /* Accepts NULL. After success on all ranks: waits for them. */
 void comm_close(struct comm *c);
 
