@@ -8,8 +8,9 @@
 # the bits do not depend on it, until it ends: the bytes must be those of an undisturbed run.
 #
 #     BIN=build/release/bin TESTBIN=build/release/tests/bin [HOWS="stop kill"] [PHASES="load end"] [TIMEOUT=10]
-#         tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
+#         [LAUNCHER=gloo] tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
 #
+# LAUNCHER: mpirun, or gloo: processes with torchrun's variables, and SIGTERM and 20 s later SIGKILL to all when one fails.
 # LOSSES: how many at least, default 100: half an hour on two cores, release build. HOWS: of kill, stop, twice, disk,
 # files and full, default all. PHASES: of load, forward, loss, backward, optimizer, save, evaluate, end, default all. TIMEOUT: of the
 # ranks in seconds, default 5; gdb needs more of it where others use the machine.
@@ -24,6 +25,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 folder=$(pwd -P)
+exec 3>/dev/null
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 fail() {
@@ -38,13 +40,38 @@ fail() {
 options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 24
     --epochs 4 --lr 0.001 --tau 0.05 --seed 7 --threads 1 --checkpoint-every 2 --val data --rank-timeout $timeout --io-engine pread"
 
+ranks_of_gloo() { # ranks_of_gloo WORLD COMMAND...
+    local world=$1 pids=() rank code=0
+    shift
+    for ((rank = 0; rank < world; rank++)); do
+        RANK=$rank WORLD_SIZE=$world LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "$@" </dev/null &
+        pids+=($!)
+    done
+    for ((rank = 0; rank < world && code == 0; rank++)); do
+        wait -n || code=$?
+    done
+    [ $code != 0 ] || return 0
+    sleep 0.5
+    kill -TERM "${pids[@]}" 2>&3
+    for ((rank = 0; rank < 200; rank++)); do
+        kill -0 "${pids[@]}" 2>&3 || return $code
+        sleep 0.1
+    done
+    kill -KILL "${pids[@]}" 2>&3
+    wait
+    return $code
+}
+
 job() { # job WORLD KILOBYTES ARGUMENT...: files of at most so many kilobytes; 0: any
     local world=$1 limit=$2
     shift 2
+    local start="exec env mpirun --oversubscribe --bind-to none -n"
+    [ "${LAUNCHER:-mpirun}" != gloo ] || start=ranks_of_gloo
+    export HANG_UNDER="$folder" OMP_WAIT_POLICY=passive LOSES="${loses:-}"
     # shellcheck disable=SC2016 # expanded by the inner shell
-    exec env HANG_UNDER="$folder" OMP_WAIT_POLICY=passive LOSES="${loses:-}" mpirun --oversubscribe --bind-to none -n "$world" bash -c \
+    $start "$world" bash -c \
         'trap "" XFSZ; [ $0 = 0 ] || ulimit -f $0
-        if [ "$OMPI_COMM_WORLD_RANK" = "$LOSES" ]; then
+        if [ "${RANK:-${OMPI_COMM_WORLD_RANK:-}}" = "$LOSES" ]; then
             XDG_CACHE_HOME=$HANG_UNDER setsid gdb -batch -nx -iex "set index-cache enabled on" -x lose.gdb -p $$ >gdb.txt 2>&1 &
             until ! grep -q "^TracerPid:.0$" /proc/$$/status; do sleep 0.02; done
         fi
@@ -167,7 +194,6 @@ lose() {
     echo "$how of rank ${lost:-?} of $world in $phase: ended after $lasted ms" | tee -a sweep.txt
     return 1
 }
-exec 3>/dev/null
 read -ra hows <<<"${HOWS:-kill stop disk files twice full}"
 read -ra phases <<<"${PHASES:-load forward loss backward optimizer save evaluate end}"
 runs=0 tried=0
