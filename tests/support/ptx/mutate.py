@@ -2,9 +2,8 @@
 missing predicate.
 
 Only places whose fault can show are drawn: accesses that the tests execute, products before them, branches before
-them that are taken at times, and barriers with accesses of shared memory before and after them. Not drawn: strides of a grid, which do nothing in tests
-with fewer blocks than a grid may have; and barriers of store_partials (NEEDLESS), where each thread reads its own element
-before it writes it again.
+them that are taken at times, and barriers without which two accesses of a test would race. Not drawn: strides of a
+grid, which do nothing in tests with fewer blocks than a grid may have.
 """
 
 import copy
@@ -13,60 +12,20 @@ import re
 
 from parse import BITS
 
-NEEDLESS = ("parameter_partials", "statistics_partials")
 MEMORY = re.compile(r"(ld|st)\.(global|shared)|ldmatrix|cp\.async\.c")
-SHARED = re.compile(r"(ld|st)\.shared|ldmatrix|cp\.async\.c")
 
 
 class Mutant:
-    def __init__(self, seed, module, kernel, what):
+    def __init__(self, seed, module, kernel, shown_by, what):
         self.seed = seed
         self.module = module
         self.kernel = kernel
+        self.shown_by = shown_by  # the line that a test must have executed to find it
         self.what = what
 
 
-def targets(function):
-    return {s.label: i for i, s in enumerate(function.statements) if s.label}
-
-
-def successors(function, labels, i):
-    s = function.statements[i]
-    follow = []
-    if s.op and s.op.startswith("bra"):
-        follow.append(labels[s.arguments[0]])
-        if s.op == "bra.uni" or not s.predicate:
-            return follow
-    if s.op in ("ret", "exit") and not s.predicate:
-        return follow
-    return follow + ([i + 1] if i + 1 < len(function.statements) else [])
-
-
-def reaches_shared(graph, function, start):
-    """Whether an access of shared memory comes after a statement, before another barrier or not."""
-    seen, todo = set(), list(graph[start])
-    while todo:
-        i = todo.pop()
-        if i in seen:
-            continue
-        seen.add(i)
-        op = function.statements[i].op
-        if op and SHARED.match(op):
-            return True
-        todo += graph[i]
-    return False
-
-
 def barriers(function):
-    """Barriers with shared accesses before and after them."""
-    labels = targets(function)
-    after = {i: successors(function, labels, i) for i in range(len(function.statements))}
-    before = {i: [] for i in after}
-    for i, follow in after.items():
-        for j in follow:
-            before[j].append(i)
-    return [i for i in after if function.statements[i].op == "bar.sync"
-            and reaches_shared(after, function, i) and reaches_shared(before, function, i)]
+    return [i for i, s in enumerate(function.statements) if s.op == "bar.sync"]
 
 
 def next_access(function, i):
@@ -96,13 +55,23 @@ def predicates(function):
     return [i for i, s in enumerate(function.statements) if s.op == "bra" and s.predicate]
 
 
-def is_executed(function, i, lines):
+def shown_by(function, i):
+    """The line whose access, branch taken or barrier needed shows that a fault here has an effect."""
     s = function.statements[i]
-    if s.op == "bar.sync":
-        return not any(name in function.name for name in NEEDLESS)
-    if s.op == "bra" and s.line not in lines:  # never taken
-        return False
-    return (s.line if MEMORY.match(s.op) else next_access(function, i)) in lines
+    if s.op == "bar.sync" or MEMORY.match(s.op):
+        return s.line
+    return next_access(function, i)
+
+
+def can_show(function, i, lines):
+    s = function.statements[i]
+    return shown_by(function, i) in lines and (s.op != "bra" or s.line in lines)
+
+
+def needless_barriers(modules, lines):
+    """(kernel, line) of barriers between whose sides nothing conflicts in any test."""
+    return [(k.name, k.statements[i].line) for m in modules for k in m.kernels() if k.name in lines
+            for i in barriers(k) if k.statements[i].line not in lines[k.name]]
 
 
 def remove(s):
@@ -126,13 +95,13 @@ KINDS = (("barrier removed", barriers, remove), ("index off by one", indices, of
 
 
 def choose(modules, count, lines):
-    """`count` mutants, of each kind in turn; `lines` of each kernel that have accessed memory or branched."""
+    """`count` mutants, of each kind in turn; `lines` of each kernel that have accessed memory, branched or been needed."""
     places = {}
     for module in modules:
         for kernel in module.kernels():
             for kind, find, _ in KINDS if kernel.name in lines else ():
                 places.setdefault(kind, []).extend((module, kernel, i) for i in find(kernel)
-                                                   if is_executed(kernel, i, lines[kernel.name]))
+                                                   if can_show(kernel, i, lines[kernel.name]))
     mutants = []
     for seed in range(count):
         kind, _, change = KINDS[seed % len(KINDS)]
@@ -145,5 +114,5 @@ def choose(modules, count, lines):
         s = changed.statements[at]
         before = str(s)
         change(s)
-        mutants.append(Mutant(seed, module, changed, f"{kernel.name}, line {s.line}: {kind}: {before}"))
+        mutants.append(Mutant(seed, module, changed, shown_by(kernel, at), f"{kernel.name}, line {s.line}: {kind}: {before}"))
     return mutants

@@ -46,7 +46,8 @@ static std::map<std::pair<std::string, std::string>, uint64_t> *launches;
 static std::map<std::string, fault> *faults;
 static uint64_t global_accesses, shared_accesses;
 
-/* Lines of the current kernel that have accessed memory, and its branches that were taken. */
+/* Lines of the current kernel that have accessed memory, its branches that were taken, and its
+ * barriers without which two accesses would have raced. */
 enum { MAX_LINES = 1 << 18 };
 static std::map<std::string, std::vector<bool>> *lines;
 static std::vector<bool> *own_lines;
@@ -110,7 +111,9 @@ struct place {
 static uint32_t launch_serial, block_serial;
 static uint32_t own_block;
 static uint16_t own_thread, own_epoch;
+static uint32_t own_barrier; /* line of the barrier that began the epoch */
 static uint16_t epochs[MAX_THREADS];
+static uint32_t barriers[MAX_THREADS];
 
 /* Of the running thread: set at its begin and whenever it has waited. */
 static void resume() {
@@ -120,14 +123,42 @@ static void resume() {
     own_thread = (uint16_t)(t->x + n->x * (t->y + n->y * t->z));
     own_block = b->x + ptx_host->blocks->x * (b->y + ptx_host->blocks->y * b->z) + 1;
     own_epoch = epochs[own_thread];
+    own_barrier = barriers[own_thread];
+}
+
+enum order { ORDERED, BY_LAST_BARRIER, UNORDERED };
+
+/* What orders an access of this thread behind one that it conflicts with: `several` threads of a
+ * block, or one. */
+static order order_of(uint32_t block, bool several, uint16_t thread, uint16_t epoch) {
+    if (block != own_block) {
+        return UNORDERED;
+    }
+    if (!several && thread == own_thread) {
+        return ORDERED;
+    }
+    return epoch == own_epoch ? UNORDERED : epoch + 1 == own_epoch ? BY_LAST_BARRIER : ORDERED;
+}
+
+static order order_of_write(const place *p, uint32_t launch) {
+    return p->write_launch == launch
+               ? order_of(p->write_block, false, p->write_thread, p->write_epoch)
+               : ORDERED;
+}
+
+static order order_of_reads(const place *p, uint32_t launch) {
+    if (p->read_launch != launch) {
+        return ORDERED;
+    }
+    return p->readers == 2
+               ? UNORDERED
+               : order_of(p->read_block, p->readers == 1, p->read_thread, p->read_epoch);
 }
 
 static const char *check_read(place *p, uint32_t launch) {
-    const char *race = nullptr;
-    if (p->write_launch == launch &&
-        (p->write_block != own_block ||
-         (p->write_thread != own_thread && p->write_epoch == own_epoch))) {
-        race = "race: reads what another thread writes";
+    const order after_write = order_of_write(p, launch);
+    if (after_write == BY_LAST_BARRIER) {
+        (*own_lines)[own_barrier] = true;
     }
     if (p->read_launch != launch) {
         p->read_launch = launch;
@@ -141,25 +172,22 @@ static const char *check_read(place *p, uint32_t launch) {
     }
     p->read_thread = own_thread;
     p->read_epoch = own_epoch;
-    return race;
+    return after_write == UNORDERED ? "race: reads what another thread writes" : nullptr;
 }
 
 static const char *check_write(place *p, uint32_t launch) {
-    const char *race = nullptr;
-    if (p->write_launch == launch &&
-        (p->write_block != own_block ||
-         (p->write_thread != own_thread && p->write_epoch == own_epoch))) {
-        race = "race: writes what another thread writes";
-    } else if (p->read_launch == launch && (p->readers == 2 || p->read_block != own_block ||
-                                            (p->read_epoch == own_epoch &&
-                                             (p->readers == 1 || p->read_thread != own_thread)))) {
-        race = "race: writes what another thread reads";
+    const order after_write = order_of_write(p, launch);
+    const order after_reads = order_of_reads(p, launch);
+    if (after_write == BY_LAST_BARRIER || after_reads == BY_LAST_BARRIER) {
+        (*own_lines)[own_barrier] = true;
     }
     p->write_launch = launch;
     p->write_block = own_block;
     p->write_thread = own_thread;
     p->write_epoch = own_epoch;
-    return race;
+    return after_write == UNORDERED   ? "race: writes what another thread writes"
+           : after_reads == UNORDERED ? "race: writes what another thread reads"
+                                      : nullptr;
 }
 
 /* ---- global memory ---- */
@@ -560,11 +588,12 @@ void ptx_taken(unsigned line) {
     (*own_lines)[line] = true;
 }
 
-void ptx_barrier() {
+void ptx_barrier(unsigned line) {
     const uint16_t next = (uint16_t)(own_epoch + 1);
     const uint16_t thread = own_thread;
     ptx_host->wait(EMULATION_BLOCK);
     epochs[thread] = next;
+    barriers[thread] = line;
     resume();
 }
 
@@ -710,6 +739,7 @@ static void thread(const void *kernel, const unsigned char *room) {
     const struct emulation_size *t = ptx_host->thread;
     const struct emulation_size *n = ptx_host->threads;
     epochs[t->x + n->x * (t->y + n->y * t->z)] = 0;
+    barriers[t->x + n->x * (t->y + n->y * t->z)] = 0;
     resume();
     note_block();
     k->run(room);

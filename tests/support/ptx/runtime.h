@@ -54,7 +54,7 @@ unsigned char *ptx_inside(unsigned char *p, unsigned size, unsigned char *begin,
 /* A branch on a predicate, taken. */
 void ptx_taken(unsigned line);
 
-void ptx_barrier();
+void ptx_barrier(unsigned line);
 uint32_t
 ptx_shuffle_bfly(uint32_t value, uint32_t lanes, uint32_t clamp, uint32_t mask, bool *valid);
 uint32_t ptx_shuffle_idx(uint32_t value, uint32_t lane, uint32_t clamp, uint32_t mask, bool *valid);

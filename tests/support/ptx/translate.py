@@ -442,7 +442,7 @@ class Translator:
     def barrier(self, s, m):
         if s.arguments != ["0"]:
             raise Unknown(f"line {s.line}: {s}")
-        return "ptx_barrier();"
+        return f"ptx_barrier({s.line});"
 
     def jump(self, s, m):
         return f"goto {s.arguments[0].replace('$', '')};"
