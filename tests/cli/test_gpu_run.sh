@@ -8,6 +8,14 @@ has out.txt "memcheck and synccheck"
 expect 64 "$SRC/tests/gpu/run" --unknown
 has err.txt "--unknown"
 
+# The bytes that tests/gpu/roofline.py counts are those that an H200 moved, to a tenth.
+if command -v python3 >/dev/null; then
+    expect 0 python3 "$SRC/tests/gpu/roofline.py" --measured "$SRC/tests/bench/results/gpu-2026-11-28/kernels.txt"
+    lines out.txt 12
+    expect 0 python3 "$SRC/tests/gpu/roofline.py" --image-tower ViT-B-16 --text-tower clip --gpu A100
+    has out.txt "attention_bwd"
+fi
+
 expect 77 "$SRC/tests/gpu/run" --build nowhere --out results
 has out.txt "nowhere has no programs"
 
