@@ -58,7 +58,6 @@ train again --init whole --steps 1
 has again/config.json '"model":"{\"embed_dim\":24'
 expect_message 64 "--image-tower is not for --model" "$BIN/ccstream-train" --data data $own --out no --model moved.json --image-tower resnet18
 expect_message 64 "context_length 20" "$BIN/ccstream-train" --data data $own --out no --model moved.json --max-tokens 30
-expect_message 64 "not for --task two-views" "$BIN/ccstream-train" --data data --out no --model moved.json --task two-views --loss simclr
 
 # Patch dropout: by option and by the file alike, other patches in every step, the same in micro-batches and after a resume.
 losses_of() { losses "$1" | head -n 3; }

@@ -109,6 +109,25 @@ awk -v a="$(number top1 mean.json)" -v b="$(number top1 few.json)" 'BEGIN { exit
 "$BIN/ccstream-eval" embed trained --data test -q -o embedded
 [ -s embedded.images.npy ] || fail "no embeddings"
 
+# The image tower of a model of open_clip.
+resnet_options=$options
+echo '{"embed_dim":24,"vision_cfg":{"image_size":16,"layers":2,"width":64,"patch_size":4},
+    "text_cfg":{"context_length":8,"vocab_size":64,"width":64,"heads":1,"layers":1}}' >vit.json
+options="--data train --task two-views --model vit.json --embed-dim 32 --hidden-dim 64 --batch-size 64 --threads 1"
+train vit --loss emc2 --micro-batch 12
+resumes vit 2
+expect 0 "$BIN/ccstream-train" -q --init vit --data train --loss sogclr --batch-size 32 --steps 2 --grad-checkpoint --out after
+expect 0 "$BIN/ccstream-eval" embed vit --data test --json -q -o vit-embedded
+has out.txt '"embed_dim":32'
+has out.txt '"feature_dim":64'
+expect 0 "$BIN/ccstream-export" -q vit --format safetensors -o vit-files
+has vit-files/config.json '"open_clip":{"embed_dim":24'
+expect 69 "$BIN/ccstream-export" -q vit --format open_clip -o no
+has err.txt '--format safetensors exports its tower'
+expect 64 "$BIN/ccstream-train" -q $options --loss simclr --patch-dropout 0.5 --out no
+has err.txt 'patch dropout is for images with captions'
+options=$resnet_options
+
 # Contradictory options.
 refused() { # refused WORDS COMMAND...
     local words=$1 code=0

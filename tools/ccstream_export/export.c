@@ -214,7 +214,8 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     const struct model_config *m = checkpoint_model(job->checkpoint);
     struct tensor_list l;
     struct json_writer w;
-    if (m->open_clip[0] != '\0') {
+    const bool clip = m->open_clip[0] != '\0';
+    if (clip && m->hidden_dim == 0) {
         return export_native(job, "model.safetensors", err);
     }
     enum status s = tensor_list_init(&l, job->file, err);
@@ -228,6 +229,9 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     begin_json(&w);
     if (has_images(m)) {
         json_string(&w, "image_tower", m->image_tower);
+        if (clip) {
+            json_raw(&w, "open_clip", m->open_clip, strlen(m->open_clip));
+        }
         json_string(&w, "stem", m->small_stem ? "small" : "standard");
         json_string(&w, "norm", RESNET_NORM_NAMES[m->norm_layers]);
         json_i64(&w, "image_size", m->image_size_px);
@@ -255,7 +259,8 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
 static enum status
 check_images(const struct model_config *m, const char *format, struct error *err) {
     FAIL_IF(m->open_clip[0] != '\0', err, STATUS_UNSUPPORTED,
-            "%s: this is a model of open_clip's (--model); --format open_clip exports it", format);
+            "%s: this is a model of open_clip's (--model); --format %s exports it", format,
+            m->hidden_dim > 0 ? "safetensors" : "open_clip");
     return has_images(m) ? STATUS_OK
                          : error_set(err, STATUS_UNSUPPORTED,
                                      "%s: the run was trained on captions alone and has no tower "
@@ -284,8 +289,8 @@ check_texts(const struct model_config *m, const char *format, struct error *err)
     return m->hidden_dim == 0 ? STATUS_OK
                               : error_set(err, STATUS_UNSUPPORTED,
                                           "%s: the run was trained on images alone and has no "
-                                          "tower for captions; --format timm exports its tower",
-                                          format);
+                                          "tower for captions; --format %s exports its tower",
+                                          format, m->open_clip[0] != '\0' ? "safetensors" : "timm");
 }
 
 static enum status export_image(const struct export_job *job,

@@ -544,6 +544,19 @@ model_of(const struct train_options *given, const char *const *preset, int prese
     return model;
 }
 
+/* What --model sets: for pairs the embeddings too. */
+static enum status add_model(struct run_config_words *line,
+                             const struct train_options *given,
+                             const char *model,
+                             struct error *err) {
+    struct train_options before;
+    struct cli_arguments args = {0};
+    TRY(cli_parse_words(train_program(), &before, &args, line->count, line->words, true, err));
+    const bool pairs = given->trainer.task == TRAINER_PAIRS && before.trainer.task == TRAINER_PAIRS;
+    cli_arguments_fini(&args);
+    return run_config_add_clip(line, model, !pairs, err);
+}
+
 /* The words that a run's options come from, in order: those of the run that is resumed, or a
  * preset, a file, the model of --init and what --model sets; then the command line, argv, and
  * --model once more, as JSON. */
@@ -589,7 +602,7 @@ static enum status collect_words(struct run_config_words *line,
             TRY(path_check_weights(given->trainer.init, err));
             TRY(run_config_add_model(line, given->trainer.init, err));
         }
-        TRY(model != NULL ? run_config_add_clip(line, model, err) : STATUS_OK);
+        TRY(model != NULL ? add_model(line, given, model, err) : STATUS_OK);
     }
     TRY(run_config_add_words(line, argc - 1, words + 1, err));
     return model != NULL ? run_config_add_clip_word(line, model, err) : STATUS_OK;

@@ -52,7 +52,7 @@ def check_folder(out: str, stem: str, force: bool) -> None:
     for end in ("json", "html", "1.svg", "1.png"):
         path = Path(out) / (f"{stem}-{end}" if end[0] == "1" else f"{stem}.{end}")
         if path.exists() and not ours and not force:
-            raise ExistsError(f"{path} exists, and 'ccstudy {stem}' did not make it; --force replaces it")
+            raise ExistsError(f"{path} exists, and nothing shows that 'ccstudy {stem}' made it; --force replaces it")
 
 
 def write(path: Path, data: bytes) -> None:

@@ -112,7 +112,7 @@ enum status output_check_file(const char *path, bool force, struct error *err) {
     }
     FAIL_IF(!S_ISREG(st.st_mode), err, STATUS_EXISTS, "%.200s is not a file", path);
     FAIL_IF(!force && !made_here(path), err, STATUS_EXISTS,
-            "%.200s exists, and '%s' did not make it; --force replaces it", path,
+            "%.200s exists, and nothing shows that '%s' made it; --force replaces it", path,
             cli_command_name());
     return STATUS_OK;
 }
@@ -148,9 +148,9 @@ output_check_own_folder(const char *path, const char *const *files, bool force, 
     const bool empty = names.size_bytes == 0;
     byte_buffer_fini(&names);
     TRY(s);
-    return empty
-               ? STATUS_OK
-               : error_set(err, STATUS_EXISTS,
-                           "%.200s is not empty, and '%s' did not make it; --force writes into it",
-                           path, cli_command_name());
+    return empty ? STATUS_OK
+                 : error_set(err, STATUS_EXISTS,
+                             "%.200s is not empty, and nothing shows that '%s' made it; --force "
+                             "writes into it",
+                             path, cli_command_name());
 }

@@ -203,7 +203,10 @@ run_config_add_clip_word(struct run_config_words *w, const char *model, struct e
     return run_config_add_words(w, 1, &words, err);
 }
 
-enum status run_config_add_clip(struct run_config_words *w, const char *model, struct error *err) {
+enum status run_config_add_clip(struct run_config_words *w,
+                                const char *model,
+                                bool image_alone,
+                                struct error *err) {
     enum { COUNT = 3, WORD_BYTES = 64 };
     char config[OPEN_CLIP_CONFIG_BYTES];
     char text[COUNT][WORD_BYTES];
@@ -214,7 +217,7 @@ enum status run_config_add_clip(struct run_config_words *w, const char *model, s
     (void)snprintf(text[1], WORD_BYTES, "--max-tokens=%d", (int)o.text.max_tokens);
     (void)snprintf(text[2], WORD_BYTES, "--embed-dim=%d", (int)o.embed_dim);
     const char *const words[] = {text[0], text[1], text[2], "--dropout=0", "--no-clean"};
-    TRY(run_config_add_words(w, 5, words, err));
+    TRY(run_config_add_words(w, image_alone ? 1 : 5, words, err));
     return run_config_add_clip_word(w, config, err);
 }
 
@@ -233,7 +236,7 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
 #define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
     WORD("--task=%s", m.raw ? "blocks" : m.hidden_dim > 0 ? "two-views" : "pairs");
     if (m.open_clip[0] != '\0') {
-        TRY(run_config_add_clip(w, m.open_clip, err));
+        TRY(run_config_add_clip(w, m.open_clip, m.hidden_dim > 0, err));
         WORD("--image-size=%d", (int)m.image_size_px);
         WORD("--image-norm=%s", IMAGE_NORMS[m.image_norm].name);
     } else if (m.image_tower[0] != '\0') {

@@ -59,11 +59,13 @@ enum status run_config_restrain(struct run_config_words *w,
 enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err);
 /* What `model` of --model sets unless later words do: its sizes, no dropout, captions as stored;
- * and
- * --model itself, as JSON, so that what is recorded does not depend on a file. The second: --model
- * alone. Return OK, NOMEM or
- * what open_clip_config returns. */
-enum status run_config_add_clip(struct run_config_words *w, const char *model, struct error *err);
+ * for a task without captions the size of its images alone; and --model itself, as JSON, so that
+ * what is recorded does not depend on a file. The second: --model alone. Return OK, NOMEM or what
+ * open_clip_config returns. */
+enum status run_config_add_clip(struct run_config_words *w,
+                                const char *model,
+                                bool image_alone,
+                                struct error *err);
 enum status
 run_config_add_clip_word(struct run_config_words *w, const char *model, struct error *err);
 void run_config_words_fini(struct run_config_words *w); /* accepts an all-zero one */

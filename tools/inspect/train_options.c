@@ -190,12 +190,14 @@ static const struct cli_option rows[] = {
      .help = "--task blocks: the mean of the losses of the single positives (QT) instead of the "
              "loss of their mean"},
     {"model", 0, CLI_STRING, FIELD(trainer.model), .metavar = "MODEL",
-     .help = "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
-             "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
-             "ViT-B-16-SigLIP, or a JSON "
-             "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
-             "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
-             "tokenizer the vocabulary is that one's"},
+     .help =
+         "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
+         "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
+         "ViT-B-16-SigLIP, or a JSON "
+         "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
+         "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
+         "tokenizer the vocabulary is that one's. With --task two-views and blocks of images it "
+         "is the model's image tower and image size"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME",
      .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names), or tiny"},
@@ -628,7 +630,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->remap_count = (uint32_t)o->remap_state.count;
     t->blocks.captions = train_options_texts_alone(o);
     t->augment = augments[t->task];
-    t->augment = t->model != NULL ? AUGMENT_CLIP : t->augment;
+    t->augment = t->model != NULL && t->task == TRAINER_PAIRS ? AUGMENT_CLIP : t->augment;
     REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
     TRY(read_crop_scale(t, o->crop_scale, err));
     loader_options_default(&order);

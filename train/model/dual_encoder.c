@@ -60,11 +60,7 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
     const enum dtype dtype = m->opt.dtype;
     struct carve image = c->scratch;
     struct carve text = c->scratch;
-    if (m->vit != NULL) {
-        vit_place(m->vit, m->e.dev, dtype, &c->kept, &image);
-    } else if (m->image != NULL) {
-        resnet_place(m->image, m->e.dev, dtype, &c->kept, &image);
-    }
+    image_tower_place(&m->image, m->e.dev, dtype, &c->kept, &image);
     transformer_place(m->text, m->e.dev, dtype, &c->kept, &text);
     c->scratch = image.used_bytes > text.used_bytes ? image : text;
     if (!m->opt.texts_alone) {
@@ -83,8 +79,7 @@ static enum status add_clip_parameters(struct dual_encoder *m, struct error *err
     m->text_head.normal = m->text_head.zero_bias = siglip;
     if (!m->opt.texts_alone) {
         TRY(params_set_prefix(m->e.params, siglip ? "visual.trunk." : "visual.", err));
-        TRY(resnet ? resnet_create(&m->image, m->e.params, &m->opt.image, err)
-                   : vit_create(&m->vit, m->e.params, &m->opt.vit, err));
+        TRY(image_tower_create(&m->image, m->e.params, &m->opt.image, &m->opt.vit, err));
     }
     TRY(params_set_prefix(m->e.params, siglip ? "text." : "", err));
     TRY(transformer_create(&m->text, m->e.params, &m->opt.text, err));
@@ -94,7 +89,7 @@ static enum status add_clip_parameters(struct dual_encoder *m, struct error *err
     }
     TRY(m->opt.texts_alone ? STATUS_OK
         : resnet           ? head_add(&m->image_head, &m->e, "visual.attnpool.c_proj",
-                                      resnet_feature_count(m->image), err)
+                                      image_tower_feature_count(&m->image), err)
                  : head_add_plain(&m->image_head, &m->e, "visual.proj", m->opt.vit.dim, err));
     return head_add_plain(&m->text_head, &m->e, "text_projection", m->opt.text.dim, err);
 }
@@ -107,13 +102,14 @@ static enum status add_parameters(struct dual_encoder *m, struct error *err) {
             "a vision transformer goes with CLIP's text tower");
     if (!m->opt.texts_alone) {
         TRY(params_set_prefix(m->e.params, "image.", err));
-        TRY(resnet_create(&m->image, m->e.params, &m->opt.image, err));
+        TRY(image_tower_create(&m->image, m->e.params, &m->opt.image, &m->opt.vit, err));
     }
     TRY(params_set_prefix(m->e.params, "text.", err));
     TRY(transformer_create(&m->text, m->e.params, &m->opt.text, err));
     TRY(params_set_prefix(m->e.params, "", err));
     if (!m->opt.texts_alone) {
-        TRY(head_add(&m->image_head, &m->e, "image_proj", resnet_feature_count(m->image), err));
+        TRY(head_add(&m->image_head, &m->e, "image_proj", image_tower_feature_count(&m->image),
+                     err));
     }
     return head_add(&m->text_head, &m->e, "text_proj", m->opt.text.dim, err);
 }
@@ -122,14 +118,14 @@ static enum status add_parameters(struct dual_encoder *m, struct error *err) {
 static enum status apply_tuning(struct dual_encoder *m, struct error *err) {
     const struct tuning *t = &m->opt.tuning;
     int32_t frozen[TUNING_SIDES];
-    FAIL_IF(m->image != NULL && t->lock[TUNING_IMAGE] > 2, err, STATUS_USAGE,
+    FAIL_IF(m->image.resnet != NULL && t->lock[TUNING_IMAGE] > 2, err, STATUS_USAGE,
             "--lock-image %d: a resnet is locked whole (0), or but for the projection (1)",
             (int)t->lock[TUNING_IMAGE] - 1);
     FAIL_IF(t->lock[TUNING_IMAGE] == 1 && t->lock[TUNING_TEXT] == 1, err, STATUS_USAGE,
             "--lock-image 0 and --lock-text 0 leave nothing to train");
     TRY(tuning_apply(m->e.params, frozen, t, err));
-    if (m->vit != NULL) {
-        vit_set_backward(m->vit, frozen[TUNING_IMAGE], m->opt.recompute);
+    if (m->image.vit != NULL) {
+        vit_set_backward(m->image.vit, frozen[TUNING_IMAGE], m->opt.recompute);
     }
     transformer_set_backward(m->text, frozen[TUNING_TEXT], m->opt.recompute);
     return STATUS_OK;
@@ -161,10 +157,6 @@ static enum status describe(struct dual_encoder **out,
                            tuning_is_frozen(&opt->tuning, TUNING_TEXT)};
     m->e.fixed_statistics = frozen[TUNING_IMAGE];
     m->opt.image.training = opt->training && !frozen[TUNING_IMAGE];
-    m->opt.vit.image_px = m->opt.image.image_px;
-    m->opt.vit.norm = m->opt.image.norm;
-    m->opt.vit.max_batch = m->opt.micro_batch;
-    m->opt.vit.training = m->opt.image.training;
     m->opt.text.max_batch = m->opt.micro_batch;
     m->opt.text.training = opt->training && !frozen[TUNING_TEXT];
     m->image_head.fixed_bias = m->text_head.fixed_bias = opt->no_projection_bias;
@@ -238,7 +230,7 @@ enum status dual_encoder_create(struct dual_encoder **out,
     TRY_OR_FAIL(s, encoder_take(&m->e, &carves, dev, err));
     place(m, &carves);
     TRY_OR_FAIL(s, take_slots(m, err));
-    TRY_OR_FAIL(s, m->vit != NULL ? vit_ready(m->vit, err) : resnet_ready(m->image, err));
+    TRY_OR_FAIL(s, image_tower_ready(&m->image, err));
 fail:
     RETURN_CREATED(s, out, m, dual_encoder_destroy);
 }
@@ -259,8 +251,7 @@ void dual_encoder_destroy(struct dual_encoder *m) {
         free(s->layouts);
     }
     transformer_destroy(m->text);
-    resnet_destroy(m->image);
-    vit_destroy(m->vit);
+    image_tower_destroy(&m->image);
     encoder_fini(&m->e);
     free(m);
 }

@@ -7,6 +7,7 @@
 
 #include "train/model/dual_encoder.h"
 #include "train/model/encoder_internal.h"
+#include "train/model/image_tower.h"
 
 /* The room that the captions of a part need. */
 struct layout {
@@ -35,8 +36,7 @@ struct input_slot {
 struct dual_encoder {
     struct dual_encoder_options opt;
     struct encoder e;
-    struct resnet *image; /* one of these two, or neither */
-    struct vit *vit;
+    struct image_tower image;
     struct transformer *text;
     struct head image_head, text_head;
     struct input_slot slots[1 + DUAL_ENCODER_MAX_SLOTS];

@@ -109,8 +109,7 @@ static enum status image_forward(struct dual_encoder *m, const struct part *p, s
     const enum resnet_pass pass =
         tuning_is_frozen(&m->opt.tuning, TUNING_IMAGE) ? RESNET_INFERENCE : p->at.pass;
     const struct tensor kept = drops_patches(m, p) ? kept_of(m, p) : NOT_WANTED;
-    TRY(m->vit != NULL ? vit_forward(m->vit, features, &in, kept, pass != RESNET_INFERENCE, err)
-                       : resnet_forward(m->image, features, &in, pass, err));
+    TRY(image_tower_forward(&m->image, features, &in, kept, pass, err));
     return head_forward(&m->image_head, &m->e, &p->at, err);
 }
 
@@ -267,8 +266,7 @@ static enum status part_backward(void *model,
     if (tuning_is_frozen(tuning, TUNING_IMAGE)) {
         return STATUS_OK;
     }
-    return m->vit != NULL ? vit_backward(m->vit, &df_image, mode, sums, err)
-                          : resnet_backward(m->image, &df_image, mode, sums, err);
+    return image_tower_backward(&m->image, &df_image, mode, sums, err);
 }
 
 static struct encoder_batch whole_of(struct dual_encoder *m,

@@ -19,11 +19,12 @@
 #include "formats/base/hash.h"
 #include "train/model/conv_unit_internal.h"
 #include "train/model/encoder_internal.h"
+#include "train/model/image_tower.h"
 
 struct view_encoder {
     struct view_encoder_options opt;
     struct encoder e;
-    struct resnet *image;
+    struct image_tower image;
     int32_t feature_count;
     struct unit_owner units;
     struct unit hidden; /* F to D, of one pixel; its weight is (D, F) in the table */
@@ -86,7 +87,7 @@ static void place_input(struct view_encoder *m, struct carve *input) {
 }
 
 static void place(struct view_encoder *m, struct encoder_carves *c) {
-    resnet_place(m->image, m->e.dev, m->opt.dtype, &c->kept, &c->scratch);
+    image_tower_place(&m->image, m->e.dev, m->opt.dtype, &c->kept, &c->scratch);
     place_head(m, &c->kept);
     place_input(m, &c->input);
 }
@@ -116,9 +117,12 @@ static enum status describe(struct view_encoder **out,
     m->opt.image.max_batch = m->e.held_rows;
     m->opt.image.training = opt->training;
     TRY_OR_FAIL(s, params_set_prefix(m->e.params, "image.", err));
-    TRY_OR_FAIL(s, resnet_create(&m->image, m->e.params, &m->opt.image, err));
+    TRY_OR_FAIL(s, image_tower_create(&m->image, m->e.params, &m->opt.image, &m->opt.vit, err));
+    if (m->image.vit != NULL) {
+        vit_set_backward(m->image.vit, 0, opt->recompute);
+    }
     TRY_OR_FAIL(s, params_set_prefix(m->e.params, "", err));
-    m->feature_count = resnet_feature_count(m->image);
+    m->feature_count = image_tower_feature_count(&m->image);
     TRY_OR_FAIL(s, add_head(m, err));
     place(m, &used);
     encoder_plan(&m->e, &used, host_memory);
@@ -147,21 +151,21 @@ enum status view_encoder_create(struct view_encoder **out,
     TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, dev->stream == NULL, err));
     m->units.dev = dev;
-    const enum status s = encoder_take(&m->e, &carves, dev, err);
+    enum status s = encoder_take(&m->e, &carves, dev, err);
     if (s != STATUS_OK) {
         view_encoder_destroy(m);
         return s;
     }
     place(m, &carves);
-    *out = m;
-    return STATUS_OK;
+    s = image_tower_ready(&m->image, err);
+    RETURN_CREATED(s, out, m, view_encoder_destroy);
 }
 
 void view_encoder_destroy(struct view_encoder *m) {
     if (m == NULL) {
         return;
     }
-    resnet_destroy(m->image);
+    image_tower_destroy(&m->image);
     encoder_fini(&m->e);
     free(m);
 }
@@ -222,7 +226,7 @@ part_forward(void *model, const void *views, const struct encoder_part *p, struc
     const struct view_encoder_batch *batch = views;
     const struct tensor images = views_of(m, batch->slot, p);
     TRY(batch->slot == 0 ? copy_views(m, batch, p, err) : STATUS_OK);
-    TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
+    TRY(image_tower_forward(&m->image, &m->features, &images, NOT_WANTED, p->pass, err));
     m->units.pass = p->pass;
     TRY(unit_forward(&m->units, &m->hidden, as_pixels(m->features), NOT_WANTED, err));
     m->head.features = as_rows(first_rows(m->hidden.out, images.shape[0]));
@@ -244,7 +248,7 @@ static enum status part_backward(void *model,
     TRY(unit_backward(&m->units, &m->hidden, as_pixels(m->features), as_pixels(dfeatures),
                       WRITE_SET, NOT_WANTED, as_pixels(dhidden), err));
     TRY(gradients_final(&m->e.sums, m->hidden.weight, err));
-    return resnet_backward(m->image, &dfeatures, mode, &m->e.sums, err);
+    return image_tower_backward(&m->image, &dfeatures, mode, &m->e.sums, err);
 }
 
 static struct encoder_batch whole_of(struct view_encoder *m,

@@ -2,7 +2,7 @@
  * view_encoder: one image tower for two views of every image, with the projection head of SimCLR
  * and its successors (linear without bias, batch norm, ReLU, linear), and L2 normalisation.
  *
- *   views u8 (2N, S, S, 3) -> resnet -> (2N, F) -> proj.0, proj.1, ReLU -> (2N, H) -> proj.3
+ *   views u8 (2N, S, S, 3) -> tower -> (2N, F) -> proj.0, proj.1, ReLU -> (2N, H) -> proj.3
  *                                                            -> (2N, E) -> / norm -> X (2N, E)
  *
  * Both views go through as one batch: batch statistics are over all 2N, or, as in dual_encoder,
@@ -33,6 +33,8 @@
 
 struct view_encoder_options {
     struct resnet_options image; /* max_batch and training are taken from below */
+    struct vit_options vit;      /* layers > 0: the image tower, without patch dropout; of `image`
+                                    image_px, norm, norm_layers and bn_group (of the head) are read */
     int32_t hidden_dim;          /* H, [1, 65536] */
     int32_t embed_dim;           /* E, [1, 65536] */
     bool raw;                    /* X is the head's output as it is, not of length 1; not BF16 */
@@ -40,6 +42,7 @@ struct view_encoder_options {
     int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
                                     0: all of max_batch */
     bool training;               /* gradients, moments and a backward pass */
+    bool recompute;              /* as in dual_encoder_options */
     bool average;                /* the table keeps an average of its values; default false */
     int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
     enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.

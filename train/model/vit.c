@@ -117,6 +117,10 @@ fail:
     RETURN_CREATED(s, out, v, vit_destroy);
 }
 
+int32_t vit_feature_count(const struct vit *v) {
+    return v->opt.dim;
+}
+
 int32_t vit_kept_patches(const struct vit_options *opt) {
     const int32_t side = opt->image_px / opt->patch_px;
     const int32_t kept = (int32_t)(side * side * (1.0 - opt->patch_dropout));

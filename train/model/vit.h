@@ -74,6 +74,8 @@ enum status
 vit_create(struct vit **out, struct params *p, const struct vit_options *opt, struct error *err);
 void vit_destroy(struct vit *v); /* accepts NULL */
 
+int32_t vit_feature_count(const struct vit *v); /* D */
+
 /* As blocks_set_backward; what comes before the blocks is before block 0. */
 void vit_set_backward(struct vit *v, int32_t frozen, bool recompute);
 

@@ -112,7 +112,14 @@ enum status model_config_view_options(const struct model_config *c,
                                          .training = true,
                                          .moments = 2,
                                          .dtype = DTYPE_F32};
-    TRY(resnet_preset(&out->image, c->image_tower, err));
+    if (c->open_clip[0] != '\0') { /* its image tower alone */
+        struct dual_encoder_options pairs;
+        TRY(open_clip_options(&pairs, c->open_clip, err));
+        out->image = pairs.image;
+        out->vit = pairs.vit;
+    } else {
+        TRY(resnet_preset(&out->image, c->image_tower, err));
+    }
     out->image.image_px = c->image_size_px;
     out->image.norm = c->image_norm;
     out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;

@@ -60,8 +60,6 @@ put_text_model(struct safetensors_writer *w, const struct model_config *m, struc
     TRY(put_u64(w, KEY_MAX_TOKENS, (uint64_t)m->max_tokens, err));
     TRY(put_u64(w, KEY_VOCAB, (uint64_t)m->vocab_count, err));
     TRY(put_u64(w, KEY_CLEAN, m->clean_captions ? 1 : 0, err));
-    TRY(m->open_clip[0] == '\0' ? STATUS_OK
-                                : safetensors_writer_metadata(w, KEY_OPEN_CLIP, m->open_clip, err));
     return safetensors_writer_metadata(w, KEY_POOL, TRANSFORMER_POOL_NAMES[m->text_pool], err);
 }
 
@@ -71,6 +69,8 @@ put_model(struct safetensors_writer *w, const struct model_config *m, struct err
     TRY(texts_alone ? STATUS_OK
                     : safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
     TRY(m->hidden_dim > 0 ? put_u64(w, KEY_HIDDEN, (uint64_t)m->hidden_dim, err) : STATUS_OK);
+    TRY(m->open_clip[0] == '\0' ? STATUS_OK
+                                : safetensors_writer_metadata(w, KEY_OPEN_CLIP, m->open_clip, err));
     TRY(m->raw ? put_u64(w, KEY_RAW, 1, err) : STATUS_OK);
     TRY(m->hidden_dim > 0 ? STATUS_OK : put_text_model(w, m, err));
     if (texts_alone) {

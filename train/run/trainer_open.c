@@ -21,6 +21,12 @@ take_model(struct model_config *c, const struct trainer_options *o, struct error
     struct dual_encoder_options model;
     TRY(open_clip_config(c->open_clip, o->model, err));
     TRY(open_clip_options(&model, c->open_clip, err));
+    if (!trainer_task(o)->captions) { /* its image tower alone */
+        FAIL_IF(o->patch_dropout > 0.0 || model.vit.patch_dropout > 0.0, err, STATUS_USAGE,
+                "patch dropout is for images with captions, not for --task %s",
+                trainer_task(o)->name);
+        return STATUS_OK;
+    }
     if (o->patch_dropout >= 0.0) {
         FAIL_IF(model.vit.layers == 0 || model.vit.map, err, STATUS_USAGE,
                 "--patch-dropout is for CLIP's vision transformers");
@@ -137,6 +143,7 @@ static enum status view_options(struct view_encoder_options *out,
     out->comm = running_ranks(o);
     out->dtype = o->dtype;
     out->average = o->ema > 0.0;
+    out->recompute = o->grad_checkpoint;
     out->moments = optimizer_moments(o->optimizer.kind);
     return STATUS_OK;
 }
@@ -160,8 +167,9 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     const struct task_row *task = trainer_task(o);
     TRY(check_tuning(o, err));
     TRY(trainer_check_figures(o, err));
-    FAIL_IF(o->grad_checkpoint && task->head, err, STATUS_USAGE,
-            "--grad-checkpoint is for transformers; --task %s has none", task->name);
+    FAIL_IF(o->grad_checkpoint && task->head && o->model == NULL, err, STATUS_USAGE,
+            "--grad-checkpoint is for transformers; --task %s has none without --model",
+            task->name);
     FAIL_IF(o->init != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
             "--init takes the whole model; omit --init-%s",
             o->init_image != NULL ? "image" : "text");
@@ -181,7 +189,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
             "--init-image: --block-of captions has no image tower");
     const bool texts = task->captions;
     const char *wrong = o->task == TRAINER_PAIRS                         ? NULL
-                        : o->model != NULL                               ? "--model"
+                        : o->model != NULL && !task->views               ? "--model"
                         : o->val != NULL                                 ? "--val"
                         : o->zeroshot != NULL                            ? "--zeroshot"
                         : o->pair_noise > 0.0                            ? "--pair-noise"

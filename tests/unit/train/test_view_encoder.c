@@ -42,6 +42,18 @@ static struct view_encoder_options options(int32_t count, int32_t micro, enum dt
     return o;
 }
 
+/* A vision transformer of nine patches instead. */
+static struct view_encoder_options vit_options(int32_t count, int32_t micro, enum dtype dtype) {
+    struct view_encoder_options o = options(count, micro, dtype);
+    o.vit = (struct vit_options){.patch_px = 4,
+                                 .layers = 2,
+                                 .dim = 8,
+                                 .heads = 2,
+                                 .ffn_dim = 12,
+                                 .act = ACTIVATION_QUICK_GELU};
+    return o;
+}
+
 static void set_up_with(struct fixture *f, const struct view_encoder_options *o) {
     struct error err;
     memset(f, 0, sizeof *f);
@@ -152,13 +164,11 @@ static void check_tensor(struct fixture *f, int32_t index) {
     free(direction);
 }
 
-static void check_gradients(bool raw) {
+static void check_gradients(const struct view_encoder_options *o, int tensors) {
     struct error err;
     struct fixture f;
     void *dx = NULL;
-    struct view_encoder_options o = options(COUNT, 0, DTYPE_F64);
-    o.raw = raw;
-    set_up_with(&f, &o);
+    set_up_with(&f, o);
     shake(&f);
     assert_ok(f.dev->ops->alloc(f.dev, sizeof f.weights, &dx, &err), err);
     assert_ok(f.dev->ops->upload(f.dev, dx, f.weights, sizeof f.weights, &err), err);
@@ -173,20 +183,33 @@ static void check_gradients(bool raw) {
             trained++;
         }
     }
-    /* 3 units of the stem, 4 blocks of 2, 3 shortcuts, each a convolution with batch norm; head */
-    assert_int_equal(trained, 3 * (3 + 4 * 2 + 3) + 5);
+    assert_int_equal(trained, tensors);
     assert_true(params_find(f.params, "proj.0.weight") >= 0);
     assert_true(params_info(f.params, params_find(f.params, "proj.1.weight")).count == HIDDEN);
     f.dev->ops->free(f.dev, dx);
     tear_down(&f);
 }
 
+/* 3 units of the stem, 4 blocks of 2, 3 shortcuts, each a convolution with batch norm; head */
+enum { RESNET_TENSORS = 3 * (3 + 4 * 2 + 3) + 5 };
+
 TEST(gradients_are_those_of_differences) {
-    check_gradients(false);
+    const struct view_encoder_options o = options(COUNT, 0, DTYPE_F64);
+    check_gradients(&o, RESNET_TENSORS);
 }
 
 TEST(gradients_of_raw_embeddings_are_those_of_differences) {
-    check_gradients(true);
+    struct view_encoder_options o = options(COUNT, 0, DTYPE_F64);
+    o.raw = true;
+    check_gradients(&o, RESNET_TENSORS);
+}
+
+/* Class token, positions, patches; 2 norms and 2 blocks; head */
+TEST(gradients_of_a_vision_transformer_are_those_of_differences) {
+    struct view_encoder_options o = vit_options(COUNT, 0, DTYPE_F64);
+    check_gradients(&o, 3 + 2 * 2 + 2 * 12 + 5);
+    o.recompute = true;
+    check_gradients(&o, 3 + 2 * 2 + 2 * 12 + 5);
 }
 
 /* Length is all that `raw` changes. */
@@ -342,15 +365,14 @@ group_backward(struct fixture *f, const double *dx, int start, int count, enum w
 }
 
 /* The last part's backward comes first, because its forward was the last. */
-TEST(micro_batches_equal_batch_norm_groups_by_hand) {
-    const struct view_encoder_options in_parts = options(COUNT, MICRO, DTYPE_F64);
-    const struct view_encoder_options alone = options(MICRO, 0, DTYPE_F64);
+static void check_groups(const struct view_encoder_options *in_parts,
+                         const struct view_encoder_options *alone) {
     static struct fixture whole, groups, once;
     double x[EMBEDDINGS];
     double y[EMBEDDINGS];
-    set_up_with(&whole, &in_parts);
-    set_up_with(&groups, &alone);
-    set_up_with(&once, &alone);
+    set_up_with(&whole, in_parts);
+    set_up_with(&groups, alone);
+    set_up_with(&once, alone);
     shake(&whole);
     shake(&groups);
     shake(&once);
@@ -370,6 +392,15 @@ TEST(micro_batches_equal_batch_norm_groups_by_hand) {
     tear_down(&whole);
     tear_down(&groups);
     tear_down(&once);
+}
+
+TEST(micro_batches_equal_batch_norm_groups_by_hand) {
+    const struct view_encoder_options in_parts = options(COUNT, MICRO, DTYPE_F64);
+    const struct view_encoder_options alone = options(MICRO, 0, DTYPE_F64);
+    check_groups(&in_parts, &alone);
+    const struct view_encoder_options vit_in_parts = vit_options(COUNT, MICRO, DTYPE_F64);
+    const struct view_encoder_options vit_alone = vit_options(MICRO, 0, DTYPE_F64);
+    check_groups(&vit_in_parts, &vit_alone);
 }
 
 /* As in test_encoder_modes.c. */
