@@ -118,13 +118,22 @@ enum status classify_by_vectors(struct classify_result *out,
     return finish(out, s, err);
 }
 
+static double square_of(const float *row, int64_t dim) {
+    double sum = 0.0;
+    for (int64_t d = 0; d < dim; d++) {
+        sum += (double)row[d] * (double)row[d];
+    }
+    return sum;
+}
+
+/* 0 for a row of zeros. */
+static double inverse_length(double square) {
+    return square > 0.0 ? 1.0 / sqrt(square) : 0.0;
+}
+
 void classify_normalize(float *rows, int64_t count, int64_t dim) {
     for (int64_t i = 0; i < count; i++) {
-        double sum = 0.0;
-        for (int64_t d = 0; d < dim; d++) {
-            sum += (double)rows[i * dim + d] * (double)rows[i * dim + d];
-        }
-        const double scale = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+        const double scale = inverse_length(square_of(rows + i * dim, dim));
         for (int64_t d = 0; d < dim; d++) {
             rows[i * dim + d] = (float)((double)rows[i * dim + d] * scale);
         }
@@ -138,15 +147,22 @@ struct neighbour {
     int64_t row;
 };
 
-struct by_neighbours {
+/* What one rule has found for a query. */
+struct voters {
     struct classify_result *result;
+    struct neighbour_rule rule;
+    struct neighbour *nearest; /* (rule.neighbours): a heap, the worst at its top */
+    int32_t held;
+};
+
+struct by_neighbours {
     const struct classify_set *queries;
     const struct classify_set *bank;
-    const float *offset;
-    double temperature;
-    struct neighbour *nearest; /* a heap, the worst at its top */
-    int32_t requested, held;
+    float *offset; /* (bank->count): -|row|^2 / 2 */
+    float *scale;  /* (bank->count): 1 / |row|, 0 for a row of zeros */
     double *votes; /* (class_count) */
+    struct voters *voters;
+    size_t voters_count;
 };
 
 /* Whether a is to be dropped before b. */
@@ -170,10 +186,10 @@ static void sift_down(struct neighbour *heap, int32_t count, int32_t at) {
     }
 }
 
-static void offer(struct by_neighbours *n, struct neighbour candidate) {
-    if (n->held < n->requested) {
+static void offer(struct voters *n, struct neighbour candidate) {
+    if (n->held < n->rule.neighbours) {
         n->nearest[n->held++] = candidate;
-        for (int32_t at = n->held / 2 - 1; n->held == n->requested && at >= 0; at--) {
+        for (int32_t at = n->held / 2 - 1; n->held == n->rule.neighbours && at >= 0; at--) {
             sift_down(n->nearest, n->held, at);
         }
     } else if (is_worse(&n->nearest[0], &candidate)) {
@@ -182,38 +198,87 @@ static void offer(struct by_neighbours *n, struct neighbour candidate) {
     }
 }
 
-static enum status vote(void *cookie, int64_t query, const float *scores, struct error *err) {
-    struct by_neighbours *n = cookie;
-    const int32_t count = n->result->class_count;
-    const int32_t label = n->queries->labels[query];
-    (void)err;
-    if (label < 0 || label >= count) {
-        return STATUS_OK;
-    }
-    n->held = 0;
+/* The nearest rows with a class, of a query of the length 1 / query_scale. */
+static void find_nearest(struct voters *v,
+                         const struct by_neighbours *n,
+                         const float *products,
+                         float query_scale) {
+    const float *offset = v->rule.by == NEIGHBOURS_DISTANCE ? n->offset : NULL;
+    const float *scale = v->rule.by == NEIGHBOURS_COSINE ? n->scale : NULL;
+    const int32_t classes = v->result->class_count;
+    v->held = 0;
     for (int64_t i = 0; i < n->bank->count; i++) {
-        if (n->bank->labels[i] >= 0 && n->bank->labels[i] < count) {
-            offer(n, (struct neighbour){scores[i] + (n->offset != NULL ? n->offset[i] : 0.0f), i});
+        const float score = (scale != NULL ? products[i] * (scale[i] * query_scale) : products[i]) +
+                            (offset != NULL ? offset[i] : 0.0f);
+        if (n->bank->labels[i] >= 0 && n->bank->labels[i] < classes) {
+            offer(v, (struct neighbour){score, i});
         }
     }
-    FAIL_IF(n->held == 0, err, STATUS_USAGE, "not one neighbour has the label of a class");
-    float best = n->nearest[0].score;
-    for (int32_t i = 1; i < n->held; i++) {
-        best = n->nearest[i].score > best ? n->nearest[i].score : best;
+}
+
+/* The rank of the query's class by the votes. */
+static int32_t count_votes(const struct voters *v, const struct by_neighbours *n, int32_t label) {
+    const int32_t classes = v->result->class_count;
+    const double temperature = v->rule.temperature;
+    float best = v->nearest[0].score;
+    for (int32_t i = 1; i < v->held; i++) {
+        best = v->nearest[i].score > best ? v->nearest[i].score : best;
     }
-    memset(n->votes, 0, (size_t)count * sizeof *n->votes);
-    for (int32_t i = 0; i < n->held; i++) {
+    memset(n->votes, 0, (size_t)classes * sizeof *n->votes);
+    for (int32_t i = 0; i < v->held; i++) {
         const double weight =
-            n->temperature > 0.0 ? exp((double)(n->nearest[i].score - best) / n->temperature) : 1.0;
-        n->votes[n->bank->labels[n->nearest[i].row]] += weight;
+            temperature > 0.0 ? exp((double)(v->nearest[i].score - best) / temperature) : 1.0;
+        n->votes[n->bank->labels[v->nearest[i].row]] += weight;
     }
     int32_t rank = 0;
-    for (int32_t c = 0; c < count; c++) {
+    for (int32_t c = 0; c < classes; c++) {
         const double votes = n->votes[label]; /* a class without votes loses against all */
         const bool wins_tie = c < label || votes == 0.0;
         rank += c != label && (n->votes[c] > votes || (n->votes[c] == votes && wins_tie)) ? 1 : 0;
     }
-    add_query(n->result, label, rank);
+    return rank;
+}
+
+static enum status vote(void *cookie, int64_t query, const float *products, struct error *err) {
+    const struct by_neighbours *n = cookie;
+    const int32_t label = n->queries->labels[query];
+    if (label < 0 || label >= n->voters[0].result->class_count) {
+        return STATUS_OK;
+    }
+    const float query_scale = (float)inverse_length(
+        square_of(n->queries->rows + query * n->queries->dim, n->queries->dim));
+    for (size_t k = 0; k < n->voters_count; k++) {
+        struct voters *v = &n->voters[k];
+        find_nearest(v, n, products, query_scale);
+        FAIL_IF(v->held == 0, err, STATUS_USAGE, "not one neighbour has the label of a class");
+        add_query(v->result, label, count_votes(v, n, label));
+    }
+    return STATUS_OK;
+}
+
+static enum status take_neighbours(struct by_neighbours *n,
+                                   struct classify_result *out,
+                                   int32_t class_count,
+                                   const struct neighbour_rule *rules,
+                                   struct error *err) {
+    n->offset = calloc((size_t)n->bank->count + 1, sizeof *n->offset);
+    n->scale = calloc((size_t)n->bank->count + 1, sizeof *n->scale);
+    n->votes = calloc((size_t)class_count, sizeof *n->votes);
+    n->voters = calloc(n->voters_count, sizeof *n->voters);
+    TRY_MEMORY(n->offset != NULL && n->scale != NULL && n->votes != NULL ? n->voters : NULL, err,
+               "no memory for neighbours");
+    for (size_t k = 0; k < n->voters_count; k++) {
+        struct voters *v = &n->voters[k];
+        *v = (struct voters){.result = &out[k], .rule = rules[k]};
+        v->nearest = calloc((size_t)rules[k].neighbours, sizeof *v->nearest);
+        TRY_MEMORY(v->nearest, err, "no memory for neighbours");
+        TRY(begin(&out[k], class_count, err));
+    }
+    for (int64_t i = 0; i < n->bank->count; i++) {
+        const double square = square_of(n->bank->rows + i * n->bank->dim, n->bank->dim);
+        n->offset[i] = (float)(-0.5 * square);
+        n->scale[i] = (float)inverse_length(square);
+    }
     return STATUS_OK;
 }
 
@@ -221,34 +286,33 @@ enum status classify_by_neighbours(struct classify_result *out,
                                    struct device *dev,
                                    const struct classify_set *queries,
                                    const struct classify_set *bank,
-                                   const float *offset,
                                    int32_t class_count,
-                                   int32_t neighbours,
-                                   double temperature,
+                                   const struct neighbour_rule *rules,
+                                   size_t rule_count,
                                    struct error *err) {
-    REQUIRE(class_count >= 1 && class_count <= CLASSIFY_MAX_CLASSES);
-    REQUIRE(neighbours >= 1 && neighbours <= CLASSIFY_MAX_NEIGHBOURS);
-    REQUIRE(queries->dim == bank->dim && temperature >= 0.0);
-    struct by_neighbours n = {.result = out,
-                              .queries = queries,
-                              .bank = bank,
-                              .offset = offset,
-                              .temperature = temperature,
-                              .requested = neighbours};
-    enum status s = begin(out, class_count, err);
-    n.nearest = calloc((size_t)neighbours, sizeof *n.nearest);
-    n.votes = calloc((size_t)class_count, sizeof *n.votes);
-    if (s == STATUS_OK && (n.nearest == NULL || n.votes == NULL)) {
-        s = error_set(err, STATUS_NOMEM, "no memory for %d neighbours", (int)neighbours);
+    REQUIRE(class_count >= 1 && class_count <= CLASSIFY_MAX_CLASSES && rule_count >= 1);
+    REQUIRE(queries->dim == bank->dim);
+    for (size_t k = 0; k < rule_count; k++) {
+        REQUIRE(rules[k].neighbours >= 1 && rules[k].neighbours <= CLASSIFY_MAX_NEIGHBOURS);
+        REQUIRE(rules[k].temperature >= 0.0);
     }
+    struct by_neighbours n = {.queries = queries, .bank = bank, .voters_count = rule_count};
+    memset(out, 0, rule_count * sizeof *out);
+    enum status s = take_neighbours(&n, out, class_count, rules, err);
     THEN(s, scores_visit(dev, queries->rows, queries->count, bank->rows, bank->count, bank->dim,
                          vote, &n, err));
-    free(n.nearest);
-    free(n.votes);
-    s = finish(out, s, err);
-    if (s == STATUS_OK) {
-        out->avg2 = out->avg5 = out->avg10 = NAN;
+    for (size_t k = 0; k < rule_count; k++) {
+        s = finish(&out[k], s, err);
+        out[k].avg2 = out[k].avg5 = out[k].avg10 = NAN;
+        free(n.voters != NULL ? n.voters[k].nearest : NULL);
     }
+    for (size_t k = 0; k < rule_count && s != STATUS_OK; k++) {
+        classify_result_fini(&out[k]);
+    }
+    free(n.offset);
+    free(n.scale);
+    free(n.votes);
+    free(n.voters);
     return s;
 }
 

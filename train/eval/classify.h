@@ -53,18 +53,28 @@ enum status classify_by_vectors(struct classify_result *out,
                                 int32_t class_count,
                                 struct error *err);
 
-/* One vote per neighbour among the `neighbours` rows of the bank with the largest <query, row> +
- * offset[row] (offset may be NULL), weighing exp(score / temperature); a temperature of 0 gives all
- * the same weight. Of equal scores the first row counts, of equal votes the lower class, but a
- * class without votes never. Returns as above; USAGE also for an empty bank. */
+/* Which rows of a bank are nearest to a query, and how they vote. */
+struct neighbour_rule {
+    enum neighbour_measure {
+        NEIGHBOURS_DOT,      /* the largest <query, row> */
+        NEIGHBOURS_DISTANCE, /* the smallest |query - row|; a score is <query, row> - |row|^2 / 2 */
+        NEIGHBOURS_COSINE    /* the largest <query, row> / (|query| |row|); 0 for rows of zeros */
+    } by;
+    int32_t neighbours; /* votes: 1 to CLASSIFY_MAX_NEIGHBOURS */
+    double temperature; /* a vote weighs exp(score / temperature); 0: all weigh the same */
+};
+
+/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Of equal
+ * scores the first row counts, of equal votes the lower class, but a class without votes never.
+ * Returns as above; USAGE also for an empty bank; NOMEM. After a failure no result is left to free.
+ */
 enum status classify_by_neighbours(struct classify_result *out,
                                    struct device *dev,
                                    const struct classify_set *queries,
                                    const struct classify_set *bank,
-                                   const float *offset,
                                    int32_t class_count,
-                                   int32_t neighbours,
-                                   double temperature,
+                                   const struct neighbour_rule *rules,
+                                   size_t rule_count,
                                    struct error *err);
 
 /* vectors (class_count, dim): the mean of `shots` rows of every class, drawn without replacement by

@@ -120,40 +120,18 @@ enum status features_by_probe(struct classify_result *out,
 
 const char *const features_neighbour_names[FEATURES_NEIGHBOURS] = {"nn1", "nn10", "knn"};
 
-/* -|row|^2 / 2: with it the largest dot product is the smallest distance. */
-static float *half_squares(const struct classify_set *set) {
-    float *out = calloc((size_t)set->count, sizeof *out);
-    for (int64_t i = 0; out != NULL && i < set->count; i++) {
-        double sum = 0.0;
-        for (int64_t d = 0; d < set->dim; d++) {
-            sum += (double)set->rows[i * set->dim + d] * (double)set->rows[i * set->dim + d];
-        }
-        out[i] = (float)(-0.5 * sum);
-    }
-    return out;
-}
-
 enum status features_by_neighbours(struct classify_result out[FEATURES_NEIGHBOURS],
                                    struct device *dev,
                                    const struct feature_sets *f,
                                    int32_t neighbours,
                                    double temperature,
                                    struct error *err) {
-    const struct classify_set *test = &f->test.set;
-    const struct classify_set *train = &f->train.set;
-    const int32_t classes = f->class_count;
-    float *offset = half_squares(train);
-    TRY_MEMORY(offset, err, "out of memory");
-    enum status s =
-        classify_by_neighbours(&out[FEATURES_NN1], dev, test, train, offset, classes, 1, 0.0, err);
-    THEN(s, classify_by_neighbours(&out[FEATURES_NN10], dev, test, train, offset, classes, 10, 0.0,
-                                   err));
-    free(offset);
-    TRY(s);
-    classify_normalize(f->train.rows, train->count, train->dim);
-    classify_normalize(f->test.rows, test->count, test->dim);
-    return classify_by_neighbours(&out[FEATURES_KNN], dev, test, train, NULL, classes, neighbours,
-                                  temperature, err);
+    const struct neighbour_rule rules[FEATURES_NEIGHBOURS] = {
+        [FEATURES_NN1] = {NEIGHBOURS_DISTANCE, 1, 0.0},
+        [FEATURES_NN10] = {NEIGHBOURS_DISTANCE, 10, 0.0},
+        [FEATURES_KNN] = {NEIGHBOURS_COSINE, neighbours, temperature}};
+    return classify_by_neighbours(out, dev, &f->test.set, &f->train.set, f->class_count, rules,
+                                  FEATURES_NEIGHBOURS, err);
 }
 
 /* ---- during training ---- */

@@ -53,8 +53,7 @@ enum status features_by_probe(struct classify_result *out,
 
 /* By neighbours: the nearest one and the majority of ten by Euclidean distance of the features as
  * they are (the protocol of EMC2), and the votes of `neighbours` by cosine, weighing exp(cosine /
- * temperature) (DCL, HCL). Leaves the features normalised. Returns as classify_by_neighbours; after
- * a failure the results are to be freed too. */
+ * temperature) (DCL, HCL), in one pass. Returns as classify_by_neighbours. */
 enum { FEATURES_NN1, FEATURES_NN10, FEATURES_KNN, FEATURES_NEIGHBOURS };
 extern const char *const features_neighbour_names[FEATURES_NEIGHBOURS];
 enum status features_by_neighbours(struct classify_result out[FEATURES_NEIGHBOURS],

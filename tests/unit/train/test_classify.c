@@ -121,8 +121,20 @@ TEST(few_rows_are_drawn_and_their_numbers_averaged) {
     device_close(dev);
 }
 
-TEST(neighbours_vote) {
+static void by_neighbours(struct classify_result *r,
+                          struct device *dev,
+                          const struct classify_set *queries,
+                          const struct classify_set *bank,
+                          int32_t classes,
+                          enum neighbour_measure by,
+                          int32_t neighbours,
+                          double temperature) {
     struct error err = {0};
+    const struct neighbour_rule rule = {by, neighbours, temperature};
+    assert_ok(classify_by_neighbours(r, dev, queries, bank, classes, &rule, 1, &err), err);
+}
+
+TEST(neighbours_vote) {
     struct device *dev = open_device();
     const float bank_rows[] = {1.0f, 0.9f, 0.8f, -1.0f, 0.95f};
     const int32_t bank_labels[] = {0, 1, 1, 0, -1};
@@ -132,44 +144,55 @@ TEST(neighbours_vote) {
     int32_t label = 0;
     const struct classify_set query = {.rows = rows, .labels = &label, .count = 1, .dim = 1};
     struct classify_result r;
-    assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 2, 1, 0.0, &err), err);
+    by_neighbours(&r, dev, &query, &bank, 2, NEIGHBOURS_DOT, 1, 0.0);
     assert_true(near(r.top1, 100.0));
     classify_result_fini(&r);
     /* Three: one vote for 0, two for 1. */
-    assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 2, 3, 0.0, &err), err);
+    by_neighbours(&r, dev, &query, &bank, 2, NEIGHBOURS_DOT, 3, 0.0);
     assert_true(near(r.top1, 0.0) && near(r.top5, 100.0));
     classify_result_fini(&r);
     /* The votes weigh exp(0), exp(-1), exp(-2) at a temperature of 0.1: 1 against 0.503. */
-    assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 2, 3, 0.1, &err), err);
+    by_neighbours(&r, dev, &query, &bank, 2, NEIGHBOURS_DOT, 3, 0.1);
     assert_true(near(r.top1, 100.0) && isnan(r.avg2));
     classify_result_fini(&r);
     /* Two: a vote each; the lower class wins, but never without a vote. */
     for (label = 0; label < 2; label++) {
-        assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 2, 2, 0.0, &err), err);
+        by_neighbours(&r, dev, &query, &bank, 2, NEIGHBOURS_DOT, 2, 0.0);
         assert_true(near(r.top1, label == 0 ? 100.0 : 0.0));
         classify_result_fini(&r);
     }
     label = 2;
-    assert_ok(classify_by_neighbours(&r, dev, &query, &bank, NULL, 9, 3, 0.0, &err), err);
+    by_neighbours(&r, dev, &query, &bank, 9, NEIGHBOURS_DOT, 3, 0.0);
     assert_true(near(r.top1, 0.0) && near(r.top5, 0.0));
     classify_result_fini(&r);
     label = 0;
-    /* By distance: -|row|^2 / 2 added. */
-    const float far_rows[] = {10.0f, 0.5f};
-    const int32_t far_labels[] = {1, 0};
-    const float offset[] = {-50.0f, -0.125f};
-    const struct classify_set far_bank = {
-        .rows = far_rows, .labels = far_labels, .count = 2, .dim = 1};
-    assert_ok(classify_by_neighbours(&r, dev, &query, &far_bank, offset, 2, 1, 0.0, &err), err);
-    assert_true(near(r.top1, 100.0));
-    classify_result_fini(&r);
+    /* The largest product, the smallest distance and the largest cosine are three rows; in one pass
+     * as one by one. */
+    const float bank_2d[] = {10.0f, 9.0f, 0.5f, 0.5f, 0.1f, 0.0f, 0.0f, 0.0f};
+    const int32_t labels_2d[] = {0, 1, 2, 3};
+    const float query_2d[] = {1.0f, 0.2f};
+    const struct classify_set wide = {.rows = bank_2d, .labels = labels_2d, .count = 4, .dim = 2};
+    const struct classify_set one = {.rows = query_2d, .labels = &label, .count = 1, .dim = 2};
+    const struct neighbour_rule rules[] = {
+        {NEIGHBOURS_DOT, 1, 0.0}, {NEIGHBOURS_DISTANCE, 1, 0.0}, {NEIGHBOURS_COSINE, 1, 0.0}};
+    for (label = 0; label < 3; label++) {
+        struct classify_result all[3];
+        struct error err = {0};
+        assert_ok(classify_by_neighbours(all, dev, &one, &wide, 4, rules, 3, &err), err);
+        for (int k = 0; k < 3; k++) {
+            assert_true(near(all[k].top1, k == label ? 100.0 : 0.0));
+            by_neighbours(&r, dev, &one, &wide, 4, rules[k].by, 1, 0.0);
+            assert_true(near(r.top1, all[k].top1));
+            classify_result_fini(&r);
+            classify_result_fini(&all[k]);
+        }
+    }
     device_close(dev);
 }
 
 /* Against sorting all, over random banks with equal scores among them. */
 TEST(neighbours_are_those_of_a_full_sort) {
     enum { BANK = 97, QUERIES = 300, CLASSES = 5, K = 8 };
-    struct error err = {0};
     struct device *dev = open_device();
     struct rng g;
     float bank_rows[BANK * 2];
@@ -194,7 +217,7 @@ TEST(neighbours_are_those_of_a_full_sort) {
     const struct classify_set queries = {
         .rows = rows, .labels = labels, .count = QUERIES, .dim = 2};
     struct classify_result r;
-    assert_ok(classify_by_neighbours(&r, dev, &queries, &bank, NULL, CLASSES, K, 0.0, &err), err);
+    by_neighbours(&r, dev, &queries, &bank, CLASSES, NEIGHBOURS_DOT, K, 0.0);
     int right = 0;
     for (int q = 0; q < QUERIES; q++) {
         int votes[CLASSES] = {0};

@@ -141,27 +141,22 @@ static void neighbours_case(struct golden *g) {
     int32_t *labels = integers(g, "labels", set.count);
     float *bank_rows = floats(g, "bank", bank.count * dim);
     int32_t *bank_labels = integers(g, "bank_labels", bank.count);
-    float *offset = calloc((size_t)bank.count, sizeof *offset);
-    assert_non_null(offset);
-    for (int64_t i = 0; i < bank.count * dim; i++) {
-        offset[i / dim] -= 0.5f * bank_rows[i] * bank_rows[i];
-    }
     set.rows = rows;
     set.labels = labels;
     bank.rows = bank_rows;
     bank.labels = bank_labels;
     struct classify_result r;
-    assert_ok(classify_by_neighbours(&r, g->dev, &set, &bank, count_of(g, 6) == 1 ? offset : NULL,
-                                     (int32_t)count_of(g, 3), (int32_t)count_of(g, 4), g->counts[5],
-                                     &err),
-              err);
+    const struct neighbour_rule rule = {count_of(g, 6) == 1 ? NEIGHBOURS_DISTANCE : NEIGHBOURS_DOT,
+                                        (int32_t)count_of(g, 4), g->counts[5]};
+    assert_ok(
+        classify_by_neighbours(&r, g->dev, &set, &bank, (int32_t)count_of(g, 3), &rule, 1, &err),
+        err);
     check_result(g, &r);
     classify_result_fini(&r);
     free(rows);
     free(labels);
     free(bank_rows);
     free(bank_labels);
-    free(offset);
 }
 
 static void probe_case(struct golden *g) {
