@@ -129,7 +129,7 @@ void decode_run(struct pipeline *p, struct sample_work *work) {
         if (s < STATUS_OK) {
             pipeline_fail(p, s, &err);
         } else {
-            pipeline_decode_done(p, id, replaced, bytes);
+            pipeline_decode_done(p, id, replaced, bytes, sample_work_ignored(work));
         }
     }
 }

@@ -184,6 +184,8 @@ struct loader_options {
     uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; default 16 */
     uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are read
                               and not decoded, batches have none; default 1 */
+    bool as_stored;        /* images are decoded as struct image_decode_options of
+                              formats/image/image_codec.h describes; default false */
     bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
                          that every epoch has the pixels of epoch 0; captions are still sampled per
                          epoch; default false */
@@ -376,6 +378,8 @@ struct loader_stats {
     uint64_t replaced_count;           /* delivered in place of damaged ones */
     uint64_t corrupt_count;            /* different damaged samples seen */
     uint64_t retried_reads_count;
+    uint64_t unturned_count; /* decoded as_stored: images whose EXIF orientation was ignored, */
+    uint64_t opaque_count;   /* and those whose transparency was */
     uint64_t requests_count; /* reads; fewer than images where neighbours were read together */
 };
 

@@ -8,6 +8,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/sort.h"
+#include "formats/image/image_codec.h"
 #include "loader/pipeline_internal.h"
 
 void pipeline_fail(struct pipeline *p, enum status s, const struct error *err) {
@@ -173,12 +174,18 @@ bool pipeline_take_read(struct pipeline *p, uint32_t *id) {
     return got;
 }
 
-void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes) {
+void pipeline_decode_done(struct pipeline *p,
+                          uint32_t id,
+                          bool replaced,
+                          uint64_t bytes,
+                          unsigned ignored) {
     struct read_slot *slot = &p->read_slots[id];
     pthread_mutex_lock(&p->lock);
     p->stats.decode.items_count++;
     p->stats.decode.bytes += bytes;
     p->stats.decode.busy_ns += clock_now_ns() - slot->since_ns;
+    p->stats.unturned_count += (ignored & IMAGE_IGNORED_ORIENTATION) != 0;
+    p->stats.opaque_count += (ignored & IMAGE_IGNORED_TRANSPARENCY) != 0;
     struct batch_slot *batch = &p->batch_slots[slot->batch_slot];
     batch->replaced_count += replaced;
     if (--batch->remaining_count == 0) {

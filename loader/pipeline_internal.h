@@ -161,8 +161,13 @@ void pipeline_read_done(struct pipeline *p, const struct read_done *done);
 
 /* Decoders: waits for an image; false when the run is over. */
 bool pipeline_take_read(struct pipeline *p, uint32_t *id);
-/* Decoders: the sample is in its batch, the read slot is free again. */
-void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes);
+/* Decoders: the sample is in its batch, the read slot is free again. `ignored`: of its image, see
+ * sample_work_ignored. */
+void pipeline_decode_done(struct pipeline *p,
+                          uint32_t id,
+                          bool replaced,
+                          uint64_t bytes,
+                          unsigned ignored);
 /* Decoders: lists a damaged sample. Returns OK, or CORRUPT when there are too many. */
 enum status pipeline_corrupt(struct pipeline *p,
                              const struct source_sample *sample,

@@ -87,16 +87,17 @@ static enum status image_size(int32_t *width_px,
                               int32_t *height_px,
                               const struct dataset_sample *sample,
                               const uint8_t *image,
+                              bool as_stored,
                               struct error *err) {
-    if (sample->width_px > 0 && sample->height_px > 0) {
+    if (sample->width_px > 0 && sample->height_px > 0 && !as_stored) {
         *width_px = (int32_t)sample->width_px;
         *height_px = (int32_t)sample->height_px;
         return STATUS_OK;
     }
     struct image_info info;
     TRY(image_probe(&info, image, sample->image_bytes, NULL, err));
-    *width_px = info.width_px;
-    *height_px = info.height_px;
+    *width_px = as_stored ? info.raw_width_px : info.width_px;
+    *height_px = as_stored ? info.raw_height_px : info.height_px;
     return STATUS_OK;
 }
 
@@ -110,7 +111,7 @@ static enum status make_views(struct sample_work *w,
                               struct error *err) {
     int32_t width_px = 0;
     int32_t height_px = 0;
-    TRY(image_size(&width_px, &height_px, sample, image, err));
+    TRY(image_size(&width_px, &height_px, sample, image, w->opt.as_stored, err));
     struct augment_params params[AUGMENT_MAX_VIEWS];
     for (uint32_t v = 0; v < w->opt.views; v++) {
         augment_draw(&params[v], &w->augment, width_px, height_px, w->opt.seed,
@@ -122,6 +123,7 @@ static enum status make_views(struct sample_work *w,
         .region = part.region,
         .min_width_px = part.min_width_px,
         .min_height_px = part.min_height_px,
+        .as_stored = w->opt.as_stored,
     };
     struct image_view pixels;
     struct image_box box;
@@ -149,6 +151,10 @@ enum status sample_work_image(struct sample_work *w,
                 sample->image_hash);
     }
     return make_views(w, out_views, sample, span, epoch, positive, err);
+}
+
+unsigned sample_work_ignored(const struct sample_work *w) {
+    return image_decoder_ignored(w->decoder);
 }
 
 /* False where the caption must be tokenized: there is no cache, or its row is damaged. */

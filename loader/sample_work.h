@@ -40,6 +40,9 @@ enum status sample_work_image(struct sample_work *w,
                               uint32_t positive,
                               struct error *err);
 
+/* image_decoder_ignored of the last image. */
+unsigned sample_work_ignored(const struct sample_work *w);
+
 /* Writes max_tokens ids, the number of tokens before the padding, and which caption of its sample
  * it is (0 without captions). Returns OK, NOMEM or CORRUPT. */
 enum status sample_work_text(struct sample_work *w,

@@ -21,6 +21,7 @@ struct image_decoder {
     struct pixel_buffer rows;   /* of the readers of other formats */
     struct pixel_buffer pixels; /* as stored */
     struct pixel_buffer turned; /* upright, if that differs */
+    unsigned ignored;
 };
 
 static const struct {
@@ -174,13 +175,19 @@ unsigned decode_reduction(const struct decode_job *job, const struct image_rect 
     return by;
 }
 
-void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int channels) {
+void image_row_opaque(struct decode_job *job,
+                      uint8_t *out,
+                      const uint8_t *in,
+                      int32_t width_px,
+                      int channels) {
+    const bool drop = job->opt->as_stored;
     if (channels == 3) {
         memcpy(out, in, (size_t)width_px * 3);
         return;
     }
     for (int32_t x = 0; x < width_px; x++) {
-        uint32_t a = in[3];
+        uint32_t a = drop ? 255 : in[3];
+        job->ignored |= in[3] < a ? IMAGE_IGNORED_TRANSPARENCY : 0;
         uint32_t white = 255 * (255 - a);
         for (int c = 0; c < 3; c++) {
             out[c] = (uint8_t)((in[c] * a + white + 127) / 255);
@@ -290,6 +297,10 @@ static enum status read_image(struct image_decoder *d, struct decode_job *job, s
     }
 }
 
+unsigned image_decoder_ignored(const struct image_decoder *d) {
+    return d->ignored;
+}
+
 void image_decoder_trim(struct image_decoder *d, size_t keep_bytes) {
     pixel_buffer_trim(&d->pixels, keep_bytes);
     pixel_buffer_trim(&d->turned, keep_bytes);
@@ -318,7 +329,12 @@ enum status image_decode(struct image_decoder *d,
                              .opt = opt,
                              .orientation = image_orientation(data, size_bytes),
                              .pixels = &d->pixels};
+    if (opt->as_stored && job.orientation != 1) {
+        job.orientation = 1;
+        job.ignored = IMAGE_IGNORED_ORIENTATION;
+    }
     TRY(read_image(d, &job, err));
+    d->ignored = job.ignored;
     if (opt->check_only) {
         return STATUS_OK;
     }

@@ -109,6 +109,10 @@ struct image_decode_options {
     int32_t min_width_px, min_height_px;
     /* A damaged JPEG gives what could be read of it, and OK. */
     bool accept_partial;
+    /* As Pillow's convert("RGB") reads it: the orientation is ignored, so that the region is one
+     * of the stored image, and transparency of PNG and WebP is dropped, which shows the colours
+     * that it hides. Not of GIF. */
+    bool as_stored;
     /* Only whether the whole image decodes is of interest: finds the same damage, keeps no
      * pixels, and *view is empty. `region` and the sizes above are ignored. */
     bool check_only;
@@ -137,6 +141,10 @@ enum status image_decode(struct image_decoder *d,
                          size_t size_bytes,
                          const struct image_decode_options *opt,
                          struct error *err);
+
+/* What the decoder's last image has and as_stored ignored. */
+enum { IMAGE_IGNORED_ORIENTATION = 1, IMAGE_IGNORED_TRANSPARENCY = 2 };
+unsigned image_decoder_ignored(const struct image_decoder *d);
 
 enum { IMAGE_JPEG_QUALITY_DEFAULT = 90 };
 

@@ -47,6 +47,7 @@ struct decode_job {
     struct pixel_buffer *pixels; /* where to put them */
     struct image_view view;
     struct image_box box;
+    unsigned ignored; /* of image_decoder_ignored */
 };
 
 /* UNSUPPORTED, with a message. */
@@ -104,8 +105,13 @@ bool vp8l_table_bytes(uint64_t *out,
                       uint32_t width_px,
                       uint32_t height_px);
 
-/* RGB from RGB (3 channels) or from RGBA (4) laid over white. */
-void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int channels);
+/* RGB from RGB (3 channels) or from RGBA (4) laid over white; as_stored without its transparency.
+ */
+void image_row_opaque(struct decode_job *job,
+                      uint8_t *out,
+                      const uint8_t *in,
+                      int32_t width_px,
+                      int channels);
 
 /* Orientation from a TIFF block, or 0. Damage means "not said": EXIF never fails an image. */
 int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes);

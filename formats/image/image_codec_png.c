@@ -80,9 +80,8 @@ static void read_rows(struct png_state *st,
         uint8_t *row = kept->data + (interlaced ? (size_t)y * row_bytes : 0);
         png_read_row(st->png, row, NULL);
         if (y >= region->y) {
-            image_row_over_white(image_row(&job->view, (size_t)(y - region->y)),
-                                 row + (size_t)region->x * (size_t)channels, region->width,
-                                 channels);
+            image_row_opaque(job, image_row(&job->view, (size_t)(y - region->y)),
+                             row + (size_t)region->x * (size_t)channels, region->width, channels);
         }
     }
 }

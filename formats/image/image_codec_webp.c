@@ -333,7 +333,7 @@ static enum status lay_over_white(struct pixel_buffer *rows,
         const uint8_t *from = rows->data + (size_t)(part->y - crop.y + y) * stride_bytes +
                               (size_t)(part->x - crop.x) * (size_t)channels;
         uint8_t *to = image_row(&job->view, (size_t)(to_y + y));
-        image_row_over_white(to + (size_t)to_x * 3, from, part->width, channels);
+        image_row_opaque(job, to + (size_t)to_x * 3, from, part->width, channels);
     }
     return STATUS_OK;
 }

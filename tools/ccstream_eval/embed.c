@@ -1,11 +1,13 @@
 /*
- * ccstream-eval embed: a dataset's embeddings as .npy files.
+ * ccstream-eval embed: a dataset's embeddings as .npy files; of several datasets by one process
+ * that answers requests.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/json/json_reader.h"
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/npy.h"
 #include "tools/cli/output.h"
@@ -13,8 +15,8 @@
 struct options {
     struct eval_options common;
     const char *out, *attach, *prompts;
-    bool texts, features;
-    bool force;
+    bool texts, features, as_stored;
+    bool force, requests;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -38,6 +40,13 @@ static const struct cli_option rows[] = {
      .help =
          "PREFIX.prompts.npy: the embedding of each line of FILE, which is not cleaned; an empty "
          "line is a prompt too; without --data only this"},
+    {"as-stored", 0, CLI_FLAG, FIELD(as_stored),
+     .help = "ignore EXIF orientation and drop transparency, as Pillow's convert('RGB') and so "
+             "open_clip and clip-benchmark; --json counts such images"},
+    {"requests", 0, CLI_FLAG, FIELD(requests),
+     .help = "load the model once and answer requests: each line of stdin is an object of data, "
+             "prompts, out and texts, and each answer one of --json, or of error and code. "
+             "--transform own is then clip for models that are not open_clip's"},
     EVAL_TRANSFORM_ROW("squash"),
 };
 
@@ -45,7 +54,8 @@ static const struct cli_program program = {
     .name = "ccstream-eval embed",
     .purpose = "writes the embeddings of a dataset as NumPy arrays",
     .usage = CLI_TEXTS("CHECKPOINT --data DIR -o PREFIX|--attach NAME [options]",
-                       "CHECKPOINT --prompts FILE -o PREFIX [options]"),
+                       "CHECKPOINT --prompts FILE -o PREFIX [options]",
+                       "CHECKPOINT --requests [options]"),
     .examples = CLI_TEXTS("ccstream-eval embed runs/a --data coco-test --texts -o coco",
                           "ccstream-eval embed runs/a --data cc3m --attach teacher",
                           "ccstream-eval embed runs/a --prompts prompts.txt -o classes"),
@@ -177,34 +187,94 @@ static enum status embed_prompts(struct eval *e, const struct options *o, struct
     return s;
 }
 
-static enum status report(const struct options *o, const struct embeddings *e, struct error *err) {
+static enum status write_answer(const struct embeddings *e, bool json, struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
     json_i64(&w, "images", e->images_count);
     json_i64(&w, "texts", e->texts_count);
     json_i64(&w, "embed_dim", e->embed_dim);
     json_i64(&w, "feature_dim", e->feature_dim);
-    return end_result(&w, o->common.json, err);
+    json_u64(&w, "exif_ignored", e->unturned_count);
+    json_u64(&w, "transparency_ignored", e->opaque_count);
+    return end_result(&w, json, err);
+}
+
+static enum status
+embed(struct embeddings *found, struct eval *e, const struct options *o, struct error *err) {
+    struct embed_options how =
+        eval_transformed(e, &o->common, o->requests ? AUGMENT_EVAL_CLIP : AUGMENT_EVAL_SQUASH);
+    how.texts = o->texts || o->attach;
+    how.features = o->features;
+    how.as_stored = o->as_stored;
+    TRY(o->prompts != NULL ? embed_prompts(e, o, err) : STATUS_OK);
+    if (o->common.data != NULL) {
+        TRY(embed_dataset(found, &e->encoder, e->dev, o->common.data, &how, err));
+        TRY(o->out ? write_all(o, found, err) : STATUS_OK);
+        TRY(o->attach ? attach(o, found, err) : STATUS_OK);
+    }
+    return STATUS_OK;
+}
+
+/* ---- requests ---- */
+
+enum { REQUEST_MAX_BYTES = 3 * PATH_MAX_BYTES };
+
+static enum status
+answer(struct eval *e, const struct options *o, const char *line, struct error *err) {
+    struct options one = *o;
+    struct embeddings found = {0};
+    struct json_document *request = NULL;
+    TRY(json_document_parse(&request, "request", line, strlen(line), err));
+    const struct json_value *root = json_document_root(request);
+    one.common.data = json_value_string(json_value_get(root, "data"), NULL);
+    one.prompts = json_value_string(json_value_get(root, "prompts"), NULL);
+    one.out = json_value_string(json_value_get(root, "out"), NULL);
+    (void)json_value_bool(json_value_get(root, "texts"), &one.texts);
+    enum status s = check_outputs(&one, err);
+    THEN(s, embed(&found, e, &one, err));
+    THEN(s, write_answer(&found, true, err));
+    embeddings_fini(&found);
+    json_document_destroy(request);
+    return s;
+}
+
+/* One after another, to the end of stdin. A request that fails does not end the others. */
+static enum status answer_all(struct eval *e, const struct options *o, struct error *err) {
+    char line[REQUEST_MAX_BYTES];
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        struct error why = {0};
+        const enum status s = answer(e, o, line, &why);
+        if (s == STATUS_INTERRUPTED) {
+            *err = why;
+            return s;
+        }
+        if (s != STATUS_OK) {
+            struct json_writer w;
+            cli_begin_json(&w);
+            json_string(&w, "error", why.text);
+            json_i64(&w, "code", status_exit_code(s));
+            TRY(end_result(&w, true, err));
+        }
+        (void)fflush(stdout);
+    }
+    return STATUS_OK;
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct eval e;
     struct embeddings found = {0};
-    TRY(check_outputs(o, err));
-    TRY(o->prompts == NULL && !o->attach ? eval_open_images(&e, a->items[0], &o->common, err)
-                                         : eval_open(&e, a->items[0], &o->common, err));
-    struct embed_options how = eval_transformed(&e, &o->common, AUGMENT_EVAL_SQUASH);
-    how.texts = o->texts || o->attach;
-    how.features = o->features;
-    enum status s = o->prompts != NULL ? embed_prompts(&e, o, err) : STATUS_OK;
-    if (s == STATUS_OK && o->common.data != NULL) {
-        s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
-        THEN(s, o->out ? write_all(o, &found, err) : STATUS_OK);
-        THEN(s, o->attach ? attach(o, &found, err) : STATUS_OK);
-    }
+    FAIL_IF(o->requests && (o->common.data || o->prompts || o->out || o->attach), err, STATUS_USAGE,
+            "--requests names data, prompts and outputs in its lines, not as options");
+    TRY(o->requests ? STATUS_OK : check_outputs(o, err));
+    TRY(o->prompts == NULL && !o->attach && !o->requests
+            ? eval_open_images(&e, a->items[0], &o->common, err)
+            : eval_open(&e, a->items[0], &o->common, err));
+    enum status s = o->requests ? answer_all(&e, o, err) : embed(&found, &e, o, err);
     eval_close(&e);
-    THEN(s, report(o, &found, err));
+    if (!o->requests) {
+        THEN(s, write_answer(&found, o->common.json, err));
+    }
     embeddings_fini(&found);
     return s;
 }

@@ -160,6 +160,10 @@ static enum status encode_images(const struct job *j, struct error *err) {
         loader_release(j->loader, &batch);
         TRY(report(j, false, done, err));
     }
+    struct loader_stats stats;
+    loader_stats(j->loader, &stats);
+    e->unturned_count = stats.unturned_count;
+    e->opaque_count = stats.opaque_count;
     return STATUS_OK;
 }
 
@@ -234,6 +238,7 @@ static enum status open_loader(struct job *j, uint32_t *size, struct error *err)
         o.image_size_px = LOADER_MIN_IMAGE_SIDE_PX;
     }
     o.augment = j->opt->augment;
+    o.as_stored = j->opt->as_stored;
     o.captions = LOADER_CAPTIONS_NONE;
     o.order = LOADER_ORDER_SEQUENTIAL;
     o.drop_last = false;

@@ -34,7 +34,8 @@ struct embed_options {
     bool no_images; /* images are not encoded; always so of a model without a tower for them; false
                      */
     enum augment_kind augment; /* how images become S x S; AUGMENT_EVAL_SQUASH */
-    const void *tokenizer;     /* model bytes */
+    bool as_stored; /* EXIF orientation and transparency are ignored, as in loader_options; false */
+    const void *tokenizer; /* model bytes */
     size_t tokenizer_size_bytes;
     bool clean_captions;
     uint32_t threads; /* decode threads; 0: one per CPU */
@@ -58,6 +59,7 @@ struct embeddings {
     float *texts;         /* (T, E), in the order of text ids */
     int32_t *owner;       /* (T): index of the text's image */
     int64_t images_count, texts_count, embed_dim, feature_dim;
+    uint64_t unturned_count, opaque_count; /* as in loader_stats, of this rank */
 };
 
 /* Every image, and what is asked for beside it; a damaged image ends it. Zeroes *out first; on

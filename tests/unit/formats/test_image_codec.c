@@ -229,6 +229,45 @@ TEST(orientation_of_png_is_found_everywhere) {
     free(in.data);
 }
 
+TEST(as_stored_ignores_orientation_and_transparency) {
+    /* Two pixels: 200, 40, 90 with alpha 0, and 10, 20, 30 with alpha 128. */
+    static const uint8_t png[] = {
+        0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A, 0x00, 0x00, 0x00, 0x0D, 0x49, 0x48, 0x44,
+        0x52, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x01, 0x08, 0x06, 0x00, 0x00, 0x00, 0xF4,
+        0x22, 0x7F, 0x8A, 0x00, 0x00, 0x00, 0x11, 0x49, 0x44, 0x41, 0x54, 0x78, 0x9C, 0x63, 0x38,
+        0xA1, 0x11, 0xC5, 0xC0, 0x25, 0x22, 0xD7, 0x00, 0x00, 0x0A, 0x9D, 0x02, 0x07, 0xFF, 0x2F,
+        0x11, 0x09, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4E, 0x44, 0xAE, 0x42, 0x60, 0x82};
+    static const uint8_t colours[] = {200, 40, 90, 10, 20, 30};
+    const struct image_decode_options opt = {.as_stored = true};
+    struct image_decoder *d = make_decoder();
+    struct image_view out = decode_copy(d, png, sizeof(png), NULL);
+    assert_memory_equal(out.data, "\xFF\xFF\xFF", 3);
+    assert_int_equal(image_decoder_ignored(d), 0);
+    free(out.data);
+    out = decode_copy(d, png, sizeof(png), &opt);
+    assert_memory_equal(out.data, colours, sizeof(colours));
+    assert_int_equal(image_decoder_ignored(d), IMAGE_IGNORED_TRANSPARENCY);
+    free(out.data);
+
+    struct image_view in = make_image(50, 37, 3);
+    struct byte_buffer jpeg = encode(&in, 95);
+    struct image_view stored = decode_copy(d, jpeg.data, jpeg.size_bytes, &opt);
+    assert_int_equal(image_decoder_ignored(d), 0);
+    for (uint8_t o = 2; o <= 8; o++) {
+        struct byte_buffer turned = with_orientation(&jpeg, o);
+        out = decode_copy(d, turned.data, turned.size_bytes, &opt);
+        assert_int_equal(image_decoder_ignored(d), IMAGE_IGNORED_ORIENTATION);
+        assert_true(out.width_px == 50 && out.height_px == 37);
+        assert_true(mean_difference(&out, &stored) == 0.0);
+        free(out.data);
+        byte_buffer_fini(&turned);
+    }
+    free(stored.data);
+    free(in.data);
+    byte_buffer_fini(&jpeg);
+    image_decoder_destroy(d);
+}
+
 /* Pillow 13 reads C, M, Y, K = 200, 40, 90, 30 of this image as 49, 190, 146, with Adobe's marker
  * and, as here, without. */
 TEST(cmyk_without_adobes_marker_is_read_as_with_it) {
