@@ -37,7 +37,7 @@ has err.txt "401"
 kill $server
 
 # Addresses that end while they are used are renewed; a quota is waited for.
-start --seconds 0.1 --limit 9
+start --seconds 0.05 --limit 8
 expect 0 "$BIN/ccdump" cat hf://datasets/owner/name
 cmp out.txt local.tar || fail "other bytes with addresses that end"
 [ "$(stats limited)" -gt 0 ] || fail "no request was limited"

@@ -59,6 +59,7 @@ def commit_of(revision):
 
 class Base(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes
 
     def log_message(self, *args):
         pass
@@ -130,7 +131,10 @@ class Storage(Base):
             count("ended")
             return self.answer(403, b"expired")
         folder = o.moved if query.get("Commit") == "d" * 40 else o.folder
-        file = open(os.path.join(folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/")), "rb")
+        path = os.path.join(folder, urllib.parse.unquote(url.path).removeprefix("/bucket").lstrip("/"))
+        if not os.path.isfile(path):
+            return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        file = open(path, "rb")
         size = os.fstat(file.fileno()).st_size
         etag = {"ETag": f'"edge-{number}"' if o.edges and not s3 else '"storage"'}
         asked = self.headers.get("Range")
