@@ -46,7 +46,8 @@ struct http_stream {
     struct location *location;
     struct http *http;
     bool head_only;
-    size_t taken_bytes; /* the reader's: of the first piece */
+    uint64_t begin_bytes; /* where the first piece begins */
+    size_t taken_bytes;   /* the reader's: of the first piece */
     bool started;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards what follows, and `done` of pieces */
@@ -182,7 +183,7 @@ static void begin(struct piece *p) {
 static struct piece *take_piece(struct http_stream *s) {
     struct piece *p = NULL;
     pthread_mutex_lock(&s->mutex);
-    const uint64_t offset = s->tail * PIECE_BYTES;
+    const uint64_t offset = s->begin_bytes + s->tail * PIECE_BYTES;
     const bool first_done = s->tail > 0 && (s->head > 0 || s->pieces[0].done);
     const bool more = first_done && !s->head_only && offset < s->size_bytes;
     if (s->status == STATUS_OK && s->tail - s->head < AHEAD && (s->tail == 0 || more)) {
@@ -237,7 +238,7 @@ enum status http_stream_read(struct http_stream *s,
     struct piece *p = &s->pieces[s->head % AHEAD];
     *got = 0;
     pthread_mutex_lock(&s->mutex);
-    const bool ended = s->known && s->head * PIECE_BYTES >= s->size_bytes;
+    const bool ended = s->known && s->begin_bytes + s->head * PIECE_BYTES >= s->size_bytes;
     const bool ready = s->head < s->tail && p->done;
     if (!ended && !ready && s->status == STATUS_OK) {
         clock_wait_ms(&s->changed, &s->mutex, WAIT_MS);
@@ -280,8 +281,11 @@ const char *http_stream_etag(struct http_stream *s) {
     return s->etag;
 }
 
-static enum status
-open_stream(struct http_stream **out, const char *text, bool head_only, struct error *err) {
+static enum status open_stream(struct http_stream **out,
+                               const char *text,
+                               uint64_t begin_bytes,
+                               bool head_only,
+                               struct error *err) {
     struct http_options opt;
     *out = NULL;
     FAIL_IF(strpbrk(text, "?#@") != NULL && strncmp(text, "hf://", 5) != 0, err, STATUS_USAGE,
@@ -292,6 +296,7 @@ open_stream(struct http_stream **out, const char *text, bool head_only, struct e
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->head_only = head_only;
+    s->begin_bytes = begin_bytes;
     s->text = strdup(text);
     http_options_default(&opt);
     opt.max_connections = opt.max_connections_per_host = AHEAD;
@@ -310,8 +315,11 @@ open_stream(struct http_stream **out, const char *text, bool head_only, struct e
     RETURN_CREATED(status, out, s, http_stream_close);
 }
 
-enum status http_stream_open(struct http_stream **out, const char *text, struct error *err) {
-    return open_stream(out, text, false, err);
+enum status http_stream_open(struct http_stream **out,
+                             const char *text,
+                             uint64_t offset_bytes,
+                             struct error *err) {
+    return open_stream(out, text, offset_bytes, false, err);
 }
 
 void http_stream_close(struct http_stream *s) {
@@ -341,7 +349,7 @@ http_stream_identity(uint64_t *size_bytes, uint64_t *hash, const char *text, str
     struct http_stream *s;
     uint8_t byte;
     size_t got;
-    TRY(open_stream(&s, text, true, err));
+    TRY(open_stream(&s, text, 0, true, err));
     enum status status;
     do {
         status = http_stream_read(s, &byte, 1, &got, err);

@@ -17,9 +17,13 @@
 
 struct http_stream; /* opaque */
 
-/* `text`: a location (location.h) that is a file, without query or user name. Returns OK, USAGE,
- * UNSUPPORTED (no libcurl), or NOMEM; what the server answers is known when it is read. */
-enum status http_stream_open(struct http_stream **out, const char *text, struct error *err);
+/* `text`: a location (location.h) that is a file, without query or user name. Reads from
+ * offset_bytes on, which must be within the file. Returns OK, USAGE, UNSUPPORTED (no libcurl), or
+ * NOMEM; what the server answers is known when it is read. */
+enum status http_stream_open(struct http_stream **out,
+                             const char *text,
+                             uint64_t offset_bytes,
+                             struct error *err);
 void http_stream_close(struct http_stream *s); /* accepts NULL */
 
 /* Takes up to size_bytes; *got is 0 at the end. Returns OK; AGAIN if nothing came within 100 ms;

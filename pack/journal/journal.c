@@ -41,12 +41,16 @@ static void put_sources(struct json_writer *w, const struct pack_options *opt) {
     json_close_array(w);
 }
 
+static void put_file(struct json_writer *w, const struct manifest_source *s) {
+    json_u64(w, "bytes", s->bytes);
+    json_hex64(w, "sample_hash", s->sample_hash);
+}
+
 /* What dataset.json will say about a source, but for its name, and the source's note. */
 static void put_source(struct json_writer *w, const struct manifest_source *s, const char *note) {
     json_open_object(w, NULL);
     json_u64(w, "rows", s->rows);
-    json_u64(w, "bytes", s->bytes);
-    json_hex64(w, "sample_hash", s->sample_hash);
+    put_file(w, s);
     json_hex64(w, "content", s->content);
     if (note) {
         json_string(w, "note", note);
@@ -154,6 +158,16 @@ void pack_journal_close(struct pack_journal *j) {
     memset(j, 0, sizeof(*j));
 }
 
+static void put_ignored(struct json_writer *w, const struct source_ignored *ignored) {
+    json_open_object(w, "ignored");
+    for (int i = 0; i < IGNORED_KINDS; i++) {
+        if (ignored->by[i] > 0) {
+            json_u64(w, source_ignored_name((enum source_ignored_kind)i), ignored->by[i]);
+        }
+    }
+    json_close_object(w);
+}
+
 void pack_journal_put_counts(struct json_writer *w,
                              const uint64_t rejected_by[REASON_COUNT],
                              const struct source_ignored *ignored) {
@@ -164,12 +178,19 @@ void pack_journal_put_counts(struct json_writer *w,
         }
     }
     json_close_object(w);
-    json_open_object(w, "ignored");
-    for (int i = 0; i < IGNORED_KINDS; i++) {
-        if (ignored->by[i] > 0) {
-            json_u64(w, source_ignored_name((enum source_ignored_kind)i), ignored->by[i]);
-        }
-    }
+    put_ignored(w, ignored);
+}
+
+/* Where the source that is being read continues, and which file that must be. */
+static void put_place(struct json_writer *w,
+                      const struct source_place *place,
+                      const struct manifest_source *source) {
+    json_open_object(w, "place");
+    json_u64(w, "offset", place->offset_bytes);
+    json_u64(w, "members", place->members);
+    json_u64(w, "joined", place->joined);
+    put_ignored(w, &place->ignored);
+    put_file(w, source);
     json_close_object(w);
 }
 
@@ -193,6 +214,9 @@ enum status pack_journal_point(struct pack_journal *j,
         put_source(w, &sources[j->source], j->plan->notes[j->source]);
     }
     json_close_array(w);
+    if (p->place.offset_bytes > 0 && p->row > 0) {
+        put_place(w, &p->place, &sources[p->source]);
+    }
     json_open_array(w, "classes");
     for (; j->class_count < m->class_count; j->class_count++) {
         json_string(w, NULL, m->classes[j->class_count]);

@@ -11,6 +11,7 @@
 
 #include "formats/base/hash.h"
 #include "formats/json/json_reader.h"
+#include "formats/shard/tar.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
 
@@ -107,16 +108,32 @@ bool pack_journal_get_counts(uint64_t rejected_by[REASON_COUNT],
            take_counts(ignored->by, IGNORED_KINDS, ignored_name, json_value_get(v, "ignored"));
 }
 
+static bool get_file(const struct json_value *v, struct manifest_source *out) {
+    return get_u64(v, "bytes", &out->bytes) &&
+           json_value_hex64(json_value_get(v, "sample_hash"), &out->sample_hash);
+}
+
 static bool get_source(struct reading *r,
                        const struct json_value *v,
                        struct manifest_source *out,
                        size_t index) {
     const char *note = json_value_string(json_value_get(v, "note"), NULL);
     return (!note || pack_plan_note(r->plan, index, note, r->err) == STATUS_OK) &&
-           get_u64(v, "rows", &out->rows) && out->rows <= SHARD_MAX_ID &&
-           get_u64(v, "bytes", &out->bytes) &&
-           json_value_hex64(json_value_get(v, "sample_hash"), &out->sample_hash) &&
+           get_u64(v, "rows", &out->rows) && out->rows <= SHARD_MAX_ID && get_file(v, out) &&
            json_value_hex64(json_value_get(v, "content"), &out->content);
+}
+
+/* Where the source that is being read continues; requires the point's other fields. */
+static bool take_place(struct pack_plan *p, const struct json_value *v) {
+    struct source_place *place = &p->point.place;
+    *place = (struct source_place){.rows = p->point.row, .content = p->point.content};
+    return !v ||
+           (p->point.source < p->opt->source_count && get_u64(v, "offset", &place->offset_bytes) &&
+            place->offset_bytes >= TAR_BLOCK_BYTES && get_u64(v, "members", &place->members) &&
+            get_u64(v, "joined", &place->joined) &&
+            take_counts(place->ignored.by, IGNORED_KINDS, ignored_name,
+                        json_value_get(v, "ignored")) &&
+            get_file(v, &p->sources[p->point.source]));
 }
 
 /* The sources that ended since the line before, and the current one. */
@@ -159,7 +176,10 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
     size_t from = p->point.source;
     point.source = (size_t)source;
     p->point = point;
-    return take_sources(r, json_value_get(v, "sources"), from) ? STATUS_OK : damaged(r, "a source");
+    return take_sources(r, json_value_get(v, "sources"), from) &&
+                   take_place(p, json_value_get(v, "place"))
+               ? STATUS_OK
+               : damaged(r, "a source");
 }
 
 static enum status take_begin(struct reading *r, const struct json_value *root) {

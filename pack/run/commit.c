@@ -433,6 +433,7 @@ static void move_on(struct pack_commit *c, const struct pack_item *item) {
     p->source = item->source;
     p->row = item->row.row + 1;
     p->content = item->content;
+    p->place = item->place;
     p->rejects_bytes = c->rejects.size_bytes;
     memcpy(p->rejected_by, sum->rejected_by, sizeof(p->rejected_by));
     p->json_dropped = sum->json_dropped;

@@ -268,9 +268,10 @@ static enum status check_shards(const struct pack_plan *p, struct error *err) {
     return STATUS_OK;
 }
 
-/* The sources before the point, which are not read again. */
+/* The sources before the point, which are not read again, and one that is read from there on. */
 static enum status check_sources(struct pack_plan *p, struct error *err) {
-    for (size_t i = p->first.source; i < p->point.source; i++) {
+    const size_t end = p->point.source + (p->point.place.offset_bytes > 0);
+    for (size_t i = p->first.source; i < end; i++) {
         struct manifest_source is;
         const struct manifest_source *was = &p->sources[i];
         TRY(pack_identity_sample(&is, p->opt->sources[i], err));
@@ -477,7 +478,7 @@ static enum status skip_rows(struct pack_plan *p, struct error *err) {
     enum { ROWS_AT_A_TIME = 4096 };
     const char *path = p->opt->sources[p->point.source];
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
-    uint64_t left = p->point.row;
+    uint64_t left = p->point.row - source_rows_read(p->opened);
     while (left > 0) {
         uint64_t skipped = 0;
         uint64_t piece = left < ROWS_AT_A_TIME ? left : ROWS_AT_A_TIME;
@@ -517,6 +518,7 @@ static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     }
     struct source_options how;
     pack_plan_source_options(&how, p);
+    how.from = p->point.place.offset_bytes > 0 ? &p->point.place : NULL;
     TRY(p->open_source(&p->opened, p->opt->sources[p->point.source], &how, err));
     return skip_rows(p, err);
 }

@@ -16,6 +16,7 @@ struct pack_item {
     uint64_t position_bytes;       /* in the source, after this row was read */
     struct source_ignored ignored; /* members ignored in the sources before */
     uint64_t content;              /* source_content after this row */
+    struct source_place place;     /* likewise */
     size_t class_count;            /* classes of this source and those before */
     int32_t label;
     struct source_row row;

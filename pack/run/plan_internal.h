@@ -23,8 +23,9 @@ struct dedup;
 struct pack_point {
     size_t source; /* of the next row; the number of sources: there is none */
     uint64_t row;
-    uint64_t content;       /* source_content of the source up to the row */
-    uint64_t rejects_bytes; /* size of the list of rejects up to here */
+    uint64_t content;          /* source_content of the source up to the row */
+    struct source_place place; /* of the row; without an offset it is reached by skipping rows */
+    uint64_t rejects_bytes;    /* size of the list of rejects up to here */
     uint64_t rejected_by[REASON_COUNT];
     uint64_t json_dropped;
     char json_example[240];

@@ -170,6 +170,7 @@ static void fill_item(struct ring *r, struct pack_item *item, struct source *s, 
     item->class_count = classes->count; /* only this thread changes it */
     item->ignored = r->ignored;         /* likewise */
     item->content = source_content(s);
+    item->place = source_place(s);
 }
 
 static enum status

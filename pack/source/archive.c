@@ -55,7 +55,7 @@ struct source_archive {
     bool seekable;              /* a regular file, opened by us */
     size_t block_bytes;         /* of the next block */
     bool stopped;
-    struct source_options opt; /* of these stop, bytes and their cookies */
+    struct source_options opt; /* of these stop, bytes, their cookies, from */
     bool plain_tar, is_zip;
     uint8_t *block;               /* READ_BYTES, what libarchive reads from; KEPT_BYTES before it */
     uint64_t given_bytes;         /* to libarchive, this block included */
@@ -274,7 +274,8 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
             path);
     strcpy(a->path, path);
     if (location_is_remote(path)) {
-        return http_stream_open(&a->stream, path, err);
+        a->position_bytes = a->opt.from ? a->opt.from->offset_bytes : 0;
+        return http_stream_open(&a->stream, path, a->position_bytes, err);
     }
     a->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (a->fd < 0) {
@@ -308,10 +309,18 @@ static enum status open_libarchive(struct source_archive *a, bool plain, struct 
     return STATUS_OK;
 }
 
-/* Libarchive continues at the header. It accepts fewer headers at the start of an archive than
- * after a member, so it first gets a header that we made. */
-static enum status change_reader(struct source_archive *a, struct error *err) {
+/* Libarchive begins at the header at `offset`, where the file is. It accepts fewer headers at the
+ * start of an archive than after a member, so it first gets a header that we made. */
+static enum status begin_at(struct source_archive *a, uint64_t offset, struct error *err) {
     struct archive_entry *e = NULL;
+    a->primes = true;
+    a->before_bytes = offset - TAR_BLOCK_BYTES;
+    TRY(open_libarchive(a, true, err));
+    return archive_read_next_header(a->archive, &e) == ARCHIVE_OK ? STATUS_OK : broken(a, err);
+}
+
+/* Libarchive continues at a header that source_tar does not support. */
+static enum status change_reader(struct source_archive *a, struct error *err) {
     uint64_t offset = a->tar->header_offset;
     a->has_ended = a->tar->has_ended;
     a->end_bytes = a->tar->begin;
@@ -325,10 +334,7 @@ static enum status change_reader(struct source_archive *a, struct error *err) {
     if (offset == 0) {
         return open_libarchive(a, false, err);
     }
-    a->primes = true;
-    a->before_bytes = offset - TAR_BLOCK_BYTES;
-    TRY(open_libarchive(a, true, err));
-    return archive_read_next_header(a->archive, &e) == ARCHIVE_OK ? STATUS_OK : broken(a, err);
+    return begin_at(a, offset, err);
 }
 
 static enum status open_archive(struct source_archive *a, struct error *err) {
@@ -340,6 +346,11 @@ static enum status open_archive(struct source_archive *a, struct error *err) {
             return STATUS_OK;
         }
         FAIL_IF(s != STATUS_UNSUPPORTED, err, s, "%s", why.text);
+    }
+    if (a->opt.from) {
+        a->plain_tar = true;
+        a->members = a->opt.from->members;
+        return begin_at(a, a->opt.from->offset_bytes, err);
     }
     TRY(open_libarchive(a, false, err));
     a->plain_tar = (a->seekable || a->stream) && a->size_bytes > 0 && !a->is_zip && !a->packed &&
@@ -584,6 +595,7 @@ struct source_archive_view source_archive_view(const struct source_archive *a) {
                                         .offset_bytes = a->member.offset_bytes,
                                         .position_bytes = a->position_bytes,
                                         .size_bytes = a->size_bytes,
+                                        .members = a->members,
                                         .is_plain_tar = a->plain_tar,
                                         .etag = http_stream_etag(a->stream),
                                         .note = a->note};

@@ -32,9 +32,9 @@ struct source_member {
     uint64_t body_bytes;   /* likewise: where its body begins */
 };
 
-/* "-" is standard input. Of the options it uses stop, bytes and their cookies. Messages report
- * *rows, which must stay valid until close. Returns OK, NOTFOUND, IO, NOMEM, LIMIT (the path),
- * CORRUPT (no tar or zip) or INTERRUPTED. */
+/* "-" is standard input. Of the options it uses stop, bytes, their cookies and from. Messages
+ * report *rows, which must stay valid until close. Returns OK, NOTFOUND, IO, NOMEM, LIMIT (the
+ * path), CORRUPT (no tar or zip) or INTERRUPTED. */
 enum status source_archive_open(struct source_archive **out,
                                 const char *path,
                                 const struct source_options *opt,
@@ -54,6 +54,7 @@ struct source_archive_view {
                                            source_archive_next found a member, or the end */
     uint64_t position_bytes;            /* of the file, read so far */
     uint64_t size_bytes;                /* of the file; 0 for a pipe, as the position */
+    uint64_t members;                   /* found so far, in all */
     bool is_plain_tar;                  /* an uncompressed tar in a file */
     const char *etag;                   /* of a remote file; else "" */
     const char *note; /* after END, what is suspicious about the archive as a whole: a tar

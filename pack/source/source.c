@@ -105,6 +105,15 @@ uint64_t source_content(const struct source *s) {
     return s->content != 0 ? s->content : 1;
 }
 
+struct source_place source_place(const struct source *s) {
+    return (struct source_place){.offset_bytes = s->next_bytes,
+                                 .rows = s->rows,
+                                 .members = s->next_members,
+                                 .joined = s->joined,
+                                 .content = s->content,
+                                 .ignored = s->ignored};
+}
+
 size_t source_class_count(const struct source *s) {
     return s->class_count;
 }

@@ -191,6 +191,16 @@ void source_row_reject(struct source_row *r, enum source_reason reason, const ch
  * becomes the row's reason or json_problem. Returns OK or NOMEM. */
 enum status source_row_load(struct source_row *r, struct error *err);
 
+/* A place between two rows of a tar at a server, at which it can be opened again, and what is known
+ * of the rows before it. */
+struct source_place {
+    uint64_t offset_bytes; /* where to continue; 0: there is no such place here */
+    uint64_t rows, members;
+    uint64_t joined;  /* texts of several lines, with SOURCE_LINES_AUTO */
+    uint64_t content; /* source_content */
+    struct source_ignored ignored;
+};
+
 struct fetch;
 
 struct source_options {
@@ -224,7 +234,9 @@ struct source_options {
      * source_skip must not be used then. NULL: off. */
     void (*bytes)(void *cookie, const void *data, size_t size_bytes);
     void *bytes_cookie;
-    struct fetch *fetch; /* for fetch_open_source; source_open does not use it */
+    const struct source_place *from; /* of source_place, of the same file; NULL: from its beginning.
+                                      * Rows and counts continue */
+    struct fetch *fetch;             /* for fetch_open_source; source_open does not use it */
 };
 
 struct source;
@@ -258,6 +270,9 @@ uint64_t source_rows_read(const struct source *s); /* skipped ones included */
  * SOURCE_HASHED_BYTES. It depends on no folder, and so identifies the source on every machine. It
  * is never 0. */
 uint64_t source_content(const struct source *s);
+
+/* The place after the last row that was read. */
+struct source_place source_place(const struct source *s);
 
 /* Names of the classes, all known once the source is open; 0 where there are none. */
 size_t source_class_count(const struct source *s);

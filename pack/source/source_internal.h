@@ -88,6 +88,7 @@ struct source {
     bool follow_links;                  /* see struct source_options */
     bool urls;                          /* images are URLs, see struct source_options */
     uint64_t rows;                      /* read or skipped so far */
+    uint64_t next_bytes, next_members;  /* see source_place */
     uint64_t content;                   /* see source_content */
     struct source_ignored ignored;      /* see source_ignored */
     const char *note;                   /* see source_note; owned by the kind; NULL: none */

@@ -349,6 +349,12 @@ enum status source_open(struct source **out,
     TRY_MEMORY(s, err, "%s: out of memory", path);
     s->type = type;
     s->content = hash64(NULL, 0);
+    if (opt->from) {
+        s->rows = opt->from->rows;
+        s->content = opt->from->content;
+        s->joined = opt->from->joined;
+        s->ignored = opt->from->ignored;
+    }
     json_writer_init(&s->json, 0);
     enum status status = open_source(s, path, opt, err);
     RETURN_CREATED(status, out, s, source_close);

@@ -531,8 +531,7 @@ reject_link(const struct source_wds *w, struct source_row *row, const struct row
     }
 }
 
-static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source_wds *w = (struct source_wds *)s;
+static enum status next_row(struct source_wds *w, struct source_row *row, struct error *err) {
     if (w->extras_at < w->extras.size_bytes) {
         give_extra(w, row);
         return STATUS_OK;
@@ -577,6 +576,27 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
                           w->caption_member[0] != '\0' ? "json" : "txt");
     }
     return STATUS_OK;
+}
+
+/* Where a tar at a server can be opened again: nothing of the rows before is still to come, and
+ * the next header lies within the file. */
+static void mark_place(struct source_wds *w) {
+    const struct source_archive_view v = source_archive_view(w->archive);
+    const bool clean = w->extras_at == w->extras.size_bytes && w->nameless.size_bytes == 0 &&
+                       w->links[1].size_bytes == 0;
+    const bool within = v.offset_bytes + TAR_BLOCK_BYTES <= v.size_bytes;
+    const bool here = w->base.plain_tar && location_is_remote(w->base.path) && clean && within;
+    w->base.next_bytes = here ? v.offset_bytes : 0;
+    w->base.next_members = v.members - (w->pending != NULL);
+}
+
+static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
+    const enum status status = next_row(w, row, err);
+    if (status == STATUS_OK) {
+        mark_place(w);
+    }
+    return status;
 }
 
 static void wds_close(struct source *s) {

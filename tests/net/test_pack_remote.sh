@@ -76,6 +76,37 @@ expect 0 "$BIN/ccpack" -o killed --allow-duplicates --shard-samples 30 --resume 
 has err.txt "finished already"
 kill $server
 
+# Killed within a tar: what is in finished shards is not read again; neither samples nor counts differ.
+mkdir large
+python3 - tars/0.tar large/0.tar <<'PYTHON'
+import io, os, sys, tarfile
+with tarfile.open(sys.argv[1]) as a, tarfile.open(sys.argv[2], "w") as b:
+    for m in a:
+        b.addfile(m, a.extractfile(m))
+        if m.name.endswith((".jpg", ".png")): # files that are not used, so that the tar has several pieces
+            extra = tarfile.TarInfo(os.path.splitext(m.name)[0] + ".bin")
+            extra.size = 700_000
+            b.addfile(extra, io.BytesIO(os.urandom(extra.size)))
+PYTHON
+start support/hub_server.py large --token "$secret" --latency 30
+export HF_ENDPOINT=http://127.0.0.1:$port
+expect 0 "$BIN/ccpack" -q -o large-whole --json --shard-samples 2 $hub/0.tar
+"$BIN/ccpack" -q -j 1 -o large-killed --shard-samples 2 $hub/0.tar 2>killed.txt &
+pid=$!
+for i in $(seq 1000); do [ -e large-killed/shard-000005.cci ] && break; sleep 0.005; done
+kill -KILL $pid
+wait $pid 2>/dev/null || true
+offset=$(grep -o '"offset":[0-9]*' large-killed/pack.journal | tail -1 | grep -o '[0-9]*$')
+[ "$offset" -gt 2000000 ] || fail "killed at byte $offset"
+size=$(stat -c %s large/0.tar)
+mv out.txt whole.txt
+before=$(stats bytes)
+expect 0 "$BIN/ccpack" -q -o large-killed --json --shard-samples 2 --resume $hub/0.tar
+[ $(($(stats bytes) - before)) -le $((size - offset + 8)) ] || fail "$(($(stats bytes) - before)) bytes were read from byte $offset of $size on"
+cmp large-killed/dataset.json large-whole/dataset.json || fail "a run that was killed within a tar differs"
+[ "$(grep -o '"ignored_by":{[^}]*}' out.txt)" = "$(grep -o '"ignored_by":{[^}]*}' whole.txt)" ] || fail "other counts after a kill"
+kill $server
+
 # main moves while it is read: all files are of the commit that it was, also when the run is resumed.
 mkdir moved
 for i in 0 1 2; do "$TESTBIN/make_scenes" train 40 1 200 moved/$i.tar >/dev/null; done

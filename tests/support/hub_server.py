@@ -6,7 +6,7 @@
     GET /api/datasets/OWNER/NAME/tree/REVISION       JSON, --page (2) entries a page, the next in Link
     GET /api/datasets/OWNER/NAME/revision/REVISION   the commit
     GET /bucket/?list-type=2 at the storage          as S3: XML, --page keys a page; /bucket/KEY is a file
-    GET /stats                                       counts of requests; "leaks": headers with a token at the storage
+    GET /stats                                       counts of requests; "leaks": headers with a token at the storage; "bytes" that it sent
 
 FOLDER is the dataset. --token: without it 401, with another 403. --limit: of every N requests to /resolve/ one gets
 429 with RateLimit and no Retry-After. --edges: the storage's own ETags differ from request to request.
@@ -36,13 +36,13 @@ a.add_argument("--edges", action="store_true")
 a.add_argument("--commit", default="c" * 40)
 a.add_argument("--moved")
 o = a.parse_args()
-counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0, "moving": 0}
+counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0, "moving": 0, "bytes": 0}
 lock = threading.Lock()
 
 
-def count(name):
+def count(name, more=1):
     with lock:
-        counts[name] += 1
+        counts[name] += more
         return counts[name]
 
 
@@ -139,10 +139,12 @@ class Storage(Base):
         etag = {"ETag": f'"edge-{number}"' if o.edges and not s3 else '"storage"'}
         asked = self.headers.get("Range")
         if not asked:
+            count("bytes", size)
             return self.answer(200, file.read(), **etag)
         first, last = asked.split("=")[1].split("-")
         first, last = int(first), min(int(last or size - 1), size - 1)
         file.seek(first)
+        count("bytes", last + 1 - first)
         self.answer(206, file.read(last + 1 - first), Content_Range=f"bytes {first}-{last}/{size}", **etag)
 
 
