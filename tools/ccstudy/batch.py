@@ -4,11 +4,12 @@ CLIP, SogCLR and NUCLR, each tuned for itself, on frozen features with trained h
 Every run is a line of a file of cells:
 
     # SETTINGS                 what all runs share; other lines that begin with # are comments
-    METHOD BATCH TAU RATE GAMMA SEED V1 V5 V10 T1 T5 T10 [GCL]
+    METHOD BATCH TAU RATE GAMMA SEED V1 V5 V10 T1 T5 T10 [GCL [SAMPLES]]
 
 V and T: R@1, R@5 and R@10 in percent, means of both directions, on validation and test pairs. GCL: the global loss at
-TAU over all training pairs. GAMMA 0: a method without one. Seed 0 tunes: the setting with the highest mean of V counts,
-and its runs with other seeds are the result.
+TAU over training pairs, nan if not measured. GAMMA 0: a method without one. SAMPLES: how many trained, 0 or nothing where
+all runs of the file have as many. Seed 0 tunes: the setting with the highest mean of V counts, and its runs with other
+seeds are the result.
 """
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,11 @@ OPTIONS = [
     Option("samples", metavar="KIND", choices=("images", "captions"), default="images",
            help="images: an epoch shows one caption of each image, another one in the next, and moving averages belong to the "
                 "image; captions: each caption with its image is a sample with averages of its own"),
-    Option("train-images", "", int, None, "N", "images that train, at most", LARGEST, heads.MAX_ROWS, word="all"),
+    Option("train-images", kind=list, metavar="N",
+           help="images that train, at most; given more than once, an axis over the samples: fewer images train for more "
+                "epochs, as many steps as the most do in --epochs"),
+    Option("method", "m", list, metavar="NAME", help="a loss to train: clip, sogclr, sogclr-forgets, nuclr-frozen, nuclr-fixed "
+                                                     "or nuclr-auto; without it, all"),
     Option("batch", "b", list, metavar="B", help="a batch size, a divisor of 128; without it, 8, 16, 32, 64 and 128"),
     Option("tau", kind=list, metavar="T", help="a temperature to try; without it, 0.05, 0.1, 0.2 and 0.4"),
     Option("gamma", kind=list, metavar="G", help="a gamma to try; without it, 0.4 and 0.8"),
@@ -50,9 +56,9 @@ NOTES = [
     "that setting give the mean and standard error on the test pairs.",
     "With -o every finished run is a line of DIR/batch.cells. Started again with the same options, the command skips "
     "finished runs; of other options it refuses the folder. Lines: METHOD BATCH TAU RATE GAMMA SEED, R@1 R@5 R@10 on "
-    "the validation pairs, the same on the test pairs, and the global loss over the training pairs or nothing; METHOD "
-    "one of clip, sogclr, sogclr-forgets, nuclr-frozen, nuclr-fixed, nuclr-auto; seed 0 tunes.",
-    "--json: settings; rows of method, batch, seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and over_clip "
+    "the validation pairs, the same on the test pairs, the global loss over 2,000 anchors that train (or nan, or nothing), "
+    "and how many samples train (or 0, or nothing); seed 0 tunes.",
+    "--json: settings; rows of method, batch, samples (0: see settings), seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and over_clip "
     "(the difference from clip's recall in the same batch with the same seed), each with its standard error as NAME_se; "
     "the tuned tau, lr and gamma, and validation, the recall that chose them; fit, rows of method, batch, tau and gcl, "
     "the global loss at that temperature over the training pairs (the lowest of all gamma, one seed). --quick: 640 "
@@ -105,6 +111,7 @@ class Key:
     rate: float
     gamma: float
     seed: int
+    samples: int = 0  # that train, where runs differ in it
 
 
 Recalls = tuple[float, ...]
@@ -154,26 +161,27 @@ class Cells(dict[Key, Cell]):
     def write(self, path: str) -> None:
         lines = [f"# {self.settings}"]
         for key, cell in self.items():
-            numbers = (*cell.validation, *cell.test, cell.gcl)
+            numbers = (*cell.validation, *cell.test, cell.gcl, *[key.samples] * (key.samples > 0))
             lines.append(f"{key.method} {key.batch} {key.tau!r} {key.rate!r} {key.gamma!r} {key.seed} "
                          + " ".join(repr(x) for x in numbers))
         write_file(Path(path), ("\n".join(lines) + "\n").encode())
 
-    def tuning(self, method: str, batch: int, tau: float | None = None) -> list[tuple[Key, Cell]]:
+    def tuning(self, method: str, batch: int, samples: int, tau: float | None = None) -> list[tuple[Key, Cell]]:
         return [(key, cell) for key, cell in self.items() if key.seed == 0 and key.method == method and
-                key.batch == batch and tau in (None, key.tau)]
+                key.batch == batch and key.samples == samples and tau in (None, key.tau)]
 
-    def tuned(self, method: str, batch: int, tau: float | None = None) -> Key | None:
+    def tuned(self, method: str, batch: int, samples: int, tau: float | None = None) -> Key | None:
         """The setting that is best on validation pairs, the first of equal ones."""
-        return max(self.tuning(method, batch, tau), key=lambda run: mean(run[1].validation), default=(None,))[0]
+        return max(self.tuning(method, batch, samples, tau), key=lambda run: mean(run[1].validation), default=(None,))[0]
 
 
 def _parse(words: list[str]) -> tuple[Key, Cell]:
     """Raises ValueError."""
     method, batch, tau, rate, gamma, seed, *numbers = words
-    key = Key(method, int(batch), float(tau), float(rate), float(gamma), int(seed))
+    samples = int(numbers.pop()) if len(numbers) == 8 else 0
+    key = Key(method, int(batch), float(tau), float(rate), float(gamma), int(seed), samples)
     values = tuple(map(float, numbers))
-    if method not in METHODS or key.batch < 2 or key.seed < 0 or len(values) not in (6, 7):
+    if method not in METHODS or key.batch < 2 or key.seed < 0 or samples < 0 or len(values) not in (6, 7):
         raise ValueError
     if not all(0 <= x <= 100 for x in values[:6]):
         raise ValueError
@@ -182,12 +190,12 @@ def _parse(words: list[str]) -> tuple[Key, Cell]:
 
 # ---- the experiment ----
 
-_GIVEN = ("samples", "train-images", "batch", "tau", "gamma")
+_GIVEN = ("samples", "train-images", "method", "batch", "tau", "gamma")
 
 
 def _numbers(options: Options, name: str, most: float) -> tuple[float, ...]:
     out = []
-    for text in getattr(options, name):
+    for text in getattr(options, name.replace("-", "_")):
         try:
             number = float(text)
         except ValueError:
@@ -208,8 +216,24 @@ def _grid(options: Options) -> Grid:
                 _numbers(options, "gamma", 1) or usual.gammas)
 
 
+def _methods(options: Options) -> list[str]:
+    for name in options.method:
+        if name not in METHODS:
+            raise UsageError(f"--method '{name}' is not one of {', '.join(METHODS)}")
+    return [name for name in METHODS if name in options.method or not options.method]
+
+
+def _sizes(options: Options) -> list[int | None]:
+    """Numbers of images to train with, ascending; None: all."""
+    sizes = _numbers(options, "train-images", heads.MAX_ROWS)
+    for size in sizes:
+        if size < LARGEST or size != int(size):
+            raise UsageError(f"--train-images {size:g} is not a whole number from {LARGEST} on")
+    return sorted(map(int, sizes)) or [None]
+
+
 def check(options: Options) -> None:
-    _grid(options)
+    _grid(options), _methods(options), _sizes(options)
     training = [row.name for row in heads.OPTIONS] + ["seed", "quick", *_GIVEN]
     for name in training if options.cells is not None else ():
         if name in options.given:
@@ -248,28 +272,34 @@ def _setting(options: Options, key: Key) -> Setting:
 
 
 def _train(options: Options, progress: Progress) -> Cells:
-    grid = _grid(options)
+    grid, methods, sizes = _grid(options), _methods(options), _sizes(options)
     drawn = heads.draw_pairs(options.pairs, options.seed) if options.features is None else heads.read_pairs(options.features)
-    f = heads.divide(drawn, options.held_out, options.seed, options.train_images, options.samples == "captions")
-    cells, path = _take_over(options, _describe(options, f))
-    gammas = {name: method.gammas or grid.gammas for name, method in METHODS.items()}
-    pairs = options.epochs * f.count
-    progress.total = pairs * len(grid.batches) * sum(len(grid.taus) * len(g) + options.repeats for g in gammas.values())
+    divided = [heads.divide(replace(drawn), options.held_out, options.seed, size, options.samples == "captions") for size in sizes]
+    most = divided[-1].count
+    cells, path = _take_over(options, _describe(options, divided[-1]))
+    gammas = {name: METHODS[name].gammas or grid.gammas for name in methods}
+    progress.total = (options.epochs * most * len(grid.batches) * len(sizes) *
+                      sum(len(grid.taus) * len(g) + options.repeats for g in gammas.values()))
 
-    def train(keys: list[Key]) -> None:
+    def train(f: Features, keys: list[Key], batch: int) -> None:
         """Those that are not done, and writes down each."""
         missing = [key for key in keys if key not in cells]
-        progress.advance(pairs * (len(keys) - len(missing)))
-        outcomes = heads.train_all(f, [_setting(options, key) for key in missing], batch, options, progress.advance)
+        epochs = max(round(options.epochs * most / f.count), 1)
+        progress.advance(options.epochs * most * (len(keys) - len(missing)))
+        outcomes = heads.train_all(f, [_setting(options, key) for key in missing], batch, epochs, options, progress.advance)
         for key, outcome in zip(missing, outcomes):
             cells[key] = Cell(outcome.validation, outcome.test, outcome.gcl)
             if path is not None:
                 cells.write(path)
 
-    for batch in grid.batches:
-        rate = heads.rate_of(options, batch)
-        train([Key(name, batch, tau, rate, gamma, 0) for name in METHODS for tau in grid.taus for gamma in gammas[name]])
-        train([replace(cells.tuned(name, batch), seed=seed) for name in METHODS for seed in range(1, options.repeats + 1)])
+    for f in divided:
+        samples = f.count if len(divided) > 1 else 0
+        for batch in grid.batches:
+            rate = heads.rate_of(options, batch)
+            train(f, [Key(name, batch, tau, rate, gamma, 0, samples) for name in methods for tau in grid.taus
+                      for gamma in gammas[name]], batch)
+            train(f, [replace(cells.tuned(name, batch, samples), seed=seed) for name in methods
+                      for seed in range(1, options.repeats + 1)], batch)
     return cells
 
 
@@ -282,15 +312,14 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 
 def result_of(cells: Cells) -> dict[str, Any]:
     """The JSON, and _tuning for the page: the test recall of the best setting at each temperature."""
-    batches = sorted({key.batch for key in cells})
-    taus = sorted({key.tau for key in cells})
-    rows = [row for name in METHODS for batch in batches if (row := _row(cells, name, batch))]
+    batches, taus, counts = (sorted({getattr(key, name) for key in cells}) for name in ("batch", "tau", "samples"))
+    rows = [row for name in METHODS for samples in counts for batch in batches if (row := _row(cells, name, batch, samples))]
     fit, tuning = [], []
-    for name, batch, tau in ((name, batch, tau) for name in METHODS for batch in batches for tau in taus):
-        at = {"method": name, "batch": batch, "tau": tau}
-        values = [cell.gcl for _, cell in cells.tuning(name, batch, tau) if math.isfinite(cell.gcl)]
+    for name, samples, batch, tau in product(METHODS, counts, batches, taus):
+        at = {"method": name, "batch": batch, "samples": samples, "tau": tau}
+        values = [cell.gcl for _, cell in cells.tuning(name, batch, samples, tau) if math.isfinite(cell.gcl)]
         fit += [at | {"gcl": min(values)}] if values else []
-        best = cells.tuned(name, batch, tau)
+        best = cells.tuned(name, batch, samples, tau)
         tuning += [at | {"recall": mean(cells[best].test)}] if best else []
     return {"settings": cells.settings, "runs": len(cells), "rows": rows, "fit": fit, "_tuning": tuning}
 
@@ -299,9 +328,9 @@ def _seeds(cells: Cells, tuned: Key) -> Iterator[tuple[Key, Cell]]:
     return ((key, cell) for key, cell in cells.items() if key.seed > 0 and replace(key, seed=0) == tuned)
 
 
-def _row(cells: Cells, name: str, batch: int) -> dict[str, Any] | None:
+def _row(cells: Cells, name: str, batch: int, samples: int) -> dict[str, Any] | None:
     """None: there are no runs of its tuned setting."""
-    tuned, clip = cells.tuned(name, batch), cells.tuned("clip", batch)
+    tuned, clip = cells.tuned(name, batch, samples), cells.tuned("clip", batch, samples)
     runs = list(_seeds(cells, tuned)) if tuned else []
     if not runs:
         return None
@@ -309,7 +338,7 @@ def _row(cells: Cells, name: str, batch: int) -> dict[str, Any] | None:
     columns: dict[str, Iterable[float]] = {"recall": [mean(cell.test) for _, cell in runs]}
     columns |= {r: [cell.test[k] for _, cell in runs] for k, r in enumerate(RECALLS)}
     columns["over_clip"] = [mean(cell.test) - mean(other.test) for cell, other in same if other]
-    row: dict[str, Any] = {"method": name, "batch": batch, "seeds": len(runs)}
+    row: dict[str, Any] = {"method": name, "batch": batch, "samples": samples, "seeds": len(runs)}
     for column, values in columns.items():
         row[column], row[f"{column}_se"] = mean_and_error(values)
     return row | {"tau": tuned.tau, "lr": tuned.rate, "gamma": tuned.gamma, "validation": mean(cells[tuned].validation)}
@@ -321,27 +350,32 @@ def _with_error(row: dict[str, Any], name: str) -> str | None:
 
 
 def table(result: dict[str, Any]) -> Table:
-    columns = [Column("loss", "s"), Column("batch", "d"), Column("seeds", "d"), Column("recall, %", "s"),
+    columns = [Column("loss", "s"), Column("samples", "d"), Column("batch", "d"), Column("seeds", "d"), Column("recall, %", "s"),
                *(Column(f"R@{r[1:]}, %", ".2f") for r in RECALLS), Column("over CLIP", "s"), Column("tau"), Column("lr", ".3g"),
                Column("gamma")]
-    return Table(columns, [[METHODS[row["method"]].title, row["batch"], row["seeds"], _with_error(row, "recall"),
+    return Table(columns, [[METHODS[row["method"]].title, row["samples"] or None, row["batch"], row["seeds"], _with_error(row, "recall"),
                             *(row[r] for r in RECALLS), _with_error(row, "over_clip"), row["tau"], row["lr"],
                             row["gamma"] or None] for row in result["rows"]])
 
 
 def _lines(title: str, rows: list[dict[str, Any]], x: str, y: str, label: str, unit: str = "", note: str = "") -> dict[str, Any]:
-    """A line for each method."""
+    """A line for each method, with a band of one standard error."""
     lines = []
     for name, method in METHODS.items():
         own = [row for row in rows if row["method"] == name and row[y] is not None]
-        more = {"error": [row[y + "_se"] or 0 for row in own]} if own and y + "_se" in own[0] else {}
-        lines += [series(method.title, [row[x] for row in own], [row[y] for row in own], **more)] if own else []
+        errors = [row.get(y + "_se") or 0 for row in own]
+        more = {"low": [row[y] - e for row, e in zip(own, errors)], "high": [row[y] + e for row, e in zip(own, errors)]}
+        lines += [series(method.title, [row[x] for row in own], [row[y] for row in own],
+                         **(more if any(errors) else {}))] if own else []
     return figure("lines", title, axis(x, scale="log"), axis(label, unit), lines, note)
 
 
 def page(result: dict[str, Any], options: Options) -> list[Section]:
-    rows, recall = result["rows"], "mean of R@1, R@5, R@10"
-    batches = sorted({row["batch"] for row in result["fit"] + rows})
+    counts = sorted({row["samples"] for row in result["fit"] + result["rows"]})
+    most = counts[-1] if counts else 0  # what all but the figure over the samples shows
+    rows, fit = ([row for row in result[name] if row["samples"] == most] for name in ("rows", "fit"))
+    recall = "mean of R@1, R@5, R@10"
+    batches = sorted({row["batch"] for row in fit + rows})
     ends = []
     for name, method in METHODS.items():
         at = {row["batch"]: row["recall"] for row in rows if row["method"] == name}
@@ -350,15 +384,20 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     measured = (f"Measured here, mean recall at batch {batches[0]} and {batches[-1]}: {'; '.join(ends)}." if ends else
                 "No loss has runs at both the smallest and the largest batch.")
     figures = [_lines("Recall on test pairs over the batch", rows, "batch", "recall", recall, "%"),
+               _lines("Recall at 1 over the batch", rows, "batch", "r1", "R@1", "%", "Means of both directions."),
                _lines("Recall over CLIP's", rows, "batch", "over_clip", "difference", "percentage points",
                       "In the same batch, with the same seed.")] if rows else []
-    tuning = result.get("_tuning", [])
+    for batch in batches if len(counts) > 1 else ():
+        figures.append(_lines(f"Recall over CLIP's over the samples, batch {batch}",
+                              [row for row in result["rows"] if row["batch"] == batch], "samples", "over_clip", "difference",
+                              "percentage points", "As many steps whatever the number of samples."))
+    tuning = [row for row in result.get("_tuning", []) if row["samples"] == most]
     for batch in sorted({batches[0], batches[-1]}) if tuning else ():
         figures.append(_lines(f"Recall over the temperature at batch {batch}", [r for r in tuning if r["batch"] == batch],
                               "tau", "recall", recall, "%", "The runs that tune: one seed, on test pairs."))
-    for tau in sorted({row["tau"] for row in result["fit"]}):
-        figures.append(_lines(f"Global loss at tau {tau:g} over the batch", [r for r in result["fit"] if r["tau"] == tau],
-                              "batch", "gcl", "GCL over the training pairs", note="tau is the same for all; one seed."))
+    for tau in sorted({row["tau"] for row in fit}):
+        figures.append(_lines(f"Global loss at tau {tau:g} over the batch", [r for r in fit if r["tau"] == tau],
+                              "batch", "gcl", "GCL over training pairs", note="tau is the same for all; one seed."))
     samples = ("Every caption is a sample with averages of its own here." if "--samples captions" in result["settings"] else
                "Where images have several captions, an epoch shows one of them while the averages belong to the image, which "
                "takes away a part of what memory gains (--samples captions).")
@@ -374,7 +413,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
             f"others gain on it is. {samples} With few pairs CLIP can be ahead.",
             "Every loss and batch has its own temperature and gamma, tuned on validation pairs with one seed, and sees as "
             f"many pairs.{setting}",
-            f"{measured} Recall is on test pairs in percent, means of both directions over seeds ± standard error; over CLIP: "
+            f"{measured} Recall is on test pairs in percent, means of both directions over seeds ± standard error (the bands); over CLIP: "
             "of the same batch and seed. A line that seems to be missing is hidden by another one with the same values."],
             figures),
         Section("The papers", [

@@ -19,6 +19,7 @@ from .study import DataError, NotFoundError, Option, Options, UsageError, ccstre
 from .towers import mixture
 
 LARGEST = 128  # of the batches; training pairs are a multiple of it
+ANCHORS = 2000  # that the global loss is measured at
 MAX_ROWS, MAX_WIDTH, MAX_CLASSES = 1 << 20, 2048, 4096
 RECALLS = ("r1", "r5", "r10")
 WEIGHT_DECAY = 0.02
@@ -245,7 +246,7 @@ class Outcome:
     test: tuple[float, ...]
     validation_score: float
     test_score: float
-    gcl: float = np.nan  # the global loss at tau over the training pairs as they belong together
+    gcl: float = np.nan  # the global loss at tau over the training pairs as they belong together, of ANCHORS of them
 
 
 def wrong_texts(setting: Setting, count: int) -> np.ndarray:
@@ -347,14 +348,14 @@ def rate_of(options: Options, batch: int) -> float:
     return options.lr * float(np.sqrt(batch / LARGEST))
 
 
-def train_all(f: Features, settings: Sequence[Setting], batch: int, options: Options,
+def train_all(f: Features, settings: Sequence[Setting], batch: int, epochs: int, options: Options,
               advance: Callable[[float], None]) -> Iterator[Outcome]:
     """The outcome of each setting, trained in groups whose parameters and moments stay in a core's cache."""
     widths = [x.shape[1] for x in (f.images, f.texts) if x is not None]
     parameters = sum(options.hidden * (w + options.dim) if options.hidden > 0 else w * options.dim for w in widths)
     size = min(max((1 << 17) // parameters, 1), 16)
     for first in range(0, len(settings), size):
-        yield from train(f, settings[first:first + size], batch, options.epochs, rate_of(options, batch),
+        yield from train(f, settings[first:first + size], batch, epochs, rate_of(options, batch),
                          options.hidden, options.dim, advance)
 
 
@@ -374,19 +375,22 @@ def recalls(x: np.ndarray, t: np.ndarray, owners: np.ndarray) -> tuple[float, ..
     return tuple(float(50 * ((image_ranks < k).mean() + (text_ranks < k).mean())) for k in (1, 5, 10))
 
 
-def global_loss(x: np.ndarray, t: np.ndarray, tau: float) -> float:
-    """GCL of train/eval/objective.h: the sum over both sides of mean_i tau log sum_{j != i} exp((S_ij - S_ii) / tau)."""
-    s = x @ t.T
-    own = np.diag(s).astype(np.float64)
-    largest = float(s.max())
-    if (largest - float(s.min())) / tau > 80:  # below what float32 holds of an exponential
-        s = s.astype(np.float64)
-    np.fill_diagonal(s, -np.inf)
-    s -= largest
-    s /= tau
-    np.exp(s, out=s)
-    logs = [np.log(s.sum(axis, dtype=np.float64)).mean() for axis in (0, 1)]
-    return float(tau * sum(logs) + 2 * (largest - own.mean()))
+def global_loss(x: np.ndarray, t: np.ndarray, tau: float, anchors: int | None = None) -> float:
+    """GCL of train/eval/objective.h: the sum over both sides of mean_i tau log sum_{j != i} exp((S_ij - S_ii) / tau), over
+    the first `anchors` of each side."""
+    total = 0.0
+    for own, other in ((x, t), (t, x)):
+        s = own[:anchors] @ other.T
+        positive = np.diag(s).astype(np.float64)
+        largest = float(s.max())
+        if (largest - float(s.min())) / tau > 80:  # below what float32 holds of an exponential
+            s = s.astype(np.float64)
+        np.fill_diagonal(s, -np.inf)
+        s -= largest
+        s /= tau
+        np.exp(s, out=s)
+        total += tau * float(np.log(s.sum(1, dtype=np.float64)).mean()) + largest - float(positive.mean())
+    return total
 
 
 def probe(x: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -425,8 +429,9 @@ def _measure(f: Features, heads: Heads, run: int, setting: Setting) -> Outcome:
         rows = np.concatenate([np.arange(first[i], first[i + 1]) for i in part])
         owners = np.repeat(np.arange(len(part)), first[part + 1] - first[part])
         found.append(recalls(heads.embed(run, 0, f.images[part]), heads.embed(run, 1, f.texts[rows]), owners))
-    gcl = global_loss(heads.embed(run, 0, f.images[f.train]), heads.embed(run, 1, f.texts[first[f.train]]),
-                      setting.options["tau"])
+    texts = first[f.train] if f.captions is None else f.captions
+    gcl = global_loss(heads.embed(run, 0, f.images[f.owners[texts]]), heads.embed(run, 1, f.texts[texts]),
+                      setting.options["tau"], ANCHORS)
     return Outcome(*found, *(float(np.mean(x)) for x in found), gcl)
 
 

@@ -114,13 +114,13 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     untrained = heads.train(f, [_setting(options, seed, 0.0, grid.taus[0], None, None) for seed in seeds],
                             options.batch, 1, 0.0, options.hidden, options.dim, advance)
     outcomes = heads.train_all(f, [_setting(options, 0, noise, tau, q, weight) for q, noise, tau, weight in tuning],
-                               options.batch, options, advance)
+                               options.batch, options.epochs, options, advance)
     chosen: dict[tuple[float | None, float], tuple[float, float, float | None]] = {}
     for (q, noise, tau, weight), outcome in zip(tuning, outcomes):
         if (q, noise) not in chosen or outcome.validation_score > chosen[q, noise][0]:
             chosen[q, noise] = (outcome.validation_score, tau, weight)
     repeated = iter(heads.train_all(f, [_setting(options, seed, noise, *chosen[q, noise][1:2], q, chosen[q, noise][2])
-                                        for q, noise in rows for seed in seeds], options.batch, options, advance))
+                                        for q, noise in rows for seed in seeds], options.batch, options.epochs, options, advance))
     found = {row: [next(repeated) for _ in seeds] for row in rows}
     result: dict[str, Any] = {"settings": _describe(options, f)}
     _put(result, "untrained", [o.test_score for o in untrained])
