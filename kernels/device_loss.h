@@ -39,7 +39,7 @@ enum device_loss_kind {
     DEVICE_LOSS_SOGCLR,
     DEVICE_LOSS_ISOGCLR,
     DEVICE_LOSS_NUCLR,
-    DEVICE_LOSS_FASTCLIP, /* v0 to v3, by the constants */
+    DEVICE_LOSS_FASTCLIP, /* v0 to v3 and scent, by the constants */
     DEVICE_LOSS_EMC2
 };
 
@@ -63,6 +63,8 @@ struct device_loss_constants {
     double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
     double gamma, zeta_momentum;
     uint64_t zeta_freeze_epochs;
+    double gamma_log_alpha, gamma_slope; /* scent */
+    double u_eps;    /* fastclip, scent: added to every estimate before it enters u */
     double slow_tau; /* at or below this, a global tau is learned at a third of its rate */
     double tau_plus, beta, q, lambda;
     double cyclic_self, cyclic_cross;
@@ -74,6 +76,7 @@ struct device_loss_constants {
     bool global_tau;       /* one temperature, learned */
     bool own_tau;          /* fastclip: a temperature for every sample and side, learned */
     bool times_tau;        /* fastclip: its v3 */
+    bool anchor_gamma;     /* scent: gamma depends on the anchor's u */
     bool zeta_unbiased;    /* nuclr */
     bool zeta_by_visit;    /* nuclr: zeta's steps are relative to tau and fall with visits */
     bool zeta_frozen;      /* nuclr: zeta never moves */

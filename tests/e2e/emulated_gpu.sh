@@ -63,7 +63,7 @@ near() { # near WHAT DIFFERENCE: every loss of a and b
     verdict $? "$1 (losses within $2)"
 }
 
-for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi fastclip-v0 fastclip-v3; do
+for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi fastclip-v0 fastclip-v3 scent; do
     against "$loss" --loss $loss
 done
 against "emc2" --loss emc2 --emc2-off-batch skip

@@ -98,7 +98,7 @@ against_one() { # against_one NAME MICRO_BATCH "WORLD..." OPTION...
 }
 
 for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi fastclip-v0 fastclip-v1 \
-    fastclip-v2 fastclip-v3; do
+    fastclip-v2 fastclip-v3 scent; do
     against_one $loss 4 "2 3 4" --loss $loss
 done
 against_one emc2 4 "2 3 4" --loss emc2

@@ -13,7 +13,7 @@ cat >model.json <<'EOF'
  "text_cfg": {"width": 32, "heads": 2, "layers": 1}}
 EOF
 for preset in $presets; do
-    case $preset in clip-* | fastclip-*) small="--model model.json" ;; *) small="--image-tower resnet10t --text-tower tiny" ;; esac
+    case $preset in clip-* | fastclip-* | scent-*) small="--model model.json" ;; *) small="--image-tower resnet10t --text-tower tiny" ;; esac
     expect 0 "$BIN/ccstream-train" -q --preset "$preset" --data data --out "$preset" $small --image-size 16 --batch-size 8 --epochs 1 --steps 2 --threads 1
     [ "$(grep -c '"loss":' "$preset/metrics.jsonl")" = 2 ] || fail "$preset: $(cat "$preset/metrics.jsonl")"
     if grep -Eq 'nan|inf|null' "$preset/metrics.jsonl"; then

@@ -139,6 +139,16 @@ static void from_the_start(struct loss_options *o) {
     o->seed = 0x123456789abcdef0u;
 }
 
+static void floored_u(struct loss_options *o) {
+    falls(o);
+    o->u_eps = 1e-2;
+}
+
+static void remembers(struct loss_options *o) {
+    o->gamma_log_alpha = 0.0;
+    o->gamma_slope = 0.25;
+}
+
 static const struct scenario scenarios[] = {
     {"clip", false, 0.01, LOSS_TEMPERATURE_CONSTANT, NULL},
     {"clip", false, 0.07, LOSS_TEMPERATURE_GLOBAL, NULL},
@@ -169,6 +179,9 @@ static const struct scenario scenarios[] = {
     {"fastclip-v2", false, 0.03, LOSS_TEMPERATURE_OWN, falls},
     {"fastclip-v3", false, 0.07, LOSS_TEMPERATURE_OWN, falls_and_learns},
     {"fastclip-v3", false, 0.025, LOSS_TEMPERATURE_OWN, falls},
+    {"fastclip-v1", false, 0.02, LOSS_TEMPERATURE_OWN, floored_u},
+    {"scent", false, 0.07, LOSS_TEMPERATURE_OWN, NULL},
+    {"scent", false, 0.02, LOSS_TEMPERATURE_CONSTANT, remembers},
     {"simclr", true, 0.5, LOSS_TEMPERATURE_CONSTANT, NULL},
     {"simclr", true, 0.1, LOSS_TEMPERATURE_GLOBAL, NULL},
     {"dcl", true, 0.5, LOSS_TEMPERATURE_OWN, NULL},

@@ -47,6 +47,15 @@ static const char *const fastclip_cc12m[] = {
     FASTCLIP_WORDS, "--model=ViT-B-32", "--batch-size=2048", "--epochs=33", "--lr=4e-4",
     "--beta2=0.98", "--adam-eps=1e-6",  "--tau-lr=1e-4",     "--rho=8.5",   "--gamma-epochs=16"};
 
+/* SCENT's contrastive run, on 14 million pairs of DFN; what its script does not name is as above.
+ */
+static const char *const scent_dfn[] = {
+    "--task=pairs",     "--model=ViT-B-32", "--loss=scent",         "--optimizer=adamw",
+    "--min-lr=0",       "--warmup=linear",  "--warmup-steps=500",   "--beta1=0.9",
+    "--beta2=0.98",     "--adam-eps=1e-6",  "--weight-decay=0.2",   "--clip-norm=0",
+    "--epochs=24",      "--lr=5e-4",        "--batch-size=4096",    "--tau=0.07",
+    "--tau-lr=6.25e-5", "--rho=11",         "--gamma-log-alpha=10", "--eps=1e-6"};
+
 /* All rows of EMC2's table. Its P is half of R = 2B - 2; its beta is 1 / tau. */
 #define EMC2_WORDS                                                                                 \
     "--task=two-views", "--loss=emc2", "--emc2-off-batch=view", "--burn-in=0.5",                   \
@@ -89,6 +98,7 @@ static const char *const emc2_imagenet100[] = {
     X("clip-cc3m", clip_cc3m)                                                                      \
     X("fastclip-cc3m", fastclip_cc3m)                                                              \
     X("fastclip-cc12m", fastclip_cc12m)                                                            \
+    X("scent-dfn", scent_dfn)                                                                      \
     X("emc2-stl10", emc2_stl10)                                                                    \
     X("emc2-stl10-b256", emc2_stl10_b256)                                                          \
     X("emc2-stl10-subset", emc2_stl10_subset)                                                      \

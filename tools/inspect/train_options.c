@@ -27,7 +27,11 @@
     "fastclip-cc3m: the same with FastCLIP's v3, tau learned at 2e-4, rho 6.5, gamma to 0.2 in "   \
     "18 epochs. fastclip-cc12m: v3 on CC12M: ViT-B-32 with CLIP's tokenizer; batch "               \
     "2048, 33 epochs, AdamW at 4e-4 after 10,000 steps, cosine to 0, decay 0.1, betas 0.9 and "    \
-    "0.98, epsilon 1e-6; tau from 0.07, learned at 1e-4, rho 8.5, gamma to 0.2 in 16 epochs."
+    "0.98, epsilon 1e-6; tau from 0.07, learned at 1e-4, rho 8.5, gamma to 0.2 in 16 epochs. "     \
+    "scent-dfn: ViT-B-32 with SCENT on 14 million pairs of DFN (Wei 2026); batch 4096, 24 "        \
+    "epochs, "                                                                                     \
+    "AdamW at 5e-4 after 500 steps, decay 0.2; tau from 0.07, learned at 6.25e-5, rho 11, eps "    \
+    "1e-6."
 
 #define TRAIN_PRESETS_OF_EMC2                                                                      \
     "Presets of EMC2 on two views (Yau's table 3; epochs, warmup and head of the published "       \

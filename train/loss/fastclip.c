@@ -15,11 +15,24 @@
  *           dF/dtau = 1/2 sum over sides of mean_i [log u_i - sum_j w_ij Delta_ij / tau] + rho
  *       at a third of its rate where tau is 0.03 or less
  *
+ * eps > 0 (as published: 1e-14, on larger data 1e-6) is added to every g.
+ *
+ * scent: v3 whose u is stepped by a proximal mirror step on the dual of log (eps + g) (Wei et al.,
+ * "A geometry-aware efficient algorithm for compositional entropic risk minimization", 2026). The
+ * step has a closed form, which is the running mean with a gamma of its own for every anchor:
+ *
+ *   u_i <- (1 - gamma_i) u_i + gamma_i (eps + g_i),   gamma_i = sigmoid(log alpha + slope log u_i)
+ *
+ * slope 1 is the paper; 0 one gamma for all anchors. Hard anchors, of large u, forget at once; easy
+ * ones average long. eps bounds log u from below, and so 1 / gamma_i, which the weights of an
+ * anchor can add up to.
+ *
  * One tau is learned as log(1/tau). The gradient of S uses the tau from before the step.
  *
  * Where the published code differs from its formulas, this follows the formulas: there the pairwise
  * part of v3's dF/dtau counts twice; v2 divides by Adam's second moment without taking its root,
- * and corrects its bias by epochs. It warms the rate of tau up with that of the model; here only
+ * and corrects its bias by epochs; of v3 and scent the mean inside the logarithm divides by B, the
+ * weights by B - 1. It warms the rate of tau up with that of the model; here only
  * v0's, which is the model's, is.
  */
 #include "train/loss/loss_internal.h"
@@ -78,7 +91,7 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
             const double tau = individual ? (double)taus.tau[a] : global;
             const double scale = times_tau ? share : share / tau;
             const double log_g = side_log_mean(&s, a, tau, NULL);
-            const double updated = log_running_mean(log_u[a], log_g, gamma);
+            const double updated = loss_updated_u(l, log_u[a], log_g, gamma);
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), scale);
             const double mean = value / (scale * tau); /* sum of w Delta / tau */
@@ -104,7 +117,7 @@ const struct loss_row loss_fastclip_v0 = {
     .name = "fastclip-v0",
     .paper = "Wei, 2024",
     .what = "sogclr with one learned temperature",
-    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_U_EPS),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
     .own = {.tau = 0.07,
@@ -121,7 +134,7 @@ const struct loss_row loss_fastclip_v1 = {
     .name = "fastclip-v1",
     .paper = "Wei, 2024",
     .what = "sogclr with a constant temperature",
-    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_U_EPS),
     .own = {.tau = 0.07, .gamma = 0.2, .gamma_schedule = LOSS_GAMMA_COSINE},
     .columns = u_column,
     .surrogate = true,
@@ -133,7 +146,7 @@ const struct loss_row loss_fastclip_v2 = {
     .name = "fastclip-v2",
     .paper = "Wei, 2024",
     .what = "sogclr with one temperature per sample and side, learned by Adam",
-    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO),
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO) | LOSS_BIT(LOSS_U_EPS),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_INDIVIDUAL,
     .own = {.tau = 0.03,
@@ -152,7 +165,7 @@ const struct loss_row loss_fastclip_v3 = {
     .name = "fastclip-v3",
     .paper = "Wei, 2024",
     .what = "sogclr with one learned, regularised temperature",
-    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO),
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO) | LOSS_BIT(LOSS_U_EPS),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
     .own = {.tau = 0.07,
@@ -164,6 +177,28 @@ const struct loss_row loss_fastclip_v3 = {
     .surrogate = true,
     .step = fastclip_step,
     .times_tau = true,
+    .slow_tau = 0.03,
+    .device = DEVICE_LOSS_FASTCLIP,
+};
+
+const struct loss_row loss_scent = {
+    .name = "scent",
+    .paper = "Wei, 2026",
+    .what = "fastclip-v3 whose moving averages forget by themselves, hard anchors first",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_RHO) | LOSS_BIT(LOSS_GAMMA_LOG_ALPHA) |
+             LOSS_BIT(LOSS_GAMMA_SLOPE) | LOSS_BIT(LOSS_U_EPS),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.07,
+            .temperature = LOSS_TEMPERATURE_GLOBAL,
+            .tau_lr = 6.25e-5,
+            .rho = 11.0,
+            .u_eps = 1e-6},
+    .columns = u_column,
+    .surrogate = true,
+    .step = fastclip_step,
+    .times_tau = true,
+    .anchor_gamma = true,
     .slow_tau = 0.03,
     .device = DEVICE_LOSS_FASTCLIP,
 };

@@ -80,7 +80,9 @@ struct loss_options {
     double tau_min, tau_max, tau_lr, tau_momentum, rho;
     double gamma;
     enum loss_gamma_schedule gamma_schedule;
-    uint64_t gamma_epochs; /* 0 is 1 */
+    uint64_t gamma_epochs;               /* 0 is 1 */
+    double gamma_log_alpha, gamma_slope; /* scent */
+    double u_eps;                        /* added to every estimate before it enters u */
     double zeta0, xi0;
     enum loss_xi xi;
     /* From these the trainer computes loss_input.zeta_lr_text and zeta_lr_image. LOSS_AUTO: see

@@ -102,10 +102,14 @@ static struct device_loss_constants constants_of(const struct loss *l) {
         .gamma_epochs = o->gamma_schedule != LOSS_GAMMA_COSINE ? 0
                         : o->gamma_epochs > 0                  ? o->gamma_epochs
                                                                : 1,
+        .gamma_log_alpha = o->gamma_log_alpha,
+        .gamma_slope = o->gamma_slope,
+        .u_eps = o->u_eps,
         .slow_tau = l->row->slow_tau,
         .own_tau =
             l->row->device == DEVICE_LOSS_FASTCLIP && o->temperature == LOSS_TEMPERATURE_INDIVIDUAL,
         .times_tau = l->row->times_tau,
+        .anchor_gamma = l->row->anchor_gamma,
         .zeta_momentum = o->zeta_momentum,
         .zeta_freeze_epochs = o->zeta_freeze_epochs,
         .tau_plus = o->tau_plus,

@@ -138,6 +138,18 @@ static inline double log_running_mean(float log_u, double log_g, double gamma) {
     return log_add(log1p(-gamma) + (double)log_u, log(gamma) + log_g);
 }
 
+/* The running mean of fastclip and scent: of eps + g, with gamma or scent's gamma of the anchor. */
+static inline double loss_updated_u(const struct loss *l, float log_u, double log_g, double gamma) {
+    const struct loss_options *o = &l->options;
+    const double log_estimate = o->u_eps > 0.0 ? log_add(log_g, log(o->u_eps)) : log_g;
+    if (!l->row->anchor_gamma || !sample_state_visited(log_u)) {
+        return log_running_mean(log_u, log_estimate, gamma);
+    }
+    /* log gamma and log (1 - gamma), neither of which rounds to 0. */
+    const double logit = o->gamma_log_alpha + o->gamma_slope * (double)log_u;
+    return log_add((double)log_u - log_add(0.0, logit), log_estimate - log_add(0.0, -logit));
+}
+
 /* Adds a gradient computed in double to an element of the f32 matrix. */
 static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t contrast, double g) {
     float *place = &s->gradient[side_place(s, anchor, contrast)];

@@ -54,6 +54,17 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_GAMMA_EPOCHS] = {"gamma-epochs", WHOLE(gamma_epochs), .max = 1e6,
                            .help = "cosine: gamma is --gamma from epoch N on, the first being 0; "
                                    "0: half of --epochs (Wei)"},
+    [LOSS_GAMMA_LOG_ALPHA] =
+        {"gamma-log-alpha", NUMBER(gamma_log_alpha), .min = -100, .max = 100, .value = 10,
+         .help = "gamma of an anchor is 1 / (1 + exp(-(X + --gamma-slope log u))): the larger, the "
+                 "shorter its memory (Wei: 10)"},
+    [LOSS_GAMMA_SLOPE] = {"gamma-slope", NUMBER(gamma_slope), .max = 10, .value = 1,
+                          .help = "how gamma grows with log u (Wei: 1; LibAUC: 0.03); 0: gamma is "
+                                  "the same for all anchors"},
+    [LOSS_U_EPS] = {"eps", NUMBER(u_eps), .max = 1,
+                    .help = "added to every estimate before it enters u (Wei: 1e-14 for fastclip, "
+                            "1e-6 on LAION-400M and for scent, 1e-4 with --reference); 0: that of "
+                            "the loss, which is none but for scent"},
     [LOSS_ZETA0] = {"zeta0", NUMBER(zeta0), .min = -10, .max = 10, .value = -0.05,
                     .help = "initial zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,

@@ -26,6 +26,9 @@ enum loss_option {
     LOSS_GAMMA,
     LOSS_GAMMA_SCHEDULE,
     LOSS_GAMMA_EPOCHS,
+    LOSS_GAMMA_LOG_ALPHA,
+    LOSS_GAMMA_SLOPE,
+    LOSS_U_EPS,
     LOSS_ZETA0,
     LOSS_XI0,
     LOSS_XI,
@@ -154,10 +157,11 @@ struct loss_row {
     double (*anchor)(const struct loss *l, const struct loss_side *s, int64_t anchor, double share);
 
     /* ---- what rows that share a step differ in ---- */
-    bool zeta_frozen; /* nuclr: zeta never moves */
-    bool own_xi;      /* nuclr: the anchor's own zeta instead of xi */
-    bool times_tau;   /* fastclip: the loss is multiplied by tau */
-    double slow_tau;  /* where tau is no more than this, it is learned at a third of its rate */
+    bool zeta_frozen;  /* nuclr: zeta never moves */
+    bool own_xi;       /* nuclr: the anchor's own zeta instead of xi */
+    bool times_tau;    /* fastclip: the loss is multiplied by tau */
+    bool anchor_gamma; /* scent: gamma depends on the anchor's u */
+    double slow_tau;   /* where tau is no more than this, it is learned at a third of its rate */
 
     enum device_loss_kind device; /* DEVICE_LOSS_NONE: the host alone computes it */
 };

@@ -35,7 +35,8 @@
     X(fastclip_v0)                                                                                 \
     X(fastclip_v1)                                                                                 \
     X(fastclip_v2)                                                                                 \
-    X(fastclip_v3)
+    X(fastclip_v3)                                                                                 \
+    X(scent)
 
 #define DECLARE(name) extern const struct loss_row loss_##name;
 LOSS_ROW_LIST(DECLARE)

@@ -96,6 +96,18 @@ static __device__ __forceinline__ double log_running_mean(float log_u, double lo
     return log_add(log1p(-gamma) + (double)log_u, log(gamma) + log_g);
 }
 
+/* As loss_updated_u. */
+static __device__ __forceinline__ double
+updated_u(const struct device_loss &l, float log_u, double log_g) {
+    const struct device_loss_constants &o = l.constants;
+    const double log_estimate = o.u_eps > 0.0 ? log_add(log_g, log(o.u_eps)) : log_g;
+    if (!o.anchor_gamma || isnan(log_u)) {
+        return log_running_mean(log_u, log_estimate, gamma_now(l));
+    }
+    const double logit = o.gamma_log_alpha + o.gamma_slope * (double)log_u;
+    return log_add((double)log_u - log_add(0.0, logit), log_estimate - log_add(0.0, -logit));
+}
+
 /* A surrogate sum of w Delta with w = exp(e - log_norm) share constant. */
 static __device__ __forceinline__ void
 put_surrogate(struct anchor_result *r, const struct anchor_sums &s, double log_norm, double share) {
@@ -167,7 +179,7 @@ static __device__ __forceinline__ struct anchor_result fastclip_anchor(const str
     const double scale = o.times_tau ? share : share / tau;
     const struct anchor_sums s = anchor_sum(l, w, v, tau, NULL);
     struct anchor_result r = {};
-    *updated = log_running_mean(log_u, log_mean(s, count), gamma_now(l));
+    *updated = updated_u(l, log_u, log_mean(s, count));
     put_surrogate(&r, s, *updated + log(count), scale);
     r.log_norm += o.times_tau ? 0.0 : log(tau); /* the gradient of contrasts has `share` alone */
     const double mean = r.value / (scale * tau);

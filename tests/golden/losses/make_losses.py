@@ -262,19 +262,24 @@ class Case:
         return value
 
     def fastclip(self, s, epoch, version):
-        """FastCLIP's formulas: means over both sides, gamma by epochs."""
+        """FastCLIP's formulas: means over both sides, gamma by epochs. version 4: SCENT, which is v3 with gamma by anchor."""
         o, others, b = self.o, 1 - torch.eye(self.b), self.b
         tau = self.current_tau()
-        last, fall = o["gamma"], o["gamma_epochs"]
+        scent = version == 4
+        version, last, fall, eps = (3, 1.0, 1, o.get("eps", 1e-6)) if scent else (
+            version, o["gamma"], o["gamma_epochs"], o.get("eps", 0.0))
         gamma = 1.0 if epoch == 0 else last + (1 - last) / 2 * (1 + math.cos(math.pi * min(epoch / fall, 1.0)))
-        value, robust, unscaled = 0.0, (o["rho"] or 6.5) * tau, 0.0
+        value, robust, unscaled = 0.0, (o["rho"] or (11.0 if scent else 6.5)) * tau, 0.0
         for side, _, m in self.sides(s):
             delta = m - m.diagonal()[:, None]
             taus = self.column(side + ".tau", self.tau) if version == 2 else torch.full((b,), tau.item())
             e = torch.exp(delta.detach() / taus[:, None]) * others
-            g = e.sum(1) / (b - 1)
+            g = e.sum(1) / (b - 1) + eps
             u = self.column(side + ".u", math.nan)
-            u = torch.where(torch.isnan(u), g, (1 - gamma) * u + gamma * g)
+            keep = torch.full((b,), 1 - gamma)
+            if scent:  # not 1 - gamma, which rounds to 0
+                keep = torch.sigmoid(-o.get("gamma_log_alpha", 10.0) - o.get("gamma_slope", 1.0) * torch.log(u))
+            u = torch.where(torch.isnan(u), g, keep * u + (1 - keep) * g)
             self.columns[side + ".u"] = u
             w = e / (b - 1) / u[:, None]
             scale = torch.ones(b) if version == 3 else 1 / taus
@@ -312,6 +317,9 @@ class Case:
 
     def fastclip_v3(self, s, xx, tt, epoch):
         return self.fastclip(s, epoch, 3)
+
+    def scent(self, s, xx, tt, epoch):
+        return self.fastclip(s, epoch, 4)
 
     def sogclr(self, s, xx, tt, epoch):
         return self.global_step(s, False)
@@ -777,6 +785,16 @@ def main():
             cases.append(Case("negcache", b, tau, views=views, away=True))
     for b, tau in ((5, 0.3), (12, 0.07)):
         cases.append(Case("emc2", b, tau, views=True, away=True, emc2_carry="encode"))
+    for b, tau in ((2, 0.1), (5, 0.3), (17, 0.05), (64, 0.01), (32, 0.025), (8, 1.0)):
+        for extreme in (False, True):
+            cases.append(Case("scent", b, tau, extreme=extreme, temperature=2, tau_lr=0.01))
+    for b, tau in ((5, 0.3), (17, 0.05)):
+        cases.append(Case("scent", b, tau, temperature=1, gamma_log_alpha=-2, eps=1e-3, rho=8.5))
+        cases.append(Case("scent", b, tau, temperature=1, gamma_log_alpha=0, gamma_slope=0.03))
+        cases.append(Case("scent", b, tau, temperature=1, gamma_log_alpha=1, gamma_slope=0))
+        for version in range(4):
+            cases.append(Case("fastclip-v%d" % version, b, tau, gamma=0.2, gamma_epochs=2, eps=1e-2,
+                              **(dict(temperature=1) if version in (0, 3) else dict(tau_lr=0.01) if version == 2 else {})))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     if wanted == "blocks":
         return blocks()

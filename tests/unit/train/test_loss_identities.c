@@ -136,6 +136,128 @@ static void assert_same_gradient(const struct fixture *a, const struct fixture *
     }
 }
 
+/* ---- scent ---- */
+
+/* The published arithmetic (SCENT's contrastive run): sums of exponentials divided by B inside the
+ * logarithm, by B - 1 in the weights; sides are added. That divides our g by B / (B - 1), which
+ * other values of eps and log alpha make good. */
+struct published {
+    double nu[2][SAMPLES]; /* NaN: never visited */
+    double gradient[MAX_B * MAX_B];
+};
+
+static void
+published_step(struct published *p, const struct fixture *f, double eps, double log_alpha) {
+    const int b = f->b;
+    const double tau = f->options.tau;
+    memset(p->gradient, 0, sizeof p->gradient);
+    for (int side = 0; side < 2; side++) {
+        const int anchors = side == 0 ? b : 1;
+        const int contrasts = side == 0 ? 1 : b;
+        for (int a = 0; a < b; a++) {
+            double *nu = &p->nu[side][f->ids[a]];
+            double e[MAX_B];
+            double sum = 0.0;
+            for (int c = 0; c < b; c++) {
+                e[c] = exp(((double)f->similarity[a * anchors + c * contrasts] -
+                            (double)f->similarity[a * b + a]) /
+                           tau);
+                sum += c == a ? 0.0 : e[c];
+            }
+            const double estimate = eps + sum / b;
+            const double gamma = 1.0 / (1.0 + exp(-log_alpha) / exp(*nu));
+            *nu = isnan(*nu) ? log(estimate) : log((1.0 - gamma) * exp(*nu) + gamma * estimate);
+            for (int c = 0; c < b; c++) {
+                const double w = e[c] / exp(*nu) / (b - 1) / b;
+                p->gradient[a * anchors + c * contrasts] += c == a ? 0.0 : w;
+                p->gradient[a * b + a] -= c == a ? 0.0 : w;
+            }
+        }
+    }
+}
+
+/* Similarities of embeddings that drift, as in training. */
+static void draw_drifting(struct fixture *f, int k) {
+    struct rng r;
+    for (int i = 0; i < f->b; i++) {
+        for (int j = 0; j < f->b; j++) {
+            rng_init(&r, 33, RNG_INIT, f->ids[i], f->ids[j]);
+            const double phase = 6.283 * rng_uniform(&r);
+            const double height = 0.4 * rng_uniform(&r) - (i == j ? -0.4 : 0.2);
+            f->similarity[i * f->b + j] = (float)(height + 0.2 * sin(phase + 0.01 * k));
+        }
+    }
+}
+
+TEST(scent_agrees_with_the_published_arithmetic_over_1000_steps) {
+    static struct fixture f;
+    static struct published p;
+    const double eps = 1e-6;
+    for (int run = 0; run < 2; run++) {
+        const double log_alpha = run == 0 ? 10.0 : 3.0;
+        fixture_init(&f, "scent", 0.07, 8);
+        const double excess = 8.0 / 7.0;
+        f.options.temperature = LOSS_TEMPERATURE_CONSTANT;
+        f.options.u_eps = eps * excess;
+        f.options.gamma_log_alpha = log_alpha - log(excess);
+        fixture_open(&f, SAMPLES);
+        for (int i = 0; i < SAMPLES; i++) {
+            p.nu[0][i] = p.nu[1][i] = NAN;
+        }
+        for (int k = 0; k < 1000; k++) {
+            for (int i = 0; i < f.b; i++) {
+                f.ids[i] = (uint64_t)((k * 5 + i * 7 + k / SAMPLES) % SAMPLES);
+            }
+            draw_drifting(&f, k);
+            step(&f);
+            published_step(&p, &f, eps, log_alpha);
+            double error = 0.0;
+            double norm = 0.0;
+            for (int i = 0; i < f.b * f.b; i++) {
+                error += pow(2.0 * excess * (double)f.gradient[i] - p.gradient[i], 2.0);
+                norm += pow(p.gradient[i], 2.0);
+            }
+            if (!(sqrt(error / norm) < 1e-5)) {
+                fail_msg("step %d: the gradient differs by %g", k, sqrt(error / norm));
+            }
+            for (int i = 0; i < f.b; i++) {
+                for (int side = 0; side < 2; side++) {
+                    const double nu = p.nu[side][f.ids[i]] + log(excess);
+                    const float *got = column(&f, side == 0 ? "image.log_u" : "text.log_u");
+                    assert_true(fabs((double)got[f.ids[i]] - nu) < 1e-5);
+                }
+            }
+        }
+        fixture_close(&f);
+    }
+}
+
+TEST(scent_without_slope_has_one_gamma_and_with_large_alpha_no_memory) {
+    static struct fixture ours;
+    static struct fixture other;
+    for (int memory = 0; memory < 2; memory++) {
+        fixture_init(&ours, "scent", 0.3, 7);
+        fixture_init(&other, "fastclip-v3", 0.3, 7);
+        ours.options.temperature = other.options.temperature = LOSS_TEMPERATURE_CONSTANT;
+        ours.options.u_eps = other.options.u_eps = 1e-6;
+        ours.options.gamma_log_alpha = memory != 0 ? log(0.7 / 0.3) : 60.0;
+        ours.options.gamma_slope = memory != 0 ? 0.0 : 1.0;
+        other.options.gamma = memory != 0 ? 0.7 : 1.0;
+        other.options.gamma_schedule = LOSS_GAMMA_CONSTANT;
+        fixture_open(&ours, SAMPLES);
+        fixture_open(&other, SAMPLES);
+        for (int k = 0; k < 4; k++) {
+            draw(ours.similarity, 7, (uint64_t)(k + 5));
+            memcpy(other.similarity, ours.similarity, sizeof other.similarity);
+            step(&ours);
+            step(&other);
+            assert_same_gradient(&ours, &other, 1e-6);
+        }
+        fixture_close(&ours);
+        fixture_close(&other);
+    }
+}
+
 /* ---- learned temperatures ---- */
 
 /* Adam's first moment after one step is a tenth of the gradient in log(1/tau). */
@@ -204,6 +326,10 @@ TEST(learned_temperatures_descend_their_objective) {
     f.options.temperature = LOSS_TEMPERATURE_GLOBAL;
     assert_temperature_slope(&f, fastclip_value);
     fixture_init(&f, "fastclip-v3", 0.25, 5);
+    assert_temperature_slope(&f, half_fastclip_value);
+    fixture_init(&f, "scent", 0.25, 5);
+    f.options.rho = 6.5; /* as in half_fastclip_value, which has no eps */
+    f.options.u_eps = 1e-15;
     assert_temperature_slope(&f, half_fastclip_value);
     fixture_init(&f, "fastclip-v0", 0.25, 5);
     assert_temperature_slope(&f, unscaled_value);

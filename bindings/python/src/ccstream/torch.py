@@ -109,6 +109,7 @@ class _Kind(NamedTuple):
     zeta: bool = False
     fastclip: bool = False
     times_tau: bool = False  # the loss is multiplied by tau
+    anchor_gamma: bool = False  # gamma depends on the anchor's u
     slow_tau: float = 0.0  # where tau is no more than this, it is learned at a third of its rate
 
 
@@ -122,6 +123,7 @@ LOSSES = {
     "fastclip-v1": _Kind(fastclip=True),
     "fastclip-v2": _Kind(fastclip=True),
     "fastclip-v3": _Kind(fastclip=True, times_tau=True, slow_tau=0.03),
+    "scent": _Kind(fastclip=True, times_tau=True, anchor_gamma=True, slow_tau=0.03),
 }
 """The losses by name. ccstream.loss_options(name) has the options that each reads."""
 
@@ -221,14 +223,15 @@ class _Anchors(NamedTuple):
 
 
 class GlobalContrastiveLoss(RankedModule):
-    """A global contrastive loss: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to -v3.
+    """A global contrastive loss: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to
+    -v3, scent.
 
     name: as --loss of ccstream-train. dataset_size: live samples n, len(dataset). id_space: greater
     than every sample id (dataset.id_space); dataset_size if None. steps_per_epoch, epochs: of the
     run; the schedules of gamma and zeta need them. options: those of ccstream-train with underscores
     and its defaults and ranges: tau, temperature, tau_min, tau_max, tau_lr, tau_grad_ema, rho, gamma,
-    gamma_schedule, gamma_epochs, zeta0, xi0, xi, zeta_lr, zeta_lr_image_ratio, zeta_grad_ema,
-    zeta_freeze_epochs, zeta_gradient; `ccstream-train --help` describes them. ValueError for one that
+    gamma_schedule, gamma_epochs, gamma_log_alpha, gamma_slope, eps, zeta0, xi0, xi, zeta_lr,
+    zeta_lr_image_ratio, zeta_grad_ema, zeta_freeze_epochs, zeta_gradient; `ccstream-train --help` describes them. ValueError for one that
     the loss does not read or that is out of range.
 
     compute: "float64", or "float32", with which the matrices of similarities need a third of the memory and
@@ -286,7 +289,7 @@ class GlobalContrastiveLoss(RankedModule):
         id_space = self.dataset_size if id_space is None else int(id_space)
         self.steps_per_epoch, self.epochs, self.group = steps_per_epoch or 0, epochs or 0, group
         self._moves_zeta = LOSSES[name].zeta and "zeta_lr" in self.options
-        if self._moves_zeta or self.options["gamma_schedule"] == "cosine":
+        if self._moves_zeta or self.options.get("gamma_schedule") == "cosine":
             if not steps_per_epoch or not epochs:
                 raise ValueError(f"loss {name}: steps_per_epoch and epochs are needed by its schedules")
         self.image = _Side(name, id_space, self.options)
@@ -349,7 +352,7 @@ class GlobalContrastiveLoss(RankedModule):
 
     def _host_loss(self) -> Loss:
         options = {k: v for k, v in self.options.items() if k not in _OF_TRAINER}
-        if self.options["gamma_schedule"] == "cosine":
+        if self.options.get("gamma_schedule") == "cosine":
             options["gamma_epochs"] = self._gamma_epochs()
         return Loss(self.name, self.dataset_size, id_space=len(self.visits), max_batch=2, **options)
 
@@ -448,7 +451,15 @@ class GlobalContrastiveLoss(RankedModule):
         return (p * (n - 1) / (batch.distinct_count - 1)).index_add(0, own, own_p)
 
     def _running_mean(self, log_u: Tensor, log_g: Tensor) -> Tensor:
-        """u <- (1 - gamma) u + gamma g in log space; the first visit takes g as it is."""
+        """u <- (1 - gamma) u + gamma (g + eps) in log space; the first visit takes g + eps as it is."""
+        o = self.options
+        if o.get("eps", 0.0) > 0:
+            log_g = torch.logaddexp(log_g, torch.full_like(log_g, math.log(o["eps"])))
+        if LOSSES[self.name].anchor_gamma:
+            logit = o["gamma_log_alpha"] + o["gamma_slope"] * log_u
+            mean = torch.logaddexp(log_u + torch.nn.functional.logsigmoid(-logit),
+                                   log_g + torch.nn.functional.logsigmoid(logit))
+            return torch.where(torch.isnan(log_u), log_g, mean)
         gamma = self._gamma(log_g.device)
         mean = torch.logaddexp(torch.log1p(-gamma) + log_u, torch.log(gamma) + log_g)
         return torch.where(torch.isnan(log_u) | (gamma >= 1), log_g, mean)
