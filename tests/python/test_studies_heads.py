@@ -92,6 +92,9 @@ class HeadsTest(unittest.TestCase):
                                                        for j in range(40) if j != i)) for i in range(40)])
                            for side in (s, s.T))
             self.assertAlmostEqual(heads.global_loss(x.astype(np.float32), t.astype(np.float32), tau), expected, 4)
+            few = sum(np.mean([tau * math.log(sum(math.exp((side[i, j] - side[i, i]) / tau) for j in range(40) if j != i))
+                               for i in range(7)]) for side in (s, s.T))
+            self.assertAlmostEqual(heads.global_loss(x.astype(np.float32), t.astype(np.float32), tau, 7), few, 4)
 
     def test_more_noise_keeps_that_of_less(self):
         settings = [heads.Setting(7, "clip", {}, noise=noise) for noise in (0.0, 0.3, 0.6)]
@@ -239,7 +242,7 @@ class CellsTest(unittest.TestCase):
         self.assertEqual((cells.settings, len(cells)), ("drawn", 9))
 
     def test_a_line_that_is_no_run_is_named(self):
-        for end in ("90 90", "90 90 101", "90 90 90 0.5 more", "90 90 nan", "90 90 90 0.5 1"):
+        for end in ("90 90", "90 90 101", "90 90 90 0.5 more", "90 90 nan", "90 90 90 0.5 1 1", "90 90 90 0.5 -1"):
             with self.assertRaisesRegex(study.DataError, "line 2 is not METHOD"):
                 self.read(f"# drawn\nclip 8 0.1 0.001 0 0 10 20 30 {end}\n")
         with self.assertRaisesRegex(study.DataError, "line 2"):
@@ -255,6 +258,16 @@ class CellsTest(unittest.TestCase):
             self.assertAlmostEqual(row[name], value, 12)
         self.assertEqual([(row["method"], row["tau"], row["gcl"]) for row in result["fit"]],
                          [("clip", 0.1, 0.5), ("sogclr", 0.1, -0.75)])
+
+    def test_runs_of_fewer_samples_are_tuned_by_themselves(self):
+        fewer = "".join(f"{line} 1024\n" if len(line.split()) == 13 else f"{line} nan 1024\n"
+                        for line in RUNS.replace(" 11 20 30 1 1 1", " 9 20 30 1 1 1").splitlines()[2:])
+        cells = self.read(RUNS + fewer)
+        self.assertEqual(len(cells), 18)
+        rows = {(row["method"], row["samples"]): row for row in batch.result_of(cells)["rows"]}
+        self.assertEqual([rows["clip", samples]["tau"] for samples in (0, 1024)], [0.2, 0.1])
+        self.assertEqual(rows["sogclr", 1024]["over_clip_se"], None)  # clip has one seed there
+
 
 
 if __name__ == "__main__":
