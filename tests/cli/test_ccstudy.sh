@@ -179,6 +179,14 @@ figures studies/label noise-label 2
 expect 64 "$BIN/ccstudy" noise --noise label --pairs 600
 has err.txt '--pairs has no effect'
 
+# ---- labels: supervised columns, both losses while training, class collision
+expect 0 "$BIN/ccstudy" labels --steps 40 --repeats 1 --json -o studies/labels
+cmp out.txt studies/labels/labels.json || fail "--json is not what the file has"
+hasnt out.txt 'null'
+[ "$(grep -o '"mu5_top1":' out.txt | wc -l)" = 3 ] || fail "rows of labels"
+[ "$(grep -o '"step":' out.txt | wc -l)" = 21 ] || fail "losses of labels"
+figures studies/labels labels 3
+
 # ---- margin: without checkpoints, of towers trained here; classifiers fit, and k-variance ranks better than the margin alone
 expect 0 "$BIN/ccstudy" margin --quick --json -o studies/margin
 cmp out.txt studies/margin/margin.json || fail "--json is not what the file has"

@@ -13,7 +13,7 @@ except ImportError:
     sys.exit(77)
 
 import ccstream
-from ccstream.studies import blocks_data, study, towers
+from ccstream.studies import blocks_data, labels, study, towers
 
 
 def setUpModule():
@@ -65,7 +65,7 @@ class MeasuresTest(unittest.TestCase):
         found = blocks_data.classify(x, np.array([0, 0, 1]), means)  # the tie is lost
         self.assertTrue(np.allclose(found, 100 / 3))
         losses = [math.log2(1 + math.exp(v)) for v in (-1, 1, 0)]
-        self.assertAlmostEqual(blocks_data._mean_loss(x, np.array([0, 0, 1]), means), sum(losses) / 3)
+        self.assertAlmostEqual(blocks_data.mean_loss(x, np.array([0, 0, 1]), means), sum(losses) / 3)
 
     def test_towers_learn_and_larger_blocks_bound_more_tightly(self):
         parts = blocks_data.draw(3)
@@ -80,6 +80,46 @@ class MeasuresTest(unittest.TestCase):
         first, pairs, blocks = found.values()
         self.assertTrue(first["avg2"] + 5 < pairs["avg2"] < blocks["avg2"])
         self.assertTrue(first["avg2_5"] + 3 < pairs["avg2_5"] < pairs["avg2"])
+
+
+class LabelsTest(unittest.TestCase):
+    def test_supervised_gradients_are_finite_differences(self):
+        r = np.random.default_rng(0)
+        x, y = r.normal(size=(6, 4)).astype(np.float32), np.array([0, 1, 2, 0, 1, 2])
+        head = r.normal(size=(3, towers.EMBED + 1))
+
+        def value(values, weights):
+            tower = towers.Tower(4, np.random.default_rng(1))
+            tower.values[:] = values
+            scores = tower.embed(x) @ weights[:, :-1].T + weights[:, -1]
+            return float(np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(6), y]))
+
+        tower = towers.Tower(4, np.random.default_rng(1))
+        start, moments, learned = tower.values.astype(np.float64), np.zeros((2, *head.shape)), head.copy()
+        self.assertAlmostEqual(tower.learn_labels(x, y, learned, moments, 0.0, 0), value(start, head), 5)
+        for moved, gradient, of in ((head, moments[0] / 0.1, lambda w: value(start, w)),
+                                    (start, tower._moments[0] / np.float32(0.1), lambda v: value(v, head))):
+            for at in [tuple(r.integers(n) for n in moved.shape) for _ in range(12)]:
+                sides = []
+                for step in (1e-2, -1e-2):
+                    other = moved.copy()
+                    other[at] += step
+                    sides.append(of(other))
+                self.assertAlmostEqual((sides[0] - sides[1]) / 2e-2, gradient[at], 3)
+
+    def test_collision_divides_the_unsupervised_loss(self):
+        first, r = np.array([0, 20, 50, 90]), np.random.default_rng(0)
+        x = r.normal(size=(90, 5)) + np.repeat(np.eye(3, 5), np.diff(first), 0)
+        found = labels.collision(x, first, 0)
+        rho = np.array([20, 30, 40]) / 90
+        self.assertAlmostEqual(found["tau"], (rho**2).sum(), 12)
+        self.assertAlmostEqual(found["loss"], found["tau"] * found["same"] + (1 - found["tau"]) * found["other"], 12)
+        self.assertTrue(0 < found["excess"] <= found["excess_bound"])
+        # Points of a class that do not differ: l(0) = 1, and no deviation.
+        still = labels.collision(np.repeat(np.eye(3), np.diff(first), 0), first, 0)
+        self.assertAlmostEqual(still["same"], 1, 12)
+        self.assertAlmostEqual(still["deviation"], 0, 12)
+        self.assertAlmostEqual(still["other"], math.log2(1 + math.exp(-1)), 12)
 
 
 if __name__ == "__main__":

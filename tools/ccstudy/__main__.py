@@ -21,6 +21,7 @@ _COMMANDS = {
     "gradient": "the exact gradient of the global loss while losses train: EMC2, figure 7",
     "noise": "recall over the fraction of wrong pairs: RINCE against CLIP",
     "blocks": "blocks of similar points against pairs: CURL, table 2",
+    "labels": "what labels would add: supervised towers, class collision: CURL, table 1",
     "table": "the table of a paper: losses x seeds x test sets, from one file",
 }
 _HOSTED = {"suite": "ccstream-eval suite", "debias": "ccstream-eval debias"}  # commands of other programs, which start this one

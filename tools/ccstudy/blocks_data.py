@@ -144,7 +144,7 @@ def classify(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> tuple[floa
     return float(100 * (1 - ranks.mean() / (len(means) - 1))), float(100 * (ranks == 0).mean())
 
 
-def _mean_loss(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> float:
+def mean_loss(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> float:
     """Mean over points and the other classes of log2(1 + exp(g_other - g_own)), g = W^mu f."""
     scores = x.astype(np.float64) @ means.astype(np.float64).T
     losses = np.logaddexp(0, scores - scores[np.arange(len(x)), labels][:, None]) / np.log(2)
@@ -164,7 +164,7 @@ def measure(tower: Tower, parts: Parts, seed: int) -> dict[str, float]:
         shots = [learned[a + r.permutation(b - a)[:SHOTS]].mean(0) for a, b in zip(train.first, train.first[1:])]
         few.append(classify(x, test.labels, np.array(shots)))
     out |= zip(("avg2_5", "top1_5"), (float(v) for v in np.mean(few, 0)))
-    out["mean_loss"] = _mean_loss(x, test.labels, class_means(x, test))
+    out["mean_loss"] = mean_loss(x, test.labels, class_means(x, test))
     for size in SIZES:
         o = Blocks(MEASURED_BLOCKS, size, 1)
         rows = draw_blocks(test.first, o, MEASURED_BATCHES, np.random.default_rng([seed, _TEST, size]))

@@ -142,6 +142,27 @@ class Tower:
         return value, np.concatenate([product(dpre.T, hidden_rows.T).ravel(), dpre.sum(0),
                                       product(dz.T, tops.reshape(-1, HIDDEN).T).ravel(), dz.sum(0)])
 
+    def learn_labels(self, points: np.ndarray, labels: np.ndarray, head: np.ndarray, moments: np.ndarray, lr: float,
+                     step: int) -> float:
+        """A step of AdamW on the softmax cross-entropy of head (classes, 1 + E), the bias last, of the outputs of points
+        (B, dim); moments (2, *head.shape) begin at 0. Returns the loss."""
+        h, slope = gelu(product(points, self.w1) + self.b1)
+        z = np.concatenate([product(h, self.w2) + self.b2, np.ones((len(h), 1), np.float32)], 1)
+        scores = product(z, head)
+        scores -= scores.max(1, keepdims=True)
+        p = np.exp(scores)
+        p /= p.sum(1, keepdims=True)
+        each = np.arange(len(labels))
+        value = -float(np.log(np.maximum(p[each, labels], 1e-30)).mean())
+        p[each, labels] -= 1
+        p /= len(labels)
+        dz = product(p, head.T)[:, :-1]
+        dpre = product(dz, self.w2.T) * slope
+        gradient = np.concatenate([product(dpre.T, points.T).ravel(), dpre.sum(0), product(dz.T, h.T).ravel(), dz.sum(0)])
+        adam(head, moments, product(p.T, z.T), lr, step)
+        adam(self.values, self._moments, gradient, lr, step)
+        return value
+
     def learn(self, points: np.ndarray, o: Blocks, lr: float, step: int) -> float:
         value, gradient = self.loss(points, o)
         assert gradient is not None
@@ -170,3 +191,19 @@ def train_tower(points: np.ndarray, first: np.ndarray, o: Blocks, steps: int, lr
                 raise DataError(f"step {begin + i}: the block loss is not finite; lower the learning rate")
             advance(rows.size)
     return tower
+
+
+def train_supervised(points: np.ndarray, labels: np.ndarray, steps: int, lr: float, r: np.random.Generator,
+                     advance: Callable[[float], None] = lambda points: None, batch: int = 128) -> tuple[Tower, np.ndarray]:
+    """A tower under a linear classifier, both trained by labels: softmax cross-entropy. Returns it and the classifier's
+    (classes, 1 + E), the bias last."""
+    tower, classes = Tower(points.shape[1], r), int(labels.max()) + 1
+    head = np.zeros((classes, EMBED + 1), np.float32)
+    head[:, :EMBED] = r.uniform(-1, 1, (classes, EMBED)) / np.sqrt(EMBED)
+    moments = np.zeros((2, *head.shape), np.float32)
+    for step in range(steps):
+        rows = r.integers(len(points), size=min(batch, len(points)))
+        if not np.isfinite(tower.learn_labels(points[rows], labels[rows], head, moments, cosine(lr, step, steps), step)):
+            raise DataError(f"step {step}: the loss is not finite; lower the learning rate")
+        advance(len(rows))
+    return tower, head
