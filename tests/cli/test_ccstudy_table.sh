@@ -54,6 +54,50 @@ assert len(band["low"]) == 2 and band["low"][0] <= band["y"][0] <= band["high"][
 assert len(t["data"]["train"]["fingerprint"]) == 16 and t["data"]["val"]["folder"] == "held-out"
 END
 "$python" check.py || fail "numbers of the table"
+# The same of the runs alone, in any order.
+runs=$("$python" -c '
+import json
+rows = json.load(open("out/spec.json"))["rows"]
+print(*("out/runs/" + r["run"] for name in ("NUCLR", "CLIP") for r in rows[name]["runs"][::-1]))')
+# shellcheck disable=SC2086 # names without spaces
+expect 0 "$BIN/ccstream-report" --group $runs -o group.html
+cp out.txt group.txt
+lines group.txt 4
+# shellcheck disable=SC2086
+expect 0 "$BIN/ccstream-report" --group $runs -o group.html --json
+cat >check_group.py <<'END'
+import json
+import os
+import statistics
+import sys
+
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "support"))
+import page
+
+t, g = json.load(open("out/spec.json"))["rows"], json.load(open("out.txt"))
+assert [name.split(",")[0] for name in g["rows"]] == ["nuclr", "clip"] and g["baseline"] == list(g["rows"])[0]
+values = {}
+for name, row in g["rows"].items():
+    same = t[name.split(",")[0].upper()]["runs"]
+    values[name] = {r["seed"]: r["tests"]["R@10"] for r in row["runs"]}
+    assert values[name] == {r["seed"]: r["value"] for r in same}, (row, same)
+    assert all(r["finished"] and len(r["curves"]["R@10"]) == 2 and r["seconds"] > 0 for r in row["runs"])
+    shown = list(values[name].values())
+    assert f"{statistics.fmean(shown):.2f} ± {statistics.stdev(shown):.2f}" in open("group.txt").read()
+a, b = values.values()
+d = [b[seed] - a[seed] for seed in a]
+data = page.load("group.html")
+sections = {s["title"]: s for s in data["sections"]}
+column = [c["name"] for c in sections["Differences to " + g["baseline"]]["items"][0]["columns"]].index("R@10")
+cells = sections["Differences to " + g["baseline"]]["items"][0]["rows"][0]
+assert cells[column] == f"{statistics.fmean(d):+.2f} ± {statistics.stdev(d) / 2 ** 0.5:.2f}", (cells, d)
+assert {"loss", "tau"} <= {c["name"] for c in sections["Settings that differ"]["items"][0]["columns"]}
+for figure in sections["Curves"]["items"]:
+    for line in figure["series"]:
+        assert line["x"][-1] == 2 and all(low <= y <= high for low, y, high in zip(line["low"], line["y"], line["high"]))
+assert len(sections["Runs"]["items"][0]["rows"]) == 4
+END
+"$python" check_group.py || fail "numbers of ccstream-report --group: $(cat group.txt)"
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso >before.txt
 expect 0 "$BIN/ccstudy" table spec.toml -o out --set val=held-out --jobs 2 -q
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso | cmp - before.txt || fail "a finished run was repeated"

@@ -69,7 +69,7 @@ print(json.dumps({"format": 1, "title": "kinds", "sections": [
 PYTHON
 {
     sed '/<script type/,$d' show.html | sed 's/<h1>.*//'
-    printf '<script type="application/json" id="ccstream-page">%s</script><script>' "$(sed 's/</\\u003c/g' kinds.json)"
+    printf '<script type="application/json" id="ccstream-page">%s</script>\n<script>\n' "$(sed 's/</\\u003c/g' kinds.json)"
     cat "$SRC/tools/inspect/page/viewer.js"
     echo '</script></body></html>'
 } >kinds.html

@@ -11,12 +11,15 @@
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/names.h"
 #include "tools/cli/output.h"
+#include "tools/inspect/page/thumbnail.h"
 
 struct options {
     struct sample_choice choice;
     bool image;
     bool caption;
     bool json_text;
+    uint64_t thumbnail;
+    struct cli_list only;
     const char *out;
     bool quiet;
     bool force;
@@ -26,12 +29,17 @@ static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
      .help = "write to this file, which appears when it is complete, instead of standard output"},
     OUTPUT_FORCE_ROW(struct options, force),
+    CLI_ONLY_DATA_ROW(struct options, only),
     {"image", 0, CLI_FLAG, CLI_FIELD(struct options, image),
      .help = "only the image of the sample given by --id", .group = "Parts"},
     {"caption", 0, CLI_FLAG, CLI_FIELD(struct options, caption),
      .help = "only the captions, each followed by a line feed"},
     {"json-text", 0, CLI_FLAG, CLI_FIELD(struct options, json_text),
      .help = "only the metadata, one line per sample"},
+    {"thumbnail", 0, CLI_U64, CLI_FIELD(struct options, thumbnail), .max = "4096",
+     .default_text = "0", .metavar = "N",
+     .help = "only one JSON object per line: id, captions, and the image as a data: URI, a JPEG of "
+             "at most N pixels a side; 0: off"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress",
      .group = "Messages"},
 };
@@ -40,7 +48,7 @@ static const struct cli_program program = {
     .name = "ccdump cat",
     .purpose = "writes samples as a plain tar, or a part of them",
     .usage = CLI_TEXTS("DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
-                       "DIR|SHARD|TAR --id N --image|--caption|--json-text"),
+                       "DIR|SHARD|TAR --id N --image|--caption|--json-text|--thumbnail N"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .arguments = {1, 1},
@@ -57,6 +65,8 @@ struct cat {
     struct file_draft out; /* file NULL: standard output */
     struct names names;
     struct byte_buffer tar;
+    struct image_decoder *decoder; /* of thumbnails */
+    struct json_writer line;
     uint64_t omitted; /* rows without an image */
 };
 
@@ -109,6 +119,36 @@ static enum status put_lines(struct cat *c,
     return STATUS_OK;
 }
 
+/* What does not decode has the reason in the place of the image. */
+static enum status put_thumbnail(struct cat *c,
+                                 const struct sample_facts *f,
+                                 const struct sample_content *content,
+                                 struct error *err) {
+    struct byte_buffer uri;
+    struct error why = {0};
+    byte_buffer_init(&uri, 0);
+    json_open_object(&c->line, NULL);
+    json_u64(&c->line, "id", f->id);
+    json_open_array(&c->line, "captions");
+    for (uint32_t k = 0; k < f->caption_count; k++) {
+        json_string_n(&c->line, NULL, content->captions[k].data, content->captions[k].size_bytes);
+    }
+    json_close_array(&c->line);
+    if (thumbnail_make(&uri, c->decoder, (int32_t)c->options->thumbnail, content->image,
+                       f->image_bytes, &why) == STATUS_OK) {
+        json_string_n(&c->line, "thumbnail", (const char *)uri.data, uri.size_bytes);
+    } else {
+        json_string(&c->line, "missing", why.text);
+    }
+    json_close_object(&c->line);
+    byte_buffer_fini(&uri);
+    enum status s = json_writer_status(&c->line, err);
+    THEN(s, put(c, c->line.out.data, c->line.out.size_bytes, err));
+    THEN(s, put(c, "\n", 1, err));
+    json_writer_reset(&c->line);
+    return s;
+}
+
 static enum status put_sample(struct cat *c, const struct sample_facts *f, struct error *err) {
     struct sample_content content;
     TRY(input_read(c->input, &content, err));
@@ -118,7 +158,8 @@ static enum status put_sample(struct cat *c, const struct sample_facts *f, struc
     if (c->options->caption || c->options->json_text) {
         return put_lines(c, f, &content, err);
     }
-    return put_members(c, f, &content, err);
+    return c->options->thumbnail > 0 ? put_thumbnail(c, f, &content, err)
+                                     : put_members(c, f, &content, err);
 }
 
 static enum status put_samples(struct cat *c, struct error *err) {
@@ -133,7 +174,7 @@ static enum status put_samples(struct cat *c, struct error *err) {
         walk.bytes += facts.image_bytes;
     }
     if (s == STATUS_END) {
-        bool tar = !o->image && !o->caption && !o->json_text;
+        bool tar = !o->image && !o->caption && !o->json_text && o->thumbnail == 0;
         s = tar ? put(c, end, sizeof(end), err) : STATUS_OK;
     }
 fail:
@@ -142,12 +183,14 @@ fail:
 }
 
 static enum status check_options(const struct options *o, struct error *err) {
-    int parts = (o->image ? 1 : 0) + (o->caption ? 1 : 0) + (o->json_text ? 1 : 0);
+    const int parts = o->image + o->caption + o->json_text + (o->thumbnail > 0 ? 1 : 0);
     bool one = o->choice.ids.count == 1 && strpbrk(o->choice.ids.items[0], ",-") == NULL;
-    FAIL_IF(parts > 1, err, STATUS_USAGE, "--image, --caption and --json-text exclude each other");
+    FAIL_IF(parts > 1, err, STATUS_USAGE,
+            "--image, --caption, --json-text and --thumbnail exclude each other");
     FAIL_IF(o->image && !one, err, STATUS_USAGE, "--image writes one sample: name it with --id");
-    FAIL_IF(!o->caption && !o->json_text && !o->out && isatty(STDOUT_FILENO) == 1, err,
-            STATUS_USAGE,
+    FAIL_IF(!o->caption && !o->json_text && o->thumbnail == 0 && !o->out &&
+                isatty(STDOUT_FILENO) == 1,
+            err, STATUS_USAGE,
             "refusing to write a tar or an image to a terminal: redirect it to a file or a pipe");
     return STATUS_OK;
 }
@@ -155,14 +198,18 @@ static enum status check_options(const struct options *o, struct error *err) {
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct cat c = {.options = o};
+    struct remote_choice remote = o->choice.remote;
     TRY(check_options(o, err));
     TRY(output_check_file(o->out, o->force, err));
-    TRY(remote_choice_use(&o->choice.remote, err));
+    remote.only = o->only.count > 0 ? &o->only : NULL;
+    TRY(remote_choice_use(&remote, err));
     TRY(input_open(&c.input, a->items[0], err));
     if (o->out) { /* so that no half-written file stays */
         samples_signals();
     }
-    enum status s = put_samples(&c, err);
+    json_writer_init(&c.line, 0);
+    enum status s = image_decoder_create(&c.decoder, NULL, err);
+    THEN(s, put_samples(&c, err));
     THEN(s, put(&c, "", 0, err));
     if (c.out.file != NULL) {
         s = file_draft_close(&c.out, s, err);
@@ -173,6 +220,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     names_fini(&c.names);
     byte_buffer_fini(&c.tar);
+    json_writer_fini(&c.line);
+    image_decoder_destroy(c.decoder);
     input_close(c.input);
     return s;
 }

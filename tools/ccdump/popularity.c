@@ -17,20 +17,31 @@
 #include "tools/inspect/state_column.h"
 
 struct options {
-    int side;
+    int side, by;
     uint64_t top, pair;
     double tau;
+    struct remote_choice remote;
+    struct cli_list only;
     const char *html;
     bool json;
     bool force;
 };
 
 static const char *const side_choices[] = {"text", "image", NULL};
+static const char *const by_choices[] = {"zeta", "log_u", NULL};
+enum { BY_ZETA, BY_LOG_U };
+static const char *const exponential[] = {"popularity", "u"};
+static const char *const largest[] = {"most popular", "largest u"};
+static const char *const smallest[] = {"least popular", "smallest u"};
 
 static const struct cli_option rows[] = {
     {"side", 0, CLI_ENUM, CLI_FIELD(struct options, side), .choices = side_choices,
      .default_text = "text", .metavar = "NAME",
      .help = "popularity of captions or of images as candidates"},
+    {"by", 0, CLI_ENUM, CLI_FIELD(struct options, by), .choices = by_choices,
+     .default_text = "zeta", .metavar = "NAME",
+     .help = "log_u: rank by the log of the moving-average estimate u instead, of any global loss; "
+             "the larger, the harder the sample"},
     {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
      .default_text = "12", .metavar = "N", .help = "number of largest and of smallest ones"},
     {"pair", 0, CLI_U64, CLI_FIELD(struct options, pair), .min = "1", .max = "8",
@@ -42,6 +53,8 @@ static const struct cli_option rows[] = {
      .help = "also write a page with the images, in one file"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
+    CLI_ONLY_DATA_ROW(struct options, only),
+    CLI_REMOTE_ROWS(struct options, remote),
 };
 
 static const struct cli_program program = {
@@ -52,23 +65,25 @@ static const struct cli_program program = {
     CLI_OPTIONS(rows),
     .arguments = {2, 1 + LOADER_MAX_SOURCES},
     .examples = CLI_TEXTS("ccdump popularity runs/a cc3m --html popularity.html"),
-    .notes = CLI_TEXTS("The checkpoint must be from a run of nuclr on DIR, or on a mix "
-                       "that contains DIR. Several DIRs of a mix are ranked together. "
-                       "Ids are those of the dataset. Unvisited samples are omitted."),
+    .notes =
+        CLI_TEXTS("The checkpoint must be from a run of nuclr on DIR, or on a mix "
+                  "that contains DIR. Several DIRs of a mix are ranked together. "
+                  "Ids are those of the dataset. Unvisited samples are omitted. --by log_u is for "
+                  "every loss with moving averages."),
 };
 
 struct ranked {
     uint64_t id;     /* in its dataset */
     uint32_t source; /* index of the dataset */
     uint32_t caption;
-    float zeta;
+    float value; /* zeta, or log u */
 };
 
-static int by_zeta(const void *a, const void *b) {
+static int by_value(const void *a, const void *b) {
     const struct ranked *x = a;
     const struct ranked *y = b;
-    if (x->zeta != y->zeta) {
-        return x->zeta > y->zeta ? -1 : 1;
+    if (x->value != y->value) {
+        return x->value > y->value ? -1 : 1;
     }
     if (x->source != y->source) {
         return x->source < y->source ? -1 : 1;
@@ -89,7 +104,7 @@ struct source {
 /* Where results go. */
 struct report {
     const struct options *o;
-    double tau;
+    double tau, divisor; /* zeta is in units of tau, log u is a plain logarithm */
     struct source sources[LOADER_MAX_SOURCES];
     uint32_t source_count;
     struct page page;
@@ -125,29 +140,29 @@ static enum status open_sources(struct report *r,
 
 /* ---- ranking ---- */
 
-/* Adds the samples of one dataset, or their captions, that have a momentum: those that a step has
- * changed. */
+/* Adds the samples of one dataset, or their captions, that `visited` has a number of: those that a
+ * step has changed. */
 static enum status add_samples(struct ranked *out,
                                size_t *count,
                                const struct report *r,
                                uint32_t source,
-                               const struct state_column *zeta,
-                               const struct state_column *momentum,
+                               const struct state_column *column,
+                               const struct state_column *visited,
                                struct error *err) {
     const struct source *s = &r->sources[source];
     const size_t most =
-        *count + (size_t)(zeta->first != NULL ? zeta->count : s->input->manifest->samples);
+        *count + (size_t)(column->first != NULL ? column->count : s->input->manifest->samples);
     const uint32_t caption = (uint32_t)r->o->pair - 1; /* where all have the same */
     enum status status;
     struct sample_facts f;
     while ((status = input_next(s->input, &f, err)) == STATUS_OK) {
         const uint64_t at = s->ids.first + f.id;
-        const uint32_t several = f.id < s->ids.count ? state_column_captions(zeta, at) : 0;
+        const uint32_t several = f.id < s->ids.count ? state_column_captions(column, at) : 0;
         for (uint32_t k = several > 0 ? 0 : caption; k < (several > 0 ? several : caption + 1);
              k++) {
             if (*count < most && f.id < s->ids.count &&
-                !isnan(state_column_caption(momentum, at, k))) {
-                const float own = (float)state_column_caption(zeta, at, k);
+                !isnan(state_column_caption(visited, at, k))) {
+                const float own = (float)state_column_caption(column, at, k);
                 out[(*count)++] = (struct ranked){f.id, source, k, own};
             }
         }
@@ -165,41 +180,44 @@ static enum status find_column(struct state_column *out,
     return state_column_find(out, c, cli_format("%s.%s%s", side_choices[o->side], name, pair), err);
 }
 
-/* All visited samples of the datasets, the largest zeta first. */
+/* All visited samples of the datasets, the largest number first. */
 static enum status rank_samples(struct ranked **out,
                                 size_t *count,
                                 const struct checkpoint *c,
                                 const struct report *r,
                                 struct error *err) {
-    struct state_column zeta = {0};
-    struct state_column momentum = {0};
+    const bool by_zeta =
+        r->o->by == BY_ZETA; /* which has its initial value before the first step */
+    struct state_column column = {0};
+    struct state_column visited = {0};
     size_t samples = 0;
     enum status s;
     *out = NULL;
     *count = 0;
-    TRY_OR_FAIL(s, find_column(&zeta, c, "zeta", r->o, err));
-    TRY_OR_FAIL(s, find_column(&momentum, c, "zeta_momentum", r->o, err));
+    TRY_OR_FAIL(s, find_column(&column, c, by_choices[r->o->by], r->o, err));
+    TRY_OR_FAIL(s, find_column(&visited, c, by_zeta ? "zeta_momentum" : "log_u", r->o, err));
     for (uint32_t i = 0; i < r->source_count; i++) {
         const struct manifest *m = r->sources[i].input->manifest;
-        samples += (size_t)(zeta.first != NULL ? zeta.count : m->samples);
+        samples += (size_t)(column.first != NULL ? column.count : m->samples);
     }
     *out = calloc(samples + 1, sizeof **out);
     s = *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for samples");
     for (uint32_t i = 0; i < r->source_count && s == STATUS_OK; i++) {
-        s = add_samples(*out, count, r, i, &zeta, &momentum, err);
+        s = add_samples(*out, count, r, i, &column, &visited, err);
     }
     if (s == STATUS_OK && *count == 0) {
         s = error_set(err, STATUS_USAGE,
-                      "%s: zeta is still frozen (--zeta-freeze-epochs), so no popularity has been "
-                      "learned yet",
+                      by_zeta ? "%s: zeta is still frozen (--zeta-freeze-epochs), so no popularity "
+                                "has been learned yet"
+                              : "%s: no step has written log_u",
                       checkpoint_path(c));
     }
     if (s == STATUS_OK) {
-        qsort(*out, *count, sizeof **out, by_zeta);
+        qsort(*out, *count, sizeof **out, by_value);
     }
 fail:
-    state_column_fini(&zeta);
-    state_column_fini(&momentum);
+    state_column_fini(&column);
+    state_column_fini(&visited);
     return s;
 }
 
@@ -208,7 +226,7 @@ fail:
 static enum status show_sample(struct report *r, const struct ranked *x, struct error *err) {
     struct sample_facts f;
     struct sample_content content;
-    const double popularity = exp((double)x->zeta / r->tau);
+    const double popularity = exp((double)x->value / r->divisor); /* or u */
     const struct source *from = &r->sources[x->source];
     const bool several = r->source_count > 1;
     TRY(input_find(from->input, &f, x->id, err));
@@ -219,21 +237,22 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     if (r->o->html != NULL) {
         TRY(page_sample(&r->page, from->input, &f,
                         f.caption_count > 0 ? x->caption % f.caption_count : 0, NULL, err));
-        page_line(&r->page, NULL, "%s%sid %" PRIu64 ", popularity %.4g, zeta %.5f",
-                  several ? from->dir : "", several ? " " : "", x->id, popularity, (double)x->zeta);
+        page_line(&r->page, NULL, "%s%sid %" PRIu64 ", %s %.4g, %s %.5f", several ? from->dir : "",
+                  several ? " " : "", x->id, exponential[r->o->by], popularity,
+                  by_choices[r->o->by], (double)x->value);
         page_card_end(&r->page);
     }
     if (r->o->json) {
         json_open_object(&r->line, NULL);
         json_location(&r->line, "dataset", from->dir);
         json_u64(&r->line, "id", x->id);
-        json_double(&r->line, "zeta", (double)x->zeta);
-        json_double(&r->line, "popularity", popularity);
+        json_double(&r->line, by_choices[r->o->by], (double)x->value);
+        json_double(&r->line, exponential[r->o->by], popularity);
         json_string_n(&r->line, "caption", caption.data, caption.size_bytes);
         json_close_object(&r->line);
         return cli_put_json(&r->line, err);
     }
-    printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity, (double)x->zeta, x->id);
+    printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity, (double)x->value, x->id);
     size_t used = 36;
     if (several) {
         cli_print(stdout, "%s  ", from->dir);
@@ -254,8 +273,8 @@ static enum status show_list(struct report *r,
                              int step,
                              struct error *err) {
     if (!r->o->json) {
-        printf("%s%s\npopularity       zeta          id  %scaption\n", step < 0 ? "\n" : "", title,
-               r->source_count > 1 ? "dataset, " : "");
+        printf("%s%s\n%10s  %9s          id  %scaption\n", step < 0 ? "\n" : "", title,
+               exponential[r->o->by], by_choices[r->o->by], r->source_count > 1 ? "dataset, " : "");
     }
     if (r->o->html != NULL) {
         page_section(&r->page, title, false);
@@ -284,16 +303,23 @@ show_head(struct report *r, const struct checkpoint *c, const struct ranked *ran
     page_run_summary(&r->page, c, r->tau, dirs);
     page_section(&r->page, NULL, false);
     page_run_last_retrieval(&r->page, c);
-    page_text(&r->page,
-              "The popularity exp(zeta / tau) of a %s is learned: the more %s it matches, the "
-              "larger it is, and the less the loss repels it from others. (With --zeta-gradient "
-              "paper it also grows with how well its own pair is fitted, most in small batches.) "
-              "All start from the same value.",
-              text ? "caption" : "image", text ? "images" : "captions");
-    page_text(&r->page,
-              "Among %zu %s the smallest popularity is %.4g, the median %.4g, the largest %.4g.",
-              count, text ? "captions" : "images", exp((double)ranked[count - 1].zeta / r->tau),
-              exp((double)ranked[count / 2].zeta / r->tau), exp((double)ranked[0].zeta / r->tau));
+    if (r->o->by == BY_LOG_U) {
+        page_text(&r->page,
+                  "u is the moving-average estimate of how much better other candidates match than "
+                  "the positive: the larger, the harder the sample.");
+    } else {
+        page_text(&r->page,
+                  "The popularity exp(zeta / tau) of a %s is learned: the more %s it matches, the "
+                  "larger it is, and the less the loss repels it from others. (With "
+                  "--zeta-gradient paper it also grows with how well its own pair is fitted, most "
+                  "in small batches.) All start from the same value.",
+                  text ? "caption" : "image", text ? "images" : "captions");
+    }
+    page_text(&r->page, "Among %zu %s the smallest %s is %.4g, the median %.4g, the largest %.4g.",
+              count, text ? "captions" : "images", exponential[r->o->by],
+              exp((double)ranked[count - 1].value / r->divisor),
+              exp((double)ranked[count / 2].value / r->divisor),
+              exp((double)ranked[0].value / r->divisor));
 }
 
 static enum status show(struct report *r,
@@ -305,8 +331,8 @@ static enum status show(struct report *r,
     if (r->o->html != NULL) {
         show_head(r, c, ranked, count);
     }
-    TRY(show_list(r, "most popular", ranked, top, 1, err));
-    TRY(show_list(r, "least popular", ranked + count - 1, top, -1, err));
+    TRY(show_list(r, largest[r->o->by], ranked, top, 1, err));
+    TRY(show_list(r, smallest[r->o->by], ranked + count - 1, top, -1, err));
     return r->o->html != NULL ? page_end(&r->page, r->o->html, err) : STATUS_OK;
 }
 
@@ -318,6 +344,7 @@ static enum status rank_and_show(struct report *r,
     struct ranked *ranked = NULL;
     size_t count = 0;
     TRY(checkpoint_choose_tau(c, &r->tau, err));
+    r->divisor = r->o->by == BY_ZETA ? r->tau : 1.0;
     TRY(open_sources(r, c, dirs, dir_count, err));
     enum status s = rank_samples(&ranked, &count, c, r, err);
     THEN(s, show(r, c, ranked, count, err));
@@ -330,11 +357,15 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct checkpoint *c = NULL;
     struct report r = {.o = o, .tau = o->tau};
+    struct remote_choice remote = o->remote;
     samples_signals();
     TRY(output_check_file(o->html, o->force, err));
+    remote.only = o->only.count > 0 ? &o->only : NULL;
+    TRY(remote_choice_use(&remote, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
-    page_begin(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of images");
+    page_begin(&r.page, cli_format("%s of %s", o->by == BY_ZETA ? "Popularity" : "Estimates u",
+                                   o->side == 0 ? "captions" : "images"));
     json_writer_init(&r.line, 0);
     const enum status s = rank_and_show(&r, c, a->items + 1, a->count - 1, err);
     page_fini(&r.page);

@@ -34,7 +34,8 @@ static const struct cli_program program = {
     .notes = CLI_TEXTS(
         "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
         "visited in a column once a step has written its entry. With --text-state caption the "
-        "columns of texts have an entry for each caption."),
+        "columns of texts have an entry for each caption. A checkpoint with a number that is not "
+        "finite, in its weights too, is refused: exit code 65."),
 };
 
 /* One column and its histogram: bins of equal width from the smallest value to the largest. */
@@ -129,7 +130,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     samples_signals();
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
-    const enum status s = show(c, ((const struct options *)options)->json, err);
+    enum status s = checkpoint_check_finite(c, err);
+    THEN(s, show(c, ((const struct options *)options)->json, err));
     checkpoint_close(c);
     return s;
 }

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 void announce_start(const struct log_sink *log,
                     const struct trainer *t,
@@ -76,7 +77,9 @@ void announce_start(const struct log_sink *log,
 
 void announce_end(const struct log_sink *log, const struct train_options *o, const char *run) {
     const char *data = o->trainer.val != NULL ? o->trainer.val : o->data.items[0];
-    log_write(log, LOG_LEVEL_INFO, "model: %s/last, page: %s/report.html", run, run);
+    const char *page = cli_format("%s/report.html", run);
+    log_write(log, LOG_LEVEL_INFO, "model: %s/last%s%s", run,
+              access(page, R_OK) == 0 ? ", page: " : "", access(page, R_OK) == 0 ? page : "");
     if (o->trainer.task == TRAINER_PAIRS) {
         log_write(log, LOG_LEVEL_INFO, "next: ccstream-eval retrieval %s --data %s", run, data);
     }

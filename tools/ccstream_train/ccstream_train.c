@@ -4,17 +4,22 @@
  * RUN/config.json holds the options of a run as text. --resume reads them as if they stood on the
  * command line, before what really stands there; changes that the checkpoint excludes are refused.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <sched.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "formats/base/child_process.h"
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
+#include "formats/base/module_file.h"
 #include "formats/dataset/manifest.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
@@ -23,7 +28,6 @@
 #include "tools/cli/openmp_wait.h"
 #include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
-#include "tools/inspect/report/report_page.h"
 #include "tools/inspect/run_config.h"
 #include "train/comm/comm_device.h"
 
@@ -341,18 +345,30 @@ suggest_micro_batch(const struct trainer_options *t, enum status s, struct error
                : s;
 }
 
-/* The page of the run, whatever its end was. It is no failure of the run if it cannot be written.
- */
+/* RUN/report.html, whatever the run's end was, by the program that makes it; its errors are on
+ * stderr. It is no failure of the run if it cannot be written. */
 static void write_report(const struct log_sink *log, const char *run) {
     char path[PATH_MAX_BYTES];
-    struct run_log *r = NULL;
-    struct error err = {0};
-    enum status s = path_join(path, sizeof path, run, "report.html", &err);
-    s = s == STATUS_OK ? run_log_open(&r, run, &err) : s;
-    s = s == STATUS_OK ? report_page_write(path, &r, 1, &err) : s;
-    run_log_close(r);
-    if (s != STATUS_OK) {
-        log_write(log, LOG_LEVEL_WARN, "the report was not written: %s", err.text);
+    char copy[PATH_MAX_BYTES];
+    char *words[] = {path, (char[]){"--quiet"}, (char[]){"--trust"}, (char[]){"--"}, copy, NULL};
+    int state = -1;
+    pid_t child;
+    if (!module_file_find(path, sizeof path, "ccstream-report", "CCSTREAM_REPORT")) {
+        log_write(log, LOG_LEVEL_INFO,
+                  "no report.html: ccstream-report, which is written in "
+                  "Python, is not beside this program");
+        return;
+    }
+    (void)snprintf(copy, sizeof copy, "%s", run);
+    char **const environment = child_environment(true); /* datasets may be at servers */
+    if (environment != NULL && posix_spawn(&child, path, NULL, NULL, words, environment) == 0) {
+        while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+        }
+    }
+    free(environment);
+    if (state != 0) {
+        log_write(log, LOG_LEVEL_WARN, "the report was not written: 'ccstream-report %s' tells why",
+                  run);
     }
 }
 

@@ -24,7 +24,8 @@ _COMMANDS = {
     "labels": "what labels would add: supervised towers, class collision: CURL, table 1",
     "table": "the table of a paper: losses x seeds x test sets, from one file",
 }
-_HOSTED = {"suite": "ccstream-eval suite", "debias": "ccstream-eval debias"}  # commands of other programs, which start this one
+# Other programs: commands that ccstream-eval starts by this one, and one that is this one by another name.
+_HOSTED = {"suite": "ccstream-eval suite", "debias": "ccstream-eval debias", "report": "ccstream-report"}
 _PURPOSE = "the experiments of the papers, with their figures"
 _EXAMPLES = ["ccstudy toy -o studies", "ccstudy zeta --quick --json"]
 
@@ -51,6 +52,9 @@ def _run(name: str, program: str, words: list[str]) -> int:
     options = command.parse(module, program, words)
     if hasattr(module, "check"):
         module.check(options)
+    if hasattr(module, "act"):
+        module.act(options, program)
+        return 0
     stem = module.stem(options) if hasattr(module, "stem") else name
     if options.out is not None:
         page.check_folder(options.out, stem, options.force)
@@ -116,12 +120,14 @@ def main(words: list[str] | None = None) -> int:
     sys.stdout, sys.stderr = study.Terminal(sys.stdout), study.Terminal(sys.stderr)  # type: ignore[assignment]
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
+    if any("://" in word for word in words):
+        study.hide_secrets(page.redact)
     first = words[0] if words else ""
     if first in ("--help", "-h") or words == ["help"]:
         command.print_suite(_COMMANDS, _PURPOSE, _EXAMPLES)
         return 0
     if first == "--version":
-        return _guarded("ccstudy", command.print_version)
+        return _guarded("ccstudy", lambda: command.print_version("ccstudy"))
     if not words:
         command.print_suite(_COMMANDS, _PURPOSE, _EXAMPLES, sys.stderr)
         return 64

@@ -12,6 +12,7 @@ from typing import Any
 from .study import COMMON, Option, Options, UsageError, ccstream
 
 _WIDTH = 100
+VERSION: str | None = None  # of the program; None: that of the package
 
 
 class Stop(Exception):
@@ -90,7 +91,7 @@ def _long(study: ModuleType, program: str, rows: list[Option], options: Options,
         print_help(study, program)
         raise Stop
     if name == "version":
-        print_version()
+        print_version(program)
         raise Stop
     row = next((row for row in rows if name and name in (row.name, row.former)), None)
     if row is None:
@@ -204,8 +205,8 @@ def print_help(study: ModuleType, program: str) -> None:
     print("\n".join(out))
 
 
-def print_version() -> None:
-    print(f"ccstudy {ccstream.version()} (ccstream)")
+def print_version(program: str) -> None:
+    print(f"{program.partition(' ')[0]} {VERSION or ccstream.version()} (ccstream)")
 
 
 def print_suite(commands: dict[str, str], purpose: str, examples: list[str], out: Any = None) -> None:

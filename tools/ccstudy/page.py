@@ -1,4 +1,5 @@
-"""What a study leaves: NAME.json, figures as NAME-*.svg and NAME-*.png, NAME.html, and the table on stdout."""
+"""Pages of the viewer; and what a study leaves: NAME.json, figures as NAME-*.svg and NAME-*.png, NAME.html, and the table on
+stdout."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,11 +31,41 @@ def _kept_by_us(folder: Path) -> str | None:
             return "dataset"
     except OSError:
         pass
+    if (folder / "pack.journal").exists():
+        return "dataset"
     return "run" if (folder / "config.json").exists() and (folder / "metrics.jsonl").exists() else None
 
 
-def _mark(stem: str) -> str:
-    return f'<meta name="generator" content="ccstudy {stem}">'
+def _check_above(out: str) -> None:
+    """Refuses a place in a dataset or a run."""
+    whole = Path(out).resolve()
+    for folder in (whole, *whole.parents):
+        kind = _kept_by_us(folder)
+        if kind is not None:
+            raise ExistsError(f"{out}: is in the {kind} {folder}, where no other output is written; choose another place")
+
+
+def _mark(generator: str) -> str:
+    return f'<meta name="generator" content="{generator}">'
+
+
+def _is_of(path: Path, generator: str) -> bool:
+    """Whether the file says that this command made it."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _mark(generator).encode() in file.read(1024)
+
+
+def check_file(out: str, generator: str, force: bool) -> None:
+    """Before the work: whether this page may be written."""
+    if "://" in out:
+        raise study.UsageError(f"{redact(out)}: only local files are written; upload the file afterwards")
+    _check_above(out)
+    if os.path.exists(out) and not os.path.isfile(out):
+        raise ExistsError(f"{out} is not a file")
+    if os.path.exists(out) and not force and not _is_of(Path(out), generator):
+        raise ExistsError(f"{out} exists, and '{generator}' did not make it; --force replaces it")
 
 
 def check_folder(out: str, stem: str, force: bool) -> None:
@@ -42,13 +74,8 @@ def check_folder(out: str, stem: str, force: bool) -> None:
         raise study.UsageError(f"{out}: only local folders are written; upload the folder afterwards")
     if os.path.exists(out) and not os.path.isdir(out):
         raise ExistsError(f"{out} is a file; --out requires a folder")
-    whole = Path(out).resolve()
-    for folder in (whole, *whole.parents):
-        kind = _kept_by_us(folder)
-        if kind is not None:
-            raise ExistsError(f"{out}: is in the {kind} {folder}, where no other output is written; choose another place")
-    path = Path(out) / f"{stem}.html"
-    ours = path.is_file() and _mark(stem) in path.read_text("utf-8", "replace")[:1024]
+    _check_above(out)
+    ours = _is_of(Path(out) / f"{stem}.html", f"ccstudy {stem}")
     for end in ("json", "html", "1.svg", "1.png"):
         path = Path(out) / (f"{stem}-{end}" if end[0] == "1" else f"{stem}.{end}")
         if path.exists() and not ours and not force:
@@ -69,14 +96,16 @@ def write(path: Path, data: bytes) -> None:
             raise
 
 
-def _finite(value: Any) -> Any:
-    """For JSON: plain numbers, None for those that are not finite, no members that begin with "_"."""
+def _finite(value: Any, text: Callable[[str], str] = str) -> Any:
+    """For JSON: plain numbers, None for those that are not finite, no members that begin with "_"; texts by `text`."""
     if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items() if not str(k).startswith("_")}
+        return {text(str(k)): _finite(v, text) for k, v in value.items() if not str(k).startswith("_")}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [_finite(v, text) for v in value]
     if hasattr(value, "tolist"):  # of NumPy
-        return _finite(value.tolist())
+        return _finite(value.tolist(), text)
+    if isinstance(value, str):
+        return text(value)
     if isinstance(value, float):
         return None if value != value or abs(value) == float("inf") else int(value) if value == int(value) else value
     return value
@@ -84,6 +113,56 @@ def _finite(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     return json.dumps(_finite(value), separators=(",", ":")) + "\n"
+
+
+# ---- texts of strangers
+
+_END = " \t\r\n\"<>"  # of a location
+_AFTER = ":;,.)]'"  # a location in a sentence
+_CONTROLS: dict[int, str] = {c: " " for c in (*range(0x20), *range(0x7F, 0xA0)) if c != 10}
+_CONTROLS |= {c: f"[U+{c:04X}]" for c in (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A),
+                                          *range(0xFFF9, 0xFFFC))}
+_CONTROLS |= {c: "\ufffd" for c in range(0xD800, 0xE000)}
+
+
+def clean(text: str) -> str:
+    """Without control characters; those that change the direction of writing have their number, so that a name does not read
+    as another."""
+    return text.translate(_CONTROLS)
+
+
+def _until(text: str, ends: str) -> int:
+    return next((i for i, c in enumerate(text) if c in ends), len(text))
+
+
+def _userinfo(text: str) -> int:
+    """Characters before the host. Without an @, where a message was cut, what follows a colon and is no port is a password."""
+    host = text[:_until(text, "/?#" + _END)]
+    if "@" in host:
+        return host.rindex("@") + 1
+    colon = -1 if host.startswith("[") else host.find(":")
+    after = host[colon + 1:].lstrip("0123456789")
+    if colon < 0 or after == "" or after[0] in _AFTER:
+        return 0
+    whole = text[:_until(text, _END)]
+    return whole.rindex("@") + 1 if "@" in whole else len(host)
+
+
+def redact(text: str) -> str:
+    """Without user names, passwords and queries of locations, as formats/base/redact.h has it."""
+    out = ""
+    while "://" in text:
+        scheme, _, text = text.partition("://")
+        out += scheme + "://"
+        if not (scheme[-1:].isascii() and scheme[-1:].isalnum()):
+            continue
+        text = text[_userinfo(text):]
+        end = _until(text, "?#" + _END)
+        out, text = out + text[:end], text[end:]
+        query = text[:_until(text, _END)].rstrip(_AFTER)
+        if len(query) > 1:
+            out, text = out + "?..."[:len(query)], text[len(query):]
+    return out + text
 
 
 def print_table(table: Table) -> None:
@@ -199,28 +278,56 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src 'sha2
 """
 
 
-def _summary(table: Table) -> str:
-    """For readers without JavaScript."""
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(c.text(v))}</td>" for c, v in zip(table.columns, row)) + "</tr>"
-                   for row in table.rows)
-    heads = "".join(f"<th>{html.escape(c.name)}</th>" for c in table.columns)
-    return f'<div class="scroll"><table><tr>{heads}</tr>{rows}</table></div>'
+def _escaped(text: str) -> str:
+    return html.escape(clean(redact(text)))
 
 
-def _page(stem: str, title: str, table: Table, sections: list[Section], figure: bytes | None) -> str:
-    """tools/inspect/page/README.md has the format."""
-    item = study.table_item("", table)
+def _summary(table: Table, tiles: bool) -> str:
+    """For readers without JavaScript. tiles: of a table with one row, a name above each value."""
+    cells = [[_escaped(c.text(v)) for c, v in zip(table.columns, row)] for row in table.rows]
+    heads = [_escaped(c.name) for c in table.columns]
+    if tiles and len(cells) == 1:
+        pairs = "".join(f"<div><dt>{head}</dt><dd>{cell}</dd></div>\n" for head, cell in zip(heads, cells[0]) if cell)
+        return f'<dl class="tiles">{pairs}</dl>'
+    rows = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in cells)
+    return f'<div class="scroll"><table><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>{rows}</table></div>'
+
+
+def plain_figure(item: Item) -> str:
+    """Lines without the viewer: ends of both axes in words, and a polyline for each series. Not of logarithmic axes."""
+    points = [[(x, y) for x, y in zip(s["x"], s["y"]) if y is not None] for s in item["series"]]
+    xs, ys = ([p[k] for line in points for p in line] for k in (0, 1))
+    if not xs or "log" in (item["x"].get("scale"), item["y"].get("scale")):
+        return ""
+    width, height, left = 640, 260, 70
+    across = (width - left - 10) / max(max(xs) - min(xs), 1e-300)
+    up = (height - 50) / max(max(ys) - min(ys), 1e-300)
+    lines = "".join(f'<polyline fill="none" stroke="var(--c{(s.get("colour", k + 1) - 1) % 8 + 1})" stroke-width="2" points="' +
+                    " ".join(f"{left + across * (x - min(xs)):.1f},{height - 30 - up * (y - min(ys)):.1f}" for x, y in line) +
+                    '"/>' for k, (s, line) in enumerate(zip(item["series"], points)))
+    return (f'<figure class="plain"><figcaption>{_escaped(item["title"])}</figcaption>'
+            f'<svg viewBox="0 0 {width} {height}" font-size="13" fill="currentColor">'
+            f'<text y="24">{max(ys):.4g}</text><text y="{height - 30}">{min(ys):.4g}</text>'
+            f'<text x="{left}" y="12">{_escaped(item["y"]["title"])}</text>'
+            f'<text x="{left}" y="{height - 8}">{_escaped(item["x"]["title"])} {min(xs):.4g} to {max(xs):.4g}</text>'
+            f"{lines}</svg></figure>\n")
+
+
+def page_html(generator: str, title: str, table: Table, sections: list[Section], plain: str, note: str = "",
+              tiles: bool = False) -> bytes:
+    """tools/inspect/page/README.md has the format. table: the summary; plain: a figure for readers without JavaScript."""
+    item, title = study.table_item("", table), redact(title)
     data = {"format": 1, "title": title, "summary": {"columns": item["columns"], "rows": item["rows"]},
-            "sections": [{"title": s.title, "text": s.text, "items": s.items} for s in sections]}
-    text = json.dumps(_finite(data), separators=(",", ":")).replace("<", "\\u003c")
-    plain = "" if figure is None else ('<figure class="plain"><img alt="the first figure" style="max-width:100%" src="'
-                                       f'data:image/svg+xml;base64,{base64.b64encode(figure).decode()}"></figure>\n')
+            "sections": [{"title": s.title, "text": s.text, "items": s.items, "folded": s.folded} for s in sections]}
+    text = json.dumps(_finite(data, clean), separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     script = f"\n{_viewer('viewer.js')}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (f"{_HEAD % (digest, _mark(stem))}<title>{html.escape(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head><body>\n"
-            f"<h1>{html.escape(title)}</h1>\n{_summary(table)}\n{plain}"
+    above = f'<p class="note">{_escaped(note)}</p>\n' if note else ""
+    return (f"{_HEAD % (digest, _mark(generator))}<title>{_escaped(title)}</title>\n<style>\n{_viewer('viewer.css')}</style></head>"
+            f"<body>\n<h1>{_escaped(title)}</h1>\n{above}{_summary(table, tiles)}\n{plain}"
+            "<noscript><p>Everything else on this page needs JavaScript.</p></noscript>\n"
             f'<script type="application/json" id="ccstream-page">{text}</script>\n'
-            f"<script>{script}</script></body></html>\n")
+            f"<script>{script}</script></body></html>\n").encode()
 
 
 def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],
@@ -229,7 +336,10 @@ def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, resul
     sections = module.page(result, options)
     figures = _figures(stem, sections, f"ccstudy {stem}")
     path = folder / f"{stem}.html"
-    page = _page(stem, module.TITLE, module.table(result), sections, figures.get(f"{stem}-1.svg"))
-    for name, data in {path.name: page.encode(), f"{stem}.json": numbers.encode(), **figures}.items():
+    first = figures.get(f"{stem}-1.svg")
+    plain = "" if first is None else ('<figure class="plain"><img alt="the first figure" style="max-width:100%" src="'
+                                      f'data:image/svg+xml;base64,{base64.b64encode(first).decode()}"></figure>\n')
+    page = page_html(f"ccstudy {stem}", module.TITLE, module.table(result), sections, plain)
+    for name, data in {path.name: page, f"{stem}.json": numbers.encode(), **figures}.items():
         write(folder / name, data)
     return path

@@ -17,6 +17,7 @@ none of them, and a missing one ends the program with a line that says what to i
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import re
@@ -24,7 +25,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +123,7 @@ def environment(words: list[str]) -> dict[str, str]:
     """What a program is started with: no secrets, but keys of servers where a word or a run's config.json may name one."""
     secret = re.compile("AWS_|TOKEN|SECRET|PASSW|CREDENTIAL|API_KEY|ACCESS_KEY|PRIVATE_KEY|JWT|_PROXY|AUTH_SOCK", re.I)
     server = re.compile("AWS_|HF_|.*_PROXY", re.I)
-    remote = any("://" in w or w == "--resume" for w in words)
+    remote = any("://" in w or w in ("--resume", "--only-data") for w in words)
     code = re.compile("BASH_ENV|ENV|PYTHON(BREAKPOINT|INSPECT|STARTUP)|LD_(AUDIT|PRELOAD)=(.*[: ])?[^/: ]+/.*", re.S)
     out = {n: v for n, v in os.environ.items()
            if (not secret.search(n) or (remote and server.match(n))) and not code.fullmatch(n) and not code.fullmatch(f"{n}={v}")}
@@ -134,6 +137,16 @@ def environment(words: list[str]) -> dict[str, str]:
 def start(words: list[str], **how: Any) -> subprocess.Popen[Any]:
     """One of our programs."""
     return subprocess.Popen([program(words[0]), *words[1:]], env=environment(words), **how)
+
+
+def hide_secrets(redact: Callable[[str], str]) -> None:
+    """Overwrites locations with user names, passwords and queries in the command line that `ps` shows."""
+    command = Path("/proc/self/cmdline").read_bytes()
+    words = [os.fsencode(redact(os.fsdecode(word))) for word in command.split(b"\0")]
+    shown = b"\0".join(words)
+    if shown != command:
+        first = int(Path("/proc/self/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[45])  # arg_start
+        ctypes.memmove(first, shown.ljust(len(command), b"\0"), len(command))
 
 
 class Terminal:
@@ -199,11 +212,12 @@ class Table:
 
 @dataclass
 class Section:
-    """A part of the page: paragraphs, then figures and tables."""
+    """A part of the page: paragraphs, then figures and tables. folded: closed until clicked."""
 
     title: str
     text: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
+    folded: bool = False
 
 
 def axis(title: str, unit: str = "", scale: str = "linear", categories: list[str] | None = None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from . import page as pages
+from .run_log import EVALUATIONS, Points, RunLog
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, StudyError, Table, UsageError,
                     axis, figure, series, start, table_item)
 
@@ -347,23 +348,15 @@ class Driver:
 
 def _read_run(run: Path, metric: str) -> dict[str, Any]:
     """The validation metric over epochs, and at the end; time; the checkpoint's hash."""
-    steps, curve, seconds, ended = 0, [], 0.0, None
-    with (run / "metrics.jsonl").open(encoding="utf-8") as file:
-        for line in file:
-            row = json.loads(line)
-            for name in ("retrieval", "zeroshot", "features"):
-                if metric in row.get(name, {}):
-                    curve.append([row["step"], row[name][metric]])
-            seconds += row.get("stages", {}).get("seconds", 0.0)
-            steps = max(steps, row.get("step", 0))
-            ended = row["step"] if "finished" in row else ended
-    sessions = (run / "sessions.jsonl").read_text("utf-8").splitlines()
-    if steps not in (json.loads(sessions[-1])["total_steps"], ended):  # by a signal, which ccstream-train obeys with exit code 0
-        raise StudyError(f"{run} was stopped at step {steps}; the same command continues")
-    if not curve:
+    log = RunLog(str(run))
+    if not log.is_finished():  # by a signal, which ccstream-train obeys with exit code 0
+        raise StudyError(f"{run} was stopped at step {log.last_step:.0f}; the same command continues")
+    points = log.series[metric] if metric in EVALUATIONS else Points()
+    if not points.x:
         raise DataError(f"{run}: metrics.jsonl has no '{metric}' of a validation")
     digest = hashlib.sha256((run / "last").read_bytes()).hexdigest()[:16]
-    return {"value": curve[-1][1], "curve": curve, "steps": steps, "seconds": round(seconds, 1), "checkpoint": digest}
+    return {"value": points.last(), "curve": list(zip(points.x, points.y)), "steps": int(log.last_step),
+            "steps_per_epoch": log.steps_per_epoch(), "seconds": round(sum(log.series["seconds"].y), 1), "checkpoint": digest}
 
 
 def _metric(result: dict[str, Any], test: Test) -> float:
@@ -387,12 +380,13 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def _columns(result: dict[str, Any]) -> list[str]:
-    return [t["name"] for t in result["tests"]] + (["mean"] if len(result["tests"]) > 1 else [])
+    return [t["name"] for t in result["tests"]] + (["mean"] if len(result["tests"]) > 1 and result.get("with_mean", True) else [])
 
 
-def _values(row: dict[str, Any], column: str) -> list[float]:
-    """Of each seed."""
-    return [r["tests"][column] if column in r["tests"] else statistics.fmean(r["tests"].values()) for r in row["runs"]]
+def _values(row: dict[str, Any], column: str) -> dict[int, float]:
+    """By seed."""
+    return {r["seed"]: r["tests"][column] if column in r["tests"] else statistics.fmean(r["tests"].values())
+            for r in row["runs"]}
 
 
 def _spread(values: list[float]) -> str:
@@ -403,36 +397,49 @@ def _spread(values: list[float]) -> str:
 def table(result: dict[str, Any]) -> Table:
     names = _columns(result)
     return Table([Column(n, "s") for n in ["", *names]],
-                 [[name, *(_spread(_values(row, c)) for c in names)] for name, row in result["rows"].items()])
+                 [[name, *(_spread(list(_values(row, c).values())) for c in names)] for name, row in result["rows"].items()])
 
 
-def _differences(result: dict[str, Any]) -> Table:
+def _difference(row: dict[str, Any], base: dict[str, Any], column: str) -> str:
+    """Of the seeds that both have."""
+    own, other = _values(row, column), _values(base, column)
+    d = [own[seed] - other[seed] for seed in own if seed in other]
+    error = f" ± {statistics.stdev(d) / len(d) ** 0.5:.2f}" if len(d) > 1 else ""
+    return f"{statistics.fmean(d):+.2f}{error}" if d else "no seed in common"
+
+
+def differences(result: dict[str, Any]) -> Section:
     names, base = _columns(result), result["rows"].get(result["baseline"])
-    rows = []
-    for name, row in result["rows"].items() if base else []:
-        cells = []
-        for c in names:
-            d = [a - b for a, b in zip(_values(row, c), _values(base, c))]
-            cells.append(f"{statistics.fmean(d):+.2f}" + (f" ± {statistics.stdev(d) / len(d) ** 0.5:.2f}" if len(d) > 1 else ""))
-        if name != result["baseline"]:
-            rows.append([name, *cells])
-    return Table([Column(n, "s") for n in ["", *names]], rows)
+    rows = [[name, *(_difference(row, base, c) for c in names)]
+            for name, row in result["rows"].items() if base and name != result["baseline"]]
+    return Section(f"Differences to {result['baseline']}",
+                   ["Paired by seed; the error is the standard error of the mean difference."] if rows else [],
+                   [table_item("", Table([Column(n, "s") for n in ["", *names]], rows))] if rows else [])
 
 
-def _curves(result: dict[str, Any]) -> Any:
+BANDS = "Lines are means over seeds, bands reach from the lowest to the highest."
+
+
+def curves(title: str, y: dict[str, Any], rows: dict[str, list[list[Any]]], epochs: bool) -> Any:
+    """rows: the curve of each seed, [x, value] at every evaluation; none of a row that has none."""
     lines = []
-    for name, row in result["rows"].items():
-        steps = [s for s, _ in row["runs"][0]["curve"]]
-        each = [[v for _, v in r["curve"]] for r in row["runs"] if len(r["curve"]) == len(steps)]
-        y = [statistics.fmean(v) for v in zip(*each)]
-        more = {"low": [min(v) for v in zip(*each)], "high": [max(v) for v in zip(*each)]} if len(each) > 1 else {}
-        lines.append(series(name, list(range(1, len(y) + 1)), y, **more))
-    return figure("lines", "Validation over epochs", axis("evaluation"), axis(result["metric"], "%"), lines,
-                  "Lines are means over seeds, bands reach from the lowest to the highest.")
+    for colour, (name, each) in enumerate(rows.items()):
+        if not each:
+            continue
+        x = [at for at, _ in each[0]]
+        same = [[v for _, v in curve] for curve in each if len(curve) == len(x)]
+        more = {"low": [min(v) for v in zip(*same)], "high": [max(v) for v in zip(*same)]} if len(same) > 1 else {}
+        lines.append(series(name, x, [statistics.fmean(v) for v in zip(*same)], colour=colour % 8 + 1, **more))
+    return figure("lines", title, axis("epoch" if epochs else "step"), y, lines)
+
+
+def _over_epochs(run: dict[str, Any]) -> list[Any]:
+    return [[step / (run.get("steps_per_epoch") or 1), value] for step, value in run["curve"]]
 
 
 def page(result: dict[str, Any], options: Options) -> list[Section]:
     seeds = len(result["seeds"])
+    epochs = all(r.get("steps_per_epoch") for row in result["rows"].values() for r in row["runs"])
     tried = Table([Column("row", "s"), Column("settings", "s"), Column("validation", ".2f"), Column("", "s")],
                   [[name, " ".join(f"{k} {v}" for k, v in t["settings"].items()), t["value"],
                     "chosen" if t["settings"] == row["settings"] else ""] for name, row in result["rows"].items()
@@ -445,10 +452,10 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     data = Table([Column("data", "s"), Column("folder", "s"), Column("fingerprint", "s")],
                  [[name, d["folder"], d["fingerprint"]] for name, d in result["data"].items()])
     what = "Mean and standard deviation over seeds" if seeds > 1 else "One seed, so without deviations"
-    return [Section(result["title"], [*result["about"], f"{what}; percent."], [table_item("", table(result))]),
-            Section(f"Differences to {result['baseline']}", ["Paired by seed; the error is the standard error of the mean "
-                    "difference."], [table_item("", _differences(result))]),
-            Section("Curves", [], [_curves(result)]),
+    return [Section(result["title"], [*result["about"], f"{what}; percent."]),
+            differences(result),
+            Section("Curves", [BANDS], [curves("Validation over epochs", axis(result["metric"], "%"), {
+                name: [_over_epochs(r) for r in row["runs"]] for name, row in result["rows"].items()}, epochs)]),
             Section("Chosen settings", ["By validation, with the first seed. Tests were not looked at."],
                     [table_item("", tried)] if tried.rows else []),
             Section("Runs", [], [table_item("", runs), table_item("", data)])]

@@ -1,6 +1,8 @@
 # For scripts that have set bin: . tools/cli/commands_of.sh
-programs="ccpack ccdump ccstream-train ccstream-eval ccstream-export ccstream-report ccbench"
-[ ! -x "$bin/ccstudy" ] || programs="$programs ccstudy" # where Python is installed
+programs="ccpack ccdump ccstream-train ccstream-eval ccstream-export"
+[ ! -x "$bin/ccstream-report" ] || programs="$programs ccstream-report" # where Python is installed
+programs="$programs ccbench"
+[ ! -x "$bin/ccstudy" ] || programs="$programs ccstudy" # where its headers are, too
 
 commands_of() { # commands_of BIN PROGRAM: its subcommands, from the list that --help has or the words its usage lines name
     "$1/$2" --help | awk -v name="$2" '

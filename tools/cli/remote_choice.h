@@ -69,6 +69,16 @@ struct remote_choice {
                     "may be repeated"                                                              \
     }
 
+/* Likewise: for what looks into files of strangers, as ccstream-report does by its child processes.
+ */
+#define CLI_ONLY_DATA_ROW(type, field)                                                             \
+    {                                                                                              \
+        "only-data", 0, CLI_LIST, CLI_FIELD(type, field),                                          \
+            .metavar = "LOCATION",                                                                 \
+            .help = "ask no server but those of these locations, and the one that --endpoint or "  \
+                    "your AWS profile names; none: of no location"                                 \
+    }
+
 /* Of the defaults alone. */
 #define CLI_REMOTE_DEFAULTS                                                                        \
     { .cache_bytes = (uint64_t)64 << 30 }

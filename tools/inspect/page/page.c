@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "augment/resize.h"
 #include "formats/base/file_io.h"
 #include "formats/base/redact.h"
 #include "formats/base/sha256.h"
 #include "formats/base/utf8.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
+#include "tools/inspect/page/thumbnail.h"
 #include "tools/inspect/page/viewer.h"
 
-enum { QUALITY = 80, PLAIN_WIDTH = 640, PLAIN_HEIGHT = 260, PLAIN_LEFT = 70 };
+enum { PLAIN_WIDTH = 640, PLAIN_HEIGHT = 260, PLAIN_LEFT = 70 };
 
 static const char HEAD[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
@@ -146,21 +146,6 @@ static void put_data(struct page *p, struct byte_buffer *out) {
     put_escaped(p, out, text + from, size_bytes - from, in_data);
 }
 
-static void put_base64(struct page *p, struct byte_buffer *out, const struct byte_buffer *in) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *data = in->data;
-    for (size_t i = 0; i < in->size_bytes; i += 3) {
-        const size_t left = in->size_bytes - i;
-        const uint32_t group = (uint32_t)data[i] << 16 |
-                               (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
-                               (left > 2 ? (uint32_t)data[i + 2] : 0);
-        const char four[4] = {digits[group >> 18], digits[group >> 12 & 63],
-                              left > 1 ? digits[group >> 6 & 63] : '=',
-                              left > 2 ? digits[group & 63] : '='};
-        put(p, out, four, sizeof four);
-    }
-}
-
 /* Browsers run only the script with this hash, and no handler of an attribute. */
 static void put_script_hash(struct page *p, struct byte_buffer *out) {
     uint8_t digest[SHA256_BYTES];
@@ -169,7 +154,9 @@ static void put_script_hash(struct page *p, struct byte_buffer *out) {
     sha256_update(&hash, "\n", 1);
     sha256_update(&hash, viewer_js, viewer_js_bytes);
     sha256_final(&hash, digest);
-    put_base64(p, out, &(struct byte_buffer){.data = digest, .size_bytes = sizeof digest});
+    if (p->status == STATUS_OK) {
+        p->status = base64_append(out, digest, sizeof digest, &p->error);
+    }
 }
 
 static void put_page(struct page *p, struct byte_buffer *out) {
@@ -345,25 +332,14 @@ void page_fact(struct page *p, const char *name, const char *value) {
     json_close_array(&p->json);
 }
 
-static void put_value(struct page *p, const char *key, const struct json_value *v, bool redact) {
+void page_value(struct page *p, const char *key, const struct json_value *v) {
     char *text = json_value_text(v);
     if (text != NULL) {
-        if (redact) {
-            (void)redact_locations(text);
-        }
         json_raw(&p->json, key, text, strlen(text));
     } else {
         p->status = error_set(&p->error, STATUS_NOMEM, "out of memory for a JSON value");
     }
     free(text);
-}
-
-void page_value(struct page *p, const char *key, const struct json_value *v) {
-    put_value(p, key, v, false);
-}
-
-void page_locations(struct page *p, const char *key, const struct json_value *v) {
-    put_value(p, key, v, true);
 }
 
 int page_excerpt_bytes(struct shard_text text, size_t most) {
@@ -447,39 +423,7 @@ void page_card_end(struct page *p) {
     json_close_object(&p->json);
 }
 
-/* Encodes the image as a small JPEG. */
-static enum status make_small(struct page *p,
-                              struct byte_buffer *jpeg,
-                              const void *data,
-                              size_t size_bytes,
-                              struct error *err) {
-    struct image_info info;
-    struct image_view view;
-    struct image_box box;
-    TRY(image_probe(&info, data, size_bytes, NULL, err));
-    const int32_t longer = info.width_px > info.height_px ? info.width_px : info.height_px;
-    const int32_t most = longer < p->image_px ? longer : p->image_px;
-    const int32_t width = (int32_t)((int64_t)info.width_px * most / longer);
-    const int32_t height = (int32_t)((int64_t)info.height_px * most / longer);
-    const struct image_decode_options how = {.min_width_px = width > 0 ? width : 1,
-                                             .min_height_px = height > 0 ? height : 1};
-    TRY(image_decode(p->decoder, &view, &box, data, size_bytes, &how, err));
-    struct image_view out = {.width_px = how.min_width_px,
-                             .height_px = how.min_height_px,
-                             .stride_bytes = (size_t)how.min_width_px * 3};
-    out.data = malloc(out.stride_bytes * (size_t)out.height_px);
-    TRY_MEMORY(out.data, err, "out of memory for an image");
-    struct resize_scratch scratch;
-    resize_scratch_init(&scratch);
-    enum status s = resize_image(&out, &view, &box, NULL, RESIZE_BICUBIC, false, &scratch, err);
-    THEN(s, image_encode_jpeg(jpeg, &out, QUALITY, err));
-    resize_scratch_fini(&scratch);
-    free(out.data);
-    return s;
-}
-
 void page_image(struct page *p, const void *data, size_t size_bytes) {
-    struct byte_buffer jpeg;
     struct byte_buffer uri;
     struct error err = {0};
     if (p->status != STATUS_OK) {
@@ -489,13 +433,10 @@ void page_image(struct page *p, const void *data, size_t size_bytes) {
         json_string(&p->json, "missing", "image omitted");
         return;
     }
-    byte_buffer_init(&jpeg, 0);
     byte_buffer_init(&uri, 0);
-    if (make_small(p, &jpeg, data, size_bytes, &err) != STATUS_OK) {
+    if (thumbnail_make(&uri, p->decoder, p->image_px, data, size_bytes, &err) != STATUS_OK) {
         json_string(&p->json, "missing", err.text);
     } else {
-        put_raw(p, &uri, "data:image/jpeg;base64,");
-        put_base64(p, &uri, &jpeg);
         json_string_n(&p->json, "src", (const char *)uri.data, uri.size_bytes);
         if (!p->has_plain) {
             put_raw(p, &p->head, "<figure class=\"plain\"><img alt=\"\" src=\"");
@@ -505,7 +446,6 @@ void page_image(struct page *p, const void *data, size_t size_bytes) {
         }
     }
     byte_buffer_fini(&uri);
-    byte_buffer_fini(&jpeg);
 }
 
 /* ---- figures ---- */

@@ -99,8 +99,6 @@ void page_note(struct page *p, const char *fmt, ...) __attribute__((format(print
 void page_fact(struct page *p, const char *name, const char *value);
 /* A member that was read as JSON; NULL: null. */
 void page_value(struct page *p, const char *key, const struct json_value *v);
-/* The same without the secrets of locations in it. */
-void page_locations(struct page *p, const char *key, const struct json_value *v);
 
 /* Members of an open object: a text of at most `most` characters, and an image with a longer side
  * of at most image_px, or the reason why it does not decode. */

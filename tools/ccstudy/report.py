@@ -1,0 +1,589 @@
+"""`ccstream-report`: a page about one or several runs of ccstream-train. Images and captions of samples come from `ccdump`.
+
+    RUN/*.json* --run_log--> figures, tables                                             } page.html
+    ids in RUN/metrics.jsonl, `ccdump popularity` --> `ccdump cat --thumbnail` --> cards }
+
+Every quantity has one figure with a line for each run, if any run has it. Long lines are reduced to the means of equal
+parts with a band from the smallest to the largest value, so the page stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from . import page as pages
+from . import report_group
+from .run_log import SERIES, Column, Points, RunLog, member, name_apart, number
+from .study import (Column as TableColumn, DataError, Item, Option, Options, Section, StudyError, Table,
+                    UsageError, axis, start, table_item)
+
+PURPOSE = "writes an HTML report of one or more runs"
+USAGE = ["[-o FILE] RUN...", "--group [-o FILE] RUN..."]
+ARGUMENTS = (1, 256)
+OPTIONS = [
+    Option("out", "o", metavar="FILE", help="the page; without it, report.html in the first RUN, with --group group.html in "
+           "the current folder"),
+    Option("group", kind=bool, help="one row for the runs that differ in --seed alone: mean and standard deviation over seeds, "
+           "paired differences to the first RUN's row, curves with bands"),
+    Option("force", kind=bool, help="replace a file that this command did not make"),
+    Option("json", kind=bool, help="the last numbers of every run as JSON on stdout; with --group all of its numbers"),
+    Option("quiet", "q", bool, help="no path on stdout"),
+    Option("data", "d", list, metavar="LOCATION", group="Remote datasets", help="a dataset of RUN at a server that may be "
+           "asked, which RUN alone cannot say"),
+    Option("trust", kind=bool, group="Remote datasets", help="RUN is your own: ask the servers that its config.json names, in "
+           "the way that it says"),
+    Option("endpoint", metavar="URL", group="Remote datasets", help="server of s3:// locations [default: AWS_ENDPOINT_URL_S3, "
+           "the profile, or Amazon's]"),
+    Option("instance-metadata", kind=bool, group="Remote datasets", help="as a last resort, get S3 keys from the instance "
+           "metadata service"),
+    Option("allow-private", kind=bool, group="Remote datasets", help="names and redirects may lead to private addresses"),
+    Option("cache", metavar="DIR", group="Remote datasets", help="cache remote reads on the local disk"),
+    Option("cache-size", metavar="SIZE", group="Remote datasets", help="limit of --cache, such as 64GiB"),
+]
+NOTES = [
+    "RUN is the directory of a run, finished, running or interrupted. Lines of several runs, up to 8, are drawn over each "
+    "other.",
+    "The page is one file without references to others: losses, recall, learning rates, gradient norm, speed and memory over "
+    "steps; time breakdown; per-sample state, with histograms; command, machine, datasets and options. For one run also the "
+    "retrieval examples of the last evaluation, and the samples with the largest and smallest zeta or u. Figures have their "
+    "numbers below them.",
+    "'ccstream-train' writes RUN/report.html when it ends, and with --report at every checkpoint and evaluation.",
+    "Images come from the datasets of the run: from those at servers only if --data names them, or --endpoint or your AWS "
+    "profile the server of s3:// ones. A run is data and may be a stranger's: its own endpoint, cache and keys are not used "
+    "without --trust.",
+    "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
+]
+EXAMPLES = ["ccstream-report -o report.html runs/a", "ccstream-report -o losses.html runs/nuclr runs/sogclr runs/clip",
+            "ccstream-report --group -o table.html runs/*"]
+
+_MAX_RUNS = 8  # in one figure
+_LINE_POINTS = 240
+_MAX_RIDGES = 10
+_IMAGE_PX = 128
+_IMAGES_UNTIL_BYTES = 900 << 10  # of a page
+_CAPTION_CHARACTERS = 240
+_EXTREMES = 6
+
+
+# ---- figures over steps
+
+
+def _digits(values: Iterable[float]) -> list[float]:
+    """Nine digits: all of a step, and more than a figure shows."""
+    return [float(f"{v:.9g}") for v in values]
+
+
+def _line(name: str, points: Points, scale: float, colour: int, most: int, band: bool, dashed: bool = False) -> Item:
+    total = len(points.x)
+    count = min(total, most)
+    parts = [[y * scale for y in points.y[i * total // count:(i + 1) * total // count]] for i in range(count)]
+    out: Item = {"name": name, "x": [points.x[(i + 1) * total // count - 1] for i in range(count)],
+                 "y": _digits(map(statistics.fmean, parts)), "colour": colour}
+    if band and count < total:
+        out |= {"low": _digits(map(min, parts)), "high": _digits(map(max, parts))}
+    return out | ({"dashed": True} if dashed else {})
+
+
+def _also(run: RunLog, steps: list[float]) -> dict[str, list[float]]:
+    """Epochs, samples and seconds of training, without evaluations, at these steps; of ranks and resumed launches the seconds
+    are those of rank 0, and what a killed one did is not known."""
+    per_epoch, batch = number(member(run.launch, "steps_per_epoch")), number(member(run.launch, "batch"))
+    every, evaluation = run.series["seconds"], run.series["evaluation_s"]
+    if not per_epoch or per_epoch < 0 or batch is None or not every.x or len(every.x) != len(evaluation.x):
+        return {}
+    seconds, total, k = [], 0.0, 0
+    for step in steps:
+        while k < len(every.x) and every.x[k] <= step:
+            total += every.y[k] - evaluation.y[k]
+            k += 1
+        seconds.append(total)
+    return {"epoch": _digits(s / per_epoch for s in steps), "samples": _digits(s * batch for s in steps),
+            "training time, s": _digits(seconds)}
+
+
+class _Drawer:
+    """Figures of the runs, added to a section."""
+
+    def __init__(self, runs: list[RunLog]):
+        self.runs = runs
+        self.most = 2 * _LINE_POINTS // len(runs) if len(runs) > 2 else _LINE_POINTS  # many share the room that two have
+        self.band = len(runs) <= 2  # more cover each other
+
+    def line(self, name: str, points: Points, scale: float, colour: int, dashed: bool = False) -> list[Item]:
+        """None where there are no points."""
+        return [_line(name, points, scale, colour, self.most, self.band, dashed)] if points.x else []
+
+    def run_line(self, run: RunLog, label: str, name: str, scale: float, colour: int) -> list[Item]:
+        lines = self.line(label, run.series[name], scale, colour)
+        evaluated = any(name in SERIES[where] for where in ("retrieval", "zeroshot", "features"))
+        for line in lines if evaluated else []:
+            more = _also(run, line["x"])
+            line |= {"also": more} if more else {}
+        return lines
+
+    def lines(self, s: Section, title: str, y: str, unit: str, series: list[Item], log: bool = False) -> None:
+        if series:
+            s.items.append({"kind": "lines", "title": title, "x": axis("step"), "series": series,
+                            "y": axis(y, unit, "log" if log else "linear")})
+
+    def runs_of(self, s: Section, name: str, title: str, y: str, unit: str = "", scale: float = 1.0) -> None:
+        """A line of each run."""
+        values = [v for r in self.runs for v in r.series[name].y]
+        log = name == "grad_norm" and bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+        series = [line for i, r in enumerate(self.runs) for line in self.run_line(r, r.name, name, scale, i + 1)]
+        self.lines(s, title, y, unit, series, log)
+
+    def changes(self, s: Section, name: str, title: str, y: str) -> None:
+        """The same of what is mostly constant: only where it changes, or differs between runs."""
+        if len({v for r in self.runs for v in r.series[name].y}) > 1:
+            self.runs_of(s, name, title, y)
+
+    def together(self, s: Section, names: dict[str, str], title: str, y: str, unit: str, scale: float = 1.0) -> None:
+        """Several lines of one run; of several runs a figure for each of them."""
+        if len(self.runs) > 1:
+            for name, label in names.items():
+                self.runs_of(s, name, f"{title}: {label}", y, unit, scale)
+            return
+        series = [line for i, (name, label) in enumerate(names.items())
+                  for line in self.run_line(self.runs[0], label, name, scale, i + 1)]
+        self.lines(s, title, y, unit, series)
+
+    def losses(self, s: Section, name: str, title: str) -> None:
+        """Losses of several runs in one figure only where a lower one is a better one."""
+        depends = ["task", "loss", "variant", "tau", "positives"] + (["batch-size"] if name == "loss" else [])
+        settings = [", ".join(f"{o} {v:g}" if isinstance(v, float) else f"{o} {v}" for o in depends
+                              if isinstance(v := r.option(o), (str, int, float))) for r in self.runs if r.series[name].x]
+        other = next((t for t in settings if t != settings[0]), None)
+        if other is None:
+            self.runs_of(s, name, title, "loss")
+            return
+        s.items.append(_note(f"{title}: a figure for each run, because these are different losses: {settings[0]}; {other}."))
+        for i, r in enumerate(self.runs):
+            self.lines(s, f"{title} of {r.name}", "loss", "", self.line(r.name, r.series[name], 1.0, i + 1))
+
+
+def _note(text: str) -> Item:
+    return {"kind": "text", "text": text, "small": True}
+
+
+def _faults(runs: list[RunLog]) -> list[Item]:
+    """What a reader of the figures must know of a log that is not whole."""
+    notes = []
+    for r in runs:
+        if r.unread:
+            one = r.unread == 1
+            last = ", the last: the run was killed." if r.first_unread == r.lines else "."
+            notes.append(f"{r.unread} line{'' if one else 's'} of metrics.jsonl of {r.name} cannot be read"
+                         f"{': line' if one else '; the first is line'} {r.first_unread}{last}")
+        step, why = number(member(r.nonfinite, "step")), member(r.nonfinite, "why")
+        if step is not None:
+            notes.append(f"A number was not finite in step {step:.0f} of {r.name}: {why if isinstance(why, str) else ''} "
+                         "(nonfinite.json in its directory has more).")
+    return [_note(n) for n in notes]
+
+
+def _training(d: _Drawer) -> list[Section]:
+    s = Section("Training", items=_faults(d.runs))
+    d.losses(s, "loss", "Batch loss")
+    d.losses(s, "global_loss", f"Global contrastive loss at tau {d.runs[0].last('tau'):.3g}, estimated from the per-sample state")
+    d.together(s, {"mean_r1": "R@1", "mean_r5": "R@5", "mean_r10": "R@10"}, "Retrieval, mean of both directions", "recall", "%")
+    d.together(s, {"top1": "top 1", "top5": "top 5"}, "Zero-shot classification", "accuracy", "%")
+    d.together(s, {"nn1": "nearest neighbour", "nn10": "ten nearest", "knn": "k-NN", "probe": "linear probe"},
+               "Classification by features", "accuracy", "%")
+    d.runs_of(s, "lr", "Learning rate", "learning rate")
+    d.changes(s, "zeta_lr", "Learning rate of zeta", "learning rate")
+    d.changes(s, "tau", "Temperature", "tau")
+    d.runs_of(s, "grad_norm", "Gradient norm, before clipping", "norm")
+    speed = Section("Speed and memory")
+    d.runs_of(speed, "pairs_per_s", "Throughput", "pairs per second")
+    d.changes(speed, "replaced", "Damaged samples that were replaced", "samples")
+    d.runs_of(speed, "peak_rss_bytes", "Peak memory of the process", "memory", "GiB", 1 / (1 << 30))
+    d.runs_of(speed, "device_bytes", "Device memory", "memory", "GiB", 1 / (1 << 30))
+    return [s, *_stages(d), speed]
+
+
+# ---- where the time went, from one checkpoint to the next, and what the loader's threads did meanwhile
+
+_STAGES = {"step_s": "steps", "load_s": "waiting for batches", "ranks_s": "waiting for ranks", "evaluation_s": "evaluation",
+           "checkpoint_s": "checkpoints"}
+
+
+def _stage_percent(r: RunLog, begin: int, end: int) -> list[float]:
+    """Of the time of lines [begin, end), whose last is what the others leave."""
+    whole = sum(r.series["seconds"].y[begin:end])
+    parts = [sum(r.series[name].y[begin:end]) for name in _STAGES]
+    return [100 * max(part, 0.0) / whole if whole > 0 else 0.0 for part in [*parts, whole - sum(parts)]]
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    return (f"{seconds:.1f}s" if seconds < 59.95 else f"{whole // 60}m{whole % 60:02d}s" if whole < 3600
+            else f"{whole // 3600}h{whole // 60 % 60:02d}m")
+
+
+def _stage_shares(r: RunLog) -> Item:
+    """Of the time from one line to the next, on top of each other."""
+    every = r.series["seconds"]
+    count = min(len(every.x), _LINE_POINTS // 2)
+    ends = [i * len(every.x) // count for i in range(count + 1)]
+    shares = [_stage_percent(r, a, b) for a, b in zip(ends, ends[1:])]
+    x = [every.x[e - 1] if e > 0 else 0.0 for pair in zip(ends, ends[1:]) for e in pair]
+    series = [{"name": name, "x": x, "y": _digits(s[k] for s in shares for _ in range(2)), "colour": k + 1}
+              for k, name in enumerate([*_STAGES.values(), "other"]) if any(s[k] >= 0.05 for s in shares)]
+    return {"kind": "area", "title": "Where the time went, between checkpoints", "x": axis("step"), "y": axis("time", "%"),
+            "series": series}
+
+
+def _stages(d: _Drawer) -> list[Section]:
+    """None where no run has recorded it."""
+    if not any(r.series["seconds"].x for r in d.runs):
+        return []
+    rows = []
+    for r in d.runs:
+        count = len(r.series["seconds"].x)
+        shares: list[Any] = _stage_percent(r, 0, count) if count > 0 else [""] * (len(_STAGES) + 1)
+        rows.append([_duration(sum(r.series["seconds"].y)) if count > 0 else "", *shares])
+    columns = [TableColumn("time", "s"), *(TableColumn(name, ".1f") for name in [*_STAGES.values(), "other"])]
+    whole = table_item("Total time, and its parts in percent", _named(d.runs, columns, rows))
+    s = Section("Time breakdown", items=[whole | {"columns": [{"name": c["name"]} for c in whole["columns"]]}])
+    if len(d.runs) == 1:
+        s.items.append(_stage_shares(d.runs[0]))
+    d.together(s, {"read_wait_fraction": "reading", "decode_wait_fraction": "decoding",
+                   "deliver_wait_fraction": "assembling batches"}, "Loader threads waiting for other stages", "their time", "%",
+               100)
+    d.runs_of(s, "stall_fraction", "Waiting for batches, in every step", "step time", "%", 100)
+    d.runs_of(s, "wait_fraction", "Waiting for other ranks, in every step", "step time", "%", 100)
+    s.items.append(_note("The bottleneck of the loader is the stage whose threads wait least; it limits the run only if the "
+                         "run waits for batches."))
+    return [s]
+
+
+# ---- per-sample state
+
+_SHARE = axis("samples seen", "%")
+
+
+def _column_lines(d: _Drawer, s: Section, name: str) -> None:
+    """Smallest, mean and largest value at every checkpoint; of several runs the means."""
+    if len(d.runs) == 1:
+        c = d.runs[0].columns[name]
+        d.lines(s, name, name, "", d.line("max", c.max, 1, 1, True) + d.line("mean", c.mean, 1, 1) +
+                d.line("min", c.min, 1, 1, True))
+        return
+    d.lines(s, f"{name}, mean", name, "", [line for i, r in enumerate(d.runs) if name in r.columns
+                                           for line in d.line(r.name, r.columns[name].mean, 1, i + 1)])
+
+
+def _last_histograms(d: _Drawer, s: Section, name: str) -> None:
+    series = []
+    for i, r in enumerate(d.runs):
+        for h in r.columns.get(name, Column()).histograms[-1:]:
+            series.append({"name": r.name, "x": _digits(h.low + h.width * k for k in range(len(h.shares) + 1)),
+                           "y": _digits(h.shares), "colour": i + 1})
+    if series:
+        s.items.append({"kind": "histogram", "title": f"{name} in the last checkpoint", "x": axis(name), "y": _SHARE,
+                        "series": series})
+
+
+def _ridges(d: _Drawer, s: Section, name: str) -> None:
+    """Of one run histograms of checkpoints that are spread evenly, the first and the last among them."""
+    all_ = d.runs[0].columns[name].histograms
+    count = min(len(all_), _MAX_RIDGES)
+    chosen = [all_[i * (len(all_) - 1) // (count - 1) if count > 1 else 0] for i in range(count)]
+    if chosen:
+        s.items.append({"kind": "ridges", "title": f"{name} of visited samples, at checkpoints", "x": axis(name), "y": _SHARE,
+                        "label": "step", "series": [{"label": h.step, "low": h.low, "width": h.width, "y": _digits(h.shares)}
+                                                    for h in chosen]})
+
+
+def _columns(d: _Drawer) -> list[Section]:
+    """Every column that any run has: those of momenta apart."""
+    state, momenta = Section("Per-sample state"), Section("Momenta of zeta", folded=True)
+    for name in dict.fromkeys(name for r in d.runs for name in r.columns):
+        s = momenta if "_momentum" in name else state
+        _column_lines(d, s, name)
+        (_last_histograms if len(d.runs) > 1 else _ridges)(d, s, name)
+    return [state, momenta]
+
+
+# ---- tables
+
+
+def _named(runs: list[RunLog], columns: list[TableColumn], rows: list[list[Any]]) -> Table:
+    """A row for each run; of one run without its name, which is the title of the page. Empty where a number is not known."""
+    cells = [[pages.redact("" if not isinstance(v, str) and not math.isfinite(v) else c.text(v)) for c, v in zip(columns, row)]
+             for row in rows]
+    if len(runs) > 1:
+        columns, cells = [TableColumn("run", "s"), *columns], [[r.name, *row] for r, row in zip(runs, cells)]
+    return Table([TableColumn(c.name, "s") for c in columns], cells)
+
+
+def _of(at: float, end: Any) -> str:
+    """"3 of 30"; the end is not known to all logs."""
+    last = number(end)
+    return "" if not math.isfinite(at) else f"{at:.0f} of {last:.0f}" if last is not None else f"{at:.0f}"
+
+
+def _summary(runs: list[RunLog]) -> Table:
+    rows = []
+    for r in runs:
+        task, loss, time = r.option("task"), r.option("loss"), r.last_time
+        speed = sorted(r.series["pairs_per_s"].y)
+        rows.append(["block" if task == "blocks" else loss if isinstance(loss, str) else "",
+                     _of(r.last_step, member(r.launch, "total_steps")), _of(1 + r.last("epoch"), r.option("epochs")),
+                     r.last("loss"), r.last("global_loss"), r.last("mean_r1"), max(r.series["mean_r1"].y, default=math.nan),
+                     speed[len(speed) // 2] if speed else math.nan, r.last("peak_rss_bytes") / (1 << 30),
+                     f"{time[:10]} {time[11:19]} UTC" if len(time) > 11 else ""])  # to the second
+    names = {"loss function": "s", "step": "s", "epoch": "s", "batch loss": ".4f", "global loss": ".4f", "R@1, %": ".2f",
+             "best R@1, %": ".2f", "pairs/s, median": ".0f", "memory, GiB": ".2f", "last entry": "s"}
+    return _named(runs, [TableColumn(name, form) for name, form in names.items()], rows)
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {pages.redact(k): _redacted(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_redacted(v) for v in value]
+    return pages.redact(value) if isinstance(value, str) else value
+
+
+def _origins(runs: list[RunLog]) -> Section:
+    """How the runs were made: command, machine, datasets, options."""
+    return Section("Run configurations" if len(runs) > 1 else "Run configuration", items=[
+        {"kind": "run", "title": pages.redact(r.path), "launch": _redacted(r.launch),
+         "options": _redacted(member(r.config, "options"))} for r in runs])
+
+
+# ---- samples
+
+
+def _excerpt(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "\u2026"
+
+
+class _Samples:
+    """What ccdump shows of the datasets of a run. Servers that only the run names are not asked, unless it is trusted."""
+
+    def __init__(self, options: Options, run: RunLog, room: int):
+        self.room = room  # bytes of the page that images may have
+        self.words = []
+        own: dict[str, Any] = {"data": [], "endpoint": None, "cache": None, "cache-size": None, "instance-metadata": None, "allow-private": None}
+        if options.trust:
+            own |= {name: run.option(name) for name in own}
+        for name in ("endpoint", "cache", "cache-size"):
+            value = getattr(options, name.replace("-", "_")) or own[name]
+            self.words += [f"--{name}", str(value)] if isinstance(value, (str, int)) else []
+        for name in ("instance-metadata", "allow-private"):
+            self.words += [f"--{name}"] if getattr(options, name.replace("-", "_")) or own[name] is True else []
+        named = [*options.data, *_texts(own["data"]), *([run.option("val")] if options.trust else [])]
+        for place in ["none", *(n for n in named if isinstance(n, str) and n)]:
+            self.words += ["--only-data", place]
+
+    def ask(self, words: list[str], arguments: list[str]) -> list[dict[str, Any]]:
+        """Lines of JSON of a command of ccdump."""
+        with start(["ccdump", *words, *self.words, "--", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                   stdin=subprocess.DEVNULL) as child:
+            out, err = child.communicate()
+        if child.returncode:
+            said = [line for line in err.decode("utf-8", "replace").splitlines() if "lists every option" not in line]
+            name = f"ccdump {words[0]}: "
+            raise StudyError(said[-1].removeprefix(name) if said else f"{name}exit code {child.returncode}")
+        return [json.loads(line) for line in out.splitlines()]
+
+    def read(self, dataset: str, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Captions and small images by id."""
+        text = ",".join(map(str, sorted(set(ids))))
+        lines = self.ask(["cat", "--quiet", "--thumbnail", str(_IMAGE_PX), "--id", text], [dataset]) if text else []
+        return {line["id"]: line for line in lines}
+
+    def card(self, sample: dict[str, Any], caption: str, lines: list[Any], mark: str = "", group: str = "") -> Item:
+        out: Item = {"caption": _excerpt(caption, _CAPTION_CHARACTERS), "lines": lines}
+        image = sample.get("thumbnail")
+        if image is None:
+            out["missing"] = sample.get("missing", "no image")
+        elif self.room < len(image):
+            out["missing"] = "image omitted"
+        else:
+            self.room -= len(image)
+            out["src"] = image
+        return out | ({"mark": mark} if mark else {}) | ({"group": group} if group else {})
+
+
+def _texts(value: Any) -> list[str]:
+    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+
+
+def _whole(value: Any, name: str) -> int:
+    n = number(member(value, name))
+    return int(n) if n is not None and 0 <= n < 1 << 53 else 0
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    found = member(value, name)
+    return found if isinstance(found, list) else []
+
+
+def _rank(query: Any, before: list[Any]) -> str:
+    """"number 3, at first 17": the same queries are asked at every evaluation, but listed by rank."""
+    first = [f", at first {_whole(old, 'rank')}" for old in before
+             if (_whole(old, "id"), _whole(old, "caption")) == (_whole(query, "id"), _whole(query, "caption"))]
+    return f"number {_whole(query, 'rank')}" + "".join(first[:1])
+
+
+def _mark(query: Any, found: Any) -> str:
+    return "right" if _whole(query, "id") == _whole(found, "id") else "wrong"
+
+
+def _score(found: Any) -> float:
+    return number(member(found, "score")) or 0.0
+
+
+def _caption(sample: dict[str, Any], k: int) -> str:
+    captions = sample["captions"]
+    return captions[k if k < len(captions) else 0] if captions else ""
+
+
+def _examples(samples: _Samples, run: RunLog) -> list[Section]:
+    """What captions and images found at the last evaluation. None where the run was not evaluated on captions."""
+    val, now, first = run.option("val"), run.last_examples, run.first_examples
+    if now is None or not isinstance(val, str):
+        return []
+    first = {} if first is now else first
+    sides = {side: _list(now, side) for side in ("t2i", "i2t")}
+    try:
+        known = samples.read(val, [_whole(one, "id") for queries in sides.values() for q in queries
+                                   for one in [q, *_list(q, "found")]])
+        cards = []
+        for q in sides["t2i"]:
+            own = known[_whole(q, "id")]
+            text = _caption(own, _whole(q, "caption"))
+            group = f"\u201c{text[:100]}\u201d, its image is {_rank(q, _list(first, 't2i'))}"
+            cards.append(samples.card(own, text, ["its own"], "own", group))
+            for found in _list(q, "found")[:5]:
+                one = known[_whole(found, "id")]
+                line = {"mark": _mark(q, found), "text": f"{_score(found):.3f}, id {one['id']}"}
+                cards.append(samples.card(one, _caption(one, 0), [line], _mark(q, found), group))
+        rows = []
+        for q in sides["i2t"]:
+            own = known[_whole(q, "id")]
+            lines: list[Any] = [f"id {own['id']}, its caption is {_rank(q, _list(first, 'i2t'))}"]
+            for found in _list(q, "found"):
+                text = _caption(known[_whole(found, "id")], _whole(found, "caption"))
+                lines.append({"mark": _mark(q, found), "text": f"{_score(found):.3f} {text[:_CAPTION_CHARACTERS]}"})
+            rows.append(samples.card(own, _caption(own, 0), lines))
+    except StudyError as error:
+        return [Section("Text-to-image retrieval", items=[_note(f"Retrieval examples are missing: {error}")])]
+    return [Section("Text-to-image retrieval, last evaluation", items=[{"kind": "images", "layout": "cards", "items": cards}]),
+            Section("Image-to-text retrieval", items=[{"kind": "images", "layout": "rows", "items": rows}])]
+
+
+def _places(run: RunLog) -> list[str]:
+    """The training datasets, without weights."""
+    return [place if os.path.exists(place) else re.sub(r":[\d.]+(e-?\d+)?$", "", place) for place in _texts(run.option("data"))]
+
+
+def _extremes(samples: _Samples, run: RunLog) -> list[Section]:
+    """The samples with the largest and the smallest zeta in the last checkpoint, or u where zeta has not changed yet. None
+    where no checkpoint keeps either."""
+    names = [f"{side}.{by}" for by in ("zeta", "log_u") for side in ("text", "image")]
+    if not any(name in run.columns for name in names):
+        return []
+    s = Section("Extreme samples", items=[{"kind": "text", "text": (
+        "From the last checkpoint, visited samples only. zeta: learned popularity of a caption or image (the more it matches, "
+        "the larger). u: how much better other candidates match than the positive; the larger, the harder the sample.")}])
+    differ = [name for name in names if name in run.columns and run.columns[name].max.last() > run.columns[name].min.last()]
+    chosen = [name for name in differ if name.endswith("zeta")] or differ
+    if not chosen:
+        s.items.append(_note("All of them have the same numbers so far."))
+    try:
+        places = _places(run)
+        for name in chosen:
+            side, by = name.split(".")
+            picks = samples.ask(["popularity", "--side", side, "--by", by, "--top", str(_EXTREMES), "--json"],
+                                [run.path, *places])
+            for title, part in (("largest", picks[:len(picks) // 2]), ("smallest", picks[len(picks) // 2:])):
+                known = {place: samples.read(place, [p["id"] for p in part if p["dataset"] == pages.redact(place)])
+                         for place in places}
+                cards = [samples.card(known[place][p["id"]], p["caption"], [f"{p[by]:.4g}, id {p['id']}"]) for p in part
+                         for place in places if p["dataset"] == pages.redact(place)]
+                s.items.append({"kind": "images", "layout": "cards", "title": f"The {title} {name}", "items": cards})
+    except StudyError as error:
+        s.items.append(_note(f"The extreme samples are missing: {error}"))
+    return [s]
+
+
+# ---- the program
+
+
+def _check_size(text: str) -> None:
+    """As ccdump has it, before the work."""
+    found = re.fullmatch(r"([0-9]+)(KiB|MiB|GiB|TiB)?", text)
+    power = ["", "KiB", "MiB", "GiB", "TiB"].index(found[2] or "") if found else 0
+    if found is None or not 256 << 20 <= int(found[1]) << 10 * power <= 1024 << 40:
+        raise UsageError(f"--cache-size must be from 256MiB to 1024TiB, not '{text}'")
+
+
+def check_model(run: str) -> None:
+    """A run from before its checkpoints were checked: what is drawn of it would look like a result."""
+    if os.path.exists(os.path.join(run, "last")):
+        with start(["ccdump", "state", "--json", "--", run], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+            said = child.communicate()[1].decode("utf-8", "replace").splitlines()
+        if child.returncode == DataError.code:
+            raise DataError(said[-1].removeprefix("ccdump state: ") if said else f"{run}/last: damaged")
+
+
+def _sections(runs: list[RunLog], options: Options) -> list[Section]:
+    d = _Drawer(runs)
+    sections = [*_training(d), *_columns(d)]
+    if len(runs) == 1:
+        used = sum(len(json.dumps(item)) for s in sections for item in s.items)
+        samples = _Samples(options, runs[0], _IMAGES_UNTIL_BYTES - used)
+        sections += _examples(samples, runs[0]) + _extremes(samples, runs[0])
+    return [s for s in [*sections, _origins(runs)] if s.items]
+
+
+def _numbers(run: RunLog) -> dict[str, Any]:
+    steps = run.series["loss"].x
+    return {"run": run.path, "entries": len(steps), "step": steps[-1] if steps else 0} | {
+        name: points.last() for name, points in run.series.items() if points.x}
+
+
+def act(options: Options, program: str) -> None:
+    if len(options.arguments) > _MAX_RUNS and not options.group:
+        raise UsageError(f"at most {_MAX_RUNS} runs are drawn over each other; --group makes rows of those that differ in --seed")
+    if options.cache_size is not None:
+        _check_size(options.cache_size)
+    runs = [RunLog(run) for run in options.arguments]
+    for run in options.arguments:
+        check_model(run)
+    name_apart(runs)
+    own = os.path.join(options.arguments[0], "report.html")
+    out = options.out or (own if not options.group else "group.html")
+    if out != own:
+        pages.check_file(out, program, options.force)
+    summary = None
+    if options.group:
+        result, data, summary = report_group.make(runs, program)
+    else:
+        result = {"page": out, "runs": [_numbers(r) for r in runs]}
+        sections = _sections(runs, options)
+        figures = [item for s in sections for item in s.items if item["kind"] == "lines"]
+        data = pages.page_html(program, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name, _summary(runs), sections,
+                               next(filter(None, map(pages.plain_figure, figures[:4])), ""),
+                               "Last recorded values; recall is the mean of both directions", tiles=True)
+    pages.write(Path(out), data)
+    if options.json:
+        sys.stdout.write(pages.json_text(result))
+    elif not options.quiet:
+        if summary is not None:
+            pages.print_table(summary)
+        print(out)
