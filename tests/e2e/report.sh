@@ -2,6 +2,7 @@
 # ccstream-report: the page of a run and of two runs has the numbers of metrics.jsonl, is well-formed, small and
 # refers to nothing outside; runs that were cut off, resumed or never began are no errors.
 . "$SRC/tests/support/cli.sh"
+unset CCSTREAM_REPORT
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 "$TESTBIN/make_scenes" train 60 1 32 train.tar >/dev/null

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Towers that start from the weights of a file.
 . "$SRC/tests/support/cli.sh"
+unset CCSTREAM_REPORT
 
 "$TESTBIN/make_scenes" train 32 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar

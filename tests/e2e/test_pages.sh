@@ -18,6 +18,7 @@ for loss in nuclr sogclr; do
 done
 "$BIN/ccstream-report" nuclr -o one.html >made.txt
 "$BIN/ccstream-report" nuclr sogclr -o two.html >made.txt
+"$BIN/ccstream-report" --group nuclr sogclr -o group.html >made.txt
 "$BIN/ccdump" stats train --html stats.html >made.txt
 "$BIN/ccdump" show train 0 --html show.html --count 3 >made.txt
 "$BIN/ccdump" popularity nuclr train --html popularity.html >made.txt
@@ -35,7 +36,7 @@ print(len(page.figures(page.load(sys.argv[1]))))
 PYTHON
 }
 pages=
-for page in one two stats show popularity why found toy; do
+for page in one two group stats show popularity why found toy; do
     [ -e $page.html ] || continue
     pages="$pages $page.html $(figures $page.html)"
 done

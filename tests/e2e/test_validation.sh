@@ -2,6 +2,7 @@
 # Accuracy while training: --knn and --probe have the figures of ccstream-eval, with every task, with several ranks and after
 # a kill; --keep-best keeps the checkpoint of the best, --patience ends the run.
 . "$SRC/tests/support/cli.sh"
+unset CCSTREAM_REPORT
 
 labelled() { # labelled COUNT SEED NAME: NAME with labels; NAME-pairs with captions
     "$TESTBIN/make_scenes" train "$1" "$2" 16 "$3.tar"

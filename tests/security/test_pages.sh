@@ -1,6 +1,7 @@
 # Pages hold no markup and no script of strangers: captions, keys, class names, file names, metadata, names of runs and
 # URLs of a dictionary of injections are text, and the page's policy allows one script, by its hash.
 . "$SRC/tests/support/cli.sh"
+unset CCSTREAM_REPORT
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 cat >make.py <<'PYTHON'
 import io, json, sys, tarfile

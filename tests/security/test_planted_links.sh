@@ -1,6 +1,7 @@
 # What others planted in a folder that they may write to is never written through: temporary names cannot be guessed, and
 # a link under the name of an output is replaced or refused. Files have the modes that the umask says.
 . "$SRC/tests/support/cli.sh"
+unset CCSTREAM_REPORT
 "$TESTBIN/make_scenes" val 40 1 48 all.tar >scenes.txt
 expect 0 "$BIN/ccpack" -q -o d all.tar
 expect 0 "$BIN/ccpack" tokenizer -q d --vocab-size 60

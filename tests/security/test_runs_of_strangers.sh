@@ -85,4 +85,7 @@ expect 0 "$BIN/ccstream-report" -o page.html --force moved --endpoint "$server"
 has page.html "only a run's config.json names this location"
 expect 0 "$BIN/ccstream-report" -o page.html --force moved --data "$server/bucket/pairs"
 hasnt page.html "only a run's config.json"
+expect 0 "$BIN/ccstream-report" -o page.html --force moved --trust
+hasnt page.html "only a run's config.json"
+hasnt page.html "extreme samples are missing"
 expect 0 "$BIN/ccdump" order moved --step 0 --data "$server/bucket/pairs"

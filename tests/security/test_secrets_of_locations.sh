@@ -2,6 +2,7 @@
 # User names, passwords and queries of locations are in no page, log, message, listing or process list; config.json, which
 # --resume needs, is its owner's alone where it holds one.
 . "$SRC/tests/support/cli.sh"
+unset CCSTREAM_REPORT
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 umask 022
 "$TESTBIN/make_scenes" train 200 1 32 scenes.tar >/dev/null

@@ -1,6 +1,7 @@
 # For shell tests: . "$SRC/tests/support/cli.sh"
 # The last command's output is in out.txt and err.txt.
 set -eu
+export CCSTREAM_REPORT=/bin/true # trainings make no page, which would take as long as many of them; tests of pages unset it
 last="bash $SRC/tests/support/last.sh" # $last PROGRAM OPTION...: later options replace earlier ones
 fail() {
     echo "FAILED: $*"

@@ -240,17 +240,14 @@ static void put_bars(struct sheet_page *p,
                      const char *title,
                      const char *x,
                      const char *note) {
-    const struct page_series series = {
-        .name = "", .y = b->counts, .texts = b->shares, .count = b->count};
-    page_figure(&p->page, &(struct page_figure){.kind = "bars",
-                                                .title = title,
-                                                .note = note,
-                                                .x = {.title = x},
-                                                .y = {.title = "count"},
-                                                .categories = b->names,
-                                                .horizontal = true,
-                                                .series = &series,
-                                                .series_count = 1});
+    page_bars(&p->page, &(struct page_bars){.title = title,
+                                            .note = note,
+                                            .x = x,
+                                            .y = "count",
+                                            .names = b->names,
+                                            .values = b->counts,
+                                            .texts = b->shares,
+                                            .count = b->count});
 }
 
 static void put_measure(struct sheet_page *p, struct bars *b, enum stats_measure m) {

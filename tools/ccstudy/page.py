@@ -286,11 +286,12 @@ def _summary(table: Table, tiles: bool) -> str:
     """For readers without JavaScript. tiles: of a table with one row, a name above each value."""
     cells = [[_escaped(c.text(v)) for c, v in zip(table.columns, row)] for row in table.rows]
     heads = [_escaped(c.name) for c in table.columns]
+    right = ["" if c.format == "s" else ' class="right"' for c in table.columns]
     if tiles and len(cells) == 1:
         pairs = "".join(f"<div><dt>{head}</dt><dd>{cell}</dd></div>\n" for head, cell in zip(heads, cells[0]) if cell)
         return f'<dl class="tiles">{pairs}</dl>'
-    rows = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in cells)
-    return f'<div class="scroll"><table><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>{rows}</table></div>'
+    rows = "".join("<tr>" + "".join(f"<td{c}>{cell}</td>" for c, cell in zip(right, row)) + "</tr>\n" for row in cells)
+    return f'<div class="scroll"><table><tr>{"".join(f"<th{c}>{head}</th>" for c, head in zip(right, heads))}</tr>{rows}</table></div>'
 
 
 def plain_figure(item: Item) -> str:

@@ -17,7 +17,6 @@ none of them, and a missing one ends the program with a line that says what to i
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import re
@@ -145,6 +144,8 @@ def hide_secrets(redact: Callable[[str], str]) -> None:
     words = [os.fsencode(redact(os.fsdecode(word))) for word in command.split(b"\0")]
     shown = b"\0".join(words)
     if shown != command:
+        import ctypes  # which takes a while
+
         first = int(Path("/proc/self/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[45])  # arg_start
         ctypes.memmove(first, shown.ljust(len(command), b"\0"), len(command))
 

@@ -102,23 +102,24 @@ TEST(a_page_that_is_full_has_no_further_images) {
     free(page);
 }
 
-TEST(a_figure_has_its_numbers_and_a_plain_one) {
+TEST(bars_have_their_numbers_and_a_plain_figure) {
     struct page p;
-    const double x[] = {1.0, 2.0, 16777217.0};
-    const double y[] = {0.5, (double)NAN, 1e-9};
-    const struct page_series series = {.name = "a", .x = x, .y = y, .count = 3, .colour = 2};
+    const char *const names[] = {"a", "<b>", "c"};
+    const char *const texts[] = {"1 %", "2 %", "3 %"};
+    const double values[] = {0.5, (double)NAN, 16777217.0};
     page_begin(&p, "page");
     page_section(&p, "s", true);
-    page_figure(&p, &(struct page_figure){.kind = "lines",
-                                          .title = "t",
-                                          .x = {.title = "step"},
-                                          .y = {.title = "loss", .unit = "%"},
-                                          .series = &series,
-                                          .series_count = 1});
+    page_bars(&p, &(struct page_bars){.title = "t",
+                                      .x = "side",
+                                      .y = "count",
+                                      .names = names,
+                                      .values = values,
+                                      .texts = texts,
+                                      .count = 3});
     char *page = end(&p);
-    assert_non_null(strstr(page, "\"y\":{\"title\":\"loss\",\"unit\":\"%\"}"));
-    assert_non_null(strstr(page, "\"x\":[1,2,16777217],\"y\":[0.5,null,1e-09],\"colour\":2"));
-    assert_non_null(strstr(page, "<polyline"));
-    assert_null(strstr(page, "nan"));
+    assert_non_null(strstr(page, "\"y\":{\"title\":\"count\"}"));
+    assert_non_null(strstr(page, "\"y\":[0.5,null,16777217]"));
+    assert_non_null(strstr(page, "<rect"));
+    assert_non_null(strstr(page, "&lt;b&gt;"));
     free(page);
 }

@@ -20,7 +20,7 @@
 #include "tools/inspect/page/thumbnail.h"
 #include "tools/inspect/page/viewer.h"
 
-enum { PLAIN_WIDTH = 640, PLAIN_HEIGHT = 260, PLAIN_LEFT = 70 };
+enum { PLAIN_WIDTH = 640, PLAIN_ROW = 20, PLAIN_LEFT = 120 };
 
 static const char HEAD[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
@@ -450,135 +450,60 @@ void page_image(struct page *p, const void *data, size_t size_bytes) {
 
 /* ---- figures ---- */
 
-static double x_of(const struct page_series *s, size_t i) {
-    return s->x != NULL ? s->x[i] : (double)i;
-}
-
-/* Ends of both axes in words, and a polyline for each series: what is seen without the viewer. Not
- * of logarithmic axes. */
-static void draw_plain(struct page *p, const struct page_figure *f) {
-    double x[2] = {HUGE_VAL, -HUGE_VAL};
-    double y[2] = {HUGE_VAL, -HUGE_VAL};
-    for (size_t k = 0; k < f->series_count; k++) {
-        for (size_t i = 0; i < f->series[k].count; i++) {
-            x[0] = fmin(x[0], x_of(&f->series[k], i));
-            x[1] = fmax(x[1], x_of(&f->series[k], i));
-            y[0] = fmin(y[0], f->series[k].y[i]);
-            y[1] = fmax(y[1], f->series[k].y[i]);
-        }
+/* What is seen without the viewer. */
+static void draw_plain(struct page *p, const struct page_bars *b) {
+    double most = 0.0;
+    for (size_t i = 0; i < b->count; i++) {
+        most = fmax(most, b->values[i]);
     }
-    if (f->x.log || f->y.log || !isfinite(x[1] - x[0]) || !isfinite(y[1] - y[0])) {
-        return;
-    }
-    const double across = (PLAIN_WIDTH - PLAIN_LEFT - 10) / fmax(x[1] - x[0], 1e-300);
-    const double up = (PLAIN_HEIGHT - 50) / fmax(y[1] - y[0], 1e-300);
-    put_element(p, "<figure class=\"plain\"><figcaption>", f->title, "</figcaption>");
-    put_number(p, "<svg viewBox=\"0 0 %d %d\" font-size=\"13\" fill=\"currentColor\">", PLAIN_WIDTH,
-               PLAIN_HEIGHT);
-    put_number(p, "<text y=\"24\">%.4g</text><text y=\"%d\">%.4g</text>", y[1], PLAIN_HEIGHT - 30,
-               y[0]);
-    put_element(p, "<text x=\"70\" y=\"12\">", f->y.title, "</text>");
-    put_number(p, "<text x=\"%d\" y=\"%d\">", PLAIN_LEFT, PLAIN_HEIGHT - 8);
-    put_element(p, "", f->x.title, "");
-    put_number(p, " %.4g to %.4g</text>", x[0], x[1]);
-    for (size_t k = 0; k < f->series_count; k++) {
-        const struct page_series *s = &f->series[k];
-        put_number(p, "<polyline fill=\"none\" stroke=\"var(--c%zu)\" stroke-width=\"2\" points=\"",
-                   (s->colour > 0 ? s->colour - 1 : k) % 8 + 1);
-        for (size_t i = 0; i < s->count; i++) {
-            if (isfinite(s->y[i])) {
-                put_number(p, "%.1f,%.1f ", PLAIN_LEFT + across * (x_of(s, i) - x[0]),
-                           PLAIN_HEIGHT - 30 - up * (s->y[i] - y[0]));
-            }
-        }
-        put_raw(p, &p->head, "\"/>");
+    put_element(p, "<figure class=\"plain\"><figcaption>", b->title, "</figcaption>");
+    put_number(p, "<svg viewBox=\"0 0 %d %zu\" font-size=\"13\" fill=\"currentColor\">",
+               PLAIN_WIDTH, PLAIN_ROW * b->count);
+    for (size_t i = 0; i < b->count; i++) {
+        const double value = isfinite(b->values[i]) ? b->values[i] : 0.0;
+        const double width = most > 0.0 ? (PLAIN_WIDTH - 2 * PLAIN_LEFT) * value / most : 0.0;
+        put_number(p, "<text y=\"%zu\">", PLAIN_ROW * i + 14);
+        put_element(p, "", b->names[i], "</text>");
+        put_number(p,
+                   "<rect x=\"%d\" y=\"%zu\" width=\"%.1f\" height=\"%d\" "
+                   "fill=\"var(--c1)\"/>",
+                   PLAIN_LEFT, PLAIN_ROW * i, width, PLAIN_ROW - 3);
+        put_number(p, "<text x=\"%.1f\" y=\"%zu\">%.6g</text>", PLAIN_LEFT + width + 5,
+                   PLAIN_ROW * i + 14, value);
     }
     put_raw(p, &p->head, "</svg></figure>\n");
     p->has_plain = true;
 }
 
-void page_axis(struct page *p, const char *key, const struct page_axis *a) {
+static void write_axis(struct page *p, const char *key, const char *title) {
     json_open_object(&p->json, key);
-    json_string(&p->json, "title", a->title);
-    if (a->unit != NULL) {
-        json_string(&p->json, "unit", a->unit);
-    }
-    if (a->log) {
-        json_string(&p->json, "scale", "log");
-    }
+    json_string(&p->json, "title", title);
     json_close_object(&p->json);
 }
 
-/* Nine digits: all of a step, and more than a figure shows. */
-void page_numbers(struct page *p, const char *key, const double *values, size_t count) {
-    if (values == NULL) {
-        return;
-    }
-    json_open_array(&p->json, key);
-    for (size_t i = 0; i < count; i++) {
-        char text[32];
-        const int n = snprintf(text, sizeof text, "%.9g", values[i]);
-        if (isfinite(values[i])) {
-            json_raw(&p->json, NULL, text, (size_t)n);
-        } else {
-            json_null(&p->json, NULL);
-        }
-    }
-    json_close_array(&p->json);
-}
-
-static void write_series(struct page *p, const struct page_figure *f, const struct page_series *s) {
-    struct json_writer *j = &p->json;
-    const bool edges = strcmp(f->kind, "histogram") == 0;
-    json_open_object(j, NULL);
-    json_string(j, "name", s->name);
-    if (s->x == NULL) {
-        json_strings(j, "x", f->categories, s->count);
-    }
-    if (s->texts != NULL) {
-        json_strings(j, "texts", s->texts, s->count);
-    }
-    page_numbers(p, "x", s->x, s->count + (edges ? 1 : 0));
-    page_numbers(p, "y", s->y, s->count);
-    page_numbers(p, "low", s->low, s->count);
-    page_numbers(p, "high", s->high, s->count);
-    page_numbers(p, "error", s->error, s->count);
-    for (size_t i = 0; i < 3 && s->also[i].name != NULL; i++) {
-        if (i == 0) {
-            json_open_object(j, "also");
-        }
-        page_numbers(p, s->also[i].name, s->also[i].x, s->count);
-        if (i == 2 || s->also[i + 1].name == NULL) {
-            json_close_object(j);
-        }
-    }
-    if (s->colour > 0) {
-        json_u64(j, "colour", s->colour);
-    }
-    if (s->dashed) {
-        json_bool(j, "dashed", true);
-    }
-    json_close_object(j);
-}
-
-void page_figure(struct page *p, const struct page_figure *f) {
+void page_bars(struct page *p, const struct page_bars *b) {
     struct json_writer *j = &p->json;
     if (!p->has_plain) {
-        draw_plain(p, f);
+        draw_plain(p, b);
     }
-    page_item(p, f->kind, f->title);
-    page_axis(p, "x", &f->x);
-    page_axis(p, "y", &f->y);
+    page_item(p, "bars", b->title);
+    write_axis(p, "x", b->x);
+    write_axis(p, "y", b->y);
     json_open_array(j, "series");
-    for (size_t k = 0; k < f->series_count; k++) {
-        write_series(p, f, &f->series[k]);
+    json_open_object(j, NULL);
+    json_string(j, "name", "");
+    json_strings(j, "x", b->names, b->count);
+    json_strings(j, "texts", b->texts, b->count);
+    json_open_array(j, "y");
+    for (size_t i = 0; i < b->count; i++) {
+        json_double(j, NULL, b->values[i]); /* null where it is not finite */
     }
     json_close_array(j);
-    if (f->horizontal) {
-        json_bool(j, "horizontal", true);
-    }
-    if (f->note != NULL) {
-        json_string(j, "note", f->note);
+    json_close_object(j);
+    json_close_array(j);
+    json_bool(j, "horizontal", true);
+    if (b->note != NULL) {
+        json_string(j, "note", b->note);
     }
     json_close_object(j);
 }

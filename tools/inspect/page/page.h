@@ -107,39 +107,15 @@ void page_excerpt(struct page *p, const char *key, struct shard_text text, size_
 int page_excerpt_bytes(struct shard_text text, size_t most);
 void page_image(struct page *p, const void *data, size_t size_bytes);
 
-struct page_axis {
-    const char *title, *unit; /* unit NULL: none */
-    bool log;
-};
-struct page_series {
-    const char *name;
-    const double *x; /* (count); histogram: (count + 1) edges; NULL: the figure's categories */
-    const double *y; /* (count); not finite: a gap */
-    const double *low, *high; /* (count): a band; NULL: none */
-    const double *error;      /* (count); NULL: none */
-    const char *const *texts; /* (count): shown beside the value; NULL: none */
-    /* Other x of the points, from which the reader of a "lines" figure chooses; NULL: no more. */
-    struct page_also {
-        const char *name;
-        const double *x; /* (count) */
-    } also[3];
-    size_t count;
-    uint32_t colour; /* from 1; 0: by its place among the series */
-    bool dashed;
-};
-struct page_figure {
-    const char *kind; /* "lines", "scatter", "bars", "area" or "histogram" */
+/* Horizontal bars, the first at the top. */
+struct page_bars {
     const char *title, *note;
-    struct page_axis x, y;
-    const char *const *categories;
-    bool horizontal; /* of bars; false: where the categories' names have no room */
-    const struct page_series *series;
-    size_t series_count;
+    const char *x, *y;        /* titles of the axes of names and of values */
+    const char *const *names; /* (count) */
+    const double *values;     /* (count); not finite: no bar */
+    const char *const *texts; /* (count): shown beside the values */
+    size_t count;
 };
-void page_figure(struct page *p, const struct page_figure *f);
-
-/* Members of an open figure: an axis, named "x" or "y", and an array of numbers. */
-void page_axis(struct page *p, const char *key, const struct page_axis *a);
-void page_numbers(struct page *p, const char *key, const double *values, size_t count);
+void page_bars(struct page *p, const struct page_bars *b);
 
 #endif
