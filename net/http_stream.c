@@ -360,3 +360,32 @@ http_stream_identity(uint64_t *size_bytes, uint64_t *hash, const char *text, str
     http_stream_close(s);
     return status;
 }
+
+enum status
+http_stream_measure(double *bytes_per_s, const char *text, bool (*stop)(void), struct error *err) {
+    enum { BUFFER_BYTES = 1 << 20 };
+    struct http_stream *s = NULL;
+    uint64_t untimed_bytes = 0, read_bytes = 0;
+    size_t got = 1;
+    uint8_t *buffer = malloc(BUFFER_BYTES);
+    enum status status = buffer != NULL ? open_stream(&s, text, 0, false, err)
+                                        : error_set(err, STATUS_NOMEM, "out of memory");
+    int64_t begin_ns = clock_now_ns();
+    while (status >= STATUS_OK && got > 0 && read_bytes < (uint64_t)AHEAD * PIECE_BYTES) {
+        status = stop != NULL && stop() ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
+                                        : http_stream_read(s, buffer, BUFFER_BYTES, &got, err);
+        if (status == STATUS_OK && read_bytes == 0 && http_stream_size(s) > PIECE_BYTES) {
+            untimed_bytes = PIECE_BYTES; /* which came alone, after names and keys were exchanged */
+            begin_ns = clock_now_ns();
+        }
+        read_bytes += status == STATUS_OK ? got : 0;
+        got = status == STATUS_AGAIN ? 1 : got;
+    }
+    const double seconds = (double)(clock_now_ns() - begin_ns) / 1e9;
+    *bytes_per_s = read_bytes > untimed_bytes && seconds > 0
+                       ? (double)(read_bytes - untimed_bytes) / seconds
+                       : 0;
+    http_stream_close(s);
+    free(buffer);
+    return status < STATUS_OK ? status : STATUS_OK;
+}

@@ -10,6 +10,7 @@
 #ifndef NET_HTTP_STREAM_H
 #define NET_HTTP_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,5 +45,11 @@ const char *http_stream_etag(struct http_stream *s);
  * file's SHA-256). One request. Returns OK or a failure as above. */
 enum status
 http_stream_identity(uint64_t *size_bytes, uint64_t *hash, const char *text, struct error *err);
+
+/* Reads the first up to 32 MiB of a file and throws them away: how many bytes a second came, once
+ * the first 8 MiB were there if it has more. Polls `stop` (may be NULL). Returns OK, INTERRUPTED or
+ * a failure as above. */
+enum status
+http_stream_measure(double *bytes_per_s, const char *text, bool (*stop)(void), struct error *err);
 
 #endif

@@ -64,6 +64,13 @@ void listing_destroy(struct listing *l); /* accepts NULL */
 /* NULL: it is not there. */
 const struct listing_file *listing_find(const struct listing *l, const char *name);
 
+/* The bytes of those of the locations that their servers' lists have, and how many these are. */
+void listing_measure(uint64_t *bytes,
+                     size_t *found,
+                     const char *const *locations,
+                     size_t count,
+                     bool allow_private);
+
 /* For tests: appends the files in a page of the Hub's list or of S3's: name, size in digits (empty:
  * not known) and ETag, each with a NUL after it. Returns OK, CORRUPT, LIMIT or NOMEM. */
 enum status listing_parse(struct byte_buffer *out, const char *page, bool is_s3, struct error *err);

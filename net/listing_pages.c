@@ -477,3 +477,34 @@ const struct listing_file *listing_find(const struct listing *l, const char *nam
     const struct listing_file key = {.name = name};
     return bsearch(&key, l->files, l->file_count, sizeof *l->files, compare_files);
 }
+
+void listing_measure(uint64_t *bytes,
+                     size_t *found,
+                     const char *const *locations,
+                     size_t count,
+                     bool allow_private) {
+    struct listing *files = NULL;
+    char folder[LISTING_NAME_BYTES] = "";
+    size_t folder_bytes = 0;
+    *bytes = *found = 0;
+    for (size_t i = 0; i < count; i++) {
+        const char *slash = strrchr(locations[i], '/');
+        const size_t n = slash != NULL ? (size_t)(slash - locations[i]) : 0;
+        if (n == 0 || n >= sizeof folder) {
+            continue;
+        }
+        if (n != folder_bytes || strncmp(folder, locations[i], n) != 0) {
+            listing_destroy(files);
+            files = NULL;
+            folder_bytes = n;
+            (void)snprintf(folder, sizeof folder, "%.*s", (int)n, locations[i]);
+            (void)listing_read(&files, folder, NULL, allow_private, LISTING_MAX_PAGES, NULL);
+        }
+        const struct listing_file *f = files != NULL ? listing_find(files, slash + 1) : NULL;
+        if (f != NULL && f->size_bytes != HTTP_UNKNOWN) {
+            *bytes += f->size_bytes;
+            ++*found;
+        }
+    }
+    listing_destroy(files);
+}

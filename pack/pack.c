@@ -90,10 +90,12 @@ static enum status check_kinds(const struct pack_options *o, struct error *err) 
         if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
             return s;
         }
-        FAIL_IF(o->part.count > 0 && location_is_remote(o->sources[i]), err, STATUS_USAGE,
-                "--part counts the rows of all sources first, so every part would download "
-                "them all; pack some of the tars on each machine, and train on the datasets "
-                "together");
+        const bool remote = location_is_remote(o->sources[i]);
+        FAIL_IF(o->part.count > 0 && o->ids != PACK_IDS_KEY && remote, err, STATUS_USAGE,
+                "--part counts rows for their ids, so every part would download all tars; with "
+                "--ids key it takes whole tars, for keys that end in different numbers");
+        FAIL_IF(o->part.count > 0 && location_is_remote(o->sources[0]) != remote, err, STATUS_USAGE,
+                "--part requires that all sources are at a server, or none");
         FAIL_IF(o->part.count > 0 && strcmp(o->sources[i], "-") == 0, err, STATUS_USAGE,
                 "--part counts the rows of all sources first, which standard input "
                 "does not allow");

@@ -4,7 +4,8 @@
  * Once remote_start was called, file_system_of("https://...") reads from there: dataset_open and
  * everything else that opens a dataset takes such a location, and loaders read images by range
  * requests through an engine of their own. Opening a dataset fetches its manifest, the index
- * beside each shard, and the size and ETag of each shard; indexes are mapped from a temporary file.
+ * beside each shard, and the size and ETag of each shard, from the server's list of files where it
+ * has one; indexes are mapped from a temporary file.
  *
  * Threading : remote_start and remote_stop belong to the program: before other threads use datasets
  *             and after. The files themselves may be used by any thread.

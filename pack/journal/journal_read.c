@@ -186,8 +186,11 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
     struct pack_plan *p = r->plan;
     const struct json_value *totals = json_value_get(root, "totals");
     RETURN_IF(!get_u64(root, "rejects_bytes", &p->point.rejects_bytes) ||
-                  (totals != NULL) != (p->opt->part.count > 0),
+                  (totals != NULL) != (p->opt->part.count > 0 && !pack_part_is_whole(p->opt)),
               damaged(r, "where the run begins"));
+    if (pack_part_is_whole(p->opt)) {
+        pack_part_locate(p);
+    }
     if (totals) {
         size_t count = p->opt->source_count;
         p->totals = calloc(count, sizeof(*p->totals));

@@ -195,14 +195,17 @@ static enum status describe(struct merge *m, struct error *err) {
     const struct manifest *first = &m->parts[0].manifest;
     for (size_t i = 0; i < first->source_count; i++) {
         uint64_t rows = 0;
+        const struct manifest_source *read = &first->sources[i]; /* by a part that has rows of it */
         for (size_t k = 0; k < m->opt->part_count; k++) {
-            rows += m->parts[k].manifest.sources[i].rows;
+            const struct manifest_source *s = &m->parts[k].manifest.sources[i];
+            rows += s->rows;
+            read = s->rows > 0 ? s : read;
         }
         TRY(manifest_add_source(&m->manifest, first->sources[i].name, rows, err));
         struct manifest_source *out = &m->manifest.sources[i];
-        out->bytes = first->sources[i].bytes;
-        out->sample_hash = first->sources[i].sample_hash;
-        out->content = first->sources[i].content;
+        out->bytes = read->bytes;
+        out->sample_hash = read->sample_hash;
+        out->content = read->content;
     }
     for (size_t i = 0; i < first->option_count; i++) {
         const struct manifest_option *o = &first->options[i];

@@ -426,7 +426,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
 
 /* Moves the point past the row. */
 static void move_on(struct pack_commit *c, const struct pack_item *item) {
-    const struct pack_summary *sum = c->summary;
+    struct pack_summary *sum = c->summary;
     struct pack_point *p = &c->point;
     c->plan->sources[item->source].rows++;
     c->plan->sources[item->source].content = item->content;
@@ -434,6 +434,7 @@ static void move_on(struct pack_commit *c, const struct pack_item *item) {
     p->row = item->row.row + 1;
     p->content = item->content;
     p->place = item->place;
+    sum->next_bytes = p->place.offset_bytes;
     p->rejects_bytes = c->rejects.size_bytes;
     memcpy(p->rejected_by, sum->rejected_by, sizeof(p->rejected_by));
     p->json_dropped = sum->json_dropped;

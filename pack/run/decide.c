@@ -100,6 +100,10 @@ static enum status begin_new(struct pack_plan *p, struct error *err) {
     p->start = PACK_START_NEW;
     TRY(manifest_init(&p->manifest, o->container, o->created_by, err));
     TRY(pack_journal_head(&p->head, o, NULL, 0, err));
+    if (pack_part_is_whole(o)) {
+        pack_part_locate(p);
+        return STATUS_OK;
+    }
     return o->part.count > 0 ? find_part(p, err) : STATUS_OK;
 }
 

@@ -1,11 +1,13 @@
 /*
  * --part K/N: of all rows of all sources as one sequence, part K has those from
- * total * (K - 1) / N up to total * K / N.
+ * total * (K - 1) / N up to total * K / N. Of tars at a server it has whole ones, by their number.
  */
 #include "pack/run/plan_internal.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "net/location.h"
 
 bool pack_plan_must_stop(void *cookie) {
     const struct pack_plan *p = cookie;
@@ -75,8 +77,18 @@ static void locate(struct pack_point *out, const struct pack_plan *p, uint64_t c
     out->row = i < p->opt->source_count ? count : 0;
 }
 
+bool pack_part_is_whole(const struct pack_options *o) {
+    return o->part.count > 0 && location_is_remote(o->sources[0]);
+}
+
 void pack_part_locate(struct pack_plan *p) {
     const struct pack_part *part = &p->opt->part;
+    if (pack_part_is_whole(p->opt)) {
+        p->first.source = (size_t)share(p->opt->source_count, part->number - 1, part->count);
+        p->end.source = (size_t)share(p->opt->source_count, part->number, part->count);
+        p->point.source = p->first.source;
+        return;
+    }
     uint64_t total = 0;
     for (size_t i = 0; i < p->opt->source_count; i++) {
         total += p->totals[i].rows;

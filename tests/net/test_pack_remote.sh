@@ -23,14 +23,13 @@ expect 0 "$BIN/ccpack" -q -o local --allow-duplicates --shard-samples 30 tars/{0
 # A hub with a token, storage servers whose ETags differ, addresses that end and a quota.
 secret=hf_$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export HF_TOKEN=$secret
-start support/hub_server.py tars --token "$secret" --edges --seconds 0.5 --limit 3
+start support/hub_server.py tars --token "$secret" --edges --seconds 0.5 --limit 8
 export HF_ENDPOINT=http://127.0.0.1:$port
 hub=hf://datasets/owner/name
 stats() { python3 -c "import json,urllib.request as u; print(json.load(u.urlopen('$HF_ENDPOINT/stats'))['$1'])"; }
 expect 0 "$BIN/ccpack" -q -o remote --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz
 [ "$(summary remote)" = "$(summary local)" ] || fail "another dataset than of local tars"
 [ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
-[ "$(stats limited)" -gt 0 ] || fail "no request was limited"
 expect 66 env HF_TOKEN=wrong "$BIN/ccpack" -o new $hub/0.tar
 has err.txt "gives you no access"
 expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccpack" -o new $hub/0.tar
@@ -51,7 +50,6 @@ has err.txt "no file there has such a name"
 expect 0 env AWS_ENDPOINT_URL_S3=http://127.0.0.1:$storage AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b \
     "$BIN/ccpack" -q -o bucket --allow-duplicates --shard-samples 30 's3://bucket/*.tar' 's3://bucket/3*'
 [ "$(summary bucket)" = "$(summary local)" ] || fail "other tars by a bucket's list"
-expect 64 "$BIN/ccpack" -o new --part 1/2 $hub/0.tar
 expect 0 env -u AWS_ENDPOINT_URL_S3 "$BIN/ccpack" -q -o named --allow-duplicates --shard-samples 30 --endpoint http://127.0.0.1:$storage 's3://bucket/*.tar' \
     's3://bucket/3*'
 [ "$(summary named)" = "$(summary local)" ] || fail "other tars by --endpoint"
@@ -64,6 +62,20 @@ before=$(stats storage)
 expect 0 "$BIN/ccdump" show $hub/2.tar 0 --json
 [ $(($(stats storage) - before)) -le 4 ] || fail "all of the tar was read"
 
+# A plan of it: the sizes of the list, what the beginnings hold, nothing left behind.
+mkdir temporary
+expect 0 env TMPDIR="$PWD/temporary" "$BIN/ccpack" plan --json --resize short:64 "$hub/[0-2].tar"
+[ "$(field out.txt tars)" = 3 ] || fail "the plan has other tars"
+[ "$(field out.txt bytes)" = "$(cat tars/[0-2].tar | wc -c)" ] || fail "the plan has other bytes"
+[ "$(field out.txt bytes_estimated)" = false ] || fail "the list has the sizes"
+[ "$(field out.txt samples)" -ge 100 ] || fail "$(field out.txt samples) samples are estimated, not 120"
+[ "$(field out.txt captions_per_sample)" = 1 ] || fail "another number of captions"
+[ -z "$(ls temporary)" ] || fail "the plan left files"
+expect 65 "$BIN/ccpack" plan $hub/3.tar.gz
+has err.txt "is compressed"
+expect 64 "$BIN/ccpack" plan tars/0.tar
+expect 66 "$BIN/ccpack" plan $hub/9.tar
+
 # Killed, then resumed: tars that were packed are not read again.
 "$BIN/ccpack" -q -o killed --allow-duplicates --shard-samples 30 $hub/{0,1,2}.tar $hub/3.tar.gz 2>killed.txt &
 pid=$!
@@ -74,6 +86,40 @@ expect 0 "$BIN/ccpack" -q -o killed --allow-duplicates --shard-samples 30 --resu
 cmp killed/dataset.json remote/dataset.json || fail "a killed run differs"
 expect 0 "$BIN/ccpack" -o killed --allow-duplicates --shard-samples 30 --resume $hub/{0,1,2}.tar $hub/3.tar.gz
 has err.txt "finished already"
+[ "$(stats limited)" -gt 0 ] || fail "no request was limited"
+
+# Parts are whole tars, so that none is counted first: with ids by key, since ids by row need the counts.
+expect 64 "$BIN/ccpack" -o new --part 1/2 $hub/0.tar
+has err.txt "--ids key"
+python3 - tars keyed <<'PYTHON'
+import os, sys, tarfile
+os.mkdir(sys.argv[2])
+for i in range(3): # keys that are unique over all tars, as those of img2dataset are
+    with tarfile.open(f"{sys.argv[1]}/{i}.tar") as a, tarfile.open(f"{sys.argv[2]}/{i}.tar", "w") as b:
+        for m in a:
+            body = a.extractfile(m)
+            m.name = f"{i}{m.name}"
+            if not m.name.endswith(".bin"):
+                b.addfile(m, body)
+PYTHON
+kill $server
+start support/hub_server.py keyed --token "$secret"
+export HF_ENDPOINT=http://127.0.0.1:$port
+expect 0 "$BIN/ccpack" -q -o keyed-whole --ids key --shard-samples 30 $hub/{0,1,2}.tar
+before=$(stats bytes)
+expect 0 "$BIN/ccpack" -q -o keyed-1 --ids key --shard-samples 30 --part 1/2 $hub/{0,1,2}.tar
+"$BIN/ccpack" -q -j 1 -o keyed-2 --ids key --shard-samples 30 --part 2/2 $hub/{0,1,2}.tar 2>killed.txt &
+pid=$!
+for i in $(seq 500); do [ -e keyed-2/shard-000000.cci ] && break; sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null || true
+expect 0 "$BIN/ccpack" -q -o keyed-2 --ids key --shard-samples 30 --part 2/2 --resume $hub/{0,1,2}.tar
+expect 0 "$BIN/ccpack" merge -q -o keyed-merged keyed-1 keyed-2
+[ "$(summary keyed-merged)" = "$(summary keyed-whole)" ] || fail "the parts are another dataset"
+grep -o '"sources":.*' keyed-merged/dataset.json >there.txt
+grep -o '"sources":.*' keyed-whole/dataset.json >here.txt
+[ "$(grep -o '"name":"[^"]*","rows":[0-9]*,"bytes":[0-9]*,"sample_hash":"[^"]*"' there.txt)" = \
+    "$(grep -o '"name":"[^"]*","rows":[0-9]*,"bytes":[0-9]*,"sample_hash":"[^"]*"' here.txt)" ] || fail "the parts have other sources"
 kill $server
 
 # Killed within a tar: what is in finished shards is not read again; neither samples nor counts differ.

@@ -8,6 +8,7 @@ int main(int argc, char **argv) {
         {"fetch", "downloads the images of a list of URLs and packs them", ccpack_fetch_main},
         {"merge", "joins parts into one dataset", ccpack_merge_main},
         {"index", "makes a dataset of tars in place, without copying them", ccpack_index_main},
+        {"plan", "estimates what packing tars at a server gives", ccpack_plan_main},
         {"tokenizer", "adds a tokenizer to a dataset, learnt or imported", ccpack_tokenizer_main},
         {"subset", "some samples as a dataset of their own", ccpack_subset_main},
         {"attach", "joins the columns of a table to the samples", ccpack_attach_main},

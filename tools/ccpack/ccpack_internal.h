@@ -14,6 +14,7 @@
 int ccpack_pack_main(int argc, char **argv);
 int ccpack_fetch_main(int argc, char **argv);
 int ccpack_merge_main(int argc, char **argv);
+int ccpack_plan_main(int argc, char **argv);
 int ccpack_index_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
 int ccpack_subset_main(int argc, char **argv);

@@ -108,6 +108,7 @@ static const struct cli_program pack_program = {
                        "fetch -o DIR LIST",
                        "merge -o DIR PART...",
                        "index TAR...",
+                       "plan LOCATION...",
                        "tokenizer DIR [--vocab-size N]",
                        "subset DATASET --ids FILE|--where EXPR -o DIR",
                        "attach DATASET TABLE --on KEY --as NAME",

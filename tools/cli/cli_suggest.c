@@ -45,7 +45,7 @@ static const struct {
     const char *program, *commands;
 } command_owners[] = {
     {"ccdump", "info ls show find stats duplicates verify cat extract state popularity order why"},
-    {"ccpack", "attach detach fetch merge index tokenizer subset remove repair compact seal"},
+    {"ccpack", "attach detach fetch merge index plan tokenizer subset remove repair compact seal"},
     {"ccstream-eval", "retrieval zeroshot suite debias linear knn mean embed score objective"},
     {"ccbench", "loader decode ops step"},
 };
