@@ -25,12 +25,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 folder=$(pwd -P)
-exec 3>/dev/null
+exec 3>quiet.txt # what nobody reads, unless the sweep fails
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 fail() {
     echo "FAIL: $*"
     [ ! -e err.txt ] || cat err.txt
+    grep "exit code" quiet.txt | tail -n 4
     exit 1
 }
 
@@ -41,24 +42,27 @@ options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 -
     --epochs 4 --lr 0.001 --tau 0.05 --seed 7 --threads 1 --checkpoint-every 2 --val data --rank-timeout $timeout --io-engine pread"
 
 ranks_of_gloo() { # ranks_of_gloo WORLD COMMAND...
-    local world=$1 pids=() rank code=0
+    local world=$1 processes=() rank code=0
     shift
     for ((rank = 0; rank < world; rank++)); do
         RANK=$rank WORLD_SIZE=$world LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "$@" </dev/null &
-        pids+=($!)
+        processes+=($!)
     done
     for ((rank = 0; rank < world && code == 0; rank++)); do
         wait -n || code=$?
     done
     [ $code != 0 ] || return 0
     sleep 0.5
-    kill -TERM "${pids[@]}" 2>&3
+    kill -TERM "${processes[@]}" 2>&3
     for ((rank = 0; rank < 200; rank++)); do
-        kill -0 "${pids[@]}" 2>&3 || return $code
+        kill -0 "${processes[@]}" 2>&3 || break
         sleep 0.1
     done
-    kill -KILL "${pids[@]}" 2>&3
-    wait
+    kill -KILL "${processes[@]}" 2>&3
+    for rank in "${!processes[@]}"; do
+        wait "${processes[rank]}"
+        echo "rank $rank: exit code $?" >&3
+    done
     return $code
 }
 

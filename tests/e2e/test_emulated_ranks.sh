@@ -64,6 +64,11 @@ has err.txt "ranks 0 and 1 have the same GPU; start at most one rank for each GP
 expect 69 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --device cuda:0 --out none
 has err.txt "--device cuda:0 gives all 2 ranks of this host one GPU"
 
+# Ranks that each see one GPU, their own: each is number 0 of what the rank sees.
+# shellcheck disable=SC2016 # expanded by the ranks' shells
+CCSTREAM_EMULATED=now expect 0 ranks 2 bash -c 'export CCSTREAM_EMULATED_GPUS=1 CCSTREAM_EMULATED_FIRST_GPU=$OMPI_COMM_WORLD_RANK; exec "$@"' - $last "$BIN/ccstream-train" "${options[@]}" --steps 3 --cuda-graph off --out bound
+cmp eager/last bound/last || fail "ranks that see one GPU each end in other bytes than those that see all"
+
 # Rank 1 is killed; rank 0 waits for it on the device.
 code=0
 CCSTREAM_EMULATED=late ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --epochs 1000 --out lost \

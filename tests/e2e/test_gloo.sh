@@ -16,6 +16,24 @@ gloo 4 $train --resume runs/parts 2>4.txt || fail "4 ranks: $(cat 4.txt)"
 cmp one/last runs/parts/last || fail "a run of 2 ranks that 4 resumed ends in other bytes than one"
 grep -q "4 ranks, 4 on this host" 4.txt || fail "$(cat 4.txt)"
 [ "$(ls -A runs/parts/ranks | tr '\n' ' ')" = "0.json 1.json 2.json 3.json " ] || fail "left: $(ls -A runs/parts/ranks)"
+# 8 ranks, of 2 pairs each.
+eight="${options/--batch-size 24/--batch-size 16} --epochs 1"
+$train -q $eight --out one8
+gloo 8 $train -q $eight --out g8
+cmp one8/last g8/last || fail "8 ranks end in other bytes than one"
+
+# A machine without MPI: nothing looks for it.
+mkdir without-mpi
+cp "$BIN/ccstream-train" "$BIN/libccstream_gloo.so" without-mpi
+bare="$last $PWD/without-mpi/ccstream-train"
+export LD_DEBUG=libs LD_DEBUG_OUTPUT=$PWD/opened
+gloo 2 $bare -q $options --epochs 2 --steps 2 --out bare || fail "without MPI: $?"
+gloo 4 $bare -q --resume bare || fail "resuming without MPI: $?"
+unset LD_DEBUG LD_DEBUG_OUTPUT
+cmp one/last bare/last || fail "without MPI ranks end in other bytes"
+grep -q libgloo opened.* || fail "no Gloo: $(ls opened.*)"
+grep libmpi opened.* && fail "MPI is looked for"
+
 if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     mpi="mpirun --oversubscribe --bind-to none -n 3"
@@ -24,6 +42,8 @@ if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     cmp g3/last m3/last || fail "3 ranks over Gloo end in other bytes than over MPI"
     $mpi $train -q $options --epochs 2 --out mg3 --transport gloo </dev/null
     cmp g3/last mg3/last || fail "mpirun's ranks over Gloo end in other bytes"
+    ${mpi% 3} 8 $train -q $eight --out m8 </dev/null
+    cmp one8/last m8/last || fail "8 ranks over MPI end in other bytes than one"
 fi
 if command -v torchrun >/dev/null; then
     torchrun --no-python --nproc-per-node 2 "$BIN/ccstream-train" -q $options --epochs 2 --out torchrun </dev/null

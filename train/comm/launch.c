@@ -206,7 +206,9 @@ static enum status join(struct comm_link **out,
 }
 
 /* MPI and the libraries that it loads (UCX already when it is loaded) install handlers of their own
- * for some signals, and start threads: neither may take a signal from this program. */
+ * for some signals, and start threads: neither may take a signal from this program. Gloo writes to
+ * connections that another rank may have closed: an error that names it, not the end of this one.
+ */
 static enum status load_and_join(struct comm_link **out,
                                  const char *path,
                                  const struct comm_options *opt,
@@ -217,6 +219,7 @@ static enum status load_and_join(struct comm_link **out,
     bool known[SIGNALS] = {false};
     sigset_t all, before;
     const struct comm_module *module;
+    (void)signal(SIGPIPE, SIG_IGN);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; i < SIGNALS; i++) {

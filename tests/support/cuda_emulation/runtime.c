@@ -57,8 +57,11 @@ cudaError_t cudaGetDeviceCount(int *count) {
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index) {
-    /* One that was not chosen has no name, so that tests may share it. */
-    const char first = getenv("CCSTREAM_EMULATED_GPUS") != NULL ? (char)(index + 1) : 0;
+    /* One that was not chosen has no name, so that tests may share it. A process that sees one of
+     * the host's GPUs alone has the number of that in CCSTREAM_EMULATED_FIRST_GPU. */
+    const char *seen = getenv("CCSTREAM_EMULATED_FIRST_GPU");
+    const int number = index + 1 + (seen != NULL ? atoi(seen) : 0);
+    const char first = getenv("CCSTREAM_EMULATED_GPUS") != NULL ? (char)number : 0;
     *prop = (struct cudaDeviceProp){.name = "emulated on the host",
                                     .totalGlobalMem = (size_t)1 << 30,
                                     .major = 9,

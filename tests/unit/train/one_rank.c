@@ -78,6 +78,9 @@ static int check(struct comm *c) {
                            sigaction(SIGSEGV, NULL, &now) != 0 || now.sa_handler != SIG_DFL)) {
         s = error_set(&err, STATUS_MISMATCH, "MPI or Gloo changed a signal handler");
     }
+    if (s == STATUS_OK && (sigaction(SIGPIPE, NULL, &now) != 0 || now.sa_handler != SIG_IGN)) {
+        s = error_set(&err, STATUS_MISMATCH, "a connection that another rank closes ends this one");
+    }
     if (s != STATUS_OK) {
         (void)fprintf(stderr, "rank %d: %s\n", comm_rank(c), err.text);
         comm_fail(c, &err, 1);
