@@ -79,3 +79,20 @@ grep -q "^device: .* not run: no time is left" results/run.txt || fail "device: 
 has results/run.txt "2 passed, 0 skipped, 1 failed or not run"
 PATH=$PWD/stand-ins:$PATH run 0 --only sanitizer --sanitize 0
 has results/run.txt "0 passed"
+
+# The bundle unpacks without xz, and its programs find all libraries but the system's and CUDA's in it.
+git -C "$SRC" rev-parse HEAD >/dev/null 2>&1 || exit 0
+printf '#!/bin/sh\nexit 1\n' >stand-ins/xz
+printf '#!/bin/sh\nexec %s -1\n' "$(command -v gzip)" >stand-ins/gzip
+chmod +x stand-ins/xz stand-ins/gzip
+unset LD_LIBRARY_PATH
+PATH=$PWD/stand-ins:$PATH expect 0 "$SRC/tests/gpu/bundle" --built "$BIN/.." "$PWD/bundle.tar.gz"
+rm stand-ins/gzip
+mkdir unpacked
+PATH=$PWD/stand-ins:$PATH tar -xzf bundle.tar.gz -C unpacked
+for program in unpacked/build/cuda/bin/cc* unpacked/build/cuda/tests/bin/test_*; do
+    LD_LIBRARY_PATH=$PWD/unpacked/build/cuda/lib ldd "$program" | grep '=>' | grep -v "=> $PWD/unpacked/" |
+        grep -vE '^.(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s)\.so|lib(cu|nv|nccl))' >missing.txt &&
+        fail "$program: $(cat missing.txt)"
+done
+expect 0 env LD_LIBRARY_PATH="$PWD/unpacked/build/cuda/lib" unpacked/build/cuda/bin/ccstream-train --version

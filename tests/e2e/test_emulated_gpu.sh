@@ -34,6 +34,7 @@ numbers() {
 }
 
 train now eager --loss sogclr --cuda-graph off
+has err.txt "precision bf16, as on every GPU; --precision f32 for exact f32"
 train late recorded --loss sogclr --cuda-graph on --state-memory pinned --checkpoint-every 2 --keep-checkpoints 2
 has err.txt "2 steps as one of 2 graphs of "
 same eager recorded
