@@ -102,7 +102,6 @@ static __global__ void weight_kernel(T *w, const T *y, const T *x, struct conv_p
         if (threadIdx.x == 0) {
             put(w + e, sums[0]);
         }
-        __syncthreads();
     }
 }
 

@@ -193,9 +193,9 @@ static __device__ __forceinline__ float warp_max(float x, int lanes = WARP) {
     return x;
 }
 
-/* Sum over a block of THREADS threads, returned to all of them. `room` is shared memory, which may
- * be reused at once. */
-template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&room)[WARPS]) {
+/* Sum over a block of THREADS threads, returned to all of them. `room` is shared memory, which is
+ * not used again before a barrier. */
+template <typename N> static __device__ __forceinline__ N block_sum_once(N x, N (&room)[WARPS]) {
     x = warp_sum(x);
     if (threadIdx.x % WARP == 0) {
         room[threadIdx.x / WARP] = x;
@@ -205,6 +205,12 @@ template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&roo
     for (int i = 1; i < WARPS; i++) {
         sum += room[i];
     }
+    return sum;
+}
+
+/* `room` may be reused at once. */
+template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&room)[WARPS]) {
+    const N sum = block_sum_once(x, room);
     __syncthreads();
     return sum;
 }

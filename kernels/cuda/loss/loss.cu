@@ -63,7 +63,7 @@ static __global__ void examine(struct device_loss l, struct loss_scratch w) {
     }
     fault = block_max(fault, room);
     if (row < b) {
-        const int32_t before = block_max(was_before(l.sample_ids, row), room);
+        const int32_t before = block_max_once(was_before(l.sample_ids, row), room);
         if (threadIdx.x == 0) {
             w.rank[row] = before ? -1 : 0;
         }
@@ -111,7 +111,7 @@ static __global__ void begin(struct device_loss l, struct loss_scratch w) {
     for (int64_t row = threadIdx.x; row < n; row += THREADS) {
         fault = w.fault[row] > fault ? w.fault[row] : fault;
     }
-    fault = block_max(fault, room);
+    fault = block_max_once(fault, room);
     const int32_t count = put_ranks(w.rank, l.batch_count);
     if (threadIdx.x == 0) {
         w.head->count = count;
@@ -276,8 +276,8 @@ static __global__ void gradient(struct device_loss l, struct loss_scratch w) {
     }
     sums.value = block_sum(sums.value, room);
     sums.scale = block_sum(sums.scale, room);
-    sums.bias = block_sum(sums.bias, room);
-    sums.fault = block_max(sums.fault, fault_room);
+    sums.bias = block_sum_once(sums.bias, room);
+    sums.fault = block_max_once(sums.fault, fault_room);
     if (threadIdx.x == 0) {
         w.row_value[row] = sums.value;
         w.row_scale[row] = sums.scale;
@@ -340,7 +340,7 @@ static __device__ __forceinline__ struct step_sums sum_step(const struct device_
     for (int64_t i = threadIdx.x; i < n; i += THREADS) {
         s.fault = w.fault[i] > s.fault ? w.fault[i] : s.fault;
     }
-    s.fault = block_max(s.fault, room);
+    s.fault = block_max_once(s.fault, room);
     s.scale = sum_of(w.row_scale, n);
     s.bias = sum_of(w.row_bias, n);
     s.value = sum_of(w.row_value, n);

@@ -182,7 +182,8 @@ static __device__ __forceinline__ double zeta_rate(const struct device_loss &l, 
     return side == DEVICE_LOSS_IMAGE ? l.values->zeta_lr_image : l.values->zeta_lr_text;
 }
 
-template <typename N> static __device__ __forceinline__ N block_max(N x, N (&room)[WARPS]) {
+/* As block_sum_once and block_sum. */
+template <typename N> static __device__ __forceinline__ N block_max_once(N x, N (&room)[WARPS]) {
     for (int step = WARP / 2; step > 0; step /= 2) {
         const N other = __shfl_xor_sync(FULL_WARP, x, step);
         x = other > x ? other : x;
@@ -195,6 +196,11 @@ template <typename N> static __device__ __forceinline__ N block_max(N x, N (&roo
     for (int i = 1; i < WARPS; i++) {
         most = room[i] > most ? room[i] : most;
     }
+    return most;
+}
+
+template <typename N> static __device__ __forceinline__ N block_max(N x, N (&room)[WARPS]) {
+    const N most = block_max_once(x, room);
     __syncthreads();
     return most;
 }

@@ -357,7 +357,7 @@ static __global__ void popularity(struct device_loss l, struct loss_scratch w) {
             }
         }
     }
-    sum = block_sum(sum, room);
+    sum = block_sum_once(sum, room);
     if (threadIdx.x == 0) {
         float *momentum = &w.columns[DEVICE_LOSS_ZETA_MOMENTUM][side][c];
         const double theta = l.constants.zeta_momentum;

@@ -50,7 +50,7 @@ static __device__ __forceinline__ int64_t find_sample(const struct device_loss &
             found = i;
         }
     }
-    return block_max(found, room);
+    return block_max_once(found, room);
 }
 
 /* Which proposal of the anchor a contrast is: its rank among distinct views, without the two that
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void put_anchor(const struct device_loss &l,
         const double g = (double)records[c] / (double)recorded_count - own;
         value += g * (double)v.similarity[c * v.stride];
     }
-    value = block_sum(value, room);
+    value = block_sum_once(value, room);
     const double count = contrasts_count(l, w.head);
     const struct anchor_sums s = anchor_sum(l, w, v, l.constants.tau, NULL);
     if (threadIdx.x == 0) {

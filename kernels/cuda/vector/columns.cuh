@@ -64,7 +64,8 @@ static __device__ __forceinline__ void load_rows(vector<T, V> (&x)[ROWS],
 }
 
 /* Adds `sum` over the threads of the block that hold the same columns, and stores partial sum
- * number `which` of `count` of this block's chunk. All threads call it. */
+ * number `which` of `count` of this block's chunk. All threads call it. After its last barrier a
+ * thread reads no element but its own, so that a further call may write at once. */
 template <int V>
 static __device__ __forceinline__ void store_partials(float *partials,
                                                       const struct walk &w,
@@ -96,7 +97,6 @@ static __device__ __forceinline__ void store_partials(float *partials,
         }
         store_f32(partials + (chunk * count + which) * w.width + p.column, total);
     }
-    __syncthreads();
 }
 
 enum { MERGE_LANES = 8, MERGE_ROWS = THREADS / MERGE_LANES, MERGE_AT_ONCE = 8 };
@@ -141,19 +141,18 @@ static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
     for (int i = 0; i < COUNT; i++) {
         room[i][threadIdx.x] = sum[i];
     }
-    __syncthreads();
     for (int half = THREADS / 2; half >= MERGE_LANES; half /= 2) {
+        __syncthreads();
         if ((int)threadIdx.x < half) {
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
                 room[i][threadIdx.x] += room[i][threadIdx.x + half];
             }
         }
-        __syncthreads();
     }
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        sum[i] = room[i][lane];
+    for (int i = 0; i < COUNT; i++) { /* its own: of the first threads the sums */
+        sum[i] = room[i][threadIdx.x];
     }
     return (int)threadIdx.x < MERGE_LANES && *column < width;
 }

@@ -193,7 +193,7 @@ static __global__ void squares_partials(double *partials, const T *in, int64_t c
             sum += (double)x[k] * (double)x[k];
         }
     }
-    sum = block_sum(sum, room);
+    sum = block_sum_once(sum, room);
     if (threadIdx.x == 0) {
         partials[blockIdx.x] = sum;
     }
@@ -205,7 +205,7 @@ static __global__ void squares_merge(double *out, const double *partials, int32_
     for (int32_t i = (int32_t)threadIdx.x; i < blocks; i += THREADS) {
         sum += partials[i];
     }
-    sum = block_sum(sum, room);
+    sum = block_sum_once(sum, room);
     if (threadIdx.x == 0) {
         *out = sum;
     }
