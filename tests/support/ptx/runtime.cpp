@@ -2,7 +2,8 @@
  * runtime: executes translated kernels and checks every access:
  *
  *     global   aligned; inside one operand of the operator, or inside memory that holds none of
- *              them (workspace); an operand that is only read is not written
+ *              them (workspace), which the operator has written before it reads it; an operand that
+ *              is only read is not written
  *     shared   aligned; inside one variable; written before it is read
  *     races    two threads at one place, one of which writes, with no barrier between them; in
  *              global memory also two blocks of a launch
@@ -197,7 +198,8 @@ struct region {
     bool is_inner;    /* within another */
     bool has_inner;   /* only those may be accessed */
     bool is_implicit; /* an operand in memory that was not announced */
-    place *places;    /* reserved at the first access, backed where it is touched */
+    bool is_constant;
+    place *places; /* reserved at the first access, backed where it is touched */
 };
 
 static std::mutex regions_lock;
@@ -213,11 +215,13 @@ static struct window {
     uint64_t begin, end;
     bool is_written;
     bool is_flag; /* of faults: several threads may write the same */
+    bool is_workspace;
     uint64_t places_begin;
     place *places;
 } windows[MAX_WINDOWS];
 static unsigned windows_count, windows_next;
 static unsigned operands_now;
+static uint32_t operator_launch; /* its first */
 
 static region *region_of(uint64_t at) {
     auto i = regions->upper_bound(at);
@@ -259,7 +263,7 @@ static region *add_region(uint64_t begin, uint64_t end, bool is_inner, bool is_i
         i = meets && i->second.is_implicit ? erase(i) : std::next(i);
     }
     windows_count = 0;
-    return &((*regions)[begin] = region{begin, end, is_inner, false, is_implicit, nullptr});
+    return &((*regions)[begin] = region{begin, end, is_inner, false, is_implicit, false, nullptr});
 }
 
 static void appears(const void *data, size_t size_bytes) {
@@ -344,8 +348,9 @@ static const char *find_window(window *out, uint64_t at, unsigned size, bool wri
         }
         const uint64_t end = o->size_bytes == SIZE_MAX ? whole->end : begin + o->size_bytes;
         reserve_places(whole);
-        *out = window{begin,        std::min(end, whole->end), o->is_written, false, whole->begin,
-                      whole->places};
+        *out = window{
+            begin,        std::min(end, whole->end), o->is_written, false, false, whole->begin,
+            whole->places};
         return at + size > end            ? "crosses the end of an operand"
                : end > whole->end         ? "an operand is larger than its memory"
                : writes && !o->is_written ? "writes to an operand that is only read"
@@ -362,7 +367,8 @@ static const char *find_window(window *out, uint64_t at, unsigned size, bool wri
     }
     reserve_places(whole);
     const bool is_flag = inner->end - inner->begin == sizeof(int32_t);
-    *out = window{inner->begin, inner->end, true, is_flag, whole->begin, whole->places};
+    *out = window{inner->begin, inner->end,   true, is_flag, !is_flag && !inner->is_constant,
+                  whole->begin, whole->places};
     return nullptr;
 }
 
@@ -402,6 +408,9 @@ const unsigned char *ptx_load_global(uint64_t at, unsigned size, unsigned line) 
     place *p = w->places + (at - w->places_begin) / PLACE_BYTES;
     for (unsigned i = 0; i < size && w->places != nullptr; i += PLACE_BYTES, p++) {
         const char *race = check_read(p, launch_serial);
+        if (w->is_workspace && operands_now != 0 && p->write_launch < operator_launch) {
+            race = "reads workspace that its operator has not written";
+        }
         if (race != nullptr) {
             note(race, at, size, line);
         }
@@ -727,6 +736,7 @@ static void begin(const void *kernel, int parameters_count, unsigned operands) {
         ptx_stop("its parameters differ from those of the host's code");
     }
     launch_serial++;
+    operator_launch = operands != operands_now ? launch_serial : operator_launch;
     own_lines = &(*lines)[current->name];
     own_lines->resize(MAX_LINES);
     (*launches)[{current->name, (*operand_sets)[operands].op}]++;
@@ -764,6 +774,7 @@ extern "C" const struct executor *ptx_executor(const struct executor_host *host)
     for (const ptx_chunk *const *c = ptx_chunks; *c != nullptr; c++) {
         for (const ptx_table *t = (*c)->tables; t->size_bytes > 0; t++) {
             appears((const void *)t->data, t->size_bytes);
+            (*regions)[t->data].is_constant = true;
         }
     }
     (void)atexit(report);
