@@ -16,7 +16,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import command, page, study, suite, suite_metrics, suite_sets
+from ccstream.studies import command, page, study, suite, suite_encode, suite_folder, suite_metrics, suite_page, suite_sets
 
 
 def unit(rng, rows, columns):
@@ -84,18 +84,27 @@ class MetricsTest(unittest.TestCase):
         self.assertAlmostEqual(suite_metrics.mean_average_precision(images, vectors, truth)["mean_average_precision"], (1 + 2 / 3) / 2)
 
 
+    def test_pairing_is_clip_benchmarks_argmax(self):
+        right, wrong = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([[0.2, 0.9], [0.1, 0.8]])
+        got = suite_metrics.pairing({"": [right, wrong]})
+        self.assertEqual(got, {"image_acc": 0.5, "text_acc": 0.5, "acc": 0.5})
+        equal = np.full((1, 2), 0.5)  # torch's argmax takes the first of equal ones
+        got = suite_metrics.pairing({"add_att": [equal, np.array([[0.1, 0.2]])], "swap_obj": [equal]})
+        self.assertEqual(got, {"add_att_acc": 0.5, "swap_obj_acc": 1.0, "mean_acc": 0.75})
+
+
 class TableTest(unittest.TestCase):
     def test_38_sets_are_averaged_and_every_folder_is_one_set(self):
         self.assertEqual(sum(s.main is not None for s in suite_sets.SETS), 38)
         self.assertEqual([len(sets) for _, sets in suite_sets.AVERAGES], [1, 6, 7, 13, 3, 2, 38])
-        self.assertEqual(len(suite_sets.BY_FOLDER), sum(len(s.folders) for s in suite_sets.SETS))
+        self.assertEqual(len(suite_sets.BY_FOLDER), sum(len(s.folders) for s in suite_sets.SETS + suite_sets.EXTRAS))
         for folder, key in (("vtab-pets", "vtab/pets"), ("cifar10", "cifar10"), ("dollar_street", "fairness/dollar_street"),
                             ("mscoco_captions", "retrieval/mscoco_2014_5k_test_image_text_retrieval")):
             self.assertEqual(suite_sets.BY_FOLDER[folder].key, key)
 
     def test_an_average_says_of_how_many(self):
         rows = [{"key": "imagenet1k", "metrics": {"main_metric": 0.5}}, {"key": "imagenet-a", "metrics": {"main_metric": 0.25}}]
-        got = {a["name"]: a for a in suite._averages(rows)}
+        got = {a["name"]: a for a in suite_page.averages(rows)}
         self.assertEqual((got["ImageNet & variants"]["value"], got["ImageNet & variants"]["sets"]), (0.375, 2))
         self.assertEqual((got["Average"]["sets"], got["Average"]["of"], got["VTAB"]["value"]), (2, 38, None))
 
@@ -116,10 +125,10 @@ class FolderTest(unittest.TestCase):
 
     def refuses(self, text):
         with self.assertRaisesRegex(study.DataError, text):
-            suite.read_set(self.folder)
+            suite_folder.read_set(self.folder)
 
     def test_every_line_is_a_class_and_a_template_is_pythons(self):
-        one = suite.read_set(self.folder)
+        one = suite_folder.read_set(self.folder)
         self.assertEqual((one.known.key, one.names), ("mnist", ["zero", "", "# two"]))
         self.assertEqual(one.prompts(), [["#zero, {one} zero"], ["#, {one} "], ["## two, {one} # two"]])
 
@@ -141,7 +150,7 @@ class FolderTest(unittest.TestCase):
         self.refuses("'two' is no number of tars")
         self.put("test/nshards.txt", b"1")
         self.put("test/1.tar", b"")
-        self.assertIn("1.tar and what follows is not read", suite.read_set(self.folder).notes[0])
+        self.assertIn("1.tar and what follows is not read", suite_folder.read_set(self.folder).notes[0])
         self.put("test/0.tar", b"version https://git-lfs.github.com/spec/v1\n")
         self.refuses("pointer of git-lfs")
         self.put("dataset_type.txt", b"regression\n")
@@ -151,22 +160,44 @@ class FolderTest(unittest.TestCase):
         os.symlink(self.folder, Path(self.top.name) / "mnist_test")
         options = command.parse(suite, "suite", ["run", "--sets", self.top.name, "-o", "out"])
         with self.assertRaisesRegex(study.DataError, "are one set, mnist"):
-            suite.find(options)
+            suite_folder.find(options)
+
+    def test_extras_are_read_as_they_are_given(self):
+        top = Path(self.top.name)
+        (top / "winoground/data/images").mkdir(parents=True)
+        (top / "sugar_crepe/val2017").mkdir(parents=True)
+        for name in ("winoground/data/images/ex_0_img_0.png", "winoground/data/images/ex_0_img_1.png", "sugar_crepe/val2017/1.jpg"):
+            (top / name).write_bytes(b"x")
+        row = {"caption_0": "a\nb", "caption_1": "c", "image_0": "ex_0_img_0", "image_1": "ex_0_img_1"}
+        (top / "winoground/data/examples.jsonl").write_text(json.dumps(row) + "\n")
+        one = suite_folder.read_set(top / "winoground")
+        self.assertEqual((one.known.key, one.instances[0]["images"], one.all_prompts()), ("winoground", [0, 1], ["a b", "c"]))
+        rows = {"0": {"filename": "1.jpg", "caption": "a", "negative_caption": "b"}}
+        for task in ("add_att", "swap_obj"):
+            (top / f"sugar_crepe/{task}.json").write_text(json.dumps(rows))
+        one = suite_folder.read_set(top / "sugar_crepe")
+        self.assertEqual((len(one.images), [i["task"] for i in one.instances]), (1, ["add_att", "swap_obj"]))
+        (top / "sugar_crepe/add_att.json").write_text('{"7": {"filename": "../1.jpg", "caption": "a", "negative_caption": "b"}}')
+        with self.assertRaisesRegex(study.DataError, "add_att.json: '7': val2017/../1.jpg is missing"):
+            suite_folder.read_set(top / "sugar_crepe")
+        (top / "winoground/data/examples.jsonl").write_text('{"caption_0": "a"}')
+        with self.assertRaisesRegex(study.DataError, "examples.jsonl: line 1: requires two captions"):
+            suite_folder.read_set(top / "winoground")
 
     def test_random_bytes_in_any_text_file_are_read_or_refused(self):
         rng = random.Random(0)
         files = ("classnames.txt", "zeroshot_classification_templates.txt", "dataset_type.txt", "test/nshards.txt",
-                 "instances.jsonl")
+                 "instances.jsonl", "examples.jsonl", "val2017", "add_att.json")
         pieces = [b"{c}", b"{", b"}", b"\n", b"\r", b"\0", b"\xff", b"1", b"9" * 5000, b"retrieval", b"\xe2\x80\xa8", b"{}",
-                  b'{"cue": "a", "candidates": [], "associations": []}', b"[1]", b"[" * 9000, b" ", "é".encode()]
+                  b'{"cue": "a", "candidates": [], "associations": []}', b'{"caption_0": "a", "image_0": 1}', b'{"1": {}}', b"[1]", b"[" * 9000, b" ", "é".encode()]
         for _ in range(400):
             name = rng.choice(files)
             before = (self.folder / name).read_bytes() if (self.folder / name).exists() else None
             self.put(name, b"".join(rng.choice(pieces) for _ in range(rng.randrange(6))))
             try:
-                one = suite.read_set(self.folder)
+                one = suite_folder.read_set(self.folder)
                 if one is not None:
-                    suite._all_prompts(one)
+                    one.all_prompts()
             except (study.DataError, study.NotFoundError):
                 pass
             os.unlink(self.folder / name)
@@ -184,7 +215,7 @@ class FolderTest(unittest.TestCase):
                 info = tarfile.TarInfo("a.npy")
                 info.size = len(data)
                 out.addfile(info, io.BytesIO(data))
-            return suite.read_meta([tar], [0], 1)
+            return suite_encode.read_meta([tar], [0], 1)
         self.assertEqual(read(good.getvalue()).tolist(), [[0, 1, 2, 3]])
         shapes = [b"(9999999999999,)", b"(-1,)", b"()", b"(True,)", b"'x'", b"((((("]
         for i in range(600):
@@ -211,20 +242,20 @@ class FolderTest(unittest.TestCase):
         for _ in range(300):
             path.write_bytes(b"".join(rng.choice(pieces) for _ in range(rng.randrange(5))))
             try:
-                suite._averages(suite._finished(path, "a", False))
+                suite_page.averages(suite.finished(path, "a", False))
             except (study.DataError, page.ExistsError):
                 pass
 
     def test_results_of_another_checkpoint_are_kept(self):
         path = Path(self.top.name) / "eval_results.jsonl"
         path.write_text(json.dumps({"key": "mnist", "metrics": {"acc5": float("nan")}, "model": "a"}) + "\n")
-        self.assertEqual(len(suite._finished(path, "a", False)), 1)
+        self.assertEqual(len(suite.finished(path, "a", False)), 1)
         with self.assertRaisesRegex(page.ExistsError, "another checkpoint"):
-            suite._finished(path, "b", False)
-        self.assertEqual(suite._finished(path, "b", True), [])
+            suite.finished(path, "b", False)
+        self.assertEqual(suite.finished(path, "b", True), [])
         path.write_text("{")
         with self.assertRaisesRegex(study.DataError, "line 1: is no JSON object"):
-            suite._finished(path, "a", False)
+            suite.finished(path, "a", False)
 
 
 unittest.main()

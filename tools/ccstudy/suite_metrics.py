@@ -160,3 +160,22 @@ def winogavil(found: list[tuple[int, float]]) -> Metrics:
     parts = {str(n): count == n for n in (5, 6, 10, 12)} | {"5-6": count <= 6, "10-12": count >= 10}
     return {"avg_jaccard_score": float(value.mean())} | {
         f"jaccard_score_{k}": float(value[at].mean()) if at.any() else None for k, at in parts.items()}
+
+
+def pairing(found: dict[str, list[Any]]) -> Metrics:
+    """Similarities of each instance's images with its captions; image i and caption i belong together. With one task as
+    clip-benchmark has it for Winoground; of several (SugarCrepe, one image and a wrong caption) each one's, and their mean."""
+    out: Metrics = {}
+    for task, instances in found.items():
+        right = []
+        for scores in instances:
+            own = np.arange(min(scores.shape))
+            right.append([(scores.argmax(0)[:len(own)] == own).all(), (scores.argmax(1)[:len(own)] == own).all()])
+        image, text = np.array(right, bool).T
+        prefix = f"{task}_" if task else ""
+        out |= {f"{prefix}image_acc": float(image.mean())} if not task else {}
+        out |= {f"{prefix}text_acc": float(text.mean())} if not task else {}
+        out[f"{prefix}acc"] = float((image & text).mean())
+    if "" not in found:
+        out["mean_acc"] = float(np.mean(list(out.values()))) if out else None
+    return out

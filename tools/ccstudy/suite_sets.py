@@ -72,8 +72,19 @@ SETS = [
     Set("fairness/fairface", "FairFace", None, ("fairness",)),
     Set("fairness/utkface", "UTKFace", None, ("fairness",)),
 ]
-BY_FOLDER = {folder: one for one in SETS for folder in one.folders}
-GROUPS = ("imagenet", "shifts", "vtab", "retrieval", "wilds", "fairness")
+EXTRAS = [  # of clip-benchmark, not of DataComp: in no average
+    Set("winoground", "Winoground", "acc", ("extras",)),
+    Set("sugar_crepe", "SugarCrepe", "mean_acc", ("extras",)),
+]
+BY_FOLDER = {folder: one for one in SETS + EXTRAS for folder in one.folders}
+_PLACES = {one.key: i for i, one in enumerate(SETS + EXTRAS)}
+GROUPS = ("imagenet", "shifts", "vtab", "retrieval", "wilds", "fairness", "extras")
+
+
+def place(key: str) -> int:
+    """The set's number in the order of results; other sets are last."""
+    return _PLACES.get(key, len(_PLACES))
+
 
 # The rows of the table of averages: DataComp's five, and the two that papers print.
 AVERAGES = [

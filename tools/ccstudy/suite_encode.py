@@ -1,0 +1,322 @@
+"""What `ccstream-eval suite` asks of other programs: `ccpack index` reads tars where they are, and one `ccstream-eval embed
+--requests` encodes all sets.
+
+    ask(a)  ask(b)  wait(a)  metrics of a  ask(c)  wait(b) ...     the next set is indexed, and its request waits, while one
+                                                                 is encoded, and metrics are computed beside that
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from . import page as pages
+from .study import DataError, NotFoundError, Options, StudyError, np, start
+from .suite_folder import One
+
+_MOST_NUMBERS = 1 << 20  # bytes of an image's .npy
+
+
+class ChildError(StudyError):
+    """Of a child process, with its exit code and last line."""
+
+    def __init__(self, text: str, code: int):
+        super().__init__(text)
+        self.code = code
+
+
+class _Errors(threading.Thread):
+    """Passes a child's stderr on, but for its last line, which is the message of a failure."""
+
+    def __init__(self, child: subprocess.Popen[str]):
+        super().__init__(daemon=True)
+        self.child, self.last = child, ""
+        self.start()
+
+    def run(self) -> None:
+        for line in self.child.stderr:
+            sys.stderr.write(self.last)
+            self.last = line
+
+    def failure(self, name: str) -> ChildError:
+        code = self.child.wait()
+        self.join()
+        return ChildError(self.last.strip() or f"{name} was ended by signal {-code}", code if code > 0 else 70)
+
+
+def call(name: str, *words: object) -> None:
+    with start([name, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace") as child:
+        errors = _Errors(child)
+        try:
+            code = child.wait()
+        except BaseException:
+            child.terminate()
+            raise
+    if code:
+        raise errors.failure(name)
+    errors.join()
+    sys.stderr.write(errors.last)
+
+
+class Lock:
+    """A locked file or folder; the lock ends with release, with a `with` block, or with the process."""
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path, wait: bool) -> Lock | None:
+        """None, without wait, if another process has it."""
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BaseException as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
+        return cls(descriptor)
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Model:
+    """The checkpoint, in a process of ccstream-eval that is started by the first request."""
+
+    def __init__(self, options: Options):
+        self.path = options.arguments[0]
+        self.words = ["--image-norm", options.image_norm, "--transform", options.transform, "--as-stored"]
+        self.how = ["--batch-size", options.batch_size, "--force", *(["-q"] if options.quiet else [])]
+        self.device, self.threads = options.device, options.threads
+        self._child: subprocess.Popen[str] | None = None
+        self._asked = self._answered = 0
+        self._answers: dict[int, dict[str, Any]] = {}
+
+    def hash(self) -> str:
+        """Of what is evaluated, so that results of another model are not continued."""
+        path = Path(self.path)
+        if path.is_dir():
+            files = [path / "last"] if (path / "last").exists() else sorted(
+                p for p in path.iterdir() if p.suffix in (".safetensors", ".json", ".bin", ".txt"))
+        else:
+            files = [path]
+        if not files or not all(f.is_file() for f in files):
+            raise NotFoundError(f"{path}: no checkpoint, and no run with one")
+        digest = hashlib.sha256(" ".join(self.words).encode())
+        for file in files:
+            with file.open("rb") as data:
+                digest.update(hashlib.file_digest(data, "sha256").digest())
+        return digest.hexdigest()[:16]
+
+    def ask(self, **request: Any) -> int:
+        """The number of the request, for wait. Answers come in the order of requests."""
+        if self._child is None:
+            words = ["ccstream-eval", "embed", self.path, "--requests", *self.words, *self.how, "--device", self.device,
+                     "--threads", self.threads]
+            self._child = start([*map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, errors="replace")
+            self._errors = _Errors(self._child)
+        try:
+            self._child.stdin.write(json.dumps({k: str(v) if isinstance(v, Path) else v for k, v in request.items()}) + "\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise self._errors.failure("ccstream-eval embed") from None
+        self._asked += 1
+        return self._asked
+
+    def wait(self, number: int) -> dict[str, Any]:
+        """Raises ChildError."""
+        while self._answered < number:
+            line = self._child.stdout.readline()
+            if not line:
+                raise self._errors.failure("ccstream-eval embed")
+            self._answered += 1
+            self._answers[self._answered] = json.loads(line)
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise ChildError(answer["error"], answer["code"])
+        return answer
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.terminate()
+            self._child.communicate()
+            self._child = None
+
+
+# ---- images
+
+
+def _work_tars(one: One, work: Path) -> list[Path]:
+    if not one.images:
+        return one.tars
+    path = work / "images.tar"
+    with tarfile.open(path, "w") as tar:
+        for i, image in enumerate(one.images):
+            tar.add(image, f"{i:07d}{image.suffix}")
+            info = tarfile.TarInfo(f"{i:07d}.cls")
+            info.size = 1
+            tar.addfile(info, io.BytesIO(b"0"))
+    return [path]
+
+
+def index(one: One, work: Path, check: bool) -> tuple[Path, list[dict[str, Any]]]:
+    """A dataset of links to the tars; and the rows that were rejected. check: images that do not decode are rejected too."""
+    if one.packed:
+        return one.folder, []
+    data = work / "data"
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(parents=True)
+    links = []
+    for i, tar in enumerate(_work_tars(one, work)):
+        links.append(data / f"{i}.tar")
+        links[-1].symlink_to(tar.resolve())
+    if one.kind != "retrieval":  # numbers: names may be empty or equal
+        (data / "classnames.txt").write_text("".join(f"{i}\n" for i in range(max(len(one.names), 1))))
+    call("ccpack", "index", "-q", "--max-bad", "100%", *([] if check else ["--no-check"]),
+         *(["--caption-lines", "each"] if one.kind == "retrieval" else []), *links)
+    with (data / "rejects.jsonl").open(encoding="utf-8") as file:
+        return data, [json.loads(line) for line in file]
+
+
+class Encoding:
+    """The embeddings of a set, asked for at once."""
+
+    def __init__(self, one: One, model: Model, work: Path):
+        self.one, self.model, self.work = one, model, work
+        work.mkdir(parents=True, exist_ok=True)
+        self._ask(check=False)
+
+    def _ask(self, check: bool) -> None:
+        data, self.rejected = index(self.one, self.work, check)
+        self.request = self.model.ask(data=data, out=self.work / "e", texts=self.one.kind == "retrieval")
+
+    def wait(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays by name; and the answer."""
+        try:
+            answer = self.model.wait(self.request)
+        except ChildError as error:
+            if error.code != 65 or self.one.packed:
+                raise
+            self._ask(check=True)
+            answer = self.model.wait(self.request)
+        names = ["images", "ids", "labels"] + (["texts", "owners"] if self.one.kind == "retrieval" else [])
+        return {n: np.load(self.work / f"e.{n}.npy", allow_pickle=False) for n in names}, answer
+
+
+# ---- numbers beside images
+
+
+def _rows(tars: list[Path], member: str) -> list[bytes | None]:
+    """Of each row of the tars, a member by its extension. Rows are as ccpack counts them."""
+    rows: list[bytes | None] = []
+    for path in tars:
+        last = None
+        try:
+            with tarfile.open(path, "r:") as tar:
+                for m in tar:
+                    folder, base = os.path.split(m.name)
+                    key, _, extension = base.partition(".")
+                    if not m.isfile() or not key:
+                        continue
+                    if (folder, key) != last:
+                        rows.append(None)
+                        last = (folder, key)
+                    if extension.lower() == member and m.size <= _MOST_NUMBERS:
+                        rows[-1] = tar.extractfile(m).read()
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+            raise DataError(f"{path}: {error}") from None
+    return rows
+
+
+def _numbers(data: bytes) -> Any:
+    """A .npy of no more numbers than it has bytes. Raises ValueError."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    count = 1
+    for n in shape:
+        count *= n
+    if dtype.kind not in "biuf" or not 0 < count * dtype.itemsize <= len(data):
+        raise ValueError
+    numbers = np.load(io.BytesIO(data), allow_pickle=False).ravel()
+    if not np.isfinite(numbers).all():
+        raise ValueError
+    return numbers
+
+
+def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
+    """The .npy of each sample, as one array."""
+    rows, out = _rows(tars, "npy"), []
+    for i in ids:
+        data = rows[i] if i < len(rows) else None
+        try:
+            out.append(_numbers(data or b""))
+        except Exception:  # of a damaged header NumPy raises what its parser does: TokenError, TypeError, MemoryError, ...
+            raise DataError(f"{tars[0].parent}: row {i}: its .npy is missing, or no array of numbers") from None
+        if len(out[-1]) != len(out[0]) or len(out[-1]) < least:
+            raise DataError(f"{tars[0].parent}: row {i}: its .npy has {len(out[-1])} numbers, not {max(least, len(out[0]))}")
+    return np.stack(out)
+
+
+# ---- prompts
+
+
+class Prompts:
+    """The unit vectors of all prompts, each encoded once. One rank encodes them, others wait for its lock and find them."""
+
+    def __init__(self, sets: list[One], model: Model, work: Path):
+        self.model, self.work = model, work
+        self.rows: dict[str, int] = {}
+        for one in sets:
+            for prompt in one.all_prompts():
+                self.rows.setdefault(prompt, len(self.rows))
+        self._lock: Lock | None = None
+        self._request: int | None = None
+        self._vectors: Any = None
+
+    def ask(self) -> None:
+        path, done = self.work / "prompts.txt", self.work / "e.prompts.npy"
+        text = "".join(f"{p}\n" for p in self.rows).encode()
+        self._lock = Lock.take(self.work / "prompts.lock", wait=True)
+        if self.rows and not (done.exists() and path.exists() and path.read_bytes() == text):
+            done.unlink(missing_ok=True)
+            pages.write(path, text)
+            self._request = self.model.ask(prompts=path, out=self.work / "new")
+
+    def load(self) -> None:
+        if self._vectors is not None or not self.rows:
+            return
+        if self._lock is None:
+            self.ask()
+        if self._request is not None:
+            self.model.wait(self._request)
+            (self.work / "new.prompts.npy").rename(self.work / "e.prompts.npy")
+        self._vectors = np.load(self.work / "e.prompts.npy", allow_pickle=False)
+        self._lock.release()
+
+    def get(self, texts: list[str]) -> Any:
+        self.load()
+        return self._vectors[[self.rows[t] for t in texts]]
+
+    def classes(self, prompts: list[list[str]]) -> Any:
+        vectors = np.stack([self.get(of_class).mean(0) for of_class in prompts])
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
