@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from . import suite, suite_metrics
+from . import suite, suite_encode, suite_folder, suite_metrics
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure, np,
                     series, start)
 
@@ -48,8 +48,9 @@ OPTIONS = [
     Option("json", kind=bool, help="all numbers on stdout"),
     Option("quiet", "q", bool, help="no progress and no table"),
     Option("ema", kind=bool, group="Model", help="the averages of the weights that a run with --ema keeps"),
-    *(o if o.name != "transform" else Option("transform", default="own", metavar="KIND", choices=("own", *o.choices), group="Model",
-                                             help=o.help) for o in suite.OPTIONS if o.group == "Model"),
+    *(o if o.name != "transform" else Option("transform", default="own", metavar="KIND", choices=o.choices, group="Model",
+                                             help="how images become the model's size: ccstream-eval zeroshot --help describes "
+                                             "them") for o in suite.OPTIONS if o.group == "Model"),
     Option("loader-threads", kind=int, default=0, metavar="N", group="Model", help="decode threads; 0: one per CPU", least=0,
            most=1024),
     *_REMOTE,
@@ -72,7 +73,7 @@ def lines(path: str) -> list[str]:
     """Without white space at the ends, empty lines, and those that begin with #."""
     if not Path(path).exists():
         raise NotFoundError(f"{path}: no such file")
-    out = [line for line in map(str.strip, suite._text(Path(path)).split("\n")) if line and not line.startswith("#")]
+    out = [line for line in map(str.strip, suite_folder.read_text(Path(path)).split("\n")) if line and not line.startswith("#")]
     if not out:
         raise DataError(f"{path}: holds no line of text")
     return out
@@ -131,9 +132,8 @@ def _classes(words: list[str]) -> list[str]:
     with start(["ccdump", "info", "--json", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         out, said = child.communicate()
     if child.returncode:
-        error = suite.ChildError((said.strip().splitlines() or ["ccdump failed"])[0])
-        error.code = child.returncode if child.returncode > 0 else 70
-        raise error
+        raise suite_encode.ChildError((said.strip().splitlines() or ["ccdump failed"])[0],
+                                      child.returncode if child.returncode > 0 else 70)
     return json.loads(out).get("classes", [])
 
 
@@ -166,7 +166,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     prompts = [[t.replace("{c}", "{}").replace("{}", name) for t in templates] for name in _names(options, classes)]
     if options.transform == "own":
         options.transform = "clip" if _is_open_clip(Path(options.arguments[0])) else "crop"
-    model = suite.Model(options)
+    model = suite_encode.Model(options)
     model.words += ["--loader-threads", options.loader_threads, *(["--ema"] if options.ema else [])]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

@@ -98,16 +98,23 @@ class Lock:
 
 
 class Model:
-    """The checkpoint, in a process of ccstream-eval that is started by the first request."""
+    """The checkpoint, in a process of ccstream-eval embed that is started by the first request."""
 
     def __init__(self, options: Options):
         self.path = options.arguments[0]
-        self.words = ["--image-norm", options.image_norm, "--transform", options.transform, "--as-stored"]
+        self.words = ["--image-norm", options.image_norm, "--transform", options.transform]
         self.how = ["--batch-size", options.batch_size, "--force", *(["-q"] if options.quiet else [])]
         self.device, self.threads = options.device, options.threads
         self._child: subprocess.Popen[str] | None = None
         self._asked = self._answered = 0
         self._answers: dict[int, dict[str, Any]] = {}
+
+    def _words(self) -> list[object]:
+        return [*self.words, *self.how, "--device", self.device, "--threads", self.threads]
+
+    def embed(self, prefix: Path, *words: object) -> None:
+        """One dataset, or one file of prompts, by a process of its own."""
+        call("ccstream-eval", "embed", self.path, "-o", prefix, *words, *self._words())
 
     def hash(self) -> str:
         """Of what is evaluated, so that results of another model are not continued."""
@@ -119,7 +126,7 @@ class Model:
             files = [path]
         if not files or not all(f.is_file() for f in files):
             raise NotFoundError(f"{path}: no checkpoint, and no run with one")
-        digest = hashlib.sha256(" ".join(self.words).encode())
+        digest = hashlib.sha256(" ".join([*self.words, "as stored"]).encode())
         for file in files:
             with file.open("rb") as data:
                 digest.update(hashlib.file_digest(data, "sha256").digest())
@@ -128,8 +135,7 @@ class Model:
     def ask(self, **request: Any) -> int:
         """The number of the request, for wait. Answers come in the order of requests."""
         if self._child is None:
-            words = ["ccstream-eval", "embed", self.path, "--requests", *self.words, *self.how, "--device", self.device,
-                     "--threads", self.threads]
+            words = ["ccstream-eval", "embed", self.path, "--requests", "--as-stored", *self._words()]
             self._child = start([*map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True, errors="replace")
             self._errors = _Errors(self._child)
