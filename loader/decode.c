@@ -51,7 +51,7 @@ enum status decode_sample(struct pipeline *p,
         views[v] = batch->images[v] + i * p->image_bytes;
     }
     const uint32_t positive = sampler_positive_at(&p->sampler, &batch->batch, slot->index);
-    if (p->opt.views > 0) {
+    if (pipeline_reads_images(p)) {
         TRY(make_image(p, work, slot, views, epoch, positive, err));
     }
     batch->sample_ids[i] = slot->source.sample.sample_id;
@@ -62,9 +62,10 @@ enum status decode_sample(struct pipeline *p,
                                 batch->present + i * p->columns.count, source,
                                 batch->sample_ids[i] - p->sources->items[source].id_offset, err));
     }
-    return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
-                            &batch->text_ids[i], &batch->captions[i], &slot->source, epoch,
-                            positive, err);
+    TRY(sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
+                         &batch->text_ids[i], &batch->captions[i], &slot->source, epoch, positive,
+                         err));
+    return sample_work_hook(work, slot->batch_slot, slot->index, &slot->source, slot->data, err);
 }
 
 /* Puts another sample of the same source into the slot. */
@@ -79,7 +80,7 @@ static enum status load_other(struct pipeline *p,
     slot->why = (struct error){0};
     enum status s = sources_sample_at(p->sources, source, ordinal, &slot->source, &slot->why);
     slot->damaged = s < STATUS_OK;
-    return slot->damaged ? STATUS_OK : reader_load(p, slot, err);
+    return slot->damaged || !pipeline_reads_images(p) ? STATUS_OK : reader_load(p, slot, err);
 }
 
 /* Requires that the sample in the slot is damaged; `why` describes the damage. */

@@ -86,7 +86,7 @@ static enum status make_row(struct fetcher *f,
     if (*row < STATUS_OK) {
         return STATUS_OK;
     }
-    TRY(f->p.opt.views > 0 ? reader_load(&f->p, &f->read, err) : STATUS_OK);
+    TRY(pipeline_reads_images(&f->p) ? reader_load(&f->p, &f->read, err) : STATUS_OK);
     *row = decode_sample(&f->p, f->work, &f->read, why);
     if (*row == STATUS_OK) {
         return STATUS_OK;

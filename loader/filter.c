@@ -180,7 +180,7 @@ bool filter_is_open(const struct loader_filter *f) {
     return f->min_side_px == 0 && f->max_aspect <= 0 && f->min_captions == 0 &&
            f->max_captions == UINT32_MAX && f->min_caption_bytes == 0 &&
            f->max_caption_bytes == UINT32_MAX && f->min_label == INT32_MIN &&
-           f->max_label == INT32_MAX;
+           f->max_label == INT32_MAX && f->ids == NULL && f->ids_hash == 0;
 }
 
 bool filter_needs_captions(const struct loader_filter *f) {
@@ -207,7 +207,7 @@ uint64_t filter_hash(const struct loader_filter *f) {
     store_u32(bytes + 28, (uint32_t)f->min_label);
     store_u32(bytes + 32, (uint32_t)f->max_label);
     store_u32(bytes + 36, 1); /* version of these rules */
-    return hash64(bytes, sizeof(bytes));
+    return hash64(bytes, sizeof(bytes)) ^ f->ids_hash;
 }
 
 bool filter_passes_record(const struct loader_filter *f, const struct dataset_sample *s) {

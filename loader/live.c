@@ -14,6 +14,8 @@ struct live {
     uint64_t group_count;
     uint64_t *words;  /* (group_count * WORDS_OF_GROUP) */
     uint64_t *before; /* (group_count + 1) */
+    uint64_t *list;   /* (list_count) positions, instead of these; NULL: there is none */
+    uint64_t list_count;
 };
 
 static uint64_t bit_count(uint64_t word) {
@@ -59,8 +61,22 @@ enum status live_create(
     RETURN_CREATED(s, out, l, live_destroy);
 }
 
+enum status
+live_of_list(struct live **out, uint64_t *positions, uint64_t count, struct error *err) {
+    struct live *l = calloc(1, sizeof(*l));
+    *out = l;
+    if (l == NULL) {
+        free(positions);
+        return error_set(err, STATUS_NOMEM, "out of memory for a list of samples");
+    }
+    l->list = positions;
+    l->list_count = count;
+    return STATUS_OK;
+}
+
 void live_destroy(struct live *l) {
     if (l != NULL) {
+        free(l->list);
         free(l->words);
         free(l->before);
         free(l);
@@ -68,10 +84,13 @@ void live_destroy(struct live *l) {
 }
 
 uint64_t live_count(const struct live *l) {
-    return l->before[l->group_count];
+    return l->list != NULL ? l->list_count : l->before[l->group_count];
 }
 
 uint64_t live_position(const struct live *l, uint64_t k) {
+    if (l->list != NULL) {
+        return l->list[k];
+    }
     /* The last group with before <= k. */
     uint64_t low = 0;
     uint64_t high = l->group_count;

@@ -1,6 +1,6 @@
 /*
  * live: the positions of a dataset that pass a filter: one bit each, and a count for every 512
- * bits, to find the k-th of them quickly. 1.125 bits a position.
+ * bits, to find the k-th of them quickly. 1.125 bits a position. Or a list of positions.
  *
  * Threading : immutable after live_create.
  * Ownership : the object owns its bits.
@@ -23,6 +23,10 @@ enum status live_create(
     void *cookie,
     struct error *err);
 void live_destroy(struct live *l); /* accepts NULL */
+
+/* `count` positions that ascend, each as often as it is in the list; 64 bits each. Takes the list,
+ * from malloc, on failure too. Returns OK or NOMEM. */
+enum status live_of_list(struct live **out, uint64_t *positions, uint64_t count, struct error *err);
 
 uint64_t live_count(const struct live *l);
 

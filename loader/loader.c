@@ -27,6 +27,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/file_io.h"
+#include "formats/base/hash.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "loader/caption_columns_internal.h"
 #include "loader/classes_internal.h"
@@ -337,7 +338,8 @@ struct loader_batch batch_slot_view(const struct batch_slot *b) {
 static enum status make_batch_slots(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     size_t count = sampler_max_count(&p->sampler);
-    p->image_bytes = (size_t)p->opt.image_size_px * p->opt.image_size_px * 3;
+    p->image_bytes = (size_t)p->opt.image_size_px * p->opt.image_size_px *
+                     (p->opt.hooks.pixels != NULL ? p->opt.hooks.pixel_bytes : 3);
     p->batch_slot_count = p->opt.prefetch_batches + 1;
     p->batch_slots = calloc(p->batch_slot_count, sizeof(*p->batch_slots));
     FAIL_IF(p->batch_slots == NULL, err, STATUS_NOMEM, "out of memory for the batches");
@@ -387,6 +389,11 @@ static enum status open_parts(struct loader *l,
                               struct error *err) {
     struct pipeline *p = &l->p;
     TRY(sources_open(&l->sources, list, source_count, &p->opt.filter, err));
+    if (p->opt.filter.ids != NULL) {
+        const size_t bytes = p->opt.filter.id_count * sizeof(*p->opt.filter.ids);
+        p->opt.filter.ids_hash = hash64(p->opt.filter.ids, bytes);
+        p->opt.filter.ids = NULL;
+    }
     p->sources = l->sources;
     if (p->opt.captions != LOADER_CAPTIONS_NONE && p->opt.caption_columns != NULL) {
         TRY(caption_columns_open(&l->sources->captions, p->opt.caption_columns, l->sources, err));
@@ -394,7 +401,7 @@ static enum status open_parts(struct loader *l,
     if (p->opt.columns != NULL) {
         TRY(loader_columns_open(&p->columns, &p->opt, l->sources, err));
     }
-    if (p->opt.captions != LOADER_CAPTIONS_NONE) {
+    if (p->opt.captions == LOADER_CAPTIONS_DRAWN) {
         TRY(open_tokenizer(l, list[0].directory, err));
     }
     p->tokenizer = l->tokenizer;

@@ -109,6 +109,7 @@ enum loader_order {
 enum loader_captions {
     LOADER_CAPTIONS_DRAWN, /* one of the sample's captions, drawn by (seed, epoch, sample id) */
     LOADER_CAPTIONS_NONE,  /* images only; see loader/texts.h for all captions in order */
+    LOADER_CAPTIONS_TEXTS, /* drawn, for hooks.sample, and not tokenized */
 };
 
 /* One dataset of a mix. */
@@ -140,6 +141,12 @@ struct loader_filter {
      * counts as one of 0 bytes. Makes open read every caption. 0, UINT32_MAX */
     uint32_t min_caption_bytes, max_caption_bytes;
     int32_t min_label, max_label; /* SHARD_NO_LABEL is below 0; INT32_MIN, INT32_MAX */
+    /* (id_count) ids as delivered that ascend: an epoch has those samples that also pass the rest,
+     * each as often as its id comes, with the same crop and caption each time. Read by open only;
+     * NULL: all */
+    const uint64_t *ids;
+    uint64_t id_count;
+    uint64_t ids_hash; /* set by open */
 };
 
 void loader_filter_default(struct loader_filter *f); /* everything passes */
@@ -169,6 +176,27 @@ struct loader_state {
     } sources[LOADER_MAX_SOURCES];
 };
 
+/* What the caller makes of samples on the decoding threads; zeros: nothing. Both functions are
+ * called by several threads at once, and again for a row whose sample is replaced. */
+struct loader_hooks {
+    /* Writes an image as batches have it instead of its (S, S, 3) bytes: S * S * pixel_bytes. */
+    void (*pixels)(void *cookie, void *out, const uint8_t *rgb);
+    uint32_t pixel_bytes;
+    /* Gets the stored image of row `row` of the batch in slot `slot`, which is read for it without
+     * views too, if `wants_image`; otherwise NULL. The caption is as stored, `text` NULL: none.
+     * Both are borrowed for the call. Returns OK, or what ends the run. */
+    enum status (*sample)(void *cookie,
+                          uint32_t slot,
+                          uint32_t row,
+                          const uint8_t *image,
+                          size_t image_bytes,
+                          const char *text,
+                          size_t text_bytes,
+                          struct error *err);
+    bool wants_image;
+    void *cookie;
+};
+
 struct loader_options {
     uint32_t batch_count; /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; default 512 */
     uint32_t rank;        /* [0, world); default 0 */
@@ -177,13 +205,16 @@ struct loader_options {
     enum augment_kind augment; /* AUGMENT_TRAIN */
     double crop_min, crop_max; /* share of the area that a random crop shows, 0 < min <= max <= 1;
                                   0, 0: the augmentation's own (augment_options_default) */
-    enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
-    enum loader_order order;       /* LOADER_ORDER_GLOBAL */
+    enum resize_filter interpolation; /* 0: the augmentation's own; default 0 */
+    enum loader_captions captions;    /* LOADER_CAPTIONS_DRAWN */
+    int32_t caption; /* this one of a sample's own captions, from 0, modulo their number; below 0:
+                        drawn; default -1 */
+    enum loader_order order; /* LOADER_ORDER_GLOBAL */
     uint32_t
         block_count; /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; default 1024 */
     uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; default 16 */
-    uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are read
-                              and not decoded, batches have none; default 1 */
+    uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are not
+                              read, batches have none; default 1 */
     bool as_stored;        /* images are decoded as struct image_decode_options of
                               formats/image/image_codec.h describes; default false */
     bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
@@ -242,6 +273,7 @@ struct loader_options {
                                     LOADER_MAX_WAIT_MS]; default 60000 */
 
     struct host_memory host_memory; /* allocates the batches; host_memory_default() */
+    struct loader_hooks hooks;      /* default zeros */
     const struct log_sink *log;     /* NULL: silent */
 };
 

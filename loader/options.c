@@ -15,6 +15,7 @@ void loader_options_default(struct loader_options *opt) {
         .image_size_px = 256,
         .augment = AUGMENT_TRAIN,
         .captions = LOADER_CAPTIONS_DRAWN,
+        .caption = -1,
         .order = LOADER_ORDER_GLOBAL,
         .block_count = 1024,
         .block_window = 16,
@@ -62,6 +63,8 @@ enum status options_check(const struct loader_options *opt) {
     REQUIRE(is_augment_kind(opt->augment));
     REQUIRE((opt->crop_min == 0.0 && opt->crop_max == 0.0) ||
             (opt->crop_min > 0.0 && opt->crop_min <= opt->crop_max && opt->crop_max <= 1.0));
+    REQUIRE(opt->interpolation <= RESIZE_LANCZOS);
+    REQUIRE(opt->hooks.pixels == NULL || opt->hooks.pixel_bytes > 0);
     REQUIRE(opt->order <= LOADER_ORDER_CLASSES);
     REQUIRE(opt->block_count >= 1 && opt->block_count <= LOADER_MAX_BLOCK);
     REQUIRE(opt->order != LOADER_ORDER_CLASSES ||

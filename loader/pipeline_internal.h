@@ -139,6 +139,10 @@ struct pipeline {
 struct reader;
 struct sample_work;
 
+static inline bool pipeline_reads_images(const struct pipeline *p) {
+    return p->opt.views > 0 || p->opt.hooks.wants_image;
+}
+
 /* Records the first failure and wakes all threads. */
 void pipeline_fail(struct pipeline *p, enum status s, const struct error *err);
 /* Tells all threads to leave. */

@@ -337,7 +337,7 @@ start_reads(struct reader *r, const uint32_t *claimed, uint32_t count, struct er
             enum status s = sources_sample_at(p->sources, slot->place.source, slot->place.ordinal,
                                               &slot->source, &slot->why);
             slot->damaged = s < STATUS_OK;
-            if (slot->damaged) {
+            if (slot->damaged || !pipeline_reads_images(p)) {
                 r->done.ids[r->done.count++] = claimed[i];
             } else if (g == NULL) {
                 g = &r->groups[r->free_groups[--r->free_count]];
@@ -428,7 +428,8 @@ enum status reader_create(struct reader **out, struct pipeline *p, struct error 
         r->free_groups = calloc(r->depth, sizeof(*r->free_groups));
         r->junk = malloc(GROUP_MAX_GAP_BYTES);
     }
-    const bool planned = remote_plan_limit(1) > 0 && p->engine == read_engine_remote();
+    const bool planned =
+        remote_plan_limit(1) > 0 && p->engine == read_engine_remote() && pipeline_reads_images(p);
     if (r != NULL && planned) {
         r->plan = malloc(sizeof *r->plan);
     }

@@ -30,6 +30,8 @@ struct sample_work {
     struct text_scratch *text;
     struct column_scratch *columns;
     struct augment_scratch scratch;
+    uint8_t *rgb;               /* (S, S, 3) for hooks.pixels; NULL without */
+    struct shard_text text_now; /* of the last sample_work_text, borrowed; NULL: none */
 };
 
 enum status sample_work_create(struct sample_work **out,
@@ -51,7 +53,15 @@ enum status sample_work_create(struct sample_work **out,
         w->augment.crop.scale_min = opt->crop_min;
         w->augment.crop.scale_max = opt->crop_max;
     }
+    if (opt->interpolation != 0) {
+        w->augment.filter = opt->interpolation;
+    }
     augment_scratch_init(&w->scratch);
+    if (opt->hooks.pixels != NULL) {
+        w->rgb = malloc((size_t)3 * opt->image_size_px * opt->image_size_px);
+        s = w->rgb != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for pixels");
+        TRY_OR_FAIL(s, s);
+    }
     TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
     for (uint32_t i = 0; i < sources->count; i++) {
         const struct dataset *d = sources->items[i].dataset;
@@ -78,6 +88,7 @@ void sample_work_destroy(struct sample_work *w) {
     text_scratch_destroy(w->text);
     column_scratch_destroy(w->columns);
     augment_scratch_fini(&w->scratch);
+    free(w->rgb);
     free(w);
 }
 
@@ -129,8 +140,11 @@ static enum status make_views(struct sample_work *w,
     struct image_box box;
     TRY(image_decode(w->decoder, &pixels, &box, image, sample->image_bytes, &how, err));
     for (uint32_t v = 0; v < w->opt.views; v++) {
-        TRY(augment_apply(out_views[v], &pixels, &box, &part, &params[v], &w->augment, &w->scratch,
-                          err));
+        TRY(augment_apply(w->rgb != NULL ? w->rgb : out_views[v], &pixels, &box, &part, &params[v],
+                          &w->augment, &w->scratch, err));
+        if (w->rgb != NULL) {
+            w->opt.hooks.pixels(w->opt.hooks.cookie, out_views[v], w->rgb);
+        }
     }
     return STATUS_OK;
 }
@@ -150,7 +164,8 @@ enum status sample_work_image(struct sample_work *w,
                 "the image's hash is %016" PRIx64 ", the index has %016" PRIx64, hash,
                 sample->image_hash);
     }
-    return make_views(w, out_views, sample, span, epoch, positive, err);
+    return w->opt.views > 0 ? make_views(w, out_views, sample, span, epoch, positive, err)
+                            : STATUS_OK;
 }
 
 unsigned sample_work_ignored(const struct sample_work *w) {
@@ -222,6 +237,7 @@ enum status sample_work_text(struct sample_work *w,
     *out_text_id = LOADER_NO_TEXT;
     *out_caption = 0;
     *out_length = 0;
+    w->text_now = (struct shard_text){.data = NULL, .size_bytes = 0};
     if (w->opt.captions == LOADER_CAPTIONS_NONE) {
         memset(out_row, 0, w->opt.max_tokens * sizeof(*out_row));
         return STATUS_OK;
@@ -240,17 +256,36 @@ enum status sample_work_text(struct sample_work *w,
         }
     }
     if (text.data == NULL && sample->text_count > 0) {
-        uint32_t k = draw_caption(&r, sample->text_count, positive, w->opt.positives);
+        const uint32_t k = w->opt.caption >= 0
+                               ? (uint32_t)w->opt.caption % sample->text_count
+                               : draw_caption(&r, sample->text_count, positive, w->opt.positives);
         *out_text_id = sample->first_text_id + k;
         *out_caption = k;
-        if (use_cached(w, out_row, out_length, source->source, *out_text_id - other.text_offset)) {
-            return STATUS_OK;
-        }
-        if (w->tokenizer != NULL) {
+        const bool cached =
+            use_cached(w, out_row, out_length, source->source, *out_text_id - other.text_offset);
+        if (w->opt.hooks.sample != NULL || (w->tokenizer != NULL && !cached)) {
             TRY(caption_reader_get(w->captions[source->source], sample, k, &text, err));
         }
+        w->text_now = text;
+        if (cached) {
+            return STATUS_OK;
+        }
     }
+    w->text_now = text;
     return text_to_row(w->text, out_row, out_length, w->tokenizer,
                        text.data != NULL ? text.data : "", text.size_bytes, w->opt.max_tokens,
                        w->opt.clean_captions, err);
+}
+
+enum status sample_work_hook(struct sample_work *w,
+                             uint32_t slot,
+                             uint32_t row,
+                             const struct source_sample *source,
+                             const uint8_t *span,
+                             struct error *err) {
+    const struct loader_hooks *h = &w->opt.hooks;
+    return h->sample == NULL ? STATUS_OK
+                             : h->sample(h->cookie, slot, row, h->wants_image ? span : NULL,
+                                         source->sample.image_bytes, w->text_now.data,
+                                         w->text_now.size_bytes, err);
 }

@@ -18,9 +18,9 @@
 
 struct sample_work; /* opaque */
 
-/* Uses image_size_px, augment, views, fixed_views, positives, captions, pair_noise, seed,
- * max_tokens, clean_captions and verify_images of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM
- * or INVALID. */
+/* Uses image_size_px, augment, crop_min, crop_max, interpolation, caption, hooks, views,
+ * fixed_views, positives, captions, pair_noise, seed, max_tokens, clean_captions and verify_images
+ * of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
 enum status sample_work_create(struct sample_work **out,
                                const struct loader_options *opt,
                                const struct sources *sources,
@@ -28,10 +28,10 @@ enum status sample_work_create(struct sample_work **out,
                                struct error *err);
 void sample_work_destroy(struct sample_work *w); /* accepts NULL */
 
-/* Writes S * S * 3 pixels at out_views[v] for each view v of row `positive` of the sample. `span`
- * holds image_span_bytes bytes as read from the shard; they are rearranged in place, and a second
- * call with them gives the same result. Returns OK, NOMEM, or CORRUPT, UNSUPPORTED or LIMIT for an
- * image that cannot be used. */
+/* Writes S * S * 3 pixels, or what hooks.pixels makes of them, at out_views[v] for each view v of
+ * row `positive` of the sample. `span` holds image_span_bytes bytes as read from the shard; they
+ * are rearranged in place, and a second call with them gives the same result. Returns OK, NOMEM, or
+ * CORRUPT, UNSUPPORTED or LIMIT for an image that cannot be used. */
 enum status sample_work_image(struct sample_work *w,
                               uint8_t *const out_views[AUGMENT_MAX_VIEWS],
                               const struct source_sample *source,
@@ -53,6 +53,15 @@ enum status sample_work_text(struct sample_work *w,
                              const struct source_sample *source,
                              uint64_t epoch,
                              uint32_t positive,
+                             struct error *err);
+
+/* Calls hooks.sample, if there is one, with the caption of the last sample_work_text and the image
+ * that `span` has after sample_work_image. Returns OK or what the hook returns. */
+enum status sample_work_hook(struct sample_work *w,
+                             uint32_t slot,
+                             uint32_t row,
+                             const struct source_sample *source,
+                             const uint8_t *span,
                              struct error *err);
 
 #endif

@@ -66,7 +66,50 @@ find_live(struct source *d, const struct loader_filter *filter, struct error *er
     return s < STATUS_OK ? error_pass(err, s, &why) : s;
 }
 
+/* The positions of the listed samples that pass the filter. */
+static enum status
+find_listed(struct source *d, const struct loader_filter *filter, uint64_t end, struct error *err) {
+    struct filter_pass pass = {.dataset = d->dataset, .filter = filter};
+    uint64_t *list = malloc((filter->id_count + 1) * sizeof(*list));
+    TRY_MEMORY(list != NULL, err, "out of memory for a list of samples");
+    enum status s = STATUS_OK;
+    uint64_t count = 0;
+    if (filter_needs_captions(filter)) {
+        s = caption_reader_create(&pass.captions, d->dataset, err);
+    }
+    for (uint64_t i = 0; i < filter->id_count && s == STATUS_OK; i++) {
+        const uint64_t id = filter->ids[i];
+        struct dataset_sample sample;
+        bool is_live = false;
+        if (id >= d->id_offset && id < end) {
+            s = dataset_find(d->dataset, id - d->id_offset, &sample, err);
+            THEN(s, passes(&pass, sample.position, &is_live, err));
+            list[count] = is_live ? sample.position : 0;
+            count += is_live;
+        }
+    }
+    caption_reader_destroy(pass.captions);
+    if (s != STATUS_OK) {
+        free(list);
+        return s;
+    }
+    return live_of_list(&d->live, list, count, err);
+}
+
 /* --- open --- */
+
+static enum status
+check_ids(const struct sources *s, const struct loader_filter *f, struct error *err) {
+    for (uint64_t i = 0; f->ids != NULL && i < f->id_count; i++) {
+        FAIL_IF(i > 0 && f->ids[i] < f->ids[i - 1], err, STATUS_USAGE,
+                "the listed samples do not ascend: %" PRIu64 " comes after %" PRIu64, f->ids[i],
+                f->ids[i - 1]);
+        FAIL_IF(f->ids[i] >= s->id_space, err, STATUS_NOTFOUND,
+                "there is no sample %" PRIu64 ": ids of this data end before %" PRIu64, f->ids[i],
+                s->id_space);
+    }
+    return STATUS_OK;
+}
 
 static enum status check_list(const struct loader_source *list, uint32_t count, struct error *err) {
     for (uint32_t i = 0; i < count; i++) {
@@ -103,7 +146,9 @@ static enum status add_source(struct sources *s,
                 !checked_add_u64(s->text_count, dataset_text_count(d->dataset), &s->text_count),
             err, STATUS_LIMIT, "%s: the ids of the mix would exceed %" PRIu64, d->directory,
             (uint64_t)SHARD_MAX_ID);
-    if (!filter_is_open(filter)) {
+    if (filter->ids != NULL) {
+        TRY(find_listed(d, filter, s->id_space, err));
+    } else if (!filter_is_open(filter)) {
         TRY(find_live(d, filter, err));
     }
     s->live_counts[s->count - 1] =
@@ -127,6 +172,7 @@ enum status sources_open(struct sources **out,
     for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
         status = add_source(s, &list[i], filter, err);
     }
+    THEN(status, check_ids(s, filter, err));
     RETURN_CREATED(status, out, s, sources_close);
 }
 

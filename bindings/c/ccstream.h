@@ -321,7 +321,8 @@ struct ccs_loader_options {
     uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
     uint32_t image_size_px; /* side of the delivered images, [8, 2048]; default 256 */
     const char *augment;    /* crop (default), paper, simclr, clip, eval-squash, eval-crop, -clip */
-    uint32_t views;         /* of each image, 1 or 2; default 1 */
+    uint32_t views;      /* of each image, at most 2; 0: images are not decoded, and read only with
+                            encoded; default 1 */
     uint32_t positives;  /* rows of a batch that are one sample, [1, 8], with one view; default 1 */
     const char *order;   /* "global", "sequential", "block:SIZE:WINDOW"; "global" */
     const char *filter;  /* as --filter of ccstream-train; NULL: everything; default NULL */
@@ -345,14 +346,36 @@ struct ccs_loader_options {
     const char
         *caption_columns; /* captions from attached columns, as --caption-columns of
                              ccstream-train: "raw:0.3,long:0.7"; default NULL: own captions */
+    int32_t caption; /* this one of a sample's own captions, from 0, modulo their number, with one
+                        positive; -1, the default: drawn */
+    bool tokens;     /* deliver captions as tokens; default true */
+    bool texts;      /* deliver captions as texts too; default false */
+    bool encoded;    /* deliver images as they are stored too, without views alone; default false */
+    bool planar;     /* images are (count, 3, S, S) instead of (count, S, S, 3); default false */
+    bool normalized; /* values are (x / 255 - mean) / deviation; default false: x of uint8, x / 255
+                        of floats */
+    const char *pixels; /* "uint8", "float16", "bfloat16" or "float32"; default "uint8", which is
+                           not normalized */
+    float mean[3], deviation[3]; /* of red, green, blue, with normalized; deviations above 0 */
+    double crop_min, crop_max;   /* share of the area that a random crop shows, 0 < min <= max <= 1;
+                                    0, 0, the default: the augmentation's own */
+    const char *interpolation;   /* "bilinear", "bicubic", "lanczos"; NULL, the default: the
+                                    augmentation's own */
+    const uint64_t *ids; /* (id_count) ids as delivered, ascending: an epoch has those samples that
+                            pass the filter too, each as often as its id comes, with the same crop
+                            and caption. Part of the position, as the filter is. Read by open only;
+                            NULL, the default: all */
+    uint64_t id_count;
+    const char *tokenizer_path; /* as of ccs_tokenizer_load, without `tokenizer`; default NULL */
 };
 
 /* Sets every field that a struct of this size has. */
 CCS_API void ccs_loader_options_init(struct ccs_loader_options *opt, uint64_t struct_size);
 
 /* Opens one dataset and starts to read. opt may be NULL: defaults. Returns CCS_OK, USAGE (an
- * option, or fewer samples than a batch with drop_last), MISMATCH (the tokenizer is not the one
- * that the dataset names), UNSUPPORTED, or what ccs_dataset_open returns. */
+ * option, or fewer samples than a batch with drop_last), NOTFOUND (an id of no sample), MISMATCH
+ * (the tokenizer is not the one that the dataset names), UNSUPPORTED, or what ccs_dataset_open
+ * returns. */
 CCS_API int32_t ccs_loader_open(struct ccs_loader **out,
                                 const char *dataset,
                                 const struct ccs_loader_options *opt,
@@ -391,6 +414,13 @@ CCS_API int32_t ccs_loader_get_info(const struct ccs_loader *l,
                                     struct ccs_loader_info *info,
                                     struct ccs_error *err);
 
+enum ccs_pixels {
+    CCS_PIXELS_UINT8 = 0,
+    CCS_PIXELS_FLOAT16 = 1,
+    CCS_PIXELS_BFLOAT16 = 2,
+    CCS_PIXELS_FLOAT32 = 3
+};
+
 /* A batch. Rows of one sample are at the same place in every array. */
 struct ccs_batch {
     uint64_t struct_size;  /* set by the library */
@@ -399,7 +429,8 @@ struct ccs_batch {
     uint32_t max_tokens;   /* T */
     uint32_t replaced;     /* rows whose own sample is damaged and was replaced by another one */
     uint64_t epoch, step;  /* step: the batch in the epoch, from 0 */
-    uint8_t *images;       /* (count, S, S, 3) RGB: the first view */
+    uint8_t *images;       /* (count, S, S, 3) RGB: the first view, of the type and order that
+                              `pixels` and `planar` name; NULL without views */
     uint8_t *images2;      /* the second view; NULL with one */
     int32_t *tokens;       /* (count, T), padded at the end of each row; NULL without captions or
                               tokenizer */
@@ -408,6 +439,11 @@ struct ccs_batch {
     uint64_t *caption_ids; /* (count) the caption's number among those of all samples by id;
                               UINT64_MAX: none. Changes when the dataset does */
     int32_t *labels;       /* (count); -1: none */
+    uint32_t *captions;    /* (count) which of its sample's captions it is, from 0 */
+    const struct ccs_text *texts;   /* (count) captions as stored; NULL without option texts */
+    const struct ccs_text *encoded; /* (count) images as stored; NULL without option encoded */
+    int32_t pixels;                 /* enum ccs_pixels: the type of images */
+    int32_t planar;                 /* 1: images are (count, 3, S, S) */
 };
 
 /* Waits at most timeout_ms (0: does not wait) for the next batch, which is held until

@@ -14,13 +14,23 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "bindings/c/api_entry_internal.h"
 #include "bindings/c/loader_internal.h"
+#include "bindings/c/pixels_internal.h"
 #include "formats/base/file_io.h"
+#include "formats/tokenizer/tokenizer.h"
 
 enum { MAX_SLOTS = LOADER_MAX_PREFETCH + 1 };
+
+/* What a row has besides the arrays: bytes of any number, in memory that grows with the longest.
+ * Written by the thread that makes the row, while nobody holds the batch. */
+struct row_bytes {
+    struct ccs_text *views; /* (rows); NULL: not asked for */
+    size_t *capacities;     /* (rows) of what the views point to */
+};
 
 struct slot {
     struct ccs_batch batch; /* first: a batch is found by its address */
@@ -28,6 +38,7 @@ struct slot {
     struct loader_batch inside;
     bool held;
     bool orphaned; /* the closed loader has released its memory */
+    struct row_bytes texts, encoded;
 };
 
 struct ccs_loader {
@@ -38,6 +49,8 @@ struct ccs_loader {
     void *log_cookie;
     struct host_memory memory; /* of the caller, or ordinary */
     bool has_tokens;
+    struct pixel_table pixels;
+    uint32_t row_count; /* of a batch, at most */
 
     pthread_mutex_t lock;  /* guards everything below */
     struct loader *inside; /* NULL: closed. Changes only in open and close */
@@ -59,7 +72,11 @@ static void *alloc_block(void *cookie, size_t size) {
     return data;
 }
 
-/* Images are at the beginning of a block. */
+/* Where its block begins: with images, or without views with tokens. */
+static const void *block_of(const struct loader_batch *b) {
+    return b->images != NULL ? (const void *)b->images : b->tokens;
+}
+
 static void release_block(void *cookie, void *data) {
     struct ccs_loader *l = cookie;
     bool kept = false;
@@ -70,7 +87,7 @@ static void release_block(void *cookie, void *data) {
     l->block_count--;
     for (size_t i = 0; i < MAX_SLOTS && !kept; i++) {
         struct slot *slot = &l->slots[i];
-        kept = slot->held && slot->batch.images == data;
+        kept = slot->held && block_of(&slot->inside) == data;
         slot->orphaned = slot->orphaned || kept;
     }
     pthread_mutex_unlock(&l->lock);
@@ -90,9 +107,64 @@ static void write_log(void *cookie, enum log_level level, const char *text) {
     }
 }
 
+/* The memory is the handle's, and mutable. */
+static void *writable(const void *data) {
+    return (void *)(uintptr_t)data;
+}
+
+static void write_pixels(void *cookie, void *out, const uint8_t *rgb) {
+    const struct ccs_loader *l = cookie;
+    pixel_table_write(&l->pixels, out, rgb);
+}
+
+static enum status
+copy_row(struct row_bytes *r, uint32_t row, const void *data, size_t size, struct error *err) {
+    struct ccs_text *view = &r->views[row];
+    if (size > r->capacities[row]) {
+        void *grown = realloc(writable(view->data), size);
+        TRY_MEMORY(grown != NULL, err, "out of memory for a row of %zu bytes", size);
+        view->data = grown;
+        r->capacities[row] = size;
+    }
+    if (size > 0) {
+        memcpy(writable(view->data), data, size);
+    }
+    view->size = size;
+    return STATUS_OK;
+}
+
+static enum status keep_sample(void *cookie,
+                               uint32_t slot,
+                               uint32_t row,
+                               const uint8_t *image,
+                               size_t image_bytes,
+                               const char *text,
+                               size_t text_bytes,
+                               struct error *err) {
+    struct ccs_loader *l = cookie;
+    if (l->slots[slot].texts.views != NULL) {
+        TRY(copy_row(&l->slots[slot].texts, row, text, text_bytes, err));
+    }
+    return l->slots[slot].encoded.views != NULL
+               ? copy_row(&l->slots[slot].encoded, row, image, image_bytes, err)
+               : STATUS_OK;
+}
+
 /* ---- open and close ----------------------------------------------------------------------- */
 
+static void free_rows(struct row_bytes *r, uint32_t count) {
+    for (uint32_t i = 0; r->views != NULL && i < count; i++) {
+        free(writable(r->views[i].data));
+    }
+    free(r->views);
+    free(r->capacities);
+}
+
 static void free_handle(struct ccs_loader *l) {
+    for (size_t i = 0; i < MAX_SLOTS; i++) {
+        free_rows(&l->slots[i].texts, l->row_count);
+        free_rows(&l->slots[i].encoded, l->row_count);
+    }
     pthread_mutex_destroy(&l->lock);
     free(l);
 }
@@ -103,11 +175,41 @@ static bool is_over(const struct ccs_loader *l) {
     return l->closed && l->held_count == 0 && l->block_count == 0;
 }
 
+static enum status make_rows(struct row_bytes *r, uint32_t count, struct error *err) {
+    r->views = calloc(count, sizeof(*r->views));
+    r->capacities = calloc(count, sizeof(*r->capacities));
+    FAIL_IF(r->views == NULL || r->capacities == NULL, err, STATUS_NOMEM,
+            "out of memory for a batch of %u samples", count);
+    return STATUS_OK;
+}
+
+/* What the loader calls for each sample. */
 static enum status
-make_handle(struct ccs_loader **out, const struct ccs_loader_options *options, struct error *err) {
-    struct ccs_loader_options o;
+make_hooks(struct ccs_loader *l, const struct ccs_loader_options *o, struct error *err) {
+    TRY(pixel_table_init(&l->pixels, o, err));
+    if (!pixel_table_is_plain(&l->pixels)) {
+        l->opt.hooks.pixels = write_pixels;
+        l->opt.hooks.pixel_bytes = 3 * l->pixels.element_bytes;
+    }
+    l->row_count = (o->batch_size + o->world - 1) / o->world;
+    for (uint32_t i = 0; i <= o->prefetch && (o->texts || o->encoded); i++) {
+        if (o->texts) {
+            TRY(make_rows(&l->slots[i].texts, l->row_count, err));
+        }
+        if (o->encoded) {
+            TRY(make_rows(&l->slots[i].encoded, l->row_count, err));
+        }
+        l->opt.hooks.sample = keep_sample;
+        l->opt.hooks.wants_image = o->encoded;
+    }
+    l->opt.hooks.cookie = l;
+    return STATUS_OK;
+}
+
+static enum status
+make_handle(struct ccs_loader **out, const struct ccs_loader_options *given, struct error *err) {
+    const struct ccs_loader_options o = *given;
     struct loader_options opt;
-    TRY(loader_take_options(&o, options, err));
     TRY(loader_convert_options(&opt, &o, err));
     struct ccs_loader *l = calloc(1, sizeof(*l));
     TRY_MEMORY(l, err, "out of memory for the loader");
@@ -124,8 +226,30 @@ make_handle(struct ccs_loader **out, const struct ccs_loader_options *options, s
     l->opt.host_memory = (struct host_memory){alloc_block, release_block, l};
     l->opt.log = o.log != NULL ? &l->sink : NULL;
     pthread_mutex_init(&l->lock, NULL);
+    enum status s = make_hooks(l, &o, err);
+    if (s < STATUS_OK) {
+        free_handle(l);
+        return s;
+    }
     *out = l;
     return STATUS_OK;
+}
+
+/* With the tokenizer of a file, if one is named. */
+static enum status open_inside(struct ccs_loader *l,
+                               const struct loader_source *sources,
+                               uint32_t count,
+                               const char *tokenizer_path,
+                               struct error *err) {
+    struct loader_options opt = l->opt;
+    struct tokenizer *tokenizer = NULL;
+    if (tokenizer_path != NULL) {
+        TRY(tokenizer_load(&tokenizer, tokenizer_path, err));
+        opt.tokenizer_model = tokenizer_bytes(tokenizer, &opt.tokenizer_model_size_bytes);
+    }
+    enum status s = loader_open_mix(&l->inside, sources, count, &opt, err);
+    tokenizer_close(tokenizer);
+    return s;
 }
 
 static enum status open_sources(struct ccs_loader **out,
@@ -138,8 +262,10 @@ static enum status open_sources(struct ccs_loader **out,
     for (uint32_t i = 0; i < count; i++) {
         TRY(api_open_remote(sources[i].directory, err));
     }
-    TRY(make_handle(&l, opt, err));
-    enum status s = loader_open_mix(&l->inside, sources, count, &l->opt, err);
+    struct ccs_loader_options given;
+    TRY(loader_take_options(&given, opt, err));
+    TRY(make_handle(&l, &given, err));
+    enum status s = open_inside(l, sources, count, given.tokenizer_path, err);
     if (s < STATUS_OK) {
         ccs_loader_close(l);
         return s;
@@ -228,11 +354,6 @@ void ccs_loader_close(struct ccs_loader *l) {
 
 /* ---- batches ------------------------------------------------------------------------------ */
 
-/* The memory is the handle's, and mutable. */
-static void *writable(const void *data) {
-    return (void *)(uintptr_t)data;
-}
-
 static const struct ccs_batch *hold(struct ccs_loader *l, const struct loader_batch *b) {
     struct slot *slot = &l->slots[b->slot];
     pthread_mutex_lock(&l->lock);
@@ -256,6 +377,11 @@ static const struct ccs_batch *hold(struct ccs_loader *l, const struct loader_ba
         .ids = writable(b->sample_ids),
         .caption_ids = writable(b->text_ids),
         .labels = writable(b->labels),
+        .captions = writable(b->captions),
+        .texts = slot->texts.views,
+        .encoded = slot->encoded.views,
+        .pixels = l->pixels.type,
+        .planar = l->pixels.planar,
     };
     pthread_mutex_unlock(&l->lock);
     return &slot->batch;
@@ -298,7 +424,7 @@ void ccs_batch_release(const struct ccs_batch *b) {
     if (slot->held) {
         slot->held = false;
         l->held_count--;
-        orphan = slot->orphaned ? slot->batch.images : NULL;
+        orphan = slot->orphaned ? writable(block_of(&slot->inside)) : NULL;
         if (l->inside != NULL) {
             loader_release(l->inside, &slot->inside);
         }

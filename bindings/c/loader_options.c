@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "bindings/c/api_entry_internal.h"
 #include "bindings/c/loader_internal.h"
@@ -31,6 +32,9 @@ static struct ccs_loader_options defaults(void) {
         .threads = own.threads,
         .prefetch = own.prefetch_batches,
         .max_corrupt = own.max_corrupt_count,
+        .caption = own.caption,
+        .tokens = true,
+        .pixels = "uint8",
     };
 }
 
@@ -54,7 +58,7 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
         {"batch_size", o->batch_size, 1, LOADER_MAX_BATCH},
         {"world", o->world, 1, LOADER_MAX_WORLD},
         {"image_size_px", o->image_size_px, LOADER_MIN_IMAGE_SIDE_PX, LOADER_MAX_IMAGE_SIDE_PX},
-        {"views", o->views, 1, AUGMENT_MAX_VIEWS},
+        {"views", o->views, 0, AUGMENT_MAX_VIEWS},
         {"positives", o->positives, 1, LOADER_MAX_POSITIVES},
         {"max_tokens", o->max_tokens, 2, TOKENIZER_MAX_TOKENS},
         {"threads", o->threads, 0, LOADER_MAX_THREADS},
@@ -71,6 +75,14 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
     FAIL_IF(o->batch_size % o->positives != 0, err, STATUS_USAGE,
             "batch_size is %" PRIu32 ", expected a multiple of positives, %" PRIu32, o->batch_size,
             o->positives);
+    FAIL_IF(o->caption < -1 || (o->caption >= 0 && o->positives > 1), err, STATUS_USAGE,
+            "caption is %" PRId32 ", expected -1 or, with one positive, a number", o->caption);
+    FAIL_IF(!(o->crop_min == 0.0 && o->crop_max == 0.0) &&
+                !(o->crop_min > 0.0 && o->crop_min <= o->crop_max && o->crop_max <= 1.0),
+            err, STATUS_USAGE, "the crop is %g to %g of the area, expected 0 < min <= max <= 1",
+            o->crop_min, o->crop_max);
+    FAIL_IF(o->positives > 1 && o->views == 0, err, STATUS_USAGE,
+            "positives is %" PRIu32 ", expected 1 without views", o->positives);
     FAIL_IF(o->positives > 1 && o->views > 1, err, STATUS_USAGE,
             "positives is %" PRIu32 ", expected 1 with two views", o->positives);
     return STATUS_OK;
@@ -79,6 +91,9 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
 static enum status check_pairs(const struct ccs_loader_options *o, struct error *err) {
     FAIL_IF((o->tokenizer == NULL) != (o->tokenizer_size == 0), err, STATUS_USAGE,
             "of tokenizer and tokenizer_size one is set alone");
+    FAIL_IF(o->tokenizer != NULL && o->tokenizer_path != NULL, err, STATUS_USAGE,
+            "tokenizer and tokenizer_path are both set");
+    FAIL_IF(o->ids == NULL && o->id_count != 0, err, STATUS_USAGE, "id_count is set without ids");
     FAIL_IF((o->allocator.alloc == NULL) != (o->allocator.release == NULL), err, STATUS_USAGE,
             "of allocator.alloc and .release one is set alone");
     return STATUS_OK;
@@ -98,6 +113,19 @@ static enum status convert_augment(enum augment_kind *out, const char *name, str
                      name != NULL ? name : "NULL", names);
 }
 
+static enum status
+convert_interpolation(enum resize_filter *out, const char *name, struct error *err) {
+    static const char *const names[] = {"bilinear", "bicubic", "lanczos"}; /* from 1 on */
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum resize_filter)(i + 1);
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_USAGE,
+                     "interpolation is '%.40s', expected bilinear, bicubic or lanczos", name);
+}
+
 enum status loader_convert_options(struct loader_options *out,
                                    const struct ccs_loader_options *o,
                                    struct error *err) {
@@ -109,12 +137,22 @@ enum status loader_convert_options(struct loader_options *out,
     if (o->filter != NULL) {
         TRY(loader_filter_parse(&out->filter, o->filter, err));
     }
+    if (o->interpolation != NULL) {
+        TRY(convert_interpolation(&out->interpolation, o->interpolation, err));
+    }
+    out->filter.ids = o->ids;
+    out->filter.id_count = o->id_count;
+    out->caption = o->caption;
+    out->crop_min = o->crop_min;
+    out->crop_max = o->crop_max;
     out->caption_columns = o->caption_columns;
     out->batch_count = o->batch_size;
     out->rank = o->rank;
     out->world = o->world;
     out->image_size_px = o->image_size_px;
-    out->captions = o->captions ? LOADER_CAPTIONS_DRAWN : LOADER_CAPTIONS_NONE;
+    out->captions = !o->captions ? LOADER_CAPTIONS_NONE
+                    : o->tokens  ? LOADER_CAPTIONS_DRAWN
+                                 : LOADER_CAPTIONS_TEXTS;
     out->views = o->views;
     out->positives = o->positives;
     out->drop_last = o->drop_last;

@@ -46,7 +46,7 @@ void holder_release(struct holder *h) {
 
 /* ---- DLPack: the structs of its ABI, version 1.0 and before versions ---- */
 
-enum { DL_CPU = 1, DL_INT = 0, DL_UINT = 1 };
+enum { DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4 };
 
 struct dl_device {
     int32_t type, id;
@@ -83,14 +83,17 @@ struct dl_managed_versioned {
 /* ---- Array ---- */
 
 struct element {
-    const char *format; /* of the struct module */
+    const char *format; /* of the struct module; NULL: it has none */
     const char *name;   /* of NumPy */
     uint8_t bytes, code;
 };
 
-static const struct element u8 = {"B", "uint8", 1, DL_UINT};
 static const struct element i32 = {"i", "int32", 4, DL_INT};
 static const struct element i64 = {"q", "int64", 8, DL_INT};
+static const struct element pixels[] = {{"B", "uint8", 1, DL_UINT},
+                                        {"e", "float16", 2, DL_FLOAT},
+                                        {NULL, "bfloat16", 2, DL_BFLOAT},
+                                        {"f", "float32", 4, DL_FLOAT}};
 
 struct array {
     PyObject ob_base;
@@ -101,6 +104,7 @@ struct array {
     Py_ssize_t shape[MAX_DIMENSIONS];
     Py_ssize_t strides[MAX_DIMENSIONS]; /* bytes */
     Py_ssize_t size_bytes;
+    bool contiguous; /* in the order of the dimensions */
 };
 
 static struct array *array_of(PyObject *self) {
@@ -116,6 +120,21 @@ static void array_dealloc(PyObject *self) {
 
 static int array_buffer(PyObject *self, Py_buffer *view, int flags) {
     struct array *a = array_of(self);
+    view->obj = NULL;
+    if (a->element->format == NULL) {
+        PyErr_SetString(PyExc_BufferError,
+                        "buffers and NumPy have no bfloat16: torch.from_dlpack shows the array");
+        return -1;
+    }
+    if (!a->contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
+        PyErr_SetString(PyExc_BufferError, "images of layout channels_last need strides");
+        return -1;
+    }
+    if ((!a->contiguous && (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS) ||
+        (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS) {
+        PyErr_SetString(PyExc_BufferError, "the array is not contiguous in this order");
+        return -1;
+    }
     *view = (Py_buffer){.buf = a->data,
                         .obj = Py_NewRef(self),
                         .len = a->size_bytes,
@@ -295,7 +314,8 @@ static PyMethodDef array_methods[] = {
 
 static PyGetSetDef array_getset[] = {
     {"shape", array_shape, NULL, "Elements of each dimension.", NULL},
-    {"dtype", array_dtype, NULL, "\"uint8\", \"int32\" or \"int64\".", NULL},
+    {"dtype", array_dtype, NULL,
+     "\"uint8\", \"int32\", \"int64\", \"float16\", \"bfloat16\" or \"float32\".", NULL},
     {0},
 };
 
@@ -336,6 +356,7 @@ static PyObject *array_create(struct holder *h,
     a->data = data;
     a->element = element;
     a->dimensions = dimensions;
+    a->contiguous = true;
     a->size_bytes = element->bytes;
     for (int i = dimensions - 1; i >= 0; i--) {
         a->shape[i] = (Py_ssize_t)shape[i];
@@ -345,9 +366,37 @@ static PyObject *array_create(struct holder *h,
     return (PyObject *)a;
 }
 
-PyObject *ext_batch_arrays(struct holder *h) {
+/* (B, S, S, 3) as (B, 3, S, S) of the same memory. */
+static void show_channels_first(PyObject *images) {
+    struct array *a = array_of(images);
+    const Py_ssize_t side = a->shape[1];
+    const Py_ssize_t row_bytes = a->strides[1];
+    const Py_ssize_t pixel_bytes = a->strides[2];
+    a->shape[1] = 3;
+    a->shape[3] = side;
+    a->strides[1] = a->strides[3];
+    a->strides[2] = row_bytes;
+    a->strides[3] = pixel_bytes;
+    a->contiguous = false;
+}
+
+static PyObject *stored_images(const struct ccs_text *images, uint32_t count) {
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *bytes = PyBytes_FromStringAndSize(images[i].data, (Py_ssize_t)images[i].size);
+        if (bytes == NULL || PyList_SetItem(list, (Py_ssize_t)i, bytes) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+PyObject *ext_batch_arrays(struct holder *h, bool channels_last) {
     const struct ccs_batch *b = h->batch;
-    const uint32_t pixels[] = {b->count, b->side_px, b->side_px, 3};
+    const uint32_t last[] = {b->count, b->side_px, b->side_px, 3};
+    const uint32_t first[] = {b->count, 3, b->side_px, b->side_px};
+    const uint32_t *side = b->planar ? first : last;
+    const struct element *pixel = &pixels[b->pixels];
     const uint32_t tokens[] = {b->count, b->max_tokens};
     const struct {
         const char *name;
@@ -356,10 +405,10 @@ PyObject *ext_batch_arrays(struct holder *h) {
         int dimensions;
         const uint32_t *shape;
     } arrays[] = {
-        {"image", b->images, &u8, 4, pixels},   {"image2", b->images2, &u8, 4, pixels},
+        {"image", b->images, pixel, 4, side},   {"image2", b->images2, pixel, 4, side},
         {"tokens", b->tokens, &i32, 2, tokens}, {"length", b->lengths, &i32, 1, tokens},
         {"id", b->ids, &i64, 1, tokens},        {"caption_id", b->caption_ids, &i64, 1, tokens},
-        {"label", b->labels, &i32, 1, tokens},
+        {"label", b->labels, &i32, 1, tokens},  {"caption", b->captions, &i32, 1, tokens},
     };
     PyObject *out = PyDict_New();
     for (size_t i = 0; out != NULL && i < sizeof arrays / sizeof arrays[0]; i++) {
@@ -369,6 +418,15 @@ PyObject *ext_batch_arrays(struct holder *h) {
                                  arrays[i].shape)) < 0) {
             Py_CLEAR(out);
         }
+        if (out != NULL && channels_last && arrays[i].dimensions == 4 && arrays[i].data != NULL) {
+            show_channels_first(PyDict_GetItemString(out, arrays[i].name));
+        }
+    }
+    if (out != NULL &&
+        ((b->texts != NULL && ext_put(out, "text", ext_texts(b->texts, b->count)) < 0) ||
+         (b->encoded != NULL &&
+          ext_put(out, "encoded", stored_images(b->encoded, b->count)) < 0))) {
+        Py_CLEAR(out);
     }
     return out;
 }

@@ -54,8 +54,9 @@ struct holder *holder_create(const struct ccs_batch *batch);
 /* From any thread; the last release gives the batch back. */
 void holder_release(struct holder *h);
 
-/* A dict of the batch's arrays by name. */
-PyObject *ext_batch_arrays(struct holder *h);
+/* A dict of the batch's arrays by name, and lists of its texts and stored images. channels_last:
+ * images of (B, S, S, 3) are shown as (B, 3, S, S). */
+PyObject *ext_batch_arrays(struct holder *h, bool channels_last);
 
 /* ---- types, each added to the module ---- */
 

@@ -23,6 +23,7 @@ struct loader {
     struct ccs_loader *handle; /* NULL: closed */
     bool busy;                 /* a thread is inside a call without the GIL */
     bool closing;              /* that thread is to close it */
+    bool channels_last;        /* how images are shown */
     struct memory *memory;     /* NULL: ordinary */
 };
 
@@ -141,22 +142,63 @@ static int take_paths(const char **out, PyObject *paths) {
     return (int)count;
 }
 
-static int
-take_options(struct ccs_loader_options *o, PyObject *args, PyObject **paths, PyObject **allocate) {
+/* What the arguments have besides the options. */
+struct arguments {
+    PyObject *paths, *allocate;
+    PyObject *norm, *ids; /* None or values */
+    int channels_last;
+    Py_buffer id_view; /* of ids; zeros: there are none */
+};
+
+/* norm: None, or (mean, deviation) of three numbers each. */
+static int take_norm(struct ccs_loader_options *o, PyObject *norm) {
+    float *m = o->mean;
+    float *d = o->deviation;
+    if (norm == Py_None) {
+        return 0;
+    }
+    o->normalized = true;
+    return PyTuple_Check(norm) &&
+                   PyArg_ParseTuple(norm, "(fff)(fff)", &m[0], &m[1], &m[2], &d[0], &d[1], &d[2])
+               ? 0
+               : -1;
+}
+
+/* ids: None, or a buffer of 64-bit numbers, which the view keeps. */
+static int take_ids(struct ccs_loader_options *o, struct arguments *a) {
+    if (a->ids == Py_None) {
+        return 0;
+    }
+    if (PyObject_GetBuffer(a->ids, &a->id_view, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    o->ids = a->id_view.buf;
+    o->id_count = (uint64_t)a->id_view.len / sizeof *o->ids;
+    return 0;
+}
+
+static int take_options(struct ccs_loader_options *o, PyObject *args, struct arguments *a) {
     int captions = 1;
     int drop_last = 1;
     int clean = 1;
     int verify = 1;
+    int tokens = 1;
+    int texts = 0;
+    int encoded = 0;
+    int planar = 0;
     Py_ssize_t tokenizer_size = 0;
     const char *tokenizer = NULL;
     ccs_loader_options_init(o, sizeof *o);
-    if (!PyArg_ParseTuple(args, "O!O&O&O&O&zO&O&zzppppO&O&O&O&O&z#zO", &PyTuple_Type, paths,
-                          ext_u32, &o->batch_size, ext_u32, &o->rank, ext_u32, &o->world, ext_u32,
-                          &o->image_size_px, &o->augment, ext_u32, &o->views, ext_u32,
+    if (!PyArg_ParseTuple(args, "O!O&O&O&O&zO&O&zzppppO&O&O&O&O&z#zzipppppzOddzOO&O", &PyTuple_Type,
+                          &a->paths, ext_u32, &o->batch_size, ext_u32, &o->rank, ext_u32, &o->world,
+                          ext_u32, &o->image_size_px, &o->augment, ext_u32, &o->views, ext_u32,
                           &o->positives, &o->order, &o->filter, &captions, &drop_last, &clean,
                           &verify, ext_u64, &o->seed, ext_u32, &o->max_tokens, ext_u32, &o->threads,
                           ext_u32, &o->prefetch, ext_u64, &o->max_corrupt, &tokenizer,
-                          &tokenizer_size, &o->caption_columns, allocate)) {
+                          &tokenizer_size, &o->caption_columns, &o->tokenizer_path, &o->caption,
+                          &tokens, &texts, &encoded, &planar, &a->channels_last, &o->pixels,
+                          &a->norm, &o->crop_min, &o->crop_max, &o->interpolation, &a->ids, ext_u64,
+                          &o->epochs, &a->allocate)) {
         return -1;
     }
     o->captions = captions;
@@ -165,7 +207,11 @@ take_options(struct ccs_loader_options *o, PyObject *args, PyObject **paths, PyO
     o->verify_images = verify;
     o->tokenizer = tokenizer;
     o->tokenizer_size = (size_t)tokenizer_size;
-    return 0;
+    o->tokens = tokens;
+    o->texts = texts;
+    o->encoded = encoded;
+    o->planar = planar;
+    return take_norm(o, a->norm) == 0 && take_ids(o, a) == 0 ? 0 : -1;
 }
 
 static int take_memory(struct loader *l, struct ccs_loader_options *o, PyObject *allocate) {
@@ -185,28 +231,30 @@ static int take_memory(struct loader *l, struct ccs_loader_options *o, PyObject 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs;
     struct ccs_loader_options options;
-    PyObject *paths = NULL;
-    PyObject *allocate = NULL;
+    struct arguments a = {0};
     const char *texts[CCS_MAX_SOURCES];
     struct ccs_error err;
     int32_t status;
-    const int count =
-        take_options(&options, args, &paths, &allocate) == 0 ? take_paths(texts, paths) : -1;
+    const int count = take_options(&options, args, &a) == 0 ? take_paths(texts, a.paths) : -1;
     struct loader *l = count > 0 ? PyObject_New(struct loader, type) : NULL;
     if (l == NULL) {
+        PyBuffer_Release(&a.id_view);
         return NULL;
     }
     l->handle = NULL;
+    l->channels_last = a.channels_last;
     l->memory = NULL;
     l->busy = l->closing = false;
-    if (take_memory(l, &options, allocate) < 0) {
+    if (take_memory(l, &options, a.allocate) < 0) {
+        PyBuffer_Release(&a.id_view);
         Py_DECREF(l);
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status =
         count == 1 ? ccs_loader_open(&l->handle, texts[0], &options, &err)
                    : ccs_loader_open_mix(&l->handle, texts, (uint32_t)count, &options, &err);
-    Py_END_ALLOW_THREADS if (status < 0) {
+    Py_END_ALLOW_THREADS PyBuffer_Release(&a.id_view);
+    if (status < 0) {
         Py_DECREF(l);
         return ext_raise(status, &err);
     }
@@ -283,7 +331,7 @@ static PyObject *loader_next(PyObject *self, PyObject *timeout) {
     if (status != CCS_OK) {
         return ext_raise(status, &err);
     }
-    PyObject *arrays = ext_batch_arrays(h);
+    PyObject *arrays = ext_batch_arrays(h, l->channels_last);
     PyObject *out = arrays == NULL
                         ? NULL
                         : Py_BuildValue("(NKKI)", arrays, (unsigned long long)batch->epoch,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 import sys
 import warnings
+import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy
 
 from . import _ccstream
+from ._stage import Stage
 from .column import DTYPES, Column
 from .dataset import Dataset
+from .norms import Norm, find_norm
 
 _STATE = ("fingerprint", "seed", "epoch", "step", "filter", "order", "mix", "batch",
           "source_fingerprints", "source_id_offsets")
@@ -50,12 +54,18 @@ _LAUNCHERS = (("RANK", "WORLD_SIZE", lambda: "MASTER_ADDR" in os.environ),
 class Batch(dict[str, Any]):
     """The arrays of a batch by name. Rows of one sample are at the same place in each:
 
-    image       uint8 (B, S, S, 3), RGB; image2 likewise, with views=2
+    image       uint8 (B, S, S, 3), RGB, or what dtype, norm and layout make of it; image2 likewise, with views=2;
+                absent with views=0
     tokens      int32 (B, T), padded at the end of each row; absent without tokenizer or captions
     length      int32 (B), tokens before the padding; absent likewise
     id          int64 (B), sample ids
     caption_id  int64 (B), the caption's number among those of all samples by id; -1: none
     label       int32 (B), classes; -1: none
+    caption     int32 (B), which of its sample's captions it is, from 0
+
+    With fields of these names lists of B items: text (str, captions as stored), encoded (bytes, images as stored), key
+    (str), metadata (from JSON; None: none). A tokenizer that is a function gives tokens of its own, and what else it
+    returns by name.
 
     numpy.asarray(array) and torch.from_dlpack(array) are views of the loader's memory, and may be
     written to. The buffer is reused once the batch, its arrays and all views are gone. The next
@@ -110,6 +120,24 @@ class DataLoader:
     columns: names of attached columns of numbers, which batch.columns then has by name: an array with a row for each
     row of the batch, zeros where a sample has no value, and batch.present has bool arrays of which have one. Of several
     datasets each must have them.
+    crop_scale: (min, max), the share of the area that a random crop shows; None: the augmentation's own. interpolation:
+    "bilinear", "bicubic" or "lanczos"; None likewise. dtype: "uint8", "float16", "bfloat16" or "float32", of images;
+    floats are x / 255, or with norm, a name of NORMS or (means, deviations), (x / 255 - mean) / deviation. layout:
+    "nhwc", "nchw", or "channels_last", which is (B, 3, S, S) in the memory of nhwc. The loader's threads do this.
+    image_size: also {epoch: side} or a function of the epoch, for sides that change; {0: 128, 5: 224} is 224 from
+    epoch 5 on.
+    views: 0 delivers no images, and reads none unless fields has "encoded": ids and captions alone.
+    subset: ids of the samples of an epoch, or a mask of all samples in the order of ids; weights: how often each
+    sample, in the order of ids, comes in an epoch on average (0.3: in three of ten epochs; 2.5: two or three times).
+    Either may be a function of the epoch that returns such an array, the same on every rank. It is called before the
+    first batch of an epoch, also by state_dict() after the last one. A sample that comes several times has the same
+    crop and caption each time, and a place in the batch of its own. They are part of the position: an epoch that was
+    interrupted continues only with the same samples.
+    caption: this one of a sample's captions, from 0 (modulo their number), instead of one that is drawn.
+    fields: of "text", "encoded", "key", "metadata", what batches have besides; the last two read each sample once more.
+    tokenizer: also "clip", or a function of a list of captions: one of Hugging Face, with its options bound by
+    functools.partial, or of open_clip. It runs on a thread of the loader, batches ahead; its result is an array or
+    tensor (B, T), or has "input_ids" and others by name. max_tokens and clean_captions are for other tokenizers.
     Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
     on any number of threads and ranks.
 
@@ -121,55 +149,123 @@ class DataLoader:
     """
 
     def __init__(self, dataset: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
-                 batch_size: int = 512, image_size: int = 256, augment: str = "paper", shuffle: bool = True,
+                 batch_size: int = 512, image_size: int | Mapping[int, int] | Callable[[int], int] = 256, augment: str = "paper", shuffle: bool = True,
                  seed: int = 0, rank: int | None = None, world_size: int | None = None, drop_last: bool = True,
                  num_threads: int | None = None, prefetch_factor: int = 3, pin_memory: bool = False,
                  timeout: float | None = 60.0, *, views: int = 1, positives: int = 1, order: str | None = None,
                  filter: str | None = None, captions: bool = True, clean_captions: bool = True,
                  verify_images: bool = True, max_tokens: int = 30, max_corrupt: int = 1000,
-                 tokenizer: str | os.PathLike[str] | bytes | None = None, columns: Sequence[str] = (),
-                 caption_columns: str | None = None):
+                 tokenizer: str | os.PathLike[str] | bytes | Callable[[list[str]], Any] | None = None,
+                 columns: Sequence[str] = (), caption_columns: str | None = None,
+                 crop_scale: tuple[float, float] | None = None, interpolation: str | None = None,
+                 dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8", norm: str | Norm | None = None,
+                 layout: Literal["nhwc", "nchw", "channels_last"] = "nhwc", subset: Any = None, weights: Any = None,
+                 caption: int | None = None, fields: Sequence[str] = ()):
         if rank is None and world_size is None:
             rank, world_size = _find_rank()
         if rank is None or world_size is None:
             raise _ccstream.UsageError("rank and world_size go together: give both or neither")
-        for name, number in (("batch_size", batch_size), ("image_size", image_size), ("seed", seed),
+        for name, number in (("batch_size", batch_size), ("seed", seed),
                              ("num_threads", num_threads or 0), ("prefetch_factor", prefetch_factor), ("views", views),
-                             ("positives", positives), ("max_tokens", max_tokens), ("max_corrupt", max_corrupt)):
+                             ("positives", positives), ("max_tokens", max_tokens), ("max_corrupt", max_corrupt),
+                             ("caption", caption or 0)):
             _check_count(name, number)
         if timeout is not None and not timeout >= 0:
             raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None to wait without end")
-        if tokenizer is not None and not isinstance(tokenizer, bytes):
-            with open(tokenizer, "rb") as file:
-                tokenizer = file.read()
+        _check_choice("layout", layout, ("nhwc", "nchw", "channels_last"))
+        for name in (fields := [fields] if isinstance(fields, str) else list(fields)):
+            _check_choice("fields", name, ("text", "encoded", "key", "metadata"))
+        function = tokenizer if callable(tokenizer) else None
+        model = tokenizer if isinstance(tokenizer, bytes) else None
+        path = None if tokenizer is None or model or function else os.fsdecode(tokenizer)  # type: ignore[arg-type]
+        if not captions and (function or "text" in fields):
+            raise _ccstream.UsageError("captions=False leaves no captions for the tokenizer or the field 'text'")
+        if subset is not None and weights is not None:
+            raise _ccstream.UsageError("subset and weights are both given: a weight of 0 is not in the subset")
         self.rank, self.world_size = rank, world_size
         self.timeout = timeout
         allocate = _allocate_pinned() if pin_memory else None
         self.pinned = allocate is not None
         self._last: list[Any] | None = None  # pinned arrays of the last batch, until the next one is asked for
         self._copying: deque[tuple[Any, list[Any]]] = deque()  # an event, and pinned arrays that are read before it
-        self._options = (_paths(dataset), batch_size, rank, world_size, image_size, augment, views, positives,
-                         order or ("global" if shuffle else "sequential"), filter, captions, drop_last,
-                         clean_captions, verify_images, seed, max_tokens, num_threads or 0, prefetch_factor,
-                         max_corrupt, tokenizer, caption_columns, allocate)
-        several = dataset if isinstance(dataset, (list, tuple)) else [dataset]
-        self._columns = {name: [_open_column(d, name) for d in several] for name in columns}
-        self._handle = _ccstream.Loader(*self._options)
-        self._info = self._handle.info()
+        several = list(dataset) if isinstance(dataset, (list, tuple)) else [dataset]
+        needs_work = bool(function or "key" in fields or "metadata" in fields)
+        self._datasets = ([_open(d) for d in several] if needs_work or columns or subset is not None or weights is not None
+                          else [])
+        self._work = _Work({name: _columns_of(self._datasets, name) for name in columns}, self._datasets, function, fields)
+        self._staged = needs_work
+        self._size_of = _function_of_epoch(image_size)
+        self._chosen = subset if subset is not None else weights
+        self._weighted = weights is not None
+        self._changes = (callable(self._chosen) or weights is not None or callable(image_size)
+                         or isinstance(image_size, Mapping))
+        floats = find_norm(norm) if norm is not None else None
+        low, high = crop_scale if crop_scale is not None else (0.0, 0.0)
+        ahead = min(64, prefetch_factor + 2) if needs_work else prefetch_factor
+
+        def options(epoch: int) -> tuple[Any, ...]:
+            size = self._size_of(epoch)
+            _check_count("image_size", size)
+            return (tuple(map(_path_of, several)), batch_size, rank, world_size, size, augment, views, positives,
+                    order or ("global" if shuffle else "sequential"), filter, captions, drop_last,
+                    clean_captions, verify_images, seed, max_tokens, num_threads or 0, ahead,
+                    max_corrupt, model, caption_columns, path, -1 if caption is None else caption, function is None,
+                    function is not None or "text" in fields, "encoded" in fields, layout == "nchw",
+                    layout == "channels_last", dtype, floats, low, high, interpolation, self._ids_of(epoch),
+                    epoch + 1 if self._changes else 0, allocate)
+
+        self._make_options = options
+        self._seed = seed
+        self._batch_size = batch_size
+        self._stage: tuple[Stage, Callable[[], Any]] | None = None  # and what ends it
+        self._at: dict[str, Any] | None = None  # the position, with a stage after a batch
         self._iteration = 0  # how many times a `for` has begun
         self._inside = False  # a `for` has begun and not reached the end of its epoch
+        self._open(0)
+
+    def _open(self, epoch: int) -> None:
+        """The handle for an epoch, at its beginning."""
+        self._options = self._make_options(epoch)
+        handle = _ccstream.Loader(*self._options)
+        self._info = handle.info()
+        self._opened = epoch
+        self._handle = handle
+
+    def _ids_of(self, epoch: int) -> numpy.ndarray | None:
+        """uint64: the samples of an epoch, ascending; None: all."""
+        if self._chosen is None:
+            return None
+        name = "weights" if self._weighted else "subset"
+        values = numpy.asarray(self._chosen(epoch) if callable(self._chosen) else self._chosen)
+        offsets = _offsets(self._datasets)
+        every = numpy.concatenate([d.ids + offset for d, offset in zip(self._datasets, offsets)])
+        if values.ndim != 1 or (self._weighted or values.dtype == bool) and len(values) != len(every):
+            raise _ccstream.UsageError(f"{name} has shape {values.shape}: expected {len(every)} values, one for each sample"
+                                       + ("" if self._weighted else ", or ids"))
+        if self._weighted:
+            values = values.astype(numpy.float64)
+            if not (numpy.isfinite(values).all() and (values >= 0).all()):
+                raise _ccstream.UsageError("weights are finite numbers, 0 or more")
+            draws = numpy.random.Generator(numpy.random.Philox(key=[self._seed, epoch])).random(len(values))
+            return numpy.repeat(every, (numpy.floor(values) + (draws < values % 1)).astype(numpy.int64)).astype(numpy.uint64)
+        if values.dtype == bool:
+            return every[values].astype(numpy.uint64)
+        if values.dtype.kind not in "iu" or len(values) and values.min() < 0:
+            raise _ccstream.UsageError(f"subset is of {values.dtype}: expected ids, 0 or more, or bool for each sample")
+        return numpy.sort(values).astype(numpy.uint64)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
         return self._info["steps"]
 
     def __repr__(self) -> str:
-        return (f"DataLoader({self._info['samples']} samples, {len(self)} batches of {self._options[1]}, "
+        return (f"DataLoader({self._info['samples']} samples, {len(self)} batches of {self._batch_size}, "
                 f"rank {self.rank} of {self.world_size})")
 
     def __iter__(self) -> Iterator[Batch]:
         if self._inside:
             self.set_epoch(self.epoch + 1)
+        self._prepare(self.epoch)
         self._iteration += 1
         iteration, epoch = self._iteration, self.epoch
         while True:
@@ -185,27 +281,46 @@ class DataLoader:
             self._last = None
         while self._copying and self._copying[0][0].query():
             self._copying.popleft()
+        batch = self._take_staged() if self._staged else self._take()
+        self._inside = self.epoch == epoch
+        batch._loader = self
+        if self.pinned:
+            self._last = [a for a in batch.values() if isinstance(a, _ccstream.Array)]
+        return batch
+
+    def _take(self) -> Batch:
         while True:
             try:
-                arrays, *numbers = self._handle.next(self.timeout)
+                batch = _make_batch(self._handle.next(self.timeout))
                 break
             except _ccstream.UsageError:  # every slot is held, perhaps by copies
                 if not self._copying:
                     raise
                 self._copying[0][0].synchronize()
                 self._copying.popleft()
-        self._inside = self.epoch == epoch
-        batch = Batch(arrays)
-        batch.epoch, batch.step, batch.replaced = numbers
-        batch._loader = self
-        if self.pinned:
-            self._last = list(arrays.values())
-        batch.columns, batch.present = {}, {}
-        if self._columns:
-            ids = numpy.asarray(batch["id"])
-            for name, sources in self._columns.items():
-                batch.columns[name], batch.present[name] = _rows_of(sources, ids)
+        return self._work(batch)
+
+    def _take_staged(self) -> Batch:
+        if self._stage is None:
+            handle, work = self._handle, self._work
+
+            def take(seconds: float) -> tuple[Batch, dict[str, Any]]:
+                return _make_batch(handle.next(seconds)), handle.get_state()
+
+            self._at = handle.get_state()
+            stage = Stage(take, lambda pair: (work(pair[0]), pair[1]), 1)
+            self._stage = stage, weakref.finalize(self, stage.stop)
+        while len(self._copying) > 1:
+            self._copying[0][0].synchronize()
+            self._copying.popleft()
+        batch, self._at = self._stage[0].get(self.timeout)
         return batch
+
+    def _end_stage(self) -> None:
+        if self._stage is not None:
+            self._stage[1]()
+            self._stage = None
+        self._at = None
 
     def _keep(self, arrays: list[Any], device: Any) -> None:
         """Keeps pinned arrays until what is queued on the device by now is done."""
@@ -219,36 +334,71 @@ class DataLoader:
             self._copying[0][0].synchronize()
             self._copying.popleft()
 
-    @property
-    def epoch(self) -> int:
-        """Of the next batch."""
-        return self.state_dict()["epoch"]
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next `for` begins this epoch. Nothing changes if the position is already in it, as after
-        load_state_dict, unless a `for` was left there."""
-        state = self.state_dict()
-        if self._inside or state["epoch"] != epoch:
-            self._seek({**state, "epoch": epoch, "step": 0})
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch: whole numbers and lists of them."""
-        state = self._handle.get_state()
+    def _position(self) -> dict[str, Any]:
+        state = dict(self._at) if self._at is not None else self._handle.get_state()
         if state["step"] >= len(self):
             state.update(epoch=state["epoch"] + 1, step=0)
         return state
 
+    @property
+    def epoch(self) -> int:
+        """Of the next batch."""
+        epoch: int = self._position()["epoch"]
+        return epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next `for` begins this epoch. Nothing changes if the position is already in it, as after
+        load_state_dict, unless a `for` was left there."""
+        _check_count("epoch", epoch)
+        if self._inside or self.epoch != epoch:
+            self._move(epoch, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch: whole numbers and lists of them."""
+        state = self._position()
+        if state["epoch"] != self._opened and self._changes:
+            self._prepare(state["epoch"])
+            state = self._position()
+        return state
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues there. MismatchError: it belongs to another dataset, seed, order, filter or batch
+        """Continues there. MismatchError: it belongs to another dataset, seed, order, filter, subset or batch
         size; the text names the difference, and nothing changes."""
         missing = [name for name in _STATE if name not in state]
         if missing:
             raise _ccstream.UsageError(f"not a state of a DataLoader: it has no {missing[0]!r}")
-        self._seek(state)
+        self._move(state["epoch"], state)
+
+    def _prepare(self, epoch: int) -> None:
+        """What changes with the epoch is of this one, in which the position is."""
+        if self._changes and epoch != self._opened:
+            self._move(epoch, None)
+
+    def _move(self, epoch: int, state: dict[str, Any] | None) -> None:
+        """To a state of this epoch; None: its beginning."""
+        self._end_copies()
+        at = self._at
+        self._end_stage()
+        old = (self._handle, self._info, self._options, self._opened)
+        try:
+            if self._changes and epoch != self._opened:
+                self._open(epoch)
+            state = {**self._handle.get_state(), "epoch": epoch, "step": 0} if state is None else state
+            self._seek(state)
+        except BaseException:
+            if self._handle is not old[0]:
+                self._handle.close()
+                self._handle, self._info, self._options, self._opened = old
+            if at is not None:  # the stage has taken batches that nobody got
+                self._seek(at)
+            raise
+        if self._handle is not old[0]:
+            old[0].close()
+        self._iteration += 1
+        self._inside = False
 
     def _seek(self, state: dict[str, Any]) -> None:
         numbers = [state[name] for name in _STATE]
-        self._end_copies()
         try:
             self._handle.seek(*numbers)
         except _ccstream.UsageError:  # a batch is alive, which outlives its loader
@@ -256,8 +406,6 @@ class DataLoader:
             handle.seek(*numbers)
             self._handle.close()
             self._handle = handle
-        self._iteration += 1
-        self._inside = False
 
     def stats(self) -> dict[str, float]:
         """Counters since the beginning or the last change of position: samples, batches, read_bytes,
@@ -274,6 +422,7 @@ class DataLoader:
     def close(self) -> None:
         """Stops the threads. Batches that are alive stay valid; later use raises ClosedError."""
         self._end_copies()
+        self._end_stage()
         self._handle.close()
 
     def __enter__(self) -> DataLoader:
@@ -292,16 +441,96 @@ def _check_count(name: str, value: Any) -> None:
         raise _ccstream.UsageError(f"{name} is {value}, expected 0 or more")
 
 
-def _open_column(dataset, name: str) -> tuple[Column, int]:
-    """The column and the dataset's id space."""
-    ds = dataset if isinstance(dataset, Dataset) else None
-    if ds is None:
-        path = os.fspath(dataset)
-        ds = Dataset(path if os.path.isdir(path) else path.rsplit(":", 1)[0])
-    column = ds.column(name)
-    if column.kind not in DTYPES:
-        raise _ccstream.UsageError(f"column '{name}' is {column.kind}: a batch has columns of numbers")
-    return column, ds.id_space
+def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise _ccstream.UsageError(f"{name}: {value!r}, expected one of {', '.join(choices)}")
+
+
+def _function_of_epoch(value: int | Mapping[int, int] | Callable[[int], int]) -> Callable[[int], int]:
+    if callable(value):
+        return value
+    if not isinstance(value, Mapping):
+        return lambda epoch: value
+    steps = sorted(value.items())
+    if not steps or steps[0][0] != 0:
+        raise _ccstream.UsageError("a mapping from epochs begins with epoch 0")
+    return lambda epoch: [v for first, v in steps if first <= epoch][-1]
+
+
+def _make_batch(parts: tuple[dict[str, Any], int, int, int]) -> Batch:
+    batch = Batch(parts[0])
+    batch.epoch, batch.step, batch.replaced = parts[1:]
+    batch.columns, batch.present = {}, {}
+    return batch
+
+
+class _Work:
+    """What is done with a batch of the extension before it is handed over. Has no reference to the loader."""
+
+    def __init__(self, columns: dict[str, list[tuple[Column, int]]], datasets: list[Dataset],
+                 tokenizer: Callable[[list[str]], Any] | None, fields: list[str]):
+        self._columns, self._datasets, self._tokenizer, self._fields = columns, datasets, tokenizer, fields
+        self._ends = numpy.array([d.id_space + offset for d, offset in zip(datasets, _offsets(datasets))], numpy.int64)
+
+    def __call__(self, batch: Batch) -> Batch:
+        ids = numpy.asarray(batch["id"])
+        for name, sources in self._columns.items():
+            batch.columns[name], batch.present[name] = _rows_of(sources, ids)
+        if self._tokenizer is not None:
+            self._tokenize(batch)
+        if "key" in self._fields or "metadata" in self._fields:
+            samples = [self._sample(id) for id in ids.tolist()]
+            if "key" in self._fields:
+                batch["key"] = [s["key"] for s in samples]
+            if "metadata" in self._fields:
+                batch["metadata"] = [json.loads(s["metadata"]) if s["metadata"] else None for s in samples]
+        return batch
+
+    def _sample(self, id: int) -> dict[str, Any]:
+        at = int(numpy.searchsorted(self._ends, id, side="right"))
+        dataset = self._datasets[at]
+        handle = dataset._handle
+        return handle.get(handle.find(id - (int(self._ends[at]) - dataset.id_space)))
+
+    def _tokenize(self, batch: Batch) -> None:
+        assert self._tokenizer is not None
+        texts = batch["text"] if "text" in self._fields else batch.pop("text")
+        made = self._tokenizer(texts)
+        parts = dict(made) if hasattr(made, "keys") else {"input_ids": made}
+        if "input_ids" not in parts:
+            raise _ccstream.UsageError(f"the tokenizer returned {', '.join(map(str, parts))}: expected an array or 'input_ids'")
+        parts = {"tokens": parts.pop("input_ids"), **parts}
+        for name, values in parts.items():
+            values = numpy.asarray(values) if isinstance(values, (list, tuple)) else values
+            if not hasattr(values, "shape") or len(values.shape) < 1 or values.shape[0] != len(texts):
+                shape = getattr(values, "shape", type(values).__name__)
+                raise _ccstream.UsageError(f"the tokenizer's {name!r} of {len(texts)} captions is {tuple(shape) if not isinstance(shape, str) else shape}: "
+                                           f"expected {len(texts)} rows, padded to one length")
+            batch[name] = values
+
+
+def _open(dataset: Dataset | str | os.PathLike[str]) -> Dataset:
+    """A dataset, or that of "DIR" or "DIR:WEIGHT"."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    path = os.fspath(dataset)
+    return Dataset(path if os.path.isdir(path) else path.rsplit(":", 1)[0])
+
+
+def _offsets(datasets: list[Dataset]) -> list[int]:
+    """Of the ids of each: they follow those of the ones before it."""
+    return [sum(d.id_space for d in datasets[:i]) for i in range(len(datasets))]
+
+
+def _columns_of(datasets: list[Dataset], name: str) -> list[tuple[Column, int]]:
+    """The column of each dataset, and its id space."""
+    out = []
+    for ds in datasets:
+        column = ds.column(name)
+        if column.kind not in DTYPES:
+            raise _ccstream.UsageError(f"column '{name}' is {column.kind}: a batch has columns of numbers")
+        out.append((column, ds.id_space))
+    return out
 
 
 def _rows_of(sources: list[tuple[Column, int]], ids: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -318,9 +547,8 @@ def _rows_of(sources: list[tuple[Column, int]], ids: numpy.ndarray) -> tuple[num
     return values, present
 
 
-def _paths(dataset) -> tuple[bytes, ...]:
-    several = dataset if isinstance(dataset, (list, tuple)) else [dataset]
-    return tuple(os.fsencode(d.path if isinstance(d, Dataset) else d) for d in several)
+def _path_of(dataset: Dataset | str | os.PathLike[str]) -> bytes:
+    return os.fsencode(dataset.path if isinstance(dataset, Dataset) else dataset)
 
 
 def _find_rank() -> tuple[int, int]:

@@ -22,6 +22,7 @@ from ._torch_rows import KeepsTypes, RankedModule, check_rows, refuse_positives
 from .contrastive import Contrastive
 from .loader import Batch
 from .loss import Loss, State, loss_options
+from .norms import NORMS, Norm, find_norm
 
 __all__ = ["NORMS", "LOSSES", "Contrastive", "GlobalContrastiveLoss", "NormalizeOnDevice", "check_text", "make_loss",
            "move_batch"]
@@ -47,8 +48,9 @@ def _unflatten(leaves: Any, context: tuple[Any, ...]) -> Batch:
 torch.utils._pytree.register_pytree_node(Batch, _flatten, _unflatten, serialized_type_name="ccstream.Batch")
 
 
-def _tensor(values: Any) -> Tensor:
-    if isinstance(values, Tensor):
+def _tensor(values: Any) -> Any:
+    """The tensor of an array; lists of texts and bytes are themselves."""
+    if isinstance(values, (Tensor, list)):
         return values
     return torch.from_numpy(values) if isinstance(values, numpy.ndarray) else torch.from_dlpack(values)
 
@@ -59,20 +61,11 @@ def move_batch(batch: Batch, device: Any, non_blocking: bool | None = None) -> B
     loader = getattr(batch, "_loader", None)
     pinned = loader is not None and loader.pinned and device.type != "cpu"
     leaves, context = _flatten(batch)
-    moved = [_tensor(x).to(device, non_blocking=pinned if non_blocking is None else non_blocking) for x in leaves]
-    if pinned and non_blocking is not False:
+    non_blocking = pinned if non_blocking is None else non_blocking
+    moved = [x if isinstance(x, list) else x.to(device, non_blocking=non_blocking) for x in map(_tensor, leaves)]
+    if pinned and non_blocking:
         loader._keep(leaves, device)
     return _unflatten(moved, context)
-
-NORMS = {
-    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    "inception": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-}
-"""Means and deviations of the channels by name, as formats/base/image_norm.h has them."""
 
 
 class NormalizeOnDevice(KeepsTypes):
@@ -86,12 +79,9 @@ class NormalizeOnDevice(KeepsTypes):
     scale: Tensor
     offset: Tensor
 
-    def __init__(self, norm="clip", dtype: torch.dtype = torch.float32):
+    def __init__(self, norm: str | Norm = "clip", dtype: torch.dtype = torch.float32):
         super().__init__()
-        if isinstance(norm, str) and norm not in NORMS:
-            raise ValueError(f"no norm {norm!r}: expected one of {', '.join(NORMS)}")
-        mean, deviation = NORMS[norm] if isinstance(norm, str) else norm
-        mean, deviation = (torch.tensor(x, dtype=torch.float64).view(3, 1, 1) for x in (mean, deviation))
+        mean, deviation = (torch.tensor(x, dtype=torch.float64).view(3, 1, 1) for x in find_norm(norm))
         self.dtype = dtype
         self.register_buffer("scale", (1 / (255 * deviation)).float(), persistent=False)
         self.register_buffer("offset", (-mean / deviation).float(), persistent=False)
