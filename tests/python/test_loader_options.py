@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import zlib
 
@@ -206,6 +207,22 @@ class TokenizerTest(unittest.TestCase):
         self.assertFalse(any(t.is_alive() for t in threads))
         b = next(iter(loader("several", batch_size=8, tokenizer=lambda t: {"input_ids": [[1]] * len(t), "attention_mask": [[1]] * len(t)})))
         self.assertEqual((b["tokens"].shape, b["attention_mask"].tolist(), "text" in b), ((8, 1), [[1]] * 8, False))
+
+    def test_a_loader_that_nobody_has_is_closed_at_once(self):
+        gc.disable()
+        try:
+            for options in ({}, {"tokenizer": self.lengths, "prefetch_factor": 1}, {"image_size": {0: 16}}):
+                before = len(os.listdir("/proc/self/task"))
+                dl = loader(**options)
+                next(iter(dl))
+                self.assertGreater(len(os.listdir("/proc/self/task")), before)
+                del dl
+                end = time.monotonic() + 20  # a joined thread may be listed for a moment
+                while len(os.listdir("/proc/self/task")) > before and time.monotonic() < end:
+                    time.sleep(0.01)
+                self.assertEqual(len(os.listdir("/proc/self/task")), before)
+        finally:
+            gc.enable()
 
     def test_positions_are_those_of_what_was_delivered(self):
         plain = loader()

@@ -194,27 +194,27 @@ class DataLoader:
                           else [])
         self._work = _Work({name: _columns_of(self._datasets, name) for name in columns}, self._datasets, function, fields)
         self._staged = needs_work
-        self._size_of = _function_of_epoch(image_size)
+        size_of = _function_of_epoch(image_size)
         self._chosen = subset if subset is not None else weights
         self._weighted = weights is not None
-        self._changes = (callable(self._chosen) or weights is not None or callable(image_size)
-                         or isinstance(image_size, Mapping))
+        changes = (callable(self._chosen) or weights is not None or callable(image_size)
+                   or isinstance(image_size, Mapping))
         floats = find_norm(norm) if norm is not None else None
         low, high = crop_scale if crop_scale is not None else (0.0, 0.0)
         ahead = min(64, prefetch_factor + 2) if needs_work else prefetch_factor
 
-        def options(epoch: int) -> tuple[Any, ...]:
-            size = self._size_of(epoch)
+        def options(epoch: int, ids: numpy.ndarray | None) -> tuple[Any, ...]:  # without self, whose end it would put off
+            size = size_of(epoch)
             _check_count("image_size", size)
             return (tuple(map(_path_of, several)), batch_size, rank, world_size, size, augment, views, positives,
                     order or ("global" if shuffle else "sequential"), filter, captions, drop_last,
                     clean_captions, verify_images, seed, max_tokens, num_threads or 0, ahead,
                     max_corrupt, model, caption_columns, path, -1 if caption is None else caption, function is None,
                     function is not None or "text" in fields, "encoded" in fields, layout == "nchw",
-                    layout == "channels_last", dtype, floats, low, high, interpolation, self._ids_of(epoch),
-                    epoch + 1 if self._changes else 0, allocate)
+                    layout == "channels_last", dtype, floats, low, high, interpolation, ids,
+                    epoch + 1 if changes else 0, allocate)
 
-        self._make_options = options
+        self._make_options, self._changes = options, changes
         self._seed = seed
         self._batch_size = batch_size
         self._stage: tuple[Stage, Callable[[], Any]] | None = None  # and what ends it
@@ -225,7 +225,7 @@ class DataLoader:
 
     def _open(self, epoch: int) -> None:
         """The handle for an epoch, at its beginning."""
-        self._options = self._make_options(epoch)
+        self._options = self._make_options(epoch, self._ids_of(epoch))
         handle = _ccstream.Loader(*self._options)
         self._info = handle.info()
         self._opened = epoch
