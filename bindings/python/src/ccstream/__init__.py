@@ -32,6 +32,7 @@ from .column import Caption, Column
 from .dataset import Dataset, Sample
 from .loader import Batch, DataLoader
 from .loss import Loss, LossStep, State, loss_options
+from .model import Model
 from .norms import NORMS
 from .remote import configure_remote
 from .tokenizer import Tokenizer
@@ -40,7 +41,7 @@ from .writer import Writer
 __version__ = version()
 __all__ = [
     "Array", "Batch", "Caption", "ClosedError", "Column", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
-    "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "NORMS", "NotFoundError", "OutOfMemoryError", "Sample",
+    "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "Model", "NORMS", "NotFoundError", "OutOfMemoryError", "Sample",
     "State", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
     "VersionError", "Writer", "configure_remote", "loss_options", "version",
 ]

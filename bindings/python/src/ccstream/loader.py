@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy
 
@@ -424,6 +424,9 @@ class DataLoader:
         self._end_copies()
         self._end_stage()
         self._handle.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a DataLoader has threads and cannot be pickled: send its state_dict(), and make one in each process")
 
     def __enter__(self) -> DataLoader:
         return self

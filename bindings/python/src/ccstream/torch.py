@@ -18,14 +18,15 @@ import torch.distributed as dist
 import torch.utils._pytree
 from torch import Tensor, nn
 
+from ._torch_model import Encoder, load_model
 from ._torch_rows import KeepsTypes, RankedModule, check_rows, refuse_positives
 from .contrastive import Contrastive
 from .loader import Batch
 from .loss import Loss, State, loss_options
 from .norms import NORMS, Norm, find_norm
 
-__all__ = ["NORMS", "LOSSES", "Contrastive", "GlobalContrastiveLoss", "NormalizeOnDevice", "check_text", "make_loss",
-           "move_batch"]
+__all__ = ["NORMS", "LOSSES", "Contrastive", "Encoder", "GlobalContrastiveLoss", "NormalizeOnDevice", "check_text", "load_model",
+           "make_loss", "move_batch"]
 
 # ---- batches ----
 

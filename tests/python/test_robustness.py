@@ -1,0 +1,191 @@
+"""Loaders that are ended in every way: many opened and closed, fork, spawn, pickling, the end of the interpreter while it
+loads, exceptions in functions of the user, and Ctrl-C at any moment. CCSTREAM_TEST_ROUNDS: how often (default 4)."""
+
+import gc
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+try:
+    import numpy
+except ImportError:
+    print("skipped: numpy is not installed")
+    sys.exit(77)
+
+import ccstream
+from ccstream import _ccstream
+
+ROUNDS = int(os.environ.get("CCSTREAM_TEST_ROUNDS", "4"))
+SAMPLES, BATCH, SIZE = 60, 12, 16
+
+
+def setUpModule():
+    subprocess.run([os.path.join(os.environ["TESTBIN"], "make_images"), "d", str(SAMPLES)], check=True)
+
+
+def lengths(texts):
+    return numpy.array([[len(t)] for t in texts])
+
+
+def loader(**options):
+    return ccstream.DataLoader("d", **{"batch_size": BATCH, "image_size": SIZE, "num_threads": 2, **options})
+
+
+def count_rows(path):
+    """In another process: rows of an epoch."""
+    with ccstream.DataLoader(path, BATCH, SIZE, num_threads=1, tokenizer=lengths) as dl:
+        return sum(len(b["id"]) for b in dl)
+
+
+def held():
+    """Threads, descriptors, and resident memory in MiB."""
+    with open("/proc/self/statm") as file:
+        return (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")),
+                int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
+
+
+def settle(before):
+    """held() when no more threads than before are listed: one that was joined may be for a moment."""
+    end = time.monotonic() + 20
+    while held()[0] > before and time.monotonic() < end:
+        time.sleep(0.01)
+    return held()
+
+
+class RobustnessTest(unittest.TestCase):
+    def test_180_loaders_leave_nothing(self):
+        kinds = ({}, {"tokenizer": lengths, "fields": ["text", "encoded"]}, {"views": 0, "captions": False},
+                 {"dtype": "float32", "norm": "clip", "layout": "nchw"}, {"subset": lambda epoch: every[: 24 + epoch], "image_size": {0: 16, 1: 24}})
+        every = ccstream.Dataset("d").ids
+
+        def use(i):
+            dl = loader(**kinds[i % len(kinds)])
+            for b in dl:
+                if i % 3 == 0:
+                    break  # and what is made ahead is dropped
+            if i % 2:
+                dl.close()
+
+        for i in range(40):
+            use(i)
+        threads, files, memory = held()
+        for i in range(180):
+            use(i)
+        gc.collect()
+        after = settle(threads)
+        self.assertEqual(after[:2], (threads, files))
+        self.assertLess(after[2] - memory, 24)
+
+    def test_children_by_fork_and_spawn_have_loaders_of_their_own(self):
+        dl = loader(tokenizer=lengths)
+        batches = iter(dl)
+        next(batches)
+        for method in ("fork", "spawn"):
+            with multiprocessing.get_context(method).Pool(2) as pool:
+                self.assertEqual(pool.map(count_rows, ["d"] * 3), [SAMPLES] * 3)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                next(batches)
+            except ccstream.ForkedError:
+                code = 0
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(sum(1 for _ in batches), len(dl) - 1)
+
+    def test_loaders_and_batches_are_not_pickled(self):
+        dl = loader()
+        for thing in (dl, next(iter(dl)), loader(tokenizer=lengths)):
+            with self.assertRaises(TypeError):
+                pickle.dumps(thing)
+        state = pickle.loads(pickle.dumps(dl.state_dict()))
+        loader().load_state_dict(state)
+
+    def test_the_interpreter_ends_while_it_loads(self):
+        code = ("import ccstream, numpy, sys, threading, time\n"
+                f"make = lambda **o: ccstream.DataLoader('d', {BATCH}, {SIZE}, num_threads=2, **o)\n"
+                "tokenize = lambda texts: time.sleep(0.01) or [[1]] * len(texts)\n"
+                "a, b = make(), make(tokenizer=tokenize)\n"
+                "x, y = iter(a), iter(b)\n"
+                "v = numpy.asarray(next(x)['image'])\n"
+                "w = next(y)['tokens'] if len(sys.argv) > 1 else None\n"
+                "for how in sys.argv[1:]:\n"
+                "    if how == 'raise': raise SystemExit(3)\n"
+                "    if how == 'thread': threading.Thread(target=lambda: [None for _ in make()]).start()\n"
+                "    if how == 'cycle': a.own = a; b.own = b; v = w = x = y = a = b = None\n")
+        for _ in range(ROUNDS):
+            for how, status in (((), 0), (("raise",), 3), (("thread",), 0), (("cycle",), 0), (("thread", "raise"), 3)):
+                done = subprocess.run([sys.executable, "-c", code, *how], capture_output=True, text=True, timeout=120)
+                self.assertEqual((done.returncode, done.stderr), (status, ""), how)
+
+    def test_exceptions_in_functions_of_the_user(self):
+        def fail_at(number):
+            calls = []
+
+            def tokenize(texts):
+                calls.append(1)
+                if len(calls) == number:
+                    raise RuntimeError("of the tokenizer")
+                return lengths(texts)
+            return tokenize
+
+        def epoch_fails(epoch):
+            if epoch == 1:
+                raise RuntimeError("of the subset")
+            return ccstream.Dataset("d").ids
+
+        for round in range(ROUNDS):
+            dl = loader(tokenizer=fail_at(1 + round % 5))
+            with self.assertRaisesRegex(RuntimeError, "of the tokenizer"):
+                for _ in dl:
+                    pass
+            dl.set_epoch(3)  # and it can be used again
+            self.assertEqual(sum(1 for _ in dl), len(dl))
+            dl = loader(subset=epoch_fails)
+            self.assertEqual(sum(1 for _ in dl), len(dl))
+            with self.assertRaisesRegex(RuntimeError, "of the subset"):
+                next(iter(dl))
+            dl.set_epoch(0)
+            self.assertEqual(sum(1 for _ in dl), len(dl))
+            taken = loader()._options[:-1]
+            for allocate in (lambda size: 1 / 0, lambda size: None, lambda size: b"read-only" * size):
+                with self.assertRaises(ccstream.OutOfMemoryError):
+                    stderr, sys.unraisablehook = sys.unraisablehook, lambda _: None  # which the error is reported to
+                    try:
+                        _ccstream.Loader(*taken, allocate)
+                    finally:
+                        sys.unraisablehook = stderr
+
+    def test_ctrl_c_at_any_moment(self):
+        code = ("import ccstream, signal, sys\n"
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                f"o = dict(batch_size={BATCH}, image_size={SIZE}, num_threads=2, tokenizer=(lambda t: [[1]] * len(t)) if sys.argv[1] == '1' else None)\n"
+                "print('loads', flush=True)\n"
+                "try:\n"
+                "    while True:\n"
+                "        dl = ccstream.DataLoader('d', **o)\n"
+                "        for b in dl: pass\n"
+                "except KeyboardInterrupt:\n"
+                "    pass\n"
+                "dl = ccstream.DataLoader('d', **o)\n"
+                "print(sum(len(b['id']) for b in dl))\n")
+        moment = random.Random(5)
+        for round in range(ROUNDS):
+            with subprocess.Popen([sys.executable, "-c", code, str(round % 2)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+                self.assertEqual(child.stdout.readline(), "loads\n")
+                time.sleep(moment.uniform(0, 0.2))
+                child.send_signal(signal.SIGINT)
+                out, error = child.communicate(timeout=120)
+            self.assertEqual((child.returncode, out), (0, f"{SAMPLES}\n"), error)
+
+
+if __name__ == "__main__":
+    unittest.main()
