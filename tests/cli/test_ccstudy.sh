@@ -2,9 +2,9 @@
 # not under sanitizers: it computes; the kernels and losses have unit tests
 . "$SRC/tests/support/cli.sh"
 
-figures() { # figures FOLDER NAME COUNT: those of a page, and where matplotlib is installed as files
+figures() { # figures FOLDER NAME COUNT [WITHIN]: those of a page, and where matplotlib is installed as files; WITHIN: and in figures
     grep 'id="ccstream-page"' "$1/$2.html" >data.txt
-    [ "$(grep -oE '"kind":"(lines|scatter|bars|histogram|area|map|multiples)"' data.txt | wc -l)" = "$3" ] || fail "figures of $2"
+    [ "$(grep -oE '"kind":"(lines|scatter|bars|histogram|area|map|multiples)"' data.txt | wc -l)" = $(($3 + ${4:-0})) ] || fail "figures of $2"
     hasnt data.txt 'NaN'
     hasnt data.txt 'http'
     if ! grep -q 'matplotlib' err.txt; then
@@ -187,6 +187,23 @@ hasnt out.txt 'null'
 [ "$(grep -o '"step":' out.txt | wc -l)" = 21 ] || fail "losses of labels"
 figures studies/labels labels 3
 
+# ---- noise of crops: two of one point are a pair, which no files of features have
+expect 0 "$BIN/ccstudy" noise --noise augment --quick --json --held-out 700 --epochs 2 -o studies/augment
+cmp out.txt studies/augment/noise-augment.json || fail "--json is not what the file has"
+hasnt out.txt 'null'
+[ "$(grep -o '"accuracy":' out.txt | wc -l)" = 15 ] || fail "rows of noise"
+figures studies/augment noise-augment 2
+expect 64 "$BIN/ccstudy" noise --noise augment --features f
+has err.txt '--features has no effect'
+
+# ---- negatives: those of the anchor's class cost accuracy
+expect 0 "$BIN/ccstudy" negatives --quick --epochs 3 --json -o studies/negatives
+cmp out.txt studies/negatives/negatives.json || fail "--json is not what the file has"
+tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    v["method"] == "unbiased" { rows++; if (v["over_biased"] < 8) { print; exit 1 } }
+    END { exit rows != 2 }' || fail "negatives: $(cat out.txt)"
+figures studies/negatives negatives 2
+
 # ---- margin: without checkpoints, of towers trained here; classifiers fit, and k-variance ranks better than the margin alone
 expect 0 "$BIN/ccstudy" margin --quick --json -o studies/margin
 cmp out.txt studies/margin/margin.json || fail "--json is not what the file has"
@@ -194,4 +211,7 @@ tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < N
     "train_accuracy" in v { rows++; if (v["train_accuracy"] < 90 || v["kv_margin"] <= 0) { print; exit 1 } }
     "kv_gn_margin" in v && !("train_accuracy" in v) { ranked = v["kv_gn_margin"] > v["margin"] + 0.1 }
     END { exit !(rows == 8 && ranked) }' || fail "margin of towers: $(cat out.txt)"
-figures studies/margin margin 4
+figures studies/margin margin 8 12
+tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    "labels" in v && "train_accuracy" in v { rows++; kv[rows] = v["kv_gn_margin"]; if (v["train_accuracy"] < 99) { print; exit 1 } }
+    END { exit !(rows == 2 && kv[1] > 1.15 * kv[2]) }' || fail "right and random labels: $(cat out.txt)"

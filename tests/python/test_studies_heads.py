@@ -8,6 +8,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 try:
     import numpy as np
@@ -106,6 +107,39 @@ class HeadsTest(unittest.TestCase):
                 self.assertLess(abs(w.mean() - s.noise), 0.045)  # four standard errors
             self.assertFalse(wrong[0].any())
             self.assertTrue((drawn[1] == drawn[2])[wrong[1]].all())
+
+    def test_crops_are_means_of_consecutive_patches(self):
+        patches = np.eye(20, dtype=np.float32)[None].repeat(400, 0)  # patch k is the k-th unit vector
+        whole, cut = (heads.crop(patches, noise, np.random.default_rng(3)) for noise in (0.0, 1.0))
+        for rows, least, most in ((whole, 8, 20), (cut, 2, 4)):
+            sizes = (rows > 0).sum(1)
+            self.assertTrue((sizes >= least).all() and (sizes <= most).all() and len(set(sizes)) > 2)
+            self.assertLess(np.abs(rows.sum(1) - 1).max(), 1e-6)
+            # Around the circle there is one place where the window begins.
+            self.assertTrue((((rows > 0) & (np.roll(rows, 1, 1) == 0)).sum(1) <= 1).all())
+        some = heads.crop(patches, 0.3, np.random.default_rng(3))
+        self.assertLess(abs((some != whole).any(1).mean() - 0.3), 0.1)
+
+    def test_negatives_of_the_own_label_are_kept_out(self):
+        f = heads.divide(heads.draw_cropped(1), 1200, 1)
+        self.assertLess(np.abs(f.patches.mean(1) - f.images).max(), 1e-4)  # standardised alike
+        seen = []
+
+        class Spy:
+            def __init__(self, *args, **options):
+                pass
+
+            def step(self, similarity, ids, **how):
+                seen.append((similarity.copy(), ids))
+                return types.SimpleNamespace(gradient=np.zeros_like(similarity))
+
+        settings = [heads.Setting(1, "clip", {"tau": 0.2}, crops=True, unbiased=True)]
+        with unittest.mock.patch.object(heads.ccstream, "Loss", Spy):
+            heads.train(f, settings, 128, 1, 0.01, 0, 8, lambda pairs: None)
+        for similarity, ids in seen:
+            labels = f.labels[f.train[ids]]
+            own = (labels[:, None] == labels) & ~np.eye(128, dtype=bool)
+            self.assertTrue((similarity[own] == -heads.FAR).all() and (np.abs(similarity[~own]) <= 1.001).all())
 
     def test_partners_have_the_label_and_differ_from_draw_to_draw(self):
         labels = np.append(np.arange(400) % 4, 4)  # one alone

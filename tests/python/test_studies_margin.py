@@ -29,6 +29,21 @@ class MarginTest(unittest.TestCase):
                                "lipschitz": 2 * s}.items():
                 self.assertAlmostEqual(found[key] / value, 1, 5, key)
 
+    def test_margins_by_the_total_variance_and_the_spectral_complexity(self):
+        # Margins 2, 6, 4, 4 over a gradient of 2; z has the mean 0 and the total variance 4.5. SC of one matrix is its norms'
+        # sum by rows: 2.
+        found = measured([[1], [3], [-2], [-2]], [0, 0, 1, 1], [[1], [-1]], [0, 0])
+        self.assertAlmostEqual(found["tv_gn_margin"], 2 / np.sqrt(4.5), 5)
+        self.assertAlmostEqual(found["sn_margin"], 2, 9)
+        # Two layers: |W|_2 = 3 and 2, rows 3 + 3 and 2 + 1.
+        layers = [np.diag([3.0, 3.0]), np.diag([2.0, 1.0])]
+        self.assertAlmostEqual(margin.spectral_complexity(layers), 6 * (2 ** (2 / 3) + 1.5 ** (2 / 3)) ** 1.5, 9)
+
+    def test_separation_is_the_chance_of_a_larger_margin(self):
+        row = {"_values": {"margin": np.array([1.0, 3.0])}}
+        other = {"_values": {"margin": np.array([0.0, 2.0, 4.0, 5.0])}}
+        self.assertAlmostEqual(margin.separation(row, other, "margin"), (0.25 + 0.5) / 2)
+
     def test_the_rival_is_the_best_wrong_class(self):
         # f = (z_0, 0.5, z_1 - 9): the rival is class 1, by its bias; margins 0.5 and 2.5, gradient 1.
         found = measured([[1, 0], [3, 0]], [0, 0], [[1, 0], [0, 0], [0, 1]], [0, 0.5, -9])

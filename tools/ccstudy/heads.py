@@ -19,12 +19,13 @@ from .study import DataError, NotFoundError, Option, Options, UsageError, ccstre
 from .towers import mixture
 
 LARGEST = 128  # of the batches; training pairs are a multiple of it
+FAR = 1000.0  # a similarity as far below others has no weight at any temperature
 ANCHORS = 2000  # that the global loss is measured at
 MAX_ROWS, MAX_WIDTH, MAX_CLASSES = 1 << 20, 2048, 4096
 RECALLS = ("r1", "r5", "r10")
 WEIGHT_DECAY = 0.02
 # What is drawn, of (seed, this, ...).
-_PAIRS, _ORDER, _INIT, _EPOCH, _NOISE, _PARTNER, _PROBE = range(7)
+_PAIRS, _ORDER, _INIT, _EPOCH, _NOISE, _PARTNER, _PROBE, _CROP = range(8)
 
 
 OPTIONS = [
@@ -60,6 +61,7 @@ class Features:
     texts: np.ndarray | None = None  # float32 (T, width)
     owners: np.ndarray | None = None  # (T), ascending: the image of each text; every image has one
     labels: np.ndarray | None = None  # (I)
+    patches: np.ndarray | None = None  # float32 (I, P, width), whose means are the images: what crops are made of
     # How the images are divided: rows of `images` in a drawn order.
     test: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     validation: np.ndarray = field(default_factory=lambda: np.empty(0, int))
@@ -98,6 +100,21 @@ def draw_labelled(seed: int) -> Features:
     """150 points of each class of the mixture."""
     train, train_labels, test, test_labels = mixture(seed, 50, 100)
     return Features(np.concatenate([train, test]), labels=np.concatenate([train_labels, test_labels]))
+
+
+def draw_cropped(seed: int) -> Features:
+    """150 points of each of 20 classes, of 20 patches. In 6 of 64 dimensions a point is where its class is, in 18 others where
+    it alone is, both normal with std 1; every patch adds noise of its own in all dimensions, with std 2. A random rotation
+    follows."""
+    classes, each, patches, width, common, own = 20, 150, 20, 64, 6, 18
+    r = draws(seed, _CROP)
+    rotation, _ = np.linalg.qr(r.normal(size=(width, width)))
+    labels = np.repeat(np.arange(classes), each)
+    centre = np.zeros((len(labels), width))
+    centre[:, :common] = r.normal(size=(classes, common))[labels]
+    centre[:, common:common + own] = r.normal(size=(len(labels), own))
+    points = (centre @ rotation).astype(np.float32)[:, None] + 2 * r.normal(size=(len(labels), patches, width)).astype(np.float32)
+    return Features(points.mean(1), labels=labels, patches=points)
 
 
 def _load(prefix: str, name: str, dtype: str) -> np.ndarray:
@@ -161,6 +178,9 @@ def divide(f: Features, held_out: int, seed: int, most: int | None = None, capti
     if captions:
         own = draws(seed, _ORDER, 1).permutation(np.flatnonzero(np.isin(f.owners, f.train)))
         f.captions = own[:len(own) // LARGEST * LARGEST]
+    if f.patches is not None:
+        shift = f.images[f.train].mean(0)
+        f.patches = (f.patches - shift) / np.sqrt(np.mean((f.images[f.train] - shift) ** 2))
     f.images = _standardise(f.images, f.train)
     if f.texts is not None:
         f.texts = _standardise(f.texts, np.isin(f.owners, f.train))
@@ -236,6 +256,11 @@ class Setting:
     # Fraction of the training images with the texts of another one; labelled: with the label of another class. Which
     # ones goes by (seed, image): more noise keeps that of less.
     noise: float = 0.0
+    # Labelled: a pair is two crops of one point, as `crop` makes them, instead of two points of a label; noise is then the
+    # chance that a crop is cut to a fifth. Needs patches.
+    crops: bool = False
+    # Labelled: points of the anchor's own label are none of its negatives.
+    unbiased: bool = False
 
 
 @dataclass
@@ -262,6 +287,17 @@ def wrong_labels(setting: Setting, labels: np.ndarray, classes: int) -> np.ndarr
     r = draws(setting.seed, _NOISE)
     wrong = r.uniform(size=len(labels)) < setting.noise
     return np.where(wrong, (labels + r.integers(1, classes, size=len(labels))) % classes, labels)
+
+
+def crop(patches: np.ndarray, noise: float, r: np.random.Generator) -> np.ndarray:
+    """Of points (N, P, width) the means of some patches, (N, width): of consecutive ones, the first following the last, 40
+    to 100 % of them, or with the probability `noise` a fifth of that; at least one."""
+    points, count, _ = patches.shape
+    size = count * (0.4 + 0.6 * r.random(points))
+    size = np.maximum(np.where(r.random(points) < noise, size / 5, size).round(), 1)
+    place = (np.arange(count) - r.integers(count, size=points)[:, None]) % count
+    weight = (place < size[:, None]) / size[:, None]
+    return np.einsum("np,npw->nw", weight.astype(np.float32), patches)
 
 
 def partners(labels: np.ndarray, r: np.random.Generator) -> np.ndarray:
@@ -294,6 +330,8 @@ class _Pairs:
         ids = draws(self.setting.seed, _EPOCH, epoch).permutation(self.f.count)
         if self.f.captions is not None:
             return ids, self.f.owners[self.f.captions[ids]], self.f.captions[ids]
+        if self.setting.crops:
+            return ids, self.f.train[ids], self.f.train[ids]
         if self.f.labels is None:
             return ids, self.f.train[ids], (self.first + (epoch + np.arange(len(ids))) % self.count)[ids]
         other = partners(self.labels, draws(self.setting.seed, _PARTNER, epoch))
@@ -331,8 +369,16 @@ def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, e
         ids, image_rows, other_rows = rows[:, :, place * batch:(place + 1) * batch]
         lr = rate * ((step + 1) / warmup if step < warmup else half_cosine(step - warmup, total - warmup))
         zeta = 0.0 if step < frozen else half_cosine(step - frozen, total - frozen)
-        x, t = heads.forward(sides[0][image_rows], sides[1][other_rows])
+        inputs = [sides[0][image_rows], sides[1][other_rows]]
+        for r, s in enumerate(settings):
+            for side in range(2 if s.crops else 0):
+                inputs[side][r] = crop(f.patches[image_rows[r]], s.noise, draws(s.seed, _CROP, step, side))
+        x, t = heads.forward(*inputs)
         similarity = x @ t.transpose(0, 2, 1)
+        for r, s in enumerate(settings):
+            if s.unbiased:  # far below all others, so that they have no weight
+                own = f.labels[image_rows[r]]
+                similarity[r][(own[:, None] == own) & ~np.eye(batch, dtype=bool)] = -FAR
         for r, loss in enumerate(losses):
             own = settings[r].zeta_lr
             text, image = (float(zeta > 0),) * 2 if own is None else (own * zeta, 0.1 * own * zeta)

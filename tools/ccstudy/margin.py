@@ -6,20 +6,27 @@ in the features:
     margin        rho                       kV-margin     rho / E_c[Var_c Lip_c]
     GN-margin     rho / (g + 1e-6)          kV-GN-margin  rho / (g + 1e-6) / E_c[Var_c]
 
-Var_c is the k-variance of class c: the Wasserstein-1 distance between two disjoint random sets of k = floor(m_c / 2) of
+    SN-margin     rho / SC                  TV-GN-margin  rho / (g + 1e-6) / sqrt(E |z - E z|^2)
+
+SC is the spectral complexity of the layers (Bartlett et al., 2017): prod |W|_2 (sum (|W^T|_{2,1} / |W|_2)^{2/3})^{3/2}; z
+are features. Var_c is the k-variance of class c: the Wasserstein-1 distance between two disjoint random sets of k = floor(m_c / 2) of
 its m_c images; Lip_c the largest g of its images.
 """
 from __future__ import annotations
 
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from .study import (Column, Item, Option, Options, Progress, Section, StudyError, Table, UsageError, axis, ccstream,
                     check_dataset, figure, load, np, series, start, table_item)
-from .towers import Blocks, adam, cosine, mixture, product, train_tower
+from .towers import Blocks, adam, cosine, mixture, product, train_supervised, train_tower
 
-KINDS = {"margin": "margin", "gn_margin": "GN-margin", "kv_margin": "kV-margin", "kv_gn_margin": "kV-GN-margin"}
+KINDS = {"margin": "margin", "gn_margin": "GN-margin", "sn_margin": "SN-margin", "tv_gn_margin": "TV-GN-margin",
+         "kv_margin": "kV-margin", "kv_gn_margin": "kV-GN-margin"}
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+LABEL_STEPS, QUICK_LABEL_STEPS = 4000, 1500  # of networks with right or random labels
 ROWS_PER_CLASS = 200
 SIZES, STEPS, QUICK_STEPS = (1, 2, 5, 10), (25, 50, 100, 200, 400, 800, 1600), (50, 800)
 
@@ -37,7 +44,9 @@ NOTES = [
     "training image is its class's score minus the best other score, g the norm of its gradient in the features. "
     "kV-margin: rho / E[Var Lip] over classes, with Var the Wasserstein-1 distance between two disjoint halves of a "
     "class (by exact assignment) and Lip its largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin and "
-    "GN-margin: rho and rho / (g + 1e-6). Medians over random images, 200 per class or all there are, averaged over "
+    "GN-margin: rho and rho / (g + 1e-6); TV-GN-margin: the latter divided by the root of the features' total variance; "
+    "SN-margin: rho divided by the spectral complexity of the layers that are trained here (of checkpoints the "
+    "classifier alone). Medians over random images, 200 per class or all there are, averaged over "
     "4 such draws, with --quick 1.",
     "The thesis's claim: a larger normalised margin goes with a smaller generalisation error. Reported is Spearman's "
     "rank correlation of each margin with the accuracy on --data, over the checkpoints.",
@@ -45,10 +54,13 @@ NOTES = [
     "is correct, comes nearer to 0 the less concentrated classes are. More --steps help.",
     "Without checkpoints: towers of ccstudy blocks, trained here on its mixture of 20 Gaussians with blocks of 1, 2, "
     "5 and 10 and for 25 to 1,600 steps, with --quick for 50 and 800; classifiers of their hidden units are trained "
-    "on its 1,000 training points and evaluated on 2,000 others.",
+    "on its 1,000 training points and evaluated on 2,000 others. Then two perceptrons are trained with right and with random "
+    "labels of these points.",
     "--json: train and data; rows of checkpoint, accuracy and train_accuracy in percent, epochs of the classifier, "
-    "margin, gn_margin, kv_margin, kv_gn_margin, variance and lipschitz (means over classes); rank_correlation of "
-    "each margin, null where it does not differ.",
+    "margin, gn_margin, sn_margin, tv_gn_margin, kv_margin, kv_gn_margin, variance and lipschitz (means over classes); "
+    "rank_correlation of each margin, null where it does not differ; distributions, the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 "
+    "of the margins of four of them; without checkpoints labels and label_distributions, the same of networks with right "
+    "and random labels.",
 ]
 _PASSED = [  # to ccstream-eval embed
     Option("transform", metavar="KIND", choices=("crop", "squash"), default="crop",
@@ -103,10 +115,18 @@ def k_variance(rows: np.ndarray) -> float:
     return float(cost[load("scipy.optimize").linear_sum_assignment(cost)].mean())
 
 
-def margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> dict[str, float]:
-    """Medians of the four margins of f_c(z) = <weight_c, z> + bias_c over the rows, all labelled; variance and
-    lipschitz, the means over classes by their number of rows. A class with one row has no variance and does not count
-    in the means."""
+def spectral_complexity(layers: Sequence[np.ndarray]) -> float:
+    """Of matrices (out, in)."""
+    norms = [np.linalg.norm(w.astype(np.float64), 2) for w in layers]
+    sums = [np.linalg.norm(w.astype(np.float64), axis=1).sum() for w in layers]
+    return float(np.prod(norms) * sum((s / n) ** (2 / 3) for s, n in zip(sums, norms)) ** 1.5)
+
+
+def margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray,
+            layers: Sequence[np.ndarray] = ()) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """The six margins of f_c(z) = <weight_c, z> + bias_c at each row, all labelled, where `layers` made the rows; and
+    variance and lipschitz, the means over classes by their number of rows. A class with one row has no variance and does
+    not count in the means."""
     rows, weight = rows.astype(np.float64), weight.astype(np.float64)
     each = np.arange(len(rows))
     scores = rows @ weight.T + bias
@@ -123,21 +143,26 @@ def margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.n
     lipschitz = np.array([slope[labels == c].max() for c in classes[counts > 1]])
     mean_variance, mean_lipschitz, mean_product = (np.average(x, weights=share)
                                                    for x in (variance, lipschitz, variance * lipschitz))
-    gn = np.median(rho / (slope + 1e-6))
-    return {"margin": np.median(rho), "gn_margin": gn, "kv_margin": np.median(rho) / mean_product,
-            "kv_gn_margin": gn / mean_variance, "variance": mean_variance, "lipschitz": mean_lipschitz}
+    gn = rho / (slope + 1e-6)
+    total = np.sqrt(((rows - rows.mean(0)) ** 2).sum(1).mean())
+    values = {"margin": rho, "gn_margin": gn, "sn_margin": rho / spectral_complexity([*layers, weight]),
+              "tv_gn_margin": gn / total, "kv_margin": rho / mean_product, "kv_gn_margin": gn / mean_variance}
+    return values, {"variance": mean_variance, "lipschitz": mean_lipschitz}
 
 
 def mean_margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray, subsets: int,
-                 r: np.random.Generator) -> dict[str, float]:
-    """Averages over random subsets of 200 labelled rows for each class, or all there are."""
+                 r: np.random.Generator, layers: Sequence[np.ndarray] = ()) -> dict[str, Any]:
+    """Medians, averages over random subsets of 200 labelled rows for each class, or all there are. _values: the margins of
+    all these rows."""
     labelled = np.flatnonzero((labels >= 0) & (labels < len(weight)))
     count = min(ROWS_PER_CLASS * len(weight), len(labelled))
     found = []
     for _ in range(subsets):
         chosen = r.permutation(labelled)[:count]
-        found.append(margins(rows[chosen], labels[chosen], weight, bias))
-    return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
+        found.append(margins(rows[chosen], labels[chosen], weight, bias, layers))
+    out: dict[str, Any] = {key: float(np.mean([np.median(values[key]) for values, _ in found])) for key in KINDS}
+    out |= {key: float(np.mean([means[key] for _, means in found])) for key in found[0][1]}
+    return out | {"_values": {key: np.concatenate([values[key] for values, _ in found]) for key in KINDS}}
 
 
 # ---- the classifier
@@ -173,7 +198,7 @@ def accuracy(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.
 
 
 def judge(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], classes: int, options: Options,
-          seed: list[int]) -> dict[str, Any]:
+          seed: list[int], layers: Sequence[np.ndarray] = ()) -> dict[str, Any]:
     """The shortest classifier that fits the training rows, of --epochs times a power of two: accuracy and margins."""
     epochs, steps_each = options.epochs, -(-len(train[0]) // 512)
     labelled = train[1] >= 0
@@ -184,7 +209,7 @@ def judge(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarr
         if fit >= options.fit or 2 * epochs * steps_each > options.steps:
             break
         epochs *= 2
-    found = mean_margins(*train, weight, bias, 1 if options.quick else 4, np.random.default_rng([*seed, 2]))
+    found = mean_margins(*train, weight, bias, 1 if options.quick else 4, np.random.default_rng([*seed, 2]), layers)
     return {"accuracy": accuracy(*test, weight, bias), "train_accuracy": fit, "epochs": epochs, **found}
 
 
@@ -247,13 +272,44 @@ def measure_towers(options: Options, progress: Progress) -> list[dict[str, Any]]
             seed = [options.seed, 1 + len(rows)]  # the mixture has options.seed itself
             tower = train_tower(train, first, Blocks(32, size, 4), steps, 0.0003, np.random.default_rng(seed))
             found = judge((tower.hidden(train), labels), (tower.hidden(test), test_labels), len(first) - 1, options,
-                          seed)
+                          seed, [tower.w1])
             rows.append({"checkpoint": f"blocks of {size} for {steps} steps", **found})
             progress.advance(1 + steps * (1 + size))
     return rows
 
 
+def measure_labels(options: Options, progress: Progress) -> list[dict[str, Any]]:
+    """Figure 8-2: networks trained with right and with random labels until they fit them. The features are the hidden units,
+    and f what follows, which is linear."""
+    train, labels, test, test_labels = mixture(options.seed, 50, 100)
+    steps = QUICK_LABEL_STEPS if options.quick else LABEL_STEPS
+    rows = []
+    for name, given in (("right", labels), ("random", np.random.default_rng([options.seed, 999]).permutation(labels))):
+        tower, head = train_supervised(train, given, steps, 0.002, np.random.default_rng([options.seed, 998]))
+        weight, bias = head[:, :-1] @ tower.w2, head[:, :-1] @ tower.b2 + head[:, -1]
+        hidden = tower.hidden(train)
+        found = mean_margins(hidden, given, weight, bias, 1 if options.quick else 4, np.random.default_rng([options.seed, 997]),
+                             [tower.w1])
+        rows.append({"labels": name, "accuracy": accuracy(tower.hidden(test), test_labels, weight, bias),
+                     "train_accuracy": accuracy(hidden, given, weight, bias), **found})
+        progress.advance(steps)
+    return rows
+
+
+def _distributions(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Quantiles of the margins of every row."""
+    return [{name: row[name], "kind": key, "quantiles": [float(q) for q in np.quantile(row["_values"][key], QUANTILES)]}
+            for row in rows for key in KINDS]
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Four of different accuracy, the best first."""
+    order = sorted(rows, key=lambda row: -row["accuracy"])
+    return [order[i] for i in sorted({round(k * (len(order) - 1) / 3) for k in range(4)})]
+
+
 def run(options: Options, progress: Progress) -> dict[str, Any]:
+    right: list[dict[str, Any]] = []
     if options.arguments:
         progress.total = len(options.arguments)
         rows = []
@@ -263,9 +319,13 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     else:
         all_steps = QUICK_STEPS if options.quick else STEPS
         progress.total = sum(1 + steps * (1 + size) for steps in all_steps for size in SIZES)
+        progress.total += 2 * (QUICK_LABEL_STEPS if options.quick else LABEL_STEPS)
         rows = measure_towers(options, progress)
+        right = measure_labels(options, progress)
     return {"train": options.train or "1,000 points of a mixture", "data": options.data or "2,000 others",
-            "rows": rows, "rank_correlation": rank_correlations(rows)}
+            "rows": rows, "rank_correlation": rank_correlations(rows),
+            "distributions": _distributions(_spread(rows), "checkpoint"), "labels": right,
+            "label_distributions": _distributions(right, "labels")}
 
 
 def rank_correlations(rows: list[dict[str, Any]]) -> dict[str, float | None]:
@@ -291,7 +351,7 @@ def table(result: dict[str, Any]) -> Table:
     ranks = [f"{c:.3f}" if c is not None else None for c in result["rank_correlation"].values()]
     rows.append(["rank correlation with accuracy", None, None, None, *ranks, None, None])
     if _negative(result):
-        rows.append([f"negative median margin: {_negative(result)}; more --steps help", *[None] * 9])
+        rows.append([f"negative median margin: {_negative(result)}; more --steps help", *[None] * (len(columns) - 1)])
     return Table(columns, rows)
 
 
@@ -319,13 +379,52 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
                     "training images, and dividing by k-variance then favours classes that are less concentrated. "
                     "More --steps help.")
     figures = [_scatter(result, key, rank[key], "towers" if towers else "checkpoints")
-               for key in ("kv_margin", "margin", "kv_gn_margin", "gn_margin")]
-    return [Section("Measured", text, figures),
+               for key in ("kv_margin", "margin", "kv_gn_margin", "gn_margin", "tv_gn_margin", "sn_margin")]
+    four = _spread(result["rows"])
+    seen = Section("Distributions", [
+        "Figure 8-1 of the thesis: margins of training images, of models of different accuracy. A margin that tells them apart "
+        "has its densities in the order of accuracy; dividing by a number of the model, as k-variance does, moves and "
+        "scales a density."],
+        [_densities("Margins of models of different accuracy", [(f"{row['accuracy']:.1f} %", row["_values"]) for row in four])])
+    sections = [Section("Measured", text, figures), seen]
+    if result["labels"]:
+        sections.append(_right_and_random(result))
+    return [*sections,
             Section("Numbers", [], [table_item("At the end of training", table(result))]),
             Section("The thesis", ["Conditional mutual information between margin and generalisation over the "
                                    "networks of the tasks of PGDL, percent; margins at the eighth layer or the last "
                                    "convolution."],
                     [table_item("Table 8.1 of the thesis", THESIS)])]
+
+
+def separation(right: dict[str, Any], random: dict[str, Any], key: str) -> float:
+    """The chance that a margin under right labels is larger than one under random labels; 0.5: they do not differ."""
+    order = np.sort(random["_values"][key])
+    return float(np.searchsorted(order, right["_values"][key]).mean() / len(order))
+
+
+def _right_and_random(result: dict[str, Any]) -> Section:
+    right, random = result["labels"]
+    apart = ", ".join(f"{title} {separation(right, random, key):.2f}" for key, title in KINDS.items())
+    return Section("Right and random labels", [
+        "Figure 8-2 of the thesis: of networks that fit right and random labels, margins and GN-margins hardly differ, those "
+        "normalised by k-variance do.",
+        f"Measured here, a perceptron with {right['train_accuracy']:.1f} and {random['train_accuracy']:.1f} % of its training labels "
+        f"right, and {right['accuracy']:.1f} and {random['accuracy']:.1f} % of the test's. The chance that a margin under right "
+        f"labels is the larger one, of 0.5 where they do not differ: {apart}."],
+        [_densities("Margins under right and random labels", [(row["labels"], row["_values"]) for row in (right, random)])])
+
+
+def _densities(title: str, of: list[tuple[str, dict[str, np.ndarray]]]) -> Item:
+    """A density for every kind of margin and every one of `of`, over the middle 98 % of all."""
+    items = []
+    for key, name in KINDS.items():
+        low, high = np.quantile(np.concatenate([values[key] for _, values in of]), (0.01, 0.99))
+        edges = np.linspace(low, high, 33)
+        lines = [series(label, (edges[1:] + edges[:-1]) / 2, np.histogram(values[key], edges)[0] / len(values[key]) / (edges[1] - edges[0]))
+                 for label, values in of]
+        items.append(figure("lines", name, axis(name), axis("density"), lines))
+    return {"kind": "multiples", "title": title, "items": items}
 
 
 def _scatter(result: dict[str, Any], key: str, rank: str, name: str) -> Item:
