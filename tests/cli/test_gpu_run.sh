@@ -37,6 +37,22 @@ printf '#!/bin/sh\necho "GPU 0: a GPU (UUID: none)"\n' >stand-ins/nvidia-smi
 chmod +x stand-ins/nvidia-smi
 PATH=$PWD/stand-ins:$PATH expect 1 "$SRC/tests/gpu/run" --build "$BIN/.." --out results
 has out.txt "FAIL: this GPU is not listed"
+
+# tools/quickstart and tools/check build for the GPUs that nvidia-smi lists, and without one for those of the default or one.
+# shellcheck disable=SC2016 # expanded when it runs
+{
+    echo 'cmake() { echo "cmake $*"; }'
+    sed -n '/^build() {/,/^}/p' "$SRC/tools/quickstart"
+    echo 'check() {'
+    sed -n '/local cuda=""/,/native$/p' "$SRC/tools/check"
+    echo 'echo "check $cuda"; }; targets=""; build; check'
+} >chooses.sh
+PATH=$PWD/stand-ins:$PATH expect 0 bash chooses.sh
+has out.txt "cmake --preset release -DCCS_CUDA_ARCHITECTURES=native"
+has out.txt "check -DCCS_CUDA_ARCHITECTURES=native"
+printf '#!/bin/sh\nexit 9\n' >stand-ins/nvidia-smi
+PATH=$PWD/stand-ins:$PATH expect 0 bash chooses.sh
+hasnt out.txt "native"
 rm -r stand-ins/nvidia-smi
 
 [ -n "${EMULATED:-}" ] || exit 0
