@@ -117,6 +117,24 @@ struct ccs_remote_options {
  * cache). */
 CCS_API int32_t ccs_remote_configure(const struct ccs_remote_options *opt, struct ccs_error *err);
 
+/* One file at a server, from front to back, 8 MiB at a time ahead of the reader. */
+struct ccs_remote_file; /* opaque */
+
+/* Requires a location of a file. Returns CCS_OK, USAGE (no location, or one with a query or user
+ * name) or UNSUPPORTED (no libcurl); what the server answers is known when it is read. */
+CCS_API int32_t ccs_remote_file_open(struct ccs_remote_file **out,
+                                     const char *location,
+                                     struct ccs_error *err);
+
+/* Waits for up to 100 ms. *got: bytes at `buffer`, 1 to size. Returns CCS_OK, CCS_END, TIMEOUT
+ * (nothing came yet), NOTFOUND, IO or CORRUPT (the file was replaced). */
+CCS_API int32_t ccs_remote_file_read(struct ccs_remote_file *f,
+                                     void *buffer,
+                                     size_t size,
+                                     size_t *got,
+                                     struct ccs_error *err);
+CCS_API void ccs_remote_file_close(struct ccs_remote_file *f);
+
 /* ---- dataset ------------------------------------------------------------------------------ */
 
 /* A directory that ccpack made, or a location. Positions run from 0 to samples - 1 in id order; an

@@ -3,12 +3,15 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bindings/c/api_entry_internal.h"
 #include "formats/base/file_io.h"
 #include "formats/dataset/manifest.h"
 #include "loader/remote/remote.h"
+#include "net/http_stream.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool started; /* set under it */
@@ -69,4 +72,64 @@ enum status api_open_remote(const char *path, struct error *err) {
         pthread_mutex_unlock(&lock);
     }
     return s;
+}
+
+/* ---- one file ---- */
+
+struct ccs_remote_file {
+    struct http_stream *stream;
+    pid_t owner;
+};
+
+static enum status
+open_file(struct ccs_remote_file **out, const char *location, struct error *err) {
+    CHECK_ARGUMENT(out != NULL && location != NULL, err, "out or location is NULL");
+    *out = NULL;
+    FAIL_IF(
+        !path_is_remote(location), err, STATUS_USAGE,
+        "'%s' is no location: https://HOST/PATH, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE",
+        location);
+    TRY(api_open_remote(location, err));
+    struct ccs_remote_file *f = calloc(1, sizeof *f);
+    TRY_MEMORY(f, err, "out of memory");
+    f->owner = getpid();
+    const enum status s = http_stream_open(&f->stream, location, 0, err);
+    if (s != STATUS_OK) {
+        free(f);
+        return s;
+    }
+    *out = f;
+    return STATUS_OK;
+}
+
+int32_t
+ccs_remote_file_open(struct ccs_remote_file **out, const char *location, struct ccs_error *err) {
+    struct error e = {0};
+    return api_result(err, open_file(out, location, &e), &e);
+}
+
+static enum status
+read_file(struct ccs_remote_file *f, void *buffer, size_t size, size_t *got, struct error *err) {
+    CHECK_ARGUMENT(f != NULL && got != NULL && (buffer != NULL || size == 0), err,
+                   "f, buffer or got is NULL");
+    TRY(api_check_process(f->owner, err));
+    const enum status s = http_stream_read(f->stream, buffer, size, got, err);
+    FAIL_IF(s == STATUS_AGAIN, err, STATUS_TIMEOUT, "the server has sent nothing yet");
+    return s == STATUS_OK && *got == 0 ? STATUS_END : s;
+}
+
+int32_t ccs_remote_file_read(struct ccs_remote_file *f,
+                             void *buffer,
+                             size_t size,
+                             size_t *got,
+                             struct ccs_error *err) {
+    struct error e = {0};
+    return api_result(err, read_file(f, buffer, size, got, &e), &e);
+}
+
+void ccs_remote_file_close(struct ccs_remote_file *f) {
+    if (f != NULL && f->owner == getpid()) {
+        http_stream_close(f->stream);
+        free(f);
+    }
 }

@@ -96,8 +96,35 @@ expect_message 64 'none of imagenet' "$BIN/ccstream-eval" suite run --sets sets 
 expect_message 66 'no such folder' "$BIN/ccstream-eval" suite run --sets nosuch -o x
 expect_message 64 'sets names the folder' "$BIN/ccstream-eval" suite run -o x
 
-# ---- a killed run continues with the sets that are missing, and ends with the same lines
+# ---- ranks share the sets; a killed one's set is taken up by another
+expect 0 "$BIN/ccstream-eval" suite run --sets sets -o ranks -q -t 1 --ranks 3
 plain() { sed 's/"seconds": [0-9.]*/"seconds": 0/' "$1" | sort; }
+plain ranks/eval_results.jsonl | cmp - <(plain out/eval_results.jsonl) || fail "ranks have other results"
+"$BIN/ccstream-eval" suite run --sets sets -o shot -q -t 1 --ranks 2 >out.txt 2>&1 &
+pid=$!
+until [ "$(pgrep -cP $pid)" = 2 ]; do kill -0 $pid || break; sleep 0.02; done
+pkill -9 -oP $pid || true
+wait $pid || fail "a killed rank ends the others"
+plain shot/eval_results.jsonl | cmp - <(plain out/eval_results.jsonl) || fail "results after a killed rank"
+
+# ---- sets at a server
+rm -f port.txt
+"$python" "$SRC/tests/net/fault_server.py" . >port.txt &
+server=$!
+until grep -q . port.txt; do sleep 0.05; done
+url=http://127.0.0.1:$(head -1 port.txt)/sets
+expect 0 "$BIN/ccstream-eval" suite run --sets "$url/wds_{}" -o far -q -t 1 --only vtab-pets,flickr30k --cache cache
+[ -s cache/flickr30k/test/1.tar ] || fail "no file in the cache"
+expect 0 "$BIN/ccstream-eval" suite run --sets "$url" -o far2 -q -t 1 --group retrieval
+for key in vtab/pets flickr_1k; do
+    grep "$key" far/eval_results.jsonl | grep -qF "$(grep "$key" out/eval_results.jsonl | grep -o '"metrics": {[^}]*}')" || fail "$key at a server"
+done
+lines far2/eval_results.jsonl 1
+[ ! -e far2/cache ] || fail "far2/cache is left"
+expect_message 66 'wds_nosuch/test/nshards.txt' "$BIN/ccstream-eval" suite run --sets "$url" -o x --only wds_nosuch
+kill $server
+
+# ---- a killed run continues with the sets that are missing, and ends with the same lines
 plain out/eval_results.jsonl >whole.txt
 for delay in 0.4 1 1.6; do
     "$BIN/ccstream-eval" suite run --sets sets -o killed -q -t 1 >/dev/null 2>&1 &

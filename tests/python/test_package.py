@@ -67,6 +67,16 @@ class RemoteTest(unittest.TestCase):
             ccstream.configure_remote(cache="cache")
             with self.assertRaises(ccstream.ExistsError):
                 ccstream.configure_remote()
+            pieces = []
+            ccstream.read_remote(url + "/dataset.json", pieces.append)
+            with open("d/dataset.json", "rb") as file:
+                self.assertEqual(b"".join(pieces), file.read())
+            with self.assertRaises(ccstream.NotFoundError):
+                ccstream.read_remote(url + "/nosuch", pieces.append)
+            with self.assertRaisesRegex(ccstream.UsageError, "'d/dataset.json' is no location"):
+                ccstream.read_remote("d/dataset.json", pieces.append)
+            with self.assertRaises(ZeroDivisionError):
+                ccstream.read_remote(url + "/dataset.json", lambda piece: 1 // 0)
             with ccstream.Dataset(url) as remote, ccstream.Dataset("d") as local:
                 self.assertEqual(remote.fingerprint, local.fingerprint)
                 self.assertEqual(remote[5], local[5])

@@ -25,10 +25,10 @@ from typing import Any
 
 from . import page as pages
 from . import suite_metrics as metrics
-from . import suite_sets
-from .study import DataError, Option, Options, Progress, StudyError, UsageError, np
+from . import suite_remote, suite_sets
+from .study import DataError, NotFoundError, Option, Options, Progress, StudyError, UsageError, np
 from .suite_encode import ChildError, Encoding, Lock, Model, Prompts, read_meta
-from .suite_folder import PARTS, One, find, read_json, read_text
+from .suite_folder import PARTS, One, check_links, read_json, read_set, read_text
 from .suite_page import averages, clean, page, shown, table
 
 __all__ = ["page", "table"]
@@ -38,7 +38,8 @@ USAGE = ["CHECKPOINT --sets DIR -o OUT [options]"]
 ARGUMENTS = (1, 1)
 OPTIONS = [
     Option("sets", metavar="DIR", help="folder of sets: wds_NAME as clip-benchmark and DataComp have them, packed datasets, "
-           "winogavil, winoground and sugar_crepe with their images"),
+           "winogavil, winoground and sugar_crepe with their images; or a location at a server, below which the folders are, with "
+           "{} in the place of --only's names, if it has it"),
     Option("out", "o", metavar="OUT", help="folder for eval_results.jsonl, suite.json and suite.html; a second run "
            "continues with the sets that are not in eval_results.jsonl"),
     Option("only", kind=list, metavar="NAME,...", help="only these sets: names of folders, or keys of DataComp"),
@@ -48,6 +49,10 @@ OPTIONS = [
     Option("keep-embeddings", kind=bool, help="leave embeddings, class vectors and labels as .npy in OUT/embeddings"),
     Option("json", kind=bool, help="suite.json on stdout instead of the table"),
     Option("quiet", "q", bool, help="no progress and no table"),
+    Option("cache", metavar="CACHE", help="folder for the files of sets at a server, which stay there; without it, a set's files "
+           "are in OUT/cache until the set is finished"),
+    Option("endpoint", metavar="URL", help="server of s3:// locations, as other programs have it"),
+    Option("allow-private", kind=bool, help="names and redirects may lead to private addresses, as other programs have it"),
     Option("ranks", kind=int, default=1, metavar="N", help="processes that share the sets; with --device cuda each has the GPU "
            "of its number", least=1, most=1024),
     Option("transform", default="own", metavar="KIND", choices=("own", "clip", "crop", "squash"), group="Model",
@@ -68,7 +73,49 @@ NOTES = [
     "evaluated too, but is in no average. An average over fewer sets than it has says so.",
 ]
 EXAMPLES = ["ccstream-eval suite runs/a --sets sets -o runs/a-suite",
-            "ccstream-eval suite runs/a --sets sets -o out --group imagenet,shifts --device cuda"]
+            "ccstream-eval suite runs/a --sets sets -o out --group imagenet,shifts --device cuda",
+            "ccstream-eval suite runs/a --sets 'hf://datasets/clip-benchmark/wds_{}' --only imagenetv2,flickr30k -o out"]
+
+
+# ---- which sets
+
+
+def find(options: Options) -> list[One]:
+    """The sets that the options choose, in the order of DataComp's list, others after them."""
+    only = {n for text in options.only for n in text.split(",") if n}
+    groups = {n for text in options.group for n in text.split(",") if n}
+    if groups - set(suite_sets.GROUPS):
+        raise UsageError(f"--group {min(groups - set(suite_sets.GROUPS))}: is none of {', '.join(suite_sets.GROUPS)}")
+    found = suite_remote.find(options, only, groups) if "://" in options.sets else _find_here(options, only, groups)
+    return sorted(found, key=lambda o: (suite_sets.place(o.known.key), o.name))
+
+
+def _find_here(options: Options, only: set[str], groups: set[str]) -> list[One]:
+    top = Path(options.sets)
+    if not top.is_dir():
+        raise NotFoundError(f"{top}: no such folder")
+    found: list[One] = []
+    unused = set(only)
+    for folder in sorted(p for p in top.iterdir() if p.is_dir()):
+        short = folder.name.removeprefix("wds_").removesuffix("_test")
+        known = suite_sets.BY_FOLDER.get(short)
+        names = {folder.name, short} | ({known.key, known.name} if known else set())
+        unused -= names
+        if (only and not only & names) or (groups and not (known and groups & set(known.groups))):
+            continue
+        if not options.follow_links:
+            check_links(folder, top)
+        one = read_set(folder)
+        if one is not None:
+            twin = next((o for o in found if o.known.key == one.known.key), None)
+            if twin:
+                raise DataError(f"{twin.folder} and {folder} are one set, {one.known.key}; --only chooses")
+            found.append(one)
+    if unused:
+        raise UsageError(f"--only {min(unused)}: no such set in {top}")
+    if not found:
+        raise NotFoundError(f"{top}: holds none of the sets: folders wds_NAME with test/nshards.txt are expected")
+    return found
 
 
 # ---- one set
@@ -280,6 +327,8 @@ class Work:
             self._fail(one, error)
         finally:
             shutil.rmtree(self.folder / one.name, ignore_errors=True)
+            if one.location and not self.options.cache:
+                shutil.rmtree(one.folder, ignore_errors=True)
             lock.release()
 
     # A set that cannot be read does not end the others.
@@ -315,8 +364,9 @@ def exit_code(result: dict[str, Any]) -> int:
 
 
 def run(options: Options, progress: Progress) -> dict[str, Any]:
-    sets, model, begun = find(options), Model(options), time.monotonic()
+    model, begun = Model(options), time.monotonic()
     own, out = model.hash(), Path(options.out)
+    sets = find(options)
     path = out / "eval_results.jsonl"
     done = {r["key"] for r in finished(path, own, options.force)}
     work = Work(options, model, own, [one for one in sets if one.known.key not in done], len(sets))
@@ -333,6 +383,8 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
             work.run(min(options.ranks, len(work.sets)))
             failed = work.failed()
             shutil.rmtree(work.folder, ignore_errors=True)
+    if not options.cache:
+        shutil.rmtree(out / "cache", ignore_errors=True)  # of sets at a server: texts
     rows = finished(path, own, True)
     if failed and not rows:
         raise DataError(failed[0])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import page as pages
+from . import suite_remote
 from .study import DataError, NotFoundError, Options, StudyError, np, start
 from .suite_folder import One
 
@@ -191,6 +192,8 @@ def index(one: One, work: Path, check: bool) -> tuple[Path, list[dict[str, Any]]
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
     links = []
+    if one.location:
+        suite_remote.fetch_tars(one)
     for i, tar in enumerate(_work_tars(one, work)):
         links.append(data / f"{i}.tar")
         links[-1].symlink_to(tar.resolve())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import suite_sets
-from .study import DataError, NotFoundError, Options, UsageError
+from .study import DataError
 
 _TYPES = ("classification", "retrieval", "multilabel")
 PARTS = ("race", "gender", "age", "toxic")  # classifiers of FairFace and UTKFace, by the prefix of names and templates
@@ -36,6 +36,7 @@ class One:
     tars: list[Path] = field(default_factory=list)
     packed: bool = False
     images: list[Path] = field(default_factory=list)  # of an own layout
+    location: str | None = None  # of a set at a server
     instances: list[dict[str, Any]] = field(default_factory=list)  # name images by their place in `images`
     notes: list[str] = field(default_factory=list)
 
@@ -63,7 +64,7 @@ class One:
         if self.packed:
             size = read_json(self.folder / "dataset.json", 1, read_text(self.folder / "dataset.json")).get("image_bytes")
             return size if isinstance(size, int) and size > 0 else 1
-        return sum(p.stat().st_size for p in [*self.tars, *self.images]) or 1
+        return len(self.tars) if self.location else sum(p.stat().st_size for p in [*self.tars, *self.images]) or 1
 
 
 # ---- texts
@@ -119,7 +120,7 @@ def read_templates(path: Path) -> list[str]:
     return templates
 
 
-def _shards(folder: Path, notes: list[str]) -> list[Path]:
+def _shards(folder: Path, notes: list[str], there: bool) -> list[Path]:
     path = folder / "test/nshards.txt"
     try:
         count = int(read_text(path))
@@ -128,7 +129,7 @@ def _shards(folder: Path, notes: list[str]) -> list[Path]:
     if not 1 <= count <= 1000000:
         raise DataError(f"{path}: {count} tars; it must be at least 1")
     tars = [folder / f"test/{i}.tar" for i in range(count)]
-    for tar in tars:
+    for tar in tars if there else ():
         if not tar.is_file():
             raise DataError(f"{path} says {count}, but {tar} is missing")
         with tar.open("rb") as file:
@@ -228,14 +229,19 @@ def _read_own(folder: Path) -> One | None:
 # ---- clip-benchmark's layout, and ours
 
 
-def _check_links(folder: Path, top: Path) -> None:
+def check_links(folder: Path, top: Path) -> None:
     """None leads out of the folder of sets: its texts and images would be a stranger's choice of one's own files."""
     for path in [folder, *folder.rglob("*")]:
         if path.is_symlink() and not path.resolve().is_relative_to(top.resolve()):
             raise DataError(f"{path}: is a link out of {top}; --follow-links reads such files too")
 
 
-def read_set(folder: Path) -> One | None:
+def is_retrieval(folder: Path) -> bool:
+    path = folder / "dataset_type.txt"
+    return path.exists() and read_text(path).strip().lower() == "retrieval"
+
+
+def read_set(folder: Path, tars_are_there: bool = True) -> One | None:
     """A set, or None for a folder that is none. Raises DataError."""
     short = folder.name.removeprefix("wds_").removesuffix("_test")
     known = suite_sets.BY_FOLDER.get(short)
@@ -258,7 +264,7 @@ def read_set(folder: Path) -> One | None:
             raise DataError(f"{folder}/dataset_type.txt: '{kind[:40]}' is none of {', '.join(_TYPES)}")
     main = {"retrieval": "mean_recall@1", "multilabel": "mean_average_precision"}.get(kind, "acc1")
     one = One(folder, known or suite_sets.Set(folder.name, folder.name, main), kind, packed=packed)
-    one.tars = [] if packed else _shards(folder, one.notes)
+    one.tars = [] if packed else _shards(folder, one.notes, tars_are_there)
     if kind == "retrieval":
         return one
     path = folder / "zeroshot_classification_templates.txt"
@@ -274,38 +280,3 @@ def read_set(folder: Path) -> One | None:
         if not all(one.prompts(part)) or not one.prompts(part):
             raise DataError(f"{folder}: no class name, or no template, begins with '{part}:'")
     return one
-
-
-def find(options: Options) -> list[One]:
-    """The sets that the options choose, in the order of DataComp's list, others after them."""
-    top = Path(options.sets)
-    if not top.is_dir():
-        raise NotFoundError(f"{top}: no such folder")
-    only = {n for text in options.only for n in text.split(",") if n}
-    groups = {n for text in options.group for n in text.split(",") if n}
-    if groups - set(suite_sets.GROUPS):
-        raise UsageError(f"--group {min(groups - set(suite_sets.GROUPS))}: is none of {', '.join(suite_sets.GROUPS)}")
-    found: list[One] = []
-    unused = set(only)
-    for folder in sorted(p for p in top.iterdir() if p.is_dir()):
-        short = folder.name.removeprefix("wds_").removesuffix("_test")
-        known = suite_sets.BY_FOLDER.get(short)
-        names = {folder.name, short} | ({known.key, known.name} if known else set())
-        unused -= names
-        if (only and not only & names) or (groups and not (known and groups & set(known.groups))):
-            continue
-        if not options.follow_links:
-            _check_links(folder, top)
-        one = read_set(folder)
-        if one is not None:
-            twin = next((o for o in found if o.known.key == one.known.key), None)
-            if twin:
-                raise DataError(f"{twin.folder} and {folder} are one set, {one.known.key}; --only chooses")
-            found.append(one)
-    if unused:
-        raise UsageError(f"--only {min(unused)}: no such set in {top}")
-    if not found:
-        raise NotFoundError(f"{top}: holds none of the sets: folders wds_NAME with test/nshards.txt are expected")
-    return sorted(found, key=lambda o: (suite_sets.place(o.known.key), o.name))
-
-

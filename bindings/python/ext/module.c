@@ -104,8 +104,57 @@ static PyObject *configure_remote(PyObject *module, PyObject *args) {
     return status < 0 ? ext_raise(status, &err) : Py_NewRef(Py_None);
 }
 
+enum { PIECE_BYTES = 1 << 20 };
+
+/* Gives each piece to `write`. Ctrl-C is seen between them and while nothing comes. */
+static int32_t
+copy_pieces(struct ccs_remote_file *f, char *piece, PyObject *write, struct ccs_error *err) {
+    for (;;) {
+        size_t got = 0;
+        int32_t status;
+        Py_BEGIN_ALLOW_THREADS status = ccs_remote_file_read(f, piece, PIECE_BYTES, &got, err);
+        Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0 ||
+                                 (status != CCS_OK && status != CCS_ERROR_TIMEOUT)) {
+            return status;
+        }
+        if (status == CCS_OK) {
+            PyObject *done = PyObject_CallFunction(write, "y#", piece, (Py_ssize_t)got);
+            if (done == NULL) {
+                return CCS_OK;
+            }
+            Py_DECREF(done);
+        }
+    }
+}
+
+static PyObject *read_remote(PyObject *module, PyObject *args) {
+    const char *location;
+    PyObject *write;
+    struct ccs_remote_file *f = NULL;
+    struct ccs_error err;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sO", &location, &write)) {
+        return NULL;
+    }
+    char *piece = PyMem_Malloc(PIECE_BYTES);
+    if (piece == NULL) {
+        return PyErr_NoMemory();
+    }
+    int32_t status = ccs_remote_file_open(&f, location, &err);
+    if (status == CCS_OK) {
+        status = copy_pieces(f, piece, write, &err);
+    }
+    Py_BEGIN_ALLOW_THREADS ccs_remote_file_close(f);
+    Py_END_ALLOW_THREADS PyMem_Free(piece);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    return status < 0 ? ext_raise(status, &err) : Py_NewRef(Py_None);
+}
+
 static PyMethodDef functions[] = {
     {"configure_remote", configure_remote, METH_VARARGS, NULL},
+    {"read_remote", read_remote, METH_VARARGS, NULL},
     {"loss_options", ext_loss_options, METH_VARARGS, NULL},
     {"remove_column", ext_remove_column, METH_VARARGS, NULL},
     {"version", library_version, METH_NOARGS, "version()\n--\n\nThat of libccstream."},

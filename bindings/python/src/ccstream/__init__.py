@@ -34,7 +34,7 @@ from .loader import Batch, DataLoader
 from .loss import Loss, LossStep, State, loss_options
 from .model import Model
 from .norms import NORMS
-from .remote import configure_remote
+from .remote import configure_remote, read_remote
 from .tokenizer import Tokenizer
 from .writer import Writer
 
@@ -43,5 +43,5 @@ __all__ = [
     "Array", "Batch", "Caption", "ClosedError", "Column", "CorruptError", "DataLoader", "Dataset", "Error", "ExistsError",
     "ForkedError", "LimitError", "Loss", "LossStep", "MismatchError", "Model", "NORMS", "NotFoundError", "OutOfMemoryError", "Sample",
     "State", "StorageError", "TimeoutError", "Tokenizer", "UnsupportedError", "UsageError",
-    "VersionError", "Writer", "configure_remote", "loss_options", "version",
+    "VersionError", "Writer", "configure_remote", "loss_options", "read_remote", "version",
 ]

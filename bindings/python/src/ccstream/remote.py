@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from . import _ccstream
 
@@ -28,3 +29,14 @@ def configure_remote(*, endpoint: str | None = None, cache: str | os.PathLike[st
     """
     _ccstream.configure_remote(endpoint, None if cache is None else os.fspath(cache), cache_size, instance_metadata,
                                allow_private)
+
+
+def read_remote(location: str, write: Callable[[bytes], object]) -> None:
+    """Reads a file at https://HOST/PATH, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE from front to back and calls `write`
+    with pieces of at most 1 MiB: the `write` of a file, or the `append` of a list. Requests that may succeed later are
+    repeated; configure_remote's options hold.
+
+    UsageError: no location; NotFoundError: no such file; StorageError: the server cannot be reached, or refuses;
+    DataError: the file was replaced meanwhile; what `write` raises.
+    """
+    _ccstream.read_remote(location, write)
