@@ -96,6 +96,15 @@ expect_message 64 'none of imagenet' "$BIN/ccstream-eval" suite run --sets sets 
 expect_message 66 'no such folder' "$BIN/ccstream-eval" suite run --sets nosuch -o x
 expect_message 64 'sets names the folder' "$BIN/ccstream-eval" suite run -o x
 
+# ---- images that Pillow's convert('RGB') shows otherwise are read so, and counted; sets of other layouts
+expect 0 "$BIN/ccstream-eval" suite run --sets more -o more-out -t 1
+has out.txt 'Winoground'
+lines more-out/eval_results.jsonl 3
+grep -q '"folder": "wds_odd".*"exif_ignored": 10, "transparency_ignored": 10.*which is ignored' more-out/eval_results.jsonl || fail "odd images are not counted"
+grep -q '"key": "sugar_crepe".*"replace_obj_acc": [0-9.]*, "swap_att_acc": [0-9.]*, "mean_acc"' more-out/eval_results.jsonl || fail "SugarCrepe"
+expect 0 "$BIN/ccstream-eval" suite run --sets more -o extras -t 1 -q --group extras
+lines extras/eval_results.jsonl 2
+
 # ---- ranks share the sets; a killed one's set is taken up by another
 expect 0 "$BIN/ccstream-eval" suite run --sets sets -o ranks -q -t 1 --ranks 3
 plain() { sed 's/"seconds": [0-9.]*/"seconds": 0/' "$1" | sort; }

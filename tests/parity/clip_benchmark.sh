@@ -15,6 +15,7 @@ if [ $# = 2 ]; then
     model=$1 sets=$2
 else
     "$python" "$here/../support/clip_sets.py" "$work"
+    mv "$work"/more/* "$work/sets/"
     cat >"$work/tiny.json" <<'END'
 {"embed_dim": 64,
  "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 8},

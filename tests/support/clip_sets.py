@@ -5,6 +5,8 @@
     sets/wds_vtab-pets      mean per-class recall; classes of unequal sizes
     sets/wds_flickr30k      retrieval, 4 to 6 captions a line each
     sets/wds_wilds-fmow_test, sets/wds_fairface_test, sets/winogavil     groups, several labels, candidates
+    more/wds_odd            transparent images, and images that EXIF would turn
+    more/winoground, more/sugar_crepe       images and captions that belong together
     train.tar               images with captions
 """
 import io
@@ -21,7 +23,8 @@ SHAPES = ("square", "cross")
 CLASSES = [f"{c} {s}" for c in COLOURS for s in SHAPES]
 
 
-def png(rng, name):
+def png(rng, name, odd=""):
+    """odd: "alpha": the shape is in pixels that are transparent; "exif": to be turned by a quarter."""
     colour, shape = name.split()
     w, h = rng.choice([(40, 32), (32, 48), (36, 36)])
     x, y, r = w // 2 + rng.randint(-2, 2), h // 2 + rng.randint(-2, 2), rng.randint(7, 11)
@@ -32,10 +35,12 @@ def png(rng, name):
             dx, dy = abs(i - x), abs(j - y)
             inside = max(dx, dy) <= r and (shape == "square" or min(dx, dy) <= r // 3)
             rows += bytes(max(0, min(255, v + rng.randint(-6, 6))) for v in (COLOURS[colour] if inside else (230, 230, 230)))
+            rows += bytes([0 if inside else 200]) if odd == "alpha" else b""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0)) +
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 6 if odd == "alpha" else 2, 0, 0, 0)) +
+            (chunk(b"eXIf", b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0") if odd == "exif" else b"") +
             chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
@@ -109,6 +114,24 @@ def main():
             candidates = rng.sample(files, len(files))
             out.write(json.dumps({"cue": rng.choice(["Blue", "azure blue"]), "candidates": candidates,
                                   "associations": files[:2]}) + "\n")
+    more = top / "more"
+    write(more / "wds_odd", [[{"png": png(rng, CLASSES[i % 8], ("", "alpha", "exif")[i % 3]), "cls": b"%d" % (i % 8)}
+                              for i in range(30)]], classnames=CLASSES, zeroshot_classification_templates=["the {c}"])
+    (more / "winoground/images").mkdir(parents=True)
+    (more / "sugar_crepe/val2017").mkdir(parents=True)
+    pairs = [rng.sample(CLASSES, 2) for _ in range(12)]
+    with (more / "winoground/examples.jsonl").open("w") as out:
+        for i, names in enumerate(pairs):
+            for k, name in enumerate(names):
+                (more / f"winoground/images/ex_{i}_img_{k}.png").write_bytes(png(rng, name))
+            out.write(json.dumps({"id": i, "caption_0": f"a {names[0]}", "caption_1": f"a {names[1]}", "image_0": f"ex_{i}_img_0",
+                                  "image_1": f"ex_{i}_img_1"}) + "\n")
+    for i, names in enumerate(pairs):
+        (more / f"sugar_crepe/val2017/{i:012d}.png").write_bytes(png(rng, names[0]))
+    for task in ("replace_obj", "swap_att"):
+        rows = {str(i): {"filename": f"{i:012d}.png", "caption": f"{task} {names[0]}", "negative_caption": f"{task} {names[1]}"}
+                for i, names in enumerate(pairs)}
+        (more / f"sugar_crepe/{task}.json").write_text(json.dumps(rows))
     tar(top / "train.tar", [{"png": png(rng, CLASSES[i % 8]), "txt": captions(CLASSES[i % 8], i)[i % 6].encode()}
                             for i in range(128)])
 
