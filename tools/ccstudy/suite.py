@@ -38,8 +38,8 @@ USAGE = ["CHECKPOINT --sets DIR -o OUT [options]"]
 ARGUMENTS = (1, 1)
 OPTIONS = [
     Option("sets", metavar="DIR", help="folder of sets: wds_NAME as clip-benchmark and DataComp have them, packed datasets, "
-           "winogavil, winoground and sugar_crepe with their images; or a location at a server, below which the folders are, with "
-           "{} in the place of --only's names, if it has it"),
+           "winogavil, winoground and sugar_crepe with their images; or a location at a server below which such folders are; "
+           "{} in it stands for the names of --only"),
     Option("out", "o", metavar="OUT", help="folder for eval_results.jsonl, suite.json and suite.html; a second run "
            "continues with the sets that are not in eval_results.jsonl"),
     Option("only", kind=list, metavar="NAME,...", help="only these sets: names of folders, or keys of DataComp"),
