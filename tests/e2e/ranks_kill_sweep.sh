@@ -182,7 +182,7 @@ lose() {
         fail "$how: process $pid is left"
     done
     [ "$code" != 0 ] && { [ "$how" = full ] || [ -e hit ]; } || return 0 # it ended before
-    [ "$how" = full ] || [ "$lasted" -lt $((30000 + timeout * 1000)) ] || fail "$how: the job ended after $lasted ms"
+    [ "$how" = full ] || [ "$lasted" -lt $(((${LAUNCHER:+20} + 30 + timeout) * 1000)) ] || fail "$how: the job ended after $lasted ms"
     [ "$how" = full ] || [ "$slow" = 1 ] || [ "$lasted" -le "$worst" ] || worst=$lasted
     [ "$slow" = 0 ] || [ "$lasted" -le "$worst_stop" ] || worst_stop=$lasted
     if [ "$how" = full ]; then
