@@ -48,9 +48,12 @@ set(CPACK_DEBIAN_LIBCCSTREAM-DEV_PACKAGE_DEPENDS "libccstream0 (= ${PROJECT_VERS
 # Both load libcurl when the first address is opened, so that dpkg-shlibdeps does not see it.
 set(CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS "libcurl4 | libcurl3-gnutls, ca-certificates")
 set(CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS "${CPACK_DEBIAN_LIBCCSTREAM_PACKAGE_RECOMMENDS}")
+if(TARGET ccstream-report)
+  string(APPEND CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS ", python3 (>= 3.11)")
+endif()
 if(TARGET ccstudy) # the only program that needs these, with the shared library, of another component
   string(APPEND CPACK_DEBIAN_CCSTREAM_PACKAGE_RECOMMENDS
-         ", libccstream0 (= ${PROJECT_VERSION}-1), python3 (>= 3.11), python3-numpy, python3-scipy, python3-matplotlib")
+         ", libccstream0 (= ${PROJECT_VERSION}-1), python3-numpy, python3-scipy, python3-matplotlib")
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
 endif()
 set(CPACK_DEBIAN_CCSTREAM_PACKAGE_SUGGESTS "libccstream-dev, ccstream-mpi, ccstream-gloo, ccstream-cuda")

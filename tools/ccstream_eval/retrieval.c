@@ -103,7 +103,7 @@ static enum status show_side(struct page *p,
                   (int)EXAMPLES_FOUND);
         TRY(page_queries(
             p, in,
-            &(struct page_queries){.now = queries,
+            &(struct page_queries){.all = queries,
                                    .by_caption = by_caption,
                                    .first_rank = part == 0 ? 0 : EXAMPLES_FOUND + 1,
                                    .last_rank = part == 0 ? EXAMPLES_FOUND : UINT64_MAX},

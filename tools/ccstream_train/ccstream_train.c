@@ -361,13 +361,20 @@ static void write_report(const struct log_sink *log, const char *run) {
     }
     (void)snprintf(copy, sizeof copy, "%s", run);
     char **const environment = child_environment(true); /* datasets may be at servers */
-    if (environment != NULL && posix_spawn(&child, path, NULL, NULL, words, environment) == 0) {
-        while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
-        }
+    const bool started =
+        environment != NULL && posix_spawn(&child, path, NULL, NULL, words, environment) == 0;
+    while (started && waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
     free(environment);
-    if (state != 0) {
-        log_write(log, LOG_LEVEL_WARN, "the report was not written: 'ccstream-report %s' tells why",
+    if (!started) {
+        log_write(log, LOG_LEVEL_WARN,
+                  "no report.html: %s cannot be started; it requires Python "
+                  "3.11",
+                  path);
+    } else if (state != 0) {
+        log_write(log, LOG_LEVEL_WARN,
+                  "the report was not written; 'ccstream-report %s' tries "
+                  "again",
                   run);
     }
 }

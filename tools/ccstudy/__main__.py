@@ -105,9 +105,8 @@ def _guarded(program: str, act: Callable[[], int | None]) -> int:
         code = _code_of(error)
         if code is None:
             raise
-        print(f"{program}: {error}", file=sys.stderr)
-        if code == 64 and "--" in str(error):
-            print(f"{program}: '{program} --help' lists every option", file=sys.stderr)
+        hint = f"\n{program}: '{program} --help' lists every option" if code == 64 and "--" in str(error) else ""
+        print(f"{program}: {error}{hint}", file=sys.stderr)
         return code
     return 0
 

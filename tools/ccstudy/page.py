@@ -342,7 +342,7 @@ def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, resul
     first = figures.get(f"{stem}-1.svg")
     plain = "" if first is None else ('<figure class="plain"><img alt="the first figure" style="max-width:100%" src="'
                                       f'data:image/svg+xml;base64,{base64.b64encode(first).decode()}"></figure>\n')
-    page = page_html(f"ccstudy {stem}", module.TITLE, module.table(result), sections, plain)
+    page = page_html(f"ccstudy {stem}", result.get("title", module.TITLE), module.table(result), sections, plain)
     for name, data in {path.name: page, f"{stem}.json": numbers.encode(), **figures}.items():
         write(folder / name, data)
     return path

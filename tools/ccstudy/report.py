@@ -22,7 +22,7 @@ from typing import Any
 from . import page as pages
 from .run_log import SERIES, Column, Points, RunLog, member, name_apart, number
 from .study import (Column as TableColumn, DataError, Item, Option, Options, Section, StudyError, Table,
-                    UsageError, axis, start, table_item)
+                    UsageError, axis, found, start, table_item)
 
 PURPOSE = "writes an HTML report of one or more runs"
 USAGE = ["[-o FILE] RUN...", "--group [-o FILE] RUN..."]
@@ -532,7 +532,7 @@ def _check_size(text: str) -> None:
 
 def check_model(run: str) -> None:
     """A run from before its checkpoints were checked: what is drawn of it would look like a result."""
-    if os.path.exists(os.path.join(run, "last")):
+    if os.path.exists(os.path.join(run, "last")) and found("ccdump"):
         with start(["ccdump", "state", "--json", "--", run], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
             said = child.communicate()[1].decode("utf-8", "replace").splitlines()
         if child.returncode == DataError.code:

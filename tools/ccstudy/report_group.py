@@ -8,7 +8,7 @@ from typing import Any
 
 from . import page as pages
 from . import table
-from .run_log import EVALUATIONS, RunLog, member, number
+from .run_log import EVALUATIONS, LABELS, RunLog, member, number
 from .study import Column, DataError, Section, Table, UsageError, figure, axis, series, table_item
 
 # Options of ccstream-train that change where a run is, how it is watched and how fast it is, but not what it learns.
@@ -17,9 +17,6 @@ _NO_SETTINGS = {
     "endpoint", "instance-metadata", "allow-private", "io-engine", "json", "keep-checkpoints", "list-devices", "loader-threads",
     "on-full-disk", "out", "plan-cache", "preset", "progress", "quiet", "rank-timeout", "remap-state", "report", "resume", "seed",
     "state-memory", "tensorboard", "threads", "transport"}
-_LABELS = {"mean_r1": "R@1", "mean_r5": "R@5", "mean_r10": "R@10", "i2t_r1": "image to text R@1", "t2i_r1": "text to image R@1",
-           "top1": "zero-shot top 1", "top5": "zero-shot top 5", "nn1": "nearest neighbour", "nn10": "ten nearest",
-           "knn": "k-NN", "probe": "linear probe"}
 
 
 def _settings(run: RunLog) -> dict[str, Any]:
@@ -80,11 +77,11 @@ def _result(runs: list[RunLog]) -> dict[str, Any]:
         rows[name] = {"settings": {n: group[0].option(n) for n in differ}, "runs": [{
             "seed": _seed(r), "run": r.path, "steps": int(r.last_step), "finished": r.is_finished(),
             "steps_per_epoch": r.steps_per_epoch(), "seconds": round(sum(r.series["seconds"].y), 1),
-            "tests": {_LABELS[t]: r.last(t) for t in tests},
-            "curves": {_LABELS[t]: list(zip(r.series[t].x, r.series[t].y)) for t in tests},
+            "tests": {LABELS[t]: r.last(t) for t in tests},
+            "curves": {LABELS[t]: list(zip(r.series[t].x, r.series[t].y)) for t in tests},
             "losses": list(zip(*_thinned(r.series["loss"].x, r.series["loss"].y)))} for r in group]}
     return {"title": f"{len(runs)} runs", "baseline": next(iter(rows)), "with_mean": False,
-            "seeds": sorted({_seed(r) for r in runs}), "tests": [{"name": _LABELS[t]} for t in tests], "rows": rows}
+            "seeds": sorted({_seed(r) for r in runs}), "tests": [{"name": LABELS[t]} for t in tests], "rows": rows}
 
 
 def _thinned(x: list[float], y: list[float], most: int = 120) -> tuple[list[float], list[float]]:

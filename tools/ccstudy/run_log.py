@@ -34,6 +34,9 @@ SERIES = {
     "features": ["nn1", "nn10", "knn", "probe"],
 }
 EVALUATIONS = [*SERIES["retrieval"], *SERIES["zeroshot"], *SERIES["features"]]
+LABELS = {"mean_r1": "R@1", "mean_r5": "R@5", "mean_r10": "R@10", "i2t_r1": "image to text R@1", "t2i_r1": "text to image R@1",
+          "top1": "zero-shot top 1", "top5": "zero-shot top 5", "nn1": "nearest neighbour", "nn10": "ten nearest",
+          "knn": "k-NN", "probe": "linear probe"}
 
 
 class LimitError(StudyError):
@@ -164,6 +167,7 @@ class RunLog:
         self.folders = 1  # of the path, at its end, that the name has
         self.series = {name: Points() for names in SERIES.values() for name in names}
         self.columns: dict[str, Column] = {}
+        self.evaluations: dict[str, Points] = {}  # every number of an evaluation
         self.last_step = math.nan
         self.last_time = ""
         self.ended: float | None = None  # the step at which metrics.jsonl says that the run has finished
@@ -213,7 +217,7 @@ class RunLog:
         if "finished" in line:
             self.ended = step
         if "loss" in line:
-            for lists in (self.series, self.columns):
+            for lists in (self.series, self.columns, self.evaluations):
                 for points in lists.values():
                     points.rewind(step)
         for where, names in SERIES.items():
@@ -222,6 +226,11 @@ class RunLog:
                 for name in names:
                     if name in values:
                         self.series[name].add(step, values[name])
+        for where in ("retrieval", "zeroshot", "features"):
+            values = line.get(where)
+            for name, value in values.items() if isinstance(values, dict) else ():
+                if name in self.evaluations or len(self.evaluations) < _MAX_COLUMNS:
+                    self.evaluations.setdefault(name, Points()).add(step, value)
         state = line.get("state")
         for name, value in state.items() if isinstance(state, dict) else ():
             if name in self.columns or len(self.columns) < _MAX_COLUMNS:

@@ -104,13 +104,18 @@ def check_dataset(path: str) -> None:
     raise NotFoundError(f"{path}: no such dataset; ccpack makes them")
 
 
-def program(name: str) -> str:
+def found(name: str) -> str | None:
     """The path of another program: beside this one, else on PATH."""
     path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), name)
-    found = path if os.access(path, os.X_OK) else shutil.which(name, path=_absolute(os.environ.get("PATH", "")))
-    if found is None:
-        raise MissingError(f"{name} is neither beside ccstudy nor on PATH")
-    return found
+    return path if os.access(path, os.X_OK) else shutil.which(name, path=_absolute(os.environ.get("PATH", "")))
+
+
+def program(name: str) -> str:
+    """The same, or MissingError."""
+    path = found(name)
+    if path is None:
+        raise MissingError(f"{name} is neither beside this program nor on PATH")
+    return path
 
 
 def _absolute(folders: str) -> str:

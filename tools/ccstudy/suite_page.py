@@ -48,7 +48,7 @@ def table(result: dict[str, Any]) -> Table:
     for a in filter(lambda a: a["sets"], result["averages"]):
         rows.append([a["name"], f"mean of {a['sets']} of {a['of']} sets", _percent(a["value"]), None, None, "-", "-"])
     return Table([Column("set", "s"), Column("main metric", "s"), Column("%", ".2f"), Column("acc1", ".2f"),
-                  Column("acc5", ".2f"), Column("images", "s"), Column("skipped", "s")], rows)
+                  Column("acc5", ".2f"), Column("images", "d"), Column("skipped", "d")], rows)
 
 
 def page(result: dict[str, Any], options: Options) -> list[Section]:
@@ -70,7 +70,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
               f"{r['skipped'][0]['detail']}" for r in result["sets"] if r.get("skipped")]
     notes += [f"failed: {clean(f)}" for f in result["failed"]]
     if result["missing"]:
-        notes.append("not among the sets: " + ", ".join(result["missing"]))
+        notes.append(f"Not among the sets: {', '.join(result['missing'])}.")
     bars = figure("bars", "Main metric of each set", axis(""), axis("main metric", "%"),
                   [series("", [r["dataset"] for r in shown], [_percent(r["metrics"]["main_metric"]) for r in shown])])
     return [Section("Sets", notes, [bars] if shown else []),

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from . import page as pages
-from .run_log import EVALUATIONS, Points, RunLog
+from .run_log import LABELS, Points, RunLog
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, StudyError, Table, UsageError,
                     axis, figure, series, start, table_item)
 
@@ -351,7 +351,7 @@ def _read_run(run: Path, metric: str) -> dict[str, Any]:
     log = RunLog(str(run))
     if not log.is_finished():  # by a signal, which ccstream-train obeys with exit code 0
         raise StudyError(f"{run} was stopped at step {log.last_step:.0f}; the same command continues")
-    points = log.series[metric] if metric in EVALUATIONS else Points()
+    points = log.evaluations.get(metric, Points())
     if not points.x:
         raise DataError(f"{run}: metrics.jsonl has no '{metric}' of a validation")
     digest = hashlib.sha256((run / "last").read_bytes()).hexdigest()[:16]
@@ -452,9 +452,9 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     data = Table([Column("data", "s"), Column("folder", "s"), Column("fingerprint", "s")],
                  [[name, d["folder"], d["fingerprint"]] for name, d in result["data"].items()])
     what = "Mean and standard deviation over seeds" if seeds > 1 else "One seed, so without deviations"
-    return [Section(result["title"], [*result["about"], f"{what}; percent."]),
+    return [Section("", [*result["about"], f"{what}; percent."]),
             differences(result),
-            Section("Curves", [BANDS], [curves("Validation over epochs", axis(result["metric"], "%"), {
+            Section("Curves", [BANDS], [curves("Validation over epochs", axis(LABELS.get(result["metric"], result["metric"]), "%"), {
                 name: [_over_epochs(r) for r in row["runs"]] for name, row in result["rows"].items()}, epochs)]),
             Section("Chosen settings", ["By validation, with the first seed. Tests were not looked at."],
                     [table_item("", tried)] if tried.rows else []),

@@ -219,7 +219,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
         "mean over the batch times n, counts the own pair n/B times. Then its expectation is zero nowhere unless the "
         "own shares P_ii of all samples add up to 1: all zeta drift upwards together, and those of samples that fit "
         "their pair best rise most. The unbiased gradient counts the own pair once and the others (n-1)/(B-1) times. "
-        "Here zeta is led to where it comes to rest; the published run on CC3M moves it by 0.25 at most."])]
+        "Here zeta is run until it no longer changes; the published run on CC3M moves it by 0.25 at most."])]
     what = {"drawn": ("Pairs as drawn", "Pairs of the toy problem: texts follow the density that the similarities describe"),
             "fitted": ("Pairs as after training",
                        "Cosines in topics of unequal size, where a pair shares more than its topic")}

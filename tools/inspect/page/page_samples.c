@@ -41,19 +41,6 @@ static enum status read_caption(struct input *in,
                : STATUS_OK;
 }
 
-/* "number 3, at first 17": the same queries are asked at every evaluation, but listed by rank. */
-static void rank_text(char out[80], const struct page_queries *q, const struct json_value *query) {
-    int used = snprintf(out, 80, "number %" PRIu64, number(query, "rank"));
-    for (size_t i = 0; i < json_value_count(q->before); i++) {
-        const struct json_value *old = json_value_at(q->before, i);
-        if (number(old, "id") == number(query, "id") &&
-            number(old, "caption") == number(query, "caption")) {
-            (void)snprintf(out + used, 80 - (size_t)used, ", at first %" PRIu64,
-                           number(old, "rank"));
-        }
-    }
-}
-
 static const char *mark_of(const struct json_value *query, const struct json_value *found) {
     return number(query, "id") == number(found, "id") ? "right" : "wrong";
 }
@@ -65,25 +52,16 @@ static double score_of(const struct json_value *found) {
 }
 
 /* A row of images. */
-static enum status show_caption(struct page *p,
-                                struct input *in,
-                                const struct page_queries *q,
-                                const struct json_value *query,
-                                struct error *err) {
+static enum status
+show_caption(struct page *p, struct input *in, const struct json_value *query, struct error *err) {
     const struct json_value *found = json_value_get(query, "found");
     struct sample_facts f;
     struct shard_text text;
-    char rank[80];
-    rank_text(rank, q, query);
     TRY(read_caption(in, query, &f, &text, err));
-    (void)snprintf(p->group, sizeof p->group, "\xE2\x80\x9C%.*s\xE2\x80\x9D, its image is %s",
-                   page_excerpt_bytes(text, 100), text.data, rank);
-    if (q->own) {
-        TRY(page_sample(p, in, &f, number(query, "caption"), "own", err));
-        page_line(p, NULL, "its own");
-        page_card_end(p);
-    }
-    for (size_t i = 0; i < json_value_count(found) && i + (q->own ? 1 : 0) < EXAMPLES_FOUND; i++) {
+    (void)snprintf(p->group, sizeof p->group,
+                   "\xE2\x80\x9C%.*s\xE2\x80\x9D, its image is number %" PRIu64,
+                   page_excerpt_bytes(text, 100), text.data, number(query, "rank"));
+    for (size_t i = 0; i < json_value_count(found) && i < EXAMPLES_FOUND; i++) {
         const struct json_value *one = json_value_at(found, i);
         TRY(input_find(in, &f, number(one, "id"), err));
         TRY(page_sample(p, in, &f, 0, mark_of(query, one), err));
@@ -94,20 +72,16 @@ static enum status show_caption(struct page *p,
 }
 
 /* An image, and captions beside it. */
-static enum status show_image(struct page *p,
-                              struct input *in,
-                              const struct page_queries *q,
-                              const struct json_value *query,
-                              struct error *err) {
+static enum status
+show_image(struct page *p, struct input *in, const struct json_value *query, struct error *err) {
     const struct json_value *found = json_value_get(query, "found");
     struct sample_facts f;
     struct shard_text text;
-    char rank[80];
     enum status s = STATUS_OK;
-    rank_text(rank, q, query);
     TRY(input_find(in, &f, number(query, "id"), err));
     TRY(page_sample(p, in, &f, 0, NULL, err));
-    page_line(p, NULL, "id %" PRIu64 ", its caption is %s", f.id, rank);
+    page_line(p, NULL, "id %" PRIu64 ", its caption is number %" PRIu64, f.id,
+              number(query, "rank"));
     for (size_t i = 0; i < json_value_count(found) && s == STATUS_OK; i++) {
         const struct json_value *one = json_value_at(found, i);
         s = read_caption(in, one, &f, &text, err);
@@ -122,11 +96,11 @@ enum status
 page_queries(struct page *p, struct input *in, const struct page_queries *q, struct error *err) {
     enum status s = STATUS_OK;
     page_images(p, NULL, q->by_caption ? "cards" : "rows");
-    for (size_t i = 0; i < json_value_count(q->now) && s == STATUS_OK; i++) {
-        const struct json_value *query = json_value_at(q->now, i);
+    for (size_t i = 0; i < json_value_count(q->all) && s == STATUS_OK; i++) {
+        const struct json_value *query = json_value_at(q->all, i);
         const uint64_t rank = number(query, "rank");
         if (rank >= q->first_rank && rank <= q->last_rank) {
-            s = (q->by_caption ? show_caption : show_image)(p, in, q, query, err);
+            s = (q->by_caption ? show_caption : show_image)(p, in, query, err);
         }
     }
     p->group[0] = '\0';

@@ -26,10 +26,9 @@ enum status page_sample(struct page *p,
 
 /* Queries as examples_write_json writes them, the best ranks first. */
 struct page_queries {
-    const struct json_value *now, *before; /* before: the same at the first evaluation; or NULL */
-    bool by_caption;                       /* captions are the queries, images what they find */
-    uint64_t first_rank, last_rank;        /* only queries whose own one is ranked from .. to */
-    bool own;                              /* a row begins with the caption's own image */
+    const struct json_value *all;
+    bool by_caption;                /* captions are the queries, images what they find */
+    uint64_t first_rank, last_rank; /* only queries whose own one is ranked from .. to */
 };
 enum status
 page_queries(struct page *p, struct input *in, const struct page_queries *q, struct error *err);
