@@ -1,7 +1,7 @@
 /*
- * bench_source SOURCE [SLOTS]: how fast one thread reads the rows of a source as the packer's
- * reader does, into SLOTS rows in turn (24: two jobs), without the work of the packing threads.
- * Then how fast it skips them.
+ * bench_source SOURCE [SLOTS [urls]]: how fast one thread reads the rows of a source as the
+ * packer's reader does, into SLOTS rows in turn (24: two jobs), without the work of the packing
+ * threads. Then how fast it skips them. urls: it is a list for ccpack fetch.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,6 +29,7 @@ int main(int argc, char **argv) {
     struct source *s = NULL;
     struct error err = {0};
     int slots = argc > 2 ? atoi(argv[2]) : 24;
+    how.urls = argc > 3;
     if (argc < 2 || slots < 1 || source_open(&s, argv[1], &how, &err) != STATUS_OK) {
         fprintf(stderr, "bench_source SOURCE [SLOTS]: %s\n", err.text);
         return 1;

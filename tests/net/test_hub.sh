@@ -33,6 +33,23 @@ expect 66 env HF_TOKEN=wrong "$BIN/ccdump" info hf://datasets/owner/name
 has err.txt "403"
 expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccdump" info hf://datasets/owner/name
 has err.txt "401"
+
+# The token is in no file, cache, page, log or message of a training from there, nor on a command line of it or its children.
+"$BIN/ccstream-train" --data hf://datasets/owner/name --out run --cache cache --task two-views --loss simclr --image-tower tiny \
+    --image-size 32 --batch-size 8 --steps 3 --eval-every 0 --json --report >train.txt 2>&1 &
+pid=$!
+for i in $(seq 2000); do
+    tr '\0' '\n' <"/proc/$pid/cmdline" >>commands.txt 2>>gone.txt || break
+    for child in $(cat "/proc/$pid/task/"*/children 2>>gone.txt); do tr '\0' '\n' <"/proc/$child/cmdline" >>commands.txt 2>>gone.txt || true; done
+    kill -0 $pid 2>>gone.txt || break
+    sleep 0.02
+done
+wait $pid || fail "training from the hub: $(cat train.txt)"
+has commands.txt ccstream-train
+[ -s run/report.html ] || fail "no page of the run"
+expect 0 "$BIN/ccdump" show hf://datasets/owner/name 0 --html sample.html
+expect 0 "$BIN/ccpack" subset hf://datasets/owner/name --where 'id < 5' -o near
+[ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
 ! grep -rqF "$secret" . || fail "the token is in a file or message: $(grep -rlF "$secret" .)"
 kill $server
 

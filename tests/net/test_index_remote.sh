@@ -6,7 +6,7 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 
 mkdir tars
 for i in 0 1 2 3; do
-    "$TESTBIN/make_scenes" train 30 1 48 tars/$i.tar >/dev/null
+    "$TESTBIN/make_scenes" train 12 1 48 tars/$i.tar >/dev/null
 done
 mkdir extra && echo "no caption" >extra/x.jpg && (cd extra && tar rf ../tars/1.tar x.jpg)
 cp -r tars local
@@ -47,10 +47,13 @@ has out.txt "base:"
 [ "$(digest hub)" = "$(digest local)" ] || fail "other batches from the hub"
 [ "$(digest hub --cache cache --order block:16:2)" = "$(digest local --order block:16:2)" ] || fail "other batches through a cache"
 stats() { python3 -c "import json,urllib.request as u; print(json.load(u.urlopen('$HF_ENDPOINT/stats'))['$1'])"; }
-before=$(stats resolve)
+[ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
+kill $server # one that has no requests of earlier programs still to answer
+start support/hub_server.py tars --token "$secret" --edges
+export HF_ENDPOINT=http://127.0.0.1:$port
 expect 0 "$BIN/ccdump" info --json hub
 expect 0 "$BIN/ccdump" ls hub
-[ "$(stats resolve)" = "$before" ] || fail "the tars were asked for although nothing of them was needed"
+[ "$(stats resolve)" = 0 ] || fail "the tars were asked for although nothing of them was needed"
 expect 0 "$BIN/ccpack" subset hub --where 'id < 20' -o near
 expect 0 "$BIN/ccdump" verify near
 [ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
@@ -58,7 +61,7 @@ expect 0 "$BIN/ccdump" verify near
 kill $server
 
 # From a web server that fails: killed after two tars, then resumed; those are not read again.
-start net/fault_server.py tars --seed 5 --faults latency:50=0.5,reset_body=0.1,half=0.1,503:0=0.1
+start net/fault_server.py tars --seed 5 --faults latency:20=0.5,reset_body=0.1,half=0.1,503:0=0.1
 web=http://127.0.0.1:$port
 "$BIN/ccpack" index -q -j 1 -o killed "$web/{0..3}.tar" 2>killed.txt &
 pid=$!
@@ -98,4 +101,4 @@ expect_message 64 "file:///etc" "$BIN/ccdump" show "$web/index" 3
 
 # A tar that changes is refused.
 touch -d '1 hour ago' tars/2.tar
-expect_message 65 "2.tar: was replaced at the server" "$BIN/ccdump" show killed 70 --allow-private
+expect_message 65 "2.tar: was replaced at the server" "$BIN/ccdump" show killed 30 --allow-private
