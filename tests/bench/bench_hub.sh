@@ -10,7 +10,8 @@ cd "$work"
 server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
 mkdir tars
-for i in $(seq -w 0 19); do "$TESTBIN/make_scenes" train 500 1 256 "tars/$i.tar" >/dev/null; done
+"$TESTBIN/make_scenes" train 1500 1 256 tars/00.tar >/dev/null
+for i in $(seq -w 1 19); do cp tars/00.tar "tars/$i.tar"; done
 start() { # start FOLDER OPTION...
     exec 3< <(exec python3 "$SRC/tests/support/hub_server.py" "$@")
     server=$!

@@ -35,7 +35,7 @@ expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccdump" info hf://datasets/o
 has err.txt "401"
 
 # The token is in no file, cache, page, log or message of a training from there, nor on a command line of it or its children.
-"$BIN/ccstream-train" --data hf://datasets/owner/name --out run --cache cache --task two-views --loss simclr --image-tower tiny \
+env -u CCSTREAM_REPORT "$BIN/ccstream-train" --data hf://datasets/owner/name --out run --cache cache --task two-views --loss simclr --image-tower tiny \
     --image-size 32 --batch-size 8 --steps 3 --eval-every 0 --json --report >train.txt 2>&1 &
 pid=$!
 for i in $(seq 2000); do
