@@ -1,6 +1,7 @@
 /*
  * Captions from columns: "raw:0.3,long:0.7" draws one of the sample's own captions, or one of a
  * column's, by weight among those that the sample has; then one of a row's by the weights there.
+ * "raw+long": each of a sample's rows in a batch has a column of its own.
  */
 #include "loader/caption_columns_internal.h"
 
@@ -15,6 +16,7 @@ enum { MAX_SLOTS = 8 };
 
 struct caption_columns {
     uint32_t count;
+    bool all; /* + */
     uint64_t hash;
     double weights[MAX_SLOTS];
     struct column *columns[MAX_SLOTS][LOADER_MAX_SOURCES]; /* NULL: "raw" */
@@ -42,9 +44,9 @@ static enum status add_slot(struct caption_columns *c,
     memcpy(item, text, size_bytes < sizeof(item) ? size_bytes : 0);
     const int found = sscanf(item, "%32[^:]:%lf%c", name, weight, &end);
     FAIL_IF(found < 1 || found > 2 || (found == 1 && strcmp(item, name) != 0) || !(*weight > 0) ||
-                *weight > LOADER_MAX_WEIGHT,
-            err, STATUS_USAGE, "'%.*s' is no NAME or NAME:WEIGHT of a column, nor raw",
-            (int)size_bytes, text);
+                *weight > LOADER_MAX_WEIGHT || (c->all && found == 2),
+            err, STATUS_USAGE, "'%.*s' is no NAME%s of a column, nor raw", (int)size_bytes, text,
+            c->all ? "" : " or NAME:WEIGHT");
     c->count++;
     for (uint32_t i = 0; strcmp(name, "raw") != 0 && i < sources->count; i++) {
         struct column **x = &c->columns[c->count - 1][i];
@@ -62,16 +64,24 @@ static enum status add_slot(struct caption_columns *c,
 
 enum status caption_columns_open(struct caption_columns **out,
                                  const char *text,
+                                 uint32_t positives,
                                  const struct sources *sources,
                                  struct error *err) {
     struct caption_columns *c = calloc(1, sizeof(*c));
     TRY_MEMORY(c != NULL, err, "out of memory for caption columns");
     enum status s = STATUS_OK;
     c->hash = hash64(text, strlen(text));
+    c->all = strchr(text, '+') != NULL;
     for (const char *at = text; s == STATUS_OK && at != NULL;) {
-        const char *comma = strchr(at, ',');
-        s = add_slot(c, at, comma != NULL ? (size_t)(comma - at) : strlen(at), sources, err);
-        at = comma != NULL ? comma + 1 : NULL;
+        const char *end = strchr(at, c->all ? '+' : ',');
+        s = add_slot(c, at, end != NULL ? (size_t)(end - at) : strlen(at), sources, err);
+        at = end != NULL ? end + 1 : NULL;
+    }
+    if (s == STATUS_OK && c->all && c->count != positives) {
+        s = error_set(err, STATUS_USAGE,
+                      "captions '%s' are %u texts of an image in every step, which --positives %u "
+                      "(nuclr, dcl) delivers; it is %u here",
+                      text, (unsigned)c->count, (unsigned)c->count, (unsigned)positives);
     }
     RETURN_CREATED(s, out, c, caption_columns_close);
 }
@@ -104,6 +114,7 @@ enum status caption_columns_draw(const struct caption_columns *c,
                                  struct column_scratch *scratch,
                                  uint32_t source,
                                  uint64_t id,
+                                 uint32_t positive,
                                  bool has_raw,
                                  struct rng *r,
                                  struct error *err) {
@@ -116,6 +127,10 @@ enum status caption_columns_draw(const struct caption_columns *c,
         total += weights[i];
     }
     double left = rng_uniform(r) * total;
+    if (c->all && weights[positive] > 0.0) {
+        slot = positive;
+        left = -1.0;
+    }
     for (uint32_t i = 0; i < c->count && left >= 0.0; i++) {
         slot = weights[i] > 0.0 ? i : slot;
         left -= weights[i];

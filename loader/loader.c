@@ -396,7 +396,8 @@ static enum status open_parts(struct loader *l,
     }
     p->sources = l->sources;
     if (p->opt.captions != LOADER_CAPTIONS_NONE && p->opt.caption_columns != NULL) {
-        TRY(caption_columns_open(&l->sources->captions, p->opt.caption_columns, l->sources, err));
+        TRY(caption_columns_open(&l->sources->captions, p->opt.caption_columns, p->opt.positives,
+                                 l->sources, err));
     }
     if (p->opt.columns != NULL) {
         TRY(loader_columns_open(&p->columns, &p->opt, l->sources, err));

@@ -234,8 +234,9 @@ struct loader_options {
     /* Captions from attached columns (formats/columns/columns.h): "raw:0.3,long:0.7", names and
      * weights above 0, at most 8; "raw" are a sample's own captions. Which of those that the sample
      * has is drawn by (seed, epoch, sample id), then a caption by the weights of its row. A sample
-     * with none of them shows one of its own. Every dataset must have the columns. Read by open
-     * only; default NULL: own captions */
+     * with none of them shows one of its own. "raw+long", as many as `positives`: row k of a sample
+     * in a batch shows column k, or if the sample lacks it one of the others. Every dataset must
+     * have the columns. Read by open only; default NULL: own captions */
     const char *caption_columns;
     /* Attached columns of numbers whose rows come with the batch: names separated by commas, at
      * most LOADER_MAX_COLUMNS. Every dataset must have them, of equal length. columns_required:

@@ -101,19 +101,19 @@ def overhead(name):
 
 random.seed(1)
 start = time.time()
-with ccstream.Writer("m", check=False, overwrite=True) as w:
-    for i in range(samples):
-        w.add(PNG, ["c"], id=i)
+if not os.path.isdir("m"):  # a FOLDER with a dataset of as many samples is used again
+    with ccstream.Writer("m", check=False) as w:
+        for i in range(samples):
+            w.add(PNG, ["c"], id=i)
 ids = numpy.random.default_rng(1).integers(0, samples, 2000)
 words = [a + b + c for a in ("re", "un", "con", "pro", "in", "de", "st", "tr") for b in ("a", "e", "i", "o", "u", "ai", "ea")
          for c in ("ct", "ng", "ll", "rt", "ss", "nd", "t", "r", "ve", "ble")]
 pool = [" ".join(random.choice(words) for _ in range(18)) for _ in range(20000)]
+line = '{"id": %d, "raw": "%.60s", ' + ", ".join(f'"c{k}": "%s"' if k < 3 else f'"c{k}": "%s %s"' for k in range(6)) + "}\n"
 with open("m.jsonl", "w") as f:
     for i in range(samples):
-        row = {"id": i, "raw": pool[i % 20000][:60]}
-        for k in range(6):
-            row[f"c{k}"] = pool[(i * 7 + k * 131) % 20000] + " " + pool[(i * 13 + k * 31) % 20000] if k >= 3 else pool[(i * 3 + k) % 20000]
-        f.write(json.dumps(row) + "\n")
+        of = [pool[(i * 3 + k) % 20000] for k in range(3)] + [pool[(i * step + k * by) % 20000] for k in range(3, 6) for step, by in ((7, 131), (13, 31))]
+        f.write(line % (i, pool[i % 20000], *of))
 print(f"made in {time.time() - start:.0f} s", flush=True)
 attach("m.jsonl", "--as", "long:captions=raw,c0,c1,c2,c3,c4,c5")
 read("long")

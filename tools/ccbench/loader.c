@@ -25,6 +25,7 @@ struct options {
     struct cli_list data;
     const char *filter;
     const char *order;
+    const char *load;
     const char *from;
     uint64_t seed;
     uint64_t batch;
@@ -81,6 +82,8 @@ static const struct cli_option rows[] = {
     {"keep-last", 0, CLI_FLAG, FIELD(keep_last),
      .help =
          "deliver a last batch that is not full; always on for eval-squash, eval-crop and none"},
+    {"load", 0, CLI_STRING, FIELD(load), .metavar = "COLUMN,...",
+     .help = "also deliver these attached columns of numbers; the limit does not read them"},
     {"ranks", 0, CLI_U64, FIELD(ranks), .min = "1", .max = "65536", .default_text = "1",
      .metavar = "W", .help = "processes that share each batch"},
     {"rank", 0, CLI_U64, FIELD(rank), .max = "65535", .default_text = "0", .metavar = "R",
@@ -224,6 +227,7 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
     opt->direct = o->direct;
     opt->prefetch_batches = (uint32_t)o->prefetch;
     opt->quarantine_path = o->quarantine;
+    opt->columns = o->load;
     return STATUS_OK;
 }
 
@@ -417,6 +421,7 @@ static enum status print_result(const struct result *r,
     json_string(&w, "augment", augment_kind_name(opt->augment));
     json_u64(&w, "views", opt->views);
     json_string(&w, "order", o->order);
+    json_string(&w, "load", o->load);
     json_u64(&w, "ranks", opt->world);
     json_u64(&w, "rank", opt->rank);
     json_u64(&w, "seed", opt->seed);

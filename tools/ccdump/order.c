@@ -8,13 +8,14 @@
 
 #include "formats/base/file_io.h"
 #include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/order_loss.h"
 #include "tools/cli/cli_text.h"
 #include "tools/inspect/run_order.h"
 
 struct options {
     uint64_t step, seed, batch, positives, world;
     const char *order;
-    bool json;
+    bool json, loss;
     struct remote_choice remote;
     struct cli_list data;
 };
@@ -26,6 +27,9 @@ static const struct cli_option rows[] = {
      .help = "0-based step of the run"},
     {"world", 0, CLI_U64, FIELD(world), .default_text = "1", .min = "1", .max = "65536",
      .metavar = "W", .help = "also show which of W ranks has each row"},
+    {"loss", 0, CLI_FLAG, FIELD(loss),
+     .help = "also show each row's loss and weight, whose mean is the logged loss; trains again "
+             "from the checkpoint before the step"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object per row"},
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
      .help = "random seed of the order", .group = "For datasets (a run records these)"},
@@ -42,11 +46,12 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump order",
     .purpose = "shows the samples of a training step",
-    .usage = CLI_TEXTS("RUN --step T [--world W] [--json]",
+    .usage = CLI_TEXTS("RUN --step T [--loss] [--world W] [--json]",
                        "DIR[:WEIGHT]... --step T [--seed N] [--batch-size N] [--order KIND]"),
     CLI_OPTIONS(rows),
     .arguments = {1, LOADER_MAX_SOURCES},
     .examples = CLI_TEXTS("ccdump order runs/a --step 1000",
+                          "ccdump order runs/a --step 1000 --loss",
                           "ccdump order cc3m --seed 1 --batch-size 512 --step 1000 --json"),
     .notes = CLI_TEXTS(
         "The order is computed from seed, batch size and dataset, whether or not the run has "
@@ -55,7 +60,14 @@ static const struct cli_program program = {
         "removing; samples that were removed since are marked. Where the dataset does not record "
         "what it was, as before a subset, the step is refused (exit code 65). A number that two "
         "steps have, because an epoch began again with fewer samples, is that of the later one. "
-        "Replacements of corrupt samples at load time are not shown."),
+        "Replacements of corrupt samples at load time are not shown, except with --loss.",
+        "--loss: the run is trained in memory from its newest checkpoint before the step, or from "
+        "its beginning, which takes as long as the steps took. RUN is not changed. A row's loss is "
+        "what its image and its text are anchors of, times its weight; for losses with moving "
+        "averages it is part of the surrogate that is logged as loss, and may be below 0. If the "
+        "mean differs from the logged loss by more than 1e-6, as on another machine, with "
+        "another number of threads, or with a loss that a GPU computed, the rows are shown and "
+        "the exit code is 65."),
 };
 
 /* What is shown. */
@@ -65,6 +77,7 @@ struct step {
     const struct run_part *part;
     struct sampler_batch batch;
     uint32_t positives;
+    const struct order_loss *loss; /* NULL: not shown */
     struct caption_reader *captions[LOADER_MAX_SOURCES];
     struct json_writer line;
 };
@@ -113,6 +126,13 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
         if (removed) {
             json_bool(&s->line, "removed", true);
         }
+        if (s->loss != NULL) {
+            json_double(&s->line, "loss", s->loss->rows.losses[row]);
+            json_double(&s->line, "weight", (double)s->loss->rows.weights[row]);
+            if (s->loss->rows.ids[row] != s->part->id_offsets[x.source] + id) {
+                json_u64(&s->line, "replaced_by_run_id", s->loss->rows.ids[row]);
+            }
+        }
         json_close_object(&s->line);
         return cli_put_json(&s->line, err);
     }
@@ -122,6 +142,11 @@ static enum status show_row(struct step *s, uint32_t row, struct error *err) {
         used += printf("  %5u", rank);
     }
     used += printf("  %10" PRIu64 "  ", id);
+    if (s->loss != NULL) {
+        const bool other = s->loss->rows.ids[row] != s->part->id_offsets[x.source] + id;
+        used += printf("%12.6g  %8.4g  %s", s->loss->rows.losses[row],
+                       (double)s->loss->rows.weights[row], other ? "(replaced) " : "");
+    }
     if (several) {
         used += (int)cli_text_put(stdout, dir, strlen(dir), 0);
         used += printf("  ");
@@ -138,9 +163,10 @@ static enum status show_step(struct step *s, struct error *err) {
     FAIL_IF(found != STATUS_OK, err, STATUS_USAGE, "the run ends before step %" PRIu64, s->o->step);
     if (!s->o->json) {
         printf("step %" PRIu64 ": step %" PRIu64 " of %" PRIu64 " in epoch %" PRIu64
-               " (both counted from 0)\n%7s%s  %10s  %scaption\n",
+               " (both counted from 0)\n%7s%s  %10s  %s%scaption\n",
                s->o->step, s->batch.step, s->part->sampler.steps_per_epoch, s->batch.epoch, "row",
                s->o->world > 1 ? "   rank" : "", "id",
+               s->loss != NULL ? "        loss    weight  " : "",
                s->run->order->sources->count > 1 ? "dataset, " : "");
     }
     for (uint32_t row = 0; row < s->batch.count; row++) {
@@ -149,13 +175,36 @@ static enum status show_step(struct step *s, struct error *err) {
     return STATUS_OK;
 }
 
+/* After the rows. Returns OK or MISMATCH. */
+static enum status show_mean(struct step *s, struct error *err) {
+    const struct order_loss *l = s->loss;
+    if (s->o->json) {
+        json_open_object(&s->line, NULL);
+        json_double(&s->line, "mean_loss", l->mean);
+        json_double(&s->line, "logged_loss", l->logged);
+        json_u64(&s->line, "from_step", l->from);
+        json_close_object(&s->line);
+        TRY(cli_put_json(&s->line, err));
+    } else {
+        printf("mean %.9g, logged %.9g\n", l->mean, l->logged);
+    }
+    return order_loss_agrees(l)
+               ? STATUS_OK
+               : error_set(err, STATUS_MISMATCH,
+                           "the mean differs from the logged loss by %g: the run was trained on "
+                           "another machine, device or number of threads, or its options changed",
+                           l->mean - l->logged);
+}
+
 static enum status show(const struct options *o,
                         const struct run_order *run,
                         const struct run_part *part,
+                        const struct order_loss *loss,
                         struct error *err) {
-    struct step s = {.o = o, .run = run, .part = part};
+    struct step s = {.o = o, .run = run, .part = part, .loss = loss};
     json_writer_init(&s.line, 0);
-    const enum status status = show_step(&s, err);
+    enum status status = show_step(&s, err);
+    THEN(status, loss != NULL ? show_mean(&s, err) : STATUS_OK);
     json_writer_fini(&s.line);
     for (uint32_t i = 0; i < run->order->sources->count; i++) {
         caption_reader_destroy(s.captions[i]);
@@ -181,7 +230,11 @@ static enum status show_in_part(const struct options *o,
             "%s: step %" PRIu64 " was trained on the data as it was before it changed, whose order "
             "is not known any more: %s",
             run, o->step, p->unknown.text);
-    return show(o, r, p, err);
+    struct order_loss loss = {0};
+    enum status s = o->loss ? order_loss_compute(&loss, r, p, run, o->step, err) : STATUS_OK;
+    THEN(s, show(o, r, p, o->loss ? &loss : NULL, err));
+    order_loss_fini(&loss);
+    return s;
 }
 
 static enum status
@@ -214,13 +267,16 @@ of_data(const struct options *o, const struct cli_arguments *a, struct error *er
     enum status s = data != NULL && r != NULL
                         ? data_list_add(data, a->items, a->count, err)
                         : error_set(err, STATUS_NOMEM, "out of memory for the datasets");
+    if (s == STATUS_OK && o->loss) {
+        s = error_set(err, STATUS_USAGE, "--loss is for a run, %s is a dataset", a->items[0]);
+    }
     THEN(s, order_open(&r->order, data->items, data->count, &how, err));
     if (s == STATUS_OK) {
         struct run_part part = {.now = true, .sampler = r->order->sampler};
         for (uint32_t i = 0; i < r->order->sources->count; i++) {
             part.id_offsets[i] = r->order->sources->items[i].id_offset;
         }
-        s = show(o, r, &part, err);
+        s = show(o, r, &part, NULL, err);
     }
     run_order_close(r);
     free(data);

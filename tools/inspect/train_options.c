@@ -263,7 +263,8 @@ static const struct cli_option rows[] = {
      .metavar = "NAME[:WEIGHT],...",
      .help =
          "draw captions from columns that 'ccpack attach' joined to the samples, by weight among "
-         "those that a sample has; raw are its own captions: raw:0.3,long:0.7"},
+         "those that a sample has; raw are its own captions: raw:0.3,long:0.7. raw+long: one of "
+         "each in every step, with --positives 2 (nuclr, dcl)"},
     {"weight", 0, CLI_STRING, FIELD(trainer.weight), .metavar = "COLUMN",
      .help = "weights of samples, an attached column of one number >= 0 per sample: each anchor's "
              "part of the loss is multiplied by its own, relative to a mean of 1"},

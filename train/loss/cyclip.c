@@ -19,7 +19,7 @@ static void cyclip_step(struct loss *l, const struct loss_input *in, struct loss
             const int64_t at = i * b + j;
             const double a = (double)in->image_similarity[at] - (double)in->text_similarity[at];
             const double c = (double)in->similarity[at] - (double)in->similarity[j * b + i];
-            out->value += self * a * a + cross * c * c;
+            loss_add(out, i, self * a * a + cross * c * c); /* the same with i and j exchanged */
             out->gradient[at] = (float)((double)out->gradient[at] + 4.0 * cross * c);
             out->image_gradient[at] = (float)(2.0 * self * a);
             out->text_gradient[at] = (float)(-2.0 * self * a);

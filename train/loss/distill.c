@@ -36,6 +36,10 @@ double distill_add(const struct distill *d, const struct loss_input *in, struct 
     scale(out->image_gradient, b * b, 1.0 - d->weight);
     scale(out->text_gradient, b * b, 1.0 - d->weight);
     scale(out->carried_gradient, 2 * b, 1.0 - d->weight);
+    for (int64_t i = 0; i < b && out->row_values != NULL; i++) {
+        const double value = out->row_values[i];
+        out->row_values[i] = isnan(value) ? 0.0 : (1.0 - d->weight) * value;
+    }
     for (int64_t a = 0; a < 2 * b; a++) {
         const bool image = a < b;
         const int64_t row = image ? a : a - b;
@@ -55,6 +59,9 @@ double distill_add(const struct distill *d, const struct loss_input *in, struct 
                 (float)((double)out->gradient[at] + d->weight * share / d->tau * (exp(q) - exp(p)));
         }
         sum += share * divergence;
+        if (out->row_values != NULL) {
+            out->row_values[row] += d->weight * share * divergence;
+        }
     }
     out->value = (1.0 - d->weight) * out->value + d->weight * sum;
     out->objective = (1.0 - d->weight) * out->objective + d->weight * sum;

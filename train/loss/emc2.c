@@ -194,12 +194,12 @@ static void step_anchor(const struct loss *l,
         const double g = share * (r.contrasts[c] / r.all - (c == w->own ? 1.0 : 0.0));
         float *to = &w->gradient[c * w->stride];
         *to = (float)((double)*to + g);
-        out->value += g * (double)w->similarity[c * w->stride];
+        loss_add(out, row, g * (double)w->similarity[c * w->stride]);
     }
     if (r.carried > 0.0) {
         const double g = share * r.carried / r.all;
         out->carried_gradient[w->row] = (float)g;
-        out->value += g * w->carried;
+        loss_add(out, row, g * w->carried);
     }
 }
 

@@ -96,7 +96,7 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), scale);
             const double mean = value / (scale * tau); /* sum of w Delta / tau */
             const double weight = side_weight(&s, a);
-            out->value += weight * value;
+            loss_add(out, a, weight * value);
             out->objective +=
                 weight * share *
                 (robust ? tau * (updated + o->rho) : updated + log((double)(l->samples_count - 1)));

@@ -42,7 +42,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
             const double h = updated + o->rho - value * (double)b / tau;
-            out->value += side_weight(&s, a) * value;
+            loss_add(out, a, side_weight(&s, a) * value);
             out->objective += side_weight(&s, a) * tau * (updated + o->rho) / (double)b;
             tau_sum += tau;
             log_u[a] = (float)updated;
@@ -73,7 +73,7 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
             const double value =
                 side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count, share);
             h += 0.5 * (updated[view] + o->rho - value / (share * tau));
-            out->value += side_weight(&s, 0) * value;
+            loss_add(out, i, side_weight(&s, 0) * value);
             out->objective += side_weight(&s, 0) * share * tau * (updated[view] + o->rho);
             loss_put_view(&s, in, out, i + view * b);
         }

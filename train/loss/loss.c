@@ -365,6 +365,14 @@ put_carried(const struct loss *l, const struct loss_output *out, int64_t b, int6
     }
 }
 
+/* The first `count` values move to the rows of the distinct ids, which ascend. */
+static void put_row_values(const struct loss *l, double *values, int64_t b, int64_t count) {
+    for (int64_t row = b - 1; values != NULL && row >= 0; row--) {
+        const bool counts = count > 0 && l->places[count - 1] == row;
+        values[row] = counts ? values[--count] : (double)NAN;
+    }
+}
+
 /* The step on the distinct ids; the other rows and columns of the gradient stay zero. */
 static void
 step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *out, int64_t count) {
@@ -399,6 +407,7 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
         part.weights = l->weights;
     }
     l->row->step(l, &part, &part_out);
+    put_row_values(l, out->row_values, b, part.batch_count);
     if (carried) {
         put_carried(l, out, b, count);
     }
@@ -531,6 +540,9 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         memset(out->text_gradient, 0, size_bytes);
     }
     for (int64_t i = 0; i < b; i++) {
+        if (out->row_values != NULL) {
+            out->row_values[i] = 0.0;
+        }
         REQUIRE(in->sample_ids[i] < sample_state_id_space(l->state));
         REQUIRE(in->weights == NULL || (in->weights[i] >= 0.0f && isfinite(in->weights[i])));
         REQUIRE(!captions || in->caption_ids[i] < sample_state_id_space(l->states[SIDE_TEXT]));
@@ -557,6 +569,8 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         l->row->step(l, in, out);
     } else if (count >= 2) {
         step_distinct(l, in, out, count);
+    } else {
+        put_row_values(l, out->row_values, b, 0);
     }
     for (int side = 0; side < SIDE_COUNT; side++) {
         out->batch.log_u[side] = batch_mean(l, "log_u", side, count);

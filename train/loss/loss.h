@@ -162,6 +162,9 @@ struct loss_output {
     /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
      * is 2 G X. The caller's storage, written if loss_uses_self. */
     float *image_gradient, *text_gradient;
+    /* (B) the caller's storage, or NULL: what of `value` each row's image and text are anchors of,
+     * with two views both views; their sum is `value`. NaN: a row that is ignored. */
+    double *row_values;
     float *carried_gradient; /* (2, B) dL/d(carried_similarity), written if there are carried_ids */
     double value;     /* what `gradient` is the gradient of. Where loss_row.surrogate is set, its
                          weights are constants: normally slightly negative, no test of convergence */

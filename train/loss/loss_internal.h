@@ -156,6 +156,14 @@ static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t c
     *place = (float)((double)*place + g);
 }
 
+/* Adds what an anchor of this row of the batch has of the loss. */
+static inline void loss_add(struct loss_output *out, int64_t row, double value) {
+    out->value += value;
+    if (out->row_values != NULL) {
+        out->row_values[row] += value;
+    }
+}
+
 /* Sides that keep state: images and texts, or with two views images alone. */
 static inline int loss_side_count(const struct loss *l) {
     return l->options.views ? SIDE_TEXT : SIDE_COUNT;

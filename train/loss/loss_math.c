@@ -138,7 +138,7 @@ static void step_sides(struct loss *l, const struct loss_input *in, struct loss_
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         for (int64_t a = 0; a < s.count; a++) {
-            out->value += l->row->anchor(l, &s, a, share * side_weight(&s, a));
+            loss_add(out, a, l->row->anchor(l, &s, a, share * side_weight(&s, a)));
         }
     }
 }
@@ -147,7 +147,8 @@ static void step_views(struct loss *l, const struct loss_input *in, struct loss_
     const int64_t n = 2 * in->batch_count;
     for (int64_t a = 0; a < n; a++) {
         const struct loss_side row = loss_take_view(l, in, a);
-        out->value += l->row->anchor(l, &row, 0, side_weight(&row, 0) / (double)n);
+        loss_add(out, a % in->batch_count,
+                 l->row->anchor(l, &row, 0, side_weight(&row, 0) / (double)n));
         loss_put_view(&row, in, out, a);
     }
 }

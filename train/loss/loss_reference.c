@@ -94,7 +94,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
         const struct sums sums = sums_of(l, side);
         for (int64_t a = 0; a < s.count; a++) {
             const double log_norm = step_sum(l, &sums, &s, a, tau, in->epoch);
-            out->value += side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)s.count);
+            loss_add(out, a, side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)s.count));
             out->objective += sums_objective(&sums, &s, a, tau) +
                               tau * log((double)(l->samples_count - 1)) / (double)s.count;
         }
@@ -133,7 +133,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             const double value = side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)b);
             const double log_mean = log((double)sums.s[a] / (double)(b - 1)) + (double)sums.b[a];
             const double h = log_mean + o->rho - value * (double)b / tau;
-            out->value += value;
+            loss_add(out, a, value);
             out->objective += sums_objective(&sums, &s, a, tau) + tau * o->rho / (double)b;
             tau_sum += tau;
             loss_step_own_tau(o, &taus[a], &gradients[a], h, largest_tau_gradient);
@@ -270,8 +270,8 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double offset =
                 (b - 1.0) / (n - 1.0) * exp(-(state->xi[contrasts] + shift) / tau);
             const double log_norm = shift / tau + log(fmax(s + offset, smallest_denominator));
-            out->value +=
-                side_add_surrogate(&side, a, tau, zeta, log_norm, 1.0 / (double)side.count);
+            loss_add(out, a,
+                     side_add_surrogate(&side, a, tau, zeta, log_norm, 1.0 / (double)side.count));
             const double own = (double)zeta[a];
             const double log_others = log((n - 1.0) * s / (b - 1.0)) + shift / tau;
             out->objective += (tau * log_add(log_others, -own / tau) + own) / b;

@@ -31,7 +31,8 @@ static void step_anchor(const struct loss_input *in,
     }
     *gradient = (float)((double)*gradient - weight);
     out->carried_gradient[row] = (float)weight;
-    out->value += weight * ((double)in->carried_similarity[row] - (double)similarity);
+    loss_add(out, row % in->batch_count,
+             weight * ((double)in->carried_similarity[row] - (double)similarity));
 }
 
 static void negcache_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {

@@ -229,10 +229,11 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double own_sum = log_own(&s, a, tau, in_place_of_xi, xi);
             const double log_d = log_add(updated, own_sum - log(n - 1.0));
             const double weight = side_weight(&s, a);
-            out->value +=
-                weight * side_add_surrogate(&s, a, tau, zeta, log_d + log(side_contrasts(&s)),
-                                            1.0 / (double)b);
-            out->value += add_own_pairs(l, &s, a, in_place_of_xi, xi, log_d, weight / (double)b);
+            loss_add(out, a,
+                     weight * side_add_surrogate(&s, a, tau, zeta, log_d + log(side_contrasts(&s)),
+                                                 1.0 / (double)b));
+            loss_add(out, a,
+                     add_own_pairs(l, &s, a, in_place_of_xi, xi, log_d, weight / (double)b));
             out->objective +=
                 weight *
                 (tau * log_add(log(n - 1.0) + updated, log_own(&s, a, tau, zeta, 0.0)) + own) /

@@ -39,7 +39,8 @@ static void siglip_step(struct loss *l, const struct loss_input *in, struct loss
             const double softplus = log_add(0.0, t);
             const double weight = 0.5 * (side_weight(&s, i) + side_weight(&s, j));
             const double g = -z * exp(t - softplus) / (double)b * weight;
-            out->value += weight * softplus / (double)b;
+            loss_add(out, i, 0.5 * side_weight(&s, i) * softplus / (double)b);
+            loss_add(out, j, 0.5 * side_weight(&s, j) * softplus / (double)b);
             out->gradient[at] = (float)(g / tau);
             bias_gradient += g;
         }

@@ -40,7 +40,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
             const double weight = side_weight(&s, a);
-            out->value += weight * value;
+            loss_add(out, a, weight * value);
             out->objective +=
                 weight * tau * (updated + log((double)(l->samples_count - 1))) / (double)b;
             tau_gradient += weight * (updated / (double)b - value / tau);
@@ -71,7 +71,7 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
             const double total = exp(log_g - updated[view]);
             const double weight = side_weight(&s, 0);
             side_add(&s, 0, 0, weight * share * (total - 1.0)); /* the own pair: -1, not -sum w */
-            out->value += weight * (value + share * (total - 1.0) * own);
+            loss_add(out, i, weight * (value + share * (total - 1.0) * own));
             out->objective +=
                 weight * share *
                 (tau * (updated[view] + log(2.0 * (double)(l->samples_count - 1))) - own);

@@ -189,6 +189,15 @@ struct trainer_options {
     uint32_t keep_count;  /* checkpoints that stay; >= 1 */
     uint32_t eval_epochs; /* evaluate every so many epochs and at the end; 0 = at the end */
 
+    /* NULL, the default; or the caller's storage for each step's rows, (batch_count) of each: ids,
+     * weights (1 without `weight`), and loss_output.row_values. Requires that the host computes
+     * the loss (TRAINER_STATE_HOST), which TRAINER_BLOCKS has none of. */
+    struct trainer_rows {
+        uint64_t *ids;
+        float *weights;
+        double *losses;
+    } * rows;
+
     const struct log_sink *log;
     /* Called after every step and evaluation, on every rank that has them; may be NULL. */
     void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);

@@ -128,6 +128,7 @@ enum status trainer_read_similarity(const struct trainer *t, float *out, struct 
 
 static enum status step_on_host(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct pair_matrix *p = t->pairs;
+    const struct trainer_rows *rows = t->options.rows;
     TRY(trainer_take_columns(t, f, err));
     const struct loss_input in = {.similarity = t->reference.size > 0 ? t->reference.matrix
                                                                       : p[PAIR_CROSS].similarity,
@@ -147,6 +148,7 @@ static enum status step_on_host(struct trainer *t, struct step_flight *f, struct
     struct loss_output out = {.gradient = p[PAIR_CROSS].gradient,
                               .image_gradient = p[PAIR_IMAGES].gradient,
                               .text_gradient = p[PAIR_TEXTS].gradient,
+                              .row_values = rows != NULL ? rows->losses : NULL,
                               .carried_gradient = t->offbatch.gradient};
     TRY(loss_step(t->loss, &in, &out, err));
     if (t->teacher.size > 0) {
@@ -157,6 +159,10 @@ static enum status step_on_host(struct trainer *t, struct step_flight *f, struct
                                   .similarity = p[PAIR_CROSS].similarity,
                                   .teacher = t->teacher.matrix};
         f->report.distill_loss = distill_add(&d, &in, &out);
+    }
+    for (uint32_t i = 0; rows != NULL && i < t->options.batch_count; i++) {
+        rows->ids[i] = f->ids[i];
+        rows->weights[i] = in.weights != NULL ? in.weights[i] : 1.0F;
     }
     f->report.loss = out.value;
     f->report.global_loss = out.objective;

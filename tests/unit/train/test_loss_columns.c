@@ -34,7 +34,7 @@ TEST(weights_reference_and_teacher_are_those_of_the_float64_reference) {
     assert_non_null(file);
     while (fscanf(file, "%31s %lf %lf %lf", name, &tau, &share, &teacher_tau) == 4) {
         float weights[B], s[B * B], excess[B * B], teacher[B * B], gradient[B * B];
-        double value, k;
+        double value, k, rows[B];
         struct error err = {0};
         struct loss_options o;
         struct sample_state *samples = NULL;
@@ -60,11 +60,13 @@ TEST(weights_reference_and_teacher_are_those_of_the_float64_reference) {
                                       .weights = weights,
                                       .batch_count = B,
                                       .lr = 1e-3};
-        struct loss_output out = {.gradient = gradient};
+        struct loss_output out = {.gradient = gradient, .row_values = rows};
         assert_ok(loss_step(loss, &in, &out, &err), err);
         const struct distill d = {share, out.tau, teacher_tau, s, teacher};
         check_near(name, "K", distill_add(&d, &in, &out), k, fmax(1.0, k));
         check_near(name, "the value", out.value, value, fmax(1.0, fabs(value)));
+        check_near(name, "the sum of rows", rows[0] + rows[1] + rows[2] + rows[3] + rows[4], value,
+                   fmax(1.0, fabs(value)));
         double largest = 0.0;
         double want[B * B];
         for (int i = 0; i < B * B; i++) {
@@ -90,9 +92,11 @@ struct fixture {
     struct sample_state *state;
     struct loss *loss;
     int rows;
-    float s[MAX_ROWS * MAX_ROWS], self[2][B * B], gradient[MAX_ROWS * MAX_ROWS];
+    float s[MAX_ROWS * MAX_ROWS], gradient[MAX_ROWS * MAX_ROWS];
     float weights[B], carried[2 * B], carried_gradient[2 * B];
+    float self[2][B * B], self_gradient[2][B * B]; /* images with images, texts with texts */
     uint64_t ids[B], carried_ids[2 * B];
+    double row_values[B];
 };
 
 static void draw(float *m, int count, uint64_t stream) {
@@ -121,6 +125,12 @@ static void fixture_open(struct fixture *f, const struct loss_row *row) {
     *f = (struct fixture){.row = row, .rows = row->views ? 2 * B : B};
     draw(f->s, f->rows * f->rows, 1);
     draw(f->carried, 2 * B, 2);
+    for (int side = 0; side < 2; side++) { /* symmetric */
+        draw(f->self[side], B * B, 3 + (uint64_t)side);
+        for (int i = 0; i < B * B; i++) {
+            f->self[side][i] = f->self[side][i % B * B + i / B];
+        }
+    }
     for (int i = 0; i < B; i++) {
         f->ids[i] = (uint64_t)(60 - 5 * i);
         f->weights[i] = (float)i / 2.0f; /* the first: 0 */
@@ -136,6 +146,8 @@ static struct loss_output step(struct fixture *f, const float *weights) {
     struct error err = {0};
     const bool cached = loss_cache_refresh(f->loss) > 0.0;
     const struct loss_input in = {.similarity = f->s,
+                                  .image_similarity = f->self[0],
+                                  .text_similarity = f->self[1],
                                   .sample_ids = f->ids,
                                   .weights = weights,
                                   .carried_ids = cached ? f->carried_ids : NULL,
@@ -144,7 +156,11 @@ static struct loss_output step(struct fixture *f, const float *weights) {
                                   .lr = 1e-3,
                                   .zeta_lr_text = 1e-3,
                                   .zeta_lr_image = 1e-3};
-    struct loss_output out = {.gradient = f->gradient, .carried_gradient = f->carried_gradient};
+    struct loss_output out = {.gradient = f->gradient,
+                              .image_gradient = f->self_gradient[0],
+                              .text_gradient = f->self_gradient[1],
+                              .row_values = f->row_values,
+                              .carried_gradient = f->carried_gradient};
     assert_ok(loss_step(f->loss, &in, &out, &err), err);
     return out;
 }
@@ -189,6 +205,7 @@ TEST(a_weighted_step_is_the_sum_of_its_weighted_anchors) {
             only[a] = f.weights[a];
             fixture_open(&one, row);
             const struct loss_output part = step(&one, only);
+            check_near(row->name, "the row's value", f.row_values[a], part.value, 1.0);
             value += part.value;
             objective += part.objective;
             for (int i = 0; i < f.rows * f.rows; i++) {
@@ -259,6 +276,29 @@ TEST(a_repeated_id_has_the_weight_of_its_first_place) {
         assert_memory_equal(f.gradient, plain.gradient, sizeof f.gradient);
         fixture_close(&plain);
         fixture_close(&f);
+    }
+}
+
+/* Of every loss, those without weights too; NaN: a row that is ignored. */
+TEST(values_of_rows_add_up_to_the_loss) {
+    static struct fixture f;
+    for (const struct loss_row *const *row = loss_rows(); *row != NULL; row++) {
+        for (int repeated = 0; repeated < 3; repeated++) {
+            double sum = 0.0;
+            fixture_open(&f, *row);
+            f.ids[3] = repeated == 1 ? f.ids[1] : f.ids[3];
+            for (int i = 0; i < B && repeated == 2; i++) {
+                f.ids[i] = f.ids[0]; /* one sample is no batch */
+            }
+            const struct loss_output out = step(&f, NULL);
+            for (int i = 0; i < B; i++) {
+                assert_true(isnan(f.row_values[i]) == (repeated == 2 || (repeated == 1 && i == 3)));
+                assert_true(isnan(f.row_values[i]) || f.row_values[i] != 0.0);
+                sum += isnan(f.row_values[i]) ? 0.0 : f.row_values[i];
+            }
+            check_near((*row)->name, "the sum", sum, out.value, fmax(1.0, fabs(sum)));
+            fixture_close(&f);
+        }
     }
 }
 

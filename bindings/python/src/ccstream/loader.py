@@ -116,7 +116,7 @@ class DataLoader:
     batch.to(): the loader reuses the memory once they are done.
     timeout: seconds to wait for a batch, then TimeoutError; None waits without end.
     caption_columns: "raw:0.3,long:0.7" draws captions from attached columns and (raw) the samples' own, by weight among
-    those that a sample has.
+    those that a sample has. "raw+long" with positives=2: each of a sample's rows has one of them.
     columns: names of attached columns of numbers, which batch.columns then has by name: an array with a row for each
     row of the batch, zeros where a sample has no value, and batch.present has bool arrays of which have one. Of several
     datasets each must have them.

@@ -1,0 +1,158 @@
+/*
+ * order_loss: a trainer in a temporary folder, whose `last` is the checkpoint that it resumes.
+ */
+#include "tools/ccdump/order_loss.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "tools/cli/cli.h"
+#include "tools/inspect/run_log.h"
+#include "train/run/run_dir.h"
+
+void order_loss_fini(struct order_loss *x) {
+    free(x->rows.ids);
+    free(x->rows.weights);
+    free(x->rows.losses);
+}
+
+bool order_loss_agrees(const struct order_loss *x) {
+    return fabs(x->mean - x->logged) <= 1e-6 * fmax(1.0, fabs(x->logged));
+}
+
+/* What the run recorded of the step, and on how many ranks it last trained. */
+static enum status
+read_log(struct order_loss *x, const char *run, uint64_t step, struct error *err) {
+    struct run_log *log = NULL;
+    TRY(run_log_open(&log, run, err));
+    const struct run_points *loss = &log->series[RUN_LOSS];
+    size_t i = 0;
+    while (i < loss->count && loss->x[i] != (double)step + 1.0) { /* its number is that done */
+        i++;
+    }
+    const bool found = i < loss->count;
+    x->logged = found ? loss->y[i] : 0.0;
+    (void)json_value_u32(json_value_get(json_document_root(log->launch), "ranks"), &x->ranks);
+    run_log_close(log);
+    return found ? STATUS_OK
+                 : error_set(err, STATUS_USAGE,
+                             "%s: metrics.jsonl has no finite loss of step %" PRIu64, run, step);
+}
+
+/* The newest checkpoint of the part at or before the step, *path: "": none. */
+static enum status find_checkpoint(char path[PATH_MAX_BYTES],
+                                   const struct run_part *p,
+                                   const char *run,
+                                   uint64_t step,
+                                   struct error *err) {
+    const struct file_system *fs = file_posix();
+    bool exists = false;
+    for (uint64_t at = step + 1; at-- > p->begin && !exists;) {
+        TRY(run_dir_checkpoint_path(path, run, at, err));
+        TRY(fs->exists(fs->context, path, &exists, err));
+    }
+    FAIL_IF(!exists && p->begin > 0, err, STATUS_UNSUPPORTED,
+            "%s has no checkpoint of steps %" PRIu64 " to %" PRIu64
+            ", from which the step could be computed again; --keep-checkpoints keeps more",
+            run, p->begin, step);
+    path[exists ? strlen(path) : 0] = '\0';
+    return STATUS_OK;
+}
+
+/* Neither evaluates nor saves. */
+static enum status train(struct order_loss *x,
+                         const struct run_order *r,
+                         const char *folder,
+                         const char *run,
+                         uint64_t step,
+                         struct error *err) {
+    struct trainer *t = NULL;
+    struct trainer_options o = r->train;
+    const uint32_t each = o.batch_count / (x->ranks > 0 ? x->ranks : 1);
+    o.run = folder;
+    o.val = o.zeroshot = o.knn = o.tensorboard = NULL;
+    o.probe = false;
+    o.keep_best = TRAINER_BEST_NONE;
+    o.patience = 0;
+    o.state = TRAINER_STATE_HOST;
+    if (o.micro_batch_count == 0 || o.micro_batch_count > each) {
+        o.micro_batch_count = each; /* ranks have batch statistics of their own */
+    }
+    o.should_stop = cli_interrupted_callback;
+    o.rows = &x->rows;
+    TRY(trainer_create(&t, &o, err));
+    x->from = trainer_summary(t).step;
+    fprintf(stderr, "ccdump order: %s is trained again from step %" PRIu64 " to %" PRIu64 "\n", run,
+            x->from, step);
+    const enum status s = trainer_run_steps(t, step + 1 - x->from, false, false, err);
+    trainer_destroy(t);
+    return s;
+}
+
+static void take_mean(struct order_loss *x) {
+    double counted = 0.0;
+    for (uint32_t i = 0; i < x->count; i++) {
+        x->mean += isnan(x->rows.losses[i]) ? 0.0 : x->rows.losses[i];
+        counted += isnan(x->rows.losses[i]) ? 0.0 : 1.0;
+    }
+    for (uint32_t i = 0; i < x->count; i++) {
+        x->rows.losses[i] *= counted;
+    }
+}
+
+/* A run in a temporary folder whose last checkpoint is this one; "": it has none. */
+static enum status train_in_folder(struct order_loss *x,
+                                   const struct run_order *r,
+                                   const char *checkpoint,
+                                   const char *run,
+                                   uint64_t step,
+                                   struct error *err) {
+    static const char *const left[] = {"metrics.jsonl", "last"};
+    const struct file_system *fs = file_posix();
+    const char *place = getenv("TMPDIR");
+    char folder[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    TRY(path_join(folder, sizeof folder, place != NULL ? place : "/tmp", "ccdump-XXXXXX", err));
+    FAIL_ERRNO_IF(mkdtemp(folder) == NULL, err, "cannot make %s", folder);
+    char *target = checkpoint[0] != '\0' ? realpath(checkpoint, NULL) : NULL;
+    enum status s = path_join(path, sizeof path, folder, "last", err);
+    THEN(s, target != NULL ? fs->link(fs->context, target, path, err) : STATUS_OK);
+    THEN(s, train(x, r, folder, run, step, err));
+    free(target);
+    for (size_t i = 0; i < CLI_COUNT(left); i++) {
+        if (path_join(path, sizeof path, folder, left[i], NULL) == STATUS_OK) {
+            (void)unlink(path);
+        }
+    }
+    (void)rmdir(folder);
+    return s;
+}
+
+enum status order_loss_compute(struct order_loss *out,
+                               const struct run_order *r,
+                               const struct run_part *p,
+                               const char *run,
+                               uint64_t step,
+                               struct error *err) {
+    FAIL_IF(r->train.task == TRAINER_BLOCKS, err, STATUS_UNSUPPORTED,
+            "--loss: the block loss of %s compares whole blocks, which no row has a part of", run);
+    FAIL_IF(!p->now, err, STATUS_UNSUPPORTED,
+            "--loss: the data have changed since step %" PRIu64 " of %s", step, run);
+    out->count = r->train.batch_count;
+    out->rows.ids = calloc(out->count, sizeof *out->rows.ids);
+    out->rows.weights = calloc(out->count, sizeof *out->rows.weights);
+    out->rows.losses = calloc(out->count, sizeof *out->rows.losses);
+    TRY_MEMORY(out->rows.ids != NULL && out->rows.weights != NULL && out->rows.losses != NULL, err,
+               "out of memory for the rows of a step");
+    char checkpoint[PATH_MAX_BYTES];
+    TRY(read_log(out, run, step, err));
+    TRY(find_checkpoint(checkpoint, p, run, step, err));
+    TRY(train_in_folder(out, r, checkpoint, run, step, err));
+    take_mean(out);
+    return STATUS_OK;
+}
