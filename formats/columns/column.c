@@ -156,8 +156,8 @@ static enum status parse(struct column *c, struct error *err) {
     const uint64_t info_bytes = load_u64(t);
     RETURN_IF(memcmp(t + 24, COLUMN_MAGIC, 8) != 0,
               damaged(c, "is no column, or not all of one", err));
-    FAIL_IF(load_u32(t + 16) != COLUMNS_VERSION, err, STATUS_VERSION,
-            "%s: version %" PRIu32 ", this program reads version %d", c->path, load_u32(t + 16),
+    FAIL_IF(load_u64(t + 16) != COLUMNS_VERSION, err, STATUS_VERSION,
+            "%s: version %" PRIu64 ", this program reads version %d", c->path, load_u64(t + 16),
             COLUMNS_VERSION);
     RETURN_IF(info_bytes > COLUMN_MAX_INFO_BYTES || info_bytes > size - COLUMN_TRAILER_BYTES ||
                   hash64(t - info_bytes, (size_t)info_bytes) != load_u64(t + 8),

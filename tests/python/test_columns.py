@@ -166,6 +166,22 @@ try:
 except LookupError as e:
     assert "sample 0 has no value in column 's'" in str(e)
 
+# Ids of samples that were removed are rows without a sample, and a column that has only them is refused.
+gone = dataset("gone")
+with open("ids.txt", "w") as f:
+    f.write("2\n5\n")
+subprocess.run([os.path.join(os.environ["BIN"], "ccpack"), "remove", "gone", "--ids", "ids.txt", "-q"], check=True)
+report = run("gone", table("g.jsonl", [{"id": i, "s": i} for i in IDS]), "--as", "s")
+assert (report["matched"], report["unmatched"], report["unmatched_keys"]) == (4, 2, ["2", "5"]), report
+got = run("gone", table("g.jsonl", [{"id": 2, "s": 1}]), "--as", "t")
+assert got[0] == 66 and "no row has a sample" in got[1], got
+try:
+    ccstream.Dataset("gone").attach("u", [1, 2], numpy.ones(2))
+except ccstream.NotFoundError:
+    pass
+else:
+    raise AssertionError("the id of a removed sample")
+
 # A batch has columns of numbers; a mix has those of each dataset.
 other = dataset("other")
 ds.attach("w", [0, 5], numpy.array([0.5, 2], "f4"), replace=True)
@@ -214,6 +230,12 @@ def captions(threads, world=1, text="raw:1,long:2", seed=0, epochs=1, batch=80):
     return seen
 
 
+# Several texts of a sample in every step: row k has column k where the sample has it.
+with ccstream.DataLoader("many", batch_size=80, image_size=8, tokenizer="vocab.txt", max_tokens=6, positives=2, caption_columns="raw+short") as dl:
+    for b in dl:
+        pairs = [(int(id), words[tokens[1]]) for id, tokens in zip(numpy.asarray(b["id"]), numpy.asarray(b["tokens"]))]
+        for (a, first), (c, second) in zip(pairs[::2], pairs[1::2]):
+            assert a == c and first == "own" and second == ("short" if a >= 50 else "own"), (a, first, second)
 seen = captions(1, epochs=4)
 assert seen == captions(3, world=2, epochs=4) and seen != captions(1, seed=1, epochs=4)
 count = {word: sum(v == word for (_, i), v in seen.items() if i >= 100) / 1200 for word in words}
@@ -224,7 +246,8 @@ assert captions(1, text="raw") == {k: "own" for k in captions(1)}
 with ccstream.DataLoader("many", batch_size=80, image_size=8, tokenizer="vocab.txt", caption_columns="raw,long") as dl:
     state = dl.state_dict()
 for text, error in (("long:0", ccstream.UsageError), ("long:x", ccstream.UsageError), ("", ccstream.UsageError), ("long:1:2", ccstream.UsageError),
-                    ("nothing", ccstream.NotFoundError), ("raw,raw,raw,raw,raw,raw,raw,raw,raw", ccstream.LimitError), ("raw:1", ccstream.MismatchError)):
+                    ("nothing", ccstream.NotFoundError), ("raw,raw,raw,raw,raw,raw,raw,raw,raw", ccstream.LimitError),
+                    ("raw+short", ccstream.UsageError), ("raw+short:2", ccstream.UsageError), ("raw:1", ccstream.MismatchError)):
     try:
         with ccstream.DataLoader("many", batch_size=80, image_size=8, tokenizer="vocab.txt", caption_columns=text) as dl:
             dl.load_state_dict(state)
@@ -247,8 +270,17 @@ for bad, text in ((3, "no text"), ([3], "neither a text"), ({"text": 1}, "neithe
                   (["a"] * 1025, "more captions than 1,024"), ("x" * (4 << 20), "the texts of a sample are longer")):
     kind = "text" if bad == 3 else "captions"
     refused(65, f"t.jsonl: line 2, byte {line}: 'c': {text}", table("t.jsonl", [good, {"id": 1, "c": bad}]), "--as", f"x:{kind}=c")
-table("t.jsonl", [good, '{"id": 1, "c": {"text": "a", "weight": NaN}}'])
-refused(65, f"line 2, byte {line}: 'c': a weight must", "t.jsonl", "--as", "x:captions=c")
+for bad in ("NaN", "Infinity", "1e400", "-0.5", '"1"', "true"):
+    table("t.jsonl", [good, '{"id": 1, "c": {"text": "a", "weight": %s}}' % bad])
+    refused(65, f"line 2, byte {line}: 'c': a weight must", "t.jsonl", "--as", "x:captions=c")
+refused(65, f"line 2, byte {line}: 'c': a text has a character 0", table("t.jsonl", [good, {"id": 1, "c": "a\0b"}]), "--as", "x=c")
+# Weights are those of a sample: 0 in one of its columns or rows is right where another has more.
+zero, one = {"text": "a", "weight": 0}, {"text": "b", "weight": 1}
+assert run("d", table("t.jsonl", [{"id": 1, "p": zero, "q": one}]), "--as", "z=p,q")["columns"][0]["rows"] == 1
+assert ds.column("z").captions(1) == [("a", 0, 0), ("b", 1, 1)]
+refused(65, "line 1, byte 0: 'p': all weights are 0", table("t.jsonl", [{"id": 1, "p": zero, "q": zero}]), "--as", "x=p,q")
+assert run("d", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": one}]), "--as", "z=p", "--all", "--replace")["repeated"] == 1
+refused(65, "all weights are 0", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": zero}]), "--as", "x=p", "--all")
 for bad, text in (([1], "1 numbers, the others have 2"), ([1, 2, 3], "3 numbers"), (["a", 1], "not a number"), (True, "not a number"),
                   ([True, 1], "not a number")):
     refused(65, f"line 2, byte {line}: 'v': {text}", table("t.jsonl", [good, {"id": 1, "v": bad}]), "--as", "x=v")

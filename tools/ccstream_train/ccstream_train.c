@@ -20,6 +20,7 @@
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
 #include "formats/base/module_file.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/manifest.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
@@ -126,12 +127,38 @@ static enum status print_json(const struct trainer *t,
     return s;
 }
 
+/* The columns that a list names, "raw:0.3,long:0.7" or "w"; NULL: none. */
+static enum status check_columns(const char *list,
+                                 const char *directory,
+                                 const struct manifest *m,
+                                 struct error *err) {
+    char name[COLUMN_MAX_NAME_BYTES + 2];
+    for (; list != NULL && *list != '\0'; list += strcspn(list, ",+")) {
+        struct column *c = NULL;
+        list += strspn(list, ",+");
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(list, ":,+"), list);
+        if (strcmp(name, "raw") != 0) {
+            TRY(column_open(&c, file_system_of(directory), directory, name, m, err));
+            column_close(c);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* What a run may begin with. One that began continues with what it has. */
-static enum status
-check_source(const char *directory, bool captions, bool begins, struct error *err) {
+static enum status check_source(const char *directory,
+                                const struct trainer_options *t,
+                                bool captions,
+                                bool begins,
+                                struct error *err) {
+    const char *const columns[] = {t->caption_columns, t->weight, t->reference, t->teacher_image,
+                                   t->teacher_text};
     struct manifest m;
     TRY(manifest_read(&m, file_system_of(directory), directory, err));
     enum status s = STATUS_OK;
+    for (size_t i = 0; s == STATUS_OK && i < CLI_COUNT(columns); i++) {
+        s = check_columns(columns[i], directory, &m, err);
+    }
     for (size_t i = 0; begins && i < m.option_count; i++) {
         if (strcmp(m.options[i].name, "part") == 0) {
             s = error_set(err, STATUS_USAGE,
@@ -170,7 +197,7 @@ check_inputs(const struct train_options *o, const struct trainer_options *t, str
         TRY(path_check_dataset(second, err));
     }
     for (uint32_t i = 0; i < t->source_count; i++) {
-        TRY(check_source(t->sources[i].directory, t->task == TRAINER_PAIRS || t->blocks.captions,
+        TRY(check_source(t->sources[i].directory, t, t->task == TRAINER_PAIRS || t->blocks.captions,
                          o->resume == NULL, err));
     }
     return o->trainer.val != NULL ? path_check_dataset(o->trainer.val, err) : STATUS_OK;

@@ -1,0 +1,95 @@
+# Columns in training: a dry run, a column replaced while a run reads it, each row's loss from a run, captions of
+# several columns in every step; and what is refused.
+# not under sanitizers: attach is Python, which would need their library before all others
+. "$SRC/tests/support/cli.sh"
+[ -f "$BIN/../python/ccstream/attach.py" ] || { echo "skipped: the Python package is not built"; exit 77; }
+python=$(sed -n '1s/^#!//p' "$BIN/ccstudy")
+"$python" -c 'import numpy' 2>/dev/null || { echo "skipped: no NumPy"; exit 77; }
+export PYTHONPATH="$BIN/../python" PYTHONDONTWRITEBYTECODE=1
+
+"$TESTBIN/make_scenes" val 48 1 32 rows.tar >scenes.txt
+"$BIN/ccpack" -q -o d rows.tar
+"$BIN/ccpack" tokenizer d 2>err.txt
+"$python" -c '
+import ccstream, json, numpy
+ds, r = ccstream.Dataset("d"), numpy.random.default_rng(1)
+ds.attach("w", ds.ids, r.random(len(ds)).astype("f4"))
+ds.attach("two", ds.ids, r.standard_normal((len(ds), 2, 8)).astype("f2"))
+ds.attach("long", ds.ids[3:], [["a long red circle", "a long blue square"]] * (len(ds) - 3))
+numpy.save("new.npy", numpy.ones(ds.id_space, "f4"))
+numpy.save("nan.npy", numpy.full(ds.id_space, numpy.nan, "f4"))'
+
+train() {
+    out=$1
+    shift
+    "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data d --out "$out" --image-size 32 --batch-size 16 --seed 1 --threads 1 \
+        --loader-threads 1 "$@"
+}
+
+# A dry run opens the columns and writes nothing.
+expect 0 train dry --weight w --dry-run
+[ ! -e dry ] || fail "a dry run wrote a run"
+expect_message 66 "there is no column" train dry --weight nothing --dry-run
+expect_message 64 "column 'two' has 16 numbers" train dry --weight two --epochs 1
+
+# Every row's loss, whose mean is that of metrics.jsonl: from the beginning, and from a checkpoint.
+steps="1 4"
+for how in "--loss nuclr --weight w" "--loss sogclr --reference two" "--loss clip --teacher-image two --teacher-text two" \
+    "--loss cyclip" "--loss negcache" "--loss nuclr --positives 2 --caption-columns raw+long" "--task two-views --loss simclr"; do
+    rm -rf run
+    # shellcheck disable=SC2086 # words
+    expect 0 train run $how --epochs 3 --checkpoint-every 2 --keep-checkpoints 9
+    for step in $steps; do
+        expect 0 "$BIN/ccdump" order run --step $step --loss --json
+        has out.txt "\"from_step\":$((step - step % 2))"
+        "$python" - run $step "$how" out.txt <<'END' || fail "$how"
+import json, sys
+run, step, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+*rows, last = map(json.loads, open(sys.argv[4]))
+logged = next(r["loss"] for r in map(json.loads, open(f"{run}/metrics.jsonl")) if r["step"] == step + 1 and "loss" in r)
+mean = sum(r["loss"] for r in rows) / len(rows)
+assert len(rows) == 16 and abs(mean - logged) <= 1e-6 and last["logged_loss"] == logged and abs(last["mean_loss"] - logged) <= 1e-6, (mean, logged, last)
+assert len({r["loss"] for r in rows}) > 4 and ("--weight" in how) == any(r["weight"] != 1 for r in rows)
+END
+    done
+    steps=4
+done
+expect 0 "$BIN/ccdump" order run --step 4 --loss
+has out.txt "        loss    weight"
+[ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'ccdump-*' -newer run/config.json 2>/dev/null)" ] || fail "a temporary folder is left"
+expect_message 64 "no finite loss of step 99" "$BIN/ccdump" order run --step 99 --loss
+expect_message 64 "is a dataset" "$BIN/ccdump" order d --step 0 --loss
+sed -i 's/"loss":[^,]*/"loss":9/' run/metrics.jsonl
+expect_message 65 "differs from the logged loss" "$BIN/ccdump" order run --step 4 --loss
+has out.txt ", logged 9"
+
+# Several texts of an image: as many as rows of a sample.
+expect_message 64 "2 texts of an image in every step, which --positives 2" train several --loss nuclr --caption-columns raw+long
+expect_message 64 "2 texts of an image in every step, which --positives 2" train several --loss clip --caption-columns raw+long
+expect_message 64 "'raw:2' is no NAME of a column" train several --loss nuclr --positives 2 --caption-columns raw:2+long
+
+# Readers keep the column that they opened: a run goes to its end with it, and is not resumed with another.
+train alone --weight w --epochs 40
+train with --weight w --epochs 40 &
+pid=$!
+until [ -s with/metrics.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -STOP $pid
+expect 0 "$BIN/ccpack" attach d new.npy --as w --replace -q
+kill -CONT $pid
+wait $pid || fail "the run failed"
+for run in alone with; do
+    sed -nE 's/.*"step":([0-9]+),.*"loss":([^,]*),.*/\1 \2/p' $run/metrics.jsonl >$run.txt
+done
+cmp alone.txt with.txt
+[ "$(wc -l <with.txt)" -ge 100 ] || fail "too few steps"
+expect_message 65 "" "$BIN/ccstream-train" -q --resume with --epochs 50
+expect_message 65 "" "$BIN/ccdump" order with --step 4 --loss
+
+# NaN is found when the sample is read, with column and sample.
+expect 0 "$BIN/ccpack" attach d nan.npy --as w --replace -q
+expect_message 64 "column 'w' has NaN or infinity for sample [0-9]*" train nan --weight w
+
+# What a loader with columns costs is measured.
+expect 0 "$BIN/ccbench" loader d --size 32 -b 16 --load two,w --no-limit --json
+has out.txt '"load":"two,w"'
+expect_message 64 "needed are numbers" "$BIN/ccbench" loader d --size 32 -b 16 --load long --no-limit

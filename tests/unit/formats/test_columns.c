@@ -1,0 +1,279 @@
+/* columns: rows are read as they were written, every flipped bit is found, a disk that is full and
+ * a process that is killed at any call leave the column as it was or as it becomes. */
+#include "formats/columns/columns.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
+#include "tests/support/test.h"
+
+enum { ROWS = 150, MAX_ROW = 2000 };
+static const uint64_t WIDE = UINT64_C(5) << 32;
+
+static struct error err;
+
+static struct file_system *new_files(void) {
+    struct file_system *fs = NULL;
+    assert_ok(file_memory_create(&fs, &err), err);
+    return fs;
+}
+
+/* Row i of a version of a column: captions with weights and sources, texts, or two f32. */
+static size_t make_row(uint8_t *out, int kind, uint64_t i, unsigned version) {
+    size_t size = 0;
+    if (kind == SAFETENSORS_F32) {
+        const float values[2] = {(float)i, (float)version};
+        memcpy(out, values, sizeof values);
+        return sizeof values;
+    }
+    if (kind == COLUMN_TEXT) {
+        return (size_t)sprintf((char *)out, "text %" PRIu64 " of version %u%*s", i, version,
+                               (int)(i * 7 % 900), "");
+    }
+    const uint16_t head = (uint16_t)(2 | (i % 3 == 1 ? 0x8000 : 0) | (i % 3 == 2 ? 0xC000 : 0));
+    const float weights[2] = {0.0F, (float)i};
+    memcpy(out, &head, 2);
+    size = 2;
+    if (i % 3 > 0) {
+        memcpy(out + size, weights, sizeof weights);
+        size += sizeof weights;
+    }
+    if (i % 3 == 2) {
+        out[size++] = 7;
+        out[size++] = 0;
+    }
+    size += (size_t)sprintf((char *)out + size, "first %" PRIu64 " %u", i, version) + 1;
+    size += (size_t)sprintf((char *)out + size, "%*s", (int)(i * 11 % 700), "") + 1;
+    return size;
+}
+
+static uint64_t id_of(uint64_t i, uint64_t first) {
+    return first + 3 * i + i % 2;
+}
+
+static enum status
+write_column(const struct file_system *fs, int kind, uint64_t first, unsigned version) {
+    struct column_info info = {.name = "x", .kind = kind, .source = (char[]){"{}"}};
+    struct column_writer *w = NULL;
+    struct column_block b = {0};
+    uint8_t row[MAX_ROW];
+    info.values = info.vectors = kind == SAFETENSORS_F32 ? 2 : 0;
+    info.vectors = info.values > 0 ? 1 : 0;
+    enum status s = column_writer_create(&w, fs, ".", &info, &err);
+    for (uint64_t i = 0; s == STATUS_OK && i < ROWS; i++) {
+        s = column_block_add(&b, &info, id_of(i, first), row, make_row(row, kind, i, version),
+                             &err);
+        if (s == STATUS_OK && i % 64 == 63) {
+            s = column_writer_put(w, &b, &err);
+        }
+    }
+    THEN(s, column_writer_put(w, &b, &err));
+    THEN(s, column_writer_finish(w, &err));
+    column_block_fini(&b);
+    column_writer_destroy(w);
+    return s;
+}
+
+/* Which version all rows are of; -1: not all of one. */
+static int version_of(const struct file_system *fs, int kind, uint64_t first) {
+    struct column *c = NULL;
+    struct column_scratch *scratch = NULL;
+    unsigned found = 0;
+    assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
+    assert_ok(column_verify(c, &err), err);
+    assert_ok(column_scratch_create(&scratch, &err), err);
+    for (unsigned version = 1; version <= 2 && found == 0; version++) {
+        uint64_t same = 0;
+        for (uint64_t i = 0; i < ROWS; i++) {
+            uint8_t want[MAX_ROW];
+            const uint8_t *row = NULL;
+            size_t size = 0;
+            assert_ok(column_get(c, scratch, id_of(i, first), &row, &size, &err), err);
+            same += size == make_row(want, kind, i, version) && memcmp(row, want, size) == 0;
+        }
+        found = same == ROWS ? version : 0;
+    }
+    column_scratch_destroy(scratch);
+    column_close(c);
+    return found > 0 ? (int)found : -1;
+}
+
+static const int kinds[] = {SAFETENSORS_F32, COLUMN_TEXT, COLUMN_CAPTIONS};
+
+TEST(written_rows_are_read_back) {
+    for (size_t k = 0; k < 3; k++) {
+        for (int wide = 0; wide < 2; wide++) {
+            struct file_system *fs = new_files();
+            struct column *c = NULL;
+            const uint64_t first = wide ? WIDE : 4;
+            assert_ok(write_column(fs, kinds[k], first, 1), err);
+            assert_int_equal(version_of(fs, kinds[k], first), 1);
+            assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
+            assert_true(column_row_id(c, ROWS - 1) == id_of(ROWS - 1, first));
+            assert_true(column_has(c, id_of(9, first)) && !column_has(c, id_of(9, first) + 1));
+            column_close(c);
+            file_memory_destroy(fs);
+        }
+    }
+}
+
+TEST(captions_have_their_weights_and_sources) {
+    struct file_system *fs = new_files();
+    struct column *c = NULL;
+    struct column_scratch *scratch = NULL;
+    assert_ok(write_column(fs, COLUMN_CAPTIONS, 0, 1), err);
+    assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
+    assert_ok(column_scratch_create(&scratch, &err), err);
+    for (uint64_t i = 0; i < ROWS; i++) {
+        struct column_caption x = {0};
+        const uint8_t *row = NULL;
+        size_t size = 0;
+        assert_ok(column_get(c, scratch, id_of(i, 0), &row, &size, &err), err);
+        assert_true(column_next_caption(&x, row, size));
+        assert_true(x.weight == (i % 3 > 0 ? 0.0F : 1.0F) && x.source == (i % 3 == 2 ? 7U : 0U));
+        assert_true(strncmp(x.text, "first ", 6) == 0 && strlen(x.text) == x.size_bytes);
+        assert_true(column_next_caption(&x, row, size));
+        assert_true(x.weight == (i % 3 > 0 ? (float)i : 1.0F) && x.source == 0);
+        assert_true(x.size_bytes == i * 11 % 700);
+        assert_false(column_next_caption(&x, row, size));
+    }
+    column_scratch_destroy(scratch);
+    column_close(c);
+    file_memory_destroy(fs);
+}
+
+TEST(rows_that_are_not_of_their_kind_are_refused) {
+    static const struct {
+        int kind;
+        const char *bytes;
+        size_t size;
+    } bad[] = {
+        {COLUMN_TEXT, "a\0b", 3},         {COLUMN_JSON, "1\0", 2},
+        {COLUMN_CAPTIONS, "", 0},         {COLUMN_CAPTIONS, "\1", 1},
+        {COLUMN_CAPTIONS, "\1\0a", 3},    {COLUMN_CAPTIONS, "\1\0a\0b", 5},
+        {COLUMN_CAPTIONS, "\2\0a\0", 4},  {COLUMN_CAPTIONS, "\1\200\0\0a", 5},
+        {COLUMN_CAPTIONS, "\1\100\0", 3},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const struct column_info info = {.name = "x", .kind = bad[i].kind};
+        struct column_block b = {0};
+        assert_status(column_block_add(&b, &info, 5, bad[i].bytes, bad[i].size, &err), STATUS_USAGE,
+                      err);
+        assert_non_null(strstr(err.text, "column 'x': the row of sample 5 is not"));
+        assert_int_equal(b.rows, 0);
+        column_block_fini(&b);
+    }
+}
+
+/* A full disk or a failing call, at each of them, with all or half of a write done: nothing has
+ * changed. */
+TEST(a_fault_at_any_call_leaves_the_old_column) {
+    static const enum file_fault faults[] = {FILE_FAULT_ERROR, FILE_FAULT_SHORT_WRITE,
+                                             FILE_FAULT_DEAD};
+    for (size_t k = 0; k < 3; k++) {
+        for (size_t f = 0; f < 3; f++) {
+            bool failed = true;
+            for (uint64_t nth = 0; failed; nth += FILE_FAULT_STEP) {
+                struct file_system *fs = new_files();
+                struct file_system *faulty = NULL;
+                assert_ok(write_column(fs, kinds[k], 4, 1), err);
+                assert_ok(file_fault_create(&faulty, fs, nth, faults[f], &err), err);
+                const enum status s = write_column(faulty, kinds[k], 4, 2);
+                failed = file_fault_count(faulty) > nth;
+                const int version = version_of(fs, kinds[k], 4);
+                assert_true(version == (s == STATUS_OK ? 2 : 1) ||
+                            (s != STATUS_OK && version == 2));
+                assert_true(faults[f] == FILE_FAULT_DEAD ||
+                            !file_any_temporary(fs, "./columns", false));
+                file_memory_crash(fs); /* and the power fails */
+                const int after = version_of(fs, kinds[k], 4);
+                assert_true(after == 1 || after == 2);
+                assert_true(s != STATUS_OK || after == 2);
+                assert_ok(write_column(fs, kinds[k], 4, 2), err); /* the same again */
+                assert_int_equal(version_of(fs, kinds[k], 4), 2);
+                assert_false(file_any_temporary(fs, "./columns", false));
+                file_fault_destroy(faulty);
+                file_memory_destroy(fs);
+            }
+        }
+    }
+}
+
+static bool keeps_even(const void *cookie, uint64_t id) {
+    (void)cookie;
+    return id % 2 == 0;
+}
+
+static uint64_t count_rows(const struct file_system *fs) {
+    struct column *c = NULL;
+    assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
+    assert_ok(column_verify(c, &err), err);
+    const uint64_t rows = column_info(c)->rows;
+    column_close(c);
+    return rows;
+}
+
+/* As ccpack compact does it. */
+TEST(a_fault_at_any_call_of_a_copy_leaves_all_rows_or_those_to_keep) {
+    static const char *const here[] = {"."};
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < ROWS; i++) {
+        kept += id_of(i, 4) % 2 == 0;
+    }
+    bool failed = true;
+    for (uint64_t nth = 0; failed; nth += FILE_FAULT_STEP) {
+        struct file_system *fs = new_files();
+        struct file_system *faulty = NULL;
+        assert_ok(write_column(fs, COLUMN_CAPTIONS, 4, 1), err);
+        assert_ok(file_fault_create(&faulty, fs, nth, FILE_FAULT_SHORT_WRITE, &err), err);
+        struct column_copy how = {.from_fs = faulty,
+                                  .fs = faulty,
+                                  .from = here,
+                                  .from_count = 1,
+                                  .to = ".",
+                                  .keep = keeps_even};
+        const enum status s = column_copy_all(&how, &err);
+        failed = file_fault_count(faulty) > nth;
+        assert_true(count_rows(fs) == (s == STATUS_OK ? kept : ROWS) || count_rows(fs) == kept);
+        how.from_fs = how.fs = fs;
+        assert_ok(column_copy_all(&how, &err), err);
+        assert_int_equal(count_rows(fs), kept);
+        assert_false(file_any_temporary(fs, "./columns", false));
+        file_fault_destroy(faulty);
+        file_memory_destroy(fs);
+    }
+}
+
+TEST(every_flipped_bit_and_every_truncation_is_found) {
+    for (size_t k = 0; k < 3; k++) {
+        struct file_system *fs = new_files();
+        struct byte_buffer file = {0};
+        assert_ok(write_column(fs, kinds[k], 4, 1), err);
+        assert_ok(file_read_all(fs, &file, "./columns/x.ccc", 1 << 20, &err), err);
+        const size_t bits = 8 * file.size_bytes;
+        for (size_t i = 0; i < bits + file.size_bytes;
+             i += i < bits && kinds[k] != SAFETENSORS_F32 ? 5 : 1) {
+            struct column *c = NULL;
+            const size_t size = i < bits ? file.size_bytes : i - bits;
+            if (i < bits) {
+                file.data[i / 8] ^= (uint8_t)(1U << i % 8);
+            }
+            assert_ok(file_write_atomic(fs, "./columns/x.ccc", file.data, size, &err), err);
+            enum status s = column_open(&c, fs, ".", "x", NULL, &err);
+            s = s == STATUS_OK ? column_verify(c, &err) : s;
+            if (s != STATUS_CORRUPT && s != STATUS_VERSION) {
+                fail_msg("%s: bit %zu of %zu is not found", column_kind_name(kinds[k]), i, bits);
+            }
+            column_close(c);
+            if (i < bits) {
+                file.data[i / 8] ^= (uint8_t)(1U << i % 8);
+            }
+        }
+        byte_buffer_fini(&file);
+        file_memory_destroy(fs);
+    }
+}
