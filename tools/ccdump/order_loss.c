@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "formats/base/file_io.h"
+#include "formats/json/json_reader.h"
 #include "tools/cli/cli.h"
-#include "tools/inspect/run_log.h"
 #include "train/run/run_dir.h"
 
 void order_loss_fini(struct order_loss *x) {
@@ -25,23 +25,30 @@ bool order_loss_agrees(const struct order_loss *x) {
     return fabs(x->mean - x->logged) <= 1e-6 * fmax(1.0, fabs(x->logged));
 }
 
-/* What the run recorded of the step, and on how many ranks it last trained. */
-static enum status
-read_log(struct order_loss *x, const char *run, uint64_t step, struct error *err) {
-    struct run_log *log = NULL;
-    TRY(run_log_open(&log, run, err));
-    const struct run_points *loss = &log->series[RUN_LOSS];
-    size_t i = 0;
-    while (i < loss->count && loss->x[i] != (double)step + 1.0) { /* its number is that done */
-        i++;
+/* A number of the last line of RUN/FILE that has it, and this step if not 0. False: there is none.
+ */
+static bool
+read_last(double *out, const char *run, const char *file, uint64_t step, const char *key) {
+    enum { LINE_BYTES = 1 << 20 }; /* a longer one is no step */
+    char path[PATH_MAX_BYTES];
+    bool found = false;
+    char *line = malloc(LINE_BYTES);
+    FILE *f = path_join(path, sizeof path, run, file, NULL) == STATUS_OK ? fopen(path, "r") : NULL;
+    while (line != NULL && f != NULL && fgets(line, LINE_BYTES, f) != NULL) {
+        struct json_document *d = NULL;
+        uint64_t at = 0;
+        (void)json_document_parse(&d, path, line, strlen(line), NULL);
+        const struct json_value *v = json_document_root(d);
+        if (step == 0 || (json_value_u64(json_value_get(v, "step"), &at) && at == step)) {
+            found = json_value_double(json_value_get(v, key), out) || found;
+        }
+        json_document_destroy(d);
     }
-    const bool found = i < loss->count;
-    x->logged = found ? loss->y[i] : 0.0;
-    (void)json_value_u32(json_value_get(json_document_root(log->launch), "ranks"), &x->ranks);
-    run_log_close(log);
-    return found ? STATUS_OK
-                 : error_set(err, STATUS_USAGE,
-                             "%s: metrics.jsonl has no finite loss of step %" PRIu64, run, step);
+    free(line);
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    return found;
 }
 
 /* The newest checkpoint of the part at or before the step, *path: "": none. */
@@ -73,7 +80,9 @@ static enum status train(struct order_loss *x,
                          struct error *err) {
     struct trainer *t = NULL;
     struct trainer_options o = r->train;
-    const uint32_t each = o.batch_count / (x->ranks > 0 ? x->ranks : 1);
+    double ranks = 1.0; /* each has batch statistics of its own */
+    (void)read_last(&ranks, run, "sessions.jsonl", 0, "ranks");
+    const uint32_t each = o.batch_count / (ranks > 1.0 ? (uint32_t)ranks : 1);
     o.run = folder;
     o.val = o.zeroshot = o.knn = o.tensorboard = NULL;
     o.probe = false;
@@ -81,7 +90,7 @@ static enum status train(struct order_loss *x,
     o.patience = 0;
     o.state = TRAINER_STATE_HOST;
     if (o.micro_batch_count == 0 || o.micro_batch_count > each) {
-        o.micro_batch_count = each; /* ranks have batch statistics of their own */
+        o.micro_batch_count = each;
     }
     o.should_stop = cli_interrupted_callback;
     o.rows = &x->rows;
@@ -150,7 +159,8 @@ enum status order_loss_compute(struct order_loss *out,
     TRY_MEMORY(out->rows.ids != NULL && out->rows.weights != NULL && out->rows.losses != NULL, err,
                "out of memory for the rows of a step");
     char checkpoint[PATH_MAX_BYTES];
-    TRY(read_log(out, run, step, err));
+    FAIL_IF(!read_last(&out->logged, run, "metrics.jsonl", step + 1, "loss"), err, STATUS_USAGE,
+            "%s: metrics.jsonl has no finite loss of step %" PRIu64, run, step);
     TRY(find_checkpoint(checkpoint, p, run, step, err));
     TRY(train_in_folder(out, r, checkpoint, run, step, err));
     take_mean(out);

@@ -14,7 +14,7 @@
 
 struct order_loss {
     struct trainer_rows rows; /* (count); losses: their mean is `mean`; NaN: the row is ignored */
-    uint32_t count, ranks;
+    uint32_t count;
     uint64_t from;       /* step of the checkpoint; 0 may be the beginning */
     double mean, logged; /* that of metrics.jsonl */
 };
