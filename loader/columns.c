@@ -103,10 +103,16 @@ enum status loader_columns_read(const struct loader_columns *c,
         const enum status s = column_get(c->columns[i][source], NULL, id, &row, &row_bytes, err);
         RETURN_IF(s != STATUS_NOTFOUND && s != STATUS_OK, s);
         present[i] = s == STATUS_OK;
-        for (uint32_t k = 0; k < c->items[i].values; k++, out++) {
-            *out = present[i] ? (float)column_number(c->columns[i][source], row, k) : 0.0f;
-            finite = finite && isfinite(*out);
+        const uint32_t values = c->items[i].values;
+        if (present[i]) {
+            column_floats(c->columns[i][source], row, out);
+        } else {
+            memset(out, 0, values * sizeof(*out));
         }
+        for (uint32_t k = 0; k < values && c->required; k++) {
+            finite = finite && isfinite(out[k]);
+        }
+        out += values;
         RETURN_IF(c->required && (!present[i] || !finite),
                   lacks(c, i, source, id, finite ? "no value" : "NaN or infinity", err));
     }

@@ -361,10 +361,9 @@ struct ccs_loader_options {
     struct ccs_allocator allocator;
     void (*log)(void *cookie, const char *line); /* from any thread until close; NULL: silent */
     void *log_cookie;
-    const char
-        *caption_columns; /* captions from attached columns, as --caption-columns of
-                             ccstream-train: "raw:0.3,long:0.7", or "raw+long" with positives
-                             2; default NULL: own captions */
+    const char *caption_columns; /* captions from attached columns, as --caption-columns of
+                                    ccstream-train: "raw:0.3,long:0.7", or "raw+long" with positives
+                                    2; default NULL: own captions */
     int32_t caption; /* this one of a sample's own captions, from 0, modulo their number, with one
                         positive; -1, the default: drawn */
     bool tokens;     /* deliver captions as tokens; default true */

@@ -421,6 +421,30 @@ double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
     }
 }
 
+void column_floats(const struct column *c, const uint8_t *row, float *out) {
+    const uint32_t count = c->info.values;
+    if (c->info.kind == SAFETENSORS_F32) {
+        memcpy(out, row, count * sizeof(*out));
+        return;
+    }
+    for (uint32_t i = 0; i < count && c->info.kind == SAFETENSORS_F16; i++) { /* vectorised */
+        uint16_t bits;
+        memcpy(&bits, row + 2 * (size_t)i, sizeof(bits));
+        const uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
+        const uint32_t rest = (uint32_t)(bits & 0x7FFF) << 13;
+        float value;
+        memcpy(&value, &rest, sizeof(value));
+        value *= 0x1p112F; /* as in half() */
+        uint32_t wide;
+        memcpy(&wide, &value, sizeof(wide));
+        wide |= sign | (rest >= UINT32_C(0x1F) << 23 ? UINT32_C(0xFF) << 23 : 0);
+        memcpy(&out[i], &wide, sizeof(wide));
+    }
+    for (uint32_t i = 0; i < count && c->info.kind != SAFETENSORS_F16; i++) {
+        out[i] = (float)column_number(c, row, i);
+    }
+}
+
 bool column_next_caption(struct column_caption *c, const uint8_t *row, size_t row_bytes) {
     struct cursor at;
     cursor_init(&at, row, row_bytes);

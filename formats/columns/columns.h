@@ -94,6 +94,9 @@ enum status column_get(const struct column *c,
 /* Number i of a row of numbers. */
 double column_number(const struct column *c, const uint8_t *row, uint32_t i);
 
+/* All numbers of a row, to out (info.values). */
+void column_floats(const struct column *c, const uint8_t *row, float *out);
+
 /* The next of the captions of a row; false: there is none. Zero-initialise. */
 struct column_caption {
     const char *text; /* borrowed from the row */

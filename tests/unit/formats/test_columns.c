@@ -146,6 +146,50 @@ TEST(captions_have_their_weights_and_sources) {
     file_memory_destroy(fs);
 }
 
+/* Every f16, and numbers of the other kinds: a row at once is its numbers one by one. */
+TEST(a_row_widened_at_once_is_its_numbers) {
+    static const int all[] = {SAFETENSORS_F16, SAFETENSORS_BF16, SAFETENSORS_F32,
+                              SAFETENSORS_F64, SAFETENSORS_I8,   SAFETENSORS_U8,
+                              SAFETENSORS_I32, SAFETENSORS_U32,  SAFETENSORS_I64};
+    enum { VALUES = 1 << 13 };
+    static uint16_t numbers[4 * VALUES];
+    static float got[VALUES];
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        struct column_info info = {
+            .name = "x", .kind = all[k], .values = VALUES, .vectors = 1, .source = (char[]){"{}"}};
+        struct file_system *fs = new_files();
+        struct column_writer *w = NULL;
+        struct column_block b = {0};
+        struct column *c = NULL;
+        assert_ok(column_writer_create(&w, fs, ".", &info, &err), err);
+        for (uint64_t row = 0; row < 8; row++) { /* 65,536 bit patterns of 16 bits */
+            for (uint32_t i = 0; i < 4 * VALUES; i++) {
+                numbers[i] = (uint16_t)(row * VALUES + i);
+            }
+            assert_ok(column_block_add(&b, &info, row, numbers, column_row_bytes(&info), &err),
+                      err);
+        }
+        assert_ok(column_writer_put(w, &b, &err), err);
+        assert_ok(column_writer_finish(w, &err), err);
+        assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
+        for (uint64_t row = 0; row < 8; row++) {
+            const uint8_t *bytes = NULL;
+            size_t size = 0;
+            assert_ok(column_get(c, NULL, row, &bytes, &size, &err), err);
+            column_floats(c, bytes, got);
+            for (uint32_t i = 0; i < VALUES; i++) {
+                const float want = (float)column_number(c, bytes, i);
+                assert_true(memcmp(&want, &got[i], sizeof want) == 0 ||
+                            (want != want && got[i] != got[i]));
+            }
+        }
+        column_close(c);
+        column_writer_destroy(w);
+        column_block_fini(&b);
+        file_memory_destroy(fs);
+    }
+}
+
 TEST(rows_that_are_not_of_their_kind_are_refused) {
     static const struct {
         int kind;
