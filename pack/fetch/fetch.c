@@ -408,10 +408,6 @@ enum status fetch_create(struct fetch **out, const struct fetch_options *opt, st
     RETURN_CREATED(s, out, f, fetch_destroy);
 }
 
-const struct fetch_options *fetch_options_of(const struct fetch *f) {
-    return f->opt;
-}
-
 void fetch_destroy(struct fetch *f) {
     if (!f) {
         return;

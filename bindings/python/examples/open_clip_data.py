@@ -22,7 +22,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 normalize = NormalizeOnDevice().to(device)
 loader = ccstream.DataLoader(sys.argv[1], batch_size=8, image_size=224, num_threads=2)  # 2
 for batch in loader:  # 3
-    images = normalize(torch.from_dlpack(batch["image"]).to(device))  # 4
-    texts = torch.from_dlpack(batch["tokens"]).to(device)  # 5
+    batch = batch.to(device)  # 4
+    images, texts = normalize(batch["image"]), batch["tokens"]  # 5
     print(tuple(images.shape), tuple(texts.shape))  # (8, 3, 224, 224) in channels-last memory, (8, 30)
     break

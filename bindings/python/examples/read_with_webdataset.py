@@ -14,7 +14,7 @@ import webdataset
 shards = sorted(glob.glob(os.path.join(sys.argv[1], "*.tar*")))
 urls = [f"pipe:zstd -dcq {path}" if path.endswith(".zst") else path for path in shards]
 count = 0
-for sample in webdataset.WebDataset(urls, shardshuffle=False):
+for sample in webdataset.WebDataset(urls, shardshuffle=False):  # pyright: ignore[reportAttributeAccessIssue]
     if count == 0:
         print({name: value if isinstance(value, str) else f"{len(value)} bytes" for name, value in sample.items()})
     count += 1

@@ -18,12 +18,12 @@ from ccstream.torch import NormalizeOnDevice, make_loss
 
 
 class Towers(torch.nn.Module):
-    def __init__(self, image_model, vocabulary):
+    def __init__(self, image_model: str, vocabulary: int):
         super().__init__()
         self.image = timm.create_model(image_model, pretrained=False, num_classes=256)
         self.text = torch.nn.EmbeddingBag(vocabulary, 256, padding_idx=0)
 
-    def forward(self, images, tokens):
+    def forward(self, images: torch.Tensor, tokens: torch.Tensor) -> list[torch.Tensor]:
         return [torch.nn.functional.normalize(e.float(), dim=-1) for e in (self.image(images), self.text(tokens))]
 
 

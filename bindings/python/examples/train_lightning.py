@@ -19,7 +19,7 @@ from ccstream.torch import GlobalContrastiveLoss, NormalizeOnDevice
 
 
 class Towers(lightning.LightningModule):
-    def __init__(self, args):
+    def __init__(self, args: argparse.Namespace):
         super().__init__()
         self.args, self.ds = args, ccstream.Dataset(args.data)
         self.normalize = NormalizeOnDevice()
@@ -27,17 +27,17 @@ class Towers(lightning.LightningModule):
         self.text = torch.nn.EmbeddingBag(len(ccstream.Tokenizer(self.ds)), 256, padding_idx=0)
         self.loss = GlobalContrastiveLoss("sogclr", len(self.ds), id_space=self.ds.id_space, compute="float32")
 
-    def train_dataloader(self):  # here the ranks are known
+    def train_dataloader(self) -> ccstream.DataLoader:  # here the ranks are known
         return ccstream.DataLoader(self.ds, self.args.batch_size, self.args.size, augment="crop",
                                    pin_memory=self.device.type == "cuda")
 
-    def training_step(self, batch, index):  # a Batch with tensors on the device
+    def training_step(self, batch: ccstream.Batch, index: int) -> torch.Tensor:  # a Batch with tensors on the device
         embeddings = self.image(self.normalize(batch["image"])), self.text(batch["tokens"])
-        value = self.loss(*(torch.nn.functional.normalize(e.float(), dim=-1) for e in embeddings), batch["id"])
+        value: torch.Tensor = self.loss(*(torch.nn.functional.normalize(e.float(), dim=-1) for e in embeddings), batch["id"])
         self.log("objective", self.loss.objective, prog_bar=True)
         return value
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 

@@ -10,6 +10,7 @@ command to continue. `ccdump popularity runs/a/loss.safetensors` then lists the 
 import argparse
 import math
 import os
+from typing import Any
 
 import timm
 import torch
@@ -22,14 +23,14 @@ from ccstream.torch import GlobalContrastiveLoss, NormalizeOnDevice
 
 
 class Towers(torch.nn.Module):
-    def __init__(self, vocabulary, tokens, image_model, layers, width=256):
+    def __init__(self, vocabulary: int, tokens: int, image_model: str, layers: int, width: int = 256):
         super().__init__()
         self.image = timm.create_model(image_model, pretrained=False, num_classes=width)
         config = DistilBertConfig(vocab_size=vocabulary, max_position_embeddings=tokens, n_layers=layers)
         self.text = DistilBertModel(config)
         self.project = torch.nn.Linear(config.dim, width)
 
-    def forward(self, images, tokens, lengths):
+    def forward(self, images: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor]:
         mask = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         text = self.text(input_ids=tokens, attention_mask=mask).last_hidden_state[:, 0]
         embeddings = self.image(images), self.project(text)
@@ -51,16 +52,15 @@ if "WORLD_SIZE" in os.environ:
     dist.init_process_group()
 ds = ccstream.Dataset(args.data)
 dl = ccstream.DataLoader(ds, args.batch_size, args.size, augment="paper", pin_memory=device.type == "cuda")
-model = towers = Towers(len(ccstream.Tokenizer(ds)), 30, args.image_model, args.text_layers).to(device)
-if dist.is_initialized():
-    model = DistributedDataParallel(towers, broadcast_buffers=False)
+towers = Towers(len(ccstream.Tokenizer(ds)), 30, args.image_model, args.text_layers).to(device)
+model = DistributedDataParallel(towers, broadcast_buffers=False) if dist.is_initialized() else towers
 normalize = NormalizeOnDevice().to(device)
 loss = GlobalContrastiveLoss("nuclr", len(ds), id_space=ds.id_space, steps_per_epoch=len(dl), epochs=args.epochs).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=8e-4, weight_decay=0.02)
 total = args.epochs * len(dl)
 schedule = torch.optim.lr_scheduler.LambdaLR(
     optimizer, lambda step: min(1, (step + 1) / 500) * 0.5 * (1 + math.cos(math.pi * min(1, step / total))))
-parts = {"model": towers, "loss": loss, "optimizer": optimizer, "schedule": schedule, "loader": dl}
+parts: dict[str, Any] = {"model": towers, "loss": loss, "optimizer": optimizer, "schedule": schedule, "loader": dl}
 
 checkpoint = os.path.join(args.out, "checkpoint.pt")
 if os.path.exists(checkpoint):
@@ -68,7 +68,7 @@ if os.path.exists(checkpoint):
         parts[name].load_state_dict(state)
 while dl.epoch < args.epochs:
     for batch in dl:
-        x = {name: torch.from_dlpack(array).to(device, non_blocking=True) for name, array in batch.items()}
+        x = batch.to(device)
         with torch.autocast(device.type, torch.bfloat16):
             image, text = model(normalize(x["image"]), x["tokens"], x["length"])
         value = loss(image, text, x["id"])

@@ -1,6 +1,6 @@
 #!/bin/bash
 # libccstream exports the functions that its header declares, under the versions of its map, and needs
-# none of the libraries of the towers, of ranks or of GPUs.
+# none of the libraries of the towers, of ranks, of GPUs or of archives.
 # Usage: test_exports.sh LIBRARY
 . "$SRC/tests/support/cli.sh"
 library=$1
@@ -21,4 +21,4 @@ diff declared.txt mapped.txt || fail "declared in ccstream.h are not the functio
 readelf -d "$library" >dynamic.txt
 has dynamic.txt "soname: [libccstream.so.0]"
 ldd "$library" >needs.txt
-! grep -E 'dnnl|libgomp|libmpi|libcu(da|blas|dnn)|nccl|not found' needs.txt || fail "the library needs them"
+! grep -E 'dnnl|libarchive|libgomp|libmpi|libcu(da|blas|dnn)|nccl|not found' needs.txt || fail "the library needs them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 class KeepsTypes(nn.Module):
     """.half(), .bfloat16() and the precision "bf16-true" of Lightning leave the buffers' types alone."""
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         def move(x: Tensor) -> Tensor:
             moved = fn(x)
             return moved if moved.dtype == x.dtype else x.to(moved.device)
 
-        return super()._apply(move, recurse)
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):
@@ -25,7 +26,7 @@ class _Gather(torch.autograd.Function):
     each needs its own part."""
 
     @staticmethod
-    def forward(ctx, rows: Tensor, group: dist.ProcessGroup | None, counts: list[int]) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup | None, counts: list[int]) -> Tensor:
         ctx.group, ctx.counts = group, counts
         most = max(counts)
         own = rows.contiguous()
@@ -36,7 +37,7 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:count] for part, count in zip(out, counts)])
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradient, group=ctx.group)
         rank = dist.get_rank(ctx.group)
@@ -85,11 +86,15 @@ class RankedModule(KeepsTypes):
         own = torch.tensor([rows], device=self.step.device)
         out = [torch.empty_like(own) for _ in range(size)]
         dist.all_gather(out, own, group=self.group)
-        return torch.cat(out).tolist()
+        counts: list[int] = torch.cat(out).tolist()
+        return counts
 
     def _gather(self, rows: Tensor, counts: list[int]) -> Tensor:
         """The rows of all ranks; the gradient of each goes back to the rank that has it."""
-        return rows if len(counts) == 1 else _Gather.apply(rows, self.group, counts)
+        if len(counts) == 1:
+            return rows
+        gathered: Tensor = _Gather.apply(rows, self.group, counts)
+        return gathered
 
     def _sum(self, x: Tensor) -> Tensor:
         if self._world()[1] > 1:

@@ -415,7 +415,8 @@ def captions_of(value: Any, source: int, sentences: bool) -> list[tuple[bytes, f
     for item in value if isinstance(value, list) else [value]:
         weight: Any = 1.0
         if isinstance(item, dict):
-            item, weight = item.get("text"), item.get("weight", 1.0)
+            pair: dict[str, Any] = item
+            item, weight = pair.get("text"), pair.get("weight", 1.0)
         if item is None:
             continue
         if not isinstance(item, str):
@@ -592,10 +593,11 @@ def attach_column(ds: Dataset, join: Join, w: Wanted, o: argparse.Namespace) -> 
             raise Fault(64, f"{join.table.path}: is {kind}, not {w.kind}: convert it before, as with a.astype()")
         if len(found) < join.rows:
             raise Fault(65, f"{join.table.path}: '{w.columns[0]}' has {len(found)} rows, not {join.rows}")
-        w.kind, shape = kind, found.shape[1:]
+        w.kind = kind
+        shape: tuple[int, ...] = found.shape[1:]
     else:
         look(join, w)
-        shape = (w.count,) if w.kind in DTYPES else ()
+        shape = (w.count or 0,) if w.kind in DTYPES else ()
     if o.repeat == "all" and w.kind != "captions":
         raise Fault(64, f"column '{w.name}': --all is for captions")
     rows = 0

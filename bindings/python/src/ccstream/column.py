@@ -136,7 +136,7 @@ def _captions(row: bytes) -> list[Caption]:
     if head & HAS_SOURCES:
         sources, at = row[at : at + count], at + count
     texts = row[at:].split(b"\0")
-    return [Caption(text.decode("utf-8", "replace"), *rest) for text, *rest in zip(texts, weights, sources)]
+    return [Caption(text.decode("utf-8", "replace"), weight, source) for text, weight, source in zip(texts, weights, sources)]
 
 
 def pack_captions(items: list[tuple[bytes, float, int]]) -> bytes:
@@ -212,7 +212,7 @@ def attach(dataset: Dataset, name: str, ids: Any, values: Any, replace: bool) ->
             raise _ccstream.UsageError("values are all texts or all lists of texts")
         with Writer(dataset.path, name, kind, (), source, replace) as w:
             for at in range(0, len(order), BLOCK_ROWS):
-                some = order[at : at + BLOCK_ROWS]
+                some: Any = order[at : at + BLOCK_ROWS]
                 if kind == "captions":  # an empty list is no value
                     some = [i for i in some if values[i]]
                 rows = [values[i].encode() if kind == "text" else pack_captions([(text.encode(), 1.0, 0) for text in values[i]])

@@ -87,7 +87,8 @@ class Contrastive(RankedModule):
             gradients = [size * gradients[0][own], size * gradients[1][own], *gradients[2:]][: len(inputs)]
             self.objective.copy_(numbers[1])
             self.tau.copy_(numbers[2])
-            return torch.ops.ccstream.with_gradients(numbers[0].float(), inputs, gradients)
+            value: Tensor = torch.ops.ccstream.with_gradients(numbers[0].float(), inputs, gradients)
+            return value
 
     def samples_beyond(self, ids: Tensor) -> Tensor:
         """int64 (2, B): the samples that the next step with these ids needs; -1: none. UnsupportedError: none ever."""
@@ -121,12 +122,12 @@ class Contrastive(RankedModule):
         o = self.options
         if "zeta_lr" not in o:
             return {}
-        ratio = o["zeta_lr_image_ratio"]
-        ratio = (1.0 if self.auto else 0.1) if ratio == "auto" else ratio
+        given = o["zeta_lr_image_ratio"]
+        ratio = (1.0 if self.auto else 0.1) if given == "auto" else float(given)
         done = step - int(o["zeta_freeze_epochs"]) * self.steps_per_epoch
         moving = self.epochs * self.steps_per_epoch - (step - done)
         rate = 0.0 if done < 0 or moving <= 0 else 1.0 if self.auto else (
-            o["zeta_lr"] * 0.5 * (1 + math.cos(math.pi * min(done / moving, 1))))
+            float(o["zeta_lr"]) * 0.5 * (1 + math.cos(math.pi * min(done / moving, 1))))
         return {"zeta_lr_image": rate * ratio, "zeta_lr_text": rate}
 
     def _host_step(self, images: Tensor, texts: Tensor, ids: Tensor, step: int, lr: float, update: bool,
@@ -145,7 +146,8 @@ class Contrastive(RankedModule):
         if whole is None:
             of_a, of_b = g @ b, g.T @ a
         else:
-            of_a, of_b = ((g + g.T) @ whole).split(len(a))
+            both = (g + g.T) @ whole
+            of_a, of_b = both[: len(a)], both[len(a) :]
         if out.image_gradient is not None and out.text_gradient is not None:
             of_a = of_a + 2 * torch.from_numpy(out.image_gradient) @ a
             of_b = of_b + 2 * torch.from_numpy(out.text_gradient) @ b
@@ -161,15 +163,16 @@ class Contrastive(RankedModule):
 def _loss_step(images: Tensor, texts: Tensor, ids: Tensor, step: Tensor, lr: Tensor, key: int, update: bool,
                at: Tensor | None, far: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of images, texts and samples beyond the batch, and (value, objective, tau) float64 (3)."""
-    host = [None if x is None else x.cpu() for x in (images, texts, ids, at, far)]
-    out = _OPEN[key]._host_step(*host[:3], int(step), float(lr), update, *host[3:])
+    out = _OPEN[key]._host_step(images.cpu(), texts.cpu(), ids.cpu(), int(step), float(lr), update,
+                                None if at is None else at.cpu(), None if far is None else far.cpu())
     if update:
         step.add_(1)
     return tuple(x.to(images.device) for x in out)  # type: ignore[return-value]
 
 
 @_loss_step.register_fake
-def _(images, texts, ids, step, lr, key, update, at, far):
+def _(images: Tensor, texts: Tensor, ids: Tensor, step: Tensor, lr: Tensor, key: int, update: bool, at: Tensor | None,
+      far: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return (torch.empty_like(images), torch.empty_like(texts), images.new_empty(0) if far is None else torch.empty_like(far),
             images.new_empty(3, dtype=torch.float64))
 
@@ -181,15 +184,15 @@ def _with_gradients(value: Tensor, inputs: list[Tensor], gradients: list[Tensor]
 
 
 @_with_gradients.register_fake
-def _(value, inputs, gradients):
+def _(value: Tensor, inputs: list[Tensor], gradients: list[Tensor]) -> Tensor:
     return torch.empty_like(value)
 
 
-def _keep_gradients(ctx, inputs, output):
+def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(*inputs[2])
 
 
-def _give_gradients(ctx, slope):
+def _give_gradients(ctx: Any, slope: Tensor) -> tuple[None, list[Tensor], list[None]]:
     return None, [slope * g for g in ctx.saved_tensors], [None for _ in ctx.saved_tensors]
 
 

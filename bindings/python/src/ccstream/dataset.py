@@ -71,7 +71,7 @@ class Dataset:
     def __getitem__(self, position: int) -> Sample: ...
     @overload
     def __getitem__(self, position: slice) -> list[Sample]: ...
-    def __getitem__(self, position):
+    def __getitem__(self, position: int | slice) -> Sample | list[Sample]:
         """The sample at a position, read and checked against its hash; of a slice, a list of them.
         IndexError beyond the end; CorruptError, StorageError."""
         if isinstance(position, slice):
@@ -163,7 +163,7 @@ class Dataset:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Dataset], tuple[str]]:
         return Dataset, (self.path,)
 
     def __repr__(self) -> str:

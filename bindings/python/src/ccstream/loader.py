@@ -45,10 +45,11 @@ def _of_srun() -> bool:
 
 
 # What shows that a launcher started this process: variables alone may be those of an enclosing job.
-_LAUNCHERS = (("RANK", "WORLD_SIZE", lambda: "MASTER_ADDR" in os.environ),
-              ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-               lambda: "PMIX_NAMESPACE" in os.environ or "OMPI_MCA_orte_hnp_uri" in os.environ),
-              ("PMI_RANK", "PMI_SIZE", _of_pmi), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", _of_srun))
+_LAUNCHERS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+    ("RANK", "WORLD_SIZE", lambda: "MASTER_ADDR" in os.environ),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     lambda: "PMIX_NAMESPACE" in os.environ or "OMPI_MCA_orte_hnp_uri" in os.environ),
+    ("PMI_RANK", "PMI_SIZE", _of_pmi), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", _of_srun))
 
 
 class Batch(dict[str, Any]):
@@ -81,6 +82,7 @@ class Batch(dict[str, Any]):
     replaced: int  # rows whose own sample is damaged and was replaced by another one
     columns: dict[str, Any]  # values of the loader's columns: arrays, after `to` tensors
     present: dict[str, Any]  # bool: which rows have one
+    _loader: DataLoader
 
     def to(self, device: Any, non_blocking: bool | None = None) -> Batch:
         """The same batch with tensors on a device, columns included; epoch, step and replaced stay. On the CPU
@@ -188,7 +190,7 @@ class DataLoader:
         self.pinned = allocate is not None
         self._last: list[Any] | None = None  # pinned arrays of the last batch, until the next one is asked for
         self._copying: deque[tuple[Any, list[Any]]] = deque()  # an event, and pinned arrays that are read before it
-        several = list(dataset) if isinstance(dataset, (list, tuple)) else [dataset]
+        several = _listed(dataset)
         needs_work = bool(function or "key" in fields or "metadata" in fields)
         self._datasets = ([_open(d) for d in several] if needs_work or columns or subset is not None or weights is not None
                           else [])
@@ -247,16 +249,21 @@ class DataLoader:
             if not (numpy.isfinite(values).all() and (values >= 0).all()):
                 raise _ccstream.UsageError("weights are finite numbers, 0 or more")
             draws = numpy.random.Generator(numpy.random.Philox(key=[self._seed, epoch])).random(len(values))
-            return numpy.repeat(every, (numpy.floor(values) + (draws < values % 1)).astype(numpy.int64)).astype(numpy.uint64)
+            counts = (numpy.floor(values) + (draws < values % 1)).astype(numpy.int64)
+            chosen: numpy.ndarray = numpy.repeat(every, counts).astype(numpy.uint64)
+            return chosen
         if values.dtype == bool:
-            return every[values].astype(numpy.uint64)
+            chosen = every[values].astype(numpy.uint64)
+            return chosen
         if values.dtype.kind not in "iu" or len(values) and values.min() < 0:
             raise _ccstream.UsageError(f"subset is of {values.dtype}: expected ids, 0 or more, or bool for each sample")
-        return numpy.sort(values).astype(numpy.uint64)
+        chosen = numpy.sort(values).astype(numpy.uint64)
+        return chosen
 
     def __len__(self) -> int:
         """Batches of an epoch."""
-        return self._info["steps"]
+        steps: int = self._info["steps"]
+        return steps
 
     def __repr__(self) -> str:
         return (f"DataLoader({self._info['samples']} samples, {len(self)} batches of {self._batch_size}, "
@@ -313,6 +320,7 @@ class DataLoader:
         while len(self._copying) > 1:
             self._copying[0][0].synchronize()
             self._copying.popleft()
+        batch: Batch
         batch, self._at = self._stage[0].get(self.timeout)
         return batch
 
@@ -449,6 +457,11 @@ def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise _ccstream.UsageError(f"{name}: {value!r}, expected one of {', '.join(choices)}")
 
 
+def _listed(dataset: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]]
+            ) -> list[Dataset | str | os.PathLike[str]]:
+    return [dataset] if isinstance(dataset, (Dataset, str, os.PathLike)) else list(dataset)
+
+
 def _function_of_epoch(value: int | Mapping[int, int] | Callable[[int], int]) -> Callable[[int], int]:
     if callable(value):
         return value
@@ -582,7 +595,7 @@ def _record_event(device: Any) -> Any:
     return event
 
 
-def _allocate_pinned():
+def _allocate_pinned() -> Callable[[int], Any] | None:
     try:
         import torch
     except ImportError:

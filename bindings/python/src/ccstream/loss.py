@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -13,7 +13,7 @@ from . import _ccstream
 _KINDS: tuple[type, ...] = (numpy.float32, numpy.uint64, numpy.uint64)
 
 
-def _whole_ids(ids, none: bool = False) -> numpy.ndarray:
+def _whole_ids(ids: Any, none: bool = False) -> numpy.ndarray:
     """uint64; none: -1 is 2**64 - 1."""
     given = numpy.asarray(ids)
     if given.size > 0 and given.dtype.kind not in "iu":
@@ -26,10 +26,11 @@ def _whole_ids(ids, none: bool = False) -> numpy.ndarray:
 class _Columns(Mapping[str, numpy.ndarray]):
     """Columns by name: float32 or uint64 (ids)."""
 
-    _handle: _ccstream.Loss | _ccstream.State
+    _handle: Any  # _ccstream.Loss or State
 
     def _describe(self) -> dict[str, tuple[int, int]]:
-        return self._handle.columns()
+        columns: dict[str, tuple[int, int]] = self._handle.columns()
+        return columns
 
     def __getitem__(self, name: str) -> numpy.ndarray:
         """A copy of a column. NotFoundError (a LookupError) if there is none."""

@@ -35,7 +35,7 @@ def find_program(name: str) -> str:
 
 def run_program(name: str, *arguments: str | os.PathLike[str]) -> None:
     """Runs it to its end. A failure is the exception that fits, with what the program wrote."""
-    done = subprocess.run([find_program(name), *map(os.fspath, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    done = subprocess.run([find_program(name), *(os.fspath(a) for a in arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode != 0:
         kind = {64: _ccstream.UsageError, 65: _ccstream.CorruptError, 66: _ccstream.NotFoundError, 69: _ccstream.UnsupportedError,

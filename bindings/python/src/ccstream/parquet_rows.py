@@ -23,26 +23,28 @@ if __name__ == "__main__":
 
 import os
 import struct
+from collections.abc import Callable
+from typing import IO, Any
 
 VALUE_BYTES = 64 << 20  # of one value; a longer one is none
 FRAME_BYTES = 32 << 20  # of a frame, but for single rows
 FRAME_ROWS = 65536
 
 
-def columns_of(schema):
+def columns_of(schema: Any) -> list[tuple[str, bytes, Any, str, Any]]:
     """(name, kind, function of a table's column) for each; nested ones of images become two."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     t = pa.types
 
-    def texts(k):
-        return t.is_string(k) or t.is_large_string(k) or t.is_string_view(k)
+    def texts(k: Any) -> bool:
+        return bool(t.is_string(k) or t.is_large_string(k) or t.is_string_view(k))
 
-    def binary(k):
-        return t.is_binary(k) or t.is_large_binary(k) or t.is_binary_view(k) or t.is_fixed_size_binary(k)
+    def binary(k: Any) -> bool:
+        return bool(t.is_binary(k) or t.is_large_binary(k) or t.is_binary_view(k) or t.is_fixed_size_binary(k))
 
-    def kind(k):
+    def kind(k: Any) -> bytes:
         if texts(k):
             return b"T"
         if binary(k):
@@ -55,7 +57,7 @@ def columns_of(schema):
             return b"L"
         return b"X"
 
-    out = []
+    out: list[tuple[str, bytes, Any, str, Any]] = []
     for f in schema:
         k = f.type.value_type if t.is_dictionary(f.type) else f.type
         names = [g.name for g in k] if t.is_struct(k) else []
@@ -69,7 +71,7 @@ def columns_of(schema):
     return out
 
 
-def finite(a, pa, pc):
+def finite(a: Any, pa: Any, pc: Any) -> tuple[Any, int]:
     """Numbers as JSON; (text, how many were not finite)."""
     bad = 0
     if pa.types.is_float16(a.type):
@@ -91,14 +93,14 @@ def finite(a, pa, pc):
     return text, bad
 
 
-def lists(a, pa):
+def lists(a: Any, pa: Any) -> Any:
     out = []
     for v in a.cast(pa.large_list(pa.large_binary())).to_pylist():
         out.append(None if v is None else b"".join(struct.pack("<I", len(t)) + t for t in v if t is not None))
     return pa.array(out, pa.large_binary())
 
 
-def convert(a, kind, pa, pc):
+def convert(a: Any, kind: bytes, pa: Any, pc: Any) -> tuple[Any, Any, Any, int]:
     """(validity bytes, offsets, data, numbers that are none) of an array."""
     bad = 0
     if kind == b"J":
@@ -123,7 +125,7 @@ def convert(a, kind, pa, pc):
     return flags, offsets, memoryview(buffers[2])[first:last] if buffers[2] else b"", bad
 
 
-def write_frame(batch, chosen, out, pa, pc):
+def write_frame(batch: Any, chosen: list[Any], out: IO[bytes], pa: Any, pc: Any) -> int:
     """Writes a batch, in halves if it is large; returns the numbers that are none."""
     if not batch.num_rows:
         return 0
@@ -145,7 +147,7 @@ def write_frame(batch, chosen, out, pa, pc):
     return bad
 
 
-def write_rows(path, out, line):
+def write_rows(path: str, out: IO[bytes], line: Callable[[], str]) -> None:
     """`line()`: the numbers of the columns that are wanted."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -171,7 +173,7 @@ def write_rows(path, out, line):
     out.flush()
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     try:
         import pyarrow
         import pyarrow.parquet  # noqa: F401

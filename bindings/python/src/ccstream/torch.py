@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.utils._pytree
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from ._torch_model import Encoder, load_model
 from ._torch_rows import KeepsTypes, RankedModule, check_rows, refuse_positives
@@ -53,7 +54,7 @@ def _tensor(values: Any) -> Any:
     """The tensor of an array; lists of texts and bytes are themselves."""
     if isinstance(values, (Tensor, list)):
         return values
-    return torch.from_numpy(values) if isinstance(values, numpy.ndarray) else torch.from_dlpack(values)
+    return torch.from_numpy(values) if isinstance(values, numpy.ndarray) else from_dlpack(values)
 
 
 def move_batch(batch: Batch, device: Any, non_blocking: bool | None = None) -> Batch:
@@ -64,7 +65,7 @@ def move_batch(batch: Batch, device: Any, non_blocking: bool | None = None) -> B
     leaves, context = _flatten(batch)
     non_blocking = pinned if non_blocking is None else non_blocking
     moved = [x if isinstance(x, list) else x.to(device, non_blocking=non_blocking) for x in map(_tensor, leaves)]
-    if pinned and non_blocking:
+    if loader is not None and pinned and non_blocking:
         loader._keep(leaves, device)
     return _unflatten(moved, context)
 
@@ -122,7 +123,7 @@ _MATRIX = 1 << 24  # elements of a matrix of similarities: 64 MiB
 _OF_TRAINER = ("zeta_lr", "zeta_lr_image_ratio", "zeta_freeze_epochs")  # Loss takes step sizes instead
 
 
-def _complete(name: str, given: dict) -> dict[str, Any]:
+def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The value of every option that the loss reads."""
     if name not in LOSSES:
         raise ValueError(f"no loss {name!r}: expected one of {', '.join(LOSSES)}")
@@ -157,7 +158,7 @@ class _Side(KeepsTypes):
     tau_gradient: Tensor
     tau_square: Tensor
 
-    def __init__(self, name: str, id_space: int, options: dict):
+    def __init__(self, name: str, id_space: int, options: dict[str, Any]):
         super().__init__()
         loss = LOSSES[name]
         self._column("log_u", id_space, math.nan)
@@ -180,13 +181,13 @@ def _scalar_buffer(name: str) -> str:
     return name.replace("log_scale.", "log_scale_")
 
 
-def _size(options: dict, zeta):
+def _size(options: dict[str, Any], zeta: Any) -> Any:
     """What zeta counts for in xi."""
     return abs(zeta) if options.get("xi") == "norm" else zeta
 
 
-def _first_xi(options: dict) -> float:
-    return max(options.get("xi0", 0.0), _size(options, options["zeta0"]))
+def _first_xi(options: dict[str, Any]) -> float:
+    return float(max(options.get("xi0", 0.0), _size(options, options["zeta0"])))
 
 
 class _Batch(NamedTuple):
@@ -210,7 +211,7 @@ class _Anchors(NamedTuple):
     tau: Tensor  # (b, 1) or ()
     log_u: Tensor  # (b) after this step
     mean: Tensor  # (b) sum over contrasts of weight and delta / tau
-    p: Tensor  # (B) by contrast, for zeta: sum over anchors of what its denominator's share is
+    p: Any  # (B) by contrast, for zeta: sum over anchors of what its denominator's share is; 0 without
 
 
 class GlobalContrastiveLoss(RankedModule):
@@ -267,7 +268,7 @@ class GlobalContrastiveLoss(RankedModule):
 
     def __init__(self, name: str, dataset_size: int, *, id_space: int | None = None,
                  steps_per_epoch: int | None = None, epochs: int | None = None,
-                 group: dist.ProcessGroup | None = None, compute: str = "float64", equal_rows: bool = False, **options):
+                 group: dist.ProcessGroup | None = None, compute: str = "float64", equal_rows: bool = False, **options: Any):
         super().__init__()
         self.name = name
         self.options = _complete(name, options)
@@ -389,7 +390,8 @@ class GlobalContrastiveLoss(RankedModule):
         if batch.store:
             tau = parts[0].tau if parts[0].tau.dim() == 0 else torch.cat([a.tau for a in parts])
             self._store_side(name, _Anchors(torch.cat([a.counts for a in parts]), tau, torch.cat([a.log_u for a in parts]),
-                                            torch.cat([a.mean for a in parts]), sum(a.p for a in parts)), batch)
+                                            torch.cat([a.mean for a in parts]),
+                                            sum((a.p for a in parts[1:]), parts[0].p)), batch)
         return torch.cat(of_anchors), of_contrasts, logged
 
     def _anchors(self, name: str, rows: Tensor, contrasts: Tensor, batch: _Batch, own: Tensor, shift: Tensor,
@@ -459,8 +461,8 @@ class GlobalContrastiveLoss(RankedModule):
         """log of what the anchor's own pair adds to (n - 1) times its denominator: -xi / tau."""
         contrasts = self.text if anchors == "image" else self.image
         if self.name == "nuclr-noxi":
-            return -contrasts.zeta[ids].double() / self.options["tau"]
-        return -contrasts.xi / self.options["tau"]
+            return -contrasts.zeta[ids].double() / float(self.options["tau"])
+        return -contrasts.xi / float(self.options["tau"])
 
     def _objective(self, a: _Anchors, name: str, ids: Tensor) -> Tensor:
         """Of each anchor; see the files of the losses in train/loss."""
@@ -470,7 +472,7 @@ class GlobalContrastiveLoss(RankedModule):
             own = contrasts.zeta[ids].double()
             return tau * torch.logaddexp(log_others + a.log_u, -own / tau) + own
         if loss.times_tau or self.options["temperature"] == "individual":
-            return tau * (a.log_u + self.options["rho"])
+            return tau * (a.log_u + float(self.options["rho"]))
         return (1.0 if loss.fastclip else tau) * (a.log_u + log_others)
 
     # ---- state ----
