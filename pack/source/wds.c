@@ -26,73 +26,18 @@
 #include "formats/image/image_codec.h"
 #include "formats/shard/tar.h"
 #include "net/location.h"
-#include "pack/source/archive_internal.h"
-#include "pack/source/folders_internal.h"
-#include "pack/source/source_internal.h"
+#include "pack/source/wds_internal.h"
 
 enum {
     PEEK_BYTES = SOURCE_HASHED_BYTES, /* enough to recognise an image */
     EXTRAS_END_BYTES = 64 << 10,      /* a row with more names of extras than this ends */
 };
 
-struct source_wds {
-    struct source base;
-    struct source_archive *archive;
-    const struct source_member *pending; /* first member of the next row; NULL: none yet */
-    uint64_t entry_bytes; /* where the entry after the last pending one begins, or the archive ends
-                           */
-    bool at_end;
-    bool last_dot; /* see split_names */
-    /* of the .json; empty: the .txt is the caption */
-    char caption_member[SOURCE_MAX_NAMES_BYTES + 1];
-    struct byte_buffer text;       /* the .txt being read */
-    struct byte_buffer member;     /* the image being read; swapped with the row's */
-    struct byte_buffer key;        /* of the row being read, and of its extras; no NUL */
-    struct byte_buffer image_name; /* name of the row's image; ends with a NUL */
-    struct byte_buffer text_name;  /* of the row's first text that is no caption; likewise */
-    struct byte_buffer links[2]; /* name and target, each followed by a NUL, of the last link in the
-                                  * row, and of the last one in a later row */
-    struct byte_buffer extras;   /* names, each followed by a NUL */
-    size_t extras_at;            /* those before it have become rows */
-    struct byte_buffer nameless; /* offsets, as uint64_t, of members without a name */
-    size_t nameless_at;          /* those before it have become rows */
-    struct source_names classes;
-};
-
-/* What the members of a row so far contained. */
-struct row_parts {
-    bool image, json, class_id, vector;
-    int image_rank;
-    bool image_fits; /* it is not too large */
-    bool text;       /* STEM.txt; without it STEM.1.txt and so on are no captions */
-    uint32_t text_count;
-    uint32_t numbers[SOURCE_MAX_CAPTIONS];         /* (text_count) of the texts; STEM.txt is 0 */
-    uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
-};
-
 enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_CLASS, MEMBER_IMAGE, MEMBER_OTHER };
-
-/* Bytes of folder and base name up to its first dot, or its last; all of it without a dot. */
-static size_t stem_bytes(const struct source_wds *w, const char *name) {
-    const char *slash = strrchr(name, '/');
-    const char *base = slash ? slash + 1 : name;
-    const char *dot = w->last_dot ? strrchr(base, '.') : strchr(base, '.');
-    return dot ? (size_t)(dot - name) : strlen(name);
-}
-
-static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
-    struct byte_buffer c = *a;
-    *a = *b;
-    *b = c;
-}
-
-static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {
-    return byte_buffer_append(names, name, strlen(name) + 1, err);
-}
 
 /* Whether the name belongs to the row with w->key. */
 static bool has_stem(const struct source_wds *w, const char *name) {
-    size_t n = stem_bytes(w, name);
+    size_t n = wds_stem_bytes(w, name);
     return n == w->key.size_bytes && memcmp(name, w->key.data, n) == 0;
 }
 
@@ -102,15 +47,15 @@ keep_link(struct source_wds *w, const struct source_member *m, struct error *err
     bool later = w->key.size_bytes == 0 || !has_stem(w, m->name);
     struct byte_buffer *link = &w->links[later];
     link->size_bytes = 0;
-    TRY(add_name(link, m->name, err));
-    return add_name(link, m->link, err);
+    TRY(wds_add_name(link, m->name, err));
+    return wds_add_name(link, m->link, err);
 }
 
 /* The link of the row that begins with w->key is among those that were found before it. */
 static void take_link(struct source_wds *w) {
     w->links[0].size_bytes = 0;
     if (w->links[1].size_bytes > 0 && has_stem(w, (const char *)w->links[1].data)) {
-        swap_buffers(&w->links[0], &w->links[1]);
+        wds_swap_buffers(&w->links[0], &w->links[1]);
     }
     w->links[1].size_bytes = 0;
 }
@@ -141,7 +86,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
             break;
         }
         const struct source_member *m = source_archive_view(w->archive).member;
-        size_t stem = stem_bytes(w, m->name);
+        size_t stem = wds_stem_bytes(w, m->name);
         if (m->is_file && stem > 0 && m->name[stem - 1] != '/' && m->name[stem] == '.') {
             w->pending = m;
             return STATUS_OK;
@@ -162,112 +107,6 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
 static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
     return ((parts->class_id || parts->vector) && w->classes.count > 0) ||
            (w->caption_member[0] != '\0' ? parts->json : parts->text);
-}
-
-/* The number of a text in its row: 0 for STEM.txt, and k for STEM.k.txt, as in our own shards. */
-static bool text_number(const char *extension, uint32_t *out) {
-    size_t digits = strspn(extension, "0123456789");
-    *out = 0;
-    if (strcasecmp(extension, "txt") == 0) {
-        return true;
-    }
-    if (digits == 0 || digits > 4 || extension[0] == '0' ||
-        strcasecmp(extension + digits, ".txt") != 0) {
-        return false;
-    }
-    *out = (uint32_t)strtoul(extension, NULL, 10);
-    return true;
-}
-
-static enum status take_text(struct source_wds *w,
-                             struct source_row *row,
-                             struct row_parts *parts,
-                             struct error *err) {
-    const char *name = w->pending->name;
-    uint32_t number = 0;
-    text_number(name + stem_bytes(w, name) + 1, &number);
-    if (number > 0 && w->text_name.size_bytes == 0) {
-        TRY(add_name(&w->text_name, name, err));
-    }
-    parts->text = parts->text || number == 0;
-    if (parts->text_count == SOURCE_MAX_CAPTIONS) {
-        source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d", SOURCE_MAX_CAPTIONS);
-        return STATUS_OK;
-    }
-    parts->numbers[parts->text_count++] = number;
-    if (w->caption_member[0] != '\0') {
-        w->base.ignored.by[IGNORED_UNUSED]++;
-        return STATUS_OK;
-    }
-    bool fits;
-    uint32_t before = row->caption_count;
-    TRY(source_archive_read(w->archive, &w->text, SOURCE_MAX_TEXT_BYTES, &fits, err));
-    if (!fits) {
-        source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d bytes", SOURCE_MAX_TEXT_BYTES);
-        return STATUS_OK;
-    }
-    TRY(source_row_add_text(row, &w->base, (const char *)w->text.data, w->text.size_bytes, err));
-    for (uint32_t k = before; k < row->caption_count; k++) {
-        parts->caption_numbers[k] = number;
-    }
-    return STATUS_OK;
-}
-
-/* Whether the name is STEM.NUMBER.jpg, or of another image. */
-static bool is_image_of(const struct source_wds *w, const char *name, uint32_t number) {
-    char *end = NULL;
-    const char *digits = name + stem_bytes(w, name) + 1;
-    return digits[0] >= '1' && digits[0] <= '9' && strtoul(digits, &end, 10) == number &&
-           end[0] == '.' && source_is_image_extension(end + 1, strlen(end + 1));
-}
-
-/* Whether STEM.NUMBER.txt is the caption of an image of its own. */
-static bool is_text_of_other(const struct source_wds *w, uint32_t number) {
-    bool found = number > 0 && w->image_name.size_bytes > 0 &&
-                 is_image_of(w, (const char *)w->image_name.data, number);
-    for (size_t at = 0; number > 0 && !found && at < w->extras.size_bytes;) {
-        const char *name = (const char *)w->extras.data + at;
-        found = is_image_of(w, name, number);
-        at += strlen(name) + 1;
-    }
-    return found;
-}
-
-/* Sorts captions by their numbers: a sorted tar has STEM.1.txt before STEM.txt. Without STEM.txt
- * the others are no captions. */
-static enum status order_captions(struct source_wds *w,
-                                  struct source_row *row,
-                                  const struct row_parts *parts,
-                                  struct error *err) {
-    enum { NOT_ONE = INT32_MAX }; /* larger than any number */
-    uint32_t sizes[SOURCE_MAX_CAPTIONS];
-    uint32_t numbers[SOURCE_MAX_CAPTIONS];
-    const uint32_t all = parts->text || w->caption_member[0] != '\0' ? row->caption_count : 0;
-    uint32_t count = 0;
-    for (uint32_t k = 0; k < all; k++) {
-        bool other = is_text_of_other(w, parts->caption_numbers[k]);
-        numbers[k] = other ? NOT_ONE : parts->caption_numbers[k] * SOURCE_MAX_CAPTIONS + k;
-        count += !other;
-    }
-    uint32_t number = 0; /* the next caption has this number or a larger one */
-    w->text.size_bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        size_t at = 0, next_at = 0;
-        uint32_t next = NOT_ONE;
-        for (uint32_t k = 0; k < all; at += row->caption_size_bytes[k++]) {
-            if (numbers[k] >= number && numbers[k] < next) {
-                next = numbers[k];
-                next_at = at;
-                sizes[i] = row->caption_size_bytes[k];
-            }
-        }
-        TRY(byte_buffer_append(&w->text, row->text.data + next_at, sizes[i], err));
-        number = next + 1;
-    }
-    swap_buffers(&w->text, &row->text);
-    memcpy(row->caption_size_bytes, sizes, count * sizeof(sizes[0]));
-    row->caption_count = count;
-    return STATUS_OK;
 }
 
 /* Only reads the JSON. Checking it costs more than the rest of a row, so source_row_load does it on
@@ -305,7 +144,7 @@ static enum status ignore_member(struct source_wds *w, struct error *err) {
     const char *dot = strrchr(name, '.');
     w->base.ignored.by[IGNORED_UNUSED]++;
     return strcasecmp(dot, ".txt") == 0 && w->text_name.size_bytes == 0
-               ? add_name(&w->text_name, name, err)
+               ? wds_add_name(&w->text_name, name, err)
                : STATUS_OK;
 }
 
@@ -319,7 +158,7 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
             return ignore_member(w, err);
         }
     }
-    return add_name(&w->extras, w->pending->name, err);
+    return wds_add_name(&w->extras, w->pending->name, err);
 }
 
 /* Whether a member is within the limit, and is an image by its content. w->member then holds the
@@ -347,7 +186,7 @@ static enum status take_image(struct source_wds *w,
                               bool named_image,
                               struct error *err) {
     const char *name = w->pending->name;
-    const char *extension = name + stem_bytes(w, name) + 1;
+    const char *extension = name + wds_stem_bytes(w, name) + 1;
     if (parts->image && source_image_rank(extension, true) <= parts->image_rank) {
         return take_extra(w, named_image, err);
     }
@@ -358,14 +197,14 @@ static enum status take_image(struct source_wds *w,
     }
     const int rank = source_image_rank(extension, real || !fits);
     if (parts->image && rank <= parts->image_rank) {
-        return add_name(&w->extras, name, err);
+        return wds_add_name(&w->extras, name, err);
     }
     if (parts->image) {
-        TRY(add_name(&w->extras, (const char *)w->image_name.data, err));
+        TRY(wds_add_name(&w->extras, (const char *)w->image_name.data, err));
     }
     w->image_name.size_bytes = 0;
-    TRY(add_name(&w->image_name, name, err));
-    swap_buffers(&row->image, &w->member);
+    TRY(wds_add_name(&w->image_name, name, err));
+    wds_swap_buffers(&row->image, &w->member);
     row->member_bytes = w->pending->size_known ? w->pending->size_bytes : row->image.size_bytes;
     row->image_offset_bytes = w->pending->body_bytes;
     parts->image = true;
@@ -377,7 +216,7 @@ static enum status take_image(struct source_wds *w,
 static enum member_kind kind_of(const char *name, size_t stem) {
     const char *extension = name + stem + 1;
     uint32_t number;
-    if (text_number(extension, &number)) {
+    if (wds_text_number(extension, &number)) {
         return MEMBER_TEXT;
     }
     if (strcasecmp(extension, "json") == 0) {
@@ -389,17 +228,6 @@ static enum member_kind kind_of(const char *name, size_t stem) {
     const char *last = strrchr(extension, '.');
     last = last ? last + 1 : extension;
     return source_is_image_extension(last, strlen(last)) ? MEMBER_IMAGE : MEMBER_OTHER;
-}
-
-static bool is_new_text(const struct row_parts *parts, const char *extension) {
-    uint32_t number;
-    text_number(extension, &number);
-    for (uint32_t i = 0; i < parts->text_count; i++) {
-        if (parts->numbers[i] == number) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static bool has_image_named(const struct source_wds *w, const char *name) {
@@ -417,13 +245,13 @@ static bool has_image_named(const struct source_wds *w, const char *name) {
 static bool
 belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
     const char *name = w->pending->name;
-    size_t stem = stem_bytes(w, name);
+    size_t stem = wds_stem_bytes(w, name);
     if (!has_stem(w, name) || w->extras.size_bytes >= EXTRAS_END_BYTES) {
         return false;
     }
     switch (kind) {
     case MEMBER_TEXT:
-        return is_new_text(parts, name + stem + 1);
+        return wds_is_new_text(parts, name + stem + 1);
     case MEMBER_JSON:
         return !parts->json;
     case MEMBER_CLASS:
@@ -443,14 +271,14 @@ static enum status take_member(struct source_wds *w,
                                bool *took,
                                struct error *err) {
     const char *name = w->pending->name;
-    enum member_kind kind = kind_of(name, stem_bytes(w, name));
+    enum member_kind kind = kind_of(name, wds_stem_bytes(w, name));
     *took = belongs(w, parts, kind);
     if (!*took) {
         return STATUS_OK;
     }
     switch (kind) {
     case MEMBER_TEXT:
-        return take_text(w, row, parts, err);
+        return wds_take_text(w, row, parts, err);
     case MEMBER_JSON:
         parts->json = true;
         return take_json(w, row, err);
@@ -458,7 +286,7 @@ static enum status take_member(struct source_wds *w,
         parts->class_id = true;
         return take_class(w, row, err);
     case MEMBER_OTHER:
-        if (w->classes.count > 0 && strcasecmp(name + stem_bytes(w, name), ".npy") == 0) {
+        if (w->classes.count > 0 && strcasecmp(name + wds_stem_bytes(w, name), ".npy") == 0) {
             parts->vector = true;
             row->captions_optional = true;
         }
@@ -504,7 +332,7 @@ static enum status take_members(struct source_wds *w,
     w->extras.size_bytes = 0;
     w->extras_at = 0;
     const char *name = w->pending->name;
-    TRY(byte_buffer_append(&w->key, name, stem_bytes(w, name), err));
+    TRY(byte_buffer_append(&w->key, name, wds_stem_bytes(w, name), err));
     source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
     row->offset_bytes = w->pending->offset_bytes;
     take_link(w);
@@ -546,7 +374,7 @@ static enum status next_row(struct source_wds *w, struct source_row *row, struct
     if (status != STATUS_OK) {
         return status;
     }
-    TRY(order_captions(w, row, &parts, err));
+    TRY(wds_order_captions(w, row, &parts, err));
     if (parts.image && !parts.image_fits) {
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
     }
@@ -614,44 +442,6 @@ static void wds_close(struct source *s) {
     source_names_fini(&w->classes);
 }
 
-/* Whether dataset_type.txt says that lines are captions. */
-static bool is_retrieval(const char *path) {
-    struct byte_buffer text = {0};
-    bool found = source_read_near(&text, path, "dataset_type.txt", 64, NULL) == STATUS_OK &&
-                 text.size_bytes >= 9 && memcmp(text.data, "retrieval", 9) == 0;
-    byte_buffer_fini(&text);
-    return found;
-}
-
-/* Reads the first texts of the archive, if the option leaves it to them. A failure is left to the
- * reading of the rows. */
-static void decide_lines(struct source_wds *w, const struct source_options *opt) {
-    struct source_options how = *opt;
-    struct source_archive *a = NULL;
-    struct error why = {0};
-    size_t first = 0;
-    size_t looked = 0;
-    bool more = w->base.lines == SOURCE_LINES_AUTO && strcmp(w->base.path, "-") != 0 &&
-                !location_is_remote(w->base.path) && w->caption_member[0] == '\0';
-    if (more && is_retrieval(w->base.path)) {
-        w->base.lines = SOURCE_LINES_EACH;
-        return;
-    }
-    how.bytes = NULL;
-    more = more && source_archive_open(&a, w->base.path, &how, &w->base.rows, &why) == STATUS_OK;
-    while (more && source_archive_next(a, &why) == STATUS_OK) {
-        const struct source_member *m = source_archive_view(a).member;
-        const size_t stem = stem_bytes(w, m->name);
-        bool fits = false;
-        if (m->is_file && strcasecmp(m->name + stem, ".txt") == 0 &&
-            source_archive_read(a, &w->text, SOURCE_MAX_TEXT_BYTES, &fits, &why) == STATUS_OK) {
-            const size_t lines = source_count_lines((const char *)w->text.data, w->text.size_bytes);
-            more = source_look_at_lines(&w->base, &first, lines, ++looked);
-        }
-    }
-    source_archive_close(a);
-}
-
 static enum status wds_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct source_wds *w = (struct source_wds *)s;
     byte_buffer_init(&w->text, SOURCE_MAX_TEXT_BYTES);
@@ -661,7 +451,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
         strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
     TRY(source_read_classes(&w->base, &w->classes, w->base.path, err));
-    decide_lines(w, opt);
+    wds_decide_lines(w, opt);
     TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
     s->size_bytes = source_archive_view(w->archive).size_bytes;
     s->plain_tar = source_archive_view(w->archive).is_plain_tar;
