@@ -36,6 +36,7 @@ digest() { "$bin/ccbench" loader "$@" --size 32 --batch-size 32 --digest --no-li
 near=$(digest "$data")
 [ "$(digest "$url" $at)" = "$near" ] || { echo "other batches"; exit 1; }
 [ "$(digest "$url" $at --cache cache)" = "$near" ] || { echo "other batches through a cache"; exit 1; }
+grep -q 'list-type=2.*prefix=a' moto.txt || { echo "the sizes of shards are not those of the bucket's list"; exit 1; }
 "$bin/ccpack" subset -q "$url" $at --where 'id < 50' -o far
 "$bin/ccpack" subset -q "$data" --where 'id < 50' -o near
 diff -r far near
