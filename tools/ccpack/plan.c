@@ -54,6 +54,7 @@ struct plan {
     uint64_t tar_bytes;  /* of so many tars */
     size_t sized;
     double cpu_s, bytes_per_s;
+    struct cli_progress progress; /* over the tars that are looked at */
     char image[80];
     bool metadata;
 };
@@ -145,6 +146,7 @@ static enum status probe_all(struct plan *p,
         const char *tar = tars->items[tars->count * i / count];
         uint64_t size_bytes = 0, hash;
         char directory[PATH_MAX_BYTES];
+        cli_progress_update(&p->progress, i, count, 0, NULL);
         TRY(path_join(directory, sizeof directory, folder, cli_format("%zu", i), err));
         const enum status s = probe(p, opt, tar, directory, err);
         remove_folder(directory);
@@ -207,7 +209,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     FAIL_ERRNO_IF(mkdtemp(folder) == NULL, err, "%s: cannot make a temporary folder", folder);
     cli_signals_install();
     listing_measure(&p.tar_bytes, &p.sized, tars.items, tars.count, location_allows_private());
+    cli_progress_init(&p.progress, "tars", o->quiet);
     const enum status s = probe_all(&p, &opt, &tars, folder, err);
+    cli_progress_clear(&p.progress);
     remove_folder(folder);
     TRY(s);
     FAIL_IF(p.samples > 0 && p.source_bytes == 0, err, STATUS_CORRUPT,
