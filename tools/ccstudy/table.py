@@ -190,6 +190,7 @@ class Children:
         self.common = ["--device", options.device, "--threads", str(max(1, cpus // self.jobs))]
         self.folder = out / "jobs"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.took: dict[str, list[float]] = {}  # seconds of the jobs that were made, by their kind
         self._locks: dict[str, threading.Lock] = {}
         self._running: set[subprocess.Popen[bytes]] = set()
 
@@ -222,12 +223,14 @@ class Children:
                     child.terminate()
                 raise
 
-    def kept(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def kept(self, kind: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of a job, made once."""
         path = self.folder / f"{name}.json"
         with self._locks.setdefault(name, threading.Lock()):
             if not path.exists():
+                begun = time.monotonic()
                 pages.write(path, json.dumps(make()).encode())
+                self.took.setdefault(kind, []).append(time.monotonic() - begun)
             return json.loads(path.read_text("utf-8"))
 
 
@@ -274,7 +277,7 @@ class Driver:
         self.seeds = self.spec.seeds[:options.seeds or None]
         self.children = Children(self.out, options)
         self.count = self.total = 0
-        self.begun = time.monotonic()
+        self.left: dict[str, int] = {}  # jobs by their kind
 
     def training(self, row: Row, settings: dict[str, Any], seed: int) -> Training:
         words = ["ccstream-train", *(w for d in self.spec.data for w in ("--data", self.place[d])), "--val",
@@ -296,8 +299,8 @@ class Driver:
                 words = [*t.words, "--out", str(run)]
             self.children.call(t.name, [*words, "-q", *self.children.common])
             return _read_run(run, self.spec.metric)
-        result = self.children.kept(t.name, make)
-        self.say(f"{t.row.name}, seed {t.seed}{''.join(f', {k} {v}' for k, v in t.settings.items())}: {result['value']:.2f}")
+        result = self.children.kept("train", t.name, make)
+        self.say("train", f"{t.row.name}, seed {t.seed}{''.join(f', {k} {v}' for k, v in t.settings.items())}: {result['value']:.2f}")
         return result
 
     def test(self, t: Training, test: Test) -> float:
@@ -310,21 +313,28 @@ class Driver:
             text = self.children.call(name, ["ccstream-eval", test.run, run, *where, "--json", *test.options,
                                              *self.children.common])
             return json.loads(text)
-        value = _metric(self.children.kept(name, make), test)
-        self.say(f"{t.row.name}, seed {t.seed}, {test.name}: {value:.2f}")
+        value = _metric(self.children.kept(test.run, name, make), test)
+        self.say(test.run, f"{t.row.name}, seed {t.seed}, {test.name}: {value:.2f}")
         return value
 
-    def say(self, text: str) -> None:
+    def say(self, kind: str, text: str) -> None:
         self.count += 1
+        self.left[kind] -= 1
         if not self.options.quiet:
-            left = (time.monotonic() - self.begun) / self.count * (self.total - self.count)
-            print(f"{self.count} of {self.total}  {text}, about {self.progress._duration(left)} left", file=sys.stderr)
+            took = {k: statistics.fmean(seconds) for k, seconds in self.children.took.items()}
+            left = sum(n * took.get(k, 0.0) for k, n in self.left.items()) / self.children.jobs
+            about = f", about {self.progress._duration(left)} left" if took else ""  # else all were there
+            print(f"{self.count} of {self.total}  {text}{about}", file=sys.stderr)
 
     def run(self) -> dict[str, Any]:
         grids = {row.name: [dict(zip(row.tune, values)) for values in itertools.product(*row.tune.values())]
                  for row in self.rows}
         tuned = [self.training(row, s, self.seeds[0]) for row in self.rows for s in grids[row.name] if len(grids[row.name]) > 1]
-        self.total = len(tuned) + len(self.rows) * len(self.seeds) * (1 + len(self.spec.tests))
+        runs_count = len(self.rows) * len(self.seeds)
+        self.left = {"train": len(tuned) + runs_count}
+        for test in self.spec.tests:
+            self.left[test.run] = self.left.get(test.run, 0) + runs_count
+        self.total = sum(self.left.values())
         values = self.children.all([lambda t=t: self.train(t) for t in tuned])
         tried: dict[str, list[Any]] = {row.name: [] for row in self.rows}
         for t, result in zip(tuned, values):
