@@ -276,10 +276,10 @@ for bad in ("NaN", "Infinity", "1e400", "-0.5", '"1"', "true"):
 refused(65, f"line 2, byte {line}: 'c': a text has a character 0", table("t.jsonl", [good, {"id": 1, "c": "a\0b"}]), "--as", "x=c")
 # Weights are those of a sample: 0 in one of its columns or rows is right where another has more.
 zero, one = {"text": "a", "weight": 0}, {"text": "b", "weight": 1}
-assert run("d", table("t.jsonl", [{"id": 1, "p": zero, "q": one}]), "--as", "z=p,q")["columns"][0]["rows"] == 1
-assert ds.column("z").captions(1) == [("a", 0, 0), ("b", 1, 1)]
+assert run("d", table("t.jsonl", [{"id": 1, "p": zero, "q": one}]), "--as", "zz=p,q")["columns"][0]["rows"] == 1
+assert ds.column("zz").captions(1) == [("a", 0, 0), ("b", 1, 1)]
 refused(65, "line 1, byte 0: 'p': all weights are 0", table("t.jsonl", [{"id": 1, "p": zero, "q": zero}]), "--as", "x=p,q")
-assert run("d", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": one}]), "--as", "z=p", "--all", "--replace")["repeated"] == 1
+assert run("d", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": one}]), "--as", "zz=p", "--all", "--replace")["repeated"] == 1
 refused(65, "all weights are 0", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": zero}]), "--as", "x=p", "--all")
 for bad, text in (([1], "1 numbers, the others have 2"), ([1, 2, 3], "3 numbers"), (["a", 1], "not a number"), (True, "not a number"),
                   ([True, 1], "not a number")):

@@ -24,6 +24,23 @@ def arguments(data_help):
     return p.parse_args()
 
 
+def cpu_seconds():
+    """Of this process and the workers that it started, and theirs."""
+    parents, times = {}, {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        parents[int(pid)], times[int(pid)] = int(fields[1]), int(fields[11]) + int(fields[12])
+    own, more = {os.getpid()}, True
+    while more:
+        more = {pid for pid, parent in parents.items() if parent in own} - own
+        own |= more
+    return sum(times.get(pid, 0) for pid in own) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(name, version, args, batches):
     """Takes batches for a while and prints one line."""
     side = None
@@ -40,18 +57,19 @@ def measure(name, version, args, batches):
         now = time.monotonic()
         if begin is None:
             if now >= warm_until:
-                begin = now
+                begin, cpu = now, cpu_seconds()
             continue
         images += len(batch)
         if now - begin >= args.seconds:
             break
-    elapsed = time.monotonic() - begin
+    elapsed, cpu = time.monotonic() - begin, cpu_seconds() - cpu
     print(json.dumps({
         "peer": name,
         "version": version,
         "images": images,
         "seconds": round(elapsed, 3),
         "images_per_s": round(images / elapsed, 1),
+        "cpu_ms_per_image": round(1000 * cpu / images, 3),
         "workers": args.workers,
         "batch": args.batch,
         "size": args.size,
