@@ -1,8 +1,11 @@
 /*
- * bench_dataset DIR SAMPLES PER_SHARD [interleave]: writes the indexes of a dataset of that size
- * into DIR (about 90 bytes per sample; the shards themselves are holes), then measures how long it
- * takes to open it, and to look up samples and captions at random. With `interleave` the ids of
- * neighbouring shards overlap, which is the slow way to open.
+ * bench_dataset DIR SAMPLES PER_SHARD [interleave|headers]: writes the indexes of a dataset of that
+ * size into DIR (about 90 bytes per sample; the shards themselves are holes), then measures how
+ * long it takes to open it, to look up samples and captions at random, and to plan a pass of 1,024
+ * ranks: the first sample of every rank at every step, in a shuffled order, and where each of
+ * 200,000 samples is delivered. With `interleave` the ids of neighbouring shards overlap, which is
+ * the slow way to open. With `headers` indexes are holes after their headers, so that 400 million
+ * samples fit on a small disk; then samples and captions are not looked up.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,14 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "formats/base/clock.h"
 #include "formats/base/rng.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_internal.h"
+#include "loader/sampler.h"
 
 enum { IMAGE_BYTES = 30000, FRAME_BYTES = IMAGE_BYTES + 400, LOOKUPS = 200000 };
+enum { RANKS = 1024, RANK_BATCH = 32 };
 
 static struct error err;
 
@@ -133,7 +138,35 @@ static void make_index(struct byte_buffer *payload,
     free(sizes);
 }
 
-static void write_indexes(const char *dir, uint64_t samples, uint32_t per_shard, bool interleave) {
+/* The same with a hole for what follows the header: an index of no chunk of captions. */
+static void
+make_header(struct byte_buffer *payload, struct shard_index *x, uint64_t first, uint32_t count) {
+    *x = (struct shard_index){
+        .container = SHARD_CONTAINER_TAR_ZSTD,
+        .sample_count = count,
+        .text_count = count,
+        .data_bytes = (uint64_t)count * FRAME_BYTES,
+        .image_bytes = (uint64_t)count * IMAGE_BYTES,
+        .first_id = first,
+        .last_id = first + count - 1,
+        .chunk_count = index_chunk_count(count),
+        .largest_image_bytes = IMAGE_BYTES,
+        .largest_chunk_bytes = 1,
+    };
+    x->size_bytes = INDEX_HEADER_BYTES + (uint64_t)count * INDEX_RECORD_BYTES +
+                    4 * ((uint64_t)x->chunk_count + 1);
+    payload->size_bytes = 0;
+    must(byte_buffer_reserve(payload, INDEX_HEADER_BYTES, &err));
+    payload->size_bytes = INDEX_HEADER_BYTES;
+    shard_index_put_header(payload->data, x);
+    x->hash = load_u64(payload->data + INDEX_HEADER_BYTES - 8);
+}
+
+static void write_indexes(const char *dir,
+                          uint64_t samples,
+                          uint32_t per_shard,
+                          bool interleave,
+                          bool headers) {
     struct manifest m;
     struct byte_buffer payload;
     struct zstd_packer *packer = NULL;
@@ -148,7 +181,11 @@ static void write_indexes(const char *dir, uint64_t samples, uint32_t per_shard,
         struct shard_summary s = {.hash = k};
         uint64_t from = (uint64_t)k * per_shard;
         uint32_t count = samples - from < per_shard ? (uint32_t)(samples - from) : per_shard;
-        make_index(&payload, &x, interleave ? k : from, interleave ? shards : 1, count, packer);
+        if (headers) {
+            make_header(&payload, &x, from, count);
+        } else {
+            make_index(&payload, &x, interleave ? k : from, interleave ? shards : 1, count, packer);
+        }
         must(shard_file_name(s.name, sizeof(s.name), "bench", k, SHARD_CONTAINER_TAR_ZSTD, &err));
         s.size_bytes = shard_index_file_bytes(&x);
         s.index_hash = x.hash;
@@ -167,7 +204,7 @@ static void write_indexes(const char *dir, uint64_t samples, uint32_t per_shard,
         must(shard_index_name(name, sizeof(name), path, &err));
         FILE *f = fopen(name, "wb");
         if (!f || fwrite(payload.data, 1, payload.size_bytes, f) != payload.size_bytes ||
-            fclose(f) != 0) {
+            fflush(f) != 0 || ftruncate(fileno(f), (off_t)x.size_bytes) != 0 || fclose(f) != 0) {
             must(error_set_errno(&err, "%s", name));
         }
         must(manifest_add_shard(&m, &s, &err));
@@ -179,56 +216,122 @@ static void write_indexes(const char *dir, uint64_t samples, uint32_t per_shard,
     byte_buffer_fini(&payload);
 }
 
-static double seconds_since(int64_t start_ns) {
-    return (double)(clock_now_ns() - start_ns) * 1e-9;
+/* Of the processor: the thread is one, and other programs may run. */
+static double now_s(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void measure(const char *dir) {
-    struct dataset *d = NULL;
-    struct caption_reader *captions = NULL;
+/* Memory of the process's own, without files that are mapped. */
+static double own_mib(void) {
+    char line[200];
+    double kib = 0.0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        (void)sscanf(line, "RssAnon: %lf", &kib);
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    return kib / 1024.0;
+}
+
+static void measure_open(struct dataset **d, const char *dir) {
     struct rusage usage;
-    struct rng r;
+    const double before = own_mib();
     double best = 1e9;
     for (int i = 0; i < 5; i++) {
-        dataset_close(d);
-        int64_t start = clock_now_ns();
-        must(dataset_open(&d, dir, NULL, &err));
-        best = seconds_since(start) < best ? seconds_since(start) : best;
+        dataset_close(*d);
+        const double start = now_s();
+        must(dataset_open(d, dir, NULL, &err));
+        best = now_s() - start < best ? now_s() - start : best;
     }
     getrusage(RUSAGE_SELF, &usage);
-    uint64_t n = dataset_sample_count(d);
-    printf("open          %.3f ms, best of 5; %ld MiB resident at most so far\n", best * 1e3,
-           usage.ru_maxrss / 1024);
+    printf("open          %.3f ms, best of 5; %.1f MiB of its own, %ld MiB resident at most\n",
+           best * 1e3, own_mib() - before, usage.ru_maxrss / 1024);
+}
+
+static void measure_samples(struct dataset *d) {
+    struct caption_reader *captions = NULL;
+    struct rng r;
+    const uint64_t n = dataset_sample_count(d);
     must(caption_reader_create(&captions, d, &err));
     rng_init(&r, 1, RNG_ORDER, 0, 0);
-    int64_t start = clock_now_ns();
+    double start = now_s();
     for (int i = 0; i < LOOKUPS; i++) {
         struct dataset_sample s;
         must(dataset_sample_at(d, rng_u64(&r) % n, &s, &err));
     }
-    printf("sample        %.3f us at random\n", seconds_since(start) * 1e6 / LOOKUPS);
-    start = clock_now_ns();
+    printf("sample        %.3f us at random\n", (now_s() - start) * 1e6 / LOOKUPS);
+    start = now_s();
     for (int i = 0; i < LOOKUPS / 10; i++) {
         struct dataset_sample s;
         struct shard_text text;
         must(dataset_sample_at(d, rng_u64(&r) % n, &s, &err));
         must(caption_reader_get(captions, &s, 0, &text, &err));
     }
-    printf("caption       %.3f us at random\n", seconds_since(start) * 1e6 / (LOOKUPS / 10));
+    printf("caption       %.3f us at random\n", (now_s() - start) * 1e6 / (LOOKUPS / 10));
     uint64_t fingerprint = 0;
-    start = clock_now_ns();
+    start = now_s();
     must(dataset_compute_fingerprint(d, &fingerprint, &err));
-    printf("fingerprint   %.3f s for %" PRIu64 " samples\n", seconds_since(start), n);
-    getrusage(RUSAGE_SELF, &usage);
-    printf("resident      %ld MiB at most, mapped pages included\n", usage.ru_maxrss / 1024);
+    printf("fingerprint   %.3f s for %" PRIu64 " samples\n", now_s() - start, n);
     caption_reader_destroy(captions);
+}
+
+/* The order of one epoch on RANKS ranks, and the way back from samples to their steps. */
+static void measure_plan(uint64_t n) {
+    struct sampler s;
+    struct loader_options o;
+    struct rng r;
+    const uint64_t batch = n / 16 < RANKS * RANK_BATCH ? n / 16 : RANKS * RANK_BATCH;
+    const double none = 0.0; /* weight */
+    uint64_t sum = 0;
+    uint64_t steps = 0;
+    loader_options_default(&o);
+    o.batch_count = (uint32_t)batch;
+    o.world = batch < RANKS ? 1 : RANKS;
+    o.batch_count -= o.batch_count % o.world;
+    double start = now_s();
+    for (uint32_t rank = 0; rank < o.world; rank++) {
+        o.rank = rank;
+        must(sampler_init(&s, &n, &none, 1, &o, &err));
+        steps = s.steps_per_epoch;
+        for (uint64_t step = 0; step < steps; step++) {
+            struct sampler_batch b;
+            must(sampler_batch_at(&s, step, &b));
+            sum += sampler_place_at(&s, &b, 0).ordinal;
+        }
+    }
+    printf("plan          %.3f s for %" PRIu64 " steps of %u ranks (%" PRIx64 ")\n",
+           now_s() - start, steps, (unsigned)o.world, sum);
+    rng_init(&r, 2, RNG_ORDER, 0, 0);
+    start = now_s();
+    for (int i = 0; i < LOOKUPS; i++) {
+        struct sampler_visit v;
+        const struct sampler_place place = {0, rng_u64(&r) % n};
+        if (sampler_find(&s, place, 0, &v) == STATUS_OK) { /* not in a last batch that is dropped */
+            sum += v.row;
+        }
+    }
+    printf("find          %.3f us a sample (%" PRIx64 ")\n", (now_s() - start) * 1e6 / LOOKUPS,
+           sum);
+}
+
+static void measure(const char *dir, bool headers) {
+    struct dataset *d = NULL;
+    measure_open(&d, dir);
+    if (!headers) {
+        measure_samples(d);
+    }
+    measure_plan(dataset_sample_count(d));
     dataset_close(d);
 }
 
 int main(int argc, char **argv) {
     if (argc < 4) {
-        fprintf(stderr, "usage: bench_dataset DIR SAMPLES PER_SHARD [interleave]\n"
-                        "       bench_dataset DIR 0 0     measures what is there\n");
+        fprintf(stderr, "usage: bench_dataset DIR SAMPLES PER_SHARD [interleave|headers]\n"
+                        "       bench_dataset DIR 0 0 [headers]     measures what is there\n");
         return 64;
     }
     uint64_t samples = strtoull(argv[2], NULL, 10);
@@ -237,9 +340,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "bench_dataset: PER_SHARD must be 1 to %d\n", SHARD_MAX_SAMPLES);
         return 64;
     }
+    const bool headers = argc > 4 && strcmp(argv[4], "headers") == 0;
     if (samples > 0) {
-        write_indexes(argv[1], samples, per_shard, argc > 4);
+        write_indexes(argv[1], samples, per_shard, argc > 4 && !headers, headers);
     }
-    measure(argv[1]);
+    measure(argv[1], headers);
     return 0;
 }
