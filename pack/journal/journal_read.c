@@ -12,6 +12,7 @@
 #include "formats/base/hash.h"
 #include "formats/json/json_reader.h"
 #include "formats/shard/tar.h"
+#include "net/location.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
 
@@ -128,9 +129,10 @@ static bool take_place(struct pack_plan *p, const struct json_value *v) {
     struct source_place *place = &p->point.place;
     *place = (struct source_place){.rows = p->point.row, .content = p->point.content};
     return !v ||
-           (p->point.source < p->opt->source_count && get_u64(v, "offset", &place->offset_bytes) &&
-            place->offset_bytes >= TAR_BLOCK_BYTES && get_u64(v, "members", &place->members) &&
-            get_u64(v, "joined", &place->joined) &&
+           (p->point.source < p->opt->source_count &&
+            location_is_remote(p->opt->sources[p->point.source]) &&
+            get_u64(v, "offset", &place->offset_bytes) && place->offset_bytes >= TAR_BLOCK_BYTES &&
+            get_u64(v, "members", &place->members) && get_u64(v, "joined", &place->joined) &&
             take_counts(place->ignored.by, IGNORED_KINDS, ignored_name,
                         json_value_get(v, "ignored")) &&
             get_file(v, &p->sources[p->point.source]));
