@@ -2,6 +2,7 @@
 asynchronous copies, on a device that is emulated; the loader's position in checkpoints of other tools."""
 
 import ctypes
+import functools
 import importlib.util
 import os
 import subprocess
@@ -93,6 +94,43 @@ class MovedTest(unittest.TestCase):
                 "try:\n    b.to('cpu')\nexcept ccstream.UnsupportedError as error:\n    print(error)\n")
         out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
         self.assertEqual(out, "Batch.to needs torch, which is not installed\n")
+
+
+class AsTheModelTakesThemTest(unittest.TestCase):
+    def test_images_are_those_that_the_device_would_normalise(self):
+        normalize = cct.NormalizeOnDevice("clip")
+        made = loader(dtype="float32", norm="clip", layout="channels_last", fields=["text", "encoded"])
+        small = loader(dtype="bfloat16", norm="clip", layout="nchw")
+        for plain, batch, half in zip(loader(), made, small):
+            want, moved = normalize(torch.from_dlpack(plain["image"])), batch.to("cpu")
+            self.assertLess((moved["image"] - want).abs().max(), 1e-6)
+            self.assertTrue(moved["image"].is_contiguous(memory_format=torch.channels_last))
+            self.assertEqual((moved["text"], moved["encoded"]), (batch["text"], batch["encoded"]))
+            image = half.to("cpu")["image"]
+            self.assertEqual((image.dtype, image.is_contiguous()), (torch.bfloat16, True))
+            self.assertTrue((image - want.bfloat16()).abs().max() <= 0.02)  # rounded once instead of twice
+
+    @needs("transformers")
+    def test_a_tokenizer_of_hugging_face(self):
+        from transformers import AutoTokenizer
+        os.makedirs("tokenizer", exist_ok=True)
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "image", "caption", "of", *"0123456789", *(f"##{i}" for i in range(10))]
+        with open("tokenizer/vocab.txt", "w") as file:
+            file.write("\n".join(words))
+        with open("tokenizer/config.json", "w") as file:
+            file.write('{"model_type": "bert"}')
+        tokenize = functools.partial(AutoTokenizer.from_pretrained("tokenizer"), padding="max_length", truncation=True, max_length=12,
+                                     return_tensors="pt")
+        for batch in loader(tokenizer=tokenize, fields=["text"]):
+            want = tokenize(batch["text"])
+            self.assertTrue((batch["tokens"] == want["input_ids"]).all() and (batch["attention_mask"] == want["attention_mask"]).all())
+
+    @needs("open_clip")
+    def test_open_clips_tokenizer_is_that_of_the_name(self):
+        import open_clip
+        theirs = loader(tokenizer=open_clip.get_tokenizer("ViT-B-32"))
+        for a, b in zip(theirs, loader(tokenizer="clip", max_tokens=77)):
+            self.assertTrue((a["tokens"].numpy() == numpy.asarray(b["tokens"])).all())
 
 
 class Device:
