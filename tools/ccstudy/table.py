@@ -177,8 +177,13 @@ def check(options: Options) -> None:
 # ---- child processes
 
 
-def _dies_with_us() -> None:
+_BUSY = "is being trained by another process"  # ccstream-train's words
+
+
+def _dies_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:  # which was killed meanwhile
+        os._exit(1)
 
 
 class Children:
@@ -197,7 +202,9 @@ class Children:
     def call(self, name: str, words: list[str]) -> str:
         """Its stdout. Its stderr is jobs/NAME.log."""
         log = self.folder / f"{name}.log"
-        with log.open("wb") as err, start(words, stdout=subprocess.PIPE, stderr=err, preexec_fn=_dies_with_us) as child:
+        parent = os.getpid()
+        with log.open("wb") as err, start(words, stdout=subprocess.PIPE, stderr=err,
+                                          preexec_fn=lambda: _dies_with(parent)) as child:
             self._running.add(child)
             out = child.communicate()[0]
             self._running.discard(child)
@@ -297,7 +304,14 @@ class Driver:
                 shutil.rmtree(run, ignore_errors=True)
                 run.parent.mkdir(exist_ok=True)
                 words = [*t.words, "--out", str(run)]
-            self.children.call(t.name, [*words, "-q", *self.children.common])
+            for pause_s in (1, 2, 4, 8, 0):
+                try:
+                    self.children.call(t.name, [*words, "-q", *self.children.common])
+                    break
+                except StudyError as error:
+                    if _BUSY not in str(error) or pause_s == 0:
+                        raise
+                    time.sleep(pause_s)  # a child of a driver that was killed just now is about to end
             return _read_run(run, self.spec.metric)
         result = self.children.kept("train", t.name, make)
         self.say("train", f"{t.row.name}, seed {t.seed}{''.join(f', {k} {v}' for k, v in t.settings.items())}: {result['value']:.2f}")
