@@ -98,6 +98,8 @@ for figure in sections["Curves"]["items"]:
 assert len(sections["Runs"]["items"][0]["rows"]) == 4
 END
 "$python" check_group.py || fail "numbers of ccstream-report --group: $(cat group.txt)"
+one=${runs%% *}
+expect_message 64 "the same settings and the same seed" "$BIN/ccstream-report" --group "$one" "$one/"
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso >before.txt
 expect 0 "$BIN/ccstudy" table spec.toml -o out --set val=held-out --jobs 2 -q
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso | cmp - before.txt || fail "a finished run was repeated"

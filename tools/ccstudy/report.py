@@ -561,13 +561,13 @@ def act(options: Options, program: str) -> None:
     if options.cache_size is not None:
         _check_size(options.cache_size)
     runs = [RunLog(run) for run in options.arguments]
-    for run in options.arguments if not options.trust else []:
-        check_model(run)
     name_apart(runs)
     own = os.path.join(options.arguments[0], "report.html")
     out = options.out or (own if not options.group else "group.html")
     if out != own:
         pages.check_file(out, program, options.force)
+    for run in options.arguments if not options.trust else []:
+        check_model(run)
     summary = None
     if options.group:
         from . import report_group  # which imports much
