@@ -21,7 +21,7 @@ from typing import Any
 
 from . import page as pages
 from .run_log import SERIES, Column, Points, RunLog, member, name_apart, number
-from .study import (Column as TableColumn, DataError, Item, Option, Options, Section, StudyError, Table,
+from .study import (Column as TableColumn, Item, Option, Options, Section, StudyError, Table,
                     UsageError, axis, found, start, table_item)
 
 PURPOSE = "writes an HTML report of one or more runs"
@@ -535,8 +535,11 @@ def check_model(run: str) -> None:
     if os.path.exists(os.path.join(run, "last")) and found("ccdump"):
         with start(["ccdump", "state", "--json", "--", run], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
             said = child.communicate()[1].decode("utf-8", "replace").splitlines()
-        if child.returncode == DataError.code:
-            raise DataError(said[-1].removeprefix("ccdump state: ") if said else f"{run}/last: damaged")
+        if child.returncode:
+            said = [line for line in said if "lists every option" not in line]
+            error = StudyError(said[-1].removeprefix("ccdump state: ") if said else f"{run}/last cannot be read")
+            error.code = child.returncode if child.returncode > 0 else 70
+            raise error
 
 
 def _sections(runs: list[RunLog], options: Options) -> list[Section]:
