@@ -116,6 +116,13 @@ pkill -9 -oP $pid || true
 wait $pid || fail "a killed rank ends the others"
 plain shot/eval_results.jsonl | cmp - <(plain out/eval_results.jsonl) || fail "results after a killed rank"
 
+"$BIN/ccstream-eval" suite run --sets sets -o gone -q -t 1 --ranks 2 2>err.txt >out.txt &
+pid=$!
+until [ "$(pgrep -cP $pid)" = 2 ]; do kill -0 $pid || break; sleep 0.02; done
+pkill -9 -P $pid || true
+! wait $pid || fail "a suite without ranks has ended well"
+has err.txt 'sets are not evaluated; the same command continues'
+
 # ---- sets at a server
 rm -f port.txt
 "$python" "$SRC/tests/net/fault_server.py" . >port.txt &

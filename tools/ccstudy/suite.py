@@ -261,6 +261,9 @@ class Work:
             if path.exists():
                 code, _, text = path.read_text("utf-8").partition(" ")
                 raise ChildError(text, int(code))
+        left = sum(not self._is_done(one) for one in self.sets)
+        if left:
+            raise StudyError(f"all ranks were ended, {left} sets are not evaluated; the same command continues")
 
     def _child(self, number: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -298,10 +301,13 @@ class Work:
     def _take(self, one: One, wait: bool) -> Lock | None:
         """None: the set is finished, or another rank has it."""
         lock = Lock.take(self.folder / f"{one.name}.lock", wait)
-        if lock and (self._failure(one).exists() or one.known.key in {r["key"] for r in finished(self.path, self.own, True)}):
+        if lock and self._is_done(one):
             lock.release()
             return None
         return lock
+
+    def _is_done(self, one: One) -> bool:
+        return self._failure(one).exists() or one.known.key in {r["key"] for r in finished(self.path, self.own, True)}
 
     def _begin(self, one: One, lock: Lock) -> tuple[Encoding, Lock] | None:
         try:
