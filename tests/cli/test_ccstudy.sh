@@ -204,6 +204,26 @@ tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < N
     END { exit rows != 2 }' || fail "negatives: $(cat out.txt)"
 figures studies/negatives negatives 2
 
+# ---- normalizer: the batch alone is worst, and better the larger it is
+expect 0 "$BIN/ccstudy" normalizer --quick --pairs 256 --epochs 3 --json -o studies/normalizer
+cmp out.txt studies/normalizer/normalizer.json || fail "--json is not what the file has"
+tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    "rms" in v { rows++; rms[v["method"] v["batch"]] = v["rms"] }
+    END { exit !(rows == 15 && rms["clip8"] > rms["clip32"] && rms["clip32"] > rms["clip128"] && rms["clip8"] > rms["sogclr-38"] &&
+                 rms["clip32"] > rms["sogclr-332"]) }' || fail "normalizer: $(cat out.txt)"
+figures studies/normalizer normalizer 2
+
+# ---- longtail: zeta finds the popularity of captions
+expect 0 "$BIN/ccstudy" longtail --quick --generic 0.5 --json -o studies/longtail
+cmp out.txt studies/longtail/longtail.json || fail "--json is not what the file has"
+tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    v["method"] == "nuclr" { rows++; if (v["correlation"] < 0.5 || v["recall"] < 40) { print; exit 1 } }
+    v["method"] == "frozen" { rows++; if (v["correlation"] != "null") { print; exit 1 } }
+    END { exit rows != 2 }' || fail "longtail: $(cat out.txt)"
+figures studies/longtail longtail 2
+expect 64 "$BIN/ccstudy" longtail --generic 1
+has err.txt "--generic '1' is not a number in"
+
 # ---- margin: without checkpoints, of towers trained here; classifiers fit, and k-variance ranks better than the margin alone
 expect 0 "$BIN/ccstudy" margin --quick --json -o studies/margin
 cmp out.txt studies/margin/margin.json || fail "--json is not what the file has"

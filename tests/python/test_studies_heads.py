@@ -16,7 +16,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import batch, heads, nets, study
+from ccstream.studies import batch, command, heads, longtail, nets, normalizer, study
 
 
 def numeric_gradient(value, parameters):
@@ -141,6 +141,21 @@ class HeadsTest(unittest.TestCase):
             own = (labels[:, None] == labels) & ~np.eye(128, dtype=bool)
             self.assertTrue((similarity[own] == -heads.FAR).all() and (np.abs(similarity[~own]) <= 1.001).all())
 
+    def test_generic_captions_are_those_of_training_images_alone(self):
+        options = command.parse(longtail, "ccstudy longtail", ["--quick", "--generic", "0.4"])
+        longtail.check(options)
+        f, popularity = longtail.draw(options, 0.4)
+        training = f.texts[f.train]
+        same = (np.abs(training[:, None] - f.prompts).max(2) < 1e-6)
+        generic = same.any(1)
+        self.assertLess(abs(generic.mean() - 0.4), 0.1)
+        self.assertEqual((popularity > 1).sum() + (generic & (popularity == 1)).sum(), generic.sum())
+        counts = same.sum(0)
+        self.assertTrue((popularity[generic] == counts[same.argmax(1)[generic]]).all() and (popularity[~generic] == 1).all())
+        self.assertTrue((same.argmax(1)[generic] == f.kinds[f.train][generic]).all())
+        held = f.texts[np.concatenate([f.test, f.validation])]
+        self.assertGreater(np.abs(held[:, None] - f.prompts).max(2).min(), 1e-3)
+
     def test_partners_have_the_label_and_differ_from_draw_to_draw(self):
         labels = np.append(np.arange(400) % 4, 4)  # one alone
         first, second = (heads.partners(labels, np.random.default_rng(seed)) for seed in (0, 1))
@@ -195,6 +210,15 @@ class HeadsTest(unittest.TestCase):
             self.assertTrue((texts == f.captions[ids]).all() and (f.owners[texts] == images).all())
             self.assertEqual(len(set(texts)), 1152)
             self.assertTrue(np.isin(images, f.train).all())
+
+
+    def test_the_exact_normaliser_is_its_definition(self):
+        s = np.random.default_rng(0).normal(size=(7, 7))
+        found = normalizer.exact(s.copy(), 0.5)
+        for side, m in enumerate((s, s.T)):
+            for i in range(7):
+                mean = np.mean([math.exp((m[i, j] - m[i, i]) / 0.5) for j in range(7) if j != i])
+                self.assertAlmostEqual(found[side, i], math.log(mean), 12)
 
 
 class TrainingTest(unittest.TestCase):

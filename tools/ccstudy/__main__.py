@@ -23,6 +23,8 @@ _COMMANDS = {
     "blocks": "blocks of similar points against pairs: CURL, table 2",
     "labels": "what labels would add: supervised towers, class collision: CURL, table 1",
     "negatives": "negatives with and without the anchor's class: DCL, figure 3-2",
+    "normalizer": "error of log u against the exact normaliser over the batch",
+    "longtail": "NUCLR over SogCLR where many images share a caption",
     "table": "the table of a paper: losses x seeds x test sets, from one file",
 }
 # Other programs: commands that ccstream-eval starts by this one, and one that is this one by another name.

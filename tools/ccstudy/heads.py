@@ -62,6 +62,9 @@ class Features:
     owners: np.ndarray | None = None  # (T), ascending: the image of each text; every image has one
     labels: np.ndarray | None = None  # (I)
     patches: np.ndarray | None = None  # float32 (I, P, width), whose means are the images: what crops are made of
+    # What a test image is to be recognised as: prompts (G, width), and which of them each image is, (I).
+    prompts: np.ndarray | None = None
+    kinds: np.ndarray | None = None
     # How the images are divided: rows of `images` in a drawn order.
     test: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     validation: np.ndarray = field(default_factory=lambda: np.empty(0, int))
@@ -259,6 +262,7 @@ class Setting:
     # Labelled: a pair is two crops of one point, as `crop` makes them, instead of two points of a label; noise is then the
     # chance that a crop is cut to a fifth. Needs patches.
     crops: bool = False
+    freeze: bool = True  # zeta is frozen for a sixth of the steps
     # Labelled: points of the anchor's own label are none of its negatives.
     unbiased: bool = False
 
@@ -272,6 +276,8 @@ class Outcome:
     validation_score: float
     test_score: float
     gcl: float = np.nan  # the global loss at tau over the training pairs as they belong together, of ANCHORS of them
+    zero_shot: float = np.nan  # with prompts: test images that are recognised
+    zeta: np.ndarray | None = field(default=None, compare=False)  # of the texts of the training images, of a loss that has it
 
 
 def wrong_texts(setting: Setting, count: int) -> np.ndarray:
@@ -344,21 +350,25 @@ def train(f: Features, settings: Sequence[Setting], batch: int, epochs: int, rat
     AdamW with weight decay 0.02, cosine rate after 5 % of warm-up; zeta is frozen for a sixth of the steps. rate 0:
     heads as they are drawn. `advance` is called with the pairs seen since its last call, those of all runs."""
     heads = Heads(f, hidden, dim, [s.seed for s in settings])
+    losses: list[Any] = []
     if rate > 0:
-        for pairs in _steps(f, heads, settings, batch, epochs, rate):
+        for pairs in _steps(f, heads, settings, batch, epochs, rate, losses):
             advance(pairs)
-    return [_measure(f, heads, run, s) for run, s in enumerate(settings)]
+    out = [_measure(f, heads, run, s) for run, s in enumerate(settings)]
+    for outcome, loss, s in zip(out, losses, settings):
+        outcome.zeta = loss["text.zeta"] if s.loss.startswith("nuclr") else None
+    return out
 
 
 def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, epochs: int,
-           rate: float) -> Iterator[float]:
-    """Yields the pairs seen, now and then."""
+           rate: float, losses: list[Any]) -> Iterator[float]:
+    """Yields the pairs seen, now and then; fills `losses`."""
     count, per_epoch = f.count, f.count // batch
     total = epochs * per_epoch
     warmup, frozen = total // 20, total // 6
-    auto = {"zeta_lr": "auto", "zeta_freeze_epochs": frozen // per_epoch}
-    losses = [ccstream.Loss(s.loss, count, max_batch=batch, **s.options, **(auto if s.zeta_lr is None else {}))
-              for s in settings]
+    losses += [ccstream.Loss(s.loss, count, max_batch=batch, **s.options, **(
+        {"zeta_lr": "auto", "zeta_freeze_epochs": frozen // per_epoch if s.freeze else 0} if s.zeta_lr is None else {}))
+        for s in settings]
     sides = [f.images, f.images if f.texts is None else f.texts]
     pairs = [_Pairs(f, s) for s in settings]
     gradient = np.empty((len(settings), batch, batch), np.float32)
@@ -368,7 +378,7 @@ def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, e
             rows = np.array([p.epoch(epoch) for p in pairs]).transpose(1, 0, 2)  # (3, R, N)
         ids, image_rows, other_rows = rows[:, :, place * batch:(place + 1) * batch]
         lr = rate * ((step + 1) / warmup if step < warmup else half_cosine(step - warmup, total - warmup))
-        zeta = 0.0 if step < frozen else half_cosine(step - frozen, total - frozen)
+        moving = [0.0 if step < first else half_cosine(step - first, total - first) for first in (frozen, 0)]
         inputs = [sides[0][image_rows], sides[1][other_rows]]
         for r, s in enumerate(settings):
             for side in range(2 if s.crops else 0):
@@ -380,7 +390,7 @@ def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, e
                 own = f.labels[image_rows[r]]
                 similarity[r][(own[:, None] == own) & ~np.eye(batch, dtype=bool)] = -FAR
         for r, loss in enumerate(losses):
-            own = settings[r].zeta_lr
+            own, zeta = settings[r].zeta_lr, moving[not settings[r].freeze]
             text, image = (float(zeta > 0),) * 2 if own is None else (own * zeta, 0.1 * own * zeta)
             gradient[r] = loss.step(similarity[r], ids[r], step=step, epoch=epoch, lr=lr, zeta_lr_text=text,
                                     zeta_lr_image=image).gradient
@@ -478,7 +488,11 @@ def _measure(f: Features, heads: Heads, run: int, setting: Setting) -> Outcome:
     texts = first[f.train] if f.captions is None else f.captions
     gcl = global_loss(heads.embed(run, 0, f.images[f.owners[texts]]), heads.embed(run, 1, f.texts[texts]),
                       setting.options["tau"], ANCHORS)
-    return Outcome(*found, *(float(np.mean(x)) for x in found), gcl)
+    zero_shot = np.nan
+    if f.prompts is not None:
+        scores = heads.embed(run, 0, f.images[f.test]) @ heads.embed(run, 1, f.prompts).T
+        zero_shot = float(100 * np.mean(scores.argmax(1) == f.kinds[f.test]))
+    return Outcome(*found, *(float(np.mean(x)) for x in found), gcl, zero_shot)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:

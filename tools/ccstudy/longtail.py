@@ -1,0 +1,171 @@
+"""NUCLR against SogCLR where captions are long-tailed: a share of the training images has one of a few generic captions, by
+Zipf's law, instead of its own; how many images a caption has is known. Judged by recall on specific pairs, by zero-shot
+accuracy on the generic captions as prompts, and by the correlation of zeta with the logarithm of the true popularity."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from . import heads
+from .heads import Features, Setting, draws, mean_and_error
+from .study import Column, Option, Options, Progress, Section, Table, UsageError, axis, figure, np, series, table_item
+
+PURPOSE = "NUCLR over SogCLR where many images share a caption, with known popularity"
+TITLE = "NUCLR where captions are long-tailed"
+OPTIONS = [
+    Option("pairs", "n", int, 5000, "N", "drawn pairs", 1000, 200000),
+    Option("generic", "g", list, metavar="SHARE", help="of the training images that have a generic caption, in [0, 0.9]; without it, "
+                                                       "0, 0.3 and 0.5"),
+    Option("batch", "b", int, 32, "N", "pairs per step, a divisor of 128", 8, heads.LARGEST),
+    *[row for row in heads.OPTIONS if row.name not in ("features", "pairs", "hidden")],
+]
+NOTES = [
+    "Images are drawn points of 64 clusters of Zipf sizes in 12 hidden dimensions, 64 numbers and noise; an image's own caption is another "
+    "view of its point, a generic one the view of its cluster's centre: 'a dog', whose popularity is the number of training "
+    "images that have it. Heads are linear. Validation and test pairs have their own captions.",
+    "Methods: sogclr; nuclr with zeta's automatic steps, and without them (frozen), without xi, without the freeze of a sixth of the "
+    "steps (no freeze), and from zeta -tau / 2 (zeta0). Temperature tuned by recall on validation pairs with one seed; gamma 0.8.",
+    "--json: rows of generic, method, seeds, recall, zero_shot (percent), over_sogclr and zero_shot_over (of the same seed), and "
+    "correlation (of zeta with log popularity over the training captions, null without zeta's steps or if popularity does not differ), each "
+    "with its standard error as NAME_se, and tau. --quick: 1,200 pairs, 4 epochs, 2 seeds.",
+]
+EXAMPLES = ["ccstudy longtail -o studies", "ccstudy longtail --generic 0.5 --batch 8 --json", "ccstudy longtail --quick"]
+
+
+@dataclass(frozen=True)
+class Method:
+    title: str
+    loss: str
+    zeta_lr: float | None = 0.0
+    more: tuple[tuple[str, Any], ...] = ()
+    freeze: bool = True
+    zeta0: float = 0.0  # in tau
+
+
+METHODS = {"sogclr": Method("SogCLR", "sogclr"), "nuclr": Method("NUCLR", "nuclr", None),
+           "frozen": Method("zeta frozen", "nuclr-frozen"), "noxi": Method("without xi", "nuclr-noxi", None),
+           "nofreeze": Method("without the freeze", "nuclr", None, freeze=False), "zeta0": Method("zeta from -tau / 2", "nuclr", None, zeta0=-0.5)}
+CLUSTERS, LATENT, WIDTH = 64, 12, 64
+TAUS = (0.1, 0.2)
+_DRAW, _GENERIC = 31, 32  # what is drawn
+
+
+def shares(options: Options) -> list[float]:
+    out = []
+    for text in options.generic:
+        try:
+            share = float(text)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 0.9:
+            raise UsageError(f"--generic '{text}' is not a number in [0, 0.9]")
+        out.append(share)
+    return sorted(set(out)) or ([0.0, 0.5] if options.quick else [0.0, 0.3, 0.5])
+
+
+def check(options: Options) -> None:
+    options.features, options.hidden = None, 0
+    if heads.LARGEST % options.batch:
+        raise UsageError(f"--batch {options.batch} is not a divisor of {heads.LARGEST}")
+    if options.quick and "pairs" not in options.given:
+        options.pairs = 1200
+        options.given.add("pairs")
+    heads.check(options)
+    shares(options)
+
+
+def draw(options: Options, share: float) -> tuple[Features, np.ndarray]:
+    """Divided features, whose captions are generic for a share of the training images, and the popularity of the caption of
+    every training image."""
+    r = draws(options.seed, _DRAW)
+    centres = r.normal(size=(CLUSTERS, LATENT))
+    views = r.normal(size=(2, LATENT, WIDTH)) / np.sqrt(LATENT)
+    size = 1 / np.arange(1, CLUSTERS + 1)
+    kind = r.choice(CLUSTERS, options.pairs, p=size / size.sum())
+    z = centres[kind] + 0.7 * r.normal(size=(options.pairs, LATENT))
+    images = np.tanh(z @ views[0]) + 0.7 * r.normal(size=(options.pairs, WIDTH))
+    texts = np.tanh(z @ views[1]) + 0.7 * r.normal(size=(options.pairs, WIDTH))
+    prompts = np.tanh(centres @ views[1])
+    f = Features(images.astype(np.float32), np.concatenate([texts, prompts]).astype(np.float32), np.arange(options.pairs))
+    order = heads.divide(Features(f.images, f.texts[:options.pairs], f.owners), options.held_out, options.seed)
+    generic = order.train[draws(options.seed, _GENERIC).random(len(order.train)) < share]
+    f.texts[generic] = f.texts[options.pairs + kind[generic]]
+    f.owners = np.concatenate([f.owners, np.full(CLUSTERS, options.pairs)])  # of no image
+    f = heads.divide(f, options.held_out, options.seed)
+    f.prompts, f.kinds = f.texts[options.pairs:], kind
+    f.texts, f.owners = f.texts[:options.pairs], f.owners[:options.pairs]
+    popularity = np.ones(options.pairs)
+    popularity[generic] = np.bincount(kind[generic], minlength=CLUSTERS)[kind[generic]]
+    return f, popularity[f.train]
+
+
+def _setting(options: Options, name: str, tau: float, seed: int) -> Setting:
+    m = METHODS[name]
+    more: dict[str, Any] = {"gamma": 0.8, **dict(m.more)}
+    if m.zeta0 or m.loss.startswith("nuclr"):
+        more["zeta0"] = m.zeta0 * tau
+    return Setting(options.seed * 1000 + seed, m.loss, {"tau": tau, **more}, m.zeta_lr, freeze=m.freeze)
+
+
+def run(options: Options, progress: Progress) -> dict[str, Any]:
+    given = shares(options)
+    seeds = range(1, options.repeats + 1)
+    rows: list[dict[str, Any]] = []
+    for share in given:
+        f, popularity = draw(options, share)
+        progress.total = len(given) * len(METHODS) * (len(TAUS) + len(seeds)) * options.epochs * f.count
+        tried = list(product(METHODS, TAUS))
+        outcomes = list(heads.train_all(f, [_setting(options, *t, 0) for t in tried], options.batch, options.epochs, options,
+                                        progress.advance))
+        best = {name: max((o.validation_score, tau) for (n, tau), o in zip(tried, outcomes) if n == name)[1] for name in METHODS}
+        found = heads.train_all(f, [_setting(options, name, best[name], seed) for name in METHODS for seed in seeds], options.batch,
+                                options.epochs, options, progress.advance)
+        own = {name: [next(found) for _ in seeds] for name in METHODS}
+        for name, runs in own.items():
+            row: dict[str, Any] = {"generic": share, "method": name, "seeds": len(runs)}
+            base = own["sogclr"]
+            learned = METHODS[name].zeta_lr is None and len(set(popularity)) > 1
+            for column, values in (("recall", [o.test_score for o in runs]), ("zero_shot", [o.zero_shot for o in runs]),
+                                   ("over_sogclr", [o.test_score - b.test_score for o, b in zip(runs, base)]),
+                                   ("zero_shot_over", [o.zero_shot - b.zero_shot for o, b in zip(runs, base)]),
+                                   ("correlation", [float(np.corrcoef(o.zeta, np.log(popularity))[0, 1]) for o in runs] if learned else [])):
+                row[column], row[f"{column}_se"] = mean_and_error(values)
+            rows.append(row | {"tau": best[name]})
+    return {"pairs": f.count, "held_out": options.held_out, "batch": options.batch, "epochs": options.epochs, "rows": rows}
+
+
+def _shown(row: dict[str, Any], name: str) -> str | None:
+    return None if row[name] is None else f"{row[name]:.2f} ± {row[name + '_se']:.2f}"
+
+
+def table(result: dict[str, Any]) -> Table:
+    names = (("recall", "recall, %"), ("over_sogclr", "over SogCLR"), ("zero_shot", "zero-shot, %"), ("zero_shot_over", "over SogCLR"),
+             ("correlation", "zeta and log q"))
+    return Table([Column("generic"), Column("loss", "s"), *(Column(title, "s") for _, title in names), Column("tau")],
+                 [[row["generic"], METHODS[row["method"]].title, *(_shown(row, name) for name, _ in names), row["tau"]]
+                  for row in result["rows"]])
+
+
+def page(result: dict[str, Any], options: Options) -> list[Section]:
+    rows = {(row["generic"], row["method"]): row for row in result["rows"]}
+    given = sorted({row["generic"] for row in result["rows"]})
+
+    def lines(name: str, title: str, unit: str) -> dict[str, Any]:
+        return figure("lines", title, axis("share of images with a generic caption"), axis(title, unit), [
+            series(METHODS[key].title, given, [rows[g, key][name] for g in given], error=[rows[g, key][name + "_se"] for g in given])
+            for key in METHODS if key != "sogclr"], "Bars: standard errors over seeds, of the difference with the same seed.")
+
+    told = []
+    for g in given:
+        row = rows[g, "nuclr"]
+        sides = ["ahead" if row[c] > 2 * row[c + "_se"] else "behind" if row[c] < -2 * row[c + "_se"] else "level"
+                 for c in ("over_sogclr", "zero_shot_over")]
+        told.append(f"with {g:.0%} generic captions NUCLR is {sides[0]} of SogCLR in recall ({_shown(row, 'over_sogclr')}) and {sides[1]} in "
+                    f"zero-shot accuracy ({_shown(row, 'zero_shot_over')})".replace("level of", "level with").replace("behind of", "behind"))
+    return [Section("The claim", [
+        "Wang et al. (ICLR 2025): captions differ in popularity; SogCLR takes all as equally popular, NUCLR learns it (zeta) and is better for it.",
+        f"Measured here, {result['pairs']} pairs, batch {result['batch']}, {result['epochs']} epochs: {'; '.join(told)}. More than two standard "
+        "errors count as a difference."], [
+        lines("over_sogclr", "Recall over SogCLR's", "percentage points"),
+        lines("zero_shot_over", "Zero-shot accuracy over SogCLR's", "percentage points"), table_item("Numbers", table(result))])]
