@@ -31,10 +31,11 @@ struct embed_options {
     bool *failed_together;
     bool features;  /* of images also the tower's own output; default false */
     bool texts;     /* all captions as well; needs the tokenizer; default false */
-    bool no_images; /* images are not encoded; always so of a model without a tower for them; false
-                     */
+    bool no_images; /* images are not encoded; always so of a model without a tower for them;
+                       default false */
     enum augment_kind augment; /* how images become S x S; AUGMENT_EVAL_SQUASH */
-    bool as_stored; /* EXIF orientation and transparency are ignored, as in loader_options; false */
+    bool as_stored; /* EXIF orientation and transparency are ignored, as in loader_options; default
+                       false */
     const void *tokenizer; /* model bytes */
     size_t tokenizer_size_bytes;
     bool clean_captions;

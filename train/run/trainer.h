@@ -71,6 +71,13 @@ enum trainer_best {
     TRAINER_BEST_COUNT
 };
 
+/* What each row of a step has of its loss, see trainer_options.rows. */
+struct trainer_rows {
+    uint64_t *ids;
+    float *weights;
+    double *losses;
+};
+
 struct trainer_options {
     /* The ranks that train together, borrowed for the life; NULL: one. Options are the same on all
      * of them, but for `log` and the callbacks. */
@@ -192,11 +199,7 @@ struct trainer_options {
     /* NULL, the default; or the caller's storage for each step's rows, (batch_count) of each: ids,
      * weights (1 without `weight`), and loss_output.row_values. Requires that the host computes
      * the loss (TRAINER_STATE_HOST), which TRAINER_BLOCKS has none of. */
-    struct trainer_rows {
-        uint64_t *ids;
-        float *weights;
-        double *losses;
-    } * rows;
+    struct trainer_rows *rows;
 
     const struct log_sink *log;
     /* Called after every step and evaluation, on every rank that has them; may be NULL. */
