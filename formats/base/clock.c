@@ -1,5 +1,4 @@
-/* Two clocks of the operating system; both exist on every Linux, so there is no failure to report.
- */
+/* Clocks of the operating system that exist on every Linux, so there is no failure to report. */
 #include "formats/base/clock.h"
 
 #include <time.h>
@@ -16,6 +15,10 @@ int64_t clock_now_ns(void) {
 
 int64_t clock_thread_cpu_ns(void) {
     return read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+int64_t clock_process_cpu_ns(void) {
+    return read_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void clock_wait_ms(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t ms) {

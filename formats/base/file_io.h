@@ -184,6 +184,9 @@ path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct
  * is too long) or a failure of making one. */
 enum status file_make_parents(const struct file_system *fs, const char *path, struct error *err);
 
+/* Removes a folder with its files, but not one that holds folders. A link in its place stays. */
+void file_remove_folder(const char *path);
+
 /* The directory part of `path` ("." when there is none). */
 enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);
 

@@ -412,3 +412,17 @@ const struct file_system *file_posix(void) {
     };
     return &posix;
 }
+
+/* ---- folders ---- */
+
+void file_remove_folder(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        (void)unlinkat(fd, e->d_name, 0);
+    }
+    if (d != NULL) {
+        (void)closedir(d);
+        (void)rmdir(path);
+    }
+}

@@ -231,15 +231,6 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
     return STATUS_OK;
 }
 
-static double cpu_seconds(void) {
-    struct rusage u;
-    if (getrusage(RUSAGE_SELF, &u) != 0) {
-        return 0;
-    }
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
 static uint64_t rss_now_bytes(void) {
     unsigned long long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -327,7 +318,7 @@ static enum status
 run_loader(struct result *r, struct loader *l, struct consumer *c, struct error *err) {
     struct loader_batch b;
     struct rusage usage;
-    double cpu_s = cpu_seconds();
+    const int64_t before_ns = clock_process_cpu_ns();
     int64_t begin_ns = clock_now_ns();
     enum status s = STATUS_OK;
     while (s == STATUS_OK && (c->o->steps == 0 || r->batches < c->o->steps)) {
@@ -342,7 +333,7 @@ run_loader(struct result *r, struct loader *l, struct consumer *c, struct error 
         }
     }
     double elapsed_s = (double)(clock_now_ns() - begin_ns) / 1e9;
-    r->cpu_s = cpu_seconds() - cpu_s;
+    r->cpu_s = (double)(clock_process_cpu_ns() - before_ns) / 1e9;
     loader_stats(l, &r->stats);
     r->pairs_per_s = elapsed_s > 0 ? (double)r->pairs / elapsed_s : 0;
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
@@ -368,9 +359,9 @@ static enum status measure_limit(struct result *r,
                            first_step, r->batches, digest, err));
     enum status s = STATUS_OK;
     if (bench_limit_count(limit) > 0) {
-        double cpu_s = cpu_seconds();
+        const int64_t before_ns = clock_process_cpu_ns();
         s = bench_limit_run(limit, &r->limit_pairs_per_s, r->pairs, err);
-        r->limit_cpu_s = cpu_seconds() - cpu_s;
+        r->limit_cpu_s = (double)(clock_process_cpu_ns() - before_ns) / 1e9;
     }
     bench_limit_destroy(limit);
     return s;

@@ -2,13 +2,12 @@
  * ccpack plan: what packing tars at a server would give. The beginnings of a few of them are packed
  * as ccpack -o packs them, into a temporary folder, and scaled up to the bytes of all.
  */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "formats/base/clock.h"
 #include "net/http_stream.h"
 #include "net/listing.h"
 #include "net/location.h"
@@ -67,27 +66,6 @@ static void count_rows(void *plan, const struct pack_progress *p) {
     ((struct plan *)plan)->probe_rows = p->rows;
 }
 
-/* Removes a folder of files. */
-static void remove_folder(const char *path) {
-    DIR *d = opendir(path);
-    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
-            (void)unlinkat(dirfd(d), e->d_name, 0);
-        }
-    }
-    if (d != NULL) {
-        closedir(d);
-    }
-    (void)rmdir(path);
-}
-
-static double cpu_seconds(void) {
-    struct rusage u;
-    (void)getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
-
 /* What the first sample of a probe is. */
 static enum status look(struct plan *p, const char *directory, struct error *err) {
     struct input *in = NULL;
@@ -121,10 +99,10 @@ static enum status probe(struct plan *p,
     opt.progress = count_rows;
     opt.cookie = p;
     p->probe_rows = 0;
-    const double before_s = cpu_seconds();
+    const int64_t before_ns = clock_process_cpu_ns();
     const enum status s = pack_run(&opt, &sum, err);
     RETURN_IF(s != STATUS_OK && (s != STATUS_INTERRUPTED || cli_interrupted()), s);
-    p->cpu_s += cpu_seconds() - before_s;
+    p->cpu_s += (double)(clock_process_cpu_ns() - before_ns) / 1e9;
     p->rows += sum.rows;
     p->samples += sum.samples;
     p->texts += sum.texts;
@@ -149,7 +127,7 @@ static enum status probe_all(struct plan *p,
         cli_progress_update(&p->progress, i, count, 0, NULL);
         TRY(path_join(directory, sizeof directory, folder, cli_format("%zu", i), err));
         const enum status s = probe(p, opt, tar, directory, err);
-        remove_folder(directory);
+        file_remove_folder(directory);
         TRY(s);
         if (!listed) {
             TRY(http_stream_identity(&size_bytes, &hash, tar, err));
@@ -212,7 +190,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     cli_progress_init(&p.progress, "tars", o->quiet);
     const enum status s = probe_all(&p, &opt, &tars, folder, err);
     cli_progress_clear(&p.progress);
-    remove_folder(folder);
+    file_remove_folder(folder);
     TRY(s);
     FAIL_IF(p.samples > 0 && p.source_bytes == 0, err, STATUS_CORRUPT,
             "%.200s: is compressed, so its beginning does not show how much it holds; "

@@ -4,7 +4,6 @@
  */
 #include "train/comm/meet.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -107,20 +106,6 @@ static bool read_join(struct joined *j, const struct meet *m) {
     return true;
 }
 
-/* With its files. A link that somebody planted in its place is no folder. */
-static void remove_folder(const char *folder) {
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    const struct dirent *entry;
-    while (d != NULL && (entry = readdir(d)) != NULL) {
-        (void)unlinkat(fd, entry->d_name, 0);
-    }
-    if (d != NULL) {
-        (void)closedir(d);
-        (void)rmdir(folder);
-    }
-}
-
 static enum status fail_second(const struct meet *m, const struct comm_peer *p, struct error *err) {
     return error_set(err, STATUS_EXISTS,
                      "rank %" PRId32 " of %s is process %" PRId64 " on %s already, of another "
@@ -137,7 +122,7 @@ static enum status invite(struct meet *m, struct error *err) {
         if (lives(&old.peer)) {
             return fail_second(m, &old.peer, err);
         }
-        remove_folder(old.folder);
+        file_remove_folder(old.folder);
     }
     FAIL_ERRNO_IF(getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number, err,
                   "no random number for a folder of %s", m->join);
@@ -277,7 +262,7 @@ void meet_end(struct meet *m) {
     if (m->folder[0] != '\0' && read_join(&now, m) && strcmp(now.folder, m->folder) == 0) {
         (void)unlink(m->join);
     }
-    remove_folder(m->folder);
+    file_remove_folder(m->folder);
     (void)snprintf(at, sizeof at, "%s", m->join);
     for (; m->made_count > 0 && path_directory(at, sizeof at, at, NULL) == STATUS_OK &&
            rmdir(at) == 0;

@@ -201,10 +201,7 @@ static void *beat(void *cookie) {
         const bool has_folder = w->has_folder;
         (void)pthread_mutex_unlock(&w->mutex);
         if (has_folder) {
-            struct timespec cpu = {0};
-            (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-            watch_beat(w, clock_now_ns(), cpu.tv_sec * INT64_C(1000000000) + cpu.tv_nsec,
-                       file_calls());
+            watch_beat(w, clock_now_ns(), clock_process_cpu_ns(), file_calls());
         }
         (void)pthread_mutex_lock(&w->mutex);
         if (!w->stopping) {
