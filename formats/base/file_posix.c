@@ -415,6 +415,15 @@ const struct file_system *file_posix(void) {
 
 /* ---- folders ---- */
 
+enum status file_temporary_folder(char out[PATH_MAX_BYTES], const char *name, struct error *err) {
+    const char *place = getenv("TMPDIR");
+    char ending[64];
+    (void)snprintf(ending, sizeof ending, "%s-XXXXXX", name);
+    TRY(path_join(out, PATH_MAX_BYTES, place != NULL ? place : "/tmp", ending, err));
+    FAIL_ERRNO_IF(mkdtemp(out) == NULL, err, "%s: cannot make a temporary folder", out);
+    return STATUS_OK;
+}
+
 void file_remove_folder(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;

@@ -113,7 +113,7 @@ mv out.txt first.txt
 [ "$(grep -o '"gcl":' first.txt | wc -l)" = 36 ] || fail "fits of batch"
 hasnt first.txt 'null'
 lines studies/batch/batch.cells 73
-figures studies/batch batch 6
+figures studies/batch batch 7
 cp studies/batch/batch.cells whole.cells
 head -n 70 whole.cells >studies/batch/batch.cells
 expect 0 "$BIN/ccstudy" batch --quick --json -o studies/batch
@@ -230,7 +230,7 @@ cmp out.txt studies/margin/margin.json || fail "--json is not what the file has"
 tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
     "train_accuracy" in v { rows++; if (v["train_accuracy"] < 90 || v["kv_margin"] <= 0) { print; exit 1 } }
     "kv_gn_margin" in v && !("train_accuracy" in v) { ranked = v["kv_gn_margin"] > v["margin"] + 0.1 }
-    END { exit !(rows == 8 && ranked) }' || fail "margin of towers: $(cat out.txt)"
+    END { exit !(rows == 10 && ranked) }' || fail "margin of towers: $(cat out.txt)"
 figures studies/margin margin 8 12
 tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
     "labels" in v && "train_accuracy" in v { rows++; kv[rows] = v["kv_gn_margin"]; if (v["train_accuracy"] < 99) { print; exit 1 } }

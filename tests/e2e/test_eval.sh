@@ -223,10 +223,10 @@ cmp margin.json studies/margin.json || fail "margin: --json is not what the file
 awk -v a="$(sed -n 's/.*"checkpoint":"run","accuracy":\([0-9.]*\),.*/\1/p' margin.json)" \
     -v b="$(sed -n 's/^{"top1":\([0-9.]*\),.*/\1/p' linear.json)" 'BEGIN { exit !(a > b - 10 && a < b + 10) }' ||
     fail "margin: $(cat margin.json), linear: $(cat linear.json)"
-grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"kv_margin":-?1,"kv_gn_margin":-?1\}' margin.json || fail "margin: $(cat margin.json)"
+grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"sn_margin":-?1,"tv_gn_margin":-?1,"kv_margin":-?1,"kv_gn_margin":-?1\}' margin.json || fail "margin: $(cat margin.json)"
 tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0-9.e-]*\).*/\1 \2/p' |
     awk '$1 > 0 && $2 > 0 { rows++ } END { exit rows != 2 }' || fail "margin: $(cat margin.json)"
-[ "$(grep -o '"kind":"scatter"' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
+[ "$(grep -o '"kind":"scatter"' studies/margin.html | wc -l)" -eq 6 ] || fail "figures of margin"
 # A classifier that learns longer fits better; one that does not fit learns twice as long, anew, while --steps allow it.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 --epochs 256 >longer.json
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 100 -t 1 --steps 256 >doubled.json

@@ -183,7 +183,11 @@ class RobustnessTest(unittest.TestCase):
                 self.assertEqual(child.stdout.readline(), "loads\n")
                 time.sleep(moment.uniform(0, 0.2))
                 child.send_signal(signal.SIGINT)
-                out, error = child.communicate(timeout=120)
+                try:
+                    out, error = child.communicate(timeout=60)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    raise
             self.assertEqual((child.returncode, out), (0, f"{SAMPLES}\n"), error)
 
 

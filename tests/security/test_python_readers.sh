@@ -104,7 +104,7 @@ has err.txt "nowhere: no checkpoint"
 # Numbers of images in tars: sparse members, archives in the place of arrays, shapes larger than their bytes.
 cat >meta.py <<'PYTHON'
 import io, os, sys, tarfile
-sys.path.insert(0, sys.argv[1] + "/ccstream")
+sys.path[:0] = [sys.argv[1] + "/ccstream", sys.argv[1]]
 import studies.study as study, studies.suite as suite
 from pathlib import Path
 import numpy, struct

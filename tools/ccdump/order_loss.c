@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "formats/base/file_io.h"
 #include "formats/json/json_reader.h"
@@ -96,8 +95,8 @@ static enum status train(struct order_loss *x,
     o.rows = &x->rows;
     TRY(trainer_create(&t, &o, err));
     x->from = trainer_summary(t).step;
-    fprintf(stderr, "ccdump order: %s is trained again from step %" PRIu64 " to %" PRIu64 "\n", run,
-            x->from, step);
+    cli_print(stderr, "ccdump order: %s is trained again from step %" PRIu64 " to %" PRIu64 "\n",
+              run, x->from, step);
     const enum status s = trainer_run_steps(t, step + 1 - x->from, false, false, err);
     trainer_destroy(t);
     return s;
@@ -121,24 +120,16 @@ static enum status train_in_folder(struct order_loss *x,
                                    const char *run,
                                    uint64_t step,
                                    struct error *err) {
-    static const char *const left[] = {"metrics.jsonl", "last"};
     const struct file_system *fs = file_posix();
-    const char *place = getenv("TMPDIR");
     char folder[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES];
-    TRY(path_join(folder, sizeof folder, place != NULL ? place : "/tmp", "ccdump-XXXXXX", err));
-    FAIL_ERRNO_IF(mkdtemp(folder) == NULL, err, "cannot make %s", folder);
+    TRY(file_temporary_folder(folder, "ccdump", err));
     char *target = checkpoint[0] != '\0' ? realpath(checkpoint, NULL) : NULL;
     enum status s = path_join(path, sizeof path, folder, "last", err);
     THEN(s, target != NULL ? fs->link(fs->context, target, path, err) : STATUS_OK);
     THEN(s, train(x, r, folder, run, step, err));
     free(target);
-    for (size_t i = 0; i < CLI_COUNT(left); i++) {
-        if (path_join(path, sizeof path, folder, left[i], NULL) == STATUS_OK) {
-            (void)unlink(path);
-        }
-    }
-    (void)rmdir(folder);
+    file_remove_folder(folder);
     return s;
 }
 

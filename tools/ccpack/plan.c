@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "net/http_stream.h"
@@ -174,7 +173,6 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct pack_options opt;
     struct plan p = {.rows = 0};
     char folder[PATH_MAX_BYTES];
-    const char *temporary = getenv("TMPDIR");
     TRY(ccpack_expand(&tars, a, o, "", err));
     TRY(ccpack_take(&opt, &plan_program, o, &tars, err));
     for (size_t i = 0; i < tars.count; i++) {
@@ -182,9 +180,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
                 "%.200s: a plan is made of tars at a server; ccdump ls shows what is here",
                 tars.items[i]);
     }
-    TRY(path_join(folder, sizeof folder, temporary != NULL ? temporary : "/tmp",
-                  "ccpack-plan-XXXXXX", err));
-    FAIL_ERRNO_IF(mkdtemp(folder) == NULL, err, "%s: cannot make a temporary folder", folder);
+    TRY(file_temporary_folder(folder, "ccpack-plan", err));
     cli_signals_install();
     listing_measure(&p.tar_bytes, &p.sized, tars.items, tars.count, location_allows_private());
     cli_progress_init(&p.progress, "tars", o->quiet);

@@ -6,6 +6,7 @@
 #include "formats/base/file_io.h"
 #include "formats/dataset/dataset_tokenizer.h"
 #include "train/run/checkpoint.h"
+#include "train/run/run_dir.h"
 
 static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     const struct {
@@ -100,10 +101,12 @@ static enum status open_tokenizer(struct tokenizer **out,
                                   const struct manifest *manifest,
                                   struct error *err) {
     const char *data = t->sources[0].directory;
-    if (t->init != NULL) {
+    bool resumes = false;
+    TRY(t->run != NULL ? run_dir_has_checkpoint(t->run, &resumes, err) : STATUS_OK);
+    if (resumes || t->init != NULL) {
         struct checkpoint *c;
         size_t size_bytes;
-        TRY(checkpoint_open(&c, file_posix(), t->init, err));
+        TRY(checkpoint_open(&c, file_posix(), resumes ? t->run : t->init, err));
         const void *bytes = checkpoint_tokenizer(c, &size_bytes);
         const enum status s =
             bytes != NULL ? tokenizer_open(out, bytes, size_bytes, err) : STATUS_OK;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import queue
 import threading
@@ -52,11 +53,23 @@ class Stage:
             raise self._failure
         return item
 
+    def drop(self) -> None:
+        """As stop, for a callback of Python that drops exceptions: Ctrl-C in it comes once more, after it."""
+        try:
+            self.stop()
+        except KeyboardInterrupt:
+            self._stopping.set()
+            threading.Timer(0.01, _thread.interrupt_main).start()
+
     def stop(self) -> None:
         """Ends the thread; batches that were not asked for are dropped."""
         self._stopping.set()
+        self._drop_batches()  # the thread may wait for room
         if os.getpid() == self._process and self._thread is not threading.current_thread():
             self._thread.join()
+        self._drop_batches()
+
+    def _drop_batches(self) -> None:
         while not self._queue.empty():
             self._queue.get_nowait()
 

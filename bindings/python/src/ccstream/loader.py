@@ -316,7 +316,7 @@ class DataLoader:
 
             self._at = handle.get_state()
             stage = Stage(take, lambda pair: (work(pair[0]), pair[1]), 1)
-            self._stage = stage, weakref.finalize(self, stage.stop)
+            self._stage = stage, weakref.finalize(self, stage.drop)
         while len(self._copying) > 1:
             self._copying[0][0].synchronize()
             self._copying.popleft()

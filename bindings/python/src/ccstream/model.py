@@ -90,7 +90,7 @@ class Model:
 
 
 def _load(work: str, name: str) -> numpy.ndarray:
-    array: numpy.ndarray = numpy.load(os.path.join(work, f"out.{name}.npy"))
+    array: numpy.ndarray = numpy.load(os.path.join(work, f"out.{name}.npy"), allow_pickle=False)
     return array
 
 
